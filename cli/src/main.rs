@@ -29,8 +29,14 @@ fn main() -> ExitCode {
     commands::run(cli).unwrap_or_else(|error| failed(&error))
 }
 
-/// Tells an error in one line.
+/// Tells an error in one line: what it says itself, and causes that it does not.
 fn failed(error: &anyhow::Error) -> ExitCode {
-    say(format_args!("autotune: {error:#}"));
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    say(format_args!("autotune: {text}"));
     ExitCode::from(error.downcast_ref::<Failure>().map_or(1, Failure::exit_code))
 }

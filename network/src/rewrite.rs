@@ -21,6 +21,8 @@ mod activation;
 mod affine;
 mod arithmetic;
 mod attention;
+mod blocks;
+mod epilogue;
 mod kernels;
 mod movement;
 mod new_graph;
@@ -44,10 +46,11 @@ pub struct Rule {
 
 /// Rules in the order in which they are tried; those of a stage with those of all before it, until none applies. Patterns come behind
 /// what brings them to one form, and before what would take them apart.
-const STAGES: [&[&[Rule]]; 3] = [
+const STAGES: [&[&[Rule]]; 4] = [
     &[arithmetic::RULES, movement::RULES],
     &[activation::RULES, rows::RULES, attention::RULES],
     &[affine::RULES, padding::RULES, rows::POOLINGS, arithmetic::POWERS, kernels::RULES],
+    &[blocks::RULES, epilogue::RULES],
 ];
 
 /// A graph that computes the same, in the form that tasks are cut from.

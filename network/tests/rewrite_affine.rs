@@ -103,8 +103,8 @@ fn normalisations_behind_transposed_convolutions() {
     for groups in [1, 2] {
         let mut net = Net::new(3);
         let x = net.input(&[1, 4, 3, 3]);
-        let weights = net.random(&[4, 3, 2, 2]);
-        let window = vec![Sliding::new(2).stride(2); 2];
+        let weights = net.random(&[4, 3, 4, 4]);
+        let window = vec![Sliding::new(4).stride(2); 2];
         let sums = net.add(Op::ConvTranspose { window, output_pad: vec![0, 0], groups }, &[x, weights]);
         let normal = batch_norm(&mut net, sums, 3 * groups, 2);
         net.output(normal);

@@ -250,6 +250,7 @@ fn random_window(net: &mut Net) -> Sliding {
 
 #[test]
 fn transposed_convolutions_of_any_padding() {
+    let mut left = 0;
     for seed in 0..300 {
         let mut net = Net::new(seed);
         let extents: Vec<usize> = (0..2).map(|_| any(&mut net.rng, 1..=5)).collect();
@@ -263,13 +264,16 @@ fn transposed_convolutions_of_any_padding() {
         let Ok(y) = net.graph.add("conv", op, &[x, weights]) else { continue };
         net.output(y);
         let rewritten = rewritten(&net);
-        let (_, node) = rewritten.nodes().find(|(_, node)| node.op.name() == "ConvTranspose").unwrap();
+        // What is neither cut off nor overlaps is a convolution.
+        let Some((_, node)) = rewritten.nodes().find(|(_, node)| node.op.name() == "ConvTranspose") else { continue };
+        left += 1;
         let Op::ConvTranspose { window, output_pad, .. } = &node.op else { panic!("no convolution") };
         for (axis, window) in window.iter().enumerate() {
             assert_eq!(window.pad[0], window.pad[1], "{seed}");
             assert!(output_pad[axis] < window.stride && node.shape[axis + 2] % window.stride == 0, "{seed}");
         }
     }
+    assert!(left > 150, "{left}");
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use autotune::Network;
+use autotune_network::onnx::ImportError;
 use autotune_network::{Graph, LoadError, Subject};
 use clap::Args;
 
@@ -39,7 +40,9 @@ impl ShapeArgs {
     /// The graph of a network with these shapes; `None` of a workload.
     pub(crate) fn graph(&self, subject: &Subject) -> Result<Option<Graph>> {
         match subject.graph(&self.shape) {
-            Err(error @ LoadError::Shapes { .. }) => Err(Failure::Usage(format!("--shape: {error}")).into()),
+            Err(error @ (LoadError::Shapes { .. } | LoadError::Import { source: ImportError::Shape { .. }, .. })) => {
+                Err(Failure::Usage(format!("--shape: {error}")).into())
+            }
             graph => Ok(graph?),
         }
     }

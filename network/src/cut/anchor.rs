@@ -45,7 +45,9 @@ pub(super) fn anchor(graph: &Graph, id: NodeId) -> Option<Anchor> {
         }
         Op::Map(_) | Op::Binary(_) | Op::Not | Op::Where | Op::Prelu | Op::Cast(_) => elementwise::anchor(graph, node),
         Op::Pad { pad, mode, value } => of(&|| self::pad(pad, *mode, *value, shapes[0]), None),
-        Op::Resize { size, coordinates, sampling } => of(&|| resize(*size, *coordinates, *sampling, shapes[0]), None),
+        Op::Resize { size, coordinates, sampling } => {
+            of(&|| resize(*size, *coordinates, *sampling, shapes[0]), Some(1))
+        }
         Op::Gather { axis: 0 } => of(&|| gather(shapes[0], shapes[1]), None),
         Op::Transpose(perm) => of(&|| transpose(perm, shapes[0]), None),
         _ => None,

@@ -88,7 +88,8 @@ impl Groups {
 impl Group {
     fn of(graph: &Graph, id: NodeId) -> Option<Self> {
         let anchor = anchor(graph, id)?;
-        let takes_sums = matches!(graph.node(id).op, Op::Conv { .. } | Op::ConvTranspose { .. } | Op::MatMul);
+        let op = &graph.node(id).op;
+        let takes_sums = matches!(op, Op::Conv { .. } | Op::ConvTranspose { .. } | Op::MatMul | Op::Resize { .. });
         // A third operand is the bias.
         let bias = anchor.workload.epilogue().bias.then(|| anchor.operands[2]);
         Some(Self { takes_sums, bias, ..Self::bare(anchor, id) })

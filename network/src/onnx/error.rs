@@ -27,9 +27,17 @@ pub enum ImportError {
         /// The version.
         found: i64,
     },
-    /// An input is of a type or shape that cannot be had.
+    /// An input is of a type that cannot be had, or no tensor of known axes.
     #[error("input '{input}': {reason}")]
     Input {
+        /// Its name.
+        input: String,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The shape that the caller gives for an input does not fit, or is missing.
+    #[error("input '{input}': {reason}")]
+    Shape {
         /// Its name.
         input: String,
         /// What is wrong.

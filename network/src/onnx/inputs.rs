@@ -26,7 +26,7 @@ pub(super) fn resolve<'a>(
     if let Some(unknown) = shapes.keys().find(|name| declared.iter().all(|input| input.name != **name)) {
         let names: Vec<String> = declared.iter().map(|input| printable(input.name)).collect();
         let reason = format!("the model has none of the name, but {}", names.join(", "));
-        return Err(ImportError::Input { input: printable(unknown), reason });
+        return Err(ImportError::Shape { input: printable(unknown), reason });
     }
 
     let mut parameters = HashMap::new();
@@ -118,15 +118,15 @@ impl<'a> Declared<'a> {
     }
 
     fn wrong(&self, reason: String) -> ImportError {
-        ImportError::Input { input: printable(self.name), reason }
+        ImportError::Shape { input: printable(self.name), reason }
     }
 }
 
-/// Files of old exporters have 0 or a negative number where they leave an extent open.
+/// Files of some exporters have 0, a negative number or `?` where they leave an extent open.
 fn extent(dimension: &Dimension) -> Extent<'_> {
     match (dimension.dim_value, dimension.dim_param.as_deref()) {
         (Some(value), _) if value > 0 => usize::try_from(value).map_or(Extent::Open, Extent::Known),
-        (_, Some(name)) if !name.is_empty() => Extent::Named(name),
+        (_, Some(name)) if !matches!(name, "" | "?") => Extent::Named(name),
         _ => Extent::Open,
     }
 }

@@ -6,6 +6,7 @@
 use autotune_schedules::workload::ReduceOp;
 
 use super::Rule;
+use super::epilogue::axis_behind_activation;
 use super::new_graph::Made;
 use super::site::{Rewritten, Site};
 use crate::error::GraphError;
@@ -48,7 +49,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "shift_before_padded_conv",
-        before: "Conv(x + c, w, b) of one image, with padding, no larger than x",
+        before: "Conv(x + c, w, b) of one image, with padding, no larger than x, which is no activation of a Conv",
         after: "Conv(x, w, b) + Conv(c, w), the latter a constant",
         apply: shift_before_padded_conv,
     },
@@ -238,14 +239,16 @@ fn shift_before_conv(site: &mut Site) -> Rewritten {
     with_shift(site, site.id, &operands, sums)
 }
 
-/// What is added is less where a window is over the padding: it is a tensor, which reads less than a pass over the image does.
+/// What is added is less where a window is over the padding: it is a tensor, which reads less than a pass over the image does. Behind an
+/// activation a sum is no such pass.
 fn shift_before_padded_conv(site: &mut Site) -> Rewritten {
     let Op::Conv { window, .. } = &site.node().op else { return Ok(None) };
     let Some([x, c]) = site.binary(site.operand(0), Binary::Add) else { return Ok(None) };
     let (from, to) = (&site.of(x).shape, &site.node().shape);
     let count = |shape: &[usize]| shape.iter().product::<usize>();
     let is_padded = window.iter().any(|window| window.pad != [0, 0]);
-    if !is_padded || from[0] != 1 || count(to) > count(from) || before_conv(site, Binary::Add)?.is_none() {
+    let is_pass = axis_behind_activation(site, x).is_none();
+    if !is_padded || !is_pass || from[0] != 1 || count(to) > count(from) || before_conv(site, Binary::Add)?.is_none() {
         return Ok(None);
     }
     let mut operands = site.operands_of(site.id);

@@ -1,0 +1,111 @@
+//! Images whose every element becomes a block of others.
+//!
+//! A transposed convolution whose windows do not overlap is a convolution of single elements with a channel for every element of a block; what
+//! brings these to their places, `[n, k..*c, s..]` → `[n, c, (s*k)..]`, is as with `DepthToSpace` of ONNX. Behind a convolution of single
+//! elements there may be less to move than before it.
+
+use super::Rule;
+use super::new_graph::Made;
+use super::site::{Rewritten, Site};
+use crate::error::GraphError;
+use crate::graph::NodeId;
+use crate::op::{Op, Sliding};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "conv_transpose_by_blocks",
+        before: "ConvTranspose(x, w, b) without padding, the stride as large as the kernel",
+        after: "Conv of single elements, of whose channels blocks are made (Reshape(Transpose(Reshape)))",
+        apply: conv_transpose_by_blocks,
+    },
+    Rule {
+        name: "conv_before_blocks",
+        before: "Conv of single elements of such blocks, to no more channels",
+        after: "such blocks of the Conv",
+        apply: conv_before_blocks,
+    },
+];
+
+/// The order of axes in which `[n, k.., c, s..]` is `[n, c, (s, k)..]`.
+fn order(axes: usize) -> Vec<usize> {
+    [0, axes + 1].into_iter().chain((0..axes).flat_map(|axis| [axes + 2 + axis, 1 + axis])).collect()
+}
+
+/// Blocks of some extents, the elements of each from channels.
+fn in_blocks(site: &mut Site, x: Made, extents: &[usize]) -> Result<Made, GraphError> {
+    let shape = site.shape_of(x);
+    let channels = shape[1] / extents.iter().product::<usize>();
+    let split = [&shape[..1], extents, &[channels], &shape[2..]].concat();
+    let image = shape[2..].iter().zip(extents).map(|(pixels, block)| pixels * block);
+    let whole = [shape[0], channels].into_iter().chain(image).collect();
+
+    let split = site.add(Op::Reshape(split), &[x])?;
+    let ordered = site.add(Op::Transpose(order(extents.len())), &[split])?;
+    site.add(Op::Reshape(whole), &[ordered])
+}
+
+/// What blocks are made of, and their extents, if nothing else reads what is between.
+fn of_blocks(site: &Site, id: NodeId) -> Option<(NodeId, Vec<usize>)> {
+    let Op::Reshape(whole) = &site.of(id).op else { return None };
+    let ordered = site.of(id).operands[0];
+    let Op::Transpose(perm) = &site.of(ordered).op else { return None };
+    let split = site.of(ordered).operands[0];
+    let Op::Reshape(shape) = &site.of(split).op else { return None };
+    let x = site.of(split).operands[0];
+    let from = &site.of(x).shape;
+
+    let axes = from.len().checked_sub(2).filter(|axes| shape.len() == 2 * axes + 2 && *perm == order(*axes))?;
+    let (extents, pixels) = (&shape[1..=axes], &from[2..]);
+    let image = pixels.iter().zip(extents).map(|(pixels, block)| pixels * block);
+    let is_image = shape[0] == from[0]
+        && shape[axes + 2..] == *pixels
+        && whole.iter().copied().eq([shape[0], shape[axes + 1]].into_iter().chain(image));
+    (is_image && [id, ordered, split].iter().all(|&id| site.is_single(id))).then(|| (x, extents.to_vec()))
+}
+
+fn conv_transpose_by_blocks(site: &mut Site) -> Rewritten {
+    let Op::ConvTranspose { window, output_pad, groups: 1 } = &site.node().op else { return Ok(None) };
+    let is_apart = |window: &Sliding| *window == Sliding::new(window.kernel).stride(window.kernel);
+    let weights = site.operand(1);
+    if !window.iter().all(is_apart) || output_pad.iter().any(|pad| *pad != 0) || site.tensor(weights).is_none() {
+        return Ok(None);
+    }
+
+    // Weights `[c, o, k..]` as `[k..*o, c, 1..]`, a bias for each element of a block.
+    let shape = &site.of(weights).shape;
+    let (outputs, extents) = (shape[1], &shape[2..]);
+    let axes = extents.len();
+    let elements: usize = extents.iter().product();
+    let mut operands = site.operands_of(site.id);
+    let turned = site.add(Op::Transpose((2..axes + 2).chain([1, 0]).collect()), &[operands[1]])?;
+    let flat = [&[elements * outputs, shape[0]], &vec![1; axes][..]].concat();
+    operands[1] = site.add(Op::Reshape(flat), &[turned])?;
+    if let Some(bias) = operands.get_mut(2) {
+        let repeated = site.add(Op::Expand(vec![elements, outputs]), &[*bias])?;
+        *bias = site.add(Op::Reshape(vec![elements * outputs]), &[repeated])?;
+    }
+
+    let conv = site.add(Op::Conv { window: vec![Sliding::new(1); axes], groups: 1 }, &operands)?;
+    in_blocks(site, conv, extents).map(Some)
+}
+
+fn conv_before_blocks(site: &mut Site) -> Rewritten {
+    let Op::Conv { window, groups: 1 } = &site.node().op else { return Ok(None) };
+    let Some((x, extents)) = of_blocks(site, site.operand(0)) else { return Ok(None) };
+    let weights = &site.of(site.operand(1)).shape;
+    if window.iter().any(|window| *window != Sliding::new(1)) || weights[0] > weights[1] {
+        return Ok(None);
+    }
+
+    // Elements of a block are as images of their own.
+    let from = &site.of(x).shape;
+    let elements: usize = extents.iter().product();
+    let apart = [&[from[0] * elements, weights[1]], &from[2..]].concat();
+    let together = [&[from[0], elements * weights[0]], &from[2..]].concat();
+    let mut operands = site.operands_of(site.id);
+    let x = site.made(x);
+    operands[0] = site.add(Op::Reshape(apart), &[x])?;
+    let conv = site.add(site.node().op.clone(), &operands)?;
+    let conv = site.add(Op::Reshape(together), &[conv])?;
+    in_blocks(site, conv, &extents).map(Some)
+}

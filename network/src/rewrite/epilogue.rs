@@ -1,0 +1,88 @@
+//! What goes into the epilogue of the product in front of it once it is in the right form, or in the right place.
+
+use autotune_schedules::workload::Activation;
+
+use super::Rule;
+use super::site::{Rewritten, Site};
+use crate::graph::{Node, NodeId};
+use crate::op::{Binary, Op};
+use crate::tensor::Tensor;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "number_by_channel",
+        before: "act(Conv(x)) * c + d, act(MatMul(x)) * c + d with one number each",
+        after: "the same with a number for each channel",
+        apply: number_by_channel,
+    },
+    Rule {
+        name: "activation_before_movement",
+        before: "act of a Conv or MatMul that is reshaped or transposed",
+        after: "the same of act(Conv(x)) or act(MatMul(x))",
+        apply: activation_before_movement,
+    },
+];
+
+/// The axis of channels of a convolution or a product, perhaps with something added to it, that one node only reads.
+fn axis_of_sums(site: &Site, id: NodeId) -> Option<usize> {
+    let axis = |node: &Node| match node.op {
+        Op::Conv { .. } | Op::ConvTranspose { .. } => Some(1),
+        Op::MatMul => node.shape.len().checked_sub(1),
+        _ => None,
+    };
+    let node = site.of(id);
+    let axis = match node.op {
+        Op::Binary(Binary::Add) => {
+            let sums = node.operands.iter().filter(|&&sum| site.is_single(sum) && site.of(sum).shape == node.shape);
+            sums.filter_map(|&sum| axis(site.of(sum))).next()
+        }
+        _ => axis(node),
+    };
+    axis.filter(|_| site.is_single(id))
+}
+
+/// The axis of channels of an activation, perhaps with a scale behind it, that the epilogue of a product does and can go on from.
+pub(super) fn axis_behind_activation(site: &Site, id: NodeId) -> Option<usize> {
+    let scaled = site.binary(id, Binary::Mul).filter(|[_, scale]| site.tensor(*scale).is_some() && site.is_single(id));
+    let activated = scaled.map_or(id, |[activated, _]| activated);
+    axis_of_sums(site, activation_of(site, activated)?).filter(|_| site.is_single(activated))
+}
+
+/// What an activation that epilogues have is computed of.
+fn activation_of(site: &Site, id: NodeId) -> Option<NodeId> {
+    let (activation, x) = site.activation(id)?;
+    (!matches!(activation, Activation::None | Activation::Prelu)).then_some(x)
+}
+
+fn number_by_channel(site: &mut Site) -> Rewritten {
+    let ops = [Binary::Mul, Binary::Add];
+    let found = ops.into_iter().find_map(|op| Some((op, site.with_scalar(site.id, op)?)));
+    let Some((op, (x, number))) = found else { return Ok(None) };
+    let Some(axis) = axis_behind_activation(site, x).filter(|_| site.fits(x)) else { return Ok(None) };
+    let mut shape = vec![1; site.node().shape.len()];
+    shape[axis] = site.node().shape[axis];
+    if shape[axis] == 1 {
+        return Ok(None);
+    }
+    let numbers = Tensor::f32(&shape, vec![number; shape[axis]]).map_err(|source| site.wrong(source))?;
+    let operands = [site.made(x), site.constant(numbers)];
+    site.add(Op::Binary(op), &operands).map(Some)
+}
+
+fn activation_before_movement(site: &mut Site) -> Rewritten {
+    let Some(mut at) = activation_of(site, site.id) else { return Ok(None) };
+    let mut moves = Vec::new();
+    while matches!(site.of(at).op, Op::Reshape(_) | Op::Transpose(_)) && site.is_single(at) {
+        moves.push(&site.of(at).op);
+        at = site.of(at).operands[0];
+    }
+    if moves.is_empty() || axis_of_sums(site, at).is_none() {
+        return Ok(None);
+    }
+    let sums = site.made(at);
+    let mut x = site.add(site.node().op.clone(), &[sums])?;
+    for op in moves.into_iter().rev() {
+        x = site.add(op.clone(), &[x])?;
+    }
+    Ok(Some(x))
+}
