@@ -15,6 +15,7 @@ use crate::compiled::{Compiled, Workspace};
 use crate::cut::{Cut, Work};
 use crate::error::{CompileError, RunError};
 use crate::graph::Graph;
+use crate::plan::Plan;
 use crate::tensor::Tensor;
 use crate::turns::{QUIET, quantile, time_in_turns};
 
@@ -136,8 +137,8 @@ impl Course<'_> {
     /// What would be chosen if no network had been raced.
     fn by_records(&self) -> Result<Choice, RaceError> {
         let mut choose = |workload: &Workload| Ok(Tuned::lookup_kinds(self.db, workload, self.target)?);
-        let plan = Compiled::with(self.graph, self.target, &mut choose)?;
-        Ok(plan.schedules().iter().rev().map(|tuned| (tuned.workload().clone(), tuned.clone())).collect())
+        let plan = Plan::of(self.graph, &Cut::of(self.graph), &mut choose)?;
+        Ok(plan.kernels.into_iter().rev().map(|tuned| (tuned.workload().clone(), tuned)).collect())
     }
 
     /// The faster of the leader and the network by other schedules.
@@ -219,9 +220,13 @@ impl Course<'_> {
             was_raced |= self.db.knows(&workload.within(Some(network)), &key)?;
         }
 
+        let is_changed = !is_same(&before, &best.choice);
+        if was_raced && !is_changed {
+            return Ok(false);
+        }
         let mut first = self.network(&before)?;
         let [before_secs, best_secs] = self.secs([&mut first, &mut best], rounds)?;
-        let wins = !is_same(&before, &best.choice) && is_faster(&best_secs, &before_secs);
+        let wins = is_changed && is_faster(&best_secs, &before_secs);
         if was_raced && !wins {
             return Ok(false);
         }
