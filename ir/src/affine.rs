@@ -14,8 +14,8 @@ pub struct VarId(pub u32);
 pub struct Affine {
     /// The value where every variable is zero.
     pub constant: i64,
-    /// Variables and their coefficients.
-    pub terms: SmallVec<[(VarId, i64); 2]>,
+    /// Variables and their coefficients. Hardly an index has more than three.
+    pub terms: SmallVec<[(VarId, i64); 3]>,
 }
 
 impl Clone for Affine {
