@@ -115,8 +115,8 @@ pub fn is_promising(candidate: &Candidate) -> bool {
 }
 
 /// What a miss is answered from: the [promising](is_promising) among the entries [carried over](carried_over), and the default schedule.
-/// Where some of the former compute by an algorithm that takes fewer operations than the direct one, they alone: of the 26 workloads of the recorded test bed that there is such
-/// an algorithm for, none had another schedule ranked first.
+/// Where some of the former compute by an algorithm that takes fewer operations than the direct one, they alone: of the 26 workloads of the
+/// recorded test bed that there is such an algorithm for, none had another schedule ranked first.
 pub fn offered<'a>(
     space: &ScheduleSpace,
     entries: impl IntoIterator<Item = &'a Entry>,

@@ -8,7 +8,7 @@ use autotune_ir::interp::interpret;
 use autotune_ir::program::{Buffer, BufferId, Loop, Role};
 use autotune_ir::{CpuTarget, Isa, Problem, Program, Target, verify};
 use autotune_schedules::{
-    Config, Operands, ScheduleSpace, Value, Workload, lower, max_rel_error, reference, tolerance,
+    Config, Operands, ScheduleSpace, Value, Workload, lower, max_rel_error, reference, tolerance, winograd,
 };
 use common::nests::{for_each_loop, for_each_store};
 use common::workloads::{random_winograd, sample_winograd};
@@ -77,6 +77,17 @@ fn configs_from_before_there_were_prefetches_have_none() {
     assert!(lowered(Some("4096")).unwrap().to_string().contains(" + 1024\n"));
     for malformed in ["", "-4096", "4098", "2097152"] {
         assert!(lowered(Some(malformed)).is_err(), "{malformed}");
+    }
+}
+
+#[test]
+fn sizes_of_tiles_that_there_are_no_matrices_for_are_refused() {
+    let (workload, target, mut config) = small();
+    for m in ["0", "1", "5", "7", "16", "18446744073709551615", "-2", ""] {
+        config.knobs.insert(winograd::TILE_SIZE_KNOB.into(), Value::Choice(m.into()));
+        assert!(lower(&workload, &target, &config).is_err(), "{m}");
+        assert_eq!(config.work(&workload).flops.max(workload.flops()), workload.flops(), "{m}");
+        assert!(tolerance(&workload, &config) <= 4e-4, "{m}");
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use autotune_cost_model::{Pretrained, features};
 use autotune_ir::{Program, Target, verify};
 use autotune_schedules::axes::Axes;
-use autotune_schedules::portfolio::{self, Entry};
+use autotune_schedules::portfolio::{self, Entry, is_promising};
 use autotune_schedules::space::MAX_TRIED;
 use autotune_schedules::{Candidate, Portfolio, ScheduleSpace, UnfitError, Workload};
 use ndarray::ArrayView2;
@@ -67,7 +67,7 @@ pub(crate) fn space(workload: &Workload, target: &Target, params: &TuneParams) -
 /// `n`, and one at least.
 ///
 /// Among the default of the fixed rule, the schedules that are carried over from the portfolio that ships for the target, and what moves lead
-/// to from the best of those, the pretrained model chooses. Where none ships for the target, and for workloads that are no contractions, it
+/// to from the best of those, the pretrained model chooses, of those that are [promising](is_promising). Where none ships for the target, and for workloads that are no contractions, it
 /// is the default. The same every time.
 pub fn predicted(space: &ScheduleSpace, n: usize, params: PredictParams) -> Vec<Candidate> {
     let default = space.default_candidate().clone();
@@ -213,7 +213,7 @@ impl<'a> Ranked<'a> {
 
     /// Ranks those among the others that were not met before.
     fn take(&mut self, mut candidates: Vec<Candidate>) {
-        candidates.retain(|candidate| self.met.insert(candidate.stable_hash()));
+        candidates.retain(|candidate| self.met.insert(candidate.stable_hash()) && is_promising(candidate));
         let (candidates, rows) = features_of(candidates);
         if candidates.is_empty() {
             return;

@@ -39,6 +39,13 @@ fn a_convolution_that_winograd_is_made_for_gets_it() {
 }
 
 #[test]
+fn an_algorithm_that_saves_next_to_nothing_is_left_to_measurements() {
+    let sketch = |text: &str| predicted(&space(text, Isa::Avx512), 1, PredictParams::default())[0].sketch().to_string();
+    assert_eq!(sketch("conv2d:c=64,h=56,w=56,o=128,k=3,s=2,p=1,bias,act=relu"), "winograd");
+    assert_eq!(sketch("conv2d:c=256,h=14,w=14,o=512,k=3,s=2,p=1,bias,act=relu"), "direct");
+}
+
+#[test]
 fn where_nothing_ships_for_the_target_the_rule_chooses() {
     let space = space("conv2d:c=16,h=20,w=24,o=32,k=3,p=1", Isa::Generic);
     assert_eq!(predicted(&space, 3, PredictParams::default()), [space.default_candidate().clone()]);

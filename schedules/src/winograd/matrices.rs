@@ -55,8 +55,9 @@ impl Filtering {
 
     /// True if there are matrices for it.
     pub fn is_known(&self) -> bool {
-        let is_filtering = self.m > 1 && self.taps > self.stride && self.stride > 0;
-        is_filtering && POINTS.iter().any(|points| points.len() == self.points()) && self.inputs() <= MAX_INPUTS
+        let are_few = self.m.max(self.taps) <= MAX_INPUTS;
+        let saves = are_few && self.m > 1 && self.taps > self.stride && self.stride > 0;
+        saves && POINTS.iter().any(|points| points.len() == self.points()) && self.inputs() <= MAX_INPUTS
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::conv::Conv;
 use super::gpu::{self, GpuWinograd};
+use super::matrices::Filtering;
 use super::{INPUT_KNOB, TILE_SIZE_KNOB, Winograd, knobs, tolerance, work};
 use crate::config::{Config, KnobValues, Value};
 use crate::error::LowerError;
@@ -53,7 +54,7 @@ impl Sketch for WinogradSketch {
     fn tolerance(&self, workload: &Workload, config: &Config) -> f64 {
         let size = config.knobs.get(TILE_SIZE_KNOB).and_then(tile_size);
         let filtering = Conv::of(workload).zip(size).map(|(conv, m)| conv.filtering(m));
-        filtering.map_or(EXACT_TOLERANCE, tolerance)
+        filtering.filter(Filtering::is_known).map_or(EXACT_TOLERANCE, tolerance)
     }
 
     fn is_exact(&self) -> bool {
