@@ -129,6 +129,49 @@ fn kernels_of_an_absent_gpu_are_planned() {
     assert!(kernels >= 20 && run.stdout.contains("of them kernels of cuda:sm_90"), "{}", run.stdout);
 }
 
+/// A field of a protocol buffer: a message or a text of less than 128 bytes.
+fn field(number: u8, body: &[u8]) -> Vec<u8> {
+    [&[number << 3 | 2, body.len() as u8], body].concat()
+}
+
+/// An ONNX file of one node, `y = OPERATOR(x)`, that leaves the first and the last extent of `x` open: both are called `?`.
+fn open_model(operator: &str) -> Vec<u8> {
+    let open = field(1, &field(2, b"?"));
+    let shape = [&open[..], &field(1, &[8, 3]), &open].concat();
+    let tensor = [&[8, 1][..], &field(2, &shape)].concat();
+    let input = [field(1, b"x"), field(2, &field(1, &tensor))].concat();
+    let node = [field(1, b"x"), field(2, b"y"), field(3, b"only"), field(4, operator.as_bytes())].concat();
+    let graph = [field(1, &node), field(11, &input), field(12, &field(1, b"y"))].concat();
+    [&[8, 8][..], &field(8, &[16, 17]), &field(7, &graph)].concat()
+}
+
+/// A file that leaves shapes open wants them, and says so.
+#[test]
+fn open_shapes_are_given_by_the_user() {
+    let sandbox = Sandbox::new();
+    fs::write(sandbox.path("open.onnx"), open_model("Relu")).unwrap();
+    fs::write(sandbox.path("unknown.onnx"), open_model("LSTM")).unwrap();
+    let run = sandbox.run("run open.onnx --shape x=2x3x4 --output out --repeat 1 --check").expect(0);
+    assert!(run.stderr.contains("1 steps compared"), "{}", run.stderr);
+    assert!(fs::read(sandbox.path("out/y.npy")).unwrap().windows(9).any(|text| text == b"(2, 3, 4)"));
+
+    let not_fixed = "autotune: --shape: open.onnx: input 'x': its shape ?x3x? is not fixed: give it one, as x=?x3x?";
+    let refused = "autotune: unknown.onnx: node 'only' (LSTM): the operator is not supported";
+    for (line, code, expected) in [
+        ("run open.onnx", 2, not_fixed),
+        ("tasks open.onnx", 2, not_fixed),
+        ("compile open.onnx -o open.so", 2, not_fixed),
+        ("run open.onnx --shape y=2x3x4", 2, "'y': the model has none of the name, but x"),
+        ("run open.onnx --shape x=3x4", 2, "'x': shape 3x4 does not fit the model's ?x3x?"),
+        ("run open.onnx --shape x=2x4x4", 2, "'x': shape 2x4x4 does not fit the model's ?x3x?"),
+        ("run unknown.onnx --shape x=2x3x4", 1, refused),
+    ] {
+        let run = sandbox.run(line).expect(code);
+        assert!(run.stderr.trim_end().ends_with(expected), "{line}: {}", run.stderr);
+        assert_eq!(run.stderr.lines().count(), 1, "{line}: {}", run.stderr);
+    }
+}
+
 #[test]
 fn what_is_wrong_is_told_in_one_line() {
     let sandbox = Sandbox::new();

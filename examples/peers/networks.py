@@ -3,12 +3,12 @@
 
     examples/peers/setup.sh                                   # once: the libraries, into target/peers-venv
     target/peers-venv/bin/python examples/peers/networks.py --db tuning.db --threads 1,2 \\
-        --out examples/results/networks model.onnx ...
+        --out examples/results/networks model.onnx detector.onnx@image=1x3x640x640 ...
 
 Every round gives every contender a turn in a process of its own, pinned to the same cores: it loads the network, runs it a few times to warm
 up and then `--runs` times on the same random inputs. Reported is the median over the rounds of the turns' medians; what the ratio is of, too. A
 time counts only if the outputs are those of ONNX Runtime without optimisations. Weights that a file makes of a constant are drawn at
-random, so that no mistake of layout can hide.
+random, so that no mistake of layout can hide. Where a file leaves shapes open, what is behind `@` says them, to all contenders.
 """
 
 import argparse
@@ -109,8 +109,15 @@ def own_turn(args, folder, threads_and_cores):
             "peak_bytes": figures["peak_bytes"], "untuned": figures["untuned_tasks"]}
 
 
-def prepare(path, folder):
-    """The model with random weights in place of constant ones, and random inputs for it."""
+def shapes_of(word):
+    """The file of `model.onnx@image=1x3x640x640,mask=1x640`, and shapes of its inputs by name."""
+    path, _, shapes = word.partition("@")
+    parts = [part.rpartition("=") for part in shapes.split(",") if part]
+    return path, {name: [int(extent) for extent in extents.split("x")] for name, _, extents in parts}
+
+
+def prepare(path, given_shapes, folder):
+    """The model with random weights in place of constant ones, inputs of known shapes, and random tensors for these."""
     import onnx
     from onnx import numpy_helper
 
@@ -135,13 +142,20 @@ def prepare(path, folder):
     inputs = [value for value in model.graph.input if value.name not in constants]
     del model.graph.input[:]
     model.graph.input.extend(inputs)
+    unknown = given_shapes.keys() - {value.name for value in inputs}
+    if unknown:
+        sys.exit(f"{path}: no input is called {', '.join(unknown)}")
+    for value in model.graph.input:
+        dims = value.type.tensor_type.shape.dim
+        for dim, extent in zip(dims, given_shapes.get(value.name, [dim.dim_value for dim in dims]), strict=True):
+            dim.dim_value = max(extent, 1)
     model.ir_version = max(model.ir_version, 8)
     onnx.save(model, pathlib.Path(folder, "model.onnx"))
 
     os.makedirs(pathlib.Path(folder, "inputs"))
     names = {}
-    for number, value in enumerate(inputs):
-        extents = [dim.dim_value or 1 for dim in value.type.tensor_type.shape.dim]
+    for number, value in enumerate(model.graph.input):
+        extents = [dim.dim_value for dim in value.type.tensor_type.shape.dim]
         if value.type.tensor_type.elem_type == onnx.TensorProto.INT64:
             array = random.integers(0, 2, extents)
         else:
@@ -161,14 +175,14 @@ def right(folder, contender):
     return True
 
 
-def measure(args, path, threads):
+def measure(args, path, shapes, threads):
     """A row: for each contender its figures, or why there are none."""
     cores = ",".join(str(core) for core in sorted(os.sched_getaffinity(0))[:threads])
     peer = lambda name, folder, runs: json.loads(subprocess.run(
         ["taskset", "-c", cores, sys.executable, __file__, "--turn", name, folder, str(threads), str(runs)],
         check=True, capture_output=True, text=True).stdout.splitlines()[-1])
     with tempfile.TemporaryDirectory() as folder:
-        prepare(path, folder)
+        prepare(path, shapes, folder)
         peer("reference", folder, 1)
         turns = {name: [] for name in CONTENDERS}
         for number in range(args.rounds):
@@ -205,7 +219,7 @@ def table(rows, threads):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("models", nargs="+", help="ONNX files")
+    parser.add_argument("models", nargs="+", help="ONNX files, with shapes of their inputs where these are open: model.onnx@image=1x3x640x640")
     parser.add_argument("--autotune", default="target/release/autotune", help="the command")
     parser.add_argument("--db", required=True, help="tuning database; what it lacks runs by its predicted schedule")
     parser.add_argument("--threads", default="1", help="such as 1,2")
@@ -218,8 +232,8 @@ def main():
     figures, text = {"cpu": cpu, "rounds": args.rounds, "runs": args.runs, "threads": {}}, []
     for threads in map(int, args.threads.split(",")):
         rows = {}
-        for path in args.models:
-            rows[pathlib.Path(path).stem] = measure(args, path, threads)
+        for path, shapes in map(shapes_of, args.models):
+            rows[pathlib.Path(path).stem] = measure(args, path, shapes, threads)
             print(f"{path}, {threads} thread(s): done", file=sys.stderr)
         figures["threads"][threads] = rows
         text.append(table(rows, threads))

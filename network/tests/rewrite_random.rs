@@ -27,7 +27,7 @@ fn by_all_rules() {
     assert!(smaller > 300, "{smaller}");
 }
 
-/// Operations without kernels in some forms: powers, windows of transposed convolutions with gaps or over three axes, sums over more
+/// Operations without kernels in some forms: powers, windows of transposed convolutions over three axes, sums over more
 /// channels than there are.
 const WITHOUT_KERNELS: [&str; 3] = ["Pow", "ConvTranspose", "LocalResponseNorm"];
 

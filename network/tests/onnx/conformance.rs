@@ -12,15 +12,20 @@ use rten_onnx::protobuf::{DecodeMessage, ValueReader};
 
 use crate::build::{difference, tensor_of};
 
-/// The folder of the models, if there is one.
+/// The folder of the conformance models, if there is one.
 pub(crate) fn data() -> Option<PathBuf> {
-    if let Some(folder) = env::var_os("AUTOTUNE_ONNX_DATA") {
+    folder("onnx", "AUTOTUNE_ONNX_DATA")
+}
+
+/// The folder that a variable names, of what may be required by a name.
+pub(crate) fn folder(name: &str, variable: &str) -> Option<PathBuf> {
+    if let Some(folder) = env::var_os(variable) {
         return Some(folder.into());
     }
     let required = env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
-    assert!(required.split(',').all(|name| name != "onnx"), "onnx is required, but AUTOTUNE_ONNX_DATA is not set");
+    assert!(required.split(',').all(|other| other != name), "{name} is required, but {variable} is not set");
     // Tests that pass are silent unless they write there themselves.
-    let _ = writeln!(io::stderr(), "skipped, onnx is missing: AUTOTUNE_ONNX_DATA is not set");
+    let _ = writeln!(io::stderr(), "skipped, {name} is missing: {variable} is not set");
     None
 }
 
@@ -31,10 +36,10 @@ pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// A tensor that a model is given, or is to compute.
-struct Stored {
-    tensor: Tensor,
+pub(crate) struct Stored {
+    pub(crate) tensor: Tensor,
     /// By which part of it what is computed may differ: types that are rounded more are computed as f32 here.
-    tolerance: f32,
+    pub(crate) tolerance: f32,
 }
 
 fn stored(path: &Path) -> Stored {
@@ -48,7 +53,7 @@ fn stored(path: &Path) -> Stored {
 }
 
 /// Tensors of a data set, `input_0.pb` and so on.
-fn numbered(folder: &Path, stem: &str) -> Vec<Stored> {
+pub(crate) fn numbered(folder: &Path, stem: &str) -> Vec<Stored> {
     let paths = (0..).map(|index| folder.join(format!("{stem}_{index}.pb"))).take_while(|path| path.exists());
     paths.map(|path| stored(&path)).collect()
 }

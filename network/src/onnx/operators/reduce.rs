@@ -4,9 +4,10 @@ use autotune_ir::program::UnaryOp;
 use autotune_schedules::workload::ReduceOp;
 
 use super::Convert::{self, One};
-use crate::onnx::call::{Call, Result, axes};
+use crate::onnx::call::{Call, Result, axes, axis};
 use crate::onnx::draft::Value;
-use crate::op::Binary;
+use crate::op::{Binary, Op};
+use crate::tensor::Tensor;
 
 pub(super) const OPERATORS: &[(&str, Convert)] = &[
     ("ReduceSum", One(|call| plain(call, ReduceOp::Sum))),
@@ -19,6 +20,8 @@ pub(super) const OPERATORS: &[(&str, Convert)] = &[
     ("ReduceSumSquare", One(sum_square)),
     ("ReduceLogSum", One(log_sum)),
     ("ReduceLogSumExp", One(log_sum_exp)),
+    ("ArgMax", One(|call| place_of(call, ReduceOp::Max))),
+    ("ArgMin", One(|call| place_of(call, ReduceOp::Min))),
 ];
 
 /// What is reduced: a tensor and its axes.
@@ -96,4 +99,24 @@ fn log_sum_exp(call: &mut Call) -> Result<Value> {
     let shape: Vec<usize> =
         shape.filter(|(axis, _)| keep_axes || !reduction.axes.contains(axis)).map(|axis| axis.1).collect();
     call.reshape(&shape, whole)
+}
+
+/// Where the largest or smallest element is along an axis: of several the first, or the last.
+fn place_of(call: &mut Call, op: ReduceOp) -> Result<Value> {
+    call.check_most(1)?;
+    let x = call.operand(0)?;
+    let mut shape = vec![1; call.rank(x)];
+    let axis = axis(call.int_or("axis", 0)?, shape.len())?;
+    let (keep_axes, is_last) = (call.flag("keepdims", true)?, call.flag("select_last_index", false)?);
+
+    let best = call.reduce(op, &[axis], true, x)?;
+    let is_best = call.binary(Binary::Equal, x, best)?;
+    let extent = call.shape(x)[axis] as i64;
+    shape[axis] = call.shape(x)[axis];
+    let places = call.constant(Tensor::i64(&shape, (0..extent).collect())?);
+    // Others count as the place that is chosen last.
+    let (other, op) = if is_last { (0, ReduceOp::Max) } else { (extent - 1, ReduceOp::Min) };
+    let other = call.constant(Tensor::i64(&[], vec![other])?);
+    let places = call.add(Op::Where, &[is_best, places, other])?;
+    call.reduce(op, &[axis], keep_axes, places)
 }
