@@ -5,7 +5,7 @@ use std::path::Path;
 
 use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto};
 
-use super::call::{Call, Result as NodeResult};
+use super::call::{Call, Result as NodeResult, attribute, number};
 use super::draft::{Draft, Value};
 use super::error::printable;
 use super::{ImportError, ImportOptions, NodeError, VERSIONS, inputs, operators, tensor};
@@ -22,8 +22,9 @@ pub(super) fn graph(model: ModelProto, options: &ImportOptions, folder: Option<&
         values: HashMap::new(),
         wanted,
         version,
+        folder,
     };
-    import.initializers(&proto, folder)?;
+    import.initializers(&proto)?;
     import.inputs(&proto, options)?;
     for node in nodes {
         import.node(node)?;
@@ -42,9 +43,12 @@ fn version(model: &ModelProto) -> Result<i64, ImportError> {
     }
 }
 
-/// Names of what a node is given; an empty one is left out.
-fn inputs_of(node: &NodeProto) -> impl Iterator<Item = &str> {
-    node.input.iter().map(String::as_str).filter(|name| !name.is_empty())
+/// Names of what a node is given, and of all that the nodes of its graphs are; an empty one is left out.
+fn inputs_of(node: &NodeProto) -> Vec<&str> {
+    let own = node.input.iter().map(String::as_str).filter(|name| !name.is_empty());
+    let graphs = node.attribute.iter().filter_map(|attribute| attribute.g.as_ref());
+    let inner = graphs.flat_map(|graph| outputs_of(graph).chain(graph.node.iter().flat_map(inputs_of)));
+    own.chain(inner).collect()
 }
 
 fn outputs_of(proto: &GraphProto) -> impl Iterator<Item = &str> {
@@ -66,6 +70,10 @@ fn needed(proto: &GraphProto) -> (Vec<&NodeProto>, HashSet<&str>) {
     (needed, wanted)
 }
 
+fn is_default(node: &NodeProto) -> bool {
+    matches!(node.domain.as_deref(), None | Some("" | "ai.onnx"))
+}
+
 struct Import<'a> {
     draft: Draft,
     /// By their names in the file.
@@ -73,11 +81,13 @@ struct Import<'a> {
     /// Names of what something is given.
     wanted: HashSet<&'a str>,
     version: i64,
+    /// Where tensors in other files are.
+    folder: Option<&'a Path>,
 }
 
-impl Import<'_> {
+impl<'a> Import<'a> {
     /// Tensors of the file that are asked for, under their names.
-    fn initializers(&mut self, proto: &GraphProto, folder: Option<&Path>) -> Result<(), ImportError> {
+    fn initializers(&mut self, proto: &GraphProto) -> Result<(), ImportError> {
         for initializer in &proto.initializer {
             let name = initializer.name.as_deref().unwrap_or_default();
             let wrong = |reason| ImportError::Tensor { tensor: printable(name), reason };
@@ -85,7 +95,7 @@ impl Import<'_> {
                 continue;
             }
 
-            let tensor = tensor::read(initializer, folder).map_err(wrong)?;
+            let tensor = tensor::read(initializer, self.folder).map_err(wrong)?;
             let value = self.draft.constant(&printable(name), tensor);
             if self.values.insert(name.into(), value).is_some() {
                 return Err(wrong("there are two of the name".into()));
@@ -111,28 +121,70 @@ impl Import<'_> {
         Ok(())
     }
 
-    fn node(&mut self, node: &NodeProto) -> Result<(), ImportError> {
+    fn node(&mut self, node: &'a NodeProto) -> Result<(), ImportError> {
         let first = node.output.iter().find(|name| !name.is_empty()).map_or("", String::as_str);
         let name = node.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(first);
         let operator = node.op_type.as_deref().unwrap_or_default();
         let name = printable(name);
-        self.converted(node, operator, &name).map_err(|source| ImportError::Node {
-            node: name.clone(),
-            operator: printable(operator),
-            source,
-        })
+        let wrong = |source| ImportError::Node { node: name.clone(), operator: printable(operator), source };
+        match operator {
+            "If" if is_default(node) => {
+                let branch = self.branch(node).map_err(wrong)?;
+                let computed = self.inlined(branch)?.map_err(wrong)?;
+                self.outputs_are(node, &computed).map_err(wrong)
+            }
+            _ => self.converted(node, operator, &name).map_err(wrong),
+        }
+    }
+
+    /// The graph of the two of `If` that is computed in every run: which it is must be known.
+    fn branch(&self, node: &'a NodeProto) -> NodeResult<&'a GraphProto> {
+        let [condition] = &node.input[..] else { return Err(NodeError::Unfit("it has not one input".into())) };
+        let condition = self.operand(0, condition)?.and_then(|value| self.draft.tensor(value));
+        let unknown = || NodeError::Input { input: 0, reason: "it is not known before the network runs".into() };
+        let is_true = number(condition.ok_or_else(unknown)?).ok_or_else(unknown)? != 0.0;
+
+        let name = if is_true { "then_branch" } else { "else_branch" };
+        let found = node.attribute.iter().find(|attribute| attribute.name.as_deref() == Some(name));
+        let branch =
+            found.and_then(|attribute| attribute.g.as_ref()).ok_or_else(|| attribute(name, "it is missing"))?;
+        match branch.input.is_empty() {
+            true => Ok(branch),
+            false => Err(attribute(name, "a branch has no inputs")),
+        }
+    }
+
+    /// Outputs of a graph within another, whose names it sees; nobody sees its own.
+    fn inlined(&mut self, graph: &'a GraphProto) -> Result<NodeResult<Vec<Value>>, ImportError> {
+        let (nodes, wanted) = needed(graph);
+        let outer = std::mem::replace(&mut self.wanted, wanted);
+        self.initializers(graph)?;
+        nodes.iter().try_for_each(|node| self.node(node))?;
+        let value = |(output, name): (usize, &str)| self.values.get(name).copied().ok_or(NodeError::Output { output });
+        let values = outputs_of(graph).enumerate().map(value).collect();
+
+        let constants = graph.initializer.iter().filter_map(|initializer| initializer.name.as_deref());
+        let own = constants.chain(nodes.iter().flat_map(|node| node.output.iter().map(String::as_str)));
+        for name in own.filter(|name| self.wanted.contains(name)) {
+            self.values.remove(name);
+        }
+        self.wanted = outer;
+        Ok(values)
     }
 
     fn converted(&mut self, node: &NodeProto, operator: &str, name: &str) -> NodeResult<()> {
-        let is_default = matches!(node.domain.as_deref(), None | Some("" | "ai.onnx"));
-        let convert = operators::find(operator).filter(|_| is_default).ok_or(NodeError::Operator)?;
+        let convert = operators::find(operator).filter(|_| is_default(node)).ok_or(NodeError::Operator)?;
 
         let operands: NodeResult<Vec<Option<Value>>> =
             node.input.iter().enumerate().map(|(input, name)| self.operand(input, name)).collect();
         let mut call = Call::new(&mut self.draft, self.version, name, node, operands?)?;
         let computed = convert.outputs(&mut call, node.output.len())?;
         call.check_all_read()?;
+        self.outputs_are(node, &computed)
+    }
 
+    /// Names what a node computes, as far as something is given it.
+    fn outputs_are(&mut self, node: &NodeProto, computed: &[Value]) -> NodeResult<()> {
         for (output, name) in node.output.iter().enumerate().filter(|(_, name)| self.wanted.contains(&***name)) {
             let &value = computed.get(output).ok_or(NodeError::Output { output })?;
             if self.values.insert(name.clone(), value).is_some() {

@@ -10,6 +10,7 @@ mod image;
 mod index;
 mod normalise;
 mod product;
+mod recurrent;
 mod reduce;
 mod resize;
 mod shape;
@@ -35,7 +36,7 @@ impl Convert {
 
 type Entry = (&'static str, Convert);
 
-const OPERATORS: [&[Entry]; 10] = [
+const OPERATORS: [&[Entry]; 11] = [
     arithmetic::OPERATORS,
     constant::OPERATORS,
     function::OPERATORS,
@@ -43,6 +44,7 @@ const OPERATORS: [&[Entry]; 10] = [
     index::OPERATORS,
     normalise::OPERATORS,
     product::OPERATORS,
+    recurrent::OPERATORS,
     reduce::OPERATORS,
     resize::OPERATORS,
     shape::OPERATORS,

@@ -160,7 +160,7 @@ fn graphs_that_make_no_sense() {
         ),
         (
             relu("x", "a").node("If", "a", "y", vec![subgraph("then_branch", GraphProto::default())]).output("y"),
-            "node 'if' (If): the operator is not supported",
+            "node 'if' (If): input 0: it is not known before the network runs",
         ),
         (
             relu("x", "a").node("Frobnicate\n\u{1b}[31m", "a", "y", vec![]).output("y"),
