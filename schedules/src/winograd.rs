@@ -28,7 +28,7 @@
 //!     output = act((Aᵀ M A)[valid] + bias + residual)
 //! ```
 //!
-//! Rounding errors are larger than those of the direct sum, see [`tolerance`].
+//! Rounding errors are larger than those of the direct sum, see `tolerance`.
 
 use crate::config::KnobValues;
 use crate::direct::{block_size, reader::Reader};
