@@ -123,21 +123,15 @@ impl Tuned {
         network: u64,
         target: &Target,
     ) -> Result<Vec<Self>, LookupError> {
-        let kinds = Self::lookup_kinds(source, workload, target)?;
-        let within = space(&workload.within(Some(network)), target)?;
-        let mut wrong: Vec<Config> = Vec::new();
-        while let Some(found) = source.find(&within, &|config| !wrong.contains(config))? {
-            if kinds[0].reach().is_some_and(|reach| reach < found.reach) {
-                break;
-            }
-            match space(workload, target)?.proven(&found.best.record.config) {
-                Ok((candidate, program)) => {
-                    return Ok(vec![Self { candidate, program, origin: Origin::Tuned(Box::new(found)) }]);
-                }
-                Err(_) => wrong.push(found.best.record.config),
-            }
+        let own = |tuned: &Self| tuned.reach() == Some(Reach::Machine);
+        let (within, alone) = (space(&workload.within(Some(network)), target)?, space(workload, target)?);
+        let chosen = Self::found_as(source, &within, &alone, &|_| true)?;
+        if let Some(chosen) = chosen.as_ref().filter(|chosen| own(chosen)) {
+            return Ok(vec![chosen.clone()]);
         }
-        Ok(kinds)
+        let kinds = Self::lookup_kinds(source, workload, target)?;
+        let is_narrower = |chosen: &Self| kinds[0].reach().is_none_or(|reach| chosen.reach() <= Some(reach));
+        Ok(chosen.filter(is_narrower).map_or(kinds, |chosen| vec![chosen]))
     }
 
     /// The best schedule that a source has among those that `fit`, if it has one.
@@ -161,9 +155,19 @@ impl Tuned {
         space: &ScheduleSpace,
         fit: &dyn Fn(&Config) -> bool,
     ) -> Result<Option<Self>, LookupError> {
+        Self::found_as(source, space, space, fit)
+    }
+
+    /// What a source has for the workload of one space, as a schedule of another that computes the same.
+    fn found_as(
+        source: &dyn Source,
+        known: &ScheduleSpace,
+        space: &ScheduleSpace,
+        fit: &dyn Fn(&Config) -> bool,
+    ) -> Result<Option<Self>, LookupError> {
         // Records that are in the space and yet not right.
         let mut wrong: Vec<Config> = Vec::new();
-        while let Some(found) = source.find(space, &|config| !wrong.contains(config) && fit(config))? {
+        while let Some(found) = source.find(known, &|config| !wrong.contains(config) && fit(config))? {
             match space.proven(&found.best.record.config) {
                 Ok((candidate, program)) => {
                     return Ok(Some(Self { candidate, program, origin: Origin::Tuned(Box::new(found)) }));

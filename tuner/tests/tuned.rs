@@ -76,6 +76,34 @@ fn what_was_found_with_warm_constants_answers_for_cold_ones_that_nothing_is_know
 }
 
 #[test]
+fn what_a_network_was_raced_with_is_its_own_choice_and_no_news_to_a_machine_that_knows_more() {
+    let (db, network) = (tuned_db(), 7);
+    let within = |target: &Target, network| Tuned::lookup_within(&db, &workload(), network, target).unwrap();
+    let kinds = Tuned::lookup_kinds(&db, &workload(), &target()).unwrap();
+    let configs = |found: &[Tuned]| found.iter().map(|tuned| tuned.config().clone()).collect::<Vec<_>>();
+    assert_eq!(configs(&within(&target(), network)), configs(&kinds));
+
+    // Slower, since it is the time of a whole network.
+    let best = kinds[0].config();
+    let records = db.query(&workload(), &target().key()).unwrap();
+    let mut chosen = records.into_iter().rfind(|record| record.config != *best).unwrap();
+    chosen.workload = workload().within(Some(network));
+    chosen.measurement.outcome.as_mut().unwrap().run_secs = 1.0;
+    db.append(&chosen).unwrap();
+    let found = within(&target(), network);
+    assert_eq!((configs(&found), found[0].workload()), (vec![chosen.config.clone()], &workload()));
+    assert_eq!(configs(&within(&target(), 8)), configs(&kinds));
+    assert_eq!(Tuned::lookup(&db, &workload(), &target()).unwrap().config(), best);
+
+    // A machine like it takes the choice, until it has measured something itself.
+    let alike = Target::Cpu(CpuTarget { l3_bytes: 16 << 20, ..CpuTarget::generic_avx2(2) });
+    assert_eq!(configs(&within(&alike, network)), [chosen.config]);
+    let own = TuningRecord { target: alike.key(), ..fastest(&db) };
+    db.append(&own).unwrap();
+    assert_eq!(configs(&within(&alike, network)), [own.config]);
+}
+
+#[test]
 fn what_a_source_knows_of_other_workloads_and_what_ships_are_ranked_together() {
     let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(2) });
     let space = |text: &str| ScheduleSpace::new(&text.parse().unwrap(), &target);
