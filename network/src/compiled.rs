@@ -84,7 +84,7 @@ impl Compiled {
     /// A network on this machine's processor, with the schedules by which a source knows it to be the fastest ([`race`](crate::race())), the best it has where
     /// it knows none, what is predicted where it has none.
     pub fn new(graph: &Graph, source: Option<&dyn Source>, target: &Target) -> Result<Arc<Self>, CompileError> {
-        let network = Cut::of(graph).fingerprint();
+        let network = Cut::of(graph).fingerprint(graph);
         Self::with(graph, target, &mut |workload| match source {
             Some(source) => Ok(Tuned::lookup_within(source, workload, network, target)?),
             None => Ok(vec![Tuned::untuned(workload, target)?]),

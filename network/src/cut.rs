@@ -135,18 +135,25 @@ impl Cut {
         }
     }
 
-    /// A number that tells networks apart: of what their steps compute and how they hang together, whatever their names and weights.
-    pub(crate) fn fingerprint(&self) -> u64 {
-        let mut text = String::new();
+    /// A number that tells networks apart: of what their steps compute and how they hang together, whatever their names and constants.
+    pub(crate) fn fingerprint(&self, graph: &Graph) -> u64 {
+        let mut numbers: HashMap<ValueId, usize> = HashMap::new();
+        let mut place = |id: ValueId| {
+            let ((root, first), next) = (self.root(id), numbers.len());
+            (*numbers.entry(root).or_insert(next), first)
+        };
+        let mut text = format!("{:?}", self.inputs.iter().map(|&input| place(input)).collect::<Vec<_>>());
         for Step { work, operands, output, .. } in &self.steps {
             let work = match work {
                 Work::Kernel(workload) => workload.to_string(),
                 Work::Copy(strided) => format!("{strided:?}"),
                 Work::Interpret(_) => format!("{:?}", self.value(*output).shape),
             };
-            text += &format!("{work} {operands:?} {output:?}\n");
+            let is_constant = |id: &ValueId| graph.constant_of(self.value(*id).node).is_some();
+            let operands: Vec<_> = operands.iter().map(|id| (!is_constant(id)).then(|| place(*id))).collect();
+            text += &format!("\n{work} {operands:?} {:?}", place(*output));
         }
-        text += &format!("{:?} {:?}", self.inputs, self.outputs);
+        text += &format!("\n{:?}", self.outputs.iter().map(|&output| place(output)).collect::<Vec<_>>());
         xxh3_64(text.as_bytes())
     }
 

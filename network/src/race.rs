@@ -213,7 +213,7 @@ impl Course<'_> {
 
     /// Keeps the schedules of a network if it is faster than the network as it was before, else those of that. True if something new is kept.
     fn keep(&self, before: Choice, mut best: Entrant, rounds: usize) -> Result<bool, RaceError> {
-        let network = Cut::of(self.graph).fingerprint();
+        let network = Cut::of(self.graph).fingerprint(self.graph);
         let key = self.target.key();
         let mut was_raced = false;
         for workload in self.untuned.keys() {

@@ -19,7 +19,7 @@ use rand::seq::IndexedRandom;
 
 /// Convolutions in a row, of which two compute the same.
 fn graph(name: &str, layers: usize) -> Graph {
-    let net = Builder::new(name, Seeded { seed: 1 });
+    let net = Builder::new(name, Seeded { seed: name.len() as u64 });
     let mut x = net.input("x", &[1, 16, 12, 12]);
     for layer in 0..layers {
         x = x.conv(&format!("conv{layer}"), Conv::new(16, Sliding::new(3).pad(1)).bias());
@@ -105,6 +105,9 @@ fn what_wins_within_a_network_is_chosen_there_and_nowhere_else() {
     assert_eq!(writer.add_best_of(&db, &|_| true).unwrap(), []);
     let snapshot = Snapshot::from_bytes(writer.into_bytes().unwrap()).unwrap();
     assert_eq!(configs(&graph, &snapshot, &target), (chosen.clone(), within));
+
+    // A network of the same steps is the same, whatever it is called and weighs.
+    assert_eq!(configs(&self::graph("of other weights", 3), &db, &target), (chosen.clone(), within));
 
     // Other networks and look-ups go by their own records.
     assert_eq!(configs(&other, &db, &target), (of_other, 0));
