@@ -84,11 +84,11 @@ impl Compiled {
     /// A network on this machine's processor, with the schedules by which a source knows it to be the fastest ([`race`](crate::race())), the best it has where
     /// it knows none, what is predicted where it has none.
     pub fn new(graph: &Graph, source: Option<&dyn Source>, target: &Target) -> Result<Arc<Self>, CompileError> {
+        let Some(source) = source else {
+            return Self::with(graph, target, &mut |workload| Ok(vec![Tuned::untuned(workload, target)?]));
+        };
         let network = Cut::of(graph).fingerprint(graph);
-        Self::with(graph, target, &mut |workload| match source {
-            Some(source) => Ok(Tuned::lookup_within(source, workload, network, target)?),
-            None => Ok(vec![Tuned::untuned(workload, target)?]),
-        })
+        Self::with(graph, target, &mut |workload| Ok(Tuned::lookup_within(source, workload, network, target)?))
     }
 
     /// A network with schedules of the caller's choice: of each workload those that there are, the best first.

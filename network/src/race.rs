@@ -56,6 +56,7 @@ struct Entrant {
 
 struct Course<'a> {
     graph: &'a Graph,
+    cut: Cut,
     db: &'a TuningDb,
     target: &'a Target,
     inputs: &'a [Tensor],
@@ -83,7 +84,9 @@ pub fn race(
     limit: Duration,
 ) -> Result<bool, RaceError> {
     let start = Instant::now();
-    let course = Course { graph, db, target, inputs, untuned: untuned(graph, target)? };
+    let cut = Cut::of(graph);
+    let untuned = untuned(&cut, target)?;
+    let course = Course { graph, cut, db, target, inputs, untuned };
     let mut best = course.entrant(Compiled::new(graph, Some(db), target)?)?;
     let before = best.choice.clone();
     let run = Instant::now();
@@ -137,7 +140,7 @@ impl Course<'_> {
     /// What would be chosen if no network had been raced.
     fn by_records(&self) -> Result<Choice, RaceError> {
         let mut choose = |workload: &Workload| Ok(Tuned::lookup_kinds(self.db, workload, self.target)?);
-        let plan = Plan::of(self.graph, &Cut::of(self.graph), &mut choose)?;
+        let plan = Plan::of(self.graph, &self.cut, &mut choose)?;
         Ok(plan.kernels.into_iter().rev().map(|tuned| (tuned.workload().clone(), tuned)).collect())
     }
 
@@ -213,7 +216,7 @@ impl Course<'_> {
 
     /// Keeps the schedules of a network if it is faster than the network as it was before, else those of that. True if something new is kept.
     fn keep(&self, before: Choice, mut best: Entrant, rounds: usize) -> Result<bool, RaceError> {
-        let network = Cut::of(self.graph).fingerprint(self.graph);
+        let network = self.cut.fingerprint(self.graph);
         let key = self.target.key();
         let mut was_raced = false;
         for workload in self.untuned.keys() {
@@ -277,11 +280,11 @@ impl Course<'_> {
 }
 
 /// The untuned schedules of a network's workloads.
-fn untuned(graph: &Graph, target: &Target) -> Result<Choice, RaceError> {
+fn untuned(cut: &Cut, target: &Target) -> Result<Choice, RaceError> {
     let mut untuned = Choice::new();
-    for step in Cut::of(graph).steps {
-        let Work::Kernel(workload) = step.work else { continue };
-        if let Entry::Vacant(place) = untuned.entry(workload) {
+    for step in &cut.steps {
+        let Work::Kernel(workload) = &step.work else { continue };
+        if let Entry::Vacant(place) = untuned.entry(workload.clone()) {
             let tuned = Tuned::untuned(place.key(), target).map_err(CompileError::from)?;
             place.insert(tuned);
         }

@@ -28,7 +28,7 @@ const SHAPE: [usize; 2] = [4, LEN / 4];
 const WORDS: usize = 1000;
 
 /// The interface of the kernel: buffers `input`, `weight`, `output`, `packed` and `scratch`, stages `contract_pack`, `contract_add` and
-/// `contract_square`, of so many tasks, or with a launch.
+/// `contract_square`, of a number of tasks, or with a launch.
 pub fn plan(tasks: usize, launch: Option<Launch>) -> KernelPlan {
     let buffer = |name: &str, role, binding| PlanBuffer {
         name: name.into(),

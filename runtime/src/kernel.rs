@@ -115,9 +115,7 @@ impl<D: Device> Kernel<D> {
 
     /// Runs what runs ahead of time on the kernel's constants, weights and the like, all of them in the order of the plan.
     pub fn pack(&self, device: &D, constants: &[View<'_, D>]) -> Result<Arc<Packed<D>>, KernelError> {
-        let count = self.buffers(is_constant).count();
-        self.check_count("constants", constants.len(), count, is_constant)?;
-        self.pack_of(device, &mut constants.iter())
+        self.pack_in(device, constants, device.allocate(self.packed_bytes(device)?)?)
     }
 
     /// The same into memory of the caller's, of at least [`Kernel::packed_bytes`], aligned to 64 bytes: constants of many kernels then lie side by
@@ -169,15 +167,7 @@ impl<D: Device> Kernel<D> {
         if !self.has_stages(When::AheadOfTime) {
             return Ok(Arc::new(Packed { kernel: self.id, memory: Vec::new() }));
         }
-        let (needed, Extent { bytes, alignment }) = (self.packed_bytes(device)?, device.extent(&whole_memory));
-        if bytes < needed || (alignment < LEAST_ALIGNMENT && needed > 0) {
-            return Err(KernelError::Memory { what: "packed constants", found: bytes, needed });
-        }
-        let mut memory = Vec::new();
-        for range in self.packed_ranges(device)? {
-            // SAFETY: the memory is nobody else's, and its parts do not overlap.
-            memory.push(unsafe { device.part(&whole_memory, range) }?);
-        }
+        let memory = parts(device, whole_memory, self.packed_ranges(device)?, "packed constants")?;
 
         let mut packed = memory.iter();
         let mut buffers = Vec::with_capacity(self.plan.buffers.len());
@@ -215,18 +205,9 @@ impl<D: Device> Kernel<D> {
 
     /// The same in memory of the caller's, of at least [`Kernel::scratch_bytes`], aligned to 64 bytes.
     pub fn scratch_in(&self, device: &D, memory: D::Memory) -> Result<Scratch<D>, KernelError> {
-        let (needed, Extent { bytes, alignment }) = (self.scratch_bytes(device)?, device.extent(&memory));
-        if bytes < needed || (alignment < LEAST_ALIGNMENT && needed > 0) {
-            return Err(KernelError::Memory { what: "scratch", found: bytes, needed });
-        }
-
-        let mut parts = Vec::new();
-        for range in self.scratch_ranges(device)? {
-            // SAFETY: the memory is nobody else's, and its parts do not overlap.
-            parts.push(unsafe { device.part(&memory, range) }?);
-        }
-        let private = parts.split_off(self.buffers(is_scratch).count());
-        Ok(Scratch { kernel: self.id, memory: parts, private })
+        let mut memory = parts(device, memory, self.scratch_ranges(device)?, "scratch")?;
+        let private = memory.split_off(self.buffers(is_scratch).count());
+        Ok(Scratch { kernel: self.id, memory, private })
     }
 
     /// Where scratch lies in its [memory](Kernel::scratch_in): each scratch buffer in the order of the plan, then what is private to each host
@@ -371,7 +352,23 @@ fn is_scratch(binding: Binding) -> bool {
     binding == Binding::Scratch
 }
 
-/// Parts of so many bytes one behind the other.
+/// The parts of a memory of the caller's, one behind the other, if it is large enough and aligned.
+fn parts<D: Device>(
+    device: &D,
+    memory: D::Memory,
+    ranges: Vec<Range<usize>>,
+    what: &'static str,
+) -> Result<Vec<D::Memory>, KernelError> {
+    let (needed, Extent { bytes, alignment }) = (ranges.last().map_or(0, |range| range.end), device.extent(&memory));
+    if bytes < needed || (alignment < LEAST_ALIGNMENT && needed > 0) {
+        return Err(KernelError::Memory { what, found: bytes, needed });
+    }
+    // SAFETY: the memory is nobody else's, and its parts do not overlap.
+    let part = |range| Ok(unsafe { device.part(&memory, range) }?);
+    ranges.into_iter().map(part).collect()
+}
+
+/// Ranges of these lengths in bytes, one behind the other; a length is `None` if it is too large a number.
 fn in_a_row(parts: impl Iterator<Item = Option<usize>>) -> Result<Vec<Range<usize>>, KernelError> {
     let mut first = 0;
     let range = |part: Option<usize>| {

@@ -91,7 +91,7 @@ pub fn nearest<'a>(entries: impl IntoIterator<Item = &'a Entry>, workload: &Work
     of_workloads.take(n).flatten().map(|(_, entry)| *entry).collect()
 }
 
-/// Schedules carried over to a space within so many tries each ([`ScheduleSpace::adapt_within`]), in the order of the entries, each once.
+/// Schedules carried over to a space, each within a number of tries ([`ScheduleSpace::adapt_within`]), in the order of the entries, each once.
 pub fn carried_over<'a>(
     space: &ScheduleSpace,
     entries: impl IntoIterator<Item = &'a Entry>,

@@ -109,6 +109,7 @@ impl Winograd {
         let conv = applies(workload, target).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
         let reader = Reader(knobs);
         let block = block_size(target);
+
         let [rows] = reader.tile::<1>("tile.th")?;
         let [columns] = reader.tile::<1>("tile.tw")?;
         let [positions, channels] = reader.tile::<2>("tile.register")?;
@@ -118,6 +119,7 @@ impl Winograd {
                 return Err(LowerError::knob(name, format!("{size} is no multiple of {block}")));
             }
         }
+
         let winograd = Self {
             conv,
             block,
@@ -174,12 +176,14 @@ impl Winograd {
         if !self.conv.saves_work(self.m) {
             return refuse(TILE_SIZE_KNOB, format!("tiles of {0}x{0} save nothing", self.m));
         }
+
         let grid = self.grid();
         for (name, size, count) in [("tile.th", self.tiles[0], grid[0]), ("tile.tw", self.tiles[1], grid[1])] {
             if size > count {
                 return refuse(name, format!("{size} of {count} tiles"));
             }
         }
+
         let [positions, channels] = self.register;
         if positions > self.tiles.iter().product() {
             return refuse("tile.register", "more positions than tiles of a block".into());
@@ -190,6 +194,7 @@ impl Winograd {
         if self.chunk < self.o_blocks() && !self.chunk.is_multiple_of(channels) {
             return refuse("tile.o", "no multiple of the register tile".into());
         }
+
         let vectors = channels * (self.block / target.lanes()).max(1);
         let (needed, registers) =
             (tile_registers(positions * vectors, [vectors, positions]), target.isa.vector_registers());

@@ -67,8 +67,8 @@ pub(crate) fn space(workload: &Workload, target: &Target, params: &TuneParams) -
 /// `n`, and one at least.
 ///
 /// Among the default of the fixed rule, the schedules that are carried over from the portfolio that ships for the target, and what moves lead
-/// to from the best of those, the pretrained model chooses, of those that are [promising](is_promising). Where none ships for the target, and for workloads that are no contractions, it
-/// is the default. The same every time.
+/// to from the best of those, the pretrained model chooses, of those that are [promising](is_promising). Where none ships for the target, and for
+/// workloads that are no contractions, it is the default. The same every time.
 pub fn predicted(space: &ScheduleSpace, n: usize, params: PredictParams) -> Vec<Candidate> {
     let default = space.default_candidate().clone();
     let Some(shipped) = Shipped::of(space.workload(), space.target()) else { return vec![default] };

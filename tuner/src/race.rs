@@ -50,7 +50,7 @@ pub(crate) fn race(
 /// Who takes part in a race.
 struct Field {
     candidates: Vec<Candidate>,
-    /// So many of the first are in every race that follows, too.
+    /// How many of the first are in every race that follows, too.
     stay: usize,
 }
 
@@ -115,7 +115,7 @@ fn is_disturbed(measurements: &[Measurement], least_secs: Option<f64>, params: &
     now_secs.zip(least_secs).is_some_and(|(now, least)| now > params.disturbed * least)
 }
 
-/// The first so many, who stay, and the fastest of the others.
+/// The first ones, as many as stay, and the fastest of the others.
 fn finalists(
     candidates: Vec<Candidate>,
     measurements: &[Measurement],

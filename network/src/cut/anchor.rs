@@ -28,6 +28,7 @@ pub(super) fn anchor(graph: &Graph, id: NodeId) -> Option<Anchor> {
     let of = |op: &dyn Fn() -> Option<Workload>, channel| {
         Some(Anchor { workload: op()?, operands: node.operands.clone(), channel })
     };
+
     match &node.op {
         Op::Conv { window, groups } => of(&|| conv(window, *groups, &shapes), Some(1)),
         Op::ConvTranspose { window, output_pad, groups } => {

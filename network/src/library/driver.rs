@@ -244,7 +244,7 @@ impl Driver<'_> {
         }
     }
 
-    /// `to` = the address so many bytes behind a place.
+    /// `to` = the address at an offset in bytes from a place.
     fn point(&mut self, to: Integer, place: Place, bytes: usize) {
         match place {
             Place::Workspace(first) => self.routine.point(to, Rbx, (HEADER_BYTES + first + bytes) as i32),

@@ -21,9 +21,9 @@ const CODE_ALIGNMENT: usize = 64;
 /// Where bytes are while the network runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// In the workspace, so many bytes behind its first tensor.
+    /// In the workspace, at an offset in bytes from its first tensor.
     Workspace(usize),
-    /// So many bytes behind the first weight.
+    /// At an offset in bytes from the first weight.
     Weights(usize),
     /// Nowhere: nobody looks.
     Absent,

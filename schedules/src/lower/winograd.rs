@@ -111,8 +111,7 @@ impl<'a> Lowering<'a> {
         let inputs = packed("input_transformed", scope, shape);
         let products = packed("products", Scope::Local, winograd.product_shape().to_vec());
         let (scratch, cuts) = (Vec::new(), Vec::new());
-        let filtering = winograd.conv.filtering(winograd.m);
-        let transforms = workload.once(filtering, || Transforms::new(filtering));
+        let transforms = Transforms::of(workload, winograd.conv.filtering(winograd.m));
         Self { winograd, transforms, product, inputs, products, scratch, cuts }
     }
 

@@ -35,7 +35,7 @@ impl ScheduleSpace {
         self.adapt_within(config, origin, MAX_TRIED)
     }
 
-    /// The same of so many combinations that are tried, the nearest first. A try takes some microseconds. Of schedules that were carried over
+    /// The same of a number of combinations that are tried, the nearest first. A try takes some microseconds. Of schedules that were carried over
     /// to other workloads for the same CPU one half were valid at once and three in five within 20 tries; one in six was not within all.
     pub fn adapt_within(&self, config: &Config, origin: &Workload, tries: usize) -> Option<Candidate> {
         let number = self.sketches.iter().position(|space| space.name() == config.sketch)?;
@@ -68,7 +68,7 @@ impl ScheduleSpace {
         None
     }
 
-    /// The values of a knob, the nearest to what the config has first: as many as so many tries can come to.
+    /// The values of a knob, the nearest to what the config has first: as many as the tries can come to.
     fn ranked(
         &self,
         (knob, covering): (&Knob, &[bool]),

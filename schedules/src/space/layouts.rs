@@ -58,11 +58,13 @@ mod tests {
         ] {
             let space = ScheduleSpace::new(&text.parse().unwrap(), &target);
             let mut most = 0;
+
             for _ in 0..20 {
                 let config = space.sample(&mut rng).config().clone();
                 let mut found = space.in_other_layouts(&config);
                 assert!(found.iter().all(|candidate| space.contains(candidate.config())), "{text}");
                 found.push(space.candidate(&config));
+
                 let lies = |c: &Candidate| LAYOUT_KNOBS.map(|name| c.config().knobs.get(name).map(Value::to_string));
                 let mut lying: Vec<_> = found.iter().map(lies).collect();
                 lying.sort();

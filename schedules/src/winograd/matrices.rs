@@ -16,6 +16,9 @@
 //! products can be added before anything else. A phase with one tap less than others has no product for infinity, where its filter is zero.
 
 use std::ops::Range;
+use std::sync::Arc;
+
+use crate::workload::Workload;
 
 /// Inputs of a tile along an axis, at most: transforms are straight-line code.
 const MAX_INPUTS: usize = 16;
@@ -143,8 +146,12 @@ pub struct Transforms {
 }
 
 impl Transforms {
-    /// Those of a filtering that [is known](Filtering::is_known).
-    pub fn new(filtering: Filtering) -> Self {
+    /// Those of a filtering that [is known](Filtering::is_known), made once for a workload.
+    pub(crate) fn of(workload: &Workload, filtering: Filtering) -> Arc<Self> {
+        workload.once(filtering, || Self::new(filtering))
+    }
+
+    fn new(filtering: Filtering) -> Self {
         let matrices = Matrices::new(filtering);
         Self {
             output: Transform::sharing_columns(&matrices.output),

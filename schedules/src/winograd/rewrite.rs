@@ -3,7 +3,7 @@
 //! ```text
 //! sum[n, o, oh, ow] = Σ input[n, c, s*oh + kh - p, s*ow + kw - p] * weight[o, c, kh, kw]
 //!   →  U[xi, c, o] = Σ G[i, kh] * G[j, kw] * weight[o, c, kh, kw]                            xi = a*i + j
-//!      V[xi, c, t] = Σ Bt[i, y] * Bt[j, x] * input[n, c, s*m*th + y - p, s*m*tw + x - p]         t = (rows*n + th)*columns + tw
+//!      V[xi, c, t] = Σ Bt[i, y] * Bt[j, x] * input[n, c, s*m*th + y - p, s*m*tw + x - p]     t = (rows*n + th)*columns + tw
 //!      M[xi, o, t] = Σ V[xi, c, t] * U[xi, c, o]                                             the main equation
 //!      sum[n, o, m*th + i, m*tw + j] = Σ At[i, y] * At[j, x] * M[a*y + x, o, t]
 //! ```
@@ -58,8 +58,8 @@ pub(crate) fn rewritten(workload: &Workload, conv: &Conv, m: usize, multiple: us
     workload.once([m, multiple], || rewrite(workload.spec(), conv, m, multiple))
 }
 
-/// The same result by products of tiles of `m x m` outputs, with so many tiles of zeros behind those that there are that their number
-/// is a multiple of `multiple`. The spec is that of the convolution, which Winograd's algorithm is for.
+/// The same result by products of tiles of `m x m` outputs, padded by tiles of zeros to a number of tiles that is a multiple of
+/// `multiple`. The spec is that of the convolution, which Winograd's algorithm is for.
 fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiple: usize) -> Spec {
     let a = conv.filtering(m).inputs();
     let [rows, columns] = conv.grid(m);

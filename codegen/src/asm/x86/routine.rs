@@ -100,7 +100,7 @@ impl Routine {
         self.lead_to(function);
     }
 
-    /// Calls the function so many bytes behind the first one of these, or in front of it.
+    /// Calls the function at an offset in bytes from the first of these, which may be negative.
     pub fn call_outside(&mut self, distance: i64) {
         self.code.plain(&[0xe8]);
         self.code.lead_to(Goal::Outside(distance));

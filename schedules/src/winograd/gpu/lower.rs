@@ -33,7 +33,7 @@ pub(crate) fn lower(workload: &Workload, winograd: &GpuWinograd) -> Program {
 
     let outside = Outside { sources: [tiles, weights], partial: Some(products), operands: operands.clone() };
     let stages = Stages { winograd, operands, weights, tiles, products };
-    let transforms = Transforms::new(winograd.conv.filtering(winograd.m));
+    let transforms = Transforms::of(workload, winograd.conv.filtering(winograd.m));
     let stage = |name: &str, when, body| Stage { name: name.into(), when, body };
     let stages = vec![
         stage("transform_weight", When::AheadOfTime, stages.weight(&mut all, &transforms.weight)),
