@@ -15,6 +15,10 @@
 //!
 //! A strided convolution is several of stride 1 in one ([`matrices`]); nothing else knows of that.
 //!
+//! Channels that blocks do not divide lie plain. Transforms have vectors of them nevertheless: rows of input tiles are transposed into blocks
+//! of channels first, rows of output tiles back last, in memory of the task, and the last vector has fewer lanes. Products have all
+//! lanes of the last block of output channels, where transformed filters are zeros.
+//!
 //! ```text
 //! ahead of time                                     U[xi, o, c] = (G g Gᵀ)[xi]
 //! parallel n, blocks of th x tw tiles               (and chunks of output channels, with input=stage)
@@ -35,6 +39,7 @@ use crate::direct::{block_size, reader::Reader};
 use crate::error::LowerError;
 use crate::workload::{Work, Workload};
 use autotune_ir::analyse::tile_registers;
+use autotune_ir::program::Layout;
 use autotune_ir::target::CpuTarget;
 
 pub mod conv;
@@ -67,7 +72,7 @@ const MAX_BODY: usize = 1024;
 pub struct Winograd {
     /// The operator.
     pub conv: Conv,
-    /// Channels of a block of the layouts of input and output, one vector or more.
+    /// Channels of a block, one vector or more.
     pub block: usize,
     /// Rows and columns of an output tile.
     pub m: usize,
@@ -85,12 +90,6 @@ pub struct Winograd {
     pub prefetch: usize,
 }
 
-/// The convolution, if the sketch has it: of channels that blocks divide.
-fn applies(workload: &Workload, target: &CpuTarget) -> Option<Conv> {
-    let block = block_size(target);
-    Conv::of(workload).filter(|conv| conv.c.is_multiple_of(block) && conv.o.is_multiple_of(block))
-}
-
 /// What is to be done for a workload with tiles of `m` outputs, transforms apart; nothing if the sketch is not for it. The filters
 /// are read transformed.
 pub(crate) fn work(workload: &Workload, m: usize) -> Option<Work> {
@@ -106,7 +105,7 @@ impl Winograd {
     /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
     /// target.
     pub fn new(workload: &Workload, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
-        let conv = applies(workload, target).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
+        let conv = Conv::of(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
         let reader = Reader(knobs);
         let block = block_size(target);
 
@@ -149,20 +148,50 @@ impl Winograd {
         self.conv.grid(self.m)
     }
 
-    /// Blocks of input channels.
+    /// Layouts of input and output: blocks of channels where these are whole ones.
+    pub fn layouts(&self) -> [Layout; 2] {
+        [self.conv.c, self.conv.o].map(|channels| match channels.is_multiple_of(self.block) {
+            true => Layout::ChannelBlocked(self.block),
+            false => Layout::Plain,
+        })
+    }
+
+    /// Blocks of input channels, the last of which may not be whole.
     pub fn c_blocks(&self) -> usize {
-        self.conv.c / self.block
+        self.conv.c.div_ceil(self.block)
     }
 
-    /// Blocks of output channels.
+    /// Blocks of output channels, the last of which may not be whole.
     pub fn o_blocks(&self) -> usize {
-        self.conv.o / self.block
+        self.conv.o.div_ceil(self.block)
     }
 
-    /// Shape of the transformed input of a block of tiles: `[xi, c block, tile, lane]`. The number of tiles is odd, so that
-    /// neither channel blocks nor products fall on the same cache sets.
+    /// Input channels that lie side by side when they are transformed: a block, or all where blocks are not whole.
+    pub fn c_lanes(&self) -> usize {
+        if self.layouts()[0] == Layout::Plain { self.conv.c } else { self.block }
+    }
+
+    /// Shape of the transformed input of a block of tiles: `[xi, c block, tile, lane]`, or `[xi, 0, tile, c]` where blocks are not whole. The
+    /// number of tiles is odd, and so is that of vectors of a tile, so that neither channel blocks nor products nor tiles fall on
+    /// the same cache sets.
     pub fn input_shape(&self) -> [usize; 4] {
-        [self.a() * self.a(), self.c_blocks(), self.tiles.iter().product::<usize>() | 1, self.block]
+        let tiles = self.tiles.iter().product::<usize>() | 1;
+        let [blocks, lanes] = match self.layouts()[0] {
+            Layout::Plain => [1, (self.c_blocks() | 1) * self.block],
+            Layout::ChannelBlocked(block) => [self.c_blocks(), block],
+        };
+        [self.a() * self.a(), blocks, tiles, lanes]
+    }
+
+    /// Shape of a row of input tiles of a block of channels: `[row, column, lane]`.
+    pub fn input_strip(&self) -> [usize; 3] {
+        let apart = self.m * self.conv.stride;
+        [self.a(), (self.tiles[1] - 1) * apart + self.a(), self.block]
+    }
+
+    /// The same of outputs.
+    pub fn output_strip(&self) -> [usize; 3] {
+        [self.m, self.tiles[1] * self.m, self.block]
     }
 
     /// Shape of the products of a block of tiles and a chunk of channels: `[o block, tile, xi, lane]`, the last but one odd.
@@ -173,7 +202,7 @@ impl Winograd {
     /// Rules between knobs and limits of the target.
     fn check(&self, target: &CpuTarget) -> Result<(), LowerError> {
         let refuse = |name: &str, reason: String| Err(LowerError::knob(name, reason));
-        if !self.conv.saves_work(self.m) {
+        if !self.conv.pays(self.m, self.block) {
             return refuse(TILE_SIZE_KNOB, format!("tiles of {0}x{0} save nothing", self.m));
         }
 
@@ -209,9 +238,12 @@ impl Winograd {
 
     /// What a task keeps to itself must stay near the second-level cache.
     fn check_memory(&self, target: &CpuTarget) -> Result<(), LowerError> {
-        let bytes = |shape: [usize; 4]| shape.iter().fold(4usize, |bytes, &d| bytes.saturating_mul(d));
-        let input = if self.staged { 0 } else { bytes(self.input_shape()) };
-        let needed = input.saturating_add(bytes(self.product_shape()));
+        let bytes = |shape: &[usize]| shape.iter().fold(4usize, |bytes, &d| bytes.saturating_mul(d));
+        let strip = |layout: Layout, shape: [usize; 3]| if layout == Layout::Plain { bytes(&shape) } else { 0 };
+        let input = if self.staged { 0 } else { bytes(&self.input_shape()) };
+        let [read, written] = self.layouts();
+        let strips = strip(read, self.input_strip()).max(strip(written, self.output_strip()));
+        let needed = input.saturating_add(bytes(&self.product_shape())).saturating_add(strips);
         let limit = 2 * target.l2_bytes;
         if needed > limit {
             return Err(LowerError::knob("tile.th", format!("a task's {needed} bytes exceed {limit}")));

@@ -8,25 +8,27 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::direct::{self, Place};
+use super::direct::{self, Packed, Place};
 use super::nest::{Builder, Nest, Run, Segment, allocated, runs};
 use super::{assign, load, nest};
 use crate::direct::Direct;
 use crate::winograd::Winograd;
 use crate::winograd::matrices::Transforms;
 use crate::winograd::passes::{Cut, Passes};
-use crate::winograd::rewrite::rewritten;
+use crate::winograd::rewrite::{Multiples, rewritten};
 use crate::workload::Workload;
 use autotune_ir::affine::Affine;
-use autotune_ir::program::{BufferId, Expr, Index, LoopKind, Node, Program, Role, Scope, Stage, When};
+use autotune_ir::program::{BufferId, Expr, Index, Layout, LoopKind, Node, Program, Role, Scope, Stage, When};
 
 mod product;
+mod strip;
 mod transform;
 
 /// The loop nests of a config.
 pub(crate) fn lower(workload: &Workload, winograd: &Winograd) -> Program {
     let spec = Arc::clone(workload.spec());
-    let algorithm = rewritten(workload, &winograd.conv, winograd.m, 1);
+    let multiples = Multiples { tiles: 1, channels: winograd.block };
+    let algorithm = rewritten(workload, &winograd.conv, winograd.m, multiples);
     let product = product::plan(workload, winograd, &algorithm);
     let mut lowering = Lowering::new(workload, winograd, &product);
     let stages = lowering.stages();
@@ -60,15 +62,36 @@ impl Blocks<'_> {
     }
 }
 
-/// A tile of a block.
-struct Tile<'a> {
+/// Blocks of channels, one behind the other.
+#[derive(Clone)]
+struct Channels {
+    first: Affine,
+    count: usize,
+    /// Channels of each.
+    lanes: usize,
+}
+
+impl Channels {
+    /// So many channels in blocks, the first of a number: whole ones, and the rest by itself.
+    fn of(first: &Affine, channels: usize, block: usize) -> impl Iterator<Item = Self> {
+        let blocks =
+            move |s: Segment| Self { first: first.clone() + (s.start / block) as i64, count: s.count, lanes: s.extent };
+        Segment::tiles(channels, block).map(blocks)
+    }
+}
+
+/// Tiles of a row that are alike, of one block of channels.
+struct Strip<'a> {
     inside: [&'a Inside; 2],
-    /// The first of its outputs.
+    tiles: usize,
+    /// The first output of the first of them.
     output: [Affine; 2],
-    /// Its number within the block.
+    /// Its number within the block of tiles.
     number: Affine,
-    /// Its block of channels.
+    /// Number of the block of channels.
     channel: Affine,
+    /// Channels of that.
+    lanes: usize,
 }
 
 struct Lowering<'a> {
@@ -82,6 +105,8 @@ struct Lowering<'a> {
     products: BufferId,
     /// What each transform keeps to itself.
     scratch: Vec<(&'static str, [BufferId; 2])>,
+    /// Where rows of tiles of plain images are transposed.
+    strips: strip::Strips,
     /// How tiles are transformed, by what there is of them.
     cuts: Vec<(Inside, Rc<Cuts>)>,
 }
@@ -110,9 +135,10 @@ impl<'a> Lowering<'a> {
         let mut packed = |name, scope, shape| product.all.buffer(name, Role::Packed, scope, shape);
         let inputs = packed("input_transformed", scope, shape);
         let products = packed("products", Scope::Local, winograd.product_shape().to_vec());
+        let strips = strip::Strips::new(winograd, &mut product.all);
         let (scratch, cuts) = (Vec::new(), Vec::new());
         let transforms = Transforms::of(workload, winograd.conv.filtering(winograd.m));
-        Self { winograd, transforms, product, inputs, products, scratch, cuts }
+        Self { winograd, transforms, product, inputs, products, scratch, strips, cuts }
     }
 
     fn stages(&mut self) -> Vec<Stage> {
@@ -121,9 +147,14 @@ impl<'a> Lowering<'a> {
         let rows = [0, 1].map(|dim| self.rows(dim));
         if self.winograd.staged {
             // Blocks of channels are tasks, too.
+            let channels = self.input_channels();
             let body = self.trees(&rows, |this, blocks| {
-                let channels = this.winograd.c_blocks();
-                vec![this.repeat("c.0", channels, LoopKind::Parallel, |this, c| this.transform_input(blocks, &c, 1))]
+                let tasks = |Channels { first, count, lanes }: Channels| {
+                    this.repeat("c.0", count, LoopKind::Parallel, |this, c| {
+                        this.transform_input(blocks, &Channels { first: c + &first, count: 1, lanes })
+                    })
+                };
+                channels.iter().cloned().map(tasks).collect()
             });
             stages.push(stage("transform_input", When::EveryRun, body));
         }
@@ -171,23 +202,44 @@ impl<'a> Lowering<'a> {
         trees
     }
 
+    fn input_channels(&self) -> Vec<Channels> {
+        Channels::of(&Affine::default(), self.winograd.conv.c, self.winograd.block).collect()
+    }
+
+    /// Chunks of output channels: their blocks and channels, neighbours that are alike together.
+    fn chunks(&self) -> impl Iterator<Item = Run<[usize; 2]>> + use<> {
+        let (chunk, block, blocks) = (self.winograd.chunk, self.winograd.block, self.winograd.o_blocks());
+        let channels = self.winograd.conv.o;
+        let size = move |number: usize| {
+            let first = number * chunk;
+            [chunk.min(blocks - first), (chunk * block).min(channels - first * block)]
+        };
+        runs((0..blocks.div_ceil(chunk)).map(size))
+    }
+
     /// One tree per run of chunks of output channels where they are tasks, else one tree.
     fn compute(&mut self, blocks: &Blocks) -> Vec<Vec<Node>> {
         let Winograd { chunk, staged, .. } = *self.winograd;
         let kind = if staged { LoopKind::Parallel } else { LoopKind::Serial };
         let mut nests = Vec::new();
-        for run in Segment::tiles(self.winograd.o_blocks(), chunk) {
+        for run in self.chunks() {
+            let [size, channels] = run.each;
             nests.push(self.repeat("o.0", run.count, kind, |this, number| {
-                let first = number * chunk as i64 + run.start as i64;
-                let mut body = this.multiply(blocks, &first, run.extent);
-                body.extend(this.transform_output(blocks, &first, run.extent));
+                let first = (number + run.first as i64) * chunk as i64;
+                let mut body = this.multiply(blocks, &first, size);
+                for channels in Channels::of(&first, channels, this.winograd.block) {
+                    body.extend(this.transform_output(blocks, &first, &channels));
+                }
                 allocated([this.products], body)
             }));
         }
         if staged {
             return nests;
         }
-        let mut body = self.transform_input(blocks, &Affine::default(), self.winograd.c_blocks());
+        let mut body = Vec::new();
+        for channels in self.input_channels() {
+            body.extend(self.transform_input(blocks, &channels));
+        }
         body.extend(nests.into_iter().flatten());
         vec![allocated([self.inputs], body)]
     }

@@ -8,6 +8,11 @@ use autotune_ir::program::Access;
 use autotune_ir::spec::AxisId;
 use autotune_ir::{Affine, VarId};
 
+/// The share of the direct way's multiply-adds that tiles may take where channels are padded and transposed.
+const MAX_FILLED_SHARE: f64 = 0.7;
+/// Tiles of an image that there are at least then: multiply-adds of fewer wait for one another.
+const MIN_TILES: usize = 8;
+
 /// A convolution with as many taps and the same stride along both axes, of dilation 1, in one group, padded by less than a kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Conv {
@@ -91,6 +96,15 @@ impl Conv {
         let product = |extents: [usize; 2]| extents.iter().product::<usize>() as f64;
         let inputs = self.filtering(m).inputs();
         product(self.grid(m)) * product([inputs; 2]) / (product(self.output) * product([self.taps; 2]))
+    }
+
+    /// True if tiles of `m` outputs are worth offering in blocks of so many channels: where these divide the channels if they save work, else if
+    /// they save enough of it with the last block of outputs filled up, and there are some.
+    pub fn pays(&self, m: usize, block: usize) -> bool {
+        let is_whole = [self.c, self.o].iter().all(|channels| channels.is_multiple_of(block));
+        let filled = self.o.next_multiple_of(block) as f64 / self.o as f64;
+        let saves_enough = || self.work_share(m) * filled <= MAX_FILLED_SHARE;
+        self.saves_work(m) && (is_whole || saves_enough() && self.grid(m).iter().product::<usize>() >= MIN_TILES)
     }
 
     /// True if there are matrices for tiles of `m` outputs, and they take fewer multiply-adds than the direct way.

@@ -14,7 +14,7 @@
 use std::sync::Arc;
 
 use super::conv::Conv;
-use super::rewrite::rewritten;
+use super::rewrite::{Multiples, rewritten};
 use super::{SKETCH, TILE_SIZE_KNOB};
 use crate::config::KnobValues;
 use crate::contraction::Contraction;
@@ -52,7 +52,8 @@ fn applies(workload: &Workload) -> Option<Conv> {
 /// The matrix products, axes `xi, t, o | c`. Filters are not packed, since their transform can leave them in any order.
 fn product(workload: &Workload, conv: &Conv, m: usize) -> Arc<AxisRoles> {
     workload.once(m, || {
-        let contraction = Contraction::with_unit_axes(&rewritten(workload, conv, m, VECTOR));
+        let multiples = Multiples { tiles: VECTOR, channels: 1 };
+        let contraction = Contraction::with_unit_axes(&rewritten(workload, conv, m, multiples));
         AxisRoles::new(contraction.without_unit_axes(), [vec![2, 1], vec![0], vec![3]])
     })
 }

@@ -1,7 +1,7 @@
 //! What may be chosen in the Winograd sketch.
 
 use super::conv::Conv;
-use super::{INPUT_KNOB, TILE_SIZE_KNOB, applies};
+use super::{INPUT_KNOB, TILE_SIZE_KNOB};
 use crate::direct::block_size;
 use crate::knob_space::Knob;
 use crate::workload::Workload;
@@ -23,10 +23,11 @@ const SMALL_IMAGE: usize = 64;
 
 /// Every knob of the sketch with its values, for one workload and target; none where the sketch does not apply.
 pub(super) fn knobs(workload: &Workload, target: &CpuTarget) -> Option<Vec<Knob>> {
-    let conv = applies(workload, target)?;
+    let conv = Conv::of(workload)?;
     let block = block_size(target);
+    let o_blocks = conv.o.div_ceil(block);
     let [oh, ow] = conv.output;
-    let sizes: Vec<String> = conv.tile_sizes().filter(|&m| conv.saves_work(m)).map(|m| m.to_string()).collect();
+    let sizes: Vec<String> = conv.tile_sizes().filter(|&m| conv.pays(m, block)).map(|m| m.to_string()).collect();
     if sizes.is_empty() {
         return None;
     }
@@ -35,8 +36,8 @@ pub(super) fn knobs(workload: &Workload, target: &CpuTarget) -> Option<Vec<Knob>
         Knob::choice(TILE_SIZE_KNOB, &sizes),
         Knob::tile("tile.th", tiles(&conv, oh)),
         Knob::tile("tile.tw", tiles(&conv, ow)),
-        Knob::tile("tile.register", registers(target, block, conv.o / block, oh * ow)),
-        Knob::tile("tile.o", counts(conv.o / block).map(|count| vec![count * block]).collect()),
+        Knob::tile("tile.register", registers(target, block, o_blocks, oh * ow)),
+        Knob::tile("tile.o", counts(o_blocks).map(|count| vec![count * block]).collect()),
         Knob::choice(INPUT_KNOB, &["fused", "stage"]),
         Knob::choice("unroll", &UNROLLS),
         Knob::choice("prefetch", &PREFETCHES),

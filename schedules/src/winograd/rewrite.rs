@@ -54,16 +54,25 @@ fn load<const N: usize>(buffer: BufferId, index: [&Affine; N]) -> Expr {
 }
 
 /// [`rewrite`] for a workload, made once.
-pub(crate) fn rewritten(workload: &Workload, conv: &Conv, m: usize, multiple: usize) -> Arc<Spec> {
-    workload.once([m, multiple], || rewrite(workload.spec(), conv, m, multiple))
+pub(crate) fn rewritten(workload: &Workload, conv: &Conv, m: usize, multiples: Multiples) -> Arc<Spec> {
+    workload.once((m, multiples), || rewrite(workload.spec(), conv, m, multiples))
 }
 
-/// The same result by products of tiles of `m x m` outputs, padded by tiles of zeros to a number of tiles that is a multiple of
-/// `multiple`. The spec is that of the convolution, which Winograd's algorithm is for.
-fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiple: usize) -> Spec {
+/// What products are padded to, by zeros.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct Multiples {
+    /// The number of tiles is a multiple of this.
+    pub(crate) tiles: usize,
+    /// That of output channels is one of this.
+    pub(crate) channels: usize,
+}
+
+/// The same result by products of tiles of `m x m` outputs, padded. The spec is that of the convolution, which Winograd's algorithm is for.
+fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiples: Multiples) -> Spec {
     let a = conv.filtering(m).inputs();
     let [rows, columns] = conv.grid(m);
-    let (xis, tiles) = (a * a, (conv.n * rows * columns).next_multiple_of(multiple));
+    let (xis, tiles) = (a * a, (conv.n * rows * columns).next_multiple_of(multiples.tiles));
+    let channels = conv.o.next_multiple_of(multiples.channels);
     let dtype = spec.tensors[0].dtype;
     let (main, tail) = (spec.main(), &spec.equations[spec.main + 1..]);
     let sum = main.output.buffer;
@@ -74,7 +83,7 @@ fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiple: usize) -> Spec {
 
     let matrices = Matrices::new(conv.filtering(m));
     let g = to.matrix("G", &matrices.weight);
-    let filters = to.tensor("U", vec![xis, conv.c, conv.o], dtype, Source::Computed);
+    let filters = to.tensor("U", vec![xis, conv.c, channels], dtype, Source::Computed);
     let [i, j, o, c, kh, kw] = axis_vars();
     let value = Expr::product(Expr::product(load(g, [&i, &kh]), load(g, [&j, &kw])), load(weight, [&o, &c, &kh, &kw]));
     let axes = [("i", a, false), ("j", a, false), ("o", conv.o, false), ("c", conv.c, false)];
@@ -92,8 +101,8 @@ fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiple: usize) -> Spec {
     let tile = [("i", a, false), ("j", a, false), ("c", conv.c, false), ("y", a, true), ("x", a, true)];
     to.equation(&[&grid[..], &tile].concat(), (inputs, vec![pair(&i, &j), c, number(&n, &th, &tw)]), value);
 
-    let products = to.tensor("M", vec![xis, conv.o, tiles], dtype, Source::Computed);
-    let axes = [("xi", xis, false), ("t", tiles, false), ("o", conv.o, false), ("c", conv.c, true)];
+    let products = to.tensor("M", vec![xis, channels, tiles], dtype, Source::Computed);
+    let axes = [("xi", xis, false), ("t", tiles, false), ("o", channels, false), ("c", conv.c, true)];
     let [xi, t, o, c] = axis_vars();
     let value = Expr::product(load(inputs, [&xi, &c, &t]), load(filters, [&xi, &c, &o]));
     to.equation(&axes, (products, vec![xi, o, t]), value);
@@ -133,10 +142,12 @@ mod tests {
             let spec = workload.spec();
             let operands = Operands::random(spec, 3);
             let wanted = reference(&workload, &operands);
-            for (m, multiple) in conv.tile_sizes().flat_map(|m| [(m, 1), (m, 4)]) {
-                let found = Reference::with_bound(&rewrite(spec, &conv, m, multiple), &operands, u64::MAX, 0).unwrap();
+            let padded = |m| [(m, [1, 1]), (m, [4, 1]), (m, [1, 8])];
+            for (m, [tiles, channels]) in conv.tile_sizes().flat_map(padded) {
+                let rewritten = rewrite(spec, &conv, m, Multiples { tiles, channels });
+                let found = Reference::with_bound(&rewritten, &operands, u64::MAX, 0).unwrap();
                 let error = max_rel_error(found.exact().unwrap(), &wanted);
-                assert!(error < 1e-4, "{text}, m {m}, {multiple}: {error}");
+                assert!(error < 1e-4, "{text}, m {m}, tiles {tiles}, channels {channels}: {error}");
             }
         }
     }

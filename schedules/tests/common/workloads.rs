@@ -179,6 +179,33 @@ pub fn random_winograd_of<R: Rng>(rng: &mut R, block: usize, taps: usize, stride
     }
 }
 
+/// A workload that the Winograd sketch may be for, of numbers of channels that blocks do not divide, of both or of one side.
+pub fn random_odd_winograd<R: Rng>(rng: &mut R, block: usize) -> Workload {
+    let odd = [1, 3, 5, 7, 12, 17, 20, 24, 29, 58];
+    let whole = [block, 2 * block];
+    let (taps, stride) = pick(rng, &[(3, 1), (3, 1), (3, 2), (2, 1), (4, 1), (5, 1), (5, 2), (7, 2)]);
+    let sides = rng.random_range(0..3);
+    let channels = |rng: &mut R, is_odd: bool| if is_odd { pick(rng, &odd) } else { pick(rng, &whole) };
+    let image = [4, 5, 6, 7, 8, 11, 13, 14, 17];
+    let conv = Conv2d {
+        n: pick(rng, &[1, 1, 2]),
+        c: channels(rng, sides != 1),
+        h: stride * pick(rng, &image),
+        w: stride * pick(rng, &image),
+        o: channels(rng, sides != 2),
+        kh: taps,
+        kw: taps,
+        stride: [stride, stride],
+        pad: [pick(rng, &[0, taps / 2, taps - 1]), pick(rng, &[0, taps / 2, taps - 1])],
+        dilation: [1, 1],
+        groups: 1,
+    };
+    match Workload::new(conv) {
+        Ok(workload) => workload.with_epilogue(random_epilogue(rng)),
+        Err(_) => random_odd_winograd(rng, block),
+    }
+}
+
 /// A config of the Winograd sketch.
 pub fn sample_winograd<R: Rng>(space: &ScheduleSpace, rng: &mut R) -> Config {
     sample_sketch(space, winograd::SKETCH, rng)

@@ -16,28 +16,34 @@ pub(super) const O_LANE: usize = 4;
 pub(super) const C_LANE: usize = 5;
 
 /// The products' axes, `algorithm` being that of tiles of so many outputs.
-fn contraction(algorithm: &Arc<Spec>, block: usize) -> Contraction {
+fn contraction(algorithm: &Arc<Spec>, block: usize, c_lanes: usize) -> Contraction {
     let mut contraction = Contraction::with_unit_axes(algorithm);
     contraction.split(O, block);
-    contraction.split(C, block);
+    contraction.split(C, c_lanes);
     contraction
 }
 
 /// The products as the direct sketch has them.
 pub(super) fn plan(workload: &Workload, winograd: &Winograd, algorithm: &Arc<Spec>) -> Direct {
     let Winograd { conv, m, block, register: [positions, channels], .. } = *winograd;
-    let contraction = workload.once([m, block], || contraction(algorithm, block));
-    let ([h, w], [oh, ow]) = (conv.input, conv.output);
-    let operand = |shape: [usize; 5]| Arc::new(Operand { shape: shape.into(), index: Vec::new() });
-    let input = operand([conv.n, winograd.c_blocks(), h, w, block]);
-    let (tile_loop, layout) = (|axis, tile| TileLoop { axis, tile }, Layout::ChannelBlocked(block));
+    let contraction = workload.once([m, block], || contraction(algorithm, block, winograd.c_lanes()));
+    let operand = |channels: usize, [h, w]: [usize; 2], layout: Layout| {
+        let shape = match layout {
+            Layout::Plain => vec![conv.n, channels, h, w],
+            Layout::ChannelBlocked(block) => vec![conv.n, channels / block, h, w, block],
+        };
+        Arc::new(Operand { shape, index: Vec::new() })
+    };
+    let [in_layout, out_layout] = winograd.layouts();
+    let input = operand(conv.c, conv.input, in_layout);
+    let tile_loop = |axis, tile| TileLoop { axis, tile };
     Direct {
         contraction,
         data: Arc::clone(&input),
         input,
-        in_layout: layout,
-        output: operand([conv.n, winograd.o_blocks(), oh, ow, block]),
-        out_layout: layout,
+        in_layout,
+        output: operand(conv.o, conv.output, out_layout),
+        out_layout,
         data_mode: DataMode::Tile,
         packed_weights: true,
         vector: O_LANE,

@@ -21,111 +21,180 @@ impl Line {
 }
 
 impl Lowering<'_> {
-    /// `U[i * a + j, o, c] = (G g Gᵀ)[i, j]` for each register tile of channels. Channels beyond the last are left undefined.
+    /// `U[i * a + j, o, c] = (G g Gᵀ)[i, j]` for each register tile of channels, zero beyond the last. Blocks beyond the last are left
+    /// undefined.
     pub(super) fn transform_weight(&mut self) -> Vec<Node> {
-        let Winograd { block, register: [_, channels], .. } = *self.winograd;
-        let (a, c_blocks) = (self.winograd.a() as i64, self.winograd.c_blocks());
-        let whole = Cut::whole(&self.transforms.weight, self.winograd.conv.taps);
-        let (from, to) = (self.product.operands.weight, self.product.open_packed_weight("weight_transformed"));
+        let Winograd { block, conv, register: [_, channels], .. } = *self.winograd;
+        let to = self.product.open_packed_weight("weight_transformed");
         let mut trees = Vec::new();
-        for run in Segment::tiles(self.winograd.o_blocks(), channels) {
-            let mut loops = Vec::new();
-            let mut open = |name, extent| self.all().open(name, extent, LoopKind::Parallel, &mut loops);
-            let tile = open("o.0", run.count) * channels as i64 + run.start as i64;
-            let c = [open("c.0", c_blocks), open("c.1", block)];
+        for run in Segment::tiles(conv.o / block, channels) {
+            trees.extend(self.filters(&to, run, 0, block));
+        }
 
-            let body = self.repeat("o.1", run.extent, LoopKind::Serial, |this, o| {
-                let [o_channel, c_channel] = [(tile.clone() + &o, Affine::default()), (c[0].clone(), c[1].clone())]
-                    .map(|(number, lane)| number * block as i64 + &lane);
-                let mut region = this.product.whole_region();
-                let read = |[kw, lane]: [Affine; 2]| {
-                    let first = [o_channel + &lane, c_channel, Affine::default(), kw].into();
-                    Line { buffer: from, first, dim: 2, step: 1 }
-                };
-                let write = |[i, lane]: [Affine; 2]| {
-                    let mut local = vec![Affine::default(); region.len()];
-                    let places = [(O, o.clone()), (O_LANE, lane), (C, c[0].clone()), (C_LANE, c[1].clone())];
-                    places.into_iter().for_each(|(axis, place)| local[axis] = place);
-                    (region[XI].base, region[O].base) = (i * a, tile.clone());
-                    Line { buffer: to.buffer, first: to.index(&region, &local, &local), dim: 0, step: 1 }
-                };
-                this.transformed("weight", [&whole; 2], read, write, |value, _| value)
-            });
-            trees.extend(nest(loops, body));
+        let (last, rest) = (conv.o / block, conv.o % block);
+        if rest > 0 {
+            let run = Segment { start: last / channels * channels, count: 1, extent: 1 };
+            trees.extend(self.filters(&to, run, last % channels, rest));
         }
         trees
     }
 
-    /// `V[i * a + j] = (Bᵀ d B)[i, j]` for each tile of a block, of the `count` blocks of channels from `first` on.
-    pub(super) fn transform_input(&mut self, blocks: &Blocks, first: &Affine, count: usize) -> Vec<Node> {
-        let (a, Conv { pad, stride, .. }) = (self.winograd.a(), self.winograd.conv);
-        let (from, to, block) = (self.product.operands.input, self.inputs, self.input_block(blocks));
-        self.over_tiles(blocks, ("c.0", first, count), |this, Tile { inside, output: [top, left], number, channel }| {
-            let cuts = inside.map(|inside| this.cuts(inside));
-            let read = |[x, lane]: [Affine; 2]| {
-                let [top, left] = [top, left].map(|first| first * stride as i64);
-                let [top, left] = [top + -(pad[0] as i64), left + x + -(pad[1] as i64)];
-                let first = [blocks.image.clone(), channel.clone(), top, left, lane].into();
+    /// The same for some register tiles, of the blocks from a number on within each, and so many channels of a block.
+    fn filters(&mut self, to: &Packed, run: Segment, first: usize, lanes: usize) -> Vec<Node> {
+        let Winograd { block, conv, register: [_, channels], .. } = *self.winograd;
+        let (a, c_lanes) = (self.winograd.a(), self.winograd.c_lanes());
+        let whole = Cut::whole(&self.transforms.weight, conv.taps);
+        let from = self.product.operands.weight;
+        let mut loops = Vec::new();
+        let mut open = |name, extent| self.all().open(name, extent, LoopKind::Parallel, &mut loops);
+        let tile = open("o.0", run.count) * channels as i64 + run.start as i64;
+        let c = [open("c.0", conv.c / c_lanes), open("c.1", c_lanes)];
+
+        let body = self.repeat("o.1", run.extent, LoopKind::Serial, |this, o| {
+            let o = o + first as i64;
+            let o_channel = (tile.clone() + &o) * block as i64;
+            let c_channel = c[0].clone() * c_lanes as i64 + &c[1];
+            let whole_region = this.product.whole_region();
+            let filter = |xi: Affine, lane: Affine| {
+                let (mut region, mut local) = (whole_region.clone(), vec![Affine::default(); whole_region.len()]);
+                let places = [(O, o.clone()), (O_LANE, lane), (C, c[0].clone()), (C_LANE, c[1].clone())];
+                places.into_iter().for_each(|(axis, place)| local[axis] = place);
+                (region[XI].base, region[O].base) = (xi, tile.clone());
+                to.index(&region, &local, &local)
+            };
+
+            let read = |[kw, lane]: [Affine; 2]| {
+                let first = [o_channel.clone() + &lane, c_channel.clone(), Affine::default(), kw].into();
                 Line { buffer: from, first, dim: 2, step: 1 }
             };
-            let write = |[i, lane]: [Affine; 2]| {
-                let first = [&block[..], &[i * a as i64, channel.clone(), number, lane]].concat().into();
-                Line { buffer: to, first, dim: block.len(), step: 1 }
-            };
-            this.transformed("input", cuts.each_ref().map(|cuts| &cuts.input), read, write, |value, _| value)
+            let write =
+                |[i, lane]: [Affine; 2]| Line { buffer: to.buffer, first: filter(i * a as i64, lane), dim: 0, step: 1 };
+            let mut nodes = this.transformed(("weight", lanes), [&whole; 2], read, write, |value, _| value);
+            if lanes < block {
+                nodes.extend(this.repeat("xi", a * a, LoopKind::Serial, |this, xi| {
+                    this.repeat("lane", block - lanes, LoopKind::Vectorized, |_, lane| {
+                        vec![assign(to.buffer, filter(xi, lane + lanes as i64), Expr::Const(0.0))]
+                    })
+                }));
+            }
+            nodes
+        });
+        nest(loops, body)
+    }
+
+    /// `V[i * a + j] = (Bᵀ d B)[i, j]` for each tile of a block, of some channels.
+    pub(super) fn transform_input(&mut self, blocks: &Blocks, channels: &Channels) -> Vec<Node> {
+        let Winograd { m, block, conv: Conv { pad, stride, .. }, .. } = *self.winograd;
+        let a = self.winograd.a();
+        let (to, place) = (self.inputs, self.input_block(blocks));
+        let (image, copied) = (self.product.operands.input, self.strips.input);
+        self.over_strips(blocks, ("c.0", channels), |this, strip| {
+            let cuts = strip.inside.map(|inside| this.cuts(inside));
+            let nodes = this.over_tiles(strip, |this, tile| {
+                let [top, left] = [0, 1].map(|dim| strip.output[dim].clone() * stride as i64 + -(pad[dim] as i64));
+                let first = tile.clone() * (m * stride) as i64;
+                let read = |[x, lane]: [Affine; 2]| match copied {
+                    Some(buffer) => {
+                        Line { buffer, first: [Affine::default(), first + x, lane].into(), dim: 0, step: 1 }
+                    }
+                    None => {
+                        let first = [blocks.image.clone(), strip.channel.clone(), top, left + &first + x, lane].into();
+                        Line { buffer: image, first, dim: 2, step: 1 }
+                    }
+                };
+                let write = |[i, lane]: [Affine; 2]| {
+                    let (xi, number) = (i * a as i64, strip.number.clone() + tile);
+                    let at = match copied {
+                        Some(_) => [xi, Affine::default(), number, strip.channel.clone() * block as i64 + lane],
+                        None => [xi, strip.channel.clone(), number, lane],
+                    };
+                    Line { buffer: to, first: [&place[..], &at].concat().into(), dim: place.len(), step: 1 }
+                };
+                let cuts = cuts.each_ref().map(|cuts| &cuts.input);
+                this.transformed(("input", strip.lanes), cuts, read, write, |value, _| value)
+            });
+            match copied {
+                Some(buffer) => {
+                    let mut body = this.read_strip(buffer, &blocks.image, strip);
+                    body.extend(nodes);
+                    allocated([buffer], body)
+                }
+                None => nodes,
+            }
         })
     }
 
-    /// `output = act((Aᵀ M A)[valid] + ..)` for the tiles of a block, of the `size` blocks of channels from `chunk` on.
-    pub(super) fn transform_output(&mut self, blocks: &Blocks, chunk: &Affine, size: usize) -> Vec<Node> {
-        let (a, block) = (self.winograd.a(), self.winograd.block as i64);
-        let (from, operands) = (self.products, self.product.operands.clone());
-        self.over_tiles(blocks, ("o.1", chunk, size), |this, Tile { inside, output: [top, left], number, channel }| {
-            let cuts = inside.map(|inside| this.cuts(inside));
-            let read = |[x, lane]: [Affine; 2]| {
-                let first = [channel.clone() + &(chunk.clone() * -1), number, x, lane].into();
-                Line { buffer: from, first, dim: 2, step: a }
-            };
-            let write = |[i, lane]: [Affine; 2]| {
-                let first = [blocks.image.clone(), channel.clone(), top + i, left, lane].into();
-                Line { buffer: operands.output, first, dim: 3, step: 1 }
-            };
-            let finish = |sum, index: &[Affine]| {
-                let channel = index[1].clone() * block + &index[4];
-                operands.fused(sum, &channel, index)
-            };
-            this.transformed("output", cuts.each_ref().map(|cuts| &cuts.output), read, write, finish)
+    /// `output = act((Aᵀ M A)[valid] + ..)` for the tiles of a block, of some channels of the chunk whose first block is `chunk`.
+    pub(super) fn transform_output(&mut self, blocks: &Blocks, chunk: &Affine, channels: &Channels) -> Vec<Node> {
+        let Winograd { m, block, .. } = *self.winograd;
+        let a = self.winograd.a();
+        let (from, operands, copied) = (self.products, self.product.operands.clone(), self.strips.output);
+        self.over_strips(blocks, ("o.1", channels), |this, strip| {
+            let cuts = strip.inside.map(|inside| this.cuts(inside));
+            let mut nodes = this.over_tiles(strip, |this, tile| {
+                let [top, left] = strip.output.clone();
+                let first = tile.clone() * m as i64;
+                let read = |[x, lane]: [Affine; 2]| {
+                    let channel = strip.channel.clone() + &(chunk.clone() * -1);
+                    Line {
+                        buffer: from,
+                        first: [channel, strip.number.clone() + tile, x, lane].into(),
+                        dim: 2,
+                        step: a,
+                    }
+                };
+                let write = |[i, lane]: [Affine; 2]| match copied {
+                    Some([buffer, _]) => Line { buffer, first: [i, first, lane].into(), dim: 1, step: 1 },
+                    None => {
+                        let first = [blocks.image.clone(), strip.channel.clone(), top + i, left + &first, lane].into();
+                        Line { buffer: operands.output, first, dim: 3, step: 1 }
+                    }
+                };
+                let finish = |sum, index: &[Affine]| match copied {
+                    Some(_) => sum,
+                    None => operands.fused(sum, &(index[1].clone() * block as i64 + &index[4]), index),
+                };
+                let cuts = cuts.each_ref().map(|cuts| &cuts.output);
+                this.transformed(("output", strip.lanes), cuts, read, write, finish)
+            });
+            match copied {
+                Some(buffers) => {
+                    nodes.extend(this.write_strip(buffers, &blocks.image, strip));
+                    allocated([buffers[0]], nodes)
+                }
+                None => nodes,
+            }
         })
     }
 
-    /// A nest per combination of runs of rows and columns and of the blocks of channels, for one row of tiles at a time, so that
-    /// blocks that differ in the number of rows have the same nests.
-    fn over_tiles(
+    /// The nests of every strip: for each combination of runs of rows and columns and of the blocks of channels, for one row of tiles at a
+    /// time, so that blocks that differ in the number of rows have the same nests.
+    fn over_strips(
         &mut self,
         blocks: &Blocks,
-        (name, first, count): (&'static str, &Affine, usize),
-        mut body: impl FnMut(&mut Self, Tile) -> Vec<Node>,
+        (name, channels): (&'static str, &Channels),
+        mut body: impl FnMut(&mut Self, &Strip) -> Vec<Node>,
     ) -> Vec<Node> {
         let Winograd { m, tiles, .. } = *self.winograd;
         let [down, across] = blocks.rows;
         let width = blocks.tiles()[1] as i64;
-        let output = |dim: usize, tile: &Affine| (blocks.number[dim].clone() * tiles[dim] as i64 + tile) * m as i64;
+        let output = |dim: usize, tile: Affine| (blocks.number[dim].clone() * tiles[dim] as i64 + &tile) * m as i64;
         let mut nodes = Vec::new();
         for row in down {
             nodes.extend(self.repeat("th.1", row.count, LoopKind::Serial, |this, r| {
                 let r = r + row.first as i64;
                 let nest = |column: &Run<Inside>| {
-                    this.repeat(name, count, LoopKind::Serial, |this, channel| {
-                        this.repeat("tw.1", column.count, LoopKind::Serial, |this, c| {
-                            let c = c + column.first as i64;
-                            let tile = Tile {
-                                inside: [&row.each, &column.each],
-                                output: [output(0, &r), output(1, &c)],
-                                number: r.clone() * width + &c,
-                                channel: first.clone() + &channel,
-                            };
-                            body(this, tile)
-                        })
+                    this.repeat(name, channels.count, LoopKind::Serial, |this, channel| {
+                        let first = Affine::constant(column.first as i64);
+                        let strip = Strip {
+                            inside: [&row.each, &column.each],
+                            tiles: column.count,
+                            number: r.clone() * width + &first,
+                            output: [output(0, r.clone()), output(1, first)],
+                            channel: channels.first.clone() + &channel,
+                            lanes: channels.lanes,
+                        };
+                        body(this, &strip)
                     })
                 };
                 across.iter().flat_map(nest).collect()
@@ -134,17 +203,21 @@ impl Lowering<'_> {
         nodes
     }
 
-    /// The nests that transform a tile, within what they keep to themselves. `read` gives the column of a number and lane, `write` where
+    /// The nests of every tile of a strip; `body` gets its number there.
+    fn over_tiles(&mut self, strip: &Strip, body: impl FnOnce(&mut Self, &Affine) -> Vec<Node>) -> Vec<Node> {
+        self.repeat("tw.1", strip.tiles, LoopKind::Serial, |this, tile| body(this, &tile))
+    }
+
+    /// The nests that transform tiles of so many channels, within what they keep to themselves. `read` gives the column of a number and lane, `write` where
     /// such a row of the result goes, after `finish`.
     fn transformed(
         &mut self,
-        name: &'static str,
+        (name, lanes): (&'static str, usize),
         cuts: [&Cut; 2],
         read: impl FnOnce([Affine; 2]) -> Line,
         write: impl FnOnce([Affine; 2]) -> Line,
         finish: impl Fn(Expr, &[Affine]) -> Expr,
     ) -> Vec<Node> {
-        let lanes = self.winograd.block;
         let [half, terms] = self.scratch(name);
         let read = |_: &mut Self, at| {
             let column = read(at);

@@ -1,0 +1,133 @@
+//! Rows of tiles of plain images, transposed into blocks of channels or back, in memory of the task.
+//!
+//! ```text
+//! strip[y, x, lane] = input[n, c, top + y, left + x]              the tiles are read there
+//!
+//! row[lane, x] = strip[i, x, lane]                                 the tiles were written there
+//! output[n, o, top + i, left + x] = act(row[lane, x] + bias + residual)
+//! ```
+
+use super::*;
+
+/// Rows and columns of the blocks in which strips are transposed.
+const ROWS: [usize; 1] = [4];
+const COLUMNS: [usize; 2] = [4, 8];
+/// Groups that are written out one behind the other.
+const MAX_UNROLLED: usize = 2;
+
+/// The memory for it, where there are plain images.
+#[derive(Clone, Copy)]
+pub(super) struct Strips {
+    /// [`Winograd::input_strip`].
+    pub(super) input: Option<BufferId>,
+    /// [`Winograd::output_strip`], and `[lane, column]` of one of its rows.
+    pub(super) output: Option<[BufferId; 2]>,
+}
+
+impl Strips {
+    pub(super) fn new(winograd: &Winograd, all: &mut Nest) -> Self {
+        let mut local = |name, shape: &[usize]| all.buffer(name, Role::Packed, Scope::Local, shape.to_vec());
+        let [input, output] = winograd.layouts().map(|layout| layout == Layout::Plain);
+        let [_, width, block] = winograd.output_strip();
+        Self {
+            input: input.then(|| local("input_strip", &winograd.input_strip())),
+            output: output
+                .then(|| [local("output_strip", &winograd.output_strip()), local("output_row", &[block, width])]),
+        }
+    }
+}
+
+impl Lowering<'_> {
+    /// What the tiles of a strip read of the input, in `to`.
+    pub(super) fn read_strip(&mut self, to: BufferId, image: &Affine, strip: &Strip) -> Vec<Node> {
+        let Winograd { m, conv, block, .. } = *self.winograd;
+        let from = self.product.operands.input;
+        let [rows, columns] = strip.inside.map(|inside| inside.inputs.clone());
+        if rows.is_empty() || columns.is_empty() {
+            return Vec::new();
+        }
+
+        let width = (strip.tiles - 1) * m * conv.stride + columns.len();
+        let [top, left] = [0, 1].map(|dim| strip.output[dim].clone() * conv.stride as i64 + -(conv.pad[dim] as i64));
+        let channel = strip.channel.clone() * block as i64;
+        self.repeat("y", rows.len(), LoopKind::Serial, |this, y| {
+            let y = y + rows.start as i64;
+            this.transposed([("x", width), ("lane", strip.lanes)], |x, lane| {
+                let x = x + columns.start as i64;
+                let pixel = [image.clone(), channel.clone() + &lane, top.clone() + &y, left.clone() + &x];
+                assign(to, [y.clone(), x, lane], load(from, pixel))
+            })
+        })
+    }
+
+    /// What the tiles of a strip have written to `from`, in the output, a row after the other by way of `row`.
+    pub(super) fn write_strip(&mut self, [from, row]: [BufferId; 2], image: &Affine, strip: &Strip) -> Vec<Node> {
+        let [rows, columns] = strip.inside.map(|inside| inside.outputs);
+        let width = (strip.tiles - 1) * self.winograd.m + columns;
+        self.repeat("i", rows, LoopKind::Serial, |this, i| {
+            let mut body = this.transposed([("lane", strip.lanes), ("x", width)], |lane, x| {
+                assign(row, [lane.clone(), x.clone()], load(from, [i.clone(), x, lane]))
+            });
+            body.extend(this.finish_row(row, image, strip, (&i, width)));
+            allocated([row], body)
+        })
+    }
+
+    /// The output, of a row of the sums that it is made of.
+    fn finish_row(&mut self, row: BufferId, image: &Affine, strip: &Strip, (i, width): (&Affine, usize)) -> Vec<Node> {
+        let (operands, block) = (self.product.operands.clone(), self.winograd.block);
+        let [top, left] = &strip.output;
+        self.repeat("lane", strip.lanes, LoopKind::Serial, |this, lane| {
+            let channel = strip.channel.clone() * block as i64 + &lane;
+            let mut nodes = Vec::new();
+            for vectors in Segment::tiles(width, block) {
+                nodes.extend(this.repeat("x", vectors.count, LoopKind::Serial, |this, number| {
+                    let first = number * vectors.extent as i64 + vectors.start as i64;
+                    this.repeat("x.v", vectors.extent, LoopKind::Vectorized, |_, x| {
+                        let x = first + &x;
+                        let index = [image.clone(), channel.clone(), top.clone() + i, left.clone() + &x];
+                        let value = operands.fused(load(row, [lane.clone(), x]), &channel, &index);
+                        vec![assign(operands.output, index, value)]
+                    })
+                }));
+            }
+            nodes
+        })
+    }
+
+    /// Copies by blocks whose columns lie far apart in the source; `copy` gets row and column.
+    fn transposed(
+        &mut self,
+        [(row, rows), (column, columns)]: [(&'static str, usize); 2],
+        copy: impl Fn(Affine, Affine) -> Node,
+    ) -> Vec<Node> {
+        let kind = |count| if count <= MAX_UNROLLED { LoopKind::Unrolled } else { LoopKind::Serial };
+        let mut nodes = Vec::new();
+        for (down, across) in groups(rows, &ROWS).flat_map(|down| groups(columns, &COLUMNS).map(move |a| (down, a))) {
+            nodes.extend(self.repeat(row, down.count, kind(down.count), |this, r| {
+                let r = r * down.extent as i64 + down.start as i64;
+                this.repeat(column, across.count, kind(across.count), |this, c| {
+                    let c = c * across.extent as i64 + across.start as i64;
+                    this.repeat(row, down.extent, LoopKind::Unrolled, |this, u| {
+                        let r = r + &u;
+                        this.repeat(column, across.extent, LoopKind::Vectorized, |_, v| vec![copy(r, c + &v)])
+                    })
+                })
+            }));
+        }
+        nodes
+    }
+}
+
+/// Elements in groups of the largest of some sizes that fits, and what is left in one more group, which may overlap them.
+fn groups(extent: usize, sizes: &'static [usize]) -> impl Iterator<Item = Segment> {
+    let fits = move || sizes.iter().copied().filter(move |&size| size <= extent);
+    let whole = fits().max().unwrap_or(extent);
+    let rest = extent % whole;
+    let last = fits().filter(|&size| size >= rest).min().unwrap_or(rest);
+    let groups = [
+        Segment { start: 0, count: extent / whole, extent: whole },
+        Segment { start: extent - last, count: 1, extent: last },
+    ];
+    groups.into_iter().take(if rest > 0 { 2 } else { 1 })
+}
