@@ -9,6 +9,7 @@ use autotune_network::cut::{Cut, Work};
 use autotune_network::op::{Binary, Sliding};
 use autotune_network::{Builder, Compiled, Conv, Element, Fill, Graph, NodeId, Op, Seeded, rewrite, zoo};
 use autotune_schedules::workload::Activation;
+use autotune_schedules::{Portfolio, winograd};
 use common::graphs::brought;
 use common::random_graphs::random_graph;
 use common::rng;
@@ -77,6 +78,30 @@ fn what_is_done_to_channels_behind_an_activation_is_fused() {
     let steps: Vec<String> = Cut::of(&graph).steps.iter().map(|step| text(&step.work)).collect();
     let conv = "conv2d:n=1,c=3,h=9,w=9,o=16,k=3,s=1,p=1,bias,act=hard_swish,post_scale,post_bias";
     assert_eq!(steps, [conv, "pointwise:m=16,n=81,op=copy,channels=column,scale"]);
+}
+
+/// Channels that no block divides, between plain images and such in blocks, some by Winograd's algorithm without having been tuned.
+#[test]
+fn odd_numbers_of_channels_compute_what_they_mean() {
+    let net = Builder::new("odd", Seeded { seed: 1 });
+    let conv = |channels| Conv::new(channels, Sliding::new(3).pad(1)).bias();
+    let x = net.input("x", &[1, 96, 40, 36]).conv("in", conv(96)).relu();
+    let narrow = x.conv("narrow", conv(24)).relu();
+    let odd = narrow.conv("odd", conv(58)).conv("prime", conv(29)).relu();
+    net.output("wide", odd.concat(&[narrow], 1).conv("wide", conv(64)));
+    net.output("few", odd.conv("few", conv(3)));
+    let graph = net.finish().unwrap();
+    for threads in [1, 2] {
+        check(&graph, threads, [1, 2], graph.name());
+    }
+
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    if Portfolio::for_target(&target).is_some() {
+        let network = Compiled::new(&graph, None, &target).unwrap();
+        let is_narrow = |tuned: &&autotune::Tuned| tuned.workload().as_str().contains("c=96,h=40,w=36,o=24,");
+        let narrow = network.schedules().iter().find(is_narrow).unwrap();
+        assert_eq!(narrow.config().sketch, winograd::SKETCH);
+    }
 }
 
 /// What stays in the caches from run to run is not cold, nor is what has no constants.

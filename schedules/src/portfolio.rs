@@ -176,6 +176,9 @@ mod tests {
         for (text, saves) in [
             ("conv2d:c=64,h=56,w=56,o=64,k=3,p=1", true),
             ("conv2d:c=64,h=28,w=28,o=64,k=5,p=2", true),
+            ("conv2d:c=96,h=160,w=160,o=24,k=3,p=1", true),
+            ("conv2d:c=58,h=28,w=28,o=58,k=3,p=1", true),
+            ("conv2d:c=24,h=56,w=56,o=96,k=3,p=1", true),
             ("conv2d:c=64,h=56,w=56,o=128,k=3,s=2,p=1", true),
             ("conv2d:c=256,h=14,w=14,o=512,k=3,s=2,p=1", false),
             ("conv2d:c=64,h=1,w=56,o=64,k=3,p=1", false),

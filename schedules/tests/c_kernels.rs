@@ -10,8 +10,8 @@ use common::convolutions::random_convolution;
 use common::pairs::random_pair;
 use common::pointwise::random_pointwise;
 use common::workloads::{
-    random_attention, random_blocked, random_map_reduce, random_panel, random_winograd, random_workload,
-    sample_winograd,
+    random_attention, random_blocked, random_map_reduce, random_odd_winograd, random_panel, random_winograd,
+    random_workload, sample_winograd,
 };
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -126,9 +126,12 @@ fn random_panels_agree_with_the_reference() {
 #[test]
 fn random_winograd_programs_agree_with_the_reference() {
     let target = Target::detect("cpu", Some(1)).unwrap();
-    (0..8u64).into_par_iter().for_each(|seed| {
+    (0..16u64).into_par_iter().for_each(|seed| {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let workload = random_winograd(&mut rng, target.cpu().unwrap().lanes().max(8));
+        let workload = match seed < 8 {
+            true => random_winograd(&mut rng, target.cpu().unwrap().lanes().max(8)),
+            false => random_odd_winograd(&mut rng, &target),
+        };
         check(&workload, &target, seed, |space| vec![sample_winograd(space, &mut rng.clone())]);
     });
 }

@@ -4,8 +4,6 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use autotune_ir::interp::interpret;
 use autotune_ir::program::{Buffer, BufferId, Loop, Role};
 use autotune_ir::{CpuTarget, Isa, Problem, Program, Target, verify};
@@ -24,7 +22,6 @@ fn target(isa: Isa, threads: usize) -> Target {
 
 #[test]
 fn random_programs_are_proven_and_agree_with_the_reference() {
-    let offered = AtomicUsize::new(0);
     for isa in [Isa::Avx2, Isa::Avx512, Isa::Neon] {
         (0..100u64).into_par_iter().for_each(|seed| {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -32,15 +29,9 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
             let block = target.cpu().unwrap().lanes().max(8);
             let workload = match seed < 40 {
                 true => random_winograd(&mut rng, block),
-                false => random_odd_winograd(&mut rng, block),
+                false => random_odd_winograd(&mut rng, &target),
             };
             let space = ScheduleSpace::new(&workload, &target);
-            let is_offered = space.sketches().iter().any(|sketch| sketch.name() == winograd::SKETCH);
-            if !is_offered {
-                assert!(seed >= 40, "{workload}");
-                return;
-            }
-            offered.fetch_add(1, Ordering::Relaxed);
             let operands = Operands::random(workload.spec(), seed);
             let expected = reference(&workload, &operands);
             for _ in 0..3 {
@@ -58,7 +49,6 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
             }
         });
     }
-    assert!(offered.into_inner() > 200);
 }
 
 fn small() -> (Workload, Target, Config) {

@@ -17,8 +17,8 @@ use common::nests::{access, assign, for_each_store, number, padded_conv, peeled_
 use common::pairs::random_pair;
 use common::pointwise::random_pointwise;
 use common::workloads::{
-    random_attention, random_blocked, random_map_reduce, random_panel, random_winograd, random_workload,
-    sample_winograd,
+    random_attention, random_blocked, random_map_reduce, random_odd_winograd, random_panel, random_winograd,
+    random_workload, sample_winograd,
 };
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -148,10 +148,14 @@ fn random_convolutions_agree_with_the_reference() {
 #[test]
 fn random_winograd_programs_agree_with_the_reference() {
     for isa in ISAS {
-        (0..60u64).into_par_iter().for_each(|seed| {
+        (0..120u64).into_par_iter().for_each(|seed| {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let target = target(isa, 1 + seed as usize % 2);
-            let workload = random_winograd(&mut rng, target.cpu().unwrap().lanes());
+            let block = target.cpu().unwrap().lanes().max(8);
+            let workload = match seed < 60 {
+                true => random_winograd(&mut rng, block),
+                false => random_odd_winograd(&mut rng, &target),
+            };
             let space = ScheduleSpace::new(&workload, &target);
             for _ in 0..4 {
                 let config = sample_winograd(&space, &mut rng);

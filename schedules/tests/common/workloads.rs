@@ -179,8 +179,9 @@ pub fn random_winograd_of<R: Rng>(rng: &mut R, block: usize, taps: usize, stride
     }
 }
 
-/// A workload that the Winograd sketch may be for, of numbers of channels that blocks do not divide, of both or of one side.
-pub fn random_odd_winograd<R: Rng>(rng: &mut R, block: usize) -> Workload {
+/// A workload that the Winograd sketch is for on a target's CPU, of numbers of channels that blocks do not divide, of both or of one side.
+pub fn random_odd_winograd<R: Rng>(rng: &mut R, target: &Target) -> Workload {
+    let block = target.cpu().unwrap().lanes().max(8);
     let odd = [1, 3, 5, 7, 12, 17, 20, 24, 29, 58];
     let whole = [block, 2 * block];
     let (taps, stride) = pick(rng, &[(3, 1), (3, 1), (3, 2), (2, 1), (4, 1), (5, 1), (5, 2), (7, 2)]);
@@ -200,9 +201,11 @@ pub fn random_odd_winograd<R: Rng>(rng: &mut R, block: usize) -> Workload {
         dilation: [1, 1],
         groups: 1,
     };
-    match Workload::new(conv) {
-        Ok(workload) => workload.with_epilogue(random_epilogue(rng)),
-        Err(_) => random_odd_winograd(rng, block),
+    let workload = Workload::new(conv).unwrap().with_epilogue(random_epilogue(rng));
+    let space = ScheduleSpace::new(&workload, target);
+    match space.sketches().iter().any(|sketch| sketch.name() == winograd::SKETCH) {
+        true => workload,
+        false => random_odd_winograd(rng, target),
     }
 }
 
