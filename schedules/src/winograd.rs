@@ -12,8 +12,9 @@
 //! | 3x3, 2 | 9 | 6.25 | 5.44 | 5.06 | 4.69 |
 //! | 5x5, 1 | 25 | 9 | 5.44 | 4 | |
 //! | 7x7, 2 | 49 | 20.25 | 13.44 | 10.56 | |
+//! | 7x7, 2, few channels | 49 | 25 | 16 | 12.25 | |
 //!
-//! A strided convolution is several of stride 1 in one ([`matrices`]); nothing else knows of that.
+//! A strided convolution is several of stride 1 in one ([`matrices`]), or, of few channels, one of stride 1 with more of them ([`Conv`]).
 //!
 //! Channels that blocks do not divide lie plain. Transforms have vectors of them nevertheless: rows of input tiles are transposed into blocks
 //! of channels first, rows of output tiles back last, in memory of the task, and the last vector has fewer lanes. Products have all
@@ -96,7 +97,7 @@ pub(crate) fn work(workload: &Workload, m: usize) -> Option<Work> {
     let conv = Conv::of(workload).filter(|conv| conv.filtering(m).is_known())?;
     let direct = workload.work();
     let [filters, transformed] =
-        [conv.taps, conv.filtering(m).inputs()].map(|size| (conv.o * conv.c * size * size) as f64);
+        [conv.taps, conv.filtering(m).inputs() * conv.phases()].map(|size| (conv.o * conv.c * size * size) as f64);
     let more_bytes = (transformed - filters) * workload.dtype().bytes() as f64;
     Some(Work { flops: direct.flops * conv.work_share(m), bytes: direct.bytes + more_bytes })
 }
@@ -143,6 +144,11 @@ impl Winograd {
         self.conv.filtering(self.m).inputs()
     }
 
+    /// Inputs from the first of a tile to that of the next.
+    pub fn tiles_apart(&self) -> usize {
+        self.m * self.conv.filtering(self.m).stride
+    }
+
     /// Rows and columns of tiles of an image.
     pub fn grid(&self) -> [usize; 2] {
         self.conv.grid(self.m)
@@ -156,9 +162,9 @@ impl Winograd {
         })
     }
 
-    /// Blocks of input channels, the last of which may not be whole.
+    /// Blocks of the channels of products, the last of which may not be whole.
     pub fn c_blocks(&self) -> usize {
-        self.conv.c.div_ceil(self.block)
+        self.conv.depth().div_ceil(self.block)
     }
 
     /// Blocks of output channels, the last of which may not be whole.
@@ -166,9 +172,14 @@ impl Winograd {
         self.conv.o.div_ceil(self.block)
     }
 
-    /// Input channels that lie side by side when they are transformed: a block, or all where blocks are not whole.
+    /// Channels of products that lie side by side when they are transformed: a block, or all where blocks are not whole.
     pub fn c_lanes(&self) -> usize {
-        if self.layouts()[0] == Layout::Plain { self.conv.c } else { self.block }
+        if self.layouts()[0] == Layout::Plain { self.conv.depth() } else { self.block }
+    }
+
+    /// Channels of products that are transformed together.
+    pub fn depth_block(&self) -> usize {
+        self.conv.depth_block(self.block)
     }
 
     /// Shape of the transformed input of a block of tiles: `[xi, c block, tile, lane]`, or `[xi, 0, tile, c]` where blocks are not whole. The
@@ -185,8 +196,7 @@ impl Winograd {
 
     /// Shape of a row of input tiles of a block of channels: `[row, column, lane]`.
     pub fn input_strip(&self) -> [usize; 3] {
-        let apart = self.m * self.conv.stride;
-        [self.a(), (self.tiles[1] - 1) * apart + self.a(), self.block]
+        [self.a(), (self.tiles[1] - 1) * self.tiles_apart() + self.a(), self.depth_block().next_power_of_two()]
     }
 
     /// The same of outputs.

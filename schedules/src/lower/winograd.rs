@@ -20,6 +20,7 @@ use crate::workload::Workload;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, Expr, Index, Layout, LoopKind, Node, Program, Role, Scope, Stage, When};
 
+mod phases;
 mod product;
 mod strip;
 mod transform;
@@ -42,6 +43,9 @@ struct Inside {
     /// Inputs that are not padding.
     inputs: Range<usize>,
     outputs: usize,
+    /// Where phases are channels: those of each input that are not padding, neighbours that are alike together. The inputs are all there
+    /// then, zeros in the padding.
+    phases: Vec<Run<Range<usize>>>,
 }
 
 /// The tiles of a block along one axis, neighbours that are alike together.
@@ -168,11 +172,19 @@ impl<'a> Lowering<'a> {
         let Winograd { conv, m, tiles, .. } = *self.winograd;
         let (extent, output, pad) = (conv.input[dim], conv.output[dim], conv.pad[dim]);
         let (size, count, a) = (tiles[dim], self.winograd.grid()[dim], self.winograd.a());
+        // Of `count` elements, the first of them `first` behind the beginning of the padding, those that are not padding.
+        let real = |first: usize, count: usize| {
+            let before = pad.saturating_sub(first).min(count);
+            before..(extent + pad).saturating_sub(first).clamp(before, count)
+        };
+        let phases = conv.phases();
         let inside = |tile: usize| {
-            let first = tile * m * conv.stride;
-            let before = pad.saturating_sub(first).min(a);
-            let behind = (extent + pad - first).clamp(before, a);
-            Inside { inputs: before..behind, outputs: m.min(output - tile * m) }
+            let (first, outputs) = (tile * m * conv.stride, m.min(output - tile * m));
+            if phases == 1 {
+                return Inside { inputs: real(first, a), outputs, phases: Vec::new() };
+            }
+            let of_each = (0..a).map(|input| real(first + input * phases, phases));
+            Inside { inputs: 0..a, outputs, phases: runs(of_each).collect() }
         };
         let row = |number: usize| runs((number * size..count.min((number + 1) * size)).map(inside)).collect();
         runs((0..count.div_ceil(size)).map(row)).collect()
@@ -203,7 +215,7 @@ impl<'a> Lowering<'a> {
     }
 
     fn input_channels(&self) -> Vec<Channels> {
-        Channels::of(&Affine::default(), self.winograd.conv.c, self.winograd.block).collect()
+        Channels::of(&Affine::default(), self.winograd.conv.depth(), self.winograd.depth_block()).collect()
     }
 
     /// Chunks of output channels: their blocks and channels, neighbours that are alike together.

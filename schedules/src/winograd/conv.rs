@@ -13,7 +13,21 @@ const MAX_FILLED_SHARE: f64 = 0.7;
 /// Tiles of an image that there are at least then: multiply-adds of fewer wait for one another.
 const MIN_TILES: usize = 8;
 
+/// Input channels up to which phases are channels.
+const FEW_CHANNELS: usize = 4;
+/// Lanes that phases of few channels take, at most.
+const MAX_PHASED: usize = 16;
+
 /// A convolution with as many taps and the same stride along both axes, of dilation 1, in one group, padded by less than a kernel.
+///
+/// Of few channels it is computed as one of stride 1, whose input channels are the phases of the strided one: there are more products to
+/// add up then, so that fewer sums have to be transformed back, and more lanes.
+///
+/// ```text
+/// sum[o, oh, ow] = Σ input[c, s*oh + kh, s*ow + kw] * weight[o, c, kh, kw]
+///   →  Σ phased[(c, fh, fw), oh + kh, ow + kw] * phased_weight[o, (c, fh, fw), kh, kw]
+///      phased[(c, fh, fw), y, x] = input[c, s*y + fh, s*x + fw], and so are the weights, zero beyond the taps
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Conv {
     /// Images.
@@ -76,9 +90,27 @@ impl Conv {
         conv.filter(|conv| conv.tile_sizes().next().is_some())
     }
 
+    /// Phases along each axis that are channels of their own.
+    pub fn phases(&self) -> usize {
+        let is_phased = self.c <= FEW_CHANNELS && self.stride * self.stride <= MAX_PHASED;
+        if is_phased { self.stride } else { 1 }
+    }
+
+    /// Channels that products are added up over, `[c, fh, fw]`.
+    pub fn depth(&self) -> usize {
+        self.c * self.phases() * self.phases()
+    }
+
     /// What is computed of a tile of `m` outputs, along each axis.
     pub fn filtering(&self, m: usize) -> Filtering {
-        Filtering { m, taps: self.taps, stride: self.stride }
+        let phases = self.phases();
+        Filtering { m, taps: self.taps.div_ceil(phases), stride: self.stride / phases }
+    }
+
+    /// Channels of products that are transformed together, `block` of them or those of some input channels.
+    pub fn depth_block(&self, block: usize) -> usize {
+        let phases = self.phases() * self.phases();
+        if phases == 1 { block } else { phases * (MAX_PHASED / phases).min(self.c) }
     }
 
     /// Sizes of output tiles that there are matrices for.
@@ -94,8 +126,8 @@ impl Conv {
     /// Multiply-adds with tiles of `m` outputs over those of the direct way.
     pub fn work_share(&self, m: usize) -> f64 {
         let product = |extents: [usize; 2]| extents.iter().product::<usize>() as f64;
-        let inputs = self.filtering(m).inputs();
-        product(self.grid(m)) * product([inputs; 2]) / (product(self.output) * product([self.taps; 2]))
+        let [products, taps] = [self.filtering(m).inputs() * self.phases(), self.taps].map(|size| product([size; 2]));
+        product(self.grid(m)) * products / (product(self.output) * taps)
     }
 
     /// True if tiles of `m` outputs are worth offering in blocks of so many channels: where these divide the channels if they save work, else if

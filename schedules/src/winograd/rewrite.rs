@@ -8,7 +8,8 @@
 //!      sum[n, o, m*th + i, m*tw + j] = Σ At[i, y] * At[j, x] * M[a*y + x, o, t]
 //! ```
 //!
-//! What follows, the epilogue, stays.
+//! Where phases are channels ([`Conv`]) `(c, fh, fw)` stands for `c` in the middle, rows of phase `f` of `G` multiply the taps `f, f + s, ..`,
+//! and the inputs are `s*(m*th + y) + fh - p`. What follows, the epilogue, stays.
 
 use std::sync::Arc;
 
@@ -49,6 +50,14 @@ impl Writer {
     }
 }
 
+/// The rows of `G` for the taps of each phase, one phase behind the other.
+fn of_phases(weight: &Matrix, conv: &Conv) -> Matrix {
+    let spread = |phase: usize, row: &Vec<f64>| {
+        (0..conv.taps).map(|k| if k % conv.phases() == phase { row[k / conv.phases()] } else { 0.0 }).collect()
+    };
+    (0..conv.phases()).flat_map(|phase| weight.iter().map(move |row| spread(phase, row))).collect()
+}
+
 fn load<const N: usize>(buffer: BufferId, index: [&Affine; N]) -> Expr {
     Expr::Load(Access { buffer, index: index.map(Affine::clone).into() })
 }
@@ -69,7 +78,7 @@ pub(crate) struct Multiples {
 
 /// The same result by products of tiles of `m x m` outputs, padded. The spec is that of the convolution, which Winograd's algorithm is for.
 fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiples: Multiples) -> Spec {
-    let a = conv.filtering(m).inputs();
+    let (a, phases) = (conv.filtering(m).inputs(), conv.phases());
     let [rows, columns] = conv.grid(m);
     let (xis, tiles) = (a * a, (conv.n * rows * columns).next_multiple_of(multiples.tiles));
     let channels = conv.o.next_multiple_of(multiples.channels);
@@ -80,29 +89,37 @@ fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiples: Multiples) -> Spec {
     let mut to = Writer { tensors: spec.tensors.clone(), equations: Vec::new() };
     let pair = |i: &Affine, j: &Affine| i.clone() * a as i64 + j;
     let number = |n: &Affine, th: &Affine, tw: &Affine| (n.clone() * rows as i64 + th) * columns as i64 + tw;
+    let phased = |c: &Affine, fh: &Affine, fw: &Affine| (c.clone() * phases as i64 + fh) * phases as i64 + fw;
+    let depth = [("c", conv.c, false), ("fh", phases, false), ("fw", phases, false)];
 
     let matrices = Matrices::new(conv.filtering(m));
-    let g = to.matrix("G", &matrices.weight);
-    let filters = to.tensor("U", vec![xis, conv.c, channels], dtype, Source::Computed);
-    let [i, j, o, c, kh, kw] = axis_vars();
-    let value = Expr::product(Expr::product(load(g, [&i, &kh]), load(g, [&j, &kw])), load(weight, [&o, &c, &kh, &kw]));
-    let axes = [("i", a, false), ("j", a, false), ("o", conv.o, false), ("c", conv.c, false)];
+    let g = to.matrix("G", &of_phases(&matrices.weight, conv));
+    let filters = to.tensor("U", vec![xis, conv.depth(), channels], dtype, Source::Computed);
+    let [i, j, o, c, fh, fw, kh, kw] = axis_vars();
+    let row = |i: &Affine, phase: &Affine| phase.clone() * a as i64 + i;
+    let [down, across] = [load(g, [&row(&i, &fh), &kh]), load(g, [&row(&j, &fw), &kw])];
+    let value = Expr::product(Expr::product(down, across), load(weight, [&o, &c, &kh, &kw]));
+    let axes = [("i", a, false), ("j", a, false), ("o", conv.o, false)];
     let taps = [("kh", conv.taps, true), ("kw", conv.taps, true)];
-    to.equation(&[&axes[..], &taps].concat(), (filters, vec![pair(&i, &j), c, o]), value);
+    let element = vec![pair(&i, &j), phased(&c, &fh, &fw), o];
+    to.equation(&[&axes[..], &depth, &taps].concat(), (filters, element), value);
 
     let bt = to.matrix("Bt", &matrices.input);
-    let inputs = to.tensor("V", vec![xis, conv.c, tiles], dtype, Source::Computed);
-    let [n, th, tw, i, j, c, y, x] = axis_vars();
-    let at =
-        |tile: &Affine, offset: &Affine, pad: usize| tile.clone() * (m * conv.stride) as i64 + offset + -(pad as i64);
-    let pixel = load(input, [&n, &c, &at(&th, &y, conv.pad[0]), &at(&tw, &x, conv.pad[1])]);
+    let inputs = to.tensor("V", vec![xis, conv.depth(), tiles], dtype, Source::Computed);
+    let [n, th, tw, i, j, c, fh, fw, y, x] = axis_vars();
+    let at = |tile: &Affine, offset: &Affine, phase: &Affine, pad: usize| {
+        tile.clone() * (m * conv.stride) as i64 + &(offset.clone() * phases as i64) + phase + -(pad as i64)
+    };
+    let pixel = load(input, [&n, &c, &at(&th, &y, &fh, conv.pad[0]), &at(&tw, &x, &fw, conv.pad[1])]);
     let value = Expr::product(Expr::product(load(bt, [&i, &y]), load(bt, [&j, &x])), pixel);
     let grid = [("n", conv.n, false), ("th", rows, false), ("tw", columns, false)];
-    let tile = [("i", a, false), ("j", a, false), ("c", conv.c, false), ("y", a, true), ("x", a, true)];
-    to.equation(&[&grid[..], &tile].concat(), (inputs, vec![pair(&i, &j), c, number(&n, &th, &tw)]), value);
+    let tile = [("i", a, false), ("j", a, false)];
+    let inner = [("y", a, true), ("x", a, true)];
+    let element = vec![pair(&i, &j), phased(&c, &fh, &fw), number(&n, &th, &tw)];
+    to.equation(&[&grid[..], &tile, &depth, &inner].concat(), (inputs, element), value);
 
     let products = to.tensor("M", vec![xis, channels, tiles], dtype, Source::Computed);
-    let axes = [("xi", xis, false), ("t", tiles, false), ("o", channels, false), ("c", conv.c, true)];
+    let axes = [("xi", xis, false), ("t", tiles, false), ("o", channels, false), ("c", conv.depth(), true)];
     let [xi, t, o, c] = axis_vars();
     let value = Expr::product(load(inputs, [&xi, &c, &t]), load(filters, [&xi, &c, &o]));
     to.equation(&axes, (products, vec![xi, o, t]), value);
@@ -136,6 +153,9 @@ mod tests {
             "conv2d:c=1,h=8,w=5,o=2,k=5,ph=2,pw=4",
             "conv2d:c=1,h=14,w=13,o=2,k=7,s=2,p=3",
             "conv2d:c=2,h=14,w=11,o=1,k=5,s=3,p=1",
+            "conv2d:c=5,h=9,w=8,o=2,k=3,s=2,p=1",
+            "conv2d:c=6,h=14,w=13,o=2,k=7,s=2,p=3",
+            "conv2d:c=3,h=21,w=23,o=2,k=11,s=4,p=2",
         ] {
             let workload: Workload = text.parse().unwrap();
             let conv = Conv::of(&workload).unwrap();

@@ -182,9 +182,9 @@ pub fn random_winograd_of<R: Rng>(rng: &mut R, block: usize, taps: usize, stride
 /// A workload that the Winograd sketch is for on a target's CPU, of numbers of channels that blocks do not divide, of both or of one side.
 pub fn random_odd_winograd<R: Rng>(rng: &mut R, target: &Target) -> Workload {
     let block = target.cpu().unwrap().lanes().max(8);
-    let odd = [1, 3, 5, 7, 12, 17, 20, 24, 29, 58];
+    let odd = [1, 2, 3, 3, 4, 5, 7, 12, 17, 20, 24, 29, 58];
     let whole = [block, 2 * block];
-    let (taps, stride) = pick(rng, &[(3, 1), (3, 1), (3, 2), (2, 1), (4, 1), (5, 1), (5, 2), (7, 2)]);
+    let (taps, stride) = pick(rng, &[(3, 1), (3, 1), (3, 2), (2, 1), (4, 1), (5, 1), (5, 2), (7, 2), (5, 3), (11, 4)]);
     let sides = rng.random_range(0..3);
     let channels = |rng: &mut R, is_odd: bool| if is_odd { pick(rng, &odd) } else { pick(rng, &whole) };
     let image = [4, 5, 6, 7, 8, 11, 13, 14, 17];

@@ -41,6 +41,9 @@ impl Lowering<'_> {
     /// What the tiles of a strip read of the input, in `to`.
     pub(super) fn read_strip(&mut self, to: BufferId, image: &Affine, strip: &Strip) -> Vec<Node> {
         let Winograd { m, conv, block, .. } = *self.winograd;
+        if conv.phases() > 1 {
+            return self.read_phases(to, image, strip);
+        }
         let from = self.product.operands.input;
         let [rows, columns] = strip.inside.map(|inside| inside.inputs.clone());
         if rows.is_empty() || columns.is_empty() {

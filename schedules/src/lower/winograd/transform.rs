@@ -42,57 +42,67 @@ impl Lowering<'_> {
     /// The same for some register tiles, of the blocks from a number on within each, and so many channels of a block.
     fn filters(&mut self, to: &Packed, run: Segment, first: usize, lanes: usize) -> Vec<Node> {
         let Winograd { block, conv, register: [_, channels], .. } = *self.winograd;
-        let (a, c_lanes) = (self.winograd.a(), self.winograd.c_lanes());
-        let whole = Cut::whole(&self.transforms.weight, conv.taps);
+        let (a, c_lanes, phases) = (self.winograd.a(), self.winograd.c_lanes(), conv.phases());
+        // Of the taps of each phase.
+        let cut = |phase: usize| Cut::new(&self.transforms.weight, 0..(conv.taps - phase).div_ceil(phases), a);
+        let cuts: Vec<Cut> = (0..phases).map(cut).collect();
         let from = self.product.operands.weight;
         let mut loops = Vec::new();
         let mut open = |name, extent| self.all().open(name, extent, LoopKind::Parallel, &mut loops);
         let tile = open("o.0", run.count) * channels as i64 + run.start as i64;
-        let c = [open("c.0", conv.c / c_lanes), open("c.1", c_lanes)];
+        let c = [open("c.0", conv.depth() / c_lanes), open("c.1", c_lanes / (phases * phases))];
 
         let body = self.repeat("o.1", run.extent, LoopKind::Serial, |this, o| {
             let o = o + first as i64;
             let o_channel = (tile.clone() + &o) * block as i64;
-            let c_channel = c[0].clone() * c_lanes as i64 + &c[1];
+            let c_channel = c[0].clone() * (c_lanes / (phases * phases)) as i64 + &c[1];
             let whole_region = this.product.whole_region();
-            let filter = |xi: Affine, lane: Affine| {
+            let filter = |xi: Affine, lane: Affine, [fh, fw]: [usize; 2]| {
                 let (mut region, mut local) = (whole_region.clone(), vec![Affine::default(); whole_region.len()]);
-                let places = [(O, o.clone()), (O_LANE, lane), (C, c[0].clone()), (C_LANE, c[1].clone())];
+                let c_lane = c[1].clone() * (phases * phases) as i64 + (fh * phases + fw) as i64;
+                let places = [(O, o.clone()), (O_LANE, lane), (C, c[0].clone()), (C_LANE, c_lane)];
                 places.into_iter().for_each(|(axis, place)| local[axis] = place);
                 (region[XI].base, region[O].base) = (xi, tile.clone());
                 to.index(&region, &local, &local)
             };
 
-            let read = |[kw, lane]: [Affine; 2]| {
-                let first = [o_channel.clone() + &lane, c_channel.clone(), Affine::default(), kw].into();
-                Line { buffer: from, first, dim: 2, step: 1 }
+            let mut transformed = |phase: [usize; 2]| {
+                let [fh, fw] = phase;
+                let read = |[kw, lane]: [Affine; 2]| {
+                    let column = kw * phases as i64 + fw as i64;
+                    let first = [o_channel.clone() + &lane, c_channel.clone(), Affine::constant(fh as i64), column].into();
+                    Line { buffer: from, first, dim: 2, step: phases }
+                };
+                let write = |[i, lane]: [Affine; 2]| {
+                    Line { buffer: to.buffer, first: filter(i * a as i64, lane, phase), dim: 0, step: 1 }
+                };
+                let mut nodes =
+                    this.transformed(("weight", lanes), [&cuts[fh], &cuts[fw]], read, write, |value, _| value);
+                if lanes < block {
+                    nodes.extend(this.repeat("xi", a * a, LoopKind::Serial, |this, xi| {
+                        this.repeat("lane", block - lanes, LoopKind::Vectorized, |_, lane| {
+                            vec![assign(to.buffer, filter(xi, lane + lanes as i64, phase), Expr::Const(0.0))]
+                        })
+                    }));
+                }
+                nodes
             };
-            let write =
-                |[i, lane]: [Affine; 2]| Line { buffer: to.buffer, first: filter(i * a as i64, lane), dim: 0, step: 1 };
-            let mut nodes = this.transformed(("weight", lanes), [&whole; 2], read, write, |value, _| value);
-            if lanes < block {
-                nodes.extend(this.repeat("xi", a * a, LoopKind::Serial, |this, xi| {
-                    this.repeat("lane", block - lanes, LoopKind::Vectorized, |_, lane| {
-                        vec![assign(to.buffer, filter(xi, lane + lanes as i64), Expr::Const(0.0))]
-                    })
-                }));
-            }
-            nodes
+            (0..phases * phases).flat_map(|phase| transformed([phase / phases, phase % phases])).collect()
         });
         nest(loops, body)
     }
 
     /// `V[i * a + j] = (Bᵀ d B)[i, j]` for each tile of a block, of some channels.
     pub(super) fn transform_input(&mut self, blocks: &Blocks, channels: &Channels) -> Vec<Node> {
-        let Winograd { m, block, conv: Conv { pad, stride, .. }, .. } = *self.winograd;
-        let a = self.winograd.a();
+        let Conv { pad, stride, .. } = self.winograd.conv;
+        let (a, block, apart) = (self.winograd.a(), self.winograd.depth_block(), self.winograd.tiles_apart());
         let (to, place) = (self.inputs, self.input_block(blocks));
         let (image, copied) = (self.product.operands.input, self.strips.input);
         self.over_strips(blocks, ("c.0", channels), |this, strip| {
             let cuts = strip.inside.map(|inside| this.cuts(inside));
             let nodes = this.over_tiles(strip, |this, tile| {
                 let [top, left] = [0, 1].map(|dim| strip.output[dim].clone() * stride as i64 + -(pad[dim] as i64));
-                let first = tile.clone() * (m * stride) as i64;
+                let first = tile.clone() * apart as i64;
                 let read = |[x, lane]: [Affine; 2]| match copied {
                     Some(buffer) => {
                         Line { buffer, first: [Affine::default(), first + x, lane].into(), dim: 0, step: 1 }
@@ -242,7 +252,8 @@ impl Lowering<'_> {
         if let Some(known) = self.scratch.iter().find(|known| known.0 == name) {
             return known.1;
         }
-        let (a, lanes) = (self.winograd.a(), self.winograd.block);
+        let widest = self.winograd.block.max(self.winograd.depth_block().next_power_of_two());
+        let (a, lanes) = (self.winograd.a(), if name == "input" { widest } else { self.winograd.block });
         let half = self.all().buffer(format!("{name}_half"), Role::Packed, Scope::Local, vec![a, a, lanes]);
         let terms = self.all().buffer(format!("{name}_terms"), Role::Packed, Scope::Register, vec![a, lanes]);
         self.scratch.push((name, [half, terms]));

@@ -1,0 +1,81 @@
+//! Rows of tiles of an input whose phases are channels, with the padding written out.
+
+use super::*;
+
+impl Lowering<'_> {
+    /// What the tiles of a strip read of the input, in `to`; `p` is the padding, where zeros go.
+    ///
+    /// ```text
+    /// to[y, x, (c, fh, fw)] = input[n, c, s*(top + y) + fh - p, s*(left + x) + fw - p]
+    /// ```
+    pub(super) fn read_phases(&mut self, to: BufferId, image: &Affine, strip: &Strip) -> Vec<Node> {
+        let (phases, width) = (self.winograd.conv.phases(), self.phased_width(strip));
+        let [down, across] = strip.inside.map(|inside| &inside.phases);
+        let is_padded = [down, across].iter().any(|runs| runs.iter().any(|run| run.each != (0..phases)));
+
+        let mut nodes = if is_padded { self.clear(to, strip, width) } else { Vec::new() };
+        for rows in down.iter().filter(|rows| !rows.each.is_empty()) {
+            nodes.extend(self.repeat("y", rows.count, LoopKind::Serial, |this, y| {
+                let y = y + rows.first as i64;
+                let copied = |columns: &Run<Range<usize>>| {
+                    // Tiles that are alike, but for one, have all of their columns alike.
+                    let count = if strip.tiles > 1 { width } else { columns.count };
+                    this.repeat("x", count, LoopKind::Serial, |this, x| {
+                        let place = [y.clone(), x + columns.first as i64];
+                        this.read_pixel(to, image, strip, place, [&rows.each, &columns.each])
+                    })
+                };
+                across.iter().filter(|columns| !columns.each.is_empty()).flat_map(copied).collect()
+            }));
+        }
+        nodes
+    }
+
+    /// Columns that the tiles of a strip read.
+    fn phased_width(&self, strip: &Strip) -> usize {
+        (strip.tiles - 1) * self.winograd.tiles_apart() + self.winograd.a()
+    }
+
+    /// Zeros everywhere.
+    fn clear(&mut self, to: BufferId, strip: &Strip, width: usize) -> Vec<Node> {
+        self.repeat("y", self.winograd.a(), LoopKind::Serial, |this, y| {
+            this.repeat("x", width, LoopKind::Serial, |this, x| {
+                this.repeat("lane", strip.lanes, LoopKind::Vectorized, |_, lane| {
+                    vec![assign(to, [y, x, lane], Expr::Const(0.0))]
+                })
+            })
+        })
+    }
+
+    /// The channels of one row and column, and of them the phases that are no padding.
+    fn read_pixel(
+        &mut self,
+        to: BufferId,
+        image: &Affine,
+        strip: &Strip,
+        place: [Affine; 2],
+        [down, across]: [&Range<usize>; 2],
+    ) -> Vec<Node> {
+        let conv = self.winograd.conv;
+        let (phases, from) = (conv.phases(), self.product.operands.input);
+        let [per_block, count] = [self.winograd.depth_block(), strip.lanes].map(|lanes| lanes / (phases * phases));
+        let pixel = [0, 1].map(|dim| {
+            let output = strip.output[dim].clone() + &place[dim];
+            output * conv.stride as i64 + -(conv.pad[dim] as i64)
+        });
+        let ([y, x], [top, left]) = (place, pixel);
+
+        self.repeat("c", count, LoopKind::Unrolled, |this, c| {
+            let channel = strip.channel.clone() * per_block as i64 + &c;
+            this.repeat("fh", down.len(), LoopKind::Unrolled, |this, fh| {
+                let fh = fh + down.start as i64;
+                this.repeat("fw", across.len(), LoopKind::Vectorized, |_, fw| {
+                    let fw = fw + across.start as i64;
+                    let lane = (c * phases as i64 + &fh) * phases as i64 + &fw;
+                    let value = load(from, [image.clone(), channel, top + &fh, left + &fw]);
+                    vec![assign(to, [y, x, lane], value)]
+                })
+            })
+        })
+    }
+}
