@@ -12,11 +12,13 @@
 //! | tanh | 3 | `E / (E + 2)` with `E = exp(2x) - 1` |
 //! | erf | 1.5 | below 1 an odd polynomial, beyond it `1 - exp(-p(x))` |
 //! | sigmoid | 3 | `exp(-abs(x))`, or 1, over `1 + exp(-abs(x))` |
+//! | pow | 1.5 | `2^(y * log2(x))`, the logarithm and the product as sums of two numbers |
 //! | gelu | 4.5 of positive x | `max(x, 0) - abs(x) * 2^-p(abs(x))`, the power that of the normal distribution's tail |
 //!
 //! Of negative x the error of gelu is at most `2e-7 * min(-x, 1)`: what comes near zero has fewer digits.
 //!
-//! The errors are tested for 2000 mantissas of every exponent, infinities and denormals (`ir/tests/formulas.rs`). What is not a number is passed on; `exp(inf) = inf`, `exp(-inf) = 0`,
+//! The errors are tested for 2000 mantissas of every exponent, infinities and denormals (`ir/tests/formulas.rs`). What is not a number is passed on, but
+//! that every number to the power of 0, and 1 to every power, is 1, as in IEEE 754; `exp(inf) = inf`, `exp(-inf) = 0`,
 //! `log(0) = -inf`, the logarithm and the root of negative values are not numbers, tanh and erf end at 1, sigmoid at 0 and 1. Denormal
 //! operands and results count like any others (gradual underflow); a device that flushes them to zero flushes them here, too.
 //!
@@ -266,16 +268,8 @@ static BOUNDS: LazyLock<[Formula; 2]> = LazyLock::new(|| [Primitive::Max, Primit
 static SCALE: LazyLock<Formula> = LazyLock::new(|| Formula::written(2, |f, of| f.scaled_by_halves(of[0], of[1])));
 
 /// In the order of [`BinaryOp::ALL`].
-static BINARY: LazyLock<[Formula; 6]> = LazyLock::new(|| {
-    BinaryOp::ALL.map(|op| match op {
-        BinaryOp::Add => primitive(Primitive::Add),
-        BinaryOp::Sub => primitive(Primitive::Sub),
-        BinaryOp::Mul => primitive(Primitive::Mul),
-        BinaryOp::Div => primitive(Primitive::Div),
-        BinaryOp::Max => primitive(Primitive::Maximum),
-        BinaryOp::Min => primitive(Primitive::Minimum),
-    })
-});
+static BINARY: LazyLock<[Formula; 7]> =
+    LazyLock::new(|| BinaryOp::ALL.map(|op| Formula::written(2, |f, of| f.function_of_two(op, [of[0], of[1]]))));
 
 /// In the order of [`UnaryOp::ALL`].
 static UNARY: LazyLock<[Formula; 15]> =

@@ -117,6 +117,41 @@ fn special_values_have_their_results() {
     }
 }
 
+/// Of bases of every exponent powers from the least denormal to the largest number, and whole exponents of either sign.
+#[test]
+fn errors_of_powers_are_within_what_is_stated() {
+    let mut rng = ChaCha8Rng::seed_from_u64(7);
+    let pow = |x: f32, y: f32| Formula::binary(BinaryOp::Pow).value([x, y, 0.0, 0.0]);
+    let (mut most, mut at) = (0.0, (0.0, 0.0));
+    let near_one = (0..1 << 16).map(|_| f32::from_bits(0x3f80_0000 + rng.random_range(0..1 << 18) - (1 << 17)));
+    let bases: Vec<f32> = operands(200).chain(near_one.collect::<Vec<_>>()).collect();
+    for x in bases {
+        let of_range = (rng.random_range(-151.0..129.0) / f64::from(x.abs()).log2()) as f32;
+        for y in [of_range, of_range.round(), rng.random_range(-40..40) as f32, rng.random_range(-2.0..2.0)] {
+            let error = ulps(pow(x, y), libm::pow(x.into(), y.into()));
+            if error > most {
+                (most, at) = (error, (x, y));
+            }
+        }
+    }
+    eprintln!("pow: {most:.3} ulp at {at:?}");
+    assert!(most <= 1.5, "{most} ulp of the power of {at:?}");
+}
+
+#[test]
+fn powers_of_special_values_are_those_of_ieee_754() {
+    let pow = |x: f32, y: f32| Formula::binary(BinaryOp::Pow).value([x, y, 0.0, 0.0]);
+    let special =
+        [0.0, f32::from_bits(1), 0.5, 1.0, 1.5, 2.0, 3.0, 16_777_215.0, 16_777_216.0, f32::MAX, f32::INFINITY];
+    let special: Vec<f32> = special.into_iter().flat_map(|x| [x, -x]).chain([f32::NAN]).collect();
+    for (&x, &y) in special.iter().flat_map(|x| special.iter().map(move |y| (x, y))) {
+        let (found, wanted) = (pow(x, y), libm::pow(x.into(), y.into()) as f32);
+        let is_near = ulps(found, libm::pow(x.into(), y.into())) <= 1.5;
+        let has_sign = found.is_nan() || found.is_sign_negative() == wanted.is_sign_negative();
+        assert!(is_near && has_sign, "{x:e}^{y:e}: {found:e}, not {wanted:e}");
+    }
+}
+
 #[test]
 fn operations_on_two_values_pass_on_what_is_not_a_number() {
     let values = [f32::NAN, -f32::INFINITY, -2.5, -0.0, 0.0, 1.0, f32::MIN_POSITIVE / 8.0, f32::INFINITY];

@@ -103,11 +103,12 @@ fn is_multiplied(spec: &Spec, tensor: &Tensor) -> bool {
     loads.any(|access| spec.tensor(access).name == tensor.name)
 }
 
-/// True for what some equation takes logarithms or roots of, or of a function of it: negative values have none.
+/// True for what some equation takes logarithms, roots or any powers of, or of a function of it: negative values have none.
 fn has_roots(spec: &Spec, tensor: &Tensor) -> bool {
     let is_it = |expr: &Expr| matches!(expr, Expr::Load(access) if spec.tensor(access).name == tensor.name);
     let is_root = |expr: &Expr| match expr {
         Expr::Unary(UnaryOp::Log | UnaryOp::Sqrt | UnaryOp::Rsqrt, of) => of.any(&is_it),
+        Expr::Binary(BinaryOp::Pow, of) => of[0].any(&is_it),
         _ => false,
     };
     spec.equations.iter().any(|equation| equation.value.any(&is_root))

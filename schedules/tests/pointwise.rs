@@ -60,6 +60,7 @@ fn by_hand(pointwise: &Pointwise, operands: &Operands) -> ArrayD<f32> {
             PointwiseOp::Binary(BinaryOp::Div) => x / y(),
             PointwiseOp::Binary(BinaryOp::Max) => x.max(y()),
             PointwiseOp::Binary(BinaryOp::Min) => x.min(y()),
+            PointwiseOp::Binary(BinaryOp::Pow) => x.powf(y()),
             PointwiseOp::Not => truth(x == 0.0),
             PointwiseOp::Bool => truth(x != 0.0),
             PointwiseOp::Trunc => {
@@ -117,7 +118,7 @@ fn operands(workload: &Workload, seed: u64) -> Operands {
 fn special_values_are_what_each_operation_says() {
     let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 1.0, -2.5, f32::MIN_POSITIVE / 4.0];
     let target = Target::Cpu(CpuTarget::generic_avx2(1));
-    for op in ["equal", "less", "less_equal", "not", "bool", "trunc", "prelu", "where"] {
+    for op in ["equal", "less", "less_equal", "not", "bool", "trunc", "prelu", "pow", "where"] {
         let text = match op {
             "not" | "bool" | "trunc" => format!("pointwise:m=8,n=8,op={op}"),
             "where" => "pointwise:m=8,n=8,op=where,third=row".into(),
@@ -221,6 +222,7 @@ fn the_text_forms_are_read_as_they_are_written() {
         "pointwise:m=3,n=5,op=div,rhs=row",
         "pointwise:m=3,n=5,op=min,rhs=column,add",
         "pointwise:m=3,n=5,op=sub,rhs=scalar",
+        "pointwise:m=3,n=5,op=pow,lhs=row",
         "pointwise:m=3,n=5,op=clip:-1:inf,act=clip:0:6",
         "pointwise:m=3,n=5,op=copy,scale,act=prelu",
         "pointwise:m=3,n=5,op=leaky_relu:0.2,act=leaky_relu",

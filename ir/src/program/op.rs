@@ -89,7 +89,7 @@ impl UnaryOp {
     }
 }
 
-/// An operation on two values. What is not a number is passed on by all of them.
+/// An operation on two values. What is not a number is passed on by all of them, but by powers of 1 and to the power of 0, which are 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BinaryOp {
     /// Sum.
@@ -104,6 +104,8 @@ pub enum BinaryOp {
     Max,
     /// The smaller of two; the first of two zeros.
     Min,
+    /// The first to the power of the second (IEEE 754, `pow`): negative numbers have powers of whole numbers only.
+    Pow,
 }
 
 impl BinaryOp {
@@ -117,12 +119,13 @@ impl BinaryOp {
             BinaryOp::Max | BinaryOp::Min if a.is_nan() || b.is_nan() => f64::NAN,
             BinaryOp::Max => a.max(b),
             BinaryOp::Min => a.min(b),
+            BinaryOp::Pow => libm::pow(a, b),
         }
     }
 
     /// Every operation.
-    pub const ALL: [BinaryOp; 6] =
-        [BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Div, BinaryOp::Max, BinaryOp::Min];
+    pub const ALL: [BinaryOp; 7] =
+        [BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Div, BinaryOp::Max, BinaryOp::Min, BinaryOp::Pow];
 
     /// Its name in text and in generated source: a C identifier.
     pub fn word(self) -> &'static str {
@@ -133,6 +136,7 @@ impl BinaryOp {
             BinaryOp::Div => "div",
             BinaryOp::Max => "max",
             BinaryOp::Min => "min",
+            BinaryOp::Pow => "pow",
         }
     }
 }

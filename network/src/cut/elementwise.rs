@@ -51,7 +51,9 @@ fn operation(binary: Binary, element: Element) -> Option<PointwiseOp> {
         Binary::Min => PointwiseOp::Binary(BinaryOp::Min),
         Binary::Equal => PointwiseOp::Compare(Compare::Equal),
         Binary::Less => PointwiseOp::Compare(Compare::Less),
-        Binary::Pow => return None,
+        // Of whole numbers it would not be exact.
+        Binary::Pow if element == Element::I64 => return None,
+        Binary::Pow => PointwiseOp::Binary(BinaryOp::Pow),
     })
 }
 

@@ -51,8 +51,20 @@ pub fn random_pointwise<R: Rng>(rng: &mut R) -> Workload {
     let op = match &*pick(&["unary", "binary", "binary", "where"]) {
         "unary" => pick(&UNARY),
         "binary" => {
-            let op =
-                pick(&["add", "sub", "mul", "div", "max", "min", "less", "less_equal", "equal", "prelu", "quotient"]);
+            let op = pick(&[
+                "add",
+                "sub",
+                "mul",
+                "div",
+                "max",
+                "min",
+                "pow",
+                "less",
+                "less_equal",
+                "equal",
+                "prelu",
+                "quotient",
+            ]);
             format!("{op},rhs={}", pick(words))
         }
         _ => format!("where,rhs={},third={}", pick(words), pick(words)),
