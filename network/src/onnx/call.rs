@@ -10,7 +10,7 @@ use rten_onnx::onnx::{AttributeProto, AttributeType, NodeProto, TensorProto};
 use super::NodeError;
 use super::draft::{Draft, Value};
 use super::error::unfit;
-use crate::op::{Binary, Op};
+use crate::op::{Binary, Op, Range};
 use crate::tensor::{Element, Tensor};
 
 pub(super) type Result<T> = std::result::Result<T, NodeError>;
@@ -166,6 +166,11 @@ impl<'a> Call<'a> {
         extents.map(Some).ok_or_else(|| attribute(name, "a number is negative"))
     }
 
+    pub(super) fn words(&self, name: &'static str) -> Result<Option<Vec<&'a str>>> {
+        let found = self.attribute(name, AttributeType::STRINGS)?;
+        Ok(found.map(|attribute| attribute.strings.iter().map(|word| &**word).collect()))
+    }
+
     pub(super) fn word_or(&self, name: &'static str, default: &'static str) -> Result<&'a str> {
         Ok(self.attribute(name, AttributeType::STRING)?.map_or(default, |found| found.s.as_deref().unwrap_or_default()))
     }
@@ -262,12 +267,31 @@ impl Call<'_> {
         }
     }
 
+    pub(super) fn slice(&mut self, ranges: Vec<Range>, x: Value) -> Result<Value> {
+        match ranges == whole(self.draft.shape(x)) {
+            true => Ok(x),
+            false => self.add(Op::Slice(ranges), &[x]),
+        }
+    }
+
+    /// Elements of an axis from one on.
+    pub(super) fn part(&mut self, x: Value, axis: usize, [start, count]: [usize; 2]) -> Result<Value> {
+        let mut ranges = whole(self.draft.shape(x));
+        ranges[axis] = Range { start, step: 1, count };
+        self.slice(ranges, x)
+    }
+
     pub(super) fn cast(&mut self, element: Element, x: Value) -> Result<Value> {
         match self.element(x) == element {
             true => Ok(x),
             false => self.add(Op::Cast(element), &[x]),
         }
     }
+}
+
+/// All elements of every axis.
+pub(super) fn whole(shape: &[usize]) -> Vec<Range> {
+    shape.iter().map(|&count| Range { start: 0, step: 1, count }).collect()
 }
 
 pub(super) fn attribute(name: &str, reason: impl Into<String>) -> NodeError {

@@ -5,7 +5,7 @@ use autotune_network::cut::{Cut, Work};
 use autotune_network::{Compiled, Tensor, rewrite};
 use rten_onnx::onnx::{AttributeProto, GraphProto, ValueInfoProto};
 
-use crate::build::{Model, f32s, i64s, int, node, subgraph, word};
+use crate::build::{Model, f32s, i64s, int, node, subgraph};
 
 /// What kernels compute of inputs, all of it by kernels; the reference computes the same.
 fn run(model: &Model, inputs: &[Tensor]) -> Tensor {
@@ -49,68 +49,6 @@ fn places_of_the_largest_and_the_smallest() {
     assert_eq!(place("ArgMax", vec![int("axis", -1)]), (vec![2, 1], vec![1, 0]));
     assert_eq!(place("ArgMax", vec![int("axis", 1), last()]), (vec![2, 1], vec![2, 3]));
     assert_eq!(place("ArgMin", vec![int("axis", 1), int("keepdims", 0), last()]), (vec![2], vec![3, 2]));
-}
-
-/// A step at a time as the formulas of ONNX have it, in double precision: `[steps][images][hidden]` of one direction, and the last cells.
-fn by_steps(x: &[f64], [w, r, b]: [&[f64]; 3], [steps, images, inputs, hidden]: [usize; 4]) -> (Vec<f64>, Vec<f64>) {
-    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
-    let (mut outputs, mut state, mut cells) = (Vec::new(), vec![0.0; images * hidden], vec![0.0; images * hidden]);
-    for step in 0..steps {
-        let before = state.clone();
-        for image in 0..images {
-            for unit in 0..hidden {
-                let gate = |number: usize| {
-                    let row = number * hidden + unit;
-                    let of_input = (0..inputs).map(|i| w[row * inputs + i] * x[(step * images + image) * inputs + i]);
-                    let of_state = (0..hidden).map(|h| r[row * hidden + h] * before[image * hidden + h]);
-                    of_input.chain(of_state).sum::<f64>() + b[row] + b[4 * hidden + row]
-                };
-                let at = image * hidden + unit;
-                cells[at] = sigmoid(gate(2)) * cells[at] + sigmoid(gate(0)) * gate(3).tanh();
-                state[at] = sigmoid(gate(1)) * cells[at].tanh();
-            }
-        }
-        outputs.extend(&state);
-    }
-    (outputs, cells)
-}
-
-#[test]
-fn long_short_term_memories_in_both_directions() {
-    let [steps, images, inputs, hidden] = [5, 2, 3, 4];
-    let numbers = |count: usize, seed: usize| -> Vec<f32> {
-        (0..count).map(|at| ((at * 37 + seed * 11) % 23) as f32 / 11.5 - 1.0).collect()
-    };
-    let tensor = |shape: &[usize], seed| Tensor::f32(shape, numbers(shape.iter().product(), seed)).unwrap();
-    let x = tensor(&[steps, images, inputs], 1);
-    let (w, r) = (tensor(&[2, 4 * hidden, inputs], 2), tensor(&[2, 4 * hidden, hidden], 3));
-    let b = tensor(&[2, 8 * hidden], 4);
-    let model = Model::new(17).input("x", x.shape()).constant("w", &w).constant("r", &r).constant("b", &b);
-    let attributes = vec![int("hidden_size", hidden as i64), word("direction", "bidirectional")];
-    let model = model.node("LSTM", "x w r b", "y h c", attributes);
-    let outputs = model.output("y").output("h").output("c").run(std::slice::from_ref(&x));
-    let outputs: Vec<Vec<f32>> = outputs.iter().map(Tensor::to_numbers).collect();
-
-    let doubles = |tensor: &Tensor| -> Vec<f64> { tensor.to_numbers().iter().map(|&x| f64::from(x)).collect() };
-    let [x, w, r, b] = [&x, &w, &r, &b].map(doubles);
-    for direction in 0..2 {
-        let half = |all: &[f64]| all[direction * all.len() / 2..][..all.len() / 2].to_vec();
-        let row = images * inputs;
-        let turn = |all: &[f64], row: usize| all.chunks(row).rev().flatten().copied().collect::<Vec<f64>>();
-        let own = if direction == 1 { turn(&x, row) } else { x.clone() };
-        let (found, cells) = by_steps(&own, [&half(&w), &half(&r), &half(&b)], [steps, images, inputs, hidden]);
-        let rows = images * hidden;
-        let last = found[(steps - 1) * rows..].to_vec();
-        let found = if direction == 1 { turn(&found, rows) } else { found };
-        for (at, &wanted) in found.iter().enumerate() {
-            let place = (at / rows * 2 + direction) * rows + at % rows;
-            assert!((f64::from(outputs[0][place]) - wanted).abs() < 1e-5, "output {at}, direction {direction}");
-        }
-        for (at, (&state, &cell)) in last.iter().zip(&cells).enumerate() {
-            assert!((f64::from(outputs[1][direction * rows + at]) - state).abs() < 1e-5);
-            assert!((f64::from(outputs[2][direction * rows + at]) - cell).abs() < 1e-5);
-        }
-    }
 }
 
 /// Of a condition that is known one branch is computed, and the other not looked at; what is named in one is not seen outside.

@@ -4,7 +4,7 @@ use autotune_schedules::workload::PadMode;
 
 use super::Convert::{self, Many, One};
 use crate::onnx::NodeError;
-use crate::onnx::call::{Call, Result, attribute, axis};
+use crate::onnx::call::{Call, Result, attribute, axis, whole};
 use crate::onnx::draft::Value;
 use crate::onnx::error::unfit;
 use crate::op::{Binary, Op, Range};
@@ -16,18 +16,6 @@ pub(super) const OPERATORS: &[(&str, Convert)] = &[
     ("Gather", One(gather)),
     ("Pad", One(pad)),
 ];
-
-/// All elements of every axis.
-fn whole(shape: &[usize]) -> Vec<Range> {
-    shape.iter().map(|&count| Range { start: 0, step: 1, count }).collect()
-}
-
-fn sliced(call: &mut Call, ranges: Vec<Range>, x: Value) -> Result<Value> {
-    match ranges == whole(call.draft.shape(x)) {
-        true => Ok(x),
-        false => call.add(Op::Slice(ranges), &[x]),
-    }
-}
 
 /// Bounds are attributes before version 10; since then there are steps, too.
 fn slice(call: &mut Call) -> Result<Value> {
@@ -49,7 +37,7 @@ fn slice(call: &mut Call) -> Result<Value> {
         let axis = axis(number, shape.len())?;
         ranges[axis] = range(shape[axis], starts[index], ends[index], steps[index])?;
     }
-    sliced(call, ranges, x)
+    call.slice(ranges, x)
 }
 
 /// Elements of an axis from `start` in steps until before `end`; both count from the end if negative, and stay within the axis.
@@ -100,10 +88,9 @@ fn split(call: &mut Call, outputs: usize) -> Result<Vec<Value>> {
 
     let mut start = 0;
     let part = |size: usize| {
-        let mut ranges = whole(&shape);
-        ranges[axis] = Range { start: if size == 0 { 0 } else { start }, step: 1, count: size };
+        let first = if size == 0 { 0 } else { start };
         start += size;
-        sliced(call, ranges, x)
+        call.part(x, axis, [first, size])
     };
     sizes.into_iter().map(part).collect()
 }
@@ -169,7 +156,7 @@ fn pad(call: &mut Call) -> Result<Value> {
         ranges[axis] = Range { start: if count == 0 { 0 } else { cut[0] }, step: 1, count };
         pad[axis] = ends.map(|amount| amount.max(0) as usize);
     }
-    let x = sliced(call, ranges, x)?;
+    let x = call.slice(ranges, x)?;
     match pad.iter().all(|pad| *pad == [0, 0]) {
         true => Ok(x),
         false => call.add(Op::Pad { pad, mode, value }, &[x]),
