@@ -239,7 +239,7 @@ impl Spec {
             equation.value.for_each(&mut |expr| {
                 let Expr::Gather(gather) = expr else { return };
                 for (&dim, at) in gather.dims.iter().zip(&gather.at) {
-                    if matches!(at, Expr::Load(access) if std::ptr::eq(self.tensor(access), tensor)) {
+                    if at.any(&|expr| matches!(expr, Expr::Load(access) if std::ptr::eq(self.tensor(access), tensor))) {
                         extents.push(self.tensor(&gather.access).shape[dim]);
                     }
                 }

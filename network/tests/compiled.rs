@@ -7,7 +7,7 @@ mod common;
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, Work};
 use autotune_network::op::{Binary, Sliding};
-use autotune_network::{Builder, Compiled, Conv, Element, Fill, Graph, NodeId, Op, Seeded, rewrite, zoo};
+use autotune_network::{Builder, Compiled, Conv, Element, Fill, Graph, NodeId, Op, Seeded, Tensor, rewrite, zoo};
 use autotune_schedules::workload::Activation;
 use autotune_schedules::{Portfolio, winograd};
 use common::graphs::brought;
@@ -44,6 +44,25 @@ fn small_networks_of_the_zoo_compute_what_they_mean() {
     for name in ["dqn", "lstm"] {
         check(&zoo::graph(name).unwrap(), 2, [1, 2], name);
     }
+}
+
+/// In graphs as they are built, of numbers that come with the data and of constants.
+#[test]
+fn negative_numbers_of_rows_count_from_the_end() {
+    let table = Tensor::f32(&[5, 3], (0..15).map(|x| x as f32).collect()).unwrap();
+    let numbers = Tensor::i64(&[2, 3], vec![-1, 0, 4, -5, 2, -2]).unwrap();
+    let mut graph = Graph::new("rows");
+    let (table, brought) = (graph.constant("table", table), graph.input("rows", Element::I64, &[2, 3]).unwrap());
+    let known = graph.constant("known", numbers.clone());
+    for (name, rows) in [("of_data", brought), ("of_constants", known)] {
+        let found = graph.add(name, Op::Gather { axis: 0 }, &[table, rows]).unwrap();
+        graph.output(name, found);
+    }
+    let network = Compiled::new(&graph, None, &Target::detect("cpu", Some(1)).unwrap()).unwrap();
+    let found = network.workspace().unwrap().run_tensors(std::slice::from_ref(&numbers)).unwrap();
+    let rows = [4, 0, 4, 0, 2, 3].iter().flat_map(|row| (0..3).map(move |column| (3 * row + column) as f32));
+    let rows: Vec<f32> = rows.collect();
+    assert_eq!(found.iter().map(Tensor::to_numbers).collect::<Vec<_>>(), [rows.clone(), rows]);
 }
 
 /// Masks that are repeated for queries, for heads, or for all of the batch, and one that no kernel has.

@@ -19,7 +19,7 @@ use ndarray::ArrayD;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-const WORKLOADS: [&str; 7] = [
+const WORKLOADS: [&str; 9] = [
     "gather:m=1,n=1,k=1",
     "gather:m=7,n=13,k=5",
     "gather:m=3,n=64,k=1",
@@ -27,6 +27,8 @@ const WORKLOADS: [&str; 7] = [
     "gather:m=5,n=96,k=33,add,act=gelu",
     "gather:m=64,n=1,k=9",
     "gather:m=129,n=32,k=1009,scale,act=prelu",
+    "gather:m=23,n=19,k=7,from_end",
+    "gather:m=9,n=1,k=12,from_end,bias",
 ];
 
 fn cpu(isa: Isa) -> Target {
@@ -38,12 +40,13 @@ fn gpu(name: &str) -> Target {
 }
 
 /// The row of a number, as the operator says.
-fn row(number: f32, rows: usize) -> usize {
+fn row(number: f32, &Gather { k: rows, from_end, .. }: &Gather) -> usize {
+    let number = if from_end && number < 0.0 { number + rows as f32 } else { number };
     if number.is_nan() { 0 } else { number.floor().clamp(0.0, (rows - 1) as f32) as usize }
 }
 
 fn by_hand(gather: &Gather, operands: &Operands) -> ArrayD<f32> {
-    ArrayD::from_shape_fn(vec![gather.m, gather.n], |at| operands[0][[row(operands[1][at[0]], gather.k), at[1]]])
+    ArrayD::from_shape_fn(vec![gather.m, gather.n], |at| operands[0][[row(operands[1][at[0]], gather), at[1]]])
 }
 
 /// Numbers of every kind.
@@ -55,6 +58,10 @@ fn odd(operands: &mut Operands, rows: usize) {
         f32::NEG_INFINITY,
         -0.0,
         -3.5,
+        -1.0,
+        -last,
+        -last - 1.0,
+        -last - 2.0,
         0.999,
         last,
         last + 0.5,
@@ -69,8 +76,8 @@ fn odd(operands: &mut Operands, rows: usize) {
 
 #[test]
 fn references_and_programs_are_what_the_operator_says_whatever_the_numbers_are() {
-    for (seed, m) in (0..).zip([1, 5, 11, 40]) {
-        let workload: Workload = format!("gather:m={m},n=9,k=7").parse().unwrap();
+    for (seed, (m, end)) in (0..).zip([(1, ""), (5, ""), (11, ""), (40, ""), (1, ",from_end"), (40, ",from_end")]) {
+        let workload: Workload = format!("gather:m={m},n=9,k=7{end}").parse().unwrap();
         let gather = *workload.sizes::<Gather>().unwrap();
         let mut operands = Operands::random(workload.spec(), seed);
         for is_odd in [false, true] {

@@ -62,11 +62,11 @@ const NORMAL: [f32; 9] = [
 const POWER_OF_TWO: [f32; 6] = [1.000_000_1, 0.693_146_94, 0.240_221_19, 5.550_713_5e-2, 9.675_564e-3, 1.327_644_9e-3];
 
 /// `2 / ln 2` and a third of it, each as the sum of two numbers: what the series of the binary logarithm begins with.
-const LOG_2: [[f32; 2]; 2] = [[2.885_390_1, 3.851_926e-8], [0.961_796_7, -7.028_461_8e-9]];
+const LOG_2: [[f32; 2]; 2] = [[2.885_39, 3.851_926e-8], [0.961_796_7, -7.028_462e-9]];
 
 /// `2 / ln 2` over 5, 7, 9, 11 and 13: the terms of that series behind them. Of `s` up to 0.1716 the first that is left out is less than
 /// `2^-39` of the whole.
-const LOG_2_REST: [f32; 5] = [0.577_078_04, 0.412_198_6, 0.320_598_9, 0.262_308_2, 0.221_953_09];
+const LOG_2_REST: [f32; 5] = [0.577_078_04, 0.412_198_6, 0.320_598_9, 0.262_308_2, 0.221_953_1];
 
 /// Powers of two with larger exponents are 0 or infinite.
 const LARGEST_POWER: f32 = 160.0;

@@ -49,7 +49,7 @@ pub(super) fn anchor(graph: &Graph, id: NodeId) -> Option<Anchor> {
         Op::Resize { size, coordinates, sampling } => {
             of(&|| resize(*size, *coordinates, *sampling, shapes[0]), Some(1))
         }
-        Op::Gather { axis: 0 } => of(&|| gather(shapes[0], shapes[1]), None),
+        Op::Gather { axis: 0 } => of(&|| gather(graph, node), None),
         Op::Transpose(perm) => of(&|| transpose(perm, shapes[0]), None),
         _ => None,
     }
@@ -285,9 +285,13 @@ fn resize(size: [usize; 2], coordinates: Coordinates, sampling: Sampling, shape:
     resample.as_str().parse().ok()
 }
 
-fn gather(table: &[usize], numbers: &[usize]) -> Option<Workload> {
-    let (k, row) = table.split_first()?;
-    workload(Gather { m: product(numbers), n: product(row), k: *k })
+/// Numbers that come with the data may be negative.
+fn gather(graph: &Graph, node: &Node) -> Option<Workload> {
+    let [table, numbers] = [0, 1].map(|operand| node.operands[operand]);
+    let known = graph.constant_of(numbers).and_then(|numbers| numbers.as_i64());
+    let from_end = known.is_none_or(|numbers| numbers.iter().any(|&number| number < 0));
+    let (k, row) = graph.node(table).shape.split_first()?;
+    workload(Gather { m: product(&graph.node(numbers).shape), n: product(row), k: *k, from_end })
 }
 
 fn transpose(perm: &[usize], shape: &[usize]) -> Option<Workload> {

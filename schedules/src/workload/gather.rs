@@ -3,7 +3,7 @@
 use std::fmt;
 
 use autotune_ir::Affine;
-use autotune_ir::program::{Access, BufferId, Expr};
+use autotune_ir::program::{Access, BufferId, Compare, Expr};
 use autotune_ir::spec::{Reduction, axis_vars};
 
 use super::operator::{element, named_axes};
@@ -11,7 +11,7 @@ use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, chec
 
 /// In the registry.
 pub(super) static KIND: OperatorKind =
-    OperatorKind { name: "gather", fields: "m,n,k", example: "gather:m=128,n=768,k=30522", parse };
+    OperatorKind { name: "gather", fields: "m,n,k,from_end", example: "gather:m=128,n=768,k=30522", parse };
 
 /// Whole numbers up to here are f32.
 const MOST_ROWS: usize = 1 << 24;
@@ -19,7 +19,7 @@ const MOST_ROWS: usize = 1 << 24;
 /// `output[m, n] = table[index[m], n]`: rows of a table `[k, n]`, such as an embedding, by their numbers `[m]`.
 ///
 /// The numbers are f32 whatever the type of the table is. One that is no whole number stands for the largest that is not larger, one beyond
-/// the table for its first or last row, what is no number for the first.
+/// the table for its first or last row, what is no number for the first. With `from_end` negative ones count from the end, -1 is the last row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Gather {
     /// Rows that are read.
@@ -28,11 +28,13 @@ pub struct Gather {
     pub n: usize,
     /// Rows of the table.
     pub k: usize,
+    /// True if negative numbers count from the end.
+    pub from_end: bool,
 }
 
 fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
     let [m, n, k] = ["m", "n", "k"].map(|field| fields.required(field));
-    Ok(Box::new(Gather { m: m?, n: n?, k: k? }))
+    Ok(Box::new(Gather { m: m?, n: n?, k: k?, from_end: fields.flag("from_end")? }))
 }
 
 impl Operator for Gather {
@@ -41,11 +43,11 @@ impl Operator for Gather {
     }
 
     fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
-        write!(f, "m={},n={},k={}", self.m, self.n, self.k)
+        write!(f, "m={},n={},k={}{}", self.m, self.n, self.k, if self.from_end { ",from_end" } else { "" })
     }
 
     fn check(&self) -> Result<(), WorkloadError> {
-        let (Self { m, n, k }, op) = (*self, KIND.name);
+        let (Self { m, n, k, .. }, op) = (*self, KIND.name);
         check_positive(op, &[("m", m), ("n", n), ("k", k)])?;
         if k > MOST_ROWS {
             let reason = format!("numbers of rows are f32, which count to {MOST_ROWS}");
@@ -56,16 +58,24 @@ impl Operator for Gather {
 
     /// Axes `m, n`.
     fn formula(&self) -> Formula {
-        let Self { m, n, k } = *self;
+        let Self { m, n, k, from_end } = *self;
         let [row, column] = axis_vars();
         let table = Tensor { name: "input", shape: vec![k, n], is_constant: false };
         let index = Tensor { name: "index", shape: vec![m], is_constant: false };
+        let number = element(1, std::slice::from_ref(&row));
+        let number = match from_end {
+            false => number,
+            true => {
+                let counted = Expr::sum(number.clone(), Expr::Const(k as f32));
+                Expr::select(Compare::Less, [number.clone(), Expr::Const(0.0)], counted, number)
+            }
+        };
         let first = Access { buffer: BufferId(0), index: [Affine::default(), column.clone()].into() };
         Formula {
             operands: vec![table, index],
             computed: Vec::new(),
             axes: named_axes(&[("m", m, false), ("n", n, false)]),
-            value: Expr::gather(first, vec![0], vec![element(1, std::slice::from_ref(&row))]),
+            value: Expr::gather(first, vec![0], vec![number]),
             reduction: Reduction::Sum,
             shape: vec![m, n],
             index: vec![row, column],

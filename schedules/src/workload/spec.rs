@@ -68,8 +68,8 @@ pub(super) fn of((formula, tables): (Formula, Vec<Table>), name: &str, dtype: DT
 
 /// True if a value finds elements by those of an operand: whole numbers, which other types than f32 have few of.
 fn indexes(operand: usize, value: &Expr) -> bool {
-    let is_it = |at: &Expr| matches!(at, Expr::Load(access) if access.buffer.0 as usize == operand);
-    value.any(&|expr| matches!(expr, Expr::Gather(gather) if gather.at.iter().any(is_it)))
+    let is_it = |expr: &Expr| matches!(expr, Expr::Load(access) if access.buffer.0 as usize == operand);
+    value.any(&|expr| matches!(expr, Expr::Gather(gather) if gather.at.iter().any(|at| at.any(&is_it))))
 }
 
 /// The equation that combines most values, the last of them; the last one if nothing is combined.

@@ -7,7 +7,7 @@ use crate::onnx::NodeError;
 use crate::onnx::call::{Call, Result, attribute, axis, whole};
 use crate::onnx::draft::Value;
 use crate::onnx::error::unfit;
-use crate::op::{Binary, Op, Range};
+use crate::op::{Op, Range};
 
 pub(super) const OPERATORS: &[(&str, Convert)] = &[
     ("Slice", One(slice)),
@@ -110,19 +110,7 @@ fn gather(call: &mut Call) -> Result<Value> {
     call.check_most(2)?;
     let (x, numbers) = (call.operand(0)?, call.operand(1)?);
     let axis = axis(call.int_or("axis", 0)?, call.rank(x))?;
-    let numbers = from_start(call, numbers, call.shape(x)[axis])?;
     call.add(Op::Gather { axis }, &[x, numbers])
-}
-
-/// Numbers of elements, of which negative ones count from the end: where they come with the data, as kernels have them.
-fn from_start(call: &mut Call, numbers: Value, extent: usize) -> Result<Value> {
-    if call.draft.tensor(numbers).is_some() {
-        return Ok(numbers);
-    }
-    let zero = call.number(0.0, numbers)?;
-    let is_negative = call.binary(Binary::Less, numbers, zero)?;
-    let from_end = call.with(Binary::Add, numbers, extent as f32)?;
-    call.add(Op::Where, &[is_negative, from_end, numbers])
 }
 
 /// Amounts and value are attributes before version 11; negative amounts cut off.
