@@ -218,8 +218,8 @@ impl Lowering<'_> {
         self.repeat("tw.1", strip.tiles, LoopKind::Serial, |this, tile| body(this, &tile))
     }
 
-    /// The nests that transform tiles of so many channels, within what they keep to themselves. `read` gives the column of a number and lane, `write` where
-    /// such a row of the result goes, after `finish`.
+    /// The nests that transform a tile of so many channels, within what they keep to themselves. `read` gives the column of a number and
+    /// lane, `write` where such a row of the result goes, after `finish`.
     fn transformed(
         &mut self,
         (name, lanes): (&'static str, usize),
