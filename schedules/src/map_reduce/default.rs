@@ -10,7 +10,7 @@ use crate::knob_space::{Knob, KnobSpace};
 use crate::point::Point;
 use crate::workload::Workload;
 use autotune_ir::program::Access;
-use autotune_ir::spec::AxisId;
+use autotune_ir::spec::{Axis, AxisId};
 use autotune_ir::target::CpuTarget;
 use autotune_ir::{Affine, VarId};
 
@@ -22,13 +22,15 @@ const TASKS: usize = 4;
 
 /// Images whose channels are whole blocks are in blocks of channels, and a tile is two by two results of two blocks. Else vectors go along
 /// the result where what is read is contiguous there, too, in tiles of up to two vectors; along what is reduced where only that is
-/// contiguous, for four results at a time. What is contiguous along different axes is copied in blocks of 4 x 8. As many loops are parallel
+/// contiguous, for four results at a time; rows of a window that are no whole vectors are vectors as wide as the row, since what is left over
+/// is combined element by element. What is contiguous along different axes is copied in blocks of 4 x 8. As many loops are parallel
 /// as it takes to have work for every thread.
 pub(super) fn default_point(workload: &Workload, cpu: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
     let chain = Chain::of(workload.spec())?;
     let is_valid = |point: &Point| MapReduce::new(workload, cpu, point).is_ok();
     let blocked = laid::blockable(&chain, block_size(cpu)).map(|channel| Rule::of_blocks(&chain, channel, cpu));
-    let rules = blocked.into_iter().chain([Rule::plain(&chain, cpu)]);
+    let plain = || Rule::plain(&chain, cpu);
+    let rules = blocked.into_iter().chain([plain(), Rule { width: 1, ..plain() }]);
     let mut points = rules.filter_map(|rule| rule.point(&chain, space));
     points.find(is_valid).or_else(|| Some(space.point(|_| 0)))
 }
@@ -42,6 +44,8 @@ struct Rule {
     /// By row: most positions of a tile.
     tiles: Vec<usize>,
     parallel: usize,
+    /// Registers of a vector along what is reduced.
+    width: usize,
 }
 
 impl Rule {
@@ -63,7 +67,7 @@ impl Rule {
         let mut order: Vec<AxisId> = (0..chain.rows).collect();
         order.sort_by_key(|&axis| Some(axis) != outermost);
         let parallel = parallel_loops(order.iter().map(|&axis| rows[axis].extent.div_ceil(tiles[axis])), cpu);
-        Self { vector: rows[channel].name, layout: "blocked", outermost, tiles, parallel }
+        Self { vector: rows[channel].name, layout: "blocked", outermost, tiles, parallel, width: 1 }
     }
 
     fn plain(chain: &Chain, cpu: &CpuTarget) -> Self {
@@ -80,7 +84,8 @@ impl Rule {
         };
         let tiles = rows.iter().map(|axis| most(axis.name)).collect();
         let parallel = parallel_loops(rows.iter().map(|axis| axis.extent), cpu);
-        Self { vector, layout: "plain", outermost: None, tiles, parallel }
+        let width = width(chain, vector, cpu.lanes());
+        Self { vector, layout: "plain", outermost: None, tiles, parallel, width }
     }
 
     /// The combination that it asks for, with the largest tiles that the knobs have.
@@ -91,7 +96,7 @@ impl Rule {
                 "parallel" => self.parallel.to_string(),
                 "layout.in" | "layout.out" => self.layout.to_string(),
                 "unroll" => "4".to_string(),
-                "width" => "1".to_string(),
+                "width" => self.width.to_string(),
                 "order" => {
                     return Some(self.outermost.map_or(0, |axis| starting_with(knob, chain.row_axes()[axis].name)));
                 }
@@ -125,6 +130,15 @@ fn vector_of(chain: &Chain) -> &'static str {
     let of_result = vectors.iter().copied().rfind(is_of_result);
     let best = of_result.filter(|&name| reads_along(chain, name) || !chain.reduces());
     best.unwrap_or_else(|| knobs::most_contiguous(chain))
+}
+
+/// Registers that hold the whole of an axis where that is a row of a window, and neither whole vectors nor more than knobs have; else one.
+fn width(chain: &Chain, vector: &str, lanes: usize) -> usize {
+    let [pass] = chain.passes() else { return 1 };
+    let reduced: Vec<&Axis> = pass.axes.iter().filter(|axis| axis.reduce && axis.extent > 1).collect();
+    let Some(row) = reduced.iter().find(|axis| axis.name == vector).filter(|_| reduced.len() > 1) else { return 1 };
+    let is_whole = row.extent.is_multiple_of(lanes);
+    [1, 2, 4].into_iter().find(|width| !is_whole && width * lanes >= row.extent).unwrap_or(1)
 }
 
 /// True if the last dimension of some operand goes along an axis.
