@@ -1,14 +1,14 @@
 //! Choosing a schedule without measuring.
 
-use std::collections::HashSet;
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use autotune_cost_model::{Pretrained, features};
 use autotune_ir::{Program, Target, verify};
 use autotune_schedules::axes::Axes;
 use autotune_schedules::portfolio::{self, Entry, is_promising};
 use autotune_schedules::space::MAX_TRIED;
-use autotune_schedules::{Candidate, Portfolio, ScheduleSpace, UnfitError, Workload};
+use autotune_schedules::{Candidate, Config, Portfolio, ScheduleSpace, UnfitError, Workload};
 use ndarray::ArrayView2;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -18,7 +18,7 @@ use crate::featurizer::features_of;
 use crate::params::TuneParams;
 
 /// How a schedule is looked for without measuring.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PredictParams {
     /// Of how many workloads, those whose shapes are the nearest, the schedules are carried over that are known to be good for them.
     pub nearest: usize,
@@ -59,8 +59,39 @@ impl Default for PredictParams {
 pub(crate) fn space(workload: &Workload, target: &Target, params: &TuneParams) -> ScheduleSpace {
     let space = ScheduleSpace::new(workload, target);
     let Some(prediction) = params.prediction.filter(|_| params.transfer) else { return space };
-    let untuned = predicted(&space, 1, prediction).swap_remove(0);
+    let untuned = first(&space, prediction);
     space.with_default(untuned)
+}
+
+/// The first of [`predicted`], remembered: a search asks for it, then the race within the network, then whoever deploys what was not tuned.
+fn first(space: &ScheduleSpace, params: PredictParams) -> Candidate {
+    let asked = Asked { workload: space.workload().clone(), target: space.target().clone(), params };
+    let known = FIRST.read().unwrap_or_else(PoisonError::into_inner).get(&asked).cloned();
+    if let Some(known) = known {
+        return space.candidate(&known);
+    }
+
+    // Not under the lock: it takes some tens of milliseconds.
+    let first = predicted(space, 1, params).swap_remove(0);
+    let mut kept = FIRST.write().unwrap_or_else(PoisonError::into_inner);
+    if kept.len() >= KEPT {
+        kept.clear();
+    }
+    kept.insert(asked, first.config().clone());
+    first
+}
+
+/// Predictions that are kept; the next one takes the place of all.
+const KEPT: usize = 512;
+
+/// What was asked for in this process.
+static FIRST: LazyLock<RwLock<HashMap<Asked, Config>>> = LazyLock::new(RwLock::default);
+
+#[derive(PartialEq, Eq, Hash)]
+struct Asked {
+    workload: Workload,
+    target: Target,
+    params: PredictParams,
 }
 
 /// The schedules of a space that are predicted to be the fastest before anything of its workload was measured, the best first: at most
@@ -221,5 +252,27 @@ impl<'a> Ranked<'a> {
         let scores = self.judge.scores(rows.view());
         self.held.extend(candidates.into_iter().zip(scores));
         self.held.sort_by(|a, b| b.1.total_cmp(&a.1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use autotune_ir::{CpuTarget, Isa};
+
+    use super::*;
+
+    #[test]
+    fn what_is_remembered_is_what_is_predicted() {
+        let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(2) });
+        let quick = PredictParams { rounds: 1, beam: 2, moves: 4, ..PredictParams::QUICK };
+        for text in ["matmul:m=40,n=72,k=56", "conv2d:c=24,h=12,w=12,o=32,k=3,p=1"] {
+            let space = ScheduleSpace::new(&text.parse().unwrap(), &target);
+            for params in [quick, PredictParams::QUICK] {
+                let predicted = predicted(&space, 1, params);
+                for time in ["first", "second"] {
+                    assert_eq!(first(&space, params), predicted[0], "{text}, {params:?}, asked for the {time} time");
+                }
+            }
+        }
     }
 }
