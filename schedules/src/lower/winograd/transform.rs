@@ -70,11 +70,15 @@ impl Lowering<'_> {
                 let [fh, fw] = phase;
                 let read = |[kw, lane]: [Affine; 2]| {
                     let column = kw * phases as i64 + fw as i64;
-                    let first = [o_channel.clone() + &lane, c_channel.clone(), Affine::constant(fh as i64), column].into();
+                    let first =
+                        [o_channel.clone() + &lane, c_channel.clone(), Affine::constant(fh as i64), column].into();
                     Line { buffer: from, first, dim: 2, step: phases }
                 };
-                let write = |[i, lane]: [Affine; 2]| {
-                    Line { buffer: to.buffer, first: filter(i * a as i64, lane, phase), dim: 0, step: 1 }
+                let write = |[i, lane]: [Affine; 2]| Line {
+                    buffer: to.buffer,
+                    first: filter(i * a as i64, lane, phase),
+                    dim: 0,
+                    step: 1,
                 };
                 let mut nodes =
                     this.transformed(("weight", lanes), [&cuts[fh], &cuts[fw]], read, write, |value, _| value);
