@@ -20,6 +20,18 @@ impl Line {
     }
 }
 
+/// Filters of one block of output channels.
+struct Filters<'a> {
+    to: &'a Packed,
+    /// Number of the first block of their register tile, and theirs within it.
+    tile: Affine,
+    o: Affine,
+    /// Numbers of the block of input channels and of the channel within it.
+    c: [Affine; 2],
+    /// Output channels.
+    lanes: usize,
+}
+
 impl Lowering<'_> {
     /// `U[i * a + j, o, c] = (G g Gᵀ)[i, j]` for each register tile of channels, zero beyond the last. Blocks beyond the last are left
     /// undefined.
@@ -41,59 +53,61 @@ impl Lowering<'_> {
 
     /// The same for some register tiles, of the blocks from a number on within each, and so many channels of a block.
     fn filters(&mut self, to: &Packed, run: Segment, first: usize, lanes: usize) -> Vec<Node> {
-        let Winograd { block, conv, register: [_, channels], .. } = *self.winograd;
-        let (a, c_lanes, phases) = (self.winograd.a(), self.winograd.c_lanes(), conv.phases());
+        let Winograd { conv, register: [_, channels], .. } = *self.winograd;
+        let (c_lanes, phases) = (self.winograd.c_lanes(), conv.phases());
         // Of the taps of each phase.
-        let cut = |phase: usize| Cut::new(&self.transforms.weight, 0..(conv.taps - phase).div_ceil(phases), a);
+        let cut = |phase: usize| {
+            Cut::new(&self.transforms.weight, 0..(conv.taps - phase).div_ceil(phases), self.winograd.a())
+        };
         let cuts: Vec<Cut> = (0..phases).map(cut).collect();
-        let from = self.product.operands.weight;
+
         let mut loops = Vec::new();
         let mut open = |name, extent| self.all().open(name, extent, LoopKind::Parallel, &mut loops);
         let tile = open("o.0", run.count) * channels as i64 + run.start as i64;
         let c = [open("c.0", conv.depth() / c_lanes), open("c.1", c_lanes / (phases * phases))];
 
         let body = self.repeat("o.1", run.extent, LoopKind::Serial, |this, o| {
-            let o = o + first as i64;
-            let o_channel = (tile.clone() + &o) * block as i64;
-            let c_channel = c[0].clone() * (c_lanes / (phases * phases)) as i64 + &c[1];
-            let whole_region = this.product.whole_region();
-            let filter = |xi: Affine, lane: Affine, [fh, fw]: [usize; 2]| {
-                let (mut region, mut local) = (whole_region.clone(), vec![Affine::default(); whole_region.len()]);
-                let c_lane = c[1].clone() * (phases * phases) as i64 + (fh * phases + fw) as i64;
-                let places = [(O, o.clone()), (O_LANE, lane), (C, c[0].clone()), (C_LANE, c_lane)];
-                places.into_iter().for_each(|(axis, place)| local[axis] = place);
-                (region[XI].base, region[O].base) = (xi, tile.clone());
-                to.index(&region, &local, &local)
-            };
-
-            let mut transformed = |phase: [usize; 2]| {
-                let [fh, fw] = phase;
-                let read = |[kw, lane]: [Affine; 2]| {
-                    let column = kw * phases as i64 + fw as i64;
-                    let first =
-                        [o_channel.clone() + &lane, c_channel.clone(), Affine::constant(fh as i64), column].into();
-                    Line { buffer: from, first, dim: 2, step: phases }
-                };
-                let write = |[i, lane]: [Affine; 2]| Line {
-                    buffer: to.buffer,
-                    first: filter(i * a as i64, lane, phase),
-                    dim: 0,
-                    step: 1,
-                };
-                let mut nodes =
-                    this.transformed(("weight", lanes), [&cuts[fh], &cuts[fw]], read, write, |value, _| value);
-                if lanes < block {
-                    nodes.extend(this.repeat("xi", a * a, LoopKind::Serial, |this, xi| {
-                        this.repeat("lane", block - lanes, LoopKind::Vectorized, |_, lane| {
-                            vec![assign(to.buffer, filter(xi, lane + lanes as i64, phase), Expr::Const(0.0))]
-                        })
-                    }));
-                }
-                nodes
-            };
-            (0..phases * phases).flat_map(|phase| transformed([phase / phases, phase % phases])).collect()
+            let filters = Filters { to, tile, o: o + first as i64, c, lanes };
+            let of_each = (0..phases).flat_map(|fh| (0..phases).map(move |fw| [fh, fw]));
+            of_each.flat_map(|[fh, fw]| this.filter(&filters, [fh, fw], [&cuts[fh], &cuts[fw]])).collect()
         });
         nest(loops, body)
+    }
+
+    /// Those of one phase.
+    fn filter(&mut self, filters: &Filters, [fh, fw]: [usize; 2], cuts: [&Cut; 2]) -> Vec<Node> {
+        let Filters { to, tile, o, c, lanes } = filters;
+        let (a, block, phases) = (self.winograd.a(), self.winograd.block, self.winograd.conv.phases());
+        let (from, whole) = (self.product.operands.weight, self.product.whole_region());
+        let per_block = self.winograd.c_lanes() / (phases * phases);
+        let o_channel = (tile.clone() + o) * block as i64;
+        let c_channel = c[0].clone() * per_block as i64 + &c[1];
+        let c_lane = c[1].clone() * (phases * phases) as i64 + (fh * phases + fw) as i64;
+
+        let read = |[kw, lane]: [Affine; 2]| {
+            let column = kw * phases as i64 + fw as i64;
+            let first = [o_channel + &lane, c_channel, Affine::constant(fh as i64), column].into();
+            Line { buffer: from, first, dim: 2, step: phases }
+        };
+        let element = |xi: Affine, lane: Affine| {
+            let (mut region, mut local) = (whole.clone(), vec![Affine::default(); whole.len()]);
+            let places = [(O, o.clone()), (O_LANE, lane), (C, c[0].clone()), (C_LANE, c_lane.clone())];
+            places.into_iter().for_each(|(axis, place)| local[axis] = place);
+            (region[XI].base, region[O].base) = (xi, tile.clone());
+            to.index(&region, &local, &local)
+        };
+        let write =
+            |[i, lane]: [Affine; 2]| Line { buffer: to.buffer, first: element(i * a as i64, lane), dim: 0, step: 1 };
+        let mut nodes = self.transformed(("weight", *lanes), cuts, read, write, |value, _| value);
+
+        if *lanes < block {
+            nodes.extend(self.repeat("xi", a * a, LoopKind::Serial, |this, xi| {
+                this.repeat("lane", block - lanes, LoopKind::Vectorized, |_, lane| {
+                    vec![assign(to.buffer, element(xi, lane + *lanes as i64), Expr::Const(0.0))]
+                })
+            }));
+        }
+        nodes
     }
 
     /// `V[i * a + j] = (Bᵀ d B)[i, j]` for each tile of a block, of some channels.
