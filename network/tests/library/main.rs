@@ -115,7 +115,7 @@ fn copies_of_elements_that_lie_apart_are_the_same() {
     check(&graph, 2, 1, "copies").unwrap();
 }
 
-/// Numbers of rows that are no whole numbers, beyond the table on either side, and no numbers.
+/// Numbers of rows that are no whole numbers, count from the end, are beyond the table on either side, and no numbers.
 #[test]
 fn rows_are_found_by_any_number() {
     let mut graph = Graph::new("rows");
@@ -127,7 +127,7 @@ fn rows_are_found_by_any_number() {
     let library = Loaded::of(&network).unwrap();
     let given = vec![0.0, 4.0, 3.99, -1.0, 5.0, 1e30, f32::NAN, f32::NEG_INFINITY, 2.0];
     let found = library.results(std::slice::from_ref(&given), None).remove(0);
-    let table = graph.evaluate(&[Tensor::i64(&[9], vec![0, 4, 3, 0, 4, 4, 0, 0, 2]).unwrap()]).unwrap();
+    let table = graph.evaluate(&[Tensor::i64(&[9], vec![0, 4, 3, 4, 4, 4, 0, 0, 2]).unwrap()]).unwrap();
     assert_eq!(found, table[0].to_numbers());
 }
 
