@@ -201,7 +201,10 @@ pub fn random_odd_winograd<R: Rng>(rng: &mut R, target: &Target) -> Workload {
         dilation: [1, 1],
         groups: 1,
     };
-    let workload = Workload::new(conv).unwrap().with_epilogue(random_epilogue(rng));
+    // Not every kernel fits every image.
+    let Ok(workload) = Workload::new(conv) else { return random_odd_winograd(rng, target) };
+    let workload = workload.with_epilogue(random_epilogue(rng));
+
     let space = ScheduleSpace::new(&workload, target);
     match space.sketches().iter().any(|sketch| sketch.name() == winograd::SKETCH) {
         true => workload,
