@@ -17,7 +17,7 @@ use autotune_examples::pretraining;
 use autotune_examples::test_bed::{Recording, TestBed};
 use autotune_ir::Target;
 use autotune_schedules::portfolio::{self, Entry};
-use autotune_schedules::{Candidate, Config, Portfolio, ScheduleSpace};
+use autotune_schedules::{Candidate, Config, Portfolio, ScheduleSpace, Workload};
 use ndarray::Array2;
 use rayon::prelude::*;
 
@@ -85,11 +85,16 @@ impl Task {
 
     /// What was recorded of what is offered on a miss, by position.
     fn carried<'a>(&self, known: impl Iterator<Item = &'a Entry>, nearest: usize, tries: usize) -> Vec<usize> {
-        let others = known.filter(|entry| entry.workload != *self.space.workload());
+        let others = known.filter(|entry| entry.workload.with_cold(false) != self.warm());
         let offered =
             portfolio::offered(&self.space, portfolio::nearest(others, self.space.workload(), nearest), tries);
         let recorded = |candidate: &Candidate| self.configs.iter().position(|config| config == candidate.config());
         offered.iter().filter_map(recorded).collect()
+    }
+
+    /// Its workload, but with constants that may be in the caches: what is told apart where shapes are held out.
+    fn warm(&self) -> Workload {
+        self.space.workload().with_cold(false)
     }
 
     fn matrix(&self) -> Array2<f32> {
@@ -118,9 +123,18 @@ fn judge(tasks: &[Task]) -> Result<f64> {
         name: format!("family {family}"),
         held_out: tasks.iter().map(|task| task.family == *family).collect(),
     };
+    let mut shapes: Vec<Workload> = Vec::new();
+    let mut shape_of = |task: &Task| {
+        let met = shapes.iter().position(|shape| *shape == task.warm());
+        met.unwrap_or_else(|| {
+            shapes.push(task.warm());
+            shapes.len() - 1
+        })
+    };
+    let shape: Vec<usize> = tasks.iter().map(&mut shape_of).collect();
     let of_fold = |fold| Split {
         name: format!("shapes {fold}"),
-        held_out: (0..tasks.len()).map(|i| i % FOLDS == fold).collect(),
+        held_out: shape.iter().map(|shape| shape % FOLDS == fold).collect(),
     };
     let splits: Vec<Split> = families.iter().map(of_family).chain((0..FOLDS).map(of_fold)).collect();
     let models: Vec<XgbModel> =

@@ -19,7 +19,7 @@
 //! # let equations = vec![Equation { axes, output, value, reduction: Reduction::Sum }];
 //! # let spec = std::sync::Arc::new(Spec { name: "nothing".into(), tensors: vec![], equations, main: 0 });
 //! # let (axes, vars, buffers, stages) = (vec![], vec![], vec![], vec![]);
-//! # let program = Program { algorithm: spec.clone(), spec, axes, vars, buffers, stages };
+//! # let program = Program { algorithm: spec.clone(), spec, axes, vars, buffers, stages, cold: false };
 //! let analysis = analyse(&program, &Target::Cpu(CpuTarget::generic_avx2(1)));
 //! assert_eq!(analysis.totals.fmas, 0.0, "no stage, no work");
 //! ```
@@ -98,7 +98,13 @@ impl Analysis {
 
     /// The same for each floating-point operation of one thread of a CPU. Traffic and arithmetic overlap in part.
     pub fn thread_cycles_per_flop(&self) -> f64 {
-        (self.cycles_per_flop(0) + 0.5 * (1..4).map(|by| self.cycles_per_flop(by)).sum::<f64>()) * self.imbalance()
+        let traffic = (1..4).map(|by| self.cycles_per_flop(by)).sum::<f64>() + self.cold_cycles_per_flop();
+        (self.cycles_per_flop(0) + 0.5 * traffic) * self.imbalance()
+    }
+
+    /// Cycles per floating-point operation of one thread to fetch cold constants from memory, which is counted as traffic once already.
+    pub fn cold_cycles_per_flop(&self) -> f64 {
+        self.totals.cold_bytes / self.flops * self.core.threads as f64 / BYTES_PER_CYCLE[2]
     }
 
     /// Cycles per floating-point operation of one thread, were it bound by one of [`BOUNDS`] alone, at nominal rates.

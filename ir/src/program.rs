@@ -452,6 +452,8 @@ pub struct Program {
     pub buffers: Vec<Buffer>,
     /// What runs, in this order.
     pub stages: Vec<Stage>,
+    /// True if its constants are in no cache when a run begins. Nothing that is computed depends on it.
+    pub cold: bool,
 }
 
 impl Program {

@@ -99,7 +99,7 @@ impl Candidate {
     pub fn lower(&self) -> Result<Program, LowerError> {
         let read = || registry::plan(self.workload(), self.target(), self.values());
         let plan = self.0.plan.get_or_init(read).as_ref();
-        plan.map(|plan| plan.lower()).map_err(LowerError::clone)
+        plan.map(|plan| registry::lowered(self.workload(), &**plan)).map_err(LowerError::clone)
     }
 
     /// Where it is in the space that it is from, if it is from one.

@@ -115,8 +115,6 @@ pub fn is_promising(candidate: &Candidate) -> bool {
 }
 
 /// What a miss is answered from: the [promising](is_promising) among the entries [carried over](carried_over), and the default schedule.
-/// Where some of the former compute by an algorithm that takes fewer operations than the direct one, they alone: of the 26 workloads of the
-/// recorded test bed that there is such an algorithm for, none had another schedule ranked first.
 pub fn offered<'a>(
     space: &ScheduleSpace,
     entries: impl IntoIterator<Item = &'a Entry>,
@@ -124,12 +122,6 @@ pub fn offered<'a>(
 ) -> Vec<Candidate> {
     let mut candidates = carried_over(space, entries, tries);
     candidates.retain(is_promising);
-    let saves = |candidate: &Candidate| work_share(candidate) < 1.0;
-    if candidates.iter().any(saves) {
-        candidates.retain(saves);
-        return candidates;
-    }
-
     let default = space.default_candidate();
     if candidates.iter().all(|candidate| candidate.stable_hash() != default.stable_hash()) {
         candidates.push(default.clone());
@@ -188,7 +180,8 @@ mod tests {
             assert!(carried.iter().any(|candidate| !candidate.config().is_exact()), "{text}");
             let offered = offered(&space, &portfolio.entries, MAX_TRIED);
             assert!(!offered.is_empty() && offered.iter().all(is_promising), "{text}");
-            assert!(offered.iter().all(|candidate| candidate.config().is_exact() != saves), "{text}");
+            assert_eq!(offered.iter().any(|candidate| !candidate.config().is_exact()), saves, "{text}");
+            assert!(offered.iter().any(|candidate| candidate.config().is_exact()), "{text}");
         }
     }
 

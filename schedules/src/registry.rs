@@ -137,5 +137,10 @@ pub(crate) fn plan(workload: &Workload, target: &Target, knobs: &dyn KnobValues)
 
 /// The loop nests of a config.
 pub fn lower(workload: &Workload, target: &Target, config: &Config) -> Result<Program, LowerError> {
-    Ok(plan(workload, target, config)?.lower())
+    Ok(lowered(workload, &*plan(workload, target, config)?))
+}
+
+/// The loop nests of a plan, which know where a run finds its constants.
+pub(crate) fn lowered(workload: &Workload, plan: &dyn Plan) -> Program {
+    Program { cold: workload.is_cold(), ..plan.lower() }
 }

@@ -179,3 +179,33 @@ fn register_tiles_are_what_the_assembler_emits() {
     }
     assert!(full >= 2, "{full} tiles that fill the registers");
 }
+
+/// What comes from memory of cold constants: each element once, as it lies in memory; nothing of warm ones.
+#[test]
+fn cold_constants_are_counted_as_they_are_stored() {
+    let target = target(Isa::Avx512);
+    let cold_bytes = |text: &str, set: &[(&str, Value)]| {
+        let workload: Workload = text.parse().unwrap();
+        let space = ScheduleSpace::new(&workload, &target);
+        let mut config = space.default_config();
+        for (knob, value) in set {
+            if let Some(direct) = config.knobs.get_mut(*knob) {
+                *direct = value.clone();
+            }
+        }
+        analyse(&lower(&workload, &target, &config).unwrap(), &target).totals.cold_bytes
+    };
+
+    let (product, weights) = ("matmul:m=6,n=96,k=50", |choice: &str| [("weights", Value::Choice(choice.into()))]);
+    assert_eq!(cold_bytes(product, &[]), 0.0);
+    assert_eq!(cold_bytes(&format!("{product},bias,cold"), &weights("inplace")), 4.0 * (50.0 * 96.0 + 96.0));
+    // Packed in whole vectors.
+    assert!(cold_bytes(&format!("{product},cold"), &weights("packed")) >= 4.0 * 50.0 * 96.0);
+
+    let conv = "conv2d:c=64,h=28,w=28,o=64,k=3,p=1";
+    assert_eq!(cold_bytes(conv, &[]), 0.0);
+    let exact = cold_bytes(&format!("{conv},exact,cold"), &[]);
+    assert_eq!(exact, 4.0 * 9.0 * 64.0 * 64.0);
+    // The fixed rule takes Winograd's algorithm here, whose filters have more taps.
+    assert!(cold_bytes(&format!("{conv},cold"), &[]) > exact);
+}

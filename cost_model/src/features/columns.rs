@@ -204,6 +204,7 @@ pub(super) const WHOLE: &[Columns<Whole>] = &[
     }),
     // Estimates of the time.
     each("estimate.*", "cycles_per_flop", BOUNDS, Linear, |w, by| w.analysis.cycles_per_flop(by)),
+    one("estimate.cold", "cycles_per_flop", Linear, |w, _| w.analysis.cold_cycles_per_flop()),
     one("estimate.roofline", "cycles_per_flop", Linear, |w, _| {
         (0..4).map(|by| w.analysis.cycles_per_flop(by)).fold(0.0, f64::max) * w.analysis.imbalance()
     }),

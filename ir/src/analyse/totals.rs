@@ -4,7 +4,8 @@ use super::Core;
 use super::nest::{Leaf, Nest};
 use super::registers::{CopyCost, RegisterTile};
 use crate::machine::cpu::BARRIER_CYCLES;
-use crate::program::{LoopKind, Role, Scope};
+use crate::program::{Buffer, LoopKind, Node, Role, Scope, When, preorder};
+use crate::spec::Tensor;
 
 /// Sums over all leaves of the stages that run in every run.
 #[derive(Clone, Debug, Default)]
@@ -45,6 +46,8 @@ pub struct Totals {
     pub packed_bytes: f64,
     /// Bytes of packed memory per thread.
     pub local_bytes: f64,
+    /// Bytes of constants that a run has to fetch from memory; none where they may be in the caches.
+    pub cold_bytes: f64,
     /// How the work divides among threads.
     pub division: Division,
 }
@@ -73,6 +76,7 @@ impl Totals {
             prefetches: nest.prefetches,
             local_bytes: nest.program.local_bytes() as f64,
             packed_bytes: filled_bytes(nest),
+            cold_bytes: if nest.program.cold { constant_bytes(nest) } else { 0.0 },
             ..Self::default()
         };
         let mut tree_cycles = vec![0.0; nest.trees.len()];
@@ -202,6 +206,27 @@ fn filled_bytes(nest: &Nest) -> f64 {
     }
     let packed = program.buffers.iter().zip(filled).filter(|(b, f)| *f && b.role == Role::Packed);
     packed.filter(|(b, _)| b.scope == Scope::Global).map(|(b, _)| 4.0 * b.len() as f64).sum()
+}
+
+/// Bytes of the constants that some leaf reads, packed or as they were given.
+fn constant_bytes(nest: &Nest) -> f64 {
+    let program = nest.program;
+    let is_given = |buffer: &Buffer| match buffer.role {
+        Role::Operand(_) => program.spec.find(buffer.role).is_some_and(Tensor::is_constant),
+        Role::Output | Role::Packed | Role::Accumulator => false,
+    };
+    let mut constant: Vec<bool> = program.buffers.iter().map(is_given).collect();
+    let ahead = program.stages.iter().filter(|stage| stage.when == When::AheadOfTime);
+    for node in ahead.flat_map(|stage| preorder(&stage.body)) {
+        if let Node::Store(store) = node {
+            constant[store.dst.buffer.0 as usize] = true;
+        }
+    }
+
+    let mut read = vec![false; program.buffers.len()];
+    nest.leaves.iter().for_each(|leaf| leaf.for_each_access(|access| read[access.buffer.0 as usize] = true));
+    let met = program.buffers.iter().zip(constant).zip(read).filter(|((_, constant), read)| *constant && *read);
+    met.map(|((buffer, _), _)| (buffer.len() * buffer.dtype.bytes()) as f64).sum()
 }
 
 /// Number of parallel loops at the head of a chain.

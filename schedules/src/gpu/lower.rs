@@ -50,7 +50,7 @@ pub(crate) fn lower(workload: &Workload, tiling: &Tiling) -> Program {
 
     let axes = tiling.roles.axes.clone();
     let spec = Arc::clone(&tiling.roles.own.spec);
-    Program { algorithm: Arc::clone(&spec), spec, axes, vars: all.vars, buffers: all.buffers, stages }
+    Program { algorithm: Arc::clone(&spec), spec, axes, vars: all.vars, buffers: all.buffers, stages, cold: false }
 }
 
 /// What a compute stage reads and writes.

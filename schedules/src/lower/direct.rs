@@ -197,6 +197,7 @@ impl<'a> Lowering<'a> {
             vars: self.all.vars,
             buffers: self.all.buffers,
             stages,
+            cold: false,
         }
     }
 

@@ -50,7 +50,7 @@ pub(crate) fn lower(workload: &Workload, fused: &Fused, lanes: usize) -> Program
     let main = if spec.main == second.contraction.number { second } else { first };
     let Nest { vars, buffers, .. } = first_nests.all;
     let axes = main.contraction.axes.clone();
-    Program { spec: Arc::clone(spec), algorithm: Arc::clone(spec), axes, vars, buffers, stages }
+    Program { spec: Arc::clone(spec), algorithm: Arc::clone(spec), axes, vars, buffers, stages, cold: false }
 }
 
 /// What another lowering makes for the program of this one.

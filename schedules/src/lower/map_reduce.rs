@@ -34,6 +34,7 @@ pub(crate) fn lower(plan: &MapReduce) -> Program {
         vars: all.vars,
         buffers: all.buffers,
         stages,
+        cold: false,
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) fn lower(workload: &Workload, winograd: &Winograd) -> Program {
     let mut lowering = Lowering::new(workload, winograd, &product);
     let stages = lowering.stages();
     let Nest { vars, buffers, .. } = lowering.product.all;
-    Program { spec, algorithm, axes: product.contraction.axes.clone(), vars, buffers, stages }
+    Program { spec, algorithm, axes: product.contraction.axes.clone(), vars, buffers, stages, cold: false }
 }
 
 /// What there is of a tile along one axis.

@@ -50,6 +50,7 @@ pub(super) fn lower(plan: &Rows) -> Program {
         vars: lowering.all.vars,
         buffers: lowering.all.buffers,
         stages: made_ahead.into_iter().chain([main(nest(loops, body))]).collect(),
+        cold: false,
     }
 }
 

@@ -27,7 +27,8 @@ impl Builder {
         };
         let axes = axes.iter().map(part).collect();
         let (vars, buffers, stages) = (Vec::new(), Vec::new(), Vec::new());
-        let program = Program { algorithm: Arc::clone(spec), spec: Arc::clone(spec), axes, vars, buffers, stages };
+        let program =
+            Program { algorithm: Arc::clone(spec), spec: Arc::clone(spec), axes, vars, buffers, stages, cold: false };
         let mut builder = Self(program, workload.clone());
         let [input, output] = data;
         let [bias, residual] = ["bias", "residual"].map(|name| builder.0.spec.operand(name));

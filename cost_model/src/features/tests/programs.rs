@@ -25,7 +25,17 @@ impl Builder {
         let workload: Workload = workload.parse().unwrap();
         let spec = workload.spec();
         let (axes, vars, buffers, stages) = (axes.iter().map(axis).collect(), Vec::new(), Vec::new(), Vec::new());
-        Self { program: Program { algorithm: Arc::clone(spec), spec: Arc::clone(spec), axes, vars, buffers, stages } }
+        Self {
+            program: Program {
+                algorithm: Arc::clone(spec),
+                spec: Arc::clone(spec),
+                axes,
+                vars,
+                buffers,
+                stages,
+                cold: false,
+            },
+        }
     }
 
     pub(in crate::features) fn buffer(&mut self, role: Role, scope: Scope, shape: &[usize]) -> BufferId {

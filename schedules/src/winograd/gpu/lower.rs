@@ -42,7 +42,15 @@ pub(crate) fn lower(workload: &Workload, winograd: &GpuWinograd) -> Program {
         stage("transform_output", When::EveryRun, stages.output(&mut all, &transforms.output)),
     ];
     let (axes, algorithm) = (product.axes.clone(), Arc::clone(&product.spec));
-    Program { spec: Arc::clone(workload.spec()), algorithm, axes, vars: all.vars, buffers: all.buffers, stages }
+    Program {
+        spec: Arc::clone(workload.spec()),
+        algorithm,
+        axes,
+        vars: all.vars,
+        buffers: all.buffers,
+        stages,
+        cold: false,
+    }
 }
 
 /// An element of a tile by row and column.
