@@ -11,14 +11,14 @@ use autotune_ir::plan::{Binding, PlanBuffer};
 use autotune_ir::program::Layout;
 use autotune_ir::{DType, Target};
 use autotune_runtime::{Cpu, CpuCall, Device, DeviceError, HostMemory, Kernel, Packed, View, ViewMut};
-use autotune_schedules::Workload;
 use ndarray::ArrayD;
 
+use crate::choose::{Choose, Schedules};
 use crate::cut::{Cut, Strided};
 use crate::error::{CheckError, CompileError, GraphError, RunError};
 use crate::graph::{Graph, Node, NodeId};
 use crate::places::places;
-use crate::plan::{Action, Choose, Content, Doing, Operand, Plan, Slot, Span, given};
+use crate::plan::{Action, Content, Doing, Operand, Plan, Slot, Span, given};
 use crate::tensor::Tensor;
 use crate::turns::{QUIET, quantile};
 
@@ -58,6 +58,8 @@ pub struct StepTime {
     pub name: String,
     /// Its kernel among [`Compiled::schedules`]; `None` if it copies, or has the interpreter compute.
     pub kernel: Option<usize>,
+    /// True if it only brings a tensor from one layout to another.
+    pub is_conversion: bool,
     /// Within the network: low quantile of the runs.
     pub run_secs: f64,
     /// The same right behind itself: all that the caches hold of its memory is there.
@@ -84,15 +86,16 @@ impl Compiled {
     /// A network on this machine's processor, with the schedules by which a source knows it to be the fastest ([`race`](crate::race())), the best it has where
     /// it knows none, what is predicted where it has none.
     pub fn new(graph: &Graph, source: Option<&dyn Source>, target: &Target) -> Result<Arc<Self>, CompileError> {
-        let Some(source) = source else {
-            return Self::with(graph, target, &mut |workload| Ok(vec![Tuned::untuned(workload, target)?]));
+        let network = || Cut::of(graph).fingerprint(graph);
+        let mut choose = match source {
+            Some(source) => Schedules::of_network(source, target, network()),
+            None => Schedules::kinds(None, target),
         };
-        let network = Cut::of(graph).fingerprint(graph);
-        Self::with(graph, target, &mut |workload| Ok(Tuned::lookup_within(source, workload, network, target)?))
+        Self::with(graph, target, &mut choose)
     }
 
-    /// A network with schedules of the caller's choice: of each workload those that there are, the best first.
-    pub(crate) fn with(graph: &Graph, target: &Target, choose: &mut Choose) -> Result<Arc<Self>, CompileError> {
+    /// A network with schedules of the caller's choice.
+    pub(crate) fn with(graph: &Graph, target: &Target, choose: &mut dyn Choose) -> Result<Arc<Self>, CompileError> {
         let cut = Cut::of(graph);
         let plan = Plan::of(graph, &cut, choose)?;
         let threads = target.threads();
@@ -138,14 +141,6 @@ impl Compiled {
     /// The schedules of its kernels.
     pub fn schedules(&self) -> &[Tuned] {
         &self.plan.kernels
-    }
-
-    /// What the kernel of a step computes, if it runs one.
-    pub(crate) fn workload(&self, step: usize) -> Option<&Workload> {
-        match self.plan.actions[step].work {
-            Doing::Kernel(kernel) => Some(self.plan.kernels[kernel].workload()),
-            Doing::Copy(_) | Doing::Interpret(_) => None,
-        }
     }
 
     /// Bytes of the tensors of a run.
@@ -338,7 +333,8 @@ impl Workspace {
                 _ => None,
             };
             let [run_secs, repeat_secs] = [within, behind].map(|secs| quantile(secs, QUIET));
-            StepTime { name: action.name.clone(), kernel, run_secs, repeat_secs }
+            let is_conversion = action.value.is_none();
+            StepTime { name: action.name.clone(), kernel, is_conversion, run_secs, repeat_secs }
         };
         Ok(self.network.plan.actions.iter().zip(secs).map(step).collect())
     }

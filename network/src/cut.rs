@@ -172,6 +172,11 @@ impl Cut {
     }
 }
 
+/// A number that tells the steps of a network apart, whose own number is given, and them from networks.
+pub(crate) fn step_number(network: u64, step: usize) -> u64 {
+    xxh3_64(format!("{network:x} step {step}").as_bytes())
+}
+
 /// The nodes whose tensors are needed, in order: not those that a group computes on its way, nor those that nobody reads.
 fn needed(graph: &Graph, groups: &Groups) -> Vec<NodeId> {
     let mut is_needed = vec![false; graph.nodes().len()];

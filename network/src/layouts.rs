@@ -2,19 +2,17 @@
 //!
 //! Liu et al., "Optimizing CNN Model Inference on CPUs" (2019), section 3.3, choose layouts so by dynamic programming over measured times; here
 //! the variables are the layouts of tensors and the schedules of steps, and any graph will do ([`crate::minimise`]).
+//!
+//! A tensor lies in its *own* layout, and may *also* be had in others: in the one in which its step writes it, and in those that it was converted
+//! to. Each conversion is done once, whoever reads what it makes.
 
 use std::collections::HashMap;
 
 use autotune_ir::program::Layout;
 
+use crate::conversion::estimated_secs;
 use crate::cut::{Cut, ValueId};
 use crate::minimise::{Factor, minimise};
-
-/// Seconds that a conversion takes beside moving its bytes, and bytes that it reads and writes a second, about: within networks, on one core and
-/// on two of an AMD EPYC (family 25, model 17), transposes of 16 channels of 100 kB to 1.8 MB were measured at 22 to 45 GB/s where the second-level
-/// cache held a good part, at least 7 else.
-const CONVERSION_SECS: f64 = 3e-6;
-const CONVERSION_BYTES_PER_SEC: f64 = 20e9;
 
 /// What a schedule of a step wants.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +30,7 @@ pub(crate) struct Wish {
 pub(crate) enum Wishes {
     /// One of these.
     Of(Vec<Wish>),
-    /// The same layout for all of these operands and the output.
+    /// The layout of the first of these operands for all of them and the output.
     Same(Vec<ValueId>),
 }
 
@@ -43,117 +41,224 @@ pub(crate) struct Layouts {
     pub(crate) roots: HashMap<ValueId, Layout>,
     /// For each step the number of its schedule.
     pub(crate) picks: Vec<usize>,
+    /// Seconds of all schedules and conversions.
+    pub(crate) secs: f64,
 }
 
-/// The choice with the least time. `can_lie` says whether a value's memory can have a layout; outputs are converted to the plain one.
-pub(crate) fn assign(cut: &Cut, wishes: &[Wishes], can_lie: &dyn Fn(ValueId, Layout) -> bool) -> Layouts {
-    let mut space = Space { cut, domains: Vec::new(), layouts: Vec::new(), of_roots: HashMap::new() };
-    let blocked = blocked(wishes);
-    for value in (0..cut.values.len()).map(|value| ValueId(value as u32)) {
-        if cut.value(value).within.is_none() {
-            let fitting = blocked.iter().copied().filter(|&layout| can_lie(value, layout));
-            space.add_root(value, [Layout::Plain].into_iter().chain(fitting).collect());
-        }
-    }
-    let steps: Vec<usize> = wishes.iter().map(|wishes| space.add_step(wishes)).collect();
+/// Seconds of conversions of values from one layout to another, as far as they are known.
+pub(crate) type Conversions = HashMap<(ValueId, Layout, Layout), f64>;
 
-    let mut factors: Vec<Factor> =
-        cut.steps.iter().enumerate().map(|(step, _)| space.factor(step, steps[step], &wishes[step])).collect();
-    factors.extend(cut.outputs.iter().map(|&output| space.output(output)));
-    let values = minimise(&space.domains, factors);
-
-    let roots = space.of_roots.iter().map(|(&root, &variable)| (root, space.layouts[variable][values[variable]]));
-    Layouts { roots: roots.collect(), picks: steps.iter().map(|&variable| values[variable]).collect() }
-}
-
-/// The layouts other than the plain one that some schedule wants.
-fn blocked(wishes: &[Wishes]) -> Vec<Layout> {
-    let mut found = Vec::new();
-    for wish in wishes.iter().flat_map(|wishes| if let Wishes::Of(of) = wishes { of.as_slice() } else { &[] }) {
-        for layout in wish.operands.iter().flatten().chain([&wish.output]) {
-            if *layout != Layout::Plain && !found.contains(layout) {
-                found.push(*layout);
-            }
-        }
-    }
-    found
-}
-
-/// Variables: a layout for every root, a schedule for every step.
-struct Space<'a> {
+/// The time of a network as a sum of what depends on few choices each.
+pub(crate) struct Sum<'a> {
     cut: &'a Cut,
+    wishes: &'a [Wishes],
+    conversions: &'a Conversions,
+    /// For each variable the number of its values.
     domains: Vec<usize>,
-    /// For each variable that is a root its layouts.
-    layouts: Vec<Vec<Layout>>,
-    of_roots: HashMap<ValueId, usize>,
+    /// For each variable what its values mean where it is the layout of a root: one each; where it is what a value is also had in: any number.
+    layouts: Vec<Vec<Vec<Layout>>>,
+    own: HashMap<ValueId, usize>,
+    also: HashMap<ValueId, usize>,
+    steps: Vec<usize>,
+    factors: Vec<Factor>,
 }
 
-impl Space<'_> {
-    fn add_root(&mut self, root: ValueId, layouts: Vec<Layout>) {
-        self.of_roots.insert(root, self.domains.len());
+/// Layouts by which a table's entry goes.
+struct Had<'a> {
+    own: Layout,
+    also: &'a [Layout],
+}
+
+impl<'a> Sum<'a> {
+    /// `can_lie` says whether a value's memory can have a layout; outputs are converted to the plain one.
+    pub(crate) fn of(
+        cut: &'a Cut,
+        wishes: &'a [Wishes],
+        conversions: &'a Conversions,
+        can_lie: &dyn Fn(ValueId, Layout) -> bool,
+    ) -> Self {
+        let (own, also) = (HashMap::new(), HashMap::new());
+        let (domains, layouts, steps, factors) = (vec![], vec![], vec![], vec![]);
+        let mut sum = Self { cut, wishes, conversions, domains, layouts, own, also, steps, factors };
+
+        let blocked = blocked(wishes);
+        for value in values(cut).filter(|&value| cut.value(value).within.is_none()) {
+            let fitting = blocked.iter().copied().filter(|&layout| can_lie(value, layout));
+            let layouts = [Layout::Plain].into_iter().chain(fitting).map(|layout| vec![layout]).collect();
+            let variable = sum.add(layouts);
+            sum.own.insert(value, variable);
+        }
+        sum.add_also();
+        for wishes in wishes {
+            let schedules = if let Wishes::Of(of) = wishes { of.len().max(1) } else { 1 };
+            let variable = sum.add(vec![Vec::new(); schedules]);
+            sum.steps.push(variable);
+        }
+
+        sum.factors = (0..cut.steps.len()).map(|step| sum.of_step(step)).collect();
+        let converted = values(cut).filter(|value| sum.also.contains_key(value));
+        let conversions: Vec<Factor> = converted.map(|value| sum.of_conversions(value)).collect();
+        sum.factors.extend(conversions);
+        let outputs: Vec<Factor> = cut.outputs.iter().map(|&output| sum.of_output(output)).collect();
+        sum.factors.extend(outputs);
+        sum
+    }
+
+    /// The choice with the least time.
+    pub(crate) fn least(&self) -> Layouts {
+        self.meaning(&minimise(&self.domains, self.factors.clone()))
+    }
+
+    /// For each root and each layout that it could have and does not: the choice with the least time where it has that.
+    pub(crate) fn least_otherwise<'s>(&'s self, least: &'s Layouts) -> impl Iterator<Item = Layouts> + 's {
+        let variables = values(self.cut).filter_map(|value| Some((value, *self.own.get(&value)?)));
+        variables.flat_map(move |(value, variable)| {
+            let others = (0..self.domains[variable])
+                .filter(move |&at| least.roots.get(&value) != self.layouts[variable][at].first());
+            others.map(move |only| {
+                let cost = |at: usize| if at == only { 0.0 } else { f64::INFINITY };
+                let fixed =
+                    Factor { variables: vec![variable], costs: (0..self.domains[variable]).map(cost).collect() };
+                let factors = self.factors.iter().cloned().chain([fixed]).collect();
+                self.meaning(&minimise(&self.domains, factors))
+            })
+        })
+    }
+
+    fn meaning(&self, values: &[usize]) -> Layouts {
+        let layout = |variable: usize| self.layouts[variable][values[variable]].first().copied();
+        let roots = self.own.iter().filter_map(|(&root, &variable)| Some((root, layout(variable)?))).collect();
+        let picks = self.steps.iter().map(|&variable| values[variable]).collect();
+        let secs = self.factors.iter().map(|factor| factor.cost(&self.domains, values)).sum();
+        Layouts { roots, picks, secs }
+    }
+
+    /// A variable whose values mean some layouts each.
+    fn add(&mut self, layouts: Vec<Vec<Layout>>) -> usize {
         self.domains.push(layouts.len());
         self.layouts.push(layouts);
-    }
-
-    fn add_step(&mut self, wishes: &Wishes) -> usize {
-        self.domains.push(match wishes {
-            Wishes::Of(of) => of.len().max(1),
-            Wishes::Same(_) => 1,
-        });
-        self.layouts.push(Vec::new());
         self.domains.len() - 1
     }
 
-    fn variable(&self, value: ValueId) -> usize {
-        self.of_roots[&self.cut.root(value).0]
+    /// Variables for what values are also had in: sets of layouts that two may want, who write them or read them.
+    fn add_also(&mut self) {
+        let mut wanted: HashMap<ValueId, Vec<Vec<Layout>>> = HashMap::new();
+        for (step, wishes) in self.cut.steps.iter().zip(self.wishes) {
+            for (place, &value) in step.operands.iter().chain([&step.output]).enumerate() {
+                let of = |wish: &Wish| wish.operands.get(place).map_or(Some(wish.output), |operand| *operand);
+                let layouts = match wishes {
+                    Wishes::Of(of_step) => of_step.iter().filter_map(of).collect(),
+                    Wishes::Same(of_step) => {
+                        of_step.first().map(|&first| self.of_root(first).concat()).unwrap_or_default()
+                    }
+                };
+                wanted.entry(value).or_default().push(layouts);
+            }
+        }
+        for &output in &self.cut.outputs {
+            wanted.entry(output).or_default().push(vec![Layout::Plain]);
+        }
+
+        for value in values(self.cut) {
+            let Some(wanted) = wanted.get(&value).filter(|wanted| wanted.len() > 1) else { continue };
+            let count = |layout: Layout| wanted.iter().filter(|layouts| layouts.contains(&layout)).count();
+            let mut shared: Vec<Layout> = Vec::new();
+            for layout in wanted.concat() {
+                if count(layout) > 1 && !shared.contains(&layout) {
+                    shared.push(layout);
+                }
+            }
+            // Of two who meet in a tensor that can lie as either wants it there is one conversion at most.
+            let is_root = self.cut.value(value).within.is_none();
+            let is_alone =
+                is_root && !self.cut.values.iter().any(|other| other.within.is_some_and(|(o, _)| o == value));
+            let own = self.of_root(value);
+            if wanted.len() == 2 && is_alone && shared.iter().all(|layout| own.contains(&vec![*layout])) {
+                continue;
+            }
+            let subset = |bits: usize| (0..shared.len()).filter(move |at| bits >> at & 1 == 1).map(|at| shared[at]);
+            let subsets: Vec<Vec<Layout>> = (0..1usize << shared.len()).map(|bits| subset(bits).collect()).collect();
+            let variable = self.add(subsets);
+            self.also.insert(value, variable);
+        }
+    }
+
+    /// The layouts that the root of a value can have.
+    fn of_root(&self, value: ValueId) -> &[Vec<Layout>] {
+        &self.layouts[self.own[&self.cut.root(value).0]]
     }
 
     /// Seconds of a conversion of a value, if there is one.
     fn conversion(&self, value: ValueId, is: Layout, wanted: Layout) -> f64 {
-        let elements: usize = self.cut.value(value).shape.iter().product();
-        let bytes = 2.0 * (elements * size_of::<f32>()) as f64;
-        if is == wanted { 0.0 } else { CONVERSION_SECS + bytes / CONVERSION_BYTES_PER_SEC }
+        if is == wanted {
+            return 0.0;
+        }
+        let known = self.conversions.get(&(value, is, wanted)).copied();
+        known.unwrap_or_else(|| estimated_secs(&self.cut.value(value).shape))
+    }
+
+    /// Seconds that who reads a value in a layout waits for it.
+    fn reading(&self, value: ValueId, had: &Had, wanted: Layout) -> f64 {
+        if had.also.contains(&wanted) { 0.0 } else { self.conversion(value, had.own, wanted) }
+    }
+
+    /// The same of who writes it: what it is also had in without a conversion is paid for by [`Self::of_conversions`].
+    fn writing(&self, value: ValueId, had: &Had, written: Layout) -> f64 {
+        let paid = if had.also.contains(&written) { self.conversion(value, had.own, written) } else { 0.0 };
+        self.conversion(value, written, had.own) - paid
+    }
+
+    /// The variables of a value's layouts.
+    fn variables(&self, value: ValueId) -> impl Iterator<Item = usize> {
+        [self.own[&self.cut.root(value).0]].into_iter().chain(self.also.get(&value).copied())
+    }
+
+    fn had<'s>(&'s self, value: ValueId, values: &dyn Fn(usize) -> usize) -> Had<'s> {
+        let meant = |variable: usize| &self.layouts[variable][values(variable)][..];
+        let own = meant(self.own[&self.cut.root(value).0]).first().copied().unwrap_or(Layout::Plain);
+        Had { own, also: self.also.get(&value).map(|&variable| meant(variable)).unwrap_or_default() }
     }
 
     /// What a step costs, by its schedule and the layouts of what it reads and writes.
-    fn factor(&self, step: usize, schedule: usize, wishes: &Wishes) -> Factor {
-        let step = &self.cut.steps[step];
+    fn of_step(&self, number: usize) -> Factor {
+        let (step, schedule) = (&self.cut.steps[number], self.steps[number]);
         let mut variables = vec![schedule];
-        for &value in step.operands.iter().chain([&step.output]) {
-            let variable = self.variable(value);
+        for variable in step.operands.iter().chain([&step.output]).flat_map(|&value| self.variables(value)) {
             if !variables.contains(&variable) {
                 variables.push(variable);
             }
         }
 
         self.tabulate(variables, |values| {
-            let layout = |value: ValueId| {
-                let variable = self.variable(value);
-                self.layouts[variable][values(variable)]
-            };
-            match wishes {
+            let reading = |value: ValueId, wanted: Layout| self.reading(value, &self.had(value, values), wanted);
+            let writing = |written: Layout| self.writing(step.output, &self.had(step.output, values), written);
+            match &self.wishes[number] {
                 Wishes::Of(of) => {
                     let Some(wish) = of.get(values(schedule)) else { return 0.0 };
                     let reads = step.operands.iter().zip(&wish.operands);
-                    let reads = reads.filter_map(|(&value, wanted)| Some((value, (*wanted)?)));
-                    let reads: f64 = reads.map(|(value, wanted)| self.conversion(value, layout(value), wanted)).sum();
-                    wish.run_secs + reads + self.conversion(step.output, wish.output, layout(step.output))
+                    let reads: f64 = reads.filter_map(|(&value, wanted)| Some(reading(value, (*wanted)?))).sum();
+                    wish.run_secs + reads + writing(wish.output)
                 }
                 Wishes::Same(operands) => {
-                    let same = operands.first().map_or(Layout::Plain, |&first| layout(first));
-                    let others = operands.iter().chain([&step.output]);
-                    others.map(|&value| self.conversion(value, layout(value), same)).sum()
+                    let same = operands.first().map_or(Layout::Plain, |&first| self.had(first, values).own);
+                    operands.iter().map(|&value| reading(value, same)).sum::<f64>() + writing(same)
                 }
             }
         })
     }
 
-    /// What an output costs, by its layout.
-    fn output(&self, output: ValueId) -> Factor {
-        let variable = self.variable(output);
-        self.tabulate(vec![variable], |values| {
-            self.conversion(output, self.layouts[variable][values(variable)], Layout::Plain)
+    /// What it costs to have a value in other layouts, too.
+    fn of_conversions(&self, value: ValueId) -> Factor {
+        self.tabulate(self.variables(value).collect(), |values| {
+            let had = self.had(value, values);
+            had.also.iter().map(|&layout| self.conversion(value, had.own, layout)).sum()
         })
+    }
+
+    /// What an output costs, by its layouts.
+    fn of_output(&self, output: ValueId) -> Factor {
+        let variables = self.variables(output).collect();
+        self.tabulate(variables, |values| self.reading(output, &self.had(output, values), Layout::Plain))
     }
 
     /// A cost for every combination of values of some variables.
@@ -170,6 +275,23 @@ impl Space<'_> {
         let costs = (0..entries).map(of_entry).collect();
         Factor { variables, costs }
     }
+}
+
+fn values(cut: &Cut) -> impl Iterator<Item = ValueId> {
+    (0..cut.values.len()).map(|value| ValueId(value as u32))
+}
+
+/// The layouts other than the plain one that some schedule wants.
+pub(crate) fn blocked(wishes: &[Wishes]) -> Vec<Layout> {
+    let mut found = Vec::new();
+    for wish in wishes.iter().flat_map(|wishes| if let Wishes::Of(of) = wishes { of.as_slice() } else { &[] }) {
+        for layout in wish.operands.iter().flatten().chain([&wish.output]) {
+            if *layout != Layout::Plain && !found.contains(layout) {
+                found.push(*layout);
+            }
+        }
+    }
+    found
 }
 
 #[cfg(test)]
@@ -198,6 +320,10 @@ mod tests {
         }
     }
 
+    fn assign(cut: &Cut, wishes: &[Wishes], can_lie: &dyn Fn(ValueId, Layout) -> bool) -> Layouts {
+        Sum::of(cut, wishes, &Conversions::new(), can_lie).least()
+    }
+
     fn wish(input: Layout, output: Layout, run_secs: f64) -> Wish {
         Wish { operands: vec![Some(input)], output, run_secs }
     }
@@ -205,7 +331,7 @@ mod tests {
     #[test]
     fn a_faster_schedule_is_left_where_its_conversions_cost_more() {
         let cut = chain(&[1000, 1000, 1000]);
-        let convert = CONVERSION_SECS + 2.0 * 64e3 / CONVERSION_BYTES_PER_SEC;
+        let convert = estimated_secs(&[1, 16, 1000]);
         // The first wants its output blocked; the second is faster on the plain one, but not by a conversion.
         let first = Wishes::Of(vec![wish(Layout::Plain, BLOCKED, 1.0)]);
         let second = |gain: f64| {

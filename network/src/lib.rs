@@ -9,8 +9,9 @@
 //! | `op/evaluate` | what a node computes, as plain loops: the reference |
 //! | `graph` | nodes over each other: [`Graph`] |
 //! | `cut`, `cut/` | a graph as steps: kernels of workloads, copies, what is the same memory |
-//! | `plan` | schedules of the steps, conversions between layouts, what lies where |
+//! | `choose`, `options` | schedules that steps may have, what they want of layouts, times of conversions |
 //! | `layouts`, `minimise` | which layout every tensor has, and which schedule every step |
+//! | `plan`, `conversion` | what runs on which memory, conversions between layouts |
 //! | `arena`, `places`, `strided` | where tensors lie, copies of elements that lie apart |
 //! | `compiled` | a network that runs: [`Compiled`], [`Workspace`] |
 //! | `library`, `library/` | networks as shared libraries: [`Library`] |
@@ -18,7 +19,7 @@
 //! | `zoo`, `zoo/` | networks that come with the library |
 //! | `turns` | networks timed beside each other |
 //! | `planned` | what would run on a target that this machine need not have |
-//! | `race` | schedules timed where they run, within the network |
+//! | `race`, `race/` | schedules timed where they run, within the network |
 //! | `subject` | what users name, and its tasks: [`Subject`] |
 //! | `evaluate` | the tensors of a graph, by reference |
 //! | `onnx`, `onnx/` | graphs of ONNX files |
@@ -32,13 +33,16 @@ pub mod zoo;
 
 mod arena;
 mod builder;
+mod choose;
 mod compiled;
+mod conversion;
 mod error;
 mod evaluate;
 mod graph;
 mod layouts;
 mod library;
 mod minimise;
+mod options;
 mod places;
 mod plan;
 mod planned;
@@ -50,6 +54,7 @@ mod turns;
 
 pub use builder::{Builder, Conv, Fill, Seeded, Value, Weights};
 pub use compiled::{Compiled, StepError, StepTime, Workspace};
+pub use conversion::conversions;
 pub use error::{CheckError, CompileError, GraphError, OpError, RunError};
 pub use evaluate::EvaluateError;
 pub use graph::{Graph, Node, NodeId, Output};

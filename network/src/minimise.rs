@@ -14,7 +14,7 @@ pub(crate) struct Factor {
 
 impl Factor {
     /// The cost of a combination, by the values of all variables.
-    fn cost(&self, domains: &[usize], values: &[usize]) -> f64 {
+    pub(crate) fn cost(&self, domains: &[usize], values: &[usize]) -> f64 {
         self.costs[index(&self.variables, domains, values)]
     }
 }
@@ -25,29 +25,26 @@ impl Factor {
 /// residual blocks takes tables of a few variables. Where a table would be too large, the variable takes the value that is best
 /// by what the others could be at best.
 pub(crate) fn minimise(domains: &[usize], factors: Vec<Factor>) -> Vec<usize> {
-    let mut live = factors;
-    let mut left: Vec<usize> = (0..domains.len()).collect();
+    let mut live = Live::of(domains, factors);
     // Eliminated variables with what decides on them, the first first.
     let mut decided: Vec<(usize, Vec<Factor>)> = Vec::new();
     let mut values = vec![0; domains.len()];
 
-    while let Some((at, scope)) = smallest(&left, &live, domains) {
-        let variable = left.swap_remove(at);
-        let (own, others): (Vec<Factor>, _) = live.into_iter().partition(|f| f.variables.contains(&variable));
-        live = others;
+    while let Some((variable, own)) = live.take_smallest() {
+        let scope = std::mem::take(&mut live.beside[variable]);
         let entries: Option<usize> = scope.iter().try_fold(1usize, |n, &other| n.checked_mul(domains[other]));
         match entries.filter(|&entries| entries <= MOST_ENTRIES) {
             Some(entries) => {
-                let joined = eliminate(variable, &scope, entries, &own, domains);
-                live.push(joined);
+                live.push(eliminate(variable, &scope, entries, &own, domains));
                 decided.push((variable, own));
             }
             None => {
                 values[variable] = optimist(variable, &own, domains);
-                live.extend(own.iter().map(|factor| fix(factor, variable, values[variable], domains)));
+                own.iter().for_each(|factor| live.push(fix(factor, variable, values[variable], domains)));
                 decided.push((variable, Vec::new()));
             }
         }
+        live.measure(&scope);
     }
 
     for (variable, own) in decided.iter().rev().filter(|(_, own)| !own.is_empty()) {
@@ -56,19 +53,58 @@ pub(crate) fn minimise(domains: &[usize], factors: Vec<Factor>) -> Vec<usize> {
     values
 }
 
-/// The variable whose elimination makes the smallest table, by its place among those left, and the variables of that table.
-fn smallest(left: &[usize], live: &[Factor], domains: &[usize]) -> Option<(usize, Vec<usize>)> {
-    let scope = |variable: usize| {
-        let own = live.iter().filter(|factor| factor.variables.contains(&variable));
-        let mut scope: Vec<usize> = own.flat_map(|factor| &factor.variables).copied().collect();
-        scope.sort_unstable();
-        scope.dedup();
-        scope.retain(|&other| other != variable);
-        scope
-    };
-    let scopes = left.iter().enumerate().map(|(at, &variable)| (at, scope(variable)));
-    let entries = |scope: &[usize]| scope.iter().map(|&other| domains[other] as f64).product::<f64>();
-    scopes.min_by(|a, b| entries(&a.1).total_cmp(&entries(&b.1)))
+/// Factors and variables while these are eliminated.
+struct Live<'a> {
+    domains: &'a [usize],
+    factors: Vec<Option<Factor>>,
+    /// For each variable the factors that depend on it.
+    of: Vec<Vec<usize>>,
+    /// For each variable those that it has a factor in common with.
+    beside: Vec<Vec<usize>>,
+    /// For each variable the entries of the table that its elimination makes; `None` of those that are gone.
+    entries: Vec<Option<f64>>,
+}
+
+impl<'a> Live<'a> {
+    fn of(domains: &'a [usize], factors: Vec<Factor>) -> Self {
+        let none = || vec![Vec::new(); domains.len()];
+        let entries = vec![Some(1.0); domains.len()];
+        let mut live = Self { domains, factors: Vec::new(), of: none(), beside: none(), entries };
+        factors.into_iter().for_each(|factor| live.push(factor));
+        live.measure(&(0..domains.len()).collect::<Vec<_>>());
+        live
+    }
+
+    fn push(&mut self, factor: Factor) {
+        for &variable in &factor.variables {
+            self.of[variable].push(self.factors.len());
+            let beside = &mut self.beside[variable];
+            beside.extend(factor.variables.iter().filter(|&&other| other != variable));
+            beside.sort_unstable();
+            beside.dedup();
+        }
+        self.factors.push(Some(factor));
+    }
+
+    /// Notes the sizes of tables anew.
+    fn measure(&mut self, variables: &[usize]) {
+        for &variable in variables {
+            let entries = self.beside[variable].iter().map(|&other| self.domains[other] as f64).product();
+            self.entries[variable] = Some(entries);
+        }
+    }
+
+    /// Takes the variable with the smallest table away, and its factors.
+    fn take_smallest(&mut self) -> Option<(usize, Vec<Factor>)> {
+        let left = self.entries.iter().enumerate().filter_map(|(variable, entries)| Some((variable, (*entries)?)));
+        let (variable, _) = left.min_by(|a, b| a.1.total_cmp(&b.1))?;
+        self.entries[variable] = None;
+        for other in self.beside[variable].clone() {
+            self.beside[other].retain(|&beside| beside != variable);
+        }
+        let own = std::mem::take(&mut self.of[variable]).into_iter();
+        Some((variable, own.filter_map(|factor| self.factors[factor].take()).collect()))
+    }
 }
 
 /// The least cost of some factors over the values of a variable, by the values of the others.

@@ -1,21 +1,21 @@
 //! What runs on which memory: steps with their schedules, tensors in the layouts that these want, conversions where two disagree.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
 use autotune::Tuned;
 use autotune_ir::KernelPlan;
 use autotune_ir::plan::{Binding, PlanBuffer};
 use autotune_ir::program::{Layout, Role};
 use autotune_runtime::DeviceError;
-use autotune_schedules::Workload;
-use autotune_schedules::workload::{Broadcast, Pointwise, Transpose};
+use autotune_schedules::{Config, Workload};
 
+use crate::choose::{Choice, Choose};
+use crate::conversion;
 use crate::cut::{Cut, Step, Strided, ValueId, Work};
 use crate::error::CompileError;
 use crate::graph::{Graph, NodeId};
-use crate::layouts::{self, Layouts, Wish, Wishes};
-use crate::op::Op;
+use crate::layouts::Layouts;
+use crate::options::Options;
 
 /// Memory for a tensor, or for several that lie in one.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,17 +82,15 @@ pub(crate) struct Plan {
     pub(crate) outputs: Vec<Span>,
 }
 
-/// The schedules that there are of a workload, the best first, in other layouts the others.
-pub(crate) type Choose<'a> = dyn FnMut(&Workload) -> Result<Vec<Tuned>, CompileError> + 'a;
-
 struct Planner<'a, 'c> {
     graph: &'a Graph,
     cut: &'a Cut,
-    choose: &'a mut Choose<'c>,
+    options: &'a Options<'a>,
+    layouts: &'a Layouts,
+    choose: &'c mut dyn Choose,
     plan: Plan,
-    layouts: Layouts,
-    /// Schedules by what they compute, each with its number in [`Plan::kernels`] where it is used.
-    known: HashMap<Workload, Vec<(Tuned, Option<usize>)>>,
+    /// Numbers of kernels in [`Plan::kernels`], by workload and config.
+    numbers: HashMap<(Workload, Config), usize>,
     /// Slots of values that others lie in.
     roots: HashMap<ValueId, (usize, Layout)>,
     /// Values in layouts that are not their own.
@@ -100,16 +98,20 @@ struct Planner<'a, 'c> {
 }
 
 impl Plan {
-    /// What runs a graph.
-    pub(crate) fn of(graph: &Graph, cut: &Cut, choose: &mut Choose) -> Result<Self, CompileError> {
+    /// What runs a graph the fastest, by what is known of its schedules.
+    pub(crate) fn of(graph: &Graph, cut: &Cut, choose: &mut dyn Choose) -> Result<Self, CompileError> {
+        let options = Options::of(graph, cut, choose)?;
+        Self::with(&options, &options.least(), choose)
+    }
+
+    /// What runs a graph by a choice of layouts and schedules.
+    pub(crate) fn with(options: &Options, layouts: &Layouts, choose: &mut dyn Choose) -> Result<Self, CompileError> {
+        let (graph, cut) = (options.graph, options.cut);
         let (kernels, slots, actions, inputs, outputs) = (vec![], vec![], vec![], vec![], vec![]);
         let plan = Plan { kernels, slots, actions, inputs, outputs };
-        let (known, roots, converted) = (HashMap::new(), HashMap::new(), HashMap::new());
-        let layouts = Layouts::default();
-        let mut planner = Planner { graph, cut, choose, plan, layouts, known, roots, converted };
+        let (numbers, roots, converted) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let mut planner = Planner { graph, cut, options, layouts, choose, plan, numbers, roots, converted };
 
-        let wishes = cut.steps.iter().map(|step| planner.wishes(step)).collect::<Result<Vec<Wishes>, _>>()?;
-        planner.layouts = layouts::assign(cut, &wishes, &|value, layout| planner.can_lie(value, layout));
         for &input in &cut.inputs {
             let span = planner.in_layout(input, Layout::Plain)?;
             planner.plan.inputs.push(span);
@@ -123,26 +125,30 @@ impl Plan {
         }
         Ok(planner.plan)
     }
+
+    /// For each step its schedule.
+    pub(crate) fn choice(&self) -> Choice {
+        let steps = self.actions.iter().filter(|action| action.value.is_some());
+        steps.map(|step| self.kernel(step).cloned()).collect()
+    }
+
+    /// The schedules of conversions of layouts, in the order in which they run.
+    pub(crate) fn conversions(&self) -> impl Iterator<Item = &Tuned> {
+        self.actions.iter().filter(|action| action.value.is_none()).filter_map(|action| self.kernel(action))
+    }
+
+    fn kernel(&self, action: &Action) -> Option<&Tuned> {
+        match action.work {
+            Doing::Kernel(kernel) => Some(&self.kernels[kernel]),
+            Doing::Copy(_) | Doing::Interpret(_) => None,
+        }
+    }
 }
 
 impl Planner<'_, '_> {
-    /// What a step wants of layouts.
-    fn wishes(&mut self, step: &Step) -> Result<Wishes, CompileError> {
-        let Work::Kernel(workload) = &step.work else {
-            let operands = vec![Some(Layout::Plain); step.operands.len()];
-            return Ok(Wishes::Of(vec![Wish { operands, output: Layout::Plain, run_secs: 0.0 }]));
-        };
-        if self.follows_layouts(step, workload) {
-            let whole = |&&operand: &&ValueId| self.cut.value(operand).shape == self.cut.value(step.output).shape;
-            return Ok(Wishes::Same(step.operands.iter().filter(whole).copied().collect()));
-        }
-        let schedules = self.schedules(workload)?;
-        Ok(Wishes::Of(schedules.iter().map(|(tuned, _)| wish(tuned, step.operands.len())).collect()))
-    }
-
     fn step(&mut self, step: &Step, number: usize) -> Result<(), CompileError> {
         match &step.work {
-            Work::Kernel(workload) => self.kernel(step, workload, self.layouts.picks[number]),
+            Work::Kernel(_) => self.kernel(step, number),
             Work::Copy(strided) => self.plain(step, Doing::Copy(strided.clone())),
             Work::Interpret(node) => self.plain(step, Doing::Interpret(*node)),
         }
@@ -158,10 +164,12 @@ impl Planner<'_, '_> {
         self.after(step.output, output, convert)
     }
 
-    fn kernel(&mut self, step: &Step, workload: &Workload, pick: usize) -> Result<(), CompileError> {
-        let number = self.kernel_of(workload, pick)?;
+    fn kernel(&mut self, step: &Step, number: usize) -> Result<(), CompileError> {
+        let schedules = &self.options.schedules[number];
+        let pick = schedules.get(self.layouts.picks[number]);
+        let number = self.kernel_of(pick.ok_or_else(|| DeviceError::fault("no such schedule"))?);
         let plan = KernelPlan::of(self.plan.kernels[number].program());
-        let follows = if self.follows_layouts(step, workload) { self.layout(step.operands[0]) } else { None };
+        let follows = if self.options.follows_layouts(step) { self.layout(step.operands[0]) } else { None };
 
         let mut operands = Vec::new();
         for buffer in given(&plan) {
@@ -188,28 +196,14 @@ impl Planner<'_, '_> {
         self.after(step.output, output, convert)
     }
 
-    fn schedules(&mut self, workload: &Workload) -> Result<&mut Vec<(Tuned, Option<usize>)>, CompileError> {
-        Ok(match self.known.entry(workload.clone()) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(unknown) => {
-                let schedules = (self.choose)(workload)?;
-                unknown.insert(schedules.into_iter().map(|tuned| (tuned, None)).collect())
-            }
-        })
-    }
-
-    /// The number of the kernel of a workload's schedule.
-    fn kernel_of(&mut self, workload: &Workload, pick: usize) -> Result<usize, CompileError> {
+    /// The number of the kernel of a schedule.
+    fn kernel_of(&mut self, tuned: &Tuned) -> usize {
         let next = self.plan.kernels.len();
-        let (tuned, number) =
-            self.schedules(workload)?.get_mut(pick).ok_or_else(|| DeviceError::fault("no such schedule"))?;
-        if let Some(number) = *number {
-            return Ok(number);
+        let number = *self.numbers.entry((tuned.workload().clone(), tuned.config().clone())).or_insert(next);
+        if number == next {
+            self.plan.kernels.push(tuned.clone());
         }
-        *number = Some(next);
-        let tuned = tuned.clone();
-        self.plan.kernels.push(tuned);
-        Ok(next)
+        number
     }
 
     fn elements(&self, value: ValueId) -> usize {
@@ -288,74 +282,21 @@ impl Planner<'_, '_> {
         Ok(())
     }
 
-    /// True if the memory of a value can have a layout: the caller does not see it, and all that lies in it is whole blocks of channels.
-    fn can_lie(&self, root: ValueId, layout: Layout) -> bool {
-        let Layout::ChannelBlocked(block) = layout else { return true };
-        let outer = self.cut.value(root);
-        let is_given = matches!(self.graph.node(outer.node).op, Op::Input | Op::Constant(_));
-        let [n, c, pixels @ ..] = &outer.shape[..] else { return false };
-        let area: usize = pixels.iter().product();
-        let fits = |value: usize| {
-            let (found, first) = self.cut.root(ValueId(value as u32));
-            let shape = &self.cut.values[value].shape;
-            let is_alike = shape.len() == outer.shape.len() && shape[0] == *n && shape[2..] == *pixels;
-            let is_whole = is_alike && shape[1].is_multiple_of(block) && first.is_multiple_of(block * area);
-            found != root || is_whole && (*n == 1 || shape[1] == *c)
-        };
-        !is_given && !pixels.is_empty() && (0..self.cut.values.len()).all(fits)
-    }
-
-    /// A conversion of layouts, which is a transpose of blocks.
-    ///
-    /// `[n, c, ..pixels]` → `[n, c/block, ..pixels, block]`: of `n*c/block` matrices of `block` rows and `pixels` columns; and back.
+    /// A conversion of layouts.
     fn convert(
         &mut self,
         value: ValueId,
         (from, is): (Span, Layout),
         (to, wanted): (Span, Layout),
     ) -> Result<(), CompileError> {
-        let shape = &self.cut.value(value).shape;
-        let area: usize = shape[2..].iter().product();
-        let blocks = |block: usize| shape[0] * shape[1] / block;
-        let transpose = match (is, wanted) {
-            (Layout::Plain, Layout::ChannelBlocked(block)) => Transpose::matrices(blocks(block), block, area),
-            (Layout::ChannelBlocked(block), Layout::Plain) => Transpose::matrices(blocks(block), area, block),
-            (from, to) => return Err(CompileError::Layouts { from, to }),
-        };
-        let workload = Workload::new(transpose).map_err(CompileError::Workload)?;
-        let number = self.kernel_of(&workload, 0)?;
+        let workload = conversion::workload(&self.cut.value(value).shape, is, wanted)?;
+        let tuned = self.choose.of_conversion(&workload)?;
+        let number = self.kernel_of(&tuned);
         let name = format!("{} in another layout", self.graph.node(self.cut.value(value).node).name);
         let operands = vec![Operand::Span(from)];
         self.plan.actions.push(Action { name, work: Doing::Kernel(number), operands, output: to, value: None });
         Ok(())
     }
-
-    /// True if a step does the same to every element, wherever it lies.
-    fn follows_layouts(&self, step: &Step, workload: &Workload) -> bool {
-        let Some(Pointwise { lhs, rhs, third, .. }) = workload.sizes() else { return false };
-        let shape = |value: ValueId| &self.cut.value(value).shape;
-        let is_alike = |(broadcast, operand): (Broadcast, &ValueId)| match broadcast {
-            Broadcast::FULL => shape(*operand) == shape(step.output),
-            other => other == Broadcast::SCALAR,
-        };
-        let own = [*lhs, *rhs, *third].into_iter().chain(std::iter::repeat(Broadcast::FULL));
-        *lhs == Broadcast::FULL && !workload.epilogue().is_by_channel() && own.zip(&step.operands).all(is_alike)
-    }
-}
-
-/// What a schedule wants.
-fn wish(tuned: &Tuned, operands: usize) -> Wish {
-    let plan = KernelPlan::of(tuned.program());
-    let mut wish = Wish { operands: vec![None; operands], output: Layout::Plain, run_secs: 0.0 };
-    for buffer in &plan.buffers {
-        match (buffer.role, buffer.binding) {
-            (Role::Operand(place), Binding::Data) if place < operands => wish.operands[place] = Some(buffer.layout),
-            (Role::Output, _) => wish.output = buffer.layout,
-            _ => {}
-        }
-    }
-    wish.run_secs = tuned.best().and_then(|best| best.record.measurement.run_secs()).unwrap_or(0.0);
-    wish
 }
 
 /// The buffers that a kernel is given to read, in the order in which it takes them.

@@ -116,22 +116,31 @@ impl Tuned {
     }
 
     /// The schedules that a network may choose from for a workload: the one that it was found to be the fastest with as a whole, if a source knows
-    /// it ([`Workload::network`]) and knows nothing of the workload under a narrower key; else [`Tuned::lookup_kinds`].
+    /// it ([`Tuned::chosen_within`]) and knows nothing of the workload under a narrower key; else [`Tuned::lookup_kinds`].
     pub fn lookup_within(
         source: &dyn Source,
         workload: &Workload,
         network: u64,
         target: &Target,
     ) -> Result<Vec<Self>, LookupError> {
-        let own = |tuned: &Self| tuned.reach() == Some(Reach::Machine);
-        let (within, alone) = (space(&workload.within(Some(network)), target)?, space(workload, target)?);
-        let chosen = Self::found_as(source, &within, &alone, &|_| true)?;
-        if let Some(chosen) = chosen.as_ref().filter(|chosen| own(chosen)) {
+        let chosen = Self::chosen_within(source, workload, network, target)?;
+        if let Some(chosen) = chosen.as_ref().filter(|chosen| chosen.reach() == Some(Reach::Machine)) {
             return Ok(vec![chosen.clone()]);
         }
         let kinds = Self::lookup_kinds(source, workload, target)?;
-        let is_narrower = |chosen: &Self| kinds[0].reach().is_none_or(|reach| chosen.reach() <= Some(reach));
-        Ok(chosen.filter(is_narrower).map_or(kinds, |chosen| vec![chosen]))
+        let is_narrow = |chosen: &Self| chosen.is_known_as_well_as(&kinds[0]);
+        Ok(chosen.filter(is_narrow).map_or(kinds, |chosen| vec![chosen]))
+    }
+
+    /// The schedule of a workload that a network, or a part of one, was found to be the fastest with, by its number ([`Workload::network`]), if a
+    /// source knows it.
+    pub fn chosen_within(
+        source: &dyn Source,
+        workload: &Workload,
+        network: u64,
+        target: &Target,
+    ) -> Result<Option<Self>, LookupError> {
+        Self::found_as(source, &space(&workload.within(Some(network)), target)?, &space(workload, target)?, &|_| true)
     }
 
     /// The best schedule that a source has among those that `fit`, if it has one.
@@ -224,6 +233,16 @@ impl Tuned {
             Origin::Tuned(found) => Some(&found.best),
             Origin::Predicted { .. } | Origin::Default => None,
         }
+    }
+
+    /// Seconds that the record's run took; `None` if it is the default one.
+    pub fn run_secs(&self) -> Option<f64> {
+        self.best()?.record.measurement.run_secs()
+    }
+
+    /// True if the key that the record is kept under is no wider than that of another's; of a default schedule there is none.
+    pub fn is_known_as_well_as(&self, other: &Self) -> bool {
+        other.reach().is_none_or(|reach| self.reach().is_some_and(|own| own <= reach))
     }
 
     /// How wide the key is that the record is kept under.

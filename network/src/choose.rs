@@ -1,0 +1,105 @@
+//! Which schedules a network's steps may choose from.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use autotune::Tuned;
+use autotune_db::Source;
+use autotune_ir::Target;
+use autotune_schedules::Workload;
+
+use crate::cut::step_number;
+use crate::error::CompileError;
+
+/// Where the schedules of a plan come from.
+pub(crate) trait Choose {
+    /// Those that there are for a step, by its number, the best first; at least one.
+    fn of_step(&mut self, step: usize, workload: &Workload) -> Result<Arc<[Tuned]>, CompileError>;
+
+    /// The one of a conversion of layouts.
+    fn of_conversion(&mut self, workload: &Workload) -> Result<Tuned, CompileError>;
+
+    /// Seconds of a conversion; `None` if it was not measured.
+    fn conversion_secs(&mut self, workload: &Workload) -> Result<Option<f64>, CompileError>;
+}
+
+/// For each step of a network its schedule; `None` where it runs no kernel.
+pub(crate) type Choice = Vec<Option<Tuned>>;
+
+/// Schedules that a source has, those that are predicted where it has none.
+pub(crate) struct Schedules<'a> {
+    source: Option<&'a dyn Source>,
+    target: &'a Target,
+    among: Among<'a>,
+    known: HashMap<Workload, Arc<[Tuned]>>,
+}
+
+enum Among<'a> {
+    /// The best of each kind.
+    Kinds,
+    /// What the network of this number was found to be the fastest with; the best of each kind where that is not known.
+    Network(u64),
+    /// These.
+    Chosen(&'a Choice),
+}
+
+impl<'a> Schedules<'a> {
+    /// The best of each kind that a source has of a workload; the predicted ones without a source.
+    pub(crate) fn kinds(source: Option<&'a dyn Source>, target: &'a Target) -> Self {
+        Self { source, target, among: Among::Kinds, known: HashMap::new() }
+    }
+
+    /// What a source knows a network to be the fastest with, by its number.
+    pub(crate) fn of_network(source: &'a dyn Source, target: &'a Target, network: u64) -> Self {
+        Self { among: Among::Network(network), ..Self::kinds(Some(source), target) }
+    }
+
+    /// The schedules of a choice; conversions are as the source has them.
+    pub(crate) fn chosen(source: &'a dyn Source, target: &'a Target, choice: &'a Choice) -> Self {
+        Self { among: Among::Chosen(choice), ..Self::kinds(Some(source), target) }
+    }
+
+    /// What there is for a workload, wherever it is in the network.
+    fn of_workload(&mut self, workload: &Workload) -> Result<Arc<[Tuned]>, CompileError> {
+        if let Some(known) = self.known.get(workload) {
+            return Ok(Arc::clone(known));
+        }
+        let found = match (self.source, &self.among) {
+            (None, _) => vec![Tuned::untuned(workload, self.target)?],
+            (Some(source), &Among::Network(network)) => Tuned::lookup_within(source, workload, network, self.target)?,
+            (Some(source), _) => Tuned::lookup_kinds(source, workload, self.target)?,
+        };
+        let found: Arc<[Tuned]> = found.into();
+        self.known.insert(workload.clone(), Arc::clone(&found));
+        Ok(found)
+    }
+}
+
+impl Choose for Schedules<'_> {
+    fn of_step(&mut self, step: usize, workload: &Workload) -> Result<Arc<[Tuned]>, CompileError> {
+        if let Among::Chosen(choice) = &self.among
+            && let Some(Some(chosen)) = choice.get(step)
+        {
+            return Ok(Arc::new([chosen.clone()]));
+        }
+        let found = self.of_workload(workload)?;
+        let (Some(source), &Among::Network(network)) = (self.source, &self.among) else { return Ok(found) };
+
+        // Steps of one workload may differ.
+        let own = Tuned::chosen_within(source, workload, step_number(network, step), self.target)?;
+        Ok(own.filter(|own| own.is_known_as_well_as(&found[0])).map_or(found, |own| Arc::new([own])))
+    }
+
+    fn of_conversion(&mut self, workload: &Workload) -> Result<Tuned, CompileError> {
+        Ok(match self.source {
+            Some(source) => Tuned::lookup(source, workload, self.target)?,
+            None => Tuned::untuned(workload, self.target)?,
+        })
+    }
+
+    fn conversion_secs(&mut self, workload: &Workload) -> Result<Option<f64>, CompileError> {
+        let Some(source) = self.source else { return Ok(None) };
+        let found = Tuned::lookup_among(source, workload, self.target, &|_| true)?;
+        Ok(found.as_ref().and_then(Tuned::run_secs))
+    }
+}

@@ -1,0 +1,72 @@
+//! Conversions of a tensor from one layout to another.
+
+use autotune::{Task, Tuned};
+use autotune_db::{Source, Standing};
+use autotune_ir::Target;
+use autotune_ir::program::Layout;
+use autotune_schedules::Workload;
+use autotune_schedules::workload::Transpose;
+
+use crate::choose::Schedules;
+use crate::cut::Cut;
+use crate::error::CompileError;
+use crate::graph::Graph;
+use crate::options::Options;
+use crate::plan::Plan;
+
+/// Seconds that a conversion takes beside moving its bytes, and bytes that it reads and writes a second, about, where it was not measured: within
+/// networks, on one core and on two of an AMD EPYC (family 25, model 17), transposes of 16 channels of 100 kB to 1.8 MB were measured at 22 to
+/// 45 GB/s where the second-level cache held a good part, at least 7 else.
+const SECS: f64 = 3e-6;
+const BYTES_PER_SEC: f64 = 20e9;
+
+/// Plans whose conversions are worth measuring: those that take at most so many times as long as the fastest.
+const NEAR: f64 = 1.03;
+
+/// What a conversion computes, which is a transpose of blocks.
+///
+/// `[n, c, ..pixels]` → `[n, c/block, ..pixels, block]`: of `n*c/block` matrices of `block` rows and `pixels` columns; and back.
+pub(crate) fn workload(shape: &[usize], from: Layout, to: Layout) -> Result<Workload, CompileError> {
+    let none = || CompileError::Layouts { from, to };
+    let [n, c, pixels @ ..] = shape else { return Err(none()) };
+    let area: usize = pixels.iter().product();
+    let transpose = match (from, to) {
+        (Layout::Plain, Layout::ChannelBlocked(block)) => Transpose::matrices(n * c / block, block, area),
+        (Layout::ChannelBlocked(block), Layout::Plain) => Transpose::matrices(n * c / block, area, block),
+        _ => return Err(none()),
+    };
+    Workload::new(transpose).map_err(CompileError::Workload)
+}
+
+/// About how long a conversion of a tensor takes that was not measured.
+pub(crate) fn estimated_secs(shape: &[usize]) -> f64 {
+    let bytes = 2.0 * size_of::<f32>() as f64 * shape.iter().map(|&extent| extent as f64).product::<f64>();
+    SECS + bytes / BYTES_PER_SEC
+}
+
+/// The conversions whose times tell the fastest plan of a network from others, as tasks: those that the plan needs, or one that takes little
+/// longer, by what a source knows, and that were not measured on this machine. Those of the fastest plan come first.
+pub fn conversions(graph: &Graph, source: &dyn Source, target: &Target) -> Result<Vec<Task>, CompileError> {
+    let cut = Cut::of(graph);
+    let mut choose = Schedules::kinds(Some(source), target);
+    let options = Options::of(graph, &cut, &mut choose)?;
+
+    let mut tasks: Vec<Task> = Vec::new();
+    for layouts in options.near(NEAR) {
+        let plan = Plan::with(&options, &layouts, &mut choose)?;
+        let needed: Vec<&Workload> = plan.conversions().map(Tuned::workload).collect();
+        for &workload in &needed {
+            if tasks.iter().all(|task| task.workload != *workload) && !is_measured(source, workload, target)? {
+                let count = needed.iter().filter(|other| **other == workload).count();
+                tasks.push(Task { name: workload.to_string(), workload: workload.clone(), count });
+            }
+        }
+    }
+    Ok(tasks)
+}
+
+/// True if a source knows how long a workload takes on this machine.
+fn is_measured(source: &dyn Source, workload: &Workload, target: &Target) -> Result<bool, CompileError> {
+    let found = Tuned::lookup_among(source, workload, target, &|_| true)?;
+    Ok(found.as_ref().and_then(Tuned::best).is_some_and(|best| best.standing != Standing::Claimed))
+}

@@ -1,0 +1,201 @@
+//! What a network's plan is chosen from: schedules of its steps, layouts of its tensors, and how long everything takes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use autotune::Tuned;
+use autotune_ir::KernelPlan;
+use autotune_ir::plan::Binding;
+use autotune_ir::program::{Layout, Role};
+use autotune_schedules::Workload;
+use autotune_schedules::workload::{Broadcast, Pointwise};
+
+use crate::choose::{Choice, Choose};
+use crate::conversion;
+use crate::cut::{Cut, Step, Value, ValueId, Work};
+use crate::error::CompileError;
+use crate::graph::Graph;
+use crate::layouts::{Conversions, Layouts, Sum, Wish, Wishes, blocked};
+use crate::op::Op;
+
+/// How far times of kernels by themselves are off within networks, about: what else a plan does may gain this share of its time.
+const DOUBT: f64 = 0.1;
+
+/// What there is to choose from for a graph.
+pub(crate) struct Options<'a> {
+    pub(crate) graph: &'a Graph,
+    pub(crate) cut: &'a Cut,
+    /// For each step its schedules, the best first; none where it runs no kernel.
+    pub(crate) schedules: Vec<Arc<[Tuned]>>,
+    wishes: Vec<Wishes>,
+    conversions: Conversions,
+}
+
+impl<'a> Options<'a> {
+    pub(crate) fn of(graph: &'a Graph, cut: &'a Cut, choose: &mut dyn Choose) -> Result<Self, CompileError> {
+        let (schedules, wishes, conversions) = (Vec::new(), Vec::new(), Conversions::new());
+        let mut options = Self { graph, cut, schedules, wishes, conversions };
+        for (number, step) in cut.steps.iter().enumerate() {
+            let schedules = match &step.work {
+                Work::Kernel(workload) => choose.of_step(number, workload)?,
+                Work::Copy(_) | Work::Interpret(_) => Arc::new([]),
+            };
+            options.wishes.push(options.wishes(step, &schedules));
+            options.schedules.push(schedules);
+        }
+        options.conversions = options.conversions(choose)?;
+        Ok(options)
+    }
+
+    /// The layouts and schedules with the least sum of times.
+    pub(crate) fn least(&self) -> Layouts {
+        self.sum(&|value, layout| self.can_lie(value, layout)).least()
+    }
+
+    /// The least sum's choice, and those that take at most so many times as long and are the least with one tensor in another layout.
+    pub(crate) fn near(&self, times: f64) -> Vec<Layouts> {
+        let can_lie = |value, layout| self.can_lie(value, layout);
+        let sum = self.sum(&can_lie);
+        let least = sum.least();
+        let mut near: Vec<Layouts> =
+            sum.least_otherwise(&least).filter(|other| other.secs <= times * least.secs).collect();
+        near.sort_by(|a, b| a.secs.total_cmp(&b.secs));
+        [least].into_iter().chain(near).collect()
+    }
+
+    /// Choices with other schedules than the least sum's, of which each is the least with one tensor in another layout, the most promising first:
+    /// the more of a network they change, and the less they are said to lose.
+    pub(crate) fn alternatives(&self, least: &Layouts, most: usize) -> Vec<Layouts> {
+        let can_lie = |value, layout| self.can_lie(value, layout);
+        let sum = self.sum(&can_lie);
+        let run_secs = |of: &Layouts| (0..of.picks.len()).map(|step| self.run_secs(of, step)).sum::<f64>();
+        let conversion_secs = |of: &Layouts| of.secs - run_secs(of);
+        let promise = |other: &Layouts| {
+            let changed = (0..other.picks.len()).filter(|&step| other.picks[step] != least.picks[step]);
+            let changed: f64 = changed.map(|step| self.run_secs(least, step)).sum();
+            DOUBT * (changed + (conversion_secs(other) - conversion_secs(least)).abs()) - (other.secs - least.secs)
+        };
+
+        let others = sum.least_otherwise(least).filter(|other| other.picks != least.picks);
+        let mut promising: Vec<(f64, Layouts)> = others.map(|other| (promise(&other), other)).collect();
+        promising.retain(|(promise, _)| *promise > 0.0);
+        promising.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let mut found: Vec<Layouts> = Vec::new();
+        for (_, other) in promising {
+            if found.len() < most && !found.iter().any(|known| known.picks == other.picks) {
+                found.push(other);
+            }
+        }
+        found
+    }
+
+    /// The schedules of some layouts.
+    pub(crate) fn choice(&self, layouts: &Layouts) -> Choice {
+        let picked = self.schedules.iter().zip(&layouts.picks);
+        picked.map(|(schedules, &pick)| schedules.get(pick).cloned()).collect()
+    }
+
+    fn run_secs(&self, layouts: &Layouts, step: usize) -> f64 {
+        match &self.wishes[step] {
+            Wishes::Of(of) => of.get(layouts.picks[step]).map_or(0.0, |wish| wish.run_secs),
+            Wishes::Same(_) => 0.0,
+        }
+    }
+
+    fn sum<'s>(&'s self, can_lie: &dyn Fn(ValueId, Layout) -> bool) -> Sum<'s> {
+        Sum::of(self.cut, &self.wishes, &self.conversions, can_lie)
+    }
+
+    /// What a step wants of layouts.
+    fn wishes(&self, step: &Step, schedules: &[Tuned]) -> Wishes {
+        if self.follows_layouts(step) {
+            let whole = |&&operand: &&ValueId| self.cut.value(operand).shape == self.cut.value(step.output).shape;
+            return Wishes::Same(step.operands.iter().filter(whole).copied().collect());
+        }
+        let operands = vec![Some(Layout::Plain); step.operands.len()];
+        let plain = || vec![Wish { operands, output: Layout::Plain, run_secs: 0.0 }];
+        let wishes: Vec<Wish> = schedules.iter().map(|tuned| wish(tuned, step.operands.len())).collect();
+        Wishes::Of(if wishes.is_empty() { plain() } else { wishes })
+    }
+
+    /// How long it takes to convert values to layouts that steps may want.
+    fn conversions(&self, choose: &mut dyn Choose) -> Result<Conversions, CompileError> {
+        let mut conversions = Conversions::new();
+        let mut known: HashMap<Workload, f64> = HashMap::new();
+        for layout in blocked(&self.wishes) {
+            for (number, value) in self.cut.values.iter().enumerate().filter(|(_, value)| fits(value, layout)) {
+                let id = ValueId(number as u32);
+                // Constants are laid out ahead of time.
+                let is_free = value.within.is_none() && self.graph.constant_of(value.node).is_some();
+                for (from, to) in [(Layout::Plain, layout), (layout, Layout::Plain)] {
+                    let workload = conversion::workload(&value.shape, from, to)?;
+                    let secs = match known.get(&workload) {
+                        _ if is_free => 0.0,
+                        Some(&secs) => secs,
+                        None => {
+                            let measured = choose.conversion_secs(&workload)?;
+                            let secs = measured.unwrap_or_else(|| conversion::estimated_secs(&value.shape));
+                            *known.entry(workload).or_insert(secs)
+                        }
+                    };
+                    conversions.insert((id, from, to), secs);
+                }
+            }
+        }
+        Ok(conversions)
+    }
+
+    /// True if the memory of a value can have a layout: the caller does not see it, and all that lies in it is whole blocks of channels.
+    pub(crate) fn can_lie(&self, root: ValueId, layout: Layout) -> bool {
+        let Layout::ChannelBlocked(block) = layout else { return true };
+        let outer = self.cut.value(root);
+        let is_given = matches!(self.graph.node(outer.node).op, Op::Input | Op::Constant(_));
+        let [n, c, pixels @ ..] = &outer.shape[..] else { return false };
+        let area: usize = pixels.iter().product();
+        let fits = |value: usize| {
+            let (found, first) = self.cut.root(ValueId(value as u32));
+            let shape = &self.cut.values[value].shape;
+            let is_alike = shape.len() == outer.shape.len() && shape[0] == *n && shape[2..] == *pixels;
+            let is_whole = is_alike && shape[1].is_multiple_of(block) && first.is_multiple_of(block * area);
+            found != root || is_whole && (*n == 1 || shape[1] == *c)
+        };
+        !is_given && !pixels.is_empty() && (0..self.cut.values.len()).all(fits)
+    }
+
+    /// True if a step does the same to every element, wherever it lies.
+    pub(crate) fn follows_layouts(&self, step: &Step) -> bool {
+        let Work::Kernel(workload) = &step.work else { return false };
+        let Some(Pointwise { lhs, rhs, third, .. }) = workload.sizes() else { return false };
+        let shape = |value: ValueId| &self.cut.value(value).shape;
+        let is_alike = |(broadcast, operand): (Broadcast, &ValueId)| match broadcast {
+            Broadcast::FULL => shape(*operand) == shape(step.output),
+            other => other == Broadcast::SCALAR,
+        };
+        let own = [*lhs, *rhs, *third].into_iter().chain(std::iter::repeat(Broadcast::FULL));
+        *lhs == Broadcast::FULL && !workload.epilogue().is_by_channel() && own.zip(&step.operands).all(is_alike)
+    }
+}
+
+/// True if a value's elements can lie in a layout.
+fn fits(value: &Value, layout: Layout) -> bool {
+    match (layout, &value.shape[..]) {
+        (Layout::Plain, _) => true,
+        (Layout::ChannelBlocked(block), [_, c, _, ..]) => c.is_multiple_of(block),
+        _ => false,
+    }
+}
+
+/// What a schedule wants.
+fn wish(tuned: &Tuned, operands: usize) -> Wish {
+    let plan = KernelPlan::of(tuned.program());
+    let mut wish = Wish { operands: vec![None; operands], output: Layout::Plain, run_secs: 0.0 };
+    for buffer in &plan.buffers {
+        match (buffer.role, buffer.binding) {
+            (Role::Operand(place), Binding::Data) if place < operands => wish.operands[place] = Some(buffer.layout),
+            (Role::Output, _) => wish.output = buffer.layout,
+            _ => {}
+        }
+    }
+    wish.run_secs = tuned.run_secs().unwrap_or(0.0);
+    wish
+}

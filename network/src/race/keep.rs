@@ -1,0 +1,104 @@
+//! What a race leaves in the database.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use autotune::Tuned;
+use autotune_db::{Phase, Source, Standing, TuningRecord};
+use autotune_schedules::Workload;
+
+use super::{Course, Entrant, RaceError, config, is_faster, is_same, median_ratio};
+use crate::choose::Choice;
+use crate::cut::step_number;
+use crate::error::CompileError;
+use crate::turns::{QUIET, quantile};
+
+/// What the records of a race have in common.
+struct Raced {
+    rounds: usize,
+    now: Duration,
+    harness: String,
+}
+
+impl Course<'_> {
+    /// Keeps the schedules of a network if it is faster than the network as it was before, else those of that. True if something new is kept.
+    pub(super) fn keep(&self, before: Choice, mut best: Entrant, rounds: usize) -> Result<bool, RaceError> {
+        let network = self.cut.fingerprint(self.graph);
+        let mut was_raced = false;
+        for workload in self.untuned.keys() {
+            was_raced |= self.knows(workload, network)?;
+        }
+
+        let is_changed = !is_same(&before, &best.choice);
+        if was_raced && !is_changed {
+            return Ok(false);
+        }
+        let mut first = self.network(&before)?;
+        let [before_secs, best_secs] = self.secs([&mut first, &mut best], rounds)?;
+        let wins = is_changed && is_faster(&best_secs, &before_secs);
+        if was_raced && !wins {
+            return Ok(false);
+        }
+        let kept = if wins { best.choice } else { first.choice };
+        let gain = if wins { median_ratio(&best_secs, &before_secs) } else { 1.0 };
+        let before_secs = quantile(before_secs, QUIET);
+
+        let harness = format!("{{\"within\":\"{}\",\"rounds\":{rounds}}}", self.graph.name().escape_default());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let raced = Raced { rounds, now, harness };
+        let mut records = Vec::new();
+        for (number, step) in self.parts(network, &kept)? {
+            let is_own = |tuned: &&Tuned| Some(tuned.workload()) == self.workloads().nth(step).flatten();
+            let Some(tuned) = kept[step].as_ref().filter(is_own) else { continue };
+            let previous = before[step].as_ref().filter(|previous| wins && previous.config() != tuned.config());
+            let racers =
+                [(tuned, gain * before_secs)].into_iter().chain(previous.map(|previous| (previous, before_secs)));
+            for (tuned, secs) in racers {
+                records.extend(self.record(tuned, number, secs, &raced)?);
+            }
+        }
+        // All of them or none: schedules that were not raced together are no choice.
+        let appended = self.db.append_all(&records)?;
+        self.db.flush()?;
+        Ok(appended > 0)
+    }
+
+    /// Whose schedules are kept, by number, each with a step that has them: those of the network, one for each workload; and of single steps,
+    /// where those of a workload differ or did before.
+    fn parts(&self, network: u64, kept: &Choice) -> Result<Vec<(u64, usize)>, RaceError> {
+        let mut parts = Vec::new();
+        for (step, workload) in self.workloads().enumerate() {
+            let Some(workload) = workload else { continue };
+            let alike = || self.workloads().zip(kept).filter(|(other, _)| *other == Some(workload));
+            if self.workloads().position(|other| other == Some(workload)) == Some(step) {
+                parts.push((network, step));
+            }
+            let number = step_number(network, step);
+            if alike().any(|(_, other)| config(other) != config(&kept[step])) || self.knows(workload, number)? {
+                parts.push((number, step));
+            }
+        }
+        Ok(parts)
+    }
+
+    fn knows(&self, workload: &Workload, number: u64) -> Result<bool, RaceError> {
+        Ok(self.db.knows(&workload.within(Some(number)), &self.target.key())?)
+    }
+
+    /// The record of a schedule with the seconds of a whole network; `None` of one that was not measured by itself on this machine.
+    fn record(&self, tuned: &Tuned, number: u64, secs: f64, raced: &Raced) -> Result<Option<TuningRecord>, RaceError> {
+        let own = |config: &_| config == tuned.config();
+        let found = Tuned::lookup_among(self.db, tuned.workload(), self.target, &own).map_err(CompileError::from)?;
+        let best = found.as_ref().and_then(Tuned::best).filter(|best| best.standing != Standing::Claimed);
+        let Some(mut record) = best.map(|best| best.record.clone()) else { return Ok(None) };
+        let Ok(times) = &mut record.measurement.outcome else { return Ok(None) };
+
+        (times.run_secs, times.median_secs, times.spread) = (secs, secs, 0.0);
+        (times.repeats, times.slowdown, times.kernel_secs) = (raced.rounds, 1.0, 0.0);
+        (record.measurement.build_secs, record.measurement.measure_secs) = (0.0, 0.0);
+        record.workload = tuned.workload().within(Some(number));
+        record.phase = Phase::Race { id: raced.now.as_nanos() as u64 };
+        record.provenance.unix_secs = raced.now.as_secs();
+        record.provenance.harness = raced.harness.clone();
+        Ok(Some(record))
+    }
+}
