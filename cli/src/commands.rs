@@ -3,6 +3,7 @@
 mod bench;
 mod best;
 mod compile;
+mod conversions;
 mod file;
 mod log;
 mod lookup;

@@ -44,25 +44,49 @@ pub(crate) fn estimated_secs(shape: &[usize]) -> f64 {
     SECS + bytes / BYTES_PER_SEC
 }
 
-/// The conversions whose times tell the fastest plan of a network from others, as tasks: those that the plan needs, or one that takes little
-/// longer, by what a source knows, and that were not measured on this machine. Those of the fastest plan come first.
-pub fn conversions(graph: &Graph, source: &dyn Source, target: &Target) -> Result<Vec<Task>, CompileError> {
+/// The conversions of layouts of a network, by what a source knows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedConversions {
+    /// Those of the fastest plan.
+    pub needed: Vec<Task>,
+    /// Part of that plan's time that they take.
+    pub share: f64,
+    /// Those whose times tell the fastest plan from others, and that were not measured on this machine: needed, or in the place of others in a plan
+    /// that takes little longer. The former come first.
+    pub unmeasured: Vec<Task>,
+}
+
+/// The conversions of layouts that a network's plan needs.
+pub fn conversions(graph: &Graph, source: &dyn Source, target: &Target) -> Result<PlannedConversions, CompileError> {
     let cut = Cut::of(graph);
     let mut choose = Schedules::kinds(Some(source), target);
     let options = Options::of(graph, &cut, &mut choose)?;
 
-    let mut tasks: Vec<Task> = Vec::new();
-    for layouts in options.near(NEAR) {
-        let plan = Plan::with(&options, &layouts, &mut choose)?;
-        let needed: Vec<&Workload> = plan.conversions().map(Tuned::workload).collect();
-        for &workload in &needed {
-            if tasks.iter().all(|task| task.workload != *workload) && !is_measured(source, workload, target)? {
-                let count = needed.iter().filter(|other| **other == workload).count();
-                tasks.push(Task { name: workload.to_string(), workload: workload.clone(), count });
+    let mut known: Vec<Task> = Vec::new();
+    let (mut share, mut needed) = (0.0, 0);
+    for (number, layouts) in options.near(NEAR).iter().enumerate() {
+        let plan = Plan::with(&options, layouts, &mut choose)?;
+        let conversions: Vec<&Workload> = plan.conversions().map(Tuned::workload).collect();
+        for &workload in &conversions {
+            if known.iter().all(|task| task.workload != *workload) {
+                let count = conversions.iter().filter(|other| **other == workload).count();
+                known.push(Task { name: workload.to_string(), workload: workload.clone(), count });
             }
         }
+        if number == 0 {
+            needed = known.len();
+            share = options.conversion_secs(layouts) / layouts.secs.max(f64::MIN_POSITIVE);
+        }
     }
-    Ok(tasks)
+
+    let mut unmeasured = Vec::new();
+    for task in &known {
+        if !is_measured(source, &task.workload, target)? {
+            unmeasured.push(task.clone());
+        }
+    }
+    known.truncate(needed);
+    Ok(PlannedConversions { needed: known, share, unmeasured })
 }
 
 /// True if a source knows how long a workload takes on this machine.

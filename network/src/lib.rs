@@ -54,7 +54,7 @@ mod turns;
 
 pub use builder::{Builder, Conv, Fill, Seeded, Value, Weights};
 pub use compiled::{Compiled, StepError, StepTime, Workspace};
-pub use conversion::conversions;
+pub use conversion::{PlannedConversions, conversions};
 pub use error::{CheckError, CompileError, GraphError, OpError, RunError};
 pub use evaluate::EvaluateError;
 pub use graph::{Graph, Node, NodeId, Output};

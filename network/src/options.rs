@@ -68,12 +68,11 @@ impl<'a> Options<'a> {
     pub(crate) fn alternatives(&self, least: &Layouts, most: usize) -> Vec<Layouts> {
         let can_lie = |value, layout| self.can_lie(value, layout);
         let sum = self.sum(&can_lie);
-        let run_secs = |of: &Layouts| (0..of.picks.len()).map(|step| self.run_secs(of, step)).sum::<f64>();
-        let conversion_secs = |of: &Layouts| of.secs - run_secs(of);
         let promise = |other: &Layouts| {
             let changed = (0..other.picks.len()).filter(|&step| other.picks[step] != least.picks[step]);
             let changed: f64 = changed.map(|step| self.run_secs(least, step)).sum();
-            DOUBT * (changed + (conversion_secs(other) - conversion_secs(least)).abs()) - (other.secs - least.secs)
+            DOUBT * (changed + (self.conversion_secs(other) - self.conversion_secs(least)).abs())
+                - (other.secs - least.secs)
         };
 
         let others = sum.least_otherwise(least).filter(|other| other.picks != least.picks);
@@ -93,6 +92,11 @@ impl<'a> Options<'a> {
     pub(crate) fn choice(&self, layouts: &Layouts) -> Choice {
         let picked = self.schedules.iter().zip(&layouts.picks);
         picked.map(|(schedules, &pick)| schedules.get(pick).cloned()).collect()
+    }
+
+    /// Seconds of the conversions of some layouts.
+    pub(crate) fn conversion_secs(&self, layouts: &Layouts) -> f64 {
+        layouts.secs - (0..layouts.picks.len()).map(|step| self.run_secs(layouts, step)).sum::<f64>()
     }
 
     fn run_secs(&self, layouts: &Layouts, step: usize) -> f64 {

@@ -35,6 +35,9 @@ struct StepFigures {
     layouts: Option<String>,
     sketch: Option<String>,
     schedule: &'static str,
+    /// Of a conversion between layouts: by which of its times it was planned, measured or estimated.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    conversion: Option<&'static str>,
 }
 
 /// A network step by step.
@@ -79,7 +82,13 @@ fn figures(time: &StepTime, sum_secs: f64, schedules: &[Tuned]) -> StepFigures {
         layouts: tuned.map(layouts),
         sketch: tuned.map(|tuned| tuned.config().sketch.to_string()),
         schedule: tuned.map_or("no kernel", origin_word),
+        conversion: tuned.filter(|_| time.is_conversion).map(planned_time),
     }
+}
+
+/// By which time a plan has a conversion.
+fn planned_time(tuned: &Tuned) -> &'static str {
+    if tuned.is_tuned() { "measured" } else { "estimated" }
 }
 
 /// The layouts of a kernel's first operand and of its output.
@@ -107,7 +116,7 @@ fn table(profile: &Profile) -> String {
             or_dash(&step.rate),
             or_dash(&step.layouts),
             or_dash(&step.sketch),
-            step.schedule.into(),
+            step.conversion.map_or(step.schedule.into(), |time| format!("{}, {time} time", step.schedule)),
             or_dash(&step.workload),
         ]);
     }

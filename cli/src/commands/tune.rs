@@ -9,6 +9,7 @@ use autotune_ir::Target;
 use autotune_network::{Compiled, Graph, Tensor, race};
 use serde::Serialize;
 
+use super::conversions::{Bench, Budget};
 use super::lookup::adopt_legacy;
 use super::planned;
 use super::run::{inputs, latencies};
@@ -62,17 +63,22 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     say(format_args!("{tasks} task(s), {limits} in total, tuner {kind}, seed {seed}{known}"));
 
     let mut observer = progress::observer(args.time_budget);
-    let tuner = Tuner::new(&target).trials(trials).time_budget(time_budget).seed(seed).params(params);
-    let tuner = tuner.measurer(&mut measurer).ceilings(ceilings).setup(setup).database(&db).cancel(&cancel);
+    let tuner = Tuner::new(&target).trials(trials).time_budget(time_budget).seed(seed).params(params.clone());
+    let tuner = tuner.measurer(&mut measurer).ceilings(ceilings).setup(setup.clone()).database(&db).cancel(&cancel);
     let report = tuner.searcher(|_| kind.searcher()).observer(&mut *observer).tune(&network.tasks)?;
     drop(observer);
 
     let latency = match graph.filter(|_| report.stop != Stop::Cancelled && target.cpu().is_some()) {
         Some(graph) => {
+            let left = || args.time_budget.map(|budget| budget.saturating_sub(start.elapsed()));
+            let (target, measurer, db, cancel) = (&target, &mut measurer, &db, &cancel);
+            let bench = Bench { target, measurer, ceilings, setup, db, cancel, params, kind, seed };
+            bench.measure(&graph, &Budget { trials, left: left() })?;
+
             let inputs = inputs(&graph, &[])?;
-            let left = args.time_budget.map(|budget| budget.saturating_sub(start.elapsed()).mul_f64(RACE_SHARE));
-            race(&graph, &db, &target, &inputs, left.unwrap_or(Duration::from_secs_f64(RACE_SECS)))?;
-            Some(network_latency(&graph, &db, &target, &inputs)?)
+            let limit = left().map_or(Duration::from_secs_f64(RACE_SECS), |left| left.mul_f64(RACE_SHARE));
+            race(&graph, db, target, &inputs, limit)?;
+            Some(network_latency(&graph, db, target, &inputs)?)
         }
         None => None,
     };

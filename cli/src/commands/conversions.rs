@@ -1,0 +1,91 @@
+//! Measuring the conversions of layouts that plans of a network need.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use autotune::search::Random;
+use autotune::{Cancel, RaceParams, Setup, TuneParams, Tuner};
+use autotune_db::TuningDb;
+use autotune_ir::Target;
+use autotune_measure::{Ceilings, Measurer};
+use autotune_network::{Graph, PlannedConversions, conversions};
+
+use crate::output::say;
+use crate::search_kind::SearchKind;
+
+/// How often plans are made anew: what is measured may make others the fastest, with other conversions.
+const PLANS: usize = 3;
+
+/// Part of the time behind the search that measuring may take, and the seconds from which on a search among the schedules of conversions begins.
+const SHARE: f64 = 0.25;
+const SEARCH_SECS: f64 = 0.5;
+
+/// Seconds of the race of a conversion's schedules, at least and at most.
+const RACE_SECS: [f64; 2] = [0.02, 0.2];
+
+/// What conversions are measured with.
+pub(super) struct Bench<'a> {
+    pub(super) target: &'a Target,
+    pub(super) measurer: &'a mut dyn Measurer,
+    pub(super) ceilings: Option<Ceilings>,
+    pub(super) setup: Setup,
+    pub(super) db: &'a TuningDb,
+    pub(super) cancel: &'a Cancel,
+    pub(super) params: TuneParams,
+    pub(super) kind: SearchKind,
+    pub(super) seed: u64,
+}
+
+/// How much the search measured, and the time left behind it.
+pub(super) struct Budget {
+    pub(super) trials: Option<usize>,
+    pub(super) left: Option<Duration>,
+}
+
+impl Bench<'_> {
+    /// Measures conversions of a network: the default schedule of each that the fastest plan needs, or one that takes little longer. Then those of
+    /// the fastest plan are tuned, with as large a part of the trials and of the time as they have of the network's time.
+    pub(super) fn measure(mut self, graph: &Graph, budget: &Budget) -> Result<()> {
+        let start = Instant::now();
+        let most = budget.left.map(|left| left.mul_f64(SHARE));
+        let left = || most.map(|most| most.saturating_sub(start.elapsed()));
+        let mut planned = conversions(graph, self.db, self.target)?;
+        for _ in 0..PLANS {
+            let unmeasured = &planned.unmeasured;
+            if unmeasured.is_empty() || left() == Some(Duration::ZERO) || self.cancel.is_cancelled() {
+                break;
+            }
+            let trials = unmeasured.len();
+            self.tuner(Some(trials), None).searcher(|_| Random).tune(unmeasured)?;
+            planned = conversions(graph, self.db, self.target)?;
+        }
+
+        let PlannedConversions { needed, share, .. } = planned;
+        say(format_args!(
+            "{} conversion(s) between layouts in the fastest plan by the records, {:.1} % of its time",
+            needed.iter().map(|task| task.count).sum::<usize>(),
+            share * 100.0
+        ));
+        let trials = budget.trials.map(|trials| (share * trials as f64) as usize);
+        let time = left().map(|left| left.mul_f64(share.min(1.0)));
+        let is_worth = trials.is_none_or(|trials| trials > needed.len())
+            && time.is_none_or(|time| time.as_secs_f64() >= SEARCH_SECS);
+        if is_worth && !self.cancel.is_cancelled() && !needed.is_empty() {
+            let kind = self.kind;
+            self.tuner(trials, time).searcher(|_| kind.searcher()).tune(&needed)?;
+        }
+        Ok(())
+    }
+
+    fn tuner(&mut self, trials: Option<usize>, time: Option<Duration>) -> Tuner<'_> {
+        let race = RaceParams { budget_secs: RACE_SECS, ..self.params.race.clone() };
+        let params = TuneParams { race, ..self.params.clone() };
+        let tuner = Tuner::new(self.target).trials(trials).time_budget(time).seed(self.seed).params(params);
+        tuner
+            .measurer(self.measurer)
+            .ceilings(self.ceilings)
+            .setup(self.setup.clone())
+            .database(self.db)
+            .cancel(self.cancel)
+    }
+}
