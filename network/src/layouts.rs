@@ -162,18 +162,14 @@ impl<'a> Sum<'a> {
         for value in values(self.cut) {
             let Some(wanted) = wanted.get(&value).filter(|wanted| wanted.len() > 1) else { continue };
             let count = |layout: Layout| wanted.iter().filter(|layouts| layouts.contains(&layout)).count();
+            let always = |layout: Layout| self.of_root(value) == [vec![layout]];
             let mut shared: Vec<Layout> = Vec::new();
             for layout in wanted.concat() {
-                if count(layout) > 1 && !shared.contains(&layout) {
+                if count(layout) > 1 && !always(layout) && !shared.contains(&layout) {
                     shared.push(layout);
                 }
             }
-            // Of two who meet in a tensor that can lie as either wants it there is one conversion at most.
-            let is_root = self.cut.value(value).within.is_none();
-            let is_alone =
-                is_root && !self.cut.values.iter().any(|other| other.within.is_some_and(|(o, _)| o == value));
-            let own = self.of_root(value);
-            if wanted.len() == 2 && is_alone && shared.iter().all(|layout| own.contains(&vec![*layout])) {
+            if shared.is_empty() {
                 continue;
             }
             let subset = |bits: usize| (0..shared.len()).filter(move |at| bits >> at & 1 == 1).map(|at| shared[at]);

@@ -20,6 +20,7 @@
 //! | `turns` | networks timed beside each other |
 //! | `planned` | what would run on a target that this machine need not have |
 //! | `race`, `race/` | schedules timed where they run, within the network |
+//! | `testing` | networks and databases that are made up, for tests |
 //! | `subject` | what users name, and its tasks: [`Subject`] |
 //! | `evaluate` | the tensors of a graph, by reference |
 //! | `onnx`, `onnx/` | graphs of ONNX files |
@@ -50,6 +51,8 @@ mod race;
 mod strided;
 mod subject;
 mod tensor;
+#[cfg(test)]
+mod testing;
 mod turns;
 
 pub use builder::{Builder, Conv, Fill, Seeded, Value, Weights};

@@ -203,3 +203,6 @@ fn wish(tuned: &Tuned, operands: usize) -> Wish {
     wish.run_secs = tuned.run_secs().unwrap_or(0.0);
     wish
 }
+
+#[cfg(test)]
+mod tests;

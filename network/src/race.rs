@@ -1,7 +1,6 @@
 //! Choosing schedules where they run: within the network.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -63,7 +62,7 @@ struct Course<'a> {
     db: &'a TuningDb,
     target: &'a Target,
     inputs: &'a [Tensor],
-    /// The untuned schedule of each workload, by the thorough prediction.
+    /// The untuned schedules of workloads, by the thorough prediction: those that were measured, of which there can be a record.
     untuned: HashMap<Workload, Tuned>,
 }
 
@@ -89,9 +88,7 @@ pub fn race(
     limit: Duration,
 ) -> Result<bool, RaceError> {
     let start = Instant::now();
-    let cut = Cut::of(graph);
-    let untuned = untuned(&cut, target)?;
-    let course = Course { graph, cut, db, target, inputs, untuned };
+    let course = Course::of(graph, db, target, inputs)?;
     let mut best = course.entrant(Compiled::new(graph, Some(db), target)?)?;
     let before = best.choice.clone();
     let run = Instant::now();
@@ -102,9 +99,9 @@ pub fn race(
     let is_late = |share: f64| start.elapsed() > limit.mul_f64(share);
 
     let [by_records, plans @ ..] = &course.plans()?[..] else { return Ok(false) };
-    for choice in [by_records, &course.untuned_choice()] {
-        if !is_late(1.0) && !is_same(choice, &best.choice) {
-            best = course.faster(best, choice, rounds)?;
+    for choice in [by_records.clone(), course.exchanged(by_records, &course.untuned)] {
+        if !is_late(1.0) && !is_same(&choice, &best.choice) {
+            best = course.faster(best, &choice, rounds)?;
         }
     }
     for plan in plans {
@@ -130,7 +127,19 @@ pub fn race(
     course.keep(before, best, rounds)
 }
 
-impl Course<'_> {
+impl<'a> Course<'a> {
+    fn of(graph: &'a Graph, db: &'a TuningDb, target: &'a Target, inputs: &'a [Tensor]) -> Result<Self, RaceError> {
+        let (cut, untuned) = (Cut::of(graph), HashMap::new());
+        let mut course = Self { graph, cut, db, target, inputs, untuned };
+        for workload in course.distinct() {
+            let tuned = Tuned::untuned(&workload, target).map_err(CompileError::from)?;
+            if course.measured(&tuned)?.is_some() {
+                course.untuned.insert(workload, tuned);
+            }
+        }
+        Ok(course)
+    }
+
     fn entrant(&self, network: Arc<Compiled>) -> Result<Entrant, RaceError> {
         let choice = network.plan.choice();
         let mut workspace = network.workspace()?;
@@ -161,8 +170,9 @@ impl Course<'_> {
         })
     }
 
-    fn untuned_choice(&self) -> Choice {
-        self.workloads().map(|workload| self.untuned.get(workload?).cloned()).collect()
+    /// The workloads, each once.
+    fn distinct(&self) -> HashSet<Workload> {
+        self.workloads().flatten().cloned().collect()
     }
 
     /// A choice with other schedules for some workloads.
@@ -188,24 +198,25 @@ impl Course<'_> {
     /// Other schedules than those that are chosen, for each workload the most promising first.
     fn rivals(&self, chosen: &Choice) -> Result<HashMap<Workload, Vec<Tuned>>, RaceError> {
         let mut rivals = HashMap::new();
-        for (workload, untuned) in &self.untuned {
-            let kinds = Tuned::lookup_kinds(self.db, workload, self.target).map_err(CompileError::from)?;
+        for workload in self.distinct() {
+            let kinds = Tuned::lookup_kinds(self.db, &workload, self.target).map_err(CompileError::from)?;
             let least = kinds.first().and_then(Tuned::run_secs).unwrap_or(f64::INFINITY);
             let promising = |tuned: &&Tuned| tuned.run_secs().is_some_and(|secs| secs <= SLOWER * least);
 
             let mut others: Vec<Tuned> = Vec::new();
             let mut known: Vec<&Tuned> = kinds.iter().filter(promising).collect();
-            known.insert(known.len().min(1), untuned);
+            let place = known.len().min(1);
+            known.splice(place..place, self.untuned.get(&workload));
             for tuned in known {
                 let is_in = |other: &Tuned| other.config() == tuned.config();
-                let mut of_steps = self.workloads().zip(chosen).filter(|(of_step, _)| *of_step == Some(workload));
+                let mut of_steps = self.workloads().zip(chosen).filter(|(of_step, _)| *of_step == Some(&workload));
                 let is_chosen = of_steps.all(|(_, chosen)| chosen.as_ref().is_some_and(is_in));
                 if !is_chosen && !others.iter().any(is_in) {
                     others.push(tuned.clone());
                 }
             }
             others.truncate(MOST_RIVALS);
-            rivals.insert(workload.clone(), others);
+            rivals.insert(workload, others);
         }
         Ok(rivals)
     }
@@ -257,19 +268,6 @@ impl Course<'_> {
     }
 }
 
-/// The untuned schedules of a network's workloads.
-fn untuned(cut: &Cut, target: &Target) -> Result<HashMap<Workload, Tuned>, RaceError> {
-    let mut untuned = HashMap::new();
-    for step in &cut.steps {
-        let Work::Kernel(workload) = &step.work else { continue };
-        if let Entry::Vacant(place) = untuned.entry(workload.clone()) {
-            let tuned = Tuned::untuned(place.key(), target).map_err(CompileError::from)?;
-            place.insert(tuned);
-        }
-    }
-    Ok(untuned)
-}
-
 /// True if two choices have the same schedules.
 fn is_same(choice: &Choice, other: &Choice) -> bool {
     choice.iter().zip(other).all(|(a, b)| config(a) == config(b))
@@ -304,21 +302,4 @@ fn median_ratio(secs: &[f64], to: &[f64]) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_step_gains_only_if_it_does_in_most_rounds() {
-        assert_eq!(gain(vec![0.9, 0.95, 0.9, 0.8]), Some(0.9));
-        assert_eq!(gain(vec![0.98; 9]), None);
-        assert_eq!(gain(vec![0.5, 0.5, 0.5, 1.2, 1.2]), None);
-    }
-
-    #[test]
-    fn networks_are_compared_round_by_round() {
-        let disturbed = [1.0, 5.0, 1.1, 9.0, 1.0];
-        let faster = disturbed.map(|secs| 0.9 * secs);
-        assert!(is_faster(&faster, &disturbed) && !is_faster(&disturbed, &faster));
-        assert!(!is_faster(&disturbed, &disturbed));
-    }
-}
+mod tests;

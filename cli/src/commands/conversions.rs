@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use autotune::search::Random;
-use autotune::{Cancel, RaceParams, Setup, TuneParams, Tuner};
+use autotune::{Cancel, RaceParams, Setup, Task, TuneParams, Tuner};
 use autotune_db::TuningDb;
 use autotune_ir::Target;
 use autotune_measure::{Ceilings, Measurer};
@@ -43,20 +43,22 @@ pub(super) struct Budget {
 }
 
 impl Bench<'_> {
-    /// Measures conversions of a network: the default schedule of each that the fastest plan needs, or one that takes little longer. Then those of
-    /// the fastest plan are tuned, with as large a part of the trials and of the time as they have of the network's time.
+    /// Measures conversions of a network: the default schedule of each that the fastest plan needs, be it late or not, and of those that a plan needs
+    /// which takes little longer. Then those of the fastest plan are tuned, with as large a part of the trials and of the time as they have of the
+    /// network's time.
     pub(super) fn measure(mut self, graph: &Graph, budget: &Budget) -> Result<()> {
         let start = Instant::now();
         let most = budget.left.map(|left| left.mul_f64(SHARE));
         let left = || most.map(|most| most.saturating_sub(start.elapsed()));
         let mut planned = conversions(graph, self.db, self.target)?;
         for _ in 0..PLANS {
-            let unmeasured = &planned.unmeasured;
-            if unmeasured.is_empty() || left() == Some(Duration::ZERO) || self.cancel.is_cancelled() {
+            let is_late = left() == Some(Duration::ZERO);
+            let tasks = planned.unmeasured.iter().filter(|task| !is_late || planned.needed.contains(task));
+            let tasks: Vec<Task> = tasks.cloned().collect();
+            if tasks.is_empty() || self.cancel.is_cancelled() {
                 break;
             }
-            let trials = unmeasured.len();
-            self.tuner(Some(trials), None).searcher(|_| Random).tune(unmeasured)?;
+            self.tuner(Some(tasks.len()), None).searcher(|_| Random).tune(&tasks)?;
             planned = conversions(graph, self.db, self.target)?;
         }
 

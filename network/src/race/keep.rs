@@ -24,8 +24,8 @@ impl Course<'_> {
     pub(super) fn keep(&self, before: Choice, mut best: Entrant, rounds: usize) -> Result<bool, RaceError> {
         let network = self.cut.fingerprint(self.graph);
         let mut was_raced = false;
-        for workload in self.untuned.keys() {
-            was_raced |= self.knows(workload, network)?;
+        for workload in self.distinct() {
+            was_raced |= self.knows(&workload, network)?;
         }
 
         let is_changed = !is_same(&before, &best.choice);
@@ -42,18 +42,27 @@ impl Course<'_> {
         let gain = if wins { median_ratio(&best_secs, &before_secs) } else { 1.0 };
         let before_secs = quantile(before_secs, QUIET);
 
+        self.append((&kept, gain * before_secs), wins.then_some((&before, before_secs)), rounds)
+    }
+
+    /// Appends the records of a choice, and of the one that it was faster than, with the seconds of the whole network. True if there are any.
+    pub(super) fn append(
+        &self,
+        (kept, kept_secs): (&Choice, f64),
+        before: Option<(&Choice, f64)>,
+        rounds: usize,
+    ) -> Result<bool, RaceError> {
         let harness = format!("{{\"within\":\"{}\",\"rounds\":{rounds}}}", self.graph.name().escape_default());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let raced = Raced { rounds, now, harness };
         let mut records = Vec::new();
-        for (number, step) in self.parts(network, &kept)? {
+        for (number, step) in self.parts(self.cut.fingerprint(self.graph), kept)? {
             let is_own = |tuned: &&Tuned| Some(tuned.workload()) == self.workloads().nth(step).flatten();
             let Some(tuned) = kept[step].as_ref().filter(is_own) else { continue };
-            let previous = before[step].as_ref().filter(|previous| wins && previous.config() != tuned.config());
-            let racers =
-                [(tuned, gain * before_secs)].into_iter().chain(previous.map(|previous| (previous, before_secs)));
-            for (tuned, secs) in racers {
-                records.extend(self.record(tuned, number, secs, &raced)?);
+            records.extend(self.record(tuned, number, kept_secs, &raced)?);
+            let previous = before.and_then(|(choice, secs)| Some((choice[step].as_ref()?, secs)));
+            if let Some((previous, secs)) = previous.filter(|(previous, _)| previous.config() != tuned.config()) {
+                records.extend(self.record(previous, number, secs, &raced)?);
             }
         }
         // All of them or none: schedules that were not raced together are no choice.
@@ -84,12 +93,17 @@ impl Course<'_> {
         Ok(self.db.knows(&workload.within(Some(number)), &self.target.key())?)
     }
 
-    /// The record of a schedule with the seconds of a whole network; `None` of one that was not measured by itself on this machine.
-    fn record(&self, tuned: &Tuned, number: u64, secs: f64, raced: &Raced) -> Result<Option<TuningRecord>, RaceError> {
+    /// The record of a schedule by itself, if it was measured on this machine.
+    pub(super) fn measured(&self, tuned: &Tuned) -> Result<Option<TuningRecord>, RaceError> {
         let own = |config: &_| config == tuned.config();
         let found = Tuned::lookup_among(self.db, tuned.workload(), self.target, &own).map_err(CompileError::from)?;
         let best = found.as_ref().and_then(Tuned::best).filter(|best| best.standing != Standing::Claimed);
-        let Some(mut record) = best.map(|best| best.record.clone()) else { return Ok(None) };
+        Ok(best.map(|best| best.record.clone()))
+    }
+
+    /// The record of a schedule with the seconds of a whole network; `None` of one that was not measured by itself on this machine.
+    fn record(&self, tuned: &Tuned, number: u64, secs: f64, raced: &Raced) -> Result<Option<TuningRecord>, RaceError> {
+        let Some(mut record) = self.measured(tuned)? else { return Ok(None) };
         let Ok(times) = &mut record.measurement.outcome else { return Ok(None) };
 
         (times.run_secs, times.median_secs, times.spread) = (secs, secs, 0.0);
