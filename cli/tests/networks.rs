@@ -227,3 +227,39 @@ fn a_network_is_tuned_runs_faster_or_as_fast_and_is_told_step_by_step() {
     let profile = sandbox.run(&format!("bench {NETWORK} --threads 1 --profile")).expect(0).stdout;
     assert!(profile.contains("tuned") && profile.contains("sum of its steps"), "{profile}");
 }
+
+/// Conversions between layouts are planned by estimates until tuning has measured them; from then on they are in the database, and nothing of it
+/// is measured again.
+#[test]
+fn conversions_between_layouts_are_measured_where_plans_need_them() {
+    let sandbox = Sandbox::new();
+    let conversions = || {
+        let line = format!("bench {NETWORK} --threads 1 --profile --json -");
+        let profile: serde_json::Value = serde_json::from_str(&sandbox.run(&line).expect(0).stdout).unwrap();
+        let steps = profile["steps"].as_array().unwrap().clone();
+        let time = |step: &serde_json::Value| step["conversion"].as_str().map(String::from);
+        let named = |step: &serde_json::Value| step["workload"].as_str().unwrap_or_default().to_string();
+        steps.iter().filter_map(|step| Some((named(step), time(step)?))).collect::<Vec<_>>()
+    };
+    let untuned = conversions();
+    assert!(untuned.iter().all(|(workload, time)| workload.starts_with("transpose:") && time == "estimated"));
+
+    let records = || {
+        let log = sandbox.run("log export -").expect(0).stdout;
+        log.lines().filter(|line| line.contains("\"transpose:")).map(String::from).collect::<Vec<_>>()
+    };
+    let tuned = sandbox.run(&format!("{NETWORK} --threads 1 --trials 0")).expect(0);
+    assert!(tuned.stderr.contains("conversion(s) between layouts in the fastest plan"), "{}", tuned.stderr);
+    let measured = records();
+    let known = |workload: &str| measured.iter().any(|line| line.contains(&format!("\"{workload}\"")));
+    for (workload, time) in conversions() {
+        assert_eq!(time == "measured", known(&workload), "{workload} {measured:?}");
+    }
+    // By the untuned schedules the plan is what it was: its conversions are known now.
+    assert!(untuned.iter().all(|(workload, _)| known(workload)), "{untuned:?} {measured:?}");
+    sandbox.run(&format!("{NETWORK} --threads 1 --trials 0")).expect(0);
+    assert!(untuned.iter().all(|(workload, _)| {
+        let of = |lines: &[String]| lines.iter().filter(|line| line.contains(&format!("\"{workload}\""))).count();
+        of(&records()) == of(&measured)
+    }));
+}
