@@ -200,6 +200,10 @@ fn what_is_wrong_is_told_in_one_line() {
         (format!("compile {NETWORK} -o x.so --threads 100000"), 2, "--threads 100000"),
         ("compile broken.onnx -o x.so".into(), 1, "no ONNX model"),
         ("run resnet19".into(), 2, "unknown network 'resnet19'"),
+        // Nothing is read before it is known where results go.
+        ("compile broken.onnx -o /proc/x.so".into(), 2, "-o /proc/x.so: "),
+        ("run broken.onnx --output /proc/x".into(), 1, "/proc/x: "),
+        ("run broken.onnx --output broken.onnx".into(), 1, "broken.onnx: "),
         ("run missing.onnx".into(), 1, "missing.onnx"),
         ("run broken.onnx".into(), 1, "no ONNX model"),
         ("broken.onnx --trials 1".into(), 1, "no ONNX model"),

@@ -7,16 +7,24 @@ use std::path::Path;
 
 use crate::args::Failure;
 
-/// Fails unless `-o` names a file in a folder that is there.
+/// Fails unless `-o` names a file in a folder that is there and can be written to.
 pub(super) fn check_output(file: &Path) -> Result<(), Failure> {
-    let unusable = |why: &str| Err(Failure::Usage(format!("-o {}: {why}", file.display())));
+    let unusable = |why: &str| Failure::Usage(format!("-o {}: {why}", file.display()));
     if file.is_dir() || file.file_name().is_none() {
-        return unusable("is a folder; name a file in it");
+        return Err(unusable("is a folder; name a file in it"));
     }
     if !folder(file).is_dir() {
-        return unusable("there is no such folder");
+        return Err(unusable("there is no such folder"));
     }
-    Ok(())
+    // What is no file, such as a pipe, is written to where it is.
+    let is_special = file.exists() && !file.is_file();
+    let there = fs::canonicalize(file).unwrap_or_else(|_| file.to_path_buf());
+    if is_special { Ok(()) } else { check_folder(folder(&there)).map_err(|error| unusable(&error.to_string())) }
+}
+
+/// Fails unless files can be made in a folder.
+pub(super) fn check_folder(folder: &Path) -> io::Result<()> {
+    tempfile::tempfile_in(folder).map(drop)
 }
 
 /// The folder that a file is in.

@@ -12,6 +12,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
+use super::file::check_folder;
 use super::lookup::look_up_source;
 use super::{JsonSink, npy, warn};
 use crate::args::{Failure, RunArgs, SubjectArgs, TargetArgs};
@@ -40,6 +41,9 @@ pub(super) struct Latency {
 
 pub(super) fn run(args: RunArgs) -> Result<()> {
     let json = JsonSink::new(args.json.clone())?;
+    if let Some(folder) = &args.output {
+        fs::create_dir_all(folder).and_then(|()| check_folder(folder)).with_context(|| folder.display().to_string())?;
+    }
     let start = Instant::now();
     let (graph, target) = network(&args.subject, &args.target)?;
     let inputs = inputs(&graph, &args.input)?;
@@ -141,7 +145,6 @@ fn random(node: &Node, seed: u64) -> Result<Tensor> {
 }
 
 fn write(graph: &Graph, folder: &Path, outputs: &[Tensor]) -> Result<()> {
-    fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     for (output, tensor) in graph.outputs().iter().zip(outputs) {
         // A name that is no file's name may not lead elsewhere.
         let name: String = output.name.chars().map(|c| if c == '/' { '_' } else { c }).collect();
