@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use autotune::{Network, Report, Retired, Stop, TuneParams, Tuner};
+use autotune::{Cancel, Network, Report, Retired, Stop, TuneParams, Tuner};
 use autotune_db::{Phase, Source, TuningDb};
 use autotune_ir::Target;
-use autotune_network::{Compiled, Graph, Tensor, race};
+use autotune_network::{Compiled, Graph, race};
 use serde::Serialize;
 
 use super::conversions::{Bench, Budget};
@@ -71,14 +71,11 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     let latency = match graph.filter(|_| report.stop != Stop::Cancelled && target.cpu().is_some()) {
         Some(graph) => {
             let left = || args.time_budget.map(|budget| budget.saturating_sub(start.elapsed()));
-            let (target, measurer, db, cancel) = (&target, &mut measurer, &db, &cancel);
-            let bench = Bench { target, measurer, ceilings, setup, db, cancel, params, kind, seed };
+            let (target, measurer, db) = (&target, &mut measurer, &db);
+            let bench = Bench { target, measurer, ceilings, setup, db, cancel: &cancel, params, kind, seed };
             bench.measure(&graph, &Budget { trials, left: left() })?;
-
-            let inputs = inputs(&graph, &[])?;
             let limit = left().map_or(Duration::from_secs_f64(RACE_SECS), |left| left.mul_f64(RACE_SHARE));
-            race(&graph, db, target, &inputs, limit)?;
-            Some(network_latency(&graph, db, target, &inputs)?)
+            if cancel.is_cancelled() { None } else { Some(raced(&graph, db, target, limit)?) }
         }
         None => None,
     };
@@ -91,7 +88,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
         let (default, best, gain) = (default_secs * 1e3, best_secs * 1e3, default_secs / best_secs);
         json.say(&format!("whole network, run: default {default:.3} ms, best {best:.3} ms, speed-up {gain:.2}x"))?;
     }
-    verdict(&report)
+    verdict(&report, &cancel)
 }
 
 /// What `--json` has: the report, and of a network how long it takes as a whole.
@@ -110,8 +107,10 @@ struct NetworkLatency {
     best_secs: f64,
 }
 
-/// Runs a network by its untuned schedules and by the best that are known.
-fn network_latency(graph: &Graph, db: &TuningDb, target: &Target, inputs: &[Tensor]) -> Result<NetworkLatency> {
+/// Races schedules of a network within it, and then runs it by its untuned schedules and by the best that are known.
+fn raced(graph: &Graph, db: &TuningDb, target: &Target, limit: Duration) -> Result<NetworkLatency> {
+    let inputs = &inputs(graph, &[])?;
+    race(graph, db, target, inputs, limit)?;
     let [default, best] = [None, Some(db as &dyn Source)].map(|source| Compiled::new(graph, source, target));
     let mut workspaces = [default?.workspace()?, best?.workspace()?];
     let run = Instant::now();
@@ -158,8 +157,8 @@ fn continuing(trials: Option<usize>, known: usize) -> String {
     }
 }
 
-fn verdict(report: &Report) -> Result<()> {
-    if report.stop == Stop::Cancelled {
+fn verdict(report: &Report, cancel: &Cancel) -> Result<()> {
+    if cancel.is_cancelled() {
         return Err(Failure::Interrupted.into());
     }
     let failing = report.tasks.iter().filter(|task| matches!(task.retired, Some(Retired::Failing(_))));
