@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::plan::Plan;
-use crate::testing::{known, random_graph};
+use crate::testing::{known, random_graph, record};
 
 #[test]
 fn a_step_gains_only_if_it_does_in_most_rounds() {
@@ -94,4 +94,26 @@ fn a_plan_is_raced_by_what_it_changes() {
         assert_eq!(config(&found[step]), config(wanted));
     }
     assert!(is_same(&changed(&from, &from, &to), &to) && is_same(&changed(&leader, &to, &to), &leader));
+}
+
+/// Steps that differ are taken over by a machine that is alike, until it has measured something itself.
+#[test]
+fn what_another_machine_chose_for_steps_holds_until_more_is_known() {
+    let target = Target::Cpu(CpuTarget::generic_avx2(1));
+    let alike = Target::Cpu(CpuTarget { l3_bytes: 16 << 20, ..CpuTarget::generic_avx2(1) });
+    let mut rng = ChaCha8Rng::seed_from_u64(9);
+    let graph = random_graph(&mut rng, 8);
+    let db = known(&graph, &target, &mut rng, 6);
+    let course = Course::of(&graph, &db, &target, &[]).unwrap();
+    let choice = any_choice(&course, &mut rng);
+    assert!(course.append((&choice, 1.0), None, 7).unwrap());
+
+    let there = Course::of(&graph, &db, &alike, &[]).unwrap();
+    assert!(is_same(&loaded(&there, &db), &choice));
+    for workload in there.distinct() {
+        let config = Tuned::untuned(&workload, &alike).unwrap().config().clone();
+        db.append(&record(&workload, &alike, config, 1.0)).unwrap();
+    }
+    let own = there.workloads().map(|workload| Some(Tuned::untuned(workload?, &alike).unwrap())).collect();
+    assert!(is_same(&loaded(&there, &db), &own) && is_same(&loaded(&course, &db), &choice));
 }
