@@ -41,13 +41,13 @@ pub struct AnnealingParams {
 impl Default for AnnealingParams {
     fn default() -> Self {
         Self {
-            chains: 32,
-            scored_per_config: 24,
+            chains: 12,
+            scored_per_config: 12,
             temperature: 1.0,
             early_stop: 8,
-            elites: 16,
-            elites_alike: 6,
-            fresh: 4,
+            elites: 6,
+            elites_alike: 3,
+            fresh: 2,
             candidates_per_config: 3,
             diversity_weight: 0.1,
             coverage: CoverageParams::default(),
