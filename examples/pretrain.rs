@@ -92,6 +92,20 @@ impl Task {
         offered.iter().filter_map(recorded).collect()
     }
 
+    /// The logarithm of how many times the best recorded time the first of [`Task::carried`] takes, as ranked by a model and by the analysis.
+    fn losses(&self, model: &XgbModel, known: &[Entry], nearest: usize, tries: usize) -> Option<[f64; 2]> {
+        let carried = self.carried(known.iter(), nearest, tries);
+        let estimate = features::estimate_column(self.space.target());
+        let predicted = model.predict(self.matrix().view());
+        let analysed: Vec<f32> = self.rows.iter().map(|row| -row[estimate]).collect();
+
+        let loss = |scores: &[f32]| {
+            let best = carried.iter().copied().max_by(|&a, &b| scores[a].total_cmp(&scores[b]))?;
+            Some((self.run_secs[best]? / self.least_secs()).ln())
+        };
+        Some([loss(&predicted)?, loss(&analysed)?])
+    }
+
     /// Its workload, but with constants that may be in the caches: what is told apart where shapes are held out.
     fn warm(&self) -> Workload {
         self.space.workload().with_cold(false)
@@ -151,29 +165,45 @@ fn judge(tasks: &[Task]) -> Result<f64> {
     Ok((first / tasks.len() as f64).exp())
 }
 
-/// What is chosen, of what is carried over from the nearest workloads, by models that were trained without a task, and by the analysis.
+/// What is chosen, of what is carried over from the nearest workloads, by models that were trained without a task, and by the analysis; and
+/// of a miss, by family.
 fn judge_carried(tasks: &[Task], splits: &[Split], models: &[XgbModel]) {
     let known: Vec<Entry> = tasks.iter().flat_map(Task::entries).collect();
-    println!("\n| tries | carried over, and the default | ranked by the model | by the analysis |\n|---|---|---|---|");
-    for (tries, nearest) in TRIES.into_iter().flat_map(|tries| NEAREST.map(|nearest| (tries, nearest))) {
-        let losses = |(i, task): (usize, &Task)| {
+    let losses = |nearest: usize, tries: usize| -> Vec<Option<[f64; 2]>> {
+        let of_task = |i: usize| {
             let fold = splits.iter().position(|split| split.held_out[i])?;
-            let carried = task.carried(known.iter(), nearest, tries);
-            let estimate = features::estimate_column(task.space.target());
-            let predicted = models[fold].predict(task.matrix().view());
-            let analysed: Vec<f32> = task.rows.iter().map(|row| -row[estimate]).collect();
-
-            let loss = |scores: &[f32]| {
-                let best = carried.iter().copied().max_by(|&a, &b| scores[a].total_cmp(&scores[b]))?;
-                Some((task.run_secs[best]? / task.least_secs()).ln())
-            };
-            Some([loss(&predicted)?, loss(&analysed)?])
+            tasks[i].losses(&models[fold], &known, nearest, tries)
         };
-        let losses: Vec<[f64; 2]> = tasks.par_iter().enumerate().filter_map(losses).collect();
-        let mean = |by: usize| (losses.iter().map(|of| of[by]).sum::<f64>() / losses.len() as f64).exp();
+        (0..tasks.len()).into_par_iter().map(of_task).collect()
+    };
+
+    println!(
+        "\n| tries | carried over, and the default | workloads | ranked by the model | by the analysis |\n|---|---|---|---|---|"
+    );
+    for (tries, nearest) in TRIES.into_iter().flat_map(|tries| NEAREST.map(|nearest| (tries, nearest))) {
+        let losses: Vec<[f64; 2]> = losses(nearest, tries).into_iter().flatten().collect();
         let from = if nearest == usize::MAX { "all".into() } else { nearest.to_string() };
-        println!("| {tries} | {from} | {:.3} | {:.3} |", mean(0), mean(1));
+        let [model, analysis] = mean_ratios(&losses);
+        println!("| {tries} | {from} | {} | {model:.3} | {analysis:.3} |", losses.len());
     }
+
+    // Where the rule's schedule was not recorded there is nothing to compare.
+    let PredictParams { nearest, tries, .. } = PredictParams::QUICK;
+    let mut of_families: BTreeMap<&str, Vec<[f64; 2]>> = BTreeMap::new();
+    for ((task, rule), miss) in tasks.iter().zip(losses(0, tries)).zip(losses(nearest, tries)) {
+        let both = rule.zip(miss).map(|(rule, miss)| [rule[0], miss[0]]);
+        of_families.entry(&task.family).or_default().extend(both);
+    }
+    println!("\n| family | workloads | the fixed rule's | a miss |\n|---|---|---|---|");
+    for (family, losses) in of_families.iter().filter(|(_, losses)| !losses.is_empty()) {
+        let [rule, miss] = mean_ratios(losses);
+        println!("| {family} | {} | {rule:.3} | {miss:.3} |", losses.len());
+    }
+}
+
+/// Geometric means of ratios that are given by their logarithms.
+fn mean_ratios(losses: &[[f64; 2]]) -> [f64; 2] {
+    [0, 1].map(|by| (losses.iter().map(|of| of[by]).sum::<f64>() / losses.len() as f64).exp())
 }
 
 /// Which tasks are held out.

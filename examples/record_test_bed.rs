@@ -40,6 +40,8 @@ struct Arguments {
 /// Configs of each workload that are drawn at random, and that the learned search proposes.
 const RANDOM: usize = 100;
 const SEARCHED: usize = 140;
+/// Times that what is carried over is measured.
+const CARRIED_ROUNDS: usize = 2;
 
 fn main() -> Result<()> {
     autotune::serve_if_worker();
@@ -135,10 +137,15 @@ fn carry_over(
     let carried = others.filter_map(|(_, origin, config)| space.adapt(config, origin.workload()));
     let candidates: Vec<Candidate> = carried.filter(|candidate| met.insert(candidate.stable_hash())).collect();
 
-    let mut samples = Vec::new();
-    measurer.measure(&candidates, &mut |i, measurement| {
-        samples.push(Sample { config: candidates[i].config().clone(), run_secs: measurement.run_secs() });
-        ControlFlow::Continue(())
-    })?;
+    // Each has its least time: in one of ten rounds, nearly, something else takes a core away.
+    let unmeasured = |candidate: &Candidate| Sample { config: candidate.config().clone(), run_secs: None };
+    let mut samples: Vec<Sample> = candidates.iter().map(unmeasured).collect();
+    for _ in 0..CARRIED_ROUNDS {
+        measurer.measure(&candidates, &mut |i, measurement| {
+            let times = samples[i].run_secs.into_iter().chain(measurement.run_secs());
+            samples[i].run_secs = times.min_by(f64::total_cmp);
+            ControlFlow::Continue(())
+        })?;
+    }
     Ok(samples)
 }
