@@ -187,17 +187,21 @@ fn judge_carried(tasks: &[Task], splits: &[Split], models: &[XgbModel]) {
         println!("| {tries} | {from} | {} | {model:.3} | {analysis:.3} |", losses.len());
     }
 
-    // Where the rule's schedule was not recorded there is nothing to compare.
+    // The rule's schedule was recorded of some only, so its mean is of fewer.
     let PredictParams { nearest, tries, .. } = PredictParams::QUICK;
-    let mut of_families: BTreeMap<&str, Vec<[f64; 2]>> = BTreeMap::new();
-    for ((task, rule), miss) in tasks.iter().zip(losses(0, tries)).zip(losses(nearest, tries)) {
-        let both = rule.zip(miss).map(|(rule, miss)| [rule[0], miss[0]]);
-        of_families.entry(&task.family).or_default().extend(both);
+    let mut of_families: BTreeMap<&str, [Vec<[f64; 2]>; 2]> = BTreeMap::new();
+    for (by, nearest) in [0, nearest].into_iter().enumerate() {
+        for (task, losses) in tasks.iter().zip(losses(nearest, tries)) {
+            of_families.entry(&task.family).or_default()[by].extend(losses);
+        }
     }
-    println!("\n| family | workloads | the fixed rule's | a miss |\n|---|---|---|---|");
-    for (family, losses) in of_families.iter().filter(|(_, losses)| !losses.is_empty()) {
-        let [rule, miss] = mean_ratios(losses);
-        println!("| {family} | {} | {rule:.3} | {miss:.3} |", losses.len());
+    println!("\n| family | workloads | the fixed rule's | workloads | a miss |\n|---|---|---|---|---|");
+    for (family, [rule, miss]) in &of_families {
+        let cells = [rule, miss].map(|losses| match losses.is_empty() {
+            true => "0 | ".to_string(),
+            false => format!("{} | {:.3}", losses.len(), mean_ratios(losses)[0]),
+        });
+        println!("| {family} | {} |", cells.join(" | "));
     }
 }
 
