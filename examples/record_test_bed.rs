@@ -133,7 +133,8 @@ fn carry_over(
 ) -> Result<Vec<Sample>> {
     let space = ScheduleSpace::new(workload, target);
     let mut met = HashSet::new();
-    let others = origins.iter().filter(|(of, origin, _)| of == family && origin.workload() != workload);
+    let is_alike = |of: &Workload| of != workload && workload.distance(of).is_finite();
+    let others = origins.iter().filter(|(of, origin, _)| of == family && is_alike(origin.workload()));
     let carried = others.filter_map(|(_, origin, config)| space.adapt(config, origin.workload()));
     let candidates: Vec<Candidate> = carried.filter(|candidate| met.insert(candidate.stable_hash())).collect();
 

@@ -9,6 +9,7 @@
 //! | [`model`] | [`CostModel`], what all models do |
 //! | [`xgb`] | [`XgbModel`], gradient-boosted trees, and the [`Prior`] that they start from |
 //! | [`pretrained`] | [`Pretrained`]: models that ship with this crate |
+//! | [`draft`] | [`DraftModel`]: ranks schedules by their knobs alone; ships, too |
 //! | [`registers`] | [`RegisterModel`]: what a compiler will make of a GPU kernel, learnt from those that it has compiled |
 //! | [`metrics`] | how well predictions rank candidates |
 //! | [`contract`] | the tests that every model must pass, for those who bring one |
@@ -43,6 +44,7 @@
 //! ```
 
 pub mod contract;
+pub mod draft;
 pub mod features;
 pub mod metrics;
 pub mod model;
@@ -56,6 +58,7 @@ mod booster;
 mod trees;
 
 pub use booster::BoosterError;
+pub use draft::DraftModel;
 pub use model::{CostModel, ModelError};
 pub use pretrained::Pretrained;
 pub use registers::{RegisterModel, RegisterUse};

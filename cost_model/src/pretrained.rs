@@ -10,7 +10,7 @@ use crate::features;
 use crate::trees::Trees;
 use crate::xgb::XgbModel;
 
-const MAGIC: &[u8; 16] = b"autotune-trees-1";
+const MAGIC: &[u8; 16] = b"autotune-trees-2";
 
 /// Ranks schedules of any workload before anything was measured of it: trees alone, without what trains them.
 ///
@@ -64,7 +64,7 @@ impl Pretrained {
         Some(Self { trees, expected_loss, hash: fnv1a(bytes) })
     }
 
-    /// The written form: eight bytes for each node of a tree.
+    /// The written form: six bytes for each node of a tree.
     pub fn to_bytes(&self) -> Vec<u8> {
         encode(&self.trees, self.expected_loss).unwrap_or_default()
     }

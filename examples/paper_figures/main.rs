@@ -35,7 +35,7 @@ use page::Figure;
 )]
 struct Arguments {
     /// What `record_test_bed` recorded
-    #[arg(long, value_name = "FILE", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/test_bed/avx512_2threads.jsonl"))]
+    #[arg(long, value_name = "FILE", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/test_bed/avx512_2threads.jsonl.gz"))]
     test_bed: PathBuf,
     /// Folder that the files are written to
     #[arg(long, value_name = "DIR", default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/results/paper"))]

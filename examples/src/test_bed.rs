@@ -2,17 +2,18 @@
 //!
 //! A file of JSON Lines. The first line is the [`Header`]; each further one holds what one [`Source`] measured of a workload, by sketch: the
 //! names of its knobs once, and a row of values and the run time for each config. Lines are appended whole, so that a recording
-//! that was interrupted goes on where it ended.
+//! that was interrupted goes on where it ended. Those of this repository are packed by `gzip -9`.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, OpenOptions};
-use std::io::Write;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use autotune_ir::Target;
 use autotune_schedules::config::Value;
 use autotune_schedules::{Config, LOWERING_VERSION, Workload};
+use flate2::read::GzDecoder;
 use serde::{Deserialize, Serialize};
 
 const FORMAT: &str = "autotune-test-bed-1";
@@ -124,7 +125,7 @@ impl TestBed {
     /// Reads a test bed.
     pub fn read(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
-        let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        let text = text_of(path).with_context(|| path.display().to_string())?;
         // What a killed recording left of its last line is recorded again.
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let mut lines = whole.lines().enumerate();
@@ -141,9 +142,10 @@ impl TestBed {
         Ok(Self { header, recordings, path: path.into() })
     }
 
-    /// Opens a test bed to add to it; makes it if there is none.
+    /// Opens a test bed, which is not packed, to add to it; makes it if there is none.
     pub fn open(path: impl AsRef<Path>, header: Header) -> Result<Self> {
         let path = path.as_ref();
+        ensure!(!is_packed(path), "{}: it is packed, unpack it by gzip -dk before it is added to", path.display());
         if !path.exists() {
             fs::write(path, serde_json::to_string(&header)? + "\n").with_context(|| path.display().to_string())?;
         }
@@ -211,6 +213,19 @@ impl TestBed {
         }
         tasks
     }
+}
+
+fn is_packed(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "gz")
+}
+
+fn text_of(path: &Path) -> std::io::Result<String> {
+    if !is_packed(path) {
+        return fs::read_to_string(path);
+    }
+    let mut text = String::new();
+    GzDecoder::new(File::open(path)?).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// What a config was measured at: in races, or by searches.
@@ -282,6 +297,9 @@ fn rounded(secs: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
     use super::*;
 
     #[test]
@@ -332,6 +350,14 @@ mod tests {
         again.append(all[0].clone()).unwrap();
         let again = TestBed::read(&path).unwrap();
         assert_eq!(again.recordings.len(), 4);
+
+        let packed = folder.path().join("bed.jsonl.gz");
+        let mut packer = GzEncoder::new(File::create(&packed).unwrap(), Compression::best());
+        packer.write_all(&fs::read(&path).unwrap()).unwrap();
+        packer.finish().unwrap();
+        assert_eq!(TestBed::read(&packed).unwrap().recordings, again.recordings);
+        let error = TestBed::open(&packed, Header::new(&target)).unwrap_err().to_string();
+        assert!(error.contains("packed"), "{error}");
 
         let [task] = again.tasks().try_into().unwrap();
         let times: Vec<_> = [1, 2, 4]

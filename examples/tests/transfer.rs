@@ -36,7 +36,7 @@ fn trials(tasks: &[ReplayTask], known: &[TuningRecord], model: &XgbModel) -> f64
 
 #[test]
 fn a_history_of_other_shapes_saves_trials() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/test_bed/avx512_2threads.jsonl");
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/test_bed/avx512_2threads.jsonl.gz");
     let test_bed = TestBed::read(path).unwrap();
     let target = Target::of_key(&test_bed.header.target).unwrap();
     let all = ReplayTask::of(&test_bed, &target, |task| FAMILIES.contains(&task.family.as_str()));

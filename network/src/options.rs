@@ -40,7 +40,7 @@ impl<'a> Options<'a> {
                 Work::Kernel(workload) => choose.of_step(number, workload)?,
                 Work::Copy(_) | Work::Interpret(_) => Arc::new([]),
             };
-            options.wishes.push(options.wishes(step, &schedules));
+            options.wishes.push(options.wishes(step, &schedules)?);
             options.schedules.push(schedules);
         }
         options.conversions = options.conversions(choose)?;
@@ -111,15 +111,16 @@ impl<'a> Options<'a> {
     }
 
     /// What a step wants of layouts.
-    fn wishes(&self, step: &Step, schedules: &[Tuned]) -> Wishes {
+    fn wishes(&self, step: &Step, schedules: &[Tuned]) -> Result<Wishes, CompileError> {
         if self.follows_layouts(step) {
             let whole = |&&operand: &&ValueId| self.cut.value(operand).shape == self.cut.value(step.output).shape;
-            return Wishes::Same(step.operands.iter().filter(whole).copied().collect());
+            return Ok(Wishes::Same(step.operands.iter().filter(whole).copied().collect()));
         }
         let operands = vec![Some(Layout::Plain); step.operands.len()];
         let plain = || vec![Wish { operands, output: Layout::Plain, run_secs: 0.0 }];
-        let wishes: Vec<Wish> = schedules.iter().map(|tuned| wish(tuned, step.operands.len())).collect();
-        Wishes::Of(if wishes.is_empty() { plain() } else { wishes })
+        let wishes = schedules.iter().map(|tuned| wish(tuned, step.operands.len()));
+        let wishes: Vec<Wish> = wishes.collect::<Result<_, CompileError>>()?;
+        Ok(Wishes::Of(if wishes.is_empty() { plain() } else { wishes }))
     }
 
     /// How long it takes to convert values to layouts that steps may want.
@@ -190,8 +191,8 @@ fn fits(value: &Value, layout: Layout) -> bool {
 }
 
 /// What a schedule wants.
-fn wish(tuned: &Tuned, operands: usize) -> Wish {
-    let plan = KernelPlan::of(tuned.program());
+fn wish(tuned: &Tuned, operands: usize) -> Result<Wish, CompileError> {
+    let plan = KernelPlan::of(tuned.program()?);
     let mut wish = Wish { operands: vec![None; operands], output: Layout::Plain, run_secs: 0.0 };
     for buffer in &plan.buffers {
         match (buffer.role, buffer.binding) {
@@ -201,7 +202,7 @@ fn wish(tuned: &Tuned, operands: usize) -> Wish {
         }
     }
     wish.run_secs = tuned.run_secs().unwrap_or(0.0);
-    wish
+    Ok(wish)
 }
 
 #[cfg(test)]

@@ -168,7 +168,7 @@ impl Planner<'_, '_> {
         let schedules = &self.options.schedules[number];
         let pick = schedules.get(self.layouts.picks[number]);
         let number = self.kernel_of(pick.ok_or_else(|| DeviceError::fault("no such schedule"))?);
-        let plan = KernelPlan::of(self.plan.kernels[number].program());
+        let plan = KernelPlan::of(self.plan.kernels[number].program()?);
         let follows = if self.options.follows_layouts(step) { self.layout(step.operands[0]) } else { None };
 
         let mut operands = Vec::new();

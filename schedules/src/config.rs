@@ -107,6 +107,14 @@ pub fn fnv1a(bytes: &[u8]) -> u64 {
     hash.0
 }
 
+/// The same of a text, which is not put together.
+pub fn fnv1a_of(text: fmt::Arguments<'_>) -> u64 {
+    let mut hash = Fnv1a::default();
+    // A hash takes whatever is written.
+    let _ = hash.write_fmt(text);
+    hash.0
+}
+
 /// The hash of what was written so far.
 struct Fnv1a(u64);
 

@@ -16,7 +16,7 @@
 //! println!("{:?} s, untuned {:?} s", report.tasks[0].best_secs, report.tasks[0].default_secs);
 //!
 //! let tuned = Tuned::lookup(&db, &workload, &target)?;
-//! println!("{}", tuned.program());
+//! println!("{}", tuned.program()?);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!

@@ -3,16 +3,13 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
-use autotune_cost_model::{Pretrained, features};
-use autotune_ir::{Program, Target, verify};
+use autotune_cost_model::{DraftModel, Pretrained, features};
+use autotune_ir::Target;
 use autotune_schedules::axes::Axes;
 use autotune_schedules::portfolio::{self, Entry, is_promising};
-use autotune_schedules::space::MAX_TRIED;
-use autotune_schedules::{Candidate, Config, Portfolio, ScheduleSpace, UnfitError, Workload};
-use ndarray::ArrayView2;
+use autotune_schedules::{Candidate, Config, Portfolio, ScheduleSpace, Workload};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use rayon::prelude::*;
 
 use crate::featurizer::features_of;
 use crate::params::TuneParams;
@@ -30,23 +27,24 @@ pub struct PredictParams {
     pub beam: usize,
     /// Moves from each of them.
     pub moves: usize,
+    /// Of what is carried over, and of the moves of each round, the first by the draft: those are lowered and ranked by the model.
+    pub verified: usize,
 }
 
 impl PredictParams {
-    /// What a search begins with: all that ships, and moves from the best of it. Some tens of milliseconds.
-    pub const THOROUGH: Self = Self { nearest: usize::MAX, tries: MAX_TRIED, rounds: 4, beam: 8, moves: 16 };
-    /// What a program that deploys does on a miss: the nearest alone.
+    /// What a search begins with: all that ships, and moves from the best of it. Some milliseconds.
+    pub const THOROUGH: Self = Self { nearest: usize::MAX, tries: 200, rounds: 4, beam: 8, moves: 16, verified: 32 };
+    /// What a program that deploys does on a miss: the nearest alone, by the draft alone.
     ///
     /// Of the recorded test bed (209 workloads on a CPU with AVX-512, each with the best schedules of other shapes as those that are known,
-    /// models that were trained without it, what was recorded of those alone), what is chosen of the four nearest and the default takes 1.10
-    /// times the best recorded, geometric mean; of the nearest two 1.14, of the nearest one 1.19, of all 1.07. The default alone takes 1.29 on
-    /// the 111 of them where it was recorded.
-    pub const QUICK: Self = Self { nearest: 4, tries: 24, rounds: 0, beam: 0, moves: 0 };
+    /// models that were trained without it, what was recorded of those alone), what is chosen of the eight nearest and the default takes 1.10
+    /// times the best recorded, geometric mean; of the nearest four 1.11, of two 1.14, of one 1.19, of all 1.09. The default alone takes 1.29
+    /// on the 111 of them where it was recorded.
+    pub const QUICK: Self = Self { nearest: 8, tries: 24, rounds: 0, beam: 0, moves: 0, verified: 0 };
 }
 
-/// How many times the best known time what the analysis chooses takes, of the nearest four and the default: [`PredictParams::QUICK`]
-/// without a model, on the same test bed.
-const ANALYSIS_LOSS: f32 = 1.19;
+/// How many times the best known time what the analysis chooses takes: [`PredictParams::QUICK`] without a model, on the same test bed.
+const ANALYSIS_LOSS: f32 = 1.17;
 
 impl Default for PredictParams {
     fn default() -> Self {
@@ -98,14 +96,14 @@ struct Asked {
 /// `n`, and one at least.
 ///
 /// Among the default of the fixed rule, the schedules that are carried over from the portfolio that ships for the target, and what moves lead
-/// to from the best of those, the pretrained model chooses, of those that are [promising](is_promising). Where none ships for the target, and for
-/// workloads that are no contractions, it is the default. The same every time.
+/// to from the best of those, all [promising](is_promising): the first by their [draft](DraftModel) are lowered, and of them the pretrained
+/// model chooses. Where none ships for the target, and for operators that nothing in the portfolio is for, it is the default. The same every time.
 pub fn predicted(space: &ScheduleSpace, n: usize, params: PredictParams) -> Vec<Candidate> {
     let default = space.default_candidate().clone();
     let Some(shipped) = Shipped::of(space.workload(), space.target()) else { return vec![default] };
 
     let nearest = shipped.portfolio.nearest(space.workload(), params.nearest);
-    let mut ranked = Ranked::by(Judge::Model(shipped.model));
+    let mut ranked = Ranked::by(&shipped, params.verified);
     ranked.take(portfolio::carried_over(space, nearest, params.tries).into_iter().chain([default.clone()]).collect());
     let mut rng = ChaCha8Rng::seed_from_u64(0);
     for _ in 0..params.rounds {
@@ -122,79 +120,57 @@ pub fn predicted(space: &ScheduleSpace, n: usize, params: PredictParams) -> Vec<
     best
 }
 
-/// A schedule that was chosen without measuring, its loop nests proven.
+/// A schedule that was chosen without measuring.
 pub(crate) struct Pick {
     pub(crate) candidate: Candidate,
-    pub(crate) program: Program,
-    /// How many times the best known time it is expected to take; `None` if a fixed rule, or the analysis, chose it.
+    /// How many times the best known time it is expected to take; `None` if a fixed rule chose it.
     pub(crate) expected_loss: Option<f32>,
 }
 
 /// What a program that deploys gets on a miss: of the schedules that ship and those that are `known` of other workloads the nearest, carried
 /// over and ranked ([`PredictParams::QUICK`]) together with the default. Without any it is the default.
 ///
-/// The pretrained model ranks; where none ships for a CPU the analysis does, which that was tried for.
-pub(crate) fn pick(space: &ScheduleSpace, known: &[Entry]) -> Result<Pick, UnfitError> {
-    let target = space.target();
-    let shipped = Shipped::of(space.workload(), target);
-    let portfolio = shipped.as_ref().map(|shipped| shipped.portfolio);
-    let analysis = || target.cpu().is_some() && !known.is_empty() && is_known(space.workload());
-    let judge = match shipped {
-        Some(shipped) => Some(Judge::Model(shipped.model)),
-        None => analysis().then_some(Judge::Analysis(target)),
-    };
-    let Some(judge) = judge else {
-        let (candidate, program) = space.proven(&space.default_config())?;
-        return Ok(Pick { candidate, program, expected_loss: None });
-    };
-
+/// Their drafts rank them. Where no model of these ships the analysis does, for contractions on CPUs, which that was tried for.
+pub(crate) fn pick(space: &ScheduleSpace, known: &[Entry]) -> Pick {
     let PredictParams { nearest, tries, .. } = PredictParams::QUICK;
-    let entries = portfolio.iter().flat_map(|portfolio| &portfolio.entries).chain(known);
-    let mut candidates = portfolio::offered(space, portfolio::nearest(entries, space.workload(), nearest), tries);
+    let shipped = Shipped::of(space.workload(), space.target());
+    let entries = shipped.iter().flat_map(|shipped| &shipped.portfolio.entries).chain(known);
+    let offered = || portfolio::offered(space, portfolio::nearest(entries, space.workload(), nearest), tries);
 
-    // Whatever is wrong is a bug; the next best is served all the same.
-    let (mut wrong, expected_loss) = (UnfitError::NotOffered, Some(judge.expected_loss()));
-    while let Some((number, program)) = best_of(&candidates, &judge) {
-        let candidate = candidates.remove(number);
-        match verify(&program, target) {
-            Ok(()) => return Ok(Pick { candidate, program, expected_loss }),
-            Err(error) => wrong = UnfitError::Verify(error),
+    let (candidates, scores, expected_loss) = match &shipped {
+        Some(Shipped { draft, .. }) => {
+            let candidates = offered();
+            let scores = draft.scores(&candidates);
+            (candidates, scores, draft.expected_loss())
         }
-    }
-    Err(wrong)
-}
-
-/// The number of the candidate that is ranked first, the earlier of equals, with its loop nests; `None` if none can be lowered.
-///
-/// Loop nests that are outdone are given up at once, so that the next are made in their memory: several together are more than a core's
-/// caches hold. Uses rayon's current thread pool.
-fn best_of(candidates: &[Candidate], judge: &Judge) -> Option<(usize, Program)> {
-    let scored = |(number, candidate): (usize, &Candidate)| {
-        let program = candidate.lower().ok()?;
-        let row = features::extract(&program, candidate.target());
-        let score = *judge.scores(ArrayView2::from_shape((1, row.len()), &row).ok()?).first()?;
-        Some((score, number, program))
+        None if space.target().cpu().is_some() && !known.is_empty() && Axes::of(space.workload().spec()).is_some() => {
+            let (candidates, rows) = features_of(offered());
+            let scores = rows.column(features::estimate_column(space.target())).iter().map(|cost| -cost).collect();
+            (candidates, scores, ANALYSIS_LOSS)
+        }
+        None => (Vec::new(), Vec::new(), 1.0),
     };
-    let better = |a: (f32, usize, Program), b: (f32, usize, Program)| if b.0.total_cmp(&a.0).is_gt() { b } else { a };
-    let scored = candidates.par_iter().enumerate().with_max_len(1).filter_map(scored);
-    scored.reduce_with(better).map(|(_, number, program)| (number, program))
+    // The earlier of equals.
+    let best = candidates.into_iter().zip(scores).reduce(|a, b| if b.1.total_cmp(&a.1).is_gt() { b } else { a });
+    match best {
+        Some((candidate, _)) => Pick { candidate, expected_loss: Some(expected_loss) },
+        None => Pick { candidate: space.default_candidate().clone(), expected_loss: None },
+    }
 }
 
-/// True for contractions: models have seen no other workloads.
-fn is_known(workload: &Workload) -> bool {
-    Axes::of(workload.spec()).is_some()
-}
-
-/// What ships for a workload on a target.
+/// What ships for a workload's operator on a target.
 struct Shipped {
     model: Arc<Pretrained>,
+    draft: Arc<DraftModel>,
     portfolio: &'static Portfolio,
 }
 
 impl Shipped {
     fn of(workload: &Workload, target: &Target) -> Option<Self> {
-        let (model, portfolio) = Pretrained::for_target(target).zip(Portfolio::for_target(target))?;
-        is_known(workload).then_some(Self { model, portfolio })
+        let (model, draft) = Pretrained::for_target(target).zip(DraftModel::for_target(target))?;
+        let portfolio = Portfolio::for_target(target)?;
+        let is_known = portfolio.entries.iter().any(|entry| workload.distance(&entry.workload).is_finite());
+        is_known.then_some(Self { model, draft, portfolio })
     }
 }
 
@@ -203,55 +179,39 @@ pub(crate) fn expected_loss(workload: &Workload, target: &Target) -> Option<f32>
     Some(Shipped::of(workload, target)?.model.expected_loss())
 }
 
-/// What ranks schedules before anything of their workload was measured.
-enum Judge<'a> {
-    /// The model that ships for the target.
-    Model(Arc<Pretrained>),
-    /// The analysis, for a target.
-    Analysis(&'a Target),
-}
-
-impl Judge<'_> {
-    fn scores(&self, rows: ArrayView2<f32>) -> Vec<f32> {
-        match self {
-            Judge::Model(model) => model.predict(rows),
-            Judge::Analysis(target) => {
-                rows.column(features::estimate_column(target)).iter().map(|cost| -cost).collect()
-            }
-        }
-    }
-
-    /// How many times the best known time what it chooses takes.
-    fn expected_loss(&self) -> f32 {
-        match self {
-            Judge::Model(model) => model.expected_loss(),
-            Judge::Analysis(_) => ANALYSIS_LOSS,
-        }
-    }
-}
-
-/// Candidates and their scores; the best first.
+/// Candidates and the model's scores; the best first.
 struct Ranked<'a> {
-    judge: Judge<'a>,
+    shipped: &'a Shipped,
+    verified: usize,
     met: HashSet<u64>,
     held: Vec<(Candidate, f32)>,
 }
 
 impl<'a> Ranked<'a> {
-    fn by(judge: Judge<'a>) -> Self {
-        Self { judge, met: HashSet::new(), held: Vec::new() }
+    fn by(shipped: &'a Shipped, verified: usize) -> Self {
+        Self { shipped, verified, met: HashSet::new(), held: Vec::new() }
     }
 
-    /// Ranks those among the others that were not met before.
+    /// Ranks those among the others that were not met before and are the first by their drafts.
     fn take(&mut self, mut candidates: Vec<Candidate>) {
         candidates.retain(|candidate| self.met.insert(candidate.stable_hash()) && is_promising(candidate));
-        let (candidates, rows) = features_of(candidates);
+        let (candidates, rows) = features_of(self.first(candidates));
         if candidates.is_empty() {
             return;
         }
-        let scores = self.judge.scores(rows.view());
+        let scores = self.shipped.model.predict(rows.view());
         self.held.extend(candidates.into_iter().zip(scores));
         self.held.sort_by(|a, b| b.1.total_cmp(&a.1));
+    }
+
+    fn first(&self, candidates: Vec<Candidate>) -> Vec<Candidate> {
+        if candidates.len() <= self.verified {
+            return candidates;
+        }
+        let drafts = self.shipped.draft.scores(&candidates);
+        let mut drafted: Vec<(Candidate, f32)> = candidates.into_iter().zip(drafts).collect();
+        drafted.sort_by(|a, b| b.1.total_cmp(&a.1));
+        drafted.into_iter().take(self.verified).map(|(candidate, _)| candidate).collect()
     }
 }
 

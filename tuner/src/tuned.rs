@@ -1,7 +1,9 @@
 //! What a compiler asks for when it deploys: the schedule of a workload.
 
+use std::sync::OnceLock;
+
 use autotune_db::{Best, DbError, Found, Source};
-use autotune_ir::{Isa, Program, Reach, Target, TargetError};
+use autotune_ir::{Isa, Program, Reach, Target, TargetError, verify};
 use autotune_measure::{Backend, Builder, CandidateError, MeasureError};
 use autotune_runtime::{Cpu, Device, DeviceError, Kernel, KernelError, Runner};
 use autotune_schedules::space::LAYOUT_KNOBS;
@@ -12,11 +14,11 @@ use crate::params::TuneParams;
 use crate::predict::{self, PredictParams};
 
 /// The schedule to deploy for a workload on a target: the best that a database or a snapshot has, if it fits today's schedule space, its
-/// loop nests proven right; else the default one.
+/// loop nests proven right; else the default one, whose loop nests are made and proven when they are first wanted.
 #[derive(Clone, Debug)]
 pub struct Tuned {
     candidate: Candidate,
-    program: Program,
+    program: OnceLock<Program>,
     origin: Origin,
 }
 
@@ -58,6 +60,9 @@ pub enum BuildError {
         /// The target's instruction set.
         wanted: Isa,
     },
+    /// Its loop nests are not right.
+    #[error(transparent)]
+    Schedule(#[from] LookupError),
     /// The machine has no processor that there is code for.
     #[error(transparent)]
     Target(#[from] TargetError),
@@ -179,7 +184,8 @@ impl Tuned {
         while let Some(found) = source.find(known, &|config| !wrong.contains(config) && fit(config))? {
             match space.proven(&found.best.record.config) {
                 Ok((candidate, program)) => {
-                    return Ok(Some(Self { candidate, program, origin: Origin::Tuned(Box::new(found)) }));
+                    let (program, origin) = (OnceLock::from(program), Origin::Tuned(Box::new(found)));
+                    return Ok(Some(Self { candidate, program, origin }));
                 }
                 Err(_) => wrong.push(found.best.record.config),
             }
@@ -204,17 +210,23 @@ impl Tuned {
         for source in sources {
             known.extend(source.nearest(space, PredictParams::QUICK.nearest)?);
         }
-        let predict::Pick { candidate, program, expected_loss } =
-            predict::pick(space, &known).map_err(|why| unfit(space.workload(), why))?;
-        Ok(Self { candidate, program, origin: Origin::of(expected_loss) })
+        let predict::Pick { candidate, expected_loss } = predict::pick(space, &known);
+        Ok(Self::unmeasured(candidate, expected_loss))
+    }
+
+    fn unmeasured(candidate: Candidate, expected_loss: Option<f32>) -> Self {
+        let predicted = |expected_loss| Origin::Predicted { expected_loss };
+        Self { candidate, program: OnceLock::new(), origin: expected_loss.map_or(Origin::Default, predicted) }
     }
 
     /// The schedule that is chosen without measuring and without a source, as thoroughly as for the first trial of a search
-    /// ([`PredictParams::THOROUGH`]): in some tens of milliseconds.
+    /// ([`PredictParams::THOROUGH`]): in some milliseconds.
     pub fn untuned(workload: &Workload, target: &Target) -> Result<Self, LookupError> {
         let space = predict::space(workload, target, &TuneParams::default());
-        let (candidate, program) = space.proven(&space.default_config()).map_err(|why| unfit(workload, why))?;
-        Ok(Self { candidate, program, origin: Origin::of(predict::expected_loss(workload, target)) })
+        if let Some(refusal) = space.refusal() {
+            return Err(unfit(workload, UnfitError::Refused(refusal.clone())));
+        }
+        Ok(Self::unmeasured(space.default_candidate().clone(), predict::expected_loss(workload, target)))
     }
 
     /// Where the schedule is from.
@@ -303,6 +315,7 @@ impl Tuned {
             }
         }
 
+        self.program()?;
         let mut builder = Builder::new(Backend::Assembler, COMPILE_SECS);
         let build = builder.build(std::slice::from_ref(&self.candidate))?.pop();
         let built = build.ok_or(BuildError::Nothing)?.outcome?;
@@ -313,14 +326,14 @@ impl Tuned {
     }
 
     /// Its loop nests, proven to run every iteration once and to stay in bounds.
-    pub fn program(&self) -> &Program {
-        &self.program
-    }
-}
-
-impl Origin {
-    fn of(expected_loss: Option<f32>) -> Self {
-        expected_loss.map_or(Self::Default, |expected_loss| Self::Predicted { expected_loss })
+    pub fn program(&self) -> Result<&Program, LookupError> {
+        if let Some(program) = self.program.get() {
+            return Ok(program);
+        }
+        let wrong = |why| unfit(self.workload(), why);
+        let program = self.candidate.lower().map_err(|why| wrong(UnfitError::Lower(why)))?;
+        verify(&program, self.target()).map_err(|why| wrong(UnfitError::Verify(why)))?;
+        Ok(self.program.get_or_init(|| program))
     }
 }
 

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use autotune::{Origin, PredictParams, Tuned, predicted};
-use autotune_cost_model::{Pretrained, features};
+use autotune_cost_model::DraftModel;
 use autotune_db::TuningDb;
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_schedules::ScheduleSpace;
@@ -52,7 +52,7 @@ fn where_nothing_ships_for_the_target_the_rule_chooses() {
 }
 
 #[test]
-fn a_miss_is_answered_by_a_proven_schedule_that_the_model_puts_before_the_default() {
+fn a_miss_is_answered_by_a_schedule_that_the_draft_puts_before_the_default() {
     for text in [
         "conv2d:c=40,h=20,w=24,o=48,k=3,p=1,bias",
         "conv2d:c=1,h=1,w=1,o=1,k=1",
@@ -68,10 +68,8 @@ fn a_miss_is_answered_by_a_proven_schedule_that_the_model_puts_before_the_defaul
         assert!(space.contains(tuned.candidate()) && space.checked(tuned.config()).is_ok(), "{text}");
         assert_eq!(look_up().config(), tuned.config(), "{text}");
 
-        let rows = [tuned.candidate(), space.default_candidate()];
-        let rows = rows.map(|candidate| features::extract(&candidate.lower().unwrap(), space.target()));
-        let rows = ndarray::Array2::from_shape_fn((2, rows[0].len()), |(row, column)| rows[row][column]);
-        let scores = Pretrained::for_target(space.target()).unwrap().predict(rows.view());
+        let ranked = [tuned.candidate().clone(), space.default_candidate().clone()];
+        let scores = DraftModel::for_target(space.target()).unwrap().scores(&ranked);
         assert!(scores[0] >= scores[1], "{text}: {scores:?}");
     }
 }

@@ -5,7 +5,7 @@ mod support;
 
 use autotune::search::Random;
 use autotune::{BuildError, LookupError, Origin, PredictParams, Task, Tuned, Tuner};
-use autotune_cost_model::{Pretrained, features};
+use autotune_cost_model::DraftModel;
 use autotune_db::{Phase, Snapshot, SnapshotWriter, Source, Standing, TuningDb, TuningRecord};
 use autotune_ir::layout::{from_layout, to_layout};
 use autotune_ir::plan::Binding;
@@ -46,7 +46,7 @@ fn the_winner_is_found_and_without_one_the_default() {
     let best = db.best(&workload(), &target().key(), &|_| true).unwrap().unwrap();
     assert!(tuned.is_tuned() && tuned.best() == Some(&best) && best.standing == Standing::Raced);
     assert_eq!(tuned.config(), &best.record.config);
-    assert_eq!(tuned.program(), &space.checked(&best.record.config).unwrap().lower().unwrap());
+    assert_eq!(tuned.program().unwrap(), &space.checked(&best.record.config).unwrap().lower().unwrap());
 
     let other = "matmul:m=13,n=16,k=8".parse().unwrap();
     let of_others = Tuned::lookup(&db, &other, &target()).unwrap();
@@ -108,11 +108,8 @@ fn what_a_source_knows_of_other_workloads_and_what_ships_are_ranked_together() {
     let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(2) });
     let space = |text: &str| ScheduleSpace::new(&text.parse().unwrap(), &target);
     let (asked, near) = (space("matmul:m=61,n=100,k=70"), space("matmul:m=60,n=100,k=70"));
-    let model = Pretrained::for_target(&target).unwrap();
-    let score = |candidate: &Candidate| {
-        let row = features::extract(&candidate.lower().unwrap(), &target);
-        model.predict(ndarray::ArrayView2::from_shape((1, row.len()), &row).unwrap())[0]
-    };
+    let model = DraftModel::for_target(&target).unwrap();
+    let score = |candidate: &Candidate| model.scores(std::slice::from_ref(candidate))[0];
 
     let look_up = |source: &dyn Source| Tuned::lookup(source, asked.workload(), &target).unwrap();
     let shipped = look_up(&TuningDb::temporary().unwrap());

@@ -20,18 +20,18 @@ pub(super) fn run(graph: &Graph, target: &Target, db: &DbArgs, absent: &str) -> 
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN).set_header(["step", "sketch", "schedule", "launches", "workload"]);
     for step in &steps {
-        table.add_row(row(step));
+        table.add_row(row(step)?);
     }
     let kernels = steps.iter().filter(|step| matches!(step.kernel, PlannedKernel::Of(_))).count();
     print(&format!("{table}\n{}: {} steps, {kernels} of them kernels of {target}", graph.name(), steps.len()))
 }
 
-fn row(step: &PlannedStep) -> [String; 5] {
+fn row(step: &PlannedStep) -> Result<[String; 5]> {
     let name = step.name.clone();
     let without = |what: &str, workload: String| [name.clone(), "-".into(), what.into(), "-".into(), workload];
-    match &step.kernel {
+    Ok(match &step.kernel {
         PlannedKernel::Of(tuned) => {
-            let launches = KernelPlan::of(tuned.program()).stages.into_iter().filter_map(|stage| stage.launch);
+            let launches = KernelPlan::of(tuned.program()?).stages.into_iter().filter_map(|stage| stage.launch);
             let launches: Vec<String> =
                 launches.map(|launch| format!("{}x{}", launch.blocks, launch.threads)).collect();
             let (sketch, workload) = (tuned.config().sketch.clone(), tuned.workload().to_string());
@@ -40,5 +40,5 @@ fn row(step: &PlannedStep) -> [String; 5] {
         PlannedKernel::Refused(workload, why) => without(&format!("none: {why}"), workload.to_string()),
         PlannedKernel::Copy => without("a copy", "-".into()),
         PlannedKernel::None => without("none: the interpreter", "-".into()),
-    }
+    })
 }

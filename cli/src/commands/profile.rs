@@ -64,26 +64,26 @@ pub(super) fn run(subject: &SubjectArgs, target: &TargetArgs, db: &DbArgs, json:
 
     let sum_secs = times.iter().map(|step| step.run_secs).sum();
     let repeat_sum_secs = times.iter().map(|step| step.repeat_secs).sum();
-    let steps: Vec<StepFigures> = times.iter().map(|time| figures(time, sum_secs, network.schedules())).collect();
+    let steps = times.iter().map(|time| figures(time, sum_secs, network.schedules())).collect::<Result<_>>()?;
     let profile = Profile { network: graph.name().into(), latency_secs, sum_secs, repeat_sum_secs, steps };
     json.write(&profile)?;
     json.say(&table(&profile))
 }
 
-fn figures(time: &StepTime, sum_secs: f64, schedules: &[Tuned]) -> StepFigures {
+fn figures(time: &StepTime, sum_secs: f64, schedules: &[Tuned]) -> Result<StepFigures> {
     let tuned = time.kernel.map(|kernel| &schedules[kernel]);
-    StepFigures {
+    Ok(StepFigures {
         step: time.name.clone(),
         run_secs: time.run_secs,
         repeat_secs: time.repeat_secs,
         share: time.run_secs / sum_secs,
         workload: tuned.map(|tuned| tuned.workload().to_string()),
         rate: tuned.map(|tuned| tuned.workload().rate(time.run_secs).to_string()),
-        layouts: tuned.map(layouts),
+        layouts: tuned.map(layouts).transpose()?,
         sketch: tuned.map(|tuned| tuned.config().sketch.to_string()),
         schedule: tuned.map_or("no kernel", origin_word),
         conversion: tuned.filter(|_| time.is_conversion).map(planned_time),
-    }
+    })
 }
 
 /// By which time a plan has a conversion.
@@ -92,13 +92,13 @@ fn planned_time(tuned: &Tuned) -> &'static str {
 }
 
 /// The layouts of a kernel's first operand and of its output.
-fn layouts(tuned: &Tuned) -> String {
-    let plan = KernelPlan::of(tuned.program());
+fn layouts(tuned: &Tuned) -> Result<String> {
+    let plan = KernelPlan::of(tuned.program()?);
     let layout = |role: Role| match plan.buffers.iter().find(|buffer| buffer.role == role).map(|buffer| buffer.layout) {
         Some(Layout::ChannelBlocked(block)) => format!("c{block}"),
         _ => "plain".into(),
     };
-    format!("{} > {}", layout(Role::Operand(0)), layout(Role::Output))
+    Ok(format!("{} > {}", layout(Role::Operand(0)), layout(Role::Output)))
 }
 
 fn table(profile: &Profile) -> String {

@@ -1,8 +1,8 @@
-//! Trees as few bytes: eight for each node.
+//! Trees as few bytes: six for each node.
 //!
-//! All numbers little-endian. `columns: u32`, `base: f32`, `trees: u32`; of each tree `nodes: u32` and its nodes breadth first: `split: u16`
-//! (the column, [`LEAF`] for a leaf, the highest bit set where a missing value goes right), `child: u16` (the left child, counted from the
-//! root; the right one is behind it), `number: f32` (the threshold, of a leaf its value).
+//! All numbers little-endian. `columns: u32`, `base: f32`, `trees: u32`; of each tree `nodes: u32` and its nodes breadth first, so that where a
+//! node's two children are follows from those before it: `split: u16` (the column, [`LEAF`] for a leaf, the highest bit set where a missing value
+//! goes right), `number: f32` (the threshold, of a leaf its value).
 
 use super::{MISSING_RIGHT, Node, Root, Trees};
 
@@ -10,7 +10,7 @@ const LEAF: u16 = 0x7fff;
 const RIGHT: u16 = 0x8000;
 
 impl Trees {
-    /// The bytes; `None` if there are more columns, or nodes in a tree, than the form has numbers for.
+    /// The bytes; `None` if there are more columns than the form has numbers for.
     pub(crate) fn to_bytes(&self) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         bytes.extend(u32::try_from(self.columns).ok().filter(|_| self.columns <= usize::from(LEAF))?.to_le_bytes());
@@ -24,10 +24,8 @@ impl Trees {
                 let right = if node.split & MISSING_RIGHT != 0 { RIGHT } else { 0 };
                 let is_leaf = node.child == at;
                 let split = if is_leaf { LEAF } else { (node.split & !MISSING_RIGHT) as u16 | right };
-                let child = if is_leaf { 0 } else { u16::try_from(node.child - root.node).ok()? };
                 let number = if is_leaf { node.value } else { node.threshold };
                 bytes.extend(split.to_le_bytes());
-                bytes.extend(child.to_le_bytes());
                 bytes.extend(number.to_le_bytes());
             }
         }
@@ -52,7 +50,7 @@ impl Trees {
         // Breadth first, so that a node's depth is known before its children come.
         let mut depths = vec![0];
         for at in 0..count {
-            let (split, child, number) = (bytes.u16()?, bytes.u16()?, f32::from_bits(bytes.u32()?));
+            let (split, number) = (bytes.u16()?, f32::from_bits(bytes.u32()?));
             let depth = *depths.get(at as usize)?;
             if split == LEAF {
                 self.nodes.push(Node { threshold: f32::NAN, split: 0, child: root + at, value: number });
@@ -60,14 +58,13 @@ impl Trees {
             }
 
             let column = u32::from(split & !RIGHT);
-            let is_next = usize::from(child) == depths.len() && u32::from(child) + 1 < count;
-            if column as usize >= self.columns || !is_next {
+            let child = u32::try_from(depths.len()).ok().filter(|child| child + 1 < count)?;
+            if column as usize >= self.columns {
                 return None;
             }
             depths.extend([depth + 1; 2]);
             let missing = if split & RIGHT != 0 { MISSING_RIGHT } else { 0 };
-            let child = root + u32::from(child);
-            self.nodes.push(Node { threshold: number, split: column | missing, child, value: 0.0 });
+            self.nodes.push(Node { threshold: number, split: column | missing, child: root + child, value: 0.0 });
         }
         let is_whole = depths.len() == count as usize;
         self.roots.push(Root { node: root, depth: depths.into_iter().max()? });

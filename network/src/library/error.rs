@@ -1,5 +1,6 @@
 //! Why a network does not become a library.
 
+use autotune::LookupError;
 use autotune_codegen::asm::AssembleError;
 use autotune_runtime::KernelError;
 use thiserror::Error;
@@ -15,6 +16,9 @@ pub enum LibraryError {
         /// What it computes, by its [name](crate::Op::name).
         op: &'static str,
     },
+    /// A kernel's schedule is not right.
+    #[error(transparent)]
+    Lookup(#[from] LookupError),
     /// A step's kernel cannot be assembled.
     #[error("node '{step}': {source}")]
     Assemble {

@@ -148,8 +148,9 @@ impl<'a> Maker<'a> {
             return Ok(known.clone());
         }
         let tuned = &self.network.plan.kernels[kernel];
-        let stages = tuned.program().stages.iter().filter(|stage| stage.when == When::EveryRun);
-        let program = Program { stages: stages.cloned().collect(), ..tuned.program().clone() };
+        let program = tuned.program()?;
+        let stages = program.stages.iter().filter(|stage| stage.when == When::EveryRun);
+        let program = Program { stages: stages.cloned().collect(), ..program.clone() };
         let assembled = assemble(&program, tuned.target());
         let code = assembled.map_err(|source| LibraryError::Assemble { step: step.into(), source })?;
 

@@ -1,0 +1,288 @@
+//! Ranking schedules that are not lowered yet, by their knobs and the shape of their workload: a draft of what loop nests would tell.
+//!
+//! Lowering a schedule and analysing its loop nests takes some hundred microseconds, describing it by its knobs some microseconds. Of
+//! schedules that were carried over from other workloads, which are all good for something, knobs tell nearly as well which is the fastest
+//! (docs/learning.md). To draft by a cheap model and to verify by a better one is what Pruner does ("Pruner: A Draft-then-Verify Exploration
+//! Mechanism to Accelerate Tensor Program Tuning", 2024), whose drafts are by an analytic model.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, LazyLock};
+
+use autotune_ir::{Isa, Target};
+use autotune_schedules::config::fnv1a_of;
+use autotune_schedules::{Candidate, Value};
+
+use crate::trees::Trees;
+use crate::xgb::XgbModel;
+
+const MAGIC: &[u8; 16] = b"autotune-draft-1";
+
+/// Tells what is known of a schedule before it is lowered, each value with the name of its column: of the workload the shape and the work, of
+/// the schedule its sketch and what its knobs say, sizes by their binary logarithms. Each column is told once at most; what is not told is missing.
+///
+/// | column | value |
+/// |---|---|
+/// | `OPERATOR.0`, .. | the workload's shape vector |
+/// | `flops`, `cold`, `work_share` | operations; 1 if constants are cold; operations of the schedule's algorithm over those of the direct one |
+/// | `SKETCH` | 1 |
+/// | `SKETCH.KNOB.0`, .. | sizes of a tile, outermost first |
+/// | `SKETCH.KNOB.product` | all of them |
+/// | `SKETCH.KNOB.tiles` | outermost tiles along the axis of that name |
+/// | `SKETCH.KNOB.filled`, `.filled.inner` | the share of the outermost, of the innermost tiles that lies within the axis |
+/// | `SKETCH.KNOB.AXIS` | the place of an axis in an order |
+/// | `SKETCH.KNOB`, `SKETCH.KNOB=WORD` | 1 more than a number that is chosen; 1 for the word that is |
+/// | `innermost` | product of the innermost tiles |
+pub fn describe(candidate: &Candidate, tell: &mut dyn FnMut(fmt::Arguments<'_>, f32)) {
+    let (workload, sketch) = (candidate.workload(), candidate.sketch());
+    let operator = workload.operator().kind().name;
+    for (i, place) in workload.shape_vector().iter().enumerate() {
+        tell(format_args!("{operator}.{i}"), *place);
+    }
+    let flops = workload.work().flops;
+    tell(format_args!("flops"), (flops as f32).log2());
+    tell(format_args!("cold"), f32::from(u8::from(workload.is_cold())));
+    tell(format_args!("work_share"), ((candidate.config().work(workload).flops / flops) as f32).log2());
+
+    tell(format_args!("{sketch}"), 1.0);
+    let mut innermost = 0.0;
+    for (knob, value) in candidate.knobs() {
+        match value {
+            Value::Tile(sizes) => {
+                innermost += sizes.last().map_or(0.0, |&size| log(size));
+                let axis = knob.strip_prefix("tile.").unwrap_or(knob);
+                let axis = workload.spec().main().axes.iter().find(|of| of.name == axis);
+                describe_tile(sketch, knob, sizes, axis.map(|axis| axis.extent), tell);
+            }
+            Value::Order(axes) => {
+                for (place, axis) in (0_u8..).zip(axes) {
+                    tell(format_args!("{sketch}.{knob}.{axis}"), f32::from(place));
+                }
+            }
+            Value::Choice(word) => match word.parse::<u32>() {
+                Ok(number) => tell(format_args!("{sketch}.{knob}"), (1.0 + number as f32).log2()),
+                Err(_) => tell(format_args!("{sketch}.{knob}={word}"), 1.0),
+            },
+        }
+    }
+    tell(format_args!("innermost"), innermost);
+}
+
+/// Tells of the sizes of a tile, of an axis of so many elements if there is one of its name.
+fn describe_tile(
+    sketch: &str,
+    knob: &str,
+    sizes: &[usize],
+    extent: Option<usize>,
+    tell: &mut dyn FnMut(fmt::Arguments<'_>, f32),
+) {
+    for (level, &size) in sizes.iter().enumerate() {
+        tell(format_args!("{sketch}.{knob}.{level}"), log(size));
+    }
+    tell(format_args!("{sketch}.{knob}.product"), sizes.iter().map(|&size| log(size)).sum());
+
+    let (Some(extent), Some(&outermost), Some(&inner)) = (extent, sizes.first(), sizes.last()) else { return };
+    let filled = |tile: usize| {
+        let tile = tile.clamp(1, extent);
+        extent as f32 / (extent.div_ceil(tile) * tile) as f32
+    };
+    tell(format_args!("{sketch}.{knob}.tiles"), log(extent) - log(outermost.clamp(1, extent)));
+    tell(format_args!("{sketch}.{knob}.filled"), filled(outermost));
+    tell(format_args!("{sketch}.{knob}.filled.inner"), filled(inner));
+}
+
+fn log(size: usize) -> f32 {
+    (size.max(1) as f32).log2()
+}
+
+/// Trees over what [`describe`] tells.
+#[derive(Clone, Debug)]
+pub struct DraftModel {
+    /// By the hashes of their names.
+    columns: HashMap<u64, usize>,
+    trees: Trees,
+    expected_loss: f32,
+}
+
+/// What ships: a model for each family of instruction sets, made by the example `pretrain`.
+static AVX2: LazyLock<Option<Arc<DraftModel>>> = LazyLock::new(|| shipped(include_bytes!("../pretrained/avx2.drafts")));
+static AVX512: LazyLock<Option<Arc<DraftModel>>> =
+    LazyLock::new(|| shipped(include_bytes!("../pretrained/avx512.drafts")));
+
+fn shipped(bytes: &[u8]) -> Option<Arc<DraftModel>> {
+    DraftModel::from_bytes(bytes).map(Arc::new)
+}
+
+impl DraftModel {
+    /// The model that ships for a target, if one does.
+    pub fn for_target(target: &Target) -> Option<Arc<Self>> {
+        match target.cpu()?.isa {
+            Isa::Avx2 => AVX2.clone(),
+            Isa::Avx512 => AVX512.clone(),
+            Isa::Neon | Isa::Generic => None,
+        }
+    }
+
+    /// The written form of a model that was fitted on rows of such columns, and its [expected loss](DraftModel::expected_loss); `None` if it
+    /// has learnt nothing, or too much for the form.
+    pub fn encode(model: &XgbModel, columns: &[String], expected_loss: f32) -> Option<Vec<u8>> {
+        let trees = model.trees()?.to_bytes()?;
+        let names = columns.join("\n");
+        let length = u32::try_from(names.len()).ok()?;
+        Some([&MAGIC[..], &expected_loss.to_le_bytes(), &length.to_le_bytes(), names.as_bytes(), &trees].concat())
+    }
+
+    /// Reads what [`DraftModel::encode`] wrote; `None` if it is something else.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let rest = bytes.strip_prefix(MAGIC)?;
+        let (loss, rest) = rest.split_first_chunk()?;
+        let (length, rest) = rest.split_first_chunk()?;
+        let (names, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        let names = std::str::from_utf8(names).ok()?;
+
+        let hashes = names.split('\n').map(|name| fnv1a_of(format_args!("{name}")));
+        let columns: HashMap<u64, usize> = hashes.zip(0..).collect();
+        let trees = Trees::from_bytes(rest).filter(|trees| trees.columns() == columns.len())?;
+        Some(Self { columns, trees, expected_loss: f32::from_le_bytes(*loss) })
+    }
+
+    /// How many times the best recorded time the schedule takes that such a model puts first among those carried over to a workload that it
+    /// was not trained on: geometric mean.
+    pub fn expected_loss(&self) -> f32 {
+        self.expected_loss
+    }
+
+    /// The score of each schedule, higher is better among those of one workload. What the model has no column for counts nothing.
+    pub fn scores(&self, candidates: &[Candidate]) -> Vec<f32> {
+        let width = self.trees.columns();
+        let mut rows = vec![f32::NAN; candidates.len() * width];
+        for (row, candidate) in rows.chunks_exact_mut(width).zip(candidates) {
+            describe(candidate, &mut |name, value| {
+                if let Some(&column) = self.columns.get(&fnv1a_of(name)) {
+                    row[column] = value;
+                }
+            });
+        }
+        self.trees.predict(&rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use autotune_ir::CpuTarget;
+    use autotune_schedules::ScheduleSpace;
+    use rand::SeedableRng;
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+    use crate::{CostModel, Sample, XgbParams};
+
+    const TEXTS: [&str; 7] = [
+        "conv2d:c=40,h=36,w=44,o=72,k=3,p=1,bias",
+        "conv2d:c=64,h=14,w=14,o=64,k=5,p=2,g=64,cold",
+        "conv1d:c=12,w=100,o=24,k=3",
+        "matmul:b=3,m=77,n=200,k=300",
+        "softmax:m=60,n=100",
+        "mlp:m=17,k=32,h=64,n=24,mid=relu",
+        "attention:b=2,m=30,n=20,k=16",
+    ];
+
+    fn target(isa: Isa) -> Target {
+        Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(2) })
+    }
+
+    fn drawn(text: &str, isa: Isa, n: usize) -> Vec<Candidate> {
+        let space = ScheduleSpace::new(&text.parse().unwrap(), &target(isa));
+        let mut rng = ChaCha8Rng::seed_from_u64(3);
+        (0..n).map(|_| space.sample(&mut rng)).collect()
+    }
+
+    fn told(candidate: &Candidate) -> BTreeMap<String, f32> {
+        let mut told = BTreeMap::new();
+        describe(candidate, &mut |name, value| {
+            assert!(value.is_finite(), "{candidate}: {name} is {value}");
+            assert!(told.insert(name.to_string(), value).is_none(), "{candidate}: {name} is told twice");
+        });
+        told
+    }
+
+    #[test]
+    fn each_column_is_told_once_and_schedules_that_differ_are_told_apart() {
+        for text in TEXTS {
+            let candidates = drawn(text, Isa::Avx512, 60);
+            let told: Vec<_> = candidates.iter().map(told).collect();
+            for (a, b) in (1..candidates.len()).map(|i| (i - 1, i)) {
+                assert_eq!(
+                    candidates[a] == candidates[b],
+                    told[a] == told[b],
+                    "{} and {}",
+                    candidates[a],
+                    candidates[b]
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_told_of_a_schedule() {
+        let workload = "matmul:m=100,n=64,k=30".parse().unwrap();
+        let space = ScheduleSpace::new(&workload, &target(Isa::Avx512));
+        let mut config = space.default_config();
+        config.knobs.insert("tile.m".into(), Value::Tile(vec![32, 8]));
+        let told = told(&Candidate::new(&workload, space.target(), config));
+        assert_eq!((told["direct"], told["cold"], told["work_share"]), (1.0, 0.0, 0.0));
+        assert_eq!((told["direct.tile.m.0"], told["direct.tile.m.1"], told["direct.tile.m.product"]), (5.0, 3.0, 8.0));
+        let [tiles, filled, inner] =
+            ["tiles", "filled", "filled.inner"].map(|name| told[&format!("direct.tile.m.{name}")]);
+        assert_eq!((tiles, filled, inner), ((100.0_f32).log2() - 5.0, 100.0 / 128.0, 100.0 / 104.0));
+    }
+
+    #[test]
+    fn what_ships_knows_what_is_told_of_schedules() {
+        for isa in [Isa::Avx2, Isa::Avx512] {
+            let model = DraftModel::for_target(&target(isa));
+            let model = model.unwrap_or_else(|| panic!("run the example `pretrain` for {isa} again"));
+            assert!((1.0..1.5).contains(&model.expected_loss()), "{}", model.expected_loss());
+            for text in ["conv2d:c=40,h=36,w=44,o=72,k=3,p=1,bias", "matmul:m=77,n=200,k=300"] {
+                let candidates = drawn(text, isa, 20);
+                let names: Vec<String> = candidates.iter().flat_map(|candidate| told(candidate).into_keys()).collect();
+                let has = |name: &&String| model.columns.contains_key(&fnv1a_of(format_args!("{name}")));
+                let known = names.iter().filter(has).count();
+                assert!(known * 10 > names.len() * 9, "{text}: {known} of {}", names.len());
+
+                let scores = model.scores(&candidates);
+                assert!(scores.iter().all(|score| score.is_finite()) && scores.iter().any(|score| *score != scores[0]));
+                let one_by_one: Vec<f32> =
+                    candidates.iter().flat_map(|of| model.scores(std::slice::from_ref(of))).collect();
+                assert_eq!(one_by_one, scores);
+            }
+        }
+        assert!(DraftModel::for_target(&target(Isa::Generic)).is_none());
+    }
+
+    #[test]
+    fn bytes_that_are_no_model_are_none() {
+        let columns = ["direct.tile.m.0".to_string(), "cold".to_string()];
+        let sample = |i: u8| Sample { features: vec![f32::from(i), f32::NAN], score: f32::from(i) / 20.0, group: 0 };
+        let mut model = XgbModel::new(XgbParams { rounds: 4, ..XgbParams::default() });
+        model.fit(&(0..20).map(sample).collect::<Vec<_>>()).unwrap();
+        let bytes = DraftModel::encode(&model, &columns, 1.25).unwrap();
+        let read = DraftModel::from_bytes(&bytes).unwrap();
+        assert_eq!(read.expected_loss(), 1.25);
+        let candidates = drawn("matmul:m=77,n=200,k=300", Isa::Avx512, 30);
+        let scores = read.scores(&candidates);
+        let by_tile = |candidate: &Candidate| told(candidate)["direct.tile.m.0"];
+        let ordered =
+            |(a, b): (usize, usize)| by_tile(&candidates[a]) < by_tile(&candidates[b]) || scores[a] >= scores[b];
+        assert!((0..30).all(|a| (0..30).all(|b| ordered((a, b)))), "larger tiles were better");
+
+        for end in 0..bytes.len() {
+            assert!(DraftModel::from_bytes(&bytes[..end]).is_none(), "{end}");
+        }
+        let other = DraftModel::encode(&model, &columns[..1], 1.25).unwrap();
+        assert!(DraftModel::from_bytes(&other).is_none(), "a name for each column");
+        assert!(DraftModel::from_bytes(&[&bytes[..], &[0]].concat()).is_none());
+    }
+}
