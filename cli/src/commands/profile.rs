@@ -49,6 +49,8 @@ struct Profile {
     sum_secs: f64,
     /// The same right behind themselves.
     repeat_sum_secs: f64,
+    /// How many times the sum of its steps the network takes.
+    over_sum: f64,
     steps: Vec<StepFigures>,
 }
 
@@ -65,7 +67,9 @@ pub(super) fn run(subject: &SubjectArgs, target: &TargetArgs, db: &DbArgs, json:
     let sum_secs = times.iter().map(|step| step.run_secs).sum();
     let repeat_sum_secs = times.iter().map(|step| step.repeat_secs).sum();
     let steps: Vec<StepFigures> = times.iter().map(|time| figures(time, sum_secs, network.schedules())).collect();
-    let profile = Profile { network: graph.name().into(), latency_secs, sum_secs, repeat_sum_secs, steps };
+    let over_sum = latency_secs / sum_secs;
+    let network = graph.name().into();
+    let profile = Profile { network, latency_secs, sum_secs, repeat_sum_secs, over_sum, steps };
     json.write(&profile)?;
     json.say(&table(&profile))
 }
@@ -124,9 +128,9 @@ fn table(profile: &Profile) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
 
-    let Profile { network, latency_secs, sum_secs, repeat_sum_secs, .. } = profile;
+    let Profile { network, latency_secs, sum_secs, repeat_sum_secs, over_sum, .. } = profile;
     let [latency, sum, repeat_sum] = [latency_secs, sum_secs, repeat_sum_secs].map(|secs| secs * 1e3);
     format!(
-        "{table}\n{network}: {latency:.3} ms; sum of its steps {sum:.3} ms, each right behind itself {repeat_sum:.3} ms"
+        "{table}\n{network}: {latency:.3} ms, {over_sum:.3} times the sum of its steps, {sum:.3} ms; each right behind itself {repeat_sum:.3} ms"
     )
 }

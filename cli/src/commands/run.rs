@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use autotune::Tuned;
+use autotune_db::Empty;
 use autotune_ir::Target;
 use autotune_network::{Compiled, Element, Graph, Node, Tensor, Workspace, quantile, time_in_turns};
 use rand::{RngExt, SeedableRng};
@@ -49,7 +50,8 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
     let inputs = inputs(&graph, &args.input)?;
 
     let source = look_up_source(&args.db)?;
-    let network = Compiled::new(&graph, source.as_deref(), &target)?;
+    // Who only runs a network does not wait for predictions as thorough as those that a search begins with.
+    let network = Compiled::new(&graph, Some(source.as_deref().unwrap_or(&Empty)), &target)?;
     source.iter().for_each(|source| warn(&**source));
     let mut workspace = network.workspace()?;
     let load_secs = start.elapsed().as_secs_f64();
@@ -107,9 +109,11 @@ pub(super) fn inputs(graph: &Graph, given: &[String]) -> Result<Vec<Tensor>> {
     let names: Vec<&str> = graph.inputs().iter().map(|&id| &*graph.node(id).name).collect();
     let mut tensors: Vec<Option<Tensor>> = vec![None; names.len()];
     for word in given {
-        let (at, path) = match word.split_once('=') {
-            Some((name, path)) => (names.iter().position(|known| *known == name), path),
-            None => ((names.len() == 1).then_some(0), word.as_str()),
+        let named = word.split_once('=').map(|(name, path)| (names.iter().position(|known| *known == name), path));
+        // What is behind no input's name is the path of a single input.
+        let (at, path) = match named {
+            Some((Some(at), path)) => (Some(at), path),
+            _ => ((names.len() == 1 && (named.is_none() || Path::new(word).exists())).then_some(0), word.as_str()),
         };
         let unknown = || format!("--input {word}: give NAME=FILE.npy, one of the inputs {}", names.join(", "));
         let at = at.ok_or_else(|| Failure::Usage(unknown()))?;
