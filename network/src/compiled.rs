@@ -123,11 +123,7 @@ impl Compiled {
         }
 
         let constant = |slot: &Slot| match slot.content {
-            Content::Constant(node, layout) => {
-                let copy = laid(graph, node, layout, true)?.copy()?;
-                release(graph, &[Operand::Constant(node)]);
-                Ok(Some(copy))
-            }
+            Content::Constant(node, layout) => Ok(Some(laid(graph, node, layout, true)?.copy()?)),
             Content::Run => Ok(None),
         };
         let constants = plan.slots.iter().map(constant).collect::<Result<_, CompileError>>()?;

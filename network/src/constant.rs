@@ -13,6 +13,9 @@ use crate::tensor::{Element, Tensor, array};
 /// Bytes of a tensor from which on it is worth while not to have it in memory before it is packed.
 pub(crate) const LARGE_BYTES: usize = 64 << 10;
 
+/// Bytes that are copied at a time.
+const COPIED_BYTES: usize = 4 << 20;
+
 /// A tensor that is the same in all runs, and a hold on it.
 ///
 /// Large weights of files stay there, and what is made of them by folding is not made before a kernel packs it: so they need memory once, packed.
@@ -116,13 +119,23 @@ impl Constant {
         }
     }
 
-    /// Its numbers as a file has them, if it is there alone, on machines that have numbers as files do.
+    /// Its numbers as a file has them, if they are nowhere else, on machines that have numbers as files do.
     pub(crate) fn file_bytes(&self) -> Option<&[u8]> {
         match &self.0.origin {
             Origin::File(file, bytes) if self.in_memory().is_none() && cfg!(target_endian = "little") => {
                 Some(&file[bytes.clone()])
             }
             _ => None,
+        }
+    }
+
+    /// Copies the bytes that a file has to memory of the same size, piece by piece: never all of it is in memory twice.
+    pub(crate) fn copy_file_bytes(&self, to: &mut [u8]) {
+        let Origin::File(file, range) = &self.0.origin else { return };
+        for (piece, first) in to.chunks_mut(COPIED_BYTES).zip(range.clone().step_by(COPIED_BYTES)) {
+            let from = first..first + piece.len();
+            piece.copy_from_slice(&file[from.clone()]);
+            file.release(&from);
         }
     }
 

@@ -9,6 +9,7 @@ use autotune_ir::plan::PlanBuffer;
 use autotune_ir::program::Layout;
 use autotune_runtime::{Cpu, Device, DeviceError, HostMemory, Kernel, Packed, View, bytes_of};
 
+use crate::constant::Constant;
 use crate::error::{CompileError, GraphError};
 use crate::graph::{Graph, NodeId};
 use crate::plan::{Doing, Operand, Plan, given};
@@ -17,7 +18,7 @@ use crate::tensor::Tensor;
 /// The numbers of a constant in a layout.
 pub(crate) enum Laid<'a> {
     /// As a file has them, at any address.
-    Bytes(&'a [u8]),
+    File(&'a Constant, &'a [u8]),
     Numbers(Cow<'a, [f32]>),
 }
 
@@ -27,7 +28,7 @@ pub(crate) type Given<'a> = Option<(&'a PlanBuffer, Laid<'a>)>;
 impl Laid<'_> {
     fn view<'v>(&'v self, buffer: &'v PlanBuffer) -> View<'v> {
         match self {
-            Self::Bytes(bytes) => View::of_bytes(bytes, DType::F32, &buffer.shape),
+            Self::File(_, bytes) => View::of_bytes(bytes, DType::F32, &buffer.shape),
             Self::Numbers(numbers) => View::new(numbers, &buffer.shape),
         }
         .in_layout(buffer.layout)
@@ -36,11 +37,15 @@ impl Laid<'_> {
     /// Memory with them.
     pub(crate) fn copy(&self) -> Result<HostMemory, DeviceError> {
         let bytes = match self {
-            Self::Bytes(bytes) => bytes,
+            Self::File(_, bytes) => bytes,
             Self::Numbers(numbers) => bytes_of(numbers),
         };
         let mut memory = HostMemory::untouched(bytes.len())?;
-        memory.elements_mut()[..bytes.len()].copy_from_slice(bytes);
+        let to = &mut memory.elements_mut()[..bytes.len()];
+        match self {
+            Self::File(constant, _) => constant.copy_file_bytes(to),
+            Self::Numbers(_) => to.copy_from_slice(bytes),
+        }
         Ok(memory)
     }
 }
@@ -96,12 +101,14 @@ pub(crate) fn laid(
         && takes_any_address
         && let Some(bytes) = constant.file_bytes()
     {
-        return Ok(Laid::Bytes(bytes));
+        return Ok(Laid::File(constant, bytes));
     }
 
     let node = graph.node(id);
     let wrong = |source| GraphError { node: node.name.clone(), op: node.op.name(), source };
-    let numbers = match (constant.read().map_err(wrong)?, layout) {
+    let tensor = constant.read().map_err(wrong)?;
+    constant.release();
+    let numbers = match (tensor, layout) {
         (Cow::Borrowed(Tensor::F32(array)), Layout::Plain) if array.is_standard_layout() => {
             Cow::Borrowed(array.as_slice().unwrap_or_default())
         }

@@ -34,7 +34,8 @@ impl Mapped {
             let (first, end) = (range.start.next_multiple_of(PAGE), range.end / PAGE * PAGE);
             if first < end {
                 // SAFETY: pages of a file that are mapped to be read only hold the same when they come back.
-                let _ = unsafe { self.0.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, first, end - first) };
+                let _ =
+                    unsafe { self.0.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, first, end - first) };
             }
         }
         #[cfg(not(unix))]

@@ -178,7 +178,8 @@ impl Block {
         // SAFETY: so far the mapping goes, whose first and last pages are given back: nobody has them.
         unsafe {
             let start = all.add(before);
-            let unmap = |first: NonNull<u8>, bytes: usize| bytes == 0 || libc::munmap(first.as_ptr().cast(), bytes) == 0;
+            let unmap =
+                |first: NonNull<u8>, bytes: usize| bytes == 0 || libc::munmap(first.as_ptr().cast(), bytes) == 0;
             if !unmap(all, before) || !unmap(start.add(size), HUGE_PAGE - before) {
                 return None;
             }
@@ -217,7 +218,9 @@ mod tests {
     #[test]
     fn memory_is_aligned_zero_and_lives_as_long_as_a_part_of_it() {
         let sizes = [0, 1, 5000, HUGE_BYTES, 3 * HUGE_PAGE + 1];
-        for (bytes, make) in sizes.into_iter().flat_map(|bytes| [(bytes, HostMemory::new as fn(_) -> _), (bytes, HostMemory::untouched)]) {
+        for (bytes, make) in
+            sizes.into_iter().flat_map(|bytes| [(bytes, HostMemory::new as fn(_) -> _), (bytes, HostMemory::untouched)])
+        {
             let mut memory: HostMemory = make(bytes).unwrap();
             assert!(memory.extent().bytes >= bytes && memory.extent().alignment >= PAGE);
             assert!(memory.elements::<u32>().iter().all(|&word| word == 0));

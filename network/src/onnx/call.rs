@@ -7,10 +7,10 @@ use autotune_ir::program::UnaryOp;
 use autotune_schedules::workload::{Activation, Function, ReduceOp};
 use rten_onnx::onnx::{AttributeProto, AttributeType, NodeProto};
 
-use super::{NodeError, tensor};
 use super::draft::{Draft, Value};
 use super::error::unfit;
 use super::file::ModelFile;
+use super::{NodeError, tensor};
 use crate::constant::Constant;
 use crate::op::{Binary, Op, Range};
 use crate::tensor::{Element, Tensor};
