@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use autotune::Tuned;
-use autotune_db::TuningDb;
+use autotune_db::{Empty, Source, TuningDb};
 use autotune_ir::KernelPlan;
 use autotune_ir::program::{Layout, Role};
 use autotune_network::{Compiled, StepTime};
@@ -58,8 +58,8 @@ pub(super) fn run(subject: &SubjectArgs, target: &TargetArgs, db: &DbArgs, json:
     let json = JsonSink::new(json)?;
     let (graph, target) = network(subject, target)?;
     let db: Option<TuningDb> = look_up_db(db)?;
-    let source = db.as_ref().map(|db| db as &dyn autotune_db::Source);
-    let network = Compiled::new(&graph, source, &target)?;
+    let source = db.as_ref().map_or(&Empty as &dyn Source, |db| db);
+    let network = Compiled::new(&graph, Some(source), &target)?;
     let mut workspaces = [network.workspace()?];
     let latency_secs = latencies(&mut workspaces, &inputs(&graph, &[])?, RUNS)?[0].median;
     let times = workspaces[0].profile(RUNS)?;

@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use autotune::Tuned;
-use autotune_db::Empty;
 use autotune_ir::Target;
 use autotune_network::{Compiled, Element, Graph, Node, Tensor, Workspace, quantile, time_in_turns};
 use rand::{RngExt, SeedableRng};
@@ -14,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use super::file::check_folder;
-use super::lookup::look_up_source;
+use super::lookup::network_source;
 use super::{JsonSink, npy, warn};
 use crate::args::{Failure, RunArgs, SubjectArgs, TargetArgs};
 use crate::output::say;
@@ -49,10 +48,9 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
     let (graph, target) = network(&args.subject, &args.target)?;
     let inputs = inputs(&graph, &args.input)?;
 
-    let source = look_up_source(&args.db)?;
-    // Who only runs a network does not wait for predictions as thorough as those that a search begins with.
-    let network = Compiled::new(&graph, Some(source.as_deref().unwrap_or(&Empty)), &target)?;
-    source.iter().for_each(|source| warn(&**source));
+    let source = network_source(&args.db)?;
+    let network = Compiled::new(&graph, Some(&*source), &target)?;
+    warn(&*source);
     let mut workspace = network.workspace()?;
     let load_secs = start.elapsed().as_secs_f64();
     let tuned_tasks = network.schedules().iter().filter(|tuned| tuned.is_tuned()).count();
