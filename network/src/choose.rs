@@ -1,18 +1,25 @@
 //! Which schedules a network's steps may choose from.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use autotune::Tuned;
 use autotune_db::Source;
 use autotune_ir::Target;
 use autotune_schedules::Workload;
+use rayon::prelude::*;
 
 use crate::cut::step_number;
 use crate::error::CompileError;
 
 /// Where the schedules of a plan come from.
 pub(crate) trait Choose {
+    /// Looks up what there is for steps, by their numbers, all at once and side by side.
+    fn prepare(&mut self, steps: &[(usize, &Workload)]) -> Result<(), CompileError> {
+        let _ = steps;
+        Ok(())
+    }
+
     /// Those that there are for a step, by its number, the best first; at least one.
     fn of_step(&mut self, step: usize, workload: &Workload) -> Result<Arc<[Tuned]>, CompileError>;
 
@@ -64,22 +71,41 @@ impl<'a> Schedules<'a> {
         if let Some(known) = self.known.get(workload) {
             return Ok(Arc::clone(known));
         }
+        let found = self.found(workload)?;
+        self.known.insert(workload.clone(), Arc::clone(&found));
+        Ok(found)
+    }
+
+    fn found(&self, workload: &Workload) -> Result<Arc<[Tuned]>, CompileError> {
         let found = match (self.source, &self.among) {
             (None, _) => vec![Tuned::untuned(workload, self.target)?],
             (Some(source), &Among::Network(network)) => Tuned::lookup_within(source, workload, network, self.target)?,
             (Some(source), _) => Tuned::lookup_kinds(source, workload, self.target)?,
         };
-        let found: Arc<[Tuned]> = found.into();
-        self.known.insert(workload.clone(), Arc::clone(&found));
-        Ok(found)
+        Ok(found.into())
+    }
+
+    /// The schedule of a choice for a step.
+    fn chosen_for(&self, step: usize) -> Option<&'a Tuned> {
+        match self.among {
+            Among::Chosen(choice) => choice.get(step)?.as_ref(),
+            _ => None,
+        }
     }
 }
 
 impl Choose for Schedules<'_> {
+    fn prepare(&mut self, steps: &[(usize, &Workload)]) -> Result<(), CompileError> {
+        let open = steps.iter().filter(|(step, _)| self.chosen_for(*step).is_none()).map(|(_, workload)| *workload);
+        let open: HashSet<&Workload> = open.filter(|workload| !self.known.contains_key(*workload)).collect();
+        let found = open.into_par_iter().map(|workload| Ok((workload.clone(), self.found(workload)?)));
+        let found: Vec<_> = found.collect::<Result<_, CompileError>>()?;
+        self.known.extend(found);
+        Ok(())
+    }
+
     fn of_step(&mut self, step: usize, workload: &Workload) -> Result<Arc<[Tuned]>, CompileError> {
-        if let Among::Chosen(choice) = &self.among
-            && let Some(Some(chosen)) = choice.get(step)
-        {
+        if let Some(chosen) = self.chosen_for(step) {
             return Ok(Arc::new([chosen.clone()]));
         }
         let found = self.of_workload(workload)?;

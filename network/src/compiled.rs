@@ -1,19 +1,19 @@
 //! A network that runs.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Instant;
 
 use autotune::Tuned;
 use autotune_db::Source;
-use autotune_ir::layout::{from_layout, to_layout};
-use autotune_ir::plan::{Binding, PlanBuffer};
-use autotune_ir::program::Layout;
+use autotune_ir::layout::from_layout;
+use autotune_ir::plan::Binding;
 use autotune_ir::{DType, Target};
 use autotune_runtime::{Cpu, CpuCall, Device, DeviceError, HostMemory, Kernel, Packed, View, ViewMut};
 use ndarray::ArrayD;
+use rayon::prelude::*;
 
 use crate::choose::{Choose, Schedules};
+use crate::constants::{constants, laid, pack, packed_memory, release};
 use crate::cut::{Cut, Strided};
 use crate::error::{CheckError, CompileError, GraphError, RunError};
 use crate::graph::{Graph, Node, NodeId};
@@ -99,12 +99,11 @@ impl Compiled {
         let cut = Cut::of(graph);
         let plan = Plan::of(graph, &cut, choose)?;
         let threads = target.threads();
-        let one = Cpu::new(1);
-        let mut kernels = Vec::new();
-        for tuned in &plan.kernels {
-            kernels.push(Arc::clone(tuned.build_on(Cpu::new(1))?.kernel()));
-        }
-        let (mut memory, mut packed, mut unpacked) = (packed_memory(&plan, &kernels, &one)?, Vec::new(), Vec::new());
+        let team = Cpu::new(threads);
+        let kernels = plan.kernels.par_iter().map(|tuned| Ok(Arc::new(tuned.kernel(&Cpu::new(1))?)));
+        let kernels: Vec<Arc<Kernel>> = kernels.collect::<Result<_, CompileError>>()?;
+
+        let (mut memory, mut packed, mut unpacked) = (packed_memory(&plan, &kernels, &team)?, Vec::new(), Vec::new());
         for action in &plan.actions {
             let Doing::Kernel(kernel) = action.work else {
                 packed.push(None);
@@ -112,22 +111,22 @@ impl Compiled {
                 continue;
             };
             let constants = constants(graph, &kernels[kernel], &action.operands)?;
-            packed.push(Some(pack(&one, &kernels[kernel], &constants, &mut memory)?));
+            packed.push(Some(pack(&team, &kernels[kernel], &constants, &mut memory)?));
             let kept = constants.iter().map(|constant| match constant {
-                Some((buffer, elements)) if buffer.binding == (Binding::Constant { read_in_runs: true }) => {
-                    Ok(Some(one.upload(elements)?))
+                Some((buffer, numbers)) if buffer.binding == (Binding::Constant { read_in_runs: true }) => {
+                    Ok(Some(numbers.copy()?))
                 }
                 _ => Ok(None),
             });
             unpacked.push(kept.collect::<Result<_, CompileError>>()?);
+            release(graph, &action.operands);
         }
 
         let constant = |slot: &Slot| match slot.content {
-            Content::Constant(node, layout) => Ok(Some(one.upload(&laid(graph, node, layout)?)?)),
+            Content::Constant(node, layout) => Ok(Some(laid(graph, node, layout, true)?.copy()?)),
             Content::Run => Ok(None),
         };
         let constants = plan.slots.iter().map(constant).collect::<Result<_, CompileError>>()?;
-        let team = Cpu::new(threads);
         let (places, scratch, bytes) = places(&plan, &kernels, &team)?;
         let graph = graph.clone();
         Ok(Arc::new(Self { graph, cut, plan, threads, kernels, packed, unpacked, constants, places, scratch, bytes }))
@@ -397,59 +396,6 @@ fn interpret(graph: &Graph, id: NodeId, operands: &[HostMemory], output: &mut Ho
     let numbers = result.to_numbers();
     output.elements_mut()[..numbers.len()].copy_from_slice(&numbers);
     Ok(())
-}
-
-/// A constant of a kernel in the layout that it wants it in.
-type Laid<'a> = Option<(&'a PlanBuffer, Cow<'a, [f32]>)>;
-
-/// For each operand the constant that a kernel packs.
-fn constants<'a>(graph: &'a Graph, kernel: &'a Kernel, operands: &[Operand]) -> Result<Vec<Laid<'a>>, CompileError> {
-    let laid = |(operand, buffer): (&Operand, &'a PlanBuffer)| match operand {
-        Operand::Constant(node) => Ok(Some((buffer, laid(graph, *node, buffer.layout)?))),
-        Operand::Span(_) => Ok(None),
-    };
-    operands.iter().zip(given(kernel.plan())).map(laid).collect()
-}
-
-/// One memory for what all kernels pack: each in one of its own would begin a huge page.
-fn packed_memory(plan: &Plan, kernels: &[Arc<Kernel>], cpu: &Cpu) -> Result<HostMemory, CompileError> {
-    let mut bytes = 0usize;
-    for action in &plan.actions {
-        if let Doing::Kernel(kernel) = action.work {
-            bytes = bytes.checked_add(kernels[kernel].packed_bytes(cpu)?).ok_or(CompileError::TooLarge)?;
-        }
-    }
-    Ok(cpu.allocate(bytes)?)
-}
-
-/// Packs into the first bytes of some memory, of which the rest is left.
-fn pack(cpu: &Cpu, kernel: &Kernel, constants: &[Laid], memory: &mut HostMemory) -> Result<Arc<Packed>, CompileError> {
-    let views: Vec<View> = constants
-        .iter()
-        .flatten()
-        .map(|(buffer, elements)| View::new(elements, &buffer.shape).in_layout(buffer.layout))
-        .collect();
-    let (bytes, all) = (kernel.packed_bytes(cpu)?, cpu.extent(memory).bytes);
-    // SAFETY: the two parts do not overlap, and whoever had the memory has the second from here on.
-    let (own, rest) = unsafe { (cpu.part(memory, 0..bytes)?, cpu.part(memory, bytes..all)?) };
-    *memory = rest;
-    Ok(kernel.pack_in(cpu, &views, own)?)
-}
-
-/// The elements of a constant in a layout.
-fn laid(graph: &Graph, id: NodeId, layout: Layout) -> Result<Cow<'_, [f32]>, CompileError> {
-    let Some(tensor) = graph.constant_of(id) else { return Ok(Cow::Borrowed(&[])) };
-    match (&**tensor, layout) {
-        (Tensor::F32(array), Layout::Plain) if array.is_standard_layout() => {
-            Ok(Cow::Borrowed(array.as_slice().unwrap_or_default()))
-        }
-        (tensor, Layout::Plain) => Ok(Cow::Owned(tensor.to_numbers())),
-        (Tensor::F32(array), blocked) => {
-            let constant = |source| CompileError::Constant { name: graph.node(id).name.clone(), source };
-            Ok(Cow::Owned(to_layout(array, blocked).map_err(constant)?))
-        }
-        (_, blocked) => Err(CompileError::Layouts { from: Layout::Plain, to: blocked }),
-    }
 }
 
 /// The largest difference of two tensors' elements, by the largest element of the second; infinite where either is no number alone.

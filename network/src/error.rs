@@ -80,6 +80,9 @@ pub enum CompileError {
         /// What is wrong.
         source: LayoutError,
     },
+    /// A constant cannot be computed.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
     /// A tensor lies in one layout and is wanted in another, between which there is no conversion.
     #[error("there is no conversion from layout {from:?} to {to:?}")]
     Layouts {

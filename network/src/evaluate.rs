@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use thiserror::Error;
 
-use crate::error::GraphError;
+use crate::error::{GraphError, OpError};
 use crate::graph::{Graph, Node, NodeId};
 use crate::op::Op;
 use crate::tensor::{Element, Tensor};
@@ -69,7 +69,7 @@ impl Graph {
         for (id, node) in self.nodes() {
             let tensor = match &node.op {
                 Op::Input => brought.next().map(Cow::Borrowed),
-                Op::Constant(tensor) => Some(Cow::Borrowed(&**tensor)),
+                Op::Constant(constant) => Some(constant.read().map_err(|source| wrong(node, source))?),
                 _ => Some(Cow::Owned(evaluate_node(node, &tensors)?)),
             };
             tensor.iter().for_each(|tensor| visit(id, tensor));
@@ -111,6 +111,9 @@ impl Graph {
 /// The tensor of a node, from those of its operands, which are there: they are dropped behind their last use only.
 fn evaluate_node(node: &Node, tensors: &[Option<Cow<Tensor>>]) -> Result<Tensor, GraphError> {
     let operands: Vec<&Tensor> = node.operands.iter().filter_map(|id| tensors[id.0 as usize].as_deref()).collect();
-    let tensor = node.op.evaluate(&operands);
-    tensor.map_err(|source| GraphError { node: node.name.clone(), op: node.op.name(), source })
+    node.op.evaluate(&operands).map_err(|source| wrong(node, source))
+}
+
+fn wrong(node: &Node, source: OpError) -> GraphError {
+    GraphError { node: node.name.clone(), op: node.op.name(), source }
 }

@@ -1,10 +1,9 @@
 //! A network as a graph of nodes.
 
-use std::sync::Arc;
-
+use crate::constant::Constant;
 use crate::error::{GraphError, OpError};
 use crate::op::Op;
-use crate::tensor::{Element, Tensor};
+use crate::tensor::Element;
 
 /// A node of a graph, by its position: its operands have lower ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -84,10 +83,10 @@ impl Graph {
     }
 
     /// A tensor that is the same in all runs.
-    pub fn constant(&mut self, name: impl Into<String>, tensor: impl Into<Arc<Tensor>>) -> NodeId {
-        let tensor = tensor.into();
-        let (shape, element) = (tensor.shape().to_vec(), tensor.element());
-        self.push(Node { name: name.into(), op: Op::Constant(tensor), operands: Vec::new(), shape, element })
+    pub fn constant(&mut self, name: impl Into<String>, constant: impl Into<Constant>) -> NodeId {
+        let constant = constant.into();
+        let (shape, element) = (constant.shape().to_vec(), constant.element());
+        self.push(Node { name: name.into(), op: Op::Constant(constant), operands: Vec::new(), shape, element })
     }
 
     /// What an operation makes of the tensors of other nodes.
@@ -112,9 +111,9 @@ impl Graph {
     }
 
     /// The tensor of a node that is the same in all runs.
-    pub fn constant_of(&self, id: NodeId) -> Option<&Arc<Tensor>> {
+    pub fn constant_of(&self, id: NodeId) -> Option<&Constant> {
         match &self.node(id).op {
-            Op::Constant(tensor) => Some(tensor),
+            Op::Constant(constant) => Some(constant),
             _ => None,
         }
     }

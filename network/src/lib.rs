@@ -5,6 +5,7 @@
 //! | file | what it owns |
 //! |---|---|
 //! | `tensor` | tensors of any element type, by value |
+//! | `constant`, `mapped` | tensors that are the same in all runs: in memory, in a file, or computed when they are packed |
 //! | `op`, `op/` | what a node computes: attributes, and the shape of its output |
 //! | `op/evaluate` | what a node computes, as plain loops: the reference |
 //! | `graph` | nodes over each other: [`Graph`] |
@@ -13,7 +14,7 @@
 //! | `layouts`, `minimise` | which layout every tensor has, and which schedule every step |
 //! | `plan`, `conversion` | what runs on which memory, conversions between layouts |
 //! | `arena`, `places`, `strided` | where tensors lie, copies of elements that lie apart |
-//! | `compiled` | a network that runs: [`Compiled`], [`Workspace`] |
+//! | `compiled`, `constants` | a network that runs: [`Compiled`], [`Workspace`]; what its kernels have of constants |
 //! | `library`, `library/` | networks as shared libraries: [`Library`] |
 //! | `builder`, `builder/` | graphs layer by layer, and where their weights are from: [`Builder`] |
 //! | `zoo`, `zoo/` | networks that come with the library |
@@ -36,12 +37,15 @@ mod arena;
 mod builder;
 mod choose;
 mod compiled;
+mod constant;
+mod constants;
 mod conversion;
 mod error;
 mod evaluate;
 mod graph;
 mod layouts;
 mod library;
+mod mapped;
 mod minimise;
 mod options;
 mod places;
@@ -57,6 +61,7 @@ mod turns;
 
 pub use builder::{Builder, Conv, Fill, Seeded, Value, Weights};
 pub use compiled::{Compiled, StepError, StepTime, Workspace};
+pub use constant::Constant;
 pub use conversion::{PlannedConversions, conversions};
 pub use error::{CheckError, CompileError, GraphError, OpError, RunError};
 pub use evaluate::EvaluateError;

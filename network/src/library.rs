@@ -110,6 +110,7 @@ impl<'a> Library<'a> {
             features: isa.and_then(Features::of).unwrap_or_default(),
             threads: network.threads,
             workspace_bytes,
+            weights_bytes: library.weights.bytes(),
             at: texts.distances(&places, driver_at),
         };
         let (driver, functions) = driver::driver(&job)?;

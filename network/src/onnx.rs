@@ -1,19 +1,17 @@
 //! Networks from ONNX files, and back.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::Read;
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-use rten_onnx::onnx::ModelProto;
-
 use crate::graph::Graph;
+use file::ModelFile;
 
 mod call;
 mod draft;
 mod error;
 mod export;
+mod file;
 mod import;
 mod inputs;
 mod operators;
@@ -50,39 +48,26 @@ impl Default for ImportOptions {
 }
 
 /// The graph of a file. Tensors that it has in other files are read from its folder, and from nowhere else.
+///
+/// Large tensors stay in their files until they are packed or computed with: as long as the graph is there, the files may be removed or
+/// replaced, but nobody may write to them.
 pub fn read(path: &Path, options: &ImportOptions) -> Result<Graph, ImportError> {
-    let wrong = |source| ImportError::Io { path: path.into(), source };
-    let file = File::open(path).map_err(wrong)?;
-    let mut bytes = Vec::new();
-    file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(wrong)?;
-    if bytes.len() as u64 > MOST_BYTES {
-        return Err(ImportError::Malformed("the file has more than 2 GiB".into()));
-    }
-
+    let file = ModelFile::open(path)?;
     let named = options.name.is_none().then(|| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
     let options = match named.flatten() {
         Some(name) => &ImportOptions { name: Some(name), ..options.clone() },
         None => options,
     };
-    // The parser copies what is in tensors: the file's bytes are not kept beside that.
-    let model = parse(&bytes)?;
-    drop(bytes);
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    import::graph(model, options, Some(folder.unwrap_or(Path::new("."))))
+    import::graph(&file, options)
 }
 
 /// The graph of a file's bytes; it has no tensors in other files.
 pub fn read_bytes(bytes: &[u8], options: &ImportOptions) -> Result<Graph, ImportError> {
-    import::graph(parse(bytes)?, options, None)
+    import::graph(&ModelFile::of_bytes(bytes), options)
 }
 
 /// A graph as the bytes of a file, which [`read_bytes`] and other runtimes read: constants are in it, attention is the operators that it is
 /// made of.
 pub fn write(graph: &Graph) -> Result<Vec<u8>, ExportError> {
     export::model(graph)?.bytes().map_err(|e| ExportError::Encode(e.to_string()))
-}
-
-fn parse(bytes: &[u8]) -> Result<ModelProto, ImportError> {
-    wire::check(bytes)?;
-    ModelProto::parse_buf(bytes).map_err(|e| ImportError::Malformed(e.to_string()))
 }

@@ -1,9 +1,8 @@
 //! What a node computes.
 
-use std::sync::Arc;
-
 use autotune_schedules::workload::{Coordinates, Function, PadMode, PoolKind, ReduceOp, Sampling};
 
+use crate::constant::Constant;
 use crate::error::OpError;
 use crate::tensor::{Element, Tensor};
 
@@ -74,7 +73,7 @@ pub enum Op {
     /// What the caller brings.
     Input,
     /// The same in all runs.
-    Constant(Arc<Tensor>),
+    Constant(Constant),
     /// Convolution of `[n, c, ..]` with weights `[o, c/groups, ..kernel]` and, as a third operand, biases `[o]`: one to three spatial axes.
     Conv {
         /// One for each spatial axis.

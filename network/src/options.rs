@@ -35,6 +35,12 @@ impl<'a> Options<'a> {
     pub(crate) fn of(graph: &'a Graph, cut: &'a Cut, choose: &mut dyn Choose) -> Result<Self, CompileError> {
         let (schedules, wishes, conversions) = (Vec::new(), Vec::new(), Conversions::new());
         let mut options = Self { graph, cut, schedules, wishes, conversions };
+        let kernel = |(number, step): (usize, &'a Step)| match &step.work {
+            Work::Kernel(workload) => Some((number, workload)),
+            Work::Copy(_) | Work::Interpret(_) => None,
+        };
+        choose.prepare(&cut.steps.iter().enumerate().filter_map(kernel).collect::<Vec<_>>())?;
+
         for (number, step) in cut.steps.iter().enumerate() {
             let schedules = match &step.work {
                 Work::Kernel(workload) => choose.of_step(number, workload)?,

@@ -112,7 +112,7 @@ fn pass(from: &Graph, rules: &[&Rule], constants: &mut Constants) -> Result<(Gra
         let replacement = match &node.op {
             Op::Input => new.input(node)?,
             _ if uses[id.0 as usize] == 0 => Made::NOTHING,
-            Op::Constant(tensor) => new.constant(&node.name, tensor),
+            Op::Constant(constant) => new.constant(&node.name, constant),
             _ => {
                 let mut site = Site { from, id, uses: &uses, made: &made, new: &mut new };
                 let (made, by_rule) = replaced(&mut site, rules)?;

@@ -65,6 +65,20 @@ impl Tensor {
         }
     }
 
+    /// The same in the tensor's own memory, where that has them so.
+    pub(crate) fn into_numbers(self) -> Vec<f32> {
+        match self {
+            Self::F32(array) if array.is_standard_layout() => {
+                let count = array.len();
+                let (mut numbers, first) = array.into_raw_vec_and_offset();
+                numbers.drain(..first.unwrap_or(0));
+                numbers.truncate(count);
+                numbers
+            }
+            other => other.to_numbers(),
+        }
+    }
+
     /// Extents, outermost first.
     pub fn shape(&self) -> &[usize] {
         match self {

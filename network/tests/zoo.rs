@@ -181,7 +181,8 @@ fn inputs_are_those_of_the_networks() {
 fn weights_of_built_in_networks_are_the_same_every_time() {
     assert_eq!(zoo::graph("dqn"), zoo::graph("dqn"));
     let graph = zoo::graph("dqn").unwrap();
-    let values = graph.nodes().filter_map(|(id, _)| graph.constant_of(id)).flat_map(|tensor| tensor.as_f32().unwrap());
+    let constants = graph.nodes().filter_map(|(id, _)| graph.constant_of(id));
+    let values = constants.flat_map(|constant| constant.tensor().unwrap().as_f32().unwrap());
     let (mut least, mut largest) = (f32::MAX, f32::MIN);
     values.for_each(|&x| (least, largest) = (least.min(x), largest.max(x)));
     assert!(-0.3 < least && least < -0.1 && 0.1 < largest && largest < 0.3, "{least} {largest}");

@@ -2,7 +2,7 @@
 
 use std::alloc::{self, Layout};
 use std::ops::Range;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use crate::device::{Extent, alignment_of, from, within};
@@ -31,11 +31,20 @@ unsafe impl Send for HostMemory {}
 unsafe impl Sync for HostMemory {}
 
 impl HostMemory {
-    /// At least so many zeros, whole pages.
+    /// At least so many zeros, whole pages, all of which are there: kernels that are timed in it find no page missing.
     pub fn new(bytes: usize) -> Result<Self, DeviceError> {
-        let block = Block::new(bytes)
-            .ok_or_else(|| DeviceError::OutOfMemory { message: format!("{bytes} bytes of memory cannot be had") })?;
-        Ok(Self { start: block.start, bytes: block.layout.size(), owner: Some(Arc::new(block)) })
+        Self::of_block(Block::new(bytes), bytes)
+    }
+
+    /// The same for what is written once, such as weights: pages come when they are written, by whichever thread does.
+    pub fn untouched(bytes: usize) -> Result<Self, DeviceError> {
+        Self::of_block(Block::mapped(bytes), bytes)
+    }
+
+    fn of_block(block: Option<Block>, wanted: usize) -> Result<Self, DeviceError> {
+        let message = || format!("{wanted} bytes of memory cannot be had");
+        let block = block.ok_or_else(|| DeviceError::OutOfMemory { message: message() })?;
+        Ok(Self { start: block.start, bytes: block.bytes, owner: Some(Arc::new(block)) })
     }
 
     /// Memory of somebody else, such as the arena of a compiler.
@@ -128,7 +137,9 @@ impl HostMemory {
 #[derive(Debug)]
 struct Block {
     start: NonNull<u8>,
-    layout: Layout,
+    bytes: usize,
+    /// How it was allocated; `None` of pages that were mapped.
+    layout: Option<Layout>,
 }
 
 // SAFETY: a block is an allocation that it alone frees; who uses it, `HostMemory` says.
@@ -149,18 +160,47 @@ impl Block {
         }
         // SAFETY: so many bytes were allocated.
         unsafe { start.write_bytes(0, size) };
-        Some(Self { start, layout })
+        Some(Self { start, bytes: size, layout: Some(layout) })
+    }
+
+    /// The same as fresh pages, which are not there before they are written. Little memory is allocated as ever.
+    fn mapped(bytes: usize) -> Option<Self> {
+        if bytes < HUGE_BYTES {
+            return Self::new(bytes);
+        }
+        let size = bytes.checked_next_multiple_of(HUGE_PAGE)?;
+        let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a fresh mapping at an address that the system chooses touches no memory of others.
+        let all = unsafe { libc::mmap(ptr::null_mut(), size.checked_add(HUGE_PAGE)?, access, flags, -1, 0) };
+        let all = NonNull::new(all.cast::<u8>()).filter(|_| all != libc::MAP_FAILED)?;
+
+        let before = all.align_offset(HUGE_PAGE);
+        // SAFETY: so far the mapping goes, whose first and last pages are given back: nobody has them.
+        unsafe {
+            let start = all.add(before);
+            let unmap =
+                |first: NonNull<u8>, bytes: usize| bytes == 0 || libc::munmap(first.as_ptr().cast(), bytes) == 0;
+            if !unmap(all, before) || !unmap(start.add(size), HUGE_PAGE - before) {
+                return None;
+            }
+            prefer_huge_pages(start, size);
+            Some(Self { start, bytes: size, layout: None })
+        }
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout.
-        unsafe { alloc::dealloc(self.start.as_ptr(), self.layout) };
+        match self.layout {
+            // SAFETY: allocated in `new` with this layout.
+            Some(layout) => unsafe { alloc::dealloc(self.start.as_ptr(), layout) },
+            // SAFETY: the mapping that `mapped` made.
+            None => drop(unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) }),
+        }
     }
 }
 
-/// Asks for huge pages before memory is touched. A system without them goes on with small ones.
+/// Asks for huge pages in memory that was not touched yet. A system without them goes on with small ones.
 fn prefer_huge_pages(start: NonNull<u8>, bytes: usize) {
     #[cfg(target_os = "linux")]
     // SAFETY: advice about whole pages that were just allocated changes nothing of what they hold.
@@ -177,8 +217,11 @@ mod tests {
 
     #[test]
     fn memory_is_aligned_zero_and_lives_as_long_as_a_part_of_it() {
-        for bytes in [0, 1, 5000, HUGE_BYTES, 3 * HUGE_PAGE + 1] {
-            let mut memory = HostMemory::new(bytes).unwrap();
+        let sizes = [0, 1, 5000, HUGE_BYTES, 3 * HUGE_PAGE + 1];
+        for (bytes, make) in
+            sizes.into_iter().flat_map(|bytes| [(bytes, HostMemory::new as fn(_) -> _), (bytes, HostMemory::untouched)])
+        {
+            let mut memory: HostMemory = make(bytes).unwrap();
             assert!(memory.extent().bytes >= bytes && memory.extent().alignment >= PAGE);
             assert!(memory.elements::<u32>().iter().all(|&word| word == 0));
             memory.elements_mut::<u8>()[64..68].copy_from_slice(&7u32.to_ne_bytes());
@@ -190,6 +233,8 @@ mod tests {
             // SAFETY: as above.
             assert!(unsafe { part.part(1..4034) }.is_err());
         }
-        assert!(HostMemory::new(usize::MAX).is_err() && HostMemory::new(isize::MAX as usize - 4096).is_err());
+        for bytes in [usize::MAX, isize::MAX as usize - 4096] {
+            assert!(HostMemory::new(bytes).is_err() && HostMemory::untouched(bytes).is_err());
+        }
     }
 }

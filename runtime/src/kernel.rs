@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use autotune_ir::plan::{Binding, PlanBuffer};
 use autotune_ir::program::When;
-use autotune_ir::{Artifact, KernelPlan};
+use autotune_ir::{Artifact, Code, KernelPlan};
 
 use crate::cpu::{Cpu, CpuModule};
 use crate::device::{Bound, Device, Extent};
@@ -45,6 +45,8 @@ pub struct Kernel<D: Device = Cpu> {
     plan: KernelPlan,
     module: D::Module,
     id: u64,
+    /// True if it is what the assembler makes, which loads and stores at any address; a compiler takes elements to be aligned.
+    takes_any_address: bool,
 }
 
 /// What a kernel made of its constants ahead of time. All who run the kernel can share it.
@@ -100,12 +102,19 @@ impl<D: Device> Kernel<D> {
     /// As [`Device::load`]. Then everything else is safe. To run code that nobody vouches for, measure it in a worker process.
     pub unsafe fn load(device: &D, artifact: &Artifact) -> Result<Self, DeviceError> {
         // SAFETY: the caller's promise.
-        Ok(Self::of_module(unsafe { device.load(artifact) }?, artifact.plan.clone()))
+        let module = unsafe { device.load(artifact) }?;
+        let takes_any_address = matches!(artifact.code, Code::Machine(_));
+        Ok(Self { takes_any_address, ..Self::of_module(module, artifact.plan.clone()) })
     }
 
     fn of_module(module: D::Module, plan: KernelPlan) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        Self { plan, module, id: NEXT.fetch_add(1, Ordering::Relaxed) }
+        Self { plan, module, id: NEXT.fetch_add(1, Ordering::Relaxed), takes_any_address: false }
+    }
+
+    /// True if operands may lie at addresses that are no multiples of an element's size ([`View::of_bytes`]).
+    pub fn takes_any_address(&self) -> bool {
+        self.takes_any_address
     }
 
     /// The interface that it was loaded with: which operands it has, in which shapes and layouts.
@@ -174,7 +183,7 @@ impl<D: Device> Kernel<D> {
         for buffer in self.plan.buffers.iter().filter(|buffer| buffer.is_global()) {
             let found = match buffer.binding {
                 Binding::Constant { .. } => match constants.next() {
-                    Some(view) => fitting(view, device, buffer, false)?,
+                    Some(view) => self.fitting(view, device, buffer, false)?,
                     None => None,
                 },
                 Binding::Packed => packed.next(),
@@ -185,9 +194,11 @@ impl<D: Device> Kernel<D> {
             // SAFETY: constants are lent till the end of this, when all has run, and what is packed is nobody else's.
             buffers.push(unsafe { whole(device, found) }?);
         }
-        let scratch = self.scratch(device)?;
+        let private = in_a_row(spaced(device, self.private_bytes(device)))?;
+        let bytes = private.last().map_or(0, |range| range.end);
+        let private = parts(device, device.allocate(bytes)?, private, "private memory")?;
         // SAFETY: the buffers are those of the plan, checked above.
-        let call = unsafe { self.bind_memory(device, When::AheadOfTime, Bound { buffers, private: scratch.private }) }?;
+        let call = unsafe { self.bind_memory(device, When::AheadOfTime, Bound { buffers, private }) }?;
         device.start(&call)?;
         device.finish()?;
         Ok(Arc::new(Packed { kernel: self.id, memory }))
@@ -213,16 +224,14 @@ impl<D: Device> Kernel<D> {
     /// Where scratch lies in its [memory](Kernel::scratch_in): each scratch buffer in the order of the plan, then what is private to each host
     /// thread, if anything is.
     pub fn scratch_ranges(&self, device: &D) -> Result<Vec<Range<usize>>, KernelError> {
-        in_a_row(self.scratch_parts(device))
+        let buffers = self.buffers(is_scratch).map(PlanBuffer::bytes);
+        in_a_row(spaced(device, buffers.chain(self.private_bytes(device))))
     }
 
-    /// Bytes of each scratch buffer and each thread's private memory, with [`STAGGER_BYTES`] behind it and rounded up; `None` for one that is too large.
-    fn scratch_parts(&self, device: &D) -> impl Iterator<Item = Option<usize>> {
+    /// Bytes of each thread's private memory.
+    fn private_bytes(&self, device: &D) -> impl Iterator<Item = Option<usize>> {
         let threads = if self.plan.local_bytes > 0 { device.host_threads() } else { 0 };
-        let private = std::iter::repeat_n(Some(self.plan.local_bytes), threads);
-        let parts = self.buffers(is_scratch).map(PlanBuffer::bytes).chain(private);
-        let alignment = device.alignment().max(SCRATCH_ALIGNMENT);
-        parts.map(move |bytes| bytes?.checked_add(STAGGER_BYTES)?.checked_next_multiple_of(alignment))
+        std::iter::repeat_n(Some(self.plan.local_bytes), threads)
     }
 
     /// Runs the kernel once: on data and constants in the order of the plan, packed constants among them ([`View::packed`] where their
@@ -259,11 +268,11 @@ impl<D: Device> Kernel<D> {
             let unread = buffer.binding == Binding::Constant { read_in_runs: false };
             let found = match buffer.binding {
                 Binding::Data | Binding::Constant { .. } => match operands.next() {
-                    Some(view) => fitting(view, device, buffer, unread)?,
+                    Some(view) => self.fitting(view, device, buffer, unread)?,
                     None => None,
                 },
                 Binding::Output => match outputs.next() {
-                    Some(output) => fitting(output.view(), device, buffer, false)?,
+                    Some(output) => self.fitting(output.view(), device, buffer, false)?,
                     None => None,
                 },
                 Binding::Packed => packs.next(),
@@ -294,6 +303,19 @@ impl<D: Device> Kernel<D> {
         let stages: Vec<usize> = stages.map(|(number, _)| number).collect();
         // SAFETY: the caller's promise.
         unsafe { device.bind(&self.module, &stages, memory) }
+    }
+
+    /// The memory of a view, if it is what the buffer wants.
+    fn fitting<'v>(
+        &self,
+        view: &'v View<'_, D>,
+        device: &D,
+        buffer: &PlanBuffer,
+        may_be_absent: bool,
+    ) -> Result<Option<&'v D::Memory>, KernelError> {
+        let named = |misfit: Misfit| KernelError::Operand { name: buffer.name.clone(), misfit };
+        let own = if self.takes_any_address { 1 } else { buffer.dtype.bytes() };
+        view.memory(device, buffer, device.alignment().max(own), may_be_absent).map_err(named)
     }
 
     pub(crate) fn has_stages(&self, when: When) -> bool {
@@ -368,6 +390,12 @@ fn parts<D: Device>(
     ranges.into_iter().map(part).collect()
 }
 
+/// Lengths with [`STAGGER_BYTES`] behind them and rounded up; `None` for one that is too large.
+fn spaced<D: Device>(device: &D, parts: impl Iterator<Item = Option<usize>>) -> impl Iterator<Item = Option<usize>> {
+    let alignment = device.alignment().max(SCRATCH_ALIGNMENT);
+    parts.map(move |bytes| bytes?.checked_add(STAGGER_BYTES)?.checked_next_multiple_of(alignment))
+}
+
 /// Ranges of these lengths in bytes, one behind the other; a length is `None` if it is too large a number.
 fn in_a_row(parts: impl Iterator<Item = Option<usize>>) -> Result<Vec<Range<usize>>, KernelError> {
     let mut first = 0;
@@ -376,17 +404,6 @@ fn in_a_row(parts: impl Iterator<Item = Option<usize>>) -> Result<Vec<Range<usiz
         Ok(std::mem::replace(&mut first, end)..end)
     };
     parts.map(range).collect()
-}
-
-/// The memory of a view, if it is what the buffer wants.
-fn fitting<'v, D: Device>(
-    view: &'v View<'_, D>,
-    device: &D,
-    buffer: &PlanBuffer,
-    may_be_absent: bool,
-) -> Result<Option<&'v D::Memory>, KernelError> {
-    let named = |misfit: Misfit| KernelError::Operand { name: buffer.name.clone(), misfit };
-    view.memory(device, buffer, may_be_absent).map_err(named)
 }
 
 /// Another hold on all of a memory.

@@ -55,6 +55,7 @@ impl<'a, D: Device> View<'a, D> {
         &self,
         device: &D,
         buffer: &PlanBuffer,
+        wanted_alignment: usize,
         may_be_absent: bool,
     ) -> Result<Option<&D::Memory>, Misfit> {
         let memory = match &self.place {
@@ -87,9 +88,8 @@ impl<'a, D: Device> View<'a, D> {
         if !fits {
             return Err(Misfit::Size { found: bytes, wanted: needed });
         }
-        let wanted = device.alignment().max(buffer.dtype.bytes());
-        if alignment < wanted {
-            return Err(Misfit::Alignment { found: alignment, wanted });
+        if alignment < wanted_alignment {
+            return Err(Misfit::Alignment { found: alignment, wanted: wanted_alignment });
         }
         Ok(Some(memory))
     }
@@ -100,6 +100,12 @@ impl<'a> View<'a, Cpu> {
     pub fn new(elements: &'a [f32], shape: &'a [usize]) -> Self {
         // SAFETY: the view lends the slice as long as it lives, and a kernel only reads it.
         Self::of_own(unsafe { HostMemory::of_slice(elements) }, DType::F32, shape)
+    }
+
+    /// Numbers by their bytes, as a file has them, which may begin at any address for kernels that [take any](crate::Kernel::takes_any_address).
+    pub fn of_bytes(bytes: &'a [u8], dtype: DType, shape: &'a [usize]) -> Self {
+        // SAFETY: as in `new`.
+        Self::of_own(unsafe { HostMemory::of_slice(bytes) }, dtype, shape)
     }
 
     /// A slice of 16-bit numbers, [`DType::F16`] or [`DType::Bf16`], by their bits.

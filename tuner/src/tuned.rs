@@ -307,6 +307,11 @@ impl Tuned {
     /// The same on a device, which is one of the target's kind: [`autotune_runtime::CudaDevice`], [`autotune_runtime::OpenClDevice`], or one
     /// from outside.
     pub fn build_on<D: Device>(&self, device: D) -> Result<Runner<D>, BuildError> {
+        Ok(Runner::new(self.kernel(&device)?, device)?)
+    }
+
+    /// The kernel alone, for who has memory for its constants and its scratch.
+    pub fn kernel<D: Device>(&self, device: &D) -> Result<Kernel<D>, BuildError> {
         if let Target::Cpu(wanted) = self.target() {
             let here = Target::detect("cpu", None)?;
             let runs = here.cpu().is_some_and(|here| wanted.isa.runs_on(here.isa));
@@ -321,8 +326,7 @@ impl Tuned {
         let built = build.ok_or(BuildError::Nothing)?.outcome?;
         // SAFETY: the code was generated just now from loop nests that are proven to keep to their plan; it is for instructions that this
         // processor has, or for a driver that refuses what it cannot run.
-        let kernel = unsafe { Kernel::load(&device, &built.artifact) }?;
-        Ok(Runner::new(kernel, device)?)
+        Ok(unsafe { Kernel::load(device, &built.artifact) }?)
     }
 
     /// Its loop nests, proven to run every iteration once and to stay in bounds.

@@ -94,7 +94,7 @@ pub use lookup::{Best, Standing, TaskSummary};
 pub use record::{Phase, Provenance, RECORD_VERSION, RecordError, TuningRecord};
 pub use salvage::SalvageReport;
 pub use snapshot::{Entry, KeyChain, Snapshot, SnapshotError, SnapshotWriter};
-pub use source::{Found, Source, open_source};
+pub use source::{Empty, Found, Source, open_source};
 pub use store::TuningDb;
 pub use task_hold::TaskHold;
 pub use warning::{TaskCount, TaskCounts, Warning};

@@ -48,6 +48,19 @@ pub trait Source: Send + Sync {
     }
 }
 
+/// What nothing is known in.
+pub struct Empty;
+
+impl Source for Empty {
+    fn find(&self, _: &ScheduleSpace, _: &dyn Fn(&Config) -> bool) -> Result<Option<Found>, DbError> {
+        Ok(None)
+    }
+
+    fn knows(&self, _: &Workload, _: &str) -> Result<bool, DbError> {
+        Ok(false)
+    }
+}
+
 /// Opens what is at `path` for reading: a folder is a database, a file a snapshot.
 pub fn open_source(path: impl AsRef<Path>) -> Result<Box<dyn Source>, DbError> {
     let path = path.as_ref();

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use autotune_network::{Compiled, Library, identifier};
 
 use super::file::{check_output, replace};
-use super::lookup::look_up_source;
+use super::lookup::network_source;
 use super::run::{network, say_untuned};
 use super::warn;
 use crate::args::{CompileArgs, Failure};
@@ -19,9 +19,9 @@ pub(super) fn run(args: CompileArgs) -> Result<()> {
     let Names { soname, name, header } = Names::of(&args.output)?;
     let (graph, target) = network(&args.subject, &args.target)?;
 
-    let source = look_up_source(&args.db)?;
-    let network = Compiled::new(&graph, source.as_deref(), &target)?;
-    source.iter().for_each(|source| warn(&**source));
+    let source = network_source(&args.db)?;
+    let network = Compiled::new(&graph, Some(&*source), &target)?;
+    warn(&*source);
     let library = Library::of(&network, &name, &soname)?;
     let failed = |file: &Path| format!("-o {}", file.display());
     let whole = |out: &mut dyn Write| {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use anyhow::Result;
 use autotune::{LookupError, Origin, Tuned};
-use autotune_db::{DbError, Found, Snapshot, SnapshotError, Source, TuningDb, open_source};
+use autotune_db::{DbError, Empty, Found, Snapshot, SnapshotError, Source, TuningDb, open_source};
 use autotune_ir::{Reach, Target};
 use autotune_schedules::{UnfitError, Workload};
 
@@ -19,6 +19,12 @@ pub(super) fn look_up_source(db: &LookupArgs) -> Result<Option<Box<dyn Source>>>
         Err(DbError::NotFound { .. } | DbError::Snapshot(SnapshotError::NotFound { .. })) => Ok(None),
         Err(error) => Err(refusal(error).into()),
     }
+}
+
+/// The same for a network, where who has nothing gets what is predicted on a miss, which takes milliseconds, not what a search begins with: `run`,
+/// `compile` and `bench --profile` agree on it.
+pub(super) fn network_source(db: &LookupArgs) -> Result<Box<dyn Source>> {
+    Ok(look_up_source(db)?.unwrap_or_else(|| Box::new(Empty)))
 }
 
 /// Opens the database for reading its records, be it in use or not; `None` where there is none.

@@ -13,7 +13,7 @@ use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use super::file::check_folder;
-use super::lookup::look_up_source;
+use super::lookup::network_source;
 use super::{JsonSink, npy, warn};
 use crate::args::{Failure, RunArgs, SubjectArgs, TargetArgs};
 use crate::output::say;
@@ -48,9 +48,9 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
     let (graph, target) = network(&args.subject, &args.target)?;
     let inputs = inputs(&graph, &args.input)?;
 
-    let source = look_up_source(&args.db)?;
-    let network = Compiled::new(&graph, source.as_deref(), &target)?;
-    source.iter().for_each(|source| warn(&**source));
+    let source = network_source(&args.db)?;
+    let network = Compiled::new(&graph, Some(&*source), &target)?;
+    warn(&*source);
     let mut workspace = network.workspace()?;
     let load_secs = start.elapsed().as_secs_f64();
     let tuned_tasks = network.schedules().iter().filter(|tuned| tuned.is_tuned()).count();
@@ -107,9 +107,11 @@ pub(super) fn inputs(graph: &Graph, given: &[String]) -> Result<Vec<Tensor>> {
     let names: Vec<&str> = graph.inputs().iter().map(|&id| &*graph.node(id).name).collect();
     let mut tensors: Vec<Option<Tensor>> = vec![None; names.len()];
     for word in given {
-        let (at, path) = match word.split_once('=') {
-            Some((name, path)) => (names.iter().position(|known| *known == name), path),
-            None => ((names.len() == 1).then_some(0), word.as_str()),
+        let named = word.split_once('=').map(|(name, path)| (names.iter().position(|known| *known == name), path));
+        // What is behind no input's name is the path of a single input.
+        let (at, path) = match named {
+            Some((Some(at), path)) => (Some(at), path),
+            _ => ((names.len() == 1 && (named.is_none() || Path::new(word).exists())).then_some(0), word.as_str()),
         };
         let unknown = || format!("--input {word}: give NAME=FILE.npy, one of the inputs {}", names.join(", "));
         let at = at.ok_or_else(|| Failure::Usage(unknown()))?;

@@ -288,7 +288,7 @@ fn resize(size: [usize; 2], coordinates: Coordinates, sampling: Sampling, shape:
 /// Numbers that come with the data may be negative.
 fn gather(graph: &Graph, node: &Node) -> Option<Workload> {
     let [table, numbers] = [0, 1].map(|operand| node.operands[operand]);
-    let known = graph.constant_of(numbers).and_then(|numbers| numbers.as_i64());
+    let known = graph.constant_of(numbers).and_then(|numbers| numbers.tensor().ok()?.as_i64());
     let from_end = known.is_none_or(|numbers| numbers.iter().any(|&number| number < 0));
     let (k, row) = graph.node(table).shape.split_first()?;
     workload(Gather { m: product(&graph.node(numbers).shape), n: product(row), k: *k, from_end })

@@ -2,7 +2,7 @@
 //!
 //! While a network runs, rbx is the workspace, r12 and r13 are the caller's threads and their context, r14 the inputs and r15 the outputs. On the
 //! stack are what the threads share of a stage, the buffers of a kernel, and counters of copies. The workspace begins with a word that says who
-//! initialised it, the address of the library.
+//! initialised it, the address of the library, and one with the address of the weights, the library's own or a copy.
 
 use autotune_codegen::asm::AssembleError;
 use autotune_codegen::asm::x86::Integer::{R8, R9, R12, R13, R14, R15, Rax, Rbp, Rbx, Rcx, Rdi, Rdx, Rsi, Rsp};
@@ -17,6 +17,9 @@ use super::steps::{KernelStep, Place, Step};
 
 /// Bytes of a workspace before its tensors.
 pub(super) const HEADER_BYTES: usize = ALIGNMENT;
+
+/// Where a workspace has the address of the weights.
+const WEIGHTS: i32 = 8;
 
 /// Registers that a function must preserve.
 const PRESERVED: [Integer; 6] = [Rbx, Rbp, R12, R13, R14, R15];
@@ -40,6 +43,7 @@ pub(super) struct Job<'a> {
     pub(super) features: Features,
     pub(super) threads: usize,
     pub(super) workspace_bytes: usize,
+    pub(super) weights_bytes: usize,
     pub(super) at: Distances,
 }
 
@@ -88,7 +92,7 @@ impl Driver<'_> {
             Export::WorkspaceBytes => self.constant(self.job.workspace_bytes),
             Export::Threads => self.constant(self.job.threads),
             Export::Count(side) => self.constant(self.job.tensors[side as usize].len()),
-            Export::InstructionSet => self.text(self.job.at.instruction_set),
+            Export::InstructionSet => self.address(self.job.at.instruction_set),
             Export::Of(side, field) => {
                 let records = self.job.at.records[side as usize];
                 description::emit(&mut self.routine, field, self.job.tensors[side as usize].len(), records);
@@ -96,6 +100,9 @@ impl Driver<'_> {
             Export::Error => self.error(),
             Export::Init => self.init(),
             Export::Run => self.run(),
+            Export::Weights => self.address(self.job.at.weights),
+            Export::WeightsBytes => self.constant(self.job.weights_bytes),
+            Export::UseWeights => self.use_weights(),
         }
         Function { first, bytes: self.routine.offset() - first }
     }
@@ -105,7 +112,7 @@ impl Driver<'_> {
         self.routine.ret();
     }
 
-    fn text(&mut self, at: i64) {
+    fn address(&mut self, at: i64) {
         self.routine.point_outside(Rax, at);
         self.routine.ret();
     }
@@ -117,7 +124,7 @@ impl Driver<'_> {
             self.routine.set(Rax, fault as i64);
             self.routine.compare_halves(Rdi, Rax);
             self.routine.jump_if(Condition::NotEqual, next);
-            self.text(at);
+            self.address(at);
             self.routine.bind(next);
         }
         self.constant(0);
@@ -131,12 +138,14 @@ impl Driver<'_> {
     /// `(void *workspace) -> int`.
     fn init(&mut self) {
         let (bad, lacking) = (self.routine.label(), self.routine.label());
-        self.check_workspace(bad);
+        self.check_block(Rdi, bad);
         self.routine.push(Rbx);
         processor::emit_check(&mut self.routine, self.job.features, lacking);
         self.routine.pop(Rbx);
         self.routine.point_outside(Rax, self.job.at.library);
         self.routine.store(Rdi, 0, Rax);
+        self.routine.point_outside(Rax, self.job.at.weights);
+        self.routine.store(Rdi, WEIGHTS, Rax);
         self.constant(Fault::None as usize);
 
         self.routine.bind(lacking);
@@ -145,11 +154,32 @@ impl Driver<'_> {
         self.fail(bad, Fault::Workspace);
     }
 
-    /// Goes on at a label unless rdi is a workspace's address.
-    fn check_workspace(&mut self, bad: Label) {
-        self.routine.compare_value(Rdi, 0);
+    /// `(void *workspace, const void *weights) -> int`: runs in the workspace read them there.
+    fn use_weights(&mut self) {
+        let [bad, not_initialised, no_weights] = [(); 3].map(|()| self.routine.label());
+        self.check_workspace(bad, not_initialised);
+        self.check_block(Rsi, no_weights);
+        self.routine.store(Rdi, WEIGHTS, Rsi);
+        self.constant(Fault::None as usize);
+
+        self.fail(bad, Fault::Workspace);
+        self.fail(not_initialised, Fault::NotInitialised);
+        self.fail(no_weights, Fault::Weights);
+    }
+
+    /// Goes on at a label unless rdi is the address of a workspace that was initialised.
+    fn check_workspace(&mut self, bad: Label, not_initialised: Label) {
+        self.check_block(Rdi, bad);
+        self.routine.point_outside(Rax, self.job.at.library);
+        self.routine.compare_with(Rax, Rdi, 0);
+        self.routine.jump_if(Condition::NotEqual, not_initialised);
+    }
+
+    /// Goes on at a label if a register is null, or not aligned.
+    fn check_block(&mut self, block: Integer, bad: Label) {
+        self.routine.compare_value(block, 0);
         self.routine.jump_if(Condition::Equal, bad);
-        self.routine.copy(Rax, Rdi);
+        self.routine.copy(Rax, block);
         self.routine.and(Rax, ALIGNMENT as u32 - 1);
         self.routine.jump_if(Condition::NotEqual, bad);
     }
@@ -157,10 +187,7 @@ impl Driver<'_> {
     /// `(void *workspace, const float *const *inputs, float *const *outputs, parallel_for, void *context) -> int`.
     fn run(&mut self) {
         let [bad, not_initialised, no_tensor] = [(); 3].map(|()| self.routine.label());
-        self.check_workspace(bad);
-        self.routine.point_outside(Rax, self.job.at.library);
-        self.routine.compare_with(Rax, Rdi, 0);
-        self.routine.jump_if(Condition::NotEqual, not_initialised);
+        self.check_workspace(bad, not_initialised);
         for (side, register) in Side::ALL.into_iter().zip([Rsi, Rdx]) {
             self.check_tensors(side, register, no_tensor);
         }
@@ -248,7 +275,10 @@ impl Driver<'_> {
     fn point(&mut self, to: Integer, place: Place, bytes: usize) {
         match place {
             Place::Workspace(first) => self.routine.point(to, Rbx, (HEADER_BYTES + first + bytes) as i32),
-            Place::Weights(first) => self.routine.point_outside(to, self.job.at.weights + (first + bytes) as i64),
+            Place::Weights(first) => {
+                self.routine.load(to, Rbx, WEIGHTS);
+                self.routine.point(to, to, (first + bytes) as i32);
+            }
             Place::Absent => self.routine.set(to, 0),
         }
     }

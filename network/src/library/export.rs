@@ -18,6 +18,9 @@ pub(super) enum Export {
     WorkspaceBytes,
     Init,
     Run,
+    Weights,
+    WeightsBytes,
+    UseWeights,
     Error,
     Threads,
     InstructionSet,
@@ -25,7 +28,7 @@ pub(super) enum Export {
     Of(Side, Field),
 }
 
-/// What init and run return.
+/// What functions that may fail return.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
     None,
@@ -33,6 +36,7 @@ pub(super) enum Fault {
     Processor,
     NotInitialised,
     Tensor,
+    Weights,
 }
 
 impl Side {
@@ -53,7 +57,8 @@ impl Export {
         let [inputs, outputs] = Side::ALL.map(of);
         let counts = Side::ALL.map(Self::Count);
         let rest = [Self::WorkspaceBytes, Self::Init, Self::Run, Self::Error, Self::Threads, Self::InstructionSet];
-        [&rest[..], &counts[..], &inputs[..], &outputs[..]].concat()
+        let weights = [Self::Weights, Self::WeightsBytes, Self::UseWeights];
+        [&rest[..], &weights[..], &counts[..], &inputs[..], &outputs[..]].concat()
     }
 
     /// What its name ends with.
@@ -62,6 +67,9 @@ impl Export {
             Self::WorkspaceBytes => "workspace_bytes".into(),
             Self::Init => "init".into(),
             Self::Run => "run".into(),
+            Self::Weights => "weights".into(),
+            Self::WeightsBytes => "weights_bytes".into(),
+            Self::UseWeights => "use_weights".into(),
             Self::Error => "error".into(),
             Self::Threads => "threads".into(),
             Self::InstructionSet => "instruction_set".into(),
@@ -72,8 +80,8 @@ impl Export {
 }
 
 impl Fault {
-    pub(super) const ALL: [Self; 5] =
-        [Self::None, Self::Workspace, Self::Processor, Self::NotInitialised, Self::Tensor];
+    pub(super) const ALL: [Self; 6] =
+        [Self::None, Self::Workspace, Self::Processor, Self::NotInitialised, Self::Tensor, Self::Weights];
 
     /// What its name ends with, and what it means.
     pub(super) fn words(self) -> (&'static str, &'static str) {
@@ -83,6 +91,7 @@ impl Fault {
             Self::Processor => ("ERROR_PROCESSOR", "this processor lacks instructions that the library is made of"),
             Self::NotInitialised => ("ERROR_NOT_INITIALISED", "the workspace was not initialised by this library"),
             Self::Tensor => ("ERROR_TENSOR", "a pointer to an input or an output is NULL"),
+            Self::Weights => ("ERROR_WEIGHTS", "the copy of the weights is NULL, or not aligned to 64 bytes"),
         }
     }
 }

@@ -30,7 +30,7 @@ const TEXT: &str = r#"/* @NAME@: a network as a library, by autotune @VERSION@.
 extern "C" {
 #endif
 
-/* What @NAME@_init and @NAME@_run return. */
+/* What @NAME@_init, @NAME@_run and @NAME@_use_weights return. */
 enum {
 @FAULTS@};
 
@@ -54,6 +54,13 @@ int @NAME@_init(void *workspace);
  * exception may pass through. */
 int @NAME@_run(void *workspace, const float *const *inputs, float *const *outputs,
     @NAME@_parallel_for parallel_for, void *context);
+
+/* The weights, as runs read them from the library's file. A program may copy them to memory of its own,
+ * aligned to @ALIGNMENT@ bytes, in huge pages say, from which large networks run faster, and have any number of
+ * workspaces use the copy, each from when it was initialised. */
+const void *@NAME@_weights(void);
+size_t @NAME@_weights_bytes(void);
+int @NAME@_use_weights(void *workspace, const void *weights);
 
 /* Threads that its schedules are chosen for. */
 size_t @NAME@_threads(void);

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use autotune_ir::program::UnaryOp;
 use autotune_schedules::workload::{Activation, Function, ReduceOp};
-use rten_onnx::onnx::{AttributeProto, AttributeType, NodeProto, TensorProto};
+use rten_onnx::onnx::{AttributeProto, AttributeType, NodeProto};
 
-use super::NodeError;
 use super::draft::{Draft, Value};
 use super::error::unfit;
+use super::file::ModelFile;
+use super::{NodeError, tensor};
+use crate::constant::Constant;
 use crate::op::{Binary, Op, Range};
 use crate::tensor::{Element, Tensor};
 
@@ -18,6 +20,7 @@ pub(super) type Result<T> = std::result::Result<T, NodeError>;
 /// A node of a file, what it is given, and the graph that it goes into.
 pub(super) struct Call<'a> {
     pub(super) draft: &'a mut Draft,
+    file: &'a ModelFile<'a>,
     /// Version of the operators.
     pub(super) version: i64,
     /// What new nodes are called.
@@ -32,6 +35,7 @@ pub(super) struct Call<'a> {
 impl<'a> Call<'a> {
     pub(super) fn new(
         draft: &'a mut Draft,
+        file: &'a ModelFile<'a>,
         version: i64,
         name: &'a str,
         node: &'a NodeProto,
@@ -42,7 +46,7 @@ impl<'a> Call<'a> {
         if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
             return Err(attribute(twice[0], "it is there twice"));
         }
-        Ok(Self { draft, version, name, node, operands, unread: RefCell::new(names) })
+        Ok(Self { draft, file, version, name, node, operands, unread: RefCell::new(names) })
     }
 
     /// Attributes that were not asked for are an error: what they say would be ignored.
@@ -92,7 +96,7 @@ impl<'a> Call<'a> {
     pub(super) fn known(&self, input: usize) -> Result<Option<Arc<Tensor>>> {
         let Some(value) = self.optional(input) else { return Ok(None) };
         let unknown = || NodeError::Input { input, reason: "it is not known before the network runs".into() };
-        Ok(Some(self.draft.tensor(value).cloned().ok_or_else(unknown)?))
+        Ok(Some(Arc::clone(self.draft.constant_of(value).ok_or_else(unknown)?.tensor()?)))
     }
 
     /// The integers of an input that has to be known.
@@ -175,8 +179,10 @@ impl<'a> Call<'a> {
         Ok(self.attribute(name, AttributeType::STRING)?.map_or(default, |found| found.s.as_deref().unwrap_or_default()))
     }
 
-    pub(super) fn tensor(&self, name: &'static str) -> Result<Option<&'a TensorProto>> {
-        Ok(self.attribute(name, AttributeType::TENSOR)?.and_then(|attribute| attribute.t.as_ref()))
+    pub(super) fn tensor(&self, name: &'static str) -> Result<Option<Constant>> {
+        let found = self.attribute(name, AttributeType::TENSOR)?.and_then(|attribute| attribute.t.as_ref());
+        let read = |proto| tensor::read(proto, self.file).map_err(|reason| attribute(name, reason));
+        found.map(read).transpose()
     }
 
     /// Attributes that do not matter, whatever they say.
@@ -211,8 +217,8 @@ impl Call<'_> {
         Ok(self.draft.add(self.name, op, operands)?)
     }
 
-    pub(super) fn constant(&mut self, tensor: Tensor) -> Value {
-        self.draft.constant(self.name, tensor)
+    pub(super) fn constant(&mut self, constant: impl Into<Constant>) -> Value {
+        self.draft.constant(self.name, constant)
     }
 
     /// A number without axes, of the type of a value.

@@ -1,12 +1,12 @@
 //! A graph while it is made of a file.
 
-use std::sync::Arc;
-
 use super::MOST_AXES;
+use super::call::number;
+use crate::constant::Constant;
 use crate::error::OpError;
 use crate::graph::{Graph, NodeId};
 use crate::op::Op;
-use crate::tensor::{Element, Tensor, elements};
+use crate::tensor::{Element, elements};
 
 /// A tensor of a graph that is being made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ enum Known {
     /// What a node computes.
     Node(NodeId),
     /// The same in all runs; a node once another has it for an operand.
-    Constant { name: String, tensor: Arc<Tensor>, node: Option<NodeId> },
+    Constant { name: String, constant: Constant, node: Option<NodeId> },
 }
 
 /// A graph under construction. What only constants go into is evaluated at once, so that shapes are numbers when operators ask for them,
@@ -48,15 +48,15 @@ impl Draft {
         self.graph.output(name, node);
     }
 
-    pub(super) fn constant(&mut self, name: &str, tensor: impl Into<Arc<Tensor>>) -> Value {
-        self.value(Known::Constant { name: name.into(), tensor: tensor.into(), node: None })
+    pub(super) fn constant(&mut self, name: &str, constant: impl Into<Constant>) -> Value {
+        self.value(Known::Constant { name: name.into(), constant: constant.into(), node: None })
     }
 
     /// A constant of one value.
-    pub(super) fn filled(&mut self, name: &str, value: &Tensor, shape: &[usize]) -> Result<Value, OpError> {
+    pub(super) fn filled(&mut self, name: &str, value: &Constant, shape: &[usize]) -> Result<Value, OpError> {
         self.spend(elements(shape)?, shape)?;
-        let tensor = Op::Expand(shape.to_vec()).evaluate(&[value])?;
-        Ok(self.constant(name, tensor))
+        let filled = Constant::computed(&Op::Expand(shape.to_vec()), &[value])?;
+        Ok(self.constant(name, filled))
     }
 
     /// What an operation makes of some values.
@@ -68,14 +68,13 @@ impl Draft {
             return Err(OpError::Unfit(format!("{} axes, where {MOST_AXES} at most are supported", shape.len())));
         }
 
-        let constants: Option<Vec<Arc<Tensor>>> = operands.iter().map(|&value| self.tensor(value).cloned()).collect();
+        let constants: Option<Vec<Constant>> = operands.iter().map(|&value| self.constant_of(value).cloned()).collect();
         let steps = steps(&op, &known, &shape);
         if let (Some(constants), Some(steps)) = (constants, steps)
             && self.spend(steps, &shape).is_ok()
         {
-            let constants: Vec<&Tensor> = constants.iter().map(|tensor| &**tensor).collect();
-            let tensor = op.evaluate(&constants)?;
-            return Ok(self.constant(name, tensor));
+            let folded = Constant::computed(&op, &constants.iter().collect::<Vec<_>>())?;
+            return Ok(self.constant(name, folded));
         }
 
         let operands: Vec<NodeId> = operands.iter().map(|&value| self.node(value)).collect();
@@ -86,23 +85,30 @@ impl Draft {
     pub(super) fn shape(&self, value: Value) -> &[usize] {
         match &self.values[value.0 as usize] {
             Known::Node(id) => &self.graph.node(*id).shape,
-            Known::Constant { tensor, .. } => tensor.shape(),
+            Known::Constant { constant, .. } => constant.shape(),
         }
     }
 
     pub(super) fn element(&self, value: Value) -> Element {
         match &self.values[value.0 as usize] {
             Known::Node(id) => self.graph.node(*id).element,
-            Known::Constant { tensor, .. } => tensor.element(),
+            Known::Constant { constant, .. } => constant.element(),
         }
     }
 
-    /// The tensor, if it is the same in all runs.
-    pub(super) fn tensor(&self, value: Value) -> Option<&Arc<Tensor>> {
+    /// The constant, if the tensor is the same in all runs.
+    pub(super) fn constant_of(&self, value: Value) -> Option<&Constant> {
         match &self.values[value.0 as usize] {
             Known::Node(_) => None,
-            Known::Constant { tensor, .. } => Some(tensor),
+            Known::Constant { constant, .. } => Some(constant),
         }
+    }
+
+    /// The number of a constant of one element.
+    pub(super) fn number(&self, value: Value) -> Option<f32> {
+        let constant = self.constant_of(value)?;
+        let is_one = constant.shape().iter().product::<usize>() == 1;
+        number(constant.tensor().ok().filter(|_| is_one)?)
     }
 
     fn value(&mut self, known: Known) -> Value {
@@ -115,8 +121,8 @@ impl Draft {
         match &mut self.values[value.0 as usize] {
             Known::Node(id) => *id,
             Known::Constant { node: Some(id), .. } => *id,
-            Known::Constant { name, tensor, node } => {
-                let id = self.graph.constant(name.clone(), tensor.clone());
+            Known::Constant { name, constant, node } => {
+                let id = self.graph.constant(name.clone(), constant.clone());
                 *node = Some(id);
                 id
             }

@@ -1,18 +1,19 @@
 //! From the messages of a file to a graph.
 
 use std::collections::{HashMap, HashSet};
-use std::path::Path;
 
 use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto};
 
-use super::call::{Call, Result as NodeResult, attribute, number};
+use super::call::{Call, Result as NodeResult, attribute};
 use super::draft::{Draft, Value};
 use super::error::printable;
+use super::file::ModelFile;
 use super::{ImportError, ImportOptions, NodeError, VERSIONS, inputs, operators, tensor};
 use crate::graph::Graph;
 
-/// The graph of a model, whose tensors may be in files in `folder`.
-pub(super) fn graph(model: ModelProto, options: &ImportOptions, folder: Option<&Path>) -> Result<Graph, ImportError> {
+/// The graph of a model.
+pub(super) fn graph(file: &ModelFile, options: &ImportOptions) -> Result<Graph, ImportError> {
+    let model = file.parse()?;
     let version = version(&model)?;
     let proto = model.graph.ok_or_else(|| ImportError::Malformed("it has no graph".into()))?;
     let (nodes, wanted) = needed(&proto);
@@ -22,7 +23,7 @@ pub(super) fn graph(model: ModelProto, options: &ImportOptions, folder: Option<&
         values: HashMap::new(),
         wanted,
         version,
-        folder,
+        file,
     };
     import.initializers(&proto)?;
     import.inputs(&proto, options)?;
@@ -81,8 +82,8 @@ struct Import<'a> {
     /// Names of what something is given.
     wanted: HashSet<&'a str>,
     version: i64,
-    /// Where tensors in other files are.
-    folder: Option<&'a Path>,
+    /// Where tensors are.
+    file: &'a ModelFile<'a>,
 }
 
 impl<'a> Import<'a> {
@@ -95,7 +96,7 @@ impl<'a> Import<'a> {
                 continue;
             }
 
-            let tensor = tensor::read(initializer, self.folder).map_err(wrong)?;
+            let tensor = tensor::read(initializer, self.file).map_err(wrong)?;
             let value = self.draft.constant(&printable(name), tensor);
             if self.values.insert(name.into(), value).is_some() {
                 return Err(wrong("there are two of the name".into()));
@@ -140,9 +141,9 @@ impl<'a> Import<'a> {
     /// The graph of the two of `If` that is computed in every run: which it is must be known.
     fn branch(&self, node: &'a NodeProto) -> NodeResult<&'a GraphProto> {
         let [condition] = &node.input[..] else { return Err(NodeError::Unfit("it has not one input".into())) };
-        let condition = self.operand(0, condition)?.and_then(|value| self.draft.tensor(value));
+        let condition = self.operand(0, condition)?.and_then(|value| self.draft.number(value));
         let unknown = || NodeError::Input { input: 0, reason: "it is not known before the network runs".into() };
-        let is_true = number(condition.ok_or_else(unknown)?).ok_or_else(unknown)? != 0.0;
+        let is_true = condition.ok_or_else(unknown)? != 0.0;
 
         let name = if is_true { "then_branch" } else { "else_branch" };
         let found = node.attribute.iter().find(|attribute| attribute.name.as_deref() == Some(name));
@@ -177,7 +178,7 @@ impl<'a> Import<'a> {
 
         let operands: NodeResult<Vec<Option<Value>>> =
             node.input.iter().enumerate().map(|(input, name)| self.operand(input, name)).collect();
-        let mut call = Call::new(&mut self.draft, self.version, name, node, operands?)?;
+        let mut call = Call::new(&mut self.draft, self.file, self.version, name, node, operands?)?;
         let computed = convert.outputs(&mut call, node.output.len())?;
         call.check_all_read()?;
         self.outputs_are(node, &computed)

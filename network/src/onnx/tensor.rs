@@ -1,13 +1,11 @@
 //! Tensors of files: every floating-point type becomes f32, every integer type i64.
 
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
-use std::path::{Component, Path};
-
 use half::{bf16, f16};
 use rten_onnx::onnx::{DataLocation, DataType, TensorProto};
 
 use super::MOST_AXES;
+use super::file::{ModelFile, Part};
+use crate::constant::{Constant, LARGE_BYTES};
 use crate::tensor::{Element, Tensor, array, elements};
 
 /// What the elements of a type become, or why they cannot be had.
@@ -32,19 +30,22 @@ pub(super) fn extents(dims: &[i64]) -> Result<Vec<usize>, String> {
     Ok(extents)
 }
 
-/// The tensor that a message holds, or a file in `folder` for it. Bytes in the message are moved out of it.
-pub(super) fn read(proto: &TensorProto, folder: Option<&Path>) -> Result<Tensor, String> {
+/// The tensor of a message: in the message, in the file, or in one beside it.
+pub(super) fn read(proto: &TensorProto, file: &ModelFile) -> Result<Constant, String> {
     let data_type = proto.data_type.unwrap_or(DataType(0));
     element(Some(data_type))?;
     let shape = extents(&proto.dims)?;
     let count = elements(&shape).map_err(|e| e.to_string())?;
 
     if proto.data_location == Some(DataLocation::EXTERNAL) {
-        return of_bytes(data_type, &shape, count, &external(proto, data_type, count, folder)?);
+        return of_part(data_type, &shape, count, &external(proto, data_type, count, file)?);
     }
     match &proto.raw_data {
-        Some(bytes) => of_bytes(data_type, &shape, count, &bytes.take()),
-        None => of_fields(proto, data_type, &shape, count),
+        Some(place) => {
+            let part = file.raw(&place.borrow()).ok_or("its bytes are not in the file")?;
+            of_part(data_type, &shape, count, &part)
+        }
+        None => of_fields(proto, data_type, &shape, count).map(Constant::from),
     }
 }
 
@@ -55,6 +56,17 @@ fn size_of(data_type: DataType) -> usize {
         DataType::INT16 | DataType::UINT16 | DataType::FLOAT16 | DataType::BFLOAT16 => 2,
         DataType::FLOAT | DataType::INT32 | DataType::UINT32 => 4,
         _ => 8,
+    }
+}
+
+/// Large weights stay where they are.
+fn of_part(data_type: DataType, shape: &[usize], count: usize, part: &Part) -> Result<Constant, String> {
+    let is_whole = count.checked_mul(size_of(data_type)) == Some(part.len());
+    match part.mapped() {
+        Some((file, bytes)) if is_whole && data_type == DataType::FLOAT && part.len() >= LARGE_BYTES => {
+            Ok(Constant::in_file(shape.to_vec(), file, bytes))
+        }
+        _ => of_bytes(data_type, shape, count, part).map(Constant::from),
     }
 }
 
@@ -125,8 +137,12 @@ fn truths(shape: &[usize], values: Vec<bool>) -> Result<Tensor, String> {
 }
 
 /// Bytes of a file beside the model.
-fn external(proto: &TensorProto, data_type: DataType, count: usize, folder: Option<&Path>) -> Result<Vec<u8>, String> {
-    let folder = folder.ok_or("its data is in another file, which bytes alone have not")?;
+fn external<'a>(
+    proto: &TensorProto,
+    data_type: DataType,
+    count: usize,
+    file: &ModelFile<'a>,
+) -> Result<Part<'a>, String> {
     let entry = |key: &str| {
         let entry = proto.external_data.iter().find(|entry| entry.key.as_deref() == Some(key));
         entry.and_then(|entry| entry.value.as_deref())
@@ -144,28 +160,6 @@ fn external(proto: &TensorProto, data_type: DataType, count: usize, folder: Opti
         return Err(format!("its data has not the {size} bytes of its shape"));
     }
     let wrong = |e: std::io::Error| format!("its data in '{}': {e}", super::error::printable(location));
-    read_part(folder, location, offset, size).map_err(wrong)
-}
-
-/// `size` bytes from `offset` on of a file that is in a folder, links followed.
-fn read_part(folder: &Path, location: &str, offset: u64, size: u64) -> std::io::Result<Vec<u8>> {
-    let outside = || std::io::Error::other("not in the folder of the model");
-    if !Path::new(location).components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir)) {
-        return Err(outside());
-    }
-    let folder = folder.canonicalize()?;
-    let path = folder.join(location).canonicalize()?;
-    if !path.starts_with(&folder) {
-        return Err(outside());
-    }
-
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    if offset.checked_add(size).is_none_or(|end| end > length) {
-        return Err(std::io::Error::other(format!("{size} bytes from byte {offset} on of {length}")));
-    }
-    file.seek(SeekFrom::Start(offset))?;
-    let mut bytes = vec![0; size as usize];
-    file.read_exact(&mut bytes)?;
-    Ok(bytes)
+    let part = file.part_of(location, offset, size);
+    part.ok_or("its data is in another file, which bytes alone have not")?.map_err(wrong)
 }

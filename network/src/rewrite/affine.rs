@@ -97,14 +97,18 @@ fn product_of_product(site: &mut Site) -> Rewritten {
 fn merged(site: &mut Site, op: Binary) -> Rewritten {
     let Some([inner, b]) = site.binary(site.id, op) else { return Ok(None) };
     let Some([x, a]) = site.binary(inner, op) else { return Ok(None) };
-    let (Some(of_a), Some(of_b), None) = (site.tensor(a), site.tensor(b), site.tensor(x)) else { return Ok(None) };
-    let count = |tensor: &Tensor| tensor.shape().iter().product::<usize>();
-    let shape = crate::op::broadcast(of_a.shape(), of_b.shape());
-    if shape.is_ok_and(|shape| shape.iter().product::<usize>() > count(of_a).max(count(of_b))) {
+    if !site.is_constant(a) || !site.is_constant(b) || site.is_constant(x) {
+        return Ok(None);
+    }
+    let [shape_of_a, shape_of_b] = [a, b].map(|id| &*site.of(id).shape);
+    let count = |shape: &[usize]| shape.iter().product::<usize>();
+    let shape = crate::op::broadcast(shape_of_a, shape_of_b);
+    if shape.is_ok_and(|shape| count(&shape) > count(shape_of_a).max(count(shape_of_b))) {
         return Ok(None);
     }
 
     let op = Op::Binary(op);
+    let (Some(of_a), Some(of_b)) = (site.tensor(a), site.tensor(b)) else { return Ok(None) };
     let Ok(constant) = op.evaluate(&[of_a, of_b]) else { return Ok(None) };
     if constant.as_f32().is_some_and(|all| !all.iter().all(|x| x.is_finite())) {
         return Ok(None);
@@ -116,9 +120,9 @@ fn merged(site: &mut Site, op: Binary) -> Rewritten {
 fn scale_of_shift(site: &mut Site) -> Rewritten {
     let Some([sum, b]) = site.binary(site.id, Binary::Mul) else { return Ok(None) };
     let Some([x, a]) = site.binary(sum, Binary::Add) else { return Ok(None) };
-    let is_scaled = site.binary(x, Binary::Mul).is_some_and(|[_, c]| site.tensor(c).is_some());
+    let is_scaled = site.binary(x, Binary::Mul).is_some_and(|[_, c]| site.is_constant(c));
     let is_linear = is_scaled || matches!(site.of(x).op, Op::Conv { .. } | Op::ConvTranspose { .. } | Op::MatMul);
-    let are_constant = site.tensor(a).is_some() && site.tensor(b).is_some();
+    let are_constant = site.is_constant(a) && site.is_constant(b);
     if !is_linear || !are_constant || !site.is_single(sum) || !site.is_single(x) {
         return Ok(None);
     }
@@ -132,7 +136,7 @@ fn scale_of_shift(site: &mut Site) -> Rewritten {
 /// What an operation is on, of which the other operand is a constant, if nothing else reads it.
 fn linear(site: &Site, op: Binary) -> Option<[NodeId; 2]> {
     let [x, c] = site.binary(site.id, op)?;
-    (site.tensor(c).is_some() && site.is_single(x) && site.fits(x)).then_some([x, c])
+    (site.is_constant(c) && site.is_single(x) && site.fits(x)).then_some([x, c])
 }
 
 /// The axis of channels of a convolution's weights, as far as it goes by outputs, and their number in a group.
@@ -157,7 +161,7 @@ fn scale_behind_conv(site: &mut Site) -> Rewritten {
     let Some([conv, c]) = linear(site, Binary::Mul) else { return Ok(None) };
     let node = site.of(conv);
     let Some((axis, values)) = output_axis(site, conv).zip(site.per_axis(c, &node.shape, 1)) else { return Ok(None) };
-    if site.tensor(node.operands[1]).is_none() {
+    if !site.is_constant(node.operands[1]) {
         return Ok(None);
     }
 
@@ -202,7 +206,7 @@ fn before_conv(site: &mut Site, op: Binary) -> Result<Option<(NodeId, Made)>, Gr
     let same_shape = site.of(x).shape == site.of(input).shape;
     let values = site.per_axis(c, &site.of(input).shape, 1);
     let weights = &site.of(node.operands[1]).shape;
-    let Some(values) = values.filter(|_| same_shape && site.tensor(node.operands[1]).is_some()) else {
+    let Some(values) = values.filter(|_| same_shape && site.is_constant(node.operands[1])) else {
         return Ok(None);
     };
     if !site.is_single(input) || weights.contains(&0) {
@@ -264,7 +268,7 @@ fn shift_before_padded_conv(site: &mut Site) -> Rewritten {
 fn weights_of(site: &Site, matmul: NodeId) -> Option<NodeId> {
     let node = site.of(matmul);
     let weights = *node.operands.get(1).filter(|_| node.op == Op::MatMul)?;
-    (site.tensor(weights).is_some() && site.of(weights).shape.len() > 1).then_some(weights)
+    (site.is_constant(weights) && site.of(weights).shape.len() > 1).then_some(weights)
 }
 
 fn scale_behind_matmul(site: &mut Site) -> Rewritten {
@@ -318,7 +322,7 @@ fn behind_norm(site: &mut Site, op: Binary) -> Result<Option<(NodeId, Made)>, Gr
         (Op::GroupNorm { .. }, Some(constant)) => (1..2, constant),
         _ => return Ok(None),
     };
-    if node.operands[1..].iter().any(|&id| site.tensor(id).is_none()) {
+    if node.operands[1..].iter().any(|&id| !site.is_constant(id)) {
         return Ok(None);
     }
 

@@ -51,7 +51,7 @@ fn constant_last(site: &mut Site) -> Rewritten {
     let Op::Binary(op) = site.node().op else { return Ok(None) };
     let commutes = matches!(op, Binary::Add | Binary::Mul | Binary::Max | Binary::Min | Binary::Equal | Binary::And);
     let [a, b] = [site.operand(0), site.operand(1)];
-    if !commutes || site.tensor(a).is_none() || site.tensor(b).is_some() {
+    if !commutes || !site.is_constant(a) || site.is_constant(b) {
         return Ok(None);
     }
     let operands = [site.made(b), site.made(a)];
@@ -100,7 +100,7 @@ fn twice(site: &mut Site) -> Rewritten {
 }
 
 fn subtraction(site: &mut Site) -> Rewritten {
-    let Some([x, c]) = site.binary(site.id, Binary::Sub).filter(|[_, c]| site.tensor(*c).is_some()) else {
+    let Some([x, c]) = site.binary(site.id, Binary::Sub).filter(|[_, c]| site.is_constant(*c)) else {
         return Ok(None);
     };
     let (x, c) = (site.made(x), site.made(c));

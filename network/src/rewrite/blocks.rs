@@ -67,7 +67,7 @@ fn conv_transpose_by_blocks(site: &mut Site) -> Rewritten {
     let Op::ConvTranspose { window, output_pad, groups: 1 } = &site.node().op else { return Ok(None) };
     let is_apart = |window: &Sliding| *window == Sliding::new(window.kernel).stride(window.kernel);
     let weights = site.operand(1);
-    if !window.iter().all(is_apart) || output_pad.iter().any(|pad| *pad != 0) || site.tensor(weights).is_none() {
+    if !window.iter().all(is_apart) || output_pad.iter().any(|pad| *pad != 0) || !site.is_constant(weights) {
         return Ok(None);
     }
 

@@ -43,7 +43,7 @@ fn axis_of_sums(site: &Site, id: NodeId) -> Option<usize> {
 
 /// The axis of channels of an activation, perhaps with a scale behind it, that the epilogue of a product does and can go on from.
 pub(super) fn axis_behind_activation(site: &Site, id: NodeId) -> Option<usize> {
-    let scaled = site.binary(id, Binary::Mul).filter(|[_, scale]| site.tensor(*scale).is_some() && site.is_single(id));
+    let scaled = site.binary(id, Binary::Mul).filter(|[_, scale]| site.is_constant(*scale) && site.is_single(id));
     let activated = scaled.map_or(id, |[activated, _]| activated);
     axis_of_sums(site, activation_of(site, activated)?).filter(|_| site.is_single(activated))
 }

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::fmt::{self, Write};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
 
+use crate::constant::{Constant, Identity};
 use crate::error::GraphError;
 use crate::graph::{Graph, Node, NodeId};
 use crate::op::Op;
@@ -27,10 +27,10 @@ impl Made {
 
 /// What the passes of a rewriting share.
 pub(super) struct Constants {
-    /// Constants by a hash of their elements; none is there twice.
-    known: HashMap<u64, Vec<Arc<Tensor>>>,
-    /// Which of them a constant is, by its address: the tensor is held here, so that no other gets it.
-    same: HashMap<*const Tensor, (Arc<Tensor>, Arc<Tensor>)>,
+    /// Constants in memory by a hash of their elements; none is there twice.
+    known: HashMap<u64, Vec<Identity>>,
+    /// Which of them a constant is, by its address, and what keeps others from having that.
+    same: HashMap<usize, (Identity, Identity)>,
     /// How many elements may still be made.
     left: usize,
 }
@@ -39,8 +39,10 @@ pub(super) struct Constants {
 pub(super) struct NewGraph<'a> {
     pub(super) graph: Graph,
     constants: &'a mut Constants,
-    nodes: HashMap<u64, Vec<NodeId>>,
-    tensors: HashMap<*const Tensor, NodeId>,
+    /// By their hash operations with their operands, and what they make.
+    nodes: HashMap<u64, Vec<(Op, Vec<NodeId>, NodeId)>>,
+    /// By their address.
+    of_constants: HashMap<usize, NodeId>,
 }
 
 impl Default for Constants {
@@ -50,29 +52,31 @@ impl Default for Constants {
 }
 
 impl Constants {
-    /// The one tensor that stands for all with the same bits.
-    fn one_of(&mut self, tensor: &Arc<Tensor>) -> Arc<Tensor> {
-        let address = Arc::as_ptr(tensor);
-        if let Some((_, one)) = self.same.get(&address) {
-            return one.clone();
+    /// The one that stands for all with the same bits; what is not in memory stands for itself.
+    fn one_of(&mut self, constant: &Constant) -> Constant {
+        let known = self.same.get(&constant.address()).and_then(|(_, one)| one.constant());
+        if let Some(one) = known {
+            return one;
         }
+        let Some(tensor) = constant.in_memory() else { return constant.clone() };
 
         let alike = self.known.entry(hash_of(tensor)).or_default();
-        let one = match alike.iter().find(|other| have_same_bits(other, tensor)) {
-            Some(one) => one.clone(),
+        let same = |other: &Constant| other.in_memory().is_some_and(|other| have_same_bits(other, tensor));
+        let one = match alike.iter().filter_map(Identity::constant).find(same) {
+            Some(one) => one,
             None => {
-                alike.push(tensor.clone());
-                tensor.clone()
+                alike.push(constant.identity());
+                constant.clone()
             }
         };
-        self.same.insert(address, (tensor.clone(), one.clone()));
+        self.same.insert(constant.address(), (constant.identity(), one.identity()));
         one
     }
 }
 
 impl<'a> NewGraph<'a> {
     pub(super) fn new(name: &str, constants: &'a mut Constants) -> Self {
-        Self { graph: Graph::new(name), constants, nodes: HashMap::new(), tensors: HashMap::new() }
+        Self { graph: Graph::new(name), constants, nodes: HashMap::new(), of_constants: HashMap::new() }
     }
 
     /// A node without operands again.
@@ -80,10 +84,10 @@ impl<'a> NewGraph<'a> {
         self.graph.input(&node.name, node.element, &node.shape).map(Made)
     }
 
-    pub(super) fn constant(&mut self, name: &str, tensor: &Arc<Tensor>) -> Made {
-        let tensor = self.constants.one_of(tensor);
+    pub(super) fn constant(&mut self, name: &str, constant: &Constant) -> Made {
+        let constant = self.constants.one_of(constant);
         let graph = &mut self.graph;
-        Made(*self.tensors.entry(Arc::as_ptr(&tensor)).or_insert_with(|| graph.constant(name, tensor)))
+        Made(*self.of_constants.entry(constant.address()).or_insert_with(|| graph.constant(name, constant)))
     }
 
     /// The tensor of a node without elements, whatever computes it.
@@ -94,42 +98,38 @@ impl<'a> NewGraph<'a> {
             Element::I64 => array(shape, Vec::new()).map(Tensor::I64),
             Element::Bool => array(shape, Vec::new()).map(Tensor::Bool),
         };
-        Some(self.constant(&node.name, &Arc::new(empty.ok()?)))
+        Some(self.constant(&node.name, &empty.ok()?.into()))
     }
 
     /// What an operation makes of nodes: one that is there already, a constant, or a new node.
     pub(super) fn add(&mut self, name: &str, op: Op, operands: &[Made]) -> Result<Made, GraphError> {
         let operands: Vec<NodeId> = operands.iter().map(|made| made.0).collect();
         let hash = node_hash(&op, &operands);
-        let known = self.nodes.get(&hash).into_iter().flatten();
-        for &id in known {
-            let node = self.graph.node(id);
-            if node.op == op && node.operands == operands {
-                return Ok(Made(id));
-            }
+        let mut known = self.nodes.get(&hash).into_iter().flatten();
+        if let Some(&(_, _, made)) = known.find(|(other, of, _)| *other == op && *of == operands) {
+            return Ok(Made(made));
         }
 
-        if let Some(tensor) = self.folded(&op, &operands) {
-            return Ok(self.constant(name, &Arc::new(tensor)));
-        }
-        let id = self.graph.add(name, op, &operands)?;
-        self.nodes.entry(hash).or_default().push(id);
-        Ok(Made(id))
+        let made = match self.folded(&op, &operands) {
+            Some(constant) => self.constant(name, &constant).0,
+            None => self.graph.add(name, op.clone(), &operands)?,
+        };
+        self.nodes.entry(hash).or_default().push((op, operands, made));
+        Ok(Made(made))
     }
 
-    /// The tensor of a node all of whose operands are constants, unless it is too large. One that cannot be computed stays a node: it fails
-    /// when it runs.
-    fn folded(&mut self, op: &Op, operands: &[NodeId]) -> Option<Tensor> {
-        let tensors: Vec<&Tensor> =
-            operands.iter().map(|&id| self.graph.constant_of(id).map(|tensor| &**tensor)).collect::<Option<_>>()?;
-        let known: Vec<_> = tensors.iter().map(|tensor| (tensor.shape(), tensor.element())).collect();
+    /// The constant that a node is all of whose operands are, unless it is too large. One that cannot be computed stays a node: it fails when it
+    /// runs.
+    fn folded(&mut self, op: &Op, operands: &[NodeId]) -> Option<Constant> {
+        let constants: Vec<&Constant> = operands.iter().map(|&id| self.graph.constant_of(id)).collect::<Option<_>>()?;
+        let known: Vec<_> = constants.iter().map(|constant| (constant.shape(), constant.element())).collect();
         let count = elements(&op.infer(&known).ok()?.0).ok()?;
-        if tensors.is_empty() || count > self.constants.left {
+        if constants.is_empty() || count > self.constants.left {
             return None;
         }
-        let tensor = op.evaluate(&tensors).ok()?;
+        let folded = Constant::computed(op, &constants).ok()?;
         self.constants.left -= count;
-        Some(tensor)
+        Some(folded)
     }
 }
 

@@ -101,7 +101,7 @@ fn groups_of_channels(site: &mut Site) -> Rewritten {
     let Op::Reshape(grouped) = &split.op else { return Ok(None) };
     let x = split.operands[0];
     let is_split = site.of(x).shape == *shape && shape.len() > 2 && grouped[..2] == [shape[0], groups];
-    if !is_split || !shape[1].is_multiple_of(groups) || scales.iter().any(|&id| site.tensor(id).is_none()) {
+    if !is_split || !shape[1].is_multiple_of(groups) || scales.iter().any(|&id| !site.is_constant(id)) {
         return Ok(None);
     }
 

@@ -94,15 +94,19 @@ impl<'a> Site<'a, '_> {
         self.new.graph.node(made.0).element
     }
 
-    /// The tensor of a constant.
+    /// The tensor of a constant, which is in memory from here on.
     pub(super) fn tensor(&self, id: NodeId) -> Option<&'a Tensor> {
-        self.from.constant_of(id).map(|tensor| &**tensor)
+        self.from.constant_of(id)?.tensor().ok().map(|tensor| &**tensor)
+    }
+
+    pub(super) fn is_constant(&self, id: NodeId) -> bool {
+        self.from.constant_of(id).is_some()
     }
 
     /// The number of a constant with one element.
     pub(super) fn scalar(&self, id: NodeId) -> Option<f32> {
-        let array = self.tensor(id)?.as_f32()?;
-        if array.len() == 1 { array.first().copied() } else { None }
+        let is_one = self.of(id).shape.iter().product::<usize>() == 1;
+        self.tensor(id).filter(|_| is_one)?.as_f32()?.first().copied()
     }
 
     /// Operands of an operation on two tensors.
@@ -184,13 +188,14 @@ impl<'a> Site<'a, '_> {
 
     /// What is read of a constant along an axis of a tensor that it is broadcast to, if it is the same along all others.
     pub(super) fn per_axis(&self, id: NodeId, shape: &[usize], axis: usize) -> Option<Vec<f32>> {
-        let constant = self.tensor(id)?.as_f32()?;
-        let own = constant.shape();
+        self.from.constant_of(id)?;
+        let own = &self.of(id).shape;
         let first = shape.len().checked_sub(own.len())?;
         let fits = |at: usize| own[at] == 1 || (at + first == axis && own[at] == shape[axis]);
         if !(0..own.len()).all(fits) || axis >= shape.len() {
             return None;
         }
+        let constant = self.tensor(id)?.as_f32()?;
         match constant.len() {
             1 => Some(vec![constant.first().copied()?; shape[axis]]),
             _ => Some(constant.iter().copied().collect()),

@@ -11,6 +11,7 @@ use tempfile::TempDir;
 pub(crate) type Task = extern "C" fn(*mut c_void, usize);
 pub(crate) type ParallelFor = extern "C" fn(*mut c_void, usize, Task, *mut c_void);
 type Init = unsafe extern "C" fn(*mut c_void) -> c_int;
+type UseWeights = unsafe extern "C" fn(*mut c_void, *const c_void) -> c_int;
 type Run =
     unsafe extern "C" fn(*mut c_void, *const *const f32, *const *mut f32, Option<ParallelFor>, *mut c_void) -> c_int;
 
@@ -116,6 +117,22 @@ impl Loaded {
         }
     }
 
+    /// A copy of the weights.
+    pub(crate) fn copied_weights(&self) -> Memory {
+        let memory = Memory::new(self.number("weights_bytes"));
+        // SAFETY: as in `function`; so many bytes are there, and in the memory.
+        unsafe {
+            let weights = self.function::<unsafe extern "C" fn() -> *const u8>("weights")();
+            memory.start.copy_from_nonoverlapping(weights, memory.bytes);
+        }
+        memory
+    }
+
+    pub(crate) fn use_weights(&self, workspace: *mut c_void, weights: *const c_void) -> c_int {
+        // SAFETY: both are null, misaligned, or as large as they must be.
+        unsafe { self.function::<UseWeights>("use_weights")(workspace, weights) }
+    }
+
     /// Memory for one run at a time, full of what is no number.
     pub(crate) fn workspace(&self) -> Memory {
         Memory::new(self.number("workspace_bytes"))
@@ -181,6 +198,12 @@ impl Memory {
 
     pub(crate) fn start(&self) -> *mut c_void {
         self.start.cast()
+    }
+
+    /// Makes all of it zeros.
+    pub(crate) fn clear(&mut self) {
+        // SAFETY: every byte is in it.
+        unsafe { self.start.write_bytes(0, self.bytes) };
     }
 
     pub(crate) fn check(&self) {

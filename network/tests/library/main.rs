@@ -65,6 +65,32 @@ fn networks_of_the_zoo_compute_the_same_as_libraries() {
     }
 }
 
+/// Each workspace reads the weights where it was told to.
+#[test]
+fn weights_may_be_where_the_program_has_copied_them() {
+    let graph = rewrite(&zoo::graph("dqn").unwrap()).unwrap();
+    let Some(network) = compiled(&graph, 2) else { return };
+    let library = Loaded::of(&network).unwrap();
+    let (memory, other, mut weights) = (library.workspace(), library.workspace(), library.copied_weights());
+    let refused = |workspace, weights| library.error(library.use_weights(workspace, weights)).unwrap();
+    assert!(refused(memory.start(), weights.start()).contains("not initialised"));
+    assert!(refused(ptr::null_mut(), weights.start()).contains("workspace is NULL"));
+    [&memory, &other].into_iter().for_each(|memory| assert_eq!(library.init(memory.start()), 0));
+    for bad in [ptr::null_mut(), weights.start().wrapping_byte_add(32)] {
+        assert!(refused(memory.start(), bad).contains("copy of the weights"));
+    }
+
+    let inputs: Vec<Vec<f32>> = brought(&graph, &mut rng(1)).iter().map(|tensor| tensor.to_numbers()).collect();
+    let wanted = library.results_in(&memory, &inputs, None);
+    assert_eq!(library.use_weights(memory.start(), weights.start()), 0);
+    for threads in [None, Some(on_threads as ParallelFor)] {
+        assert_eq!(library.results_in(&memory, &inputs, threads), wanted);
+    }
+    weights.clear();
+    assert!(library.results_in(&memory, &inputs, None).iter().flatten().all(|&x| x == 0.0));
+    assert_eq!(library.results_in(&other, &inputs, None), wanted);
+}
+
 /// Graphs with a node that only the interpreter computes are refused, in one line; the others compute the same.
 #[test]
 fn random_graphs_compute_the_same_as_libraries_or_are_refused() {
@@ -172,8 +198,8 @@ fn a_library_says_what_it_is_and_what_is_wrong() {
 
     // Errors, in words of their own.
     let memory = library.workspace();
-    let words: Vec<Option<String>> = (-1..6).map(|error| library.error(error)).collect();
-    assert!(words[0].is_none() && words[6].is_none() && words[1..6].iter().all(Option::is_some), "{words:?}");
+    let words: Vec<Option<String>> = (-1..7).map(|error| library.error(error)).collect();
+    assert!(words[0].is_none() && words[7].is_none() && words[1..7].iter().all(Option::is_some), "{words:?}");
     let (inputs, mut output) = ([1.0f32; 6], [0.0f32; 6]);
     let from = [inputs.as_ptr(), inputs.as_ptr()];
     let to = [output.as_mut_ptr(), output.as_mut_ptr()];

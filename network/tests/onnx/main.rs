@@ -8,6 +8,7 @@
 mod build;
 mod conformance;
 mod export;
+mod files;
 mod recurrent;
 mod running;
 mod steps;

@@ -22,8 +22,9 @@ pub(super) fn write(export: &mut Export, id: NodeId, node: &Node) -> Result<(), 
             export.input(id, node);
             return Ok(());
         }
-        Op::Constant(tensor) => {
-            export.constant(export.name(id), tensor);
+        Op::Constant(constant) => {
+            let tensor = constant.read().map_err(|source| export.wrong(id, source.to_string()))?;
+            export.constant(export.name(id), &tensor);
             return Ok(());
         }
         Op::Map(function) => return map(export, id, inputs, *function),

@@ -3,7 +3,7 @@
 use autotune_ir::program::UnaryOp;
 
 use super::Convert::{self, One};
-use crate::onnx::call::{Call, Result, number};
+use crate::onnx::call::{Call, Result};
 use crate::onnx::draft::Value;
 use crate::onnx::error::unfit;
 use crate::op::{Binary, Op};
@@ -119,7 +119,7 @@ fn choice(call: &mut Call) -> Result<Value> {
 fn power(call: &mut Call) -> Result<Value> {
     let [x, exponent] = pair(call)?;
     let is_number = call.element(x) == Element::F32 && call.rank(exponent) <= call.rank(x);
-    let known = call.draft.tensor(exponent).filter(|_| is_number).and_then(|tensor| number(tensor));
+    let known = if is_number { call.draft.number(exponent) } else { None };
     match known {
         Some(1.0) => Ok(x),
         Some(2.0) => call.binary(Binary::Mul, x, x),

@@ -16,9 +16,10 @@ pub(super) const OPERATORS: &[(&str, Convert)] = &[
 ];
 
 fn constant(call: &mut Call) -> Result<Value> {
-    let tensor = if let Some(proto) = call.tensor("value")? {
-        tensor::read(proto, None).map_err(|reason| attribute("value", reason))?
-    } else if let Some(number) = call.float("value_float")? {
+    if let Some(constant) = call.tensor("value")? {
+        return Ok(call.constant(constant));
+    }
+    let tensor = if let Some(number) = call.float("value_float")? {
         Tensor::scalar(number)
     } else if let Some(numbers) = call.floats("value_floats")? {
         Tensor::f32(&[numbers.len()], numbers.to_vec())?
@@ -35,17 +36,14 @@ fn constant(call: &mut Call) -> Result<Value> {
 fn constant_of_shape(call: &mut Call) -> Result<Value> {
     let shape = call.known_integers(0)?.ok_or(NodeError::Input { input: 0, reason: "it is missing".into() })?;
     let shape = tensor::extents(&shape).map_err(NodeError::Unfit)?;
-    let value = match call.tensor("value")? {
-        Some(proto) => tensor::read(proto, None).map_err(|reason| attribute("value", reason))?,
-        None => Tensor::scalar(0.0),
-    };
+    let value = call.tensor("value")?.unwrap_or_else(|| Tensor::scalar(0.0).into());
     if elements(value.shape())? != 1 {
         return Err(attribute("value", "it is not one number"));
     }
     let name = call.name;
     let value = call.constant(value);
     let value = call.reshape(&[], value)?;
-    match call.draft.tensor(value).cloned() {
+    match call.draft.constant_of(value).cloned() {
         Some(value) => Ok(call.draft.filled(name, &value, &shape)?),
         None => call.expand(&shape, value),
     }

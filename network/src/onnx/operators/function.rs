@@ -157,7 +157,7 @@ fn clip(call: &mut Call) -> Result<Value> {
     };
 
     let known = |bound: Option<Value>, none: f32| match bound {
-        Some(bound) => call.draft.tensor(bound).and_then(|tensor| crate::onnx::call::number(tensor)),
+        Some(bound) => call.draft.number(bound),
         None => Some(none),
     };
     let numbers = known(bounds[0], f32::NEG_INFINITY).zip(known(bounds[1], f32::INFINITY));

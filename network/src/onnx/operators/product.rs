@@ -22,7 +22,7 @@ fn gemm(call: &mut Call) -> Result<Value> {
     let a = transposed(call, "transA", 0)?;
     let mut b = transposed(call, "transB", 1)?;
 
-    let scales_b = alpha != 1.0 && call.draft.tensor(b).is_some();
+    let scales_b = alpha != 1.0 && call.draft.constant_of(b).is_some();
     if scales_b {
         b = call.with(Binary::Mul, b, alpha)?;
     }

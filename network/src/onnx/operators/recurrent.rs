@@ -166,7 +166,7 @@ fn run(call: &mut Call, cell: &Cell, x: Value, states: &mut [Value], backwards: 
 fn start(call: &mut Call, input: usize, sizes: Sizes, direction: usize, images_first: bool) -> Result<Value> {
     let Sizes { images, hidden } = sizes;
     let Some(mut given) = call.optional(input) else {
-        return Ok(call.draft.filled(call.name, &Tensor::scalar(0.0), &[images, hidden])?);
+        return Ok(call.draft.filled(call.name, &Tensor::scalar(0.0).into(), &[images, hidden])?);
     };
     if images_first && call.rank(given) == 3 {
         given = call.transpose(&[1, 0, 2], given)?;

@@ -107,7 +107,7 @@ impl Cell {
             let (of_input, mut of_state) = (call.part(both, 0, [0, rows])?, call.part(both, 0, [rows, rows])?);
             if kind == (Kind::Gated { resets_product: true }) {
                 let gates = call.part(of_state, 0, [0, 2 * hidden])?;
-                let zeros = call.draft.filled(call.name, &Tensor::scalar(0.0), &[hidden])?;
+                let zeros = call.draft.filled(call.name, &Tensor::scalar(0.0).into(), &[hidden])?;
                 reset_bias = Some(call.part(of_state, 0, [2 * hidden, hidden])?);
                 of_state = call.add(Op::Concat { axis: 0 }, &[gates, zeros])?;
             }

@@ -1,0 +1,135 @@
+//! A network's constants as its kernels have them: in their layouts, packed.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use autotune_ir::DType;
+use autotune_ir::layout::to_layout;
+use autotune_ir::plan::PlanBuffer;
+use autotune_ir::program::Layout;
+use autotune_runtime::{Cpu, Device, DeviceError, HostMemory, Kernel, Packed, View, bytes_of};
+
+use crate::constant::Constant;
+use crate::error::{CompileError, GraphError};
+use crate::graph::{Graph, NodeId};
+use crate::plan::{Doing, Operand, Plan, given};
+use crate::tensor::Tensor;
+
+/// The numbers of a constant in a layout.
+pub(crate) enum Laid<'a> {
+    /// As a file has them, at any address.
+    File(&'a Constant, &'a [u8]),
+    Numbers(Cow<'a, [f32]>),
+}
+
+/// A constant of a kernel in the layout that it wants it in.
+pub(crate) type Given<'a> = Option<(&'a PlanBuffer, Laid<'a>)>;
+
+impl Laid<'_> {
+    fn view<'v>(&'v self, buffer: &'v PlanBuffer) -> View<'v> {
+        match self {
+            Self::File(_, bytes) => View::of_bytes(bytes, DType::F32, &buffer.shape),
+            Self::Numbers(numbers) => View::new(numbers, &buffer.shape),
+        }
+        .in_layout(buffer.layout)
+    }
+
+    /// Memory with them.
+    pub(crate) fn copy(&self) -> Result<HostMemory, DeviceError> {
+        let bytes = match self {
+            Self::File(_, bytes) => bytes,
+            Self::Numbers(numbers) => bytes_of(numbers),
+        };
+        let mut memory = HostMemory::untouched(bytes.len())?;
+        let to = &mut memory.elements_mut()[..bytes.len()];
+        match self {
+            Self::File(constant, _) => constant.copy_file_bytes(to),
+            Self::Numbers(_) => to.copy_from_slice(bytes),
+        }
+        Ok(memory)
+    }
+}
+
+/// For each operand the constant that a kernel packs.
+pub(crate) fn constants<'a>(
+    graph: &'a Graph,
+    kernel: &'a Kernel,
+    operands: &[Operand],
+) -> Result<Vec<Given<'a>>, CompileError> {
+    let given_to = |(operand, buffer): (&Operand, &'a PlanBuffer)| match operand {
+        Operand::Constant(node) => Ok(Some((buffer, laid(graph, *node, buffer.layout, kernel.takes_any_address())?))),
+        Operand::Span(_) => Ok(None),
+    };
+    operands.iter().zip(given(kernel.plan())).map(given_to).collect()
+}
+
+/// One memory for what all kernels pack: each in one of its own would begin a huge page.
+pub(crate) fn packed_memory(plan: &Plan, kernels: &[Arc<Kernel>], cpu: &Cpu) -> Result<HostMemory, CompileError> {
+    let mut bytes = 0usize;
+    for action in &plan.actions {
+        if let Doing::Kernel(kernel) = action.work {
+            bytes = bytes.checked_add(kernels[kernel].packed_bytes(cpu)?).ok_or(CompileError::TooLarge)?;
+        }
+    }
+    Ok(HostMemory::untouched(bytes)?)
+}
+
+/// Packs into the first bytes of some memory, of which the rest is left.
+pub(crate) fn pack(
+    cpu: &Cpu,
+    kernel: &Kernel,
+    constants: &[Given],
+    memory: &mut HostMemory,
+) -> Result<Arc<Packed>, CompileError> {
+    let views: Vec<View> = constants.iter().flatten().map(|(buffer, numbers)| numbers.view(buffer)).collect();
+    let (bytes, all) = (kernel.packed_bytes(cpu)?, cpu.extent(memory).bytes);
+    // SAFETY: the two parts do not overlap, and whoever had the memory has the second from here on.
+    let (own, rest) = unsafe { (cpu.part(memory, 0..bytes)?, cpu.part(memory, bytes..all)?) };
+    *memory = rest;
+    Ok(kernel.pack_in(cpu, &views, own)?)
+}
+
+/// The numbers of a constant in a layout; as a file has them only where they may be at any address.
+pub(crate) fn laid(
+    graph: &Graph,
+    id: NodeId,
+    layout: Layout,
+    takes_any_address: bool,
+) -> Result<Laid<'_>, CompileError> {
+    let Some(constant) = graph.constant_of(id) else { return Ok(Laid::Numbers(Cow::Borrowed(&[]))) };
+    if layout == Layout::Plain
+        && takes_any_address
+        && let Some(bytes) = constant.file_bytes()
+    {
+        return Ok(Laid::File(constant, bytes));
+    }
+
+    let node = graph.node(id);
+    let wrong = |source| GraphError { node: node.name.clone(), op: node.op.name(), source };
+    let tensor = constant.read().map_err(wrong)?;
+    constant.release();
+    let numbers = match (tensor, layout) {
+        (Cow::Borrowed(Tensor::F32(array)), Layout::Plain) if array.is_standard_layout() => {
+            Cow::Borrowed(array.as_slice().unwrap_or_default())
+        }
+        (Cow::Owned(tensor), Layout::Plain) => Cow::Owned(tensor.into_numbers()),
+        (Cow::Borrowed(tensor), Layout::Plain) => Cow::Owned(tensor.to_numbers()),
+        (tensor, blocked) => {
+            let array = tensor.as_f32().ok_or(CompileError::Layouts { from: Layout::Plain, to: blocked })?;
+            let constant = |source| CompileError::Constant { name: node.name.clone(), source };
+            Cow::Owned(to_layout(array, blocked).map_err(constant)?)
+        }
+    };
+    Ok(Laid::Numbers(numbers))
+}
+
+/// Gives back what reading constants left in memory.
+pub(crate) fn release(graph: &Graph, operands: &[Operand]) {
+    for operand in operands {
+        if let Operand::Constant(node) = operand
+            && let Some(constant) = graph.constant_of(*node)
+        {
+            constant.release();
+        }
+    }
+}
