@@ -200,7 +200,7 @@ impl Operator for Attention {
             computed: vec![
                 computed("keys", named_axes(&[&outer[..], &[("k", k, false), ("n", n, false)]].concat()), sum(key)),
                 computed("scores", with(&[("n", n, false), ("k", k, true)]), sum(product)),
-                computed("largest", along(true), (Reduction::Max, score)),
+                computed("largest", along(true), (Reduction::MaxNumber, score)),
                 computed("exp", along(false), sum(Expr::unary(UnaryOp::Exp, below))),
                 computed("total", along(true), sum(of_pair(keys + 3))),
                 computed("scale", named_axes(&rows), sum(inverse)),
