@@ -46,6 +46,8 @@ struct Rule {
     parallel: usize,
     /// Registers of a vector along what is reduced.
     width: usize,
+    /// True if operands and result are larger than the second-level cache.
+    is_beyond_cache: bool,
 }
 
 impl Rule {
@@ -67,7 +69,8 @@ impl Rule {
         let mut order: Vec<AxisId> = (0..chain.rows).collect();
         order.sort_by_key(|&axis| Some(axis) != outermost);
         let parallel = parallel_loops(order.iter().map(|&axis| rows[axis].extent.div_ceil(tiles[axis])), cpu);
-        Self { vector: rows[channel].name, layout: "blocked", outermost, tiles, parallel, width: 1 }
+        let (layout, is_beyond_cache) = ("blocked", is_beyond_cache(chain, cpu));
+        Self { vector: rows[channel].name, layout, outermost, tiles, parallel, width: 1, is_beyond_cache }
     }
 
     fn plain(chain: &Chain, cpu: &CpuTarget) -> Self {
@@ -85,7 +88,8 @@ impl Rule {
         let tiles = rows.iter().map(|axis| most(axis.name)).collect();
         let parallel = parallel_loops(rows.iter().map(|axis| axis.extent), cpu);
         let width = width(chain, vector, cpu.lanes());
-        Self { vector, layout: "plain", outermost: None, tiles, parallel, width }
+        let is_beyond_cache = is_beyond_cache(chain, cpu);
+        Self { vector, layout: "plain", outermost: None, tiles, parallel, width, is_beyond_cache }
     }
 
     /// The combination that it asks for, with the largest tiles that the knobs have.
@@ -97,6 +101,7 @@ impl Rule {
                 "layout.in" | "layout.out" => self.layout.to_string(),
                 "unroll" => "4".to_string(),
                 "width" => self.width.to_string(),
+                "prefetch" => u8::from(self.is_beyond_cache).to_string(),
                 "order" => {
                     return Some(self.outermost.map_or(0, |axis| starting_with(knob, chain.row_axes()[axis].name)));
                 }
@@ -110,6 +115,13 @@ impl Rule {
             Some(knob.values.iter().position(|value| *value == Value::Choice(word.clone())).unwrap_or(0))
         })
     }
+}
+
+fn is_beyond_cache(chain: &Chain, cpu: &CpuTarget) -> bool {
+    let given = chain.spec.tensors.iter().filter(|tensor| tensor.is_given()).map(|tensor| &tensor.shape);
+    let result = &chain.spec.tensor(&chain.last().output).shape;
+    let elements = given.chain([result]).map(|shape| shape.iter().product::<usize>()).sum::<usize>();
+    4 * elements > cpu.l2_bytes
 }
 
 /// The first order whose outermost loop is of this name.

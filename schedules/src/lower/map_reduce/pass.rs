@@ -8,6 +8,9 @@ use autotune_ir::affine::Affine;
 use autotune_ir::program::{Access, BufferId, Expr, Index, Iteration, LoopKind, Node, Role, Scope, Store, StoreMode};
 use autotune_ir::spec::{AxisId, Equation};
 
+/// Elements of a cache line.
+const LINE: usize = 16;
+
 /// A dimension of what a tile keeps.
 pub(super) struct Dim {
     /// The axis of the pass that computes it.
@@ -153,11 +156,36 @@ impl Lowering<'_> {
 
     /// `result = value`, at once.
     fn map(&mut self, spans: &[Span]) -> Vec<Node> {
+        let mut nodes = self.prefetches(spans, spans[self.vector()].extent);
         let tile = self.open_tile(spans, None);
         let value = self.result(self.value(&tile), &tile);
         let iteration = self.iteration(tile.values.clone());
         let store = Store { dst: self.destination(&tile), mode: StoreMode::Assign, value, iteration };
-        nest(tile.loops, vec![Node::Store(store)])
+        nodes.extend(nest(tile.loops, vec![Node::Store(store)]));
+        nodes
+    }
+
+    /// Asks for what the next tile reads at the places of so many lanes, a line at a time.
+    fn prefetches(&mut self, spans: &[Span], lanes: usize) -> Vec<Node> {
+        let Some((access, ahead)) = self.plan.next_tile(self.number) else { return Vec::new() };
+        let access = access.clone();
+        let tile = self.open_tile(spans, Some(1));
+        let Expr::Load(access) = self.element(&access, &tile) else { return Vec::new() };
+        let line = |line: usize| Node::Prefetch { access: access.clone(), ahead: ahead + line };
+        nest(tile.loops, (0..lanes).step_by(LINE).map(line).collect())
+    }
+
+    /// What the pass combines, where that is a map that is done with it: stored where it is kept.
+    fn mapped(&mut self, spans: &[Span], lanes: usize) -> Vec<Node> {
+        let Some(before) = self.number.checked_sub(1).filter(|&before| self.plan.goes_with_next(before)) else {
+            return Vec::new();
+        };
+        let number = std::mem::replace(&mut self.number, before);
+        let mut spans = spans.to_vec();
+        spans[self.vector()].extent = lanes;
+        let nodes = self.map(&spans);
+        self.number = number;
+        nodes
     }
 
     /// ```text
@@ -255,12 +283,17 @@ impl Lowering<'_> {
     }
 
     fn statement(&mut self, acc: BufferId, spans: &[Span], lanes: Option<usize>) -> Vec<Node> {
+        let width = lanes.unwrap_or(spans[self.vector()].extent);
+        let mut nodes = self.prefetches(spans, width);
+        nodes.extend(self.mapped(spans, width));
+
         let tile = self.open_tile(spans, lanes);
         let value = self.value(&tile);
         let dst = Access { buffer: acc, index: tile.place.into() };
         let iteration = self.iteration(tile.values);
         let store = self.equation().reduction.store(dst, value, iteration);
-        nest(tile.loops, vec![Node::Store(store)])
+        nodes.extend(nest(tile.loops, vec![Node::Store(store)]));
+        nodes
     }
 
     fn iteration(&self, point: Vec<Affine>) -> Option<Iteration> {
