@@ -1,14 +1,17 @@
 //! The sketch for CPUs of what is no contraction: maps, reductions such as poolings, and chains of both such as a softmax.
 //!
 //! Loops over the axes that all equations share, the rows, go by tiles. For each tile the equations are done one after the other; what
-//! one computes for the next is kept beside it, in memory of the thread. The values that an equation combines stay in registers. The
-//! innermost loop is a vector along a row, or along an axis of the equation's own: lanes are combined at the end where it is reduced.
+//! one computes for the next is kept beside it, in memory of the thread; a map is done with the reduction that combines its values. The
+//! values that an equation combines stay in registers. The innermost loop is a vector along a row, or along an axis of the equation's own:
+//! where that is reduced, what is left over goes to the first lanes, and lanes are combined at the end.
 //!
 //! ```text
 //! for y { for x.t { acc[0..16] = neutral; for ky { for kx { acc[i] = max(acc[i], in[y + ky, 16*x.t + i + kx]) } }; out[y, ..] = acc } }
-//! for m { acc[0..16] = neutral; for n.t { acc[i] += in[m, 16*n.t + i] }; lanes = acc; out[m] = Σ lanes }
-//! for m { .. max = max in[m, ..]; .. sum = Σ exp(in[m, ..] - max); for n.t { out[m, 16*n.t + i] = exp(in[m, 16*n.t + i] - max) / sum } }
+//! for m { acc[0..16] = neutral; for n.t { acc[i] += in[m, 16*n.t + i] }; acc[0..r] += rest; acc[0..8] += acc[8..16]; ..; out[m] = acc[0] }
+//! for m { .. max = max in[m, ..]; for n.t { e[16*n.t + i] = exp(..); sum[i] += e[16*n.t + i] }; ..; for n.t { out[m, ..] = e[..] / sum } }
 //! ```
+//!
+//! What the next tile reads may be asked for meanwhile (`prefetch`), where this one has all it needs in the cache.
 //!
 //! Of images whose channels are whole blocks, a config may have either in blocks of channels: vectors go along the lanes of a block then.
 //! What a window reads beyond a tensor is left out: tiles that touch padding are single positions with shorter loops over the window.
