@@ -227,6 +227,12 @@ struct Value {
     lanes: usize,
 }
 
+/// What holds partial sums: a variable, or an element of a variable for each lane.
+enum Accumulator {
+    Whole(String),
+    Part(Vec<String>),
+}
+
 struct Writer<'g, 'p> {
     generator: &'g mut Generator<'p>,
     /// The register tile that is written, if it is one: variables and pointers are called `i<position>` and `p<position>` in it, elsewhere
@@ -335,9 +341,21 @@ impl<'g, 'p> Writer<'g, 'p> {
         let value = self.expr(&store.value);
         let accumulate = store.mode == StoreMode::Accumulate;
         if self.generator.program.buffer(store.dst.buffer).scope == Scope::Register {
-            let name = self.accumulator(&store.dst);
-            let value = if accumulate { value.text } else { splat(value, lanes) };
-            self.line(&format!("{name} {} {value};", if accumulate { "+=" } else { "=" }));
+            let op = if accumulate { "+=" } else { "=" };
+            match self.accumulator(&store.dst) {
+                Accumulator::Whole(name) => {
+                    let value = if accumulate { value.text } else { splat(value, lanes) };
+                    self.line(&format!("{name} {op} {value};"));
+                }
+                Accumulator::Part(elements) => {
+                    let (name, value) = (self.name(), splat(value, lanes));
+                    self.line(&format!("const {} {name} = {value};", type_name(lanes)));
+                    for (i, element) in elements.iter().enumerate() {
+                        let lane = if lanes == 1 { String::new() } else { format!("[{i}]") };
+                        self.line(&format!("{element} {op} {name}{lane};"));
+                    }
+                }
+            }
             return;
         }
 
@@ -392,7 +410,12 @@ impl<'g, 'p> Writer<'g, 'p> {
         let buffer = self.generator.program.buffer(access.buffer);
         let lanes = self.vector.map_or(1, |v| v.lanes);
         if buffer.scope == Scope::Register {
-            return Value { text: self.accumulator(access), lanes };
+            let text = match self.accumulator(access) {
+                Accumulator::Whole(name) => name,
+                Accumulator::Part(elements) if lanes == 1 => elements.concat(),
+                Accumulator::Part(elements) => format!("((vec{lanes}){{{}}})", elements.join(", ")),
+            };
+            return Value { text, lanes };
         }
 
         let (pointer, offset, stride) = self.address(access);
@@ -426,13 +449,26 @@ impl<'g, 'p> Writer<'g, 'p> {
         format!("x{}", self.next_name - 1)
     }
 
-    /// The variable of an accumulator: constants once unrolled variables are written out.
-    fn accumulator(&mut self, access: &Access) -> String {
+    /// The variable of an accumulator, constants once unrolled variables are written out; or the elements of others.
+    fn accumulator(&mut self, access: &Access) -> Accumulator {
         let offset = flat_offset(self.generator.program, access);
         let lanes = self.vector.map_or(1, |v| v.lanes);
         let flat = offset.eval(|v| self.constants.get(&v).copied().unwrap_or(0));
-        self.accumulators.insert((flat, lanes));
-        format!("a{flat}")
+
+        let known =
+            |at: i64| self.accumulators.iter().copied().find(|&(first, n)| (first..first + n as i64).contains(&at));
+        let element = |at: i64| match known(at)? {
+            (first, 1) => Some(format!("a{first}")),
+            (first, _) => Some(format!("a{first}[{}]", at - first)),
+        };
+        let elements = (flat..flat + lanes as i64).map(element).collect();
+        match elements {
+            Some(elements) if !self.accumulators.contains(&(flat, lanes)) => Accumulator::Part(elements),
+            _ => {
+                self.accumulators.insert((flat, lanes));
+                Accumulator::Whole(format!("a{flat}"))
+            }
+        }
     }
 
     /// Pointer, offset in C, and stride along the vector of an access to memory.

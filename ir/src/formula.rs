@@ -268,7 +268,7 @@ static BOUNDS: LazyLock<[Formula; 2]> = LazyLock::new(|| [Primitive::Max, Primit
 static SCALE: LazyLock<Formula> = LazyLock::new(|| Formula::written(2, |f, of| f.scaled_by_halves(of[0], of[1])));
 
 /// In the order of [`BinaryOp::ALL`].
-static BINARY: LazyLock<[Formula; 7]> =
+static BINARY: LazyLock<[Formula; 8]> =
     LazyLock::new(|| BinaryOp::ALL.map(|op| Formula::written(2, |f, of| f.function_of_two(op, [of[0], of[1]]))));
 
 /// In the order of [`UnaryOp::ALL`].

@@ -87,6 +87,8 @@ pub enum Reduction {
     Product,
     /// The largest.
     Max,
+    /// The largest of those that are numbers.
+    MaxNumber,
 }
 
 impl Reduction {
@@ -95,7 +97,7 @@ impl Reduction {
         match self {
             Reduction::Sum => 0.0,
             Reduction::Product => 1.0,
-            Reduction::Max => f32::NEG_INFINITY,
+            Reduction::Max | Reduction::MaxNumber => f32::NEG_INFINITY,
         }
     }
 
@@ -106,16 +108,17 @@ impl Reduction {
             Reduction::Product => Expr::product(so_far, value),
             // Code generators take the second of two from memory where they are named in this order.
             Reduction::Max => Expr::max(value, so_far),
+            Reduction::MaxNumber => Expr::binary(BinaryOp::MaxNumber, so_far, value),
         }
     }
 
-    /// The same of numbers; NaN where either is.
+    /// The same of numbers; NaN where either is and counts.
     pub fn of(self, so_far: f64, value: f64) -> f64 {
         match self {
             Reduction::Sum => so_far + value,
             Reduction::Product => so_far * value,
             Reduction::Max if so_far.is_nan() || value.is_nan() => f64::NAN,
-            Reduction::Max => so_far.max(value),
+            Reduction::Max | Reduction::MaxNumber => so_far.max(value),
         }
     }
 

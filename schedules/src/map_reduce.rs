@@ -1,14 +1,17 @@
 //! The sketch for CPUs of what is no contraction: maps, reductions such as poolings, and chains of both such as a softmax.
 //!
 //! Loops over the axes that all equations share, the rows, go by tiles. For each tile the equations are done one after the other; what
-//! one computes for the next is kept beside it, in memory of the thread. The values that an equation combines stay in registers. The
-//! innermost loop is a vector along a row, or along an axis of the equation's own: lanes are combined at the end where it is reduced.
+//! one computes for the next is kept beside it, in memory of the thread; a map is done with the reduction that combines its values. The
+//! values that an equation combines stay in registers. The innermost loop is a vector along a row, or along an axis of the equation's own:
+//! where that is reduced, what is left over goes to the first lanes, and lanes are combined at the end.
 //!
 //! ```text
 //! for y { for x.t { acc[0..16] = neutral; for ky { for kx { acc[i] = max(acc[i], in[y + ky, 16*x.t + i + kx]) } }; out[y, ..] = acc } }
-//! for m { acc[0..16] = neutral; for n.t { acc[i] += in[m, 16*n.t + i] }; lanes = acc; out[m] = Σ lanes }
-//! for m { .. max = max in[m, ..]; .. sum = Σ exp(in[m, ..] - max); for n.t { out[m, 16*n.t + i] = exp(in[m, 16*n.t + i] - max) / sum } }
+//! for m { acc[0..16] = neutral; for n.t { acc[i] += in[m, 16*n.t + i] }; acc[0..r] += rest; acc[0..8] += acc[8..16]; ..; out[m] = acc[0] }
+//! for m { .. max = max in[m, ..]; for n.t { e[16*n.t + i] = exp(..); sum[i] += e[16*n.t + i] }; ..; for n.t { out[m, ..] = e[..] / sum } }
 //! ```
+//!
+//! What the next tile reads may be asked for meanwhile (`prefetch`), where this one has all it needs in the cache.
 //!
 //! Of images whose channels are whole blocks, a config may have either in blocks of channels: vectors go along the lanes of a block then.
 //! What a window reads beyond a tensor is left out: tiles that touch padding are single positions with shorter loops over the window.
@@ -20,6 +23,7 @@ use smallvec::SmallVec;
 use autotune_ir::Affine;
 use autotune_ir::VarId;
 use autotune_ir::analyse::pieces;
+use autotune_ir::program::{Access, Expr};
 use autotune_ir::spec::{Axis, AxisId, Equation, Spec};
 use autotune_ir::target::CpuTarget;
 
@@ -109,6 +113,8 @@ pub struct MapReduce {
     pub(crate) parallel: usize,
     /// Iterations of other loops, written out.
     pub(crate) unroll: usize,
+    /// True if what the next tile reads is asked for while this one is computed.
+    pub(crate) prefetch: bool,
     windows: Vec<Window>,
     /// What is done before.
     pub(crate) before: Vec<Self>,
@@ -119,8 +125,8 @@ fn chain_for(spec: &Arc<Spec>) -> Option<Chain> {
     let chain = Chain::of(spec)?;
     let (windows, tiles, order) = (windows(&chain)?, vec![1; chain.rows], (0..chain.rows).collect());
     let (vectors, before) = (Vec::new(), Vec::new());
-    let least =
-        MapReduce { chain, laid: None, vectors, lanes: 1, tiles, order, parallel: 1, unroll: 1, windows, before };
+    let (laid, lanes, parallel, unroll, prefetch) = (None, 1, 1, 1, false);
+    let least = MapReduce { chain, laid, vectors, lanes, tiles, order, parallel, unroll, prefetch, windows, before };
     least.leaves().is_some_and(|leaves| leaves <= MAX_LEAVES).then_some(least.chain)
 }
 
@@ -193,6 +199,7 @@ impl MapReduce {
         };
         let (parallel, unroll) = (number("parallel")?, number("unroll")?);
         let width = if knobs.value("width").is_some() { number("width")? } else { 1 };
+        let prefetch = knobs.value("prefetch").is_some() && flag(knobs, "prefetch")?;
         let (lanes, mut order) = (width * target.lanes(), order(&chain, knobs)?);
         let before = chain.before().map(|chain| Self::transposing(chain, target)).collect();
 
@@ -204,7 +211,7 @@ impl MapReduce {
             tiles = laid.tiles(tiles)?;
         }
         let windows = windows(&chain).ok_or_else(unfit)?;
-        let plan = Self { chain, laid, vectors, lanes, tiles, order, parallel, unroll, windows, before };
+        let plan = Self { chain, laid, vectors, lanes, tiles, order, parallel, unroll, prefetch, windows, before };
         plan.check(target)?;
         Ok(plan)
     }
@@ -221,7 +228,8 @@ impl MapReduce {
         let parallel = default::parallel_loops(chain.row_axes().iter().map(|axis| axis.extent), target);
         let order = (0..chain.rows).collect();
         let (vectors, windows, before) = (vec![vector], Vec::new(), Vec::new());
-        Self { chain, laid: None, vectors, lanes: target.lanes(), tiles, order, parallel, unroll: 1, windows, before }
+        let (laid, lanes, unroll, prefetch) = (None, target.lanes(), 1, false);
+        Self { chain, laid, vectors, lanes, tiles, order, parallel, unroll, prefetch, windows, before }
     }
 
     /// Registers, memory, and length of the code.
@@ -287,6 +295,35 @@ impl MapReduce {
     /// True if the vectors of a pass go along an axis that is reduced.
     pub(crate) fn reduces_lanes(&self, pass: usize) -> bool {
         self.chain.passes()[pass].axes[self.vectors[pass]].reduce
+    }
+
+    /// True for a map of which the next pass combines each value as it is, along the same vectors: both are done at once.
+    pub(crate) fn goes_with_next(&self, number: usize) -> bool {
+        let [map, next] = match self.chain.passes().get(number..) {
+            Some([map, next, ..]) => [map, next],
+            _ => return false,
+        };
+        let is_alike = |(own, other): (&Axis, &Axis)| (own.name, own.extent) == (other.name, other.extent);
+        !map.reduces()
+            && next.value == Expr::Load(map.output.clone())
+            && map.axes.len() == next.axes.len()
+            && map.axes.iter().zip(&next.axes).all(is_alike)
+            && self.vectors[number] == self.vectors[number + 1]
+            && self.reduces_lanes(number + 1)
+    }
+
+    /// What a pass reads of which the next tile's is to be asked for meanwhile, and how many elements behind it that begins.
+    pub(crate) fn next_tile(&self, number: usize) -> Option<(&Access, usize)> {
+        let (at, access) = self.chain.reads_at_rest().filter(|_| self.prefetch)?;
+        let last = self.chain.passes()[at].axes.get(self.vectors[at])?;
+        let is_along = axis_of(access.index.last()?) == Some(self.vectors[at]) && last.extent > 1;
+        let inner = self.order.iter().copied().rfind(|&axis| self.chain.row_axes()[axis].extent > 1)?;
+        let mut ahead = 0;
+        for (dim, index) in access.index.iter().enumerate() {
+            let behind = self.chain.spec.tensor(access).shape[dim + 1..].iter().product::<usize>();
+            ahead += index.coefficient(VarId(inner as u32)).max(0) as usize * behind * self.tiles[inner];
+        }
+        (at == number && is_along && ahead > 0).then_some((access, ahead))
     }
 
     /// The tiles of a row; `None` if too many are single positions beside padding.
@@ -366,6 +403,14 @@ fn choice(knobs: &dyn KnobValues, knob: &str) -> Result<String, LowerError> {
         Some(Value::Choice(word)) => Ok(word.clone()),
         Some(_) => Err(LowerError::knob(knob, "is no word")),
         None => Err(LowerError::knob(knob, "is missing")),
+    }
+}
+
+fn flag(knobs: &dyn KnobValues, knob: &str) -> Result<bool, LowerError> {
+    match choice(knobs, knob)?.as_str() {
+        "0" => Ok(false),
+        "1" => Ok(true),
+        _ => Err(LowerError::knob(knob, "is neither 0 nor 1")),
     }
 }
 

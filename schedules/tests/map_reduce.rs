@@ -450,7 +450,7 @@ fn every_pass_of_a_chain_is_proven() {
     });
     assert_refused(chain, "another index", |store| {
         if let (0, Expr::Binary(_, of)) = (of(store), &mut store.value)
-            && let Expr::Load(access) = &mut of[0]
+            && let Expr::Load(access) = &mut of[1]
         {
             access.index[0] = Affine::default();
         }

@@ -47,11 +47,16 @@ pub(super) fn emit(
         }
         block.at = at as u32;
         match code.ops[i] {
-            Op::MulAdd { acc, factors } => block.multiply_add(acc as Vector, factors)?,
+            Op::MulAdd { acc, part, factors } => block.multiply_add((acc as Vector, part), factors)?,
             Op::Store { dst, mode, value: value @ Tree { steps: Some(first), .. } } => {
                 block.store_steps(dst, mode, value, first)?;
             }
             Op::Store { dst: Input::Accumulator(acc), mode, value } => block.set(acc as Vector, mode, value)?,
+            Op::Store { dst: Input::Part { acc, lanes, .. }, mode, value } => {
+                block.inputs = code.inputs_of(value);
+                let value = block.value(value.root, None)?;
+                block.keep_part((acc as Vector, lanes), mode, value)?;
+            }
             Op::Store { .. } if block.transpose(&code.ops[i..]) => transposed = i + transpose::ROWS,
             Op::Store { dst: Input::Source(dst), mode, value } => {
                 if let Source::Memory(memory) = code.sources[dst as usize] {
@@ -111,7 +116,7 @@ impl<S: Vectors> Block<'_, S> {
         match self.kind(value) {
             Kind::Input(i) => match self.inputs[i as usize] {
                 Input::Source(id) => Some(id),
-                Input::Accumulator(_) => None,
+                Input::Accumulator(_) | Input::Part { .. } => None,
             },
             _ => None,
         }
@@ -121,12 +126,40 @@ impl<S: Vectors> Block<'_, S> {
         self.code.sources[id as usize]
     }
 
-    fn multiply_add(&mut self, acc: Vector, [a, b]: [u32; 2]) -> Result<(), Failure> {
+    fn multiply_add(&mut self, (acc, part): (Vector, u8), [a, b]: [u32; 2]) -> Result<(), Failure> {
         let (kept, other) = if self.memory_operand(a).is_some() { (b, a) } else { (a, b) };
         let resident = self.resident(other).map(Operand::Register);
         let kept = self.source(kept)?;
         let other = resident.map_or_else(|| self.operand(other), Ok)?;
-        self.arithmetic(Arithmetic::MulAdd, Some(acc), kept, other)?;
+        if part == 0 {
+            self.arithmetic(Arithmetic::MulAdd, Some(acc), kept, other)?;
+            return Ok(());
+        }
+        let sum = self.spare()?;
+        self.isa.copy(sum, acc);
+        self.arithmetic(Arithmetic::MulAdd, Some(sum), kept, other)?;
+        self.keep_part((acc, part), StoreMode::Assign, sum)
+    }
+
+    /// The first lanes of an accumulator = those of a register, which is released, or += them.
+    fn keep_part(&mut self, (acc, lanes): (Vector, u8), mode: StoreMode, mut value: Vector) -> Result<(), Failure> {
+        let slot = acc.checked_sub(self.first).map(usize::from);
+        let whole = if slot.is_some() { self.spare()? } else { acc };
+        if let Some(slot) = slot {
+            self.isa.fill(whole, slot);
+        }
+        if mode == StoreMode::Accumulate {
+            let sum = self.spare()?;
+            self.isa.arithmetic(Arithmetic::Add, sum, whole, Operand::Register(value));
+            self.release(Operand::Register(value));
+            value = sum;
+        }
+        self.isa.merge(whole, value, lanes);
+        self.release(Operand::Register(value));
+        if let Some(slot) = slot {
+            self.isa.spill(whole, slot);
+            self.release(Operand::Register(whole));
+        }
         Ok(())
     }
 
@@ -142,8 +175,11 @@ impl<S: Vectors> Block<'_, S> {
             self.load(acc, id);
             return Ok(());
         }
-        let reads_acc = self.inputs.iter().any(|i| matches!(i, Input::Accumulator(other) if *other == u16::from(acc)));
-        let value = self.value(value.root, (!reads_acc).then_some(acc))?;
+        let reads = |i: &Input| matches!(i, Input::Accumulator(other) | Input::Part { acc: other, .. } if *other == u16::from(acc));
+        // A maximum takes the place of what it reads with its last instruction; what is before that goes elsewhere.
+        let is_last = matches!(self.kind(value.root), Kind::Binary(Arithmetic::Max, ..));
+        let goes_there = is_last || !self.inputs.iter().any(reads);
+        let value = self.value(value.root, goes_there.then_some(acc))?;
         if value != acc {
             self.isa.copy(acc, value);
             self.release(Operand::Register(value));
@@ -221,7 +257,12 @@ impl<S: Vectors> Block<'_, S> {
         let (mut op, mut a, mut b) = match self.kind(value) {
             Kind::Binary(op, a, b) => (op, a, b),
             Kind::Input(i) => match self.inputs[i as usize] {
-                Input::Accumulator(acc) => return Ok(acc as Vector),
+                Input::Accumulator(acc) | Input::Part { acc, first: 0, .. } => return Ok(acc as Vector),
+                Input::Part { acc, first, .. } => {
+                    let to = self.spare()?;
+                    self.isa.shift_lanes(to, acc as Vector, first);
+                    return Ok(to);
+                }
                 Input::Source(id) => return self.source(id),
             },
             // Only of values that are no trees.

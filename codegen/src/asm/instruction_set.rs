@@ -162,6 +162,12 @@ pub(super) trait Vectors {
     /// `to = from`.
     fn copy(&mut self, to: Vector, from: Vector);
 
+    /// Lane `l` of `to` is lane `by + l` of `from` for each `l` below `by`, a power of two; the others are lost.
+    fn shift_lanes(&mut self, to: Vector, from: Vector, by: u8);
+
+    /// The first so many lanes of `to` are those of `from`.
+    fn merge(&mut self, to: Vector, from: Vector, lanes: u8);
+
     /// `to = a op b`.
     fn arithmetic(&mut self, op: Arithmetic, to: Vector, a: Vector, b: Operand);
 

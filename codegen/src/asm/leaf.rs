@@ -76,8 +76,8 @@ pub(super) enum Item {
 /// An operation of a block. Sources are counted from the block's first, the inputs of a value from the leaf's first.
 #[derive(Clone, Copy)]
 pub(super) enum Op {
-    /// Accumulator += product of two values in memory.
-    MulAdd { acc: u16, factors: [u32; 2] },
+    /// Accumulator += product of two values in memory, in its first `part` lanes if that is not 0.
+    MulAdd { acc: u16, part: u8, factors: [u32; 2] },
     /// Accumulator or memory = value, or += value.
     Store { dst: Input, mode: StoreMode, value: Tree },
     /// A hint that memory is read soon.
@@ -88,6 +88,12 @@ pub(super) enum Op {
 #[derive(Clone, Copy)]
 pub(super) enum Input {
     Accumulator(u16),
+    /// So many lanes of an accumulator from one on: from its first, or as many as are before them, or fewer.
+    Part {
+        acc: u16,
+        first: u8,
+        lanes: u8,
+    },
     Source(u32),
 }
 
@@ -129,13 +135,31 @@ impl Leaf {
         let source = match element.place {
             Place::Constant(bits) => Source::Constant(bits),
             Place::Memory(pointer) => Source::Memory(self.memory(element, pointer, whole)?),
-            Place::Accumulators(_) => {
-                self.accumulators.push(element);
-                return Ok(Input::Accumulator(self.accumulators.len() as u16 - 1));
-            }
+            Place::Accumulators(_) => return Ok(self.accumulator(element)),
         };
         self.sources.push(source);
         Ok(Input::Source((self.sources.len() - 1 - first) as u32))
+    }
+
+    /// A new accumulator, or a part of one.
+    fn accumulator(&mut self, element: Lanes) -> Input {
+        let part_of = |whole: &Lanes| {
+            let (first, lanes) = (element.first - whole.first, element.lanes as i64);
+            let is_inside = first >= 0 && first + lanes <= whole.lanes as i64;
+            let is_at_hand = first == 0 || first.count_ones() == 1 && lanes <= first;
+            let is_part = whole.place == element.place && whole.stride == 1 && (element.stride == 1 || lanes == 1);
+            (is_part && is_inside && is_at_hand).then_some(first as u8)
+        };
+        let known = self.accumulators.iter().enumerate().find_map(|(acc, whole)| Some((acc, part_of(whole)?)));
+        let Some((acc, first)) = known else {
+            self.accumulators.push(element);
+            return Input::Accumulator(self.accumulators.len() as u16 - 1);
+        };
+        let (acc, lanes) = (acc as u16, element.lanes as u8);
+        if !self.parts.contains(&lanes) {
+            self.parts.push(lanes);
+        }
+        Input::Part { acc, first, lanes }
     }
 
     fn memory(&mut self, element: Lanes, pointer: u8, whole: usize) -> Result<Memory, Failure> {
@@ -278,14 +302,19 @@ impl<'p> Expander<'p> {
     fn statement(&mut self, nest: &Nest, node: &Node) -> Result<(), Failure> {
         match *node {
             Node::MulAdd { acc, factors: [a, b] } => {
-                let (a, b, acc) = (self.input(nest, a)?, self.input(nest, b)?, self.input(nest, acc)?);
-                if let (Input::Source(a), Input::Source(b), Input::Accumulator(acc)) = (a, b, acc) {
-                    self.leaf.ops.push(Op::MulAdd { acc, factors: [a, b] });
+                let (a, b, dst) = (self.input(nest, a)?, self.input(nest, b)?, self.destination(nest, acc)?);
+                let acc = match dst {
+                    Input::Accumulator(acc) => Some((acc, 0)),
+                    Input::Part { acc, lanes, .. } => Some((acc, lanes)),
+                    Input::Source(_) => None,
+                };
+                if let (Input::Source(a), Input::Source(b), Some((acc, part))) = (a, b, acc) {
+                    self.leaf.ops.push(Op::MulAdd { acc, part, factors: [a, b] });
                 }
             }
             Node::Store { dst, mode, value } => {
                 let value = self.value(nest, value)?;
-                let op = Op::Store { dst: self.input(nest, dst)?, mode, value };
+                let op = Op::Store { dst: self.destination(nest, dst)?, mode, value };
                 self.leaf.ops.push(op);
                 if let Place::Memory(pointer) = nest.elements[dst as usize].place {
                     let buffer = nest.pointers[usize::from(pointer)];
@@ -302,6 +331,16 @@ impl<'p> Expander<'p> {
             Node::Loop { .. } => {}
         }
         Ok(())
+    }
+
+    /// Where a statement stores: of an accumulator its first lanes, or all.
+    fn destination(&mut self, nest: &Nest, element: u32) -> Result<Input, Failure> {
+        match (self.input(nest, element)?, nest.elements[element as usize].place) {
+            (Input::Part { first: 1.., .. }, Place::Accumulators(buffer)) => {
+                Err(AssembleError::register_index(self.program, buffer))
+            }
+            (input, _) => Ok(input),
+        }
     }
 
     fn value(&mut self, nest: &Nest, value: Tree) -> Result<Tree, Failure> {

@@ -404,7 +404,7 @@ impl<'p> Resolver<'p> {
             Expr::Gather(_) => return Err(AssembleError::Gather.into()),
             Expr::Binary(BinaryOp::Add, of) => (Arithmetic::Add, of),
             Expr::Binary(BinaryOp::Mul, of) => (Arithmetic::Mul, of),
-            Expr::Binary(BinaryOp::Max, of) => (Arithmetic::Max, of),
+            Expr::Binary(BinaryOp::Max | BinaryOp::MaxNumber, of) => (Arithmetic::Max, of),
             _ => return Err(AssembleError::Gpu.into()),
         };
         let (a, b) = (self.value(&of[0], first)?, self.value(&of[1], first)?);

@@ -82,7 +82,7 @@ impl Plan {
             // A run: multiply-adds to accumulators that are all different, and how many factors there are of either kind.
             let (mut written, mut end) = (0u32, start);
             let mut distinct = [0, 0];
-            while let Some(&Op::MulAdd { acc, factors }) = ops.get(end) {
+            while let Some(&Op::MulAdd { acc, factors, .. }) = ops.get(end) {
                 if written & 1 << acc != 0 {
                     break;
                 }
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn multiply_adds_are_grouped_by_the_factor_of_more_values() {
         let grid = |step: u16, rows: u32, columns: u32| {
-            let at = move |(i, (r, c))| Op::MulAdd { acc: step + i as u16, factors: [r, rows + c] };
+            let at = move |(i, (r, c))| Op::MulAdd { acc: step + i as u16, part: 0, factors: [r, rows + c] };
             (0..rows).flat_map(move |r| (0..columns).map(move |c| (r, c))).enumerate().map(at)
         };
         let mut ops = Vec::new();

@@ -118,6 +118,7 @@ impl Formula {
             BinaryOp::Mul => self.apply(Primitive::Mul, &of),
             BinaryOp::Div => self.apply(Primitive::Div, &of),
             BinaryOp::Max => self.apply(Primitive::Maximum, &of),
+            BinaryOp::MaxNumber => self.apply(Primitive::Max, &of),
             BinaryOp::Min => self.apply(Primitive::Minimum, &of),
             BinaryOp::Pow => self.power(of),
         };

@@ -89,7 +89,8 @@ impl UnaryOp {
     }
 }
 
-/// An operation on two values. What is not a number is passed on by all of them, but by powers of 1 and to the power of 0, which are 1.
+/// An operation on two values. What is not a number is passed on by all of them, but by powers of 1 and to the power of 0, which are 1, and
+/// where it is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BinaryOp {
     /// Sum.
@@ -102,6 +103,8 @@ pub enum BinaryOp {
     Div,
     /// The larger of two; the first of two zeros.
     Max,
+    /// The same, and the first where the second is not a number.
+    MaxNumber,
     /// The smaller of two; the first of two zeros.
     Min,
     /// The first to the power of the second (IEEE 754, `pow`): negative numbers have powers of whole numbers only.
@@ -118,14 +121,23 @@ impl BinaryOp {
             BinaryOp::Div => a / b,
             BinaryOp::Max | BinaryOp::Min if a.is_nan() || b.is_nan() => f64::NAN,
             BinaryOp::Max => a.max(b),
+            BinaryOp::MaxNumber => [a, b][usize::from(a < b)],
             BinaryOp::Min => a.min(b),
             BinaryOp::Pow => libm::pow(a, b),
         }
     }
 
     /// Every operation.
-    pub const ALL: [BinaryOp; 7] =
-        [BinaryOp::Add, BinaryOp::Sub, BinaryOp::Mul, BinaryOp::Div, BinaryOp::Max, BinaryOp::Min, BinaryOp::Pow];
+    pub const ALL: [BinaryOp; 8] = [
+        BinaryOp::Add,
+        BinaryOp::Sub,
+        BinaryOp::Mul,
+        BinaryOp::Div,
+        BinaryOp::Max,
+        BinaryOp::MaxNumber,
+        BinaryOp::Min,
+        BinaryOp::Pow,
+    ];
 
     /// Its name in text and in generated source: a C identifier.
     pub fn word(self) -> &'static str {
@@ -135,6 +147,7 @@ impl BinaryOp {
             BinaryOp::Mul => "mul",
             BinaryOp::Div => "div",
             BinaryOp::Max => "max",
+            BinaryOp::MaxNumber => "max_number",
             BinaryOp::Min => "min",
             BinaryOp::Pow => "pow",
         }

@@ -141,7 +141,9 @@ impl Lowering<'_> {
                 self.kept[pass.output.buffer.0 as usize] = Some(buffer);
                 kept.push(buffer);
             }
-            nodes.extend(self.pass(spans));
+            if !self.plan.goes_with_next(number) {
+                nodes.extend(self.pass(spans));
+            }
         }
         allocated(kept, nodes)
     }

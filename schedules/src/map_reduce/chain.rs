@@ -106,6 +106,24 @@ impl Chain {
         self.passes().iter().any(Equation::reduces)
     }
 
+    /// The pass that reads an operand along an axis of its own while memory has the least to do, and how it does: the first to which an
+    /// earlier one has brought the operand, or the only one.
+    pub(crate) fn reads_at_rest(&self) -> Option<(usize, &Access)> {
+        let passes = self.passes();
+        let is_axis = |index: &Affine, is_own: bool| axis_of(index).is_some_and(|axis| (axis >= self.rows) == is_own);
+        let goes_along = |access: &Access| {
+            let [of_rows @ .., last] = &access.index[..] else { return false };
+            is_given(&self.spec, access) && is_axis(last, true) && of_rows.iter().any(|index| is_axis(index, false))
+        };
+        let is_brought = |number: usize, access: &Access| {
+            passes.len() == 1 || passes[..number].iter().any(|earlier| earlier.loads().contains(&access))
+        };
+        passes.iter().enumerate().find_map(|(number, pass)| {
+            let mut loads = pass.loads().into_iter();
+            Some((number, loads.find(|access| goes_along(access) && is_brought(number, access))?))
+        })
+    }
+
     /// True for an access of a pass to what an earlier one defines for the same rows.
     fn reads_kept(&self, number: usize, pass: &Equation, access: &Access) -> bool {
         let before = &self.spec.equations[self.numbers.start..number];

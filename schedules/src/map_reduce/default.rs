@@ -22,9 +22,9 @@ const TASKS: usize = 4;
 
 /// Images whose channels are whole blocks are in blocks of channels, and a tile is two by two results of two blocks. Else vectors go along
 /// the result where what is read is contiguous there, too, in tiles of up to two vectors; along what is reduced where only that is
-/// contiguous, for four results at a time; rows of a window that are no whole vectors are vectors as wide as the row, since what is left over
-/// is combined element by element. What is contiguous along different axes is copied in blocks of 4 x 8. As many loops are parallel
-/// as it takes to have work for every thread.
+/// contiguous, for four results at a time; rows of a window that are no whole vectors are one vector as wide as the row, not several and
+/// what is left over. What is contiguous along different axes is copied in blocks of 4 x 8. As many loops are parallel
+/// as it takes to have work for every thread. What does not fit the second-level cache is asked for a tile ahead.
 pub(super) fn default_point(workload: &Workload, cpu: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
     let chain = Chain::of(workload.spec())?;
     let is_valid = |point: &Point| MapReduce::new(workload, cpu, point).is_ok();
@@ -46,6 +46,8 @@ struct Rule {
     parallel: usize,
     /// Registers of a vector along what is reduced.
     width: usize,
+    /// True if operands and result are larger than the second-level cache.
+    is_beyond_cache: bool,
 }
 
 impl Rule {
@@ -67,7 +69,8 @@ impl Rule {
         let mut order: Vec<AxisId> = (0..chain.rows).collect();
         order.sort_by_key(|&axis| Some(axis) != outermost);
         let parallel = parallel_loops(order.iter().map(|&axis| rows[axis].extent.div_ceil(tiles[axis])), cpu);
-        Self { vector: rows[channel].name, layout: "blocked", outermost, tiles, parallel, width: 1 }
+        let (layout, is_beyond_cache) = ("blocked", is_beyond_cache(chain, cpu));
+        Self { vector: rows[channel].name, layout, outermost, tiles, parallel, width: 1, is_beyond_cache }
     }
 
     fn plain(chain: &Chain, cpu: &CpuTarget) -> Self {
@@ -85,7 +88,8 @@ impl Rule {
         let tiles = rows.iter().map(|axis| most(axis.name)).collect();
         let parallel = parallel_loops(rows.iter().map(|axis| axis.extent), cpu);
         let width = width(chain, vector, cpu.lanes());
-        Self { vector, layout: "plain", outermost: None, tiles, parallel, width }
+        let is_beyond_cache = is_beyond_cache(chain, cpu);
+        Self { vector, layout: "plain", outermost: None, tiles, parallel, width, is_beyond_cache }
     }
 
     /// The combination that it asks for, with the largest tiles that the knobs have.
@@ -97,6 +101,7 @@ impl Rule {
                 "layout.in" | "layout.out" => self.layout.to_string(),
                 "unroll" => "4".to_string(),
                 "width" => self.width.to_string(),
+                "prefetch" => u8::from(self.is_beyond_cache).to_string(),
                 "order" => {
                     return Some(self.outermost.map_or(0, |axis| starting_with(knob, chain.row_axes()[axis].name)));
                 }
@@ -110,6 +115,13 @@ impl Rule {
             Some(knob.values.iter().position(|value| *value == Value::Choice(word.clone())).unwrap_or(0))
         })
     }
+}
+
+fn is_beyond_cache(chain: &Chain, cpu: &CpuTarget) -> bool {
+    let given = chain.spec.tensors.iter().filter(|tensor| tensor.is_given()).map(|tensor| &tensor.shape);
+    let result = &chain.spec.tensor(&chain.last().output).shape;
+    let elements = given.chain([result]).map(|shape| shape.iter().product::<usize>()).sum::<usize>();
+    4 * elements > cpu.l2_bytes
 }
 
 /// The first order whose outermost loop is of this name.

@@ -125,6 +125,7 @@ pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
     knobs.push(Knob::choice("unroll", unroll));
     let is_wide = chain.passes().len() > 1 || vectors.iter().any(|name| rows.iter().all(|axis| axis.name != *name));
     knobs.extend(is_wide.then(|| Knob::choice("width", &["1", "2", "4"])));
+    knobs.extend(chain.reads_at_rest().is_some().then(|| Knob::choice("prefetch", &["0", "1"])));
     let parallel: &[&str] = if target.threads > 1 { &["1", "2", "3"] } else { &["1"] };
     knobs.push(Knob::choice("parallel", parallel));
     knobs

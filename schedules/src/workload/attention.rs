@@ -148,8 +148,8 @@ impl Operator for Attention {
         check_elements(op, &tensors, &[b, h, m, n, k + d])
     }
 
-    /// Rows `b, h, m`. The keys are transposed first, so that products go along them; then come `scores`, the `largest`, `exp`, its `total`,
-    /// one over that, and the `weights`.
+    /// Rows `b, h, m`. The keys are transposed first, so that products go along them, but for a single query, which reads each of them once;
+    /// then come `scores`, the `largest`, `exp`, its `total`, one over that, and the `weights`.
     fn formula(&self) -> Formula {
         let Self { m, n, k, d, .. } = *self;
         let outer = self.outer();
@@ -165,7 +165,9 @@ impl Operator for Attention {
         let (batch, row) = (outer.len(), outer.len());
         let (first, second) = (row + 1, row + 2);
         let (mask, masked) = self.mask([&axis(0), &axis(row), &axis(first)]).unzip();
-        let (keys, table) = (3 + usize::from(mask.is_some()), 10 + usize::from(mask.is_some()));
+        let (keys, is_transposed) = (3 + usize::from(mask.is_some()), m > 1);
+        let scores = keys + usize::from(is_transposed);
+        let table = scores + 6;
         let of_row = |number| at(number, row + 1, &[]);
         let of_pair = |number| at(number, first + 1, &[]);
         let computed = |name, axes: Vec<Axis>, (reduction, value): (Reduction, Expr)| {
@@ -175,8 +177,9 @@ impl Operator for Attention {
         let sum = |value| (Reduction::Sum, value);
 
         let key = at(1, batch, &[batch + 1, batch]);
-        let product = Expr::product(at(0, row + 1, &[second]), at(keys, batch, &[second, first]));
-        let [score, largest] = [of_pair(keys + 1), of_row(keys + 2)];
+        let other = if is_transposed { at(keys, batch, &[second, first]) } else { at(1, batch, &[first, second]) };
+        let product = Expr::product(at(0, row + 1, &[second]), other);
+        let [score, largest] = [of_pair(scores), of_row(scores + 1)];
         let factor = Expr::Const(1.0 / (k as f32).sqrt());
         let below = |score| Expr::binary(BinaryOp::Sub, score, largest);
         let is_plain = masked.is_none() && !self.causal;
@@ -189,25 +192,27 @@ impl Operator for Attention {
                 (score.clone(), below(score))
             }
         };
-        let inverse = Expr::binary(BinaryOp::Div, Expr::Const(1.0), of_row(keys + 4));
-        let weight = Expr::product(of_pair(keys + 3), of_row(keys + 5));
+        let inverse = Expr::binary(BinaryOp::Div, Expr::Const(1.0), of_row(scores + 3));
+        let weight = Expr::product(of_pair(scores + 2), of_row(scores + 4));
+        let transposed =
+            computed("keys", named_axes(&[&outer[..], &[("k", k, false), ("n", n, false)]].concat()), sum(key));
+        let computed = [
+            computed("scores", with(&[("n", n, false), ("k", k, true)]), sum(product)),
+            computed("largest", along(true), (Reduction::MaxNumber, score)),
+            computed("exp", along(false), sum(Expr::unary(UnaryOp::Exp, below))),
+            computed("total", along(true), sum(of_pair(scores + 2))),
+            computed("scale", named_axes(&rows), sum(inverse)),
+            computed("weights", along(false), sum(weight)),
+        ];
 
         let shape = |rest: [usize; 2]| outer.iter().map(|axis| axis.1).chain(rest).collect::<Vec<_>>();
         let given = |name, rest| Tensor { name, shape: shape(rest), is_constant: false };
         let operands = [given("query", [m, k]), given("key", [n, k]), given("value", [n, d])];
         Formula {
             operands: operands.into_iter().chain(mask).collect(),
-            computed: vec![
-                computed("keys", named_axes(&[&outer[..], &[("k", k, false), ("n", n, false)]].concat()), sum(key)),
-                computed("scores", with(&[("n", n, false), ("k", k, true)]), sum(product)),
-                computed("largest", along(true), (Reduction::Max, score)),
-                computed("exp", along(false), sum(Expr::unary(UnaryOp::Exp, below))),
-                computed("total", along(true), sum(of_pair(keys + 3))),
-                computed("scale", named_axes(&rows), sum(inverse)),
-                computed("weights", along(false), sum(weight)),
-            ],
+            computed: is_transposed.then_some(transposed).into_iter().chain(computed).collect(),
             axes: with(&[("d", d, false), ("n", n, true)]),
-            value: Expr::product(at(keys + 6, row + 1, &[second]), at(2, batch, &[second, first])),
+            value: Expr::product(at(scores + 5, row + 1, &[second]), at(2, batch, &[second, first])),
             reduction: Reduction::Sum,
             shape: shape([m, d]),
             index: (0..=first).map(axis).collect(),

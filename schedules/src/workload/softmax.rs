@@ -79,7 +79,8 @@ impl Operator for Softmax {
         let input = element(0, &index);
         let below = Expr::binary(BinaryOp::Sub, input.clone(), of_row(1));
         let exp = Expr::unary(UnaryOp::Exp, below.clone());
-        let mut computed = vec![combined("largest", Reduction::Max, input)];
+        // What is not a number makes the total none, too.
+        let mut computed = vec![combined("largest", Reduction::MaxNumber, input)];
         let value = if log {
             computed.push(combined("total", Reduction::Sum, exp));
             computed.push(once("log_total", Expr::unary(UnaryOp::Log, of_row(2))));

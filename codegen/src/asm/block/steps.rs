@@ -59,6 +59,7 @@ impl<S: Vectors> Block<'_, S> {
         match dst {
             Input::Accumulator(_) if goal == Some(result) => {}
             Input::Accumulator(acc) => self.keep(acc as Vector, mode, result)?,
+            Input::Part { acc, lanes, .. } => self.keep_part((acc as Vector, lanes), mode, result)?,
             Input::Source(dst) => {
                 if let Source::Memory(memory) = self.source_of(dst) {
                     self.write(memory, mode, result)?;
@@ -286,10 +287,16 @@ impl<S: Vectors> Block<'_, S> {
         match self.kind(value) {
             Kind::Input(number) => match self.inputs[number as usize] {
                 Input::Accumulator(acc) => Some(acc as Vector),
-                Input::Source(_) => None,
+                Input::Part { .. } | Input::Source(_) => None,
             },
             _ => None,
         }
+    }
+
+    /// True for lanes of an accumulator that are moved to a register of their own wherever they are used.
+    fn is_moved(&self, value: u32) -> bool {
+        let Kind::Input(number) = self.kind(value) else { return false };
+        matches!(self.inputs[number as usize], Input::Part { first: 1.., .. })
     }
 
     /// A register of a value's own, to be released: the one that the value is in if neither a later step nor the others of this one need
@@ -305,6 +312,7 @@ impl<S: Vectors> Block<'_, S> {
                 self.load(to, source);
                 Ok(to)
             }
+            (None, None) if self.is_moved(value) => self.step_register(steps, value),
             (None, None) => {
                 let register = self.step_register(steps, value)?;
                 let to = self.room(steps)?;
@@ -327,12 +335,8 @@ impl<S: Vectors> Block<'_, S> {
     fn step_register(&mut self, steps: &mut Steps, value: u32) -> Result<Vector, Failure> {
         if let Kind::Input(number) = self.kind(value) {
             return match self.inputs[number as usize] {
-                Input::Accumulator(acc) if (acc as Vector) < self.first => Ok(acc as Vector),
-                Input::Accumulator(acc) => {
-                    let register = self.room(steps)?;
-                    self.isa.fill(register, usize::from(acc as Vector - self.first));
-                    Ok(register)
-                }
+                Input::Accumulator(acc) => self.held_lanes(steps, acc as Vector, 0),
+                Input::Part { acc, first, .. } => self.held_lanes(steps, acc as Vector, first),
                 Input::Source(id) => {
                     if self.plan.uses[id as usize].temp == NONE {
                         let register = self.room(steps)?;
@@ -358,6 +362,22 @@ impl<S: Vectors> Block<'_, S> {
         };
         let temp = self.temps[usize::from(register)];
         self.assign(register, Temp { pins: temp.pins + 1, ..temp });
+        Ok(register)
+    }
+
+    /// The register of the lanes of an accumulator from one on; to be released.
+    fn held_lanes(&mut self, steps: &mut Steps, acc: Vector, first: u8) -> Result<Vector, Failure> {
+        let slot = acc.checked_sub(self.first);
+        if slot.is_none() && first == 0 {
+            return Ok(acc);
+        }
+        let register = self.room(steps)?;
+        if let Some(slot) = slot {
+            self.isa.fill(register, slot.into());
+        }
+        if first > 0 {
+            self.isa.shift_lanes(register, if slot.is_some() { register } else { acc }, first);
+        }
         Ok(register)
     }
 

@@ -168,6 +168,28 @@ impl Vectors for Recorder {
         self.record(move |m| m.vectors[usize::from(to)] = m.vectors[usize::from(from)]);
     }
 
+    fn shift_lanes(&mut self, to: Vector, from: Vector, by: u8) {
+        self.check(&[to, from], &[]);
+        assert!(by.is_power_of_two() && by < self.set.lanes, "lanes moved by {by}");
+        let by = usize::from(by);
+        self.record(move |m| {
+            let from = m.vectors[usize::from(from)];
+            let mut moved = LOST;
+            moved[..by].copy_from_slice(&from[by..2 * by]);
+            m.vectors[usize::from(to)] = moved;
+        });
+    }
+
+    fn merge(&mut self, to: Vector, from: Vector, lanes: u8) {
+        self.check(&[to, from], &[]);
+        assert!(self.parts.contains(&lanes), "{lanes} lanes that the leaf does not have");
+        let lanes = usize::from(lanes);
+        self.record(move |m| {
+            let from = m.vectors[usize::from(from)];
+            m.vectors[usize::from(to)][..lanes].copy_from_slice(&from[..lanes]);
+        });
+    }
+
     fn arithmetic(&mut self, op: Arithmetic, to: Vector, a: Vector, b: Operand) {
         self.check(&[to, a], &[]);
         assert!(op != Arithmetic::Scale || self.set.scales, "no products with powers of two");

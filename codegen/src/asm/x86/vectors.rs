@@ -60,6 +60,13 @@ const UNPACK_LOW: Opcode = opcode(1, 0, 0x14);
 const UNPACK_HIGH: Opcode = opcode(1, 0, 0x15);
 const UNPACK_LOW_PAIRS: Opcode = opcode(1, 1, 0x14);
 const UNPACK_HIGH_PAIRS: Opcode = opcode(1, 1, 0x15);
+/// The second element of each pair twice; the upper quarter, of 128 bits, of two, and the upper half of 512 bits, whose destination is what may
+/// be in memory; the lanes of the second factor that an immediate has the bits of.
+const SECOND_ELEMENTS: Opcode = opcode(1, 2, 0x16);
+const UNPACK_HIGH_PAIRS_EVEX: Opcode = opcode(1, 0x80 | 1, 0x15);
+const EXTRACT_QUARTER: Opcode = opcode(3, 1, 0x19);
+const EXTRACT_HALF: Opcode = opcode(3, 0x80 | 1, 0x1b);
+const BLEND_LANES: Opcode = opcode(3, 1, 0x0c);
 
 /// Registers of a transpose of four rows.
 const TRANSPOSED: usize = 8;
@@ -208,6 +215,32 @@ impl Vectors for X86 {
 
     fn copy(&mut self, to: Vector, from: Vector) {
         self.whole(COPY, [to, 0], Place::Register(from), VECTOR);
+    }
+
+    fn shift_lanes(&mut self, to: Vector, from: Vector, by: u8) {
+        let (source, place) = (Place::Register(from), Place::Register(to));
+        match (by, self.isa == Isa::Avx512) {
+            (1, true) => self.code.evex(SECOND_ELEMENTS, 0, [to, 0], source, VECTOR),
+            (1, false) => self.code.vex(SECOND_ELEMENTS, false, [to, 0], source),
+            (2, true) => self.code.evex(UNPACK_HIGH_PAIRS_EVEX, 0, [to, from], source, VECTOR),
+            (2, false) => self.code.vex(UNPACK_HIGH_PAIRS, false, [to, from], source),
+            (4, true) => self.code.evex(EXTRACT_QUARTER, evex::BITS_512, [from, 0], place, VECTOR),
+            (4, false) => self.code.vex(EXTRACT_QUARTER, true, [from, 0], place),
+            _ => self.code.evex(EXTRACT_HALF, evex::BITS_512, [from, 0], place, VECTOR),
+        }
+        if by >= 4 {
+            self.code.immediate(1, 1);
+        }
+    }
+
+    fn merge(&mut self, to: Vector, from: Vector, lanes: u8) {
+        if self.isa == Isa::Avx512 {
+            let mask = self.mask(lanes);
+            self.code.evex(COPY, evex::BITS_512 | mask, [to, 0], Place::Register(from), VECTOR);
+        } else {
+            self.code.vex(BLEND_LANES, true, [to, to], Place::Register(from));
+            self.code.immediate((1 << lanes) - 1, 1);
+        }
     }
 
     fn arithmetic(&mut self, op: Arithmetic, to: Vector, a: Vector, b: Operand) {

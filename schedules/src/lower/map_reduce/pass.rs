@@ -8,6 +8,9 @@ use autotune_ir::affine::Affine;
 use autotune_ir::program::{Access, BufferId, Expr, Index, Iteration, LoopKind, Node, Role, Scope, Store, StoreMode};
 use autotune_ir::spec::{AxisId, Equation};
 
+/// Elements of a cache line.
+const LINE: usize = 16;
+
 /// A dimension of what a tile keeps.
 pub(super) struct Dim {
     /// The axis of the pass that computes it.
@@ -153,11 +156,36 @@ impl Lowering<'_> {
 
     /// `result = value`, at once.
     fn map(&mut self, spans: &[Span]) -> Vec<Node> {
+        let mut nodes = self.prefetches(spans, spans[self.vector()].extent);
         let tile = self.open_tile(spans, None);
         let value = self.result(self.value(&tile), &tile);
         let iteration = self.iteration(tile.values.clone());
         let store = Store { dst: self.destination(&tile), mode: StoreMode::Assign, value, iteration };
-        nest(tile.loops, vec![Node::Store(store)])
+        nodes.extend(nest(tile.loops, vec![Node::Store(store)]));
+        nodes
+    }
+
+    /// Asks for what the next tile reads at the places of so many lanes, a line at a time.
+    fn prefetches(&mut self, spans: &[Span], lanes: usize) -> Vec<Node> {
+        let Some((access, ahead)) = self.plan.next_tile(self.number) else { return Vec::new() };
+        let access = access.clone();
+        let tile = self.open_tile(spans, Some(1));
+        let Expr::Load(access) = self.element(&access, &tile) else { return Vec::new() };
+        let line = |line: usize| Node::Prefetch { access: access.clone(), ahead: ahead + line };
+        nest(tile.loops, (0..lanes).step_by(LINE).map(line).collect())
+    }
+
+    /// What the pass combines, where that is a map that is done with it: stored where it is kept.
+    fn mapped(&mut self, spans: &[Span], lanes: usize) -> Vec<Node> {
+        let Some(before) = self.number.checked_sub(1).filter(|&before| self.plan.goes_with_next(before)) else {
+            return Vec::new();
+        };
+        let number = std::mem::replace(&mut self.number, before);
+        let mut spans = spans.to_vec();
+        spans[self.vector()].extent = lanes;
+        let nodes = self.map(&spans);
+        self.number = number;
+        nodes
     }
 
     /// ```text
@@ -186,74 +214,51 @@ impl Lowering<'_> {
     }
 
     /// ```text
-    /// alloc lanes {
-    ///   alloc acc { acc[..] = neutral; for steps { acc[..] = combined(acc[..], value) }; lanes[..] = acc[..] }
-    ///   lanes[0..8] = combined(lanes[0..8], lanes[8..16]); lanes[0..4] = combined(lanes[0..4], lanes[4..8]); ..
-    ///   alloc sum { sum = lanes[0]; for rest { sum = combined(sum, value) }; result = sum }
+    /// alloc acc {
+    ///   acc[..] = neutral; for steps { acc[..] = combined(acc[..], value) }; acc[0..rest] = combined(acc[0..rest], value);
+    ///   acc[0..8] = combined(acc[0..8], acc[8..16]); acc[0..4] = combined(acc[0..4], acc[4..8]); ..
+    ///   result = acc[0]
     /// }
     /// ```
     fn reduction_of_lanes(&mut self, spans: &[Span]) -> Vec<Node> {
-        let (vector, lanes) = (self.vector(), self.plan.width(self.number));
-        let whole = spans[vector].extent / lanes * lanes;
+        let vector = self.vector();
+        let extent = spans[vector].extent;
+        let lanes = self.plan.width(self.number).min(extent);
         let part = |start: usize, extent: usize| {
             let mut part = spans.to_vec();
             part[vector] = Span { base: spans[vector].base.clone() + start as i64, extent };
             part
         };
-        let rest = part(whole, spans[vector].extent - whole);
+        let (whole, rest) = (extent / lanes * lanes, extent % lanes);
         let single = part(0, 1);
 
-        let (mut stages, mut local) = (Vec::new(), None);
-        if whole > 0 {
-            let spans = part(0, whole);
-            let acc = self.results("acc", &spans, Some(lanes));
-            let shape = self.all.buffers[acc.0 as usize].shape.clone();
-            let name = self.all.buffers[acc.0 as usize].name.replace("acc", "lanes");
-            let all_lanes = self.all.buffer_named(&name, Role::Packed, Scope::Local, shape);
-            let mut of_lanes = self.clear(acc, &spans, Some(lanes));
-            of_lanes.extend(self.steps(acc, &spans, Some(lanes)));
-            let Tile { loops, place, .. } = self.open_tile(&spans, Some(lanes));
-            of_lanes.extend(nest(loops, vec![assign(all_lanes, place.clone(), load(acc, place))]));
-            stages.extend(allocated([acc], of_lanes));
-            stages.extend(self.combine_lanes(all_lanes, &single, lanes));
-            local = Some(all_lanes);
+        let acc = self.results("acc", &single, Some(lanes));
+        let mut body = self.clear(acc, &single, Some(lanes));
+        body.extend(self.steps(acc, &part(0, whole), Some(lanes)));
+        if rest > 0 {
+            body.extend(self.steps(acc, &part(whole, rest), Some(rest)));
         }
-
-        // What is left over is combined one by one, with what the lanes hold.
-        let sum = self.results("sum", &single, Some(1));
-        let mut body = self.begin(sum, &single, local);
-        if rest[vector].extent > 0 {
-            body.extend(self.steps(sum, &rest, Some(1)));
-        }
-        body.extend(self.finish(sum, &single, Some(1)));
-        stages.extend(allocated([sum], body));
-        allocated(local, stages)
+        body.extend(self.combine_lanes(acc, &single, lanes));
+        body.extend(self.finish(acc, &single, Some(1)));
+        allocated([acc], body)
     }
 
-    /// All lanes combined into the first, half of them with the other half at a time.
-    fn combine_lanes(&mut self, lanes: BufferId, spans: &[Span], count: usize) -> Vec<Node> {
+    /// All lanes combined into the first: those behind the largest power of two with the first ones, again and again.
+    fn combine_lanes(&mut self, acc: BufferId, spans: &[Span], count: usize) -> Vec<Node> {
         let (mut nodes, mut left) = (Vec::new(), count);
         while left > 1 {
-            let half = left / 2;
-            let Tile { loops, place, .. } = self.open_tile(spans, Some(half));
+            let first = left.next_power_of_two() / 2;
+            let Tile { loops, place, .. } = self.open_tile(spans, Some(left - first));
             let mut other = place.clone();
             if let Some(last) = other.last_mut() {
-                *last = last.clone() + (left - half) as i64;
+                *last = last.clone() + first as i64;
             }
-            let dst = Access { buffer: lanes, index: place.into() };
-            let store = self.equation().reduction.store(dst, load(lanes, other), None);
+            let dst = Access { buffer: acc, index: place.into() };
+            let store = self.equation().reduction.store(dst, load(acc, other), None);
             nodes.extend(nest(loops, vec![Node::Store(store)]));
-            left -= half;
+            left = first;
         }
         nodes
-    }
-
-    /// `sum = lanes[0]`, or what changes nothing.
-    fn begin(&mut self, sum: BufferId, spans: &[Span], lanes: Option<BufferId>) -> Vec<Node> {
-        let neutral = Expr::Const(self.equation().reduction.neutral());
-        let Tile { loops, place, .. } = self.open_tile(spans, Some(1));
-        let value = lanes.map_or(neutral, |lanes| load(lanes, place.clone()));
-        nest(loops, vec![assign(sum, place, value)])
     }
 
     /// Loops over what is combined, some iterations of the innermost written out.
@@ -278,12 +283,17 @@ impl Lowering<'_> {
     }
 
     fn statement(&mut self, acc: BufferId, spans: &[Span], lanes: Option<usize>) -> Vec<Node> {
+        let width = lanes.unwrap_or(spans[self.vector()].extent);
+        let mut nodes = self.prefetches(spans, width);
+        nodes.extend(self.mapped(spans, width));
+
         let tile = self.open_tile(spans, lanes);
         let value = self.value(&tile);
         let dst = Access { buffer: acc, index: tile.place.into() };
         let iteration = self.iteration(tile.values);
         let store = self.equation().reduction.store(dst, value, iteration);
-        nest(tile.loops, vec![Node::Store(store)])
+        nodes.extend(nest(tile.loops, vec![Node::Store(store)]));
+        nodes
     }
 
     fn iteration(&self, point: Vec<Affine>) -> Option<Iteration> {
