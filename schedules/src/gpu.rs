@@ -113,6 +113,7 @@ mod teams;
 pub(crate) mod threads;
 
 use limits::require;
+pub(crate) use roles::is_forward;
 pub use roles::{AxisRoles, PIXELS, Pixels};
 pub use sketch::{GpuSketch, IMPLICIT_GEMM, MMA, TILED, WGMMA};
 pub use staged::{Packing, Staged};
@@ -286,7 +287,7 @@ impl Tiling {
             (Kernel::Matrix { by: ThreadGroup::WarpGroup, .. }, _) => 1,
             _ => 0,
         };
-        let bytes = |s: &Staged| self.slots * s.shape().iter().product::<usize>() * self.dtype.bytes();
+        let bytes = |s: &Staged| self.slots * s.shape().iter().product::<usize>() * s.dtype.bytes();
         let buffers: usize = self.staged.iter().map(|staged| bytes(staged).next_multiple_of(16)).sum();
         buffers + (words * ARRIVAL_BYTES * self.slots).next_multiple_of(16)
     }

@@ -79,7 +79,8 @@ impl Tiling {
         let Contraction { data, weight, output, .. } = &self.roles.own;
         let elements = |operand: &Operand, n: usize| operand.shape.iter().fold(n, |n, &d| n.saturating_mul(d));
         let sums = elements(output, self.split);
-        let largest = elements(data, 1).max(elements(weight, 1)).max(sums);
+        let packed = elements(&self.staged[1].source, 1);
+        let largest = elements(data, 1).max(elements(weight, 1)).max(packed).max(sums);
         most("tile", "elements of an operand", largest, MAX_INDEX)?;
         if self.split > 1 { most("split", "sums of parts", sums, MAX_PARTS) } else { Ok(()) }
     }
