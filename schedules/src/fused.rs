@@ -26,6 +26,7 @@ use crate::error::LowerError;
 use crate::workload::Workload;
 
 mod default;
+mod gpu;
 mod knobs;
 mod pair;
 mod part;

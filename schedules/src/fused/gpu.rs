@@ -1,0 +1,148 @@
+//! Two contractions in one kernel on a GPU: those of a [`Pair`](super::Pair), or scores and what is summed with the weights that a softmax
+//! makes of them (attention).
+//!
+//! ```text
+//! block loops over batch axes and tiles of rows
+//!   thread loops
+//!     acc = 0
+//!     chunks of the channels between                                    (`tile.` of the axis that the second sums over)
+//!       first:   first_acc = Σ data * weight                            as the `tiled` sketch has it, chunk by chunk
+//!       between: data_shared = map of first_acc                         barrier
+//!       second:  acc += data_shared * weight_shared
+//!     output = act(acc + bias + residual)
+//! ```
+//!
+//! A block has all columns of the second, so that nothing is computed twice. Where that leaves too few blocks, or what is between is too
+//! large, `between=whole` writes it out: each contraction is a kernel of its own, in the same tiles.
+//!
+//! # Softmax
+//!
+//! The scores of a row go by in chunks of keys. What was added up with respect to the largest score so far is scaled when a larger one comes
+//! (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022):
+//!
+//! ```text
+//! largest[m] = max scores[m, n];  total[m] = Σ exp(scores[m, n] - largest[m]);  sum[m, d] = Σ exp(scores[m, n] - largest[m]) / total[m] * value[n, d]
+//!   →  largest = least;  total = 0;  acc = 0
+//!      for chunks of n
+//!        before = largest;  largest = max(largest, scores of the chunk)
+//!        total *= exp(before - largest);  acc *= exp(before - largest)
+//!        data_shared = exp(scores - largest);  total += data_shared;  acc += data_shared * value
+//!      acc *= 1 / total
+//! ```
+
+use std::sync::Arc;
+
+use autotune_ir::DType;
+use autotune_ir::machine::gpu::THREAD_REGISTERS;
+use autotune_ir::target::GpuTarget;
+
+use crate::config::KnobValues;
+use crate::direct::reader::Reader;
+use crate::error::LowerError;
+use crate::gpu::{Tiling, threads};
+use crate::workload::Workload;
+
+use super::SKETCH;
+use pair::{Between, GpuPair};
+
+pub(super) mod knobs;
+pub(super) mod lower;
+mod pair;
+mod parts;
+mod softmax;
+
+/// Elements of what is between that are copied at once where it was written out.
+const VECTORS: [usize; 3] = [4, 2, 1];
+
+/// The typed form of a config.
+pub(super) struct GpuFused {
+    pair: Arc<GpuPair>,
+    first: Tiling,
+    second: Tiling,
+    /// True if what is between is written out whole.
+    is_whole: bool,
+}
+
+impl GpuFused {
+    /// What values of the knobs ask for, or the first that is malformed, does not fit the workload, or breaks a limit of the target.
+    pub(super) fn new(workload: &Workload, target: &GpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
+        let pair = GpuPair::of(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
+        let words = between_words(&pair);
+        let is_whole = words.len() > 1 && Reader(knobs).one_of("between", words)? == "whole";
+
+        let part = |number: usize, written_out: Option<usize>| {
+            let values = parts::values(&pair, number, written_out, knobs)?;
+            let tiling = threads::tiling(Arc::clone(pair.part(number)), workload.dtype(), &values);
+            tiling.and_then(|tiling| tiling.within_limits(target)).map_err(|error| parts::named(error, number, knobs))
+        };
+        let first = part(0, is_whole.then_some(1))?;
+        let widest = || VECTORS.into_iter().find_map(|vector| part(1, Some(vector)).ok());
+        let mut second = match is_whole {
+            true => widest().map_or_else(|| part(1, Some(1)), Ok)?,
+            false => part(1, None)?,
+        };
+        // Values on the way are f32.
+        second.staged[0].dtype = DType::F32;
+        let fused = Self { first, second, is_whole, pair };
+        fused.check(target)?;
+        Ok(fused)
+    }
+
+    /// What both need at once.
+    fn check(&self, target: &GpuTarget) -> Result<(), LowerError> {
+        if self.is_whole {
+            return Ok(());
+        }
+        let (bytes, limit) = (self.shared_bytes(), target.shared_bytes_per_block);
+        if bytes > limit {
+            return Err(LowerError::knob("tile", format!("{bytes} bytes of shared memory exceed {limit}")));
+        }
+        let (registers, limit) = (self.registers(), self.second.most_registers(target));
+        if registers > limit {
+            return Err(LowerError::knob("tile", format!("{registers} registers of a thread exceed {limit}")));
+        }
+        Ok(())
+    }
+
+    /// Shared memory of a block.
+    pub(super) fn shared_bytes(&self) -> usize {
+        let [first, second] = [&self.first, &self.second].map(Tiling::shared_bytes);
+        match self.pair.between {
+            _ if self.is_whole => first.max(second),
+            Between::Softmax(_) => {
+                first + second + (4 * self.parts_shape().iter().product::<usize>()).next_multiple_of(16)
+            }
+            Between::Map => first + second,
+        }
+    }
+
+    /// Registers that a thread needs, about: those of the second are in use while the first multiplies.
+    fn registers(&self) -> usize {
+        let both = self.first.registers() + self.second.sums();
+        match self.pair.between {
+            Between::Softmax(_) => both.max(self.second.registers()) + self.first.sums() + THREAD_REGISTERS,
+            Between::Map => both.max(self.second.registers()),
+        }
+    }
+
+    /// Shape of what the threads of each row have found: rows of a block, and threads.
+    fn parts_shape(&self) -> Vec<usize> {
+        let rows = self.pair.rows.iter().map(|row| self.first.tile(row[0]));
+        rows.chain([self.row_threads()]).collect()
+    }
+
+    /// Threads of a row.
+    fn row_threads(&self) -> usize {
+        let channel = self.pair.channel.map(|channel| channel[0]);
+        let level = self.first.threads.iter().find(|level| Some(level.axis) == channel);
+        level.map_or(1, |level| level.extent)
+    }
+}
+
+/// Words of the knob that says where what is between is.
+fn between_words(pair: &GpuPair) -> &'static [&'static str] {
+    match pair.between {
+        Between::Map => &["shared", "whole"],
+        Between::Softmax(_) => &["shared"],
+    }
+}
