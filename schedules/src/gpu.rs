@@ -22,8 +22,8 @@
 //! | | `limits.rs` | rules between the parts, limits of the target |
 //!
 //! A sketch ([`GpuSketch`]) says which axes are tiled and who multiplies. The knobs of threads that multiply by themselves are those of
-//! `threads.rs`, which the matrix products of [`crate::winograd::gpu`] have, too, those of teams those of `teams.rs`; both are read into
-//! a [`Tiling`].
+//! `threads.rs`, which the matrix products of [`crate::winograd::gpu`] and both contractions of `fused/gpu.rs` have, too, those of teams those of
+//! `teams.rs`; both are read into a [`Tiling`].
 //!
 //! # Splits
 //!

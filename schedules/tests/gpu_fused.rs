@@ -91,6 +91,19 @@ fn every_one_has_a_default_and_no_other_sketch() {
     }
 }
 
+/// Queries and keys of any length go by in chunks; the values of a row are all in one block.
+#[test]
+fn rows_of_many_columns_are_refused_where_a_block_has_no_memory_for_them() {
+    let opencl = target("opencl");
+    for text in ["attention:m=5,n=9,k=5000,d=8", "attention:m=3,n=20,k=3,d=512", "mlp:m=3,n=9000,k=5,h=7"] {
+        check(&text.parse().unwrap(), &opencl, 3, 3);
+    }
+    let wide: Workload = "attention:m=3,n=5,k=3,d=6000".parse().unwrap();
+    let refusal = ScheduleSpace::new(&wide, &opencl).refusal().unwrap().to_string();
+    assert!(refusal.starts_with("no sketch for attention"), "{refusal}");
+    check(&"attention:m=3,n=5,k=3,d=1500".parse().unwrap(), &target("cuda:sm_90"), 3, 2);
+}
+
 /// The default schedule and others of a workload, each with its program.
 fn programs(workload: &Workload, target: &Target, count: usize, seed: u64) -> Vec<(Config, Program)> {
     let space = ScheduleSpace::new(workload, target);

@@ -21,7 +21,8 @@
 //! (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022):
 //!
 //! ```text
-//! largest[m] = max scores[m, n];  total[m] = Σ exp(scores[m, n] - largest[m]);  sum[m, d] = Σ exp(scores[m, n] - largest[m]) / total[m] * value[n, d]
+//! largest[m] = max scores[m, n];  total[m] = Σ exp(scores[m, n] - largest[m])
+//! sum[m, d] = Σ exp(scores[m, n] - largest[m]) / total[m] * value[n, d]
 //!   →  largest = least;  total = 0;  acc = 0
 //!      for chunks of n
 //!        before = largest;  largest = max(largest, scores of the chunk)
@@ -75,12 +76,9 @@ impl GpuFused {
             let tiling = threads::tiling(Arc::clone(pair.part(number)), workload.dtype(), &values);
             tiling.and_then(|tiling| tiling.within_limits(target)).map_err(|error| parts::named(error, number, knobs))
         };
-        let first = part(0, is_whole.then_some(1))?;
-        let widest = || VECTORS.into_iter().find_map(|vector| part(1, Some(vector)).ok());
-        let mut second = match is_whole {
-            true => widest().map_or_else(|| part(1, Some(1)), Ok)?,
-            false => part(1, None)?,
-        };
+        let first = part(0, None)?;
+        let widest = || VECTORS.into_iter().find(|&vector| part(1, Some(vector)).is_ok()).unwrap_or(1);
+        let mut second = part(1, is_whole.then(widest))?;
         // Values on the way are f32.
         second.staged[0].dtype = DType::F32;
         let fused = Self { first, second, is_whole, pair };
@@ -90,15 +88,12 @@ impl GpuFused {
 
     /// What both need at once.
     fn check(&self, target: &GpuTarget) -> Result<(), LowerError> {
-        if self.is_whole {
-            return Ok(());
-        }
         let (bytes, limit) = (self.shared_bytes(), target.shared_bytes_per_block);
         if bytes > limit {
             return Err(LowerError::knob("tile", format!("{bytes} bytes of shared memory exceed {limit}")));
         }
         let (registers, limit) = (self.registers(), self.second.most_registers(target));
-        if registers > limit {
+        if registers > limit && !self.is_whole {
             return Err(LowerError::knob("tile", format!("{registers} registers of a thread exceed {limit}")));
         }
         Ok(())

@@ -81,9 +81,9 @@ impl GpuPair {
 
         let is_row = |axis: &AxisId| rows.iter().any(|row| row[1] == *axis);
         let columns: Vec<AxisId> = second.spatial.iter().copied().filter(|axis| !is_row(axis)).collect();
-        let [column] = match columns[..] {
-            [] => [None],
-            [column] => [Some(column)],
+        let column = match columns[..] {
+            [] => None,
+            [column] => Some(column),
             _ => return None,
         };
         let is_whole = first.spatial.len() == rows.len() + usize::from(channel.is_some())
