@@ -9,9 +9,13 @@
 
 mod common;
 
+use std::fmt;
+
 use autotune_codegen as codegen;
-use autotune_ir::program::{Node, Program, Role, Scope};
+use autotune_ir::program::{BinaryOp, Expr, Node, Program, Role, Scope, UnaryOp};
+use autotune_ir::spec::Reduction;
 use autotune_ir::{DType, GpuApi, InterpError, Launch, Problem, ProgramError, Target, interpret, verify};
+use autotune_schedules::workload::{Attention, Computed, Fields, Formula, Mask, Operator, OperatorKind, WorkloadError};
 use autotune_schedules::{
     Config, Operands, ScheduleSpace, Value, Workload, fused, lower, max_rel_error, reference, tolerance,
 };
@@ -347,6 +351,102 @@ fn a_barrier_that_is_left_out_is_a_race() {
         races += usize::from(is_race);
     }
     assert!(races >= 4, "{races}");
+}
+
+/// An operator that is its formula.
+#[derive(Debug)]
+struct Other(Formula);
+
+static KIND: OperatorKind = OperatorKind { name: "other", fields: "", example: "other", parse };
+
+fn parse(_: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
+    Err(WorkloadError::UnknownOperator { name: "other".into(), known: String::new() })
+}
+
+impl Operator for Other {
+    fn kind(&self) -> &'static OperatorKind {
+        &KIND
+    }
+
+    fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
+        f.write_str("0")
+    }
+
+    fn check(&self) -> Result<(), WorkloadError> {
+        Ok(())
+    }
+
+    fn formula(&self) -> Formula {
+        self.0.clone()
+    }
+}
+
+/// Attention with some of its equations changed.
+fn other(change: impl FnOnce(&mut [Computed])) -> Workload {
+    let attention = Attention { mask: Mask::Row, ..Attention::new(2, [9, 21], [6, 10]) };
+    let mut formula = attention.formula();
+    change(&mut formula.computed);
+    Workload::new(Other(formula)).unwrap()
+}
+
+/// Their positions in attention's formula.
+const LARGEST: usize = 2;
+const EXP: usize = 3;
+const TOTAL: usize = 4;
+const SCALE: usize = 5;
+const WEIGHTS: usize = 6;
+
+/// What the largest is taken of, and exponents are of.
+fn map_scores(computed: &mut [Computed], map: impl Fn(Expr) -> Expr) {
+    let score = computed[LARGEST].value.clone();
+    computed[LARGEST].value = map(score.clone());
+    let Expr::Unary(UnaryOp::Exp, exponent) = &mut computed[EXP].value else { panic!("no exponential") };
+    let Expr::Binary(BinaryOp::Sub, of) = &mut **exponent else { panic!("no difference") };
+    assert_eq!(of[0], score);
+    of[0] = map(score);
+}
+
+#[test]
+fn whatever_is_a_softmax_between_products_is_one() {
+    let target = target("cuda:sm_80");
+    check(&other(|_| {}), &target, 1, 6);
+    // Any function of the total, any factors of scores that keep their order.
+    check(&other(|all| all[SCALE].value = Expr::unary(UnaryOp::Rsqrt, total(all))), &target, 1, 6);
+    check(&other(|all| map_scores(all, |score| Expr::product(score, Expr::Const(0.25)))), &target, 1, 6);
+}
+
+/// The total in the equation that makes a factor of it.
+fn total(all: &[Computed]) -> Expr {
+    let Expr::Binary(BinaryOp::Div, of) = &all[SCALE].value else { panic!("no quotient") };
+    of[1].clone()
+}
+
+#[test]
+fn what_is_no_softmax_is_not_taken_for_one() {
+    type Change = fn(&mut [Computed]);
+    let changes: [Change; 8] = [
+        |all| all[LARGEST].reduction = Reduction::Sum,
+        |all| all[TOTAL].reduction = Reduction::Max,
+        |all| all[TOTAL].value = Expr::product(all[TOTAL].value.clone(), Expr::Const(2.0)),
+        |all| map_scores(all, |score| Expr::product(score, Expr::Const(-1.0))),
+        |all| map_scores(all, |score| Expr::max(score, Expr::Const(0.0))),
+        |all| {
+            let Expr::Unary(op, _) = &mut all[EXP].value else { panic!("no exponential") };
+            *op = UnaryOp::Sigmoid;
+        },
+        |all| {
+            let Expr::Unary(_, exponent) = &all[EXP].value else { panic!("no exponential") };
+            all[EXP].value = Expr::unary(UnaryOp::Exp, Expr::product((**exponent).clone(), Expr::Const(-0.5)));
+        },
+        |all| {
+            let Expr::Binary(BinaryOp::Mul, of) = &all[WEIGHTS].value else { panic!("no product") };
+            all[WEIGHTS].value = Expr::Binary(BinaryOp::Add, of.clone());
+        },
+    ];
+    for (number, change) in changes.into_iter().enumerate() {
+        let space = ScheduleSpace::new(&other(change), &target("cuda:sm_80"));
+        assert!(space.sketches().iter().all(|sketch| sketch.name() != fused::SKETCH), "change {number}");
+    }
 }
 
 /// Operands with what a mask may have: minus infinity for whole chunks of keys, and for all of them.
