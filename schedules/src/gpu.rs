@@ -112,6 +112,7 @@ mod staged;
 mod teams;
 pub(crate) mod threads;
 
+pub(crate) use limits::MAX_BODY;
 use limits::require;
 pub(crate) use roles::is_forward;
 pub use roles::{AxisRoles, PIXELS, Pixels};

@@ -63,6 +63,7 @@ fn attention_keeps_scores_in_the_block() {
         ("tile.n", Value::Tile(vec![2, 1])),
         ("tile.d", Value::Tile(vec![2])),
         ("first.tile.k", Value::Tile(vec![4])),
+        ("second.tile.n", Value::Tile(vec![4])),
     ];
     golden_gpu("attention", "attention:b=2,m=6,n=22,k=4,d=10,mask=row", &[&plain()[..], &changes].concat());
 }
@@ -75,6 +76,7 @@ fn products_keep_what_is_between_in_shared_memory() {
         ("tile.h", Value::Tile(vec![2, 1])),
         ("tile.n", Value::Tile(vec![1])),
         ("first.tile.k", Value::Tile(vec![4])),
+        ("second.tile.h", Value::Tile(vec![8])),
     ];
     golden_gpu("mlp", "mlp:m=8,n=7,k=8,h=20,mid=relu,mid_bias", &[&plain()[..], &changes].concat());
 }

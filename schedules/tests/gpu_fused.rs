@@ -99,13 +99,13 @@ fn every_one_has_a_default_and_no_other_sketch() {
 #[test]
 fn rows_of_many_columns_are_refused_where_a_block_has_no_memory_for_them() {
     let opencl = target("opencl");
-    for text in ["attention:m=5,n=9,k=5000,d=8", "attention:m=3,n=20,k=3,d=512", "mlp:m=3,n=9000,k=5,h=7"] {
+    for text in ["attention:m=5,n=9,k=5000,d=8", "attention:m=3,n=40,k=3,d=1024", "mlp:m=3,n=9000,k=5,h=7"] {
         check(&text.parse().unwrap(), &opencl, 3, 3);
     }
-    let wide: Workload = "attention:m=3,n=5,k=3,d=6000".parse().unwrap();
+    let wide: Workload = "attention:m=3,n=40,k=3,d=6000".parse().unwrap();
     let refusal = ScheduleSpace::new(&wide, &opencl).refusal().unwrap().to_string();
     assert!(refusal.starts_with("no sketch for attention"), "{refusal}");
-    check(&"attention:m=3,n=5,k=3,d=1500".parse().unwrap(), &target("cuda:sm_90"), 3, 2);
+    check(&"attention:m=3,n=40,k=3,d=1500".parse().unwrap(), &target("cuda:sm_90"), 3, 2);
 }
 
 /// The default schedule and others of a workload, each with its program.
@@ -237,6 +237,7 @@ fn small(target: &Target) -> (Workload, Config) {
         ("tile.n", tile([2, 1])),
         ("tile.d", tile([2])),
         ("first.tile.k", tile([4])),
+        ("second.tile.n", tile([8])),
         ("stages", word("1")),
         ("first.vector.data", word("1")),
         ("first.vector.weight", word("1")),
@@ -313,6 +314,8 @@ fn what_cannot_be_is_refused_by_the_knobs_name() {
     refused(mlp, &[("tile.h", tile([4, 3]))], "tile.h");
     refused(mlp, &[("first.tile.k", tile([0]))], "first.tile.k");
     refused(mlp, &[("unroll", word("many"))], "unroll");
+    let shared = [("between", word("shared")), ("threads.row", word("8")), ("tile.h", tile([2, 1]))];
+    refused(mlp, &[&shared[..], &[("second.tile.h", tile([32]))]].concat(), "second.tile.h");
     refused(mlp, &[("tile.n", tile([2, 1]))], "tile.n");
     refused(SMALL, &[("threads.row", word("0"))], "threads.row");
     refused(SMALL, &[("first.vector.weight", word("3"))], "first.vector.weight");

@@ -5,10 +5,10 @@
 //! block loops over batch axes and tiles of rows
 //!   thread loops
 //!     acc = 0
-//!     chunks of the channels between                                    (`tile.` of the axis that the second sums over)
+//!     tiles of the channels between                                     (`tile.` of the axis that the second sums over)
 //!       first:   first_acc = Σ data * weight                            as the `tiled` sketch has it, chunk by chunk
 //!       between: data_shared = map of first_acc                         barrier
-//!       second:  acc += data_shared * weight_shared
+//!       second:  acc += data_shared * weight_shared                     in chunks of its own (`second.tile.`)
 //!     output = act(acc + bias + residual)
 //! ```
 //!
@@ -38,12 +38,14 @@ use autotune_ir::machine::gpu::THREAD_REGISTERS;
 use autotune_ir::target::GpuTarget;
 
 use crate::config::KnobValues;
+use crate::contraction::AxisId;
 use crate::direct::reader::Reader;
 use crate::error::LowerError;
-use crate::gpu::{Tiling, threads};
+use crate::gpu::{Kernel, MAX_BODY, Tiling, threads};
 use crate::workload::Workload;
 
 use super::SKETCH;
+use super::part::PARTS;
 use pair::{Between, GpuPair};
 
 pub(super) mod knobs;
@@ -54,6 +56,9 @@ mod softmax;
 
 /// Elements of what is between that are copied at once where it was written out.
 const VECTORS: [usize; 3] = [4, 2, 1];
+
+/// Chunks of the second contraction at most that what is between makes: they are written out.
+const MAX_CHUNKS: usize = 8;
 
 /// The typed form of a config.
 pub(super) struct GpuFused {
@@ -81,9 +86,18 @@ impl GpuFused {
         let mut second = part(1, is_whole.then(widest))?;
         // Values on the way are f32.
         second.staged[0].dtype = DType::F32;
+        if let Some([channel, step]) = pair.channel.filter(|_| !is_whole) {
+            keep_between(&mut second, step, first.tile(channel))?;
+        }
         let fused = Self { first, second, is_whole, pair };
         fused.check(target)?;
         Ok(fused)
+    }
+
+    /// Chunks of the second contraction that what is between of one of the first makes.
+    fn chunks(&self) -> usize {
+        let tiles = self.pair.channel.map(|[channel, step]| self.first.tile(channel) / self.second.tile(step));
+        tiles.unwrap_or(1)
     }
 
     /// What both need at once.
@@ -91,6 +105,15 @@ impl GpuFused {
         let (bytes, limit) = (self.shared_bytes(), target.shared_bytes_per_block);
         if bytes > limit {
             return Err(LowerError::knob("tile", format!("{bytes} bytes of shared memory exceed {limit}")));
+        }
+        // The chunks of the second are written out.
+        let body = self.second.sums() * self.chunks();
+        if let Kernel::Registers { unroll } = self.second.kernel
+            && !self.is_whole
+            && body * unroll > MAX_BODY
+        {
+            let reason = format!("{} multiply-adds in a row exceed {MAX_BODY}", body * unroll);
+            return Err(LowerError::knob("unroll", reason));
         }
         let (registers, limit) = (self.registers(), self.second.most_registers(target));
         if registers > limit && !self.is_whole {
@@ -132,6 +155,22 @@ impl GpuFused {
         let level = self.first.threads.iter().find(|level| Some(level.axis) == channel);
         level.map_or(1, |level| level.extent)
     }
+}
+
+/// Has a tiling find a tile of what is between in shared memory: so many elements along an axis that it sums over, in several chunks.
+fn keep_between(second: &mut Tiling, step: AxisId, tile: usize) -> Result<(), LowerError> {
+    let chunk = second.tile(step);
+    let knob = format!("{}.tile.{}", PARTS[1], second.roles.name(step));
+    if !tile.is_multiple_of(chunk) || tile / chunk > MAX_CHUNKS {
+        let reason =
+            format!("{chunk} does not divide the {tile} that are between, or into more than {MAX_CHUNKS} chunks");
+        return Err(LowerError::knob(&knob, reason));
+    }
+    let staged = &mut second.staged[0];
+    if let Some(dim) = staged.source.dim_of(step) {
+        staged.extents[dim] = tile;
+    }
+    Ok(())
 }
 
 /// Words of the knob that says where what is between is.

@@ -56,7 +56,14 @@ impl Sketch for FusedSketch {
     fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
         match target {
             Target::Cpu(cpu) => Some((0.0, default::default_point(&Pair::of(workload)?, cpu, space)?)),
-            Target::Gpu(_) => space.least(|point| sketch::cycles(self, workload, target, point)),
+            Target::Gpu(gpu) => {
+                let cycles = |point: &Point| sketch::cycles(self, workload, target, point);
+                let smallest = || {
+                    let point = space.locate(&gpu::knobs::smallest(workload, gpu, &space.knobs)?)?;
+                    Some((cycles(&point)?, point))
+                };
+                space.least(cycles).or_else(smallest)
+            }
         }
     }
 

@@ -9,7 +9,7 @@ use autotune_ir::instruction::ThreadGroup;
 use autotune_ir::target::GpuTarget;
 
 /// Multiply-adds or matrix instructions of one loop body beyond which compilers are slow and the instruction cache overflows.
-const MAX_BODY: usize = 4096;
+pub(crate) const MAX_BODY: usize = 4096;
 const MAX_MATRIX_BODY: usize = 512;
 /// Rounds in which the threads of a block copy a chunk, at most: more means too few threads for the tile.
 const MAX_ROUNDS: usize = 32;

@@ -78,6 +78,10 @@ pub(crate) struct Lowering<'a> {
     /// What is on its way to shared memory in registers, of both operands.
     fetched: Vec<BufferId>,
     pub(crate) acc: BufferId,
+    /// Where in what is staged of the data a chunk begins, along a dimension, if not at its first element.
+    pub(crate) data_from: Option<(usize, Affine)>,
+    /// True if there are chunks beyond the reduction.
+    pub(crate) sticks_out: bool,
     /// The part of the reduction that the block takes.
     part: Affine,
     /// First element of the block, per axis.
@@ -128,6 +132,8 @@ impl<'a> Lowering<'a> {
             fragments,
             fetched,
             acc,
+            data_from: None,
+            sticks_out: false,
             part: Affine::default(),
             block_base: zeros(),
             turns: None,

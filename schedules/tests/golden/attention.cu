@@ -45,7 +45,7 @@ extern "C" __global__ void __launch_bounds__(32) autotune_compute(const float *_
   float *const first_weight_shared = (float *)(shared + 128);
   float *const data_shared = (float *)(shared + 256);
   float *const weight_shared = (float *)(shared + 512);
-  float *const parts = (float *)(shared + 1024);
+  float *const parts = (float *)(shared + 768);
   float largest[1];
   float before[1];
   float rescale[1];
@@ -140,56 +140,60 @@ extern "C" __global__ void __launch_bounds__(32) autotune_compute(const float *_
       data_shared[m_t_3 + 8*d_t_4 + 32*n_v_20] = score_weight[0];
     }
     #pragma unroll
-    for (int i_21 = 0; i_21 < 4; ++i_21) {
-      {
-        int e2 = 4*m_t_3 + d_t_4;
-        const int x2_23 = e2 % 16; e2 /= 16;
-        const int y_24 = e2;
+    for (int n_c_21 = 0; n_c_21 < 2; ++n_c_21) {
+      #pragma unroll
+      for (int i_22 = 0; i_22 < 2; ++i_22) {
         {
-          int e3 = 2*i_21 + y_24;
-          const int x1_22 = e3;
-          weight_shared[16*x1_22 + x2_23] = (8*n_0_9 + x1_22 < 22 && x2_23 < 10 ? value[220*b_b_2 + 80*n_0_9 + 10*x1_22 + x2_23] : 0.0f);
+          int e2 = 4*m_t_3 + d_t_4;
+          const int x2_24 = e2 % 16; e2 /= 16;
+          const int y_25 = e2;
+          {
+            int e3 = 2*i_22 + y_25;
+            const int x1_23 = e3;
+            weight_shared[16*x1_23 + x2_24] = (8*n_0_9 + 4*n_c_21 + x1_23 < 22 && x2_24 < 10 ? value[220*b_b_2 + 80*n_0_9 + 40*n_c_21 + 10*x1_23 + x2_24] : 0.0f);
+          }
         }
       }
-    }
-    __syncthreads();
-    #pragma unroll 1
-    for (int n_1_25 = 0; n_1_25 < 8; ++n_1_25) {
-      data_frag[0] = data_shared[m_t_3 + 8*n_1_25];
-      #pragma unroll
-      for (int d_v_26 = 0; d_v_26 < 2; ++d_v_26) {
-        const float2 x4 = *(const float2 *)(weight_shared + 2*d_t_4 + 16*n_1_25 + 8*d_v_26);
-        weight_frag[2*d_v_26] = x4.x;
-        weight_frag[2*d_v_26 + 1] = x4.y;
-      }
-      #pragma unroll
-      for (int d_v_28 = 0; d_v_28 < 2; ++d_v_28) {
+      __syncthreads();
+      #pragma unroll 1
+      for (int n_1_26 = 0; n_1_26 < 4; ++n_1_26) {
+        data_frag[0] = data_shared[m_t_3 + 32*n_c_21 + 8*n_1_26];
         #pragma unroll
-        for (int d_r_29 = 0; d_r_29 < 2; ++d_r_29) {
-          acc[2*d_v_28 + d_r_29] = acc[2*d_v_28 + d_r_29] + (data_frag[0] * weight_frag[2*d_v_28 + d_r_29]);
+        for (int d_v_27 = 0; d_v_27 < 2; ++d_v_27) {
+          const float2 x4 = *(const float2 *)(weight_shared + 2*d_t_4 + 16*n_1_26 + 8*d_v_27);
+          weight_frag[2*d_v_27] = x4.x;
+          weight_frag[2*d_v_27 + 1] = x4.y;
+        }
+        #pragma unroll
+        for (int d_v_29 = 0; d_v_29 < 2; ++d_v_29) {
+          #pragma unroll
+          for (int d_r_30 = 0; d_r_30 < 2; ++d_r_30) {
+            acc[2*d_v_29 + d_r_30] = acc[2*d_v_29 + d_r_30] + (data_frag[0] * weight_frag[2*d_v_29 + d_r_30]);
+          }
         }
       }
+      __syncthreads();
     }
   }
   parts[4*m_t_3 + d_t_4] = total[0];
   __syncthreads();
   total[0] = 0.0f;
   #pragma unroll
-  for (int x_30 = 0; x_30 < 4; ++x_30) {
-    total[0] = total[0] + parts[4*m_t_3 + x_30];
+  for (int x_31 = 0; x_31 < 4; ++x_31) {
+    total[0] = total[0] + parts[4*m_t_3 + x_31];
   }
   total_scale[0] = (1.0f / total[0]);
   #pragma unroll
-  for (int d_v_31 = 0; d_v_31 < 2; ++d_v_31) {
+  for (int d_v_32 = 0; d_v_32 < 2; ++d_v_32) {
     #pragma unroll
-    for (int d_r_32 = 0; d_r_32 < 2; ++d_r_32) {
-      acc[2*d_v_31 + d_r_32] = (acc[2*d_v_31 + d_r_32] * total_scale[0]);
+    for (int d_r_33 = 0; d_r_33 < 2; ++d_r_33) {
+      acc[2*d_v_32 + d_r_33] = (acc[2*d_v_32 + d_r_33] * total_scale[0]);
     }
   }
   #pragma unroll
-  for (int d_v_33 = 0; d_v_33 < 2; ++d_v_33) {
-    if (m_t_3 < 6 && 2*d_t_4 + 8*d_v_33 < 10) {
-      *(float2 *)(output + 60*b_b_2 + 10*m_t_3 + 2*d_t_4 + 8*d_v_33) = make_float2(acc[2*d_v_33], acc[2*d_v_33 + 1]);
+  for (int d_v_34 = 0; d_v_34 < 2; ++d_v_34) {
+    if (m_t_3 < 6 && 2*d_t_4 + 8*d_v_34 < 10) {
+      *(float2 *)(output + 60*b_b_2 + 10*m_t_3 + 2*d_t_4 + 8*d_v_34) = make_float2(acc[2*d_v_34], acc[2*d_v_34 + 1]);
     }
   }
 }

@@ -5,7 +5,7 @@ use autotune_ir::target::GpuTarget;
 
 use super::pair::{Between, GpuPair};
 use super::{GpuFused, between_words, parts};
-use crate::config::{Config, Value};
+use crate::config::Config;
 use crate::fused::SKETCH;
 use crate::fused::part::PARTS;
 use crate::gpu::threads;
@@ -42,7 +42,7 @@ pub(in crate::fused) fn knobs(workload: &Workload, target: &GpuTarget) -> Option
 
     for (number, prefix) in PARTS.into_iter().enumerate() {
         let roles = pair.part(number);
-        for axis in parts::own_steps(&pair, number) {
+        for axis in parts::steps(roles) {
             let name = format!("{prefix}.tile.{}", roles.name(axis));
             knobs.push(Knob::tile(&name, threads::chunks(roles, axis)));
         }
@@ -52,25 +52,29 @@ pub(in crate::fused) fn knobs(workload: &Workload, target: &GpuTarget) -> Option
         knobs.extend((number == 0).then_some(stages));
     }
     knobs.extend([Knob::choice("pad", threads::PADS), Knob::choice("unroll", threads::UNROLLS)]);
-    fits(workload, target, &knobs).then_some(knobs)
+    smallest(workload, target, &knobs).map(|_| knobs)
 }
 
-/// True if the smallest tiles keep the limits of the target: all columns of a row may be too many for the memory of a block.
-fn fits(workload: &Workload, target: &GpuTarget, knobs: &[Knob]) -> bool {
-    let least = |threads: &Value, between: &Value| {
-        let value = |knob: &Knob| match knob.name.as_str() {
-            parts::ROW_THREADS => threads.clone(),
-            "between" => between.clone(),
-            _ => knob.values[0].clone(),
-        };
-        let knobs = knobs.iter().map(|knob| (knob.name.clone(), value(knob))).collect();
-        Config { sketch: SKETCH.into(), knobs }
+/// A config of small tiles that keeps the limits of the target, if there is one: all columns of a row may be too many for the memory of a
+/// block.
+pub(in crate::fused) fn smallest(workload: &Workload, target: &GpuTarget, knobs: &[Knob]) -> Option<Config> {
+    // The least of everything but what shares the columns among threads and loops.
+    let shares = |knob: &Knob| {
+        knob.name == "between"
+            || knob.name == parts::ROW_THREADS
+            || knob.name.starts_with(&format!("{}.tile", PARTS[1]))
     };
-    let threads = ROW_THREADS.map(|word| Value::Choice(word.into()));
-    let between = ["whole", "shared"].map(|word| Value::Choice(word.into()));
-    between
-        .iter()
-        .any(|between| threads.iter().any(|threads| GpuFused::new(workload, target, &least(threads, between)).is_ok()))
+    let count: usize = knobs.iter().filter(|knob| shares(knob)).map(|knob| knob.values.len()).product();
+    let small = |mut number: usize| {
+        let value = |knob: &Knob| {
+            let values = if shares(knob) { &knob.values[..] } else { &knob.values[..1] };
+            let position = number % values.len();
+            number /= values.len();
+            (knob.name.clone(), values[position].clone())
+        };
+        Config { sketch: SKETCH.into(), knobs: knobs.iter().map(value).collect() }
+    };
+    (0..count).rev().map(small).find(|config| GpuFused::new(workload, target, config).is_ok())
 }
 
 /// `[of a thread, register]` values of the channels between.

@@ -123,7 +123,7 @@ impl<'a> Both<'a> {
 
         let mut body = self.lent(|second| second.clear());
         body.extend(self.begin_rows());
-        // What every chunk needs is copied once.
+        // What every tile of channels needs is copied once.
         let (tiling, channel) = (self.first.tiling, self.fused.pair.channel);
         let is_alike = channel.is_none_or(|[channel, _]| !tiling.staged[0].source.uses(channel));
         let is_copied_once = is_alike && tiling.slots == 1 && tiling.chunk_counts().all(|count| count == 1);
@@ -132,9 +132,10 @@ impl<'a> Both<'a> {
         }
 
         let mut chunks = Vec::new();
-        let second = self.second.tiling;
         let (name, count) = match channel {
-            Some([_, step]) => (second.roles.name(step), second.chunks()),
+            Some([channel, _]) => {
+                (tiling.roles.name(channel), tiling.roles.extent(channel).div_ceil(tiling.tile(channel)))
+            }
             None => ("", 1),
         };
         let chunk = self.first.all.open_some(format!("{name}.0"), count, LoopKind::Serial, &mut chunks);
@@ -163,19 +164,19 @@ impl<'a> Both<'a> {
         }
     }
 
-    /// A chunk of the channels between:
+    /// A tile of the channels between:
     ///
     /// ```text
-    /// first_acc = 0;  first_acc += ..;  data_shared = what is made of it;  weight_shared = ..;  barrier;  acc += data_shared * weight_shared
+    /// first_acc = 0;  first_acc += ..;  data_shared = what is made of it
+    /// for the chunks of the second { weight_shared = ..;  barrier;  acc += data_shared * weight_shared;  barrier, if there are several }
     /// ```
     ///
     /// What is stored to shared memory was read before a barrier: the first contraction comes by one at least.
     fn chunk(&mut self, number: Affine, is_copied_once: bool) -> Vec<Node> {
-        let mut place = Vec::new();
-        if let Some([channel, step]) = self.fused.pair.channel {
-            let first = number * self.fused.second.tile(step) as i64;
+        let mut first = Affine::default();
+        if let Some([channel, _]) = self.fused.pair.channel {
+            first = number * self.fused.first.tile(channel) as i64;
             self.first.block_base[channel] = first.clone();
-            place.push((step, first));
         }
 
         let mut nodes = self.first.clear();
@@ -184,14 +185,34 @@ impl<'a> Both<'a> {
             true => self.weigh(),
             false => self.map(),
         });
-        nodes.extend(self.lent(|second| {
-            let zero = Affine::default();
+        nodes.extend(self.multiply_second(first));
+        nodes
+    }
+
+    /// The second contraction's chunks of a tile of the channels between that begins at `first`.
+    fn multiply_second(&mut self, first: Affine) -> Vec<Node> {
+        let (fused, zero, count) = (self.fused, Affine::default(), self.fused.chunks());
+        self.lent(|second| {
+            let (mut loops, mut place) = (Vec::new(), Vec::new());
+            if let Some([channel, step]) = fused.pair.channel {
+                let chunk = second.tiling.tile(step) as i64;
+                let from = second.all.open_some(
+                    format!("{}.c", second.tiling.roles.name(step)),
+                    count,
+                    LoopKind::Unrolled,
+                    &mut loops,
+                ) * chunk;
+                place.push((step, first + &from));
+                second.data_from = second.tiling.staged[0].source.dim_of(step).map(|dim| (dim, from));
+                second.sticks_out = !fused.first.roles.extent(channel).is_multiple_of(fused.first.tile(channel));
+            }
+
             let mut nodes = second.copy_operand(1, Way::Direct(&zero), &place);
             nodes.push(Node::Barrier);
             nodes.extend(second.multiply(&zero, &place));
-            nodes
-        }));
-        nodes
+            nodes.extend((count > 1).then_some(Node::Barrier));
+            nest(loops, nodes)
+        })
     }
 
     /// The one chunk of the first contraction, whose data is there.

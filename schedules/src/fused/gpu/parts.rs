@@ -6,6 +6,7 @@ use crate::contraction::AxisId;
 use crate::direct::reader::Reader;
 use crate::error::LowerError;
 use crate::fused::part::PARTS;
+use crate::gpu::AxisRoles;
 
 /// Name of the knob of the threads that share a row.
 pub(super) const ROW_THREADS: &str = "threads.row";
@@ -33,9 +34,9 @@ pub(super) fn values(
     let threads = if has_row_threads(pair) { reader.number(ROW_THREADS)? } else { 1 };
     if let Some(channel) = pair.channel {
         let [each, register] = reader.tile::<2>(&tile_knob(pair, channel[1]))?;
-        let block = each * threads;
-        let tile = if number == 0 { vec![block, register * threads, register] } else { vec![block] };
-        set(&name(channel[number]), Value::Tile(tile));
+        if number == 0 {
+            set(&name(channel[0]), Value::Tile(vec![each * threads, register * threads, register]));
+        }
     }
     if let Some(column) = pair.column.filter(|_| number == 1) {
         let [register] = reader.tile::<1>(&tile_knob(pair, column))?;
@@ -43,7 +44,7 @@ pub(super) fn values(
         let runs = if written_out.is_some() { 1 } else { roles.extent(column).div_ceil(strand) };
         set(&name(column), Value::Tile(vec![runs * strand, strand, register]));
     }
-    for axis in own_steps(pair, number) {
+    for axis in steps(roles) {
         let tile = reader.tile::<1>(&format!("{prefix}.{}", name(axis)))?;
         set(&name(axis), Value::Tile(tile.to_vec()));
     }
@@ -67,11 +68,9 @@ pub(super) fn values(
     Ok(all)
 }
 
-/// Reduction axes of several elements that only one of the contractions has.
-pub(super) fn own_steps(pair: &GpuPair, number: usize) -> impl Iterator<Item = AxisId> {
-    let roles = pair.part(number);
-    let is_shared = move |axis: AxisId| number == 1 && pair.channel.is_some_and(|channel| channel[1] == axis);
-    roles.reduce.iter().copied().filter(move |&axis| roles.extent(axis) > 1 && !is_shared(axis))
+/// The reduction axes that have chunks.
+pub(super) fn steps(roles: &AxisRoles) -> impl Iterator<Item = AxisId> {
+    roles.reduce.iter().copied().filter(|&axis| roles.extent(axis) > 1)
 }
 
 /// True if threads of a block may be neighbours along columns.

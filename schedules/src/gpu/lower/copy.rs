@@ -141,7 +141,8 @@ impl Lowering<'_> {
     /// The reduction axis that is cut into chunks, if those make up all of it.
     fn whole_axis(&self) -> Option<usize> {
         let &(axis, chunk) = self.tiling.reduce.last()?;
-        let is_whole = self.tiling.roles.extent(axis).is_multiple_of(chunk)
+        let is_whole = !self.sticks_out
+            && self.tiling.roles.extent(axis).is_multiple_of(chunk)
             && self.tiling.all_chunks().is_multiple_of(self.tiling.split);
         is_whole.then_some(axis)
     }
