@@ -37,16 +37,16 @@ impl Tiling {
         self.within_limits(target)
     }
 
-    fn most_rounds(&self) -> usize {
-        self.rounds().into_iter().max().unwrap_or(0)
-    }
-
     /// The same where there may be few threads for a tile, because other rules leave no more.
     pub(crate) fn within_limits(self, target: &GpuTarget) -> Result<Self, LowerError> {
         self.check_chunks()?;
         self.check_block(target)?;
         self.check_operands()?;
         Ok(self)
+    }
+
+    fn most_rounds(&self) -> usize {
+        self.rounds().into_iter().max().unwrap_or(0)
     }
 
     /// A chunk for every block, and one for every slot.
