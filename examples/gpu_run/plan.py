@@ -30,7 +30,7 @@ class Step:
 # For check: each is run untuned, and with schedules drawn at random.
 SANITIZED = ["matmul:m=72,n=88,k=80,bias", "matmul:m=200,n=136,k=160,dtype=f16", "matmul:m=136,n=264,k=320,dtype=bf16,bias",
              "matmul:m=72,n=88,k=80,dtype=tf32", "conv2d:c=16,h=14,w=14,o=32,k=3,p=1,dtype=f16",
-             "conv2d:c=8,h=14,w=14,o=16,k=3,p=1,bias,act=relu"]
+             "conv2d:c=8,h=14,w=14,o=16,k=3,p=1,bias,act=relu", "attention:b=2,m=40,n=70,k=32,causal"]
 SAMPLES = 3
 SANITIZERS = ["memcheck", "racecheck", "synccheck"]
 SQUARES = [1024, 4096, 8192]

@@ -1,5 +1,6 @@
-//! The sketch for CPUs of two contractions in one program, such as a depthwise convolution and the pointwise one behind it, or two matrix
-//! products with a function of elements between them.
+//! The sketch of two contractions in one program, such as a depthwise convolution and the pointwise one behind it, or two matrix
+//! products with a function of elements between them. On GPUs (`gpu.rs`), where a softmax may be between them, too, it has knobs of its own.
+//! On CPUs:
 //!
 //! ```text
 //! parallel batch, tiles of rows                       (cache tiles, `order`)
@@ -26,6 +27,7 @@ use crate::error::LowerError;
 use crate::workload::Workload;
 
 mod default;
+mod gpu;
 mod knobs;
 mod pair;
 mod part;

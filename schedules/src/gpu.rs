@@ -22,8 +22,8 @@
 //! | | `limits.rs` | rules between the parts, limits of the target |
 //!
 //! A sketch ([`GpuSketch`]) says which axes are tiled and who multiplies. The knobs of threads that multiply by themselves are those of
-//! `threads.rs`, which the matrix products of [`crate::winograd::gpu`] have, too, those of teams those of `teams.rs`; both are read into
-//! a [`Tiling`].
+//! `threads.rs`, which the matrix products of [`crate::winograd::gpu`] and both contractions of `fused/gpu.rs` have, too, those of teams those of
+//! `teams.rs`; both are read into a [`Tiling`].
 //!
 //! # Splits
 //!
@@ -112,7 +112,9 @@ mod staged;
 mod teams;
 pub(crate) mod threads;
 
+pub(crate) use limits::MAX_BODY;
 use limits::require;
+pub(crate) use roles::is_forward;
 pub use roles::{AxisRoles, PIXELS, Pixels};
 pub use sketch::{GpuSketch, IMPLICIT_GEMM, MMA, TILED, WGMMA};
 pub use staged::{Packing, Staged};
@@ -286,7 +288,7 @@ impl Tiling {
             (Kernel::Matrix { by: ThreadGroup::WarpGroup, .. }, _) => 1,
             _ => 0,
         };
-        let bytes = |s: &Staged| self.slots * s.shape().iter().product::<usize>() * self.dtype.bytes();
+        let bytes = |s: &Staged| self.slots * s.shape().iter().product::<usize>() * s.dtype.bytes();
         let buffers: usize = self.staged.iter().map(|staged| bytes(staged).next_multiple_of(16)).sum();
         buffers + (words * ARRIVAL_BYTES * self.slots).next_multiple_of(16)
     }

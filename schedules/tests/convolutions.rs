@@ -84,6 +84,12 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
             check(&random_convolution(&mut ChaCha8Rng::seed_from_u64(seed)), &target, seed, 4);
         }
     }
+    for word in ["cuda:sm_90", "opencl"] {
+        let target = Target::Gpu(GpuTarget::stated(word).unwrap());
+        for seed in 0..60 {
+            check(&random_convolution(&mut ChaCha8Rng::seed_from_u64(seed)), &target, seed, 3);
+        }
+    }
 }
 
 #[test]
@@ -111,6 +117,7 @@ fn edges_and_primes_are_proven_and_agree_with_the_reference() {
             let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(2) });
             check(&text.parse().unwrap(), &target, 7, 6);
         }
+        check(&text.parse().unwrap(), &Target::Gpu(GpuTarget::stated("cuda:sm_80").unwrap()), 7, 4);
     }
 }
 

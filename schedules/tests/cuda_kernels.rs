@@ -18,16 +18,17 @@ use common::{missing, tiling};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-const WORKLOADS: [&str; 6] = [
+const WORKLOADS: [&str; 7] = [
     "matmul:m=1000,n=512,k=768,bias,act=relu",
     "conv2d:n=4,c=64,h=56,w=56,o=64,k=3,p=1,bias,add,act=relu",
     "conv2d:n=2,c=128,h=28,w=28,o=256,k=1,s=2",
     "conv2d:n=1,c=96,h=28,w=28,o=96,k=5,p=2,g=96",
     "matmul:m=1000,n=512,k=768,ta,tb,bias,act=gelu",
     "conv2d:n=4,c=64,h=56,w=56,o=64,k=3,p=1,scale,bias,act=hard_swish",
+    "conv_transpose2d:n=2,c=256,h=16,w=16,o=128,k=4,s=2,p=1,bias,act=relu",
 ];
 
-const FOR_TENSOR_CORES: [&str; 8] = [
+const FOR_TENSOR_CORES: [&str; 9] = [
     "matmul:m=4096,n=4096,k=4096,dtype=f16",
     "matmul:m=1000,n=520,k=777,dtype=f16,bias,add,act=relu",
     "matmul:b=4,m=384,n=200,k=96,dtype=tf32",
@@ -36,6 +37,7 @@ const FOR_TENSOR_CORES: [&str; 8] = [
     "conv2d:n=4,c=3,h=224,w=224,o=64,k=7,s=2,p=3,dtype=tf32,bias",
     "matmul:m=1000,n=520,k=776,tb,weights=data,dtype=f16,scale,bias,act=gelu",
     "conv2d:n=8,c=64,h=56,w=56,o=64,k=3,p=1,dtype=bf16,bias,act=prelu",
+    "conv_transpose2d:n=4,c=256,h=16,w=16,o=128,k=4,s=2,p=1,dtype=f16,bias,act=relu",
 ];
 
 const FOR_WARP_GROUPS: [&str; 4] = [

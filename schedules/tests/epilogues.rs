@@ -52,8 +52,7 @@ fn on_cpus_they_are_proven_and_agree_with_the_reference() {
 
 #[test]
 fn on_gpus_they_are_proven_and_agree_with_the_reference() {
-    // Transposed convolutions have schedules on CPUs only.
-    for (number, workload) in all().filter(|(_, workload)| !workload.as_str().starts_with("conv_transpose")) {
+    for (number, workload) in all() {
         check(&workload, &gpu(["opencl", "cuda:sm_90"][number as usize % 2]), number, 2);
     }
 }

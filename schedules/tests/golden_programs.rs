@@ -4,8 +4,8 @@
 
 mod common;
 
-use autotune_codegen::c;
-use autotune_ir::{CpuTarget, Target};
+use autotune_codegen::{c, gpu};
+use autotune_ir::{CpuTarget, GpuApi, Target};
 use autotune_schedules::{Config, ScheduleSpace, Value, Workload, lower};
 use common::assert_golden;
 
@@ -23,6 +23,72 @@ fn golden_of(name: &str, workload: &Workload, target: &Target, mut config: Confi
     let program = lower(workload, target, &config).unwrap();
     assert_golden(&format!("{name}.txt"), &program.to_string());
     assert_golden(&format!("{name}.c"), &c::generate(&program, target));
+}
+
+/// The loop nest of the default on a GPU with other values of some knobs, in CUDA C and in OpenCL C.
+fn golden_gpu(name: &str, workload: &str, changes: &[(&str, Value)]) {
+    let target = Target::detect("cuda:sm_80", None).unwrap();
+    let workload: Workload = workload.parse().unwrap();
+    let mut config = ScheduleSpace::new(&workload, &target).default_config();
+    for (knob, value) in changes {
+        assert!(config.knobs.insert(knob.to_string(), value.clone()).is_some(), "no knob {knob}");
+    }
+    let program = lower(&workload, &target, &config).unwrap();
+    assert_golden(&format!("{name}.txt"), &program.to_string());
+    assert_golden(&format!("{name}.cu"), &gpu::generate(&program, GpuApi::Cuda { sm: 80 }));
+    assert_golden(&format!("{name}.cl"), &gpu::generate(&program, GpuApi::OpenCl));
+}
+
+fn word(word: &str) -> Value {
+    Value::Choice(word.into())
+}
+
+/// Knobs of the fused sketch on GPUs that make kernels short.
+fn plain() -> [(&'static str, Value); 7] {
+    [
+        ("stages", word("1")),
+        ("first.vector.data", word("1")),
+        ("first.vector.weight", word("1")),
+        ("second.vector.weight", word("1")),
+        ("threads.row", word("4")),
+        ("pad", word("0")),
+        ("unroll", word("1")),
+    ]
+}
+
+#[test]
+fn attention_keeps_scores_in_the_block() {
+    let changes = [
+        ("tile.m", Value::Tile(vec![8, 8, 1])),
+        ("tile.n", Value::Tile(vec![2, 1])),
+        ("tile.d", Value::Tile(vec![2])),
+        ("first.tile.k", Value::Tile(vec![4])),
+        ("second.tile.n", Value::Tile(vec![4])),
+    ];
+    golden_gpu("attention", "attention:b=2,m=6,n=22,k=4,d=10,mask=row", &[&plain()[..], &changes].concat());
+}
+
+#[test]
+fn products_keep_what_is_between_in_shared_memory() {
+    let changes = [
+        ("between", word("shared")),
+        ("tile.m", Value::Tile(vec![8, 8, 1])),
+        ("tile.h", Value::Tile(vec![2, 1])),
+        ("tile.n", Value::Tile(vec![1])),
+        ("first.tile.k", Value::Tile(vec![4])),
+        ("second.tile.h", Value::Tile(vec![8])),
+    ];
+    golden_gpu("mlp", "mlp:m=8,n=7,k=8,h=20,mid=relu,mid_bias", &[&plain()[..], &changes].concat());
+}
+
+#[test]
+fn transposed_convolutions_pack_weights_by_phases() {
+    let target = Target::detect("opencl", None).unwrap();
+    let workload: Workload = "conv_transpose2d:c=4,h=3,w=4,o=6,k=3,s=2,p=1,op=1".parse().unwrap();
+    let config = ScheduleSpace::new(&workload, &target).default_config();
+    let program = lower(&workload, &target, &config).unwrap().to_string();
+    let packing = program.lines().skip_while(|line| !line.starts_with("stage pack_weight")).take(5);
+    assert_golden("conv_transpose2d_packing.txt", &packing.map(|line| format!("{line}\n")).collect::<String>());
 }
 
 #[test]

@@ -126,11 +126,56 @@ fn convolutions_of_any_dimensions_are_tiled() {
     }
 }
 
+/// Phases with as many taps each, those of two halves, some beyond the kernel, and groups of one channel.
 #[test]
-fn transposed_convolutions_are_refused() {
-    let target = Target::Gpu(GpuTarget::stated("opencl").unwrap());
-    let space = ScheduleSpace::new(&"conv_transpose2d:c=5,h=4,w=3,o=6,k=4,s=2,p=1".parse().unwrap(), &target);
-    assert!(space.refusal().unwrap().to_string().starts_with("no sketch for conv_transpose2d:"));
+fn transposed_convolutions_are_tiled_by_phases() {
+    for text in [
+        "conv_transpose2d:n=2,c=5,h=4,w=3,o=6,k=4,s=2,p=1,bias,act=relu",
+        "conv_transpose2d:n=2,c=6,h=3,w=5,o=4,k=8,s=4,p=2,g=2,add",
+        "conv_transpose2d:c=3,h=3,w=5,o=4,k=3,s=3,p=1,op=2",
+    ] {
+        let workload: Workload = text.parse().unwrap();
+        for word in ["opencl", "cuda:sm_80"] {
+            assert_eq!(check(&workload, word), ["tiled", "implicit_gemm"], "{workload}");
+        }
+    }
+    let depthwise = "conv_transpose2d:c=8,h=3,w=4,o=8,k=4,s=2,p=1,g=8".parse().unwrap();
+    assert_eq!(check(&depthwise, "opencl"), ["tiled"]);
+    for (text, dtype) in [
+        ("conv_transpose2d:n=2,c=16,h=4,w=5,o=24,k=4,s=2,p=1,bias", DType::F16),
+        ("conv_transpose2d:c=24,h=3,w=5,o=16,k=8,s=4,p=2,g=2,add", DType::Bf16),
+        ("conv_transpose2d:c=12,h=3,w=5,o=9,k=3,s=2,p=1,op=1", DType::Tf32),
+    ] {
+        assert_eq!(check(&text.parse::<Workload>().unwrap().with_dtype(dtype), "cuda:sm_80"), ["mma"], "{text}");
+    }
+}
+
+/// `result[m, n] = Σ data[m, 9 - k] * weight[9 - k, n]`, either operand read backwards or not.
+fn backwards(is_backwards: [bool; 2], is_constant: bool) -> Workload {
+    let axes = [("m", 7, false), ("n", 12, false), ("k", 10, true)];
+    let step = |is_backwards: bool| if is_backwards { var(2) * -1 + 9 } else { var(2) };
+    let [data, weight] = operands(vec![7, 10], vec![10, 12]);
+    let (left, right) = (vec![var(0), step(is_backwards[0])], vec![step(is_backwards[1]), var(1)]);
+    let weight = Tensor { is_constant, ..weight };
+    let formula = Formula::product(&axes, [(data, left), (weight, right)], (vec![7, 12], vec![var(0), var(1)]), 1);
+    Workload::new(Other("backwards", formula)).unwrap()
+}
+
+#[test]
+fn only_constants_are_read_backwards() {
+    assert_eq!(check(&backwards([false, true], true), "opencl"), ["tiled"]);
+    for (is_backwards, is_constant) in [([true, false], true), ([true, true], true), ([false, true], false)] {
+        let workload = backwards(is_backwards, is_constant);
+        let space = ScheduleSpace::new(&workload, &Target::Gpu(GpuTarget::stated("opencl").unwrap()));
+        assert!(space.refusal().unwrap().to_string().starts_with("no sketch for"), "{workload}");
+    }
+}
+
+/// Weights of a batch that stay are packed with all of it.
+#[test]
+fn constant_weights_of_a_batch_are_packed_for_tensor_cores() {
+    let workload = "matmul:b=3,m=20,n=24,k=32,weights=constant,dtype=f16".parse().unwrap();
+    assert_eq!(check(&workload, "cuda:sm_80"), ["mma"]);
 }
 
 #[test]

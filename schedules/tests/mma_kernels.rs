@@ -14,7 +14,7 @@ use common::missing;
 use common::pipelines::{config, faults, group_config, small_target};
 
 /// Workloads with the knobs of small blocks of several warps, and the rest as it comes.
-const CASES: [(&str, &str); 13] = [
+const CASES: [(&str, &str); 15] = [
     ("matmul:m=40,n=34,k=72,dtype=f16,bias,act=relu", "tile.m=32x16 tile.n=32x16 tile.k=16 stages=3 weights=packed"),
     ("matmul:b=2,m=33,n=24,k=40,dtype=bf16,add", "tile.m=32x32 tile.n=32x16 tile.k=16 stages=2 weights=inplace"),
     ("matmul:b=2,m=20,n=40,k=36,dtype=tf32", "tile.m=16x16 tile.n=32x16 tile.k=8 stages=4 weights=inplace"),
@@ -28,6 +28,11 @@ const CASES: [(&str, &str); 13] = [
     ("matmul:b=2,m=72,n=24,k=40,ta,tb,dtype=bf16,add", "tile.m=64x32 tile.n=32x16 tile.k=32 stages=2"),
     ("matmul:b=2,m=36,n=40,k=36,ta,dtype=tf32", "tile.m=32x32 tile.n=32x16 tile.k=16 stages=4"),
     ("conv2d:c=6,h=9,w=7,o=12,k=3,p=1,dtype=tf32,bias,act=hard_swish", "tile.m=32x16 tile.n=16x16 tile.k=8 stages=4"),
+    (
+        "conv_transpose2d:n=2,c=16,h=5,w=4,o=20,k=8,s=4,p=2,dtype=f16,bias",
+        "tile.m=32x16 tile.n=16x16 tile.k=16 stages=3",
+    ),
+    ("matmul:b=2,m=33,n=24,k=40,weights=constant,dtype=bf16", "tile.m=32x16 tile.n=16x16 tile.k=16 stages=3"),
 ];
 
 /// The same for warp groups.

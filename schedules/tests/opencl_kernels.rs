@@ -62,6 +62,8 @@ fn kernels_agree_with_the_reference() {
         "conv2d:c=16,h=16,w=12,o=9,k=3,p=2",
         "conv2d:c=16,h=16,w=12,o=9,k=3,p=1,scale,bias,add,act=gelu_tanh",
         "matmul:b=2,m=33,n=20,k=40,ta,tb,bias,act=prelu",
+        "conv_transpose2d:n=2,c=6,h=5,w=7,o=5,k=8,s=4,p=2,bias,act=relu",
+        "conv_transpose2d:c=7,h=5,w=3,o=11,k=3,s=2,p=1,op=1,add",
     ]
     .into_iter()
     .enumerate()
@@ -89,6 +91,10 @@ fn in_the_simulator() {
             "conv2d:c=5,h=6,w=7,o=9,k=3,p=1",
             "conv2d:c=8,h=5,w=5,o=8,k=3,p=1,s=2,g=8",
             "conv2d:n=2,c=3,h=7,w=7,o=5,k=3,p=1,bias,add",
+            "conv_transpose2d:c=5,h=4,w=3,o=6,k=4,s=2,p=1",
+            "attention:m=9,n=20,k=8,causal,mask=row",
+            "mlp:m=9,n=8,k=7,h=20,mid=relu,bias",
+            "separable_conv2d:c=6,h=5,w=6,o=5,k=3,p=1,mid_bias",
         ]
         .into_iter()
         .enumerate()

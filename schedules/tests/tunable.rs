@@ -8,6 +8,7 @@ mod common;
 use autotune_codegen::asm::{AssembleError, assemble};
 use autotune_codegen::{c, gpu};
 use autotune_ir::{CpuTarget, DType, GpuTarget, Isa, Target, verify};
+use autotune_schedules::workload::operators;
 use autotune_schedules::{Config, LowerError, ScheduleSpace, UnfitError, Workload, lower};
 use common::odd_workloads::{cases, odd_workload};
 use common::random_programs::check as check_values;
@@ -89,6 +90,17 @@ fn every_workload_can_be_tuned_on_gpus() {
         workload = workload.with_dtype(*dtypes.choose(&mut rng).unwrap());
         check(&workload, &target, seed)
     });
+}
+
+#[test]
+fn every_operator_has_kernels_on_gpus() {
+    for word in ["opencl", "cuda:sm_70", "cuda:sm_90"] {
+        let target = Target::Gpu(GpuTarget::stated(word).unwrap());
+        for kind in operators() {
+            let workload: Workload = kind.example.parse().unwrap();
+            check(&workload, &target, 1).unwrap_or_else(|problem| panic!("{problem}"));
+        }
+    }
 }
 
 /// Where a fallback is what makes a workload tunable, its kernels compute the right thing, too.

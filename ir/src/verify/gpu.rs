@@ -84,20 +84,28 @@ pub(super) fn range(
     extent_of: impl Fn(VarId) -> usize + Copy,
 ) -> Option<(i64, i64)> {
     let (mut low, mut high) = index.range(extent_of);
+    // What is left of the index without what conditions about variables of their own are about, and where that is.
+    let (mut left, mut from_all, mut to_all) = (index.clone(), 0, 0);
     for guard in guards {
         let (least, most) = guard.index.range(extent_of);
         let (least, most) = (least.max(0), most.min(guard.extent as i64 - 1));
         if least > most {
             return None;
         }
+        let ends = |c: i64| [(c * least).min(c * most), (c * least).max(c * most)];
         if let Some((c, rest)) = split_off(index, &guard.index) {
-            let ends = [c * least, c * most];
             let (from, to) = rest.range(extent_of);
-            low = low.max(from + ends[0].min(ends[1]));
-            high = high.min(to + ends[0].max(ends[1]));
+            low = low.max(from + ends(c)[0]);
+            high = high.min(to + ends(c)[1]);
+        }
+        if let Some((c, rest)) = split_off(&left, &guard.index) {
+            left = rest;
+            from_all += ends(c)[0];
+            to_all += ends(c)[1];
         }
     }
-    Some((low, high))
+    let (from, to) = left.range(extent_of);
+    Some((low.max(from + from_all), high.min(to + to_all)))
 }
 
 /// Values, and variables in them that no loop is over, with their extents.

@@ -103,7 +103,7 @@ fn is_bias(spec: &Spec, loads: Vec<&Access>, access: &Access) -> bool {
 }
 
 /// The axis that each dimension is, none of those of one element; `None` if some dimension is no axis.
-fn axes_of(operand: &Operand) -> Option<Vec<Option<AxisId>>> {
+pub(super) fn axes_of(operand: &Operand) -> Option<Vec<Option<AxisId>>> {
     let axis = |index: &Affine| if index.as_constant() == Some(0) { Some(None) } else { axis_of(index).map(Some) };
     operand.index.iter().map(axis).collect()
 }

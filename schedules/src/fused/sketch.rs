@@ -5,6 +5,7 @@ use std::sync::Arc;
 use autotune_ir::program::Program;
 use autotune_ir::target::Target;
 
+use super::gpu::{self, GpuFused};
 use super::pair::Pair;
 use super::{Fused, default, knobs};
 use crate::config::KnobValues;
@@ -12,7 +13,7 @@ use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
 use crate::lower::fused;
 use crate::point::Point;
-use crate::sketch::{Plan, Sketch};
+use crate::sketch::{self, Plan, Sketch};
 use crate::workload::Workload;
 
 /// Name of the sketch in configs.
@@ -34,18 +35,36 @@ impl Sketch for FusedSketch {
     }
 
     fn knobs(&self, workload: &Workload, target: &Target) -> Option<Vec<Knob>> {
-        Some(knobs::knobs(&*Pair::of(workload)?, target.cpu()?))
+        match target {
+            Target::Cpu(cpu) => Some(knobs::knobs(&*Pair::of(workload)?, cpu)),
+            Target::Gpu(gpu) => gpu::knobs::knobs(workload, gpu),
+        }
     }
 
     fn plan(&self, workload: &Workload, target: &Target, knobs: &dyn KnobValues) -> Result<Box<dyn Plan>, LowerError> {
-        let cpu = target.cpu().ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
+        let cpu = match target {
+            Target::Cpu(cpu) => cpu,
+            Target::Gpu(gpu) => {
+                return Ok(sketch::plan(workload, GpuFused::new(workload, gpu, knobs)?, gpu::lower::lower));
+            }
+        };
         let fused = Fused::new(workload, cpu, knobs)?;
         let (lanes, largest_share) = (cpu.lanes(), fused.first.largest_share(cpu));
         Ok(Box::new(Planned { workload: workload.clone(), fused, lanes, largest_share }))
     }
 
     fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
-        Some((0.0, default::default_point(&Pair::of(workload)?, target.cpu()?, space)?))
+        match target {
+            Target::Cpu(cpu) => Some((0.0, default::default_point(&Pair::of(workload)?, cpu, space)?)),
+            Target::Gpu(gpu) => {
+                let cycles = |point: &Point| sketch::cycles(self, workload, target, point);
+                let smallest = || {
+                    let point = space.locate(&gpu::knobs::smallest(workload, gpu, &space.knobs)?)?;
+                    Some((cycles(&point)?, point))
+                };
+                space.least(cycles).or_else(smallest)
+            }
+        }
     }
 
     /// Whatever else there may be for two contractions, it multiplies without register tiles.

@@ -9,7 +9,7 @@ use autotune_ir::instruction::ThreadGroup;
 use autotune_ir::target::GpuTarget;
 
 /// Multiply-adds or matrix instructions of one loop body beyond which compilers are slow and the instruction cache overflows.
-const MAX_BODY: usize = 4096;
+pub(crate) const MAX_BODY: usize = 4096;
 const MAX_MATRIX_BODY: usize = 512;
 /// Rounds in which the threads of a block copy a chunk, at most: more means too few threads for the tile.
 const MAX_ROUNDS: usize = 32;
@@ -26,10 +26,27 @@ const MAX_PARTS: usize = 1 << 28;
 impl Tiling {
     /// The tiling itself if it keeps the rules between its parts and the limits of the target.
     pub(crate) fn checked(self, target: &GpuTarget) -> Result<Self, LowerError> {
+        if let Kernel::Registers { .. } = self.kernel {
+            let extents = self.spatial.iter().map(|&(axis, _)| self.roles.extent(axis).next_power_of_two());
+            let (threads, warp) = (self.threads(), target.warp_threads);
+            let is_small = extents.fold(1, usize::saturating_mul) < warp;
+            let is_whole = threads.is_multiple_of(warp) || is_small;
+            require(is_whole, "tile", format_args!("{threads} threads are not whole warps"))?;
+            most("tile", "copies of a thread", self.most_rounds(), MAX_ROUNDS)?;
+        }
+        self.within_limits(target)
+    }
+
+    /// The same where there may be few threads for a tile, because other rules leave no more.
+    pub(crate) fn within_limits(self, target: &GpuTarget) -> Result<Self, LowerError> {
         self.check_chunks()?;
         self.check_block(target)?;
         self.check_operands()?;
         Ok(self)
+    }
+
+    fn most_rounds(&self) -> usize {
+        self.rounds().into_iter().max().unwrap_or(0)
     }
 
     /// A chunk for every block, and one for every slot.
@@ -45,26 +62,17 @@ impl Tiling {
     }
 
     fn check_block(&self, target: &GpuTarget) -> Result<(), LowerError> {
-        let rounds = self.rounds().into_iter().max().unwrap_or(0);
         most("tile", "threads of a block", self.all_threads(), target.threads_per_block)?;
         most("tile", "bytes of shared memory", self.shared_bytes(), target.shared_bytes_per_block)?;
         most("tile", "registers of a thread", self.registers(), self.most_registers(target))?;
         most("tile", "blocks", self.blocks(), MAX_INDEX)?;
         match self.kernel {
-            Kernel::Registers { unroll } => {
-                let extents = self.spatial.iter().map(|&(axis, _)| self.roles.extent(axis).next_power_of_two());
-                let (threads, warp) = (self.threads(), target.warp_threads);
-                let is_small = extents.fold(1, usize::saturating_mul) < warp;
-                let is_whole = threads.is_multiple_of(warp) || is_small;
-                require(is_whole, "tile", format_args!("{threads} threads are not whole warps"))?;
-                most("unroll", "multiply-adds in a row", unroll * self.sums(), MAX_BODY)?;
-                most("tile", "copies of a thread", rounds, MAX_ROUNDS)
-            }
+            Kernel::Registers { unroll } => most("unroll", "multiply-adds in a row", unroll * self.sums(), MAX_BODY),
             Kernel::Matrix { by, instructions: [rows, columns], .. } => {
                 let steps = self.reduce.last().map_or(1, |reduce| reduce.1) / self.instruction_steps();
                 most("tile", "instructions in a row", rows * columns * steps, MAX_MATRIX_BODY)?;
                 match by {
-                    ThreadGroup::Warp => most("tile", "copies of a thread", rounds, MAX_MATRIX_ROUNDS),
+                    ThreadGroup::Warp => most("tile", "copies of a thread", self.most_rounds(), MAX_MATRIX_ROUNDS),
                     // The compiler does not count on registers that go from threads to others here.
                     ThreadGroup::WarpGroup => {
                         let one = 4 * columns + INSTRUCTION_REGISTERS;
@@ -79,7 +87,8 @@ impl Tiling {
         let Contraction { data, weight, output, .. } = &self.roles.own;
         let elements = |operand: &Operand, n: usize| operand.shape.iter().fold(n, |n, &d| n.saturating_mul(d));
         let sums = elements(output, self.split);
-        let largest = elements(data, 1).max(elements(weight, 1)).max(sums);
+        let packed = elements(&self.staged[1].source, 1);
+        let largest = elements(data, 1).max(elements(weight, 1)).max(packed).max(sums);
         most("tile", "elements of an operand", largest, MAX_INDEX)?;
         if self.split > 1 { most("split", "sums of parts", sums, MAX_PARTS) } else { Ok(()) }
     }

@@ -13,10 +13,10 @@ use autotune_ir::program::{
     Access, BufferId, Digit, Expr, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode, VarName, When,
 };
 
-mod copy;
+pub(crate) mod copy;
 mod matrix;
 mod output;
-mod pack;
+pub(crate) mod pack;
 mod pipeline;
 mod registers;
 
@@ -41,7 +41,7 @@ pub(crate) fn lower(workload: &Workload, tiling: &Tiling) -> Program {
         add("pack_weight", When::AheadOfTime, pack::pack_weight(tiling, packing, [operands.weight, weight], &mut all));
     }
     let outside = Outside { sources: [operands.input, weight], partial, operands: operands.clone() };
-    add("compute", When::EveryRun, compute(tiling, outside, &mut all));
+    add("compute", When::EveryRun, compute(tiling, outside, "", &mut all));
     if let Some(partial) = partial {
         let channel = own.output.index.iter().position(|index| *index == own.bias).unwrap_or(0);
         let body = add_partial(&operands, (partial, tiling.split), channel, &mut all);
@@ -62,45 +62,55 @@ pub(crate) struct Outside {
     pub(crate) operands: OperandBuffers,
 }
 
-/// The stage that adds up the products of a tiling.
-pub(crate) fn compute(tiling: &Tiling, outside: Outside, all: &mut Nest) -> Vec<Node> {
-    Lowering::new(tiling, outside, all).compute()
+/// The stage that adds up the products of a tiling; its buffers have names that begin with `prefix`.
+pub(crate) fn compute(tiling: &Tiling, outside: Outside, prefix: &str, all: &mut Nest) -> Vec<Node> {
+    Lowering::new(tiling, outside, prefix, all).compute()
 }
 
-struct Lowering<'a> {
-    tiling: &'a Tiling,
-    outside: Outside,
-    all: &'a mut Nest,
-    shared: [BufferId; 2],
+/// A tiling that is being lowered.
+pub(crate) struct Lowering<'a> {
+    pub(crate) tiling: &'a Tiling,
+    pub(crate) outside: Outside,
+    pub(crate) all: &'a mut Nest,
+    pub(crate) shared: [BufferId; 2],
     /// What a thread multiplies, of both operands; none where instructions read shared memory.
     fragments: Vec<BufferId>,
     /// What is on its way to shared memory in registers, of both operands.
     fetched: Vec<BufferId>,
-    acc: BufferId,
+    pub(crate) acc: BufferId,
+    /// Where in what is staged of the data a chunk begins, along a dimension, if not at its first element.
+    pub(crate) data_from: Option<(usize, Affine)>,
+    /// True if there are chunks beyond the reduction.
+    pub(crate) sticks_out: bool,
     /// The part of the reduction that the block takes.
     part: Affine,
     /// First element of the block, per axis.
-    block_base: Vec<Affine>,
+    pub(crate) block_base: Vec<Affine>,
     /// Where a block goes from tile to tile: the loop, the number of the tile, and its digits.
     turns: Option<(Loops, Affine, Vec<Digit>)>,
     /// Linear number of the thread.
-    thread: Affine,
+    pub(crate) thread: Affine,
     /// First element of the thread within the block's tile, per axis.
-    thread_base: Vec<Affine>,
+    pub(crate) thread_base: Vec<Affine>,
 }
 
 /// Values of reduction axes.
-type Place = Vec<(AxisId, Affine)>;
+pub(crate) type Place = Vec<(AxisId, Affine)>;
 
 impl<'a> Lowering<'a> {
-    fn new(tiling: &'a Tiling, outside: Outside, all: &'a mut Nest) -> Self {
+    pub(crate) fn new(tiling: &'a Tiling, outside: Outside, prefix: &str, all: &'a mut Nest) -> Self {
+        let mut buffer = |which: usize, name: &str, scope, shape| {
+            let id = all.buffer(format!("{prefix}{name}"), Role::Packed, scope, shape);
+            all.buffers[id.0 as usize].dtype = tiling.staged[which].dtype;
+            id
+        };
         let shared = ["data_shared", "weight_shared"];
         let slots = |which: usize| [vec![tiling.slots], tiling.staged[which].shape()].concat();
-        let shared = [0, 1].map(|which| all.buffer(shared[which], Role::Packed, Scope::Shared, slots(which)));
+        let shared = [0, 1].map(|which| buffer(which, shared[which], Scope::Shared, slots(which)));
 
         let mut registers = |names: [&str; 2], is_used: bool, shape: &dyn Fn(usize) -> Vec<usize>| {
             let used = (0..2).filter(|_| is_used);
-            used.map(|which| all.buffer(names[which], Role::Packed, Scope::Register, shape(which))).collect()
+            used.map(|which| buffer(which, names[which], Scope::Register, shape(which))).collect()
         };
         let by_threads = matches!(tiling.kernel, Kernel::Registers { .. });
         let fragments = registers(["data_frag", "weight_frag"], by_threads, &|which| {
@@ -112,7 +122,7 @@ impl<'a> Lowering<'a> {
         });
 
         let sums = tiling.sums.iter().map(|level| level.extent).collect();
-        let acc = all.buffer("acc", Role::Accumulator, Scope::Register, sums);
+        let acc = all.buffer(format!("{prefix}acc"), Role::Accumulator, Scope::Register, sums);
         let zeros = || vec![Affine::default(); tiling.roles.axes.len()];
         Self {
             tiling,
@@ -122,6 +132,8 @@ impl<'a> Lowering<'a> {
             fragments,
             fetched,
             acc,
+            data_from: None,
+            sticks_out: false,
             part: Affine::default(),
             block_base: zeros(),
             turns: None,
@@ -138,8 +150,12 @@ impl<'a> Lowering<'a> {
             Pipeline::Producer => self.roles(),
             _ => self.tile(|this| this.chunks()),
         };
-        let buffers = self.shared.iter().chain(&self.fetched).chain(&self.fragments).chain([&self.acc]);
-        nest(loops, allocated(buffers.copied(), body))
+        nest(loops, allocated(self.buffers(), body))
+    }
+
+    /// What a block and a thread have to themselves.
+    pub(crate) fn buffers(&self) -> Vec<BufferId> {
+        self.shared.iter().chain(&self.fetched).chain(&self.fragments).chain([&self.acc]).copied().collect()
     }
 
     /// `acc = 0`, what adds to it, and the end.
@@ -163,7 +179,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// Parts of the reduction, batch, and tiles.
-    fn open_blocks(&mut self, loops: &mut Loops) {
+    pub(crate) fn open_blocks(&mut self, loops: &mut Loops) {
         let tiling = self.tiling;
         if let Some(&(axis, _)) = tiling.reduce.last() {
             self.part = self.open(&Level { axis, name: ".s", extent: tiling.split, step: 1 }, LoopKind::Block, loops);
@@ -195,7 +211,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// Thread loops, at least one, so that what is within is a thread's.
-    fn open_threads(&mut self, loops: &mut Loops) {
+    pub(crate) fn open_threads(&mut self, loops: &mut Loops) {
         let around = loops.len();
         for level in &self.tiling.threads {
             let thread = self.open(level, LoopKind::Thread, loops);
@@ -208,28 +224,28 @@ impl<'a> Lowering<'a> {
     }
 
     /// Loops over some of a thread's sums, written out, and the place of each along its level.
-    fn open_sums<'l>(&mut self, levels: impl Iterator<Item = &'l Level>) -> (Loops, Vec<Affine>) {
+    pub(crate) fn open_sums<'l>(&mut self, levels: impl Iterator<Item = &'l Level>) -> (Loops, Vec<Affine>) {
         let mut loops = Vec::new();
         let index = levels.map(|level| self.open(level, LoopKind::Unrolled, &mut loops)).collect();
         (loops, index)
     }
 
     /// The element of a thread's tile at an index of some of its sums, counted from the first of the block's.
-    fn in_block<'l>(&self, levels: impl Iterator<Item = &'l Level>, index: &[Affine]) -> Vec<Affine> {
+    pub(crate) fn in_block<'l>(&self, levels: impl Iterator<Item = &'l Level>, index: &[Affine]) -> Vec<Affine> {
         let mut values = self.thread_base.clone();
         levels.zip(index).for_each(|(level, place)| values[level.axis].add_scaled(place, level.step as i64));
         values
     }
 
     /// Values within a block's tile counted from the first of the tensor, in the chunk at a place.
-    fn point(&self, mut values: Vec<Affine>, chunk: &Place) -> Vec<Affine> {
+    pub(crate) fn point(&self, mut values: Vec<Affine>, chunk: &Place) -> Vec<Affine> {
         values.iter_mut().zip(&self.block_base).for_each(|(value, base)| value.add_scaled(base, 1));
         chunk.iter().for_each(|(axis, value)| values[*axis].add_scaled(value, 1));
         values
     }
 
     /// `acc = 0`.
-    fn clear(&mut self) -> Vec<Node> {
+    pub(crate) fn clear(&mut self) -> Vec<Node> {
         let (loops, index) = self.open_sums(self.tiling.sums.iter());
         nest(loops, vec![assign(self.acc, index, Expr::Const(0.0))])
     }
@@ -237,12 +253,12 @@ impl<'a> Lowering<'a> {
     /// `acc[index] += value`, the product at values within the block's tile.
     fn accumulate(&self, index: Vec<Affine>, value: Expr, values: Vec<Affine>, chunk: &Place) -> Node {
         let dst = Access { buffer: self.acc, index: index.into() };
-        let iteration = self.tiling.roles.own.spec.iteration(self.point(values, chunk));
+        let iteration = self.tiling.roles.own.iteration(self.point(values, chunk));
         Node::Store(Store { dst, mode: StoreMode::Accumulate, value, iteration })
     }
 
     /// Adds the products of the chunk at a place, which lies in `slot`.
-    fn multiply(&mut self, slot: &Affine, chunk: &Place) -> Vec<Node> {
+    pub(crate) fn multiply(&mut self, slot: &Affine, chunk: &Place) -> Vec<Node> {
         match self.tiling.kernel {
             Kernel::Registers { unroll } => self.multiply_registers(unroll, slot, chunk),
             Kernel::Matrix { by, instructions, run } => self.multiply_matrix(by, instructions, run, slot, chunk),

@@ -49,6 +49,8 @@ pub struct AxisRoles {
     pub axes: Vec<AxisInfo>,
     /// Data and weights by those. With pixels, the data is `columns`.
     pub operands: [Operand; 2],
+    /// True if the weights are read backwards, as those of a transposed convolution are: they are packed with a dimension for each axis.
+    pub unfolded: bool,
     /// What the axis of pixels stands for, if there is one.
     pub pixels: Option<Pixels>,
     /// Spatial axes that are tiled, in the order in which threads are numbered.
@@ -67,20 +69,36 @@ fn var(axis: AxisId) -> Affine {
     Affine::var(VarId(axis as u32))
 }
 
-/// The axes of a contraction that reads forwards along all of them: what is staged in shared memory begins at its first element. Transposed
-/// convolutions do not.
+/// True if an operand is read forwards along all axes: what is staged in shared memory begins at its first element.
+pub(crate) fn is_forward(index: &[Affine]) -> bool {
+    index.iter().flat_map(|index| &index.terms).all(|term| term.1 > 0)
+}
+
+/// The axes of a contraction that reads its data forwards, and its weights, too, unless they can be packed.
 fn forward_axes(spec: &Spec) -> Option<Axes> {
-    let loads = spec.main().loads();
-    let mut terms = loads.iter().flat_map(|access| &access.index).flat_map(|index| &index.terms);
-    terms.all(|term| term.1 > 0).then(|| Axes::of(spec)).flatten()
+    let [data, weight] = spec.main().loads()[..] else { return None };
+    let can_be_read = is_forward(&data.index) && (is_forward(&weight.index) || spec.tensor(weight).is_constant());
+    can_be_read.then(|| Axes::of(spec)).flatten()
+}
+
+/// The weights as they are multiplied, and whether they do not lie so: with a dimension for each of their axes if they are read backwards.
+fn weights(own: &Contraction) -> (Operand, bool) {
+    if is_forward(&own.weight.index) {
+        return (own.weight.clone(), false);
+    }
+    let used: Vec<AxisId> = (0..own.axes.len()).filter(|&axis| own.weight.uses(axis)).collect();
+    let shape = used.iter().map(|&axis| own.axes[axis].extent).collect();
+    (Operand { shape, index: used.into_iter().map(var).collect() }, true)
 }
 
 impl AxisRoles {
     /// A contraction with these spatial, batch and reduction axes.
     pub(crate) fn new(own: Contraction, [spatial, batch, reduce]: [Vec<AxisId>; 3]) -> Self {
-        let (axes, operands) = (own.axes.clone(), [own.data.clone(), own.weight.clone()]);
+        let (weight, unfolded) = weights(&own);
+        let (axes, operands) = (own.axes.clone(), [own.data.clone(), weight]);
         let (pixels, seen_as) = (None, Vec::new());
-        let roles = Self { own, axes, operands, pixels, spatial, batch, reduce, seen_as, channels_last: false };
+        let roles =
+            Self { own, axes, operands, unfolded, pixels, spatial, batch, reduce, seen_as, channels_last: false };
         roles.of_used_axes()
     }
 
@@ -94,13 +112,18 @@ impl AxisRoles {
 
     /// By the spec's own axes, those along which the output is contiguous last; none of specs that are no contraction.
     pub(crate) fn of_axes(spec: &Arc<Spec>) -> Option<Self> {
-        let (parts, own) = (forward_axes(spec)?, Contraction::with_unit_axes(spec).without_unit_axes());
-        let is_depthwise = parts.is_depthwise(spec.main());
+        Some(Self::of_parts(forward_axes(spec)?, Contraction::with_unit_axes(spec)))
+    }
+
+    /// The same of a contraction that reads forwards, by the parts that its axes play.
+    pub(crate) fn of_parts(parts: Axes, own: Contraction) -> Self {
+        let is_depthwise = parts.is_depthwise(own.equation());
+        let own = own.without_unit_axes();
         let (batch, beside) = if is_depthwise { (Vec::new(), parts.batch) } else { (parts.batch, Vec::new()) };
         let mut spatial = [parts.rows, parts.columns, beside].concat();
         spatial.sort_unstable();
         let taps = parts.windows.iter().map(|window| window.tap);
-        Some(Self::new(own, [spatial, batch, taps.chain(parts.steps).collect()]))
+        Self::new(own, [spatial, batch, taps.chain(parts.steps).collect()])
     }
 
     /// By pixels; none of contractions without windows. Where pixels share no products (depthwise) or lie along one axis as it
@@ -123,9 +146,13 @@ impl AxisRoles {
     /// |---|---|---|---|---|
     /// | matmul | `b` | `m` | `n` | `k` |
     /// | conv2d | `g` | `p`: pixels of all images | `o` of a group | `kh`, `kw`, `c` of a group |
+    /// | conv_transpose2d | `g`, phases | `p`: pixels of a phase | `o` of a group | `kh`, `kw`, `c` of a group |
     pub(crate) fn of_matrix(spec: &Arc<Spec>) -> Option<Self> {
-        let (parts, mut own) = (forward_axes(spec)?, Contraction::with_unit_axes(spec));
-        let (&[column], &[.., step]) = (&parts.columns[..], &parts.steps[..]) else { return None };
+        let (mut parts, mut own) = (forward_axes(spec)?, Contraction::with_unit_axes(spec));
+        let (column, &[.., step]) = (parts.columns.pop()?, &parts.steps[..]) else { return None };
+        // Each of the other columns' values is a product of its own.
+        parts.batch.append(&mut parts.columns);
+        parts.columns.push(column);
         let uses = |index: Option<&Affine>, axis| index.is_some_and(|index| index.uses(VarId(axis as u32)));
         let is_product = parts.rows.len() == 1 && parts.windows.is_empty();
         let channels_last = !is_product && !uses(own.data.index.last(), step);
@@ -176,8 +203,8 @@ impl AxisRoles {
             index: dims.iter().map(place).collect(),
         };
         let vars: Vec<Affine> = seen_as.iter().map(|&axis| var(axis)).collect();
-        let index = own.weight.index.iter().map(|index| at(index, &vars)).collect();
-        let weight = Operand { shape: own.weight.shape.clone(), index };
+        let (Operand { shape, index }, unfolded) = weights(&own);
+        let weight = Operand { shape, index: index.iter().map(|index| at(index, &vars)).collect() };
 
         let in_rows = contiguous && own.data.index.last() == parts.rows.last().map(|&row| var(row)).as_ref();
         let width = digits.last().map_or(1, |digit| digit.1);
@@ -185,7 +212,8 @@ impl AxisRoles {
         let pixels = Some(Pixels { axis: pixel, digits, contiguous, vector });
         let (spatial, reduce) = ([&columns[..], &[pixel]].concat(), [taps, steps].concat());
         let operands = [data, weight];
-        let roles = Self { own, axes, operands, pixels, spatial, batch, reduce, seen_as, channels_last: false };
+        let roles =
+            Self { own, axes, operands, unfolded, pixels, spatial, batch, reduce, seen_as, channels_last: false };
         roles.of_used_axes()
     }
 
@@ -209,6 +237,27 @@ impl AxisRoles {
     pub(crate) fn own_values(&self, values: &[Affine], pixel: &[Affine]) -> Vec<Affine> {
         let value = |&axis: &AxisId| values.get(axis).unwrap_or_else(|| &pixel[axis - values.len()]).clone();
         self.seen_as[..self.own.axes.len()].iter().map(value).collect()
+    }
+
+    /// The element of the weights in memory that stands at a place of those that are multiplied, and what must be within `0..extent` for it
+    /// to be there.
+    pub(crate) fn weight_in_memory(&self, place: Vec<Affine>) -> (Vec<Affine>, Vec<(Affine, usize)>) {
+        let Operand { shape, index } = &self.operands[1];
+        if !self.unfolded {
+            let bounds = place.iter().cloned().zip(shape.iter().copied()).collect();
+            return (place, bounds);
+        }
+
+        let mut values = vec![Affine::default(); self.axes.len()];
+        for (axis, place) in index.iter().flat_map(|index| &index.terms).map(|term| term.0.0 as usize).zip(place) {
+            values[axis] = place;
+        }
+        if let Some(pixels) = &self.pixels {
+            values = self.own_values(&values, &vec![Affine::default(); pixels.digits.len()]);
+        }
+        let element: Vec<Affine> = self.own.weight.index.iter().map(|index| at(index, &values)).collect();
+        let bounds = element.iter().cloned().zip(self.own.weight.shape.iter().copied()).collect();
+        (element, bounds)
     }
 
     /// The element of an operand in memory `offsets` behind that at values of the axes, those that are tiled or, with `by_own`, the
@@ -240,7 +289,7 @@ impl AxisRoles {
             };
             match only {
                 Some(axis) if whole == Some(seen(axis)) => {}
-                Some(axis) if index.terms.len() > 1 => {
+                Some(axis) if index.terms.len() > 1 && is_digit(index, axis, axes[axis].extent) => {
                     bounds.push((behind(values[axis].clone(), dim), axes[axis].extent));
                 }
                 _ => {
@@ -254,6 +303,11 @@ impl AxisRoles {
         }
         (elements, bounds)
     }
+}
+
+/// True if an axis counts between the steps of all others that an index has, as a channel within its group does.
+fn is_digit(index: &Affine, axis: AxisId, extent: usize) -> bool {
+    index.terms.iter().all(|&(VarId(other), step)| other as usize == axis || step >= extent as i64)
 }
 
 /// `[n, c, h, w]` as `[n, 1, h, w, c]`.

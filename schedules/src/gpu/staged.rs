@@ -2,6 +2,7 @@
 
 use super::AxisRoles;
 use crate::contraction::Operand;
+use autotune_ir::DType;
 use autotune_ir::affine::Affine;
 
 /// One operand on its way to the threads.
@@ -9,6 +10,8 @@ use autotune_ir::affine::Affine;
 pub struct Staged {
     /// As it lies in global memory when the compute stage reads it.
     pub source: Operand,
+    /// Type of its elements.
+    pub dtype: DType,
     /// Dimensions of `source` in the order in which they lie in shared memory. A block needs one element of any other.
     pub order: Vec<usize>,
     /// Elements that a block needs of each dimension of `source` for one chunk.
@@ -99,6 +102,7 @@ impl AxisRoles {
         let weight = &self.operands[1];
         let order = self.reduce_first(weight);
         let moved = order.iter().filter(|&&dim| weight.shape[dim] > 1);
-        (self.own.weight_is_constant && !moved.is_sorted()).then_some(Packing { order, run: 1 })
+        let changes = self.unfolded || self.own.weight_is_constant && !moved.is_sorted();
+        changes.then_some(Packing { order, run: 1 })
     }
 }

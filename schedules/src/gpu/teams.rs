@@ -87,7 +87,8 @@ pub(super) fn fill(roles: &AxisRoles) -> bool {
 fn weight_words(roles: &AxisRoles, by: ThreadGroup) -> &'static [&'static str] {
     let (weight, taps) = (&roles.operands[1], &roles.reduce[..roles.reduce.len() - 1]);
     let steps_last = roles.reduce.last().and_then(|&step| weight.dim_of(step)) > weight.dim_of(roles.spatial[1]);
-    match taps.iter().any(|&axis| roles.extent(axis) > 1) || by == ThreadGroup::WarpGroup {
+    let must_be = roles.unfolded || taps.iter().any(|&axis| roles.extent(axis) > 1) || by == ThreadGroup::WarpGroup;
+    match must_be {
         true => &["packed"],
         false if roles.own.weight_is_constant && !steps_last => &["packed", "inplace"],
         false => &["inplace"],
@@ -189,8 +190,12 @@ pub(super) fn tiling(
         ThreadGroup::WarpGroup => 2,
     };
     let packing = is_packed.then(|| {
-        let axes = [column].into_iter().chain(roles.reduce.iter().copied());
-        Packing { order: axes.filter_map(|axis| roles.operands[1].dim_of(axis)).collect(), run }
+        let batch = roles.batch.iter().filter(|&&axis| roles.extent(axis) > 1);
+        let axes = batch.chain([&column]).chain(&roles.reduce);
+        let mut order: Vec<usize> = axes.filter_map(|&axis| roles.operands[1].dim_of(axis)).collect();
+        // Groups of channels share the dimension of the columns.
+        order.dedup();
+        Packing { order, run }
     });
     let step = roles.reduce[roles.reduce.len() - 1];
     let [data, weight] = roles.sources(&packing);
@@ -254,5 +259,5 @@ fn stage(source: Operand, [tiled, step]: [AxisId; 2], dtype: DType, by: ThreadGr
     // There is no `ldmatrix` that transposes words: four lanes read four rows, eight elements of each.
     let copies = if source.dim_of(step) != Some(along) && dtype == DType::Tf32 { 2 } else { 1 };
     let pad = if by == ThreadGroup::Warp { copies * COPY_BYTES / bytes } else { 0 };
-    Staged { source, order, extents: Vec::new(), vector, pad }
+    Staged { source, dtype, order, extents: Vec::new(), vector, pad }
 }

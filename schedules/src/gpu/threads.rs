@@ -30,6 +30,10 @@ use autotune_ir::DType;
 use autotune_ir::affine::VarId;
 use autotune_ir::target::GpuTarget;
 
+/// Words of the knobs of elements more in each row, and of most steps in a straight line.
+pub(crate) const PADS: &[&str] = &["0", "2", "4"];
+pub(crate) const UNROLLS: &[&str] = &["1", "2", "4", "8", "16", "32", "64"];
+
 /// Every knob with its values.
 pub(crate) fn knobs(roles: &AxisRoles, target: &GpuTarget) -> Vec<Knob> {
     let tile = |axis: AxisId, values| Knob::tile(&knob_of(roles, axis), values);
@@ -41,20 +45,31 @@ pub(crate) fn knobs(roles: &AxisRoles, target: &GpuTarget) -> Vec<Knob> {
         knobs.push(Knob::order("order", &spatial_names(roles)));
     }
 
+    let [weights, data, weight, stages] = staging_knobs(roles);
+    knobs.extend([
+        weights,
+        data,
+        weight,
+        Knob::choice("pad", PADS),
+        stages,
+        Knob::choice("unroll", UNROLLS),
+        Knob::choice("split", if reduce.is_empty() { &["1"] } else { &["1", "2", "4", "8", "16"] }),
+    ]);
+    knobs
+}
+
+/// How operands come to shared memory.
+pub(crate) fn staging_knobs(roles: &AxisRoles) -> [Knob; 4] {
     let [data, weight] = &roles.operands;
     let packing = roles.packing();
     let data = roles.pixels.as_ref().map_or_else(|| widest(data), |pixels| pixels.vector);
     let packed = packing.as_ref().map_or(1, |packing| widest(&packing.packed(weight)));
-    knobs.extend([
-        Knob::choice("weights", weight_words(&packing)),
+    [
+        Knob::choice("weights", weight_words(roles, &packing)),
         Knob::choice("vector.data", vectors(data)),
         Knob::choice("vector.weight", vectors(packed.max(widest(weight)))),
-        Knob::choice("pad", &["0", "2", "4"]),
         Knob::choice("stages", &["1", "2"]),
-        Knob::choice("unroll", &["1", "2", "4", "8", "16", "32", "64"]),
-        Knob::choice("split", if reduce.is_empty() { &["1"] } else { &["1", "2", "4", "8", "16"] }),
-    ]);
-    knobs
+    ]
 }
 
 fn knob_of(roles: &AxisRoles, axis: AxisId) -> String {
@@ -70,8 +85,12 @@ fn reduced(roles: &AxisRoles) -> impl Iterator<Item = AxisId> {
     roles.reduce.iter().copied().filter(|&axis| roles.extent(axis) > 1)
 }
 
-fn weight_words(packing: &Option<Packing>) -> &'static [&'static str] {
-    if packing.is_some() { &["packed", "inplace"] } else { &["inplace"] }
+fn weight_words(roles: &AxisRoles, packing: &Option<Packing>) -> &'static [&'static str] {
+    match packing {
+        Some(_) if roles.unfolded => &["packed"],
+        Some(_) => &["packed", "inplace"],
+        None => &["inplace"],
+    }
 }
 
 /// The widest aligned copy of whole rows.
@@ -87,7 +106,7 @@ fn vectors(widest: usize) -> &'static [&'static str] {
 }
 
 /// `[block, strand, register]` values: threads are powers of two or divide the axis, and no block is wholly outside.
-fn spatial_tiles(extent: usize, target: &GpuTarget) -> Vec<Vec<usize>> {
+pub(crate) fn spatial_tiles(extent: usize, target: &GpuTarget) -> Vec<Vec<usize>> {
     let most_threads = target.threads_per_block.min(extent.next_power_of_two()).min(256);
     let threads = (1..=most_threads).filter(|&t| t.is_power_of_two() || (t <= 64 && extent.is_multiple_of(t)));
     let registers = (1..=8).filter(|&r| [1, 2, 4, 8].contains(&r) || extent.is_multiple_of(r));
@@ -103,7 +122,7 @@ fn spatial_tiles(extent: usize, target: &GpuTarget) -> Vec<Vec<usize>> {
 }
 
 /// `[chunk]` values of a reduction axis: one or all of a short one, many of the long one.
-fn chunks(roles: &AxisRoles, axis: AxisId) -> Vec<Vec<usize>> {
+pub(crate) fn chunks(roles: &AxisRoles, axis: AxisId) -> Vec<Vec<usize>> {
     let (extent, is_long) = (roles.extent(axis), roles.reduce.last() == Some(&axis));
     let some: &[usize] = if is_long { &[1, 2, 4, 8, 16, 32, 64] } else { &[1] };
     let whole = (!is_long || extent <= 64).then_some(extent);
@@ -131,7 +150,10 @@ pub(crate) fn tiling(roles: Arc<AxisRoles>, dtype: DType, knobs: &dyn KnobValues
     for axis in reduced(&roles) {
         let (knob, whole) = (knob_of(&roles, axis), roles.extent(axis));
         let [chunk] = reader.tile::<1>(&knob)?;
-        let fits = chunk <= whole && (Some(&axis) == roles.reduce.last() || whole.is_multiple_of(chunk));
+        let fits = match roles.reduce.last() {
+            Some(&last) if last == axis => chunk < 2 * whole,
+            _ => whole.is_multiple_of(chunk),
+        };
         require(fits, &knob, format_args!("{chunk} does not divide {whole}"))?;
         reduce.push((axis, chunk));
     }
@@ -145,12 +167,12 @@ pub(crate) fn tiling(roles: Arc<AxisRoles>, dtype: DType, knobs: &dyn KnobValues
     let blocks = blocks.collect();
 
     let packing = roles.packing();
-    let is_packed = reader.one_of("weights", weight_words(&packing))? == "packed";
+    let is_packed = reader.one_of("weights", weight_words(&roles, &packing))? == "packed";
     let packing = packing.filter(|_| is_packed);
     let pad = reader.number_in("pad", 0..=32)?;
     let stage = |source: Operand, knob: &str| {
         let (order, vector) = (roles.reduce_first(&source), reader.number(knob)?);
-        Ok(Staged { source, order, extents: Vec::new(), vector, pad })
+        Ok(Staged { source, dtype, order, extents: Vec::new(), vector, pad })
     };
     let [data, weight] = roles.sources(&packing);
     let slots = reader.number("stages")?;

@@ -9,11 +9,11 @@ use autotune_ir::instruction::{BOX_COPY, ThreadGroup};
 use autotune_ir::program::{Digit, LoopKind, Node};
 
 /// Names of the places along the dimensions of an operand.
-const PLACES: [&str; 8] = ["x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7"];
+const PLACES: [&str; 10] = ["x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9"];
 
 /// How a chunk is copied.
 #[derive(Clone, Copy)]
-pub(super) enum Way<'a> {
+pub(crate) enum Way<'a> {
     /// Into a slot of shared memory.
     Direct(&'a Affine),
     /// Into registers.
@@ -37,7 +37,7 @@ impl Lowering<'_> {
     /// ```text
     ///   →  for i in 0..rounds { unflatten (y, x2, ..) = thread { unflatten (x0, x1) = i*(threads / (x2 * ..)) + y { .. } } }
     /// ```
-    fn copy_operand(&mut self, which: usize, way: Way, chunk: &Place) -> Vec<Node> {
+    pub(crate) fn copy_operand(&mut self, which: usize, way: Way, chunk: &Place) -> Vec<Node> {
         let (tiling, staged) = (self.tiling, &self.tiling.staged[which]);
         let (threads, vector, along) = (tiling.threads(), staged.vector, staged.along());
         let rounds = staged.rounds(threads);
@@ -141,18 +141,19 @@ impl Lowering<'_> {
     /// The reduction axis that is cut into chunks, if those make up all of it.
     fn whole_axis(&self) -> Option<usize> {
         let &(axis, chunk) = self.tiling.reduce.last()?;
-        let is_whole = self.tiling.roles.extent(axis).is_multiple_of(chunk)
+        let is_whole = !self.sticks_out
+            && self.tiling.roles.extent(axis).is_multiple_of(chunk)
             && self.tiling.all_chunks().is_multiple_of(self.tiling.split);
         is_whole.then_some(axis)
     }
 
     /// Where in a chunk of an operand its element at the values of axes within the block's tile lies.
-    pub(super) fn places(&self, which: usize, values: &[Affine]) -> Vec<Affine> {
+    pub(crate) fn places(&self, which: usize, values: &[Affine]) -> Vec<Affine> {
         let source = &self.tiling.staged[which].source;
         source.index.iter().map(|index| at(&Affine { constant: 0, terms: index.terms.clone() }, values)).collect()
     }
 
-    pub(super) fn shared_index(&self, which: usize, slot: &Affine, places: &[Affine]) -> Vec<Affine> {
+    pub(crate) fn shared_index(&self, which: usize, slot: &Affine, places: &[Affine]) -> Vec<Affine> {
         let order = self.tiling.staged[which].order.iter();
         std::iter::once(slot.clone()).chain(order.map(|&dim| places[dim].clone())).collect()
     }

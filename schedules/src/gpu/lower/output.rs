@@ -19,7 +19,7 @@ impl Lowering<'_> {
     /// ```text
     /// unrolled sums of p { unflatten (n, oh, ow) = p/w { unrolled other sums { if inside { vectorized lane in 0..w { output[..] = .. } } } } }
     /// ```
-    pub(super) fn write_output(&mut self) -> Vec<Node> {
+    pub(crate) fn write_output(&mut self) -> Vec<Node> {
         let tiling = self.tiling;
         let pixels = tiling.roles.pixels.as_ref();
         let fused_axis = pixels.map(|pixels| pixels.axis);

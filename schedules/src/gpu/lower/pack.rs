@@ -8,13 +8,13 @@ use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, Node};
 
 /// `for every element: packed[..] = weight[..]`, a thread each; zero in columns that only make runs whole.
-pub(super) fn pack_weight(
+pub(crate) fn pack_weight(
     tiling: &Tiling,
     packing: &Packing,
     [weight, packed]: [BufferId; 2],
     all: &mut Nest,
 ) -> Vec<Node> {
-    let (original, shape) = (&tiling.roles.operands[1].shape, &tiling.staged[1].source.shape);
+    let (dims, shape) = (tiling.roles.operands[1].shape.len(), &tiling.staged[1].source.shape);
     let columns = match packing.run {
         1 => vec![("d0", shape[0])],
         run => vec![("j", shape[0] / (8 * run)), ("p", run), ("q", 4), ("c", 2)],
@@ -29,11 +29,12 @@ pub(super) fn pack_weight(
             [column] => [column.clone(), column.clone()],
             digits => packing.columns(digits),
         };
-        let when = all.guards([(column.clone(), original[packing.order[0]])]);
-
-        let mut from = vec![Affine::default(); original.len()];
+        let mut place = vec![Affine::default(); dims];
         let values = [&[column], others].concat();
-        packing.order.iter().zip(values).for_each(|(&dim, value)| from[dim] = value);
-        vec![assign(packed, [&[to], others].concat(), guarded_value(when, load(weight, from)))]
+        packing.order.iter().zip(values).for_each(|(&dim, value)| place[dim] = value);
+
+        let (from, bounds) = tiling.roles.weight_in_memory(place);
+        let value = guarded_value(all.guards(bounds), load(weight, from));
+        vec![assign(packed, [&[to], others].concat(), value)]
     })
 }

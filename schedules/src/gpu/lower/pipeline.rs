@@ -11,7 +11,7 @@ use autotune_ir::program::{LoopKind, Mbarrier, Node, WarpRole};
 
 impl Lowering<'_> {
     /// All chunks of the block's part, by threads that copy and multiply.
-    pub(super) fn chunks(&mut self) -> Vec<Node> {
+    pub(crate) fn chunks(&mut self) -> Vec<Node> {
         match self.tiling.pipeline {
             Pipeline::Asynchronous => self.asynchronous(),
             _ => self.axis_by_axis(0, &mut Vec::new()),

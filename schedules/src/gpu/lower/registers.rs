@@ -25,7 +25,11 @@ impl Lowering<'_> {
             }
             let mut values = self.in_block(levels(), &index);
             steps.iter().for_each(|(axis, step)| values[*axis] = step.clone());
-            let value = load(self.shared[which], self.shared_index(which, slot, &self.places(which, &values)));
+            let mut places = self.places(which, &values);
+            if let Some((dim, first)) = self.data_from.as_ref().filter(|_| which == 0) {
+                places[*dim].add_scaled(first, 1);
+            }
+            let value = load(self.shared[which], self.shared_index(which, slot, &places));
             nodes.extend(nest(loops, vec![assign(self.fragments[which], index, value)]));
         }
         nodes.extend(self.multiply_add(&steps, chunk));

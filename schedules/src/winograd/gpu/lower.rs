@@ -38,7 +38,7 @@ pub(crate) fn lower(workload: &Workload, winograd: &GpuWinograd) -> Program {
     let stages = vec![
         stage("transform_weight", When::AheadOfTime, stages.weight(&mut all, &transforms.weight)),
         stage("transform_input", When::EveryRun, stages.input(&mut all, &transforms.input)),
-        stage("compute", When::EveryRun, compute(&winograd.product, outside, &mut all)),
+        stage("compute", When::EveryRun, compute(&winograd.product, outside, "", &mut all)),
         stage("transform_output", When::EveryRun, stages.output(&mut all, &transforms.output)),
     ];
     let (axes, algorithm) = (product.axes.clone(), Arc::clone(&product.spec));

@@ -1,0 +1,182 @@
+//! Two contractions in one kernel on a GPU: those of a [`Pair`](super::Pair), or scores and what is summed with the weights that a softmax
+//! makes of them (attention).
+//!
+//! ```text
+//! block loops over batch axes and tiles of rows
+//!   thread loops
+//!     acc = 0
+//!     tiles of the channels between                                     (`tile.` of the axis that the second sums over)
+//!       first:   first_acc = Σ data * weight                            as the `tiled` sketch has it, chunk by chunk
+//!       between: data_shared = map of first_acc                         barrier
+//!       second:  acc += data_shared * weight_shared                     in chunks of its own (`second.tile.`)
+//!     output = act(acc + bias + residual)
+//! ```
+//!
+//! A block has all columns of the second, so that nothing is computed twice. Where that leaves too few blocks, or what is between is too
+//! large, `between=whole` writes it out: each contraction is a kernel of its own, in the same tiles.
+//!
+//! # Softmax
+//!
+//! The scores of a row go by in chunks of keys. What was added up with respect to the largest score so far is scaled when a larger one comes
+//! (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022):
+//!
+//! ```text
+//! largest[m] = max scores[m, n];  total[m] = Σ exp(scores[m, n] - largest[m])
+//! sum[m, d] = Σ exp(scores[m, n] - largest[m]) / total[m] * value[n, d]
+//!   →  largest = least;  total = 0;  acc = 0
+//!      for chunks of n
+//!        before = largest;  largest = max(largest, scores of the chunk)
+//!        total *= exp(before - largest);  acc *= exp(before - largest)
+//!        data_shared = exp(scores - largest);  total += data_shared;  acc += data_shared * value
+//!      acc *= 1 / total
+//! ```
+
+use std::sync::Arc;
+
+use autotune_ir::DType;
+use autotune_ir::machine::gpu::THREAD_REGISTERS;
+use autotune_ir::target::GpuTarget;
+
+use crate::config::KnobValues;
+use crate::contraction::AxisId;
+use crate::direct::reader::Reader;
+use crate::error::LowerError;
+use crate::gpu::{Kernel, MAX_BODY, Tiling, threads};
+use crate::workload::Workload;
+
+use super::SKETCH;
+use super::part::PARTS;
+use pair::{Between, GpuPair};
+
+pub(super) mod knobs;
+pub(super) mod lower;
+mod pair;
+mod parts;
+mod softmax;
+
+/// Elements of what is between that are copied at once where it was written out.
+const VECTORS: [usize; 3] = [4, 2, 1];
+
+/// Chunks of the second contraction at most that what is between makes: they are written out.
+const MAX_CHUNKS: usize = 8;
+
+/// The typed form of a config.
+pub(super) struct GpuFused {
+    pair: Arc<GpuPair>,
+    first: Tiling,
+    second: Tiling,
+    /// True if what is between is written out whole.
+    is_whole: bool,
+}
+
+impl GpuFused {
+    /// What values of the knobs ask for, or the first that is malformed, does not fit the workload, or breaks a limit of the target.
+    pub(super) fn new(workload: &Workload, target: &GpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
+        let pair = GpuPair::of(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
+        let words = between_words(&pair);
+        let is_whole = words.len() > 1 && Reader(knobs).one_of("between", words)? == "whole";
+
+        let part = |number: usize, written_out: Option<usize>| {
+            let values = parts::values(&pair, number, written_out, knobs)?;
+            let tiling = threads::tiling(Arc::clone(pair.part(number)), workload.dtype(), &values);
+            tiling.and_then(|tiling| tiling.within_limits(target)).map_err(|error| parts::named(error, number, knobs))
+        };
+        let first = part(0, None)?;
+        let widest = || VECTORS.into_iter().find(|&vector| part(1, Some(vector)).is_ok()).unwrap_or(1);
+        let mut second = part(1, is_whole.then(widest))?;
+        // Values on the way are f32.
+        second.staged[0].dtype = DType::F32;
+        if let Some([channel, step]) = pair.channel.filter(|_| !is_whole) {
+            keep_between(&mut second, step, first.tile(channel))?;
+        }
+        let fused = Self { first, second, is_whole, pair };
+        fused.check(target)?;
+        Ok(fused)
+    }
+
+    /// Chunks of the second contraction that what is between of one of the first makes.
+    fn chunks(&self) -> usize {
+        let tiles = self.pair.channel.map(|[channel, step]| self.first.tile(channel) / self.second.tile(step));
+        tiles.unwrap_or(1)
+    }
+
+    /// What both need at once.
+    fn check(&self, target: &GpuTarget) -> Result<(), LowerError> {
+        let (bytes, limit) = (self.shared_bytes(), target.shared_bytes_per_block);
+        if bytes > limit {
+            return Err(LowerError::knob("tile", format!("{bytes} bytes of shared memory exceed {limit}")));
+        }
+        // The chunks of the second are written out.
+        let body = self.second.sums() * self.chunks();
+        if let Kernel::Registers { unroll } = self.second.kernel
+            && !self.is_whole
+            && body * unroll > MAX_BODY
+        {
+            let reason = format!("{} multiply-adds in a row exceed {MAX_BODY}", body * unroll);
+            return Err(LowerError::knob("unroll", reason));
+        }
+        let (registers, limit) = (self.registers(), self.second.most_registers(target));
+        if registers > limit && !self.is_whole {
+            return Err(LowerError::knob("tile", format!("{registers} registers of a thread exceed {limit}")));
+        }
+        Ok(())
+    }
+
+    /// Shared memory of a block.
+    pub(super) fn shared_bytes(&self) -> usize {
+        let [first, second] = [&self.first, &self.second].map(Tiling::shared_bytes);
+        match self.pair.between {
+            _ if self.is_whole => first.max(second),
+            Between::Softmax(_) => {
+                first + second + (4 * self.parts_shape().iter().product::<usize>()).next_multiple_of(16)
+            }
+            Between::Map => first + second,
+        }
+    }
+
+    /// Registers that a thread needs, about: those of the second are in use while the first multiplies.
+    fn registers(&self) -> usize {
+        let both = self.first.registers() + self.second.sums();
+        match self.pair.between {
+            Between::Softmax(_) => both.max(self.second.registers()) + self.first.sums() + THREAD_REGISTERS,
+            Between::Map => both.max(self.second.registers()),
+        }
+    }
+
+    /// Shape of what the threads of each row have found: rows of a block, and threads.
+    fn parts_shape(&self) -> Vec<usize> {
+        let rows = self.pair.rows.iter().map(|row| self.first.tile(row[0]));
+        rows.chain([self.row_threads()]).collect()
+    }
+
+    /// Threads of a row.
+    fn row_threads(&self) -> usize {
+        let channel = self.pair.channel.map(|channel| channel[0]);
+        let level = self.first.threads.iter().find(|level| Some(level.axis) == channel);
+        level.map_or(1, |level| level.extent)
+    }
+}
+
+/// Has a tiling find a tile of what is between in shared memory: so many elements along an axis that it sums over, in several chunks.
+fn keep_between(second: &mut Tiling, step: AxisId, tile: usize) -> Result<(), LowerError> {
+    let chunk = second.tile(step);
+    let knob = format!("{}.tile.{}", PARTS[1], second.roles.name(step));
+    if !tile.is_multiple_of(chunk) || tile / chunk > MAX_CHUNKS {
+        let reason =
+            format!("{chunk} does not divide the {tile} that are between, or into more than {MAX_CHUNKS} chunks");
+        return Err(LowerError::knob(&knob, reason));
+    }
+    let staged = &mut second.staged[0];
+    if let Some(dim) = staged.source.dim_of(step) {
+        staged.extents[dim] = tile;
+    }
+    Ok(())
+}
+
+/// Words of the knob that says where what is between is.
+fn between_words(pair: &GpuPair) -> &'static [&'static str] {
+    match pair.between {
+        Between::Map => &["shared", "whole"],
+        Between::Softmax(_) => &["shared"],
+    }
+}

@@ -1,0 +1,84 @@
+//! What may be chosen.
+
+use autotune_ir::DType;
+use autotune_ir::target::GpuTarget;
+
+use super::pair::{Between, GpuPair};
+use super::{GpuFused, between_words, parts};
+use crate::config::Config;
+use crate::fused::SKETCH;
+use crate::fused::part::PARTS;
+use crate::gpu::threads;
+use crate::knob_space::Knob;
+use crate::workload::Workload;
+
+/// Threads that share a row.
+const ROW_THREADS: [&str; 8] = ["1", "2", "4", "8", "16", "32", "64", "128"];
+/// Columns of a thread that lie together, and such runs that it has.
+const REGISTERS: [usize; 4] = [1, 2, 4, 8];
+const RUNS: [usize; 3] = [1, 2, 4];
+
+/// Every knob of the sketch with its values, for one workload and target; none if it is not for them.
+pub(in crate::fused) fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
+    let pair = GpuPair::of(workload).filter(|_| workload.dtype() != DType::Tf32)?;
+    let mut knobs: Vec<Knob> = Vec::new();
+    if let Between::Map = pair.between {
+        knobs.push(Knob::choice("between", between_words(&pair)));
+    }
+
+    let second = pair.part(1);
+    for row in &pair.rows {
+        let tiles = threads::spatial_tiles(second.extent(row[1]), target);
+        knobs.push(Knob::tile(&parts::tile_knob(&pair, row[1]), tiles));
+    }
+    knobs.extend(parts::has_row_threads(&pair).then(|| Knob::choice(parts::ROW_THREADS, &ROW_THREADS)));
+    if let Some([_, step]) = pair.channel {
+        knobs.push(Knob::tile(&parts::tile_knob(&pair, step), channels(second.extent(step))));
+    }
+    if let Some(column) = pair.column {
+        let registers = REGISTERS.into_iter().filter(|&register| register < 2 * second.extent(column));
+        knobs.push(Knob::tile(&parts::tile_knob(&pair, column), registers.map(|register| vec![register]).collect()));
+    }
+
+    for (number, prefix) in PARTS.into_iter().enumerate() {
+        let roles = pair.part(number);
+        for axis in parts::steps(roles) {
+            let name = format!("{prefix}.tile.{}", roles.name(axis));
+            knobs.push(Knob::tile(&name, threads::chunks(roles, axis)));
+        }
+        let [weights, data, weight, stages] = threads::staging_knobs(roles);
+        let own = if number == 0 { vec![weights, data, weight] } else { vec![weights, weight] };
+        knobs.extend(own.into_iter().map(|knob| Knob { name: format!("{prefix}.{}", knob.name), ..knob }));
+        knobs.extend((number == 0).then_some(stages));
+    }
+    knobs.extend([Knob::choice("pad", threads::PADS), Knob::choice("unroll", threads::UNROLLS)]);
+    smallest(workload, target, &knobs).map(|_| knobs)
+}
+
+/// A config of small tiles that keeps the limits of the target, if there is one: all columns of a row may be too many for the memory of a
+/// block.
+pub(in crate::fused) fn smallest(workload: &Workload, target: &GpuTarget, knobs: &[Knob]) -> Option<Config> {
+    // The least of everything but what shares the columns among threads and loops.
+    let shares = |knob: &Knob| {
+        knob.name == "between"
+            || knob.name == parts::ROW_THREADS
+            || knob.name.starts_with(&format!("{}.tile", PARTS[1]))
+    };
+    let count: usize = knobs.iter().filter(|knob| shares(knob)).map(|knob| knob.values.len()).product();
+    let small = |mut number: usize| {
+        let value = |knob: &Knob| {
+            let values = if shares(knob) { &knob.values[..] } else { &knob.values[..1] };
+            let position = number % values.len();
+            number /= values.len();
+            (knob.name.clone(), values[position].clone())
+        };
+        Config { sketch: SKETCH.into(), knobs: knobs.iter().map(value).collect() }
+    };
+    (0..count).rev().map(small).find(|config| GpuFused::new(workload, target, config).is_ok())
+}
+
+/// `[of a thread, register]` values of the channels between.
+fn channels(extent: usize) -> Vec<Vec<usize>> {
+    let tiles = REGISTERS.into_iter().flat_map(|register| RUNS.map(|runs| vec![runs * register, register]));
+    tiles.filter(|tile| tile[0] < 2 * extent).collect()
+}

@@ -1,0 +1,258 @@
+//! Lowering of two contractions on a GPU: each as the `tiled` sketch has it, in the same tiles of rows.
+
+use std::mem::swap;
+use std::sync::Arc;
+
+use super::GpuFused;
+use super::pair::Between;
+use crate::contraction::{AxisId, divide};
+use crate::gpu::Tiling;
+use crate::gpu::lower::copy::Way;
+use crate::gpu::lower::pack::pack_weight;
+use crate::gpu::lower::{Lowering, Outside, compute};
+use crate::lower::nest::{Nest, allocated, guarded_value};
+use crate::lower::tables::tables;
+use crate::lower::{OperandBuffers, assign, at, load, nest};
+use crate::workload::Workload;
+use autotune_ir::DType;
+use autotune_ir::affine::Affine;
+use autotune_ir::program::{BufferId, Layout, LoopKind, Node, Program, Role, Scope, Stage, When};
+
+use online::Online;
+
+mod online;
+
+/// What buffers of the first contraction have in front of their names.
+const FIRST: &str = "first_";
+
+/// The loop nests of a config.
+pub(in crate::fused) fn lower(workload: &Workload, fused: &GpuFused) -> Program {
+    let (spec, pair) = (workload.spec(), &fused.pair);
+    let mut all = Nest::new(workload.dtype());
+    let shape = |role| spec.find(role).map_or(&[][..], |tensor| &tensor.shape);
+    let whole = [Role::Operand(0), Role::Output].map(|role| (shape(role), Layout::Plain));
+    let operands = OperandBuffers::new(&mut all, workload, whole[0], whole[1]);
+    let (tables, made_ahead) = tables(spec, &mut all, &[("b", LoopKind::Block), ("t", LoopKind::Thread)]);
+
+    let mut stages = Vec::from_iter(made_ahead);
+    let mut add = |name: String, when, body| stages.push(Stage { name, when, body });
+    let tilings = [&fused.first, &fused.second];
+    let weights = [0, 1].map(|number| {
+        let (tiling, weight) = (tilings[number], pair.weights[number]);
+        let Some(packing) = &tiling.packing else { return weight };
+        let name = format!("{}_packed", all.buffers[weight.0 as usize].name);
+        let packed = all.buffer(name.clone(), Role::Packed, Scope::Global, tiling.staged[1].source.shape.clone());
+        add(format!("pack_{name}"), When::AheadOfTime, pack_weight(tiling, packing, [weight, packed], &mut all));
+        packed
+    });
+
+    // Where the first leaves what it makes, and the second finds it, if that is in global memory.
+    let read = &pair.part(1).own.data;
+    let name = spec.tensor(spec.equations[fused.second.roles.own.number].loads()[0]).name.to_string();
+    let between = if fused.is_whole {
+        all.buffer(name.clone(), Role::Packed, Scope::Global, read.shape.clone())
+    } else {
+        pair.data
+    };
+    if fused.is_whole {
+        all.buffers[between.0 as usize].dtype = DType::F32;
+    }
+    let own = tilings.map(|tiling| &tiling.roles.own);
+    let outside = |data, weight, operands| Outside { sources: [data, weight], partial: None, operands };
+    let first = outside(pair.data, weights[0], operands.part(own[0], [pair.data, between]));
+    let second = outside(between, weights[1], operands.part(own[1], [between, operands.output]));
+    match fused.is_whole {
+        true => {
+            add(format!("compute_{name}"), When::EveryRun, compute(&fused.first, first, FIRST, &mut all));
+            add("compute".into(), When::EveryRun, compute(&fused.second, second, "", &mut all));
+        }
+        false => {
+            let mut spare = Nest::new(workload.dtype());
+            let both = Both::new(fused, [first, second], tables, [&mut all, &mut spare]);
+            add("compute".into(), When::EveryRun, both.compute());
+        }
+    }
+
+    let main = if spec.main == own[1].number { own[1] } else { own[0] };
+    let (spec, axes) = (Arc::clone(spec), main.axes.clone());
+    Program { algorithm: Arc::clone(&spec), spec, axes, vars: all.vars, buffers: all.buffers, stages, cold: false }
+}
+
+/// Both contractions in one kernel.
+struct Both<'a> {
+    fused: &'a GpuFused,
+    /// The nest that is lowered is the first one's, but while it is [lent](Both::lent) to the second.
+    first: Lowering<'a>,
+    second: Lowering<'a>,
+    online: Option<Online>,
+}
+
+impl<'a> Both<'a> {
+    fn new(
+        fused: &'a GpuFused,
+        [of_first, of_second]: [Outside; 2],
+        tables: Vec<Option<BufferId>>,
+        [all, spare]: [&'a mut Nest; 2],
+    ) -> Self {
+        let online = match &fused.pair.between {
+            Between::Softmax(softmax) => Some(Online::new(softmax.clone(), fused, tables, all)),
+            Between::Map => None,
+        };
+        let first = Lowering::new(&fused.first, of_first, FIRST, all);
+        swap(first.all, spare);
+        let second = Lowering::new(&fused.second, of_second, "", spare);
+        swap(first.all, second.all);
+        Self { fused, first, second, online }
+    }
+
+    /// What the second makes for the nest.
+    fn lent<T>(&mut self, make: impl FnOnce(&mut Lowering<'a>) -> T) -> T {
+        swap(self.first.all, self.second.all);
+        let made = make(&mut self.second);
+        swap(self.first.all, self.second.all);
+        made
+    }
+
+    fn compute(mut self) -> Vec<Node> {
+        let mut loops = Vec::new();
+        self.lent(|second| {
+            second.open_blocks(&mut loops);
+            second.open_threads(&mut loops);
+        });
+        self.place_first();
+
+        let mut body = self.lent(|second| second.clear());
+        body.extend(self.begin_rows());
+        // What every tile of channels needs is copied once.
+        let (tiling, channel) = (self.first.tiling, self.fused.pair.channel);
+        let is_alike = channel.is_none_or(|[channel, _]| !tiling.staged[0].source.uses(channel));
+        let is_copied_once = is_alike && tiling.slots == 1 && tiling.chunk_counts().all(|count| count == 1);
+        if is_copied_once {
+            body.extend(self.first.copy_operand(0, Way::Direct(&Affine::default()), &Vec::new()));
+        }
+
+        let mut chunks = Vec::new();
+        let (name, count) = match channel {
+            Some([channel, _]) => {
+                (tiling.roles.name(channel), tiling.roles.extent(channel).div_ceil(tiling.tile(channel)))
+            }
+            None => ("", 1),
+        };
+        let chunk = self.first.all.open_some(format!("{name}.0"), count, LoopKind::Serial, &mut chunks);
+        let nodes = self.chunk(chunk, is_copied_once);
+        body.extend(nest(chunks, nodes));
+
+        body.extend(self.end_rows());
+        body.extend(self.lent(|second| second.write_output()));
+        let online = self.online.iter().flat_map(|online| online.buffers());
+        let buffers: Vec<BufferId> =
+            self.first.buffers().into_iter().chain(self.second.buffers()).chain(online).collect();
+        nest(loops, allocated(buffers, body))
+    }
+
+    /// The block and the thread of the second are those of the first: the same rows, and columns in place of channels.
+    fn place_first(&mut self) {
+        let (pair, [first, second]) = (&self.fused.pair, [&self.fused.first, &self.fused.second]);
+        for &[a, b] in pair.rows.iter().chain(&pair.batch) {
+            self.first.block_base[a] = self.second.block_base[b].clone();
+        }
+        self.first.thread = self.second.thread.clone();
+        let columns = pair.channel.zip(pair.column).map(|([channel, _], column)| [channel, column]);
+        for [a, b] in pair.rows.iter().copied().chain(columns) {
+            let number = divide(&self.second.thread_base[b], step(second, b));
+            self.first.thread_base[a] = number * step(first, a) as i64;
+        }
+    }
+
+    /// A tile of the channels between:
+    ///
+    /// ```text
+    /// first_acc = 0;  first_acc += ..;  data_shared = what is made of it
+    /// for the chunks of the second { weight_shared = ..;  barrier;  acc += data_shared * weight_shared;  barrier, if there are several }
+    /// ```
+    ///
+    /// What is stored to shared memory was read before a barrier: the first contraction comes by one at least.
+    fn chunk(&mut self, number: Affine, is_copied_once: bool) -> Vec<Node> {
+        let mut first = Affine::default();
+        if let Some([channel, _]) = self.fused.pair.channel {
+            first = number * self.fused.first.tile(channel) as i64;
+            self.first.block_base[channel] = first.clone();
+        }
+
+        let mut nodes = self.first.clear();
+        nodes.extend(if is_copied_once { self.copied_chunk() } else { self.first.chunks() });
+        nodes.extend(match self.online.is_some() {
+            true => self.weigh(),
+            false => self.map(),
+        });
+        nodes.extend(self.multiply_second(first));
+        nodes
+    }
+
+    /// The second contraction's chunks of a tile of the channels between that begins at `first`.
+    fn multiply_second(&mut self, first: Affine) -> Vec<Node> {
+        let (fused, zero, count) = (self.fused, Affine::default(), self.fused.chunks());
+        self.lent(|second| {
+            let (mut loops, mut place) = (Vec::new(), Vec::new());
+            if let Some([channel, step]) = fused.pair.channel {
+                let chunk = second.tiling.tile(step) as i64;
+                let from = second.all.open_some(
+                    format!("{}.c", second.tiling.roles.name(step)),
+                    count,
+                    LoopKind::Unrolled,
+                    &mut loops,
+                ) * chunk;
+                place.push((step, first + &from));
+                second.data_from = second.tiling.staged[0].source.dim_of(step).map(|dim| (dim, from));
+                second.sticks_out = !fused.first.roles.extent(channel).is_multiple_of(fused.first.tile(channel));
+            }
+
+            let mut nodes = second.copy_operand(1, Way::Direct(&zero), &place);
+            nodes.push(Node::Barrier);
+            nodes.extend(second.multiply(&zero, &place));
+            nodes.extend((count > 1).then_some(Node::Barrier));
+            nest(loops, nodes)
+        })
+    }
+
+    /// The one chunk of the first contraction, whose data is there.
+    fn copied_chunk(&mut self) -> Vec<Node> {
+        let (zero, place) = (Affine::default(), Vec::new());
+        let mut nodes = self.first.copy_operand(1, Way::Direct(&zero), &place);
+        nodes.push(Node::Barrier);
+        nodes.extend(self.first.multiply(&zero, &place));
+        nodes
+    }
+
+    /// `data_shared = map of first_acc`, zero beyond the channels.
+    fn map(&mut self) -> Vec<Node> {
+        let tiling = self.first.tiling;
+        let (loops, index) = self.first.open_sums(tiling.sums.iter());
+        let values = self.first.in_block(tiling.sums.iter(), &index);
+        let point = self.first.point(values.clone(), &Vec::new());
+
+        let own = &tiling.roles.own;
+        let to: Vec<Affine> = own.output.index.iter().map(|index| at(index, &point)).collect();
+        let value = self.first.outside.operands.fused(load(self.first.acc, index), &at(&own.bias, &point), &to);
+        let channel =
+            self.fused.pair.channel.map(|[channel, _]| (point[channel].clone(), tiling.roles.extent(channel)));
+        let when = self.first.all.guards(channel);
+        let store = assign(self.second.shared[0], self.between(&values), guarded_value(when, value));
+        nest(loops, vec![store])
+    }
+
+    /// Where what is between of the first one's values within the block lies.
+    fn between(&self, values: &[Affine]) -> Vec<Affine> {
+        let pair = &self.fused.pair;
+        let mut of_second = vec![Affine::default(); self.second.thread_base.len()];
+        for [a, b] in pair.rows.iter().copied().chain(pair.channel) {
+            of_second[b] = values[a].clone();
+        }
+        self.second.shared_index(0, &Affine::default(), &self.second.places(0, &of_second))
+    }
+}
+
+/// How far apart the first elements of neighbouring threads are along an axis.
+fn step(tiling: &Tiling, axis: AxisId) -> usize {
+    tiling.threads.iter().find(|level| level.axis == axis).map_or(1, |level| level.step)
+}

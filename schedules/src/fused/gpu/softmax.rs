@@ -1,0 +1,106 @@
+//! A softmax between two contractions: which equations of a spec it is, and what a chunk of keys makes of it.
+
+use autotune_ir::program::{Access, BinaryOp, Expr, UnaryOp};
+use autotune_ir::spec::{Equation, Reduction, Source, Spec};
+
+use crate::axes::Axes;
+
+/// The equations of a softmax of scores, by their positions, in this order:
+///
+/// ```text
+/// scores[m, n]  = Σ query[m, k] * keys[k, n]
+/// largest[m]    = max masked(scores[m, n]);     exp[m, n]     = exp(masked(scores[m, n]) - largest[m])
+/// total[m]      = Σ exp[m, n];                  scale[m]      = 1 / total[m]
+/// weights[m, n] = exp[m, n] * scale[m];         sum[m, d]     = Σ weights[m, n] * value[n, d]
+/// ```
+///
+/// The exponent may have a factor.
+#[derive(Clone, Debug)]
+pub(super) struct Softmax {
+    pub(super) scores: usize,
+    pub(super) largest: usize,
+    pub(super) total: usize,
+    pub(super) scale: usize,
+    /// What a difference of scores is multiplied by.
+    factor: Option<f32>,
+}
+
+impl Softmax {
+    /// That of a spec, if it ends in these equations and a map of the last sums.
+    pub(super) fn of(spec: &Spec) -> Option<Self> {
+        let scores = spec.equations.len().checked_sub(8)?;
+        let [of_scores, largest, exp, total, scale, weights, sum, _] = &spec.equations[scores..] else { return None };
+        let factor = factor(largest, exp)?;
+
+        let load = |equation: &Equation| Expr::Load(equation.output.clone());
+        let reads = |equation: &Equation, from: &Equation| equation.loads().into_iter().all(|it| *it == from.output);
+        let is_sum = total.reduces() && total.reduction == Reduction::Sum && total.value == load(exp);
+        let is_largest = largest.reduces() && largest.reduction == Reduction::Max;
+        let of_row = |equation: &Equation| !equation.reduces() && equation.axes.len() + 1 == largest.axes.len();
+        let is_weight = weights.value == Expr::product(load(exp), load(scale)) && !weights.reduces();
+
+        // The same axes in all of them, the keys last, behind the rows.
+        let keys = largest.axes.len().checked_sub(1)?;
+        let are_alike = [exp, total, weights, of_scores].into_iter().all(|equation| {
+            let axes = equation.axes.get(..=keys);
+            axes.is_some_and(|axes| {
+                axes.iter().zip(&largest.axes).all(|(a, b)| (a.name, a.extent) == (b.name, b.extent))
+            })
+        });
+        let are_last = largest.axes[keys].reduce && largest.axes[..keys].iter().all(|axis| !axis.reduce);
+        let reads_scores =
+            |access: &Access| *access == of_scores.output || spec.tensor(access).source != Source::Computed;
+        let is_softmax =
+            is_largest && is_sum && of_row(scale) && reads(scale, total) && is_weight && are_alike && are_last;
+        let is_fit = is_softmax
+            && largest.loads().into_iter().all(reads_scores)
+            && leaves_least(&largest.value, &of_scores.output)
+            && sum.loads().first().is_some_and(|data| data.buffer == weights.output.buffer)
+            && Axes::of_equation(spec, of_scores).is_some();
+        is_fit.then_some(Self { scores, largest: scores + 1, total: scores + 3, scale: scores + 4, factor })
+    }
+
+    /// `exp((score - largest) * factor)`.
+    pub(super) fn exp(&self, score: Expr, largest: Expr) -> Expr {
+        exp(score, largest, self.factor)
+    }
+}
+
+fn exp(score: Expr, largest: Expr, factor: Option<f32>) -> Expr {
+    let below = Expr::binary(BinaryOp::Sub, score, largest);
+    Expr::unary(UnaryOp::Exp, factor.into_iter().map(Expr::Const).fold(below, Expr::product))
+}
+
+/// The factor of an exponent, which may have none; `None` if an equation is no exponential of what another takes the largest of.
+fn factor(largest: &Equation, of: &Equation) -> Option<Option<f32>> {
+    let factor = match &of.value {
+        Expr::Unary(UnaryOp::Exp, exponent) => match &**exponent {
+            Expr::Binary(BinaryOp::Mul, factors) => match factors[1] {
+                Expr::Const(factor) if factor > 0.0 => Some(factor),
+                _ => None,
+            },
+            _ => None,
+        },
+        _ => None,
+    };
+    let is_it = of.value == exp(largest.value.clone(), Expr::Load(largest.output.clone()), factor);
+    (is_it && !of.reduces()).then_some(factor)
+}
+
+/// True if a score of minus infinity is left as it is, or is made the least number: that is how keys count for nothing which there are not.
+fn leaves_least(value: &Expr, scores: &Access) -> bool {
+    let has_score = |value: &Expr| value.any(&|of| matches!(of, Expr::Load(access) if access == scores));
+    match value {
+        Expr::Load(access) => access == scores,
+        Expr::Binary(BinaryOp::Mul, of) => {
+            leaves_least(&of[0], scores) && matches!(of[1], Expr::Const(factor) if factor > 0.0)
+        }
+        Expr::Binary(BinaryOp::Add, of) => leaves_least(&of[0], scores) && !has_score(&of[1]),
+        Expr::Select(_, of) => {
+            let [a, b, then, otherwise] = &**of;
+            let is_least = matches!(then, Expr::Const(least) if *least <= f32::MIN);
+            !has_score(a) && !has_score(b) && is_least && leaves_least(otherwise, scores)
+        }
+        _ => false,
+    }
+}

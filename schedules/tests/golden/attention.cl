@@ -1,0 +1,198 @@
+static inline float max1(float a, float b) { return a < b ? b : a; }
+static inline unsigned bits1(float x) { union { float f; unsigned u; } v; v.f = x; return v.u; }
+static inline float of_bits1(unsigned x) { union { float f; unsigned u; } v; v.u = x; return v.f; }
+static inline float min1(float a, float b) { return b < a ? b : a; }
+static inline float maximum1(float a, float b) { return b == b ? max1(a, b) : b; }
+static inline float minimum1(float a, float b) { return b == b ? min1(a, b) : b; }
+static inline float sqrt1(float a) { return sqrt(a); }
+static inline float floor1(float a) { return floor(a); }
+static inline float fma1(float a, float b, float c) { return fma(a, b, c); }
+static inline float select1(int holds, float a, float b) { return holds ? a : b; }
+static inline float f_scale1(float x0, float x1) {
+  const float s4 = fma1(x1, 0.5f, 12582912.0f);
+  const float s5 = (s4 - 12582912.0f);
+  const float s6 = (x1 - s5);
+  const float s7 = (s6 + 12582912.0f);
+  const float s8 = of_bits1(bits1(s4) << 23);
+  const float s10 = of_bits1(bits1(s8) + bits1(1.0f));
+  const float s11 = of_bits1(bits1(s7) << 23);
+  const float s12 = of_bits1(bits1(s11) + bits1(1.0f));
+  const float s13 = (x0 * s10);
+  const float s14 = (s13 * s12);
+  return s14;
+}
+static inline float f_exp1(float x0) {
+  const float s2 = min1(x0, 89.0f);
+  const float s4 = max1(s2, -104.0f);
+  const float s7 = fma1(s4, 1.442695f, 12582912.0f);
+  const float s8 = (s7 - 12582912.0f);
+  const float s10 = fma1(s8, -0.6933594f, s4);
+  const float s12 = fma1(s8, 0.00021219444f, s10);
+  const float s15 = fma1(0.0013882517f, s12, 0.0083665475f);
+  const float s17 = fma1(s15, s12, 0.0416672f);
+  const float s19 = fma1(s17, s12, 0.16666543f);
+  const float s21 = fma1(s19, s12, 0.49999997f);
+  const float s22 = (s12 * s12);
+  const float s23 = fma1(s22, s21, s12);
+  const float s25 = (s23 + 1.0f);
+  const float s26 = f_scale1(s25, s8);
+  return s26;
+}
+// stage compute: 2 blocks of 32 threads
+__kernel __attribute__((reqd_work_group_size(32, 1, 1))) void autotune_compute(__global const float *restrict query, __global const float *restrict key, __global const float *restrict value, __global const float *restrict mask, __global float *restrict output) {
+  __local float first_data_shared[32] __attribute__((aligned(16)));
+  __local float first_weight_shared[32] __attribute__((aligned(16)));
+  __local float data_shared[64] __attribute__((aligned(16)));
+  __local float weight_shared[64] __attribute__((aligned(16)));
+  __local float parts[32] __attribute__((aligned(16)));
+  float largest[1];
+  float before[1];
+  float rescale[1];
+  float total[1];
+  float total_scale[1];
+  float masked[2];
+  float score[1];
+  float score_weight[1];
+  float mask_0[1];
+  float first_data_frag[1];
+  float first_weight_frag[2];
+  float first_acc[2];
+  float data_frag[1];
+  float weight_frag[4];
+  float acc[4];
+  int block = get_group_id(0);
+  const int b_b_2 = block;
+  int thread = get_local_id(0);
+  const int d_t_4 = thread % 4; thread /= 4;
+  const int m_t_3 = thread;
+  #pragma unroll
+  for (int d_v_5 = 0; d_v_5 < 2; ++d_v_5) {
+    #pragma unroll
+    for (int d_r_6 = 0; d_r_6 < 2; ++d_r_6) {
+      acc[2*d_v_5 + d_r_6] = 0.0f;
+    }
+  }
+  largest[0] = -3.4028235e38f;
+  total[0] = 0.0f;
+  {
+    int e0 = 4*m_t_3 + d_t_4;
+    const int x2_8 = e0 % 4; e0 /= 4;
+    const int x1_7 = e0;
+    first_data_shared[x1_7 + 8*x2_8] = (x1_7 < 6 ? query[24*b_b_2 + 4*x1_7 + x2_8] : 0.0f);
+  }
+  #pragma unroll 1
+  for (int n_0_9 = 0; n_0_9 < 3; ++n_0_9) {
+    #pragma unroll
+    for (int n_v_10 = 0; n_v_10 < 2; ++n_v_10) {
+      first_acc[n_v_10] = 0.0f;
+    }
+    {
+      int e1 = 4*m_t_3 + d_t_4;
+      const int x2_12 = e1 % 4; e1 /= 4;
+      const int x1_11 = e1;
+      first_weight_shared[x1_11 + 8*x2_12] = (8*n_0_9 + x1_11 < 22 ? key[88*b_b_2 + 32*n_0_9 + 4*x1_11 + x2_12] : 0.0f);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    #pragma unroll 1
+    for (int k_1_13 = 0; k_1_13 < 4; ++k_1_13) {
+      first_data_frag[0] = first_data_shared[m_t_3 + 8*k_1_13];
+      #pragma unroll
+      for (int n_v_14 = 0; n_v_14 < 2; ++n_v_14) {
+        first_weight_frag[n_v_14] = first_weight_shared[d_t_4 + 8*k_1_13 + 4*n_v_14];
+      }
+      #pragma unroll
+      for (int n_v_15 = 0; n_v_15 < 2; ++n_v_15) {
+        first_acc[n_v_15] = first_acc[n_v_15] + (first_data_frag[0] * first_weight_frag[n_v_15]);
+      }
+    }
+    before[0] = largest[0];
+    #pragma unroll
+    for (int n_v_16 = 0; n_v_16 < 2; ++n_v_16) {
+      score[0] = (-INFINITY);
+      if (d_t_4 + 8*n_0_9 + 4*n_v_16 < 22) {
+        score[0] = first_acc[n_v_16];
+      }
+      mask_0[0] = (d_t_4 + 8*n_0_9 + 4*n_v_16 < 22 ? mask[d_t_4 + 8*n_0_9 + 4*n_v_16] : 0.0f);
+      largest[0] = maximum1(((score[0] * 0.5f) + mask_0[0]), largest[0]);
+      masked[n_v_16] = ((score[0] * 0.5f) + mask_0[0]);
+    }
+    parts[4*m_t_3 + d_t_4] = largest[0];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    largest[0] = (-INFINITY);
+    #pragma unroll
+    for (int x_17 = 0; x_17 < 4; ++x_17) {
+      largest[0] = maximum1(parts[4*m_t_3 + x_17], largest[0]);
+    }
+    rescale[0] = f_exp1((before[0] - largest[0]));
+    total[0] = (total[0] * rescale[0]);
+    #pragma unroll
+    for (int d_v_18 = 0; d_v_18 < 2; ++d_v_18) {
+      #pragma unroll
+      for (int d_r_19 = 0; d_r_19 < 2; ++d_r_19) {
+        acc[2*d_v_18 + d_r_19] = (acc[2*d_v_18 + d_r_19] * rescale[0]);
+      }
+    }
+    #pragma unroll
+    for (int n_v_20 = 0; n_v_20 < 2; ++n_v_20) {
+      score_weight[0] = f_exp1((masked[n_v_20] - largest[0]));
+      total[0] = total[0] + score_weight[0];
+      data_shared[m_t_3 + 8*d_t_4 + 32*n_v_20] = score_weight[0];
+    }
+    #pragma unroll
+    for (int n_c_21 = 0; n_c_21 < 2; ++n_c_21) {
+      #pragma unroll
+      for (int i_22 = 0; i_22 < 2; ++i_22) {
+        {
+          int e2 = 4*m_t_3 + d_t_4;
+          const int x2_24 = e2 % 16; e2 /= 16;
+          const int y_25 = e2;
+          {
+            int e3 = 2*i_22 + y_25;
+            const int x1_23 = e3;
+            weight_shared[16*x1_23 + x2_24] = (8*n_0_9 + 4*n_c_21 + x1_23 < 22 && x2_24 < 10 ? value[220*b_b_2 + 80*n_0_9 + 40*n_c_21 + 10*x1_23 + x2_24] : 0.0f);
+          }
+        }
+      }
+      barrier(CLK_LOCAL_MEM_FENCE);
+      #pragma unroll 1
+      for (int n_1_26 = 0; n_1_26 < 4; ++n_1_26) {
+        data_frag[0] = data_shared[m_t_3 + 32*n_c_21 + 8*n_1_26];
+        #pragma unroll
+        for (int d_v_27 = 0; d_v_27 < 2; ++d_v_27) {
+          const float2 x4 = *(const __local float2 *)(weight_shared + 2*d_t_4 + 16*n_1_26 + 8*d_v_27);
+          weight_frag[2*d_v_27] = x4.x;
+          weight_frag[2*d_v_27 + 1] = x4.y;
+        }
+        #pragma unroll
+        for (int d_v_29 = 0; d_v_29 < 2; ++d_v_29) {
+          #pragma unroll
+          for (int d_r_30 = 0; d_r_30 < 2; ++d_r_30) {
+            acc[2*d_v_29 + d_r_30] = acc[2*d_v_29 + d_r_30] + (data_frag[0] * weight_frag[2*d_v_29 + d_r_30]);
+          }
+        }
+      }
+      barrier(CLK_LOCAL_MEM_FENCE);
+    }
+  }
+  parts[4*m_t_3 + d_t_4] = total[0];
+  barrier(CLK_LOCAL_MEM_FENCE);
+  total[0] = 0.0f;
+  #pragma unroll
+  for (int x_31 = 0; x_31 < 4; ++x_31) {
+    total[0] = total[0] + parts[4*m_t_3 + x_31];
+  }
+  total_scale[0] = (1.0f / total[0]);
+  #pragma unroll
+  for (int d_v_32 = 0; d_v_32 < 2; ++d_v_32) {
+    #pragma unroll
+    for (int d_r_33 = 0; d_r_33 < 2; ++d_r_33) {
+      acc[2*d_v_32 + d_r_33] = (acc[2*d_v_32 + d_r_33] * total_scale[0]);
+    }
+  }
+  #pragma unroll
+  for (int d_v_34 = 0; d_v_34 < 2; ++d_v_34) {
+    if (m_t_3 < 6 && 2*d_t_4 + 8*d_v_34 < 10) {
+      *(__global float2 *)(output + 60*b_b_2 + 10*m_t_3 + 2*d_t_4 + 8*d_v_34) = (float2)(acc[2*d_v_34], acc[2*d_v_34 + 1]);
+    }
+  }
+}
