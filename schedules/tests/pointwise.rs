@@ -58,7 +58,7 @@ fn by_hand(pointwise: &Pointwise, operands: &Operands) -> ArrayD<f32> {
             PointwiseOp::Binary(BinaryOp::Sub) => x - y(),
             PointwiseOp::Binary(BinaryOp::Mul) => x * y(),
             PointwiseOp::Binary(BinaryOp::Div) => x / y(),
-            PointwiseOp::Binary(BinaryOp::Max) => x.max(y()),
+            PointwiseOp::Binary(BinaryOp::Max | BinaryOp::MaxNumber) => x.max(y()),
             PointwiseOp::Binary(BinaryOp::Min) => x.min(y()),
             PointwiseOp::Binary(BinaryOp::Pow) => x.powf(y()),
             PointwiseOp::Not => truth(x == 0.0),

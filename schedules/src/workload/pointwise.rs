@@ -25,7 +25,7 @@ pub(super) static KIND: OperatorKind = OperatorKind {
     parse,
 };
 
-const OPS: [(&str, PointwiseOp); 25] = [
+const OPS: [(&str, PointwiseOp); 26] = [
     ("erf", PointwiseOp::Unary(Function::Op(UnaryOp::Erf))),
     ("exp", PointwiseOp::Unary(Function::Op(UnaryOp::Exp))),
     ("log", PointwiseOp::Unary(Function::Op(UnaryOp::Log))),
@@ -40,6 +40,7 @@ const OPS: [(&str, PointwiseOp); 25] = [
     ("mul", PointwiseOp::Binary(BinaryOp::Mul)),
     ("div", PointwiseOp::Binary(BinaryOp::Div)),
     ("max", PointwiseOp::Binary(BinaryOp::Max)),
+    ("max_number", PointwiseOp::Binary(BinaryOp::MaxNumber)),
     ("min", PointwiseOp::Binary(BinaryOp::Min)),
     ("pow", PointwiseOp::Binary(BinaryOp::Pow)),
     ("equal", PointwiseOp::Compare(Compare::Equal)),
@@ -54,7 +55,7 @@ const OPS: [(&str, PointwiseOp); 25] = [
 ];
 const EXPECTED: &str = "an operation (relu, gelu, gelu_tanh, silu, clip:LO:HI, leaky_relu[:ALPHA], hard_sigmoid[:ALPHA:BETA], hard_swish, \
                         sigmoid, tanh, erf, exp, log, sqrt, rsqrt, abs, neg, floor, copy, not, bool, trunc, add, sub, mul, div, max, \
-                        min, pow, equal, less, less_equal, quotient, prelu or where)";
+                        max_number, min, pow, equal, less, less_equal, quotient, prelu or where)";
 
 /// Names of the axes of a shape that is no batch of matrices.
 const NAMES: [&str; 6] = ["d0", "d1", "d2", "d3", "d4", "d5"];

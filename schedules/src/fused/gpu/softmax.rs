@@ -35,7 +35,7 @@ impl Softmax {
         let load = |equation: &Equation| Expr::Load(equation.output.clone());
         let reads = |equation: &Equation, from: &Equation| equation.loads().into_iter().all(|it| *it == from.output);
         let is_sum = total.reduces() && total.reduction == Reduction::Sum && total.value == load(exp);
-        let is_largest = largest.reduces() && largest.reduction == Reduction::Max;
+        let is_largest = largest.reduces() && matches!(largest.reduction, Reduction::Max | Reduction::MaxNumber);
         let of_row = |equation: &Equation| !equation.reduces() && equation.axes.len() + 1 == largest.axes.len();
         let is_weight = weights.value == Expr::product(load(exp), load(scale)) && !weights.reduces();
 

@@ -108,10 +108,11 @@ impl Both<'_> {
     pub(super) fn weigh(&mut self) -> Vec<Node> {
         let Some(online) = &self.online else { return Vec::new() };
         let (largest, before) = (online.largest, online.before);
+        let reduction = self.spec().equations[online.softmax.largest].reduction;
         let (loops, row) = self.open_rows();
         let mut nodes = nest(loops, vec![assign(before, row.clone(), load(largest, row))]);
         nodes.extend(self.mask());
-        nodes.extend(self.combine(largest, Reduction::Max));
+        nodes.extend(self.combine(largest, reduction));
         nodes.extend(self.rescale());
         nodes.extend(self.exponentials());
         nodes
@@ -146,7 +147,7 @@ impl Both<'_> {
         let value = equation.value.replaced(&mut { found });
         let iteration = Iteration { equation: softmax.largest, point: point[..equation.axes.len()].to_vec() };
         let dst = Access { buffer: largest, index: row.into() };
-        nodes.push(Node::Store(Reduction::Max.store(dst, value.clone(), Some(iteration))));
+        nodes.push(Node::Store(equation.reduction.store(dst, value.clone(), Some(iteration))));
         nodes.push(assign(masked, index, value));
         nest(loops, nodes)
     }
