@@ -113,7 +113,7 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void autotune_compute(_
         score[0] = first_acc[n_v_16];
       }
       mask_0[0] = (d_t_4 + 8*n_0_9 + 4*n_v_16 < 22 ? mask[d_t_4 + 8*n_0_9 + 4*n_v_16] : 0.0f);
-      largest[0] = maximum1(((score[0] * 0.5f) + mask_0[0]), largest[0]);
+      largest[0] = max1(largest[0], ((score[0] * 0.5f) + mask_0[0]));
       masked[n_v_16] = ((score[0] * 0.5f) + mask_0[0]);
     }
     parts[4*m_t_3 + d_t_4] = largest[0];
@@ -121,7 +121,7 @@ __kernel __attribute__((reqd_work_group_size(32, 1, 1))) void autotune_compute(_
     largest[0] = (-INFINITY);
     #pragma unroll
     for (int x_17 = 0; x_17 < 4; ++x_17) {
-      largest[0] = maximum1(parts[4*m_t_3 + x_17], largest[0]);
+      largest[0] = max1(largest[0], parts[4*m_t_3 + x_17]);
     }
     rescale[0] = f_exp1((before[0] - largest[0]));
     total[0] = (total[0] * rescale[0]);

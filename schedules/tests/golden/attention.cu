@@ -114,7 +114,7 @@ extern "C" __global__ void __launch_bounds__(32) autotune_compute(const float *_
         score[0] = first_acc[n_v_16];
       }
       mask_0[0] = (d_t_4 + 8*n_0_9 + 4*n_v_16 < 22 ? mask[d_t_4 + 8*n_0_9 + 4*n_v_16] : 0.0f);
-      largest[0] = maximum1(((score[0] * 0.5f) + mask_0[0]), largest[0]);
+      largest[0] = max1(largest[0], ((score[0] * 0.5f) + mask_0[0]));
       masked[n_v_16] = ((score[0] * 0.5f) + mask_0[0]);
     }
     parts[4*m_t_3 + d_t_4] = largest[0];
@@ -122,7 +122,7 @@ extern "C" __global__ void __launch_bounds__(32) autotune_compute(const float *_
     largest[0] = (-__uint_as_float(0x7f800000u));
     #pragma unroll
     for (int x_17 = 0; x_17 < 4; ++x_17) {
-      largest[0] = maximum1(parts[4*m_t_3 + x_17], largest[0]);
+      largest[0] = max1(largest[0], parts[4*m_t_3 + x_17]);
     }
     rescale[0] = f_exp1((before[0] - largest[0]));
     total[0] = (total[0] * rescale[0]);
