@@ -32,7 +32,7 @@ pub(crate) struct Expected {
 pub(crate) fn judge(tasks: &[Task]) -> Result<Expected> {
     let splits = splits(tasks);
     let train = |rows: Rows| -> Result<Vec<XgbModel>> {
-        splits.iter().map(|split| train(split.part(tasks, false), rows)).collect()
+        splits.par_iter().map(|split| train(split.part(tasks, false), rows)).collect()
     };
     let (models, drafts) = (train(Rows::LoopNests)?, train(Rows::Knobs)?);
 

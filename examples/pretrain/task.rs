@@ -25,8 +25,8 @@ pub(crate) enum Rows {
 impl Rows {
     fn params(self) -> XgbParams {
         match self {
-            Rows::LoopNests => pretraining(),
-            Rows::Knobs => XgbParams { depth: 8, ..pretraining() },
+            Rows::LoopNests => XgbParams { rounds: 400, ..pretraining() },
+            Rows::Knobs => XgbParams { rounds: 240, depth: 8, ..pretraining() },
         }
     }
 }
