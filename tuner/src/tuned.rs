@@ -62,7 +62,7 @@ pub enum BuildError {
     },
     /// Its loop nests are not right.
     #[error(transparent)]
-    Schedule(#[from] LookupError),
+    Schedule(Box<LookupError>),
     /// The machine has no processor that there is code for.
     #[error(transparent)]
     Target(#[from] TargetError),
@@ -81,6 +81,12 @@ pub enum BuildError {
     /// There is no memory for it.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+}
+
+impl From<LookupError> for BuildError {
+    fn from(error: LookupError) -> Self {
+        Self::Schedule(Box::new(error))
+    }
 }
 
 /// Seconds that a C compiler may take, where there is no assembler for a target.
