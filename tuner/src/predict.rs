@@ -32,7 +32,7 @@ pub struct PredictParams {
 }
 
 impl PredictParams {
-    /// What a search begins with: all that ships, and moves from the best of it. Some milliseconds.
+    /// What a search begins with: all that ships, and moves from the best of it. Some tens of milliseconds.
     pub const THOROUGH: Self = Self { nearest: usize::MAX, tries: 200, rounds: 4, beam: 8, moves: 16, verified: 32 };
     /// What a program that deploys does on a miss: the nearest alone, by the draft alone.
     ///

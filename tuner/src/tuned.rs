@@ -226,7 +226,7 @@ impl Tuned {
     }
 
     /// The schedule that is chosen without measuring and without a source, as thoroughly as for the first trial of a search
-    /// ([`PredictParams::THOROUGH`]): in some milliseconds.
+    /// ([`PredictParams::THOROUGH`]): in some tens of milliseconds.
     pub fn untuned(workload: &Workload, target: &Target) -> Result<Self, LookupError> {
         let space = predict::space(workload, target, &TuneParams::default());
         if let Some(refusal) = space.refusal() {
