@@ -232,6 +232,7 @@ impl Planner<'_, '_> {
         if let Some(&span) = self.converted.get(&(value, layout)) {
             return Ok(span);
         }
+
         let node = self.cut.value(root).node;
         let is_constant = self.graph.constant_of(node).is_some();
         if is_constant && root == value {
@@ -240,12 +241,14 @@ impl Planner<'_, '_> {
             self.converted.insert((value, layout), span);
             return Ok(span);
         }
+
         if !self.roots.contains_key(&root) {
             // What the caller brings, or a constant of which others are parts.
             let content = if is_constant { Content::Constant(node, Layout::Plain) } else { Content::Run };
             let slot = self.slot(self.elements(root), content);
             self.roots.insert(root, (slot, Layout::Plain));
         }
+
         let (own, at) = (self.own(value), self.roots[&root].1);
         if at == layout {
             return Ok(own);

@@ -260,7 +260,7 @@ impl<'p> Expander<'p> {
         self.versions.iter_mut().for_each(|version| *version += 1);
     }
 
-    /// Writes out nodes within so many loops.
+    /// Writes out nodes within `depth` loops.
     fn nodes(&mut self, nest: &Nest, range: Range<usize>, depth: usize) -> Result<(), Failure> {
         let mut at = range.start;
         while at < range.end {
@@ -271,6 +271,7 @@ impl<'p> Expander<'p> {
             };
             let body = at + 1..end;
             at = end;
+
             match kind {
                 LoopKind::Unrolled => {
                     for value in 0..extent {
@@ -312,6 +313,7 @@ impl<'p> Expander<'p> {
                     self.leaf.ops.push(Op::MulAdd { acc, part, factors: [a, b] });
                 }
             }
+
             Node::Store { dst, mode, value } => {
                 let value = self.value(nest, value)?;
                 let op = Op::Store { dst: self.destination(nest, dst)?, mode, value };
