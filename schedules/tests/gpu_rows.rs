@@ -97,7 +97,7 @@ fn cuda_agrees_with_the_reference() {
     let built = OnCpu::build(all.iter().map(|(_, (_, program))| program.clone()).collect(), |_, text| text);
     let built = match built {
         Ok(built) => built,
-        Err(reason) => return missing("cxx", &reason),
+        Err(reason) => return missing("g++", &reason),
     };
     for (number, (workload, (config, program))) in all.iter().enumerate() {
         let operands = Operands::random(workload.spec(), number as u64);
@@ -338,7 +338,7 @@ fn infinities_and_nan_are_those_of_the_definition() {
 
     let built = match OnCpu::build(all.iter().map(|one| one.0.clone()).collect(), |_, text| text) {
         Ok(built) => built,
-        Err(reason) => return missing("cxx", &reason),
+        Err(reason) => return missing("g++", &reason),
     };
     for (number, (_, operands, expected, context)) in all.iter().enumerate() {
         assert_alike(&built.run(number, operands, false).unwrap(), expected, &format!("as CUDA: {context}"));
