@@ -137,25 +137,25 @@ pub(crate) fn pick(space: &ScheduleSpace, known: &[Entry]) -> Pick {
     let entries = shipped.iter().flat_map(|shipped| &shipped.portfolio.entries).chain(known);
     let offered = || portfolio::offered(space, portfolio::nearest(entries, space.workload(), nearest), tries);
 
-    let (candidates, scores, expected_loss) = match &shipped {
+    let ranked = match &shipped {
         Some(Shipped { draft, .. }) => {
             let candidates = offered();
             let scores = draft.scores(&candidates);
-            (candidates, scores, draft.expected_loss())
+            Some((candidates, scores, draft.expected_loss()))
         }
         None if space.target().cpu().is_some() && !known.is_empty() && Axes::of(space.workload().spec()).is_some() => {
             let (candidates, rows) = features_of(offered());
             let scores = rows.column(features::estimate_column(space.target())).iter().map(|cost| -cost).collect();
-            (candidates, scores, ANALYSIS_LOSS)
+            Some((candidates, scores, ANALYSIS_LOSS))
         }
-        None => (Vec::new(), Vec::new(), 1.0),
+        None => None,
     };
-    // The earlier of equals.
-    let best = candidates.into_iter().zip(scores).reduce(|a, b| if b.1.total_cmp(&a.1).is_gt() { b } else { a });
-    match best {
-        Some((candidate, _)) => Pick { candidate, expected_loss: Some(expected_loss) },
-        None => Pick { candidate: space.default_candidate().clone(), expected_loss: None },
-    }
+    let best = ranked.and_then(|(candidates, scores, expected_loss)| {
+        // The earlier of equals.
+        let best = candidates.into_iter().zip(scores).reduce(|a, b| if b.1.total_cmp(&a.1).is_gt() { b } else { a });
+        best.map(|(candidate, _)| Pick { candidate, expected_loss: Some(expected_loss) })
+    });
+    best.unwrap_or_else(|| Pick { candidate: space.default_candidate().clone(), expected_loss: None })
 }
 
 /// What ships for a workload's operator on a target.
