@@ -1,6 +1,7 @@
 //! A network that runs.
 
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use autotune::Tuned;
@@ -14,11 +15,12 @@ use rayon::prelude::*;
 
 use crate::choose::{Choose, Schedules};
 use crate::constants::{constants, laid, pack, packed_memory, release};
-use crate::cut::{Cut, Strided};
+use crate::cut::Cut;
 use crate::error::{CheckError, CompileError, GraphError, RunError};
 use crate::graph::{Graph, Node, NodeId};
 use crate::places::places;
 use crate::plan::{Action, Content, Doing, Operand, Plan, Slot, Span, given};
+use crate::strided::Copying;
 use crate::tensor::Tensor;
 use crate::turns::{QUIET, quantile};
 
@@ -48,7 +50,9 @@ pub struct Workspace {
     network: Arc<Compiled>,
     cpu: Cpu,
     memory: HostMemory,
-    ready: Vec<Ready>,
+    /// The plan's actions on its memory.
+    calls: Vec<CpuCall>,
+    failure: Arc<Failure>,
 }
 
 /// How long a step takes.
@@ -75,12 +79,8 @@ pub struct StepError {
     pub max_rel_error: f32,
 }
 
-/// An action on its memory.
-enum Ready {
-    Call(CpuCall),
-    Copy(Strided, HostMemory, HostMemory),
-    Interpret(NodeId, Vec<HostMemory>, HostMemory),
-}
+/// Why the interpreter could not compute a node, if it could not.
+type Failure = Mutex<Option<GraphError>>;
 
 impl Compiled {
     /// A network on this machine's processor, with the schedules by which a source knows it to be the fastest ([`race`](crate::race())), the best it has where
@@ -151,34 +151,48 @@ impl Compiled {
     pub fn workspace(self: &Arc<Self>) -> Result<Workspace, CompileError> {
         let cpu = Cpu::new(self.threads);
         let memory = cpu.allocate(self.bytes)?;
-        let ready = (0..self.plan.actions.len()).map(|action| self.ready(&cpu, &memory, action));
-        let ready = ready.collect::<Result<_, CompileError>>()?;
-        Ok(Workspace { network: Arc::clone(self), cpu, memory, ready })
+        let failure = Arc::new(Failure::default());
+        let call = |action| self.call(&cpu, &memory, action, &failure);
+        let calls = (0..self.plan.actions.len()).map(call).collect::<Result<_, CompileError>>()?;
+        Ok(Workspace { network: Arc::clone(self), cpu, memory, calls, failure })
     }
 
-    fn ready(&self, cpu: &Cpu, memory: &HostMemory, number: usize) -> Result<Ready, CompileError> {
+    /// An action on its memory.
+    fn call(
+        self: &Arc<Self>,
+        cpu: &Cpu,
+        memory: &HostMemory,
+        number: usize,
+        failure: &Arc<Failure>,
+    ) -> Result<CpuCall, CompileError> {
         let action = &self.plan.actions[number];
         let part = |span: Span| self.part(cpu, memory, span);
-        let span = |operand: &Operand| match operand {
-            Operand::Span(span) => Some(*span),
-            Operand::Constant(_) => None,
-        };
-        let spans = || action.operands.iter().filter_map(span);
+        let spans = || action.operands.iter().filter_map(Operand::span);
         match &action.work {
-            Doing::Kernel(kernel) => self.call(cpu, memory, number, *kernel),
+            Doing::Kernel(kernel) => self.kernel(cpu, memory, number, *kernel),
             Doing::Copy(strided) => {
                 let from = spans().next().ok_or_else(|| DeviceError::fault("a copy of nothing"))?;
-                Ok(Ready::Copy(strided.clone(), part(from)?, part(action.output)?))
+                // SAFETY: as of kernels, below.
+                let copying = unsafe { Copying::new(strided, part(from)?, part(action.output)?) };
+                let copying = copying.ok_or_else(|| DeviceError::fault("a copy beyond its tensors"))?;
+                Ok(CpuCall::of_work(cpu, copying.tasks(), move |tasks| copying.run(tasks)))
             }
             Doing::Interpret(node) => {
-                let operands = spans().map(part).collect::<Result<_, _>>()?;
-                Ok(Ready::Interpret(*node, operands, part(action.output)?))
+                let operands = spans().map(part).collect::<Result<Vec<_>, _>>()?;
+                let (network, node, failure) = (Arc::clone(self), *node, Arc::clone(failure));
+                let output = Mutex::new(part(action.output)?);
+                Ok(CpuCall::of_work(cpu, 1, move |_| {
+                    let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+                    if let Err(error) = interpret(&network.graph, node, &operands, &mut output) {
+                        failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                    }
+                }))
             }
         }
     }
 
     /// A kernel on its memory.
-    fn call(&self, cpu: &Cpu, memory: &HostMemory, number: usize, kernel: usize) -> Result<Ready, CompileError> {
+    fn kernel(&self, cpu: &Cpu, memory: &HostMemory, number: usize, kernel: usize) -> Result<CpuCall, CompileError> {
         let (action, kernel) = (&self.plan.actions[number], &self.kernels[kernel]);
         let parts = action.operands.iter().enumerate().map(|(operand, what)| match what {
             Operand::Span(span) => self.part(cpu, memory, *span).map(Some),
@@ -214,7 +228,7 @@ impl Compiled {
         let run = kernel.bind(cpu, packed, &mut scratch, &operands, &mut outputs)?;
         // SAFETY: kernel, packed constants and memory live in the workspace that the call does; the calls of a workspace run one after the
         // other, and the plan lets no two tensors that live at the same time overlap.
-        Ok(Ready::Call(unsafe { run.into_call() }))
+        Ok(unsafe { run.into_call() })
     }
 
     /// The memory of a span, to the end of its slot.
@@ -251,9 +265,7 @@ impl Workspace {
             size(graph, output.node, &output.name, given.len())?;
         }
 
-        for ready in &mut self.ready {
-            ready.start(graph, &self.cpu)?;
-        }
+        self.start(0..self.calls.len())?;
         for (output, &span) in outputs.iter_mut().zip(&plan.outputs) {
             let len = output.len();
             output.copy_from_slice(self.result(span, len));
@@ -298,7 +310,7 @@ impl Workspace {
 
         let mut errors = Vec::new();
         for (number, action) in plan.actions.iter().enumerate() {
-            self.ready[number].start(graph, &self.cpu)?;
+            self.start(number..number + 1)?;
             let Some((value, layout)) = action.value else { continue };
             let value = network.cut.value(value);
             let Some(wanted) = &wanted[value.node.0 as usize] else { continue };
@@ -317,7 +329,7 @@ impl Workspace {
     /// Seconds of every step, within the network and right behind itself in turns, in as many runs on what the last run left. The first two
     /// count as warm-up.
     pub fn profile(&mut self, runs: usize) -> Result<Vec<StepTime>, RunError> {
-        let mut secs = vec![[Vec::with_capacity(runs), Vec::with_capacity(runs)]; self.ready.len()];
+        let mut secs = vec![[Vec::with_capacity(runs), Vec::with_capacity(runs)]; self.calls.len()];
         for run in 0..runs + 2 {
             for (place, is_repeated) in [false, true].into_iter().enumerate() {
                 for (secs, elapsed) in secs.iter_mut().zip(self.step_secs(is_repeated)?) {
@@ -340,17 +352,24 @@ impl Workspace {
 
     /// Seconds of every step in a run on what the last run left; of its second run in a row, if it is repeated.
     pub(crate) fn step_secs(&mut self, is_repeated: bool) -> Result<Vec<f64>, RunError> {
-        let graph = &self.network.graph;
-        let cpu = &self.cpu;
-        let time = |ready: &mut Ready| {
+        let time = |number: usize| {
             if is_repeated {
-                ready.start(graph, cpu)?;
+                self.start(number..number + 1)?;
             }
             let start = Instant::now();
-            ready.start(graph, cpu)?;
+            self.start(number..number + 1)?;
             Ok(start.elapsed().as_secs_f64())
         };
-        self.ready.iter_mut().map(time).collect()
+        (0..self.calls.len()).map(time).collect()
+    }
+
+    /// Does some actions, one after the other.
+    fn start(&self, actions: Range<usize>) -> Result<(), RunError> {
+        self.cpu.start_all(&self.calls[actions])?;
+        match self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(error) => Err(error.into()),
+            None => Ok(()),
+        }
     }
 
     /// Elements of a run's tensor, to be written before it.
@@ -369,21 +388,8 @@ impl Workspace {
     }
 }
 
-impl Ready {
-    fn start(&mut self, graph: &Graph, cpu: &Cpu) -> Result<(), RunError> {
-        match self {
-            Ready::Call(call) => Ok(cpu.start(call)?),
-            Ready::Copy(strided, from, to) => {
-                strided.copy(from.elements(), to.elements_mut());
-                Ok(())
-            }
-            Ready::Interpret(node, operands, output) => interpret(graph, *node, operands, output),
-        }
-    }
-}
-
 /// Computes a node by the interpreter.
-fn interpret(graph: &Graph, id: NodeId, operands: &[HostMemory], output: &mut HostMemory) -> Result<(), RunError> {
+fn interpret(graph: &Graph, id: NodeId, operands: &[HostMemory], output: &mut HostMemory) -> Result<(), GraphError> {
     let node = graph.node(id);
     let wrong = |source| GraphError { node: node.name.clone(), op: node.op.name(), source };
     let tensor = |(memory, &id): (&HostMemory, &NodeId)| {

@@ -97,6 +97,16 @@ struct Planner<'a, 'c> {
     converted: HashMap<(ValueId, Layout), Span>,
 }
 
+impl Operand {
+    /// The elements of a slot that it is.
+    pub(crate) fn span(&self) -> Option<Span> {
+        match self {
+            Self::Span(span) => Some(*span),
+            Self::Constant(_) => None,
+        }
+    }
+}
+
 impl Plan {
     /// What runs a graph the fastest, by what is known of its schedules.
     pub(crate) fn of(graph: &Graph, cut: &Cut, choose: &mut dyn Choose) -> Result<Self, CompileError> {

@@ -1,5 +1,10 @@
 //! Elements that lie apart: their distances, and copies of them.
 
+use std::ops::Range;
+use std::ptr;
+
+use autotune_runtime::HostMemory;
+
 use crate::cut::Strided;
 
 /// Distance of neighbours along each axis of a row-major tensor.
@@ -18,36 +23,166 @@ pub(crate) fn broadcast_strides(shape: &[usize], to: &[usize]) -> Vec<usize> {
     std::iter::repeat_n(0, to.len() - shape.len()).chain(own).collect()
 }
 
+/// Elements of a copy for which one thread is enough.
+const OF_ONE_THREAD: usize = 1 << 14;
+
+/// So many iterations between elements so far apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Loop {
+    pub(crate) count: usize,
+    pub(crate) read: isize,
+    pub(crate) write: usize,
+}
+
 impl Strided {
-    /// Copies elements from one slice to another.
+    /// The loops of the copy, outermost first, as few as there can be, and at least one; `None` if nothing is copied.
+    pub(crate) fn loops(&self) -> Option<Vec<Loop>> {
+        if self.extents.contains(&0) {
+            return None;
+        }
+        let axes = self.extents.iter().zip(self.read.iter().zip(&self.write));
+        let mut loops: Vec<Loop> = Vec::new();
+        for (&count, (&read, &write)) in axes.filter(|(extent, _)| **extent != 1) {
+            match loops.last_mut() {
+                // The one is as far from the next as all of the inner ones are long.
+                Some(last) if last.read == read * count as isize && last.write == write * count => {
+                    *last = Loop { count: last.count * count, read, write };
+                }
+                _ => loops.push(Loop { count, read, write }),
+            }
+        }
+        if loops.is_empty() {
+            loops.push(Loop { count: 1, read: 1, write: 1 });
+        }
+        Some(loops)
+    }
+}
+
+/// A copy from one memory to another, in tasks of which any may be done at once with any other.
+pub(crate) struct Copying {
+    first: Loop,
+    rest: Vec<Loop>,
+    elements: usize,
+    /// The first element that is read.
+    begin: usize,
+    from: HostMemory,
+    to: HostMemory,
+}
+
+impl Copying {
+    /// A copy, of which no two elements go to one; `None` if something is beyond the memories, or nothing is copied.
     ///
-    /// # Panics
+    /// # Safety
     ///
-    /// If an element is beyond the slices.
-    pub(crate) fn copy(&self, from: &[f32], to: &mut [f32]) {
-        self.copy_axis(0, (from, self.from as isize), (to, 0));
+    /// Whenever a [task](Copying::run) is done, nobody else uses what is written, or writes what is read.
+    pub(crate) unsafe fn new(strided: &Strided, from: HostMemory, to: HostMemory) -> Option<Self> {
+        let loops = strided.loops()?;
+        let (mut least, mut most, mut last) = (strided.from as i128, strided.from as i128, 0u128);
+        for &Loop { count, read, write } in &loops {
+            let reach = read as i128 * (count as i128 - 1);
+            least += reach.min(0);
+            most += reach.max(0);
+            last += write as u128 * (count as u128 - 1);
+        }
+        let has = |memory: &HostMemory, element: u128| element < memory.elements::<f32>().len() as u128;
+        if least < 0 || !has(&from, most as u128) || !has(&to, last) {
+            return None;
+        }
+
+        let (&first, rest) = loops.split_first()?;
+        let elements = loops.iter().map(|each| each.count).product();
+        Some(Self { first, rest: rest.to_vec(), elements, begin: strided.from, from, to })
     }
 
-    fn copy_axis(&self, axis: usize, (from, read): (&[f32], isize), (to, write): (&mut [f32], usize)) {
-        let rest = self.extents.len() - axis;
-        let Some(&extent) = self.extents.get(axis) else {
-            to[write] = from[read as usize];
-            return;
-        };
-        let (reads, writes) = (self.read[axis], self.write[axis]);
-        if rest == 1 && (reads, writes) == (1, 1) {
-            let read = read as usize;
-            to[write..write + extent].copy_from_slice(&from[read..read + extent]);
-            return;
+    /// How many tasks it has.
+    pub(crate) fn tasks(&self) -> usize {
+        if self.elements > OF_ONE_THREAD { self.first.count } else { 1 }
+    }
+
+    /// Does some tasks.
+    pub(crate) fn run(&self, tasks: Range<usize>) {
+        let part = if self.tasks() == 1 { 0..self.first.count } else { tasks };
+        let outer = Loop { count: part.len(), ..self.first };
+        // SAFETY: all elements are inside, as was checked; of the memories the promise is that of `new`, and other tasks write other elements.
+        unsafe {
+            let from = self.from.start().cast::<f32>().add(self.begin).offset(outer.read * part.start as isize);
+            let to = self.to.start().cast::<f32>().add(outer.write * part.start);
+            copy(outer, &self.rest, from, to);
         }
-        if rest == 1 {
-            for i in 0..extent {
-                to[write + i * writes] = from[(read + i as isize * reads) as usize];
+    }
+}
+
+/// # Safety
+///
+/// All elements are there, and nobody else uses those that are written.
+unsafe fn copy(Loop { count, read, write }: Loop, inner: &[Loop], from: *const f32, to: *mut f32) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        match inner {
+            [] if (read, write) == (1, 1) => ptr::copy_nonoverlapping(from, to, count),
+            [] => (0..count).for_each(|i| *to.add(i * write) = *from.offset(i as isize * read)),
+            &[next, ref rest @ ..] => {
+                (0..count).for_each(|i| copy(next, rest, from.offset(i as isize * read), to.add(i * write)));
             }
-            return;
         }
-        for i in 0..extent {
-            self.copy_axis(axis + 1, (from, read + i as isize * reads), (to, write + i * writes));
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use autotune_runtime::{Cpu, Device};
+    use rand::{RngExt, SeedableRng};
+
+    use super::*;
+
+    /// Slices, forwards and backwards, and transpositions of small and large tensors, done in parts, against element by element.
+    #[test]
+    fn copies_are_what_they_say_and_stay_inside() {
+        let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(5);
+        for round in 0..300 {
+            let most = if round % 10 == 0 { 40 } else { 5 };
+            let shape: Vec<usize> = (0..rng.random_range(0..5)).map(|_| rng.random_range(1..most)).collect();
+            let size: usize = shape.iter().product();
+            let mut axes: Vec<usize> = (0..shape.len()).collect();
+            (0..shape.len()).for_each(|axis| axes.swap(axis, rng.random_range(0..=axis)));
+            let (own, mut from) = (strides(&shape), 0);
+            let mut read = Vec::new();
+            for &axis in &axes {
+                let is_backwards = rng.random_bool(0.3);
+                from += if is_backwards { own[axis] * (shape[axis] - 1) } else { 0 };
+                read.push(if is_backwards { -(own[axis] as isize) } else { own[axis] as isize });
+            }
+            let extents: Vec<usize> = axes.iter().map(|&axis| shape[axis]).collect();
+            let strided = Strided { from, read, write: strides(&extents), extents };
+
+            let mut source = HostMemory::new(size * 4).unwrap();
+            source.elements_mut::<f32>()[..size].iter_mut().enumerate().for_each(|(i, x)| *x = i as f32);
+            let target = HostMemory::new(size * 4).unwrap();
+            // SAFETY: the target is read behind the copy.
+            let whole = |memory: &HostMemory| unsafe { Cpu::new(1).part(memory, 0..size * 4) }.unwrap();
+            // SAFETY: as above.
+            let copying = unsafe { Copying::new(&strided, whole(&source), whole(&target)) }.unwrap();
+            let cut = rng.random_range(0..=copying.tasks());
+            [cut..copying.tasks(), 0..cut]
+                .into_iter()
+                .filter(|part| !part.is_empty())
+                .for_each(|part| copying.run(part));
+
+            let mut places = vec![(from as isize, 0)];
+            for (&extent, (&read, &write)) in strided.extents.iter().zip(strided.read.iter().zip(&strided.write)) {
+                let next = |(from, to)| (0..extent).map(move |i| (from + i as isize * read, to + i * write));
+                places = places.into_iter().flat_map(next).collect();
+            }
+            let found = target.elements::<f32>();
+            assert!(places.iter().all(|&(from, to)| found[to] == from as f32), "{shape:?} {strided:?}");
+
+            // SAFETY: nothing is copied.
+            let beyond = |strided: Strided| unsafe { Copying::new(&strided, whole(&source), whole(&target)) }.is_none();
+            assert!(beyond(Strided { from: size, ..strided.clone() }) || from == 0 && size == 0);
+            let (one_more, last) = ([vec![size + 1], strided.extents.clone()].concat(), strided.clone());
+            let (read, write) = ([vec![0], last.read].concat(), [vec![1], last.write].concat());
+            assert!(beyond(Strided { extents: one_more, from, read, write }), "{shape:?}");
         }
     }
 }

@@ -1,11 +1,14 @@
 //! The CPU as a device.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::convert::Infallible;
-use std::ffi::c_char;
+use std::ffi::{c_char, c_long};
 use std::ops::Range;
 use std::path::Path;
 use std::ptr;
+use std::slice;
+use std::sync::Arc;
 use std::time::Instant;
 
 use autotune_ir::{Artifact, Code, KernelPlan, MachineCode};
@@ -44,6 +47,18 @@ impl Cpu {
     pub fn threads(&self) -> usize {
         self.team.borrow().threads()
     }
+
+    /// Starts calls, each when the one before has run; all threads come together once for all of them.
+    pub fn start_all(&self, calls: &[CpuCall]) -> Result<(), DeviceError> {
+        let mut team = self.team.borrow_mut();
+        if let Some(call) = calls.iter().find(|call| call.private.len() < team.threads()) {
+            let (found, threads) = (call.private.len(), team.threads());
+            return Err(DeviceError::fault(format!("private memory for {found} of {threads} threads")));
+        }
+        // SAFETY: whoever loaded the code vouched for the functions, and whoever bound it for the memory.
+        unsafe { team.run(calls.iter().flat_map(CpuCall::stages)) };
+        Ok(())
+    }
 }
 
 /// A kernel's functions.
@@ -72,7 +87,45 @@ pub struct CpuCall {
     /// One per thread.
     private: SmallVec<[*mut c_char; 8]>,
     /// What the pointers are to lives as long.
-    _memory: Bound<HostMemory>,
+    _uses: Uses,
+}
+
+// SAFETY: the pointers are followed where a call is started, and who bound it vouched for what is behind them then.
+unsafe impl Send for CpuCall {}
+// SAFETY: as above.
+unsafe impl Sync for CpuCall {}
+
+/// What a call uses; only its end matters.
+#[expect(dead_code, reason = "a call points into it")]
+enum Uses {
+    Memory(Bound<HostMemory>),
+    Work(Arc<dyn Any + Send + Sync>),
+}
+
+impl CpuCall {
+    /// Work of the host as a call: `tasks` tasks, of which any may be done at once with any other. It must not panic.
+    pub fn of_work<F: Fn(Range<usize>) + Send + Sync + 'static>(cpu: &Cpu, tasks: usize, work: F) -> Self {
+        unsafe extern "C" fn part<F: Fn(Range<usize>)>(
+            work: *const *mut f32,
+            _local: *mut c_char,
+            begin: c_long,
+            end: c_long,
+        ) {
+            // SAFETY: below, the first pointer is to an `F` that lives as long as the call, and which several threads may call.
+            let work = unsafe { &*(*work).cast::<F>() };
+            work(begin as usize..end as usize);
+        }
+        let work = Arc::new(work);
+        let buffers = SmallVec::from_slice(&[Arc::as_ptr(&work).cast_mut().cast()]);
+        let private = SmallVec::from_elem(ptr::null_mut(), cpu.threads());
+        let stages = SmallVec::from_slice(&[(part::<F> as StageFn, tasks)]);
+        Self { stages, buffers, private, _uses: Uses::Work(work) }
+    }
+
+    fn stages(&self) -> impl Iterator<Item = Work<'_>> + Clone {
+        let work = |&(function, tasks)| Work { function, buffers: &self.buffers, locals: &self.private, tasks };
+        self.stages.iter().map(work)
+    }
 }
 
 impl CpuModule {
@@ -241,24 +294,11 @@ impl Device for Cpu {
         let stage = |&number: &usize| module.stages.get(number).copied();
         let stages = stages.iter().map(stage).collect::<Option<_>>();
         let stages = stages.ok_or_else(|| DeviceError::fault("no such stage"))?;
-        Ok(CpuCall { stages, buffers, private, _memory: memory })
+        Ok(CpuCall { stages, buffers, private, _uses: Uses::Memory(memory) })
     }
 
     fn start(&self, call: &CpuCall) -> Result<(), DeviceError> {
-        let mut team = self.team.borrow_mut();
-        if call.private.len() < team.threads() {
-            return Err(DeviceError::fault(format!(
-                "private memory for {} of {} threads",
-                call.private.len(),
-                team.threads()
-            )));
-        }
-        for &(function, tasks) in &call.stages {
-            let work = Work { function, buffers: &call.buffers, locals: &call.private, tasks };
-            // SAFETY: whoever loaded the code vouched for the function, and whoever bound it for the memory.
-            unsafe { team.run(work) };
-        }
-        Ok(())
+        self.start_all(slice::from_ref(call))
     }
 
     fn finish(&self) -> Result<(), DeviceError> {

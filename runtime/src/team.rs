@@ -1,28 +1,26 @@
-//! Threads that run one kernel together.
+//! Threads that run kernels together.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_long};
 use std::ops::Range;
-use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
-use std::thread::{self, JoinHandle};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle, Thread};
 
 use crate::affinity;
 
 /// Entry point of a stage, [`autotune_ir::plan::PlanStage::symbol`].
 pub type StageFn = unsafe extern "C" fn(*const *mut f32, *mut c_char, c_long, c_long);
 
-/// Rounds an idle helper spins (some ten microseconds) before it sleeps.
+/// Rounds a helper spins (some ten microseconds) between two runs before it sleeps.
 const IDLE_SPINS: usize = 2_000;
-/// Rounds the caller spins for its helpers before it lets other threads have the core.
-const JOIN_SPINS: usize = 20_000;
+/// Rounds a thread spins within a run before it lets others have the core.
+const RUN_SPINS: usize = 20_000;
 
-/// A fixed number of threads that divide the tasks of a kernel's stages among themselves: the calling thread and
-/// `threads - 1` helpers.
+/// A fixed number of threads that divide the tasks of stages among themselves: the calling thread and `threads - 1` helpers.
 ///
-/// Helpers spin for some ten microseconds between two stages and then sleep, so that a fork and join within a timing
-/// loop costs well under a microsecond, and an idle team no core.
+/// All of them enter a run once, however many stages it has, and wait for each other between stages. They spin while they wait, and
+/// sleep when that takes long: a run of short stages calls no system, and an idle team costs no core.
 pub struct Team {
     shared: Arc<Shared>,
     helpers: Vec<JoinHandle<()>>,
@@ -38,30 +36,38 @@ pub(crate) struct Work<'a> {
     pub(crate) tasks: usize,
 }
 
-/// [`Work`] without its lifetime, as the helpers see it.
-#[derive(Clone, Copy)]
-struct Job {
-    function: StageFn,
-    buffers: *const *mut f32,
-    locals: *const *mut c_char,
-    tasks: usize,
+// SAFETY: what is behind the pointers, the caller of `Team::run` lets all of its threads use.
+unsafe impl Sync for Work<'_> {}
+// SAFETY: as above.
+unsafe impl Send for Work<'_> {}
+
+/// What every thread does in a run.
+type Job<'a> = &'a (dyn Fn(&Member) + Sync);
+
+/// A thread in a run.
+struct Member<'a> {
+    shared: &'a Shared,
+    index: usize,
 }
 
 struct Shared {
-    threads: usize,
-    /// Written by the caller before it raises `epoch`, read by helpers after they saw that.
-    job: UnsafeCell<Option<Job>>,
-    epoch: AtomicUsize,
-    /// Helpers that have not finished the current job.
-    pending: AtomicUsize,
+    /// Written by the caller between two runs.
+    job: UnsafeCell<Option<Job<'static>>>,
+    /// For each thread, the caller first, how many points it has reached that others wait for: the begin of a run, which is the caller's to tell,
+    /// what is between stages, and the end.
+    reached: Vec<Reached>,
     /// Helpers that sleep or are about to.
     sleepers: AtomicUsize,
+    threads: OnceLock<Vec<Thread>>,
     stop: AtomicBool,
 }
 
-// SAFETY: `job` is written only while no helper works (`pending` is 0 and `epoch` unchanged) and read only between the
-// raise of `epoch` and the helper's decrement of `pending`. The pointers in it are to memory that the kernel's contract
-// lets several threads use at once, and they outlive the job because `run` waits for every helper.
+/// On cache lines of its own, of which processors fetch two at a time.
+#[repr(align(128))]
+#[derive(Default)]
+struct Reached(AtomicUsize);
+
+// SAFETY: `job` is written only while every helper waits for the begin of a run, and read only in runs.
 unsafe impl Sync for Shared {}
 // SAFETY: as above.
 unsafe impl Send for Shared {}
@@ -81,104 +87,92 @@ impl Team {
 
     /// A team whose helpers begin with `start`, which gets their number, from 1 on.
     fn with(threads: usize, start: fn(usize)) -> Self {
-        let threads = threads.max(1);
         let shared = Arc::new(Shared {
-            threads,
             job: UnsafeCell::new(None),
-            epoch: AtomicUsize::new(0),
-            pending: AtomicUsize::new(0),
+            reached: (0..threads.max(1)).map(|_| Reached::default()).collect(),
             sleepers: AtomicUsize::new(0),
+            threads: OnceLock::new(),
             stop: AtomicBool::new(false),
         });
         let helper = |index: usize| {
             let shared = Arc::clone(&shared);
             thread::spawn(move || {
                 start(index);
-                shared.help(index);
+                Member { shared: &shared, index }.help();
             })
         };
-        let helpers = (1..threads).map(helper).collect();
+        let helpers: Vec<JoinHandle<()>> = (1..threads.max(1)).map(helper).collect();
+        shared.threads.get_or_init(|| helpers.iter().map(|helper| helper.thread().clone()).collect());
         Self { shared, helpers }
     }
 
     /// Number of threads, the caller included.
     pub fn threads(&self) -> usize {
-        self.shared.threads
+        self.shared.reached.len()
     }
 
-    /// Runs a stage: thread `i` of `t` gets the tasks `tasks*i/t .. tasks*(i+1)/t`. Returns when all are done.
+    /// Runs stages, each when the one before is done: of `n` tasks thread `i` of `t` gets `n*i/t .. n*(i+1)/t`. Returns when all are done.
     ///
     /// # Safety
     ///
-    /// The function must be fit to run with these pointers from several threads at once over disjoint tasks.
-    pub(crate) unsafe fn run(&mut self, work: Work<'_>) {
-        assert!(work.locals.len() >= self.threads(), "thread-private memory for every thread");
-        let Work { function, tasks, .. } = work;
-        let job = Job { function, buffers: work.buffers.as_ptr(), locals: work.locals.as_ptr(), tasks };
-        if self.helpers.is_empty() || tasks <= 1 {
-            // SAFETY: the caller's promise; `locals` has a first element.
-            unsafe { function(job.buffers, *job.locals, 0, tasks as c_long) };
+    /// The functions must be fit to run with these pointers from several threads at once over disjoint tasks.
+    pub(crate) unsafe fn run<'a>(&mut self, stages: impl Iterator<Item = Work<'a>> + Clone + Sync) {
+        let (mut are_enough, mut is_divided) = (true, false);
+        for stage in stages.clone() {
+            are_enough &= stage.locals.len() >= self.threads();
+            is_divided |= stage.tasks > 1;
+        }
+        assert!(are_enough, "thread-private memory for every thread");
+
+        if self.helpers.is_empty() || !is_divided {
+            // SAFETY: the caller's promise.
+            stages.for_each(|stage| unsafe { stage.run(0, 0..stage.tasks) });
             return;
         }
-        self.publish(job);
-        // SAFETY: the caller's promise; `locals` has one element per thread.
-        unsafe { job.run_part(0, self.shared.threads) };
-        self.join();
+        self.together(&|member| {
+            let mut before = None;
+            for stage in stages.clone() {
+                let is_divided = stage.tasks > 1;
+                // What one thread does alone it does in order.
+                if before.is_some_and(|before| before || is_divided) {
+                    member.wait_for_all();
+                }
+                before = Some(is_divided);
+                // SAFETY: the caller's promise; no two threads have a task in common.
+                unsafe { stage.run(member.index, member.part(stage.tasks)) };
+            }
+        });
     }
 
     /// Runs `work` on parts of `0..tasks`, one for each thread. It must not panic.
     pub fn divide<F: Fn(Range<usize>) + Sync>(&mut self, tasks: usize, work: F) {
-        unsafe extern "C" fn part<F: Fn(Range<usize>)>(
-            work: *const *mut f32,
-            _local: *mut c_char,
-            begin: c_long,
-            end: c_long,
-        ) {
-            // SAFETY: below, the first pointer is to an `F` that lives until all threads are done.
-            let work = unsafe { &*(*work).cast::<F>() };
-            work(begin as usize..end as usize);
+        if self.helpers.is_empty() || tasks <= 1 {
+            return work(0..tasks);
         }
-        let buffers = [(&raw const work).cast_mut().cast()];
-        let locals = vec![ptr::null_mut(); self.threads()];
-        // SAFETY: `part::<F>` gets an `F`, which several threads may call.
-        unsafe { self.run(Work { function: part::<F>, buffers: &buffers, locals: &locals, tasks }) };
-    }
-
-    fn publish(&mut self, job: Job) {
-        let shared = &*self.shared;
-        // SAFETY: no helper works: the last `run` waited for all of them, and `&mut self` keeps other callers out.
-        unsafe { *shared.job.get() = Some(job) };
-        shared.pending.store(self.helpers.len(), Ordering::Relaxed);
-        self.raise_epoch();
-    }
-
-    /// Makes what was written before visible to the helpers, and wakes those that sleep.
-    fn raise_epoch(&self) {
-        self.shared.epoch.fetch_add(1, Ordering::Release);
-        // Pairs with the fence in `await_epoch`: either this thread sees the sleeper or the sleeper sees the epoch.
-        fence(Ordering::SeqCst);
-        if self.shared.sleepers.load(Ordering::Relaxed) > 0 {
-            self.helpers.iter().for_each(|h| h.thread().unpark());
-        }
-    }
-
-    fn join(&self) {
-        let mut spins = 0;
-        while self.shared.pending.load(Ordering::Acquire) > 0 {
-            spins += 1;
-            if spins < JOIN_SPINS {
-                std::hint::spin_loop();
-            } else {
-                thread::yield_now();
+        self.together(&|member| {
+            let part = member.part(tasks);
+            if !part.is_empty() {
+                work(part);
             }
-        }
+        });
+    }
+
+    /// Has every thread do a job, and returns when all have.
+    fn together(&mut self, job: Job<'_>) {
+        let caller = Member { shared: &self.shared, index: 0 };
+        // SAFETY: no helper is in a run: the last one was waited for, and `&mut self` keeps other callers out. Helpers call the job before they
+        // reach the end of this run, for which this thread waits below.
+        unsafe { *self.shared.job.get() = Some(std::mem::transmute::<Job<'_>, Job<'static>>(job)) };
+        caller.reach();
+        caller.work(job);
+        caller.wait_for_all();
     }
 }
 
 impl Drop for Team {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        self.raise_epoch();
+        Member { shared: &self.shared, index: 0 }.reach();
         for helper in self.helpers.drain(..) {
             // A helper runs nothing that panics.
             let _ = helper.join();
@@ -186,61 +180,124 @@ impl Drop for Team {
     }
 }
 
-impl Job {
+impl Work<'_> {
+    /// Runs some tasks by a thread.
+    ///
     /// # Safety
     ///
-    /// As [`Team::run`], and `part` is below `parts`, and `locals` has `parts` elements.
-    unsafe fn run_part(&self, part: usize, parts: usize) {
-        let bound = |i: usize| (self.tasks as u128 * i as u128 / parts as u128) as c_long;
-        let (begin, end) = (bound(part), bound(part + 1));
-        if begin < end {
+    /// As [`Team::run`], and nobody else runs these tasks, or anything else by that thread, meanwhile.
+    unsafe fn run(&self, thread: usize, tasks: Range<usize>) {
+        if !tasks.is_empty() {
+            let (begin, end) = (tasks.start as c_long, tasks.end as c_long);
             // SAFETY: the caller's promise.
-            unsafe { (self.function)(self.buffers, *self.locals.add(part), begin, end) };
+            unsafe { (self.function)(self.buffers.as_ptr(), self.locals[thread], begin, end) };
         }
     }
 }
 
-impl Shared {
-    fn help(&self, index: usize) {
-        let mut epoch = 0;
-        loop {
-            epoch = self.await_epoch(epoch);
-            if self.stop.load(Ordering::Relaxed) {
-                return;
-            }
-            // SAFETY: the epoch was raised after the job was written, and it is not written again before `pending` is 0.
-            if let Some(job) = unsafe { *self.job.get() } {
-                // SAFETY: `Team::run`'s caller promised; `index` is below `threads`.
-                unsafe { job.run_part(index, self.threads) };
-            }
-            self.pending.fetch_sub(1, Ordering::Release);
+impl Member<'_> {
+    /// This thread's part of some tasks.
+    fn part(&self, tasks: usize) -> Range<usize> {
+        let parts = self.shared.reached.len();
+        let bound = |i: usize| (tasks as u128 * i as u128 / parts as u128) as usize;
+        match tasks {
+            // One that cannot be divided is the caller's.
+            0 | 1 => 0..if self.index == 0 { tasks } else { 0 },
+            _ => bound(self.index)..bound(self.index + 1),
         }
     }
 
-    /// Waits until the epoch differs from `seen`, and returns it.
-    fn await_epoch(&self, seen: usize) -> usize {
-        let changed = || Some(self.epoch.load(Ordering::Acquire)).filter(|&e| e != seen);
-        for _ in 0..IDLE_SPINS {
-            if let Some(epoch) = changed() {
-                return epoch;
+    /// Does the jobs of all runs, until the team ends.
+    fn help(&self) {
+        loop {
+            let next = self.own().load(Ordering::Relaxed) + 1;
+            self.wait_for(0, next, IDLE_SPINS);
+            if self.shared.stop.load(Ordering::Relaxed) {
+                return;
+            }
+            self.own().store(next, Ordering::Relaxed);
+            // SAFETY: the caller wrote the job before it told the begin of the run, and does not write it again before this thread is at the end.
+            if let Some(job) = unsafe { *self.shared.job.get() } {
+                self.work(job);
+            }
+            self.reach();
+        }
+    }
+
+    fn work(&self, job: Job<'_>) {
+        let panics = Panics;
+        job(self);
+        std::mem::forget(panics);
+    }
+
+    /// Waits until every thread has come here.
+    fn wait_for_all(&self) {
+        let point = self.reach();
+        for other in (0..self.shared.reached.len()).filter(|&other| other != self.index) {
+            self.wait_for(other, point, RUN_SPINS);
+        }
+    }
+
+    /// Makes what this thread did before visible to those that wait for it, and wakes those that sleep; returns the number of the point.
+    fn reach(&self) -> usize {
+        let point = self.own().load(Ordering::Relaxed) + 1;
+        self.own().store(point, Ordering::Release);
+        // Pairs with the fence in `sleep`: either this thread sees the sleeper, or the sleeper sees the point.
+        fence(Ordering::SeqCst);
+        if self.shared.sleepers.load(Ordering::Relaxed) > 0 {
+            self.shared.threads.get().into_iter().flatten().for_each(Thread::unpark);
+        }
+        point
+    }
+
+    /// Waits until another thread has reached a point.
+    fn wait_for(&self, other: usize, point: usize, spins: usize) {
+        let other = &self.shared.reached[other].0;
+        let has_reached = || other.load(Ordering::Acquire) >= point;
+        for _ in 0..spins {
+            if has_reached() {
+                return;
             }
             std::hint::spin_loop();
         }
-        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        match self.index {
+            // Helpers know no way to wake the caller.
+            0 => while_not(has_reached, thread::yield_now),
+            _ => self.sleep(has_reached),
+        }
+    }
+
+    fn sleep(&self, is_over: impl Fn() -> bool) {
+        self.shared.sleepers.fetch_add(1, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        let epoch = loop {
-            match changed() {
-                Some(epoch) => break epoch,
-                None => thread::park(),
-            }
-        };
-        self.sleepers.fetch_sub(1, Ordering::Relaxed);
-        epoch
+        while_not(is_over, thread::park);
+        self.shared.sleepers.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn own(&self) -> &AtomicUsize {
+        &self.shared.reached[self.index].0
+    }
+}
+
+/// Ends the process where it is dropped, by a job that panics: other threads wait for it, and use what it would free.
+struct Panics;
+
+impl Drop for Panics {
+    fn drop(&mut self) {
+        std::process::abort();
+    }
+}
+
+fn while_not(is_over: impl Fn() -> bool, wait: fn()) {
+    while !is_over() {
+        wait();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::ptr;
+
     use super::*;
 
     #[test]
@@ -284,9 +341,59 @@ mod tests {
                     }
                     let work = Work { function: count, buffers: &buffers, locals: &local_pointers, tasks };
                     // SAFETY: `count` touches one element per task.
-                    unsafe { team.run(work) };
+                    unsafe { team.run([work].iter().copied()) };
                 }
                 assert!(counts.iter().all(|&c| c == 60.0), "{threads} threads, {tasks} tasks: {counts:?}");
+            }
+        }
+    }
+
+    /// Stages of one task and of many in turns, each of which adds to what the one before it left of all elements.
+    #[test]
+    fn stages_wait_for_each_other() {
+        /// Element `task` of the second buffer = the sum of the first + 1.
+        unsafe extern "C" fn sums(buffers: *const *mut f32, _: *mut c_char, begin: c_long, end: c_long) {
+            for task in begin..end {
+                // SAFETY: both buffers have `TASKS` elements, of which one is written by each task.
+                unsafe {
+                    let from = std::slice::from_raw_parts(*buffers, TASKS);
+                    *(*buffers.add(1)).offset(task as isize) = from.iter().sum::<f32>() % 1000.0 + task as f32;
+                }
+            }
+        }
+        const TASKS: usize = 9;
+
+        let wanted = |rounds: usize, tasks: fn(usize) -> usize| {
+            let mut buffers = [[1.0f32; TASKS], [1.0; TASKS]];
+            for round in 0..rounds {
+                let sum = buffers[round % 2].iter().sum::<f32>() % 1000.0;
+                (0..tasks(round)).for_each(|task| buffers[1 - round % 2][task] = sum + task as f32);
+            }
+            buffers
+        };
+        let patterns: [fn(usize) -> usize; 4] =
+            [|_| TASKS, |round| if round % 3 == 0 { TASKS } else { 1 }, |round| [TASKS, 1][round % 2], |_| 1];
+        for threads in [1, 2, 3] {
+            let mut team = Team::new(threads);
+            let locals = vec![ptr::null_mut(); threads];
+            for (tasks, round) in patterns.into_iter().flat_map(|tasks| (0..8).map(move |round| (tasks, round))) {
+                let mut memory = [[1.0f32; TASKS], [1.0; TASKS]];
+                let [a, b] = &mut memory;
+                let (a, b) = (a.as_mut_ptr(), b.as_mut_ptr());
+                let orders = [[a, b], [b, a]];
+                let stages = (0..40).map(|stage| Work {
+                    function: sums,
+                    buffers: &orders[stage % 2],
+                    locals: &locals,
+                    tasks: tasks(stage),
+                });
+                let stages: Vec<Work> = stages.collect();
+                if round % 4 == 0 {
+                    thread::sleep(std::time::Duration::from_millis(2));
+                }
+                // SAFETY: a stage reads one buffer and writes an element of the other in each task.
+                unsafe { team.run(stages.iter().copied()) };
+                assert_eq!(memory, wanted(40, tasks), "{threads} threads, round {round}");
             }
         }
     }

@@ -4,6 +4,7 @@ use autotune_codegen::asm::x86::Integer::{Rax, Rcx, Rdi, Rsi, Rsp};
 use autotune_codegen::asm::x86::{Condition, Routine};
 
 use crate::cut::Strided;
+use crate::strided;
 
 /// Bytes of an element.
 const ELEMENT: i64 = 4;
@@ -11,9 +12,7 @@ const ELEMENT: i64 = 4;
 /// Rows of at most so many bytes are copied by moves that are written out.
 const WRITTEN_OUT: i64 = 128;
 
-/// Loops, outermost first, of so many iterations between places so many bytes apart.
-struct Loops(Vec<Loop>);
-
+/// So many iterations between places so many bytes apart.
 #[derive(Clone, Copy)]
 struct Loop {
     count: i64,
@@ -21,31 +20,19 @@ struct Loop {
     write: i64,
 }
 
-impl Loops {
-    /// Those of a copy, as few as there can be; `None` if nothing is copied.
-    fn of(strided: &Strided) -> Option<Self> {
-        if strided.extents.contains(&0) {
-            return None;
-        }
-        let axes = strided.extents.iter().zip(strided.read.iter().zip(&strided.write));
-        let mut loops: Vec<Loop> = Vec::new();
-        for (&extent, (&read, &write)) in axes.filter(|(extent, _)| **extent != 1) {
-            let next = Loop { count: extent as i64, read: ELEMENT * read as i64, write: ELEMENT * write as i64 };
-            match loops.last_mut() {
-                // The one is as far from the next as all of the inner ones are long.
-                Some(last) if last.read == next.read * next.count && last.write == next.write * next.count => {
-                    *last = Loop { count: last.count * next.count, ..next };
-                }
-                _ => loops.push(next),
-            }
-        }
-        Some(Self(loops))
-    }
+/// The loops of a copy, outermost first; none if nothing is copied.
+fn loops(strided: &Strided) -> Vec<Loop> {
+    let bytes = |each: &strided::Loop| Loop {
+        count: each.count as i64,
+        read: ELEMENT * each.read as i64,
+        write: ELEMENT * each.write as i64,
+    };
+    strided.loops().iter().flatten().map(bytes).collect()
 }
 
 /// Slots of eight bytes that copies count in.
 pub(super) fn slots(strided: &Strided) -> usize {
-    Loops::of(strided).map_or(0, |loops| loops.0.len())
+    loops(strided).len()
 }
 
 /// Copies elements from where rsi points to, the first that is read, to where rdi does, counting in slots from `[rsp + counters]` on. Changes rax,
@@ -53,7 +40,8 @@ pub(super) fn slots(strided: &Strided) -> usize {
 ///
 /// Distances must be numbers of 32 bits.
 pub(super) fn emit(routine: &mut Routine, strided: &Strided, counters: i32) {
-    if let Some(Loops(loops)) = Loops::of(strided) {
+    let loops = loops(strided);
+    if !loops.is_empty() {
         emit_loops(routine, &loops, counters);
     }
 }
