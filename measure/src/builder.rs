@@ -1,6 +1,7 @@
 //! From candidates to code, in parallel.
 
 use std::path::PathBuf;
+use std::slice;
 use std::time::Duration;
 
 use autotune_codegen::asm::{AssembleError, assemble};
@@ -87,6 +88,16 @@ impl Builder {
     pub fn build(&mut self, candidates: &[Candidate]) -> Result<Vec<Build>, MeasureError> {
         let draft = |candidate| self.draft(candidate);
         let drafts = candidates.par_iter().map(draft).collect::<Result<Vec<_>, MeasureError>>()?;
+        self.finished(candidates, drafts)
+    }
+
+    /// The outcome for a candidate that was lowered before, to these loop nests.
+    pub fn build_lowered(&mut self, candidate: &Candidate, program: &Program) -> Result<Option<Build>, MeasureError> {
+        let (draft, secs) = timed(|| self.draft_of(program, candidate.target()));
+        Ok(self.finished(slice::from_ref(candidate), vec![(draft?, secs)])?.pop())
+    }
+
+    fn finished(&mut self, candidates: &[Candidate], drafts: Vec<TimedDraft>) -> Result<Vec<Build>, MeasureError> {
         let mut libraries = self.compile(drafts.iter().filter_map(|(d, _)| d.as_ref().ok()))?.into_iter();
         let toolchain = self.libraries.as_ref().map(|libraries| c_toolchain(libraries.compiler()));
         let finish = |(candidate, draft): (&Candidate, TimedDraft)| {
@@ -152,19 +163,21 @@ impl Builder {
 
     /// Lowers a candidate and makes its code, unless that is left to the C compiler.
     fn draft(&self, candidate: &Candidate) -> Result<TimedDraft, MeasureError> {
-        let (draft, secs) = timed(|| {
-            let (program, target) = match candidate.lower() {
-                Ok(program) => (program, candidate.target()),
-                Err(error) => return Ok(Err(CandidateError::Lower { message: error.to_string() })),
-            };
-            let plan = KernelPlan::of(&program);
-            let content = match target.gpu() {
-                Some(gpu) => self.gpu_code(gpu::generate(&program, gpu.api), gpu.api, &plan)?.map(Content::Ready),
-                None => Ok(self.cpu_code(&program, target)),
-            };
-            Ok(content.map(|content| Draft { plan, content }))
+        let (draft, secs) = timed(|| match candidate.lower() {
+            Ok(program) => self.draft_of(&program, candidate.target()),
+            Err(error) => Ok(Err(CandidateError::Lower { message: error.to_string() })),
         });
         Ok((draft?, secs))
+    }
+
+    /// Makes the code of loop nests, unless that is left to the C compiler.
+    fn draft_of(&self, program: &Program, target: &Target) -> Result<Result<Draft, CandidateError>, MeasureError> {
+        let plan = KernelPlan::of(program);
+        let content = match target.gpu() {
+            Some(gpu) => self.gpu_code(gpu::generate(program, gpu.api), gpu.api, &plan)?.map(Content::Ready),
+            None => Ok(self.cpu_code(program, target)),
+        };
+        Ok(content.map(|content| Draft { plan, content }))
     }
 
     /// Code of a CPU, or its source.

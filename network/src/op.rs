@@ -218,9 +218,11 @@ impl Op {
         match self {
             Op::Input => "Input",
             Op::Constant(_) => "Constant",
+
             Op::Conv { .. } => "Conv",
             Op::ConvTranspose { .. } => "ConvTranspose",
             Op::MatMul => "MatMul",
+
             Op::Map(_) => "Map",
             Op::Prelu => "Prelu",
             Op::Binary(Binary::Add) => "Add",
@@ -233,8 +235,10 @@ impl Op {
             Op::Binary(Binary::Equal) => "Equal",
             Op::Binary(Binary::Less) => "Less",
             Op::Binary(Binary::And) => "And",
+
             Op::Not => "Not",
             Op::Where => "Where",
+
             Op::Pool { .. } => "Pool",
             Op::Reduce { .. } => "Reduce",
             Op::Softmax { log: false, .. } => "Softmax",
@@ -242,11 +246,13 @@ impl Op {
             Op::LayerNorm { .. } => "LayerNorm",
             Op::GroupNorm { .. } => "GroupNorm",
             Op::LocalResponseNorm { .. } => "LocalResponseNorm",
+
             Op::Concat { .. } => "Concat",
             Op::Slice(_) => "Slice",
             Op::Reshape(_) => "Reshape",
             Op::Transpose(_) => "Transpose",
             Op::Expand(_) => "Expand",
+
             Op::Pad { .. } => "Pad",
             Op::Resize { .. } => "Resize",
             Op::Gather { .. } => "Gather",

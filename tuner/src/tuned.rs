@@ -326,9 +326,8 @@ impl Tuned {
             }
         }
 
-        self.program()?;
         let mut builder = Builder::new(Backend::Assembler, COMPILE_SECS);
-        let build = builder.build(std::slice::from_ref(&self.candidate))?.pop();
+        let build = builder.build_lowered(&self.candidate, self.program()?)?;
         let built = build.ok_or(BuildError::Nothing)?.outcome?;
         // SAFETY: the code was generated just now from loop nests that are proven to keep to their plan; it is for instructions that this
         // processor has, or for a driver that refuses what it cannot run.

@@ -29,6 +29,7 @@ pub(super) fn write(export: &mut Export, id: NodeId, node: &Node) -> Result<(), 
         }
         Op::Map(function) => return map(export, id, inputs, *function),
         Op::Attention { scale } => return attention(export, id, node, *scale),
+
         Op::Conv { window, groups } => ("Conv", [windows(window), vec![int("group", *groups)]].concat()),
         Op::ConvTranspose { window, output_pad, groups } => {
             let more = vec![ints("output_padding", output_pad.iter().copied()), int("group", *groups)];
@@ -36,10 +37,12 @@ pub(super) fn write(export: &mut Export, id: NodeId, node: &Node) -> Result<(), 
         }
         Op::Pool { window, ceil, kind } => pool(window, *ceil, *kind),
         Op::MatMul => ("MatMul", vec![]),
+
         Op::Prelu => ("PRelu", vec![]),
         Op::Binary(binary) => (operator(*binary), vec![]),
         Op::Not => ("Not", vec![]),
         Op::Where => ("Where", vec![]),
+
         Op::Reduce { op, axes, keep_axes } => {
             inputs.push(integers(export, id, axes.iter().map(|&axis| axis as i64))?);
             let noop = int("noop_with_empty_axes", 1);
@@ -54,6 +57,7 @@ pub(super) fn write(export: &mut Export, id: NodeId, node: &Node) -> Result<(), 
             let numbers = [float("alpha", *alpha), float("beta", *beta), float("bias", *bias)];
             ("LRN", [vec![int("size", *size)], numbers.to_vec()].concat())
         }
+
         Op::Concat { axis } => ("Concat", vec![int("axis", *axis)]),
         Op::Slice(ranges) => {
             let extents = export.graph.node(node.operands[0]).shape.clone();
@@ -73,6 +77,7 @@ pub(super) fn write(export: &mut Export, id: NodeId, node: &Node) -> Result<(), 
             inputs.push(integers(export, id, shape.iter().map(|&extent| extent as i64))?);
             ("Expand", vec![])
         }
+
         Op::Pad { pad, mode, value } => {
             let ends = [0, 1].into_iter().flat_map(|end| pad.iter().map(move |pad| pad[end] as i64));
             inputs.push(integers(export, id, ends)?);
@@ -88,6 +93,7 @@ pub(super) fn write(export: &mut Export, id: NodeId, node: &Node) -> Result<(), 
         Op::Gather { axis } => ("Gather", vec![int("axis", *axis)]),
         Op::Cast(element) => ("Cast", vec![to(data_type(*element))]),
     };
+
     let output = export.name(id);
     export.node(operator, inputs, &output, attributes);
     Ok(())
@@ -225,10 +231,12 @@ fn map(export: &mut Export, id: NodeId, mut inputs: Vec<String>, function: Funct
             Activation::HardSwish => one("HardSwish"),
             Activation::Gelu => one("Gelu"),
             Activation::GeluTanh => vec![("Gelu", vec![word("approximate", "tanh")])],
+
             Activation::LeakyRelu { alpha, .. } => vec![("LeakyRelu", vec![float("alpha", alpha)])],
             Activation::HardSigmoid { alpha, beta, .. } => {
                 vec![("HardSigmoid", vec![float("alpha", alpha), float("beta", beta)])]
             }
+
             Activation::Clip { lo, hi, .. } => {
                 let bounds = vec![number(export, id, lo), number(export, id, hi)];
                 let output = export.name(id);
@@ -241,26 +249,31 @@ fn map(export: &mut Export, id: NodeId, mut inputs: Vec<String>, function: Funct
                 export.node("Mul", vec![x, sigmoid], &output, vec![]);
                 return Ok(());
             }
+
             Activation::Prelu => return Err(export.wrong(id, "slopes are an operand of Prelu")),
         },
+
         Function::Op(op) => match op {
             UnaryOp::Neg => one("Neg"),
             UnaryOp::Abs => one("Abs"),
             UnaryOp::Sqrt => one("Sqrt"),
             UnaryOp::Rsqrt => vec![("Sqrt", vec![]), ("Reciprocal", vec![])],
             UnaryOp::Floor => one("Floor"),
+
             UnaryOp::Exp => one("Exp"),
             UnaryOp::Log => one("Log"),
             UnaryOp::Tanh => one("Tanh"),
             UnaryOp::Erf => one("Erf"),
             UnaryOp::Sigmoid => one("Sigmoid"),
             UnaryOp::Gelu => one("Gelu"),
+
             UnaryOp::Cast(DType::F32) => one("Identity"),
             UnaryOp::Cast(DType::F16) => rounded(DataType::FLOAT16),
             UnaryOp::Cast(DType::Bf16) => rounded(DataType::BFLOAT16),
             UnaryOp::Cast(_) => return Err(export.wrong(id, "there is no type that rounds so")),
         },
     };
+
     export.chain(id, x, &chain);
     Ok(())
 }
