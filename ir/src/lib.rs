@@ -44,4 +44,4 @@ pub use problem::{Problem, ProgramError};
 pub use program::Program;
 pub use spec::Spec;
 pub use target::{CpuTarget, GpuApi, GpuTarget, Isa, KeyParts, Reach, Target, TargetError};
-pub use verify::verify;
+pub use verify::{may_overwrite, verify};

@@ -27,6 +27,7 @@ use crate::target::Target;
 
 mod gpu;
 mod interface;
+mod overwrite;
 mod own;
 mod phases;
 mod pipe;
@@ -34,6 +35,7 @@ mod place;
 mod statement;
 mod walk;
 
+pub use overwrite::may_overwrite;
 use walk::{Found, Iterations, Walk, Write, place_name};
 
 /// Proves that `program` computes its spec within the limits of `target`, or tells where it does not.

@@ -1,0 +1,77 @@
+//! Whether the output of a program may lie where an operand does.
+
+use crate::program::{BufferId, Expr, Loop, Node, Program, Role, Stage, Store, StoreMode, When};
+
+/// True if the output of a [proven](super::verify) program of a CPU may be the memory of an operand of the same shape and layout, which then takes
+/// that one's place: each of its elements is read by the very store alone that writes the same element of the output, and every element is
+/// stored once.
+///
+/// ```text
+/// out[i] = relu(acc[i] + residual[i])                                  residual
+/// out[i] = x[i] * y[i]                                                 x, y
+/// out[i] = acc[i];  out[i] += acc[i];  out[i] = out[i] + residual[i]   none: out[i] is gone before it is read
+/// ```
+pub fn may_overwrite(program: &Program, operand: usize) -> bool {
+    let (Some(from), Some(to)) = (program.find(Role::Operand(operand)), program.find(Role::Output)) else {
+        return false;
+    };
+    let of = |id: BufferId| {
+        let buffer = program.buffer(id);
+        (&buffer.shape, buffer.layout, program.dtype(id))
+    };
+    let is_on_gpu = |stage: &Stage| crate::program::Grid::of(stage).is_some();
+    if of(from) != of(to) || program.stages.iter().any(is_on_gpu) {
+        return false;
+    }
+
+    let mut stores = Stores { from, to, are_fit: true, count: 0 };
+    for stage in &program.stages {
+        stage.body.iter().for_each(|node| stores.visit(node, stage.when, 1));
+    }
+    // All elements are stored, that is proven; with no more stores than elements each is stored once.
+    stores.are_fit && stores.count == program.buffer(to).shape.iter().map(|&extent| extent as u128).product()
+}
+
+/// What a walk over the stores has found.
+struct Stores {
+    from: BufferId,
+    to: BufferId,
+    are_fit: bool,
+    /// Elements of the output that are stored.
+    count: u128,
+}
+
+impl Stores {
+    /// A node that is visited so many times.
+    fn visit(&mut self, node: &Node, when: When, times: u128) {
+        let times = match node {
+            Node::Store(store) => {
+                self.are_fit &= self.is_fit(store, when);
+                self.count += if store.dst.buffer == self.to { times } else { 0 };
+                times
+            }
+            Node::Loop(Loop { extent, .. }) => times * *extent as u128,
+            // What is not always done leaves elements to others.
+            Node::Guard { .. } | Node::Unflatten { .. } => {
+                self.are_fit = false;
+                times
+            }
+            _ => times,
+        };
+        node.body().iter().for_each(|inner| self.visit(inner, when, times));
+    }
+
+    fn is_fit(&self, store: &Store, when: When) -> bool {
+        let is_output = store.dst.buffer == self.to;
+        let mut reads_well = true;
+        store.value.for_each(&mut |expr| match expr {
+            Expr::Load(access) if access.buffer == self.from => {
+                reads_well &= is_output && access.index == store.dst.index && when == When::EveryRun;
+            }
+            Expr::Load(access) => reads_well &= access.buffer != self.to,
+            Expr::Gather(gather) => reads_well &= ![self.from, self.to].contains(&gather.access.buffer),
+            _ => {}
+        });
+        reads_well && (!is_output || store.mode == StoreMode::Assign)
+    }
+}
