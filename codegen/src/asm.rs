@@ -5,6 +5,7 @@
 //! | `stage` | functions of stages: tasks, outer loops, calls of leaves |
 //! | `nest`, `leaf` | a leaf's accesses as pointers and displacements; its loops written out |
 //! | `block`, `plan` | straight-line code: in which order, and what stays in registers |
+//! | `transpose`, `weave` | copies in another order, several at once |
 //! | `instruction_set` | what all that asks of an instruction set |
 //! | [`x86`] | AVX2 with FMA, and AVX-512 |
 //!
@@ -38,6 +39,7 @@ mod stage;
 #[cfg(test)]
 mod tests;
 mod transpose;
+mod weave;
 pub mod x86;
 
 pub use error::AssembleError;

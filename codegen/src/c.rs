@@ -13,17 +13,20 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write;
 
-use crate::{bound_vars, flat_offset, formula};
+use crate::{flat_offset, formula};
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::formula::Formula;
 use autotune_ir::plan::KernelPlan;
 use autotune_ir::program::{
-    Access, BinaryOp, BufferId, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode, parallel_prefix, preorder,
+    Access, BinaryOp, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode, parallel_prefix,
 };
 use autotune_ir::target::{CpuTarget, Target};
 use autotune_ir::vector::Vector;
 
 mod gather;
+mod leaf;
+
+use leaf::{Leaf, Pointer};
 
 /// f32 lanes of a vector where the target is no CPU.
 const DEFAULT_LANES: usize = 4;
@@ -166,58 +169,6 @@ impl Generator<'_> {
             next
         });
         format!("{name}({});", arguments.join(", "))
-    }
-}
-
-/// A pointer that a register tile gets: elements of `buffer` from `base` on, affine in the variables outside.
-struct Pointer {
-    buffer: BufferId,
-    base: Affine,
-}
-
-/// What a register tile reads and writes.
-struct Leaf {
-    pointers: Vec<Pointer>,
-    /// Variables bound inside, in order of appearance.
-    inner: Vec<VarId>,
-    /// Global and local buffers that it writes.
-    written: BTreeSet<BufferId>,
-}
-
-impl Leaf {
-    fn of(program: &Program, node: &Node) -> Self {
-        let mut leaf = Leaf { pointers: Vec::new(), inner: bound_vars(node), written: BTreeSet::new() };
-        for node in preorder(std::slice::from_ref(node)) {
-            match node {
-                Node::Store(store) => {
-                    leaf.written.insert(store.dst.buffer);
-                    store.value.for_each_load(&mut |access| leaf.touch(program, access));
-                    leaf.touch(program, &store.dst);
-                }
-                Node::Prefetch { access, .. } => leaf.touch(program, access),
-                _ => {}
-            }
-        }
-        leaf
-    }
-
-    fn touch(&mut self, program: &Program, access: &Access) {
-        if program.buffer(access.buffer).scope != Scope::Register {
-            let offset = flat_offset(program, access);
-            if self.find(access.buffer, &offset).is_none() {
-                let terms = offset.terms.into_iter().filter(|t| !self.inner.contains(&t.0)).collect();
-                self.pointers
-                    .push(Pointer { buffer: access.buffer, base: Affine { constant: offset.constant, terms } });
-            }
-        }
-    }
-
-    /// The pointer from which `offset` is constant in the variables outside.
-    fn find(&self, buffer: BufferId, offset: &Affine) -> Option<usize> {
-        let is_outer = |t: &&(VarId, i64)| !self.inner.contains(&t.0);
-        self.pointers
-            .iter()
-            .position(|p| p.buffer == buffer && p.base.terms.iter().eq(offset.terms.iter().filter(is_outer)))
     }
 }
 

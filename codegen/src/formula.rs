@@ -1,4 +1,4 @@
-//! Operations of values in C: a function for each formula that is more than one primitive, for vectors of so many lanes.
+//! Operations of values in C: a function for each formula that is more than one primitive, for vectors of any number of lanes.
 //!
 //! ```text
 //! tanh(x)  →  static inline vec8 f_tanh8(vec8 x0) {
@@ -14,7 +14,7 @@ use std::fmt::Write;
 use autotune_ir::formula::{Formula, Primitive, Step};
 use autotune_ir::program::{Expr, Node, Program, preorder};
 
-/// What an operation makes of operands that are expressions in C, each of so many lanes; `None` for what is no operation.
+/// What an operation makes of operands that are expressions in C, each of `lanes` lanes; `None` for what is no operation.
 pub(crate) fn applied(expr: &Expr, operands: &[String], lanes: usize) -> Option<String> {
     let formula = Formula::of(expr)?;
     Some(match formula.only() {
@@ -65,7 +65,7 @@ fn word(expr: &Expr) -> &'static str {
     }
 }
 
-/// A function for values of a type with so many lanes; `head` comes before it.
+/// A function for values of a type with `lanes` lanes; `head` comes before it.
 pub(crate) fn function(head: &str, number: &str, lanes: usize, name: &str, formula: &Formula) -> String {
     let (mut parameters, mut lines) = (Vec::new(), String::new());
     let mut names: Vec<String> = Vec::new();

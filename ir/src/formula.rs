@@ -57,9 +57,9 @@ pub enum Primitive {
     Or,
     /// The sum of the bits as integers, without carry beyond 32.
     AddBits,
-    /// The bits moved up by so many places.
+    /// The bits moved up by a number of places.
     ShiftLeft(u8),
-    /// The bits moved down by so many places, zeros behind them.
+    /// The bits moved down by a number of places, zeros behind them.
     ShiftRight(u8),
     /// `a * 2^b`, rounded once, for whole numbers b from -252 to 254.
     Scale,
@@ -221,7 +221,7 @@ impl Formula {
         values.last().copied().unwrap_or_default()
     }
 
-    /// A formula of so many operands, as `write` writes it.
+    /// A formula of `operands` operands, as `write` writes it.
     fn written(operands: u8, write: impl FnOnce(&mut Self, &[u8])) -> Self {
         let mut formula = Self::default();
         let numbers: Vec<u8> = (0..operands).map(|number| formula.step(Step::Operand(number))).collect();

@@ -35,7 +35,7 @@ pub mod cpu {
     pub const LINE_BYTES: f64 = 64.0;
     /// Bytes of a page of virtual memory (the same).
     pub const PAGE_BYTES: f64 = 4096.0;
-    /// Addresses so many bytes apart fall into the same set of a first-level cache (usual: 64 sets of lines).
+    /// Addresses that are this number of bytes apart fall into the same set of a first-level cache (usual: 64 sets of lines).
     pub const SET_PERIOD_BYTES: i64 = 4096;
     /// Bytes a cycle into the first-level cache of a core, into its second, and from memory for all cores together (usual: half of the
     /// widths in Intel's "Optimization Reference Manual", as copies reach them).
@@ -138,7 +138,7 @@ pub mod gpu {
         }
     }
 
-    /// The most registers that each thread of a block of so many threads can have.
+    /// The most registers that each thread of a block of `threads` threads can have.
     pub fn registers_of_block(gpu: &GpuTarget, threads: usize) -> usize {
         let dealt = threads.next_multiple_of(REGISTER_WARPS * gpu.warp_threads.max(1)).max(1);
         gpu.registers_per_thread.min(gpu.registers_per_multiprocessor / dealt / REGISTER_STEP * REGISTER_STEP)

@@ -47,10 +47,10 @@ impl Program {
         let operand = self.spec.find(buffer.role).filter(|tensor| tensor.is_given());
         let role = operand.map_or_else(|| buffer.role.to_string(), |tensor| tensor.name.to_string());
         write!(f, "buffer {}: {role} {} {:?}", buffer.name, word(buffer.scope), buffer.shape)?;
-        match buffer.layout {
-            Layout::Plain => writeln!(f),
-            Layout::ChannelBlocked(block) => writeln!(f, " c-blocked {block}"),
+        if let Layout::ChannelBlocked(block) = buffer.layout {
+            write!(f, " c-blocked {block}")?;
         }
+        writeln!(f, "{}", if buffer.streamed { " streamed" } else { "" })
     }
 
     fn write_nodes(&self, f: &mut fmt::Formatter<'_>, nodes: &[Node], depth: usize) -> fmt::Result {

@@ -123,6 +123,8 @@ pub struct Buffer {
     pub layout: Layout,
     /// Type of its elements.
     pub dtype: DType,
+    /// True if nothing reads soon what is stored there: stores of whole vectors may go past the caches. On CPUs only.
+    pub streamed: bool,
 }
 
 impl Buffer {
@@ -253,7 +255,7 @@ pub enum Node {
     Prefetch {
         /// An element in global or local memory.
         access: Access,
-        /// So many elements behind it is what is read soon, which may lie beyond the end of the buffer.
+        /// What is read soon is at this distance behind it in elements, which may lie beyond the end of the buffer.
         ahead: usize,
     },
     /// The body, whose stores to shared memory may be done later, but before the thread passes an [`Node::AwaitCopies`] that
@@ -263,7 +265,7 @@ pub enum Node {
         /// The copies.
         body: Vec<Node>,
     },
-    /// Each thread waits for the copies of all its groups but the latest so many. Only a barrier behind that shows them to
+    /// Each thread waits for the copies of all its groups but the latest `but` ones. Only a barrier behind that shows them to
     /// other threads. GPU only.
     AwaitCopies {
         /// Groups that may still be under way.

@@ -16,24 +16,35 @@ pub struct Knob {
     pub name: String,
     /// What it may be, at least one value, without repetition.
     pub values: Vec<Value>,
+    /// True if configs from before there was the knob, which lack it, have its first value.
+    pub is_optional: bool,
 }
 
 impl Knob {
     /// One of some words.
     pub fn choice(name: &str, words: &[&str]) -> Self {
-        Self { name: name.into(), values: words.iter().map(|w| Value::Choice(w.to_string())).collect() }
+        Self::of(name, words.iter().map(|w| Value::Choice(w.to_string())).collect())
     }
 
     /// One of some tiles.
     pub fn tile(name: &str, tiles: Vec<Vec<usize>>) -> Self {
-        Self { name: name.into(), values: tiles.into_iter().map(Value::Tile).collect() }
+        Self::of(name, tiles.into_iter().map(Value::Tile).collect())
     }
 
     /// Any order of some loops.
     pub fn order(name: &str, axes: &[&str]) -> Self {
         let mut values = Vec::new();
         permutations(axes, &mut Vec::with_capacity(axes.len()), &mut values);
-        Self { name: name.into(), values }
+        Self::of(name, values)
+    }
+
+    fn of(name: &str, values: Vec<Value>) -> Self {
+        Self { name: name.into(), values, is_optional: false }
+    }
+
+    /// The same, which configs may lack that have its first value.
+    pub fn optional(self) -> Self {
+        Self { is_optional: true, ..self }
     }
 }
 
@@ -101,10 +112,11 @@ impl KnobSpace {
 
     /// The combination that a config is; none if it has other knobs or values.
     pub fn locate(self: &Arc<Self>, config: &Config) -> Option<Point> {
-        let is_alike = config.sketch == self.name() && config.knobs.len() == self.knobs.len();
-        let position = |knob: &Knob| {
-            let value = config.knobs.get(&knob.name)?;
-            knob.values.iter().position(|offered| offered == value)
+        let known = self.knobs.iter().filter(|knob| config.knobs.contains_key(&knob.name)).count();
+        let is_alike = config.sketch == self.name() && config.knobs.len() == known;
+        let position = |knob: &Knob| match config.knobs.get(&knob.name) {
+            Some(value) => knob.values.iter().position(|offered| offered == value),
+            None => knob.is_optional.then_some(0),
         };
         self.point_of(position).filter(|_| is_alike)
     }
@@ -125,7 +137,7 @@ const STARTS: usize = 24;
 const START_DRAWS: usize = 20_000;
 /// The search ends when all knobs together improve the cost by less than a hundredth.
 const STANDSTILL: f64 = 0.99;
-/// Where none is found, of as many draws again one knob in so many has any value, and the others their least.
+/// Where none is found, as many draws are made again in which one knob in this number has any value, and the others have their least.
 const DRAWN_ONE_IN: u32 = 4;
 
 impl KnobSpace {

@@ -11,7 +11,8 @@
 //! for m { .. max = max in[m, ..]; for n.t { e[16*n.t + i] = exp(..); sum[i] += e[16*n.t + i] }; ..; for n.t { out[m, ..] = e[..] / sum } }
 //! ```
 //!
-//! What the next tile reads may be asked for meanwhile (`prefetch`), where this one has all it needs in the cache.
+//! What the next tile reads may be asked for meanwhile (`prefetch`), where this one has all it needs in the cache. A result that caches do not
+//! hold may go past them, or its lines be asked for before they are stored to (`result`).
 //!
 //! Of images whose channels are whole blocks, a config may have either in blocks of channels: vectors go along the lanes of a block then.
 //! What a window reads beyond a tensor is left out: tiles that touch padding are single positions with shorter loops over the window.
@@ -38,11 +39,13 @@ mod default;
 mod knobs;
 mod laid;
 mod sketch;
+mod storing;
 
 pub(crate) use chain::{Chain, axis_of, is_given};
 use laid::Laid;
 pub(crate) use sketch::MapReduceSketch;
 pub use sketch::SKETCH;
+pub(crate) use storing::Storing;
 
 /// Loop nests that all tiles together may become, with the least tiles as well.
 const MAX_LEAVES: usize = 1 << 10;
@@ -109,12 +112,13 @@ pub struct MapReduce {
     pub(crate) tiles: Vec<usize>,
     /// Rows by their loops, outermost first.
     pub(crate) order: Vec<AxisId>,
-    /// So many of the outermost loops are parallel.
+    /// The number of the outermost loops that are parallel.
     pub(crate) parallel: usize,
     /// Iterations of other loops, written out.
     pub(crate) unroll: usize,
     /// True if what the next tile reads is asked for while this one is computed.
     pub(crate) prefetch: bool,
+    pub(crate) storing: Storing,
     windows: Vec<Window>,
     /// What is done before.
     pub(crate) before: Vec<Self>,
@@ -125,8 +129,9 @@ fn chain_for(spec: &Arc<Spec>) -> Option<Chain> {
     let chain = Chain::of(spec)?;
     let (windows, tiles, order) = (windows(&chain)?, vec![1; chain.rows], (0..chain.rows).collect());
     let (vectors, before) = (Vec::new(), Vec::new());
-    let (laid, lanes, parallel, unroll, prefetch) = (None, 1, 1, 1, false);
-    let least = MapReduce { chain, laid, vectors, lanes, tiles, order, parallel, unroll, prefetch, windows, before };
+    let (laid, lanes, parallel, unroll, prefetch, storing) = (None, 1, 1, 1, false, Storing::Cached);
+    let least =
+        MapReduce { chain, laid, vectors, lanes, tiles, order, parallel, unroll, prefetch, storing, windows, before };
     least.leaves().is_some_and(|leaves| leaves <= MAX_LEAVES).then_some(least.chain)
 }
 
@@ -167,7 +172,7 @@ fn window((number, pass): (usize, &Equation), index: &Affine, extent: i64) -> Op
 }
 
 impl Window {
-    /// The positions of the window at a position of the result that are inside, of so many.
+    /// The positions of the window at a position of the result that are inside, of `taps` ones.
     fn inside(&self, position: usize, taps: usize) -> (usize, usize) {
         let at = self.stride * position as i64 + self.constant;
         let first = (-at).max(0).unsigned_abs().div_ceil(self.dilation.unsigned_abs()) as usize;
@@ -200,6 +205,7 @@ impl MapReduce {
         let (parallel, unroll) = (number("parallel")?, number("unroll")?);
         let width = if knobs.value("width").is_some() { number("width")? } else { 1 };
         let prefetch = knobs.value("prefetch").is_some() && flag(knobs, "prefetch")?;
+        let storing = Storing::read(&chain, knobs)?;
         let (lanes, mut order) = (width * target.lanes(), order(&chain, knobs)?);
         let before = chain.before().map(|chain| Self::transposing(chain, target)).collect();
 
@@ -211,7 +217,8 @@ impl MapReduce {
             tiles = laid.tiles(tiles)?;
         }
         let windows = windows(&chain).ok_or_else(unfit)?;
-        let plan = Self { chain, laid, vectors, lanes, tiles, order, parallel, unroll, prefetch, windows, before };
+        let plan =
+            Self { chain, laid, vectors, lanes, tiles, order, parallel, unroll, prefetch, storing, windows, before };
         plan.check(target)?;
         Ok(plan)
     }
@@ -228,8 +235,8 @@ impl MapReduce {
         let parallel = default::parallel_loops(chain.row_axes().iter().map(|axis| axis.extent), target);
         let order = (0..chain.rows).collect();
         let (vectors, windows, before) = (vec![vector], Vec::new(), Vec::new());
-        let (laid, lanes, unroll, prefetch) = (None, target.lanes(), 1, false);
-        Self { chain, laid, vectors, lanes, tiles, order, parallel, unroll, prefetch, windows, before }
+        let (laid, lanes, unroll, prefetch, storing) = (None, target.lanes(), 1, false, Storing::Cached);
+        Self { chain, laid, vectors, lanes, tiles, order, parallel, unroll, prefetch, storing, windows, before }
     }
 
     /// Registers, memory, and length of the code.
@@ -324,6 +331,16 @@ impl MapReduce {
             ahead += index.coefficient(VarId(inner as u32)).max(0) as usize * behind * self.tiles[inner];
         }
         (at == number && is_along && ahead > 0).then_some((access, ahead))
+    }
+
+    /// Where this tile's result goes, by the axes of a pass which asks for it.
+    pub(crate) fn stored_to(&self, number: usize) -> Option<Access> {
+        let is_fetched = self.storing == Storing::Fetched;
+        is_fetched
+            .then(|| self.chain.result_beside())
+            .flatten()
+            .filter(|(at, _)| *at == number)
+            .map(|(_, access)| access)
     }
 
     /// The tiles of a row; `None` if too many are single positions beside padding.

@@ -151,7 +151,7 @@ pub struct OutOfMemory {
 }
 
 impl OutOfMemory {
-    /// So many zeros.
+    /// Zeros.
     pub fn zeros<T: Clone + Default>(len: usize) -> Result<Vec<T>, Self> {
         let mut values = Vec::new();
         let bytes = len.saturating_mul(size_of::<T>());

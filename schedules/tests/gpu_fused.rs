@@ -20,6 +20,7 @@ use autotune_schedules::{
     Config, Operands, ScheduleSpace, Value, Workload, fused, lower, max_rel_error, reference, tolerance,
 };
 use common::cuda_on_cpu::OnCpu;
+use common::gpu_kernels::{assert_cuda_agrees, assert_opencl_agrees, programs};
 use common::missing;
 use common::nvrtc::Nvrtc;
 use common::opencl::OpenCl;
@@ -108,66 +109,18 @@ fn rows_of_many_columns_are_refused_where_a_block_has_no_memory_for_them() {
     check(&"attention:m=3,n=40,k=3,d=1500".parse().unwrap(), &target("cuda:sm_90"), 3, 2);
 }
 
-/// The default schedule and others of a workload, each with its program.
-fn programs(workload: &Workload, target: &Target, count: usize, seed: u64) -> Vec<(Config, Program)> {
-    let space = ScheduleSpace::new(workload, target);
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let drawn = (1..count).map(|_| space.sample(&mut rng).config().clone());
-    let configs: Vec<Config> = std::iter::once(space.default_config()).chain(drawn).collect();
-    configs.into_iter().map(|config| (config.clone(), lower(workload, target, &config).unwrap())).collect()
-}
-
-/// Fails unless the output is near the reference.
-fn assert_right(output: &ArrayD<f32>, expected: &ArrayD<f32>, workload: &Workload, config: &Config, context: &str) {
-    let error = max_rel_error(output, expected);
-    assert!(error <= tolerance(workload, config), "{context}: {workload}\n{config}\nerror {error}");
-}
-
 #[test]
 fn cuda_agrees_with_the_reference() {
-    let target = target("cuda:sm_90");
     let dtyped = (0..).zip(WORKLOADS).map(|(number, text)| {
         let dtype = [DType::F32, DType::F16, DType::F32, DType::Bf16][number % 4];
         text.parse::<Workload>().unwrap().with_dtype(dtype)
     });
-    let workloads: Vec<Workload> = dtyped.collect();
-    let all: Vec<_> = (0..)
-        .zip(&workloads)
-        .flat_map(|(seed, workload)| programs(workload, &target, 4, seed).into_iter().map(move |one| (workload, one)))
-        .collect();
-    let built = OnCpu::build(all.iter().map(|(_, (_, program))| program.clone()).collect(), |_, text| text);
-    let built = match built {
-        Ok(built) => built,
-        Err(reason) => return missing("g++", &reason),
-    };
-    for (number, (workload, (config, program))) in all.iter().enumerate() {
-        let operands = Operands::random(workload.spec(), number as u64);
-        let expected = reference(workload, &operands);
-        for backwards in [false, true] {
-            let output = built.run(number, &operands, backwards).unwrap_or_else(|e| panic!("{config}\n{program}\n{e}"));
-            assert_right(&output, &expected, workload, config, "as CUDA");
-        }
-    }
+    assert_cuda_agrees(&dtyped.collect::<Vec<Workload>>(), 4);
 }
 
 #[test]
 fn opencl_agrees_with_the_reference() {
-    // SAFETY: no other thread of this process reads this variable before the device is found.
-    unsafe { std::env::set_var("POCL_KERNEL_CACHE", "0") };
-    let device = match OpenCl::find() {
-        Ok(device) => device,
-        Err(reason) => return missing("opencl", &reason),
-    };
-    let target = target("opencl");
-    for (seed, text) in (0..).zip(WORKLOADS) {
-        let workload: Workload = text.parse().unwrap();
-        let operands = Operands::random(workload.spec(), seed);
-        let expected = reference(&workload, &operands);
-        for (config, program) in programs(&workload, &target, 2, seed) {
-            let output = device.run(&program, &operands).unwrap_or_else(|e| panic!("{config}\n{program}\n{e}"));
-            assert_right(&output, &expected, &workload, &config, "as OpenCL");
-        }
-    }
+    assert_opencl_agrees(&WORKLOADS.map(|text| text.parse().unwrap()), 2);
 }
 
 /// Bytes of spills, stores and loads together, that count.

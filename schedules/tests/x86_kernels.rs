@@ -200,6 +200,56 @@ fn panels_are_copied_by_shuffles() {
     assert!(conv.contains("vshufps") && conv.contains("vpermpd"), "{conv}");
 }
 
+/// Tiles of whole vectors, of several, and what is left over of them.
+#[test]
+fn transposes_are_copied_by_permutations() {
+    let code = |isa, text: &str, [m, n]: [usize; 2], vector: &str| {
+        let (workload, target): (Workload, _) = (text.parse().unwrap(), target(isa, 1));
+        let mut config = ScheduleSpace::new(&workload, &target).default_config();
+        for (name, tile) in [("tile.m", m), ("tile.n", n)] {
+            config.knobs.insert(name.into(), Value::Tile(vec![tile]));
+        }
+        config.knobs.insert("vector".into(), Value::Choice(vector.into()));
+        let program = lower(&workload, &target, &config).unwrap();
+        check_program(&program, &target, 1, EXACT_TOLERANCE, &format!("{isa}: {workload}\n{config}"));
+        disassemble(&assemble(&program, &target).unwrap())
+    };
+    for isa in ISAS {
+        for k in [3, 5, 7] {
+            for vectors in [1, 12 / k] {
+                let tile = vectors * isa.vector_bytes() / 4;
+                let first = code(isa, &format!("transpose:b=2,m={k},n=203"), [k, tile], "n");
+                let last = code(isa, &format!("transpose:b=2,m=203,n={k}"), [tile, k], "m");
+                assert!(first.contains("vpermps") && last.contains("vpermps"), "{first}\n{last}");
+            }
+        }
+        for tile in [4, 8, 16].into_iter().filter(|tile| 4 * tile <= isa.vector_bytes()) {
+            let block = code(isa, "transpose:b=2,m=37,n=45", [tile, 8], "m");
+            assert!(block.contains("vunpcklpd"), "{block}");
+        }
+    }
+}
+
+/// Results in any way to memory, beside each other in one tile and not.
+#[test]
+fn results_are_stored_past_caches_where_they_are_aligned() {
+    let isas = ISAS.into_iter().filter(|&isa| machine::runs(isa));
+    for (isa, width) in isas.flat_map(|isa| [1000, 1024].map(|width| (isa, width))) {
+        let target = Target::Cpu(CpuTarget { isa, l2_bytes: 1 << 10, ..CpuTarget::generic_avx2(2) });
+        for operator in ["softmax", "layer_norm", "log_softmax"] {
+            let workload: Workload = format!("{operator}:m=7,n={width}").parse().unwrap();
+            let mut config = ScheduleSpace::new(&workload, &target).default_config();
+            for (result, word) in [("cached", "vmovups"), ("fetched", "prefetchw"), ("streamed", "vmovntps")] {
+                config.knobs.insert("result".into(), Value::Choice(result.into()));
+                let program = lower(&workload, &target, &config).unwrap();
+                check_program(&program, &target, 1, tolerance(&workload, &config), &format!("{workload}\n{config}"));
+                let code = disassemble(&assemble(&program, &target).unwrap());
+                assert!(code.contains(word) && code.contains("sfence") == (result == "streamed"), "{code}");
+            }
+        }
+    }
+}
+
 #[test]
 fn handmade_programs_agree_with_the_reference() {
     let programs = [

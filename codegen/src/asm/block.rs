@@ -6,23 +6,36 @@
 
 use std::ops::Range;
 
+use smallvec::SmallVec;
+
 use super::error::{AssembleError, Failure};
 use super::instruction_set::{Arithmetic, MAX_REGISTERS, Operand, Shape, Vector, Vectors};
 use super::leaf::{self, Input, Memory, Op, Source};
 use super::nest::{Kind, Tree};
 use super::plan::{NONE, Plan};
 use super::transpose;
+use super::weave::Weave;
 use autotune_ir::program::StoreMode;
 
 mod steps;
 
-/// Emits a block, with `accumulators` registers in use; `scratch` is an integer register if it fetches elements.
+/// What a leaf's blocks have in common.
+#[derive(Clone, Copy)]
+pub(super) struct Common {
+    /// Registers that hold partial sums.
+    pub(super) accumulators: usize,
+    /// An integer register, if elements are fetched.
+    pub(super) scratch: u8,
+    /// The pointers, a bit for each, behind which whole vectors are streamed.
+    pub(super) streamed: u32,
+}
+
+/// Emits a block.
 pub(super) fn emit(
     isa: &mut impl Vectors,
     code: leaf::Block,
-    accumulators: usize,
+    Common { accumulators, scratch, streamed }: Common,
     plan: &mut Plan,
-    scratch: u8,
 ) -> Result<(), Failure> {
     plan.make(code);
     let mut block = Block {
@@ -36,16 +49,23 @@ pub(super) fn emit(
         isa,
         plan,
         scratch,
+        streamed,
     };
 
-    // The rows of a transpose are copied with its first.
-    let mut transposed = 0;
+    // What is copied with what comes before it.
+    let mut copied: Vec<bool> = Vec::new();
     for at in 0..code.ops.len() {
         let i = block.plan.order[at] as usize;
-        if i < transposed {
+        if copied.get(i) == Some(&true) {
             continue;
         }
         block.at = at as u32;
+        let together = block.copy_together(&code.ops[i..]);
+        if !together.is_empty() {
+            copied.resize(code.ops.len(), false);
+            together.iter().for_each(|behind| copied[i + behind] = true);
+            continue;
+        }
         match code.ops[i] {
             Op::MulAdd { acc, part, factors } => block.multiply_add((acc as Vector, part), factors)?,
             Op::Store { dst, mode, value: value @ Tree { steps: Some(first), .. } } => {
@@ -57,15 +77,14 @@ pub(super) fn emit(
                 let value = block.value(value.root, None)?;
                 block.keep_part((acc as Vector, lanes), mode, value)?;
             }
-            Op::Store { .. } if block.transpose(&code.ops[i..]) => transposed = i + transpose::ROWS,
             Op::Store { dst: Input::Source(dst), mode, value } => {
                 if let Source::Memory(memory) = code.sources[dst as usize] {
                     block.store(memory, mode, value)?;
                 }
             }
-            Op::Prefetch(id) => {
+            Op::Prefetch { source: id, to_write } => {
                 if let Source::Memory(memory) = code.sources[id as usize] {
-                    block.isa.prefetch(memory.at);
+                    block.isa.prefetch(memory.at, to_write);
                 }
             }
         }
@@ -104,6 +123,8 @@ struct Block<'e, S> {
     free: u32,
     /// An integer register.
     scratch: u8,
+    /// Those behind which whole vectors are streamed.
+    streamed: u32,
 }
 
 impl<S: Vectors> Block<'_, S> {
@@ -208,6 +229,12 @@ impl<S: Vectors> Block<'_, S> {
 
     /// Memory = the value of a register, which is released, or += it.
     pub(super) fn write(&mut self, dst: Memory, mode: StoreMode, mut value: Vector) -> Result<(), Failure> {
+        let whole = dst.whole_vector(self.isa.lanes().into()).filter(|_| mode == StoreMode::Assign);
+        if let Some(at) = whole.filter(|at| self.streamed & 1 << at.pointer != 0) {
+            self.isa.stream(value, at);
+            self.release(Operand::Register(value));
+            return Ok(());
+        }
         if mode == StoreMode::Accumulate {
             let old = self.spare()?;
             self.isa.load(old, dst.shape, dst.at);
@@ -225,16 +252,31 @@ impl<S: Vectors> Block<'_, S> {
         Ok(())
     }
 
-    /// Copies the block that the first operations transpose, if they do.
-    fn transpose(&mut self, ops: &[Op]) -> bool {
-        let Some(copy) = transpose::Block::of(self.code, ops) else { return false };
-        let Some(registers) = self.isa.transpose_registers(copy.lanes, self.first) else { return false };
+    /// Copies what the first operation and others weave or transpose, if they do; says which these are.
+    fn copy_together(&mut self, ops: &[Op]) -> SmallVec<[usize; 8]> {
+        if let Some(copy) = Weave::of(self.code, ops, self.isa.lanes())
+            && let Some(registers) = copy.registers(self.isa, self.first)
+        {
+            self.vacate_first(registers);
+            copy.emit(self.isa, self.first);
+            return copy.ops;
+        }
+        if let Some(copy) = transpose::Block::of(self.code, ops)
+            && let Some(registers) = self.isa.transpose_registers(copy.lanes, self.first)
+        {
+            self.vacate_first(registers);
+            copy.emit(self.isa, self.first);
+            return (0..transpose::ROWS).collect();
+        }
+        SmallVec::new()
+    }
+
+    /// The first `registers` ones hold nothing any more.
+    fn vacate_first(&mut self, registers: usize) {
         for register in (self.first..).take(registers) {
             self.vacate(register);
             self.assign(register, Temp::FREE);
         }
-        copy.emit(self.isa, self.first);
-        true
     }
 
     /// A register no longer holds a source.

@@ -21,7 +21,7 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// So many strides of so many bytes behind it.
+    /// The address `strides * stride` bytes behind it.
     pub(super) fn behind(self, strides: usize, stride: i32) -> Self {
         Self { disp: self.disp.wrapping_add(stride.wrapping_mul(strides as i32)), ..self }
     }
@@ -32,9 +32,9 @@ impl Address {
 pub(super) enum Shape {
     /// One element, the same for every lane.
     Splat,
-    /// So many consecutive elements.
+    /// This number of consecutive elements.
     Lanes(u8),
-    /// So many elements, each `stride` bytes behind the one before.
+    /// Elements that are each `stride` bytes behind the one before.
     Strided {
         /// Number of elements.
         lanes: u8,
@@ -92,7 +92,7 @@ pub(super) enum Unary {
     Floor,
     /// The bits of an integer: the value without its fraction, which is from 0 to 2^24.
     Whole,
-    /// The bits moved by so many places, zeros behind them.
+    /// The bits moved by a number of places, zeros behind them.
     ShiftLeft(u8),
     ShiftRight(u8),
 }
@@ -131,30 +131,42 @@ pub(super) trait Vectors {
     /// `[at] = v`; changes `spare` where [`Vectors::store_needs_register`].
     fn store(&mut self, v: Vector, shape: Shape, at: Address, spare: Vector);
 
+    /// `[at] = v`, past the caches; the address is a multiple of the vector's bytes.
+    fn stream(&mut self, v: Vector, at: Address);
+
     /// True if a store of this shape needs a register of its own.
     fn store_needs_register(&self, shape: Shape) -> bool;
 
     /// True if strided elements of this shape are loaded together, not one by one.
     fn loads_together(&self, shape: Shape) -> bool;
 
-    /// Lane `l` of `to` is the element so many behind `[at]` as the bits of lane `l` of `index` are; every lane has one. Changes `spare`;
+    /// Lane `l` of `to` is the element at `[at + 4 * i]`, `i` being the bits of lane `l` of `index`, for every lane. Changes `spare`;
     /// the three registers are not the same.
     fn gather(&mut self, to: Vector, at: Address, index: Vector, spare: Vector);
 
-    /// The integer register `to` is a pointer so many elements behind another as the bits of the first lane of `index` are.
+    /// The integer register `to` is `pointer + 4 * i`, `i` being the bits of the first lane of `index`.
     fn point_at(&mut self, to: u8, pointer: u8, index: Vector);
 
     /// Copies `lanes` elements between places with strides in bytes, first to last, through no vector register.
     fn copy_elements(&mut self, to: (Address, i32), from: (Address, i32), lanes: u8);
 
-    /// How many registers from `first` on a [`Vectors::transpose`] of so many columns changes; `None` where there is none.
+    /// How many registers from `first` on a [`Vectors::transpose`] of `columns` columns changes; `None` where there is none.
     fn transpose_registers(&self, columns: u8, first: Vector) -> Option<usize>;
 
     /// Element `r` of `[columns[l]]` is element `l` of `[rows[r]]`, through the registers from `first` on.
     fn transpose(&mut self, rows: [Address; 4], columns: &[Address], first: Vector);
 
-    /// Asks for the cache line of an address.
-    fn prefetch(&mut self, at: Address);
+    /// How many registers from `first` on [`Vectors::interleave`] and its inverse change for 3, 5 or 7 rows; `None` where there are none.
+    fn weave_registers(&self, rows: u8, first: Vector) -> Option<usize>;
+
+    /// Element `r + l * rows.len()` of `[to]` is element `l` of `[rows[r]]`, for every lane, through the registers from `first` on.
+    fn interleave(&mut self, to: Address, rows: &[Address], first: Vector);
+
+    /// Element `l` of `[rows[r]]` is element `r + l * rows.len()` of `[from]`, the same way.
+    fn deinterleave(&mut self, rows: &[Address], from: Address, first: Vector);
+
+    /// Asks for the cache line of an address, to be written to if so said.
+    fn prefetch(&mut self, at: Address, to_write: bool);
 
     /// `v` is a constant of these bits in every lane.
     fn constant(&mut self, v: Vector, bits: u32);
@@ -165,7 +177,7 @@ pub(super) trait Vectors {
     /// Lane `l` of `to` is lane `by + l` of `from` for each `l` below `by`, a power of two; the others are lost.
     fn shift_lanes(&mut self, to: Vector, from: Vector, by: u8);
 
-    /// The first so many lanes of `to` are those of `from`.
+    /// The first `lanes` lanes of `to` are those of `from`.
     fn merge(&mut self, to: Vector, from: Vector, lanes: u8);
 
     /// `to = a op b`.
@@ -199,12 +211,15 @@ pub(super) trait Control {
     /// Place of the next instruction.
     fn here(&self) -> usize;
 
-    /// Begins a stage's function with so many slots; its range of tasks goes to two of them.
+    /// Begins a stage's function with `slots` slots; its range of tasks goes to two of them.
     fn enter(&mut self, slots: usize, begin: usize, end: usize);
 
-    /// A slot gets the function's pointer to a buffer, or to the next so many bytes of thread-private memory.
+    /// A slot gets the function's pointer to a buffer, or to the next `bytes` bytes of thread-private memory.
     fn take_buffer(&mut self, slot: usize, buffer: usize);
     fn take_local(&mut self, slot: usize, bytes: i64);
+
+    /// What was [streamed](Vectors::stream) is seen by other threads before anything that is stored from here on.
+    fn fence(&mut self);
 
     /// Ends a stage's function.
     fn leave(&mut self, slots: usize);
@@ -233,6 +248,9 @@ pub(super) trait Control {
     /// Jumps to where [`Control::aim`] will be called with the number that this returns.
     fn jump(&mut self) -> usize;
 
+    /// Jumps there unless all of these pointers point to multiples of a vector's bytes.
+    fn jump_unless_aligned(&mut self, pointers: &[u8]) -> usize;
+
     /// Lets a jump lead here.
     fn aim(&mut self, jump: usize);
 
@@ -246,12 +264,12 @@ pub(super) trait Control {
     /// Calls a leaf, which may change every register.
     fn call(&mut self, leaf: usize);
 
-    /// Begins a leaf; vectors of so many lanes, besides whole ones, are loaded and stored in it, and it has vector slots if it computes
+    /// Begins a leaf; besides whole vectors, those with the numbers of lanes in `parts` are loaded and stored in it, and it has vector slots if it computes
     /// in steps.
     fn begin_leaf(&mut self, parts: &[u8], has_steps: bool);
     fn end_leaf(&mut self);
 
-    /// Lets a loop counter begin at so many iterations.
+    /// Sets a loop counter to the number of iterations.
     fn count_from(&mut self, counter: u8, iterations: i64);
 
     /// Counts an iteration, and jumps back to a place if there are more.

@@ -21,7 +21,7 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use super::error::{AssembleError, Failure};
 use super::instruction_set::{Address, Shape};
 use super::nest::{Element, Nest, Node, Place, Tree, Value};
-use autotune_ir::program::{BufferId, LoopKind, Program, StoreMode};
+use autotune_ir::program::{BufferId, LoopKind, Program, Role, StoreMode};
 
 /// What a leaf does, given its pointers: items, and what they consist of.
 #[derive(Default)]
@@ -80,15 +80,15 @@ pub(super) enum Op {
     MulAdd { acc: u16, part: u8, factors: [u32; 2] },
     /// Accumulator or memory = value, or += value.
     Store { dst: Input, mode: StoreMode, value: Tree },
-    /// A hint that memory is read soon.
-    Prefetch(u32),
+    /// A hint that memory is read soon, or written to.
+    Prefetch { source: u32, to_write: bool },
 }
 
 /// What a value is made of, and where it goes.
 #[derive(Clone, Copy)]
 pub(super) enum Input {
     Accumulator(u16),
-    /// So many lanes of an accumulator from one on: from its first, or as many as are before them, or fewer.
+    /// `lanes` lanes of an accumulator from lane `first` on, which is 0 or a power of two that is no less than `lanes`.
     Part {
         acc: u16,
         first: u8,
@@ -111,6 +111,14 @@ pub(super) struct Memory {
     pub(super) shape: Shape,
 }
 
+impl Memory {
+    /// The address of a whole vector that is a multiple of its bytes behind a pointer.
+    pub(super) fn whole_vector(self, lanes: usize) -> Option<Address> {
+        let is_whole = self.shape == Shape::Lanes(lanes as u8) && self.at.disp % (4 * lanes as i32) == 0;
+        is_whole.then_some(self.at)
+    }
+}
+
 /// A block of a leaf.
 #[derive(Clone, Copy)]
 pub(super) struct Block<'l> {
@@ -124,6 +132,13 @@ pub(super) struct Block<'l> {
 }
 
 impl<'l> Block<'l> {
+    /// Where an operation overwrites a whole vector of memory, a multiple of its bytes behind a pointer, if it does.
+    fn whole_vector(&self, op: &Op, lanes: usize) -> Option<Address> {
+        let Op::Store { dst: Input::Source(dst), mode: StoreMode::Assign, .. } = *op else { return None };
+        let Source::Memory(memory) = self.sources[dst as usize] else { return None };
+        memory.whole_vector(lanes)
+    }
+
     pub(super) fn inputs_of(&self, value: Tree) -> &'l [Input] {
         &self.inputs[value.inputs.0 as usize..value.inputs.1 as usize]
     }
@@ -180,6 +195,24 @@ impl Leaf {
             self.parts.push(part);
         }
         Ok(Memory { at: Address { pointer, disp: first as i32 }, shape })
+    }
+
+    /// The pointers, a bit for each, that whole vectors are stored behind of buffers that are streamed, in the nest's loops at multiples of a
+    /// vector's bytes from where they point to.
+    pub(super) fn streamed(&self, nest: &Nest, program: &Program, lanes: usize) -> u32 {
+        let is_whole = |elements: i64| elements.rem_euclid(lanes as i64) == 0;
+        let goes_along = |pointer: u8| {
+            nest.steps.iter().all(|step| step.pointer != pointer || is_whole(step.elements))
+                && program.buffer(nest.pointers[usize::from(pointer)]).streamed
+        };
+        let pointers = self.items.iter().flat_map(|item| match item {
+            Item::Block { ops, sources } => {
+                let block = self.block(nest, ops, sources);
+                block.ops.iter().filter_map(move |op| block.whole_vector(op, lanes)).collect()
+            }
+            Item::Begin { .. } | Item::End { .. } => Vec::new(),
+        });
+        pointers.filter(|&at| goes_along(at.pointer)).fold(0, |known, at| known | 1 << at.pointer)
     }
 
     /// The block of these operations and sources, in the leaf of this nest.
@@ -325,8 +358,12 @@ impl<'p> Expander<'p> {
                 }
             }
             Node::Prefetch(element) => {
-                if let Input::Source(source) = self.input(nest, element)? {
-                    self.leaf.ops.push(Op::Prefetch(source));
+                if let (Input::Source(source), Place::Memory(pointer)) =
+                    (self.input(nest, element)?, nest.elements[element as usize].place)
+                {
+                    let buffer = nest.pointers[usize::from(pointer)];
+                    let to_write = self.program.buffer(buffer).role == Role::Output;
+                    self.leaf.ops.push(Op::Prefetch { source, to_write });
                 }
             }
             // It has no loops inside.

@@ -110,7 +110,7 @@ pub(super) enum Kind {
     Whole([u32; 1]),
     /// A step: the product of two values' bits as integers.
     TimesBits([u32; 2]),
-    /// A step: of an input the element so many behind it, which the second value's bits are.
+    /// A step: the element behind an input at the distance, in elements, that the second value's bits are.
     Fetch([u32; 2]),
 }
 

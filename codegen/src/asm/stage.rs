@@ -3,18 +3,20 @@
 //! Variables outside leaves live on the stack. A leaf is a subroutine that gets its pointers in registers and may change every
 //! register but the stack pointer; leaves that do the same share one subroutine.
 
+use std::cmp::Reverse;
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
+use super::block::{self, Common};
 use super::error::{AssembleError, Failure};
 use super::instruction_set::{InstructionSet, Limit, Order};
-use super::leaf::{Expander, Item};
+use super::leaf::{Expander, Item, Leaf};
 use super::nest::{Nest, Resolver};
 use super::plan::Plan;
-use super::{block, leaf::Leaf};
 use autotune_ir::affine::VarId;
-use autotune_ir::program::{Node, Program, Scope, Stage, parallel_prefix};
+use autotune_ir::program::{Node, Program, Scope, Stage, parallel_prefix, preorder};
 
 /// Stack slots of eight bytes; behind them those of the variables outside leaves, then those of the buffers.
 const TASK: usize = 0;
@@ -55,6 +57,9 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         for node in &stage.body {
             first += self.tree(node, first)?;
         }
+        if is_streamed(self.program, stage) {
+            self.isa.fence();
+        }
         self.isa.leave(slots);
         self.new_leaves()?;
         Ok(entry)
@@ -72,11 +77,18 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         (0..allocated.len()).filter(is_used).collect()
     }
 
-    /// Saves the arguments: the range of tasks, and a pointer to each of these buffers.
+    /// Saves the arguments: the range of tasks, and a pointer to each of these buffers. Of thread-private memory the largest comes first, at
+    /// the beginning of a page as tensors are: what is read of a row of a tensor is not taken for what was just stored at the same distance
+    /// from another page, as it is where the one is a little behind the other.
     fn enter(&mut self, slots: usize, buffers: &[usize]) {
         let first_slot = self.buffer_slot(0);
         self.isa.enter(slots, BEGIN, END);
-        for &i in buffers {
+        let mut buffers = buffers.to_vec();
+        buffers.sort_by_key(|&i| match &self.program.buffers[i] {
+            buffer if buffer.scope == Scope::Local => Reverse(buffer.len()),
+            _ => Reverse(usize::MAX),
+        });
+        for i in buffers {
             let buffer = &self.program.buffers[i];
             if buffer.scope == Scope::Global {
                 self.isa.take_buffer(first_slot + i, i);
@@ -184,7 +196,8 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         for nest in &self.leaves[self.offsets.len()..] {
             expander.expand(nest)?;
             self.offsets.push(self.isa.here());
-            emit_leaf(&mut self.isa, &mut plan, nest, &expander.leaf)?;
+            let streamed = expander.leaf.streamed(nest, self.program, self.isa.lanes().into());
+            emit_leaf(&mut self.isa, &mut plan, (nest, &expander.leaf), streamed)?;
         }
         Ok(())
     }
@@ -217,10 +230,24 @@ fn has_alloc(node: &Node) -> bool {
     matches!(node, Node::Alloc { .. }) || node.body().iter().any(has_alloc)
 }
 
-/// Emits a leaf as a subroutine, whose loops count in the registers behind its pointers.
-fn emit_leaf(isa: &mut impl InstructionSet, plan: &mut Plan, nest: &Nest, leaf: &Leaf) -> Result<(), Failure> {
+/// True if a stage stores to a buffer that is streamed.
+fn is_streamed(program: &Program, stage: &Stage) -> bool {
+    program.buffers.iter().any(|buffer| buffer.streamed)
+        && preorder(&stage.body)
+            .any(|node| matches!(node, Node::Store(store) if program.buffer(store.dst.buffer).streamed))
+}
+
+/// Emits a leaf as a subroutine, whose loops count in the registers behind its pointers. One that streams is there twice: where its pointers
+/// are not aligned, it stores as others do.
+fn emit_leaf(
+    isa: &mut impl InstructionSet,
+    plan: &mut Plan,
+    (nest, leaf): (&Nest, &Leaf),
+    streamed: u32,
+) -> Result<(), Failure> {
     // Two vectors hold what is being computed.
-    let (needed, available) = (leaf.accumulators.len() + 2, isa.registers());
+    let (accumulators, available) = (leaf.accumulators.len(), isa.registers());
+    let needed = accumulators + 2;
     if needed > available {
         return Err(AssembleError::RegisterTile { needed, available }.into());
     }
@@ -230,14 +257,29 @@ fn emit_leaf(isa: &mut impl InstructionSet, plan: &mut Plan, nest: &Nest, leaf: 
         return Err(AssembleError::Pointers { needed, available }.into());
     }
 
+    let common = Common { accumulators, scratch: scratch as u8, streamed };
+    if streamed == 0 {
+        return emit_items(isa, plan, (nest, leaf), common);
+    }
+    let pointers: SmallVec<[u8; 4]> = (0..nest.pointers.len() as u8).filter(|it| streamed & 1 << it != 0).collect();
+    let to_plain = isa.jump_unless_aligned(&pointers);
+    emit_items(isa, plan, (nest, leaf), common)?;
+    isa.aim(to_plain);
+    emit_items(isa, plan, (nest, leaf), Common { streamed: 0, ..common })
+}
+
+fn emit_items(
+    isa: &mut impl InstructionSet,
+    plan: &mut Plan,
+    (nest, leaf): (&Nest, &Leaf),
+    common: Common,
+) -> Result<(), Failure> {
     // The number of each open loop's counter, and where its body begins.
     let mut open = Vec::new();
     isa.begin_leaf(&leaf.parts, nest.has_steps());
     for item in &leaf.items {
         match item {
-            Item::Block { ops, sources } => {
-                block::emit(isa, leaf.block(nest, ops, sources), leaf.accumulators.len(), plan, scratch as u8)?;
-            }
+            Item::Block { ops, sources } => block::emit(isa, leaf.block(nest, ops, sources), common, plan)?,
             Item::Begin { extent } => {
                 let counter = (nest.pointers.len() + open.len()) as u8;
                 isa.count_from(counter, *extent as i64);
@@ -255,7 +297,7 @@ fn emit_leaf(isa: &mut impl InstructionSet, plan: &mut Plan, nest: &Nest, leaf: 
     Ok(())
 }
 
-/// Advances the pointers by so many iterations of a loop.
+/// Advances the pointers by a number of iterations of a loop.
 fn advance(isa: &mut impl InstructionSet, nest: &Nest, var: u32, iterations: i64) {
     for step in nest.steps.iter().filter(|s| s.var == var) {
         isa.advance(step.pointer, step.elements * 4 * iterations);

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::instruction_set::{Address, Shape, Vector, Vectors};
 use super::leaf::{self, Input, Memory, Op, Source};
+use super::nest::Tree;
 use autotune_ir::program::StoreMode;
 
 /// Rows of a block.
@@ -46,9 +47,12 @@ impl Block {
     }
 }
 
-/// Where an operation copies to and from.
-fn copy(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
-    let Op::Store { dst: Input::Source(to), mode: StoreMode::Assign, value } = *op else { return None };
+/// Where an operation copies to and from, if that is all it does.
+pub(super) fn copy(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
+    let Op::Store { dst: Input::Source(to), mode: StoreMode::Assign, value: value @ Tree { steps: None, .. } } = *op
+    else {
+        return None;
+    };
     let &[Input::Source(from)] = code.inputs_of(value) else { return None };
     match [to, from].map(|id| code.sources[id as usize]) {
         [Source::Memory(to), Source::Memory(from)] => Some((to, from)),

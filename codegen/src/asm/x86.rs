@@ -9,6 +9,7 @@ use autotune_ir::target::Isa;
 
 mod control;
 mod encode;
+mod moves;
 mod routine;
 mod vectors;
 

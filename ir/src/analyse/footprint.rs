@@ -53,13 +53,13 @@ struct Runs {
 }
 
 impl<'a> Region<'a> {
-    /// One element of so many bytes, in a buffer whose dimensions have these strides, in elements.
+    /// One element of `element_bytes` bytes, in a buffer whose dimensions have these strides, in elements.
     pub(super) fn new(strides: &[i64], element_bytes: usize, access: &'a Access) -> Self {
         let spans = strides.iter().map(|&stride| Span { reach: 0, step: 0, combinations: 1.0, stride }).collect();
         Self { access, spans, element_bytes: element_bytes as f64, combinations: 1.0 }
     }
 
-    /// Adds a variable of so many values to those that run.
+    /// Adds a variable of `extent` values to those that run.
     pub(super) fn widen(&mut self, var: VarId, extent: usize) {
         if extent <= 1 {
             return;

@@ -33,7 +33,7 @@ impl Layouts {
     }
 }
 
-/// The layout that a knob names, of blocks of so many channels if these fit.
+/// The layout that a knob names, of blocks of `block` channels if these fit.
 pub(crate) fn layout(reader: &Reader, name: &str, fits: bool, block: usize) -> Result<Layout, LowerError> {
     match reader.layout(name, block)? {
         Layout::ChannelBlocked(_) if !fits => {
@@ -56,7 +56,7 @@ pub(crate) struct Laid {
 }
 
 impl Laid {
-    /// Blocks are of so many channels.
+    /// Blocks are of `block` channels.
     pub(crate) fn of(roles: &Roles, layouts: Layouts, block: usize) -> Self {
         let is_blocked = |layout: Layout| layout != Layout::Plain;
         let input = roles.input_channel().filter(|_| is_blocked(layouts.input) || is_blocked(layouts.data));

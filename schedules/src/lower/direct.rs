@@ -39,7 +39,7 @@ mod pack;
 
 pub(super) use pack::Packed;
 
-/// The loop nests of a config, for vectors of so many lanes.
+/// The loop nests of a config, for vectors of `lanes` lanes.
 pub(crate) fn lower(workload: &Workload, direct: &Direct, lanes: usize) -> Program {
     Lowering::new(workload, direct, lanes).run()
 }

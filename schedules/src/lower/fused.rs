@@ -13,7 +13,7 @@ use crate::workload::Workload;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, LoopKind, Node, Program, Role, Scope, Stage, When};
 
-/// The loop nests of a config, for vectors of so many lanes.
+/// The loop nests of a config, for vectors of `lanes` lanes.
 pub(crate) fn lower(workload: &Workload, fused: &Fused, lanes: usize) -> Program {
     let Fused { first, second, is_whole, .. } = fused;
     let spec = workload.spec();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::nest::{Builder, Nest, allocated};
 use super::tables::tables;
-use crate::map_reduce::{MapReduce, Piece, Taps};
+use crate::map_reduce::{MapReduce, Piece, Storing, Taps};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{AxisInfo, BufferId, Layout, LoopKind, Node, Program, Role, Scope, Stage, When};
 use autotune_ir::spec::{Equation, Tensor};
@@ -15,6 +15,7 @@ mod pass;
 pub(crate) fn lower(plan: &MapReduce) -> Program {
     let (spec, mut all) = (plan.spec(), Nest::new(plan.chain.spec.multiplied_dtype()));
     let output = operands(plan, &mut all);
+    all.buffers[output.0 as usize].streamed = plan.storing == Storing::Streamed;
 
     let (mut made, tables) = tables(spec, &mut all, &[("task", LoopKind::Parallel)]);
     let mut stages: Vec<Stage> = tables.into_iter().collect();
@@ -104,7 +105,7 @@ impl Builder for Lowering<'_> {
 }
 
 impl Lowering<'_> {
-    /// The loops from so many of the order on. Only the outermost are parallel, as long as one stands alone in the other.
+    /// The loops from number `depth` of the order on. Only the outermost are parallel, as long as one stands alone in the other.
     fn level(&mut self, depth: usize, region: &Region, enclosed: Enclosed) -> Vec<Node> {
         let Some(&axis) = self.plan.order.get(depth) else { return self.tile(region) };
         let (pieces, rows) = (self.plan.pieces(axis).unwrap_or_default(), self.plan.chain.row_axes());

@@ -27,7 +27,15 @@ impl Nest {
     /// A buffer of plain layout; partial sums are f32.
     pub(crate) fn buffer(&mut self, name: impl Into<String>, role: Role, scope: Scope, shape: Vec<usize>) -> BufferId {
         let dtype = if role == Role::Accumulator { DType::F32 } else { self.dtype };
-        self.buffers.push(Buffer { name: name.into(), role, scope, shape, layout: Layout::Plain, dtype });
+        self.buffers.push(Buffer {
+            name: name.into(),
+            role,
+            scope,
+            shape,
+            layout: Layout::Plain,
+            dtype,
+            streamed: false,
+        });
         BufferId(self.buffers.len() as u32 - 1)
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::chain::Chain;
+use super::storing::{self, Storing};
 use super::{MapReduce, knobs, laid};
 use crate::config::Value;
 use crate::direct::block_size;
@@ -10,19 +11,21 @@ use crate::knob_space::{Knob, KnobSpace};
 use crate::point::Point;
 use crate::workload::Workload;
 use autotune_ir::program::Access;
-use autotune_ir::spec::{Axis, AxisId};
+use autotune_ir::spec::{Axis, AxisId, Equation};
 use autotune_ir::target::CpuTarget;
 use autotune_ir::{Affine, VarId};
 
 /// Results of a tile: along the last row of plain tensors, and along each of three of images in blocks of channels.
 const RESULTS: usize = 4;
 const NEIGHBOURS: usize = 2;
+/// Elements of a page, which several rows of a tile are within where memory is slow: what the processor reads ahead ends with it.
+const PAGE: usize = 1 << 10;
 /// Tasks for each thread.
 const TASKS: usize = 4;
 
 /// Images whose channels are whole blocks are in blocks of channels, and a tile is two by two results of two blocks. Else vectors go along
 /// the result where what is read is contiguous there, too, in tiles of up to two vectors; along what is reduced where only that is
-/// contiguous, for four results at a time; rows of a window that are no whole vectors are one vector as wide as the row, not several and
+/// contiguous, for four results at a time, beyond the cache for as many as a page holds the rows of; rows of a window that are no whole vectors are one vector as wide as the row, not several and
 /// what is left over. What is contiguous along different axes is copied in blocks of 4 x 8. As many loops are parallel
 /// as it takes to have work for every thread. What does not fit the second-level cache is asked for a tile ahead.
 pub(super) fn default_point(workload: &Workload, cpu: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
@@ -48,6 +51,7 @@ struct Rule {
     width: usize,
     /// True if operands and result are larger than the second-level cache.
     is_beyond_cache: bool,
+    storing: Storing,
 }
 
 impl Rule {
@@ -70,11 +74,12 @@ impl Rule {
         order.sort_by_key(|&axis| Some(axis) != outermost);
         let parallel = parallel_loops(order.iter().map(|&axis| rows[axis].extent.div_ceil(tiles[axis])), cpu);
         let (layout, is_beyond_cache) = ("blocked", is_beyond_cache(chain, cpu));
-        Self { vector: rows[channel].name, layout, outermost, tiles, parallel, width: 1, is_beyond_cache }
+        let storing = Storing::unmeasured(chain, cpu);
+        Self { vector: rows[channel].name, layout, outermost, tiles, parallel, width: 1, is_beyond_cache, storing }
     }
 
     fn plain(chain: &Chain, cpu: &CpuTarget) -> Self {
-        let (rows, vector) = (chain.row_axes(), vector_of(chain));
+        let (rows, vector, is_beyond_cache) = (chain.row_axes(), vector_of(chain), is_beyond_cache(chain, cpu));
         let of_rows = rows.iter().any(|axis| axis.name == vector);
         let last = knobs::tiled(chain).last().map(|axis| rows[axis].name);
         let is_scattered = of_rows && !reads_along(chain, vector);
@@ -82,14 +87,15 @@ impl Rule {
             true if is_scattered => 8,
             true => 2 * cpu.lanes(),
             false if is_scattered && reads_along(chain, axis) => 4,
-            false if !of_rows && last == Some(axis) => RESULTS,
+            false if !of_rows && last == Some(axis) && !is_beyond_cache => RESULTS,
+            false if !of_rows && last == Some(axis) => (PAGE / row_elements(chain).max(1)).clamp(1, RESULTS),
             false => 1,
         };
         let tiles = rows.iter().map(|axis| most(axis.name)).collect();
         let parallel = parallel_loops(rows.iter().map(|axis| axis.extent), cpu);
         let width = width(chain, vector, cpu.lanes());
-        let is_beyond_cache = is_beyond_cache(chain, cpu);
-        Self { vector, layout: "plain", outermost: None, tiles, parallel, width, is_beyond_cache }
+        let storing = Storing::unmeasured(chain, cpu);
+        Self { vector, layout: "plain", outermost: None, tiles, parallel, width, is_beyond_cache, storing }
     }
 
     /// The combination that it asks for, with the largest tiles that the knobs have.
@@ -102,6 +108,7 @@ impl Rule {
                 "unroll" => "4".to_string(),
                 "width" => self.width.to_string(),
                 "prefetch" => u8::from(self.is_beyond_cache).to_string(),
+                storing::KNOB => self.storing.word().to_string(),
                 "order" => {
                     return Some(self.outermost.map_or(0, |axis| starting_with(knob, chain.row_axes()[axis].name)));
                 }
@@ -115,6 +122,12 @@ impl Rule {
             Some(knob.values.iter().position(|value| *value == Value::Choice(word.clone())).unwrap_or(0))
         })
     }
+}
+
+/// Elements of a row of an operand.
+fn row_elements(chain: &Chain) -> usize {
+    let own = |pass: &Equation| pass.axes[chain.rows..].iter().map(|axis| axis.extent).product();
+    chain.passes().iter().map(own).max().unwrap_or(1)
 }
 
 fn is_beyond_cache(chain: &Chain, cpu: &CpuTarget) -> bool {
@@ -169,7 +182,7 @@ fn uses(index: Option<&Affine>, axis: AxisId) -> bool {
     index.is_some_and(|index| index.uses(VarId(axis as u32)))
 }
 
-/// So many of the outermost loops, of so many iterations, make work for every thread.
+/// The number of the outermost loops, of which the extents are given, that together make work for every thread.
 pub(super) fn parallel_loops(loops: impl Iterator<Item = usize>, cpu: &CpuTarget) -> usize {
     let mut tasks = 1;
     let enough = loops.filter(|&extent| extent > 1).position(|extent| {

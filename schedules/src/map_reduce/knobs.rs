@@ -7,6 +7,7 @@ use autotune_ir::{Affine, VarId};
 
 use super::chain::Chain;
 use super::laid;
+use super::storing::{self, Storing};
 use crate::direct::block_size;
 use crate::knob_space::Knob;
 
@@ -125,7 +126,9 @@ pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
     knobs.push(Knob::choice("unroll", unroll));
     let is_wide = chain.passes().len() > 1 || vectors.iter().any(|name| rows.iter().all(|axis| axis.name != *name));
     knobs.extend(is_wide.then(|| Knob::choice("width", &["1", "2", "4"])));
-    knobs.extend(chain.reads_at_rest().is_some().then(|| Knob::choice("prefetch", &["0", "1"])));
+    knobs.extend(chain.reads_at_rest().is_some().then(|| Knob::choice("prefetch", &["0", "1"]).optional()));
+    let storing: Vec<&str> = Storing::of(chain, target).into_iter().map(Storing::word).collect();
+    knobs.extend((storing.len() > 1).then(|| Knob::choice(storing::KNOB, &storing).optional()));
     let parallel: &[&str] = if target.threads > 1 { &["1", "2", "3"] } else { &["1"] };
     knobs.push(Knob::choice("parallel", parallel));
     knobs

@@ -27,7 +27,7 @@ const ALGORITHM_COST: f64 = 12.0;
 impl ScheduleSpace {
     /// The valid candidate of this space that is the nearest to a config of another workload, its `origin`, on the same target: tiles are
     /// alike by the ratios of their sizes, one that covered its axis covers it again, loops keep their order, words stay. A knob that
-    /// the origin lacks has the default's value. `None` if the config is not of its origin, its sketch is not offered here, or
+    /// the origin lacks, or the config where it may, has the default's value. `None` if the config is not of its origin, its sketch is not offered here, or
     /// nothing near it is valid.
     ///
     /// `direct; tile.oh=14x1` of 14 rows → `direct; tile.oh=56x1` of 56 rows.
@@ -77,9 +77,11 @@ impl ScheduleSpace {
         space: &Arc<KnobSpace>,
         tries: usize,
     ) -> Option<Vec<Ranked>> {
-        let wanted = match known.knobs.iter().find(|known| known.name == knob.name) {
-            Some(known) => Some((known, config.knobs.get(&knob.name)?)),
-            None => None,
+        let known = known.knobs.iter().find(|known| known.name == knob.name);
+        let wanted = match known.map(|known| (known, config.knobs.get(&knob.name))) {
+            Some((known, Some(value))) => Some((known, value)),
+            Some((known, None)) if !known.is_optional => return None,
+            _ => None,
         };
         let word_cost = space.word_cost(knob);
         let costs: Vec<f64> = match wanted {

@@ -40,7 +40,7 @@ impl Cut {
         Self { inputs: inputs.clone(), terms, outputs }
     }
 
-    /// All of a transform of so many inputs.
+    /// All of a transform of a number of inputs.
     pub(crate) fn whole(transform: &Transform, inputs: usize) -> Self {
         Self::new(transform, 0..inputs, transform.outputs.len())
     }

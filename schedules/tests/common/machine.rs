@@ -72,9 +72,14 @@ pub struct Guarded {
 
 impl Guarded {
     pub fn new(content: &[f32]) -> Self {
+        Self::behind(content, 0)
+    }
+
+    /// So many elements behind a place that is aligned.
+    fn behind(content: &[f32], elements: usize) -> Self {
         let len = content.len();
-        let mut memory = vec![f32::from_bits(CANARY); len + 2 * GUARD + 16];
-        let start = GUARD + memory[GUARD..].as_ptr().align_offset(64);
+        let mut memory = vec![f32::from_bits(CANARY); len + 2 * GUARD + 32];
+        let start = GUARD + memory[GUARD..].as_ptr().align_offset(64) + elements;
         memory[start..start + len].copy_from_slice(content);
         Self { memory, start, len }
     }
@@ -94,9 +99,9 @@ impl Guarded {
     }
 }
 
-/// The buffers of a plan, filled with operands, or with NaN where there is none.
-pub fn buffers(plan: &KernelPlan, operands: &Operands) -> Vec<Guarded> {
-    plan.buffers.iter().map(|b| Guarded::new(&super::contents(b, operands))).collect()
+/// The buffers of a plan so many elements behind places that are aligned, filled with operands, or with NaN where there is none.
+fn buffers(plan: &KernelPlan, operands: &Operands, elements: usize) -> Vec<Guarded> {
+    plan.buffers.iter().map(|b| Guarded::behind(&super::contents(b, operands), elements)).collect()
 }
 
 /// Calls an entry point and checks that it preserves the registers that a function must.
@@ -125,11 +130,28 @@ pub fn call(entry: Entry, buffers: &[*mut f32], local: *mut u8, begin: i64, end:
     assert_eq!(seen, [77, wanted[1], wanted[2], wanted[3]], "a register was not preserved");
 }
 
-/// Runs every stage, split at an odd place and backwards, and returns the output.
+/// Elements of the least alignment of buffers.
+const ALIGNED: usize = 4;
+
+/// Runs every stage, split at an odd place and backwards, and returns the output. A program that streams is run twice, with its buffers
+/// aligned more than they must be, and no more.
 pub fn run(program: &Program, code: &MachineCode, operands: &Operands) -> ArrayD<f32> {
+    let output = run_behind(program, code, operands, 0);
+    if program.buffers.iter().any(|buffer| buffer.streamed) {
+        let bits = |output: &ArrayD<f32>| output.mapv(f32::to_bits);
+        assert_eq!(
+            bits(&output),
+            bits(&run_behind(program, code, operands, ALIGNED)),
+            "streamed otherwise than stored"
+        );
+    }
+    output
+}
+
+fn run_behind(program: &Program, code: &MachineCode, operands: &Operands, elements: usize) -> ArrayD<f32> {
     let plan = KernelPlan::of(program);
     let executable = Executable::new(code);
-    let mut buffers = buffers(&plan, operands);
+    let mut buffers = buffers(&plan, operands, elements);
     let pointers: Vec<*mut f32> = buffers.iter_mut().map(Guarded::pointer).collect();
     let mut local = Guarded::new(&vec![f32::NAN; plan.local_bytes / 4]);
     for when in [When::AheadOfTime, When::EveryRun] {

@@ -6,6 +6,8 @@ pub mod convolutions;
 #[cfg(unix)]
 pub mod cuda_on_cpu;
 pub mod epilogues;
+#[cfg(unix)]
+pub mod gpu_kernels;
 pub mod instructions;
 #[cfg(target_arch = "x86_64")]
 pub mod machine;

@@ -47,14 +47,22 @@ impl Builder {
     fn operand(&mut self, name: &str, role: Role, shape: &[usize], layout: Layout) {
         let shape = physical_shape(shape, layout).unwrap();
         let (scope, dtype) = (Scope::Global, self.1.dtype());
-        self.0.buffers.push(Buffer { name: name.into(), role, scope, shape, layout, dtype });
+        self.0.buffers.push(Buffer { name: name.into(), role, scope, shape, layout, dtype, streamed: false });
     }
 
     /// Another buffer.
     pub fn buffer(&mut self, name: &str, role: Role, scope: Scope, shape: &[usize]) -> BufferId {
         let shape = shape.to_vec();
         let dtype = if role == Role::Accumulator { DType::F32 } else { self.1.dtype() };
-        self.0.buffers.push(Buffer { name: name.into(), role, scope, shape, layout: Layout::Plain, dtype });
+        self.0.buffers.push(Buffer {
+            name: name.into(),
+            role,
+            scope,
+            shape,
+            layout: Layout::Plain,
+            dtype,
+            streamed: false,
+        });
         BufferId(self.0.buffers.len() as u32 - 1)
     }
 

@@ -31,23 +31,63 @@ mod maps;
 const SETS: [(Isa, Set); 5] = [
     (
         Isa::Neon,
-        Set { lanes: 4, registers: 32, integers: 20, operands: [false, false], scales: false, transposes: None },
+        Set {
+            lanes: 4,
+            registers: 32,
+            integers: 20,
+            operands: [false, false],
+            scales: false,
+            transposes: None,
+            weaves: Some(3),
+        },
     ),
     (
         Isa::Neon,
-        Set { lanes: 4, registers: 27, integers: 11, operands: [false, true], scales: true, transposes: Some(4) },
+        Set {
+            lanes: 4,
+            registers: 27,
+            integers: 11,
+            operands: [false, true],
+            scales: true,
+            transposes: Some(4),
+            weaves: None,
+        },
     ),
     (
         Isa::Generic,
-        Set { lanes: 4, registers: 16, integers: 32, operands: [true, false], scales: false, transposes: Some(4) },
+        Set {
+            lanes: 4,
+            registers: 16,
+            integers: 32,
+            operands: [true, false],
+            scales: false,
+            transposes: Some(4),
+            weaves: None,
+        },
     ),
     (
         Isa::Avx2,
-        Set { lanes: 8, registers: 17, integers: 13, operands: [true, true], scales: true, transposes: Some(8) },
+        Set {
+            lanes: 8,
+            registers: 17,
+            integers: 13,
+            operands: [true, true],
+            scales: true,
+            transposes: Some(8),
+            weaves: Some(5),
+        },
     ),
     (
         Isa::Avx512,
-        Set { lanes: 8, registers: 32, integers: 15, operands: [false, false], scales: true, transposes: Some(5) },
+        Set {
+            lanes: 8,
+            registers: 32,
+            integers: 15,
+            operands: [false, false],
+            scales: true,
+            transposes: Some(5),
+            weaves: Some(3),
+        },
     ),
 ];
 
@@ -95,7 +135,12 @@ fn random_programs_agree_with_the_interpreter() {
 
             let space = ScheduleSpace::new(&workload, &target);
             for config in [space.default_config(), space.sample(&mut rng).config().clone()].into_iter().chain(panel) {
-                let program = lower(&workload, &target, &config).unwrap();
+                let mut program = lower(&workload, &target, &config).unwrap();
+                program
+                    .buffers
+                    .iter_mut()
+                    .filter(|it| it.role == Role::Output)
+                    .for_each(|it| it.streamed = rng.random());
                 let context = format!("seed {seed}, {set:?}: {workload}\n{config}");
                 let (code, entries) = match generate(&program, Recorder::new(set)) {
                     Ok(assembled) => assembled,

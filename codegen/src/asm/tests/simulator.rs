@@ -19,8 +19,9 @@ pub(super) struct Set {
     pub(super) operands: [bool; 2],
     /// Products with powers of two.
     pub(super) scales: bool,
-    /// Copies that transpose so many columns.
+    /// The number of columns that a copy can transpose, and of rows that it can weave.
     pub(super) transposes: Option<u8>,
+    pub(super) weaves: Option<u8>,
 }
 
 type Step = Box<dyn Fn(&mut Machine)>;
@@ -57,6 +58,23 @@ impl Recorder {
     fn check(&self, vectors: &[Vector], integers: &[u8]) {
         assert!(vectors.iter().all(|&v| usize::from(v) < self.set.registers), "no such register: {vectors:?}");
         assert!(integers.iter().all(|&i| usize::from(i) < self.set.integers), "no such register: {integers:?}");
+    }
+
+    /// Copies between elements of groups and of rows, each an address and how many elements behind it.
+    fn weave(
+        &mut self,
+        (groups, rows): (Address, &[Address]),
+        first: Vector,
+        copy: impl Fn(&mut Machine, (Address, usize), (Address, usize)) + 'static,
+    ) {
+        let (rows, lanes) = (rows.to_vec(), usize::from(self.set.lanes));
+        let taken = self.weave_registers(rows.len() as u8, first).expect("a weave that there is not");
+        self.record(move |m| {
+            for (r, &row) in rows.iter().enumerate() {
+                (0..lanes).for_each(|l| copy(m, (groups, r + l * rows.len()), (row, l)));
+            }
+            m.vectors[usize::from(first)..][..taken].fill(LOST);
+        });
     }
 
     fn check_memory(&self, shape: Shape, at: Address) {
@@ -96,6 +114,16 @@ impl Vectors for Recorder {
             if takes_spare {
                 m.vectors[usize::from(spare)] = LOST;
             }
+        });
+    }
+
+    fn stream(&mut self, v: Vector, at: Address) {
+        self.check(&[v], &[at.pointer]);
+        let lanes = self.set.lanes;
+        self.record(move |m| {
+            let address = m.integer(at.pointer) + i64::from(at.disp);
+            assert!(address % (4 * i64::from(lanes)) == 0, "streamed to the address {address}");
+            m.store(m.vectors[usize::from(v)], Shape::Lanes(lanes), at);
         });
     }
 
@@ -154,7 +182,21 @@ impl Vectors for Recorder {
         });
     }
 
-    fn prefetch(&mut self, at: Address) {
+    fn weave_registers(&self, rows: u8, first: Vector) -> Option<usize> {
+        let registers = usize::from(rows) + 2;
+        let fits = self.set.weaves == Some(rows) && usize::from(first) + registers <= self.set.registers;
+        fits.then_some(registers)
+    }
+
+    fn interleave(&mut self, to: Address, rows: &[Address], first: Vector) {
+        self.weave((to, rows), first, |m, group, row| *m.element(group.0, group.1) = *m.element(row.0, row.1));
+    }
+
+    fn deinterleave(&mut self, rows: &[Address], from: Address, first: Vector) {
+        self.weave((from, rows), first, |m, group, row| *m.element(row.0, row.1) = *m.element(group.0, group.1));
+    }
+
+    fn prefetch(&mut self, at: Address, _: bool) {
         self.check(&[], &[at.pointer]);
     }
 
@@ -318,6 +360,8 @@ impl Control for Recorder {
         });
     }
 
+    fn fence(&mut self) {}
+
     fn leave(&mut self, _: usize) {
         self.record(|m| m.next = None);
     }
@@ -370,6 +414,20 @@ impl Control for Recorder {
         let number = self.jumps.len();
         self.jumps.push(usize::MAX);
         self.record(move |m| m.next = Some(m.jumps[number]));
+        number
+    }
+
+    fn jump_unless_aligned(&mut self, pointers: &[u8]) -> usize {
+        self.check(&[], pointers);
+        let (number, pointers) = (self.jumps.len(), pointers.to_vec());
+        let bytes = 4 * i64::from(self.set.lanes);
+        self.jumps.push(usize::MAX);
+        self.record(move |m| {
+            m.accumulator = None;
+            if pointers.iter().any(|&pointer| m.integer(pointer) % bytes != 0) {
+                m.next = Some(m.jumps[number]);
+            }
+        });
         number
     }
 
@@ -507,7 +565,7 @@ impl Machine {
         self.integers[usize::from(number)].expect("the register is lost")
     }
 
-    /// The element so many behind an address.
+    /// The element `behind` elements behind an address.
     fn element(&mut self, at: Address, behind: usize) -> &mut f32 {
         let address = self.integer(at.pointer) + i64::from(at.disp) + 4 * behind as i64;
         let (buffer, byte) = (address.div_euclid(APART) - 1, address.rem_euclid(APART));

@@ -59,6 +59,10 @@ impl Control for X86 {
         self.add_to(Rsi, bytes);
     }
 
+    fn fence(&mut self) {
+        self.code.plain(&[0x0f, 0xae, 0xf8]);
+    }
+
     /// Lets functions of other instruction sets run as fast as ever.
     fn leave(&mut self, slots: usize) {
         self.add_to(Rsp, 8 * slots as i64);
@@ -114,6 +118,15 @@ impl Control for X86 {
 
     fn jump(&mut self) -> usize {
         self.code.plain(&[0xe9]);
+        self.code.lead_to(Goal::Code(0))
+    }
+
+    fn jump_unless_aligned(&mut self, pointers: &[u8]) -> usize {
+        self.set_to(Rax, 0);
+        pointers.iter().for_each(|&pointer| self.code.legacy(true, 0x0b, Rax as u8, integer(pointer)));
+        self.code.plain(&[0xa9]);
+        self.code.immediate(self.isa.vector_bytes() as i64 - 1, 4);
+        self.code.plain(&[0x0f, 0x80 | NOT_EQUAL]);
         self.code.lead_to(Goal::Code(0))
     }
 

@@ -1,5 +1,7 @@
 //! Bytes of instructions: prefixes, opcode, operands (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2).
 
+use rustc_hash::FxHashMap;
+
 use crate::asm::error::{AssembleError, Failure};
 
 /// An integer register, by its number in an encoding.
@@ -82,7 +84,7 @@ pub(super) mod evex {
 }
 
 /// What a 32-bit displacement at the end of an instruction leads to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Goal {
     /// The leaf of this number.
     Leaf(usize),
@@ -90,17 +92,19 @@ pub(super) enum Goal {
     Code(usize),
     /// A place outside the code, by its distance from the first byte of the code.
     Outside(i64),
-    /// Eight words of which the first so many have all bits set.
+    /// Eight words, all bits set in this number of them, the first ones.
     Mask(u8),
     /// An element of these bits.
     Constant(u32),
+    /// Lanes that are numbers of lanes: one begins with `first`, each is `step` more than the one before, modulo `lanes`.
+    Lanes { first: u8, step: u8, lanes: u8 },
 }
 
 impl Goal {
     fn constant(self) -> Option<u32> {
         match self {
             Goal::Constant(bits) => Some(bits),
-            Goal::Leaf(_) | Goal::Code(_) | Goal::Outside(_) | Goal::Mask(_) => None,
+            _ => None,
         }
     }
 }
@@ -266,6 +270,7 @@ impl Code {
         }
         let first_constant = bytes.len();
         bytes.extend(constants.iter().flat_map(|bits| bits.to_le_bytes()));
+        let lanes_at = put_lanes(&self.goals, &mut bytes);
         let constant_at = |bits: u32| first_constant + 4 * constants.partition_point(|&other| other < bits);
         for (end, goal) in self.goals {
             let at = match goal {
@@ -274,6 +279,7 @@ impl Code {
                 Goal::Outside(at) => at,
                 Goal::Mask(lanes) => (masks + 32 - 4 * lanes as usize) as i64,
                 Goal::Constant(bits) => constant_at(bits) as i64,
+                Goal::Lanes { .. } => lanes_at.get(&goal).copied().unwrap_or_default() as i64,
             };
             let distance = at - end as i64;
             let disp = i32::try_from(distance).map_err(|_| AssembleError::Displacement { bytes: distance })?;
@@ -281,6 +287,21 @@ impl Code {
         }
         Ok((bytes, code_bytes))
     }
+}
+
+/// Puts all numbers of lanes that goals lead to behind the code, each once; where they are.
+fn put_lanes(goals: &[(usize, Goal)], bytes: &mut Vec<u8>) -> FxHashMap<Goal, usize> {
+    let mut places = FxHashMap::default();
+    for &(_, goal) in goals {
+        let Goal::Lanes { first, step, lanes } = goal else { continue };
+        places.entry(goal).or_insert_with(|| {
+            let at = bytes.len();
+            let number = |lane: u8| (u32::from(first) + u32::from(step) * u32::from(lane)) % u32::from(lanes);
+            bytes.extend((0..lanes).flat_map(|lane| number(lane).to_le_bytes()));
+            at
+        });
+    }
+    places
 }
 
 /// The bytes of operands, the lowest first, and how many; displacements of one byte count in units of `1 << scale`.

@@ -10,14 +10,15 @@ use autotune_ir::target::Isa;
 /// Bytes below the stack pointer through which strided lanes go; a leaf calls nothing, so that they are its own.
 const LANES_AT: Address = Address { base: Integer::Rsp, disp: -64 };
 
-const fn opcode(map: u8, prefix: u8, code: u8) -> Opcode {
+pub(super) const fn opcode(map: u8, prefix: u8, code: u8) -> Opcode {
     Opcode { map, prefix, code }
 }
 
 /// Whole vectors.
-const LOAD: Opcode = opcode(1, 0, 0x10);
-const STORE: Opcode = opcode(1, 0, 0x11);
-const COPY: Opcode = opcode(1, 0, 0x28);
+pub(super) const LOAD: Opcode = opcode(1, 0, 0x10);
+pub(super) const STORE: Opcode = opcode(1, 0, 0x11);
+const STREAM: Opcode = opcode(1, 0, 0x2b);
+pub(super) const COPY: Opcode = opcode(1, 0, 0x28);
 /// One element to every lane, from memory or a vector; from an integer register; to the first lane from there.
 const BROADCAST: Opcode = opcode(2, 1, 0x18);
 const BROADCAST_INTEGER: Opcode = opcode(2, 1, 0x7c);
@@ -28,7 +29,7 @@ const GATHER: Opcode = opcode(2, 1, 0x92);
 const EQUAL_BITS: Opcode = opcode(1, 1, 0x76);
 const ALL_OF_MASK: Opcode = opcode(1, 0, 0x46);
 /// An integer register to a mask.
-const SET_MASK: Opcode = opcode(1, 0, 0x92);
+pub(super) const SET_MASK: Opcode = opcode(1, 0, 0x92);
 const XOR_VEX: Opcode = opcode(1, 0, 0x57);
 const XOR_EVEX: Opcode = opcode(1, 1, 0xef);
 
@@ -53,26 +54,18 @@ const SHUFFLE: Opcode = opcode(1, 0, 0xc6);
 const PERMUTE_PAIRS: Opcode = opcode(3, 0x80 | 1, 0x01);
 /// Quarters of a vector of 512 bits: two of one factor, then two of the other.
 const SHUFFLE_QUARTERS: Opcode = opcode(3, 1, 0x23);
-/// Half a vector of 256 bits.
-const INSERT_HALF: Opcode = opcode(3, 1, 0x18);
-/// The lower or upper elements, or pairs of elements, of two vectors in turns, in each half.
-const UNPACK_LOW: Opcode = opcode(1, 0, 0x14);
-const UNPACK_HIGH: Opcode = opcode(1, 0, 0x15);
-const UNPACK_LOW_PAIRS: Opcode = opcode(1, 1, 0x14);
-const UNPACK_HIGH_PAIRS: Opcode = opcode(1, 1, 0x15);
+/// The upper pairs of elements of two vectors in turns, in each quarter.
+pub(super) const UNPACK_HIGH_PAIRS: Opcode = opcode(1, 1, 0x15);
 /// The second element of each pair twice; the upper quarter, of 128 bits, of two, and the upper half of 512 bits, whose destination is what may
 /// be in memory; the lanes of the second factor that an immediate has the bits of.
 const SECOND_ELEMENTS: Opcode = opcode(1, 2, 0x16);
 const UNPACK_HIGH_PAIRS_EVEX: Opcode = opcode(1, 0x80 | 1, 0x15);
 const EXTRACT_QUARTER: Opcode = opcode(3, 1, 0x19);
 const EXTRACT_HALF: Opcode = opcode(3, 0x80 | 1, 0x1b);
-const BLEND_LANES: Opcode = opcode(3, 1, 0x0c);
-
-/// Registers of a transpose of four rows.
-const TRANSPOSED: usize = 8;
+pub(super) const BLEND_LANES: Opcode = opcode(3, 1, 0x0c);
 
 /// Bytes of a vector and of an element, in units of which AVX-512 counts short displacements, as powers of two.
-const VECTOR: u32 = 6;
+pub(super) const VECTOR: u32 = 6;
 const ELEMENT: u32 = 2;
 
 /// Distance in bytes of every other element.
@@ -119,6 +112,10 @@ impl Vectors for X86 {
         }
     }
 
+    fn stream(&mut self, v: Vector, at: At) {
+        self.whole(STREAM, [v, 0], address(at).into(), VECTOR);
+    }
+
     fn store_needs_register(&self, shape: Shape) -> bool {
         matches!(shape, Shape::Lanes(n) if self.isa != Isa::Avx512 && n != self.lanes() && !n.is_power_of_two())
     }
@@ -149,7 +146,7 @@ impl Vectors for X86 {
         } else {
             self.code.vex(MOVE_TO_INTEGER, false, [index, 0], register);
         }
-        // Bytes of so many elements.
+        // Elements to bytes.
         self.code.legacy(true, 0xc1, 4, register);
         self.code.immediate(2, 1);
         self.code.legacy(true, 0x03, integer(to) as u8, integer(pointer));
@@ -159,37 +156,28 @@ impl Vectors for X86 {
         self.move_elements((address(to), to_stride), (address(from), from_stride), lanes);
     }
 
-    /// All of them are below 16.
     fn transpose_registers(&self, columns: u8, first: Vector) -> Option<usize> {
-        (matches!(columns, 4 | 8) && usize::from(first) + TRANSPOSED <= 16).then_some(TRANSPOSED)
+        self.transposed_registers(columns, first)
     }
 
     fn transpose(&mut self, rows: [At; 4], columns: &[At], first: Vector) {
-        let is_256 = columns.len() == 8;
-        for (v, &low) in (first..).zip(&columns[..4]) {
-            self.code.vex(LOAD, false, [v, 0], address(low).into());
-            if let Some(&high) = columns.get(4 + usize::from(v - first)) {
-                self.code.vex(INSERT_HALF, true, [v, v], address(high).into());
-                self.code.immediate(1, 1);
-            }
-        }
-        let mut unpack = |op: Opcode, to: u8, a: u8, b: u8| {
-            self.code.vex(op, true, [first + to, first + a], Place::Register(first + b));
-        };
-        for (op, to, a) in [(UNPACK_LOW, 4, 0), (UNPACK_HIGH, 5, 0), (UNPACK_LOW, 6, 2), (UNPACK_HIGH, 7, 2)] {
-            unpack(op, to, a, a + 1);
-        }
-        let (low, high) = (UNPACK_LOW_PAIRS, UNPACK_HIGH_PAIRS);
-        for (op, to, a) in [(low, 0, 4), (high, 1, 4), (low, 2, 5), (high, 3, 5)] {
-            unpack(op, to, a, a + 2);
-        }
-        for (v, to) in (first..).zip(rows) {
-            self.code.vex(STORE, is_256, [v, 0], address(to).into());
-        }
+        self.transpose_columns(rows, columns, first);
     }
 
-    fn prefetch(&mut self, at: At) {
-        self.code.legacy(false, 0x0f18, 1, address(at));
+    fn weave_registers(&self, rows: u8, first: Vector) -> Option<usize> {
+        self.woven_registers(rows, first)
+    }
+
+    fn interleave(&mut self, to: At, rows: &[At], first: Vector) {
+        self.interleave_rows(to, rows, first);
+    }
+
+    fn deinterleave(&mut self, rows: &[At], from: At, first: Vector) {
+        self.deinterleave_rows(rows, from, first);
+    }
+
+    fn prefetch(&mut self, at: At, to_write: bool) {
+        self.code.legacy(false, if to_write { 0x0f0d } else { 0x0f18 }, 1, address(at));
     }
 
     fn constant(&mut self, v: Vector, bits: u32) {
@@ -358,7 +346,7 @@ impl X86 {
     }
 
     /// An instruction of whole registers that both instruction sets have.
-    fn whole(&mut self, op: Opcode, registers: [Vector; 2], place: Place, scale: u32) {
+    pub(super) fn whole(&mut self, op: Opcode, registers: [Vector; 2], place: Place, scale: u32) {
         if self.isa == Isa::Avx512 {
             self.code.evex(op, evex::BITS_512, registers, place, scale);
         } else {

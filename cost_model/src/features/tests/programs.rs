@@ -41,7 +41,7 @@ impl Builder {
     pub(in crate::features) fn buffer(&mut self, role: Role, scope: Scope, shape: &[usize]) -> BufferId {
         let name = format!("b{}", self.program.buffers.len());
         let (shape, layout, dtype) = (shape.to_vec(), Layout::Plain, DType::F32);
-        self.program.buffers.push(Buffer { name, role, scope, shape, layout, dtype });
+        self.program.buffers.push(Buffer { name, role, scope, shape, layout, dtype, streamed: false });
         BufferId(self.program.buffers.len() as u32 - 1)
     }
 

@@ -16,7 +16,7 @@ type Digits<'a> = (&'a Affine, &'a [Digit]);
 pub(super) struct Waves {
     /// Variables that say which tile of the result a block has, the one that neighbouring blocks differ in first, with their extents.
     tiles: Vec<(VarId, usize)>,
-    /// For each buffer, bytes of the sectors that the tiles of the first so many variables touch.
+    /// For each buffer, bytes of the sectors that the tiles of the first `count` variables touch.
     touched: Vec<Vec<f64>>,
 }
 

@@ -87,7 +87,7 @@ impl Lowering<'_> {
         nodes
     }
 
-    /// `for number in 0..count { body }`, so many iterations at a time written out.
+    /// `for number in 0..count { body }`, `unroll` iterations at a time written out.
     fn unrolled(
         &mut self,
         name: &'static str,
@@ -165,14 +165,18 @@ impl Lowering<'_> {
         nodes
     }
 
-    /// Asks for what the next tile reads at the places of so many lanes, a line at a time.
+    /// Asks, a line at a time, for what the next tile reads at the places of `lanes` lanes, and for what this one stores to there.
     fn prefetches(&mut self, spans: &[Span], lanes: usize) -> Vec<Node> {
-        let Some((access, ahead)) = self.plan.next_tile(self.number) else { return Vec::new() };
-        let access = access.clone();
-        let tile = self.open_tile(spans, Some(1));
-        let Expr::Load(access) = self.element(&access, &tile) else { return Vec::new() };
-        let line = |line: usize| Node::Prefetch { access: access.clone(), ahead: ahead + line };
-        nest(tile.loops, (0..lanes).step_by(LINE).map(line).collect())
+        let next = self.plan.next_tile(self.number).map(|(access, ahead)| (access.clone(), ahead));
+        let stored_to = self.plan.stored_to(self.number).map(|access| (access, 0));
+        let mut nodes = Vec::new();
+        for (access, ahead) in next.into_iter().chain(stored_to) {
+            let tile = self.open_tile(spans, Some(1));
+            let Expr::Load(access) = self.element(&access, &tile) else { continue };
+            let line = |line: usize| Node::Prefetch { access: access.clone(), ahead: ahead + line };
+            nodes.extend(nest(tile.loops, (0..lanes).step_by(LINE).map(line).collect()));
+        }
+        nodes
     }
 
     /// What the pass combines, where that is a map that is done with it: stored where it is kept.
@@ -328,10 +332,11 @@ impl Lowering<'_> {
         }
     }
 
-    /// An element of an operand, or of what was computed before; the axes of the last equation are the first of the last pass.
+    /// An element of an operand, of the result, or of what was computed before; the axes of the last equation are the first of the last pass.
     fn element(&self, access: &Access, tile: &Tile) -> Expr {
         let whole = match self.plan.chain.spec.role(access.buffer) {
             Role::Operand(number) => Some(BufferId(number as u32)),
+            _ if access.buffer == self.plan.chain.last().output.buffer => Some(self.output),
             _ => self.made[access.buffer.0 as usize],
         };
         match whole {

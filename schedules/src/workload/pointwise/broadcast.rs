@@ -51,12 +51,12 @@ impl Broadcast {
         }
     }
 
-    /// The axes that it has of so many, outermost first.
+    /// The axes that it has of those of a tensor of `rank` axes, outermost first.
     pub(super) fn axes(self, rank: usize) -> impl Iterator<Item = usize> {
         (0..rank).filter(move |axis| self.0 >> (rank - 1 - axis) & 1 == 1)
     }
 
-    /// Reads a text form for so many axes; else what would have been right.
+    /// Reads a text form for `rank` axes; else what would have been right.
     pub(super) fn parse(text: &str, rank: usize) -> Result<Self, &'static str> {
         let word = WORDS.iter().find(|(word, _)| *word == text && rank <= 3);
         match (text, word) {
@@ -73,7 +73,7 @@ impl Broadcast {
         }
     }
 
-    /// Its text form for so many axes.
+    /// Its text form for `rank` axes.
     pub(super) fn text(self, rank: usize) -> String {
         match WORDS.iter().find(|(_, known)| *known == self && rank <= 3) {
             Some((word, _)) => word.to_string(),
@@ -83,7 +83,7 @@ impl Broadcast {
         }
     }
 
-    /// Fails with the reason if it is none of so many axes.
+    /// Fails with the reason if it is none of `rank` axes.
     pub(super) fn check(self, rank: usize) -> Result<(), String> {
         if self == Self::FULL || u32::from(self.0) < (1 << rank) - 1 {
             return Ok(());

@@ -1,0 +1,164 @@
+//! Copies of blocks in another order, by permutations.
+
+use super::X86;
+use super::control::address;
+use super::encode::{Goal, Integer, Opcode, Place, evex};
+use super::vectors::{BLEND_LANES, COPY, LOAD, SET_MASK, STORE, UNPACK_HIGH_PAIRS, VECTOR, opcode};
+use crate::asm::instruction_set::{Address as At, Vector, Vectors};
+use autotune_ir::target::Isa;
+
+/// The lower or upper elements, or pairs of elements, of two vectors in turns, in each quarter.
+const UNPACK_LOW: Opcode = opcode(1, 0, 0x14);
+const UNPACK_HIGH: Opcode = opcode(1, 0, 0x15);
+const UNPACK_LOW_PAIRS: Opcode = opcode(1, 1, 0x14);
+/// What the prefix of such an instruction has besides where it operates on pairs of 512 bits.
+const WIDE: u8 = 0x80;
+/// Half a vector of 256 bits, a quarter of one of 512.
+const INSERT_HALF: Opcode = opcode(3, 1, 0x18);
+/// Elements by their numbers, which are the second operand.
+const PERMUTE: Opcode = opcode(2, 1, 0x16);
+
+/// Registers of a transpose of four rows.
+const TRANSPOSED: usize = 8;
+
+/// Bytes of a quarter of a vector, as a power of two.
+const QUARTER: u32 = 4;
+
+impl X86 {
+    /// How many registers from `first` on a transpose changes: below 16 but for 16 columns.
+    pub(super) fn transposed_registers(&self, columns: u8, first: Vector) -> Option<usize> {
+        let most = match columns {
+            4 | 8 => 16,
+            16 if self.isa == Isa::Avx512 => 32,
+            _ => return None,
+        };
+        (usize::from(first) + TRANSPOSED <= most).then_some(TRANSPOSED)
+    }
+
+    /// Four columns lie in a quarter of each of four registers, in which they are transposed.
+    pub(super) fn transpose_columns(&mut self, rows: [At; 4], columns: &[At], first: Vector) {
+        let is_wide = columns.len() == 16;
+        for (number, &column) in columns.iter().enumerate() {
+            let (v, quarter, place) = (first + number as u8 % 4, number / 4, address(column).into());
+            match (quarter, is_wide) {
+                (0, true) => self.code.evex(LOAD, 0, [v, 0], place, QUARTER),
+                (0, false) => self.code.vex(LOAD, false, [v, 0], place),
+                (_, true) => self.code.evex(INSERT_HALF, evex::BITS_512, [v, v], place, QUARTER),
+                (_, false) => self.code.vex(INSERT_HALF, true, [v, v], place),
+            }
+            if quarter > 0 {
+                self.code.immediate(quarter as i64, 1);
+            }
+        }
+
+        let mut unpack = |op: Opcode, to: u8, a: u8, b: u8| {
+            let (registers, b) = ([first + to, first + a], Place::Register(first + b));
+            match is_wide {
+                true => self.code.evex(op, evex::BITS_512, registers, b, VECTOR),
+                false => self.code.vex(op, true, registers, b),
+            }
+        };
+        for (op, to, a) in [(UNPACK_LOW, 4, 0), (UNPACK_HIGH, 5, 0), (UNPACK_LOW, 6, 2), (UNPACK_HIGH, 7, 2)] {
+            unpack(op, to, a, a + 1);
+        }
+        let [low, high] = [UNPACK_LOW_PAIRS, UNPACK_HIGH_PAIRS].map(|op| match is_wide {
+            true => Opcode { prefix: op.prefix | WIDE, ..op },
+            false => op,
+        });
+        for (op, to, a) in [(low, 0, 4), (high, 1, 4), (low, 2, 5), (high, 3, 5)] {
+            unpack(op, to, a, a + 2);
+        }
+        for (v, to) in (first..).zip(rows) {
+            match is_wide {
+                true => self.code.evex(STORE, evex::BITS_512, [v, 0], address(to).into(), VECTOR),
+                false => self.code.vex(STORE, columns.len() == 8, [v, 0], address(to).into()),
+            }
+        }
+    }
+
+    /// How many registers from `first` on [`X86::interleave_rows`] and its inverse change: two for each row, and the numbers of lanes.
+    pub(super) fn woven_registers(&self, rows: u8, first: Vector) -> Option<usize> {
+        let registers = 2 * usize::from(rows) + 1;
+        (usize::from(first) + registers <= self.registers()).then_some(registers)
+    }
+
+    /// Of `k` vectors of groups each lane is of another row from vector to vector, and no two elements of a row are in the same lane, as `k`
+    /// is odd. So rows are permuted to those lanes, and vectors merged of them:
+    ///
+    /// ```text
+    /// rows         a0 a1 a2 a3 a4 a5 a6 a7    permuted  a0 a3 a6 a1 a4 a7 a2 a5     vectors  a0 b0 c0 a1 b1 c1 a2 b2
+    ///              b0 b1 b2 b3 b4 b5 b6 b7              b5 b0 b3 b6 b1 b4 b7 b2              c2 a3 b3 c3 a4 b4 c4 a5
+    ///              c0 c1 c2 c3 c4 c5 c6 c7              c2 c5 c0 c3 c6 c1 c4 c7              b5 c5 a6 b6 c6 a7 b7 c7
+    /// ```
+    pub(super) fn interleave_rows(&mut self, to: At, rows: &[At], first: Vector) {
+        let (k, lanes) = (rows.len(), usize::from(self.lanes()));
+        let (merged, numbers) = (first + k as u8, first + 2 * k as u8);
+        let step = inverse(k, lanes);
+        for (r, &row) in rows.iter().enumerate() {
+            self.load_numbers(numbers, (lanes - r) * step, step);
+            self.whole(PERMUTE, [first + r as u8, numbers], address(row).into(), VECTOR);
+        }
+        self.merge_lanes([first, merged], k, |vector, lane| (vector * lanes + lane) % k);
+        for vector in 0..k {
+            let at = address(to.behind(vector, 4 * lanes as i32));
+            self.whole(STORE, [merged + vector as u8, 0], at.into(), VECTOR);
+        }
+    }
+
+    /// The inverse.
+    pub(super) fn deinterleave_rows(&mut self, rows: &[At], from: At, first: Vector) {
+        let (k, lanes) = (rows.len(), usize::from(self.lanes()));
+        let (merged, numbers) = (first + k as u8, first + 2 * k as u8);
+        for vector in 0..k {
+            let at = address(from.behind(vector, 4 * lanes as i32));
+            self.whole(LOAD, [first + vector as u8, 0], at.into(), VECTOR);
+        }
+        let vectors = inverse(lanes % k, k);
+        self.merge_lanes([first, merged], k, |row, lane| (row + k - lane % k) * vectors % k);
+        for (r, &row) in rows.iter().enumerate() {
+            let v = merged + r as u8;
+            self.load_numbers(numbers, r, k);
+            self.whole(PERMUTE, [v, numbers], Place::Register(v), VECTOR);
+            self.whole(STORE, [v, 0], address(row).into(), VECTOR);
+        }
+    }
+
+    /// Each of `k` registers gets lanes of `k` others, every `k`-th of the same one: that of the number which is said of a register and a lane.
+    fn merge_lanes(&mut self, [from, to]: [Vector; 2], k: usize, of: impl Fn(usize, usize) -> usize) {
+        for number in 0..k as u8 {
+            self.whole(COPY, [to + number, 0], Place::Register(from), VECTOR);
+        }
+        for first in 0..k {
+            let bits = (first..usize::from(self.lanes())).step_by(k).fold(0, |bits, lane| bits | 1 << lane);
+            if self.isa == Isa::Avx512 {
+                self.set_eax(bits);
+                self.code.vex(SET_MASK, false, [7, 0], Integer::Rax.into());
+            }
+            for number in 0..k {
+                let (v, source) = (to + number as u8, of(number, first));
+                let place = Place::Register(from + source as u8);
+                match (source, self.isa == Isa::Avx512) {
+                    (0, _) => {}
+                    (_, true) => self.code.evex(COPY, evex::BITS_512 | 7, [v, 0], place, VECTOR),
+                    (_, false) => {
+                        self.code.vex(BLEND_LANES, true, [v, v], place);
+                        self.code.immediate(bits.into(), 1);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lane `l` of `v` is the number `first + step * l` of a lane.
+    fn load_numbers(&mut self, v: Vector, first: usize, step: usize) {
+        let lanes = self.lanes();
+        self.whole(LOAD, [v, 0], Place::Constant, VECTOR);
+        let [first, step] = [first, step].map(|number| (number % usize::from(lanes)) as u8);
+        self.code.goal(Goal::Lanes { first, step, lanes });
+    }
+}
+
+/// The number below `modulus` whose product with `of` is one more than a multiple of it; 0 if there is none.
+fn inverse(of: usize, modulus: usize) -> usize {
+    (0..modulus).find(|number| number * of % modulus == 1).unwrap_or(0)
+}

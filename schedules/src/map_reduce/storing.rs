@@ -1,0 +1,92 @@
+//! How a result goes to memory.
+
+use autotune_ir::program::Access;
+use autotune_ir::spec::AxisId;
+use autotune_ir::target::CpuTarget;
+use autotune_ir::{Affine, VarId};
+
+use super::chain::{Chain, axis_of};
+use crate::config::KnobValues;
+use crate::error::LowerError;
+
+/// The knob.
+pub(super) const KNOB: &str = "result";
+
+/// How a result goes to memory, by its word. A store to a line that is in no cache waits till the line was read, unless that was asked for
+/// early enough, or the whole line is written past the caches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Storing {
+    /// As it comes.
+    Cached,
+    /// An earlier pass over the tile, which computes more than the last does, asks for the lines that the last one stores to.
+    Fetched,
+    /// Whole vectors past the caches.
+    Streamed,
+}
+
+const WORDS: [(&str, Storing); 3] =
+    [("cached", Storing::Cached), ("fetched", Storing::Fetched), ("streamed", Storing::Streamed)];
+
+impl Storing {
+    pub(super) fn word(self) -> &'static str {
+        WORDS.iter().find(|(_, storing)| *storing == self).map_or("", |(word, _)| word)
+    }
+
+    /// What a chain may have: only results larger than the second-level cache anything but the first.
+    pub(super) fn of(chain: &Chain, cpu: &CpuTarget) -> Vec<Self> {
+        if result_bytes(chain) <= cpu.l2_bytes {
+            return vec![Self::Cached];
+        }
+        let is_possible = |storing: &Self| *storing != Self::Fetched || chain.result_beside().is_some();
+        WORDS.iter().map(|(_, storing)| *storing).filter(is_possible).collect()
+    }
+
+    /// What is chosen without measuring: past the caches only what whoever reads it next would not find there anyway.
+    pub(super) fn unmeasured(chain: &Chain, cpu: &CpuTarget) -> Self {
+        let offered = Self::of(chain, cpu);
+        match result_bytes(chain) > cpu.l3_bytes / 2 {
+            true => offered.last().copied().unwrap_or(Self::Cached),
+            false => offered.into_iter().find(|&storing| storing == Self::Fetched).unwrap_or(Self::Cached),
+        }
+    }
+
+    /// As the knobs have it; without the knob results are cached.
+    pub(super) fn read(chain: &Chain, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
+        if knobs.value(KNOB).is_none() {
+            return Ok(Self::Cached);
+        }
+        let word = super::choice(knobs, KNOB)?;
+        let known = WORDS.iter().find(|(known, _)| *known == word).map(|(_, storing)| *storing);
+        let storing = known.ok_or_else(|| LowerError::knob(KNOB, format!("'{word}' is no way to store")))?;
+        match storing == Self::Fetched && chain.result_beside().is_none() {
+            true => Err(LowerError::knob(KNOB, "no earlier pass goes along the result")),
+            false => Ok(storing),
+        }
+    }
+}
+
+fn result_bytes(chain: &Chain) -> usize {
+    4 * chain.spec.tensor(&chain.last().output).shape.iter().product::<usize>()
+}
+
+impl Chain {
+    /// The last pass before the one that makes the result which goes along the same axis of its own, and the result's elements by its axes.
+    pub(super) fn result_beside(&self) -> Option<(usize, Access)> {
+        let ([before @ .., last], output) = (self.passes(), &self.last().output) else { return None };
+        let along = output.index.last().and_then(axis_of).filter(|&axis| axis >= self.rows)?;
+        let is_alike = |number: usize, own: AxisId, axis: AxisId| {
+            let (own, axis) = (&before[number].axes[own], &last.axes[axis]);
+            (own.name, own.extent) == (axis.name, axis.extent)
+        };
+        (0..before.len()).rev().find_map(|number| {
+            let own = |axis: AxisId| (0..before[number].axes.len()).find(|&own| is_alike(number, own, axis));
+            own(along)?;
+            let by_own = |index: &Affine| match axis_of(index) {
+                Some(axis) => Some(Affine::var(VarId(own(axis)? as u32))),
+                None => index.terms.is_empty().then(|| index.clone()),
+            };
+            let index = output.index.iter().map(by_own).collect::<Option<_>>()?;
+            Some((number, Access { buffer: output.buffer, index }))
+        })
+    }
+}
