@@ -41,8 +41,8 @@ pub struct AnnealingParams {
 impl Default for AnnealingParams {
     fn default() -> Self {
         Self {
-            chains: 10,
-            scored_per_config: 10,
+            chains: 9,
+            scored_per_config: 9,
             temperature: 1.0,
             early_stop: 8,
             elites: 6,
