@@ -55,8 +55,6 @@ const MAX_CODE: usize = 1 << 13;
 const MAX_EDGE: usize = 64;
 /// Vector registers that hold no results.
 const SPARE_REGISTERS: usize = 4;
-/// Rows and columns that a transposing copy moves at once.
-const TRANSPOSED: (usize, usize) = (4, 8);
 /// Values that a tile keeps for later equations.
 const MAX_KEPT: usize = 1 << 22;
 
@@ -223,15 +221,14 @@ impl MapReduce {
         Ok(plan)
     }
 
-    /// A map that is done before, in blocks as a transposing copy has them.
+    /// A map that is done before, in square blocks of a vector's lanes as a transposing copy has them.
     fn transposing(chain: Chain, target: &CpuTarget) -> Self {
         let map = chain.last();
         let contiguous = |index: Option<&Affine>| index.and_then(axis_of);
         let vector = contiguous(map.output.index.last()).unwrap_or(chain.rows - 1);
         let read = map.loads().into_iter().filter_map(|access| contiguous(access.index.last()));
         let mut tiles = vec![1; chain.rows];
-        read.for_each(|axis| tiles[axis] = TRANSPOSED.0.min(map.axes[axis].extent));
-        tiles[vector] = TRANSPOSED.1.min(map.axes[vector].extent);
+        read.chain([vector]).for_each(|axis| tiles[axis] = target.lanes().min(map.axes[axis].extent));
         let parallel = default::parallel_loops(chain.row_axes().iter().map(|axis| axis.extent), target);
         let order = (0..chain.rows).collect();
         let (vectors, windows, before) = (vec![vector], Vec::new(), Vec::new());

@@ -26,7 +26,7 @@ const TASKS: usize = 4;
 /// Images whose channels are whole blocks are in blocks of channels, and a tile is two by two results of two blocks. Else vectors go along
 /// the result where what is read is contiguous there, too, in tiles of up to two vectors; along what is reduced where only that is
 /// contiguous, for four results at a time, beyond the cache for as many as a page holds the rows of; rows of a window that are no whole vectors are one vector as wide as the row, not several and
-/// what is left over. What is contiguous along different axes is copied in blocks of 4 x 8. As many loops are parallel
+/// what is left over. What is contiguous along different axes is copied in square blocks of a vector's lanes. As many loops are parallel
 /// as it takes to have work for every thread. What does not fit the second-level cache is asked for a tile ahead.
 pub(super) fn default_point(workload: &Workload, cpu: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
     let chain = Chain::of(workload.spec())?;
@@ -84,9 +84,9 @@ impl Rule {
         let last = knobs::tiled(chain).last().map(|axis| rows[axis].name);
         let is_scattered = of_rows && !reads_along(chain, vector);
         let most = |axis: &'static str| match axis == vector {
-            true if is_scattered => 8,
+            true if is_scattered => cpu.lanes(),
             true => 2 * cpu.lanes(),
-            false if is_scattered && reads_along(chain, axis) => 4,
+            false if is_scattered && reads_along(chain, axis) => cpu.lanes(),
             false if !of_rows && last == Some(axis) && !is_beyond_cache => RESULTS,
             false if !of_rows && last == Some(axis) => (PAGE / row_elements(chain).max(1)).clamp(1, RESULTS),
             false => 1,
