@@ -12,18 +12,15 @@ mod common;
 use std::fmt;
 
 use autotune_codegen as codegen;
-use autotune_ir::program::{BinaryOp, Expr, Node, Program, Role, Scope, UnaryOp};
+use autotune_ir::program::{BinaryOp, Expr, Node, Role, Scope, UnaryOp};
 use autotune_ir::spec::Reduction;
 use autotune_ir::{DType, GpuApi, InterpError, Launch, Problem, ProgramError, Target, interpret, verify};
 use autotune_schedules::workload::{Attention, Computed, Fields, Formula, Mask, Operator, OperatorKind, WorkloadError};
-use autotune_schedules::{
-    Config, Operands, ScheduleSpace, Value, Workload, fused, lower, max_rel_error, reference, tolerance,
-};
+use autotune_schedules::{Config, Operands, ScheduleSpace, Value, Workload, fused, lower, reference};
 use common::cuda_on_cpu::OnCpu;
 use common::gpu_kernels::{assert_cuda_agrees, assert_opencl_agrees, programs};
 use common::missing;
 use common::nvrtc::Nvrtc;
-use common::opencl::OpenCl;
 use common::pairs::{odd_pair, random_pair};
 use common::random_programs::{check, check_configs};
 use common::workloads::random_attention;
