@@ -421,7 +421,9 @@ fn count(what: &'static str, found: usize, wanted: usize) -> Result<(), RunError
 }
 
 fn size(graph: &Graph, node: NodeId, name: &str, found: usize) -> Result<(), RunError> {
-    let shape = graph.node(node).shape.clone();
-    let wanted = shape.iter().product();
-    if found == wanted { Ok(()) } else { Err(RunError::Size { name: name.into(), found, wanted, shape }) }
+    let shape = &graph.node(node).shape;
+    match shape.iter().product() {
+        wanted if wanted == found => Ok(()),
+        wanted => Err(RunError::Size { name: name.into(), found, wanted, shape: shape.clone() }),
+    }
 }

@@ -1,6 +1,7 @@
 //! What no kernel does, as what kernels do.
 
 use autotune_schedules::workload::{PadMode, PoolKind, ReduceOp};
+use ndarray::{ArrayD, IxDyn};
 
 use super::Rule;
 use super::new_graph::Made;
@@ -26,6 +27,7 @@ pub(super) const RULES: &[Rule] = &[
         after: "Attention(q, k, v, Expand(mask))",
         apply: repeated_mask,
     },
+    Rule { name: "mean_of_integers", before: "mean of integers", after: "sum / count", apply: mean_of_integers },
     Rule {
         name: "reduce_in_steps",
         before: "Reduce over axes that lie apart",
@@ -117,16 +119,30 @@ fn repeated_mask(site: &mut Site) -> Rewritten {
     site.add(site.node().op.clone(), &operands).map(Some)
 }
 
+fn mean_of_integers(site: &mut Site) -> Rewritten {
+    let Op::Reduce { op: ReduceOp::Mean, axes, keep_axes } = &site.node().op else { return Ok(None) };
+    let from = site.of(site.operand(0));
+    if from.element != Element::I64 {
+        return Ok(None);
+    }
+
+    let count: i64 = axes.iter().map(|&axis| from.shape[axis] as i64).product();
+    if count == 0 {
+        return Ok(None);
+    }
+    let sum = Op::Reduce { op: ReduceOp::Sum, axes: axes.clone(), keep_axes: *keep_axes };
+    let x = site.made(site.operand(0));
+    let sum = site.add(sum, &[x])?;
+    let count = site.constant(Tensor::I64(ArrayD::from_elem(IxDyn(&[]), count)));
+    site.add(Op::Binary(Binary::Div), &[sum, count]).map(Some)
+}
+
 /// The last axes that lie side by side, then the others.
 fn reduce_in_steps(site: &mut Site) -> Rewritten {
     let Op::Reduce { op, axes, .. } = &site.node().op else { return Ok(None) };
     let from = site.of(site.operand(0));
     let lie_apart = |pair: &[usize]| from.shape[pair[0] + 1..pair[1]].iter().any(|&extent| extent != 1);
     let Some(first) = axes.windows(2).rposition(lie_apart) else { return Ok(None) };
-    if *op == ReduceOp::Mean && from.element == Element::I64 {
-        return Ok(None);
-    }
-
     let (outer, inner) = axes.split_at(first + 1);
     let step = |axes: &[usize]| Op::Reduce { op: *op, axes: axes.to_vec(), keep_axes: true };
     let x = site.made(site.operand(0));
