@@ -41,8 +41,8 @@ pub struct AnnealingParams {
 impl Default for AnnealingParams {
     fn default() -> Self {
         Self {
-            chains: 9,
-            scored_per_config: 9,
+            chains: 12,
+            scored_per_config: 12,
             temperature: 1.0,
             early_stop: 8,
             elites: 6,
