@@ -104,6 +104,7 @@ fn applied_primitive(primitive: Primitive, of: &[String], lanes: usize) -> Strin
     let operator = |sign: &str| format!("({} {sign} {})", of[0], of[1]);
     let of_bits = |sign: &str| format!("of_bits{lanes}(bits{lanes}({}) {sign} bits{lanes}({}))", of[0], of[1]);
     let call = |name: &str| format!("{name}{lanes}({})", of.join(", "));
+
     match primitive {
         Primitive::Add => operator("+"),
         Primitive::Sub => operator("-"),
@@ -161,8 +162,9 @@ pub(crate) fn vector_primitives(lanes: usize) -> String {
         16 => Some(("__AVX512F__", "__builtin_ia32_vfmaddps512_mask(a, b, c, -1, 4)")),
         _ => None,
     };
-    let scale = function("static inline", &format!("vec{n}"), n, "scale", Formula::scale());
     let fused = builtin.map_or_else(String::new, |(has, call)| format!("#ifdef {has}\n  return {call};\n#endif\n"));
+
+    let scale = function("static inline", &format!("vec{n}"), n, "scale", Formula::scale());
     format!(
         "typedef unsigned w{n} __attribute__((vector_size({bytes})));\n\
          #define bits{n}(x) ((w{n})(x))\n\

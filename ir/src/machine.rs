@@ -72,8 +72,7 @@ pub mod gpu {
     pub const MAX_ACCESS_BYTES: usize = 16;
     /// Shared memory that each resident block takes beside its own, in bytes (Guide, "Shared Memory", from compute capability 8.0 on).
     pub const RESERVED_SHARED_BYTES: f64 = 1024.0;
-    /// Registers are dealt out to so many warps at a time, so many for each thread (NVIDIA's occupancy calculator: 256 registers a warp,
-    /// four warps).
+    /// Warps that registers are dealt out to at a time (NVIDIA's occupancy calculator: 256 registers a warp, four warps).
     pub const REGISTER_WARPS: usize = 4;
     /// Registers of a thread come in multiples of this.
     pub const REGISTER_STEP: usize = 8;

@@ -66,6 +66,7 @@ impl Program {
         match node {
             Node::Loop(l) => format!("{} {} in 0..{}", word(l.kind), self.affine(&Affine::var(l.var)), l.extent),
             Node::Alloc { buffer, .. } => format!("alloc {}", self.buffer_name(*buffer)),
+
             Node::Barrier => "barrier".into(),
             Node::CopyGroup { .. } => "copy group".into(),
             Node::AwaitCopies { but } => format!("await copies but of {but} groups"),
@@ -74,12 +75,14 @@ impl Program {
             Node::Mbarrier(Mbarrier::WaitFull) => "wait full".into(),
             Node::Mbarrier(Mbarrier::ArriveEmpty { but }) => format!("arrive empty but {but} groups"),
             Node::Mbarrier(Mbarrier::WaitEmpty { but }) => format!("wait empty but {but} groups"),
+
             Node::Guard { when, .. } => format!("if {}", self.conditions(when)),
             Node::Unflatten { value, digits, .. } => {
                 let names: Vec<String> = digits.iter().map(|d| self.affine(&Affine::var(d.var))).collect();
                 let extents: Vec<String> = digits.iter().map(|d| d.extent.to_string()).collect();
                 format!("unflatten ({}) in {} = {}", names.join(", "), extents.join("x"), self.affine(value))
             }
+
             Node::Store(store) => {
                 let sign = match store.mode {
                     StoreMode::Assign => "=",
@@ -117,6 +120,7 @@ impl Program {
             Expr::Binary(BinaryOp::Add | BinaryOp::Sub, _) => format!("({})", self.expr(factor)),
             factor => self.expr(factor),
         };
+
         match expr {
             Expr::Const(value) => format!("{value:?}"),
             Expr::Load(access) => self.access(access),

@@ -128,6 +128,11 @@ pub struct Buffer {
 }
 
 impl Buffer {
+    /// A buffer of plain layout, whose elements are stored as they come.
+    pub fn plain(name: impl Into<String>, role: Role, scope: Scope, shape: Vec<usize>, dtype: DType) -> Self {
+        Self { name: name.into(), role, scope, shape, layout: Layout::Plain, dtype, streamed: false }
+    }
+
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.shape.iter().product()

@@ -26,7 +26,7 @@ pub(crate) fn broadcast_strides(shape: &[usize], to: &[usize]) -> Vec<usize> {
 /// Elements of a copy for which one thread is enough.
 const OF_ONE_THREAD: usize = 1 << 14;
 
-/// So many iterations between elements so far apart.
+/// Iterations, and the distance of neighbouring ones in elements, of what is read and of what is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loop {
     pub(crate) count: usize,

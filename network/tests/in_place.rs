@@ -39,19 +39,14 @@ fn output(kernel: &Kernel, cpu: &Cpu, within: Option<usize>) -> Vec<f32> {
         unsafe { cpu.part(memory, 0..buffer.elements().unwrap() * 4) }.unwrap()
     };
     let parts: Vec<HostMemory> = given.iter().map(view).collect();
-    let views: Vec<View> = given
-        .iter()
-        .zip(&parts)
-        .map(|((buffer, _), part)| View::of(part, DType::F32, &buffer.shape).in_layout(buffer.layout))
-        .collect();
-    let constants = given.iter().zip(&parts).filter(|((buffer, _), _)| buffer.binding != Binding::Data);
-    let constants: Vec<View> = constants
-        .map(|((buffer, _), part)| View::of(part, DType::F32, &buffer.shape).in_layout(buffer.layout))
-        .collect();
-    let packed = kernel.pack(cpu, &constants).unwrap();
+    let views = |is_wanted: fn(&Binding) -> bool| -> Vec<View> {
+        let wanted = given.iter().zip(&parts).filter(|((buffer, _), _)| is_wanted(&buffer.binding));
+        wanted.map(|((buffer, _), part)| View::of(part, DType::F32, &buffer.shape).in_layout(buffer.layout)).collect()
+    };
+    let packed = kernel.pack(cpu, &views(|binding| *binding != Binding::Data)).unwrap();
     let mut scratch = kernel.scratch(cpu).unwrap();
     let outputs = &mut [ViewMut::of(&mut result, DType::F32, &written.shape).in_layout(written.layout)];
-    kernel.run(cpu, &packed, &mut scratch, &views, outputs).unwrap();
+    kernel.run(cpu, &packed, &mut scratch, &views(|_| true), outputs).unwrap();
     holder.elements::<f32>()[..elements].to_vec()
 }
 

@@ -29,7 +29,7 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// So many threads, the caller included: [`Team::new`].
+    /// A number of threads, the caller included: [`Team::new`].
     pub fn new(threads: usize) -> Self {
         Self::of(Team::new(threads))
     }

@@ -351,7 +351,7 @@ mod tests {
     /// Stages of one task and of many in turns, each of which adds to what the one before it left of all elements.
     #[test]
     fn stages_wait_for_each_other() {
-        /// Element `task` of the second buffer = the sum of the first + 1.
+        /// Element `task` of the second buffer = the sum of the first modulo 1000, plus `task`.
         unsafe extern "C" fn sums(buffers: *const *mut f32, _: *mut c_char, begin: c_long, end: c_long) {
             for task in begin..end {
                 // SAFETY: both buffers have `TASKS` elements, of which one is written by each task.

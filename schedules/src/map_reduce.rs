@@ -332,12 +332,8 @@ impl MapReduce {
 
     /// Where this tile's result goes, by the axes of a pass which asks for it.
     pub(crate) fn stored_to(&self, number: usize) -> Option<Access> {
-        let is_fetched = self.storing == Storing::Fetched;
-        is_fetched
-            .then(|| self.chain.result_beside())
-            .flatten()
-            .filter(|(at, _)| *at == number)
-            .map(|(_, access)| access)
+        let (at, access) = (self.storing == Storing::Fetched).then(|| self.chain.result_beside())??;
+        (at == number).then_some(access)
     }
 
     /// The tiles of a row; `None` if too many are single positions beside padding.

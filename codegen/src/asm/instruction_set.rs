@@ -264,8 +264,8 @@ pub(super) trait Control {
     /// Calls a leaf, which may change every register.
     fn call(&mut self, leaf: usize);
 
-    /// Begins a leaf; besides whole vectors, those with the numbers of lanes in `parts` are loaded and stored in it, and it has vector slots if it computes
-    /// in steps.
+    /// Begins a leaf; besides whole vectors, those with the numbers of lanes in `parts` are loaded and stored in it, and it has vector slots
+    /// if it computes in steps.
     fn begin_leaf(&mut self, parts: &[u8], has_steps: bool);
     fn end_leaf(&mut self);
 

@@ -1,6 +1,6 @@
 //! Whether the output of a program may lie where an operand does.
 
-use crate::program::{BufferId, Expr, Loop, Node, Program, Role, Stage, Store, StoreMode, When};
+use crate::program::{BufferId, Expr, Grid, Loop, Node, Program, Role, Stage, Store, StoreMode, When};
 
 /// True if the output of a [proven](super::verify) program of a CPU may be the memory of an operand of the same shape and layout, which then takes
 /// that one's place: each of its elements is read by the very store alone that writes the same element of the output, and every element is
@@ -19,7 +19,7 @@ pub fn may_overwrite(program: &Program, operand: usize) -> bool {
         let buffer = program.buffer(id);
         (&buffer.shape, buffer.layout, program.dtype(id))
     };
-    let is_on_gpu = |stage: &Stage| crate::program::Grid::of(stage).is_some();
+    let is_on_gpu = |stage: &Stage| Grid::of(stage).is_some();
     if of(from) != of(to) || program.stages.iter().any(is_on_gpu) {
         return false;
     }
@@ -42,7 +42,7 @@ struct Stores {
 }
 
 impl Stores {
-    /// A node that is visited so many times.
+    /// A node that is visited `times` times.
     fn visit(&mut self, node: &Node, when: When, times: u128) {
         let times = match node {
             Node::Store(store) => {

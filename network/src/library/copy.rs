@@ -4,35 +4,17 @@ use autotune_codegen::asm::x86::Integer::{Rax, Rcx, Rdi, Rsi, Rsp};
 use autotune_codegen::asm::x86::{Condition, Routine};
 
 use crate::cut::Strided;
-use crate::strided;
+use crate::strided::Loop;
 
 /// Bytes of an element.
 const ELEMENT: i64 = 4;
 
-/// Rows of at most so many bytes are copied by moves that are written out.
+/// Bytes of the longest rows that are copied by moves which are written out.
 const WRITTEN_OUT: i64 = 128;
-
-/// So many iterations between places so many bytes apart.
-#[derive(Clone, Copy)]
-struct Loop {
-    count: i64,
-    read: i64,
-    write: i64,
-}
-
-/// The loops of a copy, outermost first; none if nothing is copied.
-fn loops(strided: &Strided) -> Vec<Loop> {
-    let bytes = |each: &strided::Loop| Loop {
-        count: each.count as i64,
-        read: ELEMENT * each.read as i64,
-        write: ELEMENT * each.write as i64,
-    };
-    strided.loops().iter().flatten().map(bytes).collect()
-}
 
 /// Slots of eight bytes that copies count in.
 pub(super) fn slots(strided: &Strided) -> usize {
-    loops(strided).len()
+    strided.loops().map_or(0, |loops| loops.len())
 }
 
 /// Copies elements from where rsi points to, the first that is read, to where rdi does, counting in slots from `[rsp + counters]` on. Changes rax,
@@ -40,34 +22,35 @@ pub(super) fn slots(strided: &Strided) -> usize {
 ///
 /// Distances must be numbers of 32 bits.
 pub(super) fn emit(routine: &mut Routine, strided: &Strided, counters: i32) {
-    let loops = loops(strided);
-    if !loops.is_empty() {
+    if let Some(loops) = strided.loops() {
         emit_loops(routine, &loops, counters);
     }
 }
 
-/// Returns by how much rsi and rdi have moved.
+/// Returns by how many bytes rsi and rdi have moved.
 fn emit_loops(routine: &mut Routine, loops: &[Loop], counter: i32) -> (i64, i64) {
     let (outer, inner) = match loops {
         [] => return emit_row(routine, ELEMENT),
-        [Loop { count, read: ELEMENT, write: ELEMENT }] => return emit_row(routine, ELEMENT * count),
-        [outer, inner @ ..] => (*outer, inner),
+        [Loop { count, read: 1, write: 1 }] => return emit_row(routine, ELEMENT * *count as i64),
+        [outer, inner @ ..] => (outer, inner),
     };
-    let is_innermost = inner.is_empty();
-    routine.set(Rcx, outer.count);
+    let (count, is_innermost) = (outer.count as i64, inner.is_empty());
+    let [read_bytes, write_bytes] = [outer.read as i64, outer.write as i64].map(|elements| ELEMENT * elements);
+    routine.set(Rcx, count);
     if !is_innermost {
         routine.store(Rsp, counter, Rcx);
     }
+
     let top = routine.here();
     let (read, write) = emit_loops(routine, inner, counter + 8);
-    advance(routine, outer.read - read, outer.write - write);
+    advance(routine, read_bytes - read, write_bytes - write);
     if is_innermost {
         routine.add_value(Rcx, -1);
     } else {
         routine.add_to(Rsp, counter, -1);
     }
     routine.jump_if(Condition::NotEqual, top);
-    (outer.count * outer.read, outer.count * outer.write)
+    (count * read_bytes, count * write_bytes)
 }
 
 /// Moves rsi and rdi.
@@ -86,6 +69,7 @@ fn emit_row(routine: &mut Routine, bytes: i64) -> (i64, i64) {
         routine.copy_bytes();
         return (bytes, bytes);
     }
+
     let mut at = 0;
     while at < bytes as i32 {
         match bytes as i32 - at {
@@ -105,5 +89,6 @@ fn emit_row(routine: &mut Routine, bytes: i64) -> (i64, i64) {
             }
         }
     }
+
     (0, 0)
 }

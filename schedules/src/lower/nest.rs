@@ -3,9 +3,7 @@
 use super::nest;
 use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::program::{
-    Buffer, BufferId, Digit, Expr, InBounds, Layout, Loop, LoopKind, Node, Role, Scope, VarName,
-};
+use autotune_ir::program::{Buffer, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Role, Scope, VarName};
 
 /// Loops, outermost first.
 pub(crate) type Loops = Vec<(VarId, usize, LoopKind)>;
@@ -27,15 +25,7 @@ impl Nest {
     /// A buffer of plain layout; partial sums are f32.
     pub(crate) fn buffer(&mut self, name: impl Into<String>, role: Role, scope: Scope, shape: Vec<usize>) -> BufferId {
         let dtype = if role == Role::Accumulator { DType::F32 } else { self.dtype };
-        self.buffers.push(Buffer {
-            name: name.into(),
-            role,
-            scope,
-            shape,
-            layout: Layout::Plain,
-            dtype,
-            streamed: false,
-        });
+        self.buffers.push(Buffer::plain(name, role, scope, shape, dtype));
         BufferId(self.buffers.len() as u32 - 1)
     }
 

@@ -27,8 +27,8 @@ const ALGORITHM_COST: f64 = 12.0;
 impl ScheduleSpace {
     /// The valid candidate of this space that is the nearest to a config of another workload, its `origin`, on the same target: tiles are
     /// alike by the ratios of their sizes, one that covered its axis covers it again, loops keep their order, words stay. A knob that
-    /// the origin lacks, or the config where it may, has the default's value. `None` if the config is not of its origin, its sketch is not offered here, or
-    /// nothing near it is valid.
+    /// the origin lacks, or the config where it may, has the default's value. `None` if the config is not of its origin, its sketch is not
+    /// offered here, or nothing near it is valid.
     ///
     /// `direct; tile.oh=14x1` of 14 rows → `direct; tile.oh=56x1` of 56 rows.
     pub fn adapt(&self, config: &Config, origin: &Workload) -> Option<Candidate> {

@@ -75,7 +75,7 @@ impl Guarded {
         Self::behind(content, 0)
     }
 
-    /// So many elements behind a place that is aligned.
+    /// The content `elements` elements behind a place that is aligned.
     fn behind(content: &[f32], elements: usize) -> Self {
         let len = content.len();
         let mut memory = vec![f32::from_bits(CANARY); len + 2 * GUARD + 32];
@@ -99,7 +99,7 @@ impl Guarded {
     }
 }
 
-/// The buffers of a plan so many elements behind places that are aligned, filled with operands, or with NaN where there is none.
+/// The buffers of a plan `elements` elements behind places that are aligned, filled with operands, or with NaN where there is none.
 fn buffers(plan: &KernelPlan, operands: &Operands, elements: usize) -> Vec<Guarded> {
     plan.buffers.iter().map(|b| Guarded::behind(&super::contents(b, operands), elements)).collect()
 }

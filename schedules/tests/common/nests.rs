@@ -46,23 +46,14 @@ impl Builder {
 
     fn operand(&mut self, name: &str, role: Role, shape: &[usize], layout: Layout) {
         let shape = physical_shape(shape, layout).unwrap();
-        let (scope, dtype) = (Scope::Global, self.1.dtype());
-        self.0.buffers.push(Buffer { name: name.into(), role, scope, shape, layout, dtype, streamed: false });
+        let plain = Buffer::plain(name, role, Scope::Global, shape, self.1.dtype());
+        self.0.buffers.push(Buffer { layout, ..plain });
     }
 
     /// Another buffer.
     pub fn buffer(&mut self, name: &str, role: Role, scope: Scope, shape: &[usize]) -> BufferId {
-        let shape = shape.to_vec();
         let dtype = if role == Role::Accumulator { DType::F32 } else { self.1.dtype() };
-        self.0.buffers.push(Buffer {
-            name: name.into(),
-            role,
-            scope,
-            shape,
-            layout: Layout::Plain,
-            dtype,
-            streamed: false,
-        });
+        self.0.buffers.push(Buffer::plain(name, role, scope, shape.to_vec(), dtype));
         BufferId(self.0.buffers.len() as u32 - 1)
     }
 

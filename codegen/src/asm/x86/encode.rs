@@ -431,6 +431,7 @@ mod tests {
                 true => code.evex_indexed(gather, evex::BITS_512 | 7, to, at, index),
                 false => code.vex_indexed(gather, [to, mask], at, index),
             }
+
             let (bytes, _) = code.finish(&[]).unwrap();
             let instruction = Decoder::new(64, &bytes, DecoderOptions::NO_INVALID_CHECK).decode();
             assert_eq!(instruction.len(), bytes.len(), "{bytes:02x?}");

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use autotune_ir::program::LoopKind::{Parallel, Serial, Unrolled, Vectorized};
 use autotune_ir::program::{
-    Access, AxisInfo, AxisOf, Buffer, BufferId, Expr, Iteration, Layout, Loop, LoopKind, Node, Role, Scope, Stage,
-    Store, StoreMode, When,
+    Access, AxisInfo, AxisOf, Buffer, BufferId, Expr, Iteration, Loop, LoopKind, Node, Role, Scope, Stage, Store,
+    StoreMode, When,
 };
 use autotune_ir::{Affine, CpuTarget, DType, Program, Target, VarId};
 
@@ -40,8 +40,7 @@ impl Builder {
 
     pub(in crate::features) fn buffer(&mut self, role: Role, scope: Scope, shape: &[usize]) -> BufferId {
         let name = format!("b{}", self.program.buffers.len());
-        let (shape, layout, dtype) = (shape.to_vec(), Layout::Plain, DType::F32);
-        self.program.buffers.push(Buffer { name, role, scope, shape, layout, dtype, streamed: false });
+        self.program.buffers.push(Buffer::plain(name, role, scope, shape.to_vec(), DType::F32));
         BufferId(self.program.buffers.len() as u32 - 1)
     }
 

@@ -77,14 +77,14 @@ impl Waves {
         self.touched.iter().filter_map(|bytes| bytes.last()).sum()
     }
 
-    /// Bytes that come into the second-level cache if nothing stays in it from one wave of so many blocks to the next.
+    /// Bytes that come into the second-level cache if nothing stays in it from one wave of `blocks` blocks to the next.
     pub(super) fn fetched_bytes(&self, blocks: f64) -> f64 {
         let tiles: f64 = self.tiles.iter().map(|tile| tile.1 as f64).product();
         let waves = (tiles / blocks).max(1.0);
         self.touched.iter().map(|bytes| waves * self.of_wave(bytes, blocks)).sum()
     }
 
-    /// Bytes of one buffer that so many neighbouring tiles touch.
+    /// Bytes of one buffer that `blocks` neighbouring tiles touch, of which `bytes` has those of the first variables.
     fn of_wave(&self, bytes: &[f64], blocks: f64) -> f64 {
         let mut left = blocks;
         for (&(_, extent), inside) in self.tiles.iter().zip(bytes.windows(2)) {
