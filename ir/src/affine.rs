@@ -21,7 +21,16 @@ pub struct Affine {
 impl Clone for Affine {
     #[inline]
     fn clone(&self) -> Self {
-        Self { constant: self.constant, terms: SmallVec::from_slice(&self.terms) }
+        // Copies of a known number of terms are a few moves each; of any number they would be a call.
+        let unused = (VarId(0), 0);
+        let terms = match self.terms[..] {
+            [] => SmallVec::new(),
+            [a] => SmallVec::from_buf_and_len([a, unused, unused], 1),
+            [a, b] => SmallVec::from_buf_and_len([a, b, unused], 2),
+            [a, b, c] => SmallVec::from_buf([a, b, c]),
+            ref more => SmallVec::from_slice(more),
+        };
+        Self { constant: self.constant, terms }
     }
 }
 

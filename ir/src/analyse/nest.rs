@@ -86,7 +86,7 @@ impl<'a> Nest<'a> {
         let mut nest = Nest {
             program,
             loops: Vec::with_capacity(512),
-            leaves: Vec::with_capacity(64),
+            leaves: Vec::with_capacity(512),
             trees: Vec::with_capacity(16),
             stages: 0,
             prefetches: 0.0,
@@ -94,7 +94,7 @@ impl<'a> Nest<'a> {
             operands: program.buffers.iter().map(|b| operand_of_role(b.role)).collect(),
             axis_of: vec![None; program.vars.len()],
         };
-        let mut walk = Walk { stack: Vec::with_capacity(32), trips: 1.0, opened: vec![0; program.buffers.len()] };
+        let mut walk = Walk { stack: Vec::with_capacity(32), placed: None, trips: 1.0, opened: vec![0; program.buffers.len()] };
         for stage in &program.stages {
             nest.add_stage(stage, &mut walk);
         }
@@ -124,9 +124,11 @@ impl<'a> Nest<'a> {
                 Node::Loop(l) => {
                     let outer = walk.trips;
                     walk.stack.push(l);
+                    walk.placed = None;
                     walk.trips *= l.extent as f64;
                     self.add_nodes(&l.body, walk);
                     walk.stack.pop();
+                    walk.placed = None;
                     walk.trips = outer;
                 }
                 Node::Alloc { buffer, body } => {
@@ -143,20 +145,23 @@ impl<'a> Nest<'a> {
         }
     }
 
-    fn add_leaf(&mut self, store: &'a Store, walk: &Walk<'a>) {
+    fn add_leaf(&mut self, store: &'a Store, walk: &mut Walk<'a>) {
         let point = self.main_point(store);
         for (axis, along) in point.into_iter().flatten().enumerate() {
             for &(var, _) in &along.terms {
                 self.axis_of[var.0 as usize] = Some(axis as u8);
             }
         }
-        let start = self.loops.len();
-        self.loops.extend_from_slice(&walk.stack);
+        let loops = walk.placed.get_or_insert_with(|| {
+            let start = self.loops.len();
+            self.loops.extend_from_slice(&walk.stack);
+            start..self.loops.len()
+        });
         let dst = store.dst.buffer;
         let in_registers = self.program.buffer(dst).scope == Scope::Register;
         self.leaves.push(Leaf {
             store,
-            loops: start..self.loops.len(),
+            loops: loops.clone(),
             tree: self.trees.len() - 1,
             register_depth: in_registers.then(|| walk.opened[dst.0 as usize]),
             trips: walk.trips,
@@ -259,6 +264,8 @@ impl Classes {
 /// Where the walk over a stage stands.
 struct Walk<'a> {
     stack: Vec<&'a Loop>,
+    /// Position of just these loops in [`Nest::loops`], once a leaf stands under them.
+    placed: Option<Range<usize>>,
     /// How often what stands here runs.
     trips: f64,
     /// Number of loops around the latest allocation of each buffer.

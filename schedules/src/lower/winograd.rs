@@ -49,7 +49,12 @@ struct Inside {
 }
 
 /// The tiles of a block along one axis, neighbours that are alike together.
-type Row = Vec<Run<Inside>>;
+type Row<T = Inside> = Vec<Run<T>>;
+
+/// The outputs of each tile, of whatever inputs.
+fn outputs(row: &Row) -> Row<usize> {
+    runs(row.iter().flat_map(|run| std::iter::repeat_n(run.each.outputs, run.count))).collect()
+}
 
 /// Blocks of tiles: one per iteration of the parallel loops of a tree.
 struct Blocks<'a> {
@@ -85,8 +90,9 @@ impl Channels {
 }
 
 /// Tiles of a row that are alike, of one block of channels.
-struct Strip<'a> {
-    inside: [&'a Inside; 2],
+struct Strip<'a, T> {
+    /// What each of them is down and across.
+    each: [&'a T; 2],
     tiles: usize,
     /// The first output of the first of them.
     output: [Affine; 2],
@@ -111,14 +117,10 @@ struct Lowering<'a> {
     scratch: Vec<(&'static str, [BufferId; 2])>,
     /// Where rows of tiles of plain images are transposed.
     strips: strip::Strips,
-    /// How tiles are transformed, by what there is of them.
-    cuts: Vec<(Inside, Rc<Cuts>)>,
-}
-
-/// How a tile is transformed along one axis.
-struct Cuts {
-    input: Cut,
-    output: Cut,
+    /// How tiles are transformed along one axis, by the inputs that are not padding.
+    input_cuts: Vec<(Range<usize>, Rc<Cut>)>,
+    /// The same by the number of outputs.
+    output_cuts: Vec<(usize, Rc<Cut>)>,
 }
 
 impl Builder for Lowering<'_> {
@@ -140,9 +142,9 @@ impl<'a> Lowering<'a> {
         let inputs = packed("input_transformed", scope, shape);
         let products = packed("products", Scope::Local, winograd.product_shape().to_vec());
         let strips = strip::Strips::new(winograd, &mut product.all);
-        let (scratch, cuts) = (Vec::new(), Vec::new());
+        let (scratch, input_cuts, output_cuts) = (Vec::new(), Vec::new(), Vec::new());
         let transforms = Transforms::of(workload, winograd.conv.filtering(winograd.m));
-        Self { winograd, transforms, product, inputs, products, scratch, strips, cuts }
+        Self { winograd, transforms, product, inputs, products, scratch, strips, input_cuts, output_cuts }
     }
 
     fn stages(&mut self) -> Vec<Stage> {

@@ -8,9 +8,9 @@ impl Lowering<'_> {
     /// ```text
     /// to[y, x, (c, fh, fw)] = input[n, c, s*(top + y) + fh - p, s*(left + x) + fw - p]
     /// ```
-    pub(super) fn read_phases(&mut self, to: BufferId, image: &Affine, strip: &Strip) -> Vec<Node> {
+    pub(super) fn read_phases(&mut self, to: BufferId, image: &Affine, strip: &Strip<Inside>) -> Vec<Node> {
         let (phases, width) = (self.winograd.conv.phases(), self.phased_width(strip));
-        let [down, across] = strip.inside.map(|inside| &inside.phases);
+        let [down, across] = strip.each.map(|inside| &inside.phases);
         let is_padded = [down, across].iter().any(|runs| runs.iter().any(|run| run.each != (0..phases)));
 
         let mut nodes = if is_padded { self.clear(to, strip, width) } else { Vec::new() };
@@ -33,12 +33,12 @@ impl Lowering<'_> {
     }
 
     /// Columns that the tiles of a strip read.
-    fn phased_width(&self, strip: &Strip) -> usize {
+    fn phased_width(&self, strip: &Strip<Inside>) -> usize {
         (strip.tiles - 1) * self.winograd.tiles_apart() + self.winograd.a()
     }
 
     /// Zeros everywhere.
-    fn clear(&mut self, to: BufferId, strip: &Strip, width: usize) -> Vec<Node> {
+    fn clear(&mut self, to: BufferId, strip: &Strip<Inside>, width: usize) -> Vec<Node> {
         self.repeat("y", self.winograd.a(), LoopKind::Serial, |this, y| {
             this.repeat("x", width, LoopKind::Serial, |this, x| {
                 this.repeat("lane", strip.lanes, LoopKind::Vectorized, |_, lane| {
@@ -53,7 +53,7 @@ impl Lowering<'_> {
         &mut self,
         to: BufferId,
         image: &Affine,
-        strip: &Strip,
+        strip: &Strip<Inside>,
         place: [Affine; 2],
         [down, across]: [&Range<usize>; 2],
     ) -> Vec<Node> {

@@ -39,13 +39,13 @@ impl Strips {
 
 impl Lowering<'_> {
     /// What the tiles of a strip read of the input, in `to`.
-    pub(super) fn read_strip(&mut self, to: BufferId, image: &Affine, strip: &Strip) -> Vec<Node> {
+    pub(super) fn read_strip(&mut self, to: BufferId, image: &Affine, strip: &Strip<Inside>) -> Vec<Node> {
         let Winograd { m, conv, block, .. } = *self.winograd;
         if conv.phases() > 1 {
             return self.read_phases(to, image, strip);
         }
         let from = self.product.operands.input;
-        let [rows, columns] = strip.inside.map(|inside| inside.inputs.clone());
+        let [rows, columns] = strip.each.map(|inside| inside.inputs.clone());
         if rows.is_empty() || columns.is_empty() {
             return Vec::new();
         }
@@ -64,8 +64,8 @@ impl Lowering<'_> {
     }
 
     /// What the tiles of a strip have written to `from`, in the output, a row after the other by way of `row`.
-    pub(super) fn write_strip(&mut self, [from, row]: [BufferId; 2], image: &Affine, strip: &Strip) -> Vec<Node> {
-        let [rows, columns] = strip.inside.map(|inside| inside.outputs);
+    pub(super) fn write_strip(&mut self, [from, row]: [BufferId; 2], image: &Affine, strip: &Strip<usize>) -> Vec<Node> {
+        let [&rows, &columns] = strip.each;
         let width = (strip.tiles - 1) * self.winograd.m + columns;
         self.repeat("i", rows, LoopKind::Serial, |this, i| {
             let mut body = this.transposed([("lane", strip.lanes), ("x", width)], |lane, x| {
@@ -77,7 +77,7 @@ impl Lowering<'_> {
     }
 
     /// The output, of a row of the sums that it is made of.
-    fn finish_row(&mut self, row: BufferId, image: &Affine, strip: &Strip, (i, width): (&Affine, usize)) -> Vec<Node> {
+    fn finish_row(&mut self, row: BufferId, image: &Affine, strip: &Strip<usize>, (i, width): (&Affine, usize)) -> Vec<Node> {
         let (operands, block) = (self.product.operands.clone(), self.winograd.block);
         let [top, left] = &strip.output;
         self.repeat("lane", strip.lanes, LoopKind::Serial, |this, lane| {

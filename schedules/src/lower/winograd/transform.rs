@@ -14,9 +14,12 @@ struct Line {
 
 impl Line {
     fn at(&self, k: usize) -> Index {
-        let mut index = self.first.clone();
-        index[self.dim].constant += (k * self.step) as i64;
-        index
+        let moved = |(dim, along): (usize, &Affine)| {
+            let mut along = along.clone();
+            along.constant += if dim == self.dim { (k * self.step) as i64 } else { 0 };
+            along
+        };
+        self.first.iter().enumerate().map(moved).collect()
     }
 }
 
@@ -116,8 +119,8 @@ impl Lowering<'_> {
         let (a, block, apart) = (self.winograd.a(), self.winograd.depth_block(), self.winograd.tiles_apart());
         let (to, place) = (self.inputs, self.input_block(blocks));
         let (image, copied) = (self.product.operands.input, self.strips.input);
-        self.over_strips(blocks, ("c.0", channels), |this, strip| {
-            let cuts = strip.inside.map(|inside| this.cuts(inside));
+        self.over_strips(blocks, blocks.rows, ("c.0", channels), |this, strip| {
+            let cuts = strip.each.map(|inside| this.input_cut(&inside.inputs));
             let nodes = this.over_tiles(strip, |this, tile| {
                 let [top, left] = [0, 1].map(|dim| strip.output[dim].clone() * stride as i64 + -(pad[dim] as i64));
                 let first = tile.clone() * apart as i64;
@@ -138,7 +141,7 @@ impl Lowering<'_> {
                     };
                     Line { buffer: to, first: [&place[..], &at].concat().into(), dim: place.len(), step: 1 }
                 };
-                let cuts = cuts.each_ref().map(|cuts| &cuts.input);
+                let cuts = cuts.each_ref().map(Rc::as_ref);
                 this.transformed(("input", strip.lanes), cuts, read, write, |value, _| value)
             });
             match copied {
@@ -157,8 +160,9 @@ impl Lowering<'_> {
         let Winograd { m, block, .. } = *self.winograd;
         let a = self.winograd.a();
         let (from, operands, copied) = (self.products, self.product.operands.clone(), self.strips.output);
-        self.over_strips(blocks, ("o.1", channels), |this, strip| {
-            let cuts = strip.inside.map(|inside| this.cuts(inside));
+        let rows = blocks.rows.map(outputs);
+        self.over_strips(blocks, rows.each_ref(), ("o.1", channels), |this, strip| {
+            let cuts = strip.each.map(|outputs| this.output_cut(*outputs));
             let mut nodes = this.over_tiles(strip, |this, tile| {
                 let [top, left] = strip.output.clone();
                 let first = tile.clone() * m as i64;
@@ -182,7 +186,7 @@ impl Lowering<'_> {
                     Some(_) => sum,
                     None => operands.fused(sum, &(index[1].clone() * block as i64 + &index[4]), index),
                 };
-                let cuts = cuts.each_ref().map(|cuts| &cuts.output);
+                let cuts = cuts.each_ref().map(Rc::as_ref);
                 this.transformed(("output", strip.lanes), cuts, read, write, finish)
             });
             match copied {
@@ -197,25 +201,25 @@ impl Lowering<'_> {
 
     /// The nests of every strip: for each combination of runs of rows and columns and of the blocks of channels, for one row of tiles at a
     /// time, so that blocks that differ in the number of rows have the same nests.
-    fn over_strips(
+    fn over_strips<T>(
         &mut self,
         blocks: &Blocks,
+        [down, across]: [&Row<T>; 2],
         (name, channels): (&'static str, &Channels),
-        mut body: impl FnMut(&mut Self, &Strip) -> Vec<Node>,
+        mut body: impl FnMut(&mut Self, &Strip<T>) -> Vec<Node>,
     ) -> Vec<Node> {
         let Winograd { m, tiles, .. } = *self.winograd;
-        let [down, across] = blocks.rows;
         let width = blocks.tiles()[1] as i64;
         let output = |dim: usize, tile: Affine| (blocks.number[dim].clone() * tiles[dim] as i64 + &tile) * m as i64;
         let mut nodes = Vec::new();
         for row in down {
             nodes.extend(self.repeat("th.1", row.count, LoopKind::Serial, |this, r| {
                 let r = r + row.first as i64;
-                let nest = |column: &Run<Inside>| {
+                let nest = |column: &Run<T>| {
                     this.repeat(name, channels.count, LoopKind::Serial, |this, channel| {
                         let first = Affine::constant(column.first as i64);
                         let strip = Strip {
-                            inside: [&row.each, &column.each],
+                            each: [&row.each, &column.each],
                             tiles: column.count,
                             number: r.clone() * width + &first,
                             output: [output(0, r.clone()), output(1, first)],
@@ -232,7 +236,7 @@ impl Lowering<'_> {
     }
 
     /// The nests of every tile of a strip; `body` gets its number there.
-    fn over_tiles(&mut self, strip: &Strip, body: impl FnOnce(&mut Self, &Affine) -> Vec<Node>) -> Vec<Node> {
+    fn over_tiles<T>(&mut self, strip: &Strip<T>, body: impl FnOnce(&mut Self, &Affine) -> Vec<Node>) -> Vec<Node> {
         self.repeat("tw.1", strip.tiles, LoopKind::Serial, |this, tile| body(this, &tile))
     }
 
@@ -278,15 +282,25 @@ impl Lowering<'_> {
         [half, terms]
     }
 
-    /// How tiles of which there is so much are transformed.
-    fn cuts(&mut self, inside: &Inside) -> Rc<Cuts> {
-        if let Some(known) = self.cuts.iter().find(|known| known.0 == *inside) {
-            return Rc::clone(&known.1);
-        }
-        let (a, transforms) = (self.winograd.a(), &self.transforms);
-        let input = Cut::new(&transforms.input, inside.inputs.clone(), a);
-        let cuts = Rc::new(Cuts { input, output: Cut::new(&transforms.output, 0..a, inside.outputs) });
-        self.cuts.push((inside.clone(), Rc::clone(&cuts)));
-        cuts
+    /// How the input of tiles is transformed along one axis; it is zero outside `inputs`.
+    fn input_cut(&mut self, inputs: &Range<usize>) -> Rc<Cut> {
+        let (a, transform) = (self.winograd.a(), &self.transforms.input);
+        once(&mut self.input_cuts, inputs, || Cut::new(transform, inputs.clone(), a))
     }
+
+    /// How so many outputs of tiles are made along one axis.
+    fn output_cut(&mut self, outputs: usize) -> Rc<Cut> {
+        let (a, transform) = (self.winograd.a(), &self.transforms.output);
+        once(&mut self.output_cuts, &outputs, || Cut::new(transform, 0..a, outputs))
+    }
+}
+
+/// What is known of `key`, made the first time.
+fn once<K: PartialEq + Clone, V>(known: &mut Vec<(K, Rc<V>)>, key: &K, make: impl FnOnce() -> V) -> Rc<V> {
+    if let Some((_, value)) = known.iter().find(|(known, _)| known == key) {
+        return Rc::clone(value);
+    }
+    let value = Rc::new(make());
+    known.push((key.clone(), Rc::clone(&value)));
+    value
 }
