@@ -8,6 +8,10 @@ use crate::asm::instruction_set::{
     Address, Arithmetic, Bound, Control, Limit, Operand, Order, Shape, Unary, VECTOR_SLOTS, Vector, Vectors,
 };
 use autotune_ir::program::Compare;
+use machine::{LOST, MOST_LANES};
+
+pub(super) use machine::Machine;
+mod machine;
 
 /// What there is of everything.
 #[derive(Clone, Copy, Debug)]
@@ -492,107 +496,5 @@ impl Control for Recorder {
 
     fn finish(self, leaves: &[usize]) -> Result<Recorded, Failure> {
         Ok(Recorded { set: self.set, steps: self.steps, jumps: self.jumps, leaves: leaves.to_vec() })
-    }
-}
-
-const MOST_LANES: usize = 16;
-
-type Lanes = [f32; MOST_LANES];
-
-/// What a register holds whose value is lost.
-const LOST: Lanes = [f32::NAN; MOST_LANES];
-
-/// Where buffers begin: far from each other, so that no access beyond one is within another.
-const APART: i64 = 1 << 32;
-
-/// Memory and registers; an integer that is lost is none.
-pub(super) struct Machine {
-    /// Buffer `i` begins at `(i + 1) * APART`, the last one is thread-private memory.
-    pub(super) memory: Vec<Vec<f32>>,
-    buffers: Vec<i64>,
-    local: i64,
-    tasks: [i64; 2],
-    vectors: Vec<Lanes>,
-    vector_slots: Vec<Lanes>,
-    integers: Vec<Option<i64>>,
-    slots: Vec<Option<i64>>,
-    accumulator: Option<i64>,
-    next: Option<usize>,
-    back: Option<usize>,
-    jumps: Vec<usize>,
-    leaves: Vec<usize>,
-}
-
-impl Machine {
-    pub(super) fn new(code: &Recorded, memory: Vec<Vec<f32>>) -> Self {
-        Self {
-            buffers: (1..memory.len() as i64).map(|i| i * APART).collect(),
-            memory,
-            local: 0,
-            tasks: [0; 2],
-            vectors: vec![LOST; code.set.registers],
-            vector_slots: vec![LOST; VECTOR_SLOTS],
-            integers: vec![None; code.set.integers],
-            slots: Vec::new(),
-            accumulator: None,
-            next: None,
-            back: None,
-            jumps: code.jumps.clone(),
-            leaves: code.leaves.clone(),
-        }
-    }
-
-    /// Runs some tasks of the stage whose function is at a place.
-    pub(super) fn run(&mut self, code: &Recorded, entry: usize, tasks: [i64; 2]) {
-        self.tasks = tasks;
-        self.local = self.memory.len() as i64 * APART;
-        self.next = Some(entry);
-        while let Some(at) = self.next {
-            self.next = Some(at + 1);
-            code.steps[at](self);
-        }
-    }
-
-    fn accumulated(&self) -> i64 {
-        self.accumulator.expect("the accumulator is lost")
-    }
-
-    fn slot(&self, slot: usize) -> i64 {
-        self.slots[slot].expect("nothing is in the slot")
-    }
-
-    fn integer(&self, number: u8) -> i64 {
-        self.integers[usize::from(number)].expect("the register is lost")
-    }
-
-    /// The element `behind` elements behind an address.
-    fn element(&mut self, at: Address, behind: usize) -> &mut f32 {
-        let address = self.integer(at.pointer) + i64::from(at.disp) + 4 * behind as i64;
-        let (buffer, byte) = (address.div_euclid(APART) - 1, address.rem_euclid(APART));
-        assert!(byte % 4 == 0, "{at:?} is not an element");
-        let element = self.memory.get_mut(buffer as usize).and_then(|buffer| buffer.get_mut(byte as usize / 4));
-        element.unwrap_or_else(|| panic!("{at:?} is beyond buffer {buffer}"))
-    }
-
-    fn load(&mut self, shape: Shape, at: Address) -> Lanes {
-        let mut lanes = [0.0; MOST_LANES];
-        match shape {
-            Shape::Splat => lanes.fill(*self.element(at, 0)),
-            Shape::Lanes(n) => (0..usize::from(n)).for_each(|i| lanes[i] = *self.element(at, i)),
-            Shape::Strided { lanes: n, stride } => {
-                (0..usize::from(n)).for_each(|i| lanes[i] = *self.element(at.behind(i, stride), 0));
-            }
-        }
-        lanes
-    }
-
-    fn store(&mut self, lanes: Lanes, shape: Shape, at: Address) {
-        match shape {
-            Shape::Splat => *self.element(at, 0) = lanes[0],
-            Shape::Lanes(n) => (0..usize::from(n)).for_each(|i| *self.element(at, i) = lanes[i]),
-            Shape::Strided { lanes: n, stride } => {
-                (0..usize::from(n)).for_each(|i| *self.element(at.behind(i, stride), 0) = lanes[i]);
-            }
-        }
     }
 }
