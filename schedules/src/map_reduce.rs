@@ -110,7 +110,7 @@ pub struct MapReduce {
     pub(crate) tiles: Vec<usize>,
     /// Rows by their loops, outermost first.
     pub(crate) order: Vec<AxisId>,
-    /// The number of the outermost loops that are parallel.
+    /// The number of the outermost loops that are parallel; one that is 0 leaves all to one thread.
     pub(crate) parallel: usize,
     /// Iterations of other loops, written out.
     pub(crate) unroll: usize,
@@ -193,15 +193,12 @@ impl MapReduce {
             tiles[axis] = tile(knobs, &format!("tile.{name}"), extent)?;
         }
 
-        let number = |knob: &str| -> Result<usize, LowerError> {
-            let word = choice(knobs, knob)?;
-            word.parse()
-                .ok()
-                .filter(|n| (1..=64).contains(n))
-                .ok_or_else(|| LowerError::knob(knob, "is no number from 1 to 64"))
+        let number = |knob: &str, least: usize| -> Result<usize, LowerError> {
+            let number = choice(knobs, knob)?.parse().ok().filter(|n| (least..=64).contains(n));
+            number.ok_or_else(|| LowerError::knob(knob, format!("is no number from {least} to 64")))
         };
-        let (parallel, unroll) = (number("parallel")?, number("unroll")?);
-        let width = if knobs.value("width").is_some() { number("width")? } else { 1 };
+        let (parallel, unroll) = (number("parallel", 0)?, number("unroll", 1)?);
+        let width = if knobs.value("width").is_some() { number("width", 1)? } else { 1 };
         let prefetch = knobs.value("prefetch").is_some() && flag(knobs, "prefetch")?;
         let storing = Storing::read(&chain, knobs)?;
         let (lanes, mut order) = (width * target.lanes(), order(&chain, knobs)?);
@@ -229,7 +226,7 @@ impl MapReduce {
         let read = map.loads().into_iter().filter_map(|access| contiguous(access.index.last()));
         let mut tiles = vec![1; chain.rows];
         read.chain([vector]).for_each(|axis| tiles[axis] = target.lanes().min(map.axes[axis].extent));
-        let parallel = default::parallel_loops(chain.row_axes().iter().map(|axis| axis.extent), target);
+        let parallel = default::parallel_loops(&chain, chain.row_axes().iter().map(|axis| axis.extent), target);
         let order = (0..chain.rows).collect();
         let (vectors, windows, before) = (vec![vector], Vec::new(), Vec::new());
         let (laid, lanes, unroll, prefetch, storing) = (None, target.lanes(), 1, false, Storing::Cached);

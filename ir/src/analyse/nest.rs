@@ -94,7 +94,8 @@ impl<'a> Nest<'a> {
             operands: program.buffers.iter().map(|b| operand_of_role(b.role)).collect(),
             axis_of: vec![None; program.vars.len()],
         };
-        let mut walk = Walk { stack: Vec::with_capacity(32), placed: None, trips: 1.0, opened: vec![0; program.buffers.len()] };
+        let mut walk =
+            Walk { stack: Vec::with_capacity(32), placed: None, trips: 1.0, opened: vec![0; program.buffers.len()] };
         for stage in &program.stages {
             nest.add_stage(stage, &mut walk);
         }

@@ -22,13 +22,15 @@ const NEIGHBOURS: usize = 2;
 const PAGE: usize = 1 << 10;
 /// Tasks for each thread.
 const TASKS: usize = 4;
+/// Iterations that are not worth a second thread.
+const LEAST_SHARED: usize = 1 << 13;
 
 /// Images whose channels are whole blocks are in blocks of channels, and a tile is two by two results of two blocks. Else vectors go along
 /// the result where what is read is contiguous there, too, in tiles of up to two vectors; along what is reduced where only that is
 /// contiguous, for four results at a time, beyond the cache for as many as a page holds the rows of; rows of a window that are no whole
 /// vectors are one vector as wide as the row, not several and what is left over. What is contiguous along different axes is copied in square
-/// blocks of a vector's lanes. As many loops are parallel as it takes to have work for every thread. What does not fit the second-level cache
-/// is asked for a tile ahead.
+/// blocks of a vector's lanes. As many loops are parallel as it takes to have work for every thread, none where there is little work. What does
+/// not fit the second-level cache is asked for a tile ahead.
 pub(super) fn default_point(workload: &Workload, cpu: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
     let chain = Chain::of(workload.spec())?;
     let is_valid = |point: &Point| MapReduce::new(workload, cpu, point).is_ok();
@@ -73,7 +75,7 @@ impl Rule {
         let outermost = pixels.first().copied().filter(|_| is_few);
         let mut order: Vec<AxisId> = (0..chain.rows).collect();
         order.sort_by_key(|&axis| Some(axis) != outermost);
-        let parallel = parallel_loops(order.iter().map(|&axis| rows[axis].extent.div_ceil(tiles[axis])), cpu);
+        let parallel = parallel_loops(chain, order.iter().map(|&axis| rows[axis].extent.div_ceil(tiles[axis])), cpu);
         let (layout, is_beyond_cache) = ("blocked", is_beyond_cache(chain, cpu));
         let storing = Storing::unmeasured(chain, cpu);
         Self { vector: rows[channel].name, layout, outermost, tiles, parallel, width: 1, is_beyond_cache, storing }
@@ -93,7 +95,7 @@ impl Rule {
             false => 1,
         };
         let tiles = rows.iter().map(|axis| most(axis.name)).collect();
-        let parallel = parallel_loops(rows.iter().map(|axis| axis.extent), cpu);
+        let parallel = parallel_loops(chain, rows.iter().map(|axis| axis.extent), cpu);
         let width = width(chain, vector, cpu.lanes());
         let storing = Storing::unmeasured(chain, cpu);
         Self { vector, layout: "plain", outermost: None, tiles, parallel, width, is_beyond_cache, storing }
@@ -183,12 +185,19 @@ fn uses(index: Option<&Affine>, axis: AxisId) -> bool {
     index.is_some_and(|index| index.uses(VarId(axis as u32)))
 }
 
-/// The number of the outermost loops, of which the extents are given, that together make work for every thread.
-pub(super) fn parallel_loops(loops: impl Iterator<Item = usize>, cpu: &CpuTarget) -> usize {
+/// The number of the outermost loops, of which the extents are given, that together make work for every thread; none of them if there is
+/// little to do.
+pub(super) fn parallel_loops(chain: &Chain, loops: impl Iterator<Item = usize>, cpu: &CpuTarget) -> usize {
+    if cpu.threads == 1 {
+        return 1;
+    }
+    if knobs::iterations(chain) <= LEAST_SHARED {
+        return 0;
+    }
     let mut tasks = 1;
     let enough = loops.filter(|&extent| extent > 1).position(|extent| {
         tasks *= extent;
         tasks >= TASKS * cpu.threads
     });
-    enough.map_or(1, |at| at + 1).min(if cpu.threads > 1 { 3 } else { 1 })
+    enough.map_or(1, |at| at + 1).min(3)
 }

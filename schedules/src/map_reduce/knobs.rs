@@ -19,6 +19,15 @@ const BLOCKS: [usize; 3] = [1, 2, 4];
 const TILES: [usize; 4] = [1, 2, 4, 8];
 const TILES_OF_CHAINS: [usize; 7] = [1, 2, 3, 4, 6, 8, 12];
 
+/// Iterations up to which one thread alone may be faster than several: to start those and to wait for them takes about as long.
+const FEW_ITERATIONS: usize = 1 << 16;
+
+/// Iterations of all passes.
+pub(super) fn iterations(chain: &Chain) -> usize {
+    let of_pass = |pass: &Equation| pass.axes.iter().fold(1, |all: usize, axis| all.saturating_mul(axis.extent));
+    chain.passes().iter().map(of_pass).fold(0, usize::saturating_add)
+}
+
 /// Rows that have tiles.
 pub(super) fn tiled(chain: &Chain) -> impl Iterator<Item = AxisId> {
     (0..chain.rows).filter(|&axis| chain.row_axes()[axis].extent > 1)
@@ -129,7 +138,11 @@ pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
     knobs.extend(chain.reads_at_rest().is_some().then(|| Knob::choice("prefetch", &["0", "1"]).optional()));
     let storing: Vec<&str> = Storing::of(chain, target).into_iter().map(Storing::word).collect();
     knobs.extend((storing.len() > 1).then(|| Knob::choice(storing::KNOB, &storing).optional()));
-    let parallel: &[&str] = if target.threads > 1 { &["1", "2", "3"] } else { &["1"] };
+    let parallel: &[&str] = match target.threads {
+        1 => &["1"],
+        _ if iterations(chain) > FEW_ITERATIONS => &["1", "2", "3"],
+        _ => &["1", "2", "3", "0"],
+    };
     knobs.push(Knob::choice("parallel", parallel));
     knobs
 }

@@ -64,7 +64,12 @@ impl Lowering<'_> {
     }
 
     /// What the tiles of a strip have written to `from`, in the output, a row after the other by way of `row`.
-    pub(super) fn write_strip(&mut self, [from, row]: [BufferId; 2], image: &Affine, strip: &Strip<usize>) -> Vec<Node> {
+    pub(super) fn write_strip(
+        &mut self,
+        [from, row]: [BufferId; 2],
+        image: &Affine,
+        strip: &Strip<usize>,
+    ) -> Vec<Node> {
         let [&rows, &columns] = strip.each;
         let width = (strip.tiles - 1) * self.winograd.m + columns;
         self.repeat("i", rows, LoopKind::Serial, |this, i| {
@@ -77,7 +82,13 @@ impl Lowering<'_> {
     }
 
     /// The output, of a row of the sums that it is made of.
-    fn finish_row(&mut self, row: BufferId, image: &Affine, strip: &Strip<usize>, (i, width): (&Affine, usize)) -> Vec<Node> {
+    fn finish_row(
+        &mut self,
+        row: BufferId,
+        image: &Affine,
+        strip: &Strip<usize>,
+        (i, width): (&Affine, usize),
+    ) -> Vec<Node> {
         let (operands, block) = (self.product.operands.clone(), self.winograd.block);
         let [top, left] = &strip.output;
         self.repeat("lane", strip.lanes, LoopKind::Serial, |this, lane| {
