@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, Work};
 use autotune_network::op::{Binary, Range, Sliding};
-use autotune_network::{Builder, Compiled, Conv, Element, Graph, NodeId, Op, Seeded, Workspace, rewrite, zoo};
+use autotune_network::{Builder, Compiled, Conv, Element, Graph, NodeId, Op, Seeded, Tensor, Workspace, rewrite, zoo};
 use autotune_schedules::workload::ReduceOp;
 
 /// Counts allocations, by whichever thread.
@@ -61,7 +61,7 @@ fn moving() -> Graph {
     graph
 }
 
-/// Means of integers, which no kernel has as such.
+/// Means and powers of integers, which no kernel has as such.
 fn integers() -> Graph {
     let mut graph = Graph::new("integers");
     let x = graph.input("x", Element::I64, &[4, 6, 5]).unwrap();
@@ -69,6 +69,10 @@ fn integers() -> Graph {
     let mean = graph.add("mean", op, &[x]).unwrap();
     let y = graph.add("y", Op::Binary(Binary::Sub), &[x, mean]).unwrap();
     graph.output("y", y);
+
+    let five = graph.constant("five", Tensor::i64(&[], vec![5]).unwrap());
+    let power = graph.add("power", Op::Binary(Binary::Pow), &[x, five]).unwrap();
+    graph.output("power", power);
     graph
 }
 

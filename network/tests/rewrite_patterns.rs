@@ -463,3 +463,21 @@ fn attention_with_one_batch_for_all() {
     net.output(sums);
     assert_eq!(ops(&rewritten(&net)), ["MatMul", "Softmax", "MatMul"]);
 }
+
+/// Powers of integers are products, as few as squaring needs; others stay.
+#[test]
+fn powers_of_integers() {
+    for (exponent, products) in [(2, 1), (3, 2), (5, 3), (13, 5), (63, 10), (64, 0), (0, 0), (-1, 0)] {
+        let mut graph = Graph::new("powers");
+        let x = graph.input("x", Element::I64, &[2, 3]).unwrap();
+        let by = graph.constant("by", Tensor::i64(&[1], vec![exponent]).unwrap());
+        let power = graph.add("power", Op::Binary(Binary::Pow), &[x, by]).unwrap();
+        graph.output("y", power);
+
+        let rewritten = rewrite(&graph).unwrap();
+        let wanted = if products == 0 { vec!["Pow"] } else { vec!["Mul"; products] };
+        assert_eq!(ops(&rewritten), wanted, "{exponent}");
+        let input = [Tensor::i64(&[2, 3], vec![-2, -1, 0, 1, 2, 3]).unwrap()];
+        assert_eq!(rewritten.evaluate(&input).unwrap(), graph.evaluate(&input).unwrap(), "{exponent}");
+    }
+}

@@ -44,8 +44,15 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 /// Behind the functions that powers are part of.
-pub(super) const POWERS: &[Rule] =
-    &[Rule { name: "power", before: "x^2, x^3", after: "x * x, x * x * x", apply: power }];
+pub(super) const POWERS: &[Rule] = &[Rule {
+    name: "power",
+    before: "x^2, x^3, x^n of integers with n from 2 to 63",
+    after: "x * x, x * x * x, a product of squares of squares",
+    apply: power,
+}];
+
+/// The largest exponent of integers that becomes products: of larger ones, none but powers of -1, 0 and 1 are 64-bit numbers.
+const MOST_POWER: u64 = 63;
 
 fn constant_last(site: &mut Site) -> Rewritten {
     let Op::Binary(op) = site.node().op else { return Ok(None) };
@@ -155,17 +162,38 @@ fn inverse(site: &mut Site) -> Rewritten {
 }
 
 fn power(site: &mut Site) -> Rewritten {
-    let Some((x, power)) = site.with_scalar(site.id, Binary::Pow).filter(|(x, _)| site.fits(*x)) else {
+    let Some((x, power)) = site.binary(site.id, Binary::Pow).map(|[x, power]| (x, whole_power(site, power))) else {
         return Ok(None);
     };
-    let (x, mul) = (site.made(x), Op::Binary(Binary::Mul));
-    match power {
-        2.0 => site.add(mul, &[x, x]).map(Some),
-        3.0 => {
-            let square = site.add(mul.clone(), &[x, x])?;
-            site.add(mul, &[square, x]).map(Some)
+    let Some(mut left) = power.filter(|_| site.fits(x)) else { return Ok(None) };
+
+    let mul = Op::Binary(Binary::Mul);
+    let (mut square, mut product) = (site.made(x), None);
+    loop {
+        if left % 2 == 1 {
+            product = Some(match product {
+                None => square,
+                Some(product) => site.add(mul.clone(), &[square, product])?,
+            });
         }
-        _ => Ok(None),
+        left /= 2;
+        if left == 0 {
+            return Ok(product);
+        }
+        square = site.add(mul.clone(), &[square, square])?;
+    }
+}
+
+/// A constant exponent by which products take less time than a power, or which no kernel has.
+fn whole_power(site: &Site, exponent: NodeId) -> Option<u64> {
+    match site.tensor(exponent)? {
+        Tensor::I64(power) if power.len() == 1 => {
+            let power = u64::try_from(*power.first()?).ok()?;
+            (2..=MOST_POWER).contains(&power).then_some(power)
+        }
+        _ => [(2.0, 2), (3.0, 3)]
+            .into_iter()
+            .find_map(|(power, whole)| (site.scalar(exponent)? == power).then_some(whole)),
     }
 }
 
