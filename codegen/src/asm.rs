@@ -31,6 +31,7 @@ use autotune_ir::target::{Isa, Target};
 
 mod block;
 mod error;
+mod fold;
 mod instruction_set;
 mod leaf;
 mod nest;

@@ -55,6 +55,8 @@ const MAX_CODE: usize = 1 << 13;
 const MAX_EDGE: usize = 64;
 /// Vector registers that hold no results.
 const SPARE_REGISTERS: usize = 4;
+/// Vector registers that rows are folded in, besides those of the rows.
+const FOLDING_REGISTERS: usize = 8;
 /// Values that a tile keeps for later equations.
 const MAX_KEPT: usize = 1 << 22;
 
@@ -96,6 +98,20 @@ pub(crate) struct Taps {
     pub(crate) behind: usize,
 }
 
+/// Vector registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct VectorUnit {
+    pub(crate) registers: usize,
+    /// Elements of each.
+    pub(crate) lanes: usize,
+}
+
+impl VectorUnit {
+    fn of(target: &CpuTarget) -> Self {
+        Self { registers: target.isa.vector_registers(), lanes: target.lanes() }
+    }
+}
+
 /// A schedule: tiles, and the order of loops over them.
 #[derive(Clone, Debug)]
 pub struct MapReduce {
@@ -106,6 +122,8 @@ pub struct MapReduce {
     pub(crate) vectors: Vec<AxisId>,
     /// Elements of the vectors along an axis that is no row.
     pub(crate) lanes: usize,
+    /// The vector registers of the target.
+    pub(crate) unit: VectorUnit,
     /// By row: positions of a tile.
     pub(crate) tiles: Vec<usize>,
     /// Rows by their loops, outermost first.
@@ -128,8 +146,22 @@ fn chain_for(spec: &Arc<Spec>) -> Option<Chain> {
     let (windows, tiles, order) = (windows(&chain)?, vec![1; chain.rows], (0..chain.rows).collect());
     let (vectors, before) = (Vec::new(), Vec::new());
     let (laid, lanes, parallel, unroll, prefetch, storing) = (None, 1, 1, 1, false, Storing::Cached);
-    let least =
-        MapReduce { chain, laid, vectors, lanes, tiles, order, parallel, unroll, prefetch, storing, windows, before };
+    let unit = VectorUnit { registers: 0, lanes };
+    let least = MapReduce {
+        chain,
+        laid,
+        vectors,
+        lanes,
+        unit,
+        tiles,
+        order,
+        parallel,
+        unroll,
+        prefetch,
+        storing,
+        windows,
+        before,
+    };
     least.leaves().is_some_and(|leaves| leaves <= MAX_LEAVES).then_some(least.chain)
 }
 
@@ -215,8 +247,22 @@ impl MapReduce {
             tiles = laid.tiles(tiles)?;
         }
         let windows = windows(&chain).ok_or_else(unfit)?;
-        let plan =
-            Self { chain, laid, vectors, lanes, tiles, order, parallel, unroll, prefetch, storing, windows, before };
+        let unit = VectorUnit::of(target);
+        let plan = Self {
+            chain,
+            laid,
+            vectors,
+            lanes,
+            unit,
+            tiles,
+            order,
+            parallel,
+            unroll,
+            prefetch,
+            storing,
+            windows,
+            before,
+        };
         plan.check(target)?;
         Ok(plan)
     }
@@ -232,8 +278,9 @@ impl MapReduce {
         let parallel = default::parallel_loops(chain.row_axes().iter().map(|axis| axis.extent), target);
         let order = (0..chain.rows).collect();
         let (vectors, windows, before) = (vec![vector], Vec::new(), Vec::new());
-        let (laid, lanes, unroll, prefetch, storing) = (None, target.lanes(), 1, false, Storing::Cached);
-        Self { chain, laid, vectors, lanes, tiles, order, parallel, unroll, prefetch, storing, windows, before }
+        let (laid, unit, unroll, prefetch, storing) = (None, VectorUnit::of(target), 1, false, Storing::Cached);
+        let lanes = unit.lanes;
+        Self { chain, laid, vectors, lanes, unit, tiles, order, parallel, unroll, prefetch, storing, windows, before }
     }
 
     /// Registers, memory, and length of the code.
@@ -299,6 +346,14 @@ impl MapReduce {
     /// True if the vectors of a pass go along an axis that is reduced.
     pub(crate) fn reduces_lanes(&self, pass: usize) -> bool {
         self.chain.passes()[pass].axes[self.vectors[pass]].reduce
+    }
+
+    /// True if a pass whose vectors go along what is reduced has results beside each other, of whole registers each, the lanes of all of which
+    /// are combined together, where there are registers for that.
+    pub(crate) fn folds(&self, beside: usize, lanes: usize) -> bool {
+        let VectorUnit { registers, lanes: of_register } = self.unit;
+        let needed = beside * lanes.div_ceil(of_register) + FOLDING_REGISTERS;
+        beside > 1 && lanes.is_multiple_of(of_register) && needed <= registers
     }
 
     /// True for a map of which the next pass combines each value as it is, along the same vectors: both are done at once.
