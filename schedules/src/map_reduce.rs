@@ -55,8 +55,8 @@ const MAX_CODE: usize = 1 << 13;
 const MAX_EDGE: usize = 64;
 /// Vector registers that hold no results.
 const SPARE_REGISTERS: usize = 4;
-/// Vector registers that rows are folded in, besides those of the rows.
-const FOLDING_REGISTERS: usize = 8;
+/// Vector registers that rows are folded in, besides those of the rows and one for each time that the lanes of a register are halved.
+const FOLDING_REGISTERS: usize = 4;
 /// Values that a tile keeps for later equations.
 const MAX_KEPT: usize = 1 << 22;
 
@@ -234,7 +234,8 @@ impl MapReduce {
         };
         let (parallel, unroll) = (number("parallel")?, number("unroll")?);
         let width = if knobs.value("width").is_some() { number("width")? } else { 1 };
-        let prefetch = knobs.value("prefetch").is_some() && flag(knobs, "prefetch")?;
+        let prefetches = knobs::prefetch().position(knobs.value("prefetch"));
+        let prefetch = prefetches.ok_or_else(|| LowerError::knob("prefetch", "is neither 0 nor 1"))? == 1;
         let storing = Storing::read(&chain, knobs)?;
         let (lanes, mut order) = (width * target.lanes(), order(&chain, knobs)?);
         let before = chain.before().map(|chain| Self::transposing(chain, target)).collect();
@@ -348,12 +349,13 @@ impl MapReduce {
         self.chain.passes()[pass].axes[self.vectors[pass]].reduce
     }
 
-    /// True if a pass whose vectors go along what is reduced has results beside each other, of whole registers each, the lanes of all of which
-    /// are combined together, where there are registers for that.
-    pub(crate) fn folds(&self, beside: usize, lanes: usize) -> bool {
+    /// True if the lanes of results that lie beside each other, `along` of them one behind the other, are combined together: where each has
+    /// whole registers of `lanes` lanes, and there are registers for that.
+    pub(crate) fn folds(&self, results: usize, along: usize, lanes: usize) -> bool {
         let VectorUnit { registers, lanes: of_register } = self.unit;
-        let needed = beside * lanes.div_ceil(of_register) + FOLDING_REGISTERS;
-        beside > 1 && lanes.is_multiple_of(of_register) && needed <= registers
+        let totals = results / along * along.div_ceil(of_register);
+        let needed = results * lanes.div_ceil(of_register) + totals + FOLDING_REGISTERS + of_register.ilog2() as usize;
+        lanes.is_multiple_of(of_register) && needed <= registers
     }
 
     /// True for a map of which the next pass combines each value as it is, along the same vectors: both are done at once.
@@ -468,14 +470,6 @@ fn choice(knobs: &dyn KnobValues, knob: &str) -> Result<String, LowerError> {
         Some(Value::Choice(word)) => Ok(word.clone()),
         Some(_) => Err(LowerError::knob(knob, "is no word")),
         None => Err(LowerError::knob(knob, "is missing")),
-    }
-}
-
-fn flag(knobs: &dyn KnobValues, knob: &str) -> Result<bool, LowerError> {
-    match choice(knobs, knob)?.as_str() {
-        "0" => Ok(false),
-        "1" => Ok(true),
-        _ => Err(LowerError::knob(knob, "is neither 0 nor 1")),
     }
 }
 

@@ -51,7 +51,10 @@ impl Expander<'_> {
         let Some((rows, lane)) = self.leaf.rows_of(of_rows) else { return Err(refused) };
 
         let known = &self.leaf.rows;
-        match (self.leaf.ops.last_mut(), by) {
+        // Those of other rows take turns with it.
+        let folds = self.leaf.ops.iter_mut().rev().take_while(|op| matches!(op, Op::Fold { .. }));
+        let mut known_ones = folds.filter(|op| matches!(op, Op::Fold { acc: to, .. } if *to == acc));
+        match (known_ones.next(), by) {
             (_, None) if lane == 0 => {
                 let first = known.len() as u32;
                 let rows_at = (first, first + rows.len() as u32);

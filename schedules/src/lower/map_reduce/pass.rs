@@ -245,7 +245,7 @@ impl Lowering<'_> {
             body.extend(self.steps(acc, &part(whole, rest), Some(rest)));
         }
         match beside.last() {
-            Some(&along) if self.plan.folds(results, lanes) => {
+            Some(&along) if self.plan.folds(results, spans[along].extent, lanes) => {
                 body.extend(self.combine_lanes(acc, &single, [lanes, of_register]));
                 body.extend(self.fold(acc, &single, along));
             }
@@ -261,20 +261,20 @@ impl Lowering<'_> {
     /// results.
     ///
     /// ```text
-    /// alloc total { total[0..8] = acc[0..8, 0]; for lane in 1.. { total[0..8] = combined(total[0..8], acc[0..8, lane]) }; result[0..8] = total }
+    /// alloc folded { folded[0..8] = acc[0..8, 0]; for lane in 1.. { folded[0..8] = combined(folded[0..8], acc[0..8, lane]) }; result[0..8] = folded }
     /// ```
     fn fold(&mut self, acc: BufferId, spans: &[Span], along: AxisId) -> Vec<Node> {
         let shape: Vec<usize> = self.beside().into_iter().map(|axis| spans[axis].extent).collect();
         let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
-        let name = format!("total_{}", sizes.join("x"));
-        let total = self.all.buffer_named(&name, Role::Accumulator, Scope::Register, shape);
+        let name = format!("folded_{}", sizes.join("x"));
+        let folded = self.all.buffer_named(&name, Role::Accumulator, Scope::Register, shape);
 
         let mut body = Vec::new();
         for lane in 0..self.plan.unit.lanes {
             let Tile { loops, place, .. } = self.open_results(spans, along);
             let mut of_row = place.clone();
             of_row.push(Affine::constant(lane as i64));
-            let dst = Access { buffer: total, index: place.into() };
+            let dst = Access { buffer: folded, index: place.into() };
             let value = load(acc, of_row);
             let store = match lane {
                 0 => Store { dst, mode: StoreMode::Assign, value, iteration: None },
@@ -284,10 +284,10 @@ impl Lowering<'_> {
         }
 
         let tile = self.open_results(spans, along);
-        let value = self.result(load(total, tile.place.clone()), &tile);
+        let value = self.result(load(folded, tile.place.clone()), &tile);
         let Access { buffer, index } = self.destination(&tile);
         body.extend(nest(tile.loops, vec![assign(buffer, index, value)]));
-        allocated([total], body)
+        allocated([folded], body)
     }
 
     /// Loops over the results of a tile, a vector along one of the rows; the axis of the pass's vectors has one position.
