@@ -8,9 +8,7 @@ use autotune_ir::layout::{from_layout, to_layout};
 use autotune_ir::plan::PlanBuffer;
 use autotune_ir::program::{Access, Expr, Loop, LoopKind, Node, Role, Store, StoreMode, When};
 use autotune_ir::{Affine, CpuTarget, Isa, KernelPlan, Program, Target, VarId, interpret};
-use autotune_schedules::{
-    EXACT_TOLERANCE, Operands, ScheduleSpace, Value, Workload, lower, max_rel_error, tolerance,
-};
+use autotune_schedules::{EXACT_TOLERANCE, Operands, ScheduleSpace, Value, Workload, lower, max_rel_error, tolerance};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -247,9 +245,10 @@ fn lanes_of_rows_are_folded_together() {
     };
     for (isa, set) in SETS.into_iter().filter(is_of_isa) {
         let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1) });
-        for (text, rows) in ["reduce:m=9,n=41,op=sum", "reduce:m=9,n=41,op=max", "reduce:m=9,n=41,op=prod", "softmax:m=9,n=41"]
-            .into_iter()
-            .flat_map(|text| [2, 3, 4, 6].map(|rows| (text, rows)))
+        for (text, rows) in
+            ["reduce:m=9,n=41,op=sum", "reduce:m=9,n=41,op=max", "reduce:m=9,n=41,op=prod", "softmax:m=9,n=41"]
+                .into_iter()
+                .flat_map(|text| [2, 3, 4, 6].map(|rows| (text, rows)))
         {
             let workload: Workload = text.parse().unwrap();
             let mut config = ScheduleSpace::new(&workload, &target).default_config();

@@ -3,8 +3,8 @@
 use super::X86;
 use super::control::{address, integer};
 use super::encode::{Address, Goal, Integer, Opcode, Place, evex};
-use crate::asm::leaf::Leaf;
 use crate::asm::instruction_set::{Address as At, Arithmetic, Bound, Fold, Operand, Shape, Unary, Vector, Vectors};
+use crate::asm::leaf::Leaf;
 use autotune_ir::program::Compare;
 use autotune_ir::target::Isa;
 
