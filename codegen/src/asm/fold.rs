@@ -53,16 +53,16 @@ impl Expander<'_> {
         let known = &self.leaf.rows;
         // Those of other rows take turns with it.
         let folds = self.leaf.ops.iter_mut().rev().take_while(|op| matches!(op, Op::Fold { .. }));
-        let mut known_ones = folds.filter(|op| matches!(op, Op::Fold { acc: to, .. } if *to == acc));
-        match (known_ones.next(), by) {
+        let mut folds = folds.filter(|op| matches!(op, Op::Fold { acc: to, .. } if *to == acc));
+        match (folds.next(), by) {
             (_, None) if lane == 0 => {
                 let first = known.len() as u32;
                 let rows_at = (first, first + rows.len() as u32);
                 self.leaf.rows.extend(rows);
                 self.leaf.ops.push(Op::Fold { acc, rows: rows_at, lanes: 1, by: None });
             }
-            (Some(Op::Fold { acc: to, rows: at, lanes, by: so_far }), Some(by))
-                if (*to, *lanes) == (acc, lane)
+            (Some(Op::Fold { rows: at, lanes, by: so_far, .. }), Some(by))
+                if *lanes == lane
                     && so_far.is_none_or(|so_far| so_far == by)
                     && known[at.0 as usize..at.1 as usize] == rows[..] =>
             {
