@@ -6,6 +6,7 @@
 //! | `nest`, `leaf` | a leaf's accesses as pointers and displacements; its loops written out |
 //! | `block`, `plan` | straight-line code: in which order, and what stays in registers |
 //! | `transpose`, `weave` | copies in another order, several at once |
+//! | `fold` | lanes of several accumulators combined into one |
 //! | `instruction_set` | what all that asks of an instruction set |
 //! | [`x86`] | AVX2 with FMA, and AVX-512 |
 //!
@@ -31,6 +32,7 @@ use autotune_ir::target::{Isa, Target};
 
 mod block;
 mod error;
+mod fold;
 mod instruction_set;
 mod leaf;
 mod nest;

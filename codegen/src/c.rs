@@ -18,7 +18,7 @@ use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::formula::Formula;
 use autotune_ir::plan::KernelPlan;
 use autotune_ir::program::{
-    Access, BinaryOp, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode, parallel_prefix,
+    Access, BinaryOp, BufferId, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode, parallel_prefix,
 };
 use autotune_ir::target::{CpuTarget, Target};
 use autotune_ir::vector::Vector;
@@ -160,8 +160,10 @@ impl Generator<'_> {
         if let Node::Alloc { body, .. } = alloc {
             writer.nodes(body);
         }
-        let declared: String =
-            writer.accumulators.iter().map(|(flat, lanes)| format!("  {} a{flat};\n", type_name(*lanes))).collect();
+        let declare = |&(buffer, flat, lanes): &(usize, i64, usize)| {
+            format!("  {} {};\n", type_name(lanes), accumulator_name(buffer, flat))
+        };
+        let declared: String = writer.accumulators.iter().map(declare).collect();
         let text = format!("({}) {{\n{declared}{}}}\n", parameters.join(", "), writer.text);
         let next = format!("tile{}", self.leaf_names.len());
         let name = self.leaf_names.entry(text).or_insert_with_key(|text| {
@@ -198,8 +200,10 @@ struct Writer<'g, 'p> {
     /// Loads that have a name, per enclosing C block.
     loaded: Vec<HashMap<String, String>>,
     next_name: usize,
-    /// Flat index and lanes of every accumulator variable.
-    accumulators: BTreeSet<(i64, usize)>,
+    /// Every accumulator variable: the number of its buffer among those of registers, its flat index and lanes.
+    accumulators: BTreeSet<(usize, i64, usize)>,
+    /// Buffers of registers in order of appearance.
+    registers: Vec<BufferId>,
 }
 
 impl<'g, 'p> Writer<'g, 'p> {
@@ -215,6 +219,7 @@ impl<'g, 'p> Writer<'g, 'p> {
             loaded: vec![HashMap::new()],
             next_name: 0,
             accumulators: BTreeSet::new(),
+            registers: Vec::new(),
         }
     }
 
@@ -233,7 +238,7 @@ impl<'g, 'p> Writer<'g, 'p> {
                 Node::Store(store) => self.store(store),
                 Node::Prefetch { access, ahead } => self.prefetch(access, *ahead),
                 Node::Alloc { buffer, body } => match self.generator.program.buffer(*buffer).scope {
-                    Scope::Register => {
+                    Scope::Register if self.leaf.is_none() => {
                         let call = self.generator.leaf_call(node, &self.constants);
                         self.line(&call);
                     }
@@ -405,19 +410,30 @@ impl<'g, 'p> Writer<'g, 'p> {
         let offset = flat_offset(self.generator.program, access);
         let lanes = self.vector.map_or(1, |v| v.lanes);
         let flat = offset.eval(|v| self.constants.get(&v).copied().unwrap_or(0));
+        let stride = self.vector.map_or(1, |vector| offset.coefficient(vector.var));
+        let known_buffer = self.registers.iter().position(|known| *known == access.buffer);
+        let buffer = known_buffer.unwrap_or_else(|| {
+            self.registers.push(access.buffer);
+            self.registers.len() - 1
+        });
 
-        let known =
-            |at: i64| self.accumulators.iter().copied().find(|&(first, n)| (first..first + n as i64).contains(&at));
-        let element = |at: i64| match known(at)? {
-            (first, 1) => Some(format!("a{first}")),
-            (first, _) => Some(format!("a{first}[{}]", at - first)),
+        let holds =
+            |&&(of, first, n): &&(usize, i64, usize), at: i64| of == buffer && (first..first + n as i64).contains(&at);
+        let element = |lane: usize| {
+            let at = flat + lane as i64 * stride;
+            let &(_, first, lanes) = self.accumulators.iter().find(|known| holds(known, at))?;
+            let name = accumulator_name(buffer, first);
+            Some(if lanes == 1 { name } else { format!("{name}[{}]", at - first) })
         };
-        let elements = (flat..flat + lanes as i64).map(element).collect();
+        let elements = (0..lanes).map(element).collect();
+        let is_whole = lanes == 1 || stride == 1;
         match elements {
-            Some(elements) if !self.accumulators.contains(&(flat, lanes)) => Accumulator::Part(elements),
+            Some(elements) if !is_whole || !self.accumulators.contains(&(buffer, flat, lanes)) => {
+                Accumulator::Part(elements)
+            }
             _ => {
-                self.accumulators.insert((flat, lanes));
-                Accumulator::Whole(format!("a{flat}"))
+                self.accumulators.insert((buffer, flat, lanes));
+                Accumulator::Whole(accumulator_name(buffer, flat))
             }
         }
     }
@@ -450,6 +466,11 @@ impl<'g, 'p> Writer<'g, 'p> {
         let position = self.leaf.as_ref().and_then(|leaf| leaf.inner.iter().position(|&v| v == var));
         position.map_or_else(|| format!("v{}", var.0), |i| format!("i{i}"))
     }
+}
+
+/// The variable of a register buffer, of which a leaf has one as a rule.
+fn accumulator_name(buffer: usize, flat: i64) -> String {
+    if buffer == 0 { format!("a{flat}") } else { format!("a{flat}_{buffer}") }
 }
 
 fn type_name(lanes: usize) -> String {

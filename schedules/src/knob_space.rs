@@ -46,6 +46,14 @@ impl Knob {
     pub fn optional(self) -> Self {
         Self { is_optional: true, ..self }
     }
+
+    /// The position of a config's value, which may lack if that is optional.
+    pub(crate) fn position(&self, value: Option<&Value>) -> Option<usize> {
+        match value {
+            Some(value) => self.values.iter().position(|offered| offered == value),
+            None => self.is_optional.then_some(0),
+        }
+    }
 }
 
 /// Every order of the axes that begins with those chosen.
@@ -114,11 +122,7 @@ impl KnobSpace {
     pub fn locate(self: &Arc<Self>, config: &Config) -> Option<Point> {
         let known = self.knobs.iter().filter(|knob| config.knobs.contains_key(&knob.name)).count();
         let is_alike = config.sketch == self.name() && config.knobs.len() == known;
-        let position = |knob: &Knob| match config.knobs.get(&knob.name) {
-            Some(value) => knob.values.iter().position(|offered| offered == value),
-            None => knob.is_optional.then_some(0),
-        };
-        self.point_of(position).filter(|_| is_alike)
+        self.point_of(|knob| knob.position(config.knobs.get(&knob.name))).filter(|_| is_alike)
     }
 
     /// Combination number `index` in mixed radix, the last knob fastest.

@@ -55,6 +55,8 @@ const MAX_CODE: usize = 1 << 13;
 const MAX_EDGE: usize = 64;
 /// Vector registers that hold no results.
 const SPARE_REGISTERS: usize = 4;
+/// Vector registers that rows are folded in, besides those of the rows and one for each time that the lanes of a register are halved.
+const FOLDING_REGISTERS: usize = 4;
 /// Values that a tile keeps for later equations.
 const MAX_KEPT: usize = 1 << 22;
 
@@ -96,6 +98,20 @@ pub(crate) struct Taps {
     pub(crate) behind: usize,
 }
 
+/// Vector registers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct VectorUnit {
+    pub(crate) registers: usize,
+    /// Elements of each.
+    pub(crate) lanes: usize,
+}
+
+impl VectorUnit {
+    fn of(target: &CpuTarget) -> Self {
+        Self { registers: target.isa.vector_registers(), lanes: target.lanes() }
+    }
+}
+
 /// A schedule: tiles, and the order of loops over them.
 #[derive(Clone, Debug)]
 pub struct MapReduce {
@@ -106,6 +122,8 @@ pub struct MapReduce {
     pub(crate) vectors: Vec<AxisId>,
     /// Elements of the vectors along an axis that is no row.
     pub(crate) lanes: usize,
+    /// The vector registers of the target.
+    pub(crate) unit: VectorUnit,
     /// By row: positions of a tile.
     pub(crate) tiles: Vec<usize>,
     /// Rows by their loops, outermost first.
@@ -128,8 +146,22 @@ fn chain_for(spec: &Arc<Spec>) -> Option<Chain> {
     let (windows, tiles, order) = (windows(&chain)?, vec![1; chain.rows], (0..chain.rows).collect());
     let (vectors, before) = (Vec::new(), Vec::new());
     let (laid, lanes, parallel, unroll, prefetch, storing) = (None, 1, 1, 1, false, Storing::Cached);
-    let least =
-        MapReduce { chain, laid, vectors, lanes, tiles, order, parallel, unroll, prefetch, storing, windows, before };
+    let unit = VectorUnit { registers: 0, lanes };
+    let least = MapReduce {
+        chain,
+        laid,
+        vectors,
+        lanes,
+        unit,
+        tiles,
+        order,
+        parallel,
+        unroll,
+        prefetch,
+        storing,
+        windows,
+        before,
+    };
     least.leaves().is_some_and(|leaves| leaves <= MAX_LEAVES).then_some(least.chain)
 }
 
@@ -199,7 +231,8 @@ impl MapReduce {
         };
         let (parallel, unroll) = (number("parallel", 0)?, number("unroll", 1)?);
         let width = if knobs.value("width").is_some() { number("width", 1)? } else { 1 };
-        let prefetch = knobs.value("prefetch").is_some() && flag(knobs, "prefetch")?;
+        let prefetches = knobs::prefetch().position(knobs.value("prefetch"));
+        let prefetch = prefetches.ok_or_else(|| LowerError::knob("prefetch", "is neither 0 nor 1"))? == 1;
         let storing = Storing::read(&chain, knobs)?;
         let (lanes, mut order) = (width * target.lanes(), order(&chain, knobs)?);
         let before = chain.before().map(|chain| Self::transposing(chain, target)).collect();
@@ -212,8 +245,22 @@ impl MapReduce {
             tiles = laid.tiles(tiles)?;
         }
         let windows = windows(&chain).ok_or_else(unfit)?;
-        let plan =
-            Self { chain, laid, vectors, lanes, tiles, order, parallel, unroll, prefetch, storing, windows, before };
+        let unit = VectorUnit::of(target);
+        let plan = Self {
+            chain,
+            laid,
+            vectors,
+            lanes,
+            unit,
+            tiles,
+            order,
+            parallel,
+            unroll,
+            prefetch,
+            storing,
+            windows,
+            before,
+        };
         plan.check(target)?;
         Ok(plan)
     }
@@ -229,8 +276,9 @@ impl MapReduce {
         let parallel = default::parallel_loops(&chain, chain.row_axes().iter().map(|axis| axis.extent), target);
         let order = (0..chain.rows).collect();
         let (vectors, windows, before) = (vec![vector], Vec::new(), Vec::new());
-        let (laid, lanes, unroll, prefetch, storing) = (None, target.lanes(), 1, false, Storing::Cached);
-        Self { chain, laid, vectors, lanes, tiles, order, parallel, unroll, prefetch, storing, windows, before }
+        let (laid, unit, unroll, prefetch, storing) = (None, VectorUnit::of(target), 1, false, Storing::Cached);
+        let lanes = unit.lanes;
+        Self { chain, laid, vectors, lanes, unit, tiles, order, parallel, unroll, prefetch, storing, windows, before }
     }
 
     /// Registers, memory, and length of the code.
@@ -296,6 +344,15 @@ impl MapReduce {
     /// True if the vectors of a pass go along an axis that is reduced.
     pub(crate) fn reduces_lanes(&self, pass: usize) -> bool {
         self.chain.passes()[pass].axes[self.vectors[pass]].reduce
+    }
+
+    /// True if the lanes of results that lie beside each other, `along` of them one behind the other, are combined together: where each has
+    /// whole registers of `lanes` lanes, and there are registers for that.
+    pub(crate) fn folds(&self, results: usize, along: usize, lanes: usize) -> bool {
+        let VectorUnit { registers, lanes: of_register } = self.unit;
+        let totals = results / along * along.div_ceil(of_register);
+        let needed = results * lanes.div_ceil(of_register) + totals + FOLDING_REGISTERS + of_register.ilog2() as usize;
+        lanes.is_multiple_of(of_register) && needed <= registers
     }
 
     /// True for a map of which the next pass combines each value as it is, along the same vectors: both are done at once.
@@ -410,14 +467,6 @@ fn choice(knobs: &dyn KnobValues, knob: &str) -> Result<String, LowerError> {
         Some(Value::Choice(word)) => Ok(word.clone()),
         Some(_) => Err(LowerError::knob(knob, "is no word")),
         None => Err(LowerError::knob(knob, "is missing")),
-    }
-}
-
-fn flag(knobs: &dyn KnobValues, knob: &str) -> Result<bool, LowerError> {
-    match choice(knobs, knob)?.as_str() {
-        "0" => Ok(false),
-        "1" => Ok(true),
-        _ => Err(LowerError::knob(knob, "is neither 0 nor 1")),
     }
 }
 

@@ -230,12 +230,79 @@ fn transposes_are_copied_by_permutations() {
     }
 }
 
+/// Rows beside each other whose lanes are combined together, as many as registers have lanes at most and more, and what is left over.
+#[test]
+fn lanes_of_rows_are_folded_together() {
+    let operators = ["op=sum", "op=max", "op=min", "op=prod", "op=mean"].map(|op| format!("reduce:m=23,n=49,{op}"));
+    let chains = ["softmax:m=23,n=49", "layer_norm:m=23,n=49", "pool2d:n=3,c=23,h=2,w=49,kh=2,kw=49,kind=max"];
+    let workloads = operators.into_iter().chain(chains.map(String::from)).map(|text| text.parse::<Workload>().unwrap());
+    for (isa, workload) in workloads.flat_map(|workload| ISAS.map(|isa| (isa, workload.clone()))) {
+        let target = target(isa, 1);
+        for (rows, width) in [(2, "1"), (3, "2"), (4, "2"), (8, "1"), (12, "1"), (20, "1"), (23, "1")] {
+            let mut config = ScheduleSpace::new(&workload, &target).default_config();
+            for (name, value) in &mut config.knobs {
+                match name.as_str() {
+                    "tile.m" | "tile.c" => *value = Value::Tile(vec![rows]),
+                    "vector" => {
+                        *value = Value::Choice(if workload.to_string().contains("kw") { "kw" } else { "n" }.into())
+                    }
+                    "width" => *value = Value::Choice(width.into()),
+                    _ => {}
+                }
+            }
+            let context = format!("{isa}: {workload}\n{config}");
+            let program = match lower(&workload, &target, &config) {
+                Ok(program) => program,
+                Err(error) => {
+                    assert!(error.to_string().contains("registers"), "{context}\n{error}");
+                    continue;
+                }
+            };
+            check_program(&program, &target, rows as u64, tolerance(&workload, &config), &context);
+            let is_folded = disassemble(&assemble(&program, &target).unwrap()).contains("vunpckhps");
+            assert!(is_folded || rows > 8 || isa == Isa::Avx2 && rows > 2, "{context}\n{program}");
+        }
+    }
+}
+
+/// Every number of lanes that lie two elements apart, in tiles of one vector and of several.
+#[test]
+fn every_other_element_is_loaded_by_numbers() {
+    for (isa, columns) in ISAS.into_iter().flat_map(|isa| (1..=33).map(move |columns| (isa, columns))) {
+        let target = target(isa, 1);
+        for text in [format!("pool2d:c=3,h=5,w={},kh=2,kw=1,s=2,kind=max", 2 * columns)] {
+            let workload: Workload = text.parse().unwrap();
+            let mut config = ScheduleSpace::new(&workload, &target).default_config();
+            for (name, tile) in [("tile.ow", columns), ("tile.oh", 2)] {
+                config.knobs.entry(name.into()).and_modify(|value| *value = Value::Tile(vec![tile]));
+            }
+            let program = lower(&workload, &target, &config).unwrap();
+            let context = format!("{isa}: {workload}\n{config}");
+            check_program(&program, &target, columns as u64, EXACT_TOLERANCE, &context);
+            let code = disassemble(&assemble(&program, &target).unwrap());
+            assert_eq!(code.contains("vpermt2ps"), isa == Isa::Avx512 && columns > 8, "{context}\n{code}");
+        }
+    }
+}
+
 /// Results in any way to memory, beside each other in one tile and not.
 #[test]
 fn results_are_stored_past_caches_where_they_are_aligned() {
     let isas = ISAS.into_iter().filter(|&isa| machine::runs(isa));
-    for (isa, width) in isas.flat_map(|isa| [1000, 1024].map(|width| (isa, width))) {
+    for (isa, width) in isas.flat_map(|isa| [1000usize, 1024].map(|width| (isa, width))) {
         let target = Target::Cpu(CpuTarget { isa, l2_bytes: 1 << 10, ..CpuTarget::generic_avx2(2) });
+        let transpose: Workload = format!("transpose:m={width},n=7").parse().unwrap();
+        for (tile, is_whole) in [(4, false), (isa.vector_bytes() / 4, true)] {
+            let mut config = ScheduleSpace::new(&transpose, &target).default_config();
+            let knobs = [("vector", Value::Choice("m".into())), ("result", Value::Choice("streamed".into()))];
+            let tiles = [("tile.m", tile), ("tile.n", 4)].map(|(name, tile)| (name, Value::Tile(vec![tile])));
+            knobs.into_iter().chain(tiles).for_each(|(name, value)| drop(config.knobs.insert(name.into(), value)));
+            let program = lower(&transpose, &target, &config).unwrap();
+            check_program(&program, &target, 1, EXACT_TOLERANCE, &format!("{transpose}\n{config}"));
+            let code = disassemble(&assemble(&program, &target).unwrap());
+            let is_aligned = (4 * width).is_multiple_of(isa.vector_bytes());
+            assert_eq!(code.contains("vmovntps"), is_whole && is_aligned, "{code}");
+        }
         for operator in ["softmax", "layer_norm", "log_softmax"] {
             let workload: Workload = format!("{operator}:m=7,n={width}").parse().unwrap();
             let mut config = ScheduleSpace::new(&workload, &target).default_config();

@@ -9,7 +9,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::error::{AssembleError, Failure};
-use super::instruction_set::{Arithmetic, MAX_REGISTERS, Operand, Shape, Vector, Vectors};
+use super::instruction_set::{Arithmetic, Fold, MAX_REGISTERS, Operand, Shape, Vector, Vectors};
 use super::leaf::{self, Input, Memory, Op, Source};
 use super::nest::{Kind, Tree};
 use super::plan::{NONE, Plan};
@@ -81,6 +81,10 @@ pub(super) fn emit(
                 if let Source::Memory(memory) = code.sources[dst as usize] {
                     block.store(memory, mode, value)?;
                 }
+            }
+            Op::Fold { acc, rows: (from, to), lanes, by } => {
+                let rows = code.rows[from as usize..to as usize].iter().map(|&row| row as Vector).collect();
+                block.fold(acc as Vector, rows, (lanes, by))?;
             }
             Op::Prefetch { source: id, to_write } => {
                 if let Source::Memory(memory) = code.sources[id as usize] {
@@ -252,6 +256,24 @@ impl<S: Vectors> Block<'_, S> {
         Ok(())
     }
 
+    /// Lane `r` of an accumulator is what all lanes of `rows[r]` come to.
+    fn fold(
+        &mut self,
+        acc: Vector,
+        rows: SmallVec<[Vector; 16]>,
+        (lanes, by): (u8, Option<Fold>),
+    ) -> Result<(), Failure> {
+        let whole = (lanes == self.isa.lanes()).then_some(by).flatten();
+        let registers = self.isa.fold_registers();
+        let needed = usize::from(self.first) + registers;
+        let (Some(by), true) = (whole, needed <= usize::from(self.end)) else {
+            return Err(AssembleError::RegisterTile { needed, available: self.end.into() }.into());
+        };
+        self.vacate_first(registers);
+        self.isa.fold(by, acc, &rows, self.first);
+        Ok(())
+    }
+
     /// Copies what the first operation and others weave or transpose, if they do; says which these are.
     fn copy_together(&mut self, ops: &[Op]) -> SmallVec<[usize; 8]> {
         if let Some(copy) = Weave::of(self.code, ops, self.isa.lanes())
@@ -265,7 +287,7 @@ impl<S: Vectors> Block<'_, S> {
             && let Some(registers) = self.isa.transpose_registers(copy.lanes, self.first)
         {
             self.vacate_first(registers);
-            copy.emit(self.isa, self.first);
+            copy.emit(self.isa, self.first, self.streamed);
             return (0..transpose::ROWS).collect();
         }
         SmallVec::new()

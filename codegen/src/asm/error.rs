@@ -43,6 +43,9 @@ pub enum AssembleError {
     /// Something leads to a label that is nowhere.
     #[error("a jump to a label that is nowhere")]
     Label,
+    /// Lanes of several registers go to memory at once.
+    #[error("no assembler for lanes of several registers that go to memory at once")]
+    Fold,
     /// A buffer of register scope is not indexed by constants and whole vectors that do not overlap.
     #[error("the elements of '{buffer}' cannot be given registers")]
     RegisterIndex {

@@ -5,6 +5,7 @@
 //! slots of eight bytes on the stack; one integer more, the accumulator, is what they are computed in.
 
 use super::error::Failure;
+use super::leaf::Leaf;
 use autotune_ir::program::Compare;
 
 /// Number of a vector register.
@@ -97,6 +98,16 @@ pub(super) enum Unary {
     ShiftRight(u8),
 }
 
+/// What lanes are combined to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fold {
+    Sum,
+    Product,
+    /// The largest, or what is not a number; the largest of those that are numbers.
+    Max,
+    MaxNumber,
+}
+
 /// Slots of a whole vector that leaves have on the stack which compute in steps.
 pub(super) const VECTOR_SLOTS: usize = 32;
 
@@ -153,8 +164,9 @@ pub(super) trait Vectors {
     /// How many registers from `first` on a [`Vectors::transpose`] of `columns` columns changes; `None` where there is none.
     fn transpose_registers(&self, columns: u8, first: Vector) -> Option<usize>;
 
-    /// Element `r` of `[columns[l]]` is element `l` of `[rows[r]]`, through the registers from `first` on.
-    fn transpose(&mut self, rows: [Address; 4], columns: &[Address], first: Vector);
+    /// Element `r` of `[columns[l]]` is element `l` of `[rows[r]]`, through the registers from `first` on, and [past the
+    /// caches](Vectors::stream) if so said, where columns are as many as lanes.
+    fn transpose(&mut self, rows: [Address; 4], columns: &[Address], first: Vector, is_streamed: bool);
 
     /// How many registers from `first` on [`Vectors::interleave`] and its inverse change for 3, 5 or 7 rows; `None` where there are none.
     fn weave_registers(&self, rows: u8, first: Vector) -> Option<usize>;
@@ -164,6 +176,12 @@ pub(super) trait Vectors {
 
     /// Element `l` of `[rows[r]]` is element `r + l * rows.len()` of `[from]`, the same way.
     fn deinterleave(&mut self, rows: &[Address], from: Address, first: Vector);
+
+    /// How many registers from `first` on a [`Vectors::fold`] changes.
+    fn fold_registers(&self) -> usize;
+
+    /// Lane `r` of `to` is what all lanes of `rows[r]` come to, of as many rows as there are lanes at most; the other lanes of `to` are lost.
+    fn fold(&mut self, by: Fold, to: Vector, rows: &[Vector], first: Vector);
 
     /// Asks for the cache line of an address, to be written to if so said.
     fn prefetch(&mut self, at: Address, to_write: bool);
@@ -264,9 +282,9 @@ pub(super) trait Control {
     /// Calls a leaf, which may change every register.
     fn call(&mut self, leaf: usize);
 
-    /// Begins a leaf; besides whole vectors, those with the numbers of lanes in `parts` are loaded and stored in it, and it has vector slots
-    /// if it computes in steps.
-    fn begin_leaf(&mut self, parts: &[u8], has_steps: bool);
+    /// Begins a leaf; besides whole vectors, those of its parts and strides are loaded and stored in it, and it has vector slots if it
+    /// computes in steps. Until its end there may be fewer registers, no fewer than it [needs](Leaf::registers).
+    fn begin_leaf(&mut self, leaf: &Leaf, has_steps: bool);
     fn end_leaf(&mut self);
 
     /// Sets a loop counter to the number of iterations.

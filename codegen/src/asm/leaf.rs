@@ -17,9 +17,10 @@ use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
+use smallvec::SmallVec;
 
 use super::error::{AssembleError, Failure};
-use super::instruction_set::{Address, Shape};
+use super::instruction_set::{Address, Fold, Shape};
 use super::nest::{Element, Nest, Node, Place, Tree, Value};
 use autotune_ir::program::{BufferId, LoopKind, Program, Role, StoreMode};
 
@@ -27,14 +28,18 @@ use autotune_ir::program::{BufferId, LoopKind, Program, Role, StoreMode};
 #[derive(Default)]
 pub(super) struct Leaf {
     pub(super) items: Vec<Item>,
-    ops: Vec<Op>,
+    pub(super) ops: Vec<Op>,
     /// Those of the values of operations.
     inputs: Vec<Input>,
+    /// The accumulators whose lanes are folded.
+    pub(super) rows: Vec<u16>,
     sources: Vec<Source>,
     /// What the registers of partial sums hold.
     pub(super) accumulators: Vec<Lanes>,
     /// The numbers of lanes of vectors that are not whole, in order of appearance.
     pub(super) parts: Vec<u8>,
+    /// The distances in bytes of lanes that are not consecutive, in order of appearance.
+    pub(super) strides: Vec<i32>,
     /// Loops around the innermost block, at most.
     pub(super) depth: usize,
 }
@@ -42,14 +47,14 @@ pub(super) struct Leaf {
 /// An element in iterations of the loops around it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Lanes {
-    place: Place,
+    pub(super) place: Place,
     /// Changes with the block, and with stores to the buffer; always the same for accumulators.
     version: u32,
     /// Offset of the first lane in elements.
-    first: i64,
+    pub(super) first: i64,
     /// Elements from lane to lane; zero for a single one.
-    stride: i64,
-    lanes: usize,
+    pub(super) stride: i64,
+    pub(super) lanes: usize,
 }
 
 impl Hash for Lanes {
@@ -82,6 +87,8 @@ pub(super) enum Op {
     Store { dst: Input, mode: StoreMode, value: Tree },
     /// A hint that memory is read soon, or written to.
     Prefetch { source: u32, to_write: bool },
+    /// Lane `r` of accumulator `acc` is what the first `lanes` lanes of row `r` come to; the rows are accumulators, listed in the leaf.
+    Fold { acc: u16, rows: (u32, u32), lanes: u8, by: Option<Fold> },
 }
 
 /// What a value is made of, and where it goes.
@@ -126,6 +133,8 @@ pub(super) struct Block<'l> {
     pub(super) sources: &'l [Source],
     /// Those of the whole leaf, and the values that they are inputs of.
     inputs: &'l [Input],
+    /// The accumulators whose lanes are folded in the whole leaf.
+    pub(super) rows: &'l [u16],
     pub(super) values: &'l [Value],
     /// The buffer of each pointer.
     pub(super) pointers: &'l [BufferId],
@@ -145,6 +154,11 @@ impl<'l> Block<'l> {
 }
 
 impl Leaf {
+    /// The vector registers that it takes: two hold what is being computed.
+    pub(super) fn registers(&self) -> usize {
+        self.accumulators.len() + 2
+    }
+
     /// What the operations of a block whose sources begin at `first` call an element that is new there.
     fn input(&mut self, element: Lanes, whole: usize, first: usize) -> Result<Input, Failure> {
         let source = match element.place {
@@ -177,6 +191,23 @@ impl Leaf {
         Input::Part { acc, first, lanes }
     }
 
+    /// The accumulators of which one lane each is an element of these, and which lane that is.
+    pub(super) fn rows_of(&self, elements: Lanes) -> Option<(SmallVec<[u16; 16]>, u8)> {
+        let mut lane = None;
+        let row = |number: usize| {
+            let element = elements.first + elements.stride * number as i64;
+            let holds = |whole: &Lanes| {
+                let of_row = whole.place == elements.place && (whole.stride == 1 || whole.lanes == 1);
+                of_row && (whole.first..whole.first + whole.lanes as i64).contains(&element)
+            };
+            let acc = self.accumulators.iter().position(holds)?;
+            let at = (element - self.accumulators[acc].first) as u8;
+            (*lane.get_or_insert(at) == at).then_some(acc as u16)
+        };
+        let rows = (0..elements.lanes).map(row).collect::<Option<_>>()?;
+        Some((rows, lane?))
+    }
+
     fn memory(&mut self, element: Lanes, pointer: u8, whole: usize) -> Result<Memory, Failure> {
         let Lanes { first, stride, lanes, .. } = element;
         let (first, stride) = (first * 4, stride * 4);
@@ -191,6 +222,11 @@ impl Leaf {
             (_, 4) => Shape::Lanes(part),
             (_, stride) => Shape::Strided { lanes: part, stride },
         };
+        if let Shape::Strided { stride, .. } = shape
+            && !self.strides.contains(&stride)
+        {
+            self.strides.push(stride);
+        }
         if lanes > 1 && lanes != whole && !self.parts.contains(&part) {
             self.parts.push(part);
         }
@@ -221,6 +257,7 @@ impl Leaf {
             ops: &self.ops[ops.clone()],
             sources: &self.sources[sources.clone()],
             inputs: &self.inputs,
+            rows: &self.rows,
             values: &nest.values,
             pointers: &nest.pointers,
         }
@@ -229,7 +266,7 @@ impl Leaf {
 
 /// Writes out the loops of one nest after the other.
 pub(super) struct Expander<'p> {
-    program: &'p Program,
+    pub(super) program: &'p Program,
     /// Elements of a vector.
     lanes: usize,
     pub(super) leaf: Leaf,
@@ -264,13 +301,15 @@ impl<'p> Expander<'p> {
 
     /// Makes the leaf of a nest.
     pub(super) fn expand(&mut self, nest: &Nest) -> Result<(), Failure> {
-        let Leaf { items, ops, inputs, sources, accumulators, parts, depth } = &mut self.leaf;
+        let Leaf { items, ops, inputs, rows, sources, accumulators, parts, strides, depth } = &mut self.leaf;
         items.clear();
         ops.clear();
         inputs.clear();
+        rows.clear();
         sources.clear();
         accumulators.clear();
         parts.clear();
+        strides.clear();
         *depth = 0;
         self.block = (0, 0);
         self.vector = (0, 1);
@@ -347,6 +386,7 @@ impl<'p> Expander<'p> {
                 }
             }
 
+            Node::Store { dst, mode, value } if self.folds(nest, value) => self.fold(nest, (dst, mode, value))?,
             Node::Store { dst, mode, value } => {
                 let value = self.value(nest, value)?;
                 let op = Op::Store { dst: self.destination(nest, dst)?, mode, value };
@@ -393,7 +433,17 @@ impl<'p> Expander<'p> {
 
     /// What an element is in the present block and iterations.
     #[inline(always)]
-    fn input(&mut self, nest: &Nest, element: u32) -> Result<Input, Failure> {
+    pub(super) fn input(&mut self, nest: &Nest, element: u32) -> Result<Input, Failure> {
+        let key = self.lanes_of(nest, element);
+        if let Some(&known) = self.inputs.get(&key) {
+            return Ok(known);
+        }
+        self.new_input(key)
+    }
+
+    /// Where an element's lanes are in the present block and iterations.
+    #[inline(always)]
+    pub(super) fn lanes_of(&self, nest: &Nest, element: u32) -> Lanes {
         let &Element { place, constant, terms } = &nest.elements[element as usize];
         let (vector, mut lanes) = self.vector;
         let (mut first, mut stride) = (constant, 0);
@@ -416,11 +466,7 @@ impl<'p> Expander<'p> {
             Place::Accumulators(_) => 0,
             Place::Memory(pointer) => self.versions[usize::from(pointer)],
         };
-        let key = Lanes { place, version, first, stride, lanes };
-        if let Some(&known) = self.inputs.get(&key) {
-            return Ok(known);
-        }
-        self.new_input(key)
+        Lanes { place, version, first, stride, lanes }
     }
 
     #[inline(never)]

@@ -47,7 +47,7 @@ impl Plan {
                         }
                     }
                 }
-                Op::Prefetch { .. } => {}
+                Op::Prefetch { .. } | Op::Fold { .. } => {}
             }
         }
     }

@@ -245,9 +245,7 @@ fn emit_leaf(
     (nest, leaf): (&Nest, &Leaf),
     streamed: u32,
 ) -> Result<(), Failure> {
-    // Two vectors hold what is being computed.
-    let (accumulators, available) = (leaf.accumulators.len(), isa.registers());
-    let needed = accumulators + 2;
+    let (needed, available) = (leaf.registers(), isa.registers());
     if needed > available {
         return Err(AssembleError::RegisterTile { needed, available }.into());
     }
@@ -257,7 +255,7 @@ fn emit_leaf(
         return Err(AssembleError::Pointers { needed, available }.into());
     }
 
-    let common = Common { accumulators, scratch: scratch as u8, streamed };
+    let common = Common { accumulators: leaf.accumulators.len(), scratch: scratch as u8, streamed };
     if streamed == 0 {
         return emit_items(isa, plan, (nest, leaf), common);
     }
@@ -276,7 +274,7 @@ fn emit_items(
 ) -> Result<(), Failure> {
     // The number of each open loop's counter, and where its body begins.
     let mut open = Vec::new();
-    isa.begin_leaf(&leaf.parts, nest.has_steps());
+    isa.begin_leaf(leaf, nest.has_steps());
     for item in &leaf.items {
         match item {
             Item::Block { ops, sources } => block::emit(isa, leaf.block(nest, ops, sources), common, plan)?,

@@ -39,11 +39,16 @@ impl Block {
         rows.iter().enumerate().all(is_row).then(|| Self { to: rows.map(|r| r.0.at), from: from.at, stride, lanes })
     }
 
-    /// Copies the block through the vector registers from `first` on.
-    pub(super) fn emit(&self, isa: &mut impl Vectors, first: Vector) {
+    /// Copies the block through the vector registers from `first` on; streams whole vectors behind the pointers that `streamed` has a bit for.
+    pub(super) fn emit(&self, isa: &mut impl Vectors, first: Vector, streamed: u32) {
         let columns: SmallVec<[Address; 16]> =
             (0..usize::from(self.lanes)).map(|lane| self.from.behind(lane, self.stride)).collect();
-        isa.transpose(self.to, &columns, first);
+        let whole = isa.lanes();
+        let is_streamed = |&at: &Address| {
+            let memory = Memory { at, shape: Shape::Lanes(self.lanes) };
+            memory.whole_vector(whole.into()).is_some() && streamed & 1 << at.pointer != 0
+        };
+        isa.transpose(self.to, &columns, first, self.to.iter().all(is_streamed));
     }
 }
 

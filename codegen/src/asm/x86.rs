@@ -4,11 +4,13 @@ use std::fmt::Write;
 
 use iced_x86::{Decoder, DecoderOptions, Formatter, NasmFormatter};
 
+use super::instruction_set::Vector;
 use autotune_ir::artifact::MachineCode;
 use autotune_ir::target::Isa;
 
 mod control;
 mod encode;
+mod fold;
 mod moves;
 mod routine;
 mod vectors;
@@ -24,11 +26,13 @@ pub(super) struct X86 {
     masks: Vec<u8>,
     /// True in leaves with vector slots; they have many constants, which they load from behind the code.
     has_steps: bool,
+    /// In leaves that load every other element, where a register is free: the one that holds the numbers of those.
+    even_numbers: Option<Vector>,
 }
 
 impl X86 {
     pub(super) fn new(isa: Isa) -> Self {
-        Self { isa, code: encode::Code::default(), masks: Vec::new(), has_steps: false }
+        Self { isa, code: encode::Code::default(), masks: Vec::new(), has_steps: false, even_numbers: None }
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) fn default_point(workload: &Workload, cpu: &CpuTarget, space: &Arc<Kn
     let blocked = laid::blockable(&chain, block_size(cpu)).map(|channel| Rule::of_blocks(&chain, channel, cpu));
     let plain = || Rule::plain(&chain, cpu);
     let rules = blocked.into_iter().chain([plain(), Rule { width: 1, ..plain() }]);
-    let mut points = rules.filter_map(|rule| rule.point(&chain, space));
+    let mut points = rules.filter_map(|rule| rule.point(&chain, cpu, space));
     points.find(is_valid).or_else(|| Some(space.point(|_| 0)))
 }
 
@@ -52,9 +52,6 @@ struct Rule {
     parallel: usize,
     /// Registers of a vector along what is reduced.
     width: usize,
-    /// True if operands and result are larger than the second-level cache.
-    is_beyond_cache: bool,
-    storing: Storing,
 }
 
 impl Rule {
@@ -76,9 +73,7 @@ impl Rule {
         let mut order: Vec<AxisId> = (0..chain.rows).collect();
         order.sort_by_key(|&axis| Some(axis) != outermost);
         let parallel = parallel_loops(chain, order.iter().map(|&axis| rows[axis].extent.div_ceil(tiles[axis])), cpu);
-        let (layout, is_beyond_cache) = ("blocked", is_beyond_cache(chain, cpu));
-        let storing = Storing::unmeasured(chain, cpu);
-        Self { vector: rows[channel].name, layout, outermost, tiles, parallel, width: 1, is_beyond_cache, storing }
+        Self { vector: rows[channel].name, layout: "blocked", outermost, tiles, parallel, width: 1 }
     }
 
     fn plain(chain: &Chain, cpu: &CpuTarget) -> Self {
@@ -97,12 +92,11 @@ impl Rule {
         let tiles = rows.iter().map(|axis| most(axis.name)).collect();
         let parallel = parallel_loops(chain, rows.iter().map(|axis| axis.extent), cpu);
         let width = width(chain, vector, cpu.lanes());
-        let storing = Storing::unmeasured(chain, cpu);
-        Self { vector, layout: "plain", outermost: None, tiles, parallel, width, is_beyond_cache, storing }
+        Self { vector, layout: "plain", outermost: None, tiles, parallel, width }
     }
 
     /// The combination that it asks for, with the largest tiles that the knobs have.
-    fn point(&self, chain: &Chain, space: &Arc<KnobSpace>) -> Option<Point> {
+    fn point(&self, chain: &Chain, cpu: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
         space.point_of(|knob| {
             let word = match knob.name.as_str() {
                 "vector" => self.vector.to_string(),
@@ -110,8 +104,8 @@ impl Rule {
                 "layout.in" | "layout.out" => self.layout.to_string(),
                 "unroll" => "4".to_string(),
                 "width" => self.width.to_string(),
-                "prefetch" => u8::from(self.is_beyond_cache).to_string(),
-                storing::KNOB => self.storing.word().to_string(),
+                "prefetch" => u8::from(is_beyond_cache(chain, cpu)).to_string(),
+                storing::KNOB => Storing::unmeasured(chain, cpu).word().to_string(),
                 "order" => {
                     return Some(self.outermost.map_or(0, |axis| starting_with(knob, chain.row_axes()[axis].name)));
                 }
@@ -133,6 +127,7 @@ fn row_elements(chain: &Chain) -> usize {
     chain.passes().iter().map(own).max().unwrap_or(1)
 }
 
+/// True if operands and result are larger than the second-level cache.
 fn is_beyond_cache(chain: &Chain, cpu: &CpuTarget) -> bool {
     let given = chain.spec.tensors.iter().filter(|tensor| tensor.is_given()).map(|tensor| &tensor.shape);
     let result = &chain.spec.tensor(&chain.last().output).shape;

@@ -7,7 +7,7 @@ use autotune_ir::{Affine, VarId};
 
 use super::chain::Chain;
 use super::laid;
-use super::storing::{self, Storing};
+use super::storing::Storing;
 use crate::direct::block_size;
 use crate::knob_space::Knob;
 
@@ -102,6 +102,11 @@ pub(super) fn vector_of(chain: &Chain, pass: &Equation, name: &str) -> AxisId {
     named.or_else(|| own(false)).or_else(|| own(true)).unwrap_or(pass.axes.len() - 1)
 }
 
+/// Whether what the next tile reads is asked for.
+pub(super) fn prefetch() -> Knob {
+    Knob::choice("prefetch", &["0", "1"]).optional()
+}
+
 /// Every knob with its values.
 pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
     let (rows, lanes) = (chain.row_axes(), target.lanes());
@@ -135,9 +140,9 @@ pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
     knobs.push(Knob::choice("unroll", unroll));
     let is_wide = chain.passes().len() > 1 || vectors.iter().any(|name| rows.iter().all(|axis| axis.name != *name));
     knobs.extend(is_wide.then(|| Knob::choice("width", &["1", "2", "4"])));
-    knobs.extend(chain.reads_at_rest().is_some().then(|| Knob::choice("prefetch", &["0", "1"]).optional()));
-    let storing: Vec<&str> = Storing::of(chain, target).into_iter().map(Storing::word).collect();
-    knobs.extend((storing.len() > 1).then(|| Knob::choice(storing::KNOB, &storing).optional()));
+    knobs.extend(chain.reads_at_rest().is_some().then(prefetch));
+    let storing = Storing::of(chain, target);
+    knobs.extend((storing.len() > 1).then(|| Storing::knob(&storing)));
     let parallel: &[&str] = match target.threads {
         1 => &["1"],
         _ if iterations(chain) > FEW_ITERATIONS => &["1", "2", "3"],

@@ -8,6 +8,7 @@ use autotune_ir::{Affine, VarId};
 use super::chain::{Chain, axis_of};
 use crate::config::KnobValues;
 use crate::error::LowerError;
+use crate::knob_space::Knob;
 
 /// The knob.
 pub(super) const KNOB: &str = "result";
@@ -24,12 +25,21 @@ pub(crate) enum Storing {
     Streamed,
 }
 
-const WORDS: [(&str, Storing); 3] =
-    [("cached", Storing::Cached), ("fetched", Storing::Fetched), ("streamed", Storing::Streamed)];
+const ALL: [Storing; 3] = [Storing::Cached, Storing::Fetched, Storing::Streamed];
 
 impl Storing {
     pub(super) fn word(self) -> &'static str {
-        WORDS.iter().find(|(_, storing)| *storing == self).map_or("", |(word, _)| word)
+        match self {
+            Storing::Cached => "cached",
+            Storing::Fetched => "fetched",
+            Storing::Streamed => "streamed",
+        }
+    }
+
+    /// The knob with these values.
+    pub(super) fn knob(offered: &[Self]) -> Knob {
+        let words: Vec<&str> = offered.iter().map(|storing| storing.word()).collect();
+        Knob::choice(KNOB, &words).optional()
     }
 
     /// What a chain may have: only results larger than the second-level cache anything but the first.
@@ -38,7 +48,7 @@ impl Storing {
             return vec![Self::Cached];
         }
         let is_possible = |storing: &Self| *storing != Self::Fetched || chain.result_beside().is_some();
-        WORDS.iter().map(|(_, storing)| *storing).filter(is_possible).collect()
+        ALL.into_iter().filter(is_possible).collect()
     }
 
     /// What is chosen without measuring: past the caches only what whoever reads it next would not find there anyway.
@@ -50,14 +60,10 @@ impl Storing {
         }
     }
 
-    /// As the knobs have it; without the knob results are cached.
+    /// As the knobs have it.
     pub(super) fn read(chain: &Chain, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
-        if knobs.value(KNOB).is_none() {
-            return Ok(Self::Cached);
-        }
-        let word = super::choice(knobs, KNOB)?;
-        let known = WORDS.iter().find(|(known, _)| *known == word).map(|(_, storing)| *storing);
-        let storing = known.ok_or_else(|| LowerError::knob(KNOB, format!("'{word}' is no way to store")))?;
+        let position = Self::knob(&ALL).position(knobs.value(KNOB));
+        let storing = ALL[position.ok_or_else(|| LowerError::knob(KNOB, "is no way to store"))?];
         match storing == Self::Fetched && chain.result_beside().is_none() {
             true => Err(LowerError::knob(KNOB, "no earlier pass goes along the result")),
             false => Ok(storing),

@@ -8,7 +8,7 @@ use autotune_ir::layout::{from_layout, to_layout};
 use autotune_ir::plan::PlanBuffer;
 use autotune_ir::program::{Access, Expr, Loop, LoopKind, Node, Role, Store, StoreMode, When};
 use autotune_ir::{Affine, CpuTarget, Isa, KernelPlan, Program, Target, VarId, interpret};
-use autotune_schedules::{EXACT_TOLERANCE, Operands, ScheduleSpace, lower, max_rel_error, tolerance};
+use autotune_schedules::{EXACT_TOLERANCE, Operands, ScheduleSpace, Value, Workload, lower, max_rel_error, tolerance};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -235,6 +235,36 @@ fn store(program: &Program, offset: Affine, mode: StoreMode, value: Expr) -> Nod
 
 fn repeat(var: VarId, extent: usize, kind: LoopKind, body: Vec<Node>) -> Node {
     Node::Loop(Loop { var, extent, kind, body })
+}
+
+#[test]
+fn lanes_of_rows_are_folded_together() {
+    let is_of_isa = |(isa, set): &(Isa, Set)| {
+        let target = CpuTarget { isa: *isa, ..CpuTarget::generic_avx2(1) };
+        target.lanes() == usize::from(set.lanes)
+    };
+    for (isa, set) in SETS.into_iter().filter(is_of_isa) {
+        let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1) });
+        for (text, rows) in
+            ["reduce:m=9,n=41,op=sum", "reduce:m=9,n=41,op=max", "reduce:m=9,n=41,op=prod", "softmax:m=9,n=41"]
+                .into_iter()
+                .flat_map(|text| [2, 3, 4, 6].map(|rows| (text, rows)))
+        {
+            let workload: Workload = text.parse().unwrap();
+            let mut config = ScheduleSpace::new(&workload, &target).default_config();
+            config.knobs.insert("tile.m".into(), Value::Tile(vec![rows]));
+            config.knobs.insert("vector".into(), Value::Choice("n".into()));
+            let program = lower(&workload, &target, &config).unwrap();
+            let context = format!("{set:?}: {workload}\n{config}\n{program}");
+            assert!(program.to_string().contains("folded"), "{context}");
+
+            let (code, entries) = generate(&program, Recorder::new(set)).unwrap_or_else(|e| panic!("{e}: {context}"));
+            let operands = Operands::random(&program.spec, rows as u64);
+            let output = run(&program, (&code, &entries), &operands);
+            let error = max_rel_error(&output, &interpret(&program, &operands).unwrap());
+            assert!(error <= tolerance(&workload, &config), "error {error}, {context}");
+        }
+    }
 }
 
 #[test]

@@ -5,8 +5,9 @@
 
 use crate::asm::error::Failure;
 use crate::asm::instruction_set::{
-    Address, Arithmetic, Bound, Control, Limit, Operand, Order, Shape, Unary, VECTOR_SLOTS, Vector, Vectors,
+    Address, Arithmetic, Bound, Control, Fold, Limit, Operand, Order, Shape, Unary, VECTOR_SLOTS, Vector, Vectors,
 };
+use crate::asm::leaf::Leaf;
 use autotune_ir::program::Compare;
 use machine::{LOST, MOST_LANES};
 
@@ -173,7 +174,8 @@ impl Vectors for Recorder {
         fits.then_some(registers)
     }
 
-    fn transpose(&mut self, rows: [Address; 4], columns: &[Address], first: Vector) {
+    fn transpose(&mut self, rows: [Address; 4], columns: &[Address], first: Vector, is_streamed: bool) {
+        assert!(!is_streamed || columns.len() == usize::from(self.set.lanes), "{} lanes streamed", columns.len());
         let columns = columns.to_vec();
         let taken = self.transpose_registers(columns.len() as u8, first).expect("a transpose that there is not");
         self.record(move |m| {
@@ -183,6 +185,32 @@ impl Vectors for Recorder {
                 block.iter().enumerate().for_each(|(l, column)| *m.element(row, l) = column[r]);
             }
             m.vectors[usize::from(first)..][..taken].fill(LOST);
+        });
+    }
+
+    fn fold_registers(&self) -> usize {
+        2
+    }
+
+    fn fold(&mut self, by: Fold, to: Vector, rows: &[Vector], first: Vector) {
+        self.check(&[to, first, first + 1], &[]);
+        self.check(rows, &[]);
+        let (rows, lanes) = (rows.to_vec(), usize::from(self.set.lanes));
+        assert!(rows.len() <= lanes && !rows.contains(&to), "{rows:?} to {to}");
+        self.record(move |m| {
+            let combined = |a: f32, b: f32| match by {
+                Fold::Sum => a + b,
+                Fold::Product => a * b,
+                Fold::Max if a.is_nan() || b.is_nan() => f32::NAN,
+                Fold::Max | Fold::MaxNumber => a.max(b),
+            };
+            let mut folded = LOST;
+            for (lane, &row) in rows.iter().enumerate() {
+                let row = m.vectors[usize::from(row)];
+                folded[lane] = row[1..lanes].iter().fold(row[0], |a, &b| combined(a, b));
+            }
+            m.vectors[usize::from(to)] = folded;
+            m.vectors[usize::from(first)..][..2].fill(LOST);
         });
     }
 
@@ -465,8 +493,8 @@ impl Control for Recorder {
         });
     }
 
-    fn begin_leaf(&mut self, parts: &[u8], has_steps: bool) {
-        self.parts = parts.to_vec();
+    fn begin_leaf(&mut self, leaf: &Leaf, has_steps: bool) {
+        self.parts = leaf.parts.clone();
         self.has_steps = has_steps;
     }
 

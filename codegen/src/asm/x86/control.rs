@@ -5,6 +5,7 @@ use super::encode::Integer::{self, R8, R9, R10, R11, R12, R13, R14, R15, Rax, Rb
 use super::encode::{Address, Goal, Place};
 use crate::asm::error::Failure;
 use crate::asm::instruction_set::{Address as At, Control, Limit, Order, VECTOR_SLOTS};
+use crate::asm::leaf::Leaf;
 
 /// Registers of a leaf's pointers, then of its loop counters; rax is the accumulator, and free for anything in a leaf.
 const INTEGERS: [Integer; 14] = [Rdi, Rsi, Rdx, Rcx, R8, R9, R10, R11, Rbx, Rbp, R12, R13, R14, R15];
@@ -162,8 +163,9 @@ impl Control for X86 {
         self.code.lead_to(Goal::Leaf(leaf));
     }
 
-    fn begin_leaf(&mut self, parts: &[u8], has_steps: bool) {
-        self.set_masks(parts);
+    fn begin_leaf(&mut self, leaf: &Leaf, has_steps: bool) {
+        self.set_masks(&leaf.parts);
+        self.hold_even_numbers(leaf);
         self.has_steps = has_steps;
         self.add_to(Rsp, -self.slot_bytes());
     }
@@ -171,6 +173,7 @@ impl Control for X86 {
     fn end_leaf(&mut self) {
         self.add_to(Rsp, self.slot_bytes());
         self.has_steps = false;
+        self.even_numbers = None;
         self.code.plain(&[0xc3]);
     }
 

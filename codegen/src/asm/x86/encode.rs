@@ -96,8 +96,8 @@ pub(super) enum Goal {
     Mask(u8),
     /// An element of these bits.
     Constant(u32),
-    /// Lanes that are numbers of lanes: one begins with `first`, each is `step` more than the one before, modulo `lanes`.
-    Lanes { first: u8, step: u8, lanes: u8 },
+    /// Lanes that are numbers of lanes: one begins with `first`, each is `step` more than the one before, modulo `modulus`.
+    Lanes { first: u8, step: u8, modulus: u8, lanes: u8 },
 }
 
 impl Goal {
@@ -293,10 +293,10 @@ impl Code {
 fn put_lanes(goals: &[(usize, Goal)], bytes: &mut Vec<u8>) -> FxHashMap<Goal, usize> {
     let mut places = FxHashMap::default();
     for &(_, goal) in goals {
-        let Goal::Lanes { first, step, lanes } = goal else { continue };
+        let Goal::Lanes { first, step, modulus, lanes } = goal else { continue };
         places.entry(goal).or_insert_with(|| {
             let at = bytes.len();
-            let number = |lane: u8| (u32::from(first) + u32::from(step) * u32::from(lane)) % u32::from(lanes);
+            let number = |lane: u8| (u32::from(first) + u32::from(step) * u32::from(lane)) % u32::from(modulus);
             bytes.extend((0..lanes).flat_map(|lane| number(lane).to_le_bytes()));
             at
         });

@@ -3,20 +3,18 @@
 use super::X86;
 use super::control::address;
 use super::encode::{Goal, Integer, Opcode, Place, evex};
-use super::vectors::{BLEND_LANES, COPY, LOAD, SET_MASK, STORE, UNPACK_HIGH_PAIRS, VECTOR, opcode};
+use super::vectors::{BLEND_LANES, COPY, LOAD, PERMUTE, SET_MASK, STORE, UNPACK_HIGH_PAIRS, VECTOR, opcode};
 use crate::asm::instruction_set::{Address as At, Vector, Vectors};
 use autotune_ir::target::Isa;
 
 /// The lower or upper elements, or pairs of elements, of two vectors in turns, in each quarter.
-const UNPACK_LOW: Opcode = opcode(1, 0, 0x14);
-const UNPACK_HIGH: Opcode = opcode(1, 0, 0x15);
-const UNPACK_LOW_PAIRS: Opcode = opcode(1, 1, 0x14);
+pub(super) const UNPACK_LOW: Opcode = opcode(1, 0, 0x14);
+pub(super) const UNPACK_HIGH: Opcode = opcode(1, 0, 0x15);
+pub(super) const UNPACK_LOW_PAIRS: Opcode = opcode(1, 1, 0x14);
 /// What the prefix of such an instruction has besides where it operates on pairs of 512 bits.
-const WIDE: u8 = 0x80;
+pub(super) const WIDE: u8 = 0x80;
 /// Half a vector of 256 bits, a quarter of one of 512.
 const INSERT_HALF: Opcode = opcode(3, 1, 0x18);
-/// Elements by their numbers, which are the second operand.
-const PERMUTE: Opcode = opcode(2, 1, 0x16);
 
 /// Registers of a transpose of four rows.
 const TRANSPOSED: usize = 8;
@@ -35,8 +33,8 @@ impl X86 {
         (usize::from(first) + TRANSPOSED <= most).then_some(TRANSPOSED)
     }
 
-    /// Four columns lie in a quarter of each of four registers, in which they are transposed.
-    pub(super) fn transpose_columns(&mut self, rows: [At; 4], columns: &[At], first: Vector) {
+    /// Four columns lie in a quarter of each of four registers, in which they are transposed; rows are stored by the instruction `store`.
+    pub(super) fn transpose_columns(&mut self, rows: [At; 4], columns: &[At], first: Vector, store: Opcode) {
         let is_wide = columns.len() == 16;
         for (number, &column) in columns.iter().enumerate() {
             let (v, quarter, place) = (first + number as u8 % 4, number / 4, address(column).into());
@@ -70,8 +68,8 @@ impl X86 {
         }
         for (v, to) in (first..).zip(rows) {
             match is_wide {
-                true => self.code.evex(STORE, evex::BITS_512, [v, 0], address(to).into(), VECTOR),
-                false => self.code.vex(STORE, columns.len() == 8, [v, 0], address(to).into()),
+                true => self.code.evex(store, evex::BITS_512, [v, 0], address(to).into(), VECTOR),
+                false => self.code.vex(store, columns.len() == 8, [v, 0], address(to).into()),
             }
         }
     }
@@ -154,7 +152,7 @@ impl X86 {
         let lanes = self.lanes();
         self.whole(LOAD, [v, 0], Place::Constant, VECTOR);
         let [first, step] = [first, step].map(|number| (number % usize::from(lanes)) as u8);
-        self.code.goal(Goal::Lanes { first, step, lanes });
+        self.code.goal(Goal::Lanes { first, step, modulus: lanes, lanes });
     }
 }
 

@@ -3,7 +3,8 @@
 use super::X86;
 use super::control::{address, integer};
 use super::encode::{Address, Goal, Integer, Opcode, Place, evex};
-use crate::asm::instruction_set::{Address as At, Arithmetic, Bound, Operand, Shape, Unary, Vector, Vectors};
+use crate::asm::instruction_set::{Address as At, Arithmetic, Bound, Fold, Operand, Shape, Unary, Vector, Vectors};
+use crate::asm::leaf::Leaf;
 use autotune_ir::program::Compare;
 use autotune_ir::target::Isa;
 
@@ -53,7 +54,10 @@ const SHUFFLE: Opcode = opcode(1, 0, 0xc6);
 /// Pairs of elements in any order; the prefix is that of 64-bit operands, too.
 const PERMUTE_PAIRS: Opcode = opcode(3, 0x80 | 1, 0x01);
 /// Quarters of a vector of 512 bits: two of one factor, then two of the other.
-const SHUFFLE_QUARTERS: Opcode = opcode(3, 1, 0x23);
+pub(super) const SHUFFLE_QUARTERS: Opcode = opcode(3, 1, 0x23);
+/// Elements by their numbers, which are the second operand, of a vector and of two, the first of which is the destination.
+pub(super) const PERMUTE: Opcode = opcode(2, 1, 0x16);
+const PERMUTE_TWO: Opcode = opcode(2, 1, 0x7f);
 /// The upper pairs of elements of two vectors in turns, in each quarter.
 pub(super) const UNPACK_HIGH_PAIRS: Opcode = opcode(1, 1, 0x15);
 /// The second element of each pair twice; the upper quarter, of 128 bits, of two, and the upper half of 512 bits, whose destination is what may
@@ -77,7 +81,7 @@ impl Vectors for X86 {
     }
 
     fn registers(&self) -> usize {
-        self.isa.vector_registers()
+        self.isa.vector_registers() - usize::from(self.even_numbers.is_some())
     }
 
     fn scales(&self) -> bool {
@@ -92,8 +96,10 @@ impl Vectors for X86 {
             Shape::Strided { lanes: lanes @ (4 | 8), stride: EVERY_OTHER } if v < 16 => {
                 self.load_every_other(v, lanes, at);
             }
-            Shape::Strided { lanes, .. } if self.loads_together(shape) => self.load_every_other_masked(v, lanes, at),
             Shape::Strided { lanes, stride } => {
+                if let Some(numbers) = self.even_numbers.filter(|_| self.loads_together(shape)) {
+                    return self.load_by_numbers(v, numbers, lanes, at);
+                }
                 self.move_elements((LANES_AT, 4), (at, stride), lanes);
                 self.transfer(false, v, lanes, LANES_AT, v);
             }
@@ -123,7 +129,7 @@ impl Vectors for X86 {
     fn loads_together(&self, shape: Shape) -> bool {
         match shape {
             Shape::Strided { lanes, stride: EVERY_OTHER } => {
-                matches!(lanes, 4 | 8) || self.isa == Isa::Avx512 && lanes > 4
+                matches!(lanes, 4 | 8) || self.even_numbers.is_some() && lanes > 4
             }
             _ => false,
         }
@@ -160,8 +166,8 @@ impl Vectors for X86 {
         self.transposed_registers(columns, first)
     }
 
-    fn transpose(&mut self, rows: [At; 4], columns: &[At], first: Vector) {
-        self.transpose_columns(rows, columns, first);
+    fn transpose(&mut self, rows: [At; 4], columns: &[At], first: Vector, is_streamed: bool) {
+        self.transpose_columns(rows, columns, first, if is_streamed { STREAM } else { STORE });
     }
 
     fn weave_registers(&self, rows: u8, first: Vector) -> Option<usize> {
@@ -174,6 +180,14 @@ impl Vectors for X86 {
 
     fn deinterleave(&mut self, rows: &[At], from: At, first: Vector) {
         self.deinterleave_rows(rows, from, first);
+    }
+
+    fn fold_registers(&self) -> usize {
+        self.folding_registers()
+    }
+
+    fn fold(&mut self, by: Fold, to: Vector, rows: &[Vector], first: Vector) {
+        self.fold_rows(by, to, rows, first);
     }
 
     fn prefetch(&mut self, at: At, to_write: bool) {
@@ -419,33 +433,40 @@ impl X86 {
         }
     }
 
-    /// The same for more than 4 elements, in a register of AVX-512: with those beyond the 8th, half of them are in the second load.
+    /// Keeps the numbers of every other element in the last register of AVX-512 for a leaf that loads by them and does not need it:
+    /// of the first half in the second of two vectors, of the other half, in the first, which begins 15 elements behind.
+    pub(super) fn hold_even_numbers(&mut self, leaf: &Leaf) {
+        let registers = self.isa.vector_registers();
+        let is_held = leaf.strides.contains(&EVERY_OTHER) && leaf.registers() < registers;
+        self.even_numbers = (is_held && self.isa == Isa::Avx512).then_some(registers as Vector - 1);
+        if let Some(numbers) = self.even_numbers {
+            let lanes = self.lanes();
+            self.whole(LOAD, [numbers, 0], Place::Constant, VECTOR);
+            self.code.goal(Goal::Lanes { first: lanes, step: 2, modulus: 2 * lanes - 1, lanes });
+        }
+    }
+
+    /// `v` is every other element from `at` on, `lanes` of them, more than 4; nothing behind the last is read.
     ///
     /// ```text
-    /// in each quarter      b1 b3 a0 a2 | b5 b7 a4 a6 | ..      or without the second load  a0 a2 a0 a2 | a4 a6 a4 a6 | ..
-    /// pairs in each half   a0 a2 a4 a6 | b1 b3 b5 b7 | ..                                  a0 a2 a4 a6 | a0 a2 a4 a6 | ..
-    /// quarters             a0 a2 a4 a6 | a8 .. | b1 b3 b5 b7 | b9 ..
+    /// 16 lanes   v = [a15 a16 .. a30]   numbers 16 18 .. 30 1 3 .. 15 of v and [a0 a1 .. a15]
+    ///  7 lanes   v = [a0 a1 .. a12]     numbers 16 18 .. modulo 16 of v
     /// ```
-    fn load_every_other_masked(&mut self, v: Vector, lanes: u8, at: Address) {
-        const EVEN_ODD: i64 = 0b11_01_10_00;
-        const ODD_EVEN: i64 = 0b10_00_11_01;
-        const EVEN_EVEN: i64 = 0b10_00_10_00;
-        let (read, whole) = (2 * lanes - 1, self.lanes());
-        let (first, shuffled, of_elements, of_pairs) = match read.checked_sub(whole) {
-            Some(behind) => {
-                let second = Address { disp: at.disp.wrapping_add(4 * (i32::from(whole) - 1)), ..at };
-                ((second, behind + 1), at.into(), ODD_EVEN, ODD_EVEN)
+    fn load_by_numbers(&mut self, v: Vector, numbers: Vector, lanes: u8, at: Address) {
+        let (read, first) = (2 * lanes - 1, self.lanes() - 1);
+        let (op, place) = match read <= first {
+            true => {
+                self.transfer(false, v, read, at, v);
+                (PERMUTE, Place::Register(v))
             }
-            None => ((at, read), Place::Register(v), EVEN_EVEN, EVEN_ODD),
+            false => {
+                let second = Address { disp: at.disp.wrapping_add(4 * i32::from(first)), ..at };
+                self.transfer(false, v, read - first, second, v);
+                (PERMUTE_TWO, at.into())
+            }
         };
-        self.transfer(false, v, first.1, first.0, v);
-        self.code.evex(SHUFFLE, evex::BITS_512, [v, v], shuffled, VECTOR);
-        self.code.immediate(of_elements, 1);
-        self.code.evex(PERMUTE_PAIRS, evex::BITS_512, [v, 0], Place::Register(v), VECTOR);
-        self.code.immediate(of_pairs, 1);
-        let mask = if lanes == whole { 0 } else { self.mask(lanes) | evex::ZEROING };
-        self.code.evex(SHUFFLE_QUARTERS, evex::BITS_512 | mask, [v, v], Place::Register(v), VECTOR);
-        self.code.immediate(EVEN_ODD, 1);
+        let mask = if lanes == self.lanes() { 0 } else { self.mask(lanes) | evex::ZEROING };
+        self.code.evex(op, evex::BITS_512 | mask, [v, numbers], place, VECTOR);
     }
 
     /// Copies `lanes` elements between places with strides in bytes, first to last, through eax.

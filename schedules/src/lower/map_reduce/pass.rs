@@ -227,7 +227,9 @@ impl Lowering<'_> {
     fn reduction_of_lanes(&mut self, spans: &[Span]) -> Vec<Node> {
         let vector = self.vector();
         let extent = spans[vector].extent;
-        let lanes = self.plan.width(self.number).min(extent);
+        let beside: Vec<AxisId> = self.beside().into_iter().filter(|&axis| spans[axis].extent > 1).collect();
+        let results = beside.iter().map(|&axis| spans[axis].extent).product();
+        let (lanes, of_register) = (self.plan.width(self.number).min(extent), self.plan.unit.lanes);
         let part = |start: usize, extent: usize| {
             let mut part = spans.to_vec();
             part[vector] = Span { base: spans[vector].base.clone() + start as i64, extent };
@@ -242,15 +244,75 @@ impl Lowering<'_> {
         if rest > 0 {
             body.extend(self.steps(acc, &part(whole, rest), Some(rest)));
         }
-        body.extend(self.combine_lanes(acc, &single, lanes));
-        body.extend(self.finish(acc, &single, Some(1)));
+        match beside.last() {
+            Some(&along) if self.plan.folds(results, spans[along].extent, lanes) => {
+                body.extend(self.combine_lanes(acc, &single, [lanes, of_register]));
+                body.extend(self.fold(acc, &single, along));
+            }
+            _ => {
+                body.extend(self.combine_lanes(acc, &single, [lanes, 1]));
+                body.extend(self.finish(acc, &single, Some(1)));
+            }
+        }
         allocated([acc], body)
     }
 
-    /// All lanes combined into the first: those behind the largest power of two with the first ones, again and again.
-    fn combine_lanes(&mut self, acc: BufferId, spans: &[Span], count: usize) -> Vec<Node> {
+    /// The lanes of the results that lie beside each other combined, of all results at once, and what is stored of them: vectors go along the
+    /// results.
+    ///
+    /// ```text
+    /// alloc folded { folded[0..8] = acc[0..8, 0]; for lane in 1.. { folded[0..8] = combined(folded[0..8], acc[0..8, lane]) }; result[0..8] = folded }
+    /// ```
+    fn fold(&mut self, acc: BufferId, spans: &[Span], along: AxisId) -> Vec<Node> {
+        let shape: Vec<usize> = self.beside().into_iter().map(|axis| spans[axis].extent).collect();
+        let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
+        let name = format!("folded_{}", sizes.join("x"));
+        let folded = self.all.buffer_named(&name, Role::Accumulator, Scope::Register, shape);
+
+        let mut body = Vec::new();
+        for lane in 0..self.plan.unit.lanes {
+            let Tile { loops, place, .. } = self.open_results(spans, along);
+            let mut of_row = place.clone();
+            of_row.push(Affine::constant(lane as i64));
+            let dst = Access { buffer: folded, index: place.into() };
+            let value = load(acc, of_row);
+            let store = match lane {
+                0 => Store { dst, mode: StoreMode::Assign, value, iteration: None },
+                _ => self.equation().reduction.store(dst, value, None),
+            };
+            body.extend(nest(loops, vec![Node::Store(store)]));
+        }
+
+        let tile = self.open_results(spans, along);
+        let value = self.result(load(folded, tile.place.clone()), &tile);
+        let Access { buffer, index } = self.destination(&tile);
+        body.extend(nest(tile.loops, vec![assign(buffer, index, value)]));
+        allocated([folded], body)
+    }
+
+    /// Loops over the results of a tile, a vector along one of the rows; the axis of the pass's vectors has one position.
+    fn open_results(&mut self, spans: &[Span], along: AxisId) -> Tile {
+        let mut tile = Tile {
+            loops: Loops::new(),
+            values: spans.iter().map(|span| span.base.clone()).collect(),
+            rows: vec![Affine::default(); self.plan.chain.rows],
+            place: Vec::new(),
+        };
+        for axis in self.beside() {
+            let kind = if axis == along { LoopKind::Vectorized } else { LoopKind::Unrolled };
+            let at = self.all.open_some(self.equation().axes[axis].name, spans[axis].extent, kind, &mut tile.loops);
+            tile.values[axis].add_scaled(&at, 1);
+            tile.rows[axis] = at.clone();
+            tile.place.push(at);
+        }
+        tile
+    }
+
+    /// The first `count` lanes combined into the first `wanted`, a power of two: those behind the largest power of two with the first ones,
+    /// again and again.
+    fn combine_lanes(&mut self, acc: BufferId, spans: &[Span], [count, wanted]: [usize; 2]) -> Vec<Node> {
         let (mut nodes, mut left) = (Vec::new(), count);
-        while left > 1 {
+        while left > wanted {
             let first = left.next_power_of_two() / 2;
             let Tile { loops, place, .. } = self.open_tile(spans, Some(left - first));
             let mut other = place.clone();

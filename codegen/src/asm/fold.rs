@@ -1,0 +1,76 @@
+//! Lanes of several accumulators that are combined into lanes of one:
+//!
+//! ```text
+//! sum[r] = acc[r, 0]; sum[r] += acc[r, 1]; ..        for each row r, all of them at once
+//! ```
+//!
+//! One statement behind the other names another lane of the same rows; together they are one operation, for which vectors of rows are
+//! merged pair by pair.
+
+use super::error::{AssembleError, Failure};
+use super::instruction_set::{Arithmetic, Fold};
+use super::leaf::{Expander, Input, Lanes, Op};
+use super::nest::{Kind, Nest, Place, Tree};
+use autotune_ir::formula::Primitive;
+use autotune_ir::program::StoreMode;
+
+impl Expander<'_> {
+    /// True if a value reads a lane of several accumulators.
+    #[inline]
+    pub(super) fn folds(&self, nest: &Nest, value: Tree) -> bool {
+        let is_of_rows = |element: u32| {
+            let is_register = matches!(nest.elements[element as usize].place, Place::Accumulators(_));
+            is_register && self.lanes_of(nest, element).stride > 1
+        };
+        (value.inputs.0..value.inputs.1).any(is_of_rows)
+    }
+
+    /// One lane more of a fold, or the first of one.
+    pub(super) fn fold(&mut self, nest: &Nest, (dst, mode, value): (u32, StoreMode, Tree)) -> Result<(), Failure> {
+        let inputs: Vec<Lanes> = (value.inputs.0..value.inputs.1).map(|element| self.lanes_of(nest, element)).collect();
+        let to = self.lanes_of(nest, dst);
+        let refused = match to.place {
+            Place::Accumulators(buffer) => AssembleError::register_index(self.program, buffer),
+            _ => AssembleError::Fold.into(),
+        };
+        let by = match (mode, nest.values[value.root as usize].kind) {
+            (StoreMode::Assign, Kind::Input(_)) => None,
+            (StoreMode::Accumulate, Kind::Input(_)) => Some(Fold::Sum),
+            (StoreMode::Assign, Kind::Binary(Arithmetic::Mul, ..)) => Some(Fold::Product),
+            (StoreMode::Assign, Kind::Binary(Arithmetic::Max, ..)) => Some(Fold::MaxNumber),
+            (StoreMode::Assign, Kind::Step(Primitive::Maximum, _)) => Some(Fold::Max),
+            _ => return Err(refused),
+        };
+        let of_rows = match inputs[..] {
+            [only] if by.is_none_or(|by| by == Fold::Sum) => only,
+            [a, b] if b == to => a,
+            [a, b] if a == to => b,
+            _ => return Err(refused),
+        };
+        let Input::Accumulator(acc) = self.input(nest, dst)? else { return Err(refused) };
+        let Some((rows, lane)) = self.leaf.rows_of(of_rows) else { return Err(refused) };
+
+        let known = &self.leaf.rows;
+        // Those of other rows take turns with it.
+        let folds = self.leaf.ops.iter_mut().rev().take_while(|op| matches!(op, Op::Fold { .. }));
+        let mut folds = folds.filter(|op| matches!(op, Op::Fold { acc: to, .. } if *to == acc));
+        match (folds.next(), by) {
+            (_, None) if lane == 0 => {
+                let first = known.len() as u32;
+                let rows_at = (first, first + rows.len() as u32);
+                self.leaf.rows.extend(rows);
+                self.leaf.ops.push(Op::Fold { acc, rows: rows_at, lanes: 1, by: None });
+            }
+            (Some(Op::Fold { rows: at, lanes, by: so_far, .. }), Some(by))
+                if *lanes == lane
+                    && so_far.is_none_or(|so_far| so_far == by)
+                    && known[at.0 as usize..at.1 as usize] == rows[..] =>
+            {
+                *lanes += 1;
+                *so_far = Some(by);
+            }
+            _ => return Err(refused),
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,96 @@
+//! Lanes of several vectors combined into one.
+
+use super::X86;
+use super::encode::{Opcode, Place};
+use super::moves::{UNPACK_HIGH, UNPACK_LOW, UNPACK_LOW_PAIRS, WIDE};
+use super::vectors::{COPY, SHUFFLE_QUARTERS, UNPACK_HIGH_PAIRS, VECTOR, opcode};
+use crate::asm::instruction_set::{Arithmetic, Bound, Fold, Operand, Vector, Vectors};
+use autotune_ir::target::Isa;
+
+/// Halves of 256 bits, two of each of four in the order of an immediate.
+const PERMUTE_HALVES: Opcode = opcode(3, 1, 0x06);
+
+/// What of two vectors lies beside each other, for half of the lanes of either, and what does for the other half.
+type Merge = [(Opcode, Option<i64>); 2];
+
+impl X86 {
+    /// Merges two vectors of partial results of a row each, four times with 512 bits, three times with 256; of pairs of vectors, of pairs of
+    /// what these became, and so on:
+    ///
+    /// ```text
+    /// a0 a1 a2 a3 | ..   b0 b1 b2 b3 | ..   →  a0 b0 a1 b1 | ..  and  a2 b2 a3 b3 | ..       in each quarter
+    /// a b a b | ..       c d c d | ..       →  a b c d | ..      and  a b c d | ..
+    /// abcd | abcd | ..   efgh | efgh | ..   →  the lower quarters, and the upper ones, of both; and once more
+    /// ```
+    fn merges(&self) -> Vec<Merge> {
+        if self.isa != Isa::Avx512 {
+            return vec![
+                [(UNPACK_LOW, None), (UNPACK_HIGH, None)],
+                [(UNPACK_LOW_PAIRS, None), (UNPACK_HIGH_PAIRS, None)],
+                [(PERMUTE_HALVES, Some(0x20)), (PERMUTE_HALVES, Some(0x31))],
+            ];
+        }
+        let [low, high] = [UNPACK_LOW_PAIRS, UNPACK_HIGH_PAIRS].map(|op| Opcode { prefix: op.prefix | WIDE, ..op });
+        let quarters = |order: [i64; 2]| order.map(|order| (SHUFFLE_QUARTERS, Some(order)));
+        vec![
+            [(UNPACK_LOW, None), (UNPACK_HIGH, None)],
+            [(low, None), (high, None)],
+            quarters([0b01_00_01_00, 0b11_10_11_10]),
+            quarters([0b10_00_10_00, 0b11_01_11_01]),
+        ]
+    }
+
+    /// How many registers [`X86::fold_rows`] changes: what waits at each level, and two that are being merged into two.
+    pub(super) fn folding_registers(&self) -> usize {
+        self.merges().len() + 3
+    }
+
+    /// All rows, where they are fewer than lanes, with the last again: that is merged with itself.
+    pub(super) fn fold_rows(&mut self, by: Fold, to: Vector, rows: &[Vector], first: Vector) {
+        let merges = self.merges();
+        let mut free: Vec<Vector> = (first..).take(self.folding_registers()).collect();
+        let folded = self.folded(by, &merges, rows, &mut free);
+        self.whole(COPY, [to, 0], Place::Register(folded), VECTOR);
+    }
+
+    /// The register of what rows are merged to, taken from those that are free unless it is a row.
+    fn folded(&mut self, by: Fold, merges: &[Merge], rows: &[Vector], free: &mut Vec<Vector>) -> Vector {
+        let (Some((merge, before)), Some(&first)) = (merges.split_last(), rows.first()) else { return 0 };
+        let half = 1 << before.len();
+        let is_row = before.is_empty();
+        let (lower, upper) = rows.split_at(rows.len().min(half));
+        let part = |code: &mut Self, rows: &[Vector], free: &mut Vec<Vector>| match is_row {
+            true => rows.first().copied().unwrap_or(first),
+            false => code.folded(by, before, rows, free),
+        };
+
+        let a = part(self, lower, free);
+        let b = if upper.is_empty() { a } else { part(self, upper, free) };
+        let mut taken = || free.pop().unwrap_or_default();
+        let [one, other, spare] = [taken(), taken(), taken()];
+        for (v, (op, order)) in [one, other].into_iter().zip(*merge) {
+            self.whole(op, [v, a], Place::Register(b), VECTOR);
+            if let Some(order) = order {
+                self.code.immediate(order, 1);
+            }
+        }
+        self.combine(by, one, other, spare);
+        free.extend([other, spare]);
+        if !is_row {
+            free.push(a);
+            free.extend((b != a).then_some(b));
+        }
+        one
+    }
+
+    /// `a` is what both come to; changes `spare`.
+    fn combine(&mut self, by: Fold, a: Vector, b: Vector, spare: Vector) {
+        let b = Operand::Register(b);
+        match by {
+            Fold::Sum => self.arithmetic(Arithmetic::Add, a, a, b),
+            Fold::Product => self.arithmetic(Arithmetic::Mul, a, a, b),
+            Fold::MaxNumber => self.arithmetic(Arithmetic::Max, a, a, b),
+            Fold::Max => self.bound(Bound::Larger, a, b, spare),
+        }
+    }
+}
