@@ -42,13 +42,16 @@ impl Storing {
         Knob::choice(KNOB, &words).optional()
     }
 
-    /// What a chain may have: only results larger than the second-level cache anything but the first.
+    /// What a chain may have: only results larger than the second-level cache anything but the first. What is much smaller than the last-level
+    /// cache does not go past it: whoever reads it next would wait, which no measurement of the chain alone shows.
     pub(super) fn of(chain: &Chain, cpu: &CpuTarget) -> Vec<Self> {
-        if result_bytes(chain) <= cpu.l2_bytes {
-            return vec![Self::Cached];
-        }
-        let is_possible = |storing: &Self| *storing != Self::Fetched || chain.result_beside().is_some();
-        ALL.into_iter().filter(is_possible).collect()
+        let bytes = result_bytes(chain);
+        let is_offered = |storing: &Self| match storing {
+            Self::Cached => true,
+            Self::Fetched => bytes > cpu.l2_bytes && chain.result_beside().is_some(),
+            Self::Streamed => bytes > cpu.l2_bytes.max(cpu.l3_bytes / 4),
+        };
+        ALL.into_iter().filter(is_offered).collect()
     }
 
     /// What is chosen without measuring: past the caches only what whoever reads it next would not find there anyway.
