@@ -68,18 +68,17 @@ pub fn describe(candidate: &Candidate, tell: &mut dyn FnMut(fmt::Arguments<'_>, 
     tell(format_args!("innermost"), innermost);
 }
 
-/// What [`describe`] tells, a value per column, NaN where it tells nothing; `column` gives the number of a name's column, if it has one.
-pub fn row_of(candidate: &Candidate, columns: usize, column: impl Fn(fmt::Arguments<'_>) -> Option<usize>) -> Vec<f32> {
-    let mut row = vec![f32::NAN; columns];
+/// Writes what [`describe`] tells into a row of columns; what it does not tell stays as it is. `column` gives the number of a name's
+/// column, if it has one.
+pub fn fill_row(row: &mut [f32], candidate: &Candidate, column: impl Fn(fmt::Arguments<'_>) -> Option<usize>) {
     describe(candidate, &mut |name, value| {
         if let Some(column) = column(name) {
             row[column] = value;
         }
     });
-    row
 }
 
-/// Tells of the sizes of a tile, of an axis of so many elements if there is one of its name.
+/// Tells of the sizes of a tile, of an axis of `extent` elements if there is one of its name.
 fn describe_tile(
     sketch: &str,
     knob: &str,
@@ -165,9 +164,12 @@ impl DraftModel {
 
     /// The score of each schedule, higher is better among those of one workload. What the model has no column for counts nothing.
     pub fn scores(&self, candidates: &[Candidate]) -> Vec<f32> {
-        let column = |name: fmt::Arguments<'_>| self.columns.get(&fnv1a_of(name)).copied();
-        let rows = candidates.iter().flat_map(|candidate| row_of(candidate, self.trees.columns(), column));
-        self.trees.predict(&rows.collect::<Vec<f32>>())
+        let width = self.trees.columns();
+        let mut rows = vec![f32::NAN; candidates.len() * width];
+        for (row, candidate) in rows.chunks_exact_mut(width).zip(candidates) {
+            fill_row(row, candidate, |name| self.columns.get(&fnv1a_of(name)).copied());
+        }
+        self.trees.predict(&rows)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use anyhow::Result;
-use autotune_cost_model::draft::{describe, row_of};
+use autotune_cost_model::draft::{describe, fill_row};
 use autotune_cost_model::{CostModel, Sample, XgbModel, XgbParams, features, relative_throughputs};
 use autotune_examples::pretraining;
 use autotune_examples::test_bed::Recording;
@@ -53,7 +53,9 @@ impl Task {
             let candidate = Candidate::new(&recording.workload, target, sample.config);
             let Ok(program) = candidate.lower() else { continue };
             loop_nests.extend(features::extract(&program, target));
-            knobs.extend(row_of(&candidate, columns.len(), |name| numbers.get(name.to_string().as_str()).copied()));
+            let mut row = vec![f32::NAN; columns.len()];
+            fill_row(&mut row, &candidate, |name| numbers.get(name.to_string().as_str()).copied());
+            knobs.extend(row);
             configs.push(candidate.config().clone());
             run_secs.push(sample.run_secs);
         }

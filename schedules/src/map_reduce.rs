@@ -143,25 +143,8 @@ pub struct MapReduce {
 /// The chain of a spec that the sketch is for: with so little padding that the least schedule is not too long.
 fn chain_for(spec: &Arc<Spec>) -> Option<Chain> {
     let chain = Chain::of(spec)?;
-    let (windows, tiles, order) = (windows(&chain)?, vec![1; chain.rows], (0..chain.rows).collect());
-    let (vectors, before) = (Vec::new(), Vec::new());
-    let (laid, lanes, parallel, unroll, prefetch, storing) = (None, 1, 1, 1, false, Storing::Cached);
-    let unit = VectorUnit { registers: 0, lanes };
-    let least = MapReduce {
-        chain,
-        laid,
-        vectors,
-        lanes,
-        unit,
-        tiles,
-        order,
-        parallel,
-        unroll,
-        prefetch,
-        storing,
-        windows,
-        before,
-    };
+    let windows = windows(&chain)?;
+    let least = MapReduce::least(chain, windows, VectorUnit { registers: 0, lanes: 1 });
     least.leaves().is_some_and(|leaves| leaves <= MAX_LEAVES).then_some(least.chain)
 }
 
@@ -231,7 +214,7 @@ impl MapReduce {
         };
         let (parallel, unroll) = (number("parallel", 0)?, number("unroll", 1)?);
         let width = if knobs.value("width").is_some() { number("width", 1)? } else { 1 };
-        let prefetches = knobs::prefetch().position(knobs.value("prefetch"));
+        let prefetches = knobs::PREFETCH.position(knobs.value("prefetch"));
         let prefetch = prefetches.ok_or_else(|| LowerError::knob("prefetch", "is neither 0 nor 1"))? == 1;
         let storing = Storing::read(&chain, knobs)?;
         let (lanes, mut order) = (width * target.lanes(), order(&chain, knobs)?);
@@ -261,8 +244,27 @@ impl MapReduce {
             windows,
             before,
         };
-        plan.check(target)?;
+        plan.check()?;
         Ok(plan)
+    }
+
+    /// A tile for each position, rows in their order; which way vectors go is left open.
+    fn least(chain: Chain, windows: Vec<Window>, unit: VectorUnit) -> Self {
+        Self {
+            laid: None,
+            vectors: Vec::new(),
+            lanes: unit.lanes,
+            unit,
+            tiles: vec![1; chain.rows],
+            order: (0..chain.rows).collect(),
+            parallel: 1,
+            unroll: 1,
+            prefetch: false,
+            storing: Storing::Cached,
+            chain,
+            windows,
+            before: Vec::new(),
+        }
     }
 
     /// A map that is done before, in square blocks of a vector's lanes as a transposing copy has them.
@@ -274,24 +276,20 @@ impl MapReduce {
         let mut tiles = vec![1; chain.rows];
         read.chain([vector]).for_each(|axis| tiles[axis] = target.lanes().min(map.axes[axis].extent));
         let parallel = default::parallel_loops(&chain, chain.row_axes().iter().map(|axis| axis.extent), target);
-        let order = (0..chain.rows).collect();
-        let (vectors, windows, before) = (vec![vector], Vec::new(), Vec::new());
-        let (laid, unit, unroll, prefetch, storing) = (None, VectorUnit::of(target), 1, false, Storing::Cached);
-        let lanes = unit.lanes;
-        Self { chain, laid, vectors, lanes, unit, tiles, order, parallel, unroll, prefetch, storing, windows, before }
+        Self { vectors: vec![vector], tiles, parallel, ..Self::least(chain, Vec::new(), VectorUnit::of(target)) }
     }
 
     /// Registers, memory, and length of the code.
-    fn check(&self, target: &CpuTarget) -> Result<(), LowerError> {
+    fn check(&self) -> Result<(), LowerError> {
         let passes = self.chain.passes().len();
         let vectors = |pass: usize| {
             let row_tiles = self.tiles.iter().enumerate();
             let beside: usize =
                 row_tiles.filter(|(axis, _)| *axis != self.vectors[pass]).map(|(_, tile)| tile).product();
-            beside * pieces(self.width(pass), target.lanes())
+            beside * pieces(self.width(pass), self.unit.lanes)
         };
         let most = (0..passes).map(vectors).max().unwrap_or(1);
-        let registers = target.isa.vector_registers();
+        let registers = self.unit.registers;
         if most + SPARE_REGISTERS > registers {
             return Err(LowerError::knob("tile", format!("{most} vectors of results exceed {registers} registers")));
         }

@@ -81,7 +81,7 @@ struct Channels {
 }
 
 impl Channels {
-    /// So many channels in blocks, the first of a number: whole ones, and the rest by itself.
+    /// `channels` channels in blocks, `first` the number of the first block: whole ones, and the rest by itself.
     fn of(first: &Affine, channels: usize, block: usize) -> impl Iterator<Item = Self> {
         let blocks =
             move |s: Segment| Self { first: first.clone() + (s.start / block) as i64, count: s.count, lanes: s.extent };

@@ -1,5 +1,7 @@
 //! What may be chosen.
 
+use std::sync::LazyLock;
+
 use autotune_ir::program::Access;
 use autotune_ir::spec::{AxisId, Equation};
 use autotune_ir::target::CpuTarget;
@@ -103,9 +105,7 @@ pub(super) fn vector_of(chain: &Chain, pass: &Equation, name: &str) -> AxisId {
 }
 
 /// Whether what the next tile reads is asked for.
-pub(super) fn prefetch() -> Knob {
-    Knob::choice("prefetch", &["0", "1"]).optional()
-}
+pub(super) static PREFETCH: LazyLock<Knob> = LazyLock::new(|| Knob::choice("prefetch", &["0", "1"]).optional());
 
 /// Every knob with its values.
 pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
@@ -140,7 +140,7 @@ pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
     knobs.push(Knob::choice("unroll", unroll));
     let is_wide = chain.passes().len() > 1 || vectors.iter().any(|name| rows.iter().all(|axis| axis.name != *name));
     knobs.extend(is_wide.then(|| Knob::choice("width", &["1", "2", "4"])));
-    knobs.extend(chain.reads_at_rest().is_some().then(prefetch));
+    knobs.extend(chain.reads_at_rest().is_some().then(|| PREFETCH.clone()));
     let storing = Storing::of(chain, target);
     knobs.extend((storing.len() > 1).then(|| Storing::knob(&storing)));
     let parallel: &[&str] = match target.threads {

@@ -1,5 +1,7 @@
 //! How a result goes to memory.
 
+use std::sync::LazyLock;
+
 use autotune_ir::program::Access;
 use autotune_ir::spec::AxisId;
 use autotune_ir::target::CpuTarget;
@@ -26,6 +28,9 @@ pub(crate) enum Storing {
 }
 
 const ALL: [Storing; 3] = [Storing::Cached, Storing::Fetched, Storing::Streamed];
+
+/// The knob with all of them.
+static WHOLE_KNOB: LazyLock<Knob> = LazyLock::new(|| Storing::knob(&ALL));
 
 impl Storing {
     pub(super) fn word(self) -> &'static str {
@@ -65,7 +70,7 @@ impl Storing {
 
     /// As the knobs have it.
     pub(super) fn read(chain: &Chain, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
-        let position = Self::knob(&ALL).position(knobs.value(KNOB));
+        let position = WHOLE_KNOB.position(knobs.value(KNOB));
         let storing = ALL[position.ok_or_else(|| LowerError::knob(KNOB, "is no way to store"))?];
         match storing == Self::Fetched && chain.result_beside().is_none() {
             true => Err(LowerError::knob(KNOB, "no earlier pass goes along the result")),

@@ -120,19 +120,7 @@ impl Lowering<'_> {
 
     /// Loops over the positions of a tile, the vector last; it is `lanes` wide where it goes along an axis that is reduced.
     fn open_tile(&mut self, spans: &[Span], lanes: Option<usize>) -> Tile {
-        let mut tile = Tile {
-            loops: Loops::new(),
-            values: spans.iter().map(|span| span.base.clone()).collect(),
-            rows: vec![Affine::default(); self.plan.chain.rows],
-            place: Vec::new(),
-        };
-        for axis in self.beside() {
-            let name = self.equation().axes[axis].name;
-            let at = self.all.open_some(name, spans[axis].extent, LoopKind::Unrolled, &mut tile.loops);
-            tile.values[axis].add_scaled(&at, 1);
-            tile.rows[axis] = at.clone();
-            tile.place.push(at);
-        }
+        let mut tile = self.open_beside(spans, None);
 
         let vector = self.vector();
         let (name, extent) = (self.equation().axes[vector].name, lanes.unwrap_or(spans[vector].extent));
@@ -145,10 +133,33 @@ impl Lowering<'_> {
         tile
     }
 
+    /// Loops over the rows of a tile [beside](Self::beside) its vectors, one of them a vector itself if it is named; the axis of the
+    /// pass's vectors has one position.
+    fn open_beside(&mut self, spans: &[Span], along: Option<AxisId>) -> Tile {
+        let mut tile = Tile {
+            loops: Loops::new(),
+            values: spans.iter().map(|span| span.base.clone()).collect(),
+            rows: vec![Affine::default(); self.plan.chain.rows],
+            place: Vec::new(),
+        };
+        for axis in self.beside() {
+            let kind = if along == Some(axis) { LoopKind::Vectorized } else { LoopKind::Unrolled };
+            let at = self.all.open_some(self.equation().axes[axis].name, spans[axis].extent, kind, &mut tile.loops);
+            tile.values[axis].add_scaled(&at, 1);
+            tile.rows[axis] = at.clone();
+            tile.place.push(at);
+        }
+        tile
+    }
+
     /// Registers for the results of a tile.
     fn results(&mut self, name: &str, spans: &[Span], lanes: Option<usize>) -> BufferId {
-        let mut shape: Vec<usize> = self.beside().into_iter().map(|axis| spans[axis].extent).collect();
-        shape.push(lanes.unwrap_or(spans[self.vector()].extent));
+        self.registers(name, spans, Some(lanes.unwrap_or(spans[self.vector()].extent)))
+    }
+
+    /// Registers by the rows of a tile beside its vectors, and by lanes if there are some.
+    fn registers(&mut self, name: &str, spans: &[Span], lanes: Option<usize>) -> BufferId {
+        let shape: Vec<usize> = self.beside().into_iter().map(|axis| spans[axis].extent).chain(lanes).collect();
         let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
         let name = format!("{name}_{}", sizes.join("x"));
         self.all.buffer_named(&name, Role::Accumulator, Scope::Register, shape)
@@ -212,6 +223,10 @@ impl Lowering<'_> {
     /// `result = acc`.
     fn finish(&mut self, acc: BufferId, spans: &[Span], lanes: Option<usize>) -> Vec<Node> {
         let tile = self.open_tile(spans, lanes);
+        self.finish_tile(acc, tile)
+    }
+
+    fn finish_tile(&self, acc: BufferId, tile: Tile) -> Vec<Node> {
         let value = self.result(load(acc, tile.place.clone()), &tile);
         let Access { buffer, index } = self.destination(&tile);
         nest(tile.loops, vec![assign(buffer, index, value)])
@@ -264,14 +279,10 @@ impl Lowering<'_> {
     /// alloc folded { folded[0..8] = acc[0..8, 0]; for lane in 1.. { folded[0..8] = combined(folded[0..8], acc[0..8, lane]) }; result[0..8] = folded }
     /// ```
     fn fold(&mut self, acc: BufferId, spans: &[Span], along: AxisId) -> Vec<Node> {
-        let shape: Vec<usize> = self.beside().into_iter().map(|axis| spans[axis].extent).collect();
-        let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
-        let name = format!("folded_{}", sizes.join("x"));
-        let folded = self.all.buffer_named(&name, Role::Accumulator, Scope::Register, shape);
-
+        let folded = self.registers("folded", spans, None);
         let mut body = Vec::new();
         for lane in 0..self.plan.unit.lanes {
-            let Tile { loops, place, .. } = self.open_results(spans, along);
+            let Tile { loops, place, .. } = self.open_beside(spans, Some(along));
             let mut of_row = place.clone();
             of_row.push(Affine::constant(lane as i64));
             let dst = Access { buffer: folded, index: place.into() };
@@ -283,29 +294,9 @@ impl Lowering<'_> {
             body.extend(nest(loops, vec![Node::Store(store)]));
         }
 
-        let tile = self.open_results(spans, along);
-        let value = self.result(load(folded, tile.place.clone()), &tile);
-        let Access { buffer, index } = self.destination(&tile);
-        body.extend(nest(tile.loops, vec![assign(buffer, index, value)]));
+        let tile = self.open_beside(spans, Some(along));
+        body.extend(self.finish_tile(folded, tile));
         allocated([folded], body)
-    }
-
-    /// Loops over the results of a tile, a vector along one of the rows; the axis of the pass's vectors has one position.
-    fn open_results(&mut self, spans: &[Span], along: AxisId) -> Tile {
-        let mut tile = Tile {
-            loops: Loops::new(),
-            values: spans.iter().map(|span| span.base.clone()).collect(),
-            rows: vec![Affine::default(); self.plan.chain.rows],
-            place: Vec::new(),
-        };
-        for axis in self.beside() {
-            let kind = if axis == along { LoopKind::Vectorized } else { LoopKind::Unrolled };
-            let at = self.all.open_some(self.equation().axes[axis].name, spans[axis].extent, kind, &mut tile.loops);
-            tile.values[axis].add_scaled(&at, 1);
-            tile.rows[axis] = at.clone();
-            tile.place.push(at);
-        }
-        tile
     }
 
     /// The first `count` lanes combined into the first `wanted`, a power of two: those behind the largest power of two with the first ones,

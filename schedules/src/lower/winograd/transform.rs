@@ -54,7 +54,7 @@ impl Lowering<'_> {
         trees
     }
 
-    /// The same for some register tiles, of the blocks from a number on within each, and so many channels of a block.
+    /// The same for some register tiles, of the blocks from number `first` on within each, and `lanes` channels of a block.
     fn filters(&mut self, to: &Packed, run: Segment, first: usize, lanes: usize) -> Vec<Node> {
         let Winograd { conv, register: [_, channels], .. } = *self.winograd;
         let (c_lanes, phases) = (self.winograd.c_lanes(), conv.phases());
@@ -119,6 +119,7 @@ impl Lowering<'_> {
         let (a, block, apart) = (self.winograd.a(), self.winograd.depth_block(), self.winograd.tiles_apart());
         let (to, place) = (self.inputs, self.input_block(blocks));
         let (image, copied) = (self.product.operands.input, self.strips.input);
+
         self.over_strips(blocks, blocks.rows, ("c.0", channels), |this, strip| {
             let cuts = strip.each.map(|inside| this.input_cut(&inside.inputs));
             let nodes = this.over_tiles(strip, |this, tile| {
@@ -144,6 +145,7 @@ impl Lowering<'_> {
                 let cuts = cuts.each_ref().map(Rc::as_ref);
                 this.transformed(("input", strip.lanes), cuts, read, write, |value, _| value)
             });
+
             match copied {
                 Some(buffer) => {
                     let mut body = this.read_strip(buffer, &blocks.image, strip);
@@ -161,6 +163,7 @@ impl Lowering<'_> {
         let a = self.winograd.a();
         let (from, operands, copied) = (self.products, self.product.operands.clone(), self.strips.output);
         let rows = blocks.rows.map(outputs);
+
         self.over_strips(blocks, rows.each_ref(), ("o.1", channels), |this, strip| {
             let cuts = strip.each.map(|outputs| this.output_cut(*outputs));
             let mut nodes = this.over_tiles(strip, |this, tile| {
@@ -189,6 +192,7 @@ impl Lowering<'_> {
                 let cuts = cuts.each_ref().map(Rc::as_ref);
                 this.transformed(("output", strip.lanes), cuts, read, write, finish)
             });
+
             match copied {
                 Some(buffers) => {
                     nodes.extend(this.write_strip(buffers, &blocks.image, strip));
@@ -240,7 +244,7 @@ impl Lowering<'_> {
         self.repeat("tw.1", strip.tiles, LoopKind::Serial, |this, tile| body(this, &tile))
     }
 
-    /// The nests that transform a tile of so many channels, within what they keep to themselves. `read` gives the column of a number and
+    /// The nests that transform a tile of `lanes` channels, within what they keep to themselves. `read` gives the column of a number and
     /// lane, `write` where such a row of the result goes, after `finish`.
     fn transformed(
         &mut self,
@@ -288,7 +292,7 @@ impl Lowering<'_> {
         once(&mut self.input_cuts, inputs, || Cut::new(transform, inputs.clone(), a))
     }
 
-    /// How so many outputs of tiles are made along one axis.
+    /// How the first `outputs` outputs of tiles are made along one axis.
     fn output_cut(&mut self, outputs: usize) -> Rc<Cut> {
         let (a, transform) = (self.winograd.a(), &self.transforms.output);
         once(&mut self.output_cuts, &outputs, || Cut::new(transform, 0..a, outputs))
