@@ -4,7 +4,8 @@
 //!
 //! The schedules are made up; every answer is compared with what was written. It prints a table in Markdown.
 
-use std::io::{BufRead, BufReader};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -50,12 +51,23 @@ fn target(number: usize) -> String {
 /// What the misses take of the workloads that the test bed knows, each asked for once: neighbours found, carried over, ranked, and the pick
 /// proven.
 fn predicted_misses(snapshot: &Snapshot, target: &Target) -> anyhow::Result<String> {
-    let mut times = Vec::new();
+    let (mut times, mut waited) = (Vec::new(), 0);
     for (_, workload) in test_bed::workloads()?.into_iter().chain(test_bed::held_out()?) {
+        let faults = major_faults()?;
         let (nanos, tuned) = nanos(|| Tuned::lookup(snapshot, &workload, target))?;
-        times.extend((!tuned.is_tuned()).then_some(nanos));
+        if !tuned.is_tuned() {
+            times.push(nanos);
+            waited += usize::from(major_faults()? > faults);
+        }
     }
-    Ok(format!("{} workloads | {} |", times.len(), quantiles(times, 1e-3, "µs")))
+    Ok(format!("{} workloads | {}; {waited} of them waited for the disk |", times.len(), quantiles(times, 1e-3, "µs")))
+}
+
+/// Pages that this process waited for the disk for, so far.
+fn major_faults() -> anyhow::Result<u64> {
+    let stat = std::fs::read_to_string("/proc/self/stat")?;
+    let behind_name = stat.rsplit(") ").next().context("no state of this process")?;
+    Ok(behind_name.split(' ').nth(9).context("no count of faults")?.parse()?)
 }
 
 /// A machine of another vendor, which only the instruction set's key answers.
@@ -120,6 +132,8 @@ fn bench(schedules: usize, folder: &Path) -> anyhow::Result<()> {
         file_bytes / schedules as u64
     );
 
+    // Since it was written parts may have left the system's cache.
+    io::copy(&mut File::open(&path)?, &mut io::sink())?;
     let opened = (0..101)
         .map(|_| nanos(|| Snapshot::open(&path)).map(|(nanos, _)| nanos))
         .collect::<anyhow::Result<Vec<_>>>()?;
@@ -245,7 +259,7 @@ fn crowd(folder: &Path) -> anyhow::Result<()> {
 fn reader(path: &Path) -> anyhow::Result<()> {
     let chains: Vec<KeyChain> = (0..TARGETS).map(|number| KeyChain::of(&target(number))).collect();
     println!("reading");
-    let told = std::thread::spawn(|| std::io::stdin().lock().read_line(&mut String::new()));
+    let told = std::thread::spawn(|| io::stdin().lock().read_line(&mut String::new()));
     let (mut reads, mut seen, mut last) = (0, 0, 0);
     while !told.is_finished() {
         let snapshot = Snapshot::open(path)?;
