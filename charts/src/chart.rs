@@ -36,7 +36,7 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// An empty chart of so many pixels, its horizontal axis first. The title is for those who cannot see it.
+    /// An empty chart; its size in pixels, width first. The title is for those who cannot see it.
     pub fn new(title: impl Into<String>, size: [f64; 2], axes: [Axis; 2]) -> Self {
         Self { title: title.into(), size, axes, marks: Vec::new(), legend: Vec::new() }
     }
@@ -95,7 +95,7 @@ impl Chart {
     }
 }
 
-/// An empty picture of so many pixels, which is as wide as the page allows.
+/// An empty picture; its size in pixels, which is as wide as the page allows.
 pub(crate) fn picture(title: &str, [width, height]: [f64; 2]) -> Element {
     let svg = Element::new("svg").set("class", "chart").set("viewBox", format!("0 0 {width} {height}"));
     let ground = Element::new("rect").set("width", "100%").set("height", "100%");

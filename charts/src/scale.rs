@@ -34,7 +34,7 @@ impl Scale {
         Self::over(values.into_iter().filter(|value| value.is_finite() && *value > 0.0).map(f64::ln), true)
     }
 
-    /// The same, widened so that its ends are at least so many times apart: what differs by less looks alike. On a linear axis nothing
+    /// The same, widened so that its ends are at least `times` times apart: what differs by less looks alike. On a linear axis nothing
     /// changes.
     pub fn at_least(self, times: f64) -> Self {
         let lacking = (times.ln() - (self.high - self.low)) / 2.0;

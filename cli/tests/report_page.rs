@@ -58,7 +58,7 @@ fn record(workload: &str, config: &Config, outcome: Result<f64, CandidateError>,
     }
 }
 
-/// A search of so many trials by a seed: times that follow from the trial's number, every eleventh failed.
+/// A search by a seed: times that follow from the trial's number, every eleventh failed.
 fn search(workload: &str, trials: usize, seed: u64) -> Vec<TuningRecord> {
     let outcome = |i: usize| match i % 11 {
         10 => Err(CandidateError::Build { message: HOSTILE.into() }),

@@ -136,7 +136,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Up to so many workloads of each family of a test bed, evenly from all.
+/// Up to `n` workloads of each family of a test bed, evenly from all.
 fn per_family(test_bed: &TestBed, n: usize) -> Vec<Workload> {
     let tasks = test_bed.tasks();
     let of_family = |tasks: &[Recording]| {

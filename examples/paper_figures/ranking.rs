@@ -12,7 +12,7 @@ use crate::page::{Figure, spread};
 use crate::searches::params;
 use crate::split::{Fold, Split};
 
-/// Of the fastest so many, how many are predicted to be among the fastest so many.
+/// Of this number of the fastest, how many are predicted to be among as many.
 const RECALL: usize = 10;
 
 /// Configs of each other workload that a model learns from.

@@ -168,7 +168,7 @@ pub(crate) fn diversity(bench: &Bench) -> Result<Figure> {
         bench,
         "diversity",
         "Diversity-aware selection",
-        "A batch is picked from lambda times as many of the best-scored candidates, each new knob value being worth so many standard \
+        "A batch is picked from lambda times as many of the best-scored candidates, each new knob value being worth that weight in standard \
          deviations of their scores. The paper finds a small gain or none.",
         &methods,
     )

@@ -2,7 +2,7 @@
 
 use crate::data::{Measured, drawn};
 
-/// Workloads are held out in so many parts.
+/// Parts that workloads are held out in.
 const FOLDS: usize = 5;
 
 /// How the record is split.
@@ -10,9 +10,9 @@ const FOLDS: usize = 5;
 pub(crate) enum Split {
     /// Some configs of a workload, and its others.
     Own(usize),
-    /// All workloads but one in five, so many configs of each; and those.
+    /// All workloads but one in five, this number of configs of each; and those.
     Shapes(usize),
-    /// All families but one, so many configs of each workload; and that.
+    /// All families but one, this number of configs of each workload; and that.
     Families(usize),
 }
 

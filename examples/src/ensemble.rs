@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 pub enum Acquisition {
     /// Their mean.
     Mean,
-    /// Their mean and so many times their standard deviation.
+    /// Their mean and this multiple of their standard deviation.
     UpperConfidence(f32),
     /// By how much the candidate is expected to beat the best sample, if what it may score is a logistic distribution with that mean and
     /// standard deviation; its logarithm.

@@ -28,7 +28,7 @@ use autotune_cost_model::XgbParams;
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_measure::{MeasureOptions, TimingOptions, WorkerMeasurer};
 
-/// This machine's processor with so many threads, all if none are named, and with the instruction set that is asked for: its own, or `avx2`
+/// This machine's processor with `threads` threads, all if nothing is said, and with the instruction set that is asked for: its own, or `avx2`
 /// on a machine that has more than that, whose kernels then do without the rest.
 pub fn cpu_target(threads: Option<usize>, isa: Option<&str>) -> anyhow::Result<Target> {
     let target = Target::detect("cpu", threads)?;

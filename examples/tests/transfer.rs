@@ -11,7 +11,7 @@ use autotune_examples::test_bed::TestBed;
 use autotune_ir::Target;
 
 const FAMILIES: [&str; 2] = ["conv1x1", "matmul"];
-/// Of each family's workloads one in so many is searched; of the others so many records are known.
+/// Of each family's workloads one in this number is searched; records of each of the others that are known.
 const SEARCHED_ONE_IN: usize = 9;
 const OF_EACH: usize = 24;
 const TRIALS: usize = 32;

@@ -23,7 +23,7 @@ fn ulps(found: f32, exact: f64) -> f64 {
     if error.is_nan() { f64::INFINITY } else { error }
 }
 
-/// Every exponent of both signs with so many mantissas, the least and the greatest among them.
+/// Every exponent of both signs with `mantissas` mantissas, the least and the greatest among them.
 fn operands(mantissas: usize) -> impl Iterator<Item = f32> {
     let mut rng = ChaCha8Rng::seed_from_u64(14);
     (0..512u32).flat_map(move |high| {

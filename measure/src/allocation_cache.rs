@@ -97,7 +97,7 @@ impl<D: Device> AllocationCache<D> {
         }
     }
 
-    /// At least so many bytes, which hold anything: of what is free, or at the expense of what was not used for long.
+    /// At least `bytes` bytes, which hold anything: of what is free, or at the expense of what was not used for long.
     pub(crate) fn memory(&mut self, device: &D, bytes: usize) -> Result<D::Memory, DeviceError> {
         let size = |memory: &D::Memory| device.extent(memory).bytes;
         loop {

@@ -132,7 +132,7 @@ fn checksum<D: Device>(device: &D, words: &[u32]) -> u64 {
     sum.into_inner()
 }
 
-/// Sums, and sums of these (Fletcher, *An arithmetic checksum for serial transmissions*, 1982), of the words in every so many lanes,
+/// Sums, and sums of these (Fletcher, *An arithmetic checksum for serial transmissions*, 1982), of the words in each of several lanes,
 /// which vectors do side by side, then of what lanes have.
 fn block_checksum(words: &[u32]) -> u64 {
     const LANES: usize = 32;

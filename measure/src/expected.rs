@@ -8,7 +8,7 @@ use autotune_ir::program::Layout;
 use autotune_schedules::Reference;
 use rayon::prelude::*;
 
-/// Runs work on parts of so many tasks, side by side: [`autotune_runtime::Device::divide`].
+/// Runs work on parts of a number of tasks, side by side: [`autotune_runtime::Device::divide`].
 pub(crate) type Divide<'a> = dyn Fn(usize, &(dyn Fn(Range<usize>) + Sync)) + 'a;
 
 /// What outputs in one layout must be.
@@ -46,7 +46,7 @@ impl Expected {
     }
 }
 
-/// Runs work on each of so many tasks, by all threads of this process.
+/// Runs work on each task, by all threads of this process.
 pub(crate) fn divide(tasks: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
     (0..tasks).into_par_iter().for_each(|task| work(task..task + 1));
 }

@@ -21,7 +21,7 @@ pub(crate) struct Fixed<D: Device> {
 pub(crate) type Placed<D> = Vec<(usize, Rc<Fixed<D>>)>;
 
 impl<D: Device> Fixed<D> {
-    /// Bytes of memory that so many words need.
+    /// Bytes of memory that `words` words need.
     pub(crate) fn bytes_of(device: &D, words: usize) -> Result<usize, CandidateError> {
         guarded::bytes(device, &[words]).ok_or_else(guarded::no_memory)
     }

@@ -117,7 +117,7 @@ impl<R: Runner> Front<R> {
         Ok(())
     }
 
-    /// Measures candidates for GPUs while the next are built by so many threads, and while the next batch is made.
+    /// Measures candidates for GPUs while the next are built by `threads` threads, and while the next batch is made.
     fn build_ahead(
         &mut self,
         threads: usize,

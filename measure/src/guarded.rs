@@ -12,7 +12,7 @@ pub(crate) const GUARD: usize = 1024;
 pub(crate) const GUARD_BITS: u32 = 0xffc0_dead;
 /// What parts hold at first: no number, and so are its halves.
 pub(crate) const UNDEFINED: u32 = u32::MAX;
-/// Parts begin at multiples of so many words, or of more where the device wants it.
+/// Parts begin at multiples of this number of words, or of more where the device wants it.
 const LINE: usize = 16;
 
 /// Parts of one memory.
@@ -25,7 +25,7 @@ pub(crate) struct Guarded<D: Device> {
 }
 
 impl<D: Device> Guarded<D> {
-    /// Undefined parts of so many words in memory of at least [`bytes`], which may hold anything.
+    /// Undefined parts of `lens` words in memory of at least [`bytes`], which may hold anything.
     pub(crate) fn new(device: &D, mut memory: D::Memory, lens: &[usize]) -> Result<Self, CandidateError> {
         let (parts, words) = place(device, lens).ok_or_else(no_memory)?;
         device.fill(&mut memory, 0..words, UNDEFINED)?;
@@ -90,7 +90,7 @@ impl<D: Device> Guarded<D> {
     }
 }
 
-/// Bytes of memory for parts of so many words; `None` if there is no such number.
+/// Bytes of memory for parts of `lens` words; `None` if there is no such number.
 pub(crate) fn bytes<D: Device>(device: &D, lens: &[usize]) -> Option<usize> {
     place(device, lens)?.1.checked_mul(4)
 }

@@ -58,7 +58,7 @@ impl RunSecs {
         }
     }
 
-    /// The times that were to be expected had the machine not been so many times slower than usual, but not below
+    /// The times that were to be expected had the machine not been `slowdown` times slower than usual, but not below
     /// `least_secs` if they were not measured below it.
     pub(crate) fn undisturbed(self, slowdown: f64, least_secs: f64) -> Self {
         let slowdown = slowdown.min((self.run_secs / least_secs).max(1.0));

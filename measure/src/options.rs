@@ -93,7 +93,7 @@ impl Default for TimingOptions {
 }
 
 impl TimingOptions {
-    /// The defaults for a target. On GPUs the warm-up is long enough for the clock to rise, and a repeat has so many launches in a
+    /// The defaults for a target. On GPUs the warm-up is long enough for the clock to rise, and a repeat has enough launches in a
     /// row that the device, not the launching, is timed.
     pub fn for_target(target: &Target) -> Self {
         match target {

@@ -13,7 +13,7 @@ use crate::timing::SLOW_SECS;
 const ROUNDS: usize = 20;
 const MIN_ROUNDS: usize = 3;
 
-/// Parts of the rounds after which the slower half is dropped, but not before so many rounds.
+/// Parts of the rounds after which the slower half is dropped, and the least rounds before that.
 const HALVINGS: [(f64, usize); 2] = [(0.15, 1), (0.3, 2)];
 
 /// Racers, besides the first, of whom none is dropped.

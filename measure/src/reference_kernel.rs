@@ -20,7 +20,7 @@ const LOOK_REPEATS: usize = 3;
 const LOOK_SECS: f64 = 0.002;
 /// Looks that are remembered, the latest: a hundred trials and more, so that what is quiet does not change within seconds.
 pub(crate) const LOOKS: usize = 256;
-/// One look in so many was at a quiet machine. The less, the longer a first disturbed look is believed; the more, the longer a lucky one.
+/// One look in this number was at a quiet machine. The less, the longer a first disturbed look is believed; the more, the longer a lucky one.
 const QUIET_ONE_IN: usize = 10;
 /// A candidate becomes the reference kernel if it takes less than this part of the present one's time.
 pub(crate) const FASTER: f64 = 0.97;
@@ -35,7 +35,7 @@ pub(crate) struct ReferenceKernel<L> {
 }
 
 impl<L: Loaded> ReferenceKernel<L> {
-    /// A kernel that took so many seconds a run.
+    /// A kernel that took `run_secs` a run.
     pub(crate) fn new(kernel: L, run_secs: f64) -> Self {
         Self { kernel, looks: VecDeque::from([run_secs]) }
     }
@@ -75,7 +75,7 @@ impl<L: Loaded> ReferenceKernel<L> {
         Ok(credible(now_secs / quiet_secs))
     }
 
-    /// How many times longer than this kernel `rival` takes, which took `run_secs` on a machine so many times slower than a
+    /// How many times longer than this kernel `rival` takes, which took `run_secs` on a machine `slowdown` times slower than a
     /// quiet one, and that slowdown. If it seems to win, the two are timed in turns, and the median over the turns tells.
     pub(crate) fn compare(
         &mut self,

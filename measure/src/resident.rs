@@ -97,7 +97,7 @@ impl<D: Device> Resident<D> {
         self.tensors.borrow().values().map(|tensor| tensor.bytes(&self.device)).sum()
     }
 
-    /// Undefined parts of so many words.
+    /// Undefined parts of `lens` words.
     pub(crate) fn undefined(&self, lens: &[usize]) -> Result<Guarded<D>, CandidateError> {
         let bytes = guarded::bytes(&self.device, lens).ok_or_else(guarded::no_memory)?;
         Guarded::new(&self.device, self.memory(bytes)?, lens)

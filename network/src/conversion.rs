@@ -20,7 +20,7 @@ use crate::plan::Plan;
 const SECS: f64 = 3e-6;
 const BYTES_PER_SEC: f64 = 20e9;
 
-/// Plans whose conversions are worth measuring: those that take at most so many times as long as the fastest.
+/// Plans whose conversions are worth measuring: those that take at most this multiple of the fastest's time.
 const NEAR: f64 = 1.03;
 
 /// What a conversion computes, which is a transpose of blocks.

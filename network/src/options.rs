@@ -58,7 +58,7 @@ impl<'a> Options<'a> {
         self.sum(&|value, layout| self.can_lie(value, layout)).least()
     }
 
-    /// The least sum's choice, and those that take at most so many times as long and are the least with one tensor in another layout.
+    /// The least sum's choice, and those that take at most `times` times as long and are the least with one tensor in another layout.
     pub(crate) fn near(&self, times: f64) -> Vec<Layouts> {
         let can_lie = |value, layout| self.can_lie(value, layout);
         let sum = self.sum(&can_lie);

@@ -15,7 +15,7 @@ use crate::params::LearningParams;
 use crate::ranker::Ranker;
 use crate::report::Ranking;
 
-/// The fastest one in so many of a task are its top, of which a ranking should find many.
+/// The fastest fifth of a task's samples is its top, of which a ranking should find many.
 const TOP_ONE_IN: usize = 5;
 
 /// One measured candidate.

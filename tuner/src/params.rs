@@ -57,10 +57,9 @@ impl Default for TuneParams {
 pub struct LearningParams {
     /// Samples that a model is fitted on at most: the latest.
     pub samples: usize,
-    /// Records of workloads that are not tuned in a run that are learnt from at most, and so many of each before more of any: of those
-    /// with the nearest shapes first.
+    /// Records of workloads that a run does not tune, learnt from at most: of those with the nearest shapes first.
     pub history: usize,
-    /// See [`LearningParams::history`].
+    /// Of each such workload this number of records is learnt from before more of any.
     pub history_of_each: usize,
     /// Samples without which there is no model.
     pub first_fit: usize,
@@ -148,7 +147,7 @@ pub struct RaceParams {
     pub again_within: f64,
     /// Runs of a racer, at least: loading and checking it, and its rounds.
     pub runs_of_racer: f64,
-    /// Where the time budget ends a run, a race may take so many times its own budget, and so many seconds on top: loading and checking
+    /// Where the time budget ends a run, a race may take this multiple of its own budget, and these seconds on top: loading and checking
     /// kernels, of which some may be slow.
     pub overrun: (f64, f64),
 }

@@ -198,7 +198,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Races one task; so many have not raced yet and share what is left of the time budget. What was not measured since its last
+    /// Races one task; those that have not raced yet share what is left of the time budget. What was not measured since its last
     /// race only has that race's winner measured again.
     fn race(&mut self, task: usize) -> Result<(), TuneError> {
         let state = &self.planner.tasks[task];

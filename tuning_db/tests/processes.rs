@@ -166,7 +166,7 @@ fn kill_9_loses_nothing_that_was_appended() {
     assert!(kills_after_an_append > 0, "the kills came too early to show anything");
 }
 
-/// The first so many records of a run.
+/// The first records of a run.
 fn first(seed: u64, records: usize) -> Vec<TuningRecord> {
     batches(seed).flatten().take(records).collect()
 }

@@ -55,7 +55,7 @@ fn workload(number: usize) -> String {
     format!("matmul:m={},n=64,k=64", number + 1)
 }
 
-/// Schedules of so many workloads, whose times all tell the generation.
+/// Schedules, one for each workload, whose times all tell the generation.
 fn write(path: &Path, schedules: usize, generation: u64) {
     let mut writer = SnapshotWriter::default();
     for number in 0..schedules {

@@ -15,7 +15,7 @@ use super::number::many;
 
 /// Held-out schedules without which a task has no picture.
 const FEWEST: usize = 4;
-/// One config in so many is held out.
+/// One config in this number is held out.
 const HELD_OUT_ONE_IN: u64 = 5;
 
 const NOTE: &str = "The cost model, fitted as a search fits it on four in five of the schedules that were tried, is asked about the \

@@ -19,7 +19,7 @@ const NOTE: &str = "The best time so far, as the search measured it, against tri
 const NETWORK: [f64; 2] = [560.0, 300.0];
 const TASK: [f64; 2] = [360.0, 210.0];
 
-/// The ends of the axis of times are so many times apart at least: the noise of a measurement is no progress.
+/// The least ratio of the ends of the axis of times: the noise of a measurement is no progress.
 const LEAST_RATIO: f64 = 1.25;
 
 /// What a curve is drawn against.

@@ -27,7 +27,7 @@ fn global(k: &Kernels, operand: usize) -> &Requests {
     if operand < 2 { &k.main.global.loads[operand] } else { &k.main.global.stores[operand] }
 }
 
-/// Multiply-adds of the main stage's warps for each of so many things of a block.
+/// Multiply-adds of the main stage's warps for each of `count` things of a block.
 fn fmas_per(k: &Kernels, count: f64) -> f64 {
     k.main.fmas * k.main.working_warps / count
 }

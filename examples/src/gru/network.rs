@@ -11,7 +11,7 @@ use super::tape::{Tape, Var};
 const STATE: usize = 32;
 const SLOTS: usize = 8;
 
-/// Numbers are clipped so many standard deviations from their mean.
+/// Standard deviations from their mean at which numbers are clipped.
 const CLIP: f32 = 4.0;
 
 /// The weights, and how rows are read.

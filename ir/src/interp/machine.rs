@@ -235,7 +235,7 @@ impl<'p> Machine<'p> {
         self.write(store.dst.buffer, offset, f32::NAN)
     }
 
-    /// Ends the copies of all groups of the thread but the latest so many.
+    /// Ends the copies of all groups of the thread but the latest `but`.
     pub(super) fn await_copies(&mut self, but: usize) -> Result<(), Problem> {
         while self.copies[self.thread].len() > but {
             for (buffer, offset, value) in self.copies[self.thread].pop_front().unwrap_or_default() {

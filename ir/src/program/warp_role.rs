@@ -32,7 +32,7 @@ impl WarpRole {
         preorder(nodes).any(|node| matches!(node, Node::Specialised { .. }))
     }
 
-    /// Registers of a thread of either role for so many consumers, multiples of 8 that together are no more than what the block is
+    /// Registers of a thread of either role for `consumers` consumers, multiples of 8 that together are no more than what the block is
     /// given at its launch. `None` for one warp group of consumers, which may have as many as a thread can.
     pub fn registers(consumers: usize) -> Option<[usize; 2]> {
         const PRODUCER: usize = 32;
@@ -52,12 +52,12 @@ impl WarpRole {
 pub enum Mbarrier {
     /// A consumer waits for the next group, the first that it has not awaited; what that has stored it sees then.
     WaitFull,
-    /// A consumer does not read any more what the groups that it has awaited have stored, but for the latest so many.
+    /// A consumer does not read any more what the groups that it has awaited have stored, but for the latest.
     ArriveEmpty {
         /// Groups that it may still read.
         but: usize,
     },
-    /// The producer waits until all consumers are done with all groups that it has begun, but for the latest so many.
+    /// The producer waits until all consumers are done with all groups that it has begun, but for the latest.
     WaitEmpty {
         /// Groups that may still be read.
         but: usize,

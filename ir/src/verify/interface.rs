@@ -10,7 +10,7 @@ use crate::program::{Access, AxisInfo, AxisOf, Buffer, Layout, MAX_LOCAL_BYTES, 
 use crate::spec::{AxisId, Equation, Spec, Tensor};
 use crate::target::Target;
 
-/// Largest memory of all global buffers of a kernel, unless its operands are large themselves: so many times theirs.
+/// Largest memory of all global buffers of a kernel, unless its operands are large themselves: then a multiple of theirs.
 const MAX_GLOBAL_BYTES: u64 = 8 << 30;
 const MAX_GLOBAL_GROWTH: u64 = 8;
 

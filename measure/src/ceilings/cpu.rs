@@ -50,7 +50,7 @@ const BUILD_LIMIT: Duration = Duration::from_secs(20);
 /// A loop that reaches a ceiling, as a stage with three buffers: operands, results, and the number of elements of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Loop {
-    /// Task `t` runs independent multiply-adds on line `t` of the operands, vectors of so many f32, and leaves their sum in
+    /// Task `t` runs independent multiply-adds on line `t` of the operands, vectors of `lanes` f32, and leaves their sum in
     /// line `t` of the results.
     MultiplyAdd { lanes: usize },
     /// Task `t` copies the `t`-th chunk of the operands to the results.
@@ -128,7 +128,7 @@ impl<'a> Loops<'a> {
         }
     }
 
-    /// Seconds of the fastest repeat of so many runs of a loop on chunks of so many elements, one for each thread.
+    /// Seconds of the fastest of several repeats of a loop on chunks of elements, one for each thread.
     fn best_secs(
         &self,
         [repeats, runs]: [usize; 2],
@@ -146,7 +146,7 @@ impl<'a> Loops<'a> {
         pinned(|| self.flops_per_sec(repeats, 1))
     }
 
-    /// The same of so many threads, with the vectors that are fastest.
+    /// The same of `threads` threads, with the vectors that are fastest.
     fn flops_per_sec(&self, repeats: usize, threads: usize) -> Result<f64, MeasureError> {
         self.widths.iter().try_fold(0.0f64, |best, &lanes| {
             let flops = (2 * lanes * ACCUMULATORS * ROUNDS * threads) as f64;
@@ -206,7 +206,7 @@ unsafe fn in_library(cpu: &Cpu, library: &Path, plan: KernelPlan) -> Result<Kern
     unsafe { Kernel::load(cpu, &Artifact { target, plan, code: Code::Library(library.into()) }) }
 }
 
-/// Runs `work` with a loop on buffers of its own, of chunks of so many elements.
+/// Runs `work` with a loop on buffers of its own.
 fn with_run<T>(
     cpu: &Cpu,
     kernel: &Kernel,
@@ -243,7 +243,7 @@ fn native(name: Loop) -> Option<StageFn> {
     None
 }
 
-/// Seconds a run, of the fastest of several repeats of so many runs.
+/// Seconds a run, of the fastest of several repeats.
 fn fastest_secs(
     repeats: usize,
     runs: usize,

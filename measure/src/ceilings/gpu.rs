@@ -51,15 +51,15 @@ const LAUNCHES: usize = 200;
 /// A kernel that reaches a ceiling. Its buffers are operands and results, vectors of four numbers each.
 #[derive(Clone, Copy)]
 enum Loop {
-    /// Every thread runs independent multiply-adds on vectors of so many numbers.
+    /// Every thread runs independent multiply-adds on vectors of `lanes` numbers.
     MultiplyAdd { lanes: usize },
-    /// Every warp runs independent products of 16 rows, 8 columns and so many steps on tensor cores, in registers. For CUDA.
+    /// Every warp runs independent products of 16 rows, 8 columns and `steps` steps on tensor cores, in registers. For CUDA.
     Product { dtype: DType, steps: usize },
-    /// Every warp group runs products of [`GROUP_TILE`] and so many steps on operands in shared memory. For CUDA.
+    /// Every warp group runs products of [`GROUP_TILE`] and `steps` steps on operands in shared memory. For CUDA.
     GroupProduct { dtype: DType, steps: usize },
     /// Copies the operands to the results.
     Copy,
-    /// Every thread reads so many of the operands, so many times, each time others, and leaves their sum in the results.
+    /// Every thread reads `vectors` of the operands, `rounds` times, each time others, and leaves their sum in the results.
     Read { vectors: usize, rounds: usize },
 }
 
@@ -154,7 +154,7 @@ impl<'a, D: Device> Bench<'a, D> {
         Ok(Self { device, call, replays: Replays::new(), _module: module })
     }
 
-    /// Seconds a launch, of the fastest of several repeats of so many launches.
+    /// Seconds a launch, of the fastest of several repeats of `launches` launches.
     fn secs(&mut self, launches: usize) -> Result<f64, CandidateError> {
         let Self { device, call, replays, .. } = self;
         let mut repeat = || -> Result<f64, CandidateError> {

@@ -344,7 +344,7 @@ fn batches_follow_each_other<S: Subject>() {
         assert_eq!(result.outcome.is_err(), index == 2, "{result:?}");
     }
     if !kernels::on_gpu() {
-        assert_eq!(asked.try_iter().collect::<Vec<_>>(), [0, 2, 4, 5], "asked for after so many results");
+        assert_eq!(asked.try_iter().collect::<Vec<_>>(), [0, 2, 4, 5], "asked for behind these numbers of results");
     }
 }
 

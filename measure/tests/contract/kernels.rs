@@ -47,7 +47,7 @@ pub(crate) fn on_gpu() -> bool {
     place() != Place::Cpu
 }
 
-/// The CPU with so many threads, OpenCL with limits that most devices keep (one that is no GPU may allow more threads than any), or
+/// The CPU with `threads` threads, OpenCL with limits that most devices keep (one that is no GPU may allow more threads than any), or
 /// the CUDA device.
 pub(crate) fn target(threads: usize) -> Target {
     match place() {

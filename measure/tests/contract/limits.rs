@@ -61,7 +61,7 @@ fn a_kernel_can_be_interrupted() {
     assert!(overdue < Duration::from_secs(1), "{overdue:?}");
 }
 
-/// The output of this program within so many KiB of address space.
+/// The output of this program within `limit_kib` of address space.
 fn within(limit_kib: usize, workload: &str) -> String {
     let program = std::env::current_exe().unwrap();
     let mut shell = Command::new("sh");

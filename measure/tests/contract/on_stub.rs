@@ -43,7 +43,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_context_that_is_lost_costs_only_the_worker", a_context_that_is_lost_costs_only_the_worker),
 ];
 
-/// The argument that makes this program measure a right kernel so many times on the CUDA device, and print a line on how each ended.
+/// The argument that makes this program measure a right kernel several times on the CUDA device, and print a line on how each ended.
 pub(crate) const RUNS_ARGUMENT: &str = "measure-on-stub";
 
 pub(crate) fn measure_runs(runs: Option<String>) -> ExitCode {

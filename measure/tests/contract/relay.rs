@@ -19,10 +19,10 @@ pub(crate) const TESTS: &[(&str, fn())] =
 /// The argument that makes this program relay; the seed is another behind it.
 pub(crate) const RELAY_ARGUMENT: &str = "relay";
 
-/// One message in so many is damaged.
+/// One message in this number is damaged.
 const ONE_IN: u32 = 2;
 
-/// For one seed in so many it is the worker's messages that are damaged, for the others the measurer's. A worker that is not understood is
+/// For one seed in this number it is the worker's messages that are damaged, for the others the measurer's. A worker that is not understood is
 /// given a while to end, which takes long.
 const WORKERS_ONE_IN: u64 = 6;
 
@@ -42,7 +42,7 @@ pub(crate) fn run(seed: Option<String>) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Passes on messages, damaged, if at all, after so many that stay whole, until the stream ends.
+/// Passes on messages, damaged, if at all, after the first `whole`, until the stream ends.
 fn pass_on(from: &mut impl Read, to: &mut impl Write, mut rng: Option<ChaCha8Rng>, whole: usize) -> io::Result<()> {
     for index in 0.. {
         let mut lens = [0; 8];

@@ -109,7 +109,7 @@ impl Data {
     }
 }
 
-/// A function of the number of a tensor: a field of its record, of which there are so many at a distance; null or zero where there is no such tensor.
+/// A function of the number of a tensor: a field of its record, of which there are `count` at a distance; null or zero where there is no such tensor.
 pub(super) fn emit(routine: &mut Routine, field: Field, count: usize, records: i64) {
     let none = routine.label();
     routine.compare_value(Rdi, count as i32);

@@ -85,7 +85,7 @@ impl Loaded {
         let shape = self.function::<unsafe extern "C" fn(usize) -> *const usize>(&format!("{side}_shape"));
         let shape = |tensor| {
             let rank = self.number_of(&format!("{side}_rank"), tensor);
-            // SAFETY: so many extents are there.
+            // SAFETY: `rank` extents are there.
             let shape = unsafe { std::slice::from_raw_parts(shape(tensor), rank) };
             assert_eq!(self.number_of(&format!("{side}_elements"), tensor), shape.iter().product::<usize>());
             shape.to_vec()
@@ -120,7 +120,7 @@ impl Loaded {
     /// A copy of the weights.
     pub(crate) fn copied_weights(&self) -> Memory {
         let memory = Memory::new(self.number("weights_bytes"));
-        // SAFETY: as in `function`; so many bytes are there, and in the memory.
+        // SAFETY: as in `function`; these bytes are there, and in the memory.
         unsafe {
             let weights = self.function::<unsafe extern "C" fn() -> *const u8>("weights")();
             memory.start.copy_from_nonoverlapping(weights, memory.bytes);

@@ -20,7 +20,7 @@ use common::random_graphs::random_graph;
 use common::{numbers, rng};
 use loaded::{Loaded, ParallelFor, on_threads};
 
-/// A network for so many threads; `None` where this machine has no assembler.
+/// A network for `threads` threads; `None` where this machine has no assembler.
 fn compiled(graph: &Graph, threads: usize) -> Option<Arc<Compiled>> {
     let mut target = Target::detect("cpu", None).unwrap();
     if let Target::Cpu(cpu) = &mut target {

@@ -25,7 +25,7 @@ fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// Of an operator with so many gates the states after a step: the output, and cells of an LSTM.
+/// Of an operator's gates the states after a step: the output, and cells of an LSTM.
 fn step(operator: &str, weights: &Weights, x: &[f64], [state, cells]: [&[f64]; 2]) -> [Vec<f64>; 2] {
     let gates = weights.w.len() / (HIDDEN * INPUTS);
     let row = |gate: usize, unit: usize| gate * HIDDEN + unit;

@@ -23,7 +23,7 @@ const SMALL: &str = "matmul:m=1,n=1,k=1";
 const BATCH: usize = 9;
 
 /// Of searchers made by `new`, one for each space: they propose distinct candidates of the space that were not seen, as many as are wanted
-/// where there are so many, the same from the same seed, whatever they are told, begin with and score; and none where all were seen.
+/// where the space has as many, the same from the same seed, whatever they are told, begin with and score; and none where all were seen.
 /// How good they are is not asked.
 pub fn searcher<S: Searcher>(new: impl Fn(&ScheduleSpace) -> S) {
     for (text, word) in SPACES {

@@ -26,7 +26,7 @@ pub struct AnnealingParams {
     pub early_stop: usize,
     /// Chains that start from the best measured candidates instead of from where they were.
     pub elites: usize,
-    /// Of those, at most so many of one algorithm: what is the best at first need not be the best in the end.
+    /// Of those, the most of one algorithm: what is the best at first need not be the best in the end.
     pub elites_alike: usize,
     /// Chains that start anew, at most all.
     pub fresh: usize,

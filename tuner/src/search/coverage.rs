@@ -16,11 +16,11 @@ use super::select::knob_values;
 pub struct CoverageParams {
     /// Trials of each algorithm, at least.
     pub algorithm_trials: usize,
-    /// Each algorithm gets one in so many of all trials, at least.
+    /// Each algorithm gets at least one trial in this number.
     pub algorithm_one_in: usize,
-    /// At most one in so many candidates of a batch goes to algorithms that have had too few trials.
+    /// At most one candidate of a batch in this number goes to algorithms that have had too few trials.
     pub neglected_one_in: usize,
-    /// At most one in so many candidates of a batch goes to values of knobs that have had no trial.
+    /// At most one candidate of a batch in this number goes to values of knobs that have had no trial.
     pub untried_one_in: usize,
 }
 
@@ -85,7 +85,7 @@ impl Gaps {
         }
     }
 
-    /// Those for up to so many algorithms, the least tried first, then those for up to so many values, the best-scored first. One
+    /// Those for up to `algorithms` algorithms, the least tried first, then those for up to `values` values, the best-scored first. One
     /// may be among them twice.
     pub(super) fn into_best(self, coverage: &Coverage, [algorithms, values]: [usize; 2]) -> Vec<Candidate> {
         let mut of_algorithms = Vec::from_iter(self.algorithms);

@@ -103,7 +103,7 @@ impl Snapshot {
     /// The schedules of at most `n` workloads that are the most like one, of its operator and element type, the narrowest keys first, and
     /// under each the nearest shapes first ([`Workload::distance`]).
     ///
-    /// Of a key, operator and element type with more than 2048 workloads they are the nearest of a sample of so many.
+    /// Of a key, operator and element type with more than 2048 workloads they are the nearest of a sample of 2048.
     ///
     /// # Errors
     /// [`Corrupt`](SnapshotError::Corrupt) if what it was looked up in is not what was written.

@@ -67,7 +67,7 @@ impl Multiprocessor {
         .map(f64::floor)
     }
 
-    /// Blocks of so many warps that there are so many registers a thread for.
+    /// Blocks of `warps` warps, each thread with `registers` registers, that there is room for.
     pub fn register_room(&self, registers: f64, warps: f64) -> f64 {
         let up = |count: f64, step: usize| (count / step as f64).ceil() * step as f64;
         let (registers, warps) = (up(registers, machine::REGISTER_STEP), up(warps, machine::REGISTER_WARPS));
@@ -79,7 +79,7 @@ impl Multiprocessor {
         self.room(work).into_iter().fold(f64::INFINITY, f64::min).max(1.0)
     }
 
-    /// Share of the threads that there is room for, with so many blocks of so many warps.
+    /// Share of the threads that there is room for, with `blocks` blocks of `warps` warps.
     pub fn occupancy(&self, blocks: f64, warps: f64) -> f64 {
         blocks * warps * self.warp_threads / self.threads
     }

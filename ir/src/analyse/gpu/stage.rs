@@ -110,7 +110,7 @@ struct Vectorised {
     guards: usize,
 }
 
-/// Where an access to memory is: its offset in elements of so many bytes.
+/// Where an access to memory is: its offset in elements, and their bytes.
 struct Place {
     offset: Affine,
     bytes: usize,

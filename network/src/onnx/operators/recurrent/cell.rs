@@ -143,7 +143,7 @@ impl Cell {
         call.binary(Binary::Add, of_state, of_input)
     }
 
-    /// The columns of so many gates, from one on.
+    /// The columns of `count` gates from `first` on.
     fn gates(&self, call: &mut Call, sums: Value, first: usize, count: usize) -> Result<Value> {
         call.part(sums, 1, [first * self.hidden, count * self.hidden])
     }
