@@ -121,6 +121,7 @@ struct JsonSink(Option<PathBuf>);
 impl JsonSink {
     fn new(path: Option<PathBuf>) -> Result<Self> {
         if let Some(file) = path.as_deref().filter(|path| *path != Path::new("-")) {
+            file::check_ours("--json", file, "JSON object", |start| start.starts_with(b"{"))?;
             let opened = std::fs::OpenOptions::new().append(true).create(true).open(file);
             opened.map_err(|e| Failure::Usage(format!("--json {}: {e}", file.display())))?;
         }

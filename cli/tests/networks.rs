@@ -192,6 +192,7 @@ fn what_is_wrong_is_told_in_one_line() {
         (format!("compile {NETWORK} -o missing/x.so"), 2, "there is no such folder"),
         (format!("compile {NETWORK} -o ."), 2, "is a folder"),
         (format!("compile {NETWORK} -o x.h"), 2, "this is to be its header"),
+        (format!("compile {NETWORK} -o -"), 2, "are files"),
         (
             format!("compile {NETWORK} -o x.so --target cuda"),
             2,
@@ -229,7 +230,36 @@ fn a_network_is_tuned_runs_faster_or_as_fast_and_is_told_step_by_step() {
     assert!(figures["tuned_tasks"].as_u64().unwrap() >= 5, "{figures}");
 
     let profile = sandbox.run(&format!("bench {NETWORK} --threads 1 --profile")).expect(0).stdout;
-    assert!(profile.contains("tuned") && profile.contains("sum of its steps"), "{profile}");
+    assert!(
+        profile.contains("won a race") && profile.contains("of roofline") && profile.contains("sum of its steps"),
+        "{profile}"
+    );
+}
+
+#[test]
+fn only_files_that_are_ours_are_replaced() {
+    let sandbox = Sandbox::new();
+    let foreign = ["model.onnx", "notes.so", "mine.h", "page.html"];
+    foreign.iter().for_each(|name| std::fs::write(sandbox.path(name), "somebody's").unwrap());
+    for line in [
+        format!("compile {NETWORK} --threads 1 -o notes.so"),
+        format!("compile {NETWORK} --threads 1 -o mine.so"),
+        format!("run {NETWORK} --threads 1 --json model.onnx"),
+        format!("{NETWORK} --threads 1 --trials 0 --json model.onnx"),
+        format!("report {NETWORK} -o page.html"),
+    ] {
+        sandbox.run(&line).expect_line(2, "remove it or name another file");
+    }
+    for name in foreign {
+        assert_eq!(std::fs::read_to_string(sandbox.path(name)).unwrap(), "somebody's", "{name}");
+    }
+
+    // What this command wrote, and empty files, are.
+    std::fs::write(sandbox.path("empty.json"), "").unwrap();
+    for _ in 0..2 {
+        sandbox.run(&format!("run {NETWORK} --threads 1 --json empty.json")).expect(0);
+        sandbox.run(&format!("compile {NETWORK} --threads 1 -o own.so")).expect(0);
+    }
 }
 
 /// Conversions between layouts are planned by estimates until tuning has measured them; from then on they are in the database, and nothing of it

@@ -17,7 +17,7 @@ const BLOCK: usize = 4096;
 
 /// How two memories of a device are compared and one is summed.
 pub(crate) trait Checks<D: Device> {
-    /// Largest difference of the first `len` elements of two memories; infinite if one of the first is no finite number.
+    /// Largest difference of the first `len` elements of two memories; infinite if one of the first is no finite number and not what is expected.
     fn difference(
         &self,
         device: &D,
@@ -100,14 +100,15 @@ fn difference(actual: &[f32], expected: &[f32]) -> f32 {
     largest_difference(actual, expected, |&value| value)
 }
 
-/// Largest difference between as many elements; infinite if one of `actual` is not a finite number.
+/// Largest difference between as many elements; infinite if one of `actual` is not a finite number and not what is expected.
 fn largest_difference<T>(actual: &[T], expected: &[T], value: impl Fn(&T) -> f32) -> f32 {
     /// Elements that are looked at side by side.
     const LANES: usize = 16;
     let (mut worst, mut odd) = ([0.0f32; LANES], [false; LANES]);
     let mut look = |actual: &[T], expected: &[T]| {
         for (lane, (a, e)) in actual.iter().zip(expected).enumerate() {
-            let difference = (value(a) - value(e)).abs();
+            let (a, e) = (value(a), value(e));
+            let difference = if a == e { 0.0 } else { (a - e).abs() };
             worst[lane] = if difference > worst[lane] { difference } else { worst[lane] };
             odd[lane] |= !difference.is_finite();
         }

@@ -148,6 +148,12 @@ impl<'a> Library<'a> {
         instruction_set(self.isa)
     }
 
+    /// True of the beginning of a header, of whatever network and version.
+    pub fn is_header(start: &[u8]) -> bool {
+        let first = String::from_utf8_lossy(start.split(|&byte| byte == b'\n').next().unwrap_or_default()).into_owned();
+        first.starts_with("/* ") && first.contains(": a network as a library, by autotune ")
+    }
+
     /// The header for C and C++.
     pub fn header(&self) -> String {
         header::header(self)

@@ -47,17 +47,19 @@ pub(crate) use sketch::MapReduceSketch;
 pub use sketch::SKETCH;
 pub(crate) use storing::Storing;
 
-/// Loop nests that all tiles together may become, with the least tiles as well.
+/// Loop nests that all tiles together may become; more where tiles of one element become half as many, as wide windows beside padding do.
 const MAX_LEAVES: usize = 1 << 10;
+/// Loop nests that tiles of one element may become.
+const MAX_LEAST_LEAVES: usize = 1 << 12;
 /// Statements of all tiles together that are written out.
 const MAX_CODE: usize = 1 << 13;
 /// Single positions beside the padding at either end of an axis.
-const MAX_EDGE: usize = 64;
+const MAX_EDGE: usize = 1 << 10;
 /// Vector registers that hold no results.
 const SPARE_REGISTERS: usize = 4;
 /// Vector registers that rows are folded in, besides those of the rows and one for each time that the lanes of a register are halved.
 const FOLDING_REGISTERS: usize = 4;
-/// Values that a tile keeps for later equations.
+/// Values that a tile keeps for later equations; more where a single row has more.
 const MAX_KEPT: usize = 1 << 22;
 
 /// A dimension of an operand that is read at `stride * spatial + dilation * tap - pad`, some of it beyond the tensor.
@@ -145,7 +147,7 @@ fn chain_for(spec: &Arc<Spec>) -> Option<Chain> {
     let chain = Chain::of(spec)?;
     let windows = windows(&chain)?;
     let least = MapReduce::least(chain, windows, VectorUnit { registers: 0, lanes: 1 });
-    least.leaves().is_some_and(|leaves| leaves <= MAX_LEAVES).then_some(least.chain)
+    least.leaves().is_some_and(|leaves| leaves <= MAX_LEAST_LEAVES).then_some(least.chain)
 }
 
 /// The dimensions of operands that are read beyond; `None` if one is not of a window along a row, or if windows share an axis.
@@ -294,8 +296,9 @@ impl MapReduce {
             return Err(LowerError::knob("tile", format!("{most} vectors of results exceed {registers} registers")));
         }
         let kept = self.kept_values();
-        if kept > MAX_KEPT {
-            return Err(LowerError::knob("tile", format!("{kept} values on the way exceed {MAX_KEPT}")));
+        let most_kept = || MAX_KEPT.max(self.single().kept_values());
+        if kept > MAX_KEPT && kept > most_kept() {
+            return Err(LowerError::knob("tile", format!("{kept} values on the way exceed {}", most_kept())));
         }
 
         let Some(leaves) = self.leaves() else {
@@ -306,10 +309,16 @@ impl MapReduce {
             vectors(pass).saturating_mul(if has_loops { self.unroll } else { 1 })
         };
         let code = leaves.saturating_mul((0..passes).map(written_out).sum());
-        if leaves > MAX_LEAVES || code > MAX_CODE.max(4 * leaves) {
+        let is_too_long = || self.single().leaves().is_none_or(|least| leaves > 2 * least);
+        if (leaves > MAX_LEAVES && is_too_long()) || code > MAX_CODE.max(4 * leaves) {
             return Err(LowerError::knob("tile", format!("{leaves} nests with {code} statements")));
         }
         Ok(())
+    }
+
+    /// The same with tiles of one row.
+    fn single(&self) -> Self {
+        Self { tiles: vec![1; self.tiles.len()], ..self.clone() }
     }
 
     /// What is computed, as the workload says it.

@@ -201,6 +201,18 @@ pub enum WorkloadError {
         /// The tensor or quantity.
         what: &'static str,
     },
+    /// The same of a text, whose largest number is to blame.
+    #[error("{op}: field '{field}': {value} is too much: {what} overflows the supported size")]
+    TooLarge {
+        /// Operator name.
+        op: &'static str,
+        /// The field with the largest number.
+        field: String,
+        /// That number.
+        value: usize,
+        /// The tensor or quantity.
+        what: &'static str,
+    },
 }
 
 impl Workload {

@@ -114,7 +114,10 @@ fn the_text_forms_are_read_as_they_are_written_and_errors_name_the_field() {
         ("pad:c=3,h=5,w=6,p=1,mode=edge,value=1", "pad: field 'value': only a constant padding has a value"),
         ("pad:c=3,h=5,w=6,p=1,value=nan", "pad: field 'value': 'nan' is not a number"),
         ("pad:c=0,h=5,w=6,p=1", "pad: field 'c': must be at least 1"),
-        ("pad:c=1,h=5,w=6,p=18446744073709551615", "pad: output overflows the supported size"),
+        (
+            "pad:c=1,h=5,w=6,p=18446744073709551615",
+            "pad: field 'p': 18446744073709551615 is too much: output overflows the supported size",
+        ),
         ("pad:c=1,h=5,w=6,pr=20000", "pad: field 'w': an output of 20006 along an axis is more than 16384"),
     ] {
         let error = text.parse::<Workload>().unwrap_err().to_string();

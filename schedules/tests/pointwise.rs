@@ -274,7 +274,10 @@ fn errors_name_the_operator_and_the_field() {
         ("pointwise:m=4,n=4,op=exp,channels=n", "pointwise: field 'channels': 'n' is not a dimension of channels"),
         ("pointwise:m=0,n=4,op=add", "pointwise: field 'm': must be at least 1"),
         ("pointwise:m=4,n=4,op=add,k=3", "pointwise: unknown field 'k'"),
-        ("pointwise:m=99999999999,n=99999999999,op=exp", "pointwise: input overflows the supported size"),
+        (
+            "pointwise:m=99999999999,n=99999999999,op=exp",
+            "pointwise: field 'n': 99999999999 is too much: input overflows the supported size",
+        ),
     ] {
         let error = text.parse::<Workload>().unwrap_err().to_string();
         assert!(error.starts_with(wanted), "{text}: {error}");

@@ -170,7 +170,10 @@ fn errors_name_the_operator_and_the_field() {
             "resize:c=2,h=3,w=4,s=2,mode=cubic",
             "resize: field 'mode': 'cubic' is not a way to resize (nearest or linear)",
         ),
-        ("resize:c=2,h=99999999,w=99999999,s=2", "resize: input overflows the supported size"),
+        (
+            "resize:c=2,h=99999999,w=99999999,s=2",
+            "resize: field 'w': 99999999 is too much: input overflows the supported size",
+        ),
         ("resize:c=2,h=3,w=4,oh=5", "resize: field 'ow': it is missing beside 'oh'"),
         ("resize:c=2,h=3,w=4,oh=5,ow=6,sh=2", "resize: field 'sh': the size of the output is given, too"),
         ("resize:c=2,h=3,w=4,oh=0,ow=6", "resize: field 'oh': must be at least 1"),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use autotune_network::{Compiled, Library, identifier};
 
-use super::file::{check_output, replace};
+use super::file::{check_ours, check_output, replace};
 use super::lookup::network_source;
 use super::run::{network, say_untuned};
 use super::warn;
@@ -17,9 +17,11 @@ pub(super) fn run(args: CompileArgs) -> Result<()> {
     args.target.check_cpu("a library is made for CPUs")?;
     check_output(&args.output)?;
     let Names { soname, name, header } = Names::of(&args.output)?;
+    check_ours("-o", &args.output, "library", |start| start.starts_with(b"\x7fELF"))?;
+    check_ours("-o: the header", &header, "header of a network", Library::is_header)?;
     let (graph, target) = network(&args.subject, &args.target)?;
 
-    let source = network_source(&args.db)?;
+    let source = network_source(args.db.path()?)?;
     let network = Compiled::new(&graph, Some(&*source), &target)?;
     warn(&*source);
     let library = Library::of(&network, &name, &soname)?;
@@ -56,6 +58,9 @@ struct Names {
 impl Names {
     /// `libmodel.so.1` is a library `model`.
     fn of(file: &Path) -> Result<Self, Failure> {
+        if file == Path::new("-") {
+            return Err(Failure::Usage("-o -: a library and its header are files; name one, such as model.so".into()));
+        }
         let soname = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let stem = match soname.split_once(".so") {
             Some((stem, _)) => stem.into(),
@@ -96,7 +101,7 @@ mod tests {
         assert_eq!(names("lib.so"), of("lib.so", "lib", "lib.h"));
         assert_eq!(names("plain"), of("plain", "plain", "plain.h"));
         assert_eq!(names(".so"), of(".so", "network_", ".h"));
-        assert!(Names::of(Path::new("model.h")).is_err());
+        assert!(Names::of(Path::new("model.h")).is_err() && Names::of(Path::new("-")).is_err());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Files that are written as a whole.
 
 use std::fs::{self, File, Permissions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -20,6 +20,24 @@ pub(super) fn check_output(file: &Path) -> Result<(), Failure> {
     let is_special = file.exists() && !file.is_file();
     let there = fs::canonicalize(file).unwrap_or_else(|_| file.to_path_buf());
     if is_special { Ok(()) } else { check_folder(folder(&there)).map_err(|error| unusable(&error.to_string())) }
+}
+
+/// Bytes at the beginning of a file that tell what it is.
+const TELLING_BYTES: u64 = 512;
+
+/// Fails if there is a file that is neither empty nor, by its beginning, what is to be written there: it is not ours to replace.
+pub(super) fn check_ours(option: &str, file: &Path, what: &str, is_one: impl Fn(&[u8]) -> bool) -> Result<(), Failure> {
+    if !file.is_file() {
+        return Ok(());
+    }
+    let refused = |why: &str| Failure::Usage(format!("{option} {}: {why}", file.display()));
+    let mut start = Vec::new();
+    let read = File::open(file).and_then(|file| file.take(TELLING_BYTES).read_to_end(&mut start));
+    read.map_err(|error| refused(&error.to_string()))?;
+    if start.is_empty() || is_one(&start) {
+        return Ok(());
+    }
+    Err(refused(&format!("is there and is no {what}; remove it or name another file")))
 }
 
 /// Fails unless files can be made in a folder.

@@ -1,6 +1,7 @@
 //! Looking schedules up.
 
 use std::collections::HashSet;
+use std::path::PathBuf;
 
 use anyhow::Result;
 use autotune::{LookupError, Origin, Tuned};
@@ -9,12 +10,12 @@ use autotune_ir::{Reach, Target};
 use autotune_schedules::{UnfitError, Workload};
 
 use super::{refusal, warn};
-use crate::args::{DbArgs, Failure, LookupArgs};
+use crate::args::{DbArgs, Failure};
 use crate::output::say;
 
 /// Opens the database or the snapshot for looking something up, be it in use or not; `None` where there is none.
-pub(super) fn look_up_source(db: &LookupArgs) -> Result<Option<Box<dyn Source>>> {
-    match open_source(db.path()?) {
+pub(super) fn look_up_source(path: PathBuf) -> Result<Option<Box<dyn Source>>> {
+    match open_source(path) {
         Ok(source) => Ok(Some(source)),
         Err(DbError::NotFound { .. } | DbError::Snapshot(SnapshotError::NotFound { .. })) => Ok(None),
         Err(error) => Err(refusal(error).into()),
@@ -23,8 +24,8 @@ pub(super) fn look_up_source(db: &LookupArgs) -> Result<Option<Box<dyn Source>>>
 
 /// The same for a network, where who has nothing gets what is predicted on a miss, which takes milliseconds, not what a search begins with: `run`,
 /// `compile` and `bench --profile` agree on it.
-pub(super) fn network_source(db: &LookupArgs) -> Result<Box<dyn Source>> {
-    Ok(look_up_source(db)?.unwrap_or_else(|| Box::new(Empty)))
+pub(super) fn network_source(path: PathBuf) -> Result<Box<dyn Source>> {
+    Ok(look_up_source(path)?.unwrap_or_else(|| Box::new(Empty)))
 }
 
 /// Opens the database for reading its records, be it in use or not; `None` where there is none.

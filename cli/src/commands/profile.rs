@@ -3,19 +3,21 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use autotune::Tuned;
-use autotune_db::{Empty, Source, TuningDb};
+use autotune::{Origin, Tuned};
+use autotune_db::Standing;
 use autotune_ir::KernelPlan;
 use autotune_ir::program::{Layout, Role};
+use autotune_measure::Ceilings;
 use autotune_network::{Compiled, StepTime, quantile, time_in_turns};
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
-use super::JsonSink;
-use super::lookup::{look_up_db, origin_word};
+use super::lookup::{claim, network_source};
 use super::run::{inputs, network};
+use super::{JsonSink, warn};
 use crate::args::{DbArgs, SubjectArgs, TargetArgs};
+use crate::output::say;
 
 /// Runs of the network, and of each step.
 const RUNS: usize = 30;
@@ -34,10 +36,13 @@ struct StepFigures {
     share: f64,
     workload: Option<String>,
     rate: Option<String>,
+    /// The least time that the machine's ceilings leave the algorithm, over the step's.
+    roofline_fraction: Option<f64>,
     /// Of the first operand and the output.
     layouts: Option<String>,
-    sketch: Option<String>,
-    schedule: &'static str,
+    schedule: Option<String>,
+    /// Why this schedule.
+    chosen: String,
     /// Of a conversion between layouts: by which of its times it was planned, measured or estimated.
     #[serde(skip_serializing_if = "Option::is_none")]
     conversion: Option<&'static str>,
@@ -60,16 +65,19 @@ struct Profile {
 pub(super) fn run(subject: &SubjectArgs, target: &TargetArgs, db: &DbArgs, json: Option<PathBuf>) -> Result<()> {
     let json = JsonSink::new(json)?;
     let (graph, target) = network(subject, target)?;
-    let db: Option<TuningDb> = look_up_db(db)?;
-    let source = db.as_ref().map_or(&Empty as &dyn Source, |db| db);
-    let network = Compiled::new(&graph, Some(source), &target)?;
+    let source = network_source(db.path()?)?;
+    let ceilings =
+        Ceilings::known_or_measure(&target).map_err(|error| say(format_args!("{error}; going on without them"))).ok();
+    let network = Compiled::new(&graph, Some(&*source), &target)?;
+    warn(&*source);
     let mut workspaces = [network.workspace()?];
     let run_secs = time_in_turns(&mut workspaces, &inputs(&graph, &[])?, RUNS)?.swap_remove(0);
     let times = workspaces[0].profile(RUNS)?;
 
     let sum_secs = times.iter().map(|step| step.run_secs).sum();
     let repeat_sum_secs = times.iter().map(|step| step.repeat_secs).sum();
-    let steps = times.iter().map(|time| figures(time, sum_secs, network.schedules())).collect::<Result<_>>()?;
+    let figures = |time: &StepTime| figures(time, sum_secs, network.schedules(), ceilings);
+    let steps = times.iter().map(figures).collect::<Result<_>>()?;
     let latency_secs = quantile(run_secs.clone(), 0.5);
     let over_sum = quantile(run_secs, LOW) / sum_secs;
     let network = graph.name().into();
@@ -78,8 +86,12 @@ pub(super) fn run(subject: &SubjectArgs, target: &TargetArgs, db: &DbArgs, json:
     json.say(&table(&profile))
 }
 
-fn figures(time: &StepTime, sum_secs: f64, schedules: &[Tuned]) -> Result<StepFigures> {
+fn figures(time: &StepTime, sum_secs: f64, schedules: &[Tuned], ceilings: Option<Ceilings>) -> Result<StepFigures> {
     let tuned = time.kernel.map(|kernel| &schedules[kernel]);
+    let least_secs = |tuned: &Tuned| {
+        let workload = tuned.workload();
+        Some(ceilings?.min_secs(tuned.config().work(workload), workload.dtype()))
+    };
     Ok(StepFigures {
         step: time.name.clone(),
         run_secs: time.run_secs,
@@ -87,9 +99,10 @@ fn figures(time: &StepTime, sum_secs: f64, schedules: &[Tuned]) -> Result<StepFi
         share: time.run_secs / sum_secs,
         workload: tuned.map(|tuned| tuned.workload().to_string()),
         rate: tuned.map(|tuned| tuned.workload().rate(time.run_secs).to_string()),
+        roofline_fraction: tuned.and_then(least_secs).map(|least_secs| least_secs / time.run_secs),
         layouts: tuned.map(layouts).transpose()?,
-        sketch: tuned.map(|tuned| tuned.config().sketch.to_string()),
-        schedule: tuned.map_or("no kernel", origin_word),
+        schedule: tuned.map(|tuned| tuned.config().to_string()),
+        chosen: tuned.map_or_else(|| "no kernel".into(), chosen),
         conversion: tuned.filter(|_| time.is_conversion).map(planned_time),
     })
 }
@@ -97,6 +110,20 @@ fn figures(time: &StepTime, sum_secs: f64, schedules: &[Tuned]) -> Result<StepFi
 /// By which time a plan has a conversion.
 fn planned_time(tuned: &Tuned) -> &'static str {
     if tuned.is_tuned() { "measured" } else { "estimated" }
+}
+
+/// Why a step has its schedule.
+fn chosen(tuned: &Tuned) -> String {
+    match tuned.origin() {
+        Origin::Tuned(found) if found.best.record.workload.network().is_some() => "fastest whole network".into(),
+        Origin::Tuned(found) => match found.best.standing {
+            Standing::Raced => "won a race".into(),
+            Standing::Searched => "fastest of a search".into(),
+            Standing::Claimed => format!("a claim: {}", claim(found, tuned.target())),
+        },
+        Origin::Predicted { expected_loss } => format!("predicted, {expected_loss:.2} times the best"),
+        Origin::Default => "fixed rule".into(),
+    }
 }
 
 /// The layouts of a kernel's first operand and of its output.
@@ -111,7 +138,8 @@ fn layouts(tuned: &Tuned) -> Result<String> {
 
 fn table(profile: &Profile) -> String {
     let mut table = Table::new();
-    let headers = ["step", "us", "repeated us", "share", "rate", "layouts", "sketch", "schedule", "workload"];
+    let headers =
+        ["step", "us", "repeated us", "share", "rate", "of roofline", "layouts", "chosen as", "workload", "schedule"];
     table.load_style(ASCII_MARKDOWN).set_header(headers);
 
     for step in &profile.steps {
@@ -122,13 +150,14 @@ fn table(profile: &Profile) -> String {
             format!("{:.1}", step.repeat_secs * 1e6),
             format!("{:.1} %", step.share * 100.0),
             or_dash(&step.rate),
+            step.roofline_fraction.map_or_else(|| "-".into(), |fraction| format!("{:.0} %", fraction * 100.0)),
             or_dash(&step.layouts),
-            or_dash(&step.sketch),
-            step.conversion.map_or(step.schedule.into(), |time| format!("{}, {time} time", step.schedule)),
+            step.conversion.map_or_else(|| step.chosen.clone(), |time| format!("{}; {time} time", step.chosen)),
             or_dash(&step.workload),
+            or_dash(&step.schedule),
         ]);
     }
-    for column in table.column_iter_mut().skip(1).take(4) {
+    for column in table.column_iter_mut().skip(1).take(5) {
         column.set_cell_alignment(CellAlignment::Right);
     }
 

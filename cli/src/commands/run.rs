@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use autotune::Tuned;
 use autotune_ir::Target;
 use autotune_network::{Compiled, Element, Graph, Node, Tensor, Workspace, quantile, time_in_turns};
@@ -42,13 +42,15 @@ pub(super) struct Latency {
 pub(super) fn run(args: RunArgs) -> Result<()> {
     let json = JsonSink::new(args.json.clone())?;
     if let Some(folder) = &args.output {
-        fs::create_dir_all(folder).and_then(|()| check_folder(folder)).with_context(|| folder.display().to_string())?;
+        let usable = fs::create_dir_all(folder).and_then(|()| check_folder(folder));
+        usable.map_err(|error| Failure::Usage(format!("--output {}: {error}", folder.display())))?;
     }
     let start = Instant::now();
     let (graph, target) = network(&args.subject, &args.target)?;
     let inputs = inputs(&graph, &args.input)?;
+    let files = output_files(&graph)?;
 
-    let source = network_source(&args.db)?;
+    let source = network_source(args.db.path()?)?;
     let network = Compiled::new(&graph, Some(&*source), &target)?;
     warn(&*source);
     let mut workspace = network.workspace()?;
@@ -58,7 +60,7 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
 
     let outputs = workspace.run_tensors(&inputs)?;
     if let Some(folder) = &args.output {
-        write(&graph, folder, &outputs)?;
+        files.iter().zip(&outputs).try_for_each(|(file, tensor)| npy::write(&folder.join(file), tensor))?;
     }
     let mut latencies = latencies(std::slice::from_mut(&mut workspace), &inputs, args.repeat as usize)?;
     let latency_secs = latencies.swap_remove(0);
@@ -115,6 +117,9 @@ pub(super) fn inputs(graph: &Graph, given: &[String]) -> Result<Vec<Tensor>> {
         };
         let unknown = || format!("--input {word}: give NAME=FILE.npy, one of the inputs {}", names.join(", "));
         let at = at.ok_or_else(|| Failure::Usage(unknown()))?;
+        if tensors[at].is_some() {
+            return Err(Failure::Usage(format!("--input {word}: input {} is given twice", names[at])).into());
+        }
         tensors[at] = Some(read(graph.node(graph.inputs()[at]), Path::new(path))?);
     }
     let random = |(number, tensor): (usize, Option<Tensor>)| match tensor {
@@ -146,13 +151,15 @@ fn random(node: &Node, seed: u64) -> Result<Tensor> {
     })
 }
 
-fn write(graph: &Graph, folder: &Path, outputs: &[Tensor]) -> Result<()> {
-    for (output, tensor) in graph.outputs().iter().zip(outputs) {
-        // A name that is no file's name may not lead elsewhere.
-        let name: String = output.name.chars().map(|c| if c == '/' { '_' } else { c }).collect();
-        npy::write(&folder.join(format!("{name}.npy")), tensor)?;
+/// The names of the files that outputs are written to, each another.
+fn output_files(graph: &Graph) -> Result<Vec<String>, Failure> {
+    // A name that is no file's name may not lead elsewhere.
+    let names = graph.outputs().iter().map(|output| output.name.replace('/', "_"));
+    let files: Vec<String> = names.map(|name| format!("{name}.npy")).collect();
+    match files.iter().enumerate().find(|(at, file)| files[..*at].contains(file)) {
+        Some((_, file)) => Err(Failure::Usage(format!("--output: two outputs would be {file}"))),
+        None => Ok(files),
     }
-    Ok(())
 }
 
 /// Compares every step with the reference.

@@ -82,7 +82,8 @@ KERNEL difference_TYPE(GLOBAL const uint *actual, GLOBAL const uint *expected, G
   const uint count = state[0];
   uint worst = 0;
   for (uint i = FIRST; i < count; i += STEP) {
-    const uint bits = as_uint(fabs(from_TYPE(actual, i) - from_TYPE(expected, i)));
+    const float own = from_TYPE(actual, i), right = from_TYPE(expected, i);
+    const uint bits = own == right ? 0u : as_uint(fabs(own - right));
     const uint found = bits < 0x7f800000u ? bits : 0x7f800000u;
     worst = found > worst ? found : worst;
   }

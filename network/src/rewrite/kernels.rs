@@ -1,6 +1,6 @@
 //! What no kernel does, as what kernels do.
 
-use autotune_schedules::workload::{PadMode, PoolKind, ReduceOp};
+use autotune_schedules::workload::{PadMode, ReduceOp};
 use ndarray::{ArrayD, IxDyn};
 
 use super::Rule;
@@ -261,9 +261,6 @@ fn pool_of_volumes(site: &mut Site) -> Rewritten {
     let (&[n, c, d, ..], &[_, _, _, h, w]) = (&site.of(site.operand(0)).shape[..], &site.node().shape[..]) else {
         return Ok(None);
     };
-    if *ceil && *kind != PoolKind::Max {
-        return Ok(None);
-    }
     let pool = |window: Vec<Sliding>| Op::Pool { window, ceil: *ceil, kind: *kind };
     let input = &site.of(site.operand(0)).shape;
     let slices = vec![n, c * d, input[3], input[4]];

@@ -166,9 +166,7 @@ fn split(window: &[Sliding], pads: &[[usize; 2]], is_pool: bool) -> (Vec<Sliding
 
 fn uneven_pool(site: &mut Site) -> Rewritten {
     let Op::Pool { window, ceil, kind } = &site.node().op else { return Ok(None) };
-    // Means are rounded down only.
-    let is_even = window.iter().all(|window| is_even(window, window.pad, true));
-    if is_even && (!ceil || *kind == PoolKind::Max) {
+    if window.iter().all(|window| is_even(window, window.pad, true)) {
         return Ok(None);
     }
 

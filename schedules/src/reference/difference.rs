@@ -50,7 +50,7 @@ impl Reference {
     }
 
     /// Largest difference of a part of an output, as it lies in memory, from the reference; infinite if one of its elements is no
-    /// finite number or some are missing. The parts together are the whole output.
+    /// finite number where the reference has one, or some are missing. The parts together are the whole output.
     pub fn difference(&self, output: &[f32], layout: Layout, part: usize) -> Result<f64, LayoutError> {
         let (selection, lines) = (&self.selection, &self.selection.lines);
         if output.len() != points(&lines.shape) {
@@ -59,7 +59,8 @@ impl Reference {
         let (places, known_places) = (Places::of(lines, layout)?, Places::of(lines, Layout::Plain)?);
         let end = |len: usize, part: usize| (len as u128 * part as u128 / self.parts() as u128) as usize;
         let of_part = |len: usize| end(len, part)..end(len, part + 1);
-        if !output[of_part(output.len())].iter().all(|x| x.is_finite()) {
+        let can_be_right = |x: &f32| x.is_finite() || (self.has_infinities && x.is_infinite());
+        if !output[of_part(output.len())].iter().all(can_be_right) {
             return Ok(f64::INFINITY);
         }
 
@@ -100,7 +101,11 @@ impl Reference {
                 false => ((index * selection.blocks() + block) * sums.len(), 1),
             };
             let known = values[known..].iter().step_by(stride);
-            worst = sums.iter().zip(known).map(|(sum, &value)| (sum - f64::from(value)).abs()).fold(worst, f64::max);
+            let difference = |(&sum, &value): (&f64, &f32)| match f64::from(value) {
+                value if sum == value => 0.0,
+                value => (sum - value).abs(),
+            };
+            worst = sums.iter().zip(known).map(difference).fold(worst, f64::max);
         }
         worst
     }

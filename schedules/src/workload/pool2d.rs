@@ -29,7 +29,7 @@ const MOST_COUNTED: usize = 1 << 14;
 pub enum PoolKind {
     /// Its largest element; padding is left out.
     Max,
-    /// The mean of its elements; padding counts as zeros.
+    /// The mean of its elements; padding counts as zeros, what is beyond the padding does not.
     Average,
     /// The mean of its elements inside the image.
     InnerAverage,
@@ -86,25 +86,32 @@ impl Pool2d {
         whole + usize::from(more)
     }
 
-    /// True if the elements of windows are counted: some of them are padding that a mean leaves out.
+    /// True if a mean leaves out elements of some windows, so that they are counted one by one.
     fn counts(&self) -> bool {
-        self.kind == PoolKind::InnerAverage && self.pad != [0, 0]
+        let ends_beyond = || (0..2).any(|axis| self.output_extent(axis) > self.windows()[axis].outputs());
+        match self.kind {
+            PoolKind::Max => false,
+            PoolKind::Average => ends_beyond(),
+            PoolKind::InnerAverage => self.pad != [0, 0] || ends_beyond(),
+        }
     }
 
-    /// Elements of a window inside.
-    fn inside(&self, axis: usize, output: i64) -> usize {
+    /// Elements of a window that count: inside the image, or for means that count padding in it.
+    fn counted(&self, axis: usize, output: i64) -> usize {
         let (extent, pad) = ([self.h, self.w][axis] as i64, self.pad[axis] as i64);
         let (stride, dilation) = (self.stride[axis] as i64, self.dilation[axis] as i64);
-        let first = ((pad - output * stride).max(0) as u64).div_ceil(dilation as u64) as i64;
-        let behind = (extent - 1 + pad - output * stride).div_euclid(dilation) + 1;
+        let margin = if self.kind == PoolKind::Average { pad } else { 0 };
+        let start = output * stride - pad;
+        let first = ((-margin - start).max(0) as u64).div_ceil(dilation as u64) as i64;
+        let behind = (extent - 1 + margin - start).div_euclid(dilation) + 1;
         (behind.min(self.kernel[axis] as i64) - first).max(0) as usize
     }
 
-    /// True if some window has none of its elements inside.
+    /// True if some window has none of its elements that count.
     fn misses(&self, axis: usize) -> bool {
         let (pad, stride, dilation) = (self.pad[axis] as i64, self.stride[axis] as i64, self.dilation[axis]);
         let outputs = self.output_extent(axis) as i64;
-        let has_one = |y: i64| self.inside(axis, y) > 0;
+        let has_one = |y: i64| self.counted(axis, y) > 0;
         // Only windows with holes that begin in the padding, or one that ends behind it, may have none.
         let outer = if dilation > 1 { (pad / stride + 1).min(outputs) } else { 0 };
         !(0..outer).chain([outputs - 1]).all(has_one)
@@ -164,7 +171,7 @@ impl Operator for Pool2d {
         }
         f.write_str(match self.kind {
             PoolKind::Max => ",kind=max",
-            PoolKind::InnerAverage if self.counts() => ",exclude_pad,kind=avg",
+            PoolKind::InnerAverage if self.pad != [0, 0] => ",exclude_pad,kind=avg",
             PoolKind::Average | PoolKind::InnerAverage => ",kind=avg",
         })
     }
@@ -173,9 +180,6 @@ impl Operator for Pool2d {
         let (p, op) = (self, KIND.name);
         let unfit = |field, reason| Err(WorkloadError::Unfit { op, field, reason });
         check_positive(op, &[("n", p.n), ("c", p.c), ("h", p.h), ("w", p.w)])?;
-        if p.ceil && p.kind != PoolKind::Max {
-            return unfit("ceil", "a mean has whole windows only".into());
-        }
 
         for (window, names) in p.windows().iter().zip(AXES) {
             window.check(op, names, "window")?;
@@ -190,10 +194,11 @@ impl Operator for Pool2d {
         let output = [p.n, p.c, oh, ow];
         let work = [&output[..], &p.kernel].concat();
         check_elements(op, &[("input", &input), ("output", &output)], &work)?;
-        if let (PoolKind::InnerAverage, Some(most)) = (p.kind, [oh, ow].into_iter().find(|&most| most > MOST_COUNTED)) {
-            return unfit("exclude_pad", format!("{most} windows along an axis are more than {MOST_COUNTED}"));
+        if let Some(most) = [oh, ow].into_iter().find(|&most| p.counts() && most > MOST_COUNTED) {
+            let field = if p.ceil { "ceil" } else { "exclude_pad" };
+            return unfit(field, format!("{most} windows along an axis are more than {MOST_COUNTED}"));
         }
-        match [(0, "ph"), (1, "pw")].into_iter().find(|(axis, _)| p.kind != PoolKind::Average && p.misses(*axis)) {
+        match [(0, "ph"), (1, "pw")].into_iter().find(|(axis, _)| p.misses(*axis)) {
             Some((_, field)) => unfit(field, "some window has no element of the image".into()),
             None => Ok(()),
         }
@@ -213,7 +218,7 @@ impl Operator for Pool2d {
         ];
         let reduction = match pool.kind {
             PoolKind::Max => (Reduction::Max, 1.0),
-            PoolKind::InnerAverage if pool.counts() => (Reduction::Sum, 1.0),
+            _ if pool.counts() => (Reduction::Sum, 1.0),
             PoolKind::Average | PoolKind::InnerAverage => (Reduction::Sum, 1.0 / (kh * kw) as f32),
         };
         let [n, c, y, x, i, j] = axis_vars();
@@ -229,12 +234,12 @@ impl Operator for Pool2d {
         formula
     }
 
-    /// One over the elements of a window that are inside along either axis.
+    /// One over the elements of a window that count along either axis.
     fn tables(&self) -> Vec<Table> {
         if !self.counts() {
             return Vec::new();
         }
-        let share = |axis: usize, y: usize| 1.0 / self.inside(axis, y as i64).max(1) as f32;
+        let share = |axis: usize, y: usize| 1.0 / self.counted(axis, y as i64).max(1) as f32;
         let table =
             |(axis, name)| Table { name, elements: (0..self.output_extent(axis)).map(|y| share(axis, y)).collect() };
         [(0, "rows_share"), (1, "columns_share")].map(table).to_vec()

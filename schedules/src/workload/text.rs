@@ -84,6 +84,19 @@ impl Fields {
         Ok(Self { of, pairs })
     }
 
+    /// An overflow with the field that has the largest number.
+    fn blame(&self, error: WorkloadError) -> WorkloadError {
+        let WorkloadError::Overflow { op, what } = error else { return error };
+        let numbers = |(field, text): &(String, Option<String>)| {
+            let largest = text.as_deref()?.split('x').filter_map(|number| number.parse::<usize>().ok()).max()?;
+            Some((largest, field.clone()))
+        };
+        match self.pairs.iter().filter_map(numbers).max() {
+            Some((value, field)) => WorkloadError::TooLarge { op, field, value, what },
+            None => WorkloadError::Overflow { op, what },
+        }
+    }
+
     fn get(&self, field: &str) -> Option<&(String, Option<String>)> {
         self.pairs.iter().find(|(k, _)| k == field)
     }
@@ -204,11 +217,11 @@ impl FromStr for Workload {
             return Err(WorkloadError::UnknownOperator { name: name.trim().into(), known: known.join(" or ") });
         };
         let fields = Fields::parse(kind, rest)?;
-        let op = (kind.parse)(&fields)?;
+        let op = (kind.parse)(&fields).map_err(|e| fields.blame(e))?;
         let (dtype, epilogue) = (fields.dtype()?, fields.epilogue()?);
         let within = fields
             .read("within", |text| u64::from_str_radix(text, 16).map_err(|_| "a number of 16 hexadecimal digits"))?;
         let terms = Terms { dtype, epilogue, exact: fields.flag("exact")?, cold: fields.flag("cold")?, within };
-        Self::of(op.into(), terms)
+        Self::of(op.into(), terms).map_err(|e| fields.blame(e))
     }
 }

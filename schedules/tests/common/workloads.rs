@@ -90,7 +90,7 @@ fn random_pool<R: Rng>(rng: &mut R) -> Pool2d {
         stride: [pick(rng, &[1, 1, 2, 3]), pick(rng, &[1, 1, 2, 2, 3])],
         pad: [pad(rng, 0), pad(rng, 1)],
         dilation,
-        ceil: kind == PoolKind::Max && rng.random(),
+        ceil: rng.random(),
         kind,
     }
 }
