@@ -22,8 +22,8 @@ const RUN_YIELDS: usize = 1_000;
 
 /// A fixed number of threads that divide the tasks of stages among themselves: the calling thread and `threads - 1` helpers.
 ///
-/// All of them enter a run once, however many stages it has, and wait for each other between stages. They spin while they wait, and
-/// sleep when that takes long: a run of short stages calls no system, and an idle team costs no core.
+/// All of them enter a run once, however many stages it has, and wait for each other between stages. They spin while they wait, then let others have
+/// the core, and sleep when that takes long: a run of short stages calls no system, and an idle team costs no core.
 pub struct Team {
     shared: Arc<Shared>,
     helpers: Vec<JoinHandle<()>>,
@@ -62,7 +62,7 @@ struct Member<'a> {
     index: usize,
 }
 
-/// Nothing in it is written while no thread sleeps.
+/// What all threads have; nothing in it but the posts' insides is written while no thread falls asleep or wakes.
 struct Shared {
     /// One for each thread, the caller first.
     posts: Vec<Post>,
