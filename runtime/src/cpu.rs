@@ -21,7 +21,7 @@ use crate::element::bytes_of;
 use crate::error::{DeviceError, LoadError};
 use crate::executable::Executable;
 use crate::host_memory::HostMemory;
-use crate::team::{StageFn, Team, Work};
+use crate::team::{StageFn, Stages, Team, Work};
 
 /// Threads of this machine's CPU that run kernels together: the one that starts them and helpers.
 pub struct Cpu {
@@ -56,7 +56,7 @@ impl Cpu {
             return Err(DeviceError::fault(format!("private memory for {found} of {threads} threads")));
         }
         // SAFETY: whoever loaded the code vouched for the functions, and whoever bound it for the memory.
-        unsafe { team.run(calls.iter().flat_map(CpuCall::stages)) };
+        unsafe { team.run(calls) };
         Ok(())
     }
 }
@@ -121,8 +121,10 @@ impl CpuCall {
         let stages = SmallVec::from_slice(&[(part::<F> as StageFn, tasks)]);
         Self { stages, buffers, private, _uses: Uses::Work(work) }
     }
+}
 
-    fn stages(&self) -> impl Iterator<Item = Work<'_>> + Clone {
+impl Stages for CpuCall {
+    fn stages(&self) -> impl Iterator<Item = Work<'_>> {
         let work = |&(function, tasks)| Work { function, buffers: &self.buffers, locals: &self.private, tasks };
         self.stages.iter().map(work)
     }

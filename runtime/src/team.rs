@@ -3,6 +3,7 @@
 use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_long};
 use std::ops::Range;
+use std::slice;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle, Thread};
@@ -12,15 +13,17 @@ use crate::affinity;
 /// Entry point of a stage, [`autotune_ir::plan::PlanStage::symbol`].
 pub type StageFn = unsafe extern "C" fn(*const *mut f32, *mut c_char, c_long, c_long);
 
-/// Rounds a helper spins (some ten microseconds) between two runs before it sleeps.
+/// Rounds a helper spins (some fifty microseconds) between two runs before it sleeps.
 const IDLE_SPINS: usize = 2_000;
-/// Rounds a thread spins within a run before it lets others have the core.
-const RUN_SPINS: usize = 20_000;
+/// Rounds a thread spins within a run (some ten microseconds) before it lets others have the core: those that it waits for may be among them.
+const RUN_SPINS: usize = 500;
+/// How often it does that before it sleeps.
+const RUN_YIELDS: usize = 1_000;
 
 /// A fixed number of threads that divide the tasks of stages among themselves: the calling thread and `threads - 1` helpers.
 ///
-/// All of them enter a run once, however many stages it has, and wait for each other between stages. They spin while they wait, and
-/// sleep when that takes long: a run of short stages calls no system, and an idle team costs no core.
+/// All of them enter a run once, however many stages it has, and wait for each other between stages. They spin while they wait, then let others have
+/// the core, and sleep when that takes long: a run of short stages calls no system, and an idle team costs no core.
 pub struct Team {
     shared: Arc<Shared>,
     helpers: Vec<JoinHandle<()>>,
@@ -38,11 +41,20 @@ pub(crate) struct Work<'a> {
 
 // SAFETY: what is behind the pointers, the caller of `Team::run` lets all of its threads use.
 unsafe impl Sync for Work<'_> {}
-// SAFETY: as above.
-unsafe impl Send for Work<'_> {}
 
-/// What every thread does in a run.
-type Job<'a> = &'a (dyn Fn(&Member) + Sync);
+/// What a run is of, which every thread walks through.
+pub(crate) trait Stages: Sync {
+    fn stages(&self) -> impl Iterator<Item = Work<'_>>;
+}
+
+/// What every thread does in a run: a function of what the caller has, by its address and its length.
+#[derive(Clone, Copy)]
+struct Job {
+    /// To be called while the caller lends what it is of.
+    function: unsafe fn(*const (), usize, &Member),
+    of: *const (),
+    len: usize,
+}
 
 /// A thread in a run.
 struct Member<'a> {
@@ -50,22 +62,31 @@ struct Member<'a> {
     index: usize,
 }
 
+/// What all threads have; nothing in it but the posts' insides is written while no thread falls asleep or wakes.
 struct Shared {
-    /// Written by the caller between two runs.
-    job: UnsafeCell<Option<Job<'static>>>,
-    /// For each thread, the caller first, how many points it has reached that others wait for: the begin of a run, which is the caller's to tell,
-    /// what is between stages, and the end.
-    reached: Vec<Reached>,
+    /// One for each thread, the caller first.
+    posts: Vec<Post>,
     /// Helpers that sleep or are about to.
     sleepers: AtomicUsize,
     threads: OnceLock<Vec<Thread>>,
     stop: AtomicBool,
 }
 
-/// On cache lines of its own, of which processors fetch two at a time.
+/// What a thread tells the others, on cache lines of its own, of which processors fetch two at a time.
 #[repr(align(128))]
-#[derive(Default)]
-struct Reached(AtomicUsize);
+struct Post {
+    /// How many points it has reached that others wait for: the begin of a run, which is the caller's to tell, what is between stages, and the end.
+    reached: AtomicUsize,
+    /// What to do in this run, as the caller says between two runs. It comes to the others with the point that they wait for.
+    job: UnsafeCell<Option<Job>>,
+}
+
+impl Post {
+    /// Before the first run helpers are behind the end of one, of which the caller does not tell.
+    fn new(index: usize) -> Self {
+        Self { reached: AtomicUsize::new(usize::from(index > 0)), job: UnsafeCell::new(None) }
+    }
+}
 
 // SAFETY: `job` is written only while every helper waits for the begin of a run, and read only in runs.
 unsafe impl Sync for Shared {}
@@ -88,8 +109,7 @@ impl Team {
     /// A team whose helpers begin with `start`, which gets their number, from 1 on.
     fn with(threads: usize, start: fn(usize)) -> Self {
         let shared = Arc::new(Shared {
-            job: UnsafeCell::new(None),
-            reached: (0..threads.max(1)).map(|_| Reached::default()).collect(),
+            posts: (0..threads.max(1)).map(Post::new).collect(),
             sleepers: AtomicUsize::new(0),
             threads: OnceLock::new(),
             stop: AtomicBool::new(false),
@@ -108,40 +128,28 @@ impl Team {
 
     /// Number of threads, the caller included.
     pub fn threads(&self) -> usize {
-        self.shared.reached.len()
+        self.shared.posts.len()
     }
 
     /// Runs stages, each when the one before is done: of `n` tasks thread `i` of `t` gets `n*i/t .. n*(i+1)/t`. Returns when all are done.
     ///
     /// # Safety
     ///
-    /// The functions must be fit to run with these pointers from several threads at once over disjoint tasks.
-    pub(crate) unsafe fn run<'a>(&mut self, stages: impl Iterator<Item = Work<'a>> + Clone + Sync) {
-        let (mut are_enough, mut is_divided) = (true, false);
-        for stage in stages.clone() {
-            are_enough &= stage.locals.len() >= self.threads();
-            is_divided |= stage.tasks > 1;
-        }
-        assert!(are_enough, "thread-private memory for every thread");
-
-        if self.helpers.is_empty() || !is_divided {
+    /// The functions must be fit to run with these pointers from several threads at once over disjoint tasks, and each stage must have private memory
+    /// for every thread of the team.
+    pub(crate) unsafe fn run<S: Stages>(&mut self, stages: &[S]) {
+        let is_divided = || stages.iter().flat_map(S::stages).any(|stage| stage.tasks > 1);
+        if self.helpers.is_empty() || !is_divided() {
             // SAFETY: the caller's promise.
-            stages.for_each(|stage| unsafe { stage.run(0, 0..stage.tasks) });
+            stages.iter().flat_map(S::stages).for_each(|stage| unsafe { stage.run(0, 0..stage.tasks) });
             return;
         }
-        self.together(&|member| {
-            let mut before = None;
-            for stage in stages.clone() {
-                let is_divided = stage.tasks > 1;
-                // What one thread does alone it does in order.
-                if before.is_some_and(|before| before || is_divided) {
-                    member.wait_for_all();
-                }
-                before = Some(is_divided);
-                // SAFETY: the caller's promise; no two threads have a task in common.
-                unsafe { stage.run(member.index, member.part(stage.tasks)) };
-            }
-        });
+        // SAFETY: the caller's promise.
+        let walk = |stages: *const (), len, member: &Member| unsafe {
+            member.walk(slice::from_raw_parts(stages.cast::<S>(), len))
+        };
+        // SAFETY: the function is called with the address and the length of what is borrowed until the run is over.
+        unsafe { self.together(Job { function: walk, of: stages.as_ptr().cast(), len: stages.len() }) };
     }
 
     /// Runs `work` on parts of `0..tasks`, one for each thread. It must not panic.
@@ -149,34 +157,48 @@ impl Team {
         if self.helpers.is_empty() || tasks <= 1 {
             return work(0..tasks);
         }
-        self.together(&|member| {
+        let part = |work: *const (), tasks, member: &Member| {
             let part = member.part(tasks);
             if !part.is_empty() {
-                work(part);
+                // SAFETY: it is `work`.
+                unsafe { (*work.cast::<F>())(part) };
             }
-        });
+        };
+        // SAFETY: the function is called with the address of what is borrowed until the run is over.
+        unsafe { self.together(Job { function: part, of: (&raw const work).cast(), len: tasks }) };
     }
 
     /// Has every thread do a job, and returns when all have.
-    fn together(&mut self, job: Job<'_>) {
+    ///
+    /// # Safety
+    ///
+    /// Every thread may call the function at once until this returns.
+    unsafe fn together(&mut self, job: Job) {
         let caller = Member { shared: &self.shared, index: 0 };
         // SAFETY: no helper is in a run: the last one was waited for, and `&mut self` keeps other callers out. Helpers call the job before they
         // reach the end of this run, for which this thread waits below.
-        unsafe { *self.shared.job.get() = Some(std::mem::transmute::<Job<'_>, Job<'static>>(job)) };
-        caller.reach();
-        caller.work(job);
-        caller.wait_for_all();
+        unsafe { *caller.own().job.get() = Some(job) };
+        caller.begin();
+        // SAFETY: the caller's promise.
+        unsafe { caller.work(job) };
+        caller.wait_for_end();
     }
 }
 
 impl Drop for Team {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
-        Member { shared: &self.shared, index: 0 }.reach();
+        Member { shared: &self.shared, index: 0 }.begin();
         for helper in self.helpers.drain(..) {
             // A helper runs nothing that panics.
             let _ = helper.join();
         }
+    }
+}
+
+impl Stages for Work<'_> {
+    fn stages(&self) -> impl Iterator<Item = Work<'_>> {
+        std::iter::once(*self)
     }
 }
 
@@ -198,8 +220,10 @@ impl Work<'_> {
 impl Member<'_> {
     /// This thread's part of some tasks.
     fn part(&self, tasks: usize) -> Range<usize> {
-        let parts = self.shared.reached.len();
-        let bound = |i: usize| (tasks as u128 * i as u128 / parts as u128) as usize;
+        let parts = self.shared.posts.len();
+        let (share, rest) = (tasks / parts, tasks % parts);
+        // `tasks * i / parts`, whose product may be too large.
+        let bound = |i: usize| share * i + rest * i / parts;
         match tasks {
             // One that cannot be divided is the caller's.
             0 | 1 => 0..if self.index == 0 { tasks } else { 0 },
@@ -210,55 +234,103 @@ impl Member<'_> {
     /// Does the jobs of all runs, until the team ends.
     fn help(&self) {
         loop {
-            let next = self.own().load(Ordering::Relaxed) + 1;
-            self.wait_for(0, next, IDLE_SPINS);
+            let begin = self.point() + 1;
+            self.wait_for(0, begin, IDLE_SPINS, 0);
             if self.shared.stop.load(Ordering::Relaxed) {
                 return;
             }
-            self.own().store(next, Ordering::Relaxed);
+            self.own().reached.store(begin, Ordering::Relaxed);
             // SAFETY: the caller wrote the job before it told the begin of the run, and does not write it again before this thread is at the end.
-            if let Some(job) = unsafe { *self.shared.job.get() } {
-                self.work(job);
+            if let Some(job) = unsafe { *self.shared.posts[0].job.get() } {
+                // SAFETY: it does so within this run.
+                unsafe { self.work(job) };
             }
             self.reach();
         }
     }
 
-    fn work(&self, job: Job<'_>) {
+    /// Does a job.
+    ///
+    /// # Safety
+    ///
+    /// It is called within the run that it is for.
+    unsafe fn work(&self, job: Job) {
         let panics = Panics;
-        job(self);
+        // SAFETY: who began the run lends what the job is of until it ends.
+        unsafe { (job.function)(job.of, job.len, self) };
         std::mem::forget(panics);
+    }
+
+    /// Runs this thread's part of stages.
+    ///
+    /// # Safety
+    ///
+    /// As [`Team::run`].
+    unsafe fn walk<S: Stages>(&self, stages: &[S]) {
+        let mut before = None;
+        for stage in stages.iter().flat_map(S::stages) {
+            let is_divided = stage.tasks > 1;
+            // What one thread does alone it does in order.
+            if before.is_some_and(|before| before || is_divided) {
+                self.wait_for_all();
+            }
+            before = Some(is_divided);
+            // SAFETY: the caller's promise; no two threads have a task in common.
+            unsafe { stage.run(self.index, self.part(stage.tasks)) };
+        }
+    }
+
+    /// Lets the helpers begin a run, behind the end of the last one.
+    fn begin(&self) {
+        self.tell(self.point() + 2);
+    }
+
+    /// Waits until every helper has come to the end of the run. Nobody waits for the caller there, so it need not tell.
+    fn wait_for_end(&self) {
+        let end = self.point() + 1;
+        (1..self.shared.posts.len()).for_each(|helper| self.wait_for(helper, end, RUN_SPINS, RUN_YIELDS));
     }
 
     /// Waits until every thread has come here.
     fn wait_for_all(&self) {
         let point = self.reach();
-        for other in (0..self.shared.reached.len()).filter(|&other| other != self.index) {
-            self.wait_for(other, point, RUN_SPINS);
+        for other in (0..self.shared.posts.len()).filter(|&other| other != self.index) {
+            self.wait_for(other, point, RUN_SPINS, RUN_YIELDS);
         }
     }
 
-    /// Makes what this thread did before visible to those that wait for it, and wakes those that sleep; returns the number of the point.
+    /// Tells the others that this thread has reached its next point, and returns its number.
     fn reach(&self) -> usize {
-        let point = self.own().load(Ordering::Relaxed) + 1;
-        self.own().store(point, Ordering::Release);
+        let point = self.point() + 1;
+        self.tell(point);
+        point
+    }
+
+    /// Makes what this thread did before visible to those that wait for a point, and wakes those that sleep.
+    fn tell(&self, point: usize) {
+        self.own().reached.store(point, Ordering::Release);
         // Pairs with the fence in `sleep`: either this thread sees the sleeper, or the sleeper sees the point.
         fence(Ordering::SeqCst);
         if self.shared.sleepers.load(Ordering::Relaxed) > 0 {
             self.shared.threads.get().into_iter().flatten().for_each(Thread::unpark);
         }
-        point
     }
 
-    /// Waits until another thread has reached a point.
-    fn wait_for(&self, other: usize, point: usize, spins: usize) {
-        let other = &self.shared.reached[other].0;
+    /// Waits until another thread has reached a point: spins, lets others have the core, sleeps.
+    fn wait_for(&self, other: usize, point: usize, spins: usize, yields: usize) {
+        let other = &self.shared.posts[other].reached;
         let has_reached = || other.load(Ordering::Acquire) >= point;
         for _ in 0..spins {
             if has_reached() {
                 return;
             }
             std::hint::spin_loop();
+        }
+        for _ in 0..yields {
+            if has_reached() {
+                return;
+            }
+            thread::yield_now();
         }
         match self.index {
             // Helpers know no way to wake the caller.
@@ -274,8 +346,13 @@ impl Member<'_> {
         self.shared.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn own(&self) -> &AtomicUsize {
-        &self.shared.reached[self.index].0
+    /// The last point of this thread that it told of.
+    fn point(&self) -> usize {
+        self.own().reached.load(Ordering::Relaxed)
+    }
+
+    fn own(&self) -> &Post {
+        &self.shared.posts[self.index]
     }
 }
 
@@ -341,7 +418,7 @@ mod tests {
                     }
                     let work = Work { function: count, buffers: &buffers, locals: &local_pointers, tasks };
                     // SAFETY: `count` touches one element per task.
-                    unsafe { team.run([work].iter().copied()) };
+                    unsafe { team.run(&[work]) };
                 }
                 assert!(counts.iter().all(|&c| c == 60.0), "{threads} threads, {tasks} tasks: {counts:?}");
             }
@@ -392,7 +469,7 @@ mod tests {
                     thread::sleep(std::time::Duration::from_millis(2));
                 }
                 // SAFETY: a stage reads one buffer and writes an element of the other in each task.
-                unsafe { team.run(stages.iter().copied()) };
+                unsafe { team.run(&stages) };
                 assert_eq!(memory, wanted(40, tasks), "{threads} threads, round {round}");
             }
         }

@@ -11,7 +11,7 @@
 //! restored from the storage engine may stand behind later ones. A last line that does not end is no record yet.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -22,6 +22,9 @@ use crate::keys::{Entry, Records, TaskKey};
 /// How often a reader reads again where lines are damaged: the writer may just be taking back what it could not finish.
 const READS: usize = 4;
 const BETWEEN_READS: Duration = Duration::from_millis(5);
+
+/// A journal is read piece by piece: its lines are kept, and a copy of all of it would take as much memory again, which the system has to clear.
+const BUFFER_BYTES: usize = 1 << 16;
 
 /// What a journal holds.
 #[derive(Debug, Default)]
@@ -37,8 +40,8 @@ pub(crate) struct Contents {
 
 /// Reads the journal; `None` if there is none.
 pub(crate) fn read(path: &Path) -> Result<Option<Contents>, DbError> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(Some(parse(&bytes))),
+    match File::open(path).and_then(|file| parse(BufReader::with_capacity(BUFFER_BYTES, file))) {
+        Ok(contents) => Ok(Some(contents)),
         Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
         Err(e) => Err(io_error("cannot read", path)(e)),
     }
@@ -57,14 +60,17 @@ pub(crate) fn read_beside_writer(path: &Path) -> Result<Option<Contents>, DbErro
     Ok(contents)
 }
 
-fn parse(bytes: &[u8]) -> Contents {
+fn parse(mut journal: impl BufRead) -> io::Result<Contents> {
     let mut contents = Contents::default();
     // Entries of the append that is being read, and the number of lines it wants after them.
     let mut append: Vec<Entry> = Vec::new();
     let mut left = 0;
     let mut at = 0;
+    let mut line = Vec::new();
 
-    for (number, line) in (1..).zip(bytes.split_inclusive(|&byte| byte == b'\n')) {
+    for number in 1.. {
+        line.clear();
+        journal.read_until(b'\n', &mut line)?;
         let Some(line_text) = line.strip_suffix(b"\n") else {
             break;
         };
@@ -90,7 +96,7 @@ fn parse(bytes: &[u8]) -> Contents {
         }
     }
     contents.unfinished = append;
-    contents
+    Ok(contents)
 }
 
 /// A line's number of lines left, and its entry; `None` if it is damaged.
@@ -205,7 +211,7 @@ mod tests {
         let path = dir.path().join("journal");
         let (bytes, ends) = journal(&path);
         for cut in 0..=bytes.len() {
-            let contents = parse(&bytes[..cut]);
+            let contents = parse(&bytes[..cut]).unwrap();
             let finished = ends.iter().filter(|&&end| end <= cut as u64).count();
             assert_eq!(contents.records.iter().count(), [0, 1, 4, 6][finished], "cut at {cut}");
             assert_eq!(contents.end, finished.checked_sub(1).map_or(0, |last| ends[last]), "cut at {cut}");
@@ -222,11 +228,11 @@ mod tests {
     fn any_flipped_bit_is_noticed_and_costs_at_most_two_lines() {
         let dir = tempfile::tempdir().unwrap();
         let (bytes, _) = journal(&dir.path().join("journal"));
-        let whole = parse(&bytes).records;
+        let whole = parse(&*bytes).unwrap().records;
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            let mut contents = parse(&damaged);
+            let mut contents = parse(&*damaged).unwrap();
             // The line end of the last line: it looks unfinished.
             assert!(!contents.damaged_lines.is_empty() || bit / 8 == bytes.len() - 1, "bit {bit}");
             contents.unfinished.drain(..).for_each(|entry| contents.records.insert(entry));

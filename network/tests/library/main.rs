@@ -12,9 +12,11 @@ use std::ptr;
 use std::sync::Arc;
 
 use autotune_ir::{Isa, Target};
-use autotune_network::op::Range;
-use autotune_network::{Compiled, Element, Graph, LibraryError, Op, Tensor, rewrite, zoo};
-use autotune_schedules::workload::PadMode;
+use autotune_network::op::{Range, Sliding};
+use autotune_network::{
+    Builder, Compiled, Conv, Element, Fill, Graph, LibraryError, Op, Seeded, Tensor, Value, rewrite, zoo,
+};
+use autotune_schedules::workload::{Activation, PadMode};
 use common::graphs::brought;
 use common::random_graphs::random_graph;
 use common::{numbers, rng};
@@ -62,6 +64,44 @@ fn check(graph: &Graph, threads: usize, seed: u64, what: &str) -> Result<(), Lib
 fn networks_of_the_zoo_compute_the_same_as_libraries() {
     for (name, threads) in [("dqn", 2), ("lstm", 3), ("dcgan", 2)] {
         check(&rewrite(&zoo::graph(name).unwrap()).unwrap(), threads, 1, name).unwrap();
+    }
+}
+
+/// Patches of an image and tokens that are looked up go through two layers of attention, normalised before each branch (as vit) or behind each
+/// sum (as bert), the latter with a mask.
+#[test]
+fn networks_of_attention_compute_the_same_as_libraries() {
+    const WIDTH: usize = 24;
+    const TOKENS: usize = 1 + 12 + 6;
+
+    for (is_normalised_first, threads) in [(true, 1), (true, 2), (false, 3)] {
+        let net = Builder::new("attention", Seeded { seed: 5 });
+        let patches =
+            net.input("image", &[1, 3, 16, 12]).conv("patches", Conv::new(WIDTH, Sliding::new(4).stride(4)).bias());
+        let patches = patches.reshape(&[1, WIDTH, 12]).transpose(&[0, 2, 1]);
+        let words = net.weight("words", &[9, WIDTH], Fill::deviation(0.5));
+        let words = words.gather(net.input_of("tokens", Element::I64, &[1, 6]));
+        let class = net.weight("class", &[1, 1, WIDTH], Fill::deviation(0.5));
+        let mut x =
+            class.concat(&[patches, words], 1) + net.weight("positions", &[1, TOKENS, WIDTH], Fill::deviation(0.5));
+        let mask = (!is_normalised_first).then(|| net.input("mask", &[1, 1, 1, TOKENS]));
+
+        for layer in 0..2 {
+            let name = |part| format!("layer.{layer}.{part}");
+            let normalised = |part, is_here, x| if is_here { Value::layer_norm(x, &name(part), 1e-6) } else { x };
+            let attended = normalised("norm1", is_normalised_first, x).self_attention(&name("attention"), 3, mask);
+            x = normalised("norm2", !is_normalised_first, x + attended);
+            let wide = normalised("norm3", is_normalised_first, x).linear(&name("up"), 4 * WIDTH);
+            let narrow = wide.activation(Activation::Gelu).linear(&name("down"), WIDTH);
+            x = normalised("norm4", !is_normalised_first, x + narrow);
+        }
+        net.output("hidden", x);
+        net.output("class", x.slice(1, 0..1).reshape(&[1, WIDTH]).linear("head", 10).softmax());
+
+        let graph = net.finish().unwrap();
+        for graph in [&graph, &rewrite(&graph).unwrap()] {
+            check(graph, threads, 1, &format!("normalised first: {is_normalised_first}, {threads} threads")).unwrap();
+        }
     }
 }
 
