@@ -180,7 +180,7 @@ fn what_is_wrong_is_told_in_one_line() {
     fs::write(sandbox.path("broken.onnx"), "no model").unwrap();
     for (line, code, expected) in [
         (format!("run {NETWORK} --input small.npy"), 2, "shape [1, 4, 8, 8], where"),
-        (format!("run {NETWORK} --input text.npy"), 2, "no array of f32 numbers"),
+        (format!("run {NETWORK} --input text.npy"), 2, "no array of float32 or float64"),
         (format!("run {NETWORK} --input nothing.npy"), 2, "nothing.npy"),
         (format!("run {NETWORK} --input other=small.npy"), 2, "one of the inputs"),
         (format!("run {NETWORK} --target opencl"), 2, "networks run on CPUs"),
@@ -203,8 +203,8 @@ fn what_is_wrong_is_told_in_one_line() {
         ("run resnet19".into(), 2, "unknown network 'resnet19'"),
         // Nothing is read before it is known where results go.
         ("compile broken.onnx -o /proc/x.so".into(), 2, "-o /proc/x.so: "),
-        ("run broken.onnx --output /proc/x".into(), 1, "/proc/x: "),
-        ("run broken.onnx --output broken.onnx".into(), 1, "broken.onnx: "),
+        ("run broken.onnx --output /proc/x".into(), 2, "--output /proc/x: "),
+        ("run broken.onnx --output broken.onnx".into(), 2, "--output broken.onnx: "),
         ("run missing.onnx".into(), 1, "missing.onnx"),
         ("run broken.onnx".into(), 1, "no ONNX model"),
         ("broken.onnx --trials 1".into(), 1, "no ONNX model"),
