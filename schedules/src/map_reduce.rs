@@ -269,7 +269,7 @@ impl MapReduce {
         }
     }
 
-    /// A map that is done before, in square blocks of a vector's lanes as a transposing copy has them.
+    /// A map that is done before, in square blocks of a vector's lanes.
     fn transposing(chain: Chain, target: &CpuTarget) -> Self {
         let map = chain.last();
         let contiguous = |index: Option<&Affine>| index.and_then(axis_of);

@@ -50,20 +50,26 @@ pub(super) fn emit(
         plan,
         scratch,
         streamed,
+        slots: 0,
     };
 
-    // What is copied with what comes before it.
-    let mut copied: Vec<bool> = Vec::new();
+    // What is done with what comes before it.
+    let mut done: Vec<bool> = Vec::new();
     for at in 0..code.ops.len() {
         let i = block.plan.order[at] as usize;
-        if copied.get(i) == Some(&true) {
+        if done.get(i) == Some(&true) {
             continue;
         }
         block.at = at as u32;
         let together = block.copy_together(&code.ops[i..]);
         if !together.is_empty() {
-            copied.resize(code.ops.len(), false);
-            together.iter().for_each(|behind| copied[i + behind] = true);
+            done.resize(code.ops.len(), false);
+            together.iter().for_each(|behind| done[i + behind] = true);
+            continue;
+        }
+        if block.store_in_turns(&code.ops[i..])? {
+            done.resize(code.ops.len(), false);
+            done[i + 1] = true;
             continue;
         }
         match code.ops[i] {
@@ -129,6 +135,8 @@ struct Block<'e, S> {
     scratch: u8,
     /// Those behind which whole vectors are streamed.
     streamed: u32,
+    /// A bit per slot in use.
+    slots: u32,
 }
 
 impl<S: Vectors> Block<'_, S> {

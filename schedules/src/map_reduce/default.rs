@@ -10,6 +10,7 @@ use crate::direct::block_size;
 use crate::knob_space::{Knob, KnobSpace};
 use crate::point::Point;
 use crate::workload::Workload;
+use autotune_ir::machine::cpu::SET_PERIOD_BYTES;
 use autotune_ir::program::Access;
 use autotune_ir::spec::{Axis, AxisId, Equation};
 use autotune_ir::target::CpuTarget;
@@ -28,8 +29,8 @@ const LEAST_SHARED: usize = 1 << 13;
 /// Images whose channels are whole blocks are in blocks of channels, and a tile is two by two results of two blocks. Else vectors go along
 /// the result where what is read is contiguous there, too, in tiles of up to two vectors; along what is reduced where only that is
 /// contiguous, for four results at a time, beyond the cache for as many as a page holds the rows of; rows of a window that are no whole
-/// vectors are one vector as wide as the row, not several and what is left over. What is contiguous along different axes is copied in square
-/// blocks of a vector's lanes. As many loops are parallel as it takes to have work for every thread, none where there is little work. What does
+/// vectors are one vector as wide as the row, not several and what is left over. What is contiguous along different axes is copied in blocks
+/// of a vector's lanes by as many rows, at most those that cannot evict each other from the first-level cache. As many loops are parallel as it takes to have work for every thread, none where there is little work. What does
 /// not fit the second-level cache is asked for a tile ahead.
 pub(super) fn default_point(workload: &Workload, cpu: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
     let chain = Chain::of(workload.spec())?;
@@ -84,7 +85,7 @@ impl Rule {
         let most = |axis: &'static str| match axis == vector {
             true if is_scattered => cpu.lanes(),
             true => 2 * cpu.lanes(),
-            false if is_scattered && reads_along(chain, axis) => cpu.lanes(),
+            false if is_scattered && reads_along(chain, axis) => cpu.lanes().min(lines_of_set(cpu)),
             false if !of_rows && last == Some(axis) && !is_beyond_cache => RESULTS,
             false if !of_rows && last == Some(axis) => (PAGE / row_elements(chain).max(1)).clamp(1, RESULTS),
             false => 1,
@@ -119,6 +120,12 @@ impl Rule {
             Some(knob.values.iter().position(|value| *value == Value::Choice(word.clone())).unwrap_or(0))
         })
     }
+}
+
+/// Cache lines that the first-level cache holds of those that lie a power of two apart: as many rows of a block stay in it, whatever their
+/// length.
+fn lines_of_set(cpu: &CpuTarget) -> usize {
+    (cpu.l1d_bytes / SET_PERIOD_BYTES as usize).max(1)
 }
 
 /// Elements of a row of an operand.

@@ -1,11 +1,13 @@
 //! Values that are computed step by step, each as soon as those that it needs.
 //!
 //! Where registers run out, the value whose next use is farthest goes to a slot on the stack. So do, for the while, partial sums
-//! where they leave too few registers.
+//! where they leave too few registers. Stores beside each other that take the same steps do them [in turns](turns).
 
 use super::super::instruction_set::{Address, Bound, Unary, VECTOR_SLOTS};
 use super::*;
 use autotune_ir::formula::Primitive;
+
+mod turns;
 
 /// Registers that are lent, at least: the operands of any primitive, its result, and a few values.
 const WANTED: Vector = 8;
@@ -29,8 +31,8 @@ struct Steps {
     held: Vec<Option<Held>>,
     /// By value: the last step that needs it.
     last_use: Vec<u32>,
-    /// A bit per slot in use.
-    slots: u32,
+    /// The register of the present step's value.
+    result: Vector,
 }
 
 impl Steps {
@@ -49,31 +51,36 @@ impl Steps {
 impl<S: Vectors> Block<'_, S> {
     /// Accumulator or memory = a value whose first step is given, or += it.
     pub(super) fn store_steps(&mut self, dst: Input, mode: StoreMode, value: Tree, first: u32) -> Result<(), Failure> {
-        self.inputs = self.code.inputs_of(value);
         let lent = self.lend();
         let goal = match dst {
             Input::Accumulator(acc) if mode == StoreMode::Assign && (acc as Vector) < self.first => Some(acc as Vector),
             _ => None,
         };
-        let result = self.run([first, value.root], goal, lent)?;
-        match dst {
-            Input::Accumulator(_) if goal == Some(result) => {}
-            Input::Accumulator(acc) => self.keep(acc as Vector, mode, result)?,
-            Input::Part { acc, lanes, .. } => self.keep_part((acc as Vector, lanes), mode, result)?,
-            Input::Source(dst) => {
-                if let Source::Memory(memory) = self.source_of(dst) {
-                    self.write(memory, mode, result)?;
-                }
-            }
+        let result = self.run(value, first, goal)?;
+        if goal != Some(result) {
+            self.put(dst, mode, result)?;
         }
         self.take_back(lent);
         Ok(())
+    }
+
+    /// Accumulator or memory = the value of a register, which is released, or += it.
+    fn put(&mut self, dst: Input, mode: StoreMode, value: Vector) -> Result<(), Failure> {
+        match dst {
+            Input::Accumulator(acc) => self.keep(acc as Vector, mode, value),
+            Input::Part { acc, lanes, .. } => self.keep_part((acc as Vector, lanes), mode, value),
+            Input::Source(dst) => match self.source_of(dst) {
+                Source::Memory(memory) => self.write(memory, mode, value),
+                Source::Constant(_) => Ok(()),
+            },
+        }
     }
 
     /// Lends registers of partial sums, which go to the first slots; returns how many.
     fn lend(&mut self) -> Vector {
         let lent = WANTED.saturating_sub(self.end - self.first).min(self.first);
         self.first -= lent;
+        self.slots = (1 << lent) - 1;
         for slot in 0..lent {
             self.isa.spill(self.first + slot, slot.into());
             self.assign(self.first + slot, Temp::FREE);
@@ -90,6 +97,7 @@ impl<S: Vectors> Block<'_, S> {
             self.isa.fill(register, slot.into());
         }
         self.first += lent;
+        self.slots = 0;
     }
 
     /// Accumulator = the value of a register, which is released, or += it.
@@ -118,29 +126,36 @@ impl<S: Vectors> Block<'_, S> {
         Ok(())
     }
 
-    /// The register of the value of step `root`, the goal or one that is to be released.
-    fn run(&mut self, [first, root]: [u32; 2], goal: Option<Vector>, lent: Vector) -> Result<Vector, Failure> {
+    /// The register of a value whose first step is given, the goal or one that is to be released.
+    fn run(&mut self, value: Tree, first: u32, goal: Option<Vector>) -> Result<Vector, Failure> {
+        self.inputs = self.code.inputs_of(value);
+        let mut steps = self.steps([first, value.root], goal);
+        (first..=value.root).try_for_each(|number| self.advance(&mut steps, number))?;
+        Ok(steps.result)
+    }
+
+    fn steps(&self, [first, root]: [u32; 2], goal: Option<Vector>) -> Steps {
         let count = (root - first + 1) as usize;
         let (held, mut last_use) = (vec![None; count], vec![0; count]);
         for number in first..=root {
             self.kind(number).operands().iter().for_each(|of| last_use[(of - first) as usize] = number);
         }
+        Steps { first, root, goal, now: first, held, last_use, result: 0 }
+    }
 
-        let mut steps = Steps { first, root, goal, now: first, held, last_use, slots: (1 << lent) - 1 };
-        let mut result = 0;
-        for number in first..=root {
-            steps.now = number;
-            let kind = self.kind(number);
-            result = match kind {
-                Kind::Step(primitive, _) => self.step(&mut steps, primitive, kind.operands())?,
-                Kind::Whole(_) => self.unary(&mut steps, Unary::Whole, kind.operands())?,
-                Kind::TimesBits(of) => self.binary(&mut steps, Arithmetic::MulBits, of, &of)?,
-                Kind::Fetch(of) => self.fetch(&mut steps, of)?,
-                Kind::Input(_) | Kind::Binary(..) => continue,
-            };
-            steps.held[(number - first) as usize] = Some(Held::Register(result));
-        }
-        Ok(result)
+    /// Does the step of this number, those before which are done.
+    fn advance(&mut self, steps: &mut Steps, number: u32) -> Result<(), Failure> {
+        steps.now = number;
+        let kind = self.kind(number);
+        steps.result = match kind {
+            Kind::Step(primitive, _) => self.step(steps, primitive, kind.operands())?,
+            Kind::Whole(_) => self.unary(steps, Unary::Whole, kind.operands())?,
+            Kind::TimesBits(of) => self.binary(steps, Arithmetic::MulBits, of, &of)?,
+            Kind::Fetch(of) => self.fetch(steps, of)?,
+            Kind::Input(_) | Kind::Binary(..) => return Ok(()),
+        };
+        steps.held[(number - steps.first) as usize] = Some(Held::Register(steps.result));
+        Ok(())
     }
 
     /// The register of the present step's value, kept until its last use.
@@ -354,7 +369,7 @@ impl<S: Vectors> Block<'_, S> {
                 let register = self.room(steps)?;
                 if let Some(Held::Slot(slot)) = held {
                     self.isa.fill(register, slot);
-                    steps.slots &= !(1 << slot);
+                    self.slots &= !(1 << slot);
                 }
                 steps.held[place] = Some(Held::Register(register));
                 register
@@ -384,7 +399,7 @@ impl<S: Vectors> Block<'_, S> {
     /// A register to write to, for which the value that is needed last goes to a slot if need be; to be released.
     fn room(&mut self, steps: &mut Steps) -> Result<Vector, Failure> {
         let is_full = self.temps[self.in_use()].iter().all(|temp| temp.pins > 0);
-        let slot = (!steps.slots).trailing_zeros() as usize;
+        let slot = (!self.slots).trailing_zeros() as usize;
         if !is_full || slot >= VECTOR_SLOTS {
             return self.spare();
         }
@@ -399,7 +414,7 @@ impl<S: Vectors> Block<'_, S> {
         });
         if let Some((_, value, register)) = waiting.max() {
             self.isa.spill(register, slot);
-            steps.slots |= 1 << slot;
+            self.slots |= 1 << slot;
             steps.held[(value - steps.first) as usize] = Some(Held::Slot(slot));
             self.assign(register, Temp::FREE);
         }
@@ -417,7 +432,7 @@ impl<S: Vectors> Block<'_, S> {
             if steps.last_use[place] == steps.now {
                 match steps.held[place].take() {
                     Some(Held::Register(register)) => self.release(Operand::Register(register)),
-                    Some(Held::Slot(slot)) => steps.slots &= !(1 << slot),
+                    Some(Held::Slot(slot)) => self.slots &= !(1 << slot),
                     None => {}
                 }
             }

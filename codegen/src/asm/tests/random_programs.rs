@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use autotune_ir::layout::{from_layout, to_layout};
 use autotune_ir::plan::PlanBuffer;
-use autotune_ir::program::{Access, Expr, Loop, LoopKind, Node, Role, Store, StoreMode, When};
+use autotune_ir::program::{Access, Expr, Loop, LoopKind, Node, Role, Store, StoreMode, UnaryOp, When};
 use autotune_ir::{Affine, CpuTarget, Isa, KernelPlan, Program, Target, VarId, interpret};
 use autotune_schedules::{EXACT_TOLERANCE, Operands, ScheduleSpace, Value, Workload, lower, max_rel_error, tolerance};
 use rand::{RngExt, SeedableRng};
@@ -202,9 +202,10 @@ fn random_overwrites(rng: &mut ChaCha8Rng) -> Program {
             load(&program, role, at(rng.random_range(0..GROUPS - 1), rng.random_range(0..2), lane()))
         };
         let (a, b) = (operand(rng), operand(rng));
-        let value = match rng.random_range(0..3) {
+        let value = match rng.random_range(0..4) {
             0 => a,
             1 => Expr::max(a, b),
+            2 => Expr::sum(Expr::unary(UnaryOp::Abs, a), b),
             _ => Expr::sum(a, Expr::product(Expr::Const(0.5), b)),
         };
         let mode = if rng.random_bool(0.3) { StoreMode::Accumulate } else { StoreMode::Assign };

@@ -1,0 +1,86 @@
+//! Two stores of the same steps, done in turns.
+//!
+//! Each step needs the one before it, and takes cycles until its result is there: a processor looks ahead for what does not wait, but not as
+//! far as from one value's steps to the next one's. In turns, every other instruction is of the other value:
+//!
+//! ```text
+//! out[0..16] = exp(in[0..16]); out[16..32] = exp(in[16..32])   →   a = in[0..16]; b = in[16..32]; a = min(a, ..); b = min(b, ..); ..
+//! ```
+
+use autotune_ir::program::BufferId;
+
+use super::*;
+
+/// A store to memory, or to an accumulator that it adds to.
+#[derive(Clone, Copy)]
+struct Stored {
+    to: Input,
+    mode: StoreMode,
+    value: Tree,
+    /// The first step of the value.
+    first: u32,
+}
+
+impl<S: Vectors> Block<'_, S> {
+    /// Does what the first two operations store in turns, if both store the same steps of other values and registers are enough for both;
+    /// false if not.
+    pub(in super::super) fn store_in_turns(&mut self, ops: &[Op]) -> Result<bool, Failure> {
+        let [a, b, ..] = ops else { return Ok(false) };
+        let (Some(a), Some(b)) = (self.stored(a), self.stored(b)) else { return Ok(false) };
+        if (a.first, a.value.root) != (b.first, b.value.root) || self.reads_what(b.value, a.to) {
+            return Ok(false);
+        }
+        let mut all = [a, b].map(|it| (it, self.steps([it.first, it.value.root], None)));
+        if usize::from(WANTED) + 2 * all[0].1.most_held() > self.in_use().len() {
+            return Ok(false);
+        }
+
+        let at = self.at;
+        for number in a.first..=a.value.root {
+            for (turn, (stored, steps)) in (at..).zip(&mut all) {
+                (self.at, self.inputs) = (turn, self.code.inputs_of(stored.value));
+                self.advance(steps, number)?;
+            }
+        }
+        all.iter().try_for_each(|(stored, steps)| self.put(stored.to, stored.mode, steps.result))?;
+        Ok(true)
+    }
+
+    fn stored(&self, op: &Op) -> Option<Stored> {
+        let Op::Store { dst: to, mode, value: value @ Tree { steps: Some(first), .. } } = *op else { return None };
+        let has_turns = match to {
+            Input::Source(_) => true,
+            Input::Accumulator(_) => mode == StoreMode::Accumulate,
+            Input::Part { .. } => false,
+        };
+        has_turns.then_some(Stored { to, mode, value, first })
+    }
+
+    /// True if a value is made of what a store to a place may change.
+    fn reads_what(&self, value: Tree, place: Input) -> bool {
+        self.code.inputs_of(value).iter().any(|input| match (*input, place) {
+            (Input::Source(a), Input::Source(b)) => self.buffer(a).is_some_and(|buffer| self.buffer(b) == Some(buffer)),
+            (Input::Accumulator(a) | Input::Part { acc: a, .. }, Input::Accumulator(b)) => a == b,
+            _ => false,
+        })
+    }
+
+    /// The buffer of a source that is no constant.
+    fn buffer(&self, id: u32) -> Option<BufferId> {
+        match self.source_of(id) {
+            Source::Memory(memory) => Some(self.code.pointers[usize::from(memory.at.pointer)]),
+            Source::Constant(_) => None,
+        }
+    }
+}
+
+impl Steps {
+    /// Values that are held at once, at most.
+    fn most_held(&self) -> usize {
+        let held = |now: u32| {
+            let made = self.last_use.iter().take((now - self.first + 1) as usize);
+            made.filter(|&&last| last > now).count()
+        };
+        (self.first..=self.root).map(held).max().unwrap_or(0)
+    }
+}
