@@ -67,7 +67,7 @@ impl ScheduleSpace {
         let sketches = registry::offered(workload, target);
         let few = sketches.iter().map(|_| OnceLock::new()).collect();
         let covering = sketches.iter().map(|_| OnceLock::new()).collect();
-        let none = || sketches.is_empty().then(|| LowerError::no_sketch(workload, target));
+        let none = || sketches.is_empty().then(|| registry::no_sketch(workload, target));
         let refusal = check_target(workload, target).err().or_else(none);
         let (rule, least_share) = (OnceLock::new(), OnceLock::new());
         Self {

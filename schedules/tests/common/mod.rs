@@ -16,6 +16,7 @@ pub mod nests;
 #[cfg(unix)]
 pub mod nvrtc;
 pub mod odd_workloads;
+pub mod operators;
 #[cfg(unix)]
 pub mod opencl;
 pub mod pairs;
