@@ -4,13 +4,13 @@
 //! Where there is no compiler or no device, these tests say so and pass; `AUTOTUNE_REQUIRE=g++,opencl` makes that a failure.
 
 #![cfg(unix)]
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod common;
 
 use autotune_ir::{CpuTarget, DType, GpuTarget, Isa, Program, Target, interpret, verify};
 use autotune_schedules::workload::operators;
-use autotune_schedules::{Candidate, Operands, ScheduleSpace, Workload, max_rel_error, reference, tolerance};
+use autotune_schedules::{Candidate, Operands, Reference, ScheduleSpace, Workload, tolerance};
 use common::cuda_on_cpu::OnCpu;
 use common::missing;
 use common::odd_workloads::cases;
@@ -38,7 +38,7 @@ struct Case {
     workload: Workload,
     candidates: Vec<Candidate>,
     operands: Operands,
-    expected: ArrayD<f32>,
+    reference: Reference,
 }
 
 impl Case {
@@ -53,8 +53,12 @@ impl Case {
         assert_eq!(space.refusal(), None, "seed {seed}: {workload} on {target}");
         let candidates = some(&space, schedules, &mut rng);
         let operands = Operands::random(workload.spec(), seed);
-        let expected = reference(&workload, &operands);
-        Self { seed, workload, candidates, operands, expected }
+        let reference = Reference::new(&workload, &operands, seed).unwrap();
+        Self { seed, workload, candidates, operands, reference }
+    }
+
+    fn expected(&self) -> &ArrayD<f32> {
+        self.reference.exact().expect("small workloads are compared in full")
     }
 
     /// Fails unless what a schedule's program computes is near the reference.
@@ -62,7 +66,11 @@ impl Case {
         let (config, target) = (candidate.config(), candidate.target());
         let context = format!("seed {}: {} on {target}\n{config}\n{program}", self.seed, self.workload);
         let output = output.unwrap_or_else(|problem| panic!("{context}\n{problem}"));
-        let error = max_rel_error(&output, &self.expected);
+        let expected = self.expected();
+        assert_eq!(output.shape(), expected.shape(), "{context}");
+        let differences =
+            output.iter().zip(expected).map(|(a, r)| if a.is_finite() { (a - r).abs() } else { f32::INFINITY });
+        let error = f64::from(differences.fold(0.0, f32::max) / self.reference.largest());
         assert!(error <= tolerance(&self.workload, config), "{context}\nerror {error}");
     }
 
@@ -111,7 +119,7 @@ fn programs_are_assembled() {
             case.check_all(|program, target, operands| {
                 let code = assemble(program, target).map_err(|error| error.to_string())?;
                 assert_eq!(code.entries.len(), program.stages.len());
-                Ok(if runs { machine::run(program, &code, operands) } else { case.expected.clone() })
+                Ok(if runs { machine::run(program, &code, operands) } else { case.expected().clone() })
             });
         });
     }

@@ -16,9 +16,9 @@ pub mod nests;
 #[cfg(unix)]
 pub mod nvrtc;
 pub mod odd_workloads;
-pub mod operators;
 #[cfg(unix)]
 pub mod opencl;
+pub mod operators;
 pub mod pairs;
 pub mod pipelines;
 pub mod pointwise;
