@@ -47,15 +47,13 @@ pub enum LowerError {
         /// The target's key.
         target: String,
     },
-    /// One size is more than the target's kernels hold.
-    #[error("field '{field}': {extent} {reason} on {target}")]
+    /// A row is longer than a block of the target holds.
+    #[error("field '{field}': {extent} values of a row are more than a block holds on {target}")]
     Size {
         /// The axis, named as the operator's field for its size.
         field: &'static str,
         /// The size.
         extent: usize,
-        /// What there is too little of.
-        reason: &'static str,
         /// The target's key.
         target: String,
     },

@@ -321,7 +321,7 @@ mod tests {
         for (text, target, reason) in [
             ("matmul:m=65536,n=65536,k=8", &gpu, "4294967296 elements of the output exceed 2147483647 on opencl:any"),
             ("matmul:m=8,n=8,k=8,dtype=bf16", &gpu, "field 'dtype': no kernels with dtype=bf16 on opencl:any"),
-            ("matmul:m=8,n=8,k=8,dtype=f16", &cpu, "no kernels with dtype=f16 on cpu:test"),
+            ("matmul:m=8,n=8,k=8,dtype=f16", &cpu, "field 'dtype': no kernels with dtype=f16 on cpu:test"),
         ] {
             let space = ScheduleSpace::new(&text.parse().unwrap(), target);
             let config = space.sample(&mut ChaCha8Rng::seed_from_u64(0));

@@ -24,7 +24,7 @@ pub enum Unsupported {
         /// Key of the target.
         target: String,
         /// The types that the target has kernels for.
-        supported: Box<[DType]>,
+        supported: Vec<DType>,
     },
     /// Constants that come from memory ([`Workload::is_cold`]).
     #[error("{workload}: nothing can be timed cold on {target}, only on CPUs")]

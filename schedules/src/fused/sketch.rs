@@ -45,7 +45,6 @@ impl Sketch for FusedSketch {
         target.gpu().and_then(|_| gpu::widest(workload)).map(|(field, extent)| LowerError::Size {
             field,
             extent,
-            reason: "values of a row are more than a block holds",
             target: target.key(),
         })
     }
