@@ -333,7 +333,7 @@ fn parse_trials(text: &str) -> Result<usize, String> {
 fn parse_dtype(text: &str) -> Result<DType, String> {
     let known = DType::WORDS.into_iter().find(|(word, _)| *word == text);
     let words = DType::WORDS.map(|(word, _)| word).join(", ");
-    known.map(|(_, dtype)| dtype).ok_or_else(|| format!("unknown dtype '{text}': expected {words}"))
+    known.map(|(_, dtype)| dtype).ok_or_else(|| format!("--dtype '{text}' is not a type of elements ({words})"))
 }
 
 fn parse_config(text: &str) -> Result<Config, String> {
@@ -404,7 +404,7 @@ mod tests {
             ("autotune resnet19", "unknown network 'resnet19'"),
             ("autotune resnet18 --trials many", "--trials 'many'"),
             ("autotune resnet18 --tuner bayes", "unknown tuner 'bayes'"),
-            ("autotune resnet18 --dtype f64", "unknown dtype 'f64': expected f32, tf32, f16, bf16"),
+            ("autotune resnet18 --dtype f64", "--dtype 'f64' is not a type of elements (f32, tf32, f16, bf16)"),
             ("autotune resnet18 --backend rust", "unknown backend 'rust'"),
             ("autotune resnet18 --time-budget 0s", "--time-budget '0s'"),
             ("autotune resnet18 --time-budget 5x", "--time-budget '5x'"),

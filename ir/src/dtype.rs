@@ -10,7 +10,8 @@ pub enum DType {
     /// IEEE 754 binary32.
     #[default]
     F32,
-    /// binary32 in memory; data and weights are rounded to 10 bits behind the leading one before they are multiplied.
+    /// binary32 in memory; data and weights of a contraction are rounded to 10 bits behind the leading one before they are multiplied.
+    /// What is no contraction, or several, is computed as of binary32.
     Tf32,
     /// IEEE 754 binary16 in memory.
     F16,
@@ -45,7 +46,7 @@ impl DType {
         }
     }
 
-    /// The value that is multiplied where data or weights hold `value`.
+    /// The value that is multiplied where data or weights of a contraction hold `value`.
     pub fn multiplied(self, value: f32) -> f32 {
         match self {
             DType::F32 | DType::F16 | DType::Bf16 => self.stored(value),

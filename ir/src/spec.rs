@@ -225,9 +225,15 @@ impl Spec {
         self.tensors.iter().filter(|tensor| tensor.is_given())
     }
 
-    /// True if the values of a tensor are multiplied, and rounded as its type is for that; others are rounded as they are stored.
+    /// True for a contraction and a map of its sums.
+    pub fn is_contraction(&self) -> bool {
+        !self.is_chain() && self.multiplies_tensors()
+    }
+
+    /// True if the values of a tensor are data or weights of a contraction, which are rounded as their type is multiplied
+    /// ([`DType::multiplied`]); others are rounded as they are stored.
     pub fn is_multiplied(&self, tensor: &Tensor) -> bool {
-        self.main().loads().iter().any(|access| std::ptr::eq(self.tensor(access), tensor))
+        self.is_contraction() && self.main().loads().iter().any(|access| std::ptr::eq(self.tensor(access), tensor))
     }
 
     /// Type of the elements that the main equation reads first.

@@ -1,6 +1,6 @@
 //! Why there are no loop nests.
 
-use autotune_ir::{DType, Target};
+use autotune_ir::DType;
 use thiserror::Error;
 
 use crate::workload::Workload;
@@ -12,7 +12,7 @@ pub enum LowerError {
     #[error("unknown sketch '{0}'")]
     UnknownSketch(String),
     /// The target has no kernels for elements of the workload's type.
-    #[error("no kernels for elements of type {} on {target}", dtype.word())]
+    #[error("field 'dtype': no kernels with dtype={} on {target}", dtype.word())]
     DType {
         /// The target's key.
         target: String,
@@ -40,10 +40,20 @@ pub enum LowerError {
         workload: String,
     },
     /// There is no sketch at all for such workloads.
-    #[error("no sketch for {workload} on {target}: register one that is for it")]
+    #[error("no sketch for {operator} of such sizes on {target}: register one that is for it")]
     NoSketch {
-        /// The workload.
-        workload: String,
+        /// The operator's name.
+        operator: &'static str,
+        /// The target's key.
+        target: String,
+    },
+    /// A row is longer than a block of the target holds.
+    #[error("field '{field}': {extent} values of a row are more than a block holds on {target}")]
+    Size {
+        /// The axis, named as the operator's field for its size.
+        field: &'static str,
+        /// The size.
+        extent: usize,
         /// The target's key.
         target: String,
     },
@@ -58,10 +68,6 @@ pub enum LowerError {
 }
 
 impl LowerError {
-    pub(crate) fn no_sketch(workload: &Workload, target: &Target) -> Self {
-        Self::NoSketch { workload: workload.to_string(), target: target.key() }
-    }
-
     /// [`LowerError::Unfit`].
     pub fn unfit(sketch: &str, workload: &Workload) -> Self {
         Self::Unfit { sketch: sketch.into(), workload: workload.to_string() }

@@ -121,10 +121,15 @@ fn scales_sums(spec: &Spec, tensor: &Tensor) -> bool {
     spec.equations.last().is_some_and(|tail| tail.value.any(&is_factor))
 }
 
-/// True if products are added up for a function that bends beside zero or has ends.
-pub(crate) fn bends_sums(spec: &Spec) -> bool {
+/// True if the last equation is a function that bends beside zero or has ends.
+pub(crate) fn bends(spec: &Spec) -> bool {
     let does = |expr: &Expr| matches!(expr, Expr::Unary(..) | Expr::Binary(BinaryOp::Min, _));
-    spec.equations.last().is_some_and(|tail| tail.value.any(&does)) && !spec.is_chain() && spec.multiplies_tensors()
+    spec.equations.last().is_some_and(|tail| tail.value.any(&does))
+}
+
+/// True if products are added up for such a function.
+pub(crate) fn bends_sums(spec: &Spec) -> bool {
+    bends(spec) && spec.is_contraction()
 }
 
 /// What the first factor of products is scaled by: where a function bends, a power of two by which sums are of a size between 2 and 4,

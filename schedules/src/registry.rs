@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use autotune_ir::DType;
 use autotune_ir::program::{Program, Role};
 use autotune_ir::target::Target;
 
@@ -127,6 +128,18 @@ pub(crate) fn check_target(workload: &Workload, target: &Target) -> Result<(), L
         }
     }
     Ok(())
+}
+
+/// Why no sketch is for a workload of a type that the target has.
+pub(crate) fn no_sketch(workload: &Workload, target: &Target) -> LowerError {
+    let dtype = workload.dtype();
+    if dtype != DType::F32 && !offered(&workload.with_dtype(DType::F32), target).is_empty() {
+        return LowerError::DType { target: target.key(), dtype };
+    }
+    let mut sketches = own(target).iter().copied().flatten();
+    let reason = sketches.find_map(|sketch| sketch.refusal(workload, target));
+    let operator = workload.operator().kind().name;
+    reason.unwrap_or_else(|| LowerError::NoSketch { operator, target: target.key() })
 }
 
 /// What values of knobs ask for.

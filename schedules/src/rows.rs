@@ -65,6 +65,12 @@ pub(crate) fn chain_for(spec: &Arc<Spec>) -> Option<Chain> {
     chain.passes().iter().all(|pass| is_alike(pass) && is_filled(pass)).then_some(chain)
 }
 
+/// The chain of a workload that the sketch is for; only matrix instructions round what they multiply.
+fn chain_of(workload: &Workload) -> Option<Chain> {
+    let spec = workload.spec();
+    if workload.dtype() == DType::Tf32 && spec.is_contraction() { None } else { chain_for(spec) }
+}
+
 /// True if some operand is read beyond its ends.
 pub(crate) fn reads_beyond(spec: &Spec, pass: &Equation) -> bool {
     pass.loads().into_iter().any(|access| {
@@ -107,8 +113,7 @@ pub(crate) fn kept(chain: &Chain) -> impl Iterator<Item = &Equation> {
 impl Rows {
     /// What values of the knobs ask for, or the first that is malformed, does not fit the workload, or breaks a limit of the target.
     pub fn new(workload: &Workload, target: &GpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
-        let chain = chain_for(workload.spec()).filter(|_| workload.dtype() != DType::Tf32);
-        let chain = chain.ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
+        let chain = chain_of(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
         let reader = Reader(knobs);
         let [threads, row_threads, fan_in, unroll] =
             ["threads", "threads.row", "fan_in", "unroll"].map(|knob| reader.number(knob));

@@ -27,6 +27,11 @@ pub trait Sketch: Sync {
     /// What may be chosen for a workload on a target; `None` if the sketch is not for them.
     fn knobs(&self, workload: &Workload, target: &Target) -> Option<Vec<Knob>>;
 
+    /// Why it is not for a workload that it would be for but for one size, if that is so.
+    fn refusal(&self, _workload: &Workload, _target: &Target) -> Option<LowerError> {
+        None
+    }
+
     /// What values of its knobs ask for. Fails with the first knob that is malformed, does not fit the workload, or breaks a limit of the target.
     fn plan(&self, workload: &Workload, target: &Target, knobs: &dyn KnobValues) -> Result<Box<dyn Plan>, LowerError>;
 

@@ -67,7 +67,7 @@ impl ScheduleSpace {
         let sketches = registry::offered(workload, target);
         let few = sketches.iter().map(|_| OnceLock::new()).collect();
         let covering = sketches.iter().map(|_| OnceLock::new()).collect();
-        let none = || sketches.is_empty().then(|| LowerError::no_sketch(workload, target));
+        let none = || sketches.is_empty().then(|| registry::no_sketch(workload, target));
         let refusal = check_target(workload, target).err().or_else(none);
         let (rule, least_share) = (OnceLock::new(), OnceLock::new());
         Self {
@@ -320,8 +320,8 @@ mod tests {
         let cpu = Target::Cpu(CpuTarget::generic_avx2(1));
         for (text, target, reason) in [
             ("matmul:m=65536,n=65536,k=8", &gpu, "4294967296 elements of the output exceed 2147483647 on opencl:any"),
-            ("matmul:m=8,n=8,k=8,dtype=bf16", &gpu, "no kernels for elements of type bf16 on opencl:any"),
-            ("matmul:m=8,n=8,k=8,dtype=f16", &cpu, "no kernels for elements of type f16 on cpu:test"),
+            ("matmul:m=8,n=8,k=8,dtype=bf16", &gpu, "field 'dtype': no kernels with dtype=bf16 on opencl:any"),
+            ("matmul:m=8,n=8,k=8,dtype=f16", &cpu, "field 'dtype': no kernels with dtype=f16 on cpu:test"),
         ] {
             let space = ScheduleSpace::new(&text.parse().unwrap(), target);
             let config = space.sample(&mut ChaCha8Rng::seed_from_u64(0));

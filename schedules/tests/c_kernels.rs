@@ -1,4 +1,4 @@
-//! Generated C against the reference, on random workloads and random configs.
+//! Generated C against the reference, of schedules that are seldom drawn (`operators.rs` has all others).
 
 #![allow(clippy::unwrap_used)]
 
@@ -6,13 +6,7 @@ mod common;
 
 use autotune_ir::Target;
 use autotune_schedules::{Config, Operands, ScheduleSpace, Workload, lower, max_rel_error, reference, tolerance};
-use common::convolutions::random_convolution;
-use common::pairs::random_pair;
-use common::pointwise::random_pointwise;
-use common::workloads::{
-    random_attention, random_blocked, random_map_reduce, random_odd_winograd, random_panel, random_winograd,
-    random_workload, sample_winograd,
-};
+use common::workloads::{random_blocked, random_odd_winograd, random_panel, random_winograd, sample_winograd};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
@@ -30,87 +24,11 @@ fn check(workload: &Workload, target: &Target, seed: u64, configs: impl Fn(&Sche
 }
 
 #[test]
-fn random_programs_agree_with_the_reference() {
-    let target = Target::detect("cpu", Some(1)).unwrap();
-    (0..40u64).into_par_iter().for_each(|seed| {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let workload = random_workload(&mut rng);
-        check(&workload, &target, seed, |space| {
-            let mut rng = rng.clone();
-            [space.default_config()]
-                .into_iter()
-                .chain((0..2).map(|_| space.sample(&mut rng).config().clone()))
-                .collect()
-        });
-    });
-}
-
-#[test]
-fn random_maps_and_reductions_agree_with_the_reference() {
-    let target = Target::detect("cpu", Some(1)).unwrap();
-    (0..24u64).into_par_iter().for_each(|seed| {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let workload = random_map_reduce(&mut rng);
-        check(&workload, &target, seed, |space| {
-            vec![space.default_config(), space.sample(&mut rng.clone()).config().clone()]
-        });
-    });
-}
-
-#[test]
-fn random_pairs_of_contractions_agree_with_the_reference() {
-    let target = Target::detect("cpu", Some(1)).unwrap();
-    (0..24u64).into_par_iter().for_each(|seed| {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let workload = random_pair(&mut rng);
-        check(&workload, &target, seed, |space| {
-            vec![space.default_config(), space.sample(&mut rng.clone()).config().clone()]
-        });
-    });
-}
-
-#[test]
 fn random_images_in_blocks_of_channels_agree_with_the_reference() {
     let target = Target::detect("cpu", Some(1)).unwrap();
     (0..24u64).into_par_iter().for_each(|seed| {
         let (workload, config) = random_blocked(&target, &mut ChaCha8Rng::seed_from_u64(seed));
         check(&workload, &target, seed, |_| vec![config.clone()]);
-    });
-}
-
-#[test]
-fn random_attention_agrees_with_the_reference() {
-    let target = Target::detect("cpu", Some(1)).unwrap();
-    (0..16u64).into_par_iter().for_each(|seed| {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let workload = Workload::new(random_attention(&mut rng)).unwrap();
-        check(&workload, &target, seed, |space| {
-            vec![space.default_config(), space.sample(&mut rng.clone()).config().clone()]
-        });
-    });
-}
-
-#[test]
-fn random_functions_of_elements_agree_with_the_reference() {
-    let target = Target::detect("cpu", Some(1)).unwrap();
-    (0..24u64).into_par_iter().for_each(|seed| {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let workload = random_pointwise(&mut rng);
-        check(&workload, &target, seed, |space| {
-            vec![space.default_config(), space.sample(&mut rng.clone()).config().clone()]
-        });
-    });
-}
-
-#[test]
-fn random_convolutions_agree_with_the_reference() {
-    let target = Target::detect("cpu", Some(1)).unwrap();
-    (0..24u64).into_par_iter().for_each(|seed| {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let workload = random_convolution(&mut rng);
-        check(&workload, &target, seed, |space| {
-            vec![space.default_config(), space.sample(&mut rng.clone()).config().clone()]
-        });
     });
 }
 

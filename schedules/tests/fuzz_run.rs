@@ -13,7 +13,7 @@ use autotune_ir::{CpuTarget, Isa, Target, verify};
 use autotune_schedules::{Config, Operands, Reference, ScheduleSpace, Workload, lower, tolerance};
 use common::machine;
 use common::odd_workloads::cases;
-use common::pairs::random_pair;
+use common::operators::random_operator;
 use common::workloads::{random_winograd, random_workload};
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -78,8 +78,8 @@ fn edited_configs_that_lower_run_and_are_right() {
             let lanes = target.cpu().unwrap().lanes();
             let workload = match seed % 5 {
                 0 => random_winograd(&mut rng, lanes),
-                1 => random_pair(&mut rng),
-                _ => random_workload(&mut rng),
+                1 => random_workload(&mut rng),
+                _ => random_operator(&mut rng),
             };
             let space = ScheduleSpace::new(&workload, &target);
             let config =

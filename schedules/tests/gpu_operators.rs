@@ -123,6 +123,7 @@ fn convolutions_of_any_dimensions_are_tiled() {
         for word in ["opencl", "cuda:sm_80"] {
             assert_eq!(check(&workload, word), ["tiled", "implicit_gemm"], "{workload}");
         }
+        assert_eq!(check(&workload.with_dtype(DType::Tf32), "cuda:sm_80"), ["mma"], "{workload}");
     }
 }
 

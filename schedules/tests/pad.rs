@@ -7,10 +7,11 @@ mod common;
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_schedules::workload::{Pad, PadMode};
 use autotune_schedules::{Operands, ScheduleSpace, Workload, lower, reference};
+use common::operators::random_pad;
 use common::random_programs::check;
 use common::{c, missing};
 use ndarray::ArrayD;
-use rand::{RngExt, SeedableRng};
+use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 fn by_hand(pad: &Pad, input: &ArrayD<f32>) -> ArrayD<f32> {
@@ -35,20 +36,6 @@ fn by_hand(pad: &Pad, input: &ArrayD<f32>) -> ArrayD<f32> {
         };
         input[[i[0], i[1], y as usize, x as usize]]
     })
-}
-
-fn random_pad(rng: &mut ChaCha8Rng) -> Workload {
-    loop {
-        let mode = ["constant", "constant,value=-1.5", "reflect", "edge"][rng.random_range(0..4)];
-        let mut size = |most: usize| rng.random_range(0..=most);
-        let [n, c, h, w] = [1 + size(1), 1 + size(3), 1 + size(8), 1 + size(30)];
-        let sides = [size(5), size(2), size(17), size(4)];
-        let [pt, pb, pl, pr] = sides;
-        let text = format!("pad:n={n},c={c},h={h},w={w},pt={pt},pb={pb},pl={pl},pr={pr},mode={mode}");
-        if let Ok(workload) = text.parse() {
-            return workload;
-        }
-    }
 }
 
 #[test]

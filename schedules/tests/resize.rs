@@ -7,9 +7,10 @@ mod common;
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_schedules::workload::{Coordinates, Resample, Rounding, Sampling};
 use autotune_schedules::{Operands, Workload, max_rel_error, reference};
+use common::operators::random_resample;
 use common::random_programs::check;
 use ndarray::ArrayD;
-use rand::{RngExt, SeedableRng};
+use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 const SHAPES: [&str; 6] = [
@@ -89,16 +90,6 @@ fn parts(resample: &Resample, axis: usize, y: usize) -> Vec<(usize, f64)> {
             vec![(at(place.floor()), 1.0 - rest), (at(place.floor() + 1.0), rest)]
         }
     }
-}
-
-fn random_resample(rng: &mut ChaCha8Rng) -> Workload {
-    let mut pick = |words: &[&'static str]| words[rng.random_range(0..words.len())];
-    let coord = pick(&["half_pixel", "align_corners", "asymmetric"]);
-    let mode = pick(&["linear", "nearest", "nearest,round=floor", "nearest,round=ceil", "nearest,round=prefer_ceil"]);
-    let epilogue = pick(&["", ",bias", ",add,act=relu"]);
-    let mut size = |most: usize| rng.random_range(1..=most);
-    let [n, c, h, w, oh, ow] = [size(2), size(4), size(9), size(20), size(23), size(40)];
-    format!("resize:n={n},c={c},h={h},w={w},oh={oh},ow={ow},mode={mode},coord={coord}{epilogue}").parse().unwrap()
 }
 
 #[test]

@@ -13,8 +13,13 @@ const CUDA: [&str; 2] = ["cuda:sm_70", "cuda:sm_80"];
 #[allow(missing_docs)]
 pub enum Unsupported {
     /// An element type.
-    #[error("no kernels with dtype={} on {target}: it has {}{}", .dtype.word(), words(.supported), elsewhere(*.dtype))]
+    #[error(
+        "{operator}: field 'dtype': no kernels with dtype={} on {target}: it has {}{}",
+        .dtype.word(), words(.supported), elsewhere(*.dtype)
+    )]
     DType {
+        /// The operator's name.
+        operator: &'static str,
         dtype: DType,
         /// Key of the target.
         target: String,
@@ -44,9 +49,10 @@ pub enum Unsupported {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn check_supported(workloads: &[Workload], target: &Target) -> Result<(), Unsupported> {
-    if let Some(dtype) = workloads.iter().map(Workload::dtype).find(|&dtype| !target.supports(dtype)) {
+    if let Some(unsupported) = workloads.iter().find(|workload| !target.supports(workload.dtype())) {
         return Err(Unsupported::DType {
-            dtype,
+            operator: unsupported.operator().kind().name,
+            dtype: unsupported.dtype(),
             target: target.key(),
             supported: DType::WORDS.map(|(_, dtype)| dtype).into_iter().filter(|&d| target.supports(d)).collect(),
         });
@@ -81,8 +87,8 @@ mod tests {
             let workload: Workload = format!("matmul:m=8,n=8,k=8,dtype={dtype}").parse().unwrap();
             check_supported(&[workload], &Target::detect(word, None).unwrap()).map_err(|error| error.to_string())
         };
-        let expected = "no kernels with dtype=bf16 on cuda:sm_70:any: it has f32, f16; bf16 is for --target cuda, \
-                        from cuda:sm_80 on";
+        let expected = "matmul: field 'dtype': no kernels with dtype=bf16 on cuda:sm_70:any: it has f32, f16; bf16 is for \
+                        --target cuda, from cuda:sm_80 on";
         assert_eq!(text("cuda:sm_70", "bf16").unwrap_err(), expected);
         assert!(
             text("opencl", "f16").unwrap_err().ends_with("it has f32; f16 is for --target cuda, from cuda:sm_70 on")

@@ -173,6 +173,13 @@ fn keep_between(second: &mut Tiling, step: AxisId, tile: usize) -> Result<(), Lo
     Ok(())
 }
 
+/// The columns of the result, all of which a block has, of a pair of which nothing else can be too large for it: by name and extent.
+pub(super) fn widest(workload: &Workload) -> Option<(&'static str, usize)> {
+    let pair = GpuPair::of(workload).filter(|pair| matches!(pair.between, Between::Softmax(_)))?;
+    let (column, second) = (pair.column?, pair.part(1));
+    Some((second.name(column), second.extent(column)))
+}
+
 /// Words of the knob that says where what is between is.
 fn between_words(pair: &GpuPair) -> &'static [&'static str] {
     match pair.between {

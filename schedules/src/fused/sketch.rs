@@ -41,6 +41,14 @@ impl Sketch for FusedSketch {
         }
     }
 
+    fn refusal(&self, workload: &Workload, target: &Target) -> Option<LowerError> {
+        target.gpu().and_then(|_| gpu::widest(workload)).map(|(field, extent)| LowerError::Size {
+            field,
+            extent,
+            target: target.key(),
+        })
+    }
+
     fn plan(&self, workload: &Workload, target: &Target, knobs: &dyn KnobValues) -> Result<Box<dyn Plan>, LowerError> {
         let cpu = match target {
             Target::Cpu(cpu) => cpu,

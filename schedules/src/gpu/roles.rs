@@ -157,8 +157,8 @@ impl AxisRoles {
         let is_product = parts.rows.len() == 1 && parts.windows.is_empty();
         let channels_last = !is_product && !uses(own.data.index.last(), step);
         if channels_last {
-            // Layouts with the channels last are those of images, `[n, c, h, w]`.
-            let has_channels = |operand: &Operand, axis| operand.shape.len() == 4 && uses(operand.index.get(1), axis);
+            // Layouts with the channels last are those of pixels along any axes, `[n, c, ..]`.
+            let has_channels = |operand: &Operand, axis| operand.shape.len() > 2 && uses(operand.index.get(1), axis);
             let are_images = has_channels(&own.data, step) && has_channels(&own.output, column);
             [&mut own.data, &mut own.output].into_iter().filter(|_| are_images).for_each(second_last);
         }
@@ -310,7 +310,7 @@ fn is_digit(index: &Affine, axis: AxisId, extent: usize) -> bool {
     index.terms.iter().all(|&(VarId(other), step)| other as usize == axis || step >= extent as i64)
 }
 
-/// `[n, c, h, w]` as `[n, 1, h, w, c]`.
+/// `[n, c, ..]` as `[n, 1, .., c]`.
 fn second_last(operand: &mut Operand) {
     let (shape, index) = (std::mem::replace(&mut operand.shape[1], 1), take(&mut operand.index[1]));
     operand.shape.push(shape);

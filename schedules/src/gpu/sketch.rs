@@ -41,7 +41,11 @@ impl GpuSketch {
     /// The workload as it is tiled; none if the sketch is not for it, or not on the target.
     fn roles(&self, workload: &Workload, target: &GpuTarget) -> Option<Arc<AxisRoles>> {
         let roles = Option::clone(&workload.once(self.name, || self.roles_of(workload.spec()).map(Arc::new)));
-        roles.filter(|roles| self.by.is_none_or(|by| teams::are_for(roles, workload.dtype(), target, by)))
+        roles.filter(|roles| match self.by {
+            // Only matrix instructions round what they multiply.
+            None => workload.dtype() != DType::Tf32,
+            Some(by) => teams::are_for(roles, workload.dtype(), target, by),
+        })
     }
 
     /// What a config asks for, or the first knob that is malformed, does not fit the workload, or breaks a limit of the target.
@@ -52,9 +56,7 @@ impl GpuSketch {
         knobs: &dyn KnobValues,
     ) -> Result<Tiling, LowerError> {
         let dtype = workload.dtype();
-        let has_type = self.by.is_some() || dtype != DType::Tf32;
-        let roles = self.roles(workload, target).filter(|_| has_type);
-        let roles = roles.ok_or_else(|| LowerError::unfit(self.name, workload))?;
+        let roles = self.roles(workload, target).ok_or_else(|| LowerError::unfit(self.name, workload))?;
         match self.by {
             None => threads::tiling(roles, dtype, knobs)?.checked(target),
             Some(by) => teams::tiling(roles, dtype, target, by, knobs)?.checked(target),

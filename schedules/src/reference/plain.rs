@@ -11,8 +11,8 @@ use super::line::{Elements, Line, Point, Tensor, at, box_of, points, position, u
 use super::lines::output;
 use crate::operands::OutOfMemory;
 
-/// The output, row-major: every equation in order, every point of it.
-pub(super) fn evaluate(spec: &Spec, mut tensors: Vec<Tensor>) -> Result<Vec<f32>, OutOfMemory> {
+/// The output, row-major: every equation in order, every point of it. With it the largest finite magnitude of what the last equation is a map of.
+pub(super) fn evaluate(spec: &Spec, mut tensors: Vec<Tensor>) -> Result<(Vec<f32>, f32), OutOfMemory> {
     for equation in &spec.equations {
         tensors[equation.output.buffer.0 as usize].elements = Elements::Made(reduced(equation, &tensors)?);
     }
@@ -20,7 +20,15 @@ pub(super) fn evaluate(spec: &Spec, mut tensors: Vec<Tensor>) -> Result<Vec<f32>
     let elements = &tensors[last.buffer.0 as usize];
     let mut values = OutOfMemory::zeros(points(&output.shape))?;
     values.iter_mut().zip(0..).for_each(|(value, at)| *value = output.dtype.stored(elements.get(at) as f32));
-    Ok(values)
+
+    let [.., before, _] = &spec.equations[..] else { return Ok((values, 0.0)) };
+    let mapped = match &tensors[before.output.buffer.0 as usize].elements {
+        Elements::Made(elements) => {
+            elements.iter().filter(|x| x.is_finite()).fold(0.0, |most: f64, x| most.max(x.abs()))
+        }
+        Elements::Given(..) => 0.0,
+    };
+    Ok((values, mapped as f32))
 }
 
 /// The elements of the tensor that an equation defines.
@@ -199,7 +207,7 @@ mod tests {
 
     fn by_definition(spec: &Spec, operands: &Operands) -> ndarray::ArrayD<f32> {
         let given: Vec<_> = operands.iter().map(|operand| operand.as_standard_layout()).collect();
-        let values = evaluate(spec, super::Tensor::all(spec, &given)).unwrap();
+        let (values, _) = evaluate(spec, super::Tensor::all(spec, &given)).unwrap();
         ndarray::ArrayD::from_shape_vec(output(spec).shape.clone(), values).unwrap()
     }
 

@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use super::{Rows, chain_for, kept, longest, lower};
+use super::{Rows, chain_of, kept, longest, lower};
 use crate::config::KnobValues;
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
 use crate::point::Point;
 use crate::sketch::{self, Plan, Sketch};
 use crate::workload::Workload;
-use autotune_ir::DType;
 use autotune_ir::program::Program;
 use autotune_ir::target::Target;
 
@@ -32,10 +31,7 @@ impl Sketch for RowsSketch {
     }
 
     fn knobs(&self, workload: &Workload, target: &Target) -> Option<Vec<Knob>> {
-        let (chain, gpu) = (chain_for(workload.spec())?, target.gpu()?);
-        if workload.dtype() == DType::Tf32 {
-            return None;
-        }
+        let (chain, gpu) = (chain_of(workload)?, target.gpu()?);
 
         let longest = longest(&chain).next_power_of_two();
         let most = if chain.passes().iter().any(|pass| pass.reduces()) { longest } else { 1 };

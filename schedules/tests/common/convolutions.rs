@@ -43,18 +43,21 @@ fn random_window<R: Rng>(rng: &mut R, most: usize) -> Window {
     }
 }
 
-fn random_line<R: Rng>(rng: &mut R) -> Conv1d {
+/// A convolution along one axis.
+pub fn random_line<R: Rng>(rng: &mut R) -> Conv1d {
     let [groups, c, o] = channels(rng);
     Conv1d { n: pick(rng, &[1, 1, 2]), c, o, window: random_window(rng, 60), groups }
 }
 
-fn random_volume<R: Rng>(rng: &mut R) -> Conv3d {
+/// A convolution along three axes.
+pub fn random_volume<R: Rng>(rng: &mut R) -> Conv3d {
     let [groups, c, o] = channels(rng);
     let windows = [6, 7, 15].map(|most| random_window(rng, most));
     Conv3d { n: pick(rng, &[1, 1, 2]), c, o, windows, groups }
 }
 
-fn random_transposed<R: Rng>(rng: &mut R) -> ConvTranspose2d {
+/// A transposed one of images.
+pub fn random_transposed<R: Rng>(rng: &mut R) -> ConvTranspose2d {
     let [groups, c, o] = channels(rng);
     let kernel = [pick(rng, &[1, 2, 3, 4, 4, 5]), pick(rng, &[1, 2, 3, 4, 4, 6])];
     let stride = [pick(rng, &[1, 2, 2, 3, 4]), pick(rng, &[1, 2, 2, 3, 4])];

@@ -18,6 +18,7 @@ pub mod nvrtc;
 pub mod odd_workloads;
 #[cfg(unix)]
 pub mod opencl;
+pub mod operators;
 pub mod pairs;
 pub mod pipelines;
 pub mod pointwise;

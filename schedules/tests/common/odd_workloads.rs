@@ -1,13 +1,17 @@
 //! Random workloads of any size and shape that can be written down: kernels larger than the input, padding as large as the kernel,
 //! taps that are all padding, strides and dilations beyond what they step over, single elements, primes, depthwise and grouped
-//! convolutions, tall and flat products.
+//! convolutions, tall and flat products, rows of any length.
 
 use std::env;
 
+use autotune_schedules::workload::operators;
 use autotune_schedules::{Conv2d, Matmul, Workload};
+use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt};
 
 use super::epilogues::random_epilogue;
+use super::operators::random_of;
+use super::pairs::{odd_mlp, odd_separable};
 
 /// How many random cases a test runs: `AUTOTUNE_CASES` in the environment, else `usual`.
 pub fn cases(usual: u64) -> u64 {
@@ -17,7 +21,66 @@ pub fn cases(usual: u64) -> u64 {
     }
 }
 
-/// A workload of f32 that parses.
+/// A workload of any operator on f32 that parses.
+pub fn odd_operator<R: Rng>(rng: &mut R) -> Workload {
+    odd_of(operators().choose(rng).unwrap().name, rng)
+}
+
+fn odd_of<R: Rng>(name: &str, rng: &mut R) -> Workload {
+    loop {
+        let sizes: [usize; 6] = std::array::from_fn(|_| size(rng, 5000));
+        let ([a, b, c, d, e, f], n) = (sizes, if rng.random_ratio(1, 4) { sizes[5] } else { 1 });
+        let made = match name {
+            "conv2d" => Workload::new(odd_conv(rng)),
+            "matmul" => Workload::new(odd_matmul(rng)),
+            "conv1d" => format!("conv1d:n={n},c={a},w={b},o={c},{}", odd_window(rng, "")).parse(),
+            "conv3d" => {
+                let windows = ["d", "h", "w"].map(|axis| odd_window(rng, axis)).join(",");
+                format!("conv3d:n={n},c={a},d={b},h={c},w={d},o={e},{windows}").parse()
+            }
+            "conv_transpose2d" => {
+                let windows = format!("k={},s={},p={}", size(rng, 40), size(rng, 9), size(rng, 9) - 1);
+                format!("conv_transpose2d:n={n},c={a},h={b},w={c},o={d},{windows}").parse()
+            }
+            "pool2d" => {
+                let windows = ["h", "w"].map(|axis| odd_window(rng, axis)).join(",");
+                let kind = ["max", "avg", "avg,exclude_pad"].choose(rng).unwrap();
+                format!("pool2d:n={n},c={a},h={b},w={c},{windows},kind={kind}").parse()
+            }
+            "reduce" => format!("reduce:m={a},n={b},k={n},op=sum").parse(),
+            "softmax" | "log_softmax" => format!("{name}:m={a},n={b},k={n}").parse(),
+            "layer_norm" | "rms_norm" => format!("{name}:m={a},n={b}").parse(),
+            "group_norm" => format!("group_norm:n={n},c={},g={a},s={b}", a * c).parse(),
+            "instance_norm" => format!("instance_norm:n={n},c={a},s={b}").parse(),
+            "local_response_norm" => {
+                format!("local_response_norm:n={n},c={a},s={b},size={}", rng.random_range(1..=a.min(40))).parse()
+            }
+            "transpose" => format!("transpose:b={n},m={a},n={b}").parse(),
+            "attention" => format!("attention:b={n},m={a},n={b},k={c},d={}", d.min(512)).parse(),
+            "separable_conv2d" => odd_separable(rng).parse(),
+            "mlp" => odd_mlp(rng).parse(),
+            "pointwise" => format!("pointwise:b={n},m={a},n={b},op=mul,rhs=row").parse(),
+            "resize" => format!("resize:n={n},c={a},h={b},w={c},oh={d},ow={e},mode=linear").parse(),
+            "gather" => format!("gather:m={a},n={b},k={c}").parse(),
+            "pad" => format!("pad:n={n},c={a},h={b},w={c},pt={d},pb={e},pl={f},mode=edge").parse(),
+            _ => Ok(random_of(name, rng)),
+        };
+        let epilogue = random_epilogue(rng);
+        let is_exact = rng.random();
+        if let Ok(workload) = made {
+            return workload.with_epilogue(epilogue).with_exact(is_exact);
+        }
+    }
+}
+
+/// A kernel along an axis, with stride, padding and dilation.
+fn odd_window<R: Rng>(rng: &mut R, axis: &str) -> String {
+    let (kernel, dilation) = (rng.random_range(1..20), rng.random_range(1..5));
+    let pad = rng.random_range(0..=dilation * (kernel - 1) / 2);
+    format!("k{axis}={kernel},d{axis}={dilation},p{axis}={pad},s{axis}={}", rng.random_range(1..9))
+}
+
+/// A convolution or a matrix product of f32 that parses.
 pub fn odd_workload<R: Rng>(rng: &mut R) -> Workload {
     loop {
         let made = match rng.random_ratio(3, 4) {

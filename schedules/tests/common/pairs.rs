@@ -8,7 +8,7 @@ use rand::{Rng, RngExt};
 pub fn random_pair<R: Rng>(rng: &mut R) -> Workload {
     loop {
         let text = if rng.random_bool(0.65) { random_separable(rng) } else { random_mlp(rng) };
-        let workload = format!("{text}{}", random_between(rng)).parse::<Workload>();
+        let workload = text.parse::<Workload>();
         let epilogue = random_epilogue(rng);
         if let Some(workload) = workload.ok().filter(|workload| workload.flops() < 1e6) {
             return workload.with_epilogue(epilogue);
@@ -19,36 +19,46 @@ pub fn random_pair<R: Rng>(rng: &mut R) -> Workload {
 /// One of any size and shape that can be written down.
 pub fn odd_pair<R: Rng>(rng: &mut R) -> Workload {
     loop {
-        let size = |rng: &mut R| match rng.random_range(0..4) {
-            0 => 1,
-            1 => 1 << rng.random_range(0..12),
-            2 => pick(rng, &[3, 7, 13, 31, 97, 257, 1009]),
-            _ => rng.random_range(1..200),
-        };
-        let mut text = if rng.random_bool(0.3) {
-            format!("mlp:m={},n={},k={},h={}", size(rng), size(rng), size(rng), size(rng))
-        } else {
-            let [n, c, o, h, w] = [0; 5].map(|_| size(rng));
-            format!("separable_conv2d:n={},c={c},o={o},h={h},w={w}", n.min(4))
-        };
-        if text.starts_with("separable") {
-            for axis in ["h", "w"] {
-                let (kernel, dilation) = (rng.random_range(1..40), rng.random_range(1..5));
-                let pad = rng.random_range(0..=dilation * (kernel - 1) + 1);
-                text += &format!(",k{axis}={kernel},d{axis}={dilation},p{axis}={pad},s{axis}={}", size(rng));
-            }
-        }
-        if let Ok(workload) = format!("{text}{}", random_between(rng)).parse::<Workload>() {
+        let text = if rng.random_bool(0.3) { odd_mlp(rng) } else { odd_separable(rng) };
+        if let Ok(workload) = text.parse::<Workload>() {
             return workload.with_epilogue(random_epilogue(rng));
         }
     }
+}
+
+fn odd_size<R: Rng>(rng: &mut R) -> usize {
+    match rng.random_range(0..4) {
+        0 => 1,
+        1 => 1 << rng.random_range(0..12),
+        2 => pick(rng, &[3, 7, 13, 31, 97, 257, 1009]),
+        _ => rng.random_range(1..200),
+    }
+}
+
+/// The text form of two matrix products of any size.
+pub fn odd_mlp<R: Rng>(rng: &mut R) -> String {
+    let [m, n, k, h] = [0; 4].map(|_| odd_size(rng));
+    format!("mlp:m={m},n={n},k={k},h={h}") + &random_between(rng)
+}
+
+/// The text form, which need not make sense, of a depthwise convolution with a pointwise one behind it.
+pub fn odd_separable<R: Rng>(rng: &mut R) -> String {
+    let [n, c, o, h, w] = [0; 5].map(|_| odd_size(rng));
+    let mut text = format!("separable_conv2d:n={},c={c},o={o},h={h},w={w}", n.min(4));
+    for axis in ["h", "w"] {
+        let (kernel, dilation) = (rng.random_range(1..40), rng.random_range(1..5));
+        let pad = rng.random_range(0..=dilation * (kernel - 1) + 1);
+        text += &format!(",k{axis}={kernel},d{axis}={dilation},p{axis}={pad},s{axis}={}", odd_size(rng));
+    }
+    text + &random_between(rng)
 }
 
 fn pick<R: Rng, T: Copy>(rng: &mut R, values: &[T]) -> T {
     values[rng.random_range(0..values.len())]
 }
 
-fn random_separable<R: Rng>(rng: &mut R) -> String {
+/// The text form of a depthwise convolution with a pointwise one behind it.
+pub fn random_separable<R: Rng>(rng: &mut R) -> String {
     let channels = |rng: &mut R| pick(rng, &[1, 2, 3, 8, 13, 16, 16, 24, 32, 32, 48]);
     let mut text = format!("separable_conv2d:n={},c={},o={}", pick(rng, &[1, 1, 2]), channels(rng), channels(rng));
     text += &format!(",h={},w={}", rng.random_range(1..20), rng.random_range(1..20));
@@ -57,12 +67,13 @@ fn random_separable<R: Rng>(rng: &mut R) -> String {
         let pad = rng.random_range(0..=(dilation * (kernel - 1) + 1).min(6));
         text += &format!(",k{axis}={kernel},d{axis}={dilation},p{axis}={pad},s{axis}={}", pick(rng, &[1, 1, 2, 3]));
     }
-    text
+    text + &random_between(rng)
 }
 
-fn random_mlp<R: Rng>(rng: &mut R) -> String {
+/// The text form of two matrix products.
+pub fn random_mlp<R: Rng>(rng: &mut R) -> String {
     let mut size = || pick(rng, &[1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 32, 48, 64, 97]);
-    format!("mlp:m={},n={},k={},h={}", size(), size(), size(), size())
+    format!("mlp:m={},n={},k={},h={}", size(), size(), size(), size()) + &random_between(rng)
 }
 
 /// What is between: every activation now and then, but for that with slopes.

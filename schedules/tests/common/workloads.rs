@@ -76,7 +76,8 @@ pub fn random_chain<R: Rng>(rng: &mut R) -> Result<Workload, WorkloadError> {
     }
 }
 
-fn random_pool<R: Rng>(rng: &mut R) -> Pool2d {
+/// Windows of any kind.
+pub fn random_pool<R: Rng>(rng: &mut R) -> Pool2d {
     let kernel = [pick(rng, &[1, 2, 3, 3, 5, 7]), pick(rng, &[1, 2, 3, 3, 4])];
     let dilation = [pick(rng, &[1, 1, 2]), pick(rng, &[1, 1, 1, 3])];
     let kind = pick(rng, &[PoolKind::Max, PoolKind::Average, PoolKind::InnerAverage]);
@@ -123,7 +124,8 @@ pub fn random_blocked<R: Rng>(target: &Target, rng: &mut R) -> (Workload, Config
     }
 }
 
-fn random_reduce<R: Rng>(rng: &mut R) -> Reduce {
+/// Rows, or columns of matrices.
+pub fn random_reduce<R: Rng>(rng: &mut R) -> Reduce {
     // Products of many elements below 1 vanish.
     let op = pick(rng, &[ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min, ReduceOp::Mean, ReduceOp::Prod]);
     let most = if op == ReduceOp::Prod { 8 } else { 200 };
@@ -132,7 +134,7 @@ fn random_reduce<R: Rng>(rng: &mut R) -> Reduce {
 }
 
 /// Matrices, or a tensor of up to six axes in any order; those that stay neighbours are one.
-fn random_transpose<R: Rng>(rng: &mut R) -> Transpose {
+pub fn random_transpose<R: Rng>(rng: &mut R) -> Transpose {
     if rng.random_bool(0.5) {
         let mut size = || pick(rng, &[1, 2, 3, 7, 8, 13, 16, 31, 33, 64]);
         let (m, n) = (size(), size());
@@ -262,7 +264,8 @@ fn pick<R: Rng, T: Copy>(rng: &mut R, values: &[T]) -> T {
     values[rng.random_range(0..values.len())]
 }
 
-fn random_conv<R: Rng>(rng: &mut R) -> Conv2d {
+/// Groups, padding, strides and dilation now and then.
+pub fn random_conv<R: Rng>(rng: &mut R) -> Conv2d {
     let per_group = |rng: &mut R| pick(rng, &[1, 2, 3, 5, 8, 13, 16, 16, 24, 32, 48]);
     let (mut c, mut o) = (per_group(rng), per_group(rng));
     let mut groups = 1;
@@ -291,7 +294,8 @@ fn random_conv<R: Rng>(rng: &mut R) -> Conv2d {
     }
 }
 
-fn random_matmul<R: Rng>(rng: &mut R) -> Matmul {
+/// Either side transposed now and then.
+pub fn random_matmul<R: Rng>(rng: &mut R) -> Matmul {
     let mut size = || pick(rng, &[1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 32, 48, 64, 97, 128, 197]);
     let (m, n, k) = (size(), size(), size());
     let plain = Matmul::new(pick(rng, &[1, 1, 1, 2, 3]), m, n, k);

@@ -1,6 +1,5 @@
 //! What may be chosen.
 
-use autotune_ir::DType;
 use autotune_ir::target::GpuTarget;
 
 use super::pair::{Between, GpuPair};
@@ -20,7 +19,7 @@ const RUNS: [usize; 3] = [1, 2, 4];
 
 /// Every knob of the sketch with its values, for one workload and target; none if it is not for them.
 pub(in crate::fused) fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
-    let pair = GpuPair::of(workload).filter(|_| workload.dtype() != DType::Tf32)?;
+    let pair = GpuPair::of(workload)?;
     let mut knobs: Vec<Knob> = Vec::new();
     if let Between::Map = pair.between {
         knobs.push(Knob::choice("between", between_words(&pair)));

@@ -1,0 +1,170 @@
+//! Random workloads of every operator, in every way that there is to run them: interpreted, assembled, in C, as CUDA that is built for the CPU
+//! and as OpenCL. `AUTOTUNE_CASES` sets the number of workloads of each.
+//!
+//! Where there is no compiler or no device, these tests say so and pass; `AUTOTUNE_REQUIRE=g++,opencl` makes that a failure.
+
+#![cfg(unix)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use autotune_ir::{CpuTarget, DType, GpuTarget, Isa, Program, Target, interpret, verify};
+use autotune_schedules::workload::operators;
+use autotune_schedules::{Candidate, Operands, Reference, ScheduleSpace, Workload, tolerance};
+use common::cuda_on_cpu::OnCpu;
+use common::missing;
+use common::odd_workloads::cases;
+use common::opencl::OpenCl;
+use common::operators::{random_of, some};
+use common::targets::{random_cpu, random_gpu};
+use ndarray::ArrayD;
+use rand::SeedableRng;
+use rand::seq::IndexedRandom;
+use rand_chacha::ChaCha8Rng;
+use rayon::prelude::*;
+
+/// Workloads in an ordinary run.
+const INTERPRETED: u64 = 440;
+const ASSEMBLED: u64 = 880;
+const IN_C: u64 = 132;
+const AS_CUDA: u64 = 66;
+const AS_OPENCL: u64 = 66;
+/// Those that are built as one library.
+const OF_LIBRARY: usize = 11;
+
+/// A random workload, of each operator in turns, with some of its schedules, on the target that a seed has.
+struct Case {
+    seed: u64,
+    workload: Workload,
+    candidates: Vec<Candidate>,
+    operands: Operands,
+    reference: Reference,
+}
+
+impl Case {
+    fn new(seed: u64, target_of: impl Fn(&mut ChaCha8Rng) -> Target, schedules: usize) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let (kinds, target) = (operators(), target_of(&mut rng));
+        let plain = random_of(kinds[seed as usize % kinds.len()].name, &mut rng);
+        let dtypes: Vec<DType> = DType::WORDS.map(|word| word.1).into_iter().filter(|&d| target.supports(d)).collect();
+        let workload = plain.with_dtype(*dtypes.choose(&mut rng).unwrap());
+
+        let space = ScheduleSpace::new(&workload, &target);
+        assert_eq!(space.refusal(), None, "seed {seed}: {workload} on {target}");
+        let candidates = some(&space, schedules, &mut rng);
+        let operands = Operands::random(workload.spec(), seed);
+        let reference = Reference::new(&workload, &operands, seed).unwrap();
+        Self { seed, workload, candidates, operands, reference }
+    }
+
+    fn expected(&self) -> &ArrayD<f32> {
+        self.reference.exact().expect("small workloads are compared in full")
+    }
+
+    /// Fails unless what a schedule's program computes is near the reference.
+    fn check(&self, candidate: &Candidate, program: &Program, output: Result<ArrayD<f32>, String>) {
+        let (config, target) = (candidate.config(), candidate.target());
+        let context = format!("seed {}: {} on {target}\n{config}\n{program}", self.seed, self.workload);
+        let output = output.unwrap_or_else(|problem| panic!("{context}\n{problem}"));
+        let expected = self.expected();
+        assert_eq!(output.shape(), expected.shape(), "{context}");
+        let differences =
+            output.iter().zip(expected).map(|(a, r)| if a.is_finite() { (a - r).abs() } else { f32::INFINITY });
+        let error = f64::from(differences.fold(0.0, f32::max) / self.reference.largest());
+        assert!(error <= tolerance(&self.workload, config), "{context}\nerror {error}");
+    }
+
+    /// The same for all schedules.
+    fn check_all(&self, run: impl Fn(&Program, &Target, &Operands) -> Result<ArrayD<f32>, String>) {
+        for candidate in &self.candidates {
+            let program = candidate.lower().unwrap();
+            self.check(candidate, &program, run(&program, candidate.target(), &self.operands));
+        }
+    }
+}
+
+fn stated(word: &str) -> Target {
+    Target::Gpu(GpuTarget::stated(word).unwrap())
+}
+
+fn assert_interpreted(target_of: fn(&mut ChaCha8Rng) -> Target) {
+    (0..cases(INTERPRETED)).into_par_iter().for_each(|seed| {
+        Case::new(seed, target_of, 3).check_all(|program, target, operands| {
+            verify(program, target).map_err(|problem| problem.to_string())?;
+            interpret(program, operands).map_err(|problem| problem.to_string())
+        });
+    });
+}
+
+#[test]
+fn programs_for_cpus_are_proven_and_interpreted() {
+    assert_interpreted(random_cpu);
+}
+
+#[test]
+fn programs_for_gpus_are_proven_and_interpreted() {
+    assert_interpreted(random_gpu);
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn programs_are_assembled() {
+    use autotune_codegen::asm::assemble;
+    use common::machine;
+    for isa in [Isa::Avx2, Isa::Avx512] {
+        let runs = machine::runs(isa);
+        (0..cases(ASSEMBLED)).into_par_iter().for_each(|seed| {
+            let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 2) });
+            let case = Case::new(seed, |_| target.clone(), 4);
+            case.check_all(|program, target, operands| {
+                let code = assemble(program, target).map_err(|error| error.to_string())?;
+                assert_eq!(code.entries.len(), program.stages.len());
+                Ok(if runs { machine::run(program, &code, operands) } else { case.expected().clone() })
+            });
+        });
+    }
+}
+
+#[test]
+fn programs_are_written_in_c() {
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    (0..cases(IN_C)).into_par_iter().for_each(|seed| {
+        Case::new(seed, |_| target.clone(), 2).check_all(common::c::run);
+    });
+}
+
+/// With their threads in either order.
+#[test]
+fn programs_are_written_in_cuda() {
+    let seeds: Vec<u64> = (0..cases(AS_CUDA)).collect();
+    seeds.par_chunks(OF_LIBRARY).for_each(|seeds| {
+        let all: Vec<Case> = seeds.iter().map(|&seed| Case::new(seed, |_| stated("cuda:sm_90"), 2)).collect();
+        let each: Vec<(&Case, &Candidate)> =
+            all.iter().flat_map(|case| case.candidates.iter().map(move |candidate| (case, candidate))).collect();
+        let programs: Vec<Program> = each.iter().map(|(_, candidate)| candidate.lower().unwrap()).collect();
+        let built = match OnCpu::build(programs.clone(), |_, text| text) {
+            Ok(built) => built,
+            Err(reason) => return missing("g++", &reason),
+        };
+        for (number, (case, candidate)) in each.into_iter().enumerate() {
+            for backwards in [false, true] {
+                let output = built.run(number, &case.operands, backwards);
+                case.check(candidate, &programs[number], output);
+            }
+        }
+    });
+}
+
+#[test]
+fn programs_are_written_in_opencl() {
+    // SAFETY: other tests of this process read the environment by the standard library alone, which keeps them apart.
+    unsafe { std::env::set_var("POCL_KERNEL_CACHE", "0") };
+    let device = match OpenCl::find() {
+        Ok(device) => device,
+        Err(reason) => return missing("opencl", &reason),
+    };
+    let target = Target::detect("opencl", None).unwrap();
+    for seed in 0..cases(AS_OPENCL) {
+        Case::new(seed, |_| target.clone(), 2).check_all(|program, _, operands| device.run(program, operands));
+    }
+}
