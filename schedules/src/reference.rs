@@ -123,14 +123,11 @@ impl Reference {
             (_, true) => LEAST_BENT_SUM * sum_size(spec),
             (_, false) => LEAST_SUM * sum_size(spec),
         };
-<<<<<<< HEAD
+        let is_bent = bends(spec) && mapped.is_finite();
+        let least = if is_bent { least.max(LEAST_BENT * mapped) } else { least };
         let finite = values.iter().filter(|x| x.is_finite());
         let largest = finite.fold(least, |largest: f32, x| largest.max(x.abs()));
         let has_infinities = selection.is_exact() && values.iter().any(|x| x.is_infinite());
-=======
-        let least = if bends(spec) { least.max(LEAST_BENT * mapped) } else { least };
-        let largest = values.iter().fold(least, |largest: f32, x| largest.max(x.abs()));
->>>>>>> 906842ab1d93453d9718f7d978c3a7ccee5f0f80
         let shape = match selection.is_exact() {
             true => selection.lines.shape.clone(),
             false => vec![selection.chosen_lines(), selection.blocks(), selection.lines.width.1],
