@@ -85,7 +85,7 @@ fn a_network_becomes_a_library() {
 
     // In another's place, in a folder.
     fs::create_dir(sandbox.path("folder")).unwrap();
-    fs::write(sandbox.path("folder/dqn.so"), "old").unwrap();
+    fs::write(sandbox.path("folder/dqn.so"), "\x7fELF old").unwrap();
     sandbox.run(&format!("compile {NETWORK} --threads 1 -o folder/dqn.so")).expect(0);
     assert_eq!(called(&sandbox.path("folder/dqn.so"), "dqn", &image, 18).len(), 18);
 }
@@ -230,10 +230,9 @@ fn a_network_is_tuned_runs_faster_or_as_fast_and_is_told_step_by_step() {
     assert!(figures["tuned_tasks"].as_u64().unwrap() >= 5, "{figures}");
 
     let profile = sandbox.run(&format!("bench {NETWORK} --threads 1 --profile")).expect(0).stdout;
-    assert!(
-        profile.contains("won a race") && profile.contains("of roofline") && profile.contains("sum of its steps"),
-        "{profile}"
-    );
+    let is_chosen =
+        ["fastest whole network", "won a race", "fastest of a search"].iter().any(|why| profile.contains(why));
+    assert!(is_chosen && profile.contains("of roofline") && profile.contains("sum of its steps"), "{profile}");
 }
 
 #[test]

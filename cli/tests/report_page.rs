@@ -73,6 +73,9 @@ fn fill(sandbox: &Sandbox, records: &[TuningRecord]) -> TuningDb {
     db
 }
 
+/// A page that was there before.
+const OLD: &str = "<!DOCTYPE html> old";
+
 /// Reads a page as XML, and checks what holds of every page.
 fn parse(page: &str) -> Document<'_> {
     let options = ParsingOptions { allow_dtd: true, ..ParsingOptions::default() };
@@ -254,7 +257,7 @@ fn claims_alone_are_shown_as_claims() {
 #[test]
 fn what_cannot_be_done_is_told_in_a_line_and_leaves_files_as_they_are() {
     let sandbox = Sandbox::new();
-    fs::write(sandbox.path("old.html"), "old").unwrap();
+    fs::write(sandbox.path("old.html"), OLD).unwrap();
     let report = |rest: &str| sandbox.run(&format!("report {TINY} {rest}"));
     report("-o old.html").expect_line(1, &format!("tune it first (autotune {TINY})"));
     drop(fill(&sandbox, &search(OTHER, 3, 0)));
@@ -269,7 +272,7 @@ fn what_cannot_be_done_is_told_in_a_line_and_leaves_files_as_they_are() {
     report("-o no/such/page.html").expect_line(2, "-o no/such/page.html: there is no such folder");
     report("-o old.html --target tpu").expect_line(2, "unknown target 'tpu'");
     sandbox.run(&format!("report {OTHER} -o /dev/full")).expect_line(1, "-o /dev/full: No space left on device");
-    assert_eq!(fs::read_to_string(sandbox.path("old.html")).unwrap(), "old");
+    assert_eq!(fs::read_to_string(sandbox.path("old.html")).unwrap(), OLD);
     assert!(report("--help").expect(0).stdout.contains("autotune report resnet18 -o report.html"));
 }
 
@@ -278,7 +281,7 @@ fn of_a_snapshot_which_has_no_trials_there_is_no_page_and_a_line_says_so() {
     let sandbox = Sandbox::new();
     drop(fill(&sandbox, &search(TINY, 3, 0)));
     sandbox.run("snapshot write tuned.snapshot").expect(0);
-    fs::write(sandbox.path("old.html"), "old").unwrap();
+    fs::write(sandbox.path("old.html"), OLD).unwrap();
     for output in ["old.html", "new.html", "-"] {
         let refused = sandbox.run(&format!("report {TINY} --db tuned.snapshot -o {output}"));
         assert_eq!(refused.stdout, "");
@@ -291,7 +294,7 @@ fn of_a_snapshot_which_has_no_trials_there_is_no_page_and_a_line_says_so() {
         fs::write(sandbox.path(name), content).unwrap();
         sandbox.run(&format!("report {TINY} --db {name} -o old.html")).expect_line(2, name);
     }
-    assert_eq!(fs::read_to_string(sandbox.path("old.html")).unwrap(), "old");
+    assert_eq!(fs::read_to_string(sandbox.path("old.html")).unwrap(), OLD);
     assert!(!sandbox.path("new.html").exists());
     sandbox.run(&format!("report {TINY} -o new.html")).expect(0);
 }
@@ -302,7 +305,7 @@ fn a_file_is_replaced_as_a_whole_and_a_link_to_it_stays() {
     fill(&sandbox, &search(TINY, 3, 0));
     let mode = |name: &str| fs::metadata(sandbox.path(name)).unwrap().permissions().mode() & 0o777;
     fs::write(sandbox.path("like"), "").unwrap();
-    fs::write(sandbox.path("private.html"), "old").unwrap();
+    fs::write(sandbox.path("private.html"), OLD).unwrap();
     fs::set_permissions(sandbox.path("private.html"), fs::Permissions::from_mode(0o600)).unwrap();
     symlink("private.html", sandbox.path("link.html")).unwrap();
 

@@ -1,5 +1,5 @@
 //! The experiments of the AutoTVM paper (Chen et al., "Learning to Optimize Tensor Programs", NeurIPS 2018) on a recorded test bed, so that they
-//! run without the machine: CSV and SVG files and a page of Markdown, in minutes.
+//! run without the machine: CSV and SVG files and a page of Markdown, in an hour on one core.
 //!
 //! `cargo run --release -p autotune-examples --example paper_figures`
 //!

@@ -15,8 +15,8 @@ pub struct TuneParams {
     pub neighbors: usize,
     /// Part of the floor of a task's run time, which is measured, that a time from elsewhere may go below and still teach the model.
     pub credible_share: f64,
-    /// Share of the time budget that the search may use; the rest is for the final race. Where that is not enough, only the best
-    /// of a task races against its default.
+    /// Share of the time budget that the search may use; the rest is for the final race. Where that is not enough, tasks that
+    /// were measured do not race.
     pub search_share: f64,
     /// How much longer than its share of the time budget a search may wait for the measurement in progress.
     pub grace: Duration,

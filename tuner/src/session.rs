@@ -198,13 +198,17 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Races one task; those that have not raced yet share what is left of the time budget. What was not measured since its last
-    /// race only has that race's winner measured again.
+    /// Races one task; those that have not raced yet share what is left of the time budget, and where nothing is, those that were measured do
+    /// not race. What was not measured since its last race only has that race's winner measured again.
     fn race(&mut self, task: usize) -> Result<(), TuneError> {
         let state = &self.planner.tasks[task];
         let waiting = (self.planner.tasks.len() - task) as f64;
         let share =
             self.settings.time_budget.map(|budget| budget.saturating_sub(self.start.elapsed()).as_secs_f64() / waiting);
+        let standing = self.recorder.standing(&state.space);
+        if share == Some(0.0) && standing.default_secs.is_some() {
+            return Ok(());
+        }
         let params = &self.settings.params.race;
         let [least_secs, most_secs] = params.budget_secs;
         let budget_secs = share.map_or(most_secs, |share| share.max(least_secs).min(most_secs));
@@ -212,7 +216,7 @@ impl<'a> Session<'a> {
         let more = if is_over { 0 } else { params.racers };
 
         // What was not measured yet is waited for, however late it is.
-        if share.is_some() && self.recorder.standing(&state.space).best.is_some() {
+        if share.is_some() && standing.best.is_some() {
             let limit = Duration::from_secs_f64(params.overrun.0 * budget_secs + params.overrun.1);
             self.settings.cancel.set_deadline(Instant::now().checked_add(limit));
         }

@@ -66,7 +66,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "pool_of_volumes",
-        before: "Pool over three axes, of means not rounded up",
+        before: "Pool over three axes",
         after: "Pool(Pool(x)) over two axes and one",
         apply: pool_of_volumes,
     },
