@@ -25,7 +25,7 @@ use anyhow::{Context, Result};
 use autotune::{Cancel, LocalDevice, Setup};
 use autotune_db::{DbError, Source, TuningDb};
 use autotune_ir::Target;
-use autotune_measure::{Backend, Ceilings, WorkerMeasurer, scratch};
+use autotune_measure::{Backend, Ceilings, MeasureError, WorkerMeasurer, scratch};
 use autotune_schedules::Workload;
 use serde::Serialize;
 
@@ -111,8 +111,12 @@ fn open_device(
     cancel: &Cancel,
 ) -> Result<(WorkerMeasurer, Option<Ceilings>, Setup)> {
     let LocalDevice { measurer, ceilings, setup } = LocalDevice::open(target, workloads, backend, cancel)?;
-    let ceilings = ceilings.map_err(|error| say(format_args!("{error}; going on without them"))).ok();
-    Ok((measurer, ceilings, setup))
+    Ok((measurer, or_without(ceilings), setup))
+}
+
+/// Ceilings, if they could be measured; else it is told why not.
+fn or_without(ceilings: Result<Ceilings, MeasureError>) -> Option<Ceilings> {
+    ceilings.map_err(|error| say(format_args!("{error}; going on without them"))).ok()
 }
 
 /// Where `--json` goes: a file, known to be writable before the work begins, or standard output.

@@ -26,7 +26,7 @@ impl<D: Device> Fixed<D> {
         guarded::bytes(device, &[words]).ok_or_else(guarded::no_memory)
     }
 
-    /// So many undefined words in memory that is large enough, to be written by a kernel and then sealed.
+    /// `words` undefined words in memory that is large enough, to be written by a kernel and then sealed.
     pub(crate) fn blank(device: &D, memory: D::Memory, words: usize) -> Result<Self, CandidateError> {
         Ok(Self { block: Guarded::new(device, memory, &[words])?, words, checksum: None })
     }

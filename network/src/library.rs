@@ -150,8 +150,7 @@ impl<'a> Library<'a> {
 
     /// True of the beginning of a header, of whatever network and version.
     pub fn is_header(start: &[u8]) -> bool {
-        let first = String::from_utf8_lossy(start.split(|&byte| byte == b'\n').next().unwrap_or_default()).into_owned();
-        first.starts_with("/* ") && first.contains(": a network as a library, by autotune ")
+        header::is_one(start)
     }
 
     /// The header for C and C++.

@@ -71,11 +71,12 @@ impl<'a> Live<'a> {
         let none = || vec![Vec::new(); domains.len()];
         let mut live =
             Self { domains, factors: Vec::new(), of: none(), beside: none(), entries: vec![None; domains.len()] };
+        let is_open = |variable: &usize| domains[*variable] > 1;
         for mut factor in factors {
-            factor.variables.retain(|&variable| domains[variable] > 1);
+            factor.variables.retain(is_open);
             live.push(factor);
         }
-        live.measure(&(0..domains.len()).filter(|&variable| domains[variable] > 1).collect::<Vec<_>>());
+        live.measure(&(0..domains.len()).filter(is_open).collect::<Vec<_>>());
         live
     }
 

@@ -46,7 +46,7 @@ pub trait Device: Sized {
     /// at once.
     unsafe fn load(&self, artifact: &Artifact) -> Result<Self::Module, DeviceError>;
 
-    /// Memory of at least so many bytes, which hold anything, as aligned as any kernel wants it.
+    /// Memory of at least `bytes` bytes, which hold anything, as aligned as any kernel wants it.
     fn allocate(&self, bytes: usize) -> Result<Self::Memory, DeviceError>;
 
     /// Another hold on a range of a memory.

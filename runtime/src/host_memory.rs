@@ -31,7 +31,7 @@ unsafe impl Send for HostMemory {}
 unsafe impl Sync for HostMemory {}
 
 impl HostMemory {
-    /// At least so many zeros, whole pages, all of which are there: kernels that are timed in it find no page missing.
+    /// At least `bytes` zeros, whole pages, all of which are there: kernels that are timed in it find no page missing.
     pub fn new(bytes: usize) -> Result<Self, DeviceError> {
         Self::of_block(Block::new(bytes), bytes)
     }
@@ -148,7 +148,7 @@ unsafe impl Send for Block {}
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// At least so many zeros; `None` if they cannot be had.
+    /// At least `bytes` zeros; `None` if they cannot be had.
     fn new(bytes: usize) -> Option<Self> {
         let page = if bytes < HUGE_BYTES { PAGE } else { HUGE_PAGE };
         let size = bytes.max(1).checked_next_multiple_of(page)?;

@@ -57,7 +57,7 @@ pub struct ScheduleSpace {
 
 /// Draws after which next to no combination of a sketch counts as valid.
 const MAX_DRAWS: usize = 10_000;
-/// One in so many neighbours is of another sketch where there are several.
+/// One neighbour in this number is of another sketch where there are several.
 const SKETCH_CHANGE: u32 = 32;
 
 impl ScheduleSpace {

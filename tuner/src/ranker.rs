@@ -107,7 +107,7 @@ mod tests {
     use super::*;
     use crate::learner::Learner;
 
-    /// Of a kernel, by the number of its accumulators: from 64 on so many spills that other kernels are faster.
+    /// Of a kernel, by the number of its accumulators: from 64 on it spills, and other kernels are faster.
     fn resources(target: &Target, candidate: &Candidate) -> Resources {
         let row = features::extract(&candidate.lower().unwrap(), target);
         let accumulators = features::names().iter().position(|name| name == "gpu.accumulators.log2_count").unwrap();

@@ -15,9 +15,8 @@ use crate::output::print;
 
 pub(super) fn run(args: CompileArgs) -> Result<()> {
     args.target.check_cpu("a library is made for CPUs")?;
-    check_output(&args.output)?;
     let Names { soname, name, header } = Names::of(&args.output)?;
-    check_ours("-o", &args.output, "library", |start| start.starts_with(b"\x7fELF"))?;
+    check_output(&args.output, "library", |start| start.starts_with(b"\x7fELF"))?;
     check_ours("-o: the header", &header, "header of a network", Library::is_header)?;
     let (graph, target) = network(&args.subject, &args.target)?;
 

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use crate::args::Failure;
 
-/// Fails unless `-o` names a file in a folder that is there and can be written to.
-pub(super) fn check_output(file: &Path) -> Result<(), Failure> {
+/// Fails unless `-o` names a file in a folder that is there and can be written to, which is ours to replace ([`check_ours`]).
+pub(super) fn check_output(file: &Path, what: &str, is_one: impl Fn(&[u8]) -> bool) -> Result<(), Failure> {
     let unusable = |why: &str| Failure::Usage(format!("-o {}: {why}", file.display()));
     if file.is_dir() || file.file_name().is_none() {
         return Err(unusable("is a folder; name a file in it"));
@@ -19,7 +19,10 @@ pub(super) fn check_output(file: &Path) -> Result<(), Failure> {
     // What is no file, such as a pipe, is written to where it is.
     let is_special = file.exists() && !file.is_file();
     let there = fs::canonicalize(file).unwrap_or_else(|_| file.to_path_buf());
-    if is_special { Ok(()) } else { check_folder(folder(&there)).map_err(|error| unusable(&error.to_string())) }
+    if !is_special {
+        check_folder(folder(&there)).map_err(|error| unusable(&error.to_string()))?;
+    }
+    check_ours("-o", file, what, is_one)
 }
 
 /// Bytes at the beginning of a file that tell what it is.

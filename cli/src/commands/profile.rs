@@ -15,9 +15,8 @@ use serde::Serialize;
 
 use super::lookup::{claim, network_source};
 use super::run::{inputs, network};
-use super::{JsonSink, warn};
+use super::{JsonSink, or_without, warn};
 use crate::args::{DbArgs, SubjectArgs, TargetArgs};
-use crate::output::say;
 
 /// Runs of the network, and of each step.
 const RUNS: usize = 30;
@@ -66,8 +65,7 @@ pub(super) fn run(subject: &SubjectArgs, target: &TargetArgs, db: &DbArgs, json:
     let json = JsonSink::new(json)?;
     let (graph, target) = network(subject, target)?;
     let source = network_source(db.path()?)?;
-    let ceilings =
-        Ceilings::known_or_measure(&target).map_err(|error| say(format_args!("{error}; going on without them"))).ok();
+    let ceilings = or_without(Ceilings::known_or_measure(&target));
     let network = Compiled::new(&graph, Some(&*source), &target)?;
     warn(&*source);
     let mut workspaces = [network.workspace()?];

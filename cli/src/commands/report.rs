@@ -10,7 +10,7 @@ use autotune_ir::Target;
 use autotune_measure::{Ceilings, MeasureOptions, WorkerMeasurer};
 use autotune_schedules::Workload;
 
-use super::file::{check_ours, check_output, replace};
+use super::file::{check_output, replace};
 use super::lookup::look_up_db;
 use super::warn;
 use crate::args::{Failure, ReportArgs};
@@ -113,8 +113,7 @@ impl Output {
         if path == Path::new("-") {
             return Ok(Self::Stdout);
         }
-        check_output(&path)?;
-        check_ours("-o", &path, "page", |start| start.starts_with(b"<!DOCTYPE html>"))?;
+        check_output(&path, "page", |start| start.starts_with(b"<!DOCTYPE html>"))?;
         Ok(Self::File(path))
     }
 

@@ -79,6 +79,14 @@ const char *@NAME@_instruction_set(void);
 #endif
 "#;
 
+/// True if bytes begin as [`TEXT`] does, whatever the name and the version.
+pub(super) fn is_one(start: &[u8]) -> bool {
+    let line = start.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let (before, rest) = TEXT.split_once("@NAME@").unwrap_or_default();
+    let between = rest.split("@VERSION@").next().unwrap_or_default();
+    String::from_utf8_lossy(line).strip_prefix(before).is_some_and(|named| named.contains(between))
+}
+
 pub(super) fn header(library: &Library) -> String {
     let values = [
         ("@FAULTS@", faults()),

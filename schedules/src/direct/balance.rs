@@ -32,7 +32,7 @@ impl Direct {
         if target.threads == 1 || is_small { 1.0 } else { self.share_of(target.threads) }
     }
 
-    /// The same for so many threads and any workload.
+    /// The same for `threads` threads and any workload.
     fn share_of(&self, threads: usize) -> f64 {
         let mut runs: Vec<Run> = vec![(1, 1)];
         for level in self.parallel_loops() {

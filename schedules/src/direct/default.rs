@@ -96,12 +96,12 @@ impl<'r> DefaultRule<'r> {
         Self { roles, vector, vectors, width, height, outermost, unroll, lanes: target.lanes() }
     }
 
-    /// False for so many elements of an axis that vectors run along without being whole there.
+    /// False for `size` elements of an axis that vectors run along without being whole there.
     fn is_whole(&self, axis: AxisId, size: usize) -> bool {
         axis != self.vector || size.is_multiple_of(self.lanes) || size >= self.roles.contraction.axes[axis].extent
     }
 
-    /// The combinations that the knobs have with a register tile of so many channels, the best first; together those that differ only by
+    /// The combinations that the knobs have with a register tile of some channels, the best first; together those that differ only by
     /// how many loops are parallel.
     fn candidates<'a>(
         &'a self,

@@ -79,7 +79,7 @@ impl Roles {
         self.contraction.equation().axes[axis].extent
     }
 
-    /// The contraction in some layouts, whose blocks are of so many channels; made once.
+    /// The contraction in some layouts, whose blocks are of `block` channels; made once.
     pub(crate) fn laid(&self, layouts: Layouts, block: usize) -> Arc<Laid> {
         self.laid.get((block, layouts), || Laid::of(self, layouts, block))
     }

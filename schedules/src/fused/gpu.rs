@@ -157,7 +157,7 @@ impl GpuFused {
     }
 }
 
-/// Has a tiling find a tile of what is between in shared memory: so many elements along an axis that it sums over, in several chunks.
+/// Has a tiling find a tile of what is between in shared memory: `tile` elements along an axis that it sums over, in several chunks.
 fn keep_between(second: &mut Tiling, step: AxisId, tile: usize) -> Result<(), LowerError> {
     let chunk = second.tile(step);
     let knob = format!("{}.tile.{}", PARTS[1], second.roles.name(step));

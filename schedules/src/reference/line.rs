@@ -20,7 +20,7 @@ pub(super) fn box_of(equation: &Equation, is_kept: impl Fn(AxisId, &Axis) -> boo
     equation.axes.iter().enumerate().map(extent).chain([1]).collect()
 }
 
-/// The point of a box that comes after so many, of which the last axis counts fastest.
+/// The point of a box that comes after `number` others, of which the last axis counts fastest.
 pub(super) fn unravel(mut number: usize, extents: &[usize]) -> Point {
     let mut point = Point::from_elem(0, extents.len());
     for (at, &extent) in point.iter_mut().zip(extents).rev().filter(|(_, extent)| **extent > 1) {

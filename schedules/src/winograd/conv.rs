@@ -130,7 +130,7 @@ impl Conv {
         product(self.grid(m)) * products / (product(self.output) * taps)
     }
 
-    /// True if tiles of `m` outputs are worth offering in blocks of so many channels: where these divide the channels if they save work, else if
+    /// True if tiles of `m` outputs are worth offering in blocks of `block` channels: where these divide the channels if they save work, else if
     /// they save enough of it with the last block of outputs filled up, and there are some.
     pub fn pays(&self, m: usize, block: usize) -> bool {
         let is_whole = [self.c, self.o].iter().all(|channels| channels.is_multiple_of(block));
