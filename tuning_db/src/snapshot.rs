@@ -16,7 +16,6 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
-use std::hint::black_box;
 use std::io::ErrorKind;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -39,7 +38,7 @@ pub use entry::Entry;
 pub use error::SnapshotError;
 pub use writer::{LeftOut, SnapshotWriter, Written};
 
-use layout::{BUCKET_BYTES, Bucket, FORMAT, HEADER_BYTES, Header, HeaderFlaw};
+use layout::{Bucket, FORMAT, Header, HeaderFlaw, Label};
 
 /// A snapshot, open for reading. A handle may be shared by threads.
 ///
@@ -129,6 +128,11 @@ impl KeyChain {
         };
         Self { keys: Reach::ALL.into_iter().filter_map(chain_key).collect() }
     }
+
+    /// What the targets of all of them share.
+    fn widest_seed(&self) -> u64 {
+        self.keys.last().map_or(0, |key| key.seed)
+    }
 }
 
 impl fmt::Debug for Snapshot {
@@ -197,44 +201,30 @@ impl Snapshot {
     /// # Errors
     /// [`Corrupt`](SnapshotError::Corrupt) if what it was looked up in is not what was written.
     pub fn get<'a>(&'a self, keys: &KeyChain, workload: &str) -> Result<Option<Entry<'a>>, SnapshotError> {
-        let Some((own, wider)) = keys.keys.split_first() else { return Ok(None) };
-        if let Some(entry) = self.probe(own, workload)? {
-            return Ok(Some(entry));
-        }
-        self.touch(wider, workload);
-        wider.iter().find_map(|key| self.probe(key, workload).transpose()).transpose()
-    }
-
-    /// Reads a byte of each key's first bucket, so that memory brings them side by side and not one after the other.
-    fn touch(&self, keys: &[ChainKey], workload: &str) {
-        for key in keys {
-            let number = layout::first_bucket(layout::key_hash(key.seed, workload), self.header.buckets);
-            black_box(self.bytes.get(HEADER_BYTES + number as usize * BUCKET_BYTES).copied());
-        }
+        self.entries(keys, workload).next().transpose()
     }
 
     /// The schedules of a workload's text under every key that there is one of, the narrowest first.
     pub fn entries<'a>(
         &'a self,
-        keys: &'a KeyChain,
-        workload: &'a str,
+        keys: &KeyChain,
+        workload: &str,
     ) -> impl Iterator<Item = Result<Entry<'a>, SnapshotError>> {
-        keys.keys.iter().filter_map(move |key| self.probe(key, workload).transpose())
+        let place = layout::key_hash(keys.widest_seed(), workload);
+        keys.keys.iter().filter_map(move |key| self.probe(key, place, workload).transpose())
     }
 
     /// The schedule under one key.
-    fn probe(&self, key: &ChainKey, workload: &str) -> Result<Option<Entry<'_>>, SnapshotError> {
-        let hash = layout::key_hash(key.seed, workload);
-        let (buckets, tag) = (self.header.buckets, hash as u32);
-        let mut number = layout::first_bucket(hash, buckets);
+    fn probe(&self, key: &ChainKey, place: u64, workload: &str) -> Result<Option<Entry<'_>>, SnapshotError> {
+        let (buckets, sought) = (self.header.buckets, Label::of(place).with(key.reach, key.seed));
+        let mut number = layout::first_bucket(place, buckets);
 
         for _ in 0..self.header.max_probes.min(buckets) {
-            let bucket = self.bucket(number)?;
-            for (slot_tag, record) in bucket.slots {
+            for (label, record) in self.bucket(number)?.slots {
                 if record == 0 {
                     return Ok(None);
                 }
-                if slot_tag == tag {
+                if label.serves(sought, key.reach) {
                     let entry = Entry::of(self, record, key.reach, key.is_own)?;
                     if entry.workload() == workload && key.is_of(entry.target()) {
                         return Ok(Some(entry));

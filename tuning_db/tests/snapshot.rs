@@ -155,6 +155,25 @@ fn a_snapshot_answers_what_its_records_say() {
     }
 }
 
+/// More than a bucket of the index holds.
+#[test]
+fn a_workload_may_be_known_by_many_machines_of_one_instruction_set() {
+    let mut rng = rng(7);
+    let machine = |number: u32| format!("cpu:V-{}-{number}:avx512:-:32K+1M+32M:?:threads=2", number % 5);
+    let record = |number: u32| TuningRecord { target: machine(number), ..random(&mut rng) };
+    let records: Vec<TuningRecord> = (0..60).map(record).collect();
+    let snapshot = snapshot(&records);
+
+    for number in 0..70 {
+        for workload in workloads() {
+            let found = snapshot.get(&KeyChain::of(&machine(number)), &workload).unwrap();
+            let found = found.map(|entry| (entry.best().unwrap().record, entry.reach()));
+            let expected = model(&records, &machine(number), &workload);
+            assert_eq!(found, expected.map(|(record, reach)| (record.clone(), reach)), "{workload} on {number}");
+        }
+    }
+}
+
 #[test]
 fn a_record_that_did_not_run_is_not_taken() {
     let mut writer = SnapshotWriter::default();

@@ -6,7 +6,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 /// First bytes of every snapshot, of any format.
 pub(super) const MAGIC: [u8; 8] = *b"autosnap";
 /// Format of the file. It grows when an older version of this library would misread it.
-pub(super) const FORMAT: u32 = 2;
+pub(super) const FORMAT: u32 = 3;
 
 pub(super) const HEADER_BYTES: usize = 128;
 /// Of the header, what its checksum, which comes behind, covers.
@@ -17,8 +17,8 @@ pub(super) const BUCKET_BYTES: usize = 64;
 /// Slots of a bucket, 8 bytes each; a checksum follows.
 pub(super) const SLOTS: usize = 7;
 const BUCKET_CHECKED: usize = 8 * SLOTS;
-/// Keys of a bucket on average.
-pub(super) const KEYS_PER_BUCKET: usize = 4;
+/// Records of a bucket on average.
+pub(super) const RECORDS_PER_BUCKET: usize = 4;
 
 /// What positions of records and details are multiples of.
 pub(super) const ALIGNMENT: usize = 16;
@@ -141,19 +141,60 @@ impl Header {
     }
 }
 
-/// Keys of the index that share their first bucket.
+/// Records of the index, most of them of places whose first bucket it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bucket {
-    /// Low half of a key's hash, and which record: its position in units of [`ALIGNMENT`], counted from 1; 0 in slots that are free,
+    /// Under which keys a record is served, and which: its position in units of [`ALIGNMENT`], counted from 1; 0 in slots that are free,
     /// which come last.
-    pub(super) slots: [(u32, u32); SLOTS],
+    pub(super) slots: [(Label, u32); SLOTS],
+}
+
+/// The keys under which a record is served, in short: that what is sought is not it shows without a look at the record, nearly always.
+///
+/// | bits | what |
+/// |---|---|
+/// | 0 to 3 | for each reach, whether it is served under its target's key |
+/// | 4 to 11, 12 to 15, 16 to 19 | of the seeds of its keys of machine, model and family, the lowest |
+/// | 20 to 31 | of the place, the lowest |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Label(pub(super) u32);
+
+impl Label {
+    const PLACE: u32 = 0xfff << 20;
+
+    /// No key yet of a place.
+    pub(super) fn of(place: u64) -> Self {
+        Self((place as u32) << 20)
+    }
+
+    /// One key more, by its seed.
+    pub(super) fn with(self, reach: Reach, seed: u64) -> Self {
+        let [bit, shift, low] = Self::of_reach(reach);
+        Self(self.0 | bit | (seed as u32 & low) << shift)
+    }
+
+    /// True if the key of a reach that is sought, the only one of its label, may be one of these.
+    pub(super) fn serves(self, sought: Self, reach: Reach) -> bool {
+        let [bit, shift, low] = Self::of_reach(reach);
+        (self.0 ^ sought.0) & (Self::PLACE | bit | low << shift) == 0
+    }
+
+    /// The bit of a reach, and where the bits of its seed are: how far up, and as many as ones.
+    fn of_reach(reach: Reach) -> [u32; 3] {
+        match reach {
+            Reach::Machine => [1, 4, 0xff],
+            Reach::Model => [2, 12, 0xf],
+            Reach::Family => [4, 16, 0xf],
+            Reach::Isa => [8, 0, 0],
+        }
+    }
 }
 
 impl Bucket {
     pub(super) fn to_bytes(self, number: u64) -> [u8; BUCKET_BYTES] {
         let mut bytes = [0; BUCKET_BYTES];
-        for (field, (tag, record)) in bytes.chunks_exact_mut(8).zip(self.slots) {
-            field[..4].copy_from_slice(&tag.to_le_bytes());
+        for (field, (label, record)) in bytes.chunks_exact_mut(8).zip(self.slots) {
+            field[..4].copy_from_slice(&label.0.to_le_bytes());
             field[4..].copy_from_slice(&record.to_le_bytes());
         }
         let sum = checksum(&bytes[..BUCKET_CHECKED], number);
@@ -168,7 +209,7 @@ impl Bucket {
         if u64_at(bytes, BUCKET_CHECKED)? != checksum(&bytes[..BUCKET_CHECKED], number) {
             return None;
         }
-        let slot = |number: usize| Some((u32_at(bytes, 8 * number)?, u32_at(bytes, 8 * number + 4)?));
+        let slot = |number: usize| Some((Label(u32_at(bytes, 8 * number)?), u32_at(bytes, 8 * number + 4)?));
         let mut bucket = Self::default();
         for (number, place) in bucket.slots.iter_mut().enumerate() {
             *place = slot(number)?;
@@ -214,14 +255,15 @@ pub(super) fn key_seed(parts: &KeyParts<'_>, reach: Reach) -> Option<u64> {
     Some(words.iter().fold(start, |seed, word| xxh3_64_with_seed(word.as_bytes(), seed)))
 }
 
-/// The hash of a key: a target's, by its seed, and a workload's text.
-pub(super) fn key_hash(seed: u64, workload: &str) -> u64 {
-    xxh3_64_with_seed(workload.as_bytes(), seed)
+/// The hash of a text of the index, such as a workload's, for the targets of a key, by its seed.
+pub(super) fn key_hash(seed: u64, text: &str) -> u64 {
+    xxh3_64_with_seed(text.as_bytes(), seed)
 }
 
-/// The first bucket of a hash, by its high bits; its low half is the tag.
-pub(super) fn first_bucket(hash: u64, buckets: u64) -> u64 {
-    ((u128::from(hash) * u128::from(buckets)) >> 64) as u64
+/// The first bucket of a place: the hash of a workload for the targets of the widest key. All keys of a target for the workload begin there,
+/// so that a look-up waits for one line of memory, whichever of them answers.
+pub(super) fn first_bucket(place: u64, buckets: u64) -> u64 {
+    ((u128::from(place) * u128::from(buckets)) >> 64) as u64
 }
 
 pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {

@@ -11,7 +11,7 @@ use autotune_schedules::{Config, ScheduleSpace, Workload};
 use super::SnapshotError;
 use super::check::target_of;
 use super::entry::{details_of, record_content};
-use super::layout::{self, ALIGNMENT, Bucket, Header, KEYS_PER_BUCKET, SLOTS};
+use super::layout::{self, ALIGNMENT, Bucket, Header, Label, RECORDS_PER_BUCKET, SLOTS};
 use super::near;
 use super::replace::replace;
 use crate::check::check_values;
@@ -46,12 +46,20 @@ struct Added {
 /// A key under which a record may be served.
 #[derive(Clone, Copy, Debug)]
 struct Key {
-    hash: u64,
+    /// The hash of the workload for targets of the widest key.
+    place: u64,
+    seed: u64,
     reach: Reach,
     /// The table of shapes that its workload is in.
     table_hash: u64,
     /// Which of those that were added.
     added: usize,
+}
+
+impl Key {
+    fn hash(&self) -> (u64, u64) {
+        (self.place, self.seed)
+    }
 }
 
 /// Texts that many records have in common, each once in a section.
@@ -116,11 +124,12 @@ impl SnapshotWriter {
 
         let (parts, workload) = (KeyParts::of(&record.target), record.workload.to_string());
         let group = near::group_of(&record.workload);
-        for reach in Reach::ALL {
-            if let Some(seed) = layout::key_seed(&parts, reach) {
-                let (hash, table_hash) = (layout::key_hash(seed, &workload), layout::key_hash(seed, &group));
-                self.keys.push(Key { hash, reach, table_hash, added: self.added.len() });
-            }
+        let seeds: Vec<_> =
+            Reach::ALL.into_iter().filter_map(|reach| Some((reach, layout::key_seed(&parts, reach)?))).collect();
+        let place = layout::key_hash(seeds.last().map_or(0, |(_, seed)| *seed), &workload);
+        for (reach, seed) in seeds {
+            let table_hash = layout::key_hash(seed, &group);
+            self.keys.push(Key { place, seed, reach, table_hash, added: self.added.len() });
         }
         self.added.push(Added { target_at, workload, is_claim: record.is_claim(), run_secs, at });
         Ok(())
@@ -214,7 +223,7 @@ impl SnapshotWriter {
     /// Of keys that are alike the one that is served.
     fn served_keys(&mut self) -> Vec<Key> {
         let mut keys = std::mem::take(&mut self.keys);
-        keys.sort_unstable_by(|a, b| a.hash.cmp(&b.hash).then_with(|| self.worth(*a, *b)));
+        keys.sort_unstable_by(|a, b| a.hash().cmp(&b.hash()).then_with(|| self.worth(*a, *b)));
 
         let texts: HashMap<u64, &str> = self.targets.positions.iter().map(|(text, &at)| (at, text.as_str())).collect();
         let target =
@@ -227,7 +236,7 @@ impl SnapshotWriter {
         // Keys of one hash are neighbours; hardly ever are they not alike.
         let mut served: Vec<Key> = Vec::with_capacity(keys.len());
         for key in keys {
-            let mut rivals = served.iter().rev().take_while(|other| other.hash == key.hash);
+            let mut rivals = served.iter().rev().take_while(|other| other.hash() == key.hash());
             if !rivals.any(|other| is_alike(other, &key)) {
                 served.push(key);
             }
@@ -243,21 +252,26 @@ impl SnapshotWriter {
         by_worth.then(first.cmp(&second))
     }
 
-    /// The buckets with the keys, and how many of them a key may be in.
+    /// The buckets with the records that are served, and how many of them a key's may be in.
     fn index(&self, keys: &[Key]) -> Result<(Vec<Bucket>, u64), SnapshotError> {
-        let count = keys.len().div_ceil(KEYS_PER_BUCKET).max(1);
+        let mut keys: Vec<&Key> = keys.iter().collect();
+        keys.sort_unstable_by_key(|key| (key.place, key.added));
+        let records: Vec<&[&Key]> = keys.chunk_by(|a, b| a.added == b.added).collect();
+
+        let count = records.len().div_ceil(RECORDS_PER_BUCKET).max(1);
         let mut buckets = vec![Bucket::default(); count];
         let mut used = vec![0; count];
         let mut max_probes = 1;
 
-        for key in keys {
-            let number = self.number(key.added)?;
-            let first = layout::first_bucket(key.hash, count as u64) as usize;
-            // There are more slots than keys.
+        for keys in records {
+            let (place, number) = (keys[0].place, self.number(keys[0].added)?);
+            let label = keys.iter().fold(Label::of(place), |label, key| label.with(key.reach, key.seed));
+            let first = layout::first_bucket(place, count as u64) as usize;
+            // There are more slots than records.
             let free = (0..count).find(|probe| used[(first + probe) % count] < SLOTS).unwrap_or_default();
             let bucket = (first + free) % count;
 
-            buckets[bucket].slots[used[bucket]] = (key.hash as u32, number);
+            buckets[bucket].slots[used[bucket]] = (label, number);
             used[bucket] += 1;
             max_probes = max_probes.max(free as u64 + 1);
         }
@@ -273,7 +287,7 @@ impl SnapshotWriter {
     /// The tables of shapes of what is served, and where among them their directory is.
     fn tables(&self, keys: &[Key]) -> Result<(Vec<u8>, u64), SnapshotError> {
         let mut keys: Vec<&Key> = keys.iter().collect();
-        keys.sort_unstable_by_key(|key| (key.table_hash, key.hash, key.added));
+        keys.sort_unstable_by_key(|key| (key.table_hash, key.hash(), key.added));
 
         let (mut section, mut tables) = (Vec::new(), Vec::new());
         let too_large = || SnapshotError::TooLarge { what: "a table of shapes" };
