@@ -89,6 +89,8 @@ pub enum Reduction {
     Max,
     /// The largest of those that are numbers.
     MaxNumber,
+    /// The smallest.
+    Min,
 }
 
 impl Reduction {
@@ -98,6 +100,7 @@ impl Reduction {
             Reduction::Sum => 0.0,
             Reduction::Product => 1.0,
             Reduction::Max | Reduction::MaxNumber => f32::NEG_INFINITY,
+            Reduction::Min => f32::INFINITY,
         }
     }
 
@@ -109,6 +112,7 @@ impl Reduction {
             // Code generators take the second of two from memory where they are named in this order.
             Reduction::Max => Expr::max(value, so_far),
             Reduction::MaxNumber => Expr::binary(BinaryOp::MaxNumber, so_far, value),
+            Reduction::Min => Expr::binary(BinaryOp::Min, value, so_far),
         }
     }
 
@@ -117,8 +121,9 @@ impl Reduction {
         match self {
             Reduction::Sum => so_far + value,
             Reduction::Product => so_far * value,
-            Reduction::Max if so_far.is_nan() || value.is_nan() => f64::NAN,
+            Reduction::Max | Reduction::Min if so_far.is_nan() || value.is_nan() => f64::NAN,
             Reduction::Max | Reduction::MaxNumber => so_far.max(value),
+            Reduction::Min => so_far.min(value),
         }
     }
 

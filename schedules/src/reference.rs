@@ -202,8 +202,8 @@ pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::{Conv2d, Matmul};
-    use ndarray::{Dimension, Ix2, s};
+    use crate::workload::{Conv2d, Matmul, Sides};
+    use ndarray::{Array2, Axis, Dimension, Ix2, indices};
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
@@ -275,19 +275,31 @@ mod tests {
             "matmul:m=7,n=5,k=9,ta",
             "matmul:b=2,m=7,n=5,k=3,tb",
             "matmul:b=3,m=4,n=6,k=2,ta,tb",
+            "matmul:b=3,lhs=shared,m=4,n=6,k=2,ta",
+            "matmul:b=3,rhs=shared,m=4,n=6,k=2",
+            "matmul:b=2x3,lhs=0,rhs=1,m=4,n=6,k=2",
+            "matmul:b=2x3x2,lhs=02,m=4,n=1,k=5,tb",
         ] {
             let workload: Workload = text.parse().unwrap();
             let operands = Operands::random(workload.spec(), 3);
             let output = reference(&workload, &operands);
-            for b in 0..output.shape()[0] {
-                let matrix =
-                    |t: &ArrayD<f32>| t.slice(s![b, .., ..]).mapv(f64::from).into_dimensionality::<Ix2>().unwrap();
-                let as_multiplied = |t, transposed| if transposed { matrix(t).reversed_axes() } else { matrix(t) };
-                let Matmul { ta, tb, .. } = *workload.sizes().unwrap();
-                let wanted = as_multiplied(&operands[0], ta).dot(&as_multiplied(&operands[1], tb));
-                let wanted = wanted.mapv(|x| x as f32).into_dyn();
-                let error = max_rel_error(&output.slice(s![b, .., ..]).to_owned().into_dyn(), &wanted);
-                assert!(error < 1e-6, "{text}, batch {b}: {error}");
+            let Matmul { b, ta, tb, .. } = *workload.sizes().unwrap();
+            for at in indices(&output.shape()[..b.axes().len()]) {
+                // The first axes are those of the batch that the tensor has.
+                let matrix = |t: &ArrayD<f32>, without| {
+                    let of_batch = b.axes().iter().enumerate().filter(|(_, axis)| Some(axis.1) != without);
+                    let matrix = of_batch.fold(t.view(), |t, (axis, _)| t.index_axis_move(Axis(0), at[axis]));
+                    matrix.mapv(f64::from).into_dimensionality::<Ix2>().unwrap()
+                };
+                let as_multiplied =
+                    |matrix: Array2<f64>, is_transposed| if is_transposed { matrix.reversed_axes() } else { matrix };
+                let [left, right] = [(0, Sides::Right, ta), (1, Sides::Left, tb)].map(|(number, other, transposed)| {
+                    as_multiplied(matrix(&operands[number], Some(other)), transposed)
+                });
+                let wanted = left.dot(&right).mapv(|x| x as f32).into_dyn();
+                let found = matrix(&output, None).mapv(|x| x as f32).into_dyn();
+                let error = max_rel_error(&found, &wanted);
+                assert!(error < 1e-6, "{text}, batch {at:?}: {error}");
             }
         }
     }

@@ -65,7 +65,7 @@ pub use gather::Gather;
 pub use group_norm::GroupNorm;
 pub use layer_norm::LayerNorm;
 pub use local_response_norm::LocalResponseNorm;
-pub use matmul::Matmul;
+pub use matmul::{Batch, Matmul, Sides};
 pub use mlp::Mlp;
 pub use operator::{
     AlreadyRegistered, Computed, Formula, Operator, OperatorKind, Table, Tensor, check_elements, check_positive,
@@ -367,6 +367,12 @@ mod tests {
             "matmul:m=3,n=5,k=7,ta,tb,bias",
             "matmul:m=3,n=5,k=7,weights=data",
             "matmul:b=2,m=3,n=5,k=7,tb,weights=constant,add",
+            "matmul:b=8,lhs=shared,m=3,n=5,k=7",
+            "matmul:b=2x12,lhs=0,rhs=1,m=3,n=5,k=7,ta,bias",
+            "matmul:b=2x3x4x5,lhs=02,m=3,n=5,k=7",
+            "reduce:m=8,n=5,k=7,op=min",
+            "reduce:shape=8x64x784,axes=02,op=mean,bias,act=relu",
+            "reduce:shape=2x3x4x5,axes=13,op=prod",
             "matmul:m=1,n=1000,k=512,scale,bias,add,act=prelu,exact",
             "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1,dtype=f16,scale,act=clip:0:6",
             "conv1d:n=1,c=64,w=1000,o=128,k=5,s=1,p=2,bias,act=leaky_relu:0.2",
@@ -400,6 +406,14 @@ mod tests {
         assert!(error("conv2d:c=3,h=8,w=8,o=4,k=11").contains("'kh': the dilated kernel spans 11"));
         assert!(error("conv2d:c=3,h=8,w=8,o=4,k=3,p=9").contains("'ph': padding 9"));
         assert!(error("conv2d:c=3,h=8,w=8,o=4,k=3,g=2").contains("'g': 2 groups do not divide"));
+        assert!(error("matmul:b=2x3,lhs=02,m=4,n=4,k=2").contains("'lhs': '02' is not the axes of the batch"));
+        assert!(error("matmul:b=2x3,lhs=0,rhs=0,m=4,n=4,k=2").contains("'rhs': axis 1 of the batch is of neither"));
+        assert!(error("matmul:b=2x0,lhs=0,m=4,n=4,k=2").contains("'b': must be at least 1"));
+        assert!(error("reduce:shape=2x3,axes=2,op=sum").contains("'axes': axis 2, of 2 that are counted from 0"));
+        assert!(error("reduce:shape=2x3,axes=11,op=sum").contains("'axes': has axis 1 twice"));
+        assert!(error("reduce:shape=2x0,axes=1,op=sum").contains("'shape': must be at least 1"));
+        assert!(error("reduce:shape=2x3,op=sum").contains("'axes' is missing"));
+        assert!(error("reduce:shape=2x3,axes=1,k=2,op=sum").contains("'k': is said by the shape"));
         assert!(error("matmul:m=4,n=4,k=2,within=me").contains("'within': 'me' is not a number of"));
         assert!(error("conv2d:c=3,h=8,w=8,o=4,k=3,s=0").contains("'sh': must be at least 1"));
         assert!(error("conv2d:c=3,h=99999999999,w=99999999999,o=4,k=3").contains("overflows"));

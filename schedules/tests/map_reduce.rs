@@ -39,18 +39,18 @@ fn pooled(pool: &Pool2d, input: &ArrayD<f32>) -> ArrayD<f64> {
 }
 
 fn reduced(reduce: &Reduce, input: &ArrayD<f32>) -> ArrayD<f64> {
-    let shape = if reduce.k == 1 { vec![reduce.m] } else { vec![reduce.m, reduce.k] };
-    ArrayD::from_shape_fn(shape, |i| {
-        let at = |n: usize| if reduce.k == 1 { vec![i[0], n] } else { vec![i[0], n, i[1]] };
-        let row = (0..reduce.n).map(|n| f64::from(input[&at(n)[..]]));
-        match reduce.op {
+    let (extents, left_out) = (reduce.extents(), reduce.extents().len() - input.ndim());
+    let mut values = input.mapv(f64::from);
+    for place in (0..extents.len()).rev().filter(|place| place % 2 == 1) {
+        values = values.map_axis(Axis(place - left_out), |row| match reduce.op() {
             ReduceOp::Sum => row.sum(),
-            ReduceOp::Mean => row.sum::<f64>() / reduce.n as f64,
+            ReduceOp::Mean => row.sum() / extents[place] as f64,
             ReduceOp::Prod => row.product(),
-            ReduceOp::Max => row.reduce(f64::max).unwrap(),
-            ReduceOp::Min => row.reduce(f64::min).unwrap(),
-        }
-    })
+            ReduceOp::Max => row.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+            ReduceOp::Min => row.iter().copied().fold(f64::INFINITY, f64::min),
+        });
+    }
+    values
 }
 
 fn transposed(transpose: &Transpose, input: &ArrayD<f32>) -> ArrayD<f64> {

@@ -39,6 +39,7 @@ impl Expander<'_> {
             (StoreMode::Assign, Kind::Binary(Arithmetic::Mul, ..)) => Some(Fold::Product),
             (StoreMode::Assign, Kind::Binary(Arithmetic::Max, ..)) => Some(Fold::MaxNumber),
             (StoreMode::Assign, Kind::Step(Primitive::Maximum, _)) => Some(Fold::Max),
+            (StoreMode::Assign, Kind::Step(Primitive::Minimum, _)) => Some(Fold::Min),
             _ => return Err(refused),
         };
         let of_rows = match inputs[..] {

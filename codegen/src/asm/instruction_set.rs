@@ -103,9 +103,10 @@ pub(super) enum Unary {
 pub(super) enum Fold {
     Sum,
     Product,
-    /// The largest, or what is not a number; the largest of those that are numbers.
+    /// The largest, or what is not a number; the largest of those that are numbers; the smallest, or what is not a number.
     Max,
     MaxNumber,
+    Min,
 }
 
 /// Slots of a whole vector that leaves have on the stack which compute in steps.

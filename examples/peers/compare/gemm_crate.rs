@@ -25,7 +25,7 @@ pub(crate) struct GemmCrate {
 impl GemmCrate {
     /// `None` for what the crate is not asked for: convolutions, batches, transposed operands, epilogues.
     pub(crate) fn new(workload: &Workload, threads: usize) -> Result<Option<Self>> {
-        let is_plain = |m: &&Matmul| m.b == 1 && !m.ta && !m.tb && workload.epilogue() == Epilogue::default();
+        let is_plain = |m: &&Matmul| m.b.is_one() && !m.ta && !m.tb && workload.epilogue() == Epilogue::default();
         let plain = workload.sizes::<Matmul>().filter(is_plain);
         let Some(&matmul) = plain else { return Ok(None) };
         let pool = ThreadPoolBuilder::new().num_threads(threads).start_handler(pin_to_core).build()?;

@@ -2,9 +2,9 @@
 
 use autotune_schedules::Workload;
 use autotune_schedules::workload::{
-    Activation, Attention, Channels, Conv1d, Conv2d, Conv3d, ConvTranspose2d, Coordinates, Epilogue, Function, Gather,
-    GroupNorm, LayerNorm, LocalResponseNorm, Mask, Matmul, Operator, Pad, PadMode, Pointwise, PointwiseOp, Pool2d,
-    PoolKind, Reduce, ReduceOp, Resample, Sampling, Softmax, Transpose, Window,
+    Activation, Attention, Batch, Channels, Conv1d, Conv2d, Conv3d, ConvTranspose2d, Coordinates, Epilogue, Function,
+    Gather, GroupNorm, LayerNorm, LocalResponseNorm, Mask, Matmul, Operator, Pad, PadMode, Pointwise, PointwiseOp,
+    Pool2d, PoolKind, Reduce, ReduceOp, Resample, Sampling, Sides, Softmax, Transpose, Window,
 };
 
 use super::elementwise;
@@ -143,14 +143,29 @@ fn product_of(graph: &Graph, node: &Node, [(a, ta), (b, tb)]: [(NodeId, bool); 2
     let n = if tb { *b_rows } else { *b_columns };
     let is_constant = graph.constant_of(b).is_some();
 
-    // One matrix for all rows of a batch, unless those lie apart.
-    let (b_extent, m) = match product(b_batch) {
-        1 if !ta || product(a_batch) == 1 => (1, product(a_batch).checked_mul(m)?),
-        _ if a_batch == b_batch => (product(a_batch), m),
-        _ => return None,
-    };
-    let op = Matmul { b: b_extent, m, n, k, ta, tb, weight_is_constant: is_constant };
+    // The rows of what is multiplied by one matrix are one behind the other, unless they lie transposed.
+    let mut batch = batch_of(a_batch, b_batch)?;
+    let mut rows = m;
+    while let Some((extent, Sides::Left)) = batch.last().filter(|_| !ta) {
+        rows = rows.checked_mul(*extent)?;
+        batch.pop();
+    }
+    let op = Matmul { b: Batch::new(batch)?, m: rows, n, k, ta, tb, weight_is_constant: is_constant };
     Some(Anchor { workload: workload(op)?, operands: vec![a, b], channel: node.shape.len().checked_sub(1) })
+}
+
+/// The axes of more than one element of batches that are broadcast to each other, outermost first.
+fn batch_of(a: &[usize], b: &[usize]) -> Option<Vec<(usize, Sides)>> {
+    let rank = a.len().max(b.len());
+    let extent = |shape: &[usize], axis: usize| (axis + shape.len()).checked_sub(rank).map_or(1, |own| shape[own]);
+    let axis = |axis: usize| match (extent(a, axis), extent(b, axis)) {
+        (1, 1) => None,
+        (a, b) if a == b => Some(Some((a, Sides::Both))),
+        (a, 1) => Some(Some((a, Sides::Left))),
+        (1, b) => Some(Some((b, Sides::Right))),
+        _ => Some(None),
+    };
+    (0..rank).filter_map(axis).collect()
 }
 
 /// What a node is the transposed of, its last two axes exchanged, and true; else the node.
@@ -238,16 +253,10 @@ fn pad(pad: &[[usize; 2]], mode: PadMode, value: f32, shape: &[usize]) -> Option
     workload(Pad { n, c, h, w, pad, mode, value: value + 0.0 })
 }
 
-/// Over neighbouring axes; integers' means would have fractions.
+/// Integers' means would have fractions.
 fn reduce(op: ReduceOp, axes: &[usize], node: &Node, shape: &[usize]) -> Option<Workload> {
-    let (&first, behind) = (axes.first()?, axes.last()? + 1);
     let has_fractions = op == ReduceOp::Mean && node.element == Element::I64;
-    let lie_apart = (first..behind).any(|axis| !axes.contains(&axis) && shape[axis] != 1);
-    if has_fractions || lie_apart {
-        return None;
-    }
-    let [m, n, k] = [&shape[..first], &shape[first..behind], &shape[behind..]].map(product);
-    workload(Reduce { m, n, k, op })
+    Reduce::new(shape, axes, op).ok().filter(|_| !has_fractions).and_then(workload)
 }
 
 fn softmax(axis: usize, log: bool, shape: &[usize]) -> Option<Workload> {

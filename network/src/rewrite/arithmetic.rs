@@ -37,7 +37,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "expanded_operand",
-        before: "x + Expand(y), Where(c, x, Expand(y)), .. where broadcasting does the same",
+        before: "x + Expand(y), MatMul(x, Expand(y)), .. where broadcasting does the same",
         after: "x + y, ..",
         apply: expanded_operand,
     },
@@ -271,7 +271,7 @@ fn chosen_always(site: &mut Site) -> Rewritten {
 
 fn expanded_operand(site: &mut Site) -> Rewritten {
     let node = site.node();
-    if !matches!(node.op, Op::Binary(_) | Op::Where) {
+    if !matches!(node.op, Op::Binary(_) | Op::Where | Op::MatMul) {
         return Ok(None);
     }
     for number in 0..node.operands.len() {

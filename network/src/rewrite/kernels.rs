@@ -29,22 +29,10 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule { name: "mean_of_integers", before: "mean of integers", after: "sum / count", apply: mean_of_integers },
     Rule {
-        name: "reduce_in_steps",
-        before: "Reduce over axes that lie apart",
-        after: "Reduce(Reduce(x))",
-        apply: reduce_in_steps,
-    },
-    Rule {
         name: "product_of_vectors",
         before: "MatMul of a tensor of one axis",
         after: "Reshape(MatMul) of a row or a column",
         apply: product_of_vectors,
-    },
-    Rule {
-        name: "product_of_batches",
-        before: "MatMul of batches that are broadcast to each other",
-        after: "MatMul(Expand(a), Expand(b))",
-        apply: product_of_batches,
     },
     Rule {
         name: "gather_along_axis",
@@ -137,20 +125,6 @@ fn mean_of_integers(site: &mut Site) -> Rewritten {
     site.add(Op::Binary(Binary::Div), &[sum, count]).map(Some)
 }
 
-/// The last axes that lie side by side, then the others.
-fn reduce_in_steps(site: &mut Site) -> Rewritten {
-    let Op::Reduce { op, axes, .. } = &site.node().op else { return Ok(None) };
-    let from = site.of(site.operand(0));
-    let lie_apart = |pair: &[usize]| from.shape[pair[0] + 1..pair[1]].iter().any(|&extent| extent != 1);
-    let Some(first) = axes.windows(2).rposition(lie_apart) else { return Ok(None) };
-    let (outer, inner) = axes.split_at(first + 1);
-    let step = |axes: &[usize]| Op::Reduce { op: *op, axes: axes.to_vec(), keep_axes: true };
-    let x = site.made(site.operand(0));
-    let reduced = site.add(step(inner), &[x])?;
-    let reduced = site.add(step(outer), &[reduced])?;
-    in_shape(site, reduced, site.node().shape.clone()).map(Some)
-}
-
 fn in_shape(site: &mut Site, x: Made, shape: Vec<usize>) -> Result<Made, GraphError> {
     if site.shape_of(x) == shape { Ok(x) } else { site.add(Op::Reshape(shape), &[x]) }
 }
@@ -167,26 +141,6 @@ fn product_of_vectors(site: &mut Site) -> Rewritten {
     let b = in_shape(site, b, if right.len() == 1 { column } else { right })?;
     let product = site.add(Op::MatMul, &[a, b])?;
     in_shape(site, product, site.node().shape.clone()).map(Some)
-}
-
-/// One matrix for all of a batch need not be repeated if it is the second.
-fn product_of_batches(site: &mut Site) -> Rewritten {
-    let Op::MatMul = site.node().op else { return Ok(None) };
-    let [left, right] = [0, 1].map(|number| site.of(site.operand(number)).shape.clone());
-    let ([a_batch @ .., m, k], [b_batch @ .., _, n]) = (&left[..], &right[..]) else { return Ok(None) };
-    let batch = site.node().shape.split_last_chunk::<2>().map_or(&[][..], |(batch, _)| batch);
-    let is_one = b_batch.iter().all(|&extent| extent == 1);
-    if is_one || left.len() < 2 || right.len() < 2 || a_batch == b_batch {
-        return Ok(None);
-    }
-    let shapes = [[batch, &[*m, *k]].concat(), [batch, &[*k, *n]].concat()];
-    let mut operands = site.operands_of(site.id);
-    for (operand, shape) in operands.iter_mut().zip(shapes) {
-        if site.shape_of(*operand) != shape {
-            *operand = site.add(Op::Expand(shape), &[*operand])?;
-        }
-    }
-    site.add(Op::MatMul, &operands).map(Some)
 }
 
 fn gather_along_axis(site: &mut Site) -> Rewritten {

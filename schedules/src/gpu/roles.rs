@@ -150,9 +150,14 @@ impl AxisRoles {
     pub(crate) fn of_matrix(spec: &Arc<Spec>) -> Option<Self> {
         let (mut parts, mut own) = (forward_axes(spec)?, Contraction::with_unit_axes(spec));
         let (column, &[.., step]) = (parts.columns.pop()?, &parts.steps[..]) else { return None };
-        // Each of the other columns' values is a product of its own.
+        // Each of the other columns' values is a product of its own, and of the other rows' where no window slides along them.
         parts.batch.append(&mut parts.columns);
         parts.columns.push(column);
+        if parts.windows.is_empty() {
+            let row = parts.rows.pop()?;
+            parts.batch.append(&mut parts.rows);
+            parts.rows.push(row);
+        }
         let uses = |index: Option<&Affine>, axis| index.is_some_and(|index| index.uses(VarId(axis as u32)));
         let is_product = parts.rows.len() == 1 && parts.windows.is_empty();
         let channels_last = !is_product && !uses(own.data.index.last(), step);

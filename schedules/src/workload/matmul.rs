@@ -2,24 +2,31 @@
 
 use std::fmt;
 
-use autotune_ir::Affine;
-use autotune_ir::spec::axis_vars;
+use autotune_ir::{Affine, VarId};
 
 use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
 
+mod batch;
+
+pub use batch::{Batch, Sides};
+
 /// In the registry.
-pub(super) static KIND: OperatorKind =
-    OperatorKind { name: "matmul", fields: "b,m,n,k,ta,tb,weights", example: "matmul:m=512,n=512,k=512", parse };
+pub(super) static KIND: OperatorKind = OperatorKind {
+    name: "matmul",
+    fields: "b,lhs,rhs,m,n,k,ta,tb,weights",
+    example: "matmul:m=512,n=512,k=512",
+    parse,
+};
 
 const WEIGHTS: [(&str, bool); 2] = [("constant", true), ("data", false)];
 
 /// A batch of matrix products `C[b,m,n] = A[b,m,k] * B[b,k,n]`.
 ///
-/// Either operand may lie transposed, `A[b,k,m]` and `B[b,n,k]`.
+/// Either operand may lie transposed, `A[b,k,m]` and `B[b,n,k]`, and lack axes of the batch: `A[m,k]` is multiplied by all of `B[b,k,n]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Matmul {
     /// Batch.
-    pub b: usize,
+    pub b: Batch,
     /// Rows of `A` and `C`.
     pub m: usize,
     /// Columns of `B` and `C`.
@@ -37,20 +44,48 @@ pub struct Matmul {
 impl Matmul {
     /// Products of operands that lie as they are multiplied; `B` is a weight unless there is a batch of them.
     pub fn new(b: usize, m: usize, n: usize, k: usize) -> Self {
-        Self { b, m, n, k, ta: false, tb: false, weight_is_constant: b == 1 }
+        Self { b: Batch::of(b), m, n, k, ta: false, tb: false, weight_is_constant: b == 1 }
     }
 }
 
 fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
-    let b = fields.number("b")?.unwrap_or(1);
-    let plain = Matmul::new(b, fields.required("m")?, fields.required("n")?, fields.required("k")?);
+    let b = batch(fields)?;
+    let plain = Matmul::new(1, fields.required("m")?, fields.required("n")?, fields.required("k")?);
     let weights = fields.word("weights", &WEIGHTS, "constant or data")?;
     Ok(Box::new(Matmul {
+        b,
         ta: fields.flag("ta")?,
         tb: fields.flag("tb")?,
-        weight_is_constant: weights.unwrap_or(plain.weight_is_constant),
+        weight_is_constant: weights.unwrap_or(b.is_one()),
         ..plain
     }))
+}
+
+fn batch(fields: &Fields) -> Result<Batch, WorkloadError> {
+    let extents = fields.extents("b")?.unwrap_or_else(|| vec![1]);
+    let mut has = [(); 2].map(|()| vec![true; extents.len()]);
+    for (has, field) in has.iter_mut().zip(["lhs", "rhs"]) {
+        if let Some(said) = fields.read(field, |text| batch::parse_axes(text, extents.len()))? {
+            *has = said;
+        }
+    }
+
+    let mut axes = Vec::new();
+    for (axis, &extent) in extents.iter().enumerate() {
+        axes.push(match [has[0][axis], has[1][axis]] {
+            [true, true] => (extent, Sides::Both),
+            [true, false] => (extent, Sides::Left),
+            [false, true] => (extent, Sides::Right),
+            [false, false] => return Err(unfit("rhs", format!("axis {axis} of the batch is of neither operand"))),
+        });
+    }
+    let most = || unfit("b", format!("more than {} axes that lie apart, or too large", Batch::MOST_AXES));
+    check_positive(KIND.name, &axes.iter().map(|axis| ("b", axis.0)).collect::<Vec<_>>())?;
+    Batch::new(axes).ok_or_else(most)
+}
+
+fn unfit(field: &'static str, reason: String) -> WorkloadError {
+    WorkloadError::Unfit { op: KIND.name, field, reason }
 }
 
 impl Operator for Matmul {
@@ -59,12 +94,12 @@ impl Operator for Matmul {
     }
 
     fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
-        if self.b != 1 {
-            write!(f, "b={},", self.b)?;
+        if !self.b.is_one() {
+            write!(f, "{},", self.b.text())?;
         }
         write!(f, "m={},n={},k={}", self.m, self.n, self.k)?;
         [(self.ta, ",ta"), (self.tb, ",tb")].iter().filter(|flag| flag.0).try_for_each(|flag| f.write_str(flag.1))?;
-        let is_usual = self.weight_is_constant == (self.b == 1);
+        let is_usual = self.weight_is_constant == self.b.is_one();
         match WEIGHTS.iter().find(|(_, is_constant)| *is_constant == self.weight_is_constant && !is_usual) {
             Some((word, _)) => write!(f, ",weights={word}"),
             None => Ok(()),
@@ -72,25 +107,37 @@ impl Operator for Matmul {
     }
 
     fn check(&self) -> Result<(), WorkloadError> {
-        let (m, op) = (self, KIND.name);
-        check_positive(op, &[("b", m.b), ("m", m.m), ("n", m.n), ("k", m.k)])?;
-        let tensors: [(_, &[_]); 3] = [("A", &[m.b, m.m, m.k]), ("B", &[m.b, m.k, m.n]), ("C", &[m.b, m.m, m.n])];
-        check_elements(op, &tensors, &[m.b, m.m, m.n, m.k])
+        let (Self { b, m, n, k, .. }, op) = (*self, KIND.name);
+        let batch = b.extents();
+        let sizes: Vec<_> = batch.iter().map(|&extent| ("b", extent)).chain([("m", m), ("n", n), ("k", k)]).collect();
+        check_positive(op, &sizes)?;
+
+        let shape = |other, rest: [usize; 2]| b.without(other).map(|axis| batch[axis]).chain(rest).collect::<Vec<_>>();
+        let (left, right) = (shape(Sides::Right, [m, k]), shape(Sides::Left, [k, n]));
+        let result = [&batch[..], &[m, n]].concat();
+        let tensors: [(_, &[_]); 3] = [("A", &left), ("B", &right), ("C", &result)];
+        check_elements(op, &tensors, &[&result[..], &[k]].concat())
     }
 
-    /// Axes `b, m, n | k`.
+    /// Axes `b, m, n | k`, or `b0, b1, .., m, n | k`.
     fn formula(&self) -> Formula {
-        let mm = self;
-        let axes = [("b", mm.b, false), ("m", mm.m, false), ("n", mm.n, false), ("k", mm.k, true)];
-        let [b, m, n, k] = axis_vars();
+        let (mm, batch) = (self, self.b.extents());
+        let of_batch = self.b.names().iter().zip(&batch).map(|(&name, &extent)| (name, extent, false));
+        let axes: Vec<_> = of_batch.chain([("m", mm.m, false), ("n", mm.n, false), ("k", mm.k, true)]).collect();
+        let var = |axis: usize| Affine::var(VarId(axis as u32));
+        let [m, n, k] = [0, 1, 2].map(|axis| var(batch.len() + axis));
+
         // The last two dimensions, each an extent and its index, in the order in which they lie.
-        let operand = |name, is_constant, transposed: bool, [row, column]: [(usize, &Affine); 2]| {
+        let operand = |(name, is_constant, transposed), other, [row, column]: [(usize, &Affine); 2]| {
             let [outer, inner] = if transposed { [column, row] } else { [row, column] };
-            let tensor = Tensor { name, shape: vec![mm.b, outer.0, inner.0], is_constant };
-            (tensor, vec![b.clone(), outer.1.clone(), inner.1.clone()])
+            let dims = self.b.without(other).map(|axis| (batch[axis], var(axis)));
+            let dims = dims.chain([(outer.0, outer.1.clone()), (inner.0, inner.1.clone())]);
+            let (shape, index) = dims.unzip();
+            (Tensor { name, shape, is_constant }, index)
         };
-        let left = operand("input", false, mm.ta, [(mm.m, &m), (mm.k, &k)]);
-        let right = operand("weight", mm.weight_is_constant, mm.tb, [(mm.k, &k), (mm.n, &n)]);
-        Formula::product(&axes, [left, right], (vec![mm.b, mm.m, mm.n], vec![b, m, n]), 2)
+        let left = operand(("input", false, mm.ta), Sides::Right, [(mm.m, &m), (mm.k, &k)]);
+        let right = operand(("weight", mm.weight_is_constant, mm.tb), Sides::Left, [(mm.k, &k), (mm.n, &n)]);
+        let index = (0..batch.len()).map(var).chain([m, n]).collect();
+        Formula::product(&axes, [left, right], ([&batch[..], &[mm.m, mm.n]].concat(), index), batch.len() + 1)
     }
 }

@@ -1,16 +1,16 @@
-//! Elements along one dimension, combined to one value.
+//! Elements along some dimensions, combined to one value.
 
 use std::fmt;
 
-use autotune_ir::program::Expr;
-use autotune_ir::spec::{Reduction, axis_vars};
+use autotune_ir::spec::{AxisId, Reduction};
+use autotune_ir::{Affine, VarId};
 
-use super::operator::{Computed, element, named_axes};
+use super::text::joined;
 use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
 
 /// In the registry.
 pub(super) static KIND: OperatorKind =
-    OperatorKind { name: "reduce", fields: "m,n,k,op", example: "reduce:m=1024,n=4096,op=sum", parse };
+    OperatorKind { name: "reduce", fields: "m,n,k,shape,axes,op", example: "reduce:m=1024,n=4096,op=sum", parse };
 
 const OPS: [(&str, ReduceOp); 5] = [
     ("sum", ReduceOp::Sum),
@@ -19,11 +19,13 @@ const OPS: [(&str, ReduceOp); 5] = [
     ("prod", ReduceOp::Prod),
     ("mean", ReduceOp::Mean),
 ];
+/// Names of dimensions, which are kept and combined in turns; the first three are fields, too.
+const NAMES: [&str; 6] = ["m", "n", "k", "l", "i", "j"];
 
-/// What a row is combined to.
+/// What elements are combined to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ReduceOp {
-    /// The sum of its elements.
+    /// Their sum.
     Sum,
     /// The largest.
     Max,
@@ -35,23 +37,124 @@ pub enum ReduceOp {
     Mean,
 }
 
-/// `output[m, k]` is what is made of `input[m, .., k]`; shapes `[m]` and `[m, n]` where `k` is 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+/// What is made of the elements of a tensor along some of its dimensions; the result has the others.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Reduce {
-    /// Extent of all dimensions before the one that is combined.
-    pub m: usize,
-    /// Extent of the dimension that is combined.
-    pub n: usize,
-    /// Extent of all dimensions behind it.
-    pub k: usize,
-    /// What is made of a row.
-    pub op: ReduceOp,
+    /// Extents of the dimensions, outermost first: one that is kept, one that is combined, and so on.
+    extents: Vec<usize>,
+    op: ReduceOp,
+}
+
+impl Reduce {
+    /// Most dimensions, where those that lie side by side and are all kept or all combined are one.
+    pub const MOST_AXES: usize = NAMES.len();
+
+    /// Along some axes of a tensor.
+    ///
+    /// Dimensions of one element are left out, and those that lie side by side and are all kept or all combined are one.
+    ///
+    /// ```
+    /// use autotune_schedules::{Workload, workload::{Reduce, ReduceOp}};
+    /// let pixels = Workload::new(Reduce::new(&[8, 64, 28, 28], &[2, 3], ReduceOp::Mean)?)?;
+    /// assert_eq!(pixels.to_string(), "reduce:m=512,n=784,op=mean");
+    /// let channels = Workload::new(Reduce::new(&[8, 64, 28, 28], &[0, 2, 3], ReduceOp::Sum)?)?;
+    /// assert_eq!(channels.to_string(), "reduce:shape=8x64x784,axes=02,op=sum");
+    /// # Ok::<(), autotune_schedules::WorkloadError>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Axes that the tensor does not have, or twice; too many that lie apart; extents that overflow.
+    pub fn new(shape: &[usize], axes: &[AxisId], op: ReduceOp) -> Result<Self, WorkloadError> {
+        let mut said = vec![false; shape.len()];
+        for &axis in axes {
+            match said.get_mut(axis) {
+                Some(said) if !*said => *said = true,
+                Some(_) => return Err(unfit("axes", format!("has axis {axis} twice"))),
+                None => return Err(unfit("axes", format!("axis {axis}, of {} that are counted from 0", shape.len()))),
+            }
+        }
+
+        // Kept ones are at even places.
+        let mut extents = vec![1usize];
+        for (&extent, is_combined) in shape.iter().zip(said).filter(|(extent, _)| **extent != 1) {
+            if is_combined == extents.len().is_multiple_of(2) {
+                let last = extents.last_mut().map(|last| (last.checked_mul(extent), last));
+                match last {
+                    Some((Some(product), last)) => *last = product,
+                    _ => return Err(WorkloadError::Overflow { op: KIND.name, what: "input" }),
+                }
+            } else {
+                extents.push(extent);
+            }
+        }
+        if extents.len() == 1 {
+            extents.push(1);
+        }
+        match extents.len() > Self::MOST_AXES {
+            true => Err(unfit("shape", format!("{} axes that lie apart, of at most {}", extents.len(), NAMES.len()))),
+            false => Ok(Self { extents, op }),
+        }
+    }
+
+    /// Along the rows of `m` by `n` elements.
+    pub fn rows(m: usize, n: usize, op: ReduceOp) -> Self {
+        Self { extents: vec![m, n], op }
+    }
+
+    /// Along the middle of `[m, n, k]`.
+    pub fn columns([m, n, k]: [usize; 3], op: ReduceOp) -> Self {
+        if k == 1 { Self::rows(m, n, op) } else { Self { extents: vec![m, n, k], op } }
+    }
+
+    /// Extents of the dimensions, outermost first: in turns one that is kept, and one that is combined.
+    pub fn extents(&self) -> &[usize] {
+        &self.extents
+    }
+
+    /// What is made of the elements.
+    pub fn op(&self) -> ReduceOp {
+        self.op
+    }
+
+    /// The dimensions that are kept, or those that are combined.
+    fn places(&self, combined: bool) -> impl Iterator<Item = usize> {
+        let all = (usize::from(combined)..self.extents.len()).step_by(2);
+        // The first is there if it has elements, or is the only one.
+        let is_there = self.extents[0] != 1 || self.extents.len() <= 3;
+        all.filter(move |&place| place > 0 || is_there)
+    }
+}
+
+fn unfit(field: &'static str, reason: impl Into<String>) -> WorkloadError {
+    WorkloadError::Unfit { op: KIND.name, field, reason: reason.into() }
 }
 
 fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
     let op = fields.word("op", &OPS, "a reduction (sum, max, min, prod or mean)")?.unwrap_or(ReduceOp::Sum);
-    let k = fields.number("k")?.unwrap_or(1);
-    Ok(Box::new(Reduce { m: fields.required("m")?, n: fields.required("n")?, k, op }))
+    let axes = fields.read("axes", |text| {
+        let axes: Option<Vec<AxisId>> =
+            text.chars().map(|digit| digit.to_digit(10).map(|digit| digit as AxisId)).collect();
+        axes.ok_or("the axes that are combined, by their numbers, such as 02")
+    })?;
+
+    let missing = |field| WorkloadError::Missing { op: KIND.name, field, example: "reduce:shape=8x64x784,axes=02" };
+    match (fields.extents("shape")?, axes) {
+        (None, None) => {
+            let k = fields.number("k")?.unwrap_or(1);
+            Ok(Box::new(Reduce::columns([fields.required("m")?, fields.required("n")?, k], op)))
+        }
+        (Some(shape), Some(axes)) => {
+            for field in &NAMES[..3] {
+                if fields.number(field)?.is_some() {
+                    return Err(unfit(field, "is said by the shape"));
+                }
+            }
+            check_positive(KIND.name, &shape.iter().map(|&extent| ("shape", extent)).collect::<Vec<_>>())?;
+            Ok(Box::new(Reduce::new(&shape, &axes, op)?))
+        }
+        (None, _) => Err(missing("shape")),
+        _ => Err(missing("axes")),
+    }
 }
 
 impl Operator for Reduce {
@@ -61,49 +164,49 @@ impl Operator for Reduce {
 
     fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
         let word = OPS.iter().find(|(_, op)| *op == self.op).map_or("", |(word, _)| word);
-        write!(f, "m={},n={}", self.m, self.n)?;
-        if self.k != 1 {
-            write!(f, ",k={}", self.k)?;
+        match self.extents[..] {
+            [m, n] => write!(f, "m={m},n={n}")?,
+            [m, n, k] => write!(f, "m={m},n={n},k={k}")?,
+            _ => {
+                let first = usize::from(self.extents[0] == 1);
+                let axes: String = self.places(true).map(|place| (place - first).to_string()).collect();
+                write!(f, "shape={},axes={axes}", joined(&self.extents[first..]))?;
+            }
         }
         write!(f, ",op={word}")
     }
 
     fn check(&self) -> Result<(), WorkloadError> {
-        let Self { m, n, k, .. } = *self;
-        check_positive(KIND.name, &[("m", m), ("n", n), ("k", k)])?;
-        check_elements(KIND.name, &[("input", &[m, n, k])], &[m, n, k])
+        let extents = &self.extents;
+        let field = |place: usize| if extents.len() > 3 { "shape" } else { NAMES[place] };
+        let fields: Vec<_> = extents.iter().enumerate().map(|(place, &extent)| (field(place), extent)).collect();
+        check_positive(KIND.name, &fields)?;
+        check_elements(KIND.name, &[("input", extents)], extents)
     }
 
-    /// Axes `m | n`, or `m, k | n`. The smallest is the largest with every sign turned: `below`, then that of each by itself.
+    /// Axes `m | n`, `m, k | n`, `m, k | n, l`, and so on.
     fn formula(&self) -> Formula {
-        let Self { m, n, k, op } = *self;
-        let reduction = match op {
+        let Self { extents, op } = self;
+        let kept: Vec<usize> = self.places(false).collect();
+        let order: Vec<usize> = kept.iter().copied().chain(self.places(true)).collect();
+        let combined: usize = self.places(true).map(|place| extents[place]).product();
+        let (reduction, scale) = match op {
             ReduceOp::Sum => (Reduction::Sum, 1.0),
             ReduceOp::Max => (Reduction::Max, 1.0),
-            ReduceOp::Min => (Reduction::Max, -1.0),
+            ReduceOp::Min => (Reduction::Min, 1.0),
             ReduceOp::Prod => (Reduction::Product, 1.0),
-            ReduceOp::Mean => (Reduction::Sum, 1.0 / n as f32),
-        };
-        let [row, second, third] = axis_vars();
-        let (kept, shape, read, result) = match k {
-            1 => (vec![("m", m, false)], vec![m, n], vec![row.clone(), second], (vec![m], vec![row])),
-            _ => {
-                let (kept, read) = (vec![("m", m, false), ("k", k, false)], vec![row.clone(), third, second.clone()]);
-                (kept, vec![m, n, k], read, (vec![m, k], vec![row, second]))
-            }
+            ReduceOp::Mean => (Reduction::Sum, 1.0 / combined as f32),
         };
 
-        let axes = [&kept[..], &[("n", n, true)]].concat();
+        let axes: Vec<_> = order.iter().map(|&place| (NAMES[place], extents[place], place % 2 == 1)).collect();
+        let var = |axis: usize| Affine::var(VarId(axis as u32));
+        let mut dims: Vec<(usize, Affine)> =
+            order.iter().enumerate().map(|(axis, &place)| (place, var(axis))).collect();
+        dims.sort_by_key(|dim| dim.0);
+        let (shape, read) = dims.into_iter().map(|(place, index)| (extents[place], index)).unzip();
+
         let input = Tensor { name: "input", shape, is_constant: false };
-        let reduced = Formula::reduced(&axes, reduction, (input, read), result.clone(), 0);
-        if op != ReduceOp::Min {
-            return reduced;
-        }
-
-        let Formula { axes, value, reduction, .. } = reduced.clone();
-        let below = Computed { name: "below", axes, value, reduction, dims: (0..kept.len()).collect() };
-        let value = Expr::product(element(1, &result.1), Expr::Const(-1.0));
-        let axes = named_axes(&kept);
-        Formula { axes, computed: vec![below], value, reduction: Reduction::Sum, ..reduced }
+        let result = kept.iter().enumerate().map(|(axis, &place)| (extents[place], var(axis))).unzip();
+        Formula::reduced(&axes, (reduction, scale), (input, read), result, 0)
     }
 }

@@ -12,6 +12,7 @@ use rand::{Rng, RngExt};
 use super::epilogues::random_epilogue;
 use super::operators::random_of;
 use super::pairs::{odd_mlp, odd_separable};
+use super::workloads::random_batch;
 
 /// How many random cases a test runs: `AUTOTUNE_CASES` in the environment, else `usual`.
 pub fn cases(usual: u64) -> u64 {
@@ -47,6 +48,7 @@ fn odd_of<R: Rng>(name: &str, rng: &mut R) -> Workload {
                 let kind = ["max", "avg", "avg,exclude_pad"].choose(rng).unwrap();
                 format!("pool2d:n={n},c={a},h={b},w={c},{windows},kind={kind}").parse()
             }
+            "reduce" if n > 1 => format!("reduce:shape={a}x{b}x{n}x{c},axes=02,op=max").parse(),
             "reduce" => format!("reduce:m={a},n={b},k={n},op=sum").parse(),
             "softmax" | "log_softmax" => format!("{name}:m={a},n={b},k={n}").parse(),
             "layer_norm" | "rms_norm" => format!("{name}:m={a},n={b}").parse(),
@@ -157,5 +159,6 @@ fn odd_matmul<R: Rng>(rng: &mut R) -> Matmul {
     let b = if rng.random_ratio(1, 4) { size(rng, 300) } else { 1 };
     let plain = Matmul::new(b, size(rng, most), size(rng, most), size(rng, most));
     let weight_is_constant = plain.weight_is_constant ^ rng.random_ratio(1, 4);
-    Matmul { ta: rng.random_ratio(1, 4), tb: rng.random_ratio(1, 4), weight_is_constant, ..plain }
+    let b = if rng.random_ratio(1, 8) { random_batch(rng, &[1, 2, 7, 30]) } else { plain.b };
+    Matmul { b, ta: rng.random_ratio(1, 4), tb: rng.random_ratio(1, 4), weight_is_constant, ..plain }
 }

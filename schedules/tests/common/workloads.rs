@@ -3,8 +3,8 @@
 
 use autotune_ir::Target;
 use autotune_schedules::workload::{
-    Attention, GroupNorm, LayerNorm, LocalResponseNorm, Mask, Pool2d, PoolKind, Reduce, ReduceOp, Resize, ResizeMode,
-    RmsNorm, Softmax, Transpose, WorkloadError,
+    Attention, Batch, GroupNorm, LayerNorm, LocalResponseNorm, Mask, Pool2d, PoolKind, Reduce, ReduceOp, Resize,
+    ResizeMode, RmsNorm, Sides, Softmax, Transpose, WorkloadError,
 };
 use autotune_schedules::{Config, Conv2d, Matmul, ScheduleSpace, Value, Workload, winograd};
 use rand::seq::SliceRandom;
@@ -124,13 +124,22 @@ pub fn random_blocked<R: Rng>(target: &Target, rng: &mut R) -> (Workload, Config
     }
 }
 
-/// Rows, or columns of matrices.
+/// Rows, columns of matrices, or more axes that lie apart.
 pub fn random_reduce<R: Rng>(rng: &mut R) -> Reduce {
     // Products of many elements below 1 vanish.
     let op = pick(rng, &[ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min, ReduceOp::Mean, ReduceOp::Prod]);
     let most = if op == ReduceOp::Prod { 8 } else { 200 };
+    if rng.random_ratio(1, 4) {
+        let axes: Vec<usize> = (0..5).filter(|_| rng.random()).collect();
+        let most = if op == ReduceOp::Prod { 2 } else { 9 };
+        let extent = |axis: usize, rng: &mut R| {
+            if axes.contains(&axis) { rng.random_range(1..=most) } else { pick(rng, &[1, 2, 5, 16]) }
+        };
+        let shape: Vec<usize> = (0..5).map(|axis| extent(axis, rng)).collect();
+        return Reduce::new(&shape, &axes, op).unwrap();
+    }
     let k = pick(rng, &[1, 1, 1, 2, 13, 16, 40]);
-    Reduce { m: pick(rng, &[1, 2, 3, 16, 37]), n: rng.random_range(1..=most), k, op }
+    Reduce::columns([pick(rng, &[1, 2, 3, 16, 37]), rng.random_range(1..=most), k], op)
 }
 
 /// Matrices, or a tensor of up to six axes in any order; those that stay neighbours are one.
@@ -300,5 +309,13 @@ pub fn random_matmul<R: Rng>(rng: &mut R) -> Matmul {
     let (m, n, k) = (size(), size(), size());
     let plain = Matmul::new(pick(rng, &[1, 1, 1, 2, 3]), m, n, k);
     let (ta, tb) = (rng.random_bool(0.2), rng.random_bool(0.3));
-    Matmul { ta, tb, weight_is_constant: plain.weight_is_constant ^ rng.random_bool(0.2), ..plain }
+    let b = if rng.random_ratio(1, 4) { random_batch(rng, &[1, 2, 3]) } else { plain.b };
+    Matmul { b, ta, tb, weight_is_constant: plain.weight_is_constant ^ rng.random_bool(0.2), ..plain }
+}
+
+/// Axes of either operand or of both.
+pub fn random_batch<R: Rng>(rng: &mut R, extents: &[usize]) -> Batch {
+    let mut axis = || (pick(rng, extents), pick(rng, &[Sides::Both, Sides::Left, Sides::Right]));
+    let axes: Vec<_> = (0..Batch::MOST_AXES).map(|_| axis()).collect();
+    Batch::new(axes).unwrap()
 }

@@ -201,8 +201,9 @@ impl Vectors for Recorder {
             let combined = |a: f32, b: f32| match by {
                 Fold::Sum => a + b,
                 Fold::Product => a * b,
-                Fold::Max if a.is_nan() || b.is_nan() => f32::NAN,
+                Fold::Max | Fold::Min if a.is_nan() || b.is_nan() => f32::NAN,
                 Fold::Max | Fold::MaxNumber => a.max(b),
+                Fold::Min => a.min(b),
             };
             let mut folded = LOST;
             for (lane, &row) in rows.iter().enumerate() {

@@ -91,6 +91,7 @@ impl X86 {
             Fold::Product => self.arithmetic(Arithmetic::Mul, a, a, b),
             Fold::MaxNumber => self.arithmetic(Arithmetic::Max, a, a, b),
             Fold::Max => self.bound(Bound::Larger, a, b, spare),
+            Fold::Min => self.bound(Bound::Smaller, a, b, spare),
         }
     }
 }
