@@ -284,7 +284,7 @@ pub(crate) enum Failure {
     /// Another process has what is needed: exit code 1.
     #[error("{0}")]
     Busy(String),
-    /// Stopped by Ctrl-C with everything measured kept: exit code 130.
+    /// Tuning stopped by Ctrl-C with everything measured kept: exit code 130.
     #[error("interrupted: everything measured is kept, rerun the same command to go on")]
     Interrupted,
 }

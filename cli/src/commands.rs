@@ -18,6 +18,7 @@ mod targets;
 mod tasks;
 mod tune;
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -30,11 +31,13 @@ use autotune_schedules::Workload;
 use serde::Serialize;
 
 use crate::args::{Cli, Command, DbArgs, Failure};
+use crate::interrupt;
 use crate::output::{print, say};
 
 /// Runs what the command line asks for. What a killed run left in the folder for temporary files is removed first.
 pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
     if !matches!(cli.command, Some(Command::Worker)) {
+        interrupt::watch()?;
         scratch::remove_left_behind();
     }
     match cli.command {
@@ -89,20 +92,6 @@ fn refusal(error: DbError) -> Failure {
     }
 }
 
-/// Turns the switch on the first Ctrl-C; the second ends the process.
-fn cancel_on_ctrl_c() -> Result<Cancel> {
-    let cancel = Cancel::default();
-    let switch = cancel.clone();
-    ctrlc::set_handler(move || {
-        if switch.cancel() {
-            std::process::exit(130);
-        }
-        say("stopping: what is being measured is given up (Ctrl-C again to stop at once)");
-    })
-    .context("cannot watch for Ctrl-C")?;
-    Ok(cancel)
-}
-
 /// This machine's device for a target, or why there is none. Without ceilings it goes on, and says so.
 fn open_device(
     target: &Target,
@@ -125,9 +114,7 @@ struct JsonSink(Option<PathBuf>);
 impl JsonSink {
     fn new(path: Option<PathBuf>) -> Result<Self> {
         if let Some(file) = path.as_deref().filter(|path| *path != Path::new("-")) {
-            file::check_ours("--json", file, "JSON object", |start| start.starts_with(b"{"))?;
-            let opened = std::fs::OpenOptions::new().append(true).create(true).open(file);
-            opened.map_err(|e| Failure::Usage(format!("--json {}: {e}", file.display())))?;
+            file::check_output("--json", file, "JSON object", |start| start.starts_with(b"{"))?;
         }
         Ok(Self(path))
     }
@@ -144,7 +131,8 @@ impl JsonSink {
         if self.is_stdout() {
             return print(&json);
         }
-        std::fs::write(file, json + "\n").with_context(|| format!("--json {}", file.display()))
+        let written = file::replace(file, |out| writeln!(out, "{json}"));
+        written.with_context(|| format!("--json {}", file.display()))
     }
 
     /// Prints text for people.

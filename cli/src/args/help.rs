@@ -33,7 +33,7 @@ from caches, as in a network (cpu); dtype=f16|bf16|tf32: the elements' type (def
 A target is cpu (f32), opencl (f32), cuda or cuda:sm_70|75|80|86|89|90 (f32, f16; from sm_80 on bf16, tf32, tensor cores).
 
 Ctrl-C gives up what is being measured; what was measured is kept and the next run goes on from there. A second Ctrl-C
-stops at once.
+stops at once. Other commands stop at the first, leave no unfinished file, and say which files they wrote.
 
 Exit codes: 0 done, 1 failure, 2 bad usage, 130 interrupted by Ctrl-C.";
 

@@ -1,6 +1,7 @@
 //! `autotune report NETWORK|WORKLOAD... -o FILE`.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -113,7 +114,7 @@ impl Output {
         if path == Path::new("-") {
             return Ok(Self::Stdout);
         }
-        check_output(&path, "page", |start| start.starts_with(b"<!DOCTYPE html>"))?;
+        check_output("-o", &path, "page", |start| start.starts_with(b"<!DOCTYPE html>"))?;
         Ok(Self::File(path))
     }
 

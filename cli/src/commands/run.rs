@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use autotune::Tuned;
 use autotune_ir::Target;
 use autotune_network::{Compiled, Element, Graph, Node, Tensor, Workspace, quantile, time_in_turns};
@@ -12,7 +12,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-use super::file::check_folder;
+use super::file::{NewFile, check_folder};
 use super::lookup::network_source;
 use super::{JsonSink, npy, warn};
 use crate::args::{Failure, RunArgs, SubjectArgs, TargetArgs};
@@ -42,8 +42,7 @@ pub(super) struct Latency {
 pub(super) fn run(args: RunArgs) -> Result<()> {
     let json = JsonSink::new(args.json.clone())?;
     if let Some(folder) = &args.output {
-        let usable = fs::create_dir_all(folder).and_then(|()| check_folder(folder));
-        usable.map_err(|error| Failure::Usage(format!("--output {}: {error}", folder.display())))?;
+        check_folder(folder).map_err(|error| Failure::Usage(format!("--output {}: {error}", folder.display())))?;
     }
     let start = Instant::now();
     let (graph, target) = network(&args.subject, &args.target)?;
@@ -60,7 +59,7 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
 
     let outputs = workspace.run_tensors(&inputs)?;
     if let Some(folder) = &args.output {
-        files.iter().zip(&outputs).try_for_each(|(file, tensor)| npy::write(&folder.join(file), tensor))?;
+        write(folder, &files, &outputs).with_context(|| format!("--output {}", folder.display()))?;
     }
     let mut latencies = latencies(std::slice::from_mut(&mut workspace), &inputs, args.repeat as usize)?;
     let latency_secs = latencies.swap_remove(0);
@@ -160,6 +159,18 @@ fn output_files(graph: &Graph) -> Result<Vec<String>, Failure> {
         Some((_, file)) => Err(Failure::Usage(format!("--output: two outputs would be {file}"))),
         None => Ok(files),
     }
+}
+
+/// Writes tensors to files in a folder, which is made where there is none.
+fn write(folder: &Path, files: &[String], tensors: &[Tensor]) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    let mut written = Vec::new();
+    for (file, tensor) in files.iter().zip(tensors) {
+        let mut new = NewFile::create(&folder.join(file))?;
+        npy::write(&mut new, tensor)?;
+        written.push(new);
+    }
+    Ok(NewFile::keep_all(written)?)
 }
 
 /// Compares every step with the reference.

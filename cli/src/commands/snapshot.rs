@@ -10,6 +10,7 @@ use autotune_measure::gpu;
 
 use super::{refusal, warn};
 use crate::args::{DbArgs, Failure, SnapshotAction};
+use crate::interrupt;
 use crate::output::{print, say};
 
 /// Tasks without a schedule, or schedules that are bad, that are named.
@@ -41,7 +42,7 @@ fn write(file: &Path, target: Option<&str>, db: &DbArgs) -> Result<()> {
         bail!("{} has no schedule{of} to write: tune first", db.path().display());
     }
 
-    let written = writer.write(file).map_err(unwritable)?;
+    let written = interrupt::uninterrupted(file, || writer.write(file)).map_err(unwritable)?;
     print(&format!(
         "wrote {} schedule(s) of {} target(s) to {}, {} bytes",
         written.schedules,

@@ -13,11 +13,11 @@ use super::conversions::{Bench, Budget};
 use super::lookup::adopt_legacy;
 use super::planned;
 use super::run::{inputs, latencies};
-use super::{JsonSink, cancel_on_ctrl_c, open_db, open_device};
+use super::{JsonSink, open_db, open_device};
 use crate::args::{Failure, TuneArgs};
 use crate::output::say;
-use crate::progress;
 use crate::report::{summary, table};
+use crate::{interrupt, progress};
 
 /// Fewest and most runs of a network by its untuned schedules and by the best, and the seconds that they take together in between.
 const NETWORK_RUNS: [usize; 2] = [5, 20];
@@ -43,7 +43,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     }
     let json = JsonSink::new(args.json.clone())?;
     let db = open_db(&args.db)?;
-    let cancel = cancel_on_ctrl_c()?;
+    let cancel = interrupt::cancel();
     let target = args.target.device(&network.workloads())?;
     let (mut measurer, ceilings, setup) = open_device(&target, &network.workloads(), args.backend, &cancel)?;
 
