@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use autotune::Tuned;
 use autotune_ir::Target;
-use autotune_network::{Compiled, Element, Graph, Node, Tensor, Workspace, quantile, time_in_turns};
+use autotune_network::{Compiled, Element, Graph, Node, StepError, Tensor, Workspace, quantile, time_in_turns};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
@@ -17,9 +17,6 @@ use super::lookup::network_source;
 use super::{JsonSink, npy, warn};
 use crate::args::{Failure, RunArgs, SubjectArgs, TargetArgs};
 use crate::output::say;
-
-/// Largest difference from the reference that a step may have, by the largest element of its tensor.
-const TOLERANCE: f32 = 1e-3;
 
 /// What `--json` has of a run.
 #[derive(Serialize)]
@@ -176,13 +173,23 @@ fn write(folder: &Path, files: &[String], tensors: &[Tensor]) -> Result<()> {
 /// Compares every step with the reference.
 fn check(workspace: &mut Workspace, inputs: &[Tensor]) -> Result<()> {
     let errors = workspace.check(inputs)?;
-    let worst = errors.iter().max_by(|a, b| a.max_rel_error.total_cmp(&b.max_rel_error));
-    if let Some(worst) = worst {
-        let (steps, error, name) = (errors.len(), worst.max_rel_error, &worst.name);
-        say(format_args!("{steps} steps compared with the reference: largest relative error {error:.1e}, of '{name}'"));
-    }
-    let wrong: Vec<&str> = errors.iter().filter(|e| e.max_rel_error > TOLERANCE).map(|e| &*e.name).collect();
-    anyhow::ensure!(wrong.is_empty(), "beyond {TOLERANCE:.0e} of the reference: {}", wrong.join(", "));
+    let conversions = errors.iter().filter(|step| step.is_conversion).count();
+    let of_tolerance =
+        |step: &StepError| if step.is_right() { step.max_rel_error / step.tolerance } else { f64::INFINITY };
+    let nearest = errors.iter().filter(|step| step.tolerance > 0.0);
+    let nearest = nearest.max_by(|a, b| of_tolerance(a).total_cmp(&of_tolerance(b))).map_or(String::new(), |step| {
+        let StepError { name, max_rel_error: error, tolerance, .. } = step;
+        format!(": nearest to its tolerance is '{name}', with a relative error of {error:.1e} of {tolerance:.0e}")
+    });
+    say(format_args!(
+        "{} steps and {conversions} conversions compared with the reference, each on what those before it computed{nearest}",
+        errors.len() - conversions
+    ));
+
+    let told =
+        |step: &StepError| format!("'{}' ({:.1e}, at most {:.0e})", step.name, step.max_rel_error, step.tolerance);
+    let wrong: Vec<String> = errors.iter().filter(|step| !step.is_right()).map(told).collect();
+    anyhow::ensure!(wrong.is_empty(), "not what the reference computes: {}", wrong.join(", "));
     Ok(())
 }
 
