@@ -18,13 +18,13 @@ mod targets;
 mod tasks;
 mod tune;
 
-use std::io::Write;
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use autotune::{Cancel, LocalDevice, Setup};
-use autotune_db::{DbError, Source, TuningDb};
+use autotune_db::{DbError, SnapshotError, Source, TuningDb};
 use autotune_ir::Target;
 use autotune_measure::{Backend, Ceilings, MeasureError, WorkerMeasurer, scratch};
 use autotune_schedules::Workload;
@@ -72,7 +72,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
 
 /// Opens the database for tuning; makes it where there is none.
 fn open_db(db: &DbArgs) -> Result<TuningDb> {
-    let db = TuningDb::open(db.path()?).map_err(refusal)?;
+    let db = TuningDb::open(db.place()?.path).map_err(refusal)?;
     warn(&db);
     Ok(db)
 }
@@ -84,12 +84,28 @@ fn warn(db: &dyn Source) {
     }
 }
 
-/// A database that is busy may be free later; one that cannot be used was badly chosen.
-fn refusal(error: DbError) -> Failure {
-    match error {
-        DbError::Held { .. } | DbError::NoJournal { .. } => Failure::Busy(error.to_string()),
-        _ => Failure::Usage(error.to_string()),
+/// A database or a snapshot that is not there, or is something else, was badly chosen; one that is damaged, busy or of another version was not.
+fn refusal(error: DbError) -> anyhow::Error {
+    match &error {
+        DbError::NotFound { .. } => {
+            Failure::Usage(format!("{error}: name another (--db), or make one by tuning (autotune NETWORK)")).into()
+        }
+        DbError::NotADirectory { .. }
+        | DbError::NotADatabase { .. }
+        | DbError::Log { .. }
+        | DbError::Snapshot(
+            SnapshotError::NotFound { .. } | SnapshotError::NotASnapshot { .. } | SnapshotError::InTheWay { .. },
+        ) => Failure::Usage(error.to_string()).into(),
+        DbError::Io { cause, .. } | DbError::Snapshot(SnapshotError::Io { cause, .. }) if is_bad_place(cause) => {
+            Failure::Usage(error.to_string()).into()
+        }
+        _ => error.into(),
     }
+}
+
+/// True if a path does not lead to where something can be.
+fn is_bad_place(cause: &io::Error) -> bool {
+    [ErrorKind::NotFound, ErrorKind::NotADirectory, ErrorKind::PermissionDenied].contains(&cause.kind())
 }
 
 /// This machine's device for a target, or why there is none. Without ceilings it goes on, and says so.

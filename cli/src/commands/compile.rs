@@ -20,7 +20,7 @@ pub(super) fn run(args: CompileArgs) -> Result<()> {
     check_ours("-o: the header", &header, "header of a network", Library::is_header)?;
     let (graph, target) = network(&args.subject, &args.target)?;
 
-    let source = network_source(args.db.path()?)?;
+    let source = network_source(args.db.place()?)?;
     let network = Compiled::new(&graph, Some(&*source), &target)?;
     warn(&*source);
     let library = Library::of(&network, &name, &soname)?;

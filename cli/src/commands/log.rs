@@ -9,7 +9,7 @@ use autotune_db::{DbError, OnInvalid, TuningDb};
 
 use super::file::NewFile;
 use super::{open_db, refusal, warn};
-use crate::args::{DbArgs, Failure, LogAction};
+use crate::args::{DbArgs, Failure, LogAction, RecordsArgs};
 use crate::interrupt;
 use crate::output::say;
 
@@ -23,8 +23,8 @@ pub(super) fn run(action: LogAction) -> Result<()> {
     }
 }
 
-fn export(file: &Path, db: &DbArgs) -> Result<()> {
-    let db = TuningDb::open_reading(db.path()?).map_err(refusal)?;
+fn export(file: &Path, db: &RecordsArgs) -> Result<()> {
+    let db = TuningDb::open_reading(db.place()?.path).map_err(refusal)?;
     let mut output = Output::new(file)?;
     let Some(records) = unless_unread(db.export(&mut output))? else {
         return Ok(());
@@ -35,10 +35,10 @@ fn export(file: &Path, db: &DbArgs) -> Result<()> {
     Ok(())
 }
 
-fn salvage(file: &Path, db: &DbArgs) -> Result<()> {
-    let path = db.path()?;
+fn salvage(file: &Path, db: &RecordsArgs) -> Result<()> {
+    let path = db.place()?.path;
     if !path.exists() {
-        return Err(refusal(DbError::NotFound { path }).into());
+        return Err(refusal(DbError::NotFound { path }));
     }
     let mut output = Output::new(file)?;
     let Some(report) = unless_unread(TuningDb::salvage(&path, &mut output))? else {
@@ -105,10 +105,7 @@ impl Write for Output {
 fn unless_unread<T>(written: Result<T, DbError>) -> Result<Option<T>> {
     match written {
         Err(DbError::Io { cause, .. }) if cause.kind() == ErrorKind::BrokenPipe => Ok(None),
-        Err(error @ (DbError::NewerFormat { .. } | DbError::NotADatabase { .. } | DbError::NotADirectory { .. })) => {
-            Err(refusal(error).into())
-        }
-        written => Ok(Some(written?)),
+        written => Ok(Some(written.map_err(refusal)?)),
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) fn run(args: ReportArgs) -> Result<()> {
     let output = Output::new(args.output)?;
 
     let nothing = || format!("nothing is known of {subject} on {target}: tune it first (autotune {subject})");
-    let db = look_up_db(&args.db)?.with_context(nothing)?;
+    let db = look_up_db(args.db.place()?)?.with_context(nothing)?;
     let key = key(&db, &target, &workloads)?;
     let histories = tasks.iter().map(|task| History::read(&db, task, &target, &key)).collect::<Result<Vec<_>>>()?;
     warn(&db);

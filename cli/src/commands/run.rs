@@ -46,7 +46,7 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
     let inputs = inputs(&graph, &args.input)?;
     let files = output_files(&graph)?;
 
-    let source = network_source(args.db.path()?)?;
+    let source = network_source(args.db.place()?)?;
     let network = Compiled::new(&graph, Some(&*source), &target)?;
     warn(&*source);
     let mut workspace = network.workspace()?;
