@@ -44,7 +44,7 @@ impl Work {
 
 /// Has Ctrl-C, like a signal to terminate or a terminal that is gone, end the process with exit code 130.
 pub(crate) fn watch() -> Result<()> {
-    // SAFETY: no other thread runs yet, and what a hangup does is set again below.
+    // SAFETY: no handler of ours is there yet; what a hangup does is set again below.
     let on_hangup = unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
     ctrlc::set_handler(interrupted).context("cannot watch for Ctrl-C")?;
     if on_hangup == libc::SIG_IGN {
@@ -95,14 +95,18 @@ pub(crate) struct Unfinished {
 }
 
 impl Unfinished {
-    /// A new file beside its place.
-    pub(crate) fn create(name: &Path, place: PathBuf, permissions: Permissions) -> io::Result<(File, Self)> {
+    /// A new file in the folder of its place.
+    pub(crate) fn create(
+        folder: &Path,
+        name: &Path,
+        place: &Path,
+        permissions: Permissions,
+    ) -> io::Result<(File, Self)> {
         let mut work = Work::lock();
-        let folder = place.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let new = tempfile::Builder::new().prefix(".autotune-new-").permissions(permissions).tempfile_in(folder)?;
         let (file, path) = new.into_parts();
         work.unfinished.push(path.to_path_buf());
-        Ok((file, Self { path, name: name.to_path_buf(), place }))
+        Ok((file, Self { path, name: name.to_path_buf(), place: place.to_path_buf() }))
     }
 
     /// Gives files their places. They are all there before an interruption, or none.

@@ -13,7 +13,7 @@ Examples:
   autotune run bert_base --input input_ids=ids.npy --input mask=mask.npy
   autotune run model.onnx --shape image=1x3x480x640          extents that the file leaves open
   autotune run resnet18 --repeat 100 --json latency.json     figures
-  autotune run resnet18 --check                              every tensor beside the reference
+  autotune run resnet18 --check                              every step beside the reference
 
 What was not tuned runs by the schedules that are predicted to be the fastest, and it says how many.";
 

@@ -78,7 +78,7 @@ impl NewFile {
 
         // Readable by whom the user lets read new files, or by whom the old one was.
         let permissions = old.map_or_else(|| Permissions::from_mode(0o666), |old| old.permissions());
-        let (new, unfinished) = Unfinished::create(file, place, permissions)?;
+        let (new, unfinished) = Unfinished::create(folder(&place), file, &place, permissions)?;
         Ok(Self { out: BufWriter::new(new), unfinished: Some(unfinished) })
     }
 
