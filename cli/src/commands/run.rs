@@ -179,7 +179,7 @@ fn check(workspace: &mut Workspace, inputs: &[Tensor]) -> Result<()> {
     let nearest = errors.iter().filter(|step| step.tolerance > 0.0);
     let nearest = nearest.max_by(|a, b| of_tolerance(a).total_cmp(&of_tolerance(b))).map_or(String::new(), |step| {
         let StepError { name, max_rel_error: error, tolerance, .. } = step;
-        format!(": nearest to its tolerance is '{name}', with a relative error of {error:.1e} of {tolerance:.0e}")
+        format!(": nearest to its tolerance is '{name}', with a relative error of {error:.1e} of {tolerance:.1e}")
     });
     say(format_args!(
         "{} steps and {conversions} conversions compared with the reference, each on what those before it computed{nearest}",
@@ -187,7 +187,7 @@ fn check(workspace: &mut Workspace, inputs: &[Tensor]) -> Result<()> {
     ));
 
     let told =
-        |step: &StepError| format!("'{}' ({:.1e}, at most {:.0e})", step.name, step.max_rel_error, step.tolerance);
+        |step: &StepError| format!("'{}' ({:.1e}, at most {:.1e})", step.name, step.max_rel_error, step.tolerance);
     let wrong: Vec<String> = errors.iter().filter(|step| !step.is_right()).map(told).collect();
     anyhow::ensure!(wrong.is_empty(), "not what the reference computes: {}", wrong.join(", "));
     Ok(())
