@@ -1,6 +1,6 @@
 //! The command line: its words, and bad ones told in one line.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -14,6 +14,7 @@ use clap::{Args, Parser, Subcommand, error::ErrorKind};
 use crate::search_kind::SearchKind;
 
 mod compile;
+mod db;
 mod help;
 mod report;
 mod run;
@@ -21,6 +22,7 @@ mod subject;
 mod target;
 
 pub(crate) use compile::CompileArgs;
+pub(crate) use db::{DbArgs, LookupArgs, Place, RecordsArgs};
 pub(crate) use report::ReportArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use subject::{ShapeArgs, SubjectArgs};
@@ -142,7 +144,7 @@ pub(crate) enum LogAction {
         #[arg(long)]
         salvage: bool,
         #[command(flatten)]
-        db: DbArgs,
+        db: RecordsArgs,
     },
     /// Adds the records of FILE ('-' for standard input) as claims, which tuning measures before it believes them; those already
     /// present are left alone
@@ -170,7 +172,7 @@ pub(crate) enum SnapshotAction {
         #[arg(long, value_name = "TARGET")]
         target: Option<String>,
         #[command(flatten)]
-        db: DbArgs,
+        db: RecordsArgs,
     },
     /// Compares every byte of FILE with its checksums, and proves every schedule right for its target. Exit code 1 if something is bad
     #[command(after_help = SNAPSHOT_CHECK_EXAMPLES)]
@@ -239,52 +241,13 @@ impl VariantArgs {
     }
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct DbArgs {
-    /// The tuning database, created when absent [default: $AUTOTUNE_DB, else autotune/db in the user's data directory]
-    #[arg(long, value_name = "PATH")]
-    db: Option<PathBuf>,
-}
-
-impl DbArgs {
-    pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
-        db_path(self.db.as_deref())
-    }
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct LookupArgs {
-    /// What to look up in: a tuning database or a snapshot [default: $AUTOTUNE_DB, else autotune/db in the user's data directory]
-    #[arg(long, value_name = "PATH")]
-    db: Option<PathBuf>,
-}
-
-impl LookupArgs {
-    pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
-        db_path(self.db.as_deref())
-    }
-}
-
-/// The database's folder: the one given, else `$AUTOTUNE_DB`, `$XDG_DATA_HOME/autotune/db` or `~/.local/share/autotune/db`.
-fn db_path(given: Option<&Path>) -> Result<PathBuf, Failure> {
-    let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let given = given.map(Path::to_path_buf).or_else(|| var("AUTOTUNE_DB"));
-    let data_home = || var("XDG_DATA_HOME").or_else(|| Some(var("HOME")?.join(".local/share")));
-    given
-        .or_else(|| Some(data_home()?.join("autotune/db")))
-        .ok_or_else(|| Failure::Usage("no place for the tuning database: give --db PATH or set AUTOTUNE_DB".into()))
-}
-
 /// Why the command ends without having done its work.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// Bad usage: exit code 2.
+    /// Bad usage, such as a path where there is nothing, or something else: exit code 2.
     #[error("{0}")]
     Usage(String),
-    /// Another process has what is needed: exit code 1.
-    #[error("{0}")]
-    Busy(String),
-    /// Stopped by Ctrl-C with everything measured kept: exit code 130.
+    /// Tuning stopped by Ctrl-C with everything measured kept: exit code 130.
     #[error("interrupted: everything measured is kept, rerun the same command to go on")]
     Interrupted,
 }
@@ -294,7 +257,6 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> u8 {
         match self {
             Failure::Usage(_) => 2,
-            Failure::Busy(_) => 1,
             Failure::Interrupted => 130,
         }
     }

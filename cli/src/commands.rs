@@ -18,23 +18,26 @@ mod targets;
 mod tasks;
 mod tune;
 
+use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use autotune::{Cancel, LocalDevice, Setup};
-use autotune_db::{DbError, Source, TuningDb};
+use autotune_db::{DbError, SnapshotError, Source, TuningDb};
 use autotune_ir::Target;
 use autotune_measure::{Backend, Ceilings, MeasureError, WorkerMeasurer, scratch};
 use autotune_schedules::Workload;
 use serde::Serialize;
 
 use crate::args::{Cli, Command, DbArgs, Failure};
+use crate::interrupt;
 use crate::output::{print, say};
 
 /// Runs what the command line asks for. What a killed run left in the folder for temporary files is removed first.
 pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
     if !matches!(cli.command, Some(Command::Worker)) {
+        interrupt::watch()?;
         scratch::remove_left_behind();
     }
     match cli.command {
@@ -69,7 +72,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
 
 /// Opens the database for tuning; makes it where there is none.
 fn open_db(db: &DbArgs) -> Result<TuningDb> {
-    let db = TuningDb::open(db.path()?).map_err(refusal)?;
+    let db = TuningDb::open(db.place()?.path).map_err(refusal)?;
     warn(&db);
     Ok(db)
 }
@@ -81,26 +84,28 @@ fn warn(db: &dyn Source) {
     }
 }
 
-/// A database that is busy may be free later; one that cannot be used was badly chosen.
-fn refusal(error: DbError) -> Failure {
-    match error {
-        DbError::Held { .. } | DbError::NoJournal { .. } => Failure::Busy(error.to_string()),
-        _ => Failure::Usage(error.to_string()),
+/// A database or a snapshot that is not there, or is something else, was badly chosen; one that is damaged, busy or of another version was not.
+fn refusal(error: DbError) -> anyhow::Error {
+    match &error {
+        DbError::NotFound { .. } => {
+            Failure::Usage(format!("{error}: name another (--db), or make one by tuning (autotune NETWORK)")).into()
+        }
+        DbError::NotADirectory { .. }
+        | DbError::NotADatabase { .. }
+        | DbError::Log { .. }
+        | DbError::Snapshot(
+            SnapshotError::NotFound { .. } | SnapshotError::NotASnapshot { .. } | SnapshotError::InTheWay { .. },
+        ) => Failure::Usage(error.to_string()).into(),
+        DbError::Io { cause, .. } | DbError::Snapshot(SnapshotError::Io { cause, .. }) if is_bad_place(cause) => {
+            Failure::Usage(error.to_string()).into()
+        }
+        _ => error.into(),
     }
 }
 
-/// Turns the switch on the first Ctrl-C; the second ends the process.
-fn cancel_on_ctrl_c() -> Result<Cancel> {
-    let cancel = Cancel::default();
-    let switch = cancel.clone();
-    ctrlc::set_handler(move || {
-        if switch.cancel() {
-            std::process::exit(130);
-        }
-        say("stopping: what is being measured is given up (Ctrl-C again to stop at once)");
-    })
-    .context("cannot watch for Ctrl-C")?;
-    Ok(cancel)
+/// True if a path does not lead to where something can be.
+fn is_bad_place(cause: &io::Error) -> bool {
+    [ErrorKind::NotFound, ErrorKind::NotADirectory, ErrorKind::PermissionDenied].contains(&cause.kind())
 }
 
 /// This machine's device for a target, or why there is none. Without ceilings it goes on, and says so.
@@ -125,9 +130,7 @@ struct JsonSink(Option<PathBuf>);
 impl JsonSink {
     fn new(path: Option<PathBuf>) -> Result<Self> {
         if let Some(file) = path.as_deref().filter(|path| *path != Path::new("-")) {
-            file::check_ours("--json", file, "JSON object", |start| start.starts_with(b"{"))?;
-            let opened = std::fs::OpenOptions::new().append(true).create(true).open(file);
-            opened.map_err(|e| Failure::Usage(format!("--json {}: {e}", file.display())))?;
+            file::check_output("--json", file, "JSON object", |start| start.starts_with(b"{"))?;
         }
         Ok(Self(path))
     }
@@ -144,7 +147,8 @@ impl JsonSink {
         if self.is_stdout() {
             return print(&json);
         }
-        std::fs::write(file, json + "\n").with_context(|| format!("--json {}", file.display()))
+        let written = file::replace(file, |out| writeln!(out, "{json}"));
+        written.with_context(|| format!("--json {}", file.display()))
     }
 
     /// Prints text for people.

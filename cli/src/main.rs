@@ -2,6 +2,7 @@
 
 mod args;
 mod commands;
+mod interrupt;
 mod output;
 mod page;
 mod progress;

@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use autotune_db::{Phase, Provenance, TuningDb, TuningRecord};
 use autotune_ir::Target;
-use autotune_measure::{Measurement, RunSecs};
+use autotune_measure::{CandidateError, Measurement, RunSecs};
 use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace, Value, Workload};
 use sandbox::{Sandbox, TINY, finish, signal};
 
@@ -163,6 +163,33 @@ fn a_reader_of_an_export_may_go_away() {
 }
 
 #[test]
+fn trials_that_all_failed_are_told_with_their_cause() {
+    let sandbox = Sandbox::new();
+    let failed = |message: &str, unix_secs: u64| {
+        let mut record = record(TINY, 1.0);
+        record.measurement = Measurement::of(Err(CandidateError::Build { message: message.into() }));
+        record.provenance.unix_secs = unix_secs;
+        record
+    };
+    let records = [failed("no room", 1), failed("no room", 2), failed("no luck", 3)];
+    TuningDb::open(sandbox.path("db")).unwrap().append_all(&records).unwrap();
+
+    // Nothing runs in the race of what is known, either.
+    let without_compiler = |line: &str| {
+        let mut command = sandbox.command(&format!("{TINY} --backend c {line}"));
+        command.env("CC", "/nonexistent/cc");
+        finish(command).expect(1).stderr
+    };
+    let ended = without_compiler("--trials 3");
+    let words =
+        "no schedule of matmul ran, all 3 trial(s) failed (3 of 3: build failed: no room): when the cause is gone";
+    assert!(ended.contains("nothing left to do: 3 of 3") && ended.contains(words), "{ended}");
+
+    let ended = without_compiler("--time-budget 1ms --db new");
+    assert!(ended.ends_with("autotune: nothing was measured: give more time or trials\n"), "{ended}");
+}
+
+#[test]
 fn a_full_disk_is_told_once() {
     let sandbox = Sandbox::new();
     fill(&sandbox, 10);
@@ -190,7 +217,7 @@ fn what_can_be_read_of_a_damaged_database_is_salvaged() {
         .collect();
     log(&sandbox, "db/journal", &damaged);
 
-    sandbox.run(&format!("{TINY} --trials 1")).expect_line(2, "has lost 3 record(s)");
+    sandbox.run(&format!("{TINY} --trials 1")).expect_line(1, "has lost 3 record(s)");
     let read = sandbox.run("log export -").expect(0);
     assert!(read.stderr.contains("has lost 3 record(s)") && read.stdout.lines().count() == 27, "{}", read.stderr);
     let saved = sandbox.run("log export saved --salvage").expect(0);

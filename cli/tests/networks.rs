@@ -29,7 +29,7 @@ fn a_network_runs_and_tells_its_figures() {
     let run = sandbox.run(&format!("run {NETWORK} --threads 2 --repeat 3 --check --json figures.json")).expect(0);
     assert!(run.stdout.starts_with("dqn: ") && run.stdout.contains(" ms (p10 "), "{}", run.stdout);
     assert!(run.stderr.contains("kernels not tuned on cpu:"), "{}", run.stderr);
-    assert!(run.stderr.contains("steps compared with the reference"), "{}", run.stderr);
+    assert!(run.stderr.contains("conversions compared with the reference"), "{}", run.stderr);
 
     let figures = fs::read_to_string(sandbox.path("figures.json")).unwrap();
     let figures: serde_json::Value = serde_json::from_str(&figures).unwrap();
@@ -152,7 +152,7 @@ fn open_shapes_are_given_by_the_user() {
     fs::write(sandbox.path("open.onnx"), open_model("Relu")).unwrap();
     fs::write(sandbox.path("unknown.onnx"), open_model("NonMaxSuppression")).unwrap();
     let run = sandbox.run("run open.onnx --shape x=2x3x4 --output out --repeat 1 --check").expect(0);
-    assert!(run.stderr.contains("1 steps compared"), "{}", run.stderr);
+    assert!(run.stderr.contains("1 steps and 0 conversions compared"), "{}", run.stderr);
     assert!(fs::read(sandbox.path("out/y.npy")).unwrap().windows(9).any(|text| text == b"(2, 3, 4)"));
 
     let not_fixed = "autotune: --shape: open.onnx: input 'x': its shape ?x3x? is not fixed: give it one, as x=?x3x?";

@@ -263,7 +263,7 @@ fn what_cannot_be_done_is_told_in_a_line_and_leaves_files_as_they_are() {
     drop(fill(&sandbox, &search(OTHER, 3, 0)));
     report("-o old.html").expect_line(1, "nothing is known of matmul:m=8,n=16,k=8 on cpu:");
     report("-o old.html --target cuda:sm_90").expect_line(1, "on cuda:sm_90");
-    report("-o old.html --db nowhere").expect_line(1, "nothing is known");
+    report("-o old.html --db nowhere").expect_line(2, "no tuning database at nowhere");
 
     report("").expect_line(2, "--output");
     sandbox.run("report -o old.html").expect_line(2, "NETWORK|WORKLOAD");

@@ -6,23 +6,25 @@ use std::time::Instant;
 
 use autotune::Tuned;
 use autotune_db::Source;
-use autotune_ir::layout::from_layout;
 use autotune_ir::plan::Binding;
 use autotune_ir::{DType, Target};
 use autotune_runtime::{Cpu, CpuCall, Device, DeviceError, HostMemory, Kernel, Packed, View, ViewMut};
-use ndarray::ArrayD;
 use rayon::prelude::*;
 
 use crate::choose::{Choose, Schedules};
 use crate::constants::{constants, laid, pack, packed_memory, release};
 use crate::cut::Cut;
-use crate::error::{CheckError, CompileError, GraphError, RunError};
+use crate::error::{CompileError, GraphError, RunError};
 use crate::graph::{Graph, Node, NodeId};
 use crate::places::places;
 use crate::plan::{Action, Content, Doing, Operand, Plan, Slot, Span, given};
 use crate::strided::Copying;
 use crate::tensor::Tensor;
 use crate::turns::{QUIET, quantile};
+
+mod check;
+
+pub use check::StepError;
 
 /// A network with its kernels and packed weights. Any number of threads may run it at once, each in a [`Workspace`] of its own.
 pub struct Compiled {
@@ -68,15 +70,6 @@ pub struct StepTime {
     pub run_secs: f64,
     /// The same right behind itself: all that the caches hold of its memory is there.
     pub repeat_secs: f64,
-}
-
-/// How far what a step computes is from the reference.
-#[derive(Clone, Debug, PartialEq)]
-pub struct StepError {
-    /// The name of the first node that it computes.
-    pub name: String,
-    /// The largest difference of an element, by the largest element of the reference.
-    pub max_rel_error: f32,
 }
 
 /// Why the interpreter could not compute a node, if it could not.
@@ -297,35 +290,6 @@ impl Workspace {
         nodes.map(|node| vec![0.0; node.shape.iter().product()]).collect()
     }
 
-    /// Runs the network on tensors and compares what every step computes with the reference, of which all tensors are in memory meanwhile.
-    pub fn check(&mut self, inputs: &[Tensor]) -> Result<Vec<StepError>, CheckError> {
-        let network = Arc::clone(&self.network);
-        let (graph, plan) = (&network.graph, &network.plan);
-        let mut wanted: Vec<Option<Tensor>> = vec![None; graph.nodes().len()];
-        graph.evaluate_each(inputs, |id, tensor| wanted[id.0 as usize] = Some(tensor.clone()))?;
-        for (tensor, &span) in inputs.iter().zip(&plan.inputs) {
-            let numbers = tensor.to_numbers();
-            self.elements(span, numbers.len()).copy_from_slice(&numbers);
-        }
-
-        let mut errors = Vec::new();
-        for (number, action) in plan.actions.iter().enumerate() {
-            self.start(number..number + 1)?;
-            let Some((value, layout)) = action.value else { continue };
-            let value = network.cut.value(value);
-            let Some(wanted) = &wanted[value.node.0 as usize] else { continue };
-            // Of a part of a tensor the others are copied elsewhere.
-            if value.shape != wanted.shape() {
-                continue;
-            }
-            let found = self.result(action.output, value.shape.iter().product());
-            let found = from_layout(found, &value.shape, layout)
-                .map_err(|source| CompileError::Constant { name: action.name.clone(), source })?;
-            errors.push(StepError { name: action.name.clone(), max_rel_error: difference(&found, wanted) });
-        }
-        Ok(errors)
-    }
-
     /// Seconds of every step, within the network and right behind itself in turns, in as many runs on what the last run left. The first two
     /// count as warm-up.
     pub fn profile(&mut self, runs: usize) -> Result<Vec<StepTime>, RunError> {
@@ -344,8 +308,8 @@ impl Workspace {
                 _ => None,
             };
             let [run_secs, repeat_secs] = [within, behind].map(|secs| quantile(secs, QUIET));
-            let is_conversion = action.value.is_none();
-            StepTime { name: action.name.clone(), kernel, is_conversion, run_secs, repeat_secs }
+            let (name, is_conversion) = (action.name.clone(), action.is_conversion);
+            StepTime { name, kernel, is_conversion, run_secs, repeat_secs }
         };
         Ok(self.network.plan.actions.iter().zip(secs).map(step).collect())
     }
@@ -402,18 +366,6 @@ fn interpret(graph: &Graph, id: NodeId, operands: &[HostMemory], output: &mut Ho
     let numbers = result.to_numbers();
     output.elements_mut()[..numbers.len()].copy_from_slice(&numbers);
     Ok(())
-}
-
-/// The largest difference of two tensors' elements, by the largest element of the second; infinite where either is no number alone.
-fn difference(found: &ArrayD<f32>, wanted: &Tensor) -> f32 {
-    let wanted = wanted.to_numbers();
-    let most = wanted.iter().filter(|x| x.is_finite()).fold(f32::MIN_POSITIVE, |most, x| most.max(x.abs()));
-    let error = |(&x, &y): (&f32, &f32)| match x == y || x.is_nan() && y.is_nan() {
-        true => 0.0,
-        false if x.is_finite() && y.is_finite() => (x - y).abs() / most,
-        false => f32::INFINITY,
-    };
-    found.iter().zip(&wanted).map(error).fold(0.0, f32::max)
 }
 
 fn count(what: &'static str, found: usize, wanted: usize) -> Result<(), RunError> {

@@ -87,7 +87,8 @@ impl Graph {
         Ok(outputs.cloned().collect())
     }
 
-    fn check_inputs(&self, inputs: &[Tensor]) -> Result<(), EvaluateError> {
+    /// Fails unless tensors are what the inputs are declared as.
+    pub(crate) fn check_inputs(&self, inputs: &[Tensor]) -> Result<(), EvaluateError> {
         let (found, wanted) = (inputs.len(), self.inputs().len());
         if found != wanted {
             return Err(EvaluateError::Count { found, wanted });

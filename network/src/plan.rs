@@ -47,8 +47,10 @@ pub(crate) struct Action {
     pub(crate) work: Doing,
     pub(crate) operands: Vec<Operand>,
     pub(crate) output: Span,
-    /// The value that it writes, in which layout; `None` of a conversion.
-    pub(crate) value: Option<(ValueId, Layout)>,
+    /// The value that it writes, in which layout.
+    pub(crate) value: (ValueId, Layout),
+    /// True if it only brings the value from another layout.
+    pub(crate) is_conversion: bool,
 }
 
 /// What an action reads.
@@ -138,13 +140,13 @@ impl Plan {
 
     /// For each step its schedule.
     pub(crate) fn choice(&self) -> Choice {
-        let steps = self.actions.iter().filter(|action| action.value.is_some());
+        let steps = self.actions.iter().filter(|action| !action.is_conversion);
         steps.map(|step| self.kernel(step).cloned()).collect()
     }
 
     /// The schedules of conversions of layouts, in the order in which they run.
     pub(crate) fn conversions(&self) -> impl Iterator<Item = &Tuned> {
-        self.actions.iter().filter(|action| action.value.is_none()).filter_map(|action| self.kernel(action))
+        self.actions.iter().filter(|action| action.is_conversion).filter_map(|action| self.kernel(action))
     }
 
     fn kernel(&self, action: &Action) -> Option<&Tuned> {
@@ -169,8 +171,9 @@ impl Planner<'_, '_> {
         let operands = step.operands.iter().map(|&operand| Ok(Operand::Span(self.in_layout(operand, Layout::Plain)?)));
         let operands = operands.collect::<Result<_, CompileError>>()?;
         let (output, convert) = self.written(step.output, Layout::Plain);
-        let value = Some((step.output, convert.unwrap_or(Layout::Plain)));
-        self.plan.actions.push(Action { name: step.name.clone(), work, operands, output, value });
+        let value = (step.output, convert.unwrap_or(Layout::Plain));
+        let name = step.name.clone();
+        self.plan.actions.push(Action { name, work, operands, output, value, is_conversion: false });
         self.after(step.output, output, convert)
     }
 
@@ -200,9 +203,8 @@ impl Planner<'_, '_> {
         let written = plan.buffers.iter().find(|buffer| buffer.binding == Binding::Output);
         let layout = follows.or(written.map(|buffer| buffer.layout)).unwrap_or(Layout::Plain);
         let (output, convert) = self.written(step.output, layout);
-        let value = Some((step.output, layout));
-        let action = Action { name: step.name.clone(), work: Doing::Kernel(number), operands, output, value };
-        self.plan.actions.push(action);
+        let (name, work, value) = (step.name.clone(), Doing::Kernel(number), (step.output, layout));
+        self.plan.actions.push(Action { name, work, operands, output, value, is_conversion: false });
         self.after(step.output, output, convert)
     }
 
@@ -306,8 +308,8 @@ impl Planner<'_, '_> {
         let tuned = self.choose.of_conversion(&workload)?;
         let number = self.kernel_of(&tuned);
         let name = format!("{} in another layout", self.graph.node(self.cut.value(value).node).name);
-        let operands = vec![Operand::Span(from)];
-        self.plan.actions.push(Action { name, work: Doing::Kernel(number), operands, output: to, value: None });
+        let (work, operands, value) = (Doing::Kernel(number), vec![Operand::Span(from)], (value, wanted));
+        self.plan.actions.push(Action { name, work, operands, output: to, value, is_conversion: true });
         Ok(())
     }
 }

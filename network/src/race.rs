@@ -259,7 +259,7 @@ impl<'a> Course<'a> {
         entrant.workspace.step_secs(false)?;
         let secs = entrant.workspace.step_secs(false)?;
         let actions = &entrant.workspace.network().plan.actions;
-        let of_steps = actions.iter().zip(secs).filter(|(action, _)| action.value.is_some());
+        let of_steps = actions.iter().zip(secs).filter(|(action, _)| !action.is_conversion);
         let mut sums = HashMap::new();
         for (workload, (_, secs)) in self.workloads().zip(of_steps) {
             workload.into_iter().for_each(|workload| *sums.entry(workload).or_default() += secs);

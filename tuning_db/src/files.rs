@@ -20,8 +20,6 @@ use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use autotune_schedules::config::fnv1a;
-
 use crate::error::DbError;
 use crate::holder::Hold;
 
@@ -129,11 +127,6 @@ pub(crate) fn set_aside_name(path: &Path) -> PathBuf {
     let unix_secs = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
     let mut names = (unix_secs..).map(|number| path.with_extension(format!("damaged-{number}")));
     names.find(|name| !name.exists()).unwrap_or_else(|| path.with_extension("damaged"))
-}
-
-/// What tells whether a text of a file is still what was written: its FNV-1a hash in 16 hexadecimal digits.
-pub(crate) fn checksum(text: &str) -> String {
-    format!("{:016x}", fnv1a(text.as_bytes()))
 }
 
 /// The storage engine is not opened, for that reason.

@@ -8,8 +8,9 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 
+use crate::checksum::checksum;
 use crate::error::DbError;
-use crate::files::{self, write_whole};
+use crate::files::write_whole;
 use crate::keys::{Records, TaskKey};
 use crate::warning::{TaskCount, TaskCounts};
 
@@ -74,12 +75,12 @@ impl Counts {
             format!("{}\t{}\t{}\t{}\n", count.records, count.next, task.target, task.workload)
         };
         let text: String = self.0.iter().map(line).collect();
-        write_whole(&path.join("flushed"), &format!("{}\n{text}", files::checksum(&text)))
+        write_whole(&path.join("flushed"), &format!("{}\n{text}", checksum(&text)))
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let (checksum, lines) = text.split_once('\n')?;
-        if checksum != files::checksum(lines) {
+        let (digits, lines) = text.split_once('\n')?;
+        if digits != checksum(lines) {
             return None;
         }
         let count = |line: &str| {

@@ -15,8 +15,9 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::checksum::{self, TOGETHER};
 use crate::error::DbError;
-use crate::files::{self, io_error, set_aside_name, sync_folder};
+use crate::files::{io_error, set_aside_name, sync_folder};
 use crate::keys::{Entry, Records, TaskKey};
 
 /// How often a reader reads again where lines are damaged: the writer may just be taking back what it could not finish.
@@ -61,48 +62,80 @@ pub(crate) fn read_beside_writer(path: &Path) -> Result<Option<Contents>, DbErro
 }
 
 fn parse(mut journal: impl BufRead) -> io::Result<Contents> {
-    let mut contents = Contents::default();
-    // Entries of the append that is being read, and the number of lines it wants after them.
-    let mut append: Vec<Entry> = Vec::new();
-    let mut left = 0;
-    let mut at = 0;
-    let mut line = Vec::new();
-
-    for number in 1.. {
-        line.clear();
-        journal.read_until(b'\n', &mut line)?;
-        let Some(line_text) = line.strip_suffix(b"\n") else {
+    let mut parser = Parser::default();
+    let mut lines: [Vec<u8>; TOGETHER] = Default::default();
+    loop {
+        let mut read = 0;
+        for line in &mut lines {
+            journal.read_until(b'\n', line)?;
+            if line.pop_if(|end| *end == b'\n').is_none() {
+                line.clear();
+                break;
+            }
+            read += 1;
+        }
+        let hashes = checksum::hashes(lines.each_ref().map(|line| checked_part(line)));
+        lines[..read].iter().zip(hashes).for_each(|(line, hash)| parser.take(line, hash));
+        if read < TOGETHER {
             break;
-        };
-        at += line.len() as u64;
+        }
+        lines.iter_mut().for_each(Vec::clear);
+    }
+    parser.contents.unfinished = parser.append;
+    Ok(parser.contents)
+}
 
-        match parse_line(line_text) {
+/// A journal as far as it is read.
+#[derive(Default)]
+struct Parser {
+    contents: Contents,
+    /// Entries of the append that is being read, and the number of lines it wants after them.
+    append: Vec<Entry>,
+    left: u64,
+    lines: u64,
+    at: u64,
+}
+
+impl Parser {
+    /// Takes the next line in, without its end, with the hash of what its checksum is of.
+    fn take(&mut self, line: &[u8], hash: u64) {
+        self.lines += 1;
+        self.at += line.len() as u64 + 1;
+        match parse_line(line, hash) {
             Some((still_left, entry)) => {
                 // An append that lost its end to damage does not go on in the next one.
-                if left != still_left + 1 {
-                    append.drain(..).for_each(|entry| contents.records.insert(entry));
+                if self.left != still_left + 1 {
+                    self.finish();
                 }
-                append.push(entry);
-                left = still_left;
+                self.append.push(entry);
+                self.left = still_left;
             }
             None => {
-                contents.damaged_lines.push(number);
-                left = 0;
+                self.contents.damaged_lines.push(self.lines);
+                self.left = 0;
             }
         }
-        if left == 0 {
-            append.drain(..).for_each(|entry| contents.records.insert(entry));
-            contents.end = at;
+        if self.left == 0 {
+            self.finish();
+            self.contents.end = self.at;
         }
     }
-    contents.unfinished = append;
-    Ok(contents)
+
+    /// Files what the append has.
+    fn finish(&mut self) {
+        self.append.drain(..).for_each(|entry| self.contents.records.insert(entry));
+    }
+}
+
+/// What a line's checksum is of: what is behind its first tab.
+fn checked_part(line: &[u8]) -> &[u8] {
+    line.iter().position(|&byte| byte == b'\t').map_or(&[], |tab| &line[tab + 1..])
 }
 
 /// A line's number of lines left, and its entry; `None` if it is damaged.
-fn parse_line(line: &[u8]) -> Option<(u64, Entry)> {
-    let (checksum, rest) = std::str::from_utf8(line).ok()?.split_once('\t')?;
-    if checksum != files::checksum(rest) {
+fn parse_line(line: &[u8], hash: u64) -> Option<(u64, Entry)> {
+    let (digits, rest) = std::str::from_utf8(line).ok()?.split_once('\t')?;
+    if !checksum::tells(digits, hash) {
         return None;
     }
     let mut fields = rest.splitn(5, '\t');
@@ -114,7 +147,7 @@ fn parse_line(line: &[u8]) -> Option<(u64, Entry)> {
 
 fn write_line(text: &mut String, left: usize, task: &TaskKey, place: u64, line: &str) {
     let rest = format!("{left}\t{place}\t{}\t{}\t{line}", task.target, task.workload);
-    text.push_str(&format!("{}\t{rest}\n", files::checksum(&rest)));
+    text.push_str(&format!("{}\t{rest}\n", checksum::checksum(&rest)));
 }
 
 /// The journal as its one writer has it open.

@@ -65,6 +65,7 @@
 #![warn(missing_docs)]
 
 mod check;
+mod checksum;
 mod engine;
 pub mod error;
 mod files;

@@ -33,9 +33,10 @@ from caches, as in a network (cpu); dtype=f16|bf16|tf32: the elements' type (def
 A target is cpu (f32), opencl (f32), cuda or cuda:sm_70|75|80|86|89|90 (f32, f16; from sm_80 on bf16, tf32, tensor cores).
 
 Ctrl-C gives up what is being measured; what was measured is kept and the next run goes on from there. A second Ctrl-C
-stops at once.
+stops at once. Other commands stop at the first, leave no unfinished file, and say which files they wrote.
 
-Exit codes: 0 done, 1 failure, 2 bad usage, 130 interrupted by Ctrl-C.";
+Exit codes: 0 done; 1 failure, such as a database or snapshot that is damaged, in use, or without what was asked for;
+2 bad usage, such as a path where there is nothing, or something else; 130 interrupted by Ctrl-C.";
 
 /// [`EXAMPLES`] with every operator, by a workload of it and all of its fields.
 pub(super) fn examples() -> String {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use autotune_network::Subject;
 use clap::Args;
 
-use super::{DbArgs, ShapeArgs, TargetArgs, VariantArgs};
+use super::{RecordsArgs, ShapeArgs, TargetArgs, VariantArgs};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -31,5 +31,5 @@ pub(crate) struct ReportArgs {
     #[command(flatten)]
     pub(crate) variant: VariantArgs,
     #[command(flatten)]
-    pub(crate) db: DbArgs,
+    pub(crate) db: RecordsArgs,
 }

@@ -7,10 +7,10 @@ use anyhow::Result;
 use autotune::{Network, Tuner};
 use autotune_measure::Backend;
 
-use super::{JsonSink, cancel_on_ctrl_c, open_db, open_device};
+use super::{JsonSink, open_db, open_device};
 use crate::args::{DbArgs, Failure, TargetArgs};
-use crate::progress;
 use crate::report::table;
+use crate::{interrupt, progress};
 
 pub(super) fn run(
     network: &Network,
@@ -22,7 +22,7 @@ pub(super) fn run(
     let start = Instant::now();
     let json = JsonSink::new(json)?;
     let db = open_db(db)?;
-    let cancel = cancel_on_ctrl_c()?;
+    let cancel = interrupt::cancel();
     let target = target.device(&network.workloads())?;
     let (mut measurer, ceilings, setup) = open_device(&target, &network.workloads(), backend, &cancel)?;
 

@@ -11,7 +11,7 @@ use crate::args::LookupArgs;
 use crate::output::{print, say};
 
 pub(super) fn run(workload: &Workload, target: &Target, db: &LookupArgs) -> Result<()> {
-    let source = look_up_source(db.path()?)?;
+    let source = look_up_source(db.place()?)?;
     let tuned = look_up(source.as_deref(), workload, target)?;
     let Origin::Tuned(found) = tuned.origin() else {
         let is_known = source.map_or(Ok(false), |source| source.knows(workload, &target.key()))?;

@@ -1,12 +1,12 @@
 //! `autotune compile NETWORK -o FILE.so`.
 
-use std::io::{BufWriter, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use autotune_network::{Compiled, Library, identifier};
 
-use super::file::{check_ours, check_output, replace};
+use super::file::{NewFile, check_ours, check_output};
 use super::lookup::network_source;
 use super::run::{network, say_untuned};
 use super::warn;
@@ -16,22 +16,15 @@ use crate::output::print;
 pub(super) fn run(args: CompileArgs) -> Result<()> {
     args.target.check_cpu("a library is made for CPUs")?;
     let Names { soname, name, header } = Names::of(&args.output)?;
-    check_output(&args.output, "library", |start| start.starts_with(b"\x7fELF"))?;
+    check_output("-o", &args.output, "library", |start| start.starts_with(b"\x7fELF"))?;
     check_ours("-o: the header", &header, "header of a network", Library::is_header)?;
     let (graph, target) = network(&args.subject, &args.target)?;
 
-    let source = network_source(args.db.path()?)?;
+    let source = network_source(args.db.place()?)?;
     let network = Compiled::new(&graph, Some(&*source), &target)?;
     warn(&*source);
     let library = Library::of(&network, &name, &soname)?;
-    let failed = |file: &Path| format!("-o {}", file.display());
-    let whole = |out: &mut dyn Write| {
-        let mut out = BufWriter::new(out);
-        library.write(&mut out)?;
-        out.flush()
-    };
-    replace(&args.output, whole).with_context(|| failed(&args.output))?;
-    replace(&header, |out| out.write_all(library.header().as_bytes())).with_context(|| failed(&header))?;
+    write(&library, &args.output, &header).with_context(|| format!("-o {}", args.output.display()))?;
 
     say_untuned(network.schedules(), &target);
     let [code, weights, workspace] =
@@ -43,6 +36,14 @@ pub(super) fn run(args: CompileArgs) -> Result<()> {
         library.instruction_set(),
         target.threads(),
     ))
+}
+
+/// Writes a library and its header, which are of no use without each other.
+fn write(library: &Library, file: &Path, header: &Path) -> io::Result<()> {
+    let mut files = [NewFile::create(file)?, NewFile::create(header)?];
+    library.write(&mut files[0])?;
+    files[1].write_all(library.header().as_bytes())?;
+    NewFile::keep_all(files)
 }
 
 /// What the name of a library says.

@@ -1,15 +1,21 @@
 //! Files that are written as a whole.
 
 use std::fs::{self, File, Permissions};
-use std::io::{self, Read, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use crate::args::Failure;
+use crate::interrupt::Unfinished;
 
-/// Fails unless `-o` names a file in a folder that is there and can be written to, which is ours to replace ([`check_ours`]).
-pub(super) fn check_output(file: &Path, what: &str, is_one: impl Fn(&[u8]) -> bool) -> Result<(), Failure> {
-    let unusable = |why: &str| Failure::Usage(format!("-o {}: {why}", file.display()));
+/// Fails unless an option names a file in a folder that is there and can be written to, which is ours to replace ([`check_ours`]).
+pub(super) fn check_output(
+    option: &str,
+    file: &Path,
+    what: &str,
+    is_one: impl Fn(&[u8]) -> bool,
+) -> Result<(), Failure> {
+    let unusable = |why: &str| Failure::Usage(format!("{option} {}: {why}", file.display()));
     if file.is_dir() || file.file_name().is_none() {
         return Err(unusable("is a folder; name a file in it"));
     }
@@ -22,7 +28,7 @@ pub(super) fn check_output(file: &Path, what: &str, is_one: impl Fn(&[u8]) -> bo
     if !is_special {
         check_folder(folder(&there)).map_err(|error| unusable(&error.to_string()))?;
     }
-    check_ours("-o", file, what, is_one)
+    check_ours(option, file, what, is_one)
 }
 
 /// Bytes at the beginning of a file that tell what it is.
@@ -43,9 +49,10 @@ pub(super) fn check_ours(option: &str, file: &Path, what: &str, is_one: impl Fn(
     Err(refused(&format!("is there and is no {what}; remove it or name another file")))
 }
 
-/// Fails unless files can be made in a folder.
+/// Fails unless files can be made in a folder, or in the one that it is to be made in.
 pub(super) fn check_folder(folder: &Path) -> io::Result<()> {
-    tempfile::tempfile_in(folder).map(drop)
+    let there = folder.ancestors().find(|folder| folder.exists()).unwrap_or(Path::new("."));
+    tempfile::tempfile_in(there).map(drop)
 }
 
 /// The folder that a file is in.
@@ -53,20 +60,49 @@ fn folder(file: &Path) -> &Path {
     file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Writes a file as a whole: who reads it finds the old content or the new. A link stays one, and what is no file, such as a pipe, is
-/// written to.
-pub(super) fn replace(file: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    let old = fs::metadata(file).ok();
-    if old.as_ref().is_some_and(|old| !old.is_file()) {
-        return write(&mut File::options().write(true).open(file)?);
-    }
-    let file = if old.is_some() { fs::canonicalize(file)? } else { file.to_path_buf() };
+/// Files that are written before they are in their places: who reads there finds the old content or the new. A link stays one, and what
+/// is no file, such as a pipe, is written to.
+pub(super) struct NewFile {
+    out: BufWriter<File>,
+    /// `None` of what is no file.
+    unfinished: Option<Unfinished>,
+}
 
-    // Readable by whom the user lets read new files, or by whom the old one was.
-    let permissions = old.map_or_else(|| Permissions::from_mode(0o666), |old| old.permissions());
-    let mut new =
-        tempfile::Builder::new().prefix(".autotune-new-").permissions(permissions).tempfile_in(folder(&file))?;
+impl NewFile {
+    pub(super) fn create(file: &Path) -> io::Result<Self> {
+        let old = fs::metadata(file).ok();
+        if old.as_ref().is_some_and(|old| !old.is_file()) {
+            return Ok(Self { out: BufWriter::new(File::options().write(true).open(file)?), unfinished: None });
+        }
+        let place = if old.is_some() { fs::canonicalize(file)? } else { file.to_path_buf() };
+
+        // Readable by whom the user lets read new files, or by whom the old one was.
+        let permissions = old.map_or_else(|| Permissions::from_mode(0o666), |old| old.permissions());
+        let (new, unfinished) = Unfinished::create(folder(&place), file, &place, permissions)?;
+        Ok(Self { out: BufWriter::new(new), unfinished: Some(unfinished) })
+    }
+
+    /// Brings files into their places, none before all are written.
+    pub(super) fn keep_all(files: impl IntoIterator<Item = Self>) -> io::Result<()> {
+        let written = |mut file: Self| file.out.flush().map(|()| file.unfinished);
+        let written = files.into_iter().map(written).collect::<io::Result<Vec<_>>>()?;
+        Unfinished::keep_all(written.into_iter().flatten())
+    }
+}
+
+impl Write for NewFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// Writes a file as a whole.
+pub(super) fn replace(file: &Path, write: impl FnOnce(&mut NewFile) -> io::Result<()>) -> io::Result<()> {
+    let mut new = NewFile::create(file)?;
     write(&mut new)?;
-    new.persist(&file)?;
-    Ok(())
+    NewFile::keep_all([new])
 }

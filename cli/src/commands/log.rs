@@ -1,14 +1,16 @@
 //! `autotune log export|import FILE`.
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, ErrorKind, Write, stdin, stdout};
+use std::io::{self, BufReader, BufWriter, ErrorKind, StdoutLock, Write, stdin, stdout};
 use std::path::Path;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use autotune_db::{DbError, OnInvalid, TuningDb};
 
+use super::file::NewFile;
 use super::{open_db, refusal, warn};
-use crate::args::{DbArgs, Failure, LogAction};
+use crate::args::{DbArgs, Failure, LogAction, RecordsArgs};
+use crate::interrupt;
 use crate::output::say;
 
 pub(super) fn run(action: LogAction) -> Result<()> {
@@ -21,27 +23,31 @@ pub(super) fn run(action: LogAction) -> Result<()> {
     }
 }
 
-fn export(file: &Path, db: &DbArgs) -> Result<()> {
-    let db = TuningDb::open_reading(db.path()?).map_err(refusal)?;
-    let Some(records) = unless_unread(db.export(output(file)?))? else {
+fn export(file: &Path, db: &RecordsArgs) -> Result<()> {
+    let db = TuningDb::open_reading(db.place()?.path).map_err(refusal)?;
+    let mut output = Output::new(file)?;
+    let Some(records) = unless_unread(db.export(&mut output))? else {
         return Ok(());
     };
+    output.keep(file)?;
     warn(&db);
     say(format_args!("exported {records} record(s) from {}", db.path().display()));
     Ok(())
 }
 
-fn salvage(file: &Path, db: &DbArgs) -> Result<()> {
-    let path = db.path()?;
+fn salvage(file: &Path, db: &RecordsArgs) -> Result<()> {
+    let path = db.place()?.path;
     if !path.exists() {
-        return Err(refusal(DbError::NotFound { path }).into());
+        return Err(refusal(DbError::NotFound { path }));
     }
-    let Some(report) = unless_unread(TuningDb::salvage(&path, output(file)?))? else {
+    let mut output = Output::new(file)?;
+    let Some(report) = unless_unread(TuningDb::salvage(&path, &mut output))? else {
         return Ok(());
     };
     if report.saved == 0 {
         return Err(anyhow!("nothing in {} can be read", path.display()));
     }
+    output.keep(file)?;
     for warning in &report.warnings {
         say(format!("autotune: warning: {warning}"));
     }
@@ -57,25 +63,54 @@ fn salvage(file: &Path, db: &DbArgs) -> Result<()> {
 }
 
 /// Where records are written: a file, or standard output for `-`.
-fn output(file: &Path) -> Result<Box<dyn Write>> {
-    if file == Path::new("-") {
-        return Ok(Box::new(BufWriter::new(stdout().lock())));
+enum Output {
+    Stdout(BufWriter<StdoutLock<'static>>),
+    File(NewFile),
+}
+
+impl Output {
+    fn new(file: &Path) -> Result<Self, Failure> {
+        if file == Path::new("-") {
+            interrupt::note("what was written to standard output is not all");
+            return Ok(Self::Stdout(BufWriter::new(stdout().lock())));
+        }
+        NewFile::create(file).map(Self::File).map_err(|error| unusable(file, &error))
     }
-    Ok(Box::new(BufWriter::new(File::create(file).map_err(|e| unusable(file, &e))?)))
+
+    fn keep(self, file: &Path) -> Result<()> {
+        match self {
+            Self::Stdout(_) => Ok(()),
+            Self::File(new) => NewFile::keep_all([new]).with_context(|| file.display().to_string()),
+        }
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Stdout(out) => out.write(bytes),
+            Self::File(new) => new.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Stdout(out) => out.flush(),
+            Self::File(new) => new.flush(),
+        }
+    }
 }
 
 /// `None` if the reader of standard output has gone away (`| head`), which is no failure.
 fn unless_unread<T>(written: Result<T, DbError>) -> Result<Option<T>> {
     match written {
         Err(DbError::Io { cause, .. }) if cause.kind() == ErrorKind::BrokenPipe => Ok(None),
-        Err(error @ (DbError::NewerFormat { .. } | DbError::NotADatabase { .. } | DbError::NotADirectory { .. })) => {
-            Err(refusal(error).into())
-        }
-        written => Ok(Some(written?)),
+        written => Ok(Some(written.map_err(refusal)?)),
     }
 }
 
 fn import(file: &Path, on_invalid: OnInvalid, db: &DbArgs) -> Result<()> {
+    interrupt::note("a part of the log may be imported: import it again, what is there already is left alone");
     let report = if file == Path::new("-") {
         open_db(db)?.import(stdin().lock(), on_invalid)
     } else {

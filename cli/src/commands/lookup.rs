@@ -1,7 +1,6 @@
 //! Looking schedules up.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
 
 use anyhow::Result;
 use autotune::{LookupError, Origin, Tuned};
@@ -10,35 +9,33 @@ use autotune_ir::{Reach, Target};
 use autotune_schedules::{UnfitError, Workload};
 
 use super::{refusal, warn};
-use crate::args::{DbArgs, Failure};
+use crate::args::{Failure, Place};
 use crate::output::say;
 
-/// Opens the database or the snapshot for looking something up, be it in use or not; `None` where there is none.
-pub(super) fn look_up_source(path: PathBuf) -> Result<Option<Box<dyn Source>>> {
-    match open_source(path) {
-        Ok(source) => Ok(Some(source)),
-        Err(DbError::NotFound { .. } | DbError::Snapshot(SnapshotError::NotFound { .. })) => Ok(None),
-        Err(error) => Err(refusal(error).into()),
-    }
+/// Opens the database or the snapshot for looking something up, be it in use or not; `None` where there is none and none was given.
+pub(super) fn look_up_source(place: Place) -> Result<Option<Box<dyn Source>>> {
+    if_there(open_source(place.path), place.is_given)
 }
 
 /// The same for a network, where who has nothing gets what is predicted on a miss, which takes milliseconds, not what a search begins with: `run`,
 /// `compile` and `bench --profile` agree on it.
-pub(super) fn network_source(path: PathBuf) -> Result<Box<dyn Source>> {
-    Ok(look_up_source(path)?.unwrap_or_else(|| Box::new(Empty)))
+pub(super) fn network_source(place: Place) -> Result<Box<dyn Source>> {
+    Ok(look_up_source(place)?.unwrap_or_else(|| Box::new(Empty)))
 }
 
-/// Opens the database for reading its records, be it in use or not; `None` where there is none.
-pub(super) fn look_up_db(db: &DbArgs) -> Result<Option<TuningDb>> {
-    let path = db.path()?;
+/// Opens the database for reading its records, be it in use or not; `None` where there is none and none was given.
+pub(super) fn look_up_db(Place { path, is_given }: Place) -> Result<Option<TuningDb>> {
     if path.is_file() && Snapshot::open(&path).is_ok() {
         let why = "is a snapshot, which has the best schedules and no trials: give the database it was written from";
         return Err(Failure::Usage(format!("{} {why}", path.display())).into());
     }
-    match TuningDb::open_reading(path) {
-        Ok(db) => Ok(Some(db)),
-        Err(DbError::NotFound { .. }) => Ok(None),
-        Err(error) => Err(refusal(error).into()),
+    if_there(TuningDb::open_reading(path), is_given)
+}
+
+fn if_there<T>(opened: Result<T, DbError>, is_given: bool) -> Result<Option<T>> {
+    match opened {
+        Err(DbError::NotFound { .. } | DbError::Snapshot(SnapshotError::NotFound { .. })) if !is_given => Ok(None),
+        opened => Ok(Some(opened.map_err(refusal)?)),
     }
 }
 
@@ -51,7 +48,7 @@ pub(super) fn look_up(source: Option<&dyn Source>, workload: &Workload, target: 
     };
     source.iter().for_each(|source| warn(*source));
     tuned.map_err(|error| match error {
-        LookupError::Db(error) => error.into(),
+        LookupError::Db(error) => refusal(error),
         LookupError::Unfit { why: UnfitError::Refused(_), .. } => Failure::Usage(error.to_string()).into(),
         error => error.into(),
     })

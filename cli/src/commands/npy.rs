@@ -1,13 +1,12 @@
 //! Tensors in files, as NumPy writes them.
 
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Seek};
+use std::io::{BufReader, Seek, Write};
 use std::path::Path;
 
-use anyhow::{Context, Result};
 use autotune_network::{Element, Tensor};
 use ndarray::ArrayD;
-use ndarray_npy::{ReadNpyError, ReadNpyExt, ReadableElement, WriteNpyExt};
+use ndarray_npy::{ReadNpyError, ReadNpyExt, ReadableElement, WriteNpyError, WriteNpyExt};
 
 use crate::args::Failure;
 
@@ -51,14 +50,11 @@ fn of<T: ReadableElement + Clone, U>(
     Ok(ArrayD::<T>::read_npy(file)?.mapv(convert))
 }
 
-/// Writes a tensor to a file.
-pub(super) fn write(path: &Path, tensor: &Tensor) -> Result<()> {
-    let file = || path.display().to_string();
-    let to = File::create(path).map(BufWriter::new).with_context(file)?;
+/// Writes a tensor as NumPy does.
+pub(super) fn write(to: impl Write, tensor: &Tensor) -> Result<(), WriteNpyError> {
     match tensor {
         Tensor::F32(array) => array.write_npy(to),
         Tensor::I64(array) => array.write_npy(to),
         Tensor::Bool(array) => array.write_npy(to),
     }
-    .with_context(file)
 }

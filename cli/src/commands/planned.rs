@@ -8,13 +8,14 @@ use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 
 use super::lookup::{look_up_db, origin_word};
-use crate::args::DbArgs;
+use crate::args::{DbArgs, Place};
 use crate::output::{print, say};
 
 /// Prints the plan; `absent` says why nothing can be measured.
 pub(super) fn run(graph: &Graph, target: &Target, db: &DbArgs, absent: &str) -> Result<()> {
     say(format_args!("autotune: {absent}: nothing is measured, this is what would run on {target}"));
-    let db = look_up_db(db)?;
+    // Tuning would make it.
+    let db = look_up_db(Place { is_given: false, ..db.place()? })?;
     let steps = planned(graph, db.as_ref().map(|db| db as &dyn Source), target)?;
 
     let mut table = Table::new();

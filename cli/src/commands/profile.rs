@@ -64,7 +64,7 @@ struct Profile {
 pub(super) fn run(subject: &SubjectArgs, target: &TargetArgs, db: &DbArgs, json: Option<PathBuf>) -> Result<()> {
     let json = JsonSink::new(json)?;
     let (graph, target) = network(subject, target)?;
-    let source = network_source(db.path()?)?;
+    let source = network_source(db.place()?)?;
     let ceilings = or_without(Ceilings::known_or_measure(&target));
     let network = Compiled::new(&graph, Some(&*source), &target)?;
     warn(&*source);

@@ -1,6 +1,7 @@
 //! `autotune report NETWORK|WORKLOAD... -o FILE`.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -30,7 +31,7 @@ pub(super) fn run(args: ReportArgs) -> Result<()> {
     let output = Output::new(args.output)?;
 
     let nothing = || format!("nothing is known of {subject} on {target}: tune it first (autotune {subject})");
-    let db = look_up_db(&args.db)?.with_context(nothing)?;
+    let db = look_up_db(args.db.place()?)?.with_context(nothing)?;
     let key = key(&db, &target, &workloads)?;
     let histories = tasks.iter().map(|task| History::read(&db, task, &target, &key)).collect::<Result<Vec<_>>>()?;
     warn(&db);
@@ -113,7 +114,7 @@ impl Output {
         if path == Path::new("-") {
             return Ok(Self::Stdout);
         }
-        check_output(&path, "page", |start| start.starts_with(b"<!DOCTYPE html>"))?;
+        check_output("-o", &path, "page", |start| start.starts_with(b"<!DOCTYPE html>"))?;
         Ok(Self::File(path))
     }
 

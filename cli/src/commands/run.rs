@@ -4,22 +4,19 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use autotune::Tuned;
 use autotune_ir::Target;
-use autotune_network::{Compiled, Element, Graph, Node, Tensor, Workspace, quantile, time_in_turns};
+use autotune_network::{Compiled, Element, Graph, Node, StepError, Tensor, Workspace, quantile, time_in_turns};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
-use super::file::check_folder;
+use super::file::{NewFile, check_folder};
 use super::lookup::network_source;
 use super::{JsonSink, npy, warn};
 use crate::args::{Failure, RunArgs, SubjectArgs, TargetArgs};
 use crate::output::say;
-
-/// Largest difference from the reference that a step may have, by the largest element of its tensor.
-const TOLERANCE: f32 = 1e-3;
 
 /// What `--json` has of a run.
 #[derive(Serialize)]
@@ -42,15 +39,14 @@ pub(super) struct Latency {
 pub(super) fn run(args: RunArgs) -> Result<()> {
     let json = JsonSink::new(args.json.clone())?;
     if let Some(folder) = &args.output {
-        let usable = fs::create_dir_all(folder).and_then(|()| check_folder(folder));
-        usable.map_err(|error| Failure::Usage(format!("--output {}: {error}", folder.display())))?;
+        check_folder(folder).map_err(|error| Failure::Usage(format!("--output {}: {error}", folder.display())))?;
     }
     let start = Instant::now();
     let (graph, target) = network(&args.subject, &args.target)?;
     let inputs = inputs(&graph, &args.input)?;
     let files = output_files(&graph)?;
 
-    let source = network_source(args.db.path()?)?;
+    let source = network_source(args.db.place()?)?;
     let network = Compiled::new(&graph, Some(&*source), &target)?;
     warn(&*source);
     let mut workspace = network.workspace()?;
@@ -60,7 +56,7 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
 
     let outputs = workspace.run_tensors(&inputs)?;
     if let Some(folder) = &args.output {
-        files.iter().zip(&outputs).try_for_each(|(file, tensor)| npy::write(&folder.join(file), tensor))?;
+        write(folder, &files, &outputs).with_context(|| format!("--output {}", folder.display()))?;
     }
     let mut latencies = latencies(std::slice::from_mut(&mut workspace), &inputs, args.repeat as usize)?;
     let latency_secs = latencies.swap_remove(0);
@@ -162,16 +158,38 @@ fn output_files(graph: &Graph) -> Result<Vec<String>, Failure> {
     }
 }
 
+/// Writes tensors to files in a folder, which is made where there is none.
+fn write(folder: &Path, files: &[String], tensors: &[Tensor]) -> Result<()> {
+    fs::create_dir_all(folder)?;
+    let mut written = Vec::new();
+    for (file, tensor) in files.iter().zip(tensors) {
+        let mut new = NewFile::create(&folder.join(file))?;
+        npy::write(&mut new, tensor)?;
+        written.push(new);
+    }
+    Ok(NewFile::keep_all(written)?)
+}
+
 /// Compares every step with the reference.
 fn check(workspace: &mut Workspace, inputs: &[Tensor]) -> Result<()> {
     let errors = workspace.check(inputs)?;
-    let worst = errors.iter().max_by(|a, b| a.max_rel_error.total_cmp(&b.max_rel_error));
-    if let Some(worst) = worst {
-        let (steps, error, name) = (errors.len(), worst.max_rel_error, &worst.name);
-        say(format_args!("{steps} steps compared with the reference: largest relative error {error:.1e}, of '{name}'"));
-    }
-    let wrong: Vec<&str> = errors.iter().filter(|e| e.max_rel_error > TOLERANCE).map(|e| &*e.name).collect();
-    anyhow::ensure!(wrong.is_empty(), "beyond {TOLERANCE:.0e} of the reference: {}", wrong.join(", "));
+    let conversions = errors.iter().filter(|step| step.is_conversion).count();
+    let of_tolerance =
+        |step: &StepError| if step.is_right() { step.max_rel_error / step.tolerance } else { f64::INFINITY };
+    let nearest = errors.iter().filter(|step| step.tolerance > 0.0);
+    let nearest = nearest.max_by(|a, b| of_tolerance(a).total_cmp(&of_tolerance(b))).map_or(String::new(), |step| {
+        let StepError { name, max_rel_error: error, tolerance, .. } = step;
+        format!(": nearest to its tolerance is '{name}', with a relative error of {error:.1e} of {tolerance:.1e}")
+    });
+    say(format_args!(
+        "{} steps and {conversions} conversions compared with the reference, each on what those before it computed{nearest}",
+        errors.len() - conversions
+    ));
+
+    let told =
+        |step: &StepError| format!("'{}' ({:.1e}, at most {:.1e})", step.name, step.max_rel_error, step.tolerance);
+    let wrong: Vec<String> = errors.iter().filter(|step| !step.is_right()).map(told).collect();
+    anyhow::ensure!(wrong.is_empty(), "not what the reference computes: {}", wrong.join(", "));
     Ok(())
 }
 

@@ -29,7 +29,7 @@ pub(super) fn run(
             (candidate, "as given".to_string())
         }
         None => {
-            let tuned = look_up(look_up_source(db.path()?)?.as_deref(), workload, target)?;
+            let tuned = look_up(look_up_source(db.place()?)?.as_deref(), workload, target)?;
             (tuned.candidate().clone(), origin(&tuned))
         }
     };

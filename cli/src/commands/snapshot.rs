@@ -1,15 +1,15 @@
 //! `autotune snapshot write|check FILE`.
 
-use std::io::ErrorKind;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use autotune_db::{Snapshot, SnapshotError, SnapshotWriter, TuningDb};
+use autotune_db::{Snapshot, SnapshotWriter, TuningDb};
 use autotune_ir::{KeyParts, Reach, Target, TargetError};
 use autotune_measure::gpu;
 
 use super::{refusal, warn};
-use crate::args::{DbArgs, Failure, SnapshotAction};
+use crate::args::{Failure, RecordsArgs, SnapshotAction};
+use crate::interrupt;
 use crate::output::{print, say};
 
 /// Tasks without a schedule, or schedules that are bad, that are named.
@@ -22,9 +22,9 @@ pub(super) fn run(action: SnapshotAction) -> Result<()> {
     }
 }
 
-fn write(file: &Path, target: Option<&str>, db: &DbArgs) -> Result<()> {
+fn write(file: &Path, target: Option<&str>, db: &RecordsArgs) -> Result<()> {
     let selection = target.map(Selection::of).transpose()?;
-    let db = TuningDb::open_reading(db.path()?).map_err(refusal)?;
+    let db = TuningDb::open_reading(db.place()?.path).map_err(refusal)?;
 
     let mut writer = SnapshotWriter::default();
     let keeps = |key: &str| selection.as_ref().is_none_or(|selection| selection.holds(key));
@@ -41,7 +41,7 @@ fn write(file: &Path, target: Option<&str>, db: &DbArgs) -> Result<()> {
         bail!("{} has no schedule{of} to write: tune first", db.path().display());
     }
 
-    let written = writer.write(file).map_err(unwritable)?;
+    let written = interrupt::uninterrupted(file, || writer.write(file)).map_err(|error| refusal(error.into()))?;
     print(&format!(
         "wrote {} schedule(s) of {} target(s) to {}, {} bytes",
         written.schedules,
@@ -51,23 +51,8 @@ fn write(file: &Path, target: Option<&str>, db: &DbArgs) -> Result<()> {
     ))
 }
 
-/// A place where no snapshot can be was badly chosen.
-fn unwritable(error: SnapshotError) -> anyhow::Error {
-    let is_bad_place = match &error {
-        SnapshotError::InTheWay { .. } => true,
-        SnapshotError::Io { cause, .. } => {
-            [ErrorKind::NotFound, ErrorKind::NotADirectory, ErrorKind::PermissionDenied].contains(&cause.kind())
-        }
-        _ => false,
-    };
-    if is_bad_place { Failure::Usage(error.to_string()).into() } else { error.into() }
-}
-
 fn check(file: &Path) -> Result<()> {
-    let snapshot = Snapshot::open(file).map_err(|error| match error {
-        SnapshotError::NotFound { .. } => Failure::Usage(error.to_string()).into(),
-        error => anyhow::Error::from(error),
-    })?;
+    let snapshot = Snapshot::open(file).map_err(|error| refusal(error.into()))?;
     let report = snapshot.check()?;
 
     for flaw in report.flaws.iter().take(NAMED) {

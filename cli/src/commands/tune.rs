@@ -2,22 +2,24 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
-use autotune::{Cancel, Network, Report, Retired, Stop, TuneParams, Tuner};
-use autotune_db::{Phase, Source, TuningDb};
+use anyhow::{Result, bail};
+use autotune::{Cancel, Network, Report, Stop, TaskReport, TuneParams, Tuner};
+use autotune_db::{Phase, Source, TuningDb, TuningRecord};
 use autotune_ir::Target;
+use autotune_measure::failure_summary;
 use autotune_network::{Compiled, Graph, race};
+use autotune_schedules::Workload;
 use serde::Serialize;
 
 use super::conversions::{Bench, Budget};
 use super::lookup::adopt_legacy;
 use super::planned;
 use super::run::{inputs, latencies};
-use super::{JsonSink, cancel_on_ctrl_c, open_db, open_device};
+use super::{JsonSink, open_db, open_device};
 use crate::args::{Failure, TuneArgs};
 use crate::output::say;
-use crate::progress;
 use crate::report::{summary, table};
+use crate::{interrupt, progress};
 
 /// Fewest and most runs of a network by its untuned schedules and by the best, and the seconds that they take together in between.
 const NETWORK_RUNS: [usize; 2] = [5, 20];
@@ -43,7 +45,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     }
     let json = JsonSink::new(args.json.clone())?;
     let db = open_db(&args.db)?;
-    let cancel = cancel_on_ctrl_c()?;
+    let cancel = interrupt::cancel();
     let target = args.target.device(&network.workloads())?;
     let (mut measurer, ceilings, setup) = open_device(&target, &network.workloads(), args.backend, &cancel)?;
 
@@ -88,7 +90,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
         let (default, best, gain) = (default_secs * 1e3, best_secs * 1e3, default_secs / best_secs);
         json.say(&format!("whole network, run: default {default:.3} ms, best {best:.3} ms, speed-up {gain:.2}x"))?;
     }
-    verdict(&report, &cancel)
+    verdict(&report, &cancel, &db)
 }
 
 /// What `--json` has: the report, and of a network how long it takes as a whole.
@@ -126,11 +128,7 @@ fn raced(graph: &Graph, db: &TuningDb, target: &Target, limit: Duration) -> Resu
 fn known_trials(db: &TuningDb, network: &Network, target: &Target) -> Result<usize> {
     let mut known = 0;
     for task in &network.tasks {
-        known += db
-            .query(&task.workload, &target.key())?
-            .iter()
-            .filter(|r| !r.is_claim() && r.phase == Phase::Search)
-            .count();
+        known += searched(db, &task.workload, &target.key())?.count();
     }
     Ok(known)
 }
@@ -157,13 +155,37 @@ fn continuing(trials: Option<usize>, known: usize) -> String {
     }
 }
 
-fn verdict(report: &Report, cancel: &Cancel) -> Result<()> {
+fn verdict(report: &Report, cancel: &Cancel, db: &TuningDb) -> Result<()> {
     if cancel.is_cancelled() {
         return Err(Failure::Interrupted.into());
     }
-    let failing = report.tasks.iter().filter(|task| matches!(task.retired, Some(Retired::Failing(_))));
-    let names: Vec<&str> = failing.map(|task| task.name.as_str()).collect();
-    anyhow::ensure!(names.is_empty(), "no schedule of {} ran; the causes are above", names.join(", "));
+    let has_failed = |task: &&TaskReport| task.best_secs.is_none() && (1..=task.failed_trials).contains(&task.trials);
+    let failed: Vec<&TaskReport> = report.tasks.iter().filter(has_failed).collect();
+    if !failed.is_empty() {
+        bail!(all_failed(&failed, &report.target, db)?);
+    }
     anyhow::ensure!(!report.found_nothing(), "nothing was measured: give more time or trials");
     Ok(())
+}
+
+/// What there is to say of tasks all of whose trials failed, those of earlier runs included: why most of them did, and what to do.
+fn all_failed(tasks: &[&TaskReport], target: &str, db: &TuningDb) -> Result<String> {
+    let mut trials = Vec::new();
+    for task in tasks {
+        trials.extend(searched(db, &task.workload, target)?.map(|record| record.measurement));
+    }
+    let names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
+    let summary = failure_summary(&trials);
+    Ok(format!(
+        "no schedule of {} ran, all {} trial(s) failed ({}): when the cause is gone, give more trials (what failed is not tried again) or another --db",
+        names.join(", "),
+        trials.len(),
+        summary.lines().next().unwrap_or_default()
+    ))
+}
+
+/// Trials of a workload that were made here.
+fn searched(db: &TuningDb, workload: &Workload, target: &str) -> Result<impl Iterator<Item = TuningRecord>> {
+    let records = db.query(workload, target)?;
+    Ok(records.into_iter().filter(|record| !record.is_claim() && record.phase == Phase::Search))
 }

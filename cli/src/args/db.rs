@@ -1,0 +1,64 @@
+//! Where records are.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use super::Failure;
+
+/// Where a database, or a snapshot, is looked for.
+pub(crate) struct Place {
+    pub(crate) path: PathBuf,
+    /// True if the command line says so: whoever names what is not there has mistyped it.
+    pub(crate) is_given: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DbArgs {
+    /// The tuning database, created when absent [default: $AUTOTUNE_DB, else autotune/db in the user's data directory]
+    #[arg(long, value_name = "PATH")]
+    db: Option<PathBuf>,
+}
+
+impl DbArgs {
+    pub(crate) fn place(&self) -> Result<Place, Failure> {
+        place(self.db.as_deref())
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RecordsArgs {
+    /// The tuning database [default: $AUTOTUNE_DB, else autotune/db in the user's data directory]
+    #[arg(long, value_name = "PATH")]
+    db: Option<PathBuf>,
+}
+
+impl RecordsArgs {
+    pub(crate) fn place(&self) -> Result<Place, Failure> {
+        place(self.db.as_deref())
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LookupArgs {
+    /// What to look up in: a tuning database or a snapshot [default: $AUTOTUNE_DB, else autotune/db in the user's data directory]
+    #[arg(long, value_name = "PATH")]
+    db: Option<PathBuf>,
+}
+
+impl LookupArgs {
+    pub(crate) fn place(&self) -> Result<Place, Failure> {
+        place(self.db.as_deref())
+    }
+}
+
+/// The place that is given, else `$AUTOTUNE_DB`, `$XDG_DATA_HOME/autotune/db` or `~/.local/share/autotune/db`.
+fn place(given: Option<&Path>) -> Result<Place, Failure> {
+    let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let known = given.map(Path::to_path_buf).or_else(|| var("AUTOTUNE_DB"));
+    let data_home = || var("XDG_DATA_HOME").or_else(|| Some(var("HOME")?.join(".local/share")));
+    let path = known
+        .or_else(|| Some(data_home()?.join("autotune/db")))
+        .ok_or_else(|| Failure::Usage("no place for the tuning database: give --db PATH or set AUTOTUNE_DB".into()))?;
+    Ok(Place { path, is_given: given.is_some() })
+}

@@ -1,0 +1,121 @@
+//! What Ctrl-C does: a command ends with one line that says what it wrote, and leaves no unfinished file.
+
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use anyhow::{Context, Result};
+use autotune::Cancel;
+use tempfile::TempPath;
+
+use crate::args::Failure;
+use crate::output::say;
+
+/// What the command has under way. Whoever holds it cannot be interrupted.
+static WORK: Mutex<Work> = Mutex::new(Work { cancel: None, note: None, unfinished: Vec::new(), written: Vec::new() });
+
+struct Work {
+    /// Turned by the first Ctrl-C, upon which the command ends by itself; the second ends it here.
+    cancel: Option<Cancel>,
+    /// What there is to say beyond files.
+    note: Option<&'static str>,
+    unfinished: Vec<PathBuf>,
+    written: Vec<PathBuf>,
+}
+
+impl Work {
+    fn lock() -> MutexGuard<'static, Self> {
+        WORK.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What was done when the command was interrupted.
+    fn told(&self) -> String {
+        let names: Vec<String> = self.written.iter().map(|file| file.display().to_string()).collect();
+        match (self.note, names.is_empty()) {
+            _ if self.cancel.is_some() => Failure::Interrupted.to_string(),
+            (Some(note), _) => format!("interrupted: {note}"),
+            (None, true) => "interrupted: nothing was written".into(),
+            (None, false) => format!("interrupted: wrote {}, nothing else", names.join(", ")),
+        }
+    }
+}
+
+/// Has Ctrl-C, like a signal to terminate or a terminal that is gone, end the process with exit code 130.
+pub(crate) fn watch() -> Result<()> {
+    // SAFETY: no handler of ours is there yet; what a hangup does is set again below.
+    let on_hangup = unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
+    ctrlc::set_handler(interrupted).context("cannot watch for Ctrl-C")?;
+    if on_hangup == libc::SIG_IGN {
+        // SAFETY: as `nohup` has it. Ignoring a signal runs no code.
+        unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+    }
+    Ok(())
+}
+
+/// Ends the process, unless it is to end by itself.
+fn interrupted() {
+    let work = Work::lock();
+    if work.cancel.as_ref().is_some_and(|cancel| !cancel.cancel()) {
+        say("stopping: what is being measured is given up (Ctrl-C again to stop at once)");
+        return;
+    }
+    // A file that has its place or was given up has lost this name.
+    work.unfinished.iter().for_each(|file| drop(fs::remove_file(file)));
+    say(format_args!("autotune: {}", work.told()));
+    process::exit(i32::from(Failure::Interrupted.exit_code()));
+}
+
+/// The switch that the first Ctrl-C turns from now on.
+pub(crate) fn cancel() -> Cancel {
+    Work::lock().cancel.get_or_insert_default().clone()
+}
+
+/// Says this, should the command be interrupted, in place of what files it wrote.
+pub(crate) fn note(text: &'static str) {
+    Work::lock().note = Some(text);
+}
+
+/// Writes a file in a way that leaves nothing unfinished, without being interrupted.
+pub(crate) fn uninterrupted<T, E>(file: &Path, write: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
+    let mut work = Work::lock();
+    let written = write()?;
+    work.written.push(file.to_path_buf());
+    Ok(written)
+}
+
+/// A file under a temporary name, which goes if nothing comes of it.
+pub(crate) struct Unfinished {
+    path: TempPath,
+    /// What the user calls it.
+    name: PathBuf,
+    /// Whose place it takes.
+    place: PathBuf,
+}
+
+impl Unfinished {
+    /// A new file in the folder of its place.
+    pub(crate) fn create(
+        folder: &Path,
+        name: &Path,
+        place: &Path,
+        permissions: Permissions,
+    ) -> io::Result<(File, Self)> {
+        let mut work = Work::lock();
+        let new = tempfile::Builder::new().prefix(".autotune-new-").permissions(permissions).tempfile_in(folder)?;
+        let (file, path) = new.into_parts();
+        work.unfinished.push(path.to_path_buf());
+        Ok((file, Self { path, name: name.to_path_buf(), place: place.to_path_buf() }))
+    }
+
+    /// Gives files their places. They are all there before an interruption, or none.
+    pub(crate) fn keep_all(files: impl IntoIterator<Item = Self>) -> io::Result<()> {
+        let mut work = Work::lock();
+        for Self { path, name, place } in files {
+            path.persist(place)?;
+            work.written.push(name);
+        }
+        Ok(())
+    }
+}
