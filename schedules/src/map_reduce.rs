@@ -2,7 +2,7 @@
 //!
 //! Loops over the axes that all equations share, the rows, go by tiles. For each tile the equations are done one after the other; what
 //! one computes for the next is kept beside it, in memory of the thread; a map is done with the reduction that combines its values. The
-//! values that an equation combines stay in registers. The innermost loop is a vector along a row, or along an axis of the equation's own:
+//! values that an equation combines stay in registers, or, of a long row of sums down columns, in the cache. The innermost loop is a vector along a row, or along an axis of the equation's own:
 //! where that is reduced, what is left over goes to the first lanes, and lanes are combined at the end.
 //!
 //! ```text
@@ -59,6 +59,8 @@ const MAX_EDGE: usize = 1 << 10;
 const SPARE_REGISTERS: usize = 4;
 /// Vector registers that rows are folded in, besides those of the rows and one for each time that the lanes of a register are halved.
 const FOLDING_REGISTERS: usize = 4;
+/// Vectors of results in a row that are combined in registers.
+const MOST_IN_REGISTERS: usize = 16;
 /// Values that a tile keeps for later equations; more where a single row has more.
 const MAX_KEPT: usize = 1 << 22;
 
@@ -290,7 +292,7 @@ impl MapReduce {
                 row_tiles.filter(|(axis, _)| *axis != self.vectors[pass]).map(|(_, tile)| tile).product();
             beside * pieces(self.width(pass), self.unit.lanes)
         };
-        let most = (0..passes).map(vectors).max().unwrap_or(1);
+        let most = (0..passes).filter(|&pass| !self.adds_up_in_cache(pass)).map(vectors).max().unwrap_or(1);
         let registers = self.unit.registers;
         if most + SPARE_REGISTERS > registers {
             return Err(LowerError::knob("tile", format!("{most} vectors of results exceed {registers} registers")));
@@ -306,6 +308,7 @@ impl MapReduce {
         };
         let written_out = |pass: usize| {
             let has_loops = self.chain.passes()[pass].axes.len() > self.chain.rows;
+            let vectors = |pass: usize| if self.adds_up_in_cache(pass) { 1 } else { vectors(pass) };
             vectors(pass).saturating_mul(if has_loops { self.unroll } else { 1 })
         };
         let code = leaves.saturating_mul((0..passes).map(written_out).sum());
@@ -351,6 +354,17 @@ impl MapReduce {
     /// True if the vectors of a pass go along an axis that is reduced.
     pub(crate) fn reduces_lanes(&self, pass: usize) -> bool {
         self.chain.passes()[pass].axes[self.vectors[pass]].reduce
+    }
+
+    /// True if the results of a tile stay in memory of the thread while they are combined: of the only pass, more of them in one row than registers
+    /// hold, for which whole rows are read one behind the other.
+    pub(crate) fn adds_up_in_cache(&self, pass: usize) -> bool {
+        let [only] = self.chain.passes() else { return false };
+        let axis = self.vectors[pass];
+        let is_row = only.reduces() && !self.reduces_lanes(pass) && axis < self.chain.rows && self.windows.is_empty();
+        is_row
+            && self.tiles[axis] > MOST_IN_REGISTERS * self.unit.lanes
+            && self.tiles.iter().product::<usize>() == self.tiles[axis]
     }
 
     /// True if the lanes of results that lie beside each other, `along` of them one behind the other, are combined together: where each has

@@ -27,7 +27,7 @@ const TASKS: usize = 4;
 const LEAST_SHARED: usize = 1 << 13;
 
 /// Images whose channels are whole blocks are in blocks of channels, and a tile is two by two results of two blocks. Else vectors go along
-/// the result where what is read is contiguous there, too, in tiles of up to two vectors; along what is reduced where only that is
+/// the result where what is read is contiguous there, too, in tiles of up to two vectors, beyond the cache of whole rows where columns are added up; along what is reduced where only that is
 /// contiguous, for four results at a time, beyond the cache for as many as a page holds the rows of; rows of a window that are no whole
 /// vectors are one vector as wide as the row, not several and what is left over. What is contiguous along different axes is copied in blocks
 /// of a vector's lanes by as many rows, at most those that cannot evict each other from the first-level cache. As many loops are parallel as it takes to have work for every thread, none where there is little work. What does
@@ -84,6 +84,7 @@ impl Rule {
         let is_scattered = of_rows && !reads_along(chain, vector);
         let most = |axis: &'static str| match axis == vector {
             true if is_scattered => cpu.lanes(),
+            true if is_beyond_cache && reads_whole_rows(chain, vector, cpu) => usize::MAX,
             true => 2 * cpu.lanes(),
             false if is_scattered && reads_along(chain, axis) => cpu.lanes().min(lines_of_set(cpu)),
             false if !of_rows && last == Some(axis) && !is_beyond_cache => RESULTS,
@@ -120,6 +121,15 @@ impl Rule {
             Some(knob.values.iter().position(|value| *value == Value::Choice(word.clone())).unwrap_or(0))
         })
     }
+}
+
+/// True if columns are added up along an axis, and there are other rows for all threads.
+fn reads_whole_rows(chain: &Chain, vector: &str, cpu: &CpuTarget) -> bool {
+    let rows = chain.row_axes();
+    let axis = rows.iter().position(|axis| axis.name == vector).filter(|&axis| knobs::adds_up_columns(chain, axis));
+    let others =
+        |axis: usize| rows.iter().enumerate().filter(|row| row.0 != axis).map(|row| row.1.extent).product::<usize>();
+    axis.is_some_and(|axis| cpu.threads == 1 || others(axis) >= cpu.threads)
 }
 
 /// Cache lines that the first-level cache holds of those that lie a power of two apart: as many rows of a block stay in it, whatever their

@@ -21,8 +21,22 @@ const BLOCKS: [usize; 3] = [1, 2, 4];
 const TILES: [usize; 4] = [1, 2, 4, 8];
 const TILES_OF_CHAINS: [usize; 7] = [1, 2, 3, 4, 6, 8, 12];
 
+/// Vectors of a tile whose columns are added up in the cache, and most elements of a whole row that is.
+const ROWS: [usize; 3] = [32, 64, 128];
+const MOST_IN_CACHE: usize = 1 << 14;
+
 /// Iterations up to which one thread alone may be faster than several: to start those and to wait for them takes about as long.
 const FEW_ITERATIONS: usize = 1 << 16;
+
+/// True if the only pass combines the columns of whole rows, which lie along an axis.
+pub(super) fn adds_up_columns(chain: &Chain, axis: AxisId) -> bool {
+    let [pass] = chain.passes() else { return false };
+    let is_whole = |access: &Access| {
+        let dims = access.index.iter().zip(&chain.spec.tensor(access).shape);
+        dims.into_iter().all(|(index, &extent)| pass.range(index).1 < extent as i64 && pass.range(index).0 >= 0)
+    };
+    pass.reduces() && is_contiguous(chain, pass, axis) && pass.loads().into_iter().all(is_whole)
+}
 
 /// Iterations of all passes.
 pub(super) fn iterations(chain: &Chain) -> usize {
@@ -120,7 +134,11 @@ pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
         let extent = rows[axis].extent;
         let mut tiles = if chain.passes().len() == 1 { TILES.to_vec() } else { TILES_OF_CHAINS.to_vec() };
         if vectors.contains(&rows[axis].name) {
-            tiles.extend([lanes, 2 * lanes, 4 * lanes, 8 * lanes]);
+            tiles.extend([1, 2, 4, 8, 16].map(|vectors| vectors * lanes));
+            if adds_up_columns(chain, axis) {
+                tiles.extend(ROWS.map(|vectors| vectors * lanes));
+                tiles.extend((extent <= MOST_IN_CACHE).then_some(extent));
+            }
             tiles.extend((extent < lanes).then_some(extent));
         }
         if channel == Some(axis) {

@@ -138,7 +138,7 @@ pub fn random_reduce<R: Rng>(rng: &mut R) -> Reduce {
         let shape: Vec<usize> = (0..5).map(|axis| extent(axis, rng)).collect();
         return Reduce::new(&shape, &axes, op).unwrap();
     }
-    let k = pick(rng, &[1, 1, 1, 2, 13, 16, 40]);
+    let k = pick(rng, &[1, 1, 1, 2, 13, 16, 40, 600, 1030]);
     Reduce::columns([pick(rng, &[1, 2, 3, 16, 37]), rng.random_range(1..=most), k], op)
 }
 

@@ -129,7 +129,7 @@ impl Lowering<'_> {
         if let Some(row) = tile.rows.get_mut(vector) {
             *row = at.clone();
         }
-        tile.place.push(at);
+        tile.place.push(at + self.part.clone());
         tile
     }
 
@@ -207,11 +207,55 @@ impl Lowering<'_> {
     /// alloc acc { acc[..] = neutral; for taps { acc[..] = combined(acc[..], value) }; result[..] = acc[..] }
     /// ```
     fn reduction(&mut self, spans: &[Span]) -> Vec<Node> {
+        if self.plan.adds_up_in_cache(self.number) {
+            return self.reduction_in_cache(spans);
+        }
         let acc = self.results("acc", spans, None);
         let mut body = self.clear(acc, spans, None);
         body.extend(self.steps(acc, spans, None));
         body.extend(self.finish(acc, spans, None));
         allocated([acc], body)
+    }
+
+    /// The same of a row that registers do not hold, vector by vector for each tap, `sums` in memory of the thread.
+    ///
+    /// ```text
+    /// alloc sums { for v { sums[v..] = neutral }; for taps { for v { sums[v..] = combined(sums[v..], value) } }; for v { result[v..] = sums[v..] } }
+    /// ```
+    fn reduction_in_cache(&mut self, spans: &[Span]) -> Vec<Node> {
+        let extent = spans[self.vector()].extent;
+        let shape = self.beside().into_iter().map(|axis| spans[axis].extent).chain([extent]).collect();
+        let sums = self.all.buffer_named(&format!("sums_{extent}"), Role::Accumulator, Scope::Local, shape);
+        let mut body = self.parts(spans, |lowering, spans| lowering.clear(sums, spans, None));
+        body.extend(self.steps(sums, spans, None));
+        body.extend(self.parts(spans, |lowering, spans| lowering.finish(sums, spans, None)));
+        allocated([sums], body)
+    }
+
+    /// A loop over the vectors of a tile that is added up in the cache, some iterations written out; what else is lowered is one part.
+    fn parts(&mut self, spans: &[Span], mut body: impl FnMut(&mut Self, &[Span]) -> Vec<Node>) -> Vec<Node> {
+        if !self.plan.adds_up_in_cache(self.number) {
+            return body(self, spans);
+        }
+        let (vector, lanes) = (self.vector(), self.plan.unit.lanes);
+        let Span { base, extent } = spans[vector].clone();
+        let mut part = |lowering: &mut Self, first: Affine, extent: usize| {
+            let mut spans = spans.to_vec();
+            spans[vector] = Span { base: base.clone() + first.clone(), extent };
+            lowering.part = first;
+            let nodes = body(lowering, &spans);
+            lowering.part = Affine::default();
+            nodes
+        };
+
+        let (name, count, left) = (self.equation().axes[vector].name, extent / lanes, extent % lanes);
+        let unroll = self.plan.unroll;
+        let mut nodes =
+            self.unrolled(name, count, unroll, |lowering, number| part(lowering, number * lanes as i64, lanes));
+        if left > 0 {
+            nodes.extend(part(self, Affine::constant((count * lanes) as i64), left));
+        }
+        nodes
     }
 
     fn clear(&mut self, acc: BufferId, spans: &[Span], lanes: Option<usize>) -> Vec<Node> {
@@ -325,13 +369,15 @@ impl Lowering<'_> {
     }
 
     fn step(&mut self, acc: BufferId, spans: Vec<Span>, lanes: Option<usize>, reduced: &[AxisId]) -> Vec<Node> {
-        let [axis, rest @ ..] = reduced else { return self.statement(acc, &spans, lanes) };
+        let [axis, rest @ ..] = reduced else {
+            return self.parts(&spans, |lowering, spans| lowering.statement(acc, spans, lanes));
+        };
         let (axis, Span { base, extent }) = (*axis, spans[*axis].clone());
         let name = self.equation().axes[axis].name;
         let width = if axis == self.vector() { lanes.unwrap_or(1) } else { 1 };
         // What is within is written out already.
         let within: usize = rest.iter().map(|&axis| spans[axis].extent).product();
-        let unroll = self.plan.unroll / within.max(1);
+        let unroll = if self.plan.adds_up_in_cache(self.number) { 1 } else { self.plan.unroll / within.max(1) };
         self.unrolled(name, extent / width, unroll, |lowering, number| {
             let mut spans = spans.clone();
             spans[axis] = Span { base: number * width as i64 + base.clone(), extent: 1 };
