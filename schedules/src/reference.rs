@@ -188,9 +188,9 @@ pub fn max_rel_error(actual: &ArrayD<f32>, reference: &ArrayD<f32>) -> f64 {
 pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
     let sums =
         registry::find_anywhere(&config.sketch).map_or(EXACT_TOLERANCE, |sketch| sketch.tolerance(workload, config));
-    let rounded = match workload.dtype() {
+    let rounded = match workload.result_dtype() {
         DType::F32 | DType::Tf32 => 0.0,
-        DType::F16 | DType::Bf16 => 2.0 * workload.dtype().unit_roundoff(),
+        rounded @ (DType::F16 | DType::Bf16) => 2.0 * rounded.unit_roundoff(),
     };
     let cut_off = match workload.dtype() {
         DType::F32 => 0.0,

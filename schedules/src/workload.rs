@@ -153,7 +153,7 @@ impl Workload {
     fn checked(op: Arc<dyn Operator>, terms: Terms) -> Self {
         let text = text::of(&*op, &terms);
         let Terms { dtype, epilogue, .. } = terms;
-        let spec = Arc::new(spec::of((op.formula(), op.tables()), &text, dtype, &epilogue));
+        let spec = Arc::new(spec::of(&*op, &text, dtype, &epilogue));
         let shape_vector = shape::vector(&spec, &epilogue);
         Self(Arc::new(Inner { op, terms, text, spec, shape_vector, once: Once::default() }))
     }
@@ -209,6 +209,11 @@ impl Workload {
     /// Element type.
     pub fn dtype(&self) -> DType {
         self.0.terms.dtype
+    }
+
+    /// The type of the result's elements: the same, but for casts.
+    pub fn result_dtype(&self) -> DType {
+        self.operator().result_dtype().unwrap_or(self.dtype())
     }
 
     /// Fused tail.
@@ -371,6 +376,7 @@ mod tests {
             "matmul:b=2x12,lhs=0,rhs=1,m=3,n=5,k=7,ta,bias",
             "matmul:b=2x3x4x5,lhs=02,m=3,n=5,k=7",
             "reduce:m=8,n=5,k=7,op=min",
+            "pointwise:m=8,n=5,op=gelu,to=f32,dtype=f16,bias",
             "reduce:shape=8x64x784,axes=02,op=mean,bias,act=relu",
             "reduce:shape=2x3x4x5,axes=13,op=prod",
             "matmul:m=1,n=1000,k=512,scale,bias,add,act=prelu,exact",
@@ -423,6 +429,7 @@ mod tests {
         );
         assert!(error("matmul:m=4,n=4,k=2,act=clip:6:0").contains("'act': 'clip:6:0' is not clip:LO:HI, two bounds"));
         assert!(error("matmul:m=4,n=4,k=2,act=relu:6").contains("'act': 'relu:6' is not a function with parameters"));
+        assert!(error("pointwise:m=4,n=4,op=copy,to=tf32").contains("'to': 'tf32' is not an element type in memory"));
         assert!(error("matmul:m=4,n=4,k=2,scale=2").contains("'scale': '2' is not a flag"));
         assert!(error("matmul:m=4,n=4,k=2,dtype=f64").contains("'dtype': 'f64'"));
     }

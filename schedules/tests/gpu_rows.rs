@@ -53,6 +53,14 @@ const WORKLOADS: [&str; 25] = [
     "pool2d:n=2,c=3,h=11,w=13,k=3,s=2,p=1,exclude_pad,kind=avg",
 ];
 
+/// Results of another type than the operands.
+const CASTS: [&str; 4] = [
+    "pointwise:m=7,n=65,op=copy,to=f16",
+    "pointwise:m=9,n=64,op=gelu,to=f32,dtype=f16,bias",
+    "pointwise:b=2,m=3,n=31,op=add,rhs=row,to=bf16,dtype=f16",
+    "pointwise:m=4,n=33,op=exp,to=f16,dtype=bf16,act=relu",
+];
+
 fn target(word: &str) -> Target {
     Target::detect(word, None).unwrap()
 }
@@ -77,6 +85,22 @@ fn cuda_agrees_with_the_reference() {
 }
 
 #[test]
+fn casts_agree_with_the_reference_and_are_refused_where_the_type_is_not() {
+    let casts: [Workload; 4] = CASTS.map(|text| text.parse().unwrap());
+    for (seed, cast) in (0..).zip(&casts) {
+        check(cast, &target("cuda:sm_90"), seed, 4);
+    }
+    assert_cuda_agrees(&casts, 4);
+
+    let half: Workload = CASTS[0].parse().unwrap();
+    for word in ["opencl", "cpu"] {
+        let space = ScheduleSpace::new(&half, &target(word));
+        let refused = lower(&half, &target(word), &space.default_config()).unwrap_err();
+        assert!(refused.to_string().contains("f16"), "{refused}");
+    }
+}
+
+#[test]
 fn opencl_agrees_with_the_reference() {
     assert_opencl_agrees(&WORKLOADS.map(|text| text.parse().unwrap()), 3);
 }
@@ -89,9 +113,10 @@ fn cuda_compiles() {
     };
     let sm = if nvrtc.architectures.contains(&80) { 80 } else { nvrtc.architectures[0] };
     let target = target(&format!("cuda:sm_{sm}"));
-    for (seed, text) in (0..).zip(WORKLOADS) {
+    let with = |text: &str, dtype| text.parse::<Workload>().unwrap().with_dtype(dtype);
+    for (seed, text) in (0..).zip(WORKLOADS.into_iter().chain(CASTS)) {
         for dtype in [DType::F32, DType::F16] {
-            let workload = text.parse::<Workload>().unwrap().with_dtype(dtype);
+            let workload = with(text, dtype);
             for (config, program) in programs(&workload, &target, 2, seed) {
                 let source = codegen::gpu::generate(&program, GpuApi::Cuda { sm });
                 let usage = nvrtc.compile(&source, sm).unwrap_or_else(|e| panic!("{config}\n{source}\n{e}"));

@@ -49,10 +49,13 @@ pub enum Unsupported {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn check_supported(workloads: &[Workload], target: &Target) -> Result<(), Unsupported> {
-    if let Some(unsupported) = workloads.iter().find(|workload| !target.supports(workload.dtype())) {
+    let dtypes = workloads
+        .iter()
+        .flat_map(|workload| [workload.dtype(), workload.result_dtype()].map(|dtype| (workload, dtype)));
+    if let Some((workload, dtype)) = { dtypes }.find(|(_, dtype)| !target.supports(*dtype)) {
         return Err(Unsupported::DType {
-            operator: unsupported.operator().kind().name,
-            dtype: unsupported.dtype(),
+            operator: workload.operator().kind().name,
+            dtype,
             target: target.key(),
             supported: DType::WORDS.map(|(_, dtype)| dtype).into_iter().filter(|&d| target.supports(d)).collect(),
         });

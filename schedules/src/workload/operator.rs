@@ -4,9 +4,9 @@ use std::any::Any;
 use std::fmt::{self, Debug};
 use std::sync::{PoisonError, RwLock};
 
-use autotune_ir::Affine;
 use autotune_ir::program::{Access, BufferId, Expr};
 use autotune_ir::spec::{Axis, AxisId, Reduction};
+use autotune_ir::{Affine, DType};
 use thiserror::Error;
 
 use super::text::Fields;
@@ -46,6 +46,11 @@ pub trait Operator: Any + Debug + Send + Sync {
 
     /// What it computes. Called after [`Operator::check`] only.
     fn formula(&self) -> Formula;
+
+    /// The type of the result, where it is not that of the operands.
+    fn result_dtype(&self) -> Option<DType> {
+        None
+    }
 
     /// Tensors whose elements it knows itself, such as what depends on a position only: kernels have them made ahead of time.
     /// `BufferId(operands + computed + i)` stands for that at `i` in its [`Formula`].

@@ -4,7 +4,7 @@ use std::fmt;
 
 use autotune_ir::program::{BinaryOp, Compare, Expr, UnaryOp};
 use autotune_ir::spec::Reduction;
-use autotune_ir::{Affine, VarId};
+use autotune_ir::{Affine, DType, VarId};
 
 use super::operator::{element, named_axes};
 use super::text::joined;
@@ -20,7 +20,7 @@ pub use broadcast::Broadcast;
 /// In the registry.
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "pointwise",
-    fields: "b,m,n,shape,pre,op,lhs,rhs,third,channels",
+    fields: "b,m,n,shape,pre,op,lhs,rhs,third,channels,to",
     example: "pointwise:m=4096,n=1024,op=gelu",
     parse,
 };
@@ -62,6 +62,8 @@ const NAMES: [&str; 6] = ["d0", "d1", "d2", "d3", "d4", "d5"];
 /// Names of operands, and the fields that say how they are repeated.
 const OPERANDS: [(&str, &str); 3] = [("input", "lhs"), ("rhs", "rhs"), ("third", "third")];
 const CHANNELS: [(&str, Channels); 2] = [("row", Channels::Row), ("column", Channels::Column)];
+/// What results are cast to.
+const TYPES: [(&str, DType); 3] = [("f32", DType::F32), ("f16", DType::F16), ("bf16", DType::Bf16)];
 const COPY: Function = Function::Activation(Activation::None);
 
 /// A function of one value.
@@ -124,6 +126,8 @@ pub struct Pointwise {
     pub third: Broadcast,
     /// What channels of the epilogue are.
     pub channels: Channels,
+    /// The type that the result is cast to, if it is not that of the operands.
+    pub to: Option<DType>,
 }
 
 impl Pointwise {
@@ -133,7 +137,7 @@ impl Pointwise {
     /// An operation on whole matrices without a batch.
     pub fn new(m: usize, n: usize, op: PointwiseOp) -> Self {
         let full = Broadcast::FULL;
-        Self { shape: vec![m, n], pre: COPY, op, lhs: full, rhs: full, third: full, channels: Channels::Row }
+        Self { shape: vec![m, n], pre: COPY, op, lhs: full, rhs: full, third: full, channels: Channels::Row, to: None }
     }
 
     /// An operand with its number, and its element at an index of the result.
@@ -265,7 +269,8 @@ fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
         broadcasts[number] = broadcast.unwrap_or_default();
     }
     let [lhs, rhs, third] = broadcasts;
-    Ok(Box::new(Pointwise { shape, pre: pre.unwrap_or(COPY), op, lhs, rhs, third, channels }))
+    let to = fields.word("to", &TYPES, "an element type in memory (f32, f16 or bf16)")?;
+    Ok(Box::new(Pointwise { shape, pre: pre.unwrap_or(COPY), op, lhs, rhs, third, channels, to }))
 }
 
 fn unfit(field: &'static str, reason: impl Into<String>) -> WorkloadError {
@@ -300,7 +305,8 @@ impl Operator for Pointwise {
                 write!(f, ",{field}={}", broadcast.text(self.shape.len()))?;
             }
         }
-        write_word(f, "channels", self.channels, &CHANNELS)
+        write_word(f, "channels", self.channels, &CHANNELS)?;
+        self.to.map_or(Ok(()), |to| write!(f, ",to={}", to.word()))
     }
 
     fn check(&self) -> Result<(), WorkloadError> {
@@ -326,7 +332,14 @@ impl Operator for Pointwise {
             }
             broadcast.check(shape.len()).map_err(|reason| unfit(field, reason))?;
         }
+        if self.to == Some(DType::Tf32) {
+            return Err(unfit("to", "tf32 is no type in memory"));
+        }
         check_elements(op, &[("input", shape)], shape)
+    }
+
+    fn result_dtype(&self) -> Option<DType> {
+        self.to
     }
 
     /// Axes `b`, if there is a batch, `m, n`; of images `b, c, n`; of more axes `d0, d1, ..`.

@@ -5,11 +5,11 @@ use autotune_ir::spec::{Equation, Reduction, Source, Spec, Tensor};
 use autotune_ir::{Affine, DType, VarId};
 
 use super::operator::{Computed, Table};
-use super::{Epilogue, Formula};
+use super::{Epilogue, Formula, Operator};
 
 /// What is computed on the way, `sum = Σ value`, then `output = act(output_scale * sum + bias + residual) * post_scale + post_bias`.
-pub(super) fn of((formula, tables): (Formula, Vec<Table>), name: &str, dtype: DType, epilogue: &Epilogue) -> Spec {
-    let Formula { operands, computed, axes, value, reduction, shape, index, channel } = formula;
+pub(super) fn of(op: &dyn Operator, name: &str, dtype: DType, epilogue: &Epilogue) -> Spec {
+    let Formula { operands, computed, axes, value, reduction, shape, index, channel } = op.formula();
     let mut tensors = Vec::new();
     let mut add = |name: &'static str, shape: &[usize], dtype, source| {
         tensors.push(Tensor { name: name.into(), shape: shape.to_vec(), dtype, source });
@@ -28,7 +28,7 @@ pub(super) fn of((formula, tables): (Formula, Vec<Table>), name: &str, dtype: DT
         let output = Access { buffer: add(name, &shape, DType::F32, Source::Computed), index };
         equations.push(Equation { axes, output, value, reduction });
     }
-    for Table { name, elements } in tables {
+    for Table { name, elements } in op.tables() {
         add(name, &[elements.len()], DType::F32, Source::Known(elements));
     }
     let of_channels = &shape[channel..=channel];
@@ -39,7 +39,7 @@ pub(super) fn of((formula, tables): (Formula, Vec<Table>), name: &str, dtype: DT
     let post_scale = epilogue.post_scale.then(|| add("post_scale", of_channels, dtype, given(false)));
     let post_bias = epilogue.post_bias.then(|| add("post_bias", of_channels, dtype, given(false)));
     let sum = add("sum", &shape, DType::F32, Source::Computed);
-    let output = add("output", &shape, dtype, Source::Computed);
+    let output = add("output", &shape, op.result_dtype().unwrap_or(dtype), Source::Computed);
 
     let at = |buffer| Access { buffer, index: index.clone().into() };
     let of_channel = |buffer| Expr::Load(Access { buffer, index: [index[channel].clone()].into() });

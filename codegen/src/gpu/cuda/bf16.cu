@@ -4,4 +4,3 @@ static __device__ __forceinline__ unsigned to_bf16(float value) {
   asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
   return bits;
 }
-static __device__ __forceinline__ unsigned pair(unsigned low, unsigned high) { return low | high << 16; }

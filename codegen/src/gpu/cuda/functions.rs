@@ -7,12 +7,21 @@ use autotune_ir::DType;
 use autotune_ir::instruction::BOX_COPY;
 use autotune_ir::program::{Node, Program, WarpRole};
 
+/// Two elements of 16 bits.
+const PAIR: &str =
+    "static __device__ __forceinline__ unsigned pair(unsigned low, unsigned high) { return low | high << 16; }\n";
+
 /// The functions that the kernels of a program call, left out where there is no CUDA compiler.
 pub(super) fn of(program: &Program) -> String {
     let stages: Vec<Used> = program.stages.iter().map(|stage| Used::of(&stage.body)).collect();
-    // Sums and transforms are f32, and all else of a program is of one type.
-    let other = program.buffers.iter().map(|buffer| buffer.dtype).find(|&dtype| dtype != DType::F32);
-    let dtype = other.unwrap_or_default();
+    // Sums and transforms are f32, and what is multiplied is of one type.
+    let mut dtypes: Vec<DType> = Vec::new();
+    for dtype in program.buffers.iter().map(|buffer| buffer.dtype).filter(|&dtype| dtype != DType::F32) {
+        if !dtypes.contains(&dtype) {
+            dtypes.push(dtype);
+        }
+    }
+    let dtype = dtypes.first().copied().unwrap_or_default();
 
     let mut parts = Vec::new();
     if stages.iter().any(|used| used.copies && !used.calls(&BOX_COPY)) {
@@ -28,7 +37,7 @@ pub(super) fn of(program: &Program) -> String {
     if program.stages.iter().any(|stage| WarpRole::occurs(&stage.body)) {
         parts.push(include_str!("sides.cu").into());
     }
-    text(dtype, &parts)
+    text(&dtypes, &parts)
 }
 
 /// All functions by which CUDA kernels of [`crate::gpu::generate`] copy and multiply matrices of a type, so that each instruction can be
@@ -51,16 +60,20 @@ pub fn device_functions(dtype: DType, groups: &[[usize; 2]]) -> String {
     if !groups.is_empty() {
         parts.push(wgmma::functions(dtype, groups));
     }
-    text(dtype, &parts)
+    text(&[dtype], &parts)
 }
 
-/// The parts behind what converts elements of a type.
-fn text(dtype: DType, parts: &[String]) -> String {
-    let conversions = match dtype {
+/// The parts behind what converts elements of some types.
+fn text(dtypes: &[DType], parts: &[String]) -> String {
+    let of_type = |dtype: &DType| match dtype {
         DType::F16 => include_str!("f16.cu"),
         DType::Bf16 => include_str!("bf16.cu"),
         DType::F32 | DType::Tf32 => "",
     };
+    let mut conversions: String = dtypes.iter().map(of_type).collect();
+    if !conversions.is_empty() {
+        conversions += PAIR;
+    }
     if conversions.is_empty() && parts.is_empty() {
         return String::new();
     }
