@@ -397,5 +397,6 @@ mod tests {
         let error = |line| detect(line).unwrap_err().to_string();
         assert!(error("autotune resnet18 --threads 100000").contains("--threads 100000"));
         assert!(error("autotune resnet18 --target tpu").contains("unknown target 'tpu'"));
+        assert!(error("autotune resnet18 --target cpu:sse2").contains("unknown target 'cpu:sse2'"));
     }
 }

@@ -102,7 +102,7 @@ def own_turn(args, folder, threads_and_cores):
     """A turn of ours."""
     threads, cores = threads_and_cores
     inputs = [f"--input={name}={path}" for name, path in given(folder).items()]
-    command = ["taskset", "-c", cores, args.autotune, "run", str(pathlib.Path(folder, "model.onnx")), "--threads", str(threads), "--db", args.db,
+    command = ["taskset", "-c", cores, args.autotune, "run", str(pathlib.Path(folder, "model.onnx")), "--target", args.target, "--threads", str(threads), "--db", args.db,
                "--repeat", str(args.runs), "--output", str(pathlib.Path(folder, "autotune")), "--json", "-", *inputs]
     figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return {"median": figures["latency_secs"]["median"], "load_secs": figures["load_secs"],
@@ -222,6 +222,7 @@ def main():
     parser.add_argument("models", nargs="+", help="ONNX files, with shapes of their inputs where these are open: model.onnx@image=1x3x640x640")
     parser.add_argument("--autotune", default="target/release/autotune", help="the command")
     parser.add_argument("--db", required=True, help="tuning database; what it lacks runs by its predicted schedule")
+    parser.add_argument("--target", default="cpu", help="ours: cpu, or cpu:avx2 without AVX-512")
     parser.add_argument("--threads", default="1", help="such as 1,2")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--runs", type=int, default=20, help="of each turn")

@@ -25,7 +25,7 @@ pub mod test_bed;
 
 use anyhow::bail;
 use autotune_cost_model::XgbParams;
-use autotune_ir::{CpuTarget, Isa, Target};
+use autotune_ir::Target;
 use autotune_measure::{MeasureOptions, TimingOptions, WorkerMeasurer};
 
 /// This machine's processor with `threads` threads, all if nothing is said, and with the instruction set that is asked for: its own, or `avx2`
@@ -33,9 +33,7 @@ use autotune_measure::{MeasureOptions, TimingOptions, WorkerMeasurer};
 pub fn cpu_target(threads: Option<usize>, isa: Option<&str>) -> anyhow::Result<Target> {
     let target = Target::detect("cpu", threads)?;
     match (isa, target.cpu()) {
-        (Some("avx2"), Some(cpu)) if cpu.isa == Isa::Avx512 => {
-            Ok(Target::Cpu(CpuTarget { isa: Isa::Avx2, features: Vec::new(), ..cpu.clone() }))
-        }
+        (Some("avx2"), _) => Ok(Target::detect("cpu:avx2", threads)?),
         (Some(isa), Some(cpu)) if cpu.isa.to_string() != isa => bail!("this machine's is {}, not '{isa}'", cpu.isa),
         _ => Ok(target),
     }

@@ -88,11 +88,14 @@ pub enum Target {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TargetError {
     /// The word names no target.
-    #[error("unknown target '{word}': expected 'cpu', 'cuda' or one of {}", GpuTarget::stated_words().collect::<Vec<_>>().join(", "))]
+    #[error("unknown target '{word}': expected 'cpu', 'cpu:avx2', 'cuda' or one of {}", GpuTarget::stated_words().collect::<Vec<_>>().join(", "))]
     Unknown {
         /// The word.
         word: String,
     },
+    /// An instruction set that this machine does not have.
+    #[error("target 'cpu:avx2': this machine's instruction set is {0}")]
+    Isa(Isa),
     /// A number of threads for a GPU.
     #[error("--threads is for CPUs, not for '{0}'")]
     GpuThreads(String),
@@ -107,11 +110,12 @@ pub enum TargetError {
 }
 
 impl Target {
-    /// The target called `word`: `cpu` is this machine's, for kernels of `threads` threads (all cores if `None`); a GPU is
-    /// stated, whether this machine has one or not ([`GpuTarget::stated`]).
+    /// The target called `word`: `cpu` is this machine's, for kernels of `threads` threads (all cores if `None`), `cpu:avx2` the same without
+    /// what goes beyond that instruction set; a GPU is stated, whether this machine has one or not ([`GpuTarget::stated`]).
     pub fn detect(word: &str, threads: Option<usize>) -> Result<Self, TargetError> {
         match (word, GpuTarget::stated(word)) {
             ("cpu", _) => Ok(Target::Cpu(CpuTarget::detect(threads)?)),
+            ("cpu:avx2", _) => Ok(Target::Cpu(CpuTarget::detect(threads)?.without_avx512()?)),
             (_, None) => Err(TargetError::Unknown { word: word.to_string() }),
             (_, Some(_)) if threads.is_some() => Err(TargetError::GpuThreads(word.to_string())),
             (_, Some(gpu)) => Ok(Target::Gpu(gpu)),

@@ -30,7 +30,7 @@ A workload is an operator and its sizes:
 hard_sigmoid[:ALPHA:BETA], hard_swish, silu, gelu or gelu_tanh; exact: no Winograd; cold: weights come from memory, not
 from caches, as in a network (cpu); dtype=f16|bf16|tf32: the elements' type (default f32).
 
-A target is cpu (f32), opencl (f32), cuda or cuda:sm_70|75|80|86|89|90 (f32, f16; from sm_80 on bf16, tf32, tensor cores).
+A target is cpu (f32), cpu:avx2 (the same without AVX-512), opencl (f32), cuda or cuda:sm_70|75|80|86|89|90 (f32, f16; from sm_80 on bf16, tf32, tensor cores).
 
 Ctrl-C gives up what is being measured; what was measured is kept and the next run goes on from there. A second Ctrl-C
 stops at once. Other commands stop at the first, leave no unfinished file, and say which files they wrote.

@@ -15,7 +15,7 @@ const ABSENT_CUDA: &str = "cuda:sm_90";
 
 #[derive(Debug, Args)]
 pub(crate) struct TargetArgs {
-    /// The device to make code for: cpu, cuda, cuda:sm_90, opencl
+    /// The device to make code for: cpu, cpu:avx2 (this CPU without AVX-512), cuda, cuda:sm_90, opencl
     #[arg(long, value_name = "TARGET", default_value = "cpu")]
     target: String,
     /// Threads that a kernel runs on [default: all cores]
@@ -27,7 +27,7 @@ impl TargetArgs {
     /// The tasks of a subject as this target can measure them: on GPUs the weights of networks are where the last run left them.
     pub(crate) fn tasks(&self, subject: &Subject, graph: Option<&Graph>) -> Network {
         let tasks = subject.tasks(graph);
-        if self.target == "cpu" || graph.is_none() { tasks } else { tasks.warm() }
+        if self.is_cpu() || graph.is_none() { tasks } else { tasks.warm() }
     }
 
     /// The target to make or look up code for, which must compute with the workloads' element types. `cuda` is this machine's
@@ -52,10 +52,15 @@ impl TargetArgs {
 
     /// Fails unless the target is `cpu`, for what there is nothing else.
     pub(crate) fn check_cpu(&self, why: &str) -> Result<(), Failure> {
-        match self.target.as_str() {
-            "cpu" => Ok(()),
-            other => Err(Failure::Usage(format!("--target {other}: {why}, --target cpu"))),
+        match self.is_cpu() {
+            true => Ok(()),
+            false => Err(Failure::Usage(format!("--target {}: {why}, --target cpu", self.target))),
         }
+    }
+
+    /// True for this machine's CPU, with whatever instruction set.
+    fn is_cpu(&self) -> bool {
+        self.target == "cpu" || self.target.starts_with("cpu:")
     }
 
     /// Where this machine lacks the GPU: what stands for it, and why it is absent. `cuda` stands for [`ABSENT_CUDA`].

@@ -44,6 +44,15 @@ impl CpuTarget {
         Ok(Self { cores, threads, ..MACHINE.get_or_init(Self::of_one_core).clone() })
     }
 
+    /// This machine for code that machines without AVX-512 run, too.
+    pub(super) fn without_avx512(self) -> Result<Self, TargetError> {
+        match self.isa {
+            Isa::Avx512 => Ok(Self { isa: Isa::Avx2, features: Vec::new(), ..self }),
+            Isa::Avx2 => Ok(self),
+            isa => Err(TargetError::Isa(isa)),
+        }
+    }
+
     /// This machine as if it had one core.
     fn of_one_core() -> Self {
         let System { model, features, l1d_bytes, l2_bytes, l3_bytes } = System::read();
@@ -114,6 +123,15 @@ mod tests {
         assert!(matches!(CpuTarget::detect(Some(cores + 1)), Err(TargetError::Threads { .. })));
         assert!(matches!(CpuTarget::detect(Some(0)), Err(TargetError::Threads { .. })));
         assert_eq!(CpuTarget::detect(None).unwrap().threads, cores);
+    }
+
+    #[test]
+    fn what_goes_beyond_avx2_can_be_left_out() {
+        let with = |isa| CpuTarget { isa, features: vec!["avx512bf16".into()], ..CpuTarget::generic_avx2(2) };
+        let without = with(Isa::Avx512).without_avx512().unwrap();
+        assert_eq!(without, CpuTarget::generic_avx2(2));
+        assert_eq!(with(Isa::Avx2).without_avx512(), Ok(with(Isa::Avx2)));
+        assert_eq!(with(Isa::Neon).without_avx512(), Err(TargetError::Isa(Isa::Neon)));
     }
 
     #[test]
