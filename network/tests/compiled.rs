@@ -8,7 +8,7 @@ use autotune_ir::Target;
 use autotune_network::cut::{Cut, Work};
 use autotune_network::op::{Binary, Sliding};
 use autotune_network::{Builder, Compiled, Conv, Element, Fill, Graph, NodeId, Op, Seeded, Tensor, rewrite, zoo};
-use autotune_schedules::workload::Activation;
+use autotune_schedules::workload::{Activation, ReduceOp};
 use autotune_schedules::{Portfolio, winograd};
 use common::graphs::brought;
 use common::random_graphs::random_graph;
@@ -100,6 +100,45 @@ fn what_is_done_to_channels_behind_an_activation_is_fused() {
 }
 
 /// Channels that no block divides, between plain images and such in blocks, some by Winograd's algorithm without having been tuned.
+/// Nothing is repeated in memory for them, and nothing computed in steps.
+#[test]
+fn broadcast_products_and_sums_over_axes_that_lie_apart_are_one_kernel() {
+    let steps = |graph: &Graph| {
+        let text = |work: &Work| if let Work::Kernel(of) = work { of.to_string() } else { String::new() };
+        Cut::of(&rewrite(graph).unwrap()).steps.iter().map(|step| text(&step.work)).collect::<Vec<_>>()
+    };
+
+    let product = |shapes: [&[usize]; 2], repeated: Option<&[usize]>| {
+        let mut graph = Graph::new("product");
+        let a = graph.input("a", Element::F32, shapes[0]).unwrap();
+        let mut b = graph.input("b", Element::F32, shapes[1]).unwrap();
+        if let Some(shape) = repeated {
+            b = graph.add("repeated", Op::Expand(shape.to_vec()), &[b]).unwrap();
+        }
+        let c = graph.add("c", Op::MatMul, &[a, b]).unwrap();
+        graph.output("c", c);
+        graph
+    };
+    for (shapes, repeated, wanted) in [
+        ([&[2, 3, 4, 5][..], &[2, 1, 5, 6]], None, "matmul:b=2,m=12,n=6,k=5"),
+        ([&[2, 3, 4, 5], &[2, 1, 5, 6]], Some(&[2, 3, 5, 6][..]), "matmul:b=2,m=12,n=6,k=5"),
+        ([&[4, 5], &[7, 5, 6]], None, "matmul:b=7,lhs=shared,m=4,n=6,k=5"),
+        ([&[2, 1, 4, 5], &[3, 5, 6]], None, "matmul:b=2x3,lhs=0,rhs=1,m=4,n=6,k=5"),
+    ] {
+        let graph = product(shapes, repeated);
+        assert_eq!(steps(&graph), [wanted]);
+        check(&graph, 1, [1, 2], wanted);
+    }
+
+    let mut graph = Graph::new("sum");
+    let x = graph.input("x", Element::F32, &[3, 4, 5, 6]).unwrap();
+    let op = Op::Reduce { op: ReduceOp::Sum, axes: vec![0, 2], keep_axes: false };
+    let sum = graph.add("sum", op, &[x]).unwrap();
+    graph.output("sum", sum);
+    assert_eq!(steps(&graph), ["reduce:shape=3x4x5x6,axes=02,op=sum"]);
+    check(&graph, 2, [1, 2], "sum");
+}
+
 #[test]
 fn odd_numbers_of_channels_compute_what_they_mean() {
     let net = Builder::new("odd", Seeded { seed: 1 });

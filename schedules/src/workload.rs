@@ -113,6 +113,8 @@ impl Epilogue {
 /// What is said of a workload beside its operator.
 #[derive(Clone, Copy, Default)]
 struct Terms {
+    /// Whether weights are constant, where that is not as it is with the operator alone.
+    weights: Option<bool>,
     dtype: DType,
     epilogue: Epilogue,
     exact: bool,
@@ -147,14 +149,24 @@ impl Workload {
 
     fn of(op: Arc<dyn Operator>, terms: Terms) -> Result<Self, WorkloadError> {
         op.check()?;
+        if let Some(is_constant) = terms.weights {
+            spec::check_weights(&op.formula(), is_constant).map_err(|reason| {
+                let (op, reason) = (op.kind().name, reason.to_string());
+                WorkloadError::Unfit { op, field: "weights", reason }
+            })?;
+        }
         Ok(Self::checked(op, terms))
     }
 
-    fn checked(op: Arc<dyn Operator>, terms: Terms) -> Self {
+    fn checked(op: Arc<dyn Operator>, mut terms: Terms) -> Self {
+        if terms.weights.is_some() {
+            let operands = op.formula().operands;
+            let usual = operands.iter().any(|operand| operand.is_constant);
+            terms.weights = terms.weights.filter(|said| *said != usual && operands.iter().any(spec::is_weight));
+        }
         let text = text::of(&*op, &terms);
-        let Terms { dtype, epilogue, .. } = terms;
-        let spec = Arc::new(spec::of(&*op, &text, dtype, &epilogue));
-        let shape_vector = shape::vector(&spec, &epilogue);
+        let spec = Arc::new(spec::of(&*op, &text, &terms));
+        let shape_vector = shape::vector(&spec, &terms.epilogue);
         Self(Arc::new(Inner { op, terms, text, spec, shape_vector, once: Once::default() }))
     }
 
@@ -175,6 +187,20 @@ impl Workload {
     /// The same workload for kernels that are exact ([`Workload::is_exact`]) or need not be.
     pub fn with_exact(&self, exact: bool) -> Self {
         self.with(Terms { exact, ..self.0.terms })
+    }
+
+    /// The same workload with weights that are the same in every run, so that they are packed ahead of time, or come with every run as data does.
+    ///
+    /// # Errors
+    /// If the operator has no weights, or reads beyond them, as a transposed convolution does: such are packed ahead of time only.
+    pub fn with_constant_weights(&self, is_constant: bool) -> Result<Self, WorkloadError> {
+        Self::of(Arc::clone(&self.0.op), Terms { weights: Some(is_constant), ..self.0.terms })
+    }
+
+    /// Numbers of the operands that are weights.
+    pub fn weights(&self) -> Vec<usize> {
+        let operands = self.operator().formula().operands;
+        (0..operands.len()).filter(|&number| spec::is_weight(&operands[number])).collect()
     }
 
     /// The same workload with constants that come from memory ([`Workload::is_cold`]) or may be in the caches.
@@ -373,6 +399,7 @@ mod tests {
             "matmul:m=3,n=5,k=7,weights=data",
             "matmul:b=2,m=3,n=5,k=7,tb,weights=constant,add",
             "matmul:b=8,lhs=shared,m=3,n=5,k=7",
+            "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1,weights=data,bias",
             "matmul:b=2x12,lhs=0,rhs=1,m=3,n=5,k=7,ta,bias",
             "matmul:b=2x3x4x5,lhs=02,m=3,n=5,k=7",
             "reduce:m=8,n=5,k=7,op=min",
@@ -420,6 +447,8 @@ mod tests {
         assert!(error("reduce:shape=2x0,axes=1,op=sum").contains("'shape': must be at least 1"));
         assert!(error("reduce:shape=2x3,op=sum").contains("'axes' is missing"));
         assert!(error("reduce:shape=2x3,axes=1,k=2,op=sum").contains("'k': is said by the shape"));
+        assert!(error("softmax:m=4,n=4,weights=data").contains("'weights': the operator has none"));
+        assert!(error("matmul:m=4,n=4,k=2,weights=any").contains("'weights': 'any' is not constant or data"));
         assert!(error("matmul:m=4,n=4,k=2,within=me").contains("'within': 'me' is not a number of"));
         assert!(error("conv2d:c=3,h=8,w=8,o=4,k=3,s=0").contains("'sh': must be at least 1"));
         assert!(error("conv2d:c=3,h=99999999999,w=99999999999,o=4,k=3").contains("overflows"));

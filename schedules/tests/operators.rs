@@ -47,7 +47,12 @@ impl Case {
         let (kinds, target) = (operators(), target_of(&mut rng));
         let plain = random_of(kinds[seed as usize % kinds.len()].name, &mut rng);
         let dtypes: Vec<DType> = DType::WORDS.map(|word| word.1).into_iter().filter(|&d| target.supports(d)).collect();
-        let workload = plain.with_dtype(*dtypes.choose(&mut rng).unwrap());
+        let typed = plain.with_dtype(*dtypes.choose(&mut rng).unwrap());
+        // Only packed weights of a convolution are multiplied as tf32.
+        let is_multiplied =
+            typed.dtype() == DType::Tf32 && typed.spec().is_contraction() && !typed.weights().is_empty();
+        let packed = Some(&typed).filter(|_| is_multiplied).and_then(|typed| typed.with_constant_weights(true).ok());
+        let workload = packed.unwrap_or(typed);
 
         let space = ScheduleSpace::new(&workload, &target);
         assert_eq!(space.refusal(), None, "seed {seed}: {workload} on {target}");

@@ -150,7 +150,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`NotFound`](SnapshotError::NotFound), [`NotASnapshot`](SnapshotError::NotASnapshot), [`OtherFormat`](SnapshotError::OtherFormat),
-    /// [`Corrupt`](SnapshotError::Corrupt), [`Io`](SnapshotError::Io).
+    /// [`NewerRecords`](SnapshotError::NewerRecords), [`Corrupt`](SnapshotError::Corrupt), [`Io`](SnapshotError::Io).
     pub fn open(path: impl AsRef<Path>) -> Result<Self, SnapshotError> {
         let path = path.as_ref();
         let failed = |cause: std::io::Error| match cause.kind() {
@@ -190,8 +190,7 @@ impl Snapshot {
             Err(HeaderFlaw::Corrupt(detail)) => return Err(SnapshotError::Corrupt { path, detail }),
         };
         if header.record_version > RECORD_VERSION {
-            let reason = "its records are of a newer version; update the tuner to read it";
-            return Err(SnapshotError::NotASnapshot { path, reason });
+            return Err(SnapshotError::NewerRecords { path, found: header.record_version, supported: RECORD_VERSION });
         }
         Ok(Self { path, bytes, header })
     }

@@ -21,8 +21,18 @@ pub(super) struct Anchor {
     pub(super) channel: Option<usize>,
 }
 
-/// The workload of a node, if there is one.
+/// The workload of a node, if there is one; its weights are constant if they are in the graph.
 pub(super) fn anchor(graph: &Graph, id: NodeId) -> Option<Anchor> {
+    let Anchor { workload, operands, channel } = anchor_of_constants(graph, id)?;
+    let weights = workload.weights();
+    if weights.is_empty() {
+        return Some(Anchor { workload, operands, channel });
+    }
+    let is_constant = weights.iter().all(|&number| graph.constant_of(operands[number]).is_some());
+    Some(Anchor { workload: workload.with_constant_weights(is_constant).ok()?, operands, channel })
+}
+
+fn anchor_of_constants(graph: &Graph, id: NodeId) -> Option<Anchor> {
     let node = graph.node(id);
     let shapes: Vec<&[usize]> = node.operands.iter().map(|&operand| &*graph.node(operand).shape).collect();
     let of = |op: &dyn Fn() -> Option<Workload>, channel| {
@@ -141,7 +151,6 @@ fn product_of(graph: &Graph, node: &Node, [(a, ta), (b, tb)]: [(NodeId, bool); 2
     let ([a_batch @ .., a_rows, a_columns], [b_batch @ .., b_rows, b_columns]) = (left, right) else { return None };
     let (m, k) = if ta { (*a_columns, *a_rows) } else { (*a_rows, *a_columns) };
     let n = if tb { *b_rows } else { *b_columns };
-    let is_constant = graph.constant_of(b).is_some();
 
     // The rows of what is multiplied by one matrix are one behind the other, unless they lie transposed.
     let mut batch = batch_of(a_batch, b_batch)?;
@@ -150,7 +159,7 @@ fn product_of(graph: &Graph, node: &Node, [(a, ta), (b, tb)]: [(NodeId, bool); 2
         rows = rows.checked_mul(*extent)?;
         batch.pop();
     }
-    let op = Matmul { b: Batch::new(batch)?, m: rows, n, k, ta, tb, weight_is_constant: is_constant };
+    let op = Matmul { b: Batch::new(batch)?, m: rows, n, k, ta, tb };
     Some(Anchor { workload: workload(op)?, operands: vec![a, b], channel: node.shape.len().checked_sub(1) })
 }
 

@@ -62,7 +62,10 @@ pub(super) fn are_for(roles: &AxisRoles, dtype: DType, target: &GpuTarget, by: T
         roles.pixels.is_none() && roles.own.weight_is_constant && steps_last == Some(roles.operands[0].index.len() - 1);
     let batch = roles.batch.iter().map(|&axis| roles.extent(axis)).product::<usize>();
     match by {
-        ThreadGroup::Warp => sm >= 80 && Fragments::steps(dtype).is_some(),
+        ThreadGroup::Warp => {
+            let can_pack = roles.own.weight_is_constant || !must_pack(roles, by);
+            sm >= 80 && can_pack && Fragments::steps(dtype).is_some()
+        }
         ThreadGroup::WarpGroup => {
             let bytes = dtype.bytes();
             let is_copied = bytes == 2 && (steps * bytes).is_multiple_of(COPY_BYTES);
@@ -82,13 +85,18 @@ pub(super) fn fill(roles: &AxisRoles) -> bool {
     columns >= 8 && steps >= 4
 }
 
-/// Where the weights may lie when they are read. Those between whose steps lie others must be packed; those that are not known ahead of
-/// time cannot be, and those with the steps last lie right.
+/// True if the weights are read as they are packed only: others lie between their steps.
+fn must_pack(roles: &AxisRoles, by: ThreadGroup) -> bool {
+    let taps = &roles.reduce[..roles.reduce.len() - 1];
+    roles.unfolded || taps.iter().any(|&axis| roles.extent(axis) > 1) || by == ThreadGroup::WarpGroup
+}
+
+/// Where the weights may lie when they are read. Those that are not known ahead of time cannot be packed, and those with the steps last lie
+/// right.
 fn weight_words(roles: &AxisRoles, by: ThreadGroup) -> &'static [&'static str] {
-    let (weight, taps) = (&roles.operands[1], &roles.reduce[..roles.reduce.len() - 1]);
+    let weight = &roles.operands[1];
     let steps_last = roles.reduce.last().and_then(|&step| weight.dim_of(step)) > weight.dim_of(roles.spatial[1]);
-    let must_be = roles.unfolded || taps.iter().any(|&axis| roles.extent(axis) > 1) || by == ThreadGroup::WarpGroup;
-    match must_be {
+    match must_pack(roles, by) {
         true => &["packed"],
         false if roles.own.weight_is_constant && !steps_last => &["packed", "inplace"],
         false => &["inplace"],

@@ -58,6 +58,10 @@ impl Conv {
         let main = workload.spec().main();
         let (axes, loads) = (Axes::of(workload.spec())?, main.loads());
         let ([h, w], [data, weight]) = (&axes.windows[..], &loads[..]) else { return None };
+        // Filters are transformed ahead of time.
+        if !workload.spec().tensor(weight).is_constant() {
+            return None;
+        }
         let images: Vec<AxisId> = axes.rows.iter().copied().filter(|&row| !axes.is_windowed(row)).collect();
         let (&[n], &[c], &[o]) = (&images[..], &axes.steps[..], &axes.columns[..]) else { return None };
 

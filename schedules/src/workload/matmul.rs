@@ -11,14 +11,8 @@ mod batch;
 pub use batch::{Batch, Sides};
 
 /// In the registry.
-pub(super) static KIND: OperatorKind = OperatorKind {
-    name: "matmul",
-    fields: "b,lhs,rhs,m,n,k,ta,tb,weights",
-    example: "matmul:m=512,n=512,k=512",
-    parse,
-};
-
-const WEIGHTS: [(&str, bool); 2] = [("constant", true), ("data", false)];
+pub(super) static KIND: OperatorKind =
+    OperatorKind { name: "matmul", fields: "b,lhs,rhs,m,n,k,ta,tb", example: "matmul:m=512,n=512,k=512", parse };
 
 /// A batch of matrix products `C[b,m,n] = A[b,m,k] * B[b,k,n]`.
 ///
@@ -37,28 +31,19 @@ pub struct Matmul {
     pub ta: bool,
     /// True if `B` lies transposed.
     pub tb: bool,
-    /// True if `B` is the same in every run, so that it is packed ahead of time; else it is an activation as `A` is.
-    pub weight_is_constant: bool,
 }
 
 impl Matmul {
-    /// Products of operands that lie as they are multiplied; `B` is a weight unless there is a batch of them.
+    /// Products of operands that lie as they are multiplied.
     pub fn new(b: usize, m: usize, n: usize, k: usize) -> Self {
-        Self { b: Batch::of(b), m, n, k, ta: false, tb: false, weight_is_constant: b == 1 }
+        Self { b: Batch::of(b), m, n, k, ta: false, tb: false }
     }
 }
 
 fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
     let b = batch(fields)?;
     let plain = Matmul::new(1, fields.required("m")?, fields.required("n")?, fields.required("k")?);
-    let weights = fields.word("weights", &WEIGHTS, "constant or data")?;
-    Ok(Box::new(Matmul {
-        b,
-        ta: fields.flag("ta")?,
-        tb: fields.flag("tb")?,
-        weight_is_constant: weights.unwrap_or(b.is_one()),
-        ..plain
-    }))
+    Ok(Box::new(Matmul { b, ta: fields.flag("ta")?, tb: fields.flag("tb")?, ..plain }))
 }
 
 fn batch(fields: &Fields) -> Result<Batch, WorkloadError> {
@@ -98,12 +83,7 @@ impl Operator for Matmul {
             write!(f, "{},", self.b.text())?;
         }
         write!(f, "m={},n={},k={}", self.m, self.n, self.k)?;
-        [(self.ta, ",ta"), (self.tb, ",tb")].iter().filter(|flag| flag.0).try_for_each(|flag| f.write_str(flag.1))?;
-        let is_usual = self.weight_is_constant == self.b.is_one();
-        match WEIGHTS.iter().find(|(_, is_constant)| *is_constant == self.weight_is_constant && !is_usual) {
-            Some((word, _)) => write!(f, ",weights={word}"),
-            None => Ok(()),
-        }
+        [(self.ta, ",ta"), (self.tb, ",tb")].iter().filter(|flag| flag.0).try_for_each(|flag| f.write_str(flag.1))
     }
 
     fn check(&self) -> Result<(), WorkloadError> {
@@ -119,7 +99,7 @@ impl Operator for Matmul {
         check_elements(op, &tensors, &[&result[..], &[k]].concat())
     }
 
-    /// Axes `b, m, n | k`, or `b0, b1, .., m, n | k`.
+    /// Axes `b, m, n | k`, or `b0, b1, .., m, n | k`. `B` is constant unless there is a batch.
     fn formula(&self) -> Formula {
         let (mm, batch) = (self, self.b.extents());
         let of_batch = self.b.names().iter().zip(&batch).map(|(&name, &extent)| (name, extent, false));
@@ -136,7 +116,7 @@ impl Operator for Matmul {
             (Tensor { name, shape, is_constant }, index)
         };
         let left = operand(("input", false, mm.ta), Sides::Right, [(mm.m, &m), (mm.k, &k)]);
-        let right = operand(("weight", mm.weight_is_constant, mm.tb), Sides::Left, [(mm.k, &k), (mm.n, &n)]);
+        let right = operand(("weight", mm.b.is_one(), mm.tb), Sides::Left, [(mm.k, &k), (mm.n, &n)]);
         let index = (0..batch.len()).map(var).chain([m, n]).collect();
         Formula::product(&axes, [left, right], ([&batch[..], &[mm.m, mm.n]].concat(), index), batch.len() + 1)
     }

@@ -5,10 +5,11 @@ use autotune_ir::spec::{Equation, Reduction, Source, Spec, Tensor};
 use autotune_ir::{Affine, DType, VarId};
 
 use super::operator::{Computed, Table};
-use super::{Epilogue, Formula, Operator};
+use super::{Formula, Operator, Terms};
 
 /// What is computed on the way, `sum = Σ value`, then `output = act(output_scale * sum + bias + residual) * post_scale + post_bias`.
-pub(super) fn of(op: &dyn Operator, name: &str, dtype: DType, epilogue: &Epilogue) -> Spec {
+pub(super) fn of(op: &dyn Operator, name: &str, terms: &Terms) -> Spec {
+    let Terms { weights, dtype, epilogue, .. } = *terms;
     let Formula { operands, computed, axes, value, reduction, shape, index, channel } = op.formula();
     let mut tensors = Vec::new();
     let mut add = |name: &'static str, shape: &[usize], dtype, source| {
@@ -19,7 +20,8 @@ pub(super) fn of(op: &dyn Operator, name: &str, dtype: DType, epilogue: &Epilogu
     for (number, operand) in operands.iter().enumerate() {
         let is_index = computed.iter().map(|computed| &computed.value).chain([&value]).any(|of| indexes(number, of));
         let dtype = if is_index { DType::F32 } else { dtype };
-        add(operand.name, &operand.shape, dtype, given(operand.is_constant));
+        let is_constant = if is_weight(operand) { weights.unwrap_or(operand.is_constant) } else { false };
+        add(operand.name, &operand.shape, dtype, given(is_constant));
     }
     let mut equations: Vec<Equation> = Vec::new();
     for Computed { name, axes, value, reduction, dims } in computed {
@@ -64,6 +66,31 @@ pub(super) fn of(op: &dyn Operator, name: &str, dtype: DType, epilogue: &Epilogu
     let main = main(&equations);
     equations.push(tail);
     Spec { name: name.into(), tensors, equations, main }
+}
+
+/// True if an operand is what others are multiplied by, the same in every run or not.
+pub(super) fn is_weight(operand: &super::Tensor) -> bool {
+    operand.is_constant || operand.name == "weight"
+}
+
+/// Fails with the reason if there are no weights, or if those that come with every run would be read beyond their ends.
+pub(super) fn check_weights(formula: &Formula, is_constant: bool) -> Result<(), &'static str> {
+    if !formula.operands.iter().any(is_weight) {
+        return Err("the operator has none");
+    }
+    let mut is_inside = true;
+    formula.value.for_each_load(&mut |access| {
+        let weight = formula.operands.get(access.buffer.0 as usize).filter(|operand| is_weight(operand));
+        for (index, &extent) in access.index.iter().zip(weight.map_or(&[][..], |weight| &weight.shape)) {
+            let (low, high) = index.range(|axis| formula.axes[axis.0 as usize].extent);
+            is_inside &= low >= 0 && high < extent as i64;
+        }
+    });
+    if is_constant || is_inside {
+        Ok(())
+    } else {
+        Err("the operator reads beyond them: they are packed ahead of time only")
+    }
 }
 
 /// True if a value finds elements by those of an operand: whole numbers, which other types than f32 have few of.

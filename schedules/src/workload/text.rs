@@ -9,14 +9,20 @@ use super::operator::operators;
 use super::{Activation, Epilogue, Operator, OperatorKind, Terms, Workload, WorkloadError};
 
 /// The fields that every operator has.
-const COMMON_FIELDS: &str = "dtype,scale,bias,add,act,post_scale,post_bias,exact,cold,within";
+const COMMON_FIELDS: &str = "weights,dtype,scale,bias,add,act,post_scale,post_bias,exact,cold,within";
+
+/// Whether weights are constant.
+const WEIGHTS: [(&str, bool); 2] = [("constant", true), ("data", false)];
 
 /// The text form of a workload of these parts.
 pub(super) fn of(op: &dyn Operator, terms: &Terms) -> String {
-    let Terms { dtype, epilogue, exact, cold, within } = terms;
+    let Terms { weights, dtype, epilogue, exact, cold, within } = terms;
     let mut text = format!("{}:", op.kind().name);
     // Writing to a string does not fail.
     let _ = op.write_fields(&mut text);
+    if let Some((word, _)) = WEIGHTS.iter().find(|(_, is_constant)| Some(*is_constant) == *weights) {
+        text += &format!(",weights={word}");
+    }
     if *dtype != DType::F32 {
         text += ",dtype=";
         text += dtype.word();
@@ -221,7 +227,9 @@ impl FromStr for Workload {
         let (dtype, epilogue) = (fields.dtype()?, fields.epilogue()?);
         let within = fields
             .read("within", |text| u64::from_str_radix(text, 16).map_err(|_| "a number of 16 hexadecimal digits"))?;
-        let terms = Terms { dtype, epilogue, exact: fields.flag("exact")?, cold: fields.flag("cold")?, within };
+        let weights = fields.word("weights", &WEIGHTS, "constant or data")?;
+        let terms =
+            Terms { weights, dtype, epilogue, exact: fields.flag("exact")?, cold: fields.flag("cold")?, within };
         Self::of(op.into(), terms).map_err(|e| fields.blame(e))
     }
 }

@@ -158,7 +158,6 @@ fn odd_matmul<R: Rng>(rng: &mut R) -> Matmul {
     let most = if rng.random_ratio(1, 8) { 1 << 26 } else { 5000 };
     let b = if rng.random_ratio(1, 4) { size(rng, 300) } else { 1 };
     let plain = Matmul::new(b, size(rng, most), size(rng, most), size(rng, most));
-    let weight_is_constant = plain.weight_is_constant ^ rng.random_ratio(1, 4);
     let b = if rng.random_ratio(1, 8) { random_batch(rng, &[1, 2, 7, 30]) } else { plain.b };
-    Matmul { b, ta: rng.random_ratio(1, 4), tb: rng.random_ratio(1, 4), weight_is_constant, ..plain }
+    Matmul { b, ta: rng.random_ratio(1, 4), tb: rng.random_ratio(1, 4), ..plain }
 }

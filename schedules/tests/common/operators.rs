@@ -10,7 +10,9 @@ use super::convolutions::{random_line, random_transposed, random_volume};
 use super::epilogues::random_epilogue;
 use super::pairs::{random_mlp, random_separable};
 use super::pointwise::random_pointwise;
-use super::workloads::{random_attention, random_conv, random_matmul, random_pool, random_reduce, random_transpose};
+use super::workloads::{
+    odd_weights, random_attention, random_conv, random_matmul, random_pool, random_reduce, random_transpose,
+};
 
 /// Operations at most.
 const MOST_FLOPS: f64 = 1e6;
@@ -61,7 +63,7 @@ pub fn random_of<R: Rng>(name: &str, rng: &mut R) -> Workload {
         };
         let epilogue = random_epilogue(rng);
         if let Some(workload) = workload.ok().filter(|workload| workload.flops() < MOST_FLOPS) {
-            return workload.with_epilogue(epilogue);
+            return odd_weights(workload, rng).with_epilogue(epilogue);
         }
     }
 }

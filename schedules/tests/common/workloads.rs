@@ -21,9 +21,20 @@ pub fn random_workload<R: Rng>(rng: &mut R) -> Workload {
         };
         let epilogue = random_epilogue(rng);
         match workload {
-            Ok(workload) if workload.flops() < 2e6 => return workload.with_epilogue(epilogue),
+            Ok(workload) if workload.flops() < 2e6 => return odd_weights(workload, rng).with_epilogue(epilogue),
             _ => {}
         }
+    }
+}
+
+/// Now and then with weights that come with every run where they usually are constant, or the other way round.
+pub fn odd_weights<R: Rng>(workload: Workload, rng: &mut R) -> Workload {
+    match workload.weights().first() {
+        Some(&weight) if rng.random_bool(0.15) => {
+            let is_constant = workload.spec().operands().nth(weight).unwrap().is_constant();
+            workload.with_constant_weights(!is_constant).unwrap_or(workload)
+        }
+        _ => workload,
     }
 }
 
@@ -310,7 +321,7 @@ pub fn random_matmul<R: Rng>(rng: &mut R) -> Matmul {
     let plain = Matmul::new(pick(rng, &[1, 1, 1, 2, 3]), m, n, k);
     let (ta, tb) = (rng.random_bool(0.2), rng.random_bool(0.3));
     let b = if rng.random_ratio(1, 4) { random_batch(rng, &[1, 2, 3]) } else { plain.b };
-    Matmul { b, ta, tb, weight_is_constant: plain.weight_is_constant ^ rng.random_bool(0.2), ..plain }
+    Matmul { b, ta, tb, ..plain }
 }
 
 /// Axes of either operand or of both.

@@ -34,6 +34,16 @@ pub enum SnapshotError {
         /// The format that can be read.
         supported: u32,
     },
+    /// A newer version of this library wrote its records.
+    #[error("{path} has records of version {found}, this version reads up to {supported}: update the tuner")]
+    NewerRecords {
+        /// The path.
+        path: PathBuf,
+        /// Their version.
+        found: u32,
+        /// The newest version that can be read.
+        supported: u32,
+    },
     /// It is not what was written.
     #[error("{path} is corrupt: {detail}; write it anew (autotune snapshot write)")]
     Corrupt {
