@@ -86,7 +86,7 @@ struct Course<'a> {
 struct Clock {
     start: Instant,
     limit: Duration,
-    /// Seconds that comparing two networks takes at most, about: making one of them, and the rounds of both.
+    /// Seconds that comparing two networks took last: making one of them, and the rounds of both.
     duel_secs: f64,
 }
 
@@ -129,10 +129,11 @@ pub fn race(
 ) -> Result<Raced, RaceError> {
     let start = Instant::now();
     let course = Course::of(graph, db, target, inputs, cancel)?;
+    let making = Instant::now();
     let network = Compiled::new(graph, Some(db), target)?;
     let mut best = course.entrant(Arc::clone(&network))?;
     let before = best.choice.clone();
-    let making_secs = start.elapsed().as_secs_f64();
+    let making_secs = making.elapsed().as_secs_f64();
     let run = Instant::now();
     best.workspace.step_secs(false)?;
     let run_secs = run.elapsed().as_secs_f64();
@@ -141,16 +142,16 @@ pub fn race(
     let rounds = (limit.as_secs_f64() / (4 * races) as f64 / run_secs) as usize;
     let rounds = rounds.clamp(ROUNDS[0], ROUNDS[1]);
     let duel_secs = making_secs + (2 * (rounds + WARM_UP)) as f64 * run_secs;
-    let clock = Clock { start, limit, duel_secs };
+    let mut clock = Clock { start, limit, duel_secs };
     if !clock.has_time_for(DUEL + KEEPING) {
         return Ok(Raced { network, is_new: false });
     }
 
-    best = course.best_plan(best, rounds, &clock)?;
+    best = course.best_plan(best, rounds, &mut clock)?;
     let gained = course.gained(&mut best, rounds, &clock)?;
     if !gained.is_empty() {
         let choice = course.exchanged(&best.choice, &gained);
-        best = course.faster(best, &choice, rounds)?;
+        best = course.faster(best, &choice, rounds, &mut clock)?;
     }
     let before = Entrant { choice: before, workspace: network.workspace()? };
     let is_new = course.keep(before, &mut best, rounds)?;
@@ -199,11 +200,11 @@ impl<'a> Course<'a> {
     }
 
     /// The fastest among the leader, the network by what the records say, by the untuned schedules and by other plans.
-    fn best_plan(&self, mut best: Entrant, rounds: usize, clock: &Clock) -> Result<Entrant, RaceError> {
+    fn best_plan(&self, mut best: Entrant, rounds: usize, clock: &mut Clock) -> Result<Entrant, RaceError> {
         let [by_records, plans @ ..] = &self.plans()?[..] else { return Ok(best) };
         for choice in [by_records.clone(), self.exchanged(by_records, &self.untuned)] {
             if clock.has_time_for(DUEL + KEEPING) && !is_same(&choice, &best.choice) {
-                best = self.faster(best, &choice, rounds)?;
+                best = self.faster(best, &choice, rounds, clock)?;
             }
         }
 
@@ -211,7 +212,7 @@ impl<'a> Course<'a> {
             let choice = changed(&best.choice, by_records, plan);
             let has_time = !clock.is_late(PLANS_SHARE) && clock.has_time_for(DUEL + KEEPING);
             if has_time && !is_same(&choice, &best.choice) {
-                best = self.faster(best, &choice, rounds)?;
+                best = self.faster(best, &choice, rounds, clock)?;
             }
         }
         Ok(best)
@@ -222,7 +223,7 @@ impl<'a> Course<'a> {
         let rivals = self.rivals(&best.choice)?;
         let mut gains: HashMap<Workload, (f64, Tuned)> = HashMap::new();
         for number in 0..rivals.values().map(Vec::len).max().unwrap_or(0) {
-            if !clock.has_time_for(STEPS_DUEL + DUEL + KEEPING) {
+            if !clock.has_time_for(STEPS_DUEL + KEEPING) {
                 break;
             }
             self.add_gains(&mut gains, best, &rivals, number, rounds)?;
@@ -259,9 +260,17 @@ impl<'a> Course<'a> {
     }
 
     /// The faster of the leader and the network by other schedules.
-    fn faster(&self, mut leader: Entrant, choice: &Choice, rounds: usize) -> Result<Entrant, RaceError> {
+    fn faster(
+        &self,
+        mut leader: Entrant,
+        choice: &Choice,
+        rounds: usize,
+        clock: &mut Clock,
+    ) -> Result<Entrant, RaceError> {
+        let start = Instant::now();
         let mut other = self.network(choice, &leader)?;
         let [of_leader, of_other] = self.secs([&mut leader, &mut other], rounds)?;
+        clock.duel_secs = start.elapsed().as_secs_f64();
         Ok(if is_faster(&of_other, &of_leader) { other } else { leader })
     }
 

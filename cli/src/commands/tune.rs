@@ -28,7 +28,7 @@ const NETWORK_SECS: f64 = 2.0;
 /// Share of the time budget after which a network's schedules race within it, the race's share of what is left then, and its seconds where there is
 /// no budget.
 const SEARCH_SHARE: f64 = 0.82;
-const RACE_SHARE: f64 = 0.7;
+const RACE_SHARE: f64 = 0.85;
 const RACE_SECS: f64 = 10.0;
 
 pub(super) fn run(args: TuneArgs) -> Result<()> {
