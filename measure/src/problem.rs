@@ -1,5 +1,6 @@
 //! A workload with operands and the right answer.
 
+use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
 
@@ -45,12 +46,12 @@ impl Problem {
     }
 
     /// The elements of the operand of a role in the order in which `layout` puts them into memory; `None` if the workload has none.
-    pub(crate) fn operand(&self, role: Role, layout: Layout) -> Result<Option<Vec<f32>>, CandidateError> {
+    pub(crate) fn operand(&self, role: Role, layout: Layout) -> Result<Option<Cow<'_, [f32]>>, CandidateError> {
         self.operands.find(role).map(|tensor| arranged(tensor, role, layout)).transpose()
     }
 
     /// The output that is right, in the same way; `None` if only samples of it are known.
-    pub(crate) fn output(&self, layout: Layout) -> Result<Option<Vec<f32>>, CandidateError> {
+    pub(crate) fn output(&self, layout: Layout) -> Result<Option<Cow<'_, [f32]>>, CandidateError> {
         self.reference.exact().map(|tensor| arranged(tensor, Role::Output, layout)).transpose()
     }
 
@@ -62,10 +63,13 @@ impl Problem {
     }
 }
 
-fn arranged(tensor: &ArrayD<f32>, role: Role, layout: Layout) -> Result<Vec<f32>, CandidateError> {
+fn arranged(tensor: &ArrayD<f32>, role: Role, layout: Layout) -> Result<Cow<'_, [f32]>, CandidateError> {
+    if let (Layout::Plain, Some(elements)) = (layout, tensor.as_slice()) {
+        return Ok(Cow::Borrowed(elements));
+    }
     let mut elements = zeros(tensor.len())?;
     put_in_layout(tensor, layout, &mut elements).map_err(|e| misfit(role, &e.to_string()))?;
-    Ok(elements)
+    Ok(Cow::Owned(elements))
 }
 
 /// Decides what of large outputs this process compares.
@@ -115,9 +119,9 @@ mod tests {
         let output = reference(&workload, &problem.operands);
         for layout in [Layout::Plain, Layout::ChannelBlocked(2), Layout::ChannelBlocked(4), Layout::Plain] {
             let arranged = problem.operand(Role::Operand(0), layout).unwrap().unwrap();
-            assert_eq!(arranged, to_layout(&input, layout).unwrap());
+            assert_eq!(*arranged, to_layout(&input, layout).unwrap());
             let right = problem.output(layout).unwrap().expect("it is small");
-            assert_eq!(right, to_layout(&output, layout).unwrap());
+            assert_eq!(*right, to_layout(&output, layout).unwrap());
             assert_eq!(problem.expected(layout).unwrap().len(), right.len());
         }
         assert_eq!(problem.operand(Role::Operand(3), Layout::Plain), Ok(None));

@@ -8,11 +8,10 @@ use autotune::Tuned;
 use autotune_db::Source;
 use autotune_ir::plan::Binding;
 use autotune_ir::{DType, Target};
-use autotune_runtime::{Cpu, CpuCall, Device, DeviceError, HostMemory, Kernel, Packed, View, ViewMut};
-use rayon::prelude::*;
+use autotune_runtime::{Cpu, CpuCall, Device, DeviceError, HostMemory, Kernel, View, ViewMut};
 
 use crate::choose::{Choose, Schedules};
-use crate::constants::{constants, laid, pack, packed_memory, release};
+use crate::constants::laid;
 use crate::cut::Cut;
 use crate::error::{CompileError, GraphError, RunError};
 use crate::graph::{Graph, Node, NodeId};
@@ -23,8 +22,10 @@ use crate::tensor::Tensor;
 use crate::turns::{QUIET, quantile};
 
 mod check;
+mod held;
 
 pub use check::StepError;
+pub(crate) use held::Held;
 
 /// A network with its kernels and packed weights. Any number of threads may run it at once, each in a [`Workspace`] of its own.
 pub struct Compiled {
@@ -34,10 +35,8 @@ pub struct Compiled {
     pub(crate) threads: usize,
     /// Of the plan's kernels.
     pub(crate) kernels: Vec<Arc<Kernel>>,
-    /// Of the plan's actions, where they run kernels.
-    pub(crate) packed: Vec<Option<Arc<Packed>>>,
-    /// Constants that kernels read in runs beside what was packed of them, by action and operand.
-    pub(crate) unpacked: Vec<Vec<Option<HostMemory>>>,
+    /// Of the plan's actions, where they run kernels: what these have of their constants.
+    pub(crate) held: Vec<Option<Arc<Held>>>,
     /// Of the plan's slots, where they hold constants.
     pub(crate) constants: Vec<Option<HostMemory>>,
     /// Of the plan's slots, where they do not: their first bytes in a workspace's memory.
@@ -84,36 +83,28 @@ impl Compiled {
             Some(source) => Schedules::of_network(source, target, network()),
             None => Schedules::kinds(None, target),
         };
-        Self::with(graph, target, &mut choose)
+        Self::with(graph, target, &mut choose, None)
     }
 
-    /// A network with schedules of the caller's choice.
-    pub(crate) fn with(graph: &Graph, target: &Target, choose: &mut dyn Choose) -> Result<Arc<Self>, CompileError> {
+    /// The same graph on the same processor with the schedules that are chosen without measuring. Where both have the same, kernels and packed weights
+    /// are there once.
+    pub fn untuned_beside(&self, target: &Target) -> Result<Arc<Self>, CompileError> {
+        Self::with(&self.graph, target, &mut Schedules::kinds(None, target), Some(self))
+    }
+
+    /// A network with schedules of the caller's choice. It shares kernels and packed weights with another one of the same graph, where that has the same.
+    pub(crate) fn with(
+        graph: &Graph,
+        target: &Target,
+        choose: &mut dyn Choose,
+        beside: Option<&Self>,
+    ) -> Result<Arc<Self>, CompileError> {
         let cut = Cut::of(graph);
         let plan = Plan::of(graph, &cut, choose)?;
         let threads = target.threads();
         let team = Cpu::new(threads);
-        let kernels = plan.kernels.par_iter().map(|tuned| Ok(Arc::new(tuned.kernel(&Cpu::new(1))?)));
-        let kernels: Vec<Arc<Kernel>> = kernels.collect::<Result<_, CompileError>>()?;
-
-        let (mut memory, mut packed, mut unpacked) = (packed_memory(&plan, &kernels, &team)?, Vec::new(), Vec::new());
-        for action in &plan.actions {
-            let Doing::Kernel(kernel) = action.work else {
-                packed.push(None);
-                unpacked.push(Vec::new());
-                continue;
-            };
-            let constants = constants(graph, &kernels[kernel], &action.operands)?;
-            packed.push(Some(pack(&team, &kernels[kernel], &constants, &mut memory)?));
-            let kept = constants.iter().map(|constant| match constant {
-                Some((buffer, numbers)) if buffer.binding == (Binding::Constant { read_in_runs: true }) => {
-                    Ok(Some(numbers.copy()?))
-                }
-                _ => Ok(None),
-            });
-            unpacked.push(kept.collect::<Result<_, CompileError>>()?);
-            release(graph, &action.operands);
-        }
+        let kernels = held::kernels(&plan, beside)?;
+        let held = Held::all(graph, &plan, &kernels, &team, beside)?;
 
         let constant = |slot: &Slot| match slot.content {
             Content::Constant(node, layout) => Ok(Some(laid(graph, node, layout, true)?.copy()?)),
@@ -122,7 +113,7 @@ impl Compiled {
         let constants = plan.slots.iter().map(constant).collect::<Result<_, CompileError>>()?;
         let (places, scratch, bytes) = places(&plan, &kernels, &team)?;
         let graph = graph.clone();
-        Ok(Arc::new(Self { graph, cut, plan, threads, kernels, packed, unpacked, constants, places, scratch, bytes }))
+        Ok(Arc::new(Self { graph, cut, plan, threads, kernels, held, constants, places, scratch, bytes }))
     }
 
     /// The graph that it computes.
@@ -187,9 +178,10 @@ impl Compiled {
     /// A kernel on its memory.
     fn kernel(&self, cpu: &Cpu, memory: &HostMemory, number: usize, kernel: usize) -> Result<CpuCall, CompileError> {
         let (action, kernel) = (&self.plan.actions[number], &self.kernels[kernel]);
+        let held = self.held[number].as_ref().ok_or_else(|| DeviceError::fault("a kernel without its constants"))?;
         let parts = action.operands.iter().enumerate().map(|(operand, what)| match what {
             Operand::Span(span) => self.part(cpu, memory, *span).map(Some),
-            Operand::Constant(_) => match &self.unpacked[number][operand] {
+            Operand::Constant(_) => match &held.unpacked[operand] {
                 // SAFETY: constants are only read.
                 Some(constant) => Ok(Some(unsafe { cpu.part(constant, 0..cpu.extent(constant).bytes) }?)),
                 None => Ok(None),
@@ -216,9 +208,7 @@ impl Compiled {
         let bytes = kernel.scratch_bytes(cpu)?;
         // SAFETY: the plan gives this range to this action's scratch alone while it runs.
         let mut scratch = kernel.scratch_in(cpu, unsafe { cpu.part(memory, first..first + bytes) }?)?;
-        let packed =
-            self.packed[number].as_ref().ok_or_else(|| DeviceError::fault("a kernel without its constants"))?;
-        let run = kernel.bind(cpu, packed, &mut scratch, &operands, &mut outputs)?;
+        let run = kernel.bind(cpu, &held.packed, &mut scratch, &operands, &mut outputs)?;
         // SAFETY: kernel, packed constants and memory live in the workspace that the call does; the calls of a workspace run one after the
         // other, and the plan lets no two tensors that live at the same time overlap.
         Ok(unsafe { run.into_call() })

@@ -12,7 +12,7 @@ use autotune_runtime::{Cpu, Device, DeviceError, HostMemory, Kernel, Packed, Vie
 use crate::constant::Constant;
 use crate::error::{CompileError, GraphError};
 use crate::graph::{Graph, NodeId};
-use crate::plan::{Doing, Operand, Plan, given};
+use crate::plan::{Operand, given};
 use crate::tensor::Tensor;
 
 /// The numbers of a constant in a layout.
@@ -63,14 +63,13 @@ pub(crate) fn constants<'a>(
     operands.iter().zip(given(kernel.plan())).map(given_to).collect()
 }
 
-/// One memory for what all kernels pack: each in one of its own would begin a huge page.
-pub(crate) fn packed_memory(plan: &Plan, kernels: &[Arc<Kernel>], cpu: &Cpu) -> Result<HostMemory, CompileError> {
-    let mut bytes = 0usize;
-    for action in &plan.actions {
-        if let Doing::Kernel(kernel) = action.work {
-            bytes = bytes.checked_add(kernels[kernel].packed_bytes(cpu)?).ok_or(CompileError::TooLarge)?;
-        }
-    }
+/// One memory for what kernels pack: each in one of its own would begin a huge page.
+pub(crate) fn packed_memory<'k>(
+    mut kernels: impl Iterator<Item = &'k Arc<Kernel>>,
+    cpu: &Cpu,
+) -> Result<HostMemory, CompileError> {
+    let bytes = kernels
+        .try_fold(0usize, |bytes, kernel| bytes.checked_add(kernel.packed_bytes(cpu)?).ok_or(CompileError::TooLarge))?;
     Ok(HostMemory::untouched(bytes)?)
 }
 

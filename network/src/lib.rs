@@ -70,7 +70,7 @@ pub use library::error::LibraryError;
 pub use library::{Library, identifier};
 pub use op::Op;
 pub use planned::{PlannedKernel, PlannedStep, planned};
-pub use race::{RaceError, race};
+pub use race::{RaceError, Raced, race};
 pub use rewrite::rewrite;
 pub use subject::{LoadError, Subject, SubjectError, tasks};
 pub use tensor::{Element, Tensor};

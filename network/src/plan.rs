@@ -107,6 +107,14 @@ impl Operand {
             Self::Constant(_) => None,
         }
     }
+
+    /// The constant that it is.
+    pub(crate) fn constant(&self) -> Option<NodeId> {
+        match self {
+            Self::Span(_) => None,
+            Self::Constant(node) => Some(*node),
+        }
+    }
 }
 
 impl Plan {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use autotune::Tuned;
+use autotune::{Cancel, Tuned};
 use autotune_db::{DbError, TuningDb};
 use autotune_ir::Target;
 use autotune_schedules::{Config, Workload};
@@ -17,7 +17,7 @@ use crate::error::{CompileError, RunError};
 use crate::graph::Graph;
 use crate::options::Options;
 use crate::tensor::Tensor;
-use crate::turns::{quantile, time_in_turns};
+use crate::turns::{WARM_UP, quantile, time_in_turns};
 
 mod keep;
 
@@ -35,6 +35,10 @@ const STEP_GAIN: f64 = 0.97;
 const STEP_SHARE: f64 = 0.7;
 /// How much faster the whole network has to be for other schedules to be chosen.
 const GAIN: f64 = 0.995;
+/// How long what a race consists of takes, in comparisons of two networks: one of them, one that times steps, the last, which says what is kept.
+const DUEL: f64 = 1.0;
+const STEPS_DUEL: f64 = 2.0;
+const KEEPING: f64 = 1.0;
 
 /// Why schedules were not raced.
 #[derive(Debug, Error)]
@@ -48,6 +52,17 @@ pub enum RaceError {
     /// What was measured cannot be kept.
     #[error(transparent)]
     Db(#[from] DbError),
+    /// The caller wanted no more.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// What comes of a race.
+pub struct Raced {
+    /// The network as a database has it from now on.
+    pub network: Arc<Compiled>,
+    /// True if something new is kept in the database.
+    pub is_new: bool,
 }
 
 /// A network that races, and what it was made of.
@@ -62,12 +77,33 @@ struct Course<'a> {
     db: &'a TuningDb,
     target: &'a Target,
     inputs: &'a [Tensor],
+    cancel: &'a Cancel,
     /// The untuned schedules of workloads, by the thorough prediction: those that were measured, of which there can be a record.
     untuned: HashMap<Workload, Tuned>,
 }
 
+/// How long a race may take.
+struct Clock {
+    start: Instant,
+    limit: Duration,
+    /// Seconds that comparing two networks took last: making one of them, and the rounds of both.
+    duel_secs: f64,
+}
+
+impl Clock {
+    /// True if so many comparisons end within the limit.
+    fn has_time_for(&self, duels: f64) -> bool {
+        self.start.elapsed().as_secs_f64() + duels * self.duel_secs <= self.limit.as_secs_f64()
+    }
+
+    /// True if a share of the limit has passed.
+    fn is_late(&self, share: f64) -> bool {
+        self.start.elapsed() > self.limit.mul_f64(share)
+    }
+}
+
 /// Finds the schedules of a network's steps with which the network as a whole is the fastest, among those that a database has measured on this
-/// machine and the untuned ones, and keeps them in the database, where [`Compiled::new`] looks first. True if something new is kept.
+/// machine and the untuned ones, and keeps them in the database, where [`Compiled::new`] looks first.
 ///
 /// A search times a kernel by itself. In a network its operands lie elsewhere and what it leaves in the caches matters, so that another schedule
 /// may be the faster, and times of different searches do not compare. So:
@@ -79,58 +115,62 @@ struct Course<'a> {
 ///    round by round goes into one network, which leads if it is faster as a whole: sums of steps mislead.
 ///
 /// What is kept is a record of each workload [within the network](Workload::network), with the time of the whole network by the schedules that
-/// were chosen together; where steps of one workload have different schedules, one of each step. No choice is begun when `limit` has passed.
+/// were chosen together; where steps of one workload have different schedules, one of each step.
+///
+/// Nothing is compared that would not end within `limit`, about; if that is nothing at all, nothing is kept. Between rounds `cancel` is asked, and once
+/// it is turned the race is left out: [`RaceError::Interrupted`].
 pub fn race(
     graph: &Graph,
     db: &TuningDb,
     target: &Target,
     inputs: &[Tensor],
     limit: Duration,
-) -> Result<bool, RaceError> {
+    cancel: &Cancel,
+) -> Result<Raced, RaceError> {
     let start = Instant::now();
-    let course = Course::of(graph, db, target, inputs)?;
-    let mut best = course.entrant(Compiled::new(graph, Some(db), target)?)?;
+    let course = Course::of(graph, db, target, inputs, cancel)?;
+    let making = Instant::now();
+    let network = Compiled::new(graph, Some(db), target)?;
+    let mut best = course.entrant(Arc::clone(&network))?;
     let before = best.choice.clone();
+    let making_secs = making.elapsed().as_secs_f64();
     let run = Instant::now();
     best.workspace.step_secs(false)?;
+    let run_secs = run.elapsed().as_secs_f64();
+
     let races = MOST_RIVALS + MOST_PLANS + 2;
-    let rounds = limit.as_secs_f64() / (4 * races) as f64 / run.elapsed().as_secs_f64();
-    let rounds = (rounds as usize).clamp(ROUNDS[0], ROUNDS[1]);
-    let is_late = |share: f64| start.elapsed() > limit.mul_f64(share);
-
-    let [by_records, plans @ ..] = &course.plans()?[..] else { return Ok(false) };
-    for choice in [by_records.clone(), course.exchanged(by_records, &course.untuned)] {
-        if !is_late(1.0) && !is_same(&choice, &best.choice) {
-            best = course.faster(best, &choice, rounds)?;
-        }
-    }
-    for plan in plans {
-        let choice = changed(&best.choice, by_records, plan);
-        if !is_late(PLANS_SHARE) && !is_same(&choice, &best.choice) {
-            best = course.faster(best, &choice, rounds)?;
-        }
+    let rounds = (limit.as_secs_f64() / (4 * races) as f64 / run_secs) as usize;
+    let rounds = rounds.clamp(ROUNDS[0], ROUNDS[1]);
+    let duel_secs = making_secs + (2 * (rounds + WARM_UP)) as f64 * run_secs;
+    let mut clock = Clock { start, limit, duel_secs };
+    if !clock.has_time_for(DUEL + KEEPING) {
+        return Ok(Raced { network, is_new: false });
     }
 
-    let rivals = course.rivals(&best.choice)?;
-    let mut gains: HashMap<Workload, (f64, Tuned)> = HashMap::new();
-    for number in 0..rivals.values().map(Vec::len).max().unwrap_or(0) {
-        if is_late(1.0) {
-            break;
-        }
-        course.add_gains(&mut gains, &mut best, &rivals, number, rounds)?;
-    }
-    if !gains.is_empty() {
-        let gained = gains.into_iter().map(|(workload, (_, tuned))| (workload, tuned)).collect();
+    best = course.best_plan(best, rounds, &mut clock)?;
+    let gained = course.gained(&mut best, rounds, &clock)?;
+    if !gained.is_empty() {
         let choice = course.exchanged(&best.choice, &gained);
-        best = course.faster(best, &choice, rounds)?;
+        best = course.faster(best, &choice, rounds, &mut clock)?;
     }
-    course.keep(before, best, rounds)
+    let before = Entrant { choice: before, workspace: network.workspace()? };
+    let is_new = course.keep(before, &mut best, rounds)?;
+
+    let mut choose = Schedules::of_network(db, target, course.cut.fingerprint(graph));
+    let network = Compiled::with(graph, target, &mut choose, Some(best.workspace.network()))?;
+    Ok(Raced { network, is_new })
 }
 
 impl<'a> Course<'a> {
-    fn of(graph: &'a Graph, db: &'a TuningDb, target: &'a Target, inputs: &'a [Tensor]) -> Result<Self, RaceError> {
+    fn of(
+        graph: &'a Graph,
+        db: &'a TuningDb,
+        target: &'a Target,
+        inputs: &'a [Tensor],
+        cancel: &'a Cancel,
+    ) -> Result<Self, RaceError> {
         let (cut, untuned) = (Cut::of(graph), HashMap::new());
-        let mut course = Self { graph, cut, db, target, inputs, untuned };
+        let mut course = Self { graph, cut, db, target, inputs, cancel, untuned };
         for workload in course.distinct() {
             let tuned = Tuned::untuned(&workload, target).map_err(CompileError::from)?;
             if course.measured(&tuned)?.is_some() {
@@ -147,10 +187,48 @@ impl<'a> Course<'a> {
         Ok(Entrant { choice, workspace })
     }
 
-    /// The network by some schedules; conversions between layouts are as the database has them.
-    fn network(&self, choice: &Choice) -> Result<Entrant, RaceError> {
+    /// The network by some schedules, beside another one; conversions between layouts are as the database has them.
+    fn network(&self, choice: &Choice, beside: &Entrant) -> Result<Entrant, RaceError> {
+        self.go_on()?;
         let mut choose = Schedules::chosen(self.db, self.target, choice);
-        self.entrant(Compiled::with(self.graph, self.target, &mut choose)?)
+        self.entrant(Compiled::with(self.graph, self.target, &mut choose, Some(beside.workspace.network()))?)
+    }
+
+    /// Fails once the caller wants no more.
+    fn go_on(&self) -> Result<(), RaceError> {
+        if self.cancel.is_cancelled() { Err(RaceError::Interrupted) } else { Ok(()) }
+    }
+
+    /// The fastest among the leader, the network by what the records say, by the untuned schedules and by other plans.
+    fn best_plan(&self, mut best: Entrant, rounds: usize, clock: &mut Clock) -> Result<Entrant, RaceError> {
+        let [by_records, plans @ ..] = &self.plans()?[..] else { return Ok(best) };
+        for choice in [by_records.clone(), self.exchanged(by_records, &self.untuned)] {
+            if clock.has_time_for(DUEL + KEEPING) && !is_same(&choice, &best.choice) {
+                best = self.faster(best, &choice, rounds, clock)?;
+            }
+        }
+
+        for plan in plans {
+            let choice = changed(&best.choice, by_records, plan);
+            let has_time = !clock.is_late(PLANS_SHARE) && clock.has_time_for(DUEL + KEEPING);
+            if has_time && !is_same(&choice, &best.choice) {
+                best = self.faster(best, &choice, rounds, clock)?;
+            }
+        }
+        Ok(best)
+    }
+
+    /// The rivals with which steps of the leader are faster, of each workload the one that gains the most.
+    fn gained(&self, best: &mut Entrant, rounds: usize, clock: &Clock) -> Result<HashMap<Workload, Tuned>, RaceError> {
+        let rivals = self.rivals(&best.choice)?;
+        let mut gains: HashMap<Workload, (f64, Tuned)> = HashMap::new();
+        for number in 0..rivals.values().map(Vec::len).max().unwrap_or(0) {
+            if !clock.has_time_for(STEPS_DUEL + KEEPING) {
+                break;
+            }
+            self.add_gains(&mut gains, best, &rivals, number, rounds)?;
+        }
+        Ok(gains.into_iter().map(|(workload, (_, tuned))| (workload, tuned)).collect())
     }
 
     /// What would be chosen if no network had been raced, and other plans that the same times do not rule out.
@@ -182,17 +260,26 @@ impl<'a> Course<'a> {
     }
 
     /// The faster of the leader and the network by other schedules.
-    fn faster(&self, mut leader: Entrant, choice: &Choice, rounds: usize) -> Result<Entrant, RaceError> {
-        let mut other = self.network(choice)?;
+    fn faster(
+        &self,
+        mut leader: Entrant,
+        choice: &Choice,
+        rounds: usize,
+        clock: &mut Clock,
+    ) -> Result<Entrant, RaceError> {
+        let start = Instant::now();
+        let mut other = self.network(choice, &leader)?;
         let [of_leader, of_other] = self.secs([&mut leader, &mut other], rounds)?;
+        clock.duel_secs = start.elapsed().as_secs_f64();
         Ok(if is_faster(&of_other, &of_leader) { other } else { leader })
     }
 
-    /// Seconds of the runs of two networks in turns.
-    fn secs(&self, entrants: [&mut Entrant; 2], rounds: usize) -> Result<[Vec<f64>; 2], RaceError> {
+    /// Seconds of the runs of networks in turns.
+    fn secs<const N: usize>(&self, entrants: [&mut Entrant; N], rounds: usize) -> Result<[Vec<f64>; N], RaceError> {
         let mut workspaces = entrants.map(|entrant| &mut entrant.workspace);
-        let mut secs = time_in_turns(&mut workspaces, self.inputs, rounds)?.into_iter();
-        Ok([secs.next().unwrap_or_default(), secs.next().unwrap_or_default()])
+        let mut secs = time_in_turns(&mut workspaces, self.inputs, rounds, &|| self.cancel.is_cancelled())?.into_iter();
+        self.go_on()?;
+        Ok(std::array::from_fn(|_| secs.next().unwrap_or_default()))
     }
 
     /// Other schedules than those that are chosen, for each workload the most promising first.
@@ -233,10 +320,11 @@ impl<'a> Course<'a> {
         let racing =
             rivals.iter().filter_map(|(workload, rivals)| Some((workload.clone(), rivals.get(number)?.clone())));
         let racing: HashMap<Workload, Tuned> = racing.collect();
-        let mut other = self.network(&self.exchanged(&leader.choice, &racing))?;
+        let mut other = self.network(&self.exchanged(&leader.choice, &racing), leader)?;
 
         let mut ratios: HashMap<&Workload, Vec<f64>> = HashMap::new();
         for _ in 0..rounds {
+            self.go_on()?;
             let [leader_secs, other_secs] = [self.step_secs(leader)?, self.step_secs(&mut other)?];
             for (workload, leader_secs) in leader_secs {
                 if let Some(other_secs) = other_secs.get(workload) {

@@ -8,16 +8,18 @@ use crate::error::RunError;
 use crate::tensor::Tensor;
 
 /// Runs of each network before those that count.
-const WARM_UP: usize = 3;
+pub(crate) const WARM_UP: usize = 3;
 
 /// Share of some runs that are faster than what stands for them: disturbances only add time.
 pub(crate) const QUIET: f64 = 0.25;
 
-/// Seconds of each run of some networks on the same tensors, in turns: what disturbs the machine disturbs all of them.
+/// Seconds of each run of some networks on the same tensors, in turns: what disturbs the machine disturbs all of them. Between rounds it is asked
+/// whether it `is_over`: then there are fewer runs.
 pub fn time_in_turns<W: BorrowMut<Workspace>>(
     workspaces: &mut [W],
     inputs: &[Tensor],
     runs: usize,
+    is_over: &dyn Fn() -> bool,
 ) -> Result<Vec<Vec<f64>>, RunError> {
     let numbers: Vec<Vec<f32>> = inputs.iter().map(Tensor::to_numbers).collect();
     let inputs: Vec<&[f32]> = numbers.iter().map(Vec::as_slice).collect();
@@ -25,6 +27,9 @@ pub fn time_in_turns<W: BorrowMut<Workspace>>(
 
     let mut secs = vec![Vec::with_capacity(runs); workspaces.len()];
     for run in 0..runs + WARM_UP {
+        if is_over() {
+            break;
+        }
         for ((workspace, results), secs) in workspaces.iter_mut().zip(&mut results).zip(&mut secs) {
             let mut outputs: Vec<&mut [f32]> = results.iter_mut().map(Vec::as_mut_slice).collect();
             let start = Instant::now();

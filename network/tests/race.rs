@@ -5,17 +5,22 @@
 mod common;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
+use autotune::Cancel;
 use autotune_db::{Phase, Provenance, Snapshot, SnapshotWriter, Source, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use autotune_measure::{Measurement, RunSecs};
 use autotune_network::op::Sliding;
-use autotune_network::{Builder, Compiled, Conv, Graph, Seeded, race, tasks};
+use autotune_network::{Builder, Compiled, Conv, Graph, RaceError, Seeded, race, tasks};
 use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace, Workload};
 use common::graphs::brought;
 use common::rng;
 use rand::seq::IndexedRandom;
+
+/// Time enough for every comparison.
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// Convolutions in a row, of which two compute the same.
 fn graph(name: &str, layers: usize) -> Graph {
@@ -89,7 +94,8 @@ fn what_wins_within_a_network_is_chosen_there_and_nowhere_else() {
     assert_eq!(configs(&graph, &db, &target).1, 0);
 
     let inputs = brought(&graph, &mut rng(1));
-    assert!(race(&graph, &db, &target, &inputs, Duration::from_millis(500)).unwrap());
+    let raced = race(&graph, &db, &target, &inputs, LIMIT, &Cancel::default()).unwrap();
+    assert!(raced.is_new);
     let (chosen, within) = configs(&graph, &db, &target);
     assert!(within >= 1, "no schedule of {chosen:?} is kept");
 
@@ -116,14 +122,46 @@ fn what_wins_within_a_network_is_chosen_there_and_nowhere_else() {
     assert_eq!(before, after);
 
     // Whatever a second race finds, something is chosen; it is what was before unless the race says so.
-    let is_new = race(&graph, &db, &target, &inputs, Duration::from_millis(500)).unwrap();
-    assert!(is_new || configs(&graph, &db, &target) == (chosen, within));
+    let raced = race(&graph, &db, &target, &inputs, LIMIT, &Cancel::default()).unwrap();
+    assert!(raced.is_new || configs(&graph, &db, &target) == (chosen, within));
 }
 
 #[test]
 fn without_records_nothing_is_kept() {
     let target = Target::detect("cpu", Some(1)).unwrap();
     let (graph, db) = (graph("two", 2), TuningDb::temporary().unwrap());
-    assert!(!race(&graph, &db, &target, &brought(&graph, &mut rng(1)), Duration::ZERO).unwrap());
+    let inputs = brought(&graph, &mut rng(1));
+    assert!(!race(&graph, &db, &target, &inputs, LIMIT, &Cancel::default()).unwrap().is_new);
     assert!(db.is_empty());
+}
+
+#[test]
+fn a_race_that_is_interrupted_or_has_no_time_is_left_out() {
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    let graph = graph("two", 2);
+    let (db, inputs) = (known(&graph, &target), brought(&graph, &mut rng(1)));
+    let known = db.query_target(&target.key()).unwrap();
+
+    let cancel = Cancel::default();
+    assert!(!race(&graph, &db, &target, &inputs, Duration::ZERO, &cancel).unwrap().is_new);
+    cancel.cancel();
+    let raced = race(&graph, &db, &target, &inputs, LIMIT, &cancel);
+    assert!(matches!(raced, Err(RaceError::Interrupted)));
+    assert_eq!(db.query_target(&target.key()).unwrap(), known);
+}
+
+/// Where a network and another one beside it have the same, they share it, and each computes what it would by itself.
+#[test]
+fn networks_side_by_side_compute_what_they_do_alone() {
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    let graph = graph("three", 3);
+    let (db, inputs) = (known(&graph, &target), brought(&graph, &mut rng(1)));
+    let run = |network: Arc<Compiled>| network.workspace().unwrap().run_tensors(&inputs).unwrap();
+
+    let alone = Compiled::new(&graph, None, &target).unwrap();
+    for source in [None, Some(&db as &dyn Source)] {
+        let beside = Compiled::new(&graph, source, &target).unwrap().untuned_beside(&target).unwrap();
+        assert_eq!(beside.schedules().len(), alone.schedules().len());
+        assert_eq!(run(beside), run(Arc::clone(&alone)));
+    }
 }

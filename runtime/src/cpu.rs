@@ -23,6 +23,10 @@ use crate::executable::Executable;
 use crate::host_memory::HostMemory;
 use crate::team::{StageFn, Stages, Team, Work};
 
+/// Bytes from which on every thread has its part of the pages of new memory come into being, and of which such parts consist.
+const SHARED_BYTES: usize = 32 << 20;
+const PART_BYTES: usize = 2 << 20;
+
 /// Threads of this machine's CPU that run kernels together: the one that starts them and helpers.
 pub struct Cpu {
     team: RefCell<Team>,
@@ -230,7 +234,14 @@ impl Device for Cpu {
     }
 
     fn allocate(&self, bytes: usize) -> Result<HostMemory, DeviceError> {
-        HostMemory::new(bytes)
+        if bytes < SHARED_BYTES {
+            return HostMemory::new(bytes);
+        }
+        let memory = HostMemory::untouched(bytes)?;
+        let parts = memory.extent().bytes.div_ceil(PART_BYTES);
+        // SAFETY: nobody has the memory yet, and each thread touches parts of its own.
+        self.divide(parts, &|parts| unsafe { memory.touch(parts.start * PART_BYTES..parts.end * PART_BYTES) });
+        Ok(memory)
     }
 
     unsafe fn part(&self, memory: &HostMemory, bytes: Range<usize>) -> Result<HostMemory, DeviceError> {

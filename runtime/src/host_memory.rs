@@ -41,6 +41,18 @@ impl HostMemory {
         Self::of_block(Block::mapped(bytes), bytes)
     }
 
+    /// Has those pages of it that begin in a range come into being.
+    ///
+    /// # Safety
+    ///
+    /// It is [untouched](HostMemory::untouched), and nobody else uses the range.
+    pub(crate) unsafe fn touch(&self, range: Range<usize>) {
+        for first in (range.start.next_multiple_of(PAGE)..range.end.min(self.bytes)).step_by(PAGE) {
+            // SAFETY: the byte is in the memory; that nobody else uses it, the caller promises. It is a zero already.
+            unsafe { self.start.add(first).write_volatile(0) };
+        }
+    }
+
     fn of_block(block: Option<Block>, wanted: usize) -> Result<Self, DeviceError> {
         let message = || format!("{wanted} bytes of memory cannot be had");
         let block = block.ok_or_else(|| DeviceError::OutOfMemory { message: message() })?;

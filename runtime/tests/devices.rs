@@ -47,6 +47,19 @@ fn on_cpu() -> Kernel {
     unsafe { Kernel::of_functions(functions, contract::plan(contract::LEN / PER_TASK, None)) }.unwrap()
 }
 
+/// Memory so large that threads share the work of having it.
+#[test]
+fn large_memory_is_all_zeros_whoever_touched_it() {
+    for threads in [1, 3] {
+        for bytes in [32 << 20, (33 << 20) + 4] {
+            let mut memory = Cpu::new(threads).allocate(bytes).unwrap();
+            let words: &mut [u32] = memory.elements_mut();
+            assert!(size_of_val(words) >= bytes && words.iter().all(|&word| word == 0));
+            words.fill(7);
+        }
+    }
+}
+
 #[test]
 fn cpus_keep_the_contract() {
     for cpu in [Cpu::new(1), Cpu::new(3), Cpu::pinned(2)] {

@@ -20,6 +20,8 @@ pub(crate) struct Proposal {
     pub(crate) task: usize,
     pub(crate) candidate: Candidate,
     pub(crate) planned: Planned,
+    /// True if it is measured however late it is.
+    pub(crate) is_needed: bool,
 }
 
 /// What goes from the planner to whoever measures and back. They may be in different threads.
@@ -34,6 +36,13 @@ pub(crate) struct Work {
     pub(crate) results: Vec<(usize, Candidate, Measurement)>,
     /// Tasks that get no more trials, until they are announced.
     pub(crate) retired: Vec<(usize, Retired)>,
+}
+
+impl Work {
+    /// True if what is measured next is measured however late it is.
+    pub(crate) fn is_needed(&self) -> bool {
+        self.proposals.front().is_some_and(|next| next.is_needed)
+    }
 }
 
 impl WorkQueue {
@@ -101,16 +110,29 @@ impl<'a> Planner<'a> {
         }
 
         let learnt = Instant::now();
-        let batch = self.propose(queue);
+        let needed = self.needed();
+        let is_needed = !needed.is_empty();
+        let batch = if is_needed { needed } else { self.propose(queue) };
         let planned = Planned { begun, learnt, proposed: Instant::now() };
         self.last = Some(planned);
-        let Some((task, candidates)) = batch else {
-            return Vec::new();
-        };
 
-        let proposal = |candidate: &Candidate| Proposal { task, candidate: candidate.clone(), planned };
-        queue.lock().proposals.extend(candidates.iter().map(proposal));
+        let candidates = batch.iter().map(|(_, candidate)| candidate.clone()).collect();
+        let proposals = batch.into_iter().map(|(task, candidate)| Proposal { task, candidate, planned, is_needed });
+        queue.lock().proposals.extend(proposals);
         candidates
+    }
+
+    /// Where time is limited, the untuned schedules of tasks of which nothing was tried yet, those with the most work first: whatever else there is
+    /// time for, these are needed.
+    fn needed(&mut self) -> Vec<(usize, Candidate)> {
+        if self.settings.time_budget.is_none() || self.settings.cancel.is_cancelled() {
+            return Vec::new();
+        }
+        let is_fresh = |&task: &usize| self.tasks[task].trials() == 0 && self.tasks[task].progress.in_flight == 0;
+        let mut fresh: Vec<usize> = (0..self.tasks.len()).filter(is_fresh).collect();
+        fresh.sort_by(|&a, &b| self.first_cost[b].total_cmp(&self.first_cost[a]));
+        fresh.truncate(self.trials_left().unwrap_or(usize::MAX));
+        fresh.into_iter().filter_map(|task| Some((task, self.tasks[task].ask_untuned()?))).collect()
     }
 
     /// Hands the results in the queue to the searchers and the model. A task of which nothing has run in a whole batch retires.
@@ -148,12 +170,13 @@ impl<'a> Planner<'a> {
 
     /// The next batch of the task with the most to gain, within the trials that are left. Who gives trials or time gets them used;
     /// without any limit, plateaus end the run.
-    fn propose(&mut self, queue: &WorkQueue) -> Option<(usize, Vec<Candidate>)> {
+    fn propose(&mut self, queue: &WorkQueue) -> Vec<(usize, Candidate)> {
         let limited = self.settings.trials.is_some() || self.settings.time_budget.is_some();
         while self.limit_reached().is_none() {
             let progress: Vec<_> = self.tasks.iter().map(|t| &t.progress).collect();
             let scheduling = &self.settings.params.scheduling;
-            let task = next_task(&progress, &self.first_cost, self.batch, limited, scheduling)?;
+            let next = next_task(&progress, &self.first_cost, self.batch, limited, scheduling);
+            let Some(task) = next else { break };
 
             let most = self.batch.min(self.learner.most_trials());
             let n = self.trials_left().map_or(most, |left| left.min(most));
@@ -162,11 +185,11 @@ impl<'a> Planner<'a> {
             let explore = learner.explore_share();
             let batch = state.ask(n, &mut |candidates: &[Candidate]| learner.score(candidates), explore);
             if !batch.is_empty() {
-                return Some((task, batch));
+                return batch.into_iter().map(|candidate| (task, candidate)).collect();
             }
             self.retire(task, Retired::Exhausted, queue);
         }
-        None
+        Vec::new()
     }
 
     fn retire_failing(&mut self, task: usize, queue: &WorkQueue) {

@@ -121,7 +121,8 @@ impl<'a> Session<'a> {
             appended = recorder.append(&proposal.candidate, &measurement, Phase::Search);
             self.new_trials += 1;
             // Before the first result there is nothing to end with: it is waited for.
-            settings.cancel.set_deadline(deadline);
+            let is_needed = queue.lock().is_needed();
+            settings.cancel.set_deadline(deadline.filter(|_| !is_needed));
             best_secs[task] = best_secs[task].min(measurement.run_secs().unwrap_or(f64::INFINITY));
             let network_secs = weights.iter().zip(&*best_secs).map(|(weight, secs)| weight * secs).sum();
             if curve.last().map_or(f64::INFINITY, |point| point.network_secs) > network_secs {
@@ -135,7 +136,8 @@ impl<'a> Session<'a> {
             idle_since = Instant::now();
             shares.record_secs += idle_since.duration_since(ran).as_secs_f64();
 
-            if appended.is_err() || settings.cancel.is_cancelled() || settings.is_late(start) {
+            let is_late = settings.is_late(start) && !is_needed;
+            if appended.is_err() || settings.cancel.is_cancelled() || is_late {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())

@@ -23,7 +23,7 @@ pub(crate) struct TaskState {
     pub(crate) failed: usize,
     /// Trials that earlier runs made.
     pub(crate) resumed: usize,
-    /// Candidates of the first batch of this run.
+    /// Trials of this run up to the end of its first batch.
     first_batch: Option<usize>,
     /// Results of this run, as long as nothing has run.
     failures: Vec<Measurement>,
@@ -122,8 +122,17 @@ impl TaskState {
 
         self.seen.extend(batch.iter().map(Candidate::stable_hash));
         self.progress.in_flight += batch.len();
-        self.first_batch.get_or_insert(batch.len());
+        let trials = self.new_trials() + self.progress.in_flight;
+        self.first_batch.get_or_insert(trials);
         batch
+    }
+
+    /// The default schedule, unless it was proposed before; it is in flight from now on.
+    pub(crate) fn ask_untuned(&mut self) -> Option<Candidate> {
+        let default = self.space.default_candidate().clone();
+        let is_new = self.seen.insert(default.stable_hash());
+        self.progress.in_flight += usize::from(is_new);
+        is_new.then_some(default)
     }
 
     /// Takes results in.

@@ -56,7 +56,8 @@ impl<'a> Tuner<'a> {
         self
     }
 
-    /// Wall-clock time after which the run ends, the final race included; `None` is no limit.
+    /// Wall-clock time after which the run ends, the final race included; `None` is no limit. The untuned schedule of every task is measured first,
+    /// however long that takes.
     pub fn time_budget(mut self, budget: impl Into<Option<Duration>>) -> Self {
         self.settings.time_budget = budget.into();
         self

@@ -5,6 +5,7 @@ mod kind;
 mod support;
 
 use std::collections::HashSet;
+use std::time::Duration;
 
 use autotune::search::Ask;
 use autotune::{Cancel, Event, Network, Observer, Report, Retired, Stop, Task, TuneParams, Tuner};
@@ -12,7 +13,7 @@ use autotune_cost_model::XgbModel;
 use autotune_db::{Phase, TuningDb, TuningRecord};
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_measure::RunSecs;
-use autotune_schedules::{Candidate, ScheduleSpace, Value, Workload};
+use autotune_schedules::{Candidate, Config, ScheduleSpace, Value, Workload};
 use kind::{KINDS, Kind};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -143,6 +144,34 @@ fn a_resumed_run_measures_only_what_is_left_and_nothing_twice() {
         let distinct: HashSet<u64> = device.measured.iter().map(Candidate::stable_hash).collect();
         assert_eq!(distinct.len(), 40, "{kind:?}");
     }
+}
+
+/// However little time there is, the untuned schedule of every task is measured, and those with the most work first.
+#[test]
+fn where_time_is_limited_every_task_first_has_its_untuned_schedule_measured() {
+    let texts = [SMALL, "matmul:m=20,n=16,k=80", "matmul:m=20,n=16,k=8"];
+    for device in [PaperDevice::default(), ahead()] {
+        for (budget, trials) in [(Duration::ZERO, 3), (Duration::from_secs(1000), 40)] {
+            let (run, mut device) = (Run::new(&texts), PaperDevice { ahead: device.ahead, ..PaperDevice::default() });
+            let report = run.tune(tuner(Kind::Random, 40, 0).time_budget(budget), &mut device);
+            assert_eq!((device.measured.len(), report.tasks.len()), (trials, 3), "{budget:?}");
+            let defaults = [1, 2, 0].map(|task| ScheduleSpace::new(&workload(texts[task]), &target()).default_config());
+            let first: Vec<&Config> = device.measured.iter().take(3).map(Candidate::config).collect();
+            assert_eq!(first, defaults.iter().collect::<Vec<_>>(), "{budget:?}");
+        }
+    }
+}
+
+/// Where all fail, a task is given up after its first batch, not after its untuned schedule.
+#[test]
+fn a_failing_untuned_schedule_is_no_reason_to_give_up() {
+    let run = Run::new(&[SMALL]);
+    let fails = |candidate: &Candidate| {
+        *candidate.config() == ScheduleSpace::new(candidate.workload(), candidate.target()).default_config()
+    };
+    let mut device = PaperDevice { fails: Some(fails), ..PaperDevice::default() };
+    let report = run.tune(tuner(Kind::Random, 40, 0).time_budget(Duration::from_secs(1000)), &mut device);
+    assert_eq!((report.stop, device.measured.len(), &report.tasks[0].retired), (Stop::Trials, 40, &None));
 }
 
 /// A device that asks for batches ahead.

@@ -69,7 +69,7 @@ pub(super) fn run(subject: &SubjectArgs, target: &TargetArgs, db: &DbArgs, json:
     let network = Compiled::new(&graph, Some(&*source), &target)?;
     warn(&*source);
     let mut workspaces = [network.workspace()?];
-    let run_secs = time_in_turns(&mut workspaces, &inputs(&graph, &[])?, RUNS)?.swap_remove(0);
+    let run_secs = time_in_turns(&mut workspaces, &inputs(&graph, &[])?, RUNS, &|| false)?.swap_remove(0);
     let times = workspaces[0].profile(RUNS)?;
 
     let sum_secs = times.iter().map(|step| step.run_secs).sum();

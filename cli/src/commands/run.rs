@@ -58,7 +58,7 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
     if let Some(folder) = &args.output {
         write(folder, &files, &outputs).with_context(|| format!("--output {}", folder.display()))?;
     }
-    let mut latencies = latencies(std::slice::from_mut(&mut workspace), &inputs, args.repeat as usize)?;
+    let mut latencies = latencies(std::slice::from_mut(&mut workspace), &inputs, args.repeat as usize, &|| false)?;
     let latency_secs = latencies.swap_remove(0);
     say_untuned(network.schedules(), &target);
     let Latency { median, p10, p90 } = &latency_secs;
@@ -91,13 +91,18 @@ pub(super) fn network(subject: &SubjectArgs, target: &TargetArgs) -> Result<(Gra
     }
 }
 
-/// How long networks take on the same tensors, in turns.
-pub(super) fn latencies(workspaces: &mut [Workspace], inputs: &[Tensor], runs: usize) -> Result<Vec<Latency>> {
+/// How long networks take on the same tensors, in turns; by fewer runs once it `is_over`.
+pub(super) fn latencies(
+    workspaces: &mut [Workspace],
+    inputs: &[Tensor],
+    runs: usize,
+    is_over: &dyn Fn() -> bool,
+) -> Result<Vec<Latency>> {
     let latency = |secs: Vec<f64>| {
         let at = |share: f64| quantile(secs.clone(), share);
         Latency { median: at(0.5), p10: at(0.1), p90: at(0.9) }
     };
-    Ok(time_in_turns(workspaces, inputs, runs)?.into_iter().map(latency).collect())
+    Ok(time_in_turns(workspaces, inputs, runs, is_over)?.into_iter().map(latency).collect())
 }
 
 /// The tensors of a network's inputs: those that are given, and random ones.

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use autotune::{Cancel, Network, Report, Stop, TaskReport, TuneParams, Tuner};
-use autotune_db::{Phase, Source, TuningDb, TuningRecord};
+use autotune_db::{Phase, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use autotune_measure::failure_summary;
-use autotune_network::{Compiled, Graph, race};
+use autotune_network::{Graph, RaceError, race};
 use autotune_schedules::Workload;
 use serde::Serialize;
 
@@ -28,7 +28,7 @@ const NETWORK_SECS: f64 = 2.0;
 /// Share of the time budget after which a network's schedules race within it, the race's share of what is left then, and its seconds where there is
 /// no budget.
 const SEARCH_SHARE: f64 = 0.82;
-const RACE_SHARE: f64 = 0.7;
+const RACE_SHARE: f64 = 0.85;
 const RACE_SECS: f64 = 10.0;
 
 pub(super) fn run(args: TuneArgs) -> Result<()> {
@@ -76,8 +76,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
             let (target, measurer, db) = (&target, &mut measurer, &db);
             let bench = Bench { target, measurer, ceilings, setup, db, cancel: &cancel, params, kind, seed };
             bench.measure(&graph, &Budget { trials, left: left() })?;
-            let limit = left().map_or(Duration::from_secs_f64(RACE_SECS), |left| left.mul_f64(RACE_SHARE));
-            if cancel.is_cancelled() { None } else { Some(raced(&graph, db, target, limit)?) }
+            if cancel.is_cancelled() { None } else { raced(&graph, db, target, left(), &cancel)? }
         }
         None => None,
     };
@@ -109,19 +108,35 @@ struct NetworkLatency {
     best_secs: f64,
 }
 
-/// Races schedules of a network within it, and then runs it by its untuned schedules and by the best that are known.
-fn raced(graph: &Graph, db: &TuningDb, target: &Target, limit: Duration) -> Result<NetworkLatency> {
+/// Races schedules of a network within it, and then runs it by its untuned schedules and by the best that are known; `None` if it is cancelled.
+fn raced(
+    graph: &Graph,
+    db: &TuningDb,
+    target: &Target,
+    left: Option<Duration>,
+    cancel: &Cancel,
+) -> Result<Option<NetworkLatency>> {
+    let start = Instant::now();
     let inputs = &inputs(graph, &[])?;
-    race(graph, db, target, inputs, limit)?;
-    let [default, best] = [None, Some(db as &dyn Source)].map(|source| Compiled::new(graph, source, target));
-    let mut workspaces = [default?.workspace()?, best?.workspace()?];
+    let limit = left.map_or(Duration::from_secs_f64(RACE_SECS), |left| left.mul_f64(RACE_SHARE));
+    let network = match race(graph, db, target, inputs, limit, cancel) {
+        Err(RaceError::Interrupted) => return Ok(None),
+        raced => raced?.network,
+    };
+
+    let mut workspaces = [network.untuned_beside(target)?.workspace()?, network.workspace()?];
     let run = Instant::now();
     for workspace in &mut workspaces {
         workspace.run_tensors(inputs)?;
     }
-    let runs = NETWORK_SECS / run.elapsed().as_secs_f64();
-    let latencies = latencies(&mut workspaces, inputs, (runs as usize).clamp(NETWORK_RUNS[0], NETWORK_RUNS[1]))?;
-    Ok(NetworkLatency { default_secs: latencies[0].median, best_secs: latencies[1].median })
+    let run_secs = run.elapsed().as_secs_f64();
+    let most_secs =
+        left.map_or(NETWORK_SECS, |left| left.saturating_sub(start.elapsed()).as_secs_f64().min(NETWORK_SECS));
+    let runs = ((most_secs / run_secs) as usize).clamp(NETWORK_RUNS[0], NETWORK_RUNS[1]);
+
+    let latencies = latencies(&mut workspaces, inputs, runs, &|| cancel.is_cancelled())?;
+    let latency = NetworkLatency { default_secs: latencies[0].median, best_secs: latencies[1].median };
+    Ok((!cancel.is_cancelled()).then_some(latency))
 }
 
 /// Trials that the database has of the network already.

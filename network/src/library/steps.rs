@@ -118,8 +118,9 @@ impl<'a> Maker<'a> {
         let place = |range: Range<usize>| (Place::Workspace(network.scratch[number] + range.start), range.len());
         let mut scratch = scratch.into_iter().map(place);
 
-        let packed = network.packed[number].as_ref().map_or(&[][..], |packed| packed.memory());
-        let (mut operands, mut packed) = (action.operands.iter().zip(&network.unpacked[number]), packed.iter());
+        let held = network.held[number].as_deref();
+        let (packed, unpacked) = held.map_or((&[][..], &[][..]), |held| (held.packed.memory(), &held.unpacked));
+        let (mut operands, mut packed) = (action.operands.iter().zip(unpacked), packed.iter());
         let mut buffers = Vec::new();
         for buffer in &plan.buffers {
             let bytes = buffer.bytes().ok_or(LibraryError::TooLarge)?;

@@ -21,28 +21,32 @@ struct Raced {
 
 impl Course<'_> {
     /// Keeps the schedules of a network if it is faster than the network as it was before, else those of that. True if something new is kept.
-    pub(super) fn keep(&self, before: Choice, mut best: Entrant, rounds: usize) -> Result<bool, RaceError> {
+    pub(super) fn keep(&self, mut before: Entrant, best: &mut Entrant, rounds: usize) -> Result<bool, RaceError> {
         let network = self.cut.fingerprint(self.graph);
         let mut was_raced = false;
         for workload in self.distinct() {
             was_raced |= self.knows(&workload, network)?;
         }
 
-        let is_changed = !is_same(&before, &best.choice);
-        if was_raced && !is_changed {
-            return Ok(false);
+        if is_same(&before.choice, &best.choice) {
+            if was_raced {
+                return Ok(false);
+            }
+            let [secs] = self.secs([&mut before], rounds)?;
+            return self.append((&before.choice, quantile(secs, QUIET)), None, rounds);
         }
-        let mut first = self.network(&before)?;
-        let [before_secs, best_secs] = self.secs([&mut first, &mut best], rounds)?;
-        let wins = is_changed && is_faster(&best_secs, &before_secs);
-        if was_raced && !wins {
-            return Ok(false);
-        }
-        let kept = if wins { best.choice } else { first.choice };
-        let gain = if wins { median_ratio(&best_secs, &before_secs) } else { 1.0 };
-        let before_secs = quantile(before_secs, QUIET);
 
-        self.append((&kept, gain * before_secs), wins.then_some((&before, before_secs)), rounds)
+        let [before_secs, best_secs] = self.secs([&mut before, best], rounds)?;
+        let wins = is_faster(&best_secs, &before_secs);
+        let (gain, before_secs) = (median_ratio(&best_secs, &before_secs), quantile(before_secs, QUIET));
+        match (wins, was_raced) {
+            (true, _) => {
+                let kept = (&best.choice, gain * before_secs);
+                self.append(kept, Some((&before.choice, before_secs)), rounds)
+            }
+            (false, true) => Ok(false),
+            (false, false) => self.append((&before.choice, before_secs), None, rounds),
+        }
     }
 
     /// Appends the records of a choice, and of the one that it was faster than, with the seconds of the whole network. True if there are any.

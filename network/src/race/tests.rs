@@ -46,13 +46,13 @@ fn loaded(course: &Course<'_>, source: &dyn Source) -> Choice {
 /// Step by step, steps of one workload included that differ, whatever was chosen before; and so it is in a snapshot.
 #[test]
 fn what_wins_is_what_is_loaded() {
-    let target = Target::Cpu(CpuTarget::generic_avx2(1));
+    let (target, cancel) = (Target::Cpu(CpuTarget::generic_avx2(1)), Cancel::default());
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let (mut differing, mut winners) = (0, 0);
     for _ in 0..6 {
         let graph = random_graph(&mut rng, 8);
         let db = known(&graph, &target, &mut rng, 6);
-        let course = Course::of(&graph, &db, &target, &[]).unwrap();
+        let course = Course::of(&graph, &db, &target, &[], &cancel).unwrap();
         let alone = course.plans().unwrap().remove(0);
         assert!(is_same(&loaded(&course, &db), &alone));
 
@@ -82,11 +82,11 @@ fn what_wins_is_what_is_loaded() {
 
 #[test]
 fn a_plan_is_raced_by_what_it_changes() {
-    let target = Target::Cpu(CpuTarget::generic_avx2(1));
+    let (target, cancel) = (Target::Cpu(CpuTarget::generic_avx2(1)), Cancel::default());
     let mut rng = ChaCha8Rng::seed_from_u64(8);
     let graph = random_graph(&mut rng, 8);
     let db = known(&graph, &target, &mut rng, 6);
-    let course = Course::of(&graph, &db, &target, &[]).unwrap();
+    let course = Course::of(&graph, &db, &target, &[], &cancel).unwrap();
     let [leader, from, to] = [0; 3].map(|_| any_choice(&course, &mut rng));
     let found = changed(&leader, &from, &to);
     for step in 0..leader.len() {
@@ -99,16 +99,16 @@ fn a_plan_is_raced_by_what_it_changes() {
 /// Steps that differ are taken over by a machine that is alike, until it has measured something itself.
 #[test]
 fn what_another_machine_chose_for_steps_holds_until_more_is_known() {
-    let target = Target::Cpu(CpuTarget::generic_avx2(1));
+    let (target, cancel) = (Target::Cpu(CpuTarget::generic_avx2(1)), Cancel::default());
     let alike = Target::Cpu(CpuTarget { l3_bytes: 16 << 20, ..CpuTarget::generic_avx2(1) });
     let mut rng = ChaCha8Rng::seed_from_u64(9);
     let graph = random_graph(&mut rng, 8);
     let db = known(&graph, &target, &mut rng, 6);
-    let course = Course::of(&graph, &db, &target, &[]).unwrap();
+    let course = Course::of(&graph, &db, &target, &[], &cancel).unwrap();
     let choice = any_choice(&course, &mut rng);
     assert!(course.append((&choice, 1.0), None, 7).unwrap());
 
-    let there = Course::of(&graph, &db, &alike, &[]).unwrap();
+    let there = Course::of(&graph, &db, &alike, &[], &cancel).unwrap();
     assert!(is_same(&loaded(&there, &db), &choice));
     for workload in there.distinct() {
         let config = Tuned::untuned(&workload, &alike).unwrap().config().clone();
