@@ -100,6 +100,28 @@ fn what_is_done_to_channels_behind_an_activation_is_fused() {
 }
 
 /// Channels that no block divides, between plain images and such in blocks, some by Winograd's algorithm without having been tuned.
+#[test]
+fn weights_may_come_with_every_run() {
+    let steps = |op: Op, weights: &[usize]| {
+        let mut graph = Graph::new("weights");
+        let x = graph.input("x", Element::F32, &[1, 6, 9, 7]).unwrap();
+        let weights = graph.input("weights", Element::F32, weights).unwrap();
+        let y = graph.add("y", op, &[x, weights]).unwrap();
+        graph.output("y", y);
+        check(&graph, 2, [1, 2], "weights");
+        Cut::of(&graph).steps.into_iter().map(|step| step.work).collect::<Vec<_>>()
+    };
+
+    let window = vec![Sliding::new(3).pad(1), Sliding::new(3).stride(2)];
+    let conv = steps(Op::Conv { window: window.clone(), groups: 2 }, &[8, 3, 3, 3]);
+    let is_kernel = |work: &Work| matches!(work, Work::Kernel(workload) if workload.as_str().contains(",weights=data"));
+    assert!(matches!(&conv[..], [work] if is_kernel(work)), "{conv:?}");
+
+    // They are read backwards, as they are packed only.
+    let transposed = Op::ConvTranspose { window, output_pad: vec![0, 0], groups: 1 };
+    assert!(matches!(steps(transposed, &[6, 4, 3, 3])[..], [Work::Interpret(_)]));
+}
+
 /// Nothing is repeated in memory for them, and nothing computed in steps.
 #[test]
 fn broadcast_products_and_sums_over_axes_that_lie_apart_are_one_kernel() {

@@ -9,7 +9,7 @@ use autotune_ir::spec::Tensor;
 use autotune_runtime::allowed_cores;
 use autotune_schedules::workload::{
     Activation, Attention, Epilogue, Function, LayerNorm, Pointwise, PointwiseOp, Pool2d, PoolKind, Reduce, ReduceOp,
-    RmsNorm, Transpose,
+    RmsNorm, Sides, Transpose,
 };
 use autotune_schedules::{Conv2d, Matmul, Workload};
 use serde::Deserialize;
@@ -108,7 +108,8 @@ fn operator(workload: &Workload) -> Option<Value> {
         }));
     }
     if let Some(m) = workload.sizes::<Matmul>().filter(|m| !m.ta && !m.tb) {
-        return Some(json!({"op": "matmul", "b": m.b, "m": m.m, "n": m.n, "k": m.k}));
+        let &[(b, Sides::Both)] = m.b.axes() else { return None };
+        return Some(json!({"op": "matmul", "b": b, "m": m.m, "n": m.n, "k": m.k}));
     }
     if let Some(p) = workload.sizes::<Pool2d>().filter(|p| p.kind != PoolKind::InnerAverage) {
         let kind = if p.kind == PoolKind::Max { "max" } else { "average" };
@@ -117,8 +118,8 @@ fn operator(workload: &Workload) -> Option<Value> {
             "dilation": p.dilation, "ceil": p.ceil,
         }));
     }
-    if let Some(r) = workload.sizes::<Reduce>() {
-        let kind = match r.op {
+    if let Some(r) = workload.sizes::<Reduce>().filter(|r| r.extents().len() <= 3) {
+        let kind = match r.op() {
             ReduceOp::Sum => "sum",
             ReduceOp::Max => "max",
             ReduceOp::Min => "min",

@@ -1,17 +1,16 @@
 //! An instruction set that is none: it records what it is asked for and runs that on memory of its own, on any host, with any numbers
-//! of lanes and registers. What a register holds is lost wherever [`Vectors`] and [`Control`] do not say that it stays.
+//! of lanes and registers. What a register holds is lost wherever [`Vectors`] and `Control` do not say that it stays.
 
 #![allow(clippy::expect_used)]
 
-use crate::asm::error::Failure;
 use crate::asm::instruction_set::{
-    Address, Arithmetic, Bound, Control, Fold, Limit, Operand, Order, Shape, Unary, VECTOR_SLOTS, Vector, Vectors,
+    Address, Arithmetic, Bound, Fold, Operand, Shape, Unary, VECTOR_SLOTS, Vector, Vectors,
 };
-use crate::asm::leaf::Leaf;
 use autotune_ir::program::Compare;
 use machine::{LOST, MOST_LANES};
 
 pub(super) use machine::Machine;
+mod control;
 mod machine;
 
 /// What there is of everything.
@@ -361,169 +360,5 @@ impl Vectors for Recorder {
             Shape::Splat if splat => Some(Operand::Splat(at)),
             _ => None,
         }
-    }
-}
-
-impl Control for Recorder {
-    type Code = Recorded;
-
-    fn integers(&self) -> usize {
-        self.set.integers
-    }
-
-    fn here(&self) -> usize {
-        self.steps.len()
-    }
-
-    fn enter(&mut self, slots: usize, begin: usize, end: usize) {
-        self.record(move |m| {
-            m.slots = vec![None; slots];
-            (m.slots[begin], m.slots[end]) = (Some(m.tasks[0]), Some(m.tasks[1]));
-        });
-    }
-
-    fn take_buffer(&mut self, slot: usize, buffer: usize) {
-        self.record(move |m| m.slots[slot] = Some(m.buffers[buffer]));
-    }
-
-    fn take_local(&mut self, slot: usize, bytes: i64) {
-        self.record(move |m| {
-            m.slots[slot] = Some(m.local);
-            m.local += bytes;
-        });
-    }
-
-    fn fence(&mut self) {}
-
-    fn leave(&mut self, _: usize) {
-        self.record(|m| m.next = None);
-    }
-
-    fn read(&mut self, slot: usize) {
-        self.record(move |m| m.accumulator = m.slots[slot]);
-    }
-
-    fn write(&mut self, slot: usize) {
-        self.record(move |m| m.slots[slot] = m.accumulator);
-    }
-
-    fn set(&mut self, slot: usize, value: i32) {
-        self.record(move |m| m.slots[slot] = Some(value.into()));
-    }
-
-    fn add(&mut self, value: i64) {
-        self.record(move |m| m.accumulator = Some(m.accumulated() + value));
-    }
-
-    fn split(&mut self, by: i64, slot: usize) {
-        self.record(move |m| {
-            m.slots[slot] = Some(m.accumulated() % by);
-            m.accumulator = Some(m.accumulated() / by);
-        });
-    }
-
-    fn clamp(&mut self, beyond: Order, limit: i64) {
-        self.record(move |m| {
-            m.accumulator = Some(match beyond {
-                Order::Less => m.accumulated().max(limit),
-                Order::Greater => m.accumulated().min(limit),
-            });
-        });
-    }
-
-    fn jump_if_less(&mut self, than: Limit, to: usize) {
-        self.record(move |m| {
-            let limit = match than {
-                Limit::Slot(slot) => m.slot(slot),
-                Limit::Value(value) => value,
-            };
-            if m.accumulated() < limit {
-                m.next = Some(to);
-            }
-        });
-    }
-
-    fn jump(&mut self) -> usize {
-        let number = self.jumps.len();
-        self.jumps.push(usize::MAX);
-        self.record(move |m| m.next = Some(m.jumps[number]));
-        number
-    }
-
-    fn jump_unless_aligned(&mut self, pointers: &[u8]) -> usize {
-        self.check(&[], pointers);
-        let (number, pointers) = (self.jumps.len(), pointers.to_vec());
-        let bytes = 4 * i64::from(self.set.lanes);
-        self.jumps.push(usize::MAX);
-        self.record(move |m| {
-            m.accumulator = None;
-            if pointers.iter().any(|&pointer| m.integer(pointer) % bytes != 0) {
-                m.next = Some(m.jumps[number]);
-            }
-        });
-        number
-    }
-
-    fn aim(&mut self, jump: usize) {
-        self.jumps[jump] = self.here();
-    }
-
-    fn point(&mut self, pointer: u8, slot: usize) {
-        self.check(&[], &[pointer]);
-        self.record(move |m| m.integers[usize::from(pointer)] = m.slots[slot]);
-    }
-
-    fn point_behind(&mut self, pointer: u8, slot: usize, factor: i64) {
-        self.check(&[], &[pointer]);
-        self.record(move |m| {
-            m.integers[usize::from(pointer)] = Some(m.integer(pointer) + m.slot(slot) * factor);
-            m.accumulator = None;
-        });
-    }
-
-    fn advance(&mut self, pointer: u8, bytes: i64) {
-        self.check(&[], &[pointer]);
-        self.record(move |m| m.integers[usize::from(pointer)] = Some(m.integer(pointer) + bytes));
-    }
-
-    fn call(&mut self, leaf: usize) {
-        self.record(move |m| {
-            m.back = m.next;
-            m.next = Some(m.leaves[leaf]);
-            m.accumulator = None;
-        });
-    }
-
-    fn begin_leaf(&mut self, leaf: &Leaf, has_steps: bool) {
-        self.parts = leaf.parts.clone();
-        self.has_steps = has_steps;
-    }
-
-    fn end_leaf(&mut self) {
-        self.record(|m| {
-            m.next = m.back.take();
-            m.vectors.fill(LOST);
-            m.vector_slots.fill(LOST);
-            m.integers.fill(None);
-        });
-    }
-
-    fn count_from(&mut self, counter: u8, iterations: i64) {
-        self.check(&[], &[counter]);
-        self.record(move |m| m.integers[usize::from(counter)] = Some(iterations));
-    }
-
-    fn count_down(&mut self, counter: u8, to: usize) {
-        self.record(move |m| {
-            let left = m.integer(counter) - 1;
-            m.integers[usize::from(counter)] = Some(left);
-            if left > 0 {
-                m.next = Some(to);
-            }
-        });
-    }
-
-    fn finish(self, leaves: &[usize]) -> Result<Recorded, Failure> {
-        Ok(Recorded { set: self.set, steps: self.steps, jumps: self.jumps, leaves: leaves.to_vec() })
     }
 }
