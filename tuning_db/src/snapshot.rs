@@ -200,26 +200,37 @@ impl Snapshot {
     /// # Errors
     /// [`Corrupt`](SnapshotError::Corrupt) if what it was looked up in is not what was written.
     pub fn get<'a>(&'a self, keys: &KeyChain, workload: &str) -> Result<Option<Entry<'a>>, SnapshotError> {
-        self.entries(keys, workload).next().transpose()
+        self.entries(keys, workload)?.next().transpose()
     }
 
     /// The schedules of a workload's text under every key that there is one of, the narrowest first.
+    ///
+    /// # Errors
+    /// As of [`get`](Self::get).
     pub fn entries<'a>(
         &'a self,
         keys: &KeyChain,
         workload: &str,
-    ) -> impl Iterator<Item = Result<Entry<'a>, SnapshotError>> {
+    ) -> Result<impl Iterator<Item = Result<Entry<'a>, SnapshotError>>, SnapshotError> {
+        // All keys begin in one bucket.
         let place = layout::key_hash(keys.widest_seed(), workload);
-        keys.keys.iter().filter_map(move |key| self.probe(key, place, workload).transpose())
+        let number = layout::first_bucket(place, self.header.buckets);
+        let first = (number, self.bucket(number)?);
+        Ok(keys.keys.iter().filter_map(move |key| self.probe(key, place, first, workload).transpose()))
     }
 
-    /// The schedule under one key.
-    fn probe(&self, key: &ChainKey, place: u64, workload: &str) -> Result<Option<Entry<'_>>, SnapshotError> {
-        let (buckets, sought) = (self.header.buckets, Label::of(place).with(key.reach, key.seed));
-        let mut number = layout::first_bucket(place, buckets);
-
-        for _ in 0..self.header.max_probes.min(buckets) {
-            for (label, record) in self.bucket(number)?.slots {
+    /// The schedule under one key of a place, whose first bucket is this one.
+    fn probe(
+        &self,
+        key: &ChainKey,
+        place: u64,
+        first: (u64, Bucket),
+        workload: &str,
+    ) -> Result<Option<Entry<'_>>, SnapshotError> {
+        let (sought, (mut number, mut bucket)) = (Label::of(place).with(key.reach, key.seed), first);
+        let mut left = self.header.max_probes.min(self.header.buckets);
+        loop {
+            for (label, record) in bucket.slots {
                 if record == 0 {
                     return Ok(None);
                 }
@@ -230,9 +241,14 @@ impl Snapshot {
                     }
                 }
             }
-            number = (number + 1) % buckets;
+
+            left = left.saturating_sub(1);
+            if left == 0 {
+                return Ok(None);
+            }
+            number = (number + 1) % self.header.buckets;
+            bucket = self.bucket(number)?;
         }
-        Ok(None)
     }
 
     fn bucket(&self, number: u64) -> Result<Bucket, SnapshotError> {

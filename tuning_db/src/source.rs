@@ -122,7 +122,7 @@ impl Source for TuningDb {
 impl Source for Snapshot {
     fn find(&self, space: &ScheduleSpace, fit: &dyn Fn(&Config) -> bool) -> Result<Option<Found>, DbError> {
         let (keys, workload) = (KeyChain::of(&space.target().key()), space.workload().to_string());
-        for entry in self.entries(&keys, &workload) {
+        for entry in self.entries(&keys, &workload)? {
             let entry = entry?;
             let best = entry.best()?;
             if space.contains(&best.record.config) && fit(&best.record.config) {
