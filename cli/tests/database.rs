@@ -185,8 +185,9 @@ fn trials_that_all_failed_are_told_with_their_cause() {
         "no schedule of matmul ran, all 3 trial(s) failed (3 of 3: build failed: no room): when the cause is gone";
     assert!(ended.contains("nothing left to do: 3 of 3") && ended.contains(words), "{ended}");
 
+    // However short the time, what is chosen without measuring is measured.
     let ended = without_compiler("--time-budget 1ms --db new");
-    assert!(ended.ends_with("autotune: nothing was measured: give more time or trials\n"), "{ended}");
+    assert!(ended.contains("autotune: no C compiler found"), "{ended}");
 }
 
 #[test]

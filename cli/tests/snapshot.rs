@@ -99,7 +99,7 @@ fn bad_snapshots_are_refused_in_one_line() {
     damage("text", &|bytes| *bytes = b"dear reader".to_vec());
     sandbox
         .run("snapshot check old")
-        .expect_line(1, "old has snapshot format 0, this version reads format 2: write it anew");
+        .expect_line(1, "old has snapshot format 0, this version reads format 3: write it anew");
     sandbox.run("snapshot check none").expect_line(2, "no snapshot at none");
     sandbox.run("snapshot check tuned.snapshot").expect(0);
 }
