@@ -206,6 +206,11 @@ fn a_workload_is_tuned_looked_up_shown_benched_exported_and_imported() {
     sandbox.run(&format!("bench {TINY},dtype=f16 --dtype f32 --exact --json exact.json")).expect(0);
     assert_eq!(sandbox.json("exact.json")["tasks"][0]["workload"], format!("{TINY},exact"));
 
+    fs::write(sandbox.path("model.json"), "{\"weights\":[]}").unwrap();
+    sandbox.run("log export model.json").expect_line(2, "is there and is no log of records");
+    assert_eq!(fs::read_to_string(sandbox.path("model.json")).unwrap(), "{\"weights\":[]}");
+    sandbox.run("log export all.jsonl").expect(0);
+    // A log of before is replaced.
     let export = sandbox.run("log export all.jsonl").expect(0);
     let exported = fs::read_to_string(sandbox.path("all.jsonl")).unwrap();
     assert!(export.stderr.contains(&format!("exported {} record(s)", exported.lines().count())));

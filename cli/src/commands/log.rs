@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow};
 use autotune_db::{DbError, OnInvalid, TuningDb};
 
-use super::file::NewFile;
+use super::file::{NewFile, check_ours};
 use super::{open_db, refusal, warn};
 use crate::args::{DbArgs, Failure, LogAction, RecordsArgs};
 use crate::interrupt;
@@ -74,6 +74,7 @@ impl Output {
             interrupt::note("what was written to standard output is not all");
             return Ok(Self::Stdout(BufWriter::new(stdout().lock())));
         }
+        check_ours("log export", file, "log of records", |start| start.starts_with(b"{\"version\":"))?;
         NewFile::create(file).map(Self::File).map_err(|error| unusable(file, &error))
     }
 
