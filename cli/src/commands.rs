@@ -40,6 +40,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         interrupt::watch()?;
         scratch::remove_left_behind();
     }
+
     match cli.command {
         None => tune::run(cli.tune)?,
         Some(Command::Tasks { subject, target }) => {
@@ -67,6 +68,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
         Some(Command::Targets) => targets::run()?,
         Some(Command::Worker) => return Ok(autotune_measure::worker::serve()),
     }
+
     Ok(ExitCode::SUCCESS)
 }
 

@@ -89,7 +89,7 @@ pub(crate) fn needed_bytes(workload: &Workload) -> usize {
     elements.saturating_mul(4).saturating_add(reference_bytes)
 }
 
-/// So many zeros.
+/// `len` zeros.
 fn zeros(len: usize) -> Result<Vec<f32>, CandidateError> {
     let mut elements = Vec::new();
     let no_memory =

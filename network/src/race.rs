@@ -91,7 +91,7 @@ struct Clock {
 }
 
 impl Clock {
-    /// True if so many comparisons end within the limit.
+    /// True if `duels` comparisons end within the limit.
     fn has_time_for(&self, duels: f64) -> bool {
         self.start.elapsed().as_secs_f64() + duels * self.duel_secs <= self.limit.as_secs_f64()
     }

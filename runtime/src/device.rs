@@ -160,7 +160,7 @@ pub(crate) fn within(range: &Range<usize>, bytes: usize) -> Result<(), DeviceErr
     Err(DeviceError::OutOfBounds { first_byte: range.start, end: range.end, bytes })
 }
 
-/// So many bytes from one on.
+/// `bytes` bytes from one on.
 pub(crate) fn from(first_byte: usize, bytes: usize) -> Range<usize> {
     first_byte..first_byte.saturating_add(bytes)
 }

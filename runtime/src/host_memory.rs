@@ -63,7 +63,7 @@ impl HostMemory {
     ///
     /// # Safety
     ///
-    /// So many bytes from `start` on are initialised and stay where they are as long as this or a [part](crate::Device::part) of it is in
+    /// `bytes` bytes from `start` on are initialised and stay where they are as long as this or a [part](crate::Device::part) of it is in
     /// use, and nobody else writes them meanwhile, or reads them while they are written.
     pub unsafe fn wrap(start: NonNull<u8>, bytes: usize) -> Self {
         Self { start, bytes, owner: None }
@@ -96,7 +96,7 @@ impl HostMemory {
     pub fn elements<T: Element>(&self) -> &[T] {
         let start = self.start.cast::<T>();
         assert!(start.is_aligned(), "a part of a memory between two elements");
-        // SAFETY: so many elements are there and initialised, and live as long as `self`, which is borrowed.
+        // SAFETY: as many elements as fit are there and initialised, and live as long as `self`, which is borrowed.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), self.bytes / size_of::<T>()) }
     }
 
@@ -170,7 +170,7 @@ impl Block {
         if page == HUGE_PAGE {
             prefer_huge_pages(start, size);
         }
-        // SAFETY: so many bytes were allocated.
+        // SAFETY: `size` bytes were allocated.
         unsafe { start.write_bytes(0, size) };
         Some(Self { start, bytes: size, layout: Some(layout) })
     }

@@ -107,6 +107,15 @@ pub fn fnv1a(bytes: &[u8]) -> u64 {
     hash.0
 }
 
+/// The hash of no bytes.
+pub const FNV1A_START: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// The hash of one byte more than a hash is of.
+#[inline]
+pub fn fnv1a_step(hash: u64, byte: u8) -> u64 {
+    (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+}
+
 /// The same of a text, which is not put together.
 pub fn fnv1a_of(text: fmt::Arguments<'_>) -> u64 {
     let mut hash = Fnv1a::default();
@@ -120,13 +129,13 @@ struct Fnv1a(u64);
 
 impl Default for Fnv1a {
     fn default() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
+        Self(FNV1A_START)
     }
 }
 
 impl Fnv1a {
     fn take_in(&mut self, bytes: &[u8]) {
-        self.0 = bytes.iter().fold(self.0, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+        self.0 = bytes.iter().fold(self.0, |hash, &byte| fnv1a_step(hash, byte));
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Loops over the axes that all equations share, the rows, go by tiles. For each tile the equations are done one after the other; what
 //! one computes for the next is kept beside it, in memory of the thread; a map is done with the reduction that combines its values. The
-//! values that an equation combines stay in registers, or, of a long row of sums down columns, in the cache. The innermost loop is a vector along a row, or along an axis of the equation's own:
-//! where that is reduced, what is left over goes to the first lanes, and lanes are combined at the end.
+//! values that an equation combines stay in registers, or, of a long row of sums down columns, in the cache. The innermost loop is a vector along a
+//! row, or along an axis of the equation's own: where that is reduced, what is left over goes to the first lanes, and lanes are combined at the end.
 //!
 //! ```text
 //! for y { for x.t { acc[0..16] = neutral; for ky { for kx { acc[i] = max(acc[i], in[y + ky, 16*x.t + i + kx]) } }; out[y, ..] = acc } }
@@ -287,12 +287,15 @@ impl MapReduce {
     fn check(&self) -> Result<(), LowerError> {
         let passes = self.chain.passes().len();
         let vectors = |pass: usize| {
+            if self.adds_up_in_cache(pass) {
+                return 1;
+            }
             let row_tiles = self.tiles.iter().enumerate();
             let beside: usize =
                 row_tiles.filter(|(axis, _)| *axis != self.vectors[pass]).map(|(_, tile)| tile).product();
             beside * pieces(self.width(pass), self.unit.lanes)
         };
-        let most = (0..passes).filter(|&pass| !self.adds_up_in_cache(pass)).map(vectors).max().unwrap_or(1);
+        let most = (0..passes).map(vectors).max().unwrap_or(1);
         let registers = self.unit.registers;
         if most + SPARE_REGISTERS > registers {
             return Err(LowerError::knob("tile", format!("{most} vectors of results exceed {registers} registers")));
@@ -308,7 +311,6 @@ impl MapReduce {
         };
         let written_out = |pass: usize| {
             let has_loops = self.chain.passes()[pass].axes.len() > self.chain.rows;
-            let vectors = |pass: usize| if self.adds_up_in_cache(pass) { 1 } else { vectors(pass) };
             vectors(pass).saturating_mul(if has_loops { self.unroll } else { 1 })
         };
         let code = leaves.saturating_mul((0..passes).map(written_out).sum());
@@ -359,12 +361,10 @@ impl MapReduce {
     /// True if the results of a tile stay in memory of the thread while they are combined: of the only pass, more of them in one row than registers
     /// hold, for which whole rows are read one behind the other.
     pub(crate) fn adds_up_in_cache(&self, pass: usize) -> bool {
-        let [only] = self.chain.passes() else { return false };
-        let axis = self.vectors[pass];
-        let is_row = only.reduces() && !self.reduces_lanes(pass) && axis < self.chain.rows && self.windows.is_empty();
-        is_row
-            && self.tiles[axis] > MOST_IN_REGISTERS * self.unit.lanes
-            && self.tiles.iter().product::<usize>() == self.tiles[axis]
+        let ([only], axis) = (self.chain.passes(), self.vectors[pass]) else { return false };
+        let is_row = only.reduces() && axis < self.chain.rows && self.windows.is_empty();
+        let is_long = || self.tiles[axis] > MOST_IN_REGISTERS * self.unit.lanes;
+        is_row && is_long() && self.tiles.iter().product::<usize>() == self.tiles[axis]
     }
 
     /// True if the lanes of results that lie beside each other, `along` of them one behind the other, are combined together: where each has

@@ -284,6 +284,7 @@ mod tests {
             let operands = Operands::random(workload.spec(), 3);
             let output = reference(&workload, &operands);
             let Matmul { b, ta, tb, .. } = *workload.sizes().unwrap();
+
             for at in indices(&output.shape()[..b.axes().len()]) {
                 // The first axes are those of the batch that the tensor has.
                 let matrix = |t: &ArrayD<f32>, without| {
@@ -296,6 +297,7 @@ mod tests {
                 let [left, right] = [(0, Sides::Right, ta), (1, Sides::Left, tb)].map(|(number, other, transposed)| {
                     as_multiplied(matrix(&operands[number], Some(other)), transposed)
                 });
+
                 let wanted = left.dot(&right).mapv(|x| x as f32).into_dyn();
                 let found = matrix(&output, None).mapv(|x| x as f32).into_dyn();
                 let error = max_rel_error(&found, &wanted);

@@ -115,8 +115,7 @@ const MAX_GPU_ELEMENTS: usize = i32::MAX as usize;
 
 /// Fails where the target has no kernels at all for a workload, whatever the config.
 pub(crate) fn check_target(workload: &Workload, target: &Target) -> Result<(), LowerError> {
-    let mut dtypes = [workload.dtype(), workload.result_dtype()].into_iter();
-    if let Some(dtype) = dtypes.find(|&dtype| !target.supports(dtype)) {
+    if let Some(dtype) = workload.unsupported_dtype(target) {
         return Err(LowerError::DType { target: target.key(), dtype });
     }
     let spec = workload.spec();

@@ -16,7 +16,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use autotune_ir::program::Role;
-use autotune_ir::{DType, Spec};
+use autotune_ir::{DType, Spec, Target};
 use serde::{Deserialize, Serialize};
 
 use crate::once::Once;
@@ -147,10 +147,10 @@ impl Workload {
         Self::of(Arc::new(op), Terms::default())
     }
 
-    fn of(op: Arc<dyn Operator>, terms: Terms) -> Result<Self, WorkloadError> {
+    fn of(op: Arc<dyn Operator>, mut terms: Terms) -> Result<Self, WorkloadError> {
         op.check()?;
         if let Some(is_constant) = terms.weights {
-            spec::check_weights(&op.formula(), is_constant).map_err(|reason| {
+            terms.weights = spec::unusual_weights(&op.formula(), is_constant).map_err(|reason| {
                 let (op, reason) = (op.kind().name, reason.to_string());
                 WorkloadError::Unfit { op, field: "weights", reason }
             })?;
@@ -158,12 +158,7 @@ impl Workload {
         Ok(Self::checked(op, terms))
     }
 
-    fn checked(op: Arc<dyn Operator>, mut terms: Terms) -> Self {
-        if terms.weights.is_some() {
-            let operands = op.formula().operands;
-            let usual = operands.iter().any(|operand| operand.is_constant);
-            terms.weights = terms.weights.filter(|said| *said != usual && operands.iter().any(spec::is_weight));
-        }
+    fn checked(op: Arc<dyn Operator>, terms: Terms) -> Self {
         let text = text::of(&*op, &terms);
         let spec = Arc::new(spec::of(&*op, &text, &terms));
         let shape_vector = shape::vector(&spec, &terms.epilogue);
@@ -194,7 +189,13 @@ impl Workload {
     /// # Errors
     /// If the operator has no weights, or reads beyond them, as a transposed convolution does: such are packed ahead of time only.
     pub fn with_constant_weights(&self, is_constant: bool) -> Result<Self, WorkloadError> {
-        Self::of(Arc::clone(&self.0.op), Terms { weights: Some(is_constant), ..self.0.terms })
+        let operands: Vec<_> = self.spec().operands().collect();
+        match &self.weights()[..] {
+            weights @ [_, ..] if weights.iter().all(|&number| operands[number].is_constant() == is_constant) => {
+                Ok(self.clone())
+            }
+            _ => Self::of(Arc::clone(&self.0.op), Terms { weights: Some(is_constant), ..self.0.terms }),
+        }
     }
 
     /// Numbers of the operands that are weights.
@@ -240,6 +241,11 @@ impl Workload {
     /// The type of the result's elements: the same, but for casts.
     pub fn result_dtype(&self) -> DType {
         self.operator().result_dtype().unwrap_or(self.dtype())
+    }
+
+    /// The type of operands or result that a target has no kernels with, if there is one.
+    pub fn unsupported_dtype(&self, target: &Target) -> Option<DType> {
+        [self.dtype(), self.result_dtype()].into_iter().find(|&dtype| !target.supports(dtype))
     }
 
     /// Fused tail.

@@ -127,6 +127,7 @@ mod tests {
         let candidates: Vec<Candidate> = (0..400).map(|_| space.sample(&mut rng)).collect();
         let (known, fresh) = candidates.split_at(250);
         let failed = || CandidateError::Build { message: String::new() };
+
         for told in [true, false] {
             let mut learner = Learner::with_xgb(target.clone());
             let measured = |candidate: &Candidate| {
@@ -136,6 +137,7 @@ mod tests {
             learner.tell(&known.iter().map(measured).collect::<Vec<_>>());
             assert!(learner.score(fresh).iter().all(Option::is_some), "nothing is learnt yet");
             learner.refit().unwrap();
+
             let scores = learner.score(fresh);
             let spills = |candidate: &Candidate| resources(&target, candidate).spill_bytes > 0;
             let spilling = fresh.iter().filter(|candidate| spills(candidate)).count();

@@ -49,10 +49,8 @@ pub enum Unsupported {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn check_supported(workloads: &[Workload], target: &Target) -> Result<(), Unsupported> {
-    let dtypes = workloads
-        .iter()
-        .flat_map(|workload| [workload.dtype(), workload.result_dtype()].map(|dtype| (workload, dtype)));
-    if let Some((workload, dtype)) = { dtypes }.find(|(_, dtype)| !target.supports(*dtype)) {
+    let mut lacking = workloads.iter().filter_map(|workload| Some((workload, workload.unsupported_dtype(target)?)));
+    if let Some((workload, dtype)) = lacking.next() {
         return Err(Unsupported::DType {
             operator: workload.operator().kind().name,
             dtype,

@@ -1,13 +1,10 @@
 //! What tells whether a text of a file is still what was written: its FNV-1a hash in 16 hexadecimal digits.
 
-use autotune_schedules::config::fnv1a;
+use autotune_schedules::config::{FNV1A_START, fnv1a, fnv1a_step};
 
 /// Texts whose hashes are computed side by side. A hash is a chain of multiplications, each of which waits for the one before: a core does as many of
 /// several chains in the time of one.
 pub(crate) const TOGETHER: usize = 4;
-
-const FIRST: u64 = 0xcbf2_9ce4_8422_2325;
-const FACTOR: u64 = 0x0100_0000_01b3;
 
 /// The checksum of a text.
 pub(crate) fn checksum(text: &str) -> String {
@@ -16,17 +13,16 @@ pub(crate) fn checksum(text: &str) -> String {
 
 /// The hashes of texts.
 pub(crate) fn hashes(texts: [&[u8]; TOGETHER]) -> [u64; TOGETHER] {
-    let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(FACTOR);
     let common = texts.map(<[u8]>::len).into_iter().min().unwrap_or(0);
     let [a, b, c, d] = texts.map(|text| &text[..common]);
-    let mut hashes = [FIRST; TOGETHER];
+    let mut hashes = [FNV1A_START; TOGETHER];
     for (((&a, &b), &c), &d) in a.iter().zip(b).zip(c).zip(d) {
         for (hash, byte) in hashes.iter_mut().zip([a, b, c, d]) {
-            *hash = step(*hash, byte);
+            *hash = fnv1a_step(*hash, byte);
         }
     }
     for (hash, text) in hashes.iter_mut().zip(texts) {
-        *hash = text[common..].iter().fold(*hash, |hash, &byte| step(hash, byte));
+        *hash = text[common..].iter().fold(*hash, |hash, &byte| fnv1a_step(hash, byte));
     }
     hashes
 }

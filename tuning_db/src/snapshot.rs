@@ -122,16 +122,16 @@ impl KeyChain {
     /// Of a target's [key](autotune_ir::Target::key).
     pub fn of(key: &str) -> Self {
         let parts = KeyParts::of(key);
-        let chain_key = |reach| {
-            let (seed, words) = (layout::key_seed(&parts, reach)?, parts.words(reach)?);
+        let chain_key = |(reach, seed)| {
+            let words = parts.words(reach)?;
             Some(ChainKey { reach, seed, words: words.map(str::to_string), is_own: parts.owns(reach) })
         };
-        Self { keys: Reach::ALL.into_iter().filter_map(chain_key).collect() }
+        Self { keys: layout::key_seeds(parts).filter_map(chain_key).collect() }
     }
 
-    /// What the targets of all of them share.
-    fn widest_seed(&self) -> u64 {
-        self.keys.last().map_or(0, |key| key.seed)
+    /// Where the keys of a workload are in an index.
+    fn place(&self, workload: &str) -> u64 {
+        layout::place(self.keys.last().map(|key| key.seed), workload)
     }
 }
 
@@ -213,7 +213,7 @@ impl Snapshot {
         workload: &str,
     ) -> Result<impl Iterator<Item = Result<Entry<'a>, SnapshotError>>, SnapshotError> {
         // All keys begin in one bucket.
-        let place = layout::key_hash(keys.widest_seed(), workload);
+        let place = keys.place(workload);
         let number = layout::first_bucket(place, self.header.buckets);
         let first = (number, self.bucket(number)?);
         Ok(keys.keys.iter().filter_map(move |key| self.probe(key, place, first, workload).transpose()))

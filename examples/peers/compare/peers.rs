@@ -111,6 +111,7 @@ fn operator(workload: &Workload) -> Option<Value> {
         let &[(b, Sides::Both)] = m.b.axes() else { return None };
         return Some(json!({"op": "matmul", "b": b, "m": m.m, "n": m.n, "k": m.k}));
     }
+
     if let Some(p) = workload.sizes::<Pool2d>().filter(|p| p.kind != PoolKind::InnerAverage) {
         let kind = if p.kind == PoolKind::Max { "max" } else { "average" };
         return Some(json!({
@@ -128,12 +129,14 @@ fn operator(workload: &Workload) -> Option<Value> {
         };
         return Some(json!({"op": "reduce", "kind": kind}));
     }
+
     if let Some(norm) = workload.sizes::<LayerNorm>() {
         return Some(json!({"op": "layer_norm", "eps": norm.eps}));
     }
     if let Some(norm) = workload.sizes::<RmsNorm>() {
         return Some(json!({"op": "rms_norm", "eps": norm.eps}));
     }
+
     if let Some(p) = workload.sizes::<Pointwise>() {
         let &[m, n] = &p.shape[..] else { return None };
         let gelu = Pointwise::new(m, n, PointwiseOp::Unary(Function::Activation(Activation::Gelu)));
@@ -146,6 +149,7 @@ fn operator(workload: &Workload) -> Option<Value> {
         let is_plain = a == Attention::new(a.b, [a.m, a.n], [a.k, a.d]);
         return is_plain.then(|| json!({"op": "attention"}));
     }
+
     let name = workload.operator().kind().name;
     ["softmax", "log_softmax"].contains(&name).then(|| json!({ "op": name }))
 }

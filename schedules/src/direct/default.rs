@@ -39,6 +39,7 @@ pub(super) fn default_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobS
     // Several rows of a tall kernel, each with its taps in the padding written out, may be too much code.
     let flat: Vec<DefaultRule> =
         usual.iter().filter(|rule| rule.height > 1).map(|rule| DefaultRule { height: 1, ..rule.clone() }).collect();
+
     let mut best: Option<(f64, Point)> = None;
     let sizes = || [3 * lanes, 2 * lanes, lanes, 4, 2, 1].into_iter();
     for (rules, channels) in sizes().map(|size| (&usual, size)).chain(sizes().map(|size| (&flat, size))) {

@@ -159,7 +159,7 @@ impl AxisRoles {
             parts.rows.push(row);
         }
         let uses = |index: Option<&Affine>, axis| index.is_some_and(|index| index.uses(VarId(axis as u32)));
-        let is_product = parts.rows.len() == 1 && parts.windows.is_empty();
+        let is_product = parts.windows.is_empty();
         let channels_last = !is_product && !uses(own.data.index.last(), step);
         if channels_last {
             // Layouts with the channels last are those of pixels along any axes, `[n, c, ..]`.

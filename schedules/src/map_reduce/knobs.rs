@@ -12,6 +12,7 @@ use super::laid;
 use super::storing::Storing;
 use crate::direct::block_size;
 use crate::knob_space::Knob;
+use crate::rows::reads_beyond;
 
 /// Loops whose order is chosen, the innermost ones.
 const ORDERED: usize = 4;
@@ -31,11 +32,7 @@ const FEW_ITERATIONS: usize = 1 << 16;
 /// True if the only pass combines the columns of whole rows, which lie along an axis.
 pub(super) fn adds_up_columns(chain: &Chain, axis: AxisId) -> bool {
     let [pass] = chain.passes() else { return false };
-    let is_whole = |access: &Access| {
-        let dims = access.index.iter().zip(&chain.spec.tensor(access).shape);
-        dims.into_iter().all(|(index, &extent)| pass.range(index).1 < extent as i64 && pass.range(index).0 >= 0)
-    };
-    pass.reduces() && is_contiguous(chain, pass, axis) && pass.loads().into_iter().all(is_whole)
+    pass.reduces() && is_contiguous(chain, pass, axis) && !reads_beyond(&chain.spec, pass)
 }
 
 /// Iterations of all passes.

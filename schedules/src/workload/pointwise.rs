@@ -240,11 +240,7 @@ fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
     let channels = fields.word("channels", &CHANNELS, "a dimension of channels (row or column)")?.unwrap_or_default();
     let shape = match fields.extents("shape")? {
         Some(shape) => {
-            for field in ["b", "m", "n"] {
-                if fields.number(field)?.is_some() {
-                    return Err(unfit(field, "is said by the shape"));
-                }
-            }
+            fields.none_beside_shape(&["b", "m", "n"])?;
             shape
         }
         None => {
@@ -316,11 +312,13 @@ impl Operator for Pointwise {
         }
         let positive: Vec<_> = self.names().iter().zip(shape).map(|(&(_, field), &extent)| (field, extent)).collect();
         check_positive(op, &positive)?;
+
         match (shape, self.channels) {
             ([1, _, _], Channels::Row) => return Err(unfit("b", "a batch of one has no axis")),
             ([_, _, _], _) | (_, Channels::Row) => {}
             _ => return Err(unfit("channels", "columns are of a batch of matrices")),
         }
+
         for (field, of) in [("pre", PointwiseOp::Unary(self.pre)), ("op", self.op)] {
             if PointwiseOp::parse(&of.text()) != Ok(of) {
                 return Err(unfit(field, format!("'{}' is no {EXPECTED}", of.text())));

@@ -5,7 +5,7 @@ use std::fmt;
 use autotune_ir::spec::{AxisId, Reduction};
 use autotune_ir::{Affine, VarId};
 
-use super::text::joined;
+use super::text::{axes, joined};
 use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
 
 /// In the registry.
@@ -131,11 +131,8 @@ fn unfit(field: &'static str, reason: impl Into<String>) -> WorkloadError {
 
 fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
     let op = fields.word("op", &OPS, "a reduction (sum, max, min, prod or mean)")?.unwrap_or(ReduceOp::Sum);
-    let axes = fields.read("axes", |text| {
-        let axes: Option<Vec<AxisId>> =
-            text.chars().map(|digit| digit.to_digit(10).map(|digit| digit as AxisId)).collect();
-        axes.ok_or("the axes that are combined, by their numbers, such as 02")
-    })?;
+    let expected = "the axes that are combined, by their numbers, such as 02";
+    let axes = fields.read("axes", |text| axes(text).ok_or(expected))?;
 
     let missing = |field| WorkloadError::Missing { op: KIND.name, field, example: "reduce:shape=8x64x784,axes=02" };
     match (fields.extents("shape")?, axes) {
@@ -144,11 +141,7 @@ fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
             Ok(Box::new(Reduce::columns([fields.required("m")?, fields.required("n")?, k], op)))
         }
         (Some(shape), Some(axes)) => {
-            for field in &NAMES[..3] {
-                if fields.number(field)?.is_some() {
-                    return Err(unfit(field, "is said by the shape"));
-                }
-            }
+            fields.none_beside_shape(&NAMES[..3])?;
             check_positive(KIND.name, &shape.iter().map(|&extent| ("shape", extent)).collect::<Vec<_>>())?;
             Ok(Box::new(Reduce::new(&shape, &axes, op)?))
         }

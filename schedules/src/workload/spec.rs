@@ -73,8 +73,9 @@ pub(super) fn is_weight(operand: &super::Tensor) -> bool {
     operand.is_constant || operand.name == "weight"
 }
 
-/// Fails with the reason if there are no weights, or if those that come with every run would be read beyond their ends.
-pub(super) fn check_weights(formula: &Formula, is_constant: bool) -> Result<(), &'static str> {
+/// Whether weights are constant, if that is not as it is with the operator alone. Fails with the reason if there are no weights, or if those that come
+/// with every run would be read beyond their ends.
+pub(super) fn unusual_weights(formula: &Formula, is_constant: bool) -> Result<Option<bool>, &'static str> {
     if !formula.operands.iter().any(is_weight) {
         return Err("the operator has none");
     }
@@ -86,11 +87,11 @@ pub(super) fn check_weights(formula: &Formula, is_constant: bool) -> Result<(), 
             is_inside &= low >= 0 && high < extent as i64;
         }
     });
-    if is_constant || is_inside {
-        Ok(())
-    } else {
-        Err("the operator reads beyond them: they are packed ahead of time only")
+    if !is_constant && !is_inside {
+        return Err("the operator reads beyond them: they are packed ahead of time only");
     }
+    let is_usual = is_constant == formula.operands.iter().any(|operand| operand.is_constant);
+    Ok((!is_usual).then_some(is_constant))
 }
 
 /// True if a value finds elements by those of an operand: whole numbers, which other types than f32 have few of.

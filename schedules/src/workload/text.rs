@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use autotune_ir::DType;
+use autotune_ir::spec::AxisId;
 
 use super::operator::operators;
 use super::{Activation, Epilogue, Operator, OperatorKind, Terms, Workload, WorkloadError};
@@ -44,6 +45,17 @@ pub(super) fn of(op: &dyn Operator, terms: &Terms) -> String {
 /// Extents as [`Fields::extents`] reads them.
 pub(super) fn joined(extents: &[usize]) -> String {
     extents.iter().map(usize::to_string).collect::<Vec<_>>().join("x")
+}
+
+/// Axes by their numbers, such as `102`.
+pub(super) fn axes(text: &str) -> Option<Vec<AxisId>> {
+    text.chars().map(|digit| digit.to_digit(10).map(|digit| digit as AxisId)).collect()
+}
+
+/// Some of `rank` axes by their numbers, in order, such as `02`: by axis, whether it is one of them.
+pub(super) fn some_axes(text: &str, rank: usize) -> Option<Vec<bool>> {
+    let some = axes(text).filter(|some| !some.is_empty() && some.is_sorted_by(|a, b| a < b))?;
+    some.iter().all(|&axis| axis < rank).then(|| (0..rank).map(|axis| some.contains(&axis)).collect())
 }
 
 /// `,all=v` for equal values that are not the default, `,first=v,second=w,..` for others.
@@ -129,6 +141,17 @@ impl Fields {
     pub(super) fn extents(&self, field: &str) -> Result<Option<Vec<usize>>, WorkloadError> {
         let numbers = |text: &str| text.split('x').map(str::parse).collect::<Result<Vec<usize>, _>>();
         self.read(field, |text| numbers(text).map_err(|_| "extents, such as 128x12x64"))
+    }
+
+    /// Fails with the first of some fields that is given: the extents beside it say the same.
+    pub(super) fn none_beside_shape(&self, fields: &[&'static str]) -> Result<(), WorkloadError> {
+        for field in fields {
+            if self.number(field)?.is_some() {
+                let reason = "is said by the shape".into();
+                return Err(WorkloadError::Unfit { op: self.of.name, field, reason });
+            }
+        }
+        Ok(())
     }
 
     /// The value of a field that is a positive number, if it is given.

@@ -5,7 +5,7 @@ use std::fmt;
 use autotune_ir::spec::{AxisId, Reduction};
 use autotune_ir::{Affine, VarId};
 
-use super::text::joined;
+use super::text::{axes, joined};
 use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
 
 /// In the registry.
@@ -86,12 +86,9 @@ impl Transpose {
 }
 
 fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
-    let digits = |text: &str| text.chars().map(|digit| digit.to_digit(10).map(|digit| digit as AxisId)).collect();
     let shape = fields.extents("shape")?;
-    let perm = fields.read("perm", |text| {
-        let perm: Option<Vec<AxisId>> = digits(text);
-        perm.ok_or("the input's axis of each of the output's, such as 102")
-    })?;
+    let expected = "the input's axis of each of the output's, such as 102";
+    let perm = fields.read("perm", |text| axes(text).ok_or(expected))?;
 
     let (Some(shape), Some(perm)) = (&shape, &perm) else {
         let missing =
@@ -105,12 +102,7 @@ fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
             _ => Err(missing("perm")),
         };
     };
-    for field in ["b", "m", "n"] {
-        if fields.number(field)?.is_some() {
-            let reason = "is said by the shape".into();
-            return Err(WorkloadError::Unfit { op: KIND.name, field, reason });
-        }
-    }
+    fields.none_beside_shape(&["b", "m", "n"])?;
     check_positive(KIND.name, &shape.iter().map(|&extent| ("shape", extent)).collect::<Vec<_>>())?;
     Ok(Box::new(Transpose::new(shape, perm)?))
 }

@@ -243,8 +243,12 @@ pub(super) fn checksum(bytes: &[u8], place: u64) -> u64 {
     xxh3_64(bytes).wrapping_add(place)
 }
 
-/// What the hashes of a target's keys of a reach start from.
-pub(super) fn key_seed(parts: &KeyParts<'_>, reach: Reach) -> Option<u64> {
+/// A target's keys by their reach, the narrowest first, each with what its hashes start from.
+pub(super) fn key_seeds(parts: KeyParts<'_>) -> impl Iterator<Item = (Reach, u64)> {
+    Reach::ALL.into_iter().filter_map(move |reach| Some((reach, key_seed(&parts, reach)?)))
+}
+
+fn key_seed(parts: &KeyParts<'_>, reach: Reach) -> Option<u64> {
     let words = parts.words(reach)?;
     let start = match reach {
         Reach::Machine => 0,
@@ -260,8 +264,13 @@ pub(super) fn key_hash(seed: u64, text: &str) -> u64 {
     xxh3_64_with_seed(text.as_bytes(), seed)
 }
 
-/// The first bucket of a place: the hash of a workload for the targets of the widest key. All keys of a target for the workload begin there,
-/// so that a look-up waits for one line of memory, whichever of them answers.
+/// The place of a workload: its hash for the targets of the widest key.
+pub(super) fn place(widest_seed: Option<u64>, workload: &str) -> u64 {
+    key_hash(widest_seed.unwrap_or(0), workload)
+}
+
+/// The first bucket of a place. All keys of a target for the workload begin there, so that a look-up waits for one line of memory, whichever of
+/// them answers.
 pub(super) fn first_bucket(place: u64, buckets: u64) -> u64 {
     ((u128::from(place) * u128::from(buckets)) >> 64) as u64
 }

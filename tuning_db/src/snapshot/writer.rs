@@ -124,10 +124,8 @@ impl SnapshotWriter {
 
         let (parts, workload) = (KeyParts::of(&record.target), record.workload.to_string());
         let group = near::group_of(&record.workload);
-        let seeds: Vec<_> =
-            Reach::ALL.into_iter().filter_map(|reach| Some((reach, layout::key_seed(&parts, reach)?))).collect();
-        let place = layout::key_hash(seeds.last().map_or(0, |(_, seed)| *seed), &workload);
-        for (reach, seed) in seeds {
+        let place = layout::place(layout::key_seeds(parts).last().map(|(_, seed)| seed), &workload);
+        for (reach, seed) in layout::key_seeds(parts) {
             let table_hash = layout::key_hash(seed, &group);
             self.keys.push(Key { place, seed, reach, table_hash, added: self.added.len() });
         }

@@ -72,17 +72,30 @@ impl Lowering<'_> {
         if vector < self.plan.chain.rows || self.equation().axes[vector].reduce {
             return self.place(&spans);
         }
-        let (name, width) = (self.equation().axes[vector].name, self.plan.width(self.number));
-        let (count, left) = (spans[vector].extent / width, spans[vector].extent % width);
-        let mut nodes = self.unrolled(name, count, self.plan.unroll, |lowering, number| {
-            let mut spans = spans.clone();
-            spans[vector] = Span { base: number * width as i64, extent: width };
-            lowering.place(&spans)
-        });
+        self.by_vectors(&spans, self.plan.width(self.number), |lowering, spans, _| lowering.place(spans))
+    }
+
+    /// A loop over vectors of `width` lanes along the pass's axis of vectors, some iterations written out, and what is left over; `body` makes the nodes
+    /// of one by what it covers and where it begins in the whole.
+    fn by_vectors(
+        &mut self,
+        spans: &[Span],
+        width: usize,
+        mut body: impl FnMut(&mut Self, &[Span], Affine) -> Vec<Node>,
+    ) -> Vec<Node> {
+        let vector = self.vector();
+        let (name, Span { base, extent }) = (self.equation().axes[vector].name, spans[vector].clone());
+        let mut part = |lowering: &mut Self, first: Affine, extent: usize| {
+            let mut spans = spans.to_vec();
+            spans[vector] = Span { base: base.clone() + first.clone(), extent };
+            body(lowering, &spans, first)
+        };
+
+        let (count, left) = (extent / width, extent % width);
+        let mut nodes = self
+            .unrolled(name, count, self.plan.unroll, |lowering, number| part(lowering, number * width as i64, width));
         if left > 0 {
-            let mut spans = spans.clone();
-            spans[vector] = Span { base: Affine::constant((count * width) as i64), extent: left };
-            nodes.extend(self.place(&spans));
+            nodes.extend(part(self, Affine::constant((count * width) as i64), left));
         }
         nodes
     }
@@ -237,25 +250,12 @@ impl Lowering<'_> {
         if !self.plan.adds_up_in_cache(self.number) {
             return body(self, spans);
         }
-        let (vector, lanes) = (self.vector(), self.plan.unit.lanes);
-        let Span { base, extent } = spans[vector].clone();
-        let mut part = |lowering: &mut Self, first: Affine, extent: usize| {
-            let mut spans = spans.to_vec();
-            spans[vector] = Span { base: base.clone() + first.clone(), extent };
+        self.by_vectors(spans, self.plan.unit.lanes, |lowering, spans, first| {
             lowering.part = first;
-            let nodes = body(lowering, &spans);
+            let nodes = body(lowering, spans);
             lowering.part = Affine::default();
             nodes
-        };
-
-        let (name, count, left) = (self.equation().axes[vector].name, extent / lanes, extent % lanes);
-        let unroll = self.plan.unroll;
-        let mut nodes =
-            self.unrolled(name, count, unroll, |lowering, number| part(lowering, number * lanes as i64, lanes));
-        if left > 0 {
-            nodes.extend(part(self, Affine::constant((count * lanes) as i64), left));
-        }
-        nodes
+        })
     }
 
     fn clear(&mut self, acc: BufferId, spans: &[Span], lanes: Option<usize>) -> Vec<Node> {

@@ -1,6 +1,6 @@
 //! The batch of a product, whose operands need not have all of it.
 
-use super::super::text::joined;
+use super::super::text::{joined, some_axes};
 
 /// Names of the axes, where there are several.
 const NAMES: [&str; Batch::MOST_AXES] = ["b0", "b1", "b2", "b3"];
@@ -32,7 +32,7 @@ impl Batch {
     /// Most axes.
     pub const MOST_AXES: usize = 4;
 
-    /// So many matrices of both operands.
+    /// `extent` matrices of both operands.
     pub fn of(extent: usize) -> Self {
         let mut axes = [(1, Sides::Both); Self::MOST_AXES];
         axes[0].0 = extent;
@@ -96,12 +96,5 @@ impl Batch {
 
 /// Reads which axes an operand has: by axis, whether it has it.
 pub(super) fn parse_axes(text: &str, rank: usize) -> Result<Vec<bool>, &'static str> {
-    if text == "shared" {
-        return Ok(vec![false; rank]);
-    }
-    let axes: Option<Vec<usize>> = text.chars().map(|digit| Some(digit.to_digit(10)? as usize)).collect();
-    let is_choice =
-        |axes: &Vec<usize>| !axes.is_empty() && axes.is_sorted_by(|a, b| a < b) && axes.iter().all(|&axis| axis < rank);
-    let axes = axes.filter(is_choice).ok_or(EXPECTED)?;
-    Ok((0..rank).map(|axis| axes.contains(&axis)).collect())
+    if text == "shared" { Ok(vec![false; rank]) } else { some_axes(text, rank).ok_or(EXPECTED) }
 }

@@ -1,5 +1,7 @@
 //! Which axes operands have.
 
+use super::super::text::some_axes;
+
 /// Masks of operands of two axes, `m, n`, or of three, `b, m, n`.
 const WORDS: [(&str, Broadcast); 3] =
     [("row", Broadcast::ROW), ("rows", Broadcast::ROWS), ("column", Broadcast::COLUMN)];
@@ -63,13 +65,7 @@ impl Broadcast {
             ("full", _) => Ok(Self::FULL),
             ("scalar", _) => Ok(Self::SCALAR),
             (_, Some((_, known))) => Ok(*known),
-            _ => {
-                let axes: Option<Vec<usize>> =
-                    text.chars().map(|digit| digit.to_digit(10).map(|axis| axis as usize)).collect();
-                let axes = axes.filter(|axes| !axes.is_empty() && axes.is_sorted_by(|a, b| a < b)).ok_or(EXPECTED)?;
-                let has: Vec<bool> = (0..rank).map(|axis| axes.contains(&axis)).collect();
-                if axes.iter().all(|&axis| axis < rank) { Ok(Self::of(&has)) } else { Err(EXPECTED) }
-            }
+            _ => some_axes(text, rank).map(|has| Self::of(&has)).ok_or(EXPECTED),
         }
     }
 
