@@ -1,5 +1,6 @@
 //! The command line: its words, and bad ones told in one line.
 
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use autotune_ir::DType;
 use autotune_measure::Backend;
 use autotune_network::Subject;
 use autotune_schedules::{Config, Workload};
+use clap::builder::StyledStr;
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
 use crate::search_kind::SearchKind;
@@ -34,9 +36,8 @@ Examples:
   autotune snapshot write tuned.snapshot --target cpu        for this machine's CPU
   autotune snapshot write h100.snapshot --target cuda:sm_90 --db tuning.db
 
-Where nothing is known of a machine, a program that looks up in the snapshot is served what
-was found on its model of CPU, else on its family, else on its instruction set (of a GPU: its
-compute capability), each for as many threads, and is told so.";
+Where nothing is known of a machine, a program that looks up in the snapshot is served what was found on its model of CPU, else on its family, \
+else on its instruction set (of a GPU: its compute capability), each for as many threads, and is told so.";
 
 const SNAPSHOT_CHECK_EXAMPLES: &str = "\
 Examples:
@@ -56,6 +57,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Lists the tasks of a network: how often each occurs, its FLOPs and the size of its schedule space
+    #[command(after_help = help::TASKS)]
     Tasks {
         #[command(flatten)]
         subject: SubjectArgs,
@@ -63,6 +65,7 @@ pub(crate) enum Command {
         target: TargetArgs,
     },
     /// Prints the best schedule in the database, its time and its provenance as JSON
+    #[command(after_help = help::BEST)]
     Best {
         /// A workload (conv2d:..., matmul:...)
         #[arg(value_name = "WORKLOAD")]
@@ -78,6 +81,7 @@ pub(crate) enum Command {
         action: LogAction,
     },
     /// Re-measures the best schedules against the default ones, interleaved and checked; with --profile runs a network step by step
+    #[command(after_help = help::BENCH)]
     Bench {
         #[command(flatten)]
         subject: SubjectArgs,
@@ -98,6 +102,7 @@ pub(crate) enum Command {
         json: Option<PathBuf>,
     },
     /// Prints the loop nest of a schedule and the code made from it
+    #[command(after_help = help::SHOW)]
     Show {
         /// A workload (conv2d:..., matmul:...)
         #[arg(value_name = "WORKLOAD")]
@@ -137,6 +142,7 @@ pub(crate) enum Command {
 #[derive(Debug, Subcommand)]
 pub(crate) enum LogAction {
     /// Writes every record to FILE ('-' for standard output), beside a running tuner, too
+    #[command(after_help = help::LOG_EXPORT)]
     Export {
         #[arg(value_name = "FILE")]
         file: PathBuf,
@@ -148,6 +154,7 @@ pub(crate) enum LogAction {
     },
     /// Adds the records of FILE ('-' for standard input) as claims, which tuning measures before it believes them; those already
     /// present are left alone
+    #[command(after_help = help::LOG_IMPORT)]
     Import {
         #[arg(value_name = "FILE")]
         file: PathBuf,
@@ -265,9 +272,15 @@ impl Failure {
 /// The command line parsed, or what to print and the exit code: help and version as clap words them, errors in one line.
 pub(crate) fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Cli, (String, u8)> {
     Cli::try_parse_from(args).map_err(|error| match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => (error.render().ansi().to_string(), 0),
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => (styled(&error.render()), 0),
         _ => (one_line(&error), 2),
     })
+}
+
+/// A text for standard output: with styles on a terminal, unless `NO_COLOR` is set (<https://no-color.org>).
+fn styled(text: &StyledStr) -> String {
+    let wants_styles = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    if wants_styles { text.ansi().to_string() } else { text.to_string() }
 }
 
 /// The first paragraph of clap's message on one line, without its leading `error:`.

@@ -36,12 +36,43 @@ fn help_shows_examples_and_every_subcommand_has_help() {
         assert!(help.contains(word), "'{word}' is not in:\n{help}");
     }
     assert!(!help.contains("worker"), "the worker is no business of the user:\n{help}");
-    for subcommand in
-        ["targets", "tasks", "best", "log", "log export", "log import", "bench", "show", "report", "snapshot"]
-    {
-        assert!(sandbox.run(&format!("{subcommand} --help")).expect(0).stdout.contains("Usage:"));
+    assert_fits_pipes("", &help);
+    assert!(sandbox.run("targets --help").expect(0).stdout.contains("Usage:"));
+    for subcommand in [
+        "tasks",
+        "best",
+        "log export",
+        "log import",
+        "bench",
+        "show",
+        "run",
+        "compile",
+        "report",
+        "snapshot write",
+        "snapshot check",
+    ] {
+        let help = sandbox.run(&format!("{subcommand} --help")).expect(0).stdout;
+        assert!(help.contains("Usage:") && help.contains("Examples:"), "{help}");
+        assert_fits_pipes(subcommand, &help);
     }
     assert!(sandbox.run("--version").expect(0).stdout.starts_with("autotune "));
+}
+
+/// No styles where there is no terminal; no line that was broken both by hand and for want of space: a paragraph's lines are full but for its last.
+fn assert_fits_pipes(subcommand: &str, help: &str) {
+    assert!(!help.contains('\u{1b}'), "{subcommand} --help has styles without a terminal");
+    let lines: Vec<&str> = help.lines().collect();
+    for pair in lines.windows(2) {
+        let [line, next] = pair else { continue };
+        assert!(line.chars().count() <= 100, "{subcommand} --help: {line}");
+        let is_prose = |line: &str| line.starts_with(|first: char| first.is_alphanumeric());
+        let word = next.split(' ').next().unwrap_or_default();
+        let has_room = line.chars().count() + 1 + word.chars().count() <= 100;
+        assert!(
+            !(is_prose(line) && is_prose(next) && has_room) || line.ends_with(':'),
+            "{subcommand} --help breaks early: {line}"
+        );
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whole networks beside ONNX Runtime and OpenVINO: latency, load time, peak memory.
+"""Whole networks beside ONNX Runtime and OpenVINO: latency, load time, peak memory, bytes on disk.
 
     examples/peers/setup.sh                                   # once: the libraries, into target/peers-venv
     target/peers-venv/bin/python examples/peers/networks.py --db tuning.db --threads 1,2 \\
@@ -8,10 +8,15 @@
 Every round gives every contender a turn in a process of its own, pinned to the same cores: it loads the network, runs it a few times to warm
 up and then `--runs` times on the same random inputs. Reported is the median over the rounds of the turns' medians; what the ratio is of, too. A
 time counts only if the outputs are those of ONNX Runtime without optimisations. Weights that a file makes of a constant are drawn at
-random, so that no mistake of layout can hide. Where a file leaves shapes open, what is behind `@` says them, to all contenders.
+random, so that no mistake of layout can hide; and what goes into a softmax is compared, too, which hides differences where one element is far
+above the others. Where a file leaves shapes open, what is behind `@` says them, to all contenders.
+
+Bytes on disk are those of what runs the network where it is deployed: of ours, the library that `autotune compile` makes; of the others, the
+model's file and, apart, the shared libraries that read it and run it on a CPU.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import pathlib
@@ -24,6 +29,11 @@ import time
 import numpy as np
 
 WARM_UP = 3
+# Parts of the names of the shared libraries that run ONNX files on a CPU.
+LIBRARIES = {
+    "ort": ("onnxruntime", ["capi/libonnxruntime.so"]),
+    "ov_f32": ("openvino", ["libs/libopenvino.so", "libs/libopenvino_onnx_frontend", "libs/libopenvino_intel_cpu_plugin", "libs/libtbb.so"]),
+}
 TOLERANCE = 1e-3
 CONTENDERS = {
     "autotune": "autotune",
@@ -149,6 +159,12 @@ def prepare(path, given_shapes, folder):
         dims = value.type.tensor_type.shape.dim
         for dim, extent in zip(dims, given_shapes.get(value.name, [dim.dim_value for dim in dims]), strict=True):
             dim.dim_value = max(extent, 1)
+    results = {value.name for value in model.graph.output}
+    logits = {node.input[0] for node in model.graph.node if node.op_type == "Softmax" and node.output[0] in results}
+    model.graph.output.extend(onnx.helper.make_empty_tensor_value_info(name) for name in sorted(logits - results))
+    for value in model.graph.output:
+        if not value.HasField("type"):
+            value.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
     model.ir_version = max(model.ir_version, 8)
     onnx.save(model, pathlib.Path(folder, "model.onnx"))
 
@@ -163,6 +179,20 @@ def prepare(path, given_shapes, folder):
         names[value.name] = str(pathlib.Path(folder, "inputs", f"{number}.npy"))
         np.save(names[value.name], array)
     pathlib.Path(folder, "inputs.json").write_text(json.dumps(names))
+
+
+def bytes_on_disk(args, folder, threads):
+    """What runs the network where it is deployed: by contender, bytes of the network and of libraries beside it."""
+    library = pathlib.Path(folder, "library", "network.so")
+    library.parent.mkdir()
+    command = [args.autotune, "compile", str(pathlib.Path(folder, "model.onnx")), "-o", str(library), "--target", args.target, "--threads", str(threads), "--db", args.db]
+    subprocess.run(command, check=True, capture_output=True)
+    sizes = {"autotune": [library.stat().st_size, 0]}
+    for contender, (package, parts) in LIBRARIES.items():
+        root = pathlib.Path(importlib.util.find_spec(package).origin).parent
+        files = {path.resolve() for part in parts for path in root.glob(part + "*")}
+        sizes[contender] = [pathlib.Path(folder, "model.onnx").stat().st_size, sum(path.stat().st_size for path in files)]
+    return sizes
 
 
 def right(folder, contender):
@@ -196,13 +226,21 @@ def measure(args, path, shapes, threads):
             # What computes in another precision than f32 by itself is shown as it is.
             middle["right"] = right(folder, name)
             row[name] = middle
+        for name, sizes in bytes_on_disk(args, folder, threads).items():
+            row[name]["network_bytes"], row[name]["library_bytes"] = sizes
         return row
+
+
+def size(figures):
+    """`46.8`, or `46.8 + 29.4` where libraries are needed beside the network."""
+    network, library = (figures[key] / 1e6 for key in ("network_bytes", "library_bytes"))
+    return f"{network:.1f}" + (f" + {library:.1f}" if library else "")
 
 
 def table(rows, threads):
     lines = [f"### {threads} thread{'s' if threads > 1 else ''}", ""]
     lines += ["| network | " + " | ".join(CONTENDERS.values()) + " | best f32 peer / autotune | load s (autotune, ORT, OV) | "
-              "peak MB (the same) |", "|---" * (len(CONTENDERS) + 4) + "|"]
+              "peak MB (the same) | MB on disk (the same) |", "|---" * (len(CONTENDERS) + 5) + "|"]
     ratios = []
     for name, row in rows.items():
         cell = lambda c: f"{row[c]['median'] * 1e3:.2f}" + ("" if row[c]["right"] else " (*)")
@@ -212,7 +250,8 @@ def table(rows, threads):
         three = ("autotune", "ort", "ov_f32")
         load = ", ".join(f"{row[c]['load_secs']:.2f}" for c in three)
         peak = ", ".join(f"{row[c]['peak_bytes'] / 1e6:.0f}" for c in three)
-        lines.append(f"| {name} | " + " | ".join(cell(c) for c in CONTENDERS) + f" | {ratio:.2f} | {load} | {peak} |")
+        on_disk = ", ".join(size(row[c]) for c in three)
+        lines.append(f"| {name} | " + " | ".join(cell(c) for c in CONTENDERS) + f" | {ratio:.2f} | {load} | {peak} | {on_disk} |")
     mean = float(np.exp(np.mean(np.log(ratios))))
     return "\n".join(lines + ["", f"Geometric mean of the ratios: {mean:.2f}; least: {min(ratios):.2f}.", ""])
 

@@ -129,6 +129,7 @@ impl<R: Runner> Front<R> {
         let (builder, is_over) = (&*builder, &AtomicBool::new(false));
         let io = |e| MeasureError::Io { what: "starting threads".into(), source: std::io::Error::other(e) };
         let pool = ThreadPoolBuilder::new().num_threads(threads).build().map_err(io)?;
+
         thread::scope(|scope| {
             // What is sent is where a build will come from: builds end in any order, and are run in that of the candidates.
             let (sender, receiver) = mpsc::sync_channel(BUILDS_PER_CORE_AHEAD * threads);
@@ -151,11 +152,13 @@ impl<R: Runner> Front<R> {
                     }
                 });
             });
+
             let run = |(index, build): (usize, mpsc::Receiver<_>)| {
                 let lost = |_| MeasureError::Worker { message: "a build came to nothing".into() };
                 let measurement = runs.run(build.recv().map_err(lost)??)?;
                 Ok(on_result(index, measurement).is_break())
             };
+
             let ended = receiver.into_iter().enumerate().map(run).find(|ended| !matches!(ended, Ok(false)));
             is_over.store(true, Ordering::Relaxed);
             ended.unwrap_or(Ok(true)).map(|_| ())

@@ -122,6 +122,7 @@ impl WorkerProcess {
         if protocol::send(&mut self.input, request, raw).is_err() {
             return Err(Loss::Early(self.last_words()));
         }
+
         let mut deadline = Instant::now() + limit;
         let mut started: Option<MemoryAtStart> = None;
         loop {

@@ -189,6 +189,7 @@ impl Workers {
                 Response::Done { outcomes, is_spoilt } if outcomes.len() == kernels => Some((outcomes, is_spoilt)),
                 _ => None,
             });
+
             let failed = match answer {
                 Ok(None) => return Err(MeasureError::Worker { message: "it answered something else".into() }),
                 Ok(Some((outcomes, false))) => {
@@ -207,6 +208,7 @@ impl Workers {
                     continue;
                 }
             };
+            // What an earlier kernel left in a worker may have killed it: a fresh one is asked once more.
             if fresh {
                 return Ok(failed);
             }

@@ -4,43 +4,79 @@ use autotune_schedules::workload::{OperatorKind, operators};
 
 const EXAMPLES: &str = "\
 Examples:
-  autotune resnet18 --target cpu --trials 256      tune a network
-  autotune conv2d:c=64,h=56,w=56,o=64,k=3,p=1      tune one workload
+  autotune resnet18 --target cpu --trials 256        tune a network
+  autotune conv2d:c=64,h=56,w=56,o=64,k=3,p=1        tune one workload
   autotune matmul:m=512,n=512,k=512 --threads 1 --time-budget 60s
-  autotune resnet18 --trials 512                   go on where the last run ended
-  autotune resnet18 --trials 0                     only time the schedules that are predicted to be the fastest
-  autotune resnet18 --target cuda                  for this machine's GPU; also: --target opencl
-  autotune resnet18 --target cuda --dtype f16      in half precision, on tensor cores
-  autotune model.onnx --shape image=1x3x480x640    a network in an ONNX file
-  autotune run resnet18 --input x.npy --output out run it in this process
-  autotune compile resnet18 -o resnet18.so         make it a library for C, with a header
-  autotune bench resnet18 --profile                its steps: times, layouts, schedules
-  autotune tasks resnet18                          what there is to tune
-  autotune best matmul:m=512,n=512,k=512           the best schedule found so far
-  autotune show matmul:m=512,n=512,k=512           its loop nest and generated code
-  autotune best matmul:m=512,n=512,k=512 --target cuda:sm_90      what was tuned elsewhere needs no GPU here
-  autotune show matmul:m=512,n=512,k=512,dtype=bf16 --target cuda:sm_80     nor does looking at code
-  autotune report resnet18 -o report.html          what the searches found, and how, as one HTML page
-  autotune log export tuned.jsonl                  the database as JSON Lines
-  autotune snapshot write tuned.snapshot           the best schedules in one file that deployed programs read
+  autotune resnet18 --trials 512                     go on where the last run ended
+  autotune resnet18 --trials 0                       only time the predicted schedules
+  autotune resnet18 --target cuda                    for this machine's GPU; or opencl
+  autotune resnet18 --target cuda --dtype f16        in half precision, on tensor cores
+  autotune model.onnx --shape image=1x3x480x640      a network in an ONNX file
+  autotune run resnet18 --input x.npy --output out   run it in this process
+  autotune compile resnet18 -o resnet18.so           make it a library for C, with a header
+  autotune bench resnet18 --profile                  its steps: times, layouts, schedules
+  autotune tasks resnet18                            what there is to tune
+  autotune best matmul:m=512,n=512,k=512             the best schedule found so far
+  autotune show matmul:m=512,n=512,k=512             its loop nest and generated code
+  autotune report resnet18 -o report.html            what the searches found, as one HTML page
+  autotune log export tuned.jsonl                    the database as JSON Lines
+  autotune snapshot write tuned.snapshot             the file that deployed programs read
 
 A network is an ONNX file or one of {networks}.
-A workload is an operator and its sizes:
-{operators}and for each an epilogue: scale and bias of each channel, add (a residual), act=relu, clip:LO:HI, leaky_relu[:ALPHA], prelu, sigmoid, tanh,
-hard_sigmoid[:ALPHA:BETA], hard_swish, silu, gelu or gelu_tanh; exact: no Winograd; cold: weights come from memory, not
-from caches, as in a network (cpu); dtype=f16|bf16|tf32: the elements' type (default f32).
 
-A target is cpu (f32), cpu:avx2 (the same without AVX-512), opencl (f32), cuda or cuda:sm_70|75|80|86|89|90 (f32, f16; from sm_80 on bf16, tf32, tensor cores).
+A workload is an operator and its sizes (a line below: all of its fields):
+{operators}
+Each may have an epilogue: scale and bias of each channel, add (a residual), act=relu, clip:LO:HI, leaky_relu[:ALPHA], prelu, sigmoid, tanh, \
+hard_sigmoid[:ALPHA:BETA], hard_swish, silu, gelu or gelu_tanh; and: exact, no Winograd; weights=data, they come with every run; cold, they come \
+from memory, not from caches, as in a network (cpu); dtype=f16|bf16|tf32, the elements' type (default f32).
 
-Ctrl-C gives up what is being measured; what was measured is kept and the next run goes on from there. A second Ctrl-C
-stops at once. Other commands stop at the first, leave no unfinished file, and say which files they wrote.
+A target is cpu (f32), cpu:avx2 (the same without AVX-512), opencl (f32), cuda or cuda:sm_70|75|80|86|89|90 (f32, f16; from sm_80 on bf16, tf32, \
+tensor cores). Looking up and printing code needs no GPU here.
 
-Exit codes: 0 done; 1 failure, such as a database or snapshot that is damaged, in use, or without what was asked for;
-2 bad usage, such as a path where there is nothing, or something else; 130 interrupted by Ctrl-C.";
+Ctrl-C gives up what is being measured; what was measured is kept and the next run goes on from there. A second Ctrl-C stops at once. Other \
+commands stop at the first, leave no unfinished file, and say which files they wrote.
+
+Exit codes: 0 done; 1 failure, such as a database or snapshot that is damaged, in use, or without what was asked for; 2 bad usage, such as a \
+path where there is nothing, or something else; 130 interrupted by Ctrl-C.";
+
+pub(super) const TASKS: &str = "\
+Examples:
+  autotune tasks resnet18
+  autotune tasks model.onnx --shape image=1x3x480x640
+  autotune tasks resnet50 --target cuda:sm_90        the spaces of a GPU that need not be here";
+
+pub(super) const BEST: &str = "\
+Examples:
+  autotune best matmul:m=512,n=512,k=512
+  autotune best matmul:m=512,n=512,k=512 --db tuned.snapshot
+  autotune best conv2d:c=64,h=56,w=56,o=64,k=3,p=1 --target cuda:sm_90";
+
+pub(super) const LOG_EXPORT: &str = "\
+Examples:
+  autotune log export tuned.jsonl
+  autotune log export - --db tuning.db | gzip > tuned.jsonl.gz
+  autotune log export saved.jsonl --salvage          what a damaged database still has";
+
+pub(super) const LOG_IMPORT: &str = "\
+Examples:
+  autotune log import tuned.jsonl
+  gunzip -c tuned.jsonl.gz | autotune log import - --db tuning.db";
+
+pub(super) const BENCH: &str = "\
+Examples:
+  autotune bench resnet18                            every task: the best schedule beside the default
+  autotune bench resnet18 --profile                  the network, step by step
+  autotune bench matmul:m=512,n=512,k=512 --threads 1 --json -";
+
+pub(super) const SHOW: &str = "\
+Examples:
+  autotune show matmul:m=512,n=512,k=512             loop nest and machine code
+  autotune show conv2d:c=64,h=56,w=56,o=64,k=3,p=1 --backend c
+  autotune show matmul:m=512,n=512,k=512,dtype=bf16 --target cuda:sm_80";
 
 /// [`EXAMPLES`] with every operator, by a workload of it and all of its fields.
 pub(super) fn examples() -> String {
-    let line = |kind: &OperatorKind| format!("  {:<48} fields: {}\n", kind.example, kind.fields);
+    let line = |kind: &OperatorKind| format!("  {}\n      {}\n", kind.example, kind.fields);
     let examples = EXAMPLES.replace("{networks}", &autotune_network::zoo::NAMES.join(", "));
     examples.replace("{operators}", &operators().into_iter().map(line).collect::<String>())
 }

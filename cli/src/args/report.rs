@@ -9,12 +9,12 @@ use super::{RecordsArgs, ShapeArgs, TargetArgs, VariantArgs};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
-  autotune report resnet18 -o report.html                          what was found of every task, and how
-  autotune report matmul:m=512,n=512,k=512 --threads 1 -o -        one workload, to standard output
-  autotune report resnet18 --target cuda:sm_90 -o h100.html        records of another machine, without its roofline
+  autotune report resnet18 -o report.html                    what was found of every task
+  autotune report matmul:m=512,n=512,k=512 --threads 1 -o -  one workload, to standard output
+  autotune report resnet18 --target cuda:sm_90 -o h100.html  another machine's: no roofline
 
-The page needs no network and no JavaScript, is dark where the reader prefers it, and can be printed. Ceilings for the roofline
-are those that tuning measured on this machine; they are measured where there are none.";
+The page needs no network and no JavaScript, is dark where the reader prefers it, and can be printed. Ceilings for the roofline are those that \
+tuning measured on this machine; they are measured where there are none.";
 
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {

@@ -7,7 +7,7 @@ use super::pipe::{Pipe, Touch};
 use crate::affine::{Affine, VarId};
 use crate::instruction::Asynchrony;
 use crate::program::{
-    Access, BufferId, Digit, Grid, InBounds, LoopKind, Mbarrier, Node, PRODUCER_THREADS, Program, Scope, Store,
+    Access, BufferId, Digit, Grid, InBounds, Loop, LoopKind, Mbarrier, Node, PRODUCER_THREADS, Program, Scope, Store,
     StoreMode, WarpRole, preorder,
 };
 
@@ -108,19 +108,7 @@ impl Phases<'_> {
                 Ok(())
             }
             Node::Prefetch { .. } => Ok(()),
-            Node::Loop(l) if has(&l.body, is_collective) => {
-                let in_full = l.kind == LoopKind::Unrolled || has(&l.body, awaits);
-                let times = if in_full { l.extent } else { l.extent.min(2) };
-                for value in 0..times as i64 {
-                    self.fixed.insert(l.var, if in_full { Fixed::Exact(value) } else { Fixed::Sampled(value) });
-                    self.nodes(&l.body)?;
-                }
-                self.fixed.remove(&l.var);
-                if l.kind == LoopKind::Serial {
-                    self.reading.clear();
-                }
-                Ok(())
-            }
+            Node::Loop(l) if has(&l.body, is_collective) => self.in_turns(l),
             Node::Loop(l) => {
                 self.extents.insert(l.var, l.extent);
                 self.nodes(&l.body)
@@ -130,26 +118,9 @@ impl Phases<'_> {
                 let fails = |c: &InBounds| self.exact(&c.index).is_some_and(|i| !(0..c.extent as i64).contains(&i));
                 if when.iter().any(fails) { Ok(()) } else { self.nodes(body) }
             }
-            Node::Call { instruction, body } if instruction.asynchrony == Asynchrony::Reads => {
-                let before = self.touched.len();
-                self.nodes(body)?;
-                self.reading = self.touched[before..].to_vec();
-                if self.pipe.is_some() {
-                    // Consumers only read what is shared.
-                    self.touched.truncate(before);
-                }
-                Ok(())
-            }
-            Node::Alloc { body, .. } | Node::Call { body, .. } => self.nodes(body),
-            Node::CopyGroup { body } => {
-                self.in_group = Some(Vec::new());
-                self.nodes(body)?;
-                let group = self.in_group.take().unwrap_or_default();
-                self.pipe.iter_mut().for_each(|pipe| pipe.begin(group.clone()));
-                self.groups.push_back(group);
-                Ok(())
-            }
-            Node::Specialised { body, .. } => self.nodes(body),
+            Node::Call { instruction, body } if instruction.asynchrony == Asynchrony::Reads => self.reads(body),
+            Node::Alloc { body, .. } | Node::Call { body, .. } | Node::Specialised { body, .. } => self.nodes(body),
+            Node::CopyGroup { body } => self.copy_group(body),
             Node::Mbarrier(mbarrier) => self.mbarrier(*mbarrier),
             Node::AwaitCopies { but } => {
                 while self.groups.len() > *but {
@@ -159,20 +130,62 @@ impl Phases<'_> {
                 }
                 Ok(())
             }
-            Node::Store(store) => {
-                let mut touch = Ok(());
-                store.value.for_each_load(&mut |access| {
-                    if touch.is_ok() {
-                        touch = self.touch(store, access, false);
-                    }
-                });
-                touch?;
-                if store.mode == StoreMode::Accumulate {
-                    self.touch(store, &store.dst, false)?;
-                }
-                self.touch(store, &store.dst, true)
-            }
+            Node::Store(store) => self.store(store),
         }
+    }
+
+    /// A loop around what threads do together: all of its iterations where these await copies or are written out, else two, which meet each other as
+    /// any two neighbours do.
+    fn in_turns(&mut self, l: &Loop) -> Result<(), Problem> {
+        let in_full = l.kind == LoopKind::Unrolled || has(&l.body, awaits);
+        let times = if in_full { l.extent } else { l.extent.min(2) };
+        for value in 0..times as i64 {
+            self.fixed.insert(l.var, if in_full { Fixed::Exact(value) } else { Fixed::Sampled(value) });
+            self.nodes(&l.body)?;
+        }
+
+        self.fixed.remove(&l.var);
+        if l.kind == LoopKind::Serial {
+            self.reading.clear();
+        }
+        Ok(())
+    }
+
+    /// An instruction that goes on reading after it began.
+    fn reads(&mut self, body: &[Node]) -> Result<(), Problem> {
+        let before = self.touched.len();
+        self.nodes(body)?;
+        self.reading = self.touched[before..].to_vec();
+        if self.pipe.is_some() {
+            // Consumers only read what is shared.
+            self.touched.truncate(before);
+        }
+        Ok(())
+    }
+
+    fn copy_group(&mut self, body: &[Node]) -> Result<(), Problem> {
+        self.in_group = Some(Vec::new());
+        self.nodes(body)?;
+
+        let group = self.in_group.take().unwrap_or_default();
+        self.pipe.iter_mut().for_each(|pipe| pipe.begin(group.clone()));
+        self.groups.push_back(group);
+        Ok(())
+    }
+
+    fn store(&mut self, store: &Store) -> Result<(), Problem> {
+        let mut touch = Ok(());
+        store.value.for_each_load(&mut |access| {
+            if touch.is_ok() {
+                touch = self.touch(store, access, false);
+            }
+        });
+        touch?;
+
+        if store.mode == StoreMode::Accumulate {
+            self.touch(store, &store.dst, false)?;
+        }
+        self.touch(store, &store.dst, true)
     }
 
     fn mbarrier(&mut self, mbarrier: Mbarrier) -> Result<(), Problem> {

@@ -65,32 +65,19 @@ enum Loop {
 
 /// Measures the ceilings of an open device.
 pub(crate) fn measure<D: Device>(device: &D, target: &GpuTarget) -> Result<Ceilings, CandidateError> {
-    let api = target.api;
     let blocks = BLOCKS_PER_MULTIPROCESSOR * target.multiprocessors;
     let threads = blocks * THREADS;
+
     // CPUs in the guise of a GPU have their vectors used only if the kernel has vectors.
-    let lanes: &[usize] = if api == GpuApi::OpenCl { &[1, 8] } else { &[1] };
+    let lanes: &[usize] = if target.api == GpuApi::OpenCl { &[1, 8] } else { &[1] };
     let mut flops_per_sec = 0.0f64;
     for &lanes in lanes {
         let secs = Bench::new(device, target, Loop::MultiplyAdd { lanes }, blocks, threads)?.secs(1)?;
         flops_per_sec = flops_per_sec.max((2 * lanes * ACCUMULATORS * ROUNDS * threads) as f64 / secs);
     }
-    let products_per_sec = |dtype: DType, steps: usize| -> Result<f64, CandidateError> {
-        if !matches!(api, GpuApi::Cuda { sm } if sm >= TENSOR_CORES_SM) {
-            return Ok(flops_per_sec);
-        }
-        let secs = Bench::new(device, target, Loop::Product { dtype, steps }, blocks, threads)?.secs(1)?;
-        let flops = 2 * 16 * 8 * steps * PRODUCTS * PRODUCT_ROUNDS * (threads / WARP_THREADS);
-        let by_warps = flops_per_sec.max(flops as f64 / secs);
-        if api != (GpuApi::Cuda { sm: WARP_GROUPS_SM }) {
-            return Ok(by_warps);
-        }
-        let secs = Bench::new(device, target, Loop::GroupProduct { dtype, steps }, blocks, threads)?.secs(1)?;
-        let [rows, columns] = GROUP_TILE;
-        let flops = 2 * rows * columns * steps * GROUP_STEPS * GROUP_ROUNDS * (threads / WARP_GROUP);
-        Ok(by_warps.max(flops as f64 / secs))
-    };
-    let (half, tf32) = (products_per_sec(DType::F16, 16)?, products_per_sec(DType::Tf32, 8)?);
+    let by_tensor_cores = |dtype, steps| tensor_flops_per_sec(device, target, dtype, steps);
+    let [half, tf32] = [by_tensor_cores(DType::F16, 16)?, by_tensor_cores(DType::Tf32, 8)?];
+
     let vectors = |bytes: usize| (bytes / 4 / LANES).next_multiple_of(threads);
     let memory = vectors((CACHES * target.l2_bytes).clamp(COPY_BYTES[0], COPY_BYTES[1]));
     let bytes = |vectors: usize| (4 * LANES * vectors) as f64;
@@ -99,20 +86,45 @@ pub(crate) fn measure<D: Device>(device: &D, target: &GpuTarget) -> Result<Ceili
         let read = Loop::Read { vectors: vectors / threads, rounds };
         Ok(rounds as f64 * bytes(vectors) / Bench::new(device, target, read, blocks, vectors)?.secs(1)?)
     };
+
     let bytes_per_sec = 2.0 * bytes(memory) / copy;
     let from_memory = read(memory, 1)?.max(bytes_per_sec);
     let from_cache = read(vectors(target.l2_bytes / 2), CACHE_ROUNDS)?.max(from_memory);
+
     let mut launch = Bench::new(device, target, Loop::Copy, 1, THREADS)?;
     Ok(Ceilings {
         core_flops_per_sec: flops_per_sec / target.multiprocessors as f64,
         flops_per_sec,
-        half_flops_per_sec: half,
-        tf32_flops_per_sec: tf32,
+        half_flops_per_sec: flops_per_sec.max(half),
+        tf32_flops_per_sec: flops_per_sec.max(tf32),
         bytes_per_sec,
         read_bytes_per_sec: [from_cache, from_cache, from_memory],
         cache_bytes: [target.l2_bytes as f64; 2],
         fork_join_secs: launch.secs(LAUNCHES)?,
     })
+}
+
+/// Multiply-adds of tensor cores, two FLOP each, per second, in steps of `steps` elements: by the instructions of warps or, where those are faster, of
+/// warp groups. 0 where there are none.
+fn tensor_flops_per_sec<D: Device>(
+    device: &D,
+    target: &GpuTarget,
+    dtype: DType,
+    steps: usize,
+) -> Result<f64, CandidateError> {
+    let GpuApi::Cuda { sm: TENSOR_CORES_SM.. } = target.api else { return Ok(0.0) };
+    let blocks = BLOCKS_PER_MULTIPROCESSOR * target.multiprocessors;
+    let threads = blocks * THREADS;
+    let secs = |of: Loop| Bench::new(device, target, of, blocks, threads)?.secs(1);
+    let flops = 2 * 16 * 8 * steps * PRODUCTS * PRODUCT_ROUNDS * (threads / WARP_THREADS);
+    let by_warps = flops as f64 / secs(Loop::Product { dtype, steps })?;
+    if target.api != (GpuApi::Cuda { sm: WARP_GROUPS_SM }) {
+        return Ok(by_warps);
+    }
+
+    let [rows, columns] = GROUP_TILE;
+    let flops = 2 * rows * columns * steps * GROUP_STEPS * GROUP_ROUNDS * (threads / WARP_GROUP);
+    Ok(by_warps.max(flops as f64 / secs(Loop::GroupProduct { dtype, steps })?))
 }
 
 /// A loaded loop with its buffers.
