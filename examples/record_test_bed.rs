@@ -48,6 +48,7 @@ fn main() -> Result<()> {
     let Arguments { file, threads, isa } = Arguments::parse();
     let target = autotune_examples::cpu_target(threads, isa.as_deref())?;
     let mut measurer = autotune_examples::measurer(&target)?;
+    let target = measurer.ceilings(&target)?.rated(&target);
     let mut test_bed = TestBed::open(&file, Header::new(&target))?;
     let workloads = workloads()?;
     for (i, (family, workload)) in workloads.iter().enumerate() {

@@ -68,6 +68,7 @@ fn main() -> Result<()> {
     let target = autotune_examples::cpu_target(threads, isa.as_deref())?;
     let history = history.map_or(Ok(Vec::new()), |db| db.query_target(&target.key()))?;
     let mut measurer = autotune_examples::measurer(&target)?;
+    let target = measurer.ceilings(&target)?.rated(&target);
     println!("{target}, {seeds} seeds; times over the fastest of each race\n");
     println!(
         "| workload | ms | untuned | {} |",

@@ -11,10 +11,10 @@
 //!
 //! | columns | what they say |
 //! |---|---|
-//! | `workload.*`, `target.*` | sizes of the problem, of the vectors and of the caches, so that a model may serve many |
+//! | `workload.*`, `target.*` | sizes of the problem, of the vectors and of the caches, and what was measured of these over the peak ([`Rates`](autotune_ir::Rates)), so that a model may serve many |
 //! | `parallel.*` | tasks, how evenly they divide among the threads, work of one task, stages (barriers) |
 //! | `total.*` | over all leaves: code size, use of vector lanes, copies, partial sums read back, bookkeeping |
-//! | `estimate.*` | cycles per flop were the kernel bound by arithmetic, by each cache, by memory, by constants that are in no cache; their maximum and sum |
+//! | `estimate.*` | time over that of the workload's multiply-adds at the peak of a core, were the kernel bound by arithmetic, by each cache, by memory, by constants that are in no cache, at the target's rates; their maximum and sum |
 //! | `vector.*`, `register.*` | the register tile: accumulators, loads for each multiply-add, spare registers, code |
 //! | `iterations.<part>.<class>` | the tile sizes: iterations in the straight-line code, while the accumulators live, in the cache tiles and in parallel, over axes that index the weight (`column`), the data (`row`), both (`reduce`) or everything (`batch`) |
 //! | `loop.<i>.*` | the loops outside the straight-line code, innermost first: extent, kind, bytes touched, reuse |
@@ -70,7 +70,7 @@ use leaf::LEAF;
 use window::Window;
 
 /// Changes whenever a column changes its place or meaning; a model is only good for the version it was fitted on.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// Number of columns.
 pub const FEATURE_COUNT: usize = width(WHOLE) + width(LEAF) + width(GPU);

@@ -105,8 +105,7 @@ fn main() -> Result<()> {
         "{path}: recorded with version {} of the lowering, this is {LOWERING_VERSION}: record it again",
         header.lowering
     );
-    let target = Target::of_key(&header.target);
-    let target = target.with_context(|| format!("{path}: '{}' is not the key of a CPU", header.target))?;
+    let target = header.target().with_context(|| path.to_string())?;
 
     let wanted = per_family(&test_bed, arguments.per_family as usize);
     let mut unseen = per_family(&test_bed, 2 * arguments.per_family as usize);

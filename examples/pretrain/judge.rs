@@ -1,6 +1,6 @@
 //! How well models rank, and choose of, what they were not trained on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Result;
 use autotune::PredictParams;
@@ -13,7 +13,7 @@ use rayon::prelude::*;
 use crate::task::{Rows, Task, train};
 
 /// Parts that workloads are held out in.
-const FOLDS: usize = 5;
+pub(crate) const FOLDS: usize = 5;
 /// Workloads whose schedules are carried over, and tries for each schedule: those of a miss, and those of a search.
 const NEAREST: [usize; 6] = [0, 1, 2, 4, 8, usize::MAX];
 const TRIES: [usize; 2] = [PredictParams::QUICK.tries, PredictParams::THOROUGH.tries];
@@ -64,20 +64,31 @@ fn splits(tasks: &[Task]) -> Vec<Split> {
         held_out: tasks.iter().map(|task| task.family == *family).collect(),
     };
 
-    let mut shapes: Vec<Workload> = Vec::new();
-    let mut shape_of = |task: &Task| {
-        let met = shapes.iter().position(|shape| *shape == task.warm());
-        met.unwrap_or_else(|| {
-            shapes.push(task.warm());
-            shapes.len() - 1
-        })
-    };
-    let shape: Vec<usize> = tasks.iter().map(&mut shape_of).collect();
+    let shapes = Shapes::of(tasks.iter());
     let of_fold = |fold| Split {
         name: format!("shapes {fold}"),
-        held_out: shape.iter().map(|shape| shape % FOLDS == fold).collect(),
+        held_out: tasks.iter().map(|task| shapes.fold(task) == fold).collect(),
     };
     families.iter().map(of_family).chain((0..FOLDS).map(of_fold)).collect()
+}
+
+/// The shapes of tasks, by turns in one of [`FOLDS`] parts: a workload with cold constants is with its warm twin.
+pub(crate) struct Shapes(HashMap<Workload, usize>);
+
+impl Shapes {
+    pub(crate) fn of<'t>(tasks: impl Iterator<Item = &'t Task>) -> Self {
+        let mut numbers = HashMap::new();
+        for task in tasks {
+            let next = numbers.len();
+            numbers.entry(task.warm()).or_insert(next);
+        }
+        Self(numbers)
+    }
+
+    /// The part that a task is in.
+    pub(crate) fn fold(&self, task: &Task) -> usize {
+        self.0.get(&task.warm()).map_or(0, |number| number % FOLDS)
+    }
 }
 
 /// Which tasks are held out.
@@ -87,7 +98,7 @@ struct Split {
 }
 
 /// Means over the tasks that were held out; of the ratios, of their logarithms.
-struct Judged {
+pub(crate) struct Judged {
     count: f64,
     accuracy: f64,
     first: f64,
@@ -106,22 +117,26 @@ impl Split {
     }
 
     fn judge(&self, tasks: &[Task], model: &XgbModel, rows: Rows) -> Judged {
-        let mut sums = Judged { count: 0.0, accuracy: 0.0, first: 0.0, fifth: 0.0 };
-        for task in self.part(tasks, true) {
-            let predicted = model.predict(task.rows(rows).view());
-            let actual = relative_throughputs(&task.run_secs);
-            let mut order: Vec<usize> = (0..predicted.len()).collect();
-            order.sort_by(|&a, &b| predicted[b].total_cmp(&predicted[a]));
-
-            let best_of = |n: usize| order.iter().take(n).map(|&i| actual[i]).fold(f32::MIN_POSITIVE, f32::max);
-            sums.accuracy += pairwise_accuracy(&predicted, &actual).unwrap_or(0.5);
-            sums.first -= f64::from(best_of(1)).ln();
-            sums.fifth -= f64::from(best_of(5)).ln();
-            sums.count += 1.0;
-        }
-        let mean = |sum: f64| sum / sums.count;
-        Judged { count: sums.count, accuracy: mean(sums.accuracy), first: mean(sums.first), fifth: mean(sums.fifth) }
+        judged(self.part(tasks, true).map(|task| (task, model.predict(task.rows(rows).view()))))
     }
+}
+
+/// Judges what was predicted of the schedules of tasks.
+pub(crate) fn judged<'t>(predictions: impl Iterator<Item = (&'t Task, Vec<f32>)>) -> Judged {
+    let mut sums = Judged { count: 0.0, accuracy: 0.0, first: 0.0, fifth: 0.0 };
+    for (task, predicted) in predictions {
+        let actual = relative_throughputs(&task.run_secs);
+        let mut order: Vec<usize> = (0..predicted.len()).collect();
+        order.sort_by(|&a, &b| predicted[b].total_cmp(&predicted[a]));
+
+        let best_of = |n: usize| order.iter().take(n).map(|&i| actual[i]).fold(f32::MIN_POSITIVE, f32::max);
+        sums.accuracy += pairwise_accuracy(&predicted, &actual).unwrap_or(0.5);
+        sums.first -= f64::from(best_of(1)).ln();
+        sums.fifth -= f64::from(best_of(5)).ln();
+        sums.count += 1.0;
+    }
+    let mean = |sum: f64| sum / sums.count;
+    Judged { count: sums.count, accuracy: mean(sums.accuracy), first: mean(sums.first), fifth: mean(sums.fifth) }
 }
 
 /// What chooses among schedules that are carried over.

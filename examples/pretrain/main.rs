@@ -2,6 +2,9 @@
 //!
 //! `cargo run --release -p autotune-examples --example pretrain -- TEST_BED ISA`
 //!
+//! With a second test bed in place of the instruction set it writes nothing, and prints what one machine's models make of the other, with the
+//! rates of the machine table and with those that were measured ([`machines`]).
+//!
 //! Writes `cost_model/pretrained/ISA.trees`, `cost_model/pretrained/ISA.drafts` and `schedules/portfolio/ISA.jsonl` of this repository, and
 //! prints how well such models rank families, and shapes, that they were not trained on, and what is chosen of schedules that are carried over
 //! from other workloads.
@@ -12,23 +15,27 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use autotune_cost_model::{DraftModel, Pretrained};
 use autotune_examples::test_bed::TestBed;
-use autotune_ir::Target;
 use rayon::prelude::*;
 
 use crate::cover::cover;
 use crate::judge::judge;
+use crate::machines::compare;
 use crate::task::{Rows, Task, draft_columns, train};
 
 mod cover;
 mod judge;
+mod machines;
 mod task;
 
 fn main() -> Result<()> {
     let argument = |i: usize| std::env::args().nth(i);
-    let test_bed = TestBed::read(argument(1).context("which test bed?")?)?;
+    let first = argument(1).context("which test bed?")?;
+    if let Some(other) = argument(2).filter(|other| Path::new(other).exists()) {
+        return compare(&[TestBed::read(first)?, TestBed::read(other)?]);
+    }
+    let test_bed = TestBed::read(first)?;
     let isa = argument(2).context("which family of instruction sets: avx512, avx2?")?;
-    let key = &test_bed.header.target;
-    let target = Target::of_key(key).with_context(|| format!("'{key}' is not the key of a target"))?;
+    let target = test_bed.header.target()?;
     let recordings = test_bed.tasks();
     let columns = draft_columns(&recordings, &target);
     let described = recordings.into_par_iter().map(|recording| Task::of(recording, &target, &columns));

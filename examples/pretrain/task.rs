@@ -60,8 +60,9 @@ impl Task {
             run_secs.push(sample.run_secs);
         }
 
+        let count = configs.len();
         let matrix = |values: Vec<f32>, width: usize| {
-            Array2::from_shape_fn((values.len() / width, width), |(row, column)| values[row * width + column])
+            Array2::from_shape_fn((count, width), |(row, column)| values[row * width + column])
         };
         let (loop_nests, knobs) = (matrix(loop_nests, features::FEATURE_COUNT), matrix(knobs, columns.len()));
         Self { family: recording.family, space, best, configs, run_secs, loop_nests, knobs }
@@ -130,7 +131,11 @@ pub(crate) fn train<'a>(tasks: impl Iterator<Item = &'a Task>, rows: Rows) -> Re
         let described = task.rows(rows).axis_iter(Axis(0)).zip(scores);
         samples.extend(described.map(|(row, score)| Sample { features: row.to_vec(), score, group }));
     }
+    fitted(&samples, rows)
+}
+
+pub(crate) fn fitted(samples: &[Sample], rows: Rows) -> Result<XgbModel> {
     let mut model = XgbModel::new(rows.params());
-    model.fit(&samples)?;
+    model.fit(samples)?;
     Ok(model)
 }

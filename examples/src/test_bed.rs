@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
-use autotune_ir::Target;
+use autotune_ir::{Rates, Target};
 use autotune_schedules::config::Value;
 use autotune_schedules::{Config, LOWERING_VERSION, Workload};
 use flate2::read::GzDecoder;
@@ -33,13 +33,28 @@ pub struct Header {
     pub device: String,
     /// Version of what makes loop nests of configs.
     pub lowering: u32,
+    /// What was measured of the device; nominal where nothing was.
+    #[serde(default)]
+    pub rates: Rates,
 }
 
 impl Header {
     /// For this machine's device for a target.
     pub fn new(target: &Target) -> Self {
         let device = autotune::device_name(target).unwrap_or_else(|| target.device().to_string());
-        Self { format: FORMAT.into(), target: target.key(), device, lowering: LOWERING_VERSION }
+        let rates = target.cpu().map_or(Rates::NOMINAL, |cpu| cpu.rates);
+        Self { format: FORMAT.into(), target: target.key(), device, lowering: LOWERING_VERSION, rates }
+    }
+
+    /// True if a recording with one header goes on where one with the other ended: rates that are measured anew differ a little.
+    fn is_alike(&self, other: &Self) -> bool {
+        Self { rates: other.rates, ..self.clone() } == *other
+    }
+
+    /// The target, as far as the key tells, with its rates.
+    pub fn target(&self) -> Result<Target> {
+        let of_key = Target::of_key(&self.target);
+        Ok(of_key.with_context(|| format!("'{}' is not the key of a target", self.target))?.with_rates(self.rates))
     }
 }
 
@@ -151,7 +166,7 @@ impl TestBed {
         }
         let test_bed = Self::read(path)?;
         ensure!(
-            test_bed.header == header,
+            test_bed.header.is_alike(&header),
             "{}: recorded on {} ({}); this is {} ({})",
             path.display(),
             test_bed.header.target,
@@ -318,6 +333,30 @@ mod tests {
         assert!(held_out.len() >= 20);
         let mut others = held_out.into_iter().chain(network);
         assert!(others.all(|other| workloads.iter().all(|(_, workload)| *workload != other)));
+    }
+
+    #[test]
+    fn a_header_has_rates_and_without_them_they_are_nominal() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bed.jsonl");
+        let rates = Rates { bytes_per_kilocycle: [31_000, 27_000, 14_000], fork_join_cycles: 420 };
+        let target = Target::detect("cpu", Some(1)).unwrap().with_rates(rates);
+        assert_eq!(
+            TestBed::open(&path, Header::new(&target)).unwrap().header.target().unwrap().cpu().unwrap().rates,
+            rates
+        );
+
+        // Measured anew they differ; what the recording began with stays.
+        let anew = target.clone().with_rates(Rates { fork_join_cycles: 430, ..rates });
+        assert_eq!(TestBed::open(&path, Header::new(&anew)).unwrap().header.rates, rates);
+        let mut other = Header::new(&target);
+        other.device = "another".into();
+        assert!(TestBed::open(&path, other).is_err());
+
+        let mut header: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        header.as_object_mut().unwrap().remove("rates");
+        fs::write(&path, header.to_string() + "\n").unwrap();
+        assert_eq!(TestBed::read(&path).unwrap().header, Header::new(&target.with_rates(Rates::NOMINAL)));
     }
 
     #[test]

@@ -8,7 +8,6 @@ use autotune_db::{TuningDb, TuningRecord};
 use autotune_examples::geometric_mean;
 use autotune_examples::replay::{FromRecorded, ReplayTask};
 use autotune_examples::test_bed::TestBed;
-use autotune_ir::Target;
 
 const FAMILIES: [&str; 2] = ["conv1x1", "matmul"];
 /// Of each family's workloads one in this number is searched; records of each of the others that are known.
@@ -38,7 +37,7 @@ fn trials(tasks: &[ReplayTask], known: &[TuningRecord], model: &XgbModel) -> f64
 fn a_history_of_other_shapes_saves_trials() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/test_bed/avx512_2threads.jsonl.gz");
     let test_bed = TestBed::read(path).unwrap();
-    let target = Target::of_key(&test_bed.header.target).unwrap();
+    let target = test_bed.header.target().unwrap();
     let all = ReplayTask::of(&test_bed, &target, |task| FAMILIES.contains(&task.family.as_str()));
     let (searched, known): (Vec<_>, Vec<_>) =
         all.into_iter().enumerate().partition(|(i, _)| i % SEARCHED_ONE_IN == SEARCHED_ONE_IN / 2);

@@ -24,9 +24,9 @@
 //! assert_eq!(analysis.totals.fmas, 0.0, "no stage, no work");
 //! ```
 
-use crate::machine::cpu::BYTES_PER_CYCLE;
+use crate::machine::cpu::TRAFFIC_SHARE;
 use crate::program::Program;
-use crate::target::{CpuTarget, GpuTarget, Target};
+use crate::target::{CpuTarget, GpuTarget, Rates, Target};
 
 mod cache;
 mod dominant;
@@ -79,7 +79,7 @@ pub fn analyse(program: &Program, target: &Target) -> Analysis {
     }
 }
 
-/// Cycles of a run, at nominal rates: [`Analysis::cycles`] without the rest of the analysis.
+/// Cycles of a run: [`Analysis::cycles`] without the rest of the analysis.
 pub fn run_cycles(program: &Program, target: &Target) -> f64 {
     match target {
         Target::Cpu(_) => analyse(program, target).cycles(),
@@ -88,7 +88,7 @@ pub fn run_cycles(program: &Program, target: &Target) -> f64 {
 }
 
 impl Analysis {
-    /// Cycles of a run, at nominal rates. Of two programs that one is faster which has fewer, as a rule.
+    /// Cycles of a run, at the target's [rates](Rates). Of two programs that one is faster which has fewer, as a rule.
     pub fn cycles(&self) -> f64 {
         match &self.kernels {
             Some(kernels) => kernels.cycles,
@@ -99,15 +99,15 @@ impl Analysis {
     /// The same for each floating-point operation of one thread of a CPU. Traffic and arithmetic overlap in part.
     pub fn thread_cycles_per_flop(&self) -> f64 {
         let traffic = (1..4).map(|by| self.cycles_per_flop(by)).sum::<f64>() + self.cold_cycles_per_flop();
-        (self.cycles_per_flop(0) + 0.5 * traffic) * self.imbalance()
+        (self.cycles_per_flop(0) + TRAFFIC_SHARE * traffic) * self.imbalance()
     }
 
     /// Cycles per floating-point operation of one thread to fetch cold constants from memory, which is counted as traffic once already.
     pub fn cold_cycles_per_flop(&self) -> f64 {
-        self.totals.cold_bytes / self.flops * self.core.threads as f64 / BYTES_PER_CYCLE[2]
+        self.totals.cold_bytes / self.flops * self.core.threads as f64 / self.core.rates.read_bytes_per_cycle()[2]
     }
 
-    /// Cycles per floating-point operation of one thread, were it bound by one of [`BOUNDS`] alone, at nominal rates.
+    /// Cycles per floating-point operation of one thread, were it bound by one of [`BOUNDS`] alone.
     pub fn cycles_per_flop(&self, by: usize) -> f64 {
         match by {
             0 => (self.totals.mac_cycles + self.totals.other_cycles) / self.flops,
@@ -117,7 +117,7 @@ impl Analysis {
                 let traffic = self.dominant.as_ref().map_or([0.0; 3], |d| d.traffic[by - 1].map(|bytes| bytes * work));
                 let sharers = if by == 3 { self.core.threads as f64 } else { 1.0 };
                 // What is written is read first and written back later.
-                (traffic[0] + traffic[1] + 2.0 * traffic[2]) * sharers / BYTES_PER_CYCLE[by - 1]
+                (traffic[0] + traffic[1] + 2.0 * traffic[2]) * sharers / self.core.rates.read_bytes_per_cycle()[by - 1]
             }
         }
     }
@@ -139,6 +139,8 @@ pub struct Core {
     pub vector_registers: usize,
     /// First-level data, second-level and third-level cache.
     pub cache_bytes: [f64; 3],
+    /// Rates of the caches, of memory and of the threads' meeting; nominal ones for a multiprocessor, whose own are its kernels'.
+    pub rates: Rates,
 }
 
 impl Core {
@@ -155,6 +157,7 @@ impl Core {
             lanes: cpu.lanes(),
             vector_registers: cpu.isa.vector_registers(),
             cache_bytes: [cpu.l1d_bytes, cpu.l2_bytes, cpu.l3_bytes].map(|b| b.max(1) as f64),
+            rates: cpu.rates,
         }
     }
 
@@ -165,6 +168,7 @@ impl Core {
             lanes: 1,
             vector_registers: gpu.registers_per_thread,
             cache_bytes: [gpu.shared_bytes_per_block, gpu.l2_bytes, gpu.l2_bytes].map(|b| b.max(1) as f64),
+            rates: Rates::NOMINAL,
         }
     }
 }

@@ -29,7 +29,8 @@ pub mod cpu {
     pub const LOOP_EXIT_CYCLES: f64 = 20.0;
     /// Bytes of a vector instruction with an operand in memory (usual: VEX 5 to 9, EVEX 6 to 11).
     pub const INSTRUCTION_BYTES: f64 = 7.0;
-    /// Cycles for the threads to meet at the end of a stage (fitted: a fork and join of some microsecond, `Ceilings::fork_join_secs`).
+    /// Cycles for the threads to meet at the end of a stage, where that was [not measured](crate::target::Rates) (fitted: a fork and join of
+    /// some microsecond).
     pub const BARRIER_CYCLES: f64 = 3000.0;
     /// Bytes of a cache line (Intel and AMD, all of them; most of Arm's).
     pub const LINE_BYTES: f64 = 64.0;
@@ -37,9 +38,12 @@ pub mod cpu {
     pub const PAGE_BYTES: f64 = 4096.0;
     /// Addresses that are this number of bytes apart fall into the same set of a first-level cache (usual: 64 sets of lines).
     pub const SET_PERIOD_BYTES: i64 = 4096;
-    /// Bytes a cycle into the first-level cache of a core, into its second, and from memory for all cores together (usual: half of the
-    /// widths in Intel's "Optimization Reference Manual", as copies reach them).
-    pub const BYTES_PER_CYCLE: [f64; 3] = [32.0, 20.0, 10.0];
+    /// Bytes a cycle that a core reads from its second-level cache and from the last-level cache, and all cores together from memory, where
+    /// that was [not measured](crate::target::Rates) (usual: half of the widths in Intel's "Optimization Reference Manual").
+    pub const READ_BYTES_PER_CYCLE: [f64; 3] = [32.0, 20.0, 10.0];
+    /// The share of traffic's cycles that comes on top of those of arithmetic, which the rest overlaps with (fitted: with rates that were
+    /// measured, 0.15 to 0.25 rank the schedules of both recorded test beds best).
+    pub const TRAFFIC_SHARE: f64 = 0.2;
 
     /// Cycles from one vector of a primitive to the next (Fog, "Instruction tables": division and square root of 8 lanes take 5 and 6 on
     /// Skylake to Golden Cove, a comparison with what selects by it two instructions).

@@ -11,11 +11,13 @@ mod class;
 mod cpu;
 mod gpu;
 mod key;
+mod rates;
 mod system;
 
 pub use cpu::CpuTarget;
 pub use gpu::{GpuApi, GpuTarget};
 pub use key::{KeyParts, Reach};
+pub use rates::Rates;
 
 /// Instruction set family of a CPU target, as far as the code generators care.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -137,6 +139,14 @@ impl Target {
         self.cpu().map(CpuTarget::legacy_key)
     }
 
+    /// This target with the rates that were measured of it, if it is a CPU.
+    pub fn with_rates(self, rates: Rates) -> Self {
+        match self {
+            Target::Cpu(cpu) => Target::Cpu(CpuTarget { rates, ..cpu }),
+            gpu @ Target::Gpu(_) => gpu,
+        }
+    }
+
     /// The CPU, if it is one.
     pub fn cpu(&self) -> Option<&CpuTarget> {
         match self {
@@ -212,6 +222,20 @@ mod tests {
         let keys: std::collections::BTreeSet<String> =
             others.iter().chain([&cpu]).map(|cpu| Target::Cpu(cpu.clone()).key()).collect();
         assert_eq!(keys.len(), others.len() + 1, "{keys:?}");
+    }
+
+    #[test]
+    fn rates_are_no_part_of_a_key_and_of_nothing_for_gpus() {
+        let slow = Rates { bytes_per_kilocycle: [1; 3], fork_join_cycles: u32::MAX };
+        let cpu = Target::Cpu(CpuTarget::generic_avx2(2));
+        let rated = cpu.clone().with_rates(slow);
+        assert_ne!(rated, cpu);
+        assert_eq!((rated.key(), rated.to_string()), (cpu.key(), cpu.to_string()));
+        assert_eq!(rated.legacy_key(), cpu.legacy_key());
+        assert_eq!(Target::of_key(&rated.key()).unwrap().cpu().unwrap().rates, Rates::NOMINAL);
+        assert_eq!(rated.with_rates(Rates::NOMINAL), cpu);
+        let gpu = Target::Gpu(GpuTarget::stated("cuda:sm_90").unwrap());
+        assert_eq!(gpu.clone().with_rates(slow), gpu);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use autotune_ir::{CpuTarget, DType, Target};
+use autotune_ir::{CpuTarget, DType, Rates, Target};
 use autotune_schedules::workload::Work;
 use serde::{Deserialize, Serialize};
 
@@ -51,14 +51,15 @@ impl Ceilings {
     ///
     /// It needs a C compiler where there is no assembler for the target's instruction set.
     pub fn measure(target: &Target) -> Result<Self, MeasureError> {
-        static KNOWN: Mutex<Option<HashMap<Target, Ceilings>>> = Mutex::new(None);
+        static KNOWN: Mutex<Option<HashMap<String, Ceilings>>> = Mutex::new(None);
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         let known = known.get_or_insert_with(HashMap::new);
-        if let Some(&ceilings) = known.get(target) {
+        let key = target.key();
+        if let Some(&ceilings) = known.get(&key) {
             return Ok(ceilings);
         }
         let ceilings = Loops::of(cpu(target)?)?.ceilings()?;
-        known.insert(target.clone(), ceilings);
+        known.insert(key, ceilings);
         Ok(ceilings)
     }
 
@@ -118,6 +119,16 @@ impl Ceilings {
         }
     }
 
+    /// A target with the [rates](Rates) that these ceilings are for its peak, of which its threads share the caches and memory evenly. A GPU
+    /// is what it was.
+    pub fn rated(&self, target: &Target) -> Target {
+        let Some(cpu) = target.cpu() else { return target.clone() };
+        let [l2, l3, memory] = self.read_bytes_per_sec;
+        let threads = cpu.threads.max(1) as f64;
+        let read = [l2 / threads, l3 / threads, memory];
+        target.clone().with_rates(Rates::measured(cpu.lanes(), self.core_flops_per_sec, read, self.fork_join_secs))
+    }
+
     /// Multiply-adds of a type, two FLOP each, per second on the target's threads or on all of the GPU.
     pub fn dtype_flops_per_sec(&self, dtype: DType) -> f64 {
         match dtype {
@@ -163,6 +174,23 @@ mod tests {
     }
 
     #[test]
+    fn a_target_is_rated_by_what_each_of_its_threads_gets() {
+        let of = |threads| Target::Cpu(CpuTarget::generic_avx2(threads));
+        // 1 GHz: two multiply-adds of 8 lanes a cycle.
+        let ceilings = Ceilings {
+            core_flops_per_sec: 32e9,
+            read_bytes_per_sec: [128e9, 64e9, 10e9],
+            fork_join_secs: 1e-6,
+            ..made_up()
+        };
+        let rated = ceilings.rated(&of(2));
+        let rates = Rates { bytes_per_kilocycle: [64_000, 32_000, 10_000], fork_join_cycles: 1000 };
+        assert_eq!(rated, of(2).with_rates(rates));
+        assert_eq!(rated.key(), of(2).key());
+        assert_eq!(ceilings.rated(&of(4)).cpu().unwrap().rates.bytes_per_kilocycle, [32_000, 16_000, 10_000]);
+    }
+
+    #[test]
     fn ceilings_are_kept_until_a_quiet_machine_beats_them() {
         let target = Target::Cpu(CpuTarget::detect(Some(1)).unwrap());
         let dir = tempfile::tempdir().unwrap();
@@ -190,9 +218,8 @@ mod tests {
         assert!(Ceilings::kept_in(None, &target, other).is_err());
     }
 
-    #[test]
-    fn the_roofline_is_the_larger_of_two_times() {
-        let ceilings = Ceilings {
+    fn made_up() -> Ceilings {
+        Ceilings {
             core_flops_per_sec: 1e9,
             flops_per_sec: 2e9,
             half_flops_per_sec: 1e12,
@@ -201,7 +228,12 @@ mod tests {
             read_bytes_per_sec: [4e9, 2e9, 1e9],
             cache_bytes: [1e3, 1e6],
             fork_join_secs: 1e-6,
-        };
+        }
+    }
+
+    #[test]
+    fn the_roofline_is_the_larger_of_two_times() {
+        let ceilings = made_up();
         let min_secs = |text: &str| {
             let workload: autotune_schedules::Workload = text.parse().unwrap();
             ceilings.min_secs(workload.work(), workload.dtype())

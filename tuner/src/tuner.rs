@@ -111,8 +111,8 @@ impl<'a> Tuner<'a> {
         self
     }
 
-    /// What the device can do at most: the floor under run times, and what the report compares with. Of this machine's device it is
-    /// measured.
+    /// What the device can do at most: the floor under run times, what the report compares with, and the [rates](autotune_ir::Rates) that
+    /// the analysis counts by. Of this machine's device it is measured.
     pub fn ceilings(mut self, ceilings: impl Into<Option<Ceilings>>) -> Self {
         self.settings.ceilings = ceilings.into();
         self
@@ -139,10 +139,10 @@ impl<'a> Tuner<'a> {
         };
         let cost_model = self.cost_model.unwrap_or_else(|| Box::new(own_model()));
         let run = Run { measurer: self.measurer, db: self.db, observer: self.observer };
-        run.with(tasks, &self.target, self.settings, |settings, measurer, db, observer| {
+        run.with(tasks, &self.target, self.settings, |target, settings, measurer, db, observer| {
             let new_searcher = &*self.new_searcher;
             let parts = Parts { new_searcher, cost_model, measurer, db, observer };
-            let mut session = Session::resume(tasks, &self.target, settings, parts)?;
+            let mut session = Session::resume(tasks, target, settings, parts)?;
             let stop = session.search()?;
             session.finish(stop)
         })
@@ -152,8 +152,8 @@ impl<'a> Tuner<'a> {
     /// A task of which nothing is known yet has its default measured. Limits and seed do not count.
     pub fn bench(self, tasks: &[Task]) -> Result<BenchReport, TuneError> {
         let run = Run { measurer: self.measurer, db: self.db, observer: self.observer };
-        run.with(tasks, &self.target, self.settings, |settings, measurer, db, observer| {
-            bench(tasks, &self.target, settings, measurer, db, observer)
+        run.with(tasks, &self.target, self.settings, |target, settings, measurer, db, observer| {
+            bench(tasks, target, settings, measurer, db, observer)
         })
     }
 }
@@ -166,13 +166,14 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Does something with what was brought, and with defaults for what was not. Making those counts into the time budget.
+    /// Does something with what was brought, and with defaults for what was not, on the target with the rates that its ceilings tell, where
+    /// those are known. Making those counts into the time budget.
     fn with<T>(
         self,
         tasks: &[Task],
         target: &Target,
         mut settings: Settings,
-        action: impl FnOnce(&Settings, &mut dyn Measurer, &TuningDb, &mut dyn Observer) -> Result<T, TuneError>,
+        action: impl FnOnce(&Target, &Settings, &mut dyn Measurer, &TuningDb, &mut dyn Observer) -> Result<T, TuneError>,
     ) -> Result<T, TuneError> {
         let start = Instant::now();
         let workloads: Vec<Workload> = tasks.iter().map(|task| task.workload.clone()).collect();
@@ -202,6 +203,7 @@ impl Run<'_> {
         let observer = self.observer.unwrap_or(&mut silent);
 
         settings.time_budget = settings.time_budget.map(|budget| budget.saturating_sub(start.elapsed()));
-        action(&settings, measurer, db, observer)
+        let rated = settings.ceilings.map(|ceilings| ceilings.rated(target));
+        action(rated.as_ref().unwrap_or(target), &settings, measurer, db, observer)
     }
 }

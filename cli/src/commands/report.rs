@@ -33,6 +33,8 @@ pub(super) fn run(args: ReportArgs) -> Result<()> {
     let nothing = || format!("nothing is known of {subject} on {target}: tune it first (autotune {subject})");
     let db = look_up_db(args.db.place()?)?.with_context(nothing)?;
     let key = key(&db, &target, &workloads)?;
+    let ceilings = ceilings(&target);
+    let target = ceilings.as_ref().map_or(target.clone(), |ceilings| ceilings.rated(&target));
     let histories = tasks.iter().map(|task| History::read(&db, task, &target, &key)).collect::<Result<Vec<_>>>()?;
     warn(&db);
     let records: usize = histories.iter().map(|history| history.records.len()).sum();
@@ -40,7 +42,6 @@ pub(super) fn run(args: ReportArgs) -> Result<()> {
         bail!(nothing());
     }
 
-    let ceilings = ceilings(&target);
     let page = Page { subject: &subject, target: &target, key: &key, ceilings, histories: &histories };
     output.write(&page.write()?)?;
     if let Output::File(file) = &output {

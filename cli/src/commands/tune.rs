@@ -48,6 +48,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     let cancel = interrupt::cancel();
     let target = args.target.device(&network.workloads())?;
     let (mut measurer, ceilings, setup) = open_device(&target, &network.workloads(), args.backend, &cancel)?;
+    let target = ceilings.map_or(target.clone(), |ceilings| ceilings.rated(&target));
 
     let params = TuneParams { transfer: !args.no_transfer, ..TuneParams::default() };
     let trials = match (args.trials, args.time_budget) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use autotune_ir::analyse::{Analysis, BOUNDS, Core, Totals};
+use autotune_ir::machine::cpu::FMAS_PER_CYCLE;
 use autotune_ir::program::Role;
 use autotune_ir::spec::Spec;
 
@@ -148,6 +149,11 @@ impl Whole {
         self.analysis.flops
     }
 
+    /// Cycles for each operation over those that multiply-adds take at the peak of a core.
+    fn per_peak(&self, cycles_per_flop: f64) -> f64 {
+        cycles_per_flop * 2.0 * self.core().lanes as f64 * FMAS_PER_CYCLE
+    }
+
     fn element_bytes(&self) -> f64 {
         self.spec.multiplied_dtype().bytes() as f64
     }
@@ -171,6 +177,10 @@ pub(super) const WHOLE: &[Columns<Whole>] = &[
     one("target.lanes", "count", Log2, |w, _| w.core().lanes as f64),
     one("target.vector_registers", "count", Log2, |w, _| w.core().vector_registers as f64),
     each("target.*", "bytes", &["l1", "l2", "l3"], Log2, |w, i| w.core().cache_bytes[i]),
+    each("target.*_reads", "bytes_per_cycle", &["l2", "l3", "memory"], Log2, |w, i| {
+        w.core().rates.read_bytes_per_cycle()[i]
+    }),
+    one("target.fork_join", "cycles", Log2, |w, _| f64::from(w.core().rates.fork_join_cycles)),
     // How the work divides.
     one("parallel.tasks", "count", Log2, |w, _| w.totals().division.tasks),
     one("parallel.tasks_per_thread", "count", Log2, |w, _| w.totals().division.tasks / w.core().threads as f64),
@@ -203,11 +213,12 @@ pub(super) const WHOLE: &[Columns<Whole>] = &[
         w.totals().other_cycles / (w.totals().other_cycles + w.totals().mac_cycles)
     }),
     // Estimates of the time.
-    each("estimate.*", "cycles_per_flop", BOUNDS, Linear, |w, by| w.analysis.cycles_per_flop(by)),
-    one("estimate.cold", "cycles_per_flop", Linear, |w, _| w.analysis.cold_cycles_per_flop()),
-    one("estimate.roofline", "cycles_per_flop", Linear, |w, _| {
-        (0..4).map(|by| w.analysis.cycles_per_flop(by)).fold(0.0, f64::max) * w.analysis.imbalance()
+    each("estimate.*", "per_peak", BOUNDS, Linear, |w, by| w.per_peak(w.analysis.cycles_per_flop(by))),
+    one("estimate.cold", "per_peak", Linear, |w, _| w.per_peak(w.analysis.cold_cycles_per_flop())),
+    one("estimate.roofline", "per_peak", Linear, |w, _| {
+        let cycles_per_flop = (0..4).map(|by| w.analysis.cycles_per_flop(by)).fold(0.0, f64::max);
+        w.per_peak(cycles_per_flop * w.analysis.imbalance())
     }),
-    one("estimate.sum", "cycles_per_flop", Ratio, |w, _| w.analysis.thread_cycles_per_flop()),
-    one("estimate.wall", "cycles_per_flop", Linear, |w, _| w.totals().division.wall_cycles / w.flops()),
+    one("estimate.sum", "per_peak", Ratio, |w, _| w.per_peak(w.analysis.thread_cycles_per_flop())),
+    one("estimate.wall", "per_peak", Linear, |w, _| w.per_peak(w.totals().division.wall_cycles / w.flops())),
 ];

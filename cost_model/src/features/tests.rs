@@ -122,7 +122,7 @@ fn lanes_left_idle_are_counted() {
 fn a_wider_register_tile_is_estimated_faster_until_it_spills() {
     let estimate = |rows| {
         let row = extract(&gemm(Gemm { m: 120, n: 32, k: 512, rows, columns: 16 }), &target(1));
-        column(&row, "estimate.compute.cycles_per_flop")
+        column(&row, "estimate.compute.per_peak")
     };
     assert!(estimate(1) > estimate(2) && estimate(2) > estimate(4) && estimate(4) > estimate(6));
     assert!(estimate(6) < estimate(10), "20 accumulators do not fit 16 registers");
@@ -153,8 +153,7 @@ fn threads_are_as_slow_as_the_busiest() {
 
 #[test]
 fn the_column_of_the_estimate_is_an_estimate() {
-    for (word, name) in [("cpu", "estimate.sum.log2_cycles_per_flop"), ("cuda:sm_90", "gpu.estimate.run.log2_per_peak")]
-    {
+    for (word, name) in [("cpu", "estimate.sum.log2_per_peak"), ("cuda:sm_90", "gpu.estimate.run.log2_per_peak")] {
         let target = autotune_ir::Target::detect(word, None).unwrap();
         assert_eq!(super::names()[super::estimate_column(&target)], name);
     }

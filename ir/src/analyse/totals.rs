@@ -3,7 +3,6 @@
 use super::Core;
 use super::nest::{Leaf, Nest};
 use super::registers::{CopyCost, RegisterTile};
-use crate::machine::cpu::BARRIER_CYCLES;
 use crate::program::{Buffer, LoopKind, Node, Role, Scope, When, preorder};
 use crate::spec::Tensor;
 
@@ -94,7 +93,7 @@ impl Totals {
             };
             tree_cycles[leaf.tree] += cycles;
         }
-        totals.division = Division::new(nest, &tree_cycles, core.threads);
+        totals.division = Division::new(nest, &tree_cycles, core);
         (totals, dominant)
     }
 
@@ -140,7 +139,8 @@ impl Totals {
 
 impl Division {
     /// `tree_cycles` are the cycles of all runs of each tree on one thread.
-    fn new(nest: &Nest, tree_cycles: &[f64], threads: usize) -> Self {
+    fn new(nest: &Nest, tree_cycles: &[f64], core: &Core) -> Self {
+        let threads = core.threads;
         let mut division = Self::default();
         let (mut total, mut most) = (0.0, -1.0);
         for stage in 0..nest.stages {
@@ -165,7 +165,7 @@ impl Division {
             division.imbalance = division.wall_cycles / (total / threads as f64);
         }
         if threads > 1 {
-            division.wall_cycles += BARRIER_CYCLES * nest.stages as f64;
+            division.wall_cycles += f64::from(core.rates.fork_join_cycles) * nest.stages as f64;
         }
         division
     }

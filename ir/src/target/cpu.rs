@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use serde::{Deserialize, Serialize};
 
 use super::system::System;
-use super::{Isa, TargetError, class};
+use super::{Isa, Rates, TargetError, class};
 
 /// A CPU and the number of its cores that a kernel may use.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -29,11 +29,14 @@ pub struct CpuTarget {
     /// Clock cycles from the operands of an f32 vector multiply-add, and of an addition, to its result, measured; `None` where that cannot
     /// be measured.
     pub latency_cycles: Option<[u32; 2]>,
+    /// What was measured of it besides, for the analysis; no part of its key.
+    #[serde(default)]
+    pub rates: Rates,
 }
 
 impl CpuTarget {
     /// The CPU this process runs on. Sizes that the system does not tell are set to common ones
-    /// (32 KiB, 512 KiB, 8 MiB). The first call of a process measures for some milliseconds.
+    /// (32 KiB, 512 KiB, 8 MiB), and rates are nominal. The first call of a process measures for some milliseconds.
     pub fn detect(threads: Option<usize>) -> Result<Self, TargetError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = threads.unwrap_or(cores);
@@ -66,6 +69,7 @@ impl CpuTarget {
             l2_bytes: l2_bytes.unwrap_or(512 << 10),
             l3_bytes: l3_bytes.unwrap_or(8 << 20),
             latency_cycles: class::latency_cycles(),
+            rates: Rates::NOMINAL,
         }
     }
 
@@ -81,6 +85,7 @@ impl CpuTarget {
             l2_bytes: 512 << 10,
             l3_bytes: 32 << 20,
             latency_cycles: Some([4, 3]),
+            rates: Rates::NOMINAL,
         }
     }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::system;
-use super::{CpuTarget, GpuTarget, Isa, Target};
+use super::{CpuTarget, GpuTarget, Isa, Rates, Target};
 
 /// How wide a key is: which machines share it. The threads of a CPU's kernel are part of every one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -131,7 +131,7 @@ impl<'a> KeyParts<'a> {
 }
 
 impl Target {
-    /// The target of a [key](Target::key), as far as that tells: a CPU has as many cores as threads, and common caches where the key is
+    /// The target of a [key](Target::key), as far as that tells: a CPU has as many cores as threads, nominal rates, and common caches where the key is
     /// one of [earlier versions](Target::legacy_key); a GPU has the limits of its compute capability. `None` for what is no key.
     pub fn of_key(key: &str) -> Option<Self> {
         match KeyParts::of(key).kind {
@@ -170,7 +170,8 @@ impl CpuTarget {
             }
         };
         let model = model.to_string();
-        Some(Self { model, isa, features, cores: threads, threads, l1d_bytes, l2_bytes, l3_bytes, latency_cycles })
+        let (cores, rates) = (threads, Rates::NOMINAL);
+        Some(Self { model, isa, features, cores, threads, l1d_bytes, l2_bytes, l3_bytes, latency_cycles, rates })
     }
 }
 

@@ -1,7 +1,7 @@
 //! What holds for every program.
 
 use autotune_ir::program::{Expr, Node};
-use autotune_ir::{Affine, Program, Target, VarId};
+use autotune_ir::{Affine, Program, Rates, Target, VarId};
 use autotune_schedules::{Config, ScheduleSpace, Value, Workload, lower};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -184,7 +184,7 @@ fn every_config_of_every_workload_gives_a_row_of_its_own() {
             is("total.stores.per_output", 1.0, 1e6);
             is("total.lane_use.ratio", 0.124, 1.0);
             is("register.in_memory.flag", 0.0, 0.0);
-            is("estimate.roofline.cycles_per_flop", 0.19 / 32.0, 1e3);
+            is("estimate.roofline.per_peak", 0.19, 32e3);
             if !distinct.contains(&row) {
                 distinct.push(row);
             }
@@ -196,6 +196,46 @@ fn every_config_of_every_workload_gives_a_row_of_its_own() {
             "{workload}: {all} programs have {distinct} different rows"
         );
     }
+}
+
+/// Columns that say what the rates are, and those that follow from them.
+fn follows_from_rates(name: &str) -> bool {
+    name.starts_with("estimate.") || name.contains("_reads.") || name == "target.fork_join.log2_cycles"
+}
+
+#[test]
+fn slower_caches_memory_and_threads_never_make_an_estimate_smaller() {
+    let mut slowed = [0; 4];
+    for (number, workload) in WORKLOADS.into_iter().enumerate() {
+        let workload: Workload = workload.parse().unwrap();
+        let mut rng = ChaCha8Rng::seed_from_u64(number as u64);
+        let mut rates = Rates {
+            bytes_per_kilocycle: std::array::from_fn(|_| rng.random_range(10..200_000)),
+            fork_join_cycles: rng.random_range(1..100_000),
+        };
+        let target = target(1 + number % 3).with_rates(rates);
+        let candidate = ScheduleSpace::new(&workload, &target).sample(&mut rng);
+        let program = candidate.lower().unwrap();
+        let row = extract(&program, &target);
+
+        for (slower, slowed) in slowed.iter_mut().enumerate() {
+            match rates.bytes_per_kilocycle.get_mut(slower) {
+                Some(bytes) => *bytes = (*bytes / 3).max(1),
+                None => rates.fork_join_cycles *= 3,
+            }
+            let slower_row = extract(&program, &target.clone().with_rates(rates));
+            for ((name, before), after) in names().iter().zip(&row).zip(&slower_row) {
+                assert!(after.is_finite(), "{name} of {workload} is {after}\n{candidate}");
+                if name.starts_with("estimate.") {
+                    assert!(after >= before, "{workload}: {name} falls from {before} to {after}\n{candidate}");
+                    *slowed += usize::from(after > before);
+                } else if !follows_from_rates(name) {
+                    assert_eq!(after, before, "{workload}: {name}");
+                }
+            }
+        }
+    }
+    assert!(slowed.iter().all(|&columns| columns > 0), "estimates that each rate slowed down: {slowed:?}");
 }
 
 /// A larger cache never lets more in, and no cache lets in less than every operand once.
@@ -248,7 +288,7 @@ fn winograd_programs_count_the_work_they_do() {
     let exact: Workload = format!("{},exact", program.spec.name).parse().unwrap();
     let space = ScheduleSpace::new(&exact, &target(1));
     let direct = lower(&exact, &target(1), &space.default_config()).unwrap();
-    let estimate = |program| column(&extract(program, &target(1)), "estimate.sum.log2_cycles_per_flop");
+    let estimate = |program| column(&extract(program, &target(1)), "estimate.sum.log2_per_peak");
     assert!(estimate(&program) < estimate(&direct) + 0.8f64.log2(), "{} {}", estimate(&program), estimate(&direct));
     assert!(estimate(&program) < estimate(&winograd(2, 1)));
 }
