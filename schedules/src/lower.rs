@@ -88,7 +88,7 @@ impl OperandBuffers {
     }
 
     /// The buffer of what an equation loads, if that is an operand.
-    fn operand(&self, access: &Access) -> Option<BufferId> {
+    pub(crate) fn operand(&self, access: &Access) -> Option<BufferId> {
         match self.spec.role(access.buffer) {
             Role::Operand(number) => Some(BufferId(number as u32)),
             _ => None,

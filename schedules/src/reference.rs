@@ -108,7 +108,13 @@ impl Reference {
         operands.check(spec)?;
         let selection = Selection::of(spec, bound, seed);
         let given: Vec<_> = operands.iter().map(|operand| operand.as_standard_layout()).collect();
-        let tensors = line::Tensor::all(spec, &given);
+        let mut tensors = line::Tensor::all(spec, &given);
+        if let Some(map) = spec.prologue() {
+            let dtype = spec.tensor(&map.output).dtype;
+            let mut mapped = plain::reduced(map, &tensors)?;
+            mapped.iter_mut().filter(|_| dtype != DType::F32).for_each(|x| *x = dtype.multiplied(*x as f32).into());
+            tensors[map.output.buffer.0 as usize].elements = line::Elements::Made(mapped);
+        }
         let (values, mapped) = match selection.lines.vector {
             Some(axis) => (Product::new(spec, &selection, axis, tensors)?.values()?, 0.0),
             None => plain::evaluate(spec, tensors)?,
@@ -142,7 +148,8 @@ impl Reference {
         let selection = Selection::of(workload.spec(), EXACT_MULTIPLY_ADDS, 0);
         let is_made = |tensor: &&Tensor| selection.lines.vector.is_none() && tensor.source == Source::Computed;
         let made = workload.spec().tensors.iter().filter(is_made).map(|tensor| points(&tensor.shape).saturating_mul(8));
-        made.fold(selection.len().saturating_mul(4), usize::saturating_add)
+        let mapped = workload.spec().prologue().map(|map| points(&workload.spec().tensor(&map.output).shape).saturating_mul(8));
+        made.chain(mapped).fold(selection.len().saturating_mul(4), usize::saturating_add)
     }
 
     /// What errors are relative to: the largest finite magnitude in it, or that of a usual sum where all that is left of the sums is small.
