@@ -47,7 +47,8 @@ fn padding_is_of_what_a_prologue_makes() {
     }
 
     // Beyond the image there is no half, of which there would be one in every corner of a sum.
-    let (with, without) = (workload("conv2d:c=2,h=3,w=3,o=2,k=3,p=1,pre=sigmoid"), workload("conv2d:c=2,h=3,w=3,o=2,k=3,p=1"));
+    let (with, without) =
+        (workload("conv2d:c=2,h=3,w=3,o=2,k=3,p=1,pre=sigmoid"), workload("conv2d:c=2,h=3,w=3,o=2,k=3,p=1"));
     let [found, wanted] = by_hand(&with, &without, |x| 1.0 / (1.0 + (-x).exp()));
     assert!(max_rel_error(&found, &wanted) < 1e-6);
 }
@@ -74,8 +75,10 @@ fn schedules_make_what_padding_leaves_out() {
             let drawn = (0..12).map(|_| space.sample(&mut rng).config().clone());
             for config in [default].into_iter().chain(drawn) {
                 let program = autotune_schedules::lower(&workload, &target, &config).unwrap();
-                verify(&program, &target).unwrap_or_else(|problem| panic!("{workload}\n{config}\n{program}\n{problem}"));
-                let found = interpret(&program, &operands).unwrap_or_else(|problem| panic!("{workload}\n{config}\n{problem}"));
+                verify(&program, &target)
+                    .unwrap_or_else(|problem| panic!("{workload}\n{config}\n{program}\n{problem}"));
+                let found =
+                    interpret(&program, &operands).unwrap_or_else(|problem| panic!("{workload}\n{config}\n{problem}"));
                 let error = max_rel_error(&found, &wanted);
                 assert!(error <= EXACT_TOLERANCE, "{workload}\n{config}\n{program}\nerror {error}");
             }

@@ -20,11 +20,8 @@ const DEFAULT_DATA: [(&str, &str); 6] = [
     ("plain", "tile"),
 ];
 
-/// The same where a prologue makes what is copied.
-const PROLOGUE_DATA: [(&str, &str); 4] = [("blocked", "tile"), ("blocked", "copy"), ("plain", "tile"), ("plain", "copy")];
-
 /// A fixed rule without measuring: vectors over the output channels (else the width), blocked layouts where they fit, data
-/// read in place (with a prologue from tiles of a row, for all channels), constant weights packed, the largest register tile of a few vectors by as many columns as the registers hold,
+/// read in place, constant weights packed, the largest register tile of a few vectors by as many columns as the registers hold,
 /// tiles of columns and rows in parallel, the reduction whole, rows of taps outermost in it. Of these the first that divides the
 /// work among the threads evenly enough, else the one that does so most evenly.
 ///
@@ -114,9 +111,7 @@ impl<'r> DefaultRule<'r> {
     ) -> impl Iterator<Item = impl Iterator<Item = Point> + 'a> + 'a {
         let blocked = Value::Choice("blocked".into());
         let is_blockable = space.knobs.iter().any(|knob| knob.values.contains(&blocked));
-        let has_prologue = self.roles.contraction.prologue().is_some();
-        let data = if has_prologue { &PROLOGUE_DATA[..] } else { &DEFAULT_DATA };
-        let data = data.iter().copied().filter(move |(layout, _)| is_blockable || *layout == "plain");
+        let data = DEFAULT_DATA.into_iter().filter(move |(layout, _)| is_blockable || *layout == "plain");
         let is_whole = |width: &usize| self.roles.width.is_none_or(|axis| self.is_whole(axis, *width));
         let widths = data.flat_map(move |data| (1..=self.width).rev().filter(is_whole).map(move |width| (data, width)));
         widths.map(move |((layout, data), width)| {
@@ -144,10 +139,6 @@ impl<'r> DefaultRule<'r> {
             match (group, axis) {
                 ("tile", axis) => self.tile(knob, roles.contraction.axis(axis)?, [channels, width]),
                 ("order", "reduce") => Some(outermost_tap.map_or(0, |tap| starting_with(knob, roles.name(tap)))),
-                // A tile that a prologue makes is for all channels.
-                ("order", "") if words[1].1 == "tile" && roles.contraction.prologue().is_some() => {
-                    Some(ending_with(knob, roles.name(roles.channel)))
-                }
                 ("order", "") => Some(starting_with(knob, roles.name(self.outermost))),
                 // Vectors need weights that lie side by side.
                 ("weights", _) if roles.contraction.weight.stride(self.vector) > 1 => position("packed"),
@@ -184,12 +175,6 @@ impl<'r> DefaultRule<'r> {
 fn starting_with(knob: &Knob, axis: &str) -> usize {
     let first = |v: &Value| matches!(v, Value::Order(axes) if axes.first().is_some_and(|a| a == axis));
     knob.values.iter().position(first).unwrap_or(0)
-}
-
-/// The first order whose innermost axis is `axis`.
-fn ending_with(knob: &Knob, axis: &str) -> usize {
-    let ends = |v: &Value| matches!(v, Value::Order(axes) if axes.last().is_some_and(|a| a == axis));
-    knob.values.iter().position(ends).unwrap_or(0)
 }
 
 fn is_register_tile(value: &Value, size: usize) -> bool {

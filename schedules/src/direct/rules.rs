@@ -43,9 +43,7 @@ impl Direct {
                 return Err(LowerError::knob("data", "a prologue needs a copy"));
             }
             DataMode::Copy
-                if plain_in == plain_data
-                    && !self.contraction.is_padded()
-                    && self.contraction.prologue().is_none() =>
+                if plain_in == plain_data && !self.contraction.is_padded() && self.contraction.prologue().is_none() =>
             {
                 return Err(LowerError::knob("data", "a copy without padding, prologue or another layout"));
             }

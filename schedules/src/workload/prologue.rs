@@ -109,10 +109,13 @@ impl Prologue {
         let axes_of = |dim: usize| data.index[dim].terms.iter().map(|term| term.0.0 as usize);
 
         // Channels are summed over, and the weights have them, too; images are theirs alone.
-        let is_channel =
-            |dim: &usize| axes_of(*dim).any(|axis| formula.axes[axis].reduce) && axes_of(*dim).all(|axis| is_used(&weight.index, axis));
+        let is_channel = |dim: &usize| {
+            axes_of(*dim).any(|axis| formula.axes[axis].reduce)
+                && axes_of(*dim).all(|axis| is_used(&weight.index, axis))
+        };
         let channel = (0..shape.len()).find(is_channel).ok_or("the data has no channels")?;
-        let has_images = channel == 1 && !axes_of(0).any(|axis| is_used(&weight.index, axis) || formula.axes[axis].reduce);
+        let has_images =
+            channel == 1 && !axes_of(0).any(|axis| is_used(&weight.index, axis) || formula.axes[axis].reduce);
         if self.gate && !has_images {
             return Err("only images have a gate for each channel");
         }
@@ -162,7 +165,12 @@ fn is_product(formula: &Formula, data: &Access, weight: &Access) -> bool {
 impl fmt::Display for Prologue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let activation = (self.activation != Activation::None).then(|| self.activation.to_string());
-        let parts = [self.scale.then(|| SCALE.into()), self.bias.then(|| BIAS.into()), activation, self.gate.then(|| GATE.into())];
+        let parts = [
+            self.scale.then(|| SCALE.into()),
+            self.bias.then(|| BIAS.into()),
+            activation,
+            self.gate.then(|| GATE.into()),
+        ];
         f.write_str(&parts.into_iter().flatten().collect::<Vec<String>>().join("+"))
     }
 }

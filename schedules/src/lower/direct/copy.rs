@@ -2,7 +2,7 @@
 
 use super::{Lowering, Place, Region, assign, at, bases, load, nest};
 use autotune_ir::affine::Affine;
-use autotune_ir::program::{Access, BufferId, Expr, Index, Layout, LoopKind, Node, Role, Scope};
+use autotune_ir::program::{BufferId, Expr, Layout, LoopKind, Node, Role, Scope};
 
 /// A run of one dimension of a copy.
 #[derive(Clone)]
@@ -144,13 +144,7 @@ impl Lowering<'_> {
         if let Some((block, lane)) = self.data_block().and_then(|block| Some((block, logical.pop()?))) {
             logical[1] = logical[1].clone() * block + lane;
         }
-        let element = self.input_index(index);
-        let operand = |access: &Access| match self.operands.operand(access) {
-            Some(buffer) if buffer == self.operands.input => load(buffer, element.clone()),
-            Some(buffer) => load(buffer, access.index.iter().map(|index| at(index, &logical)).collect::<Index>()),
-            None => Expr::Const(0.0),
-        };
-        map.value.replaced(&mut { operand })
+        self.operands.mapped(map, &self.input_index(index), &logical)
     }
 
     /// Channels of a block of the data as the compute nest sees it, if it has blocks.
