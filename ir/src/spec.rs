@@ -277,9 +277,23 @@ impl Spec {
         if loaded || gathered == 0.0 { all } else { all.min(gathered) }
     }
 
-    /// True if values are computed on the way to what the last equation but one combines.
+    /// True if values are computed on the way to what the last equation but one combines, other than by a prologue.
     pub fn is_chain(&self) -> bool {
-        self.equations.len() > 2
+        self.equations.len() > 2 && self.prologue().is_none()
+    }
+
+    /// The map in front of a contraction, if there is one: it makes an element of what the main equation reads first of each element of the first
+    /// operand, `mapped[i, j, ..] = f(input[i, j, ..], ..)`, by its own axes.
+    pub fn prologue(&self) -> Option<&Equation> {
+        let [map, main, _] = &self.equations[..] else { return None };
+        let is_axis = |(axis, index): (usize, &Affine)| *index == Affine::var(VarId(axis as u32));
+        let is_map = !map.reduces()
+            && map.output.index.len() == map.axes.len()
+            && map.output.index.iter().enumerate().all(is_axis)
+            && map.loads().iter().all(|access| self.tensor(access).is_given())
+            && map.loads().first().is_some_and(|data| data.buffer == BufferId(0) && data.index == map.output.index);
+        let reads_it = matches!(main.loads()[..], [data, _] if data.buffer == map.output.buffer);
+        (self.main == 1 && is_map && reads_it && self.multiplies_tensors()).then_some(map)
     }
 
     /// True if some equation adds up products of elements of two tensors.

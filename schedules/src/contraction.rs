@@ -77,10 +77,10 @@ fn var(axis: AxisId) -> Affine {
 
 impl Contraction {
     /// The main equation of a workload's spec with every operand in its plain layout, and axes of extent 1 as the constant 0; `None` if it
-    /// is no sum of products of two tensors, or not all there is but for a map of the sums.
+    /// is no sum of products of two tensors, or not all there is but for a prologue and a map of the sums.
     pub fn of(workload: &Workload) -> Option<Self> {
         let spec = workload.spec();
-        let axes = Axes::of(spec).filter(|_| spec.equations.len() == 2);
+        let axes = Axes::of(spec).filter(|_| !spec.is_chain());
         axes.map(|_| Self::with_unit_axes(spec).without_unit_axes())
     }
 
@@ -112,6 +112,11 @@ impl Contraction {
     /// Its equation.
     pub fn equation(&self) -> &Equation {
         &self.spec.equations[self.number]
+    }
+
+    /// The map that makes its data, if there is one.
+    pub fn prologue(&self) -> Option<&Equation> {
+        self.spec.prologue().filter(|_| self.number == self.spec.main)
     }
 
     /// The iteration of its equation at a point of its axes.

@@ -10,6 +10,7 @@ use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{
     Access, BufferId, Expr, Index, Layout, Loop, LoopKind, Node, Role, Scope, Store, StoreMode,
 };
+use autotune_ir::spec::Equation;
 
 use nest::Nest;
 
@@ -85,6 +86,17 @@ impl OperandBuffers {
             Some(buffer) => load(buffer, index.to_vec()),
             None => sums.next().unwrap_or(Expr::Const(0.0)),
         }
+    }
+
+    /// What a map in front of a contraction makes of the element of the input at a `physical` index, whose index in the plain layout is
+    /// `logical`.
+    pub(crate) fn mapped(&self, map: &Equation, physical: &[Affine], logical: &[Affine]) -> Expr {
+        let operand = |access: &Access| match self.operand(access) {
+            Some(buffer) if buffer == self.input => load(buffer, physical.to_vec()),
+            Some(buffer) => load(buffer, access.index.iter().map(|index| at(index, logical)).collect::<Index>()),
+            None => Expr::Const(0.0),
+        };
+        map.value.replaced(&mut { operand })
     }
 
     /// The buffer of what an equation loads, if that is an operand.

@@ -56,7 +56,10 @@ impl Operands {
     /// The same for operands of any size.
     pub fn try_random(spec: &Spec, seed: u64) -> Result<Self, OutOfMemory> {
         let (sum_scale, data_scale) = (0.5 * sum_size(spec), data_scale(spec));
-        let data = spec.main().loads().first().map(|access| &spec.tensor(access).name);
+        // Of what a prologue makes nobody can say how large it is, but weights can be scaled as well.
+        let loads = spec.main().loads();
+        let scaled = if spec.prologue().is_some() { loads.last() } else { loads.first() };
+        let scaled = scaled.map(|access| &spec.tensor(access).name);
         let draw = |(number, tensor): (usize, &Tensor)| {
             let (seed, dtype) = ([seed, number as u64], tensor.dtype);
             if let Some(extent) = spec.indexes(tensor) {
@@ -66,7 +69,7 @@ impl Operands {
                 return random_tensor(&tensor.shape, seed, |x| dtype.stored(x.abs()));
             }
             match is_multiplied(spec, tensor) {
-                true if Some(&tensor.name) == data => {
+                true if Some(&tensor.name) == scaled => {
                     random_tensor(&tensor.shape, seed, |x| dtype.multiplied(data_scale * x))
                 }
                 true => random_tensor(&tensor.shape, seed, |x| dtype.multiplied(x)),

@@ -108,7 +108,13 @@ impl Reference {
         operands.check(spec)?;
         let selection = Selection::of(spec, bound, seed);
         let given: Vec<_> = operands.iter().map(|operand| operand.as_standard_layout()).collect();
-        let tensors = line::Tensor::all(spec, &given);
+        let mut tensors = line::Tensor::all(spec, &given);
+        if let Some(map) = spec.prologue() {
+            let dtype = spec.tensor(&map.output).dtype;
+            let mut mapped = plain::reduced(map, &tensors)?;
+            mapped.iter_mut().filter(|_| dtype != DType::F32).for_each(|x| *x = dtype.stored(*x as f32).into());
+            tensors[map.output.buffer.0 as usize].elements = line::Elements::Made(mapped);
+        }
         let (values, mapped) = match selection.lines.vector {
             Some(axis) => (Product::new(spec, &selection, axis, tensors)?.values()?, 0.0),
             None => plain::evaluate(spec, tensors)?,
@@ -142,7 +148,9 @@ impl Reference {
         let selection = Selection::of(workload.spec(), EXACT_MULTIPLY_ADDS, 0);
         let is_made = |tensor: &&Tensor| selection.lines.vector.is_none() && tensor.source == Source::Computed;
         let made = workload.spec().tensors.iter().filter(is_made).map(|tensor| points(&tensor.shape).saturating_mul(8));
-        made.fold(selection.len().saturating_mul(4), usize::saturating_add)
+        let mapped =
+            workload.spec().prologue().map(|map| points(&workload.spec().tensor(&map.output).shape).saturating_mul(8));
+        made.chain(mapped).fold(selection.len().saturating_mul(4), usize::saturating_add)
     }
 
     /// What errors are relative to: the largest finite magnitude in it, or that of a usual sum where all that is left of the sums is small.
@@ -184,7 +192,8 @@ pub fn max_rel_error(actual: &ArrayD<f32>, reference: &ArrayD<f32>) -> f64 {
 ///
 /// An output that is rounded to 16 bits may be the neighbour of the reference's, where the sums lie on either side of the
 /// middle between them: twice [`DType::unit_roundoff`]. A matrix instruction cuts off what does not fit into the f32 sum that
-/// it adds to, instead of rounding: an error of up to 2^-23 of the sum, always towards zero, for each instruction of 8 steps.
+/// it adds to, instead of rounding: an error of up to 2^-23 of the sum, always towards zero, for each instruction of 8 steps. And it cuts off
+/// what a prologue makes to `tf32`, as whatever it finds in memory: up to 2^-10 of every factor.
 pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
     let sums =
         registry::find_anywhere(&config.sketch).map_or(EXACT_TOLERANCE, |sketch| sketch.tolerance(workload, config));
@@ -196,7 +205,11 @@ pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
         DType::F32 => 0.0,
         _ => workload.spec().reduction_len() as f64 / 8.0 * 2f64.powi(-23),
     };
-    sums + rounded + cut_off
+    let mapped = match (workload.dtype(), workload.spec().prologue()) {
+        (DType::Tf32, Some(_)) => 2f64.powi(-10),
+        _ => 0.0,
+    };
+    sums + rounded + cut_off + mapped
 }
 
 #[cfg(test)]

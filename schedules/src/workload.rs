@@ -40,6 +40,7 @@ mod operator;
 mod pad;
 mod pointwise;
 mod pool2d;
+mod prologue;
 mod rate;
 mod reduce;
 mod resample;
@@ -74,6 +75,7 @@ pub use operator::{
 pub use pad::{Pad, PadMode};
 pub use pointwise::{Broadcast, Channels, Function, Pointwise, PointwiseOp};
 pub use pool2d::{Pool2d, PoolKind};
+pub use prologue::Prologue;
 pub use rate::{Rate, Work};
 pub use reduce::{Reduce, ReduceOp};
 pub use resample::{Coordinates, Resample, Rounding, Sampling};
@@ -116,6 +118,7 @@ struct Terms {
     /// Whether weights are constant, where that is not as it is with the operator alone.
     weights: Option<bool>,
     dtype: DType,
+    prologue: Prologue,
     epilogue: Epilogue,
     exact: bool,
     cold: bool,
@@ -155,6 +158,10 @@ impl Workload {
                 WorkloadError::Unfit { op, field: "weights", reason }
             })?;
         }
+        terms.prologue.in_front_of(op.formula()).map_err(|reason| {
+            let (op, reason) = (op.kind().name, reason.to_string());
+            WorkloadError::Unfit { op, field: "pre", reason }
+        })?;
         Ok(Self::checked(op, terms))
     }
 
@@ -167,6 +174,14 @@ impl Workload {
 
     fn with(&self, terms: Terms) -> Self {
         Self::checked(Arc::clone(&self.0.op), terms)
+    }
+
+    /// The same workload with another prologue.
+    ///
+    /// # Errors
+    /// If the operator can have no such thing in front of it ([`Prologue`]).
+    pub fn with_prologue(&self, prologue: Prologue) -> Result<Self, WorkloadError> {
+        Self::of(Arc::clone(&self.0.op), Terms { prologue, ..self.0.terms })
     }
 
     /// The same workload with another epilogue.
@@ -248,6 +263,11 @@ impl Workload {
         [self.dtype(), self.result_dtype()].into_iter().find(|&dtype| !target.supports(dtype))
     }
 
+    /// What happens to the data first.
+    pub fn prologue(&self) -> Prologue {
+        self.0.terms.prologue
+    }
+
     /// Fused tail.
     pub fn epilogue(&self) -> Epilogue {
         self.0.terms.epilogue
@@ -276,8 +296,8 @@ impl Workload {
         &self.0.text
     }
 
-    /// What it means. The operands are those of the operator, then those of the epilogue that it has: `output_scale`, `bias`, `residual`,
-    /// the `slope`s of a PReLU, `post_scale` and `post_bias`.
+    /// What it means. The operands are those of the operator, then those of the prologue that it has, `pre_scale`, `pre_bias` and `pre_gate`,
+    /// and of the epilogue, `output_scale`, `bias`, `residual`, the `slope`s of a PReLU, `post_scale` and `post_bias`.
     pub fn spec(&self) -> &Arc<Spec> {
         &self.0.spec
     }

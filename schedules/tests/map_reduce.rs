@@ -11,6 +11,7 @@ use autotune_schedules::workload::{
     Transpose,
 };
 use autotune_schedules::{Operands, ScheduleSpace, Value, Workload, lower, max_rel_error, reference};
+use common::epilogues::activated;
 use common::nests::for_each_store;
 use common::random_programs::{check, check_configs};
 use common::workloads::{random_attention, random_blocked, random_map_reduce};
@@ -137,7 +138,8 @@ fn normalised(workload: &Workload, operands: &Operands) -> Option<ArrayD<f64>> {
 }
 
 fn by_hand(workload: &Workload, operands: &Operands) -> ArrayD<f32> {
-    let input = &operands[0];
+    let function = workload.prologue().activation;
+    let input = &operands[0].mapv(|x| activated(function, x.into(), 1.0) as f32);
     let pool = workload.sizes::<Pool2d>().map(|pool| pooled(pool, input));
     let reduce = workload.sizes::<Reduce>().map(|reduce| reduced(reduce, input));
     let transpose = workload.sizes::<Transpose>().map(|transpose| transposed(transpose, input));

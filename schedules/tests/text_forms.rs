@@ -22,6 +22,11 @@ fn workloads_of_the_documentation_are_read_and_said_again() {
 #[test]
 fn the_text_forms_are_read_as_they_are_written() {
     for text in [
+        "conv2d:n=1,c=256,h=28,w=28,o=128,k=1,s=1,p=0,pre=scale+bias+relu,bias,act=relu",
+        "conv2d:n=1,c=96,h=14,w=14,o=24,k=1,s=1,p=0,pre=gate",
+        "conv1d:n=1,c=4,w=9,o=4,k=3,s=1,p=1,pre=bias+clip:-1:6+gate",
+        "matmul:m=197,n=768,k=3072,weights=data,pre=scale+gelu",
+        "reduce:m=64,n=784,op=mean,pre=relu",
         "pool2d:c=64,h=112,w=112,k=3,s=2,p=1,kind=max",
         "pool2d:n=2,c=3,h=9,w=8,kh=3,kw=2,s=1,p=0,d=2,ceil,kind=max",
         "pool2d:c=3,h=7,w=7,k=7,s=1,p=0,kind=avg,act=relu",

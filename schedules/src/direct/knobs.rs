@@ -51,14 +51,20 @@ pub(super) fn knobs(roles: &Roles, target: &CpuTarget) -> Vec<Knob> {
     knobs
 }
 
-/// Ways of reading the data. Vectors along the channels read single elements of it, for which a copy is no better.
+/// Ways of reading the data. Vectors along the channels read single elements of it, for which a copy is no better, unless a prologue makes what
+/// is copied.
 pub(crate) fn data_modes(roles: &Roles, target: &CpuTarget) -> Vec<&'static str> {
     let (contraction, copies) = (&roles.contraction, roles.vectors(target).len() > 1);
+    let panel = panels_pay(roles, copies).then_some("panel");
+    if contraction.prologue().is_some() {
+        return ["copy", "tile"].into_iter().chain(panel).collect();
+    }
+
     let mut data = vec!["inplace"];
     let pays = copies && (contraction.is_padded() || roles.blockable(block_size(target))[0]);
     data.extend((pays || pads_far(contraction)).then_some("copy"));
     data.extend((copies || roles.is_product()).then_some("tile"));
-    data.extend(panels_pay(roles, copies).then_some("panel"));
+    data.extend(panel);
     data
 }
 

@@ -39,8 +39,13 @@ impl Direct {
             DataMode::InPlace | DataMode::Panel if plain_in != plain_data => {
                 return Err(LowerError::knob("layout.data", "differs from layout.in though no copy has it"));
             }
-            DataMode::Copy if plain_in == plain_data && !self.contraction.is_padded() => {
-                return Err(LowerError::knob("data", "a copy without padding or another layout"));
+            DataMode::InPlace if self.contraction.prologue().is_some() => {
+                return Err(LowerError::knob("data", "a prologue needs a copy"));
+            }
+            DataMode::Copy
+                if plain_in == plain_data && !self.contraction.is_padded() && self.contraction.prologue().is_none() =>
+            {
+                return Err(LowerError::knob("data", "a copy without padding, prologue or another layout"));
             }
             DataMode::Panel => self.check_panel(axes)?,
             _ => {}

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use super::{Kernel, Level, Pipeline, Tiling};
 use crate::contraction::AxisId;
 use crate::lower::nest::{Loops, Nest, allocated};
-use crate::lower::partial::add_partial;
+use crate::lower::partial::{COPY_THREADS, DIMENSIONS, add_partial};
 use crate::lower::{OperandBuffers, assign, nest};
 use crate::workload::Workload;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{
-    Access, BufferId, Digit, Expr, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode, VarName, When,
+    Access, BufferId, Digit, Expr, Layout, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode, VarName, When,
 };
+use autotune_ir::spec::Equation;
 
 pub(crate) mod copy;
 mod matrix;
@@ -40,7 +41,15 @@ pub(crate) fn lower(workload: &Workload, tiling: &Tiling) -> Program {
     if let Some(packing) = &tiling.packing {
         add("pack_weight", When::AheadOfTime, pack::pack_weight(tiling, packing, [operands.weight, weight], &mut all));
     }
-    let outside = Outside { sources: [operands.input, weight], partial, operands: operands.clone() };
+    let data = match own.prologue() {
+        None => operands.input,
+        Some(map) => {
+            let mapped = all.buffer("mapped", Role::Packed, Scope::Global, own.data.shape.clone());
+            add("map_input", When::EveryRun, map_input(&operands, map, mapped, input.1, &mut all));
+            mapped
+        }
+    };
+    let outside = Outside { sources: [data, weight], partial, operands: operands.clone() };
     add("compute", When::EveryRun, compute(tiling, outside, "", &mut all));
     if let Some(partial) = partial {
         let channel = own.output.index.iter().position(|index| *index == own.bias).unwrap_or(0);
@@ -51,6 +60,22 @@ pub(crate) fn lower(workload: &Workload, tiling: &Tiling) -> Program {
     let axes = tiling.roles.axes.clone();
     let spec = Arc::clone(&tiling.roles.own.spec);
     Program { algorithm: Arc::clone(&spec), spec, axes, vars: all.vars, buffers: all.buffers, stages, cold: false }
+}
+
+/// `for every element of the input: mapped[..] = f(input[..])`, a thread each, in the layout of the input.
+fn map_input(operands: &OperandBuffers, map: &Equation, mapped: BufferId, layout: Layout, all: &mut Nest) -> Vec<Node> {
+    let extents = all.buffers[mapped.0 as usize].shape.clone();
+    let shape: Vec<(&str, usize)> = DIMENSIONS.into_iter().zip(extents).collect();
+    all.each(COPY_THREADS, &shape, &[], |_, index| {
+        let mut logical = index.clone();
+        if let Layout::ChannelBlocked(block) = layout
+            && let Some(lane) = logical.pop()
+        {
+            logical[1] = logical[1].clone() * block as i64 + lane;
+        }
+        let value = operands.mapped(map, &index, &logical);
+        vec![assign(mapped, index, value)]
+    })
 }
 
 /// What a compute stage reads and writes.

@@ -36,7 +36,7 @@ impl Chain {
             && last.axes.starts_with(&tail.axes)
             && last.output.index == tail.output.index
             && tail.loads().into_iter().all(|access| *access == last.output || is_not_computed(spec, access));
-        let is_contraction = passes.len() == 1 && Axes::of(spec).is_some();
+        let is_contraction = !spec.is_chain() && Axes::of(spec).is_some();
         if !is_map_of_last || is_contraction || passes.iter().any(|pass| pass.axes.is_empty()) {
             return None;
         }

@@ -75,12 +75,14 @@ pub(super) fn output(spec: &Spec) -> &Tensor {
     spec.tensor(&spec.equations[spec.equations.len() - 1].output)
 }
 
-/// True if each sum of the first equation makes one element of the output, by the second equation.
+/// True if each sum of the main equation makes one element of the output, by the last equation, and nothing is computed before but by a
+/// prologue.
 fn is_pointwise(spec: &Spec) -> bool {
-    let [main, tail] = &spec.equations[..] else { return false };
+    let [before @ .., main, tail] = &spec.equations[..] else { return false };
     let is_at_hand = |load: &&Access| **load == main.output || spec.tensor(load).source != Source::Computed;
     let shape = &spec.tensor(&main.output).shape;
-    spec.main == 0
+    spec.main == before.len()
+        && (before.is_empty() || spec.prologue().is_some())
         && main.axes.starts_with(&tail.axes)
         && main.axes.iter().filter(|axis| !axis.reduce).eq(&tail.axes)
         && (&tail.output.index, &output(spec).shape) == (&main.output.index, shape)

@@ -32,7 +32,7 @@ pub(super) fn evaluate(spec: &Spec, mut tensors: Vec<Tensor>) -> Result<(Vec<f32
 }
 
 /// The elements of the tensor that an equation defines.
-fn reduced(equation: &Equation, tensors: &[Tensor]) -> Result<Vec<f64>, OutOfMemory> {
+pub(super) fn reduced(equation: &Equation, tensors: &[Tensor]) -> Result<Vec<f64>, OutOfMemory> {
     let line_axis = equation.axes.iter().rposition(|axis| !axis.reduce);
     let axis = line_axis.unwrap_or(equation.axes.len());
     let columns: Vec<usize> = (0..line_axis.map_or(1, |axis| equation.axes[axis].extent)).collect();

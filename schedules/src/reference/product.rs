@@ -117,7 +117,7 @@ impl<'a> Product<'a> {
 
     /// The values of blocks in lines, line by line.
     fn sums(&self, lines: &[usize], blocks: &Range<usize>) -> Vec<Run<'_>> {
-        let (selection, tail) = (self.selection, &self.spec.equations[1]);
+        let (selection, tail) = (self.selection, &self.spec.equations[self.spec.main + 1]);
         let reach = selection.reach(blocks);
         let of_line = |&line: &usize| {
             let channels = blocks.clone().map(|block| selection.stand_in(line, block));
@@ -192,7 +192,7 @@ impl<'a> Product<'a> {
     fn tail(&self, run: &Run) -> Vec<f64> {
         let line = Line { first: &run.first, axis: self.axis, columns: &run.columns };
         let sum = self.spec.main().output.buffer;
-        line.values(&self.spec.equations[1].value, &|access, values| {
+        line.values(&self.spec.equations[self.spec.main + 1].value, &|access, values| {
             let tensor = &self.tensors[access.buffer.0 as usize];
             match (access.buffer == sum, values) {
                 (true, _) => run.sums.clone(),

@@ -57,6 +57,9 @@ impl Conv {
     fn find(workload: &Workload) -> Option<Self> {
         let main = workload.spec().main();
         let (axes, loads) = (Axes::of(workload.spec())?, main.loads());
+        if workload.spec().prologue().is_some() {
+            return None;
+        }
         let ([h, w], [data, weight]) = (&axes.windows[..], &loads[..]) else { return None };
         // Filters are transformed ahead of time.
         if !workload.spec().tensor(weight).is_constant() {

@@ -9,8 +9,10 @@ use super::{Formula, Operator, Terms};
 
 /// What is computed on the way, `sum = Σ value`, then `output = act(output_scale * sum + bias + residual) * post_scale + post_bias`.
 pub(super) fn of(op: &dyn Operator, name: &str, terms: &Terms) -> Spec {
-    let Terms { weights, dtype, epilogue, .. } = *terms;
-    let Formula { operands, computed, axes, value, reduction, shape, index, channel } = op.formula();
+    let Terms { weights, dtype, prologue, epilogue, .. } = *terms;
+    // What can have no prologue was refused.
+    let formula = prologue.in_front_of(op.formula()).unwrap_or_else(|_| op.formula());
+    let Formula { operands, computed, axes, value, reduction, shape, index, channel } = formula;
     let mut tensors = Vec::new();
     let mut add = |name: &'static str, shape: &[usize], dtype, source| {
         tensors.push(Tensor { name: name.into(), shape: shape.to_vec(), dtype, source });
@@ -27,7 +29,9 @@ pub(super) fn of(op: &dyn Operator, name: &str, terms: &Terms) -> Spec {
     for Computed { name, axes, value, reduction, dims } in computed {
         let shape: Vec<usize> = dims.iter().map(|&axis| axes[axis].extent).collect();
         let index = dims.iter().map(|&axis| Affine::var(VarId(axis as u32))).collect();
-        let output = Access { buffer: add(name, &shape, DType::F32, Source::Computed), index };
+        // What is multiplied has the data's type.
+        let dtype = if prologue.is_none() { DType::F32 } else { dtype };
+        let output = Access { buffer: add(name, &shape, dtype, Source::Computed), index };
         equations.push(Equation { axes, output, value, reduction });
     }
     for Table { name, elements } in op.tables() {

@@ -7,17 +7,17 @@ use autotune_ir::DType;
 use autotune_ir::spec::AxisId;
 
 use super::operator::operators;
-use super::{Activation, Epilogue, Operator, OperatorKind, Terms, Workload, WorkloadError};
+use super::{Activation, Epilogue, Operator, OperatorKind, Prologue, Terms, Workload, WorkloadError};
 
 /// The fields that every operator has.
-const COMMON_FIELDS: &str = "weights,dtype,scale,bias,add,act,post_scale,post_bias,exact,cold,within";
+const COMMON_FIELDS: &str = "weights,dtype,pre,scale,bias,add,act,post_scale,post_bias,exact,cold,within";
 
 /// Whether weights are constant.
 const WEIGHTS: [(&str, bool); 2] = [("constant", true), ("data", false)];
 
 /// The text form of a workload of these parts.
 pub(super) fn of(op: &dyn Operator, terms: &Terms) -> String {
-    let Terms { weights, dtype, epilogue, exact, cold, within } = terms;
+    let Terms { weights, dtype, prologue, epilogue, exact, cold, within } = terms;
     let mut text = format!("{}:", op.kind().name);
     // Writing to a string does not fail.
     let _ = op.write_fields(&mut text);
@@ -27,6 +27,9 @@ pub(super) fn of(op: &dyn Operator, terms: &Terms) -> String {
     if *dtype != DType::F32 {
         text += ",dtype=";
         text += dtype.word();
+    }
+    if !prologue.is_none() {
+        text += &format!(",pre={prologue}");
     }
     let words =
         |parts: &[(bool, &'static str)]| -> String { parts.iter().filter(|part| part.0).map(|part| part.1).collect() };
@@ -226,6 +229,15 @@ impl Fields {
         Ok(dtype.unwrap_or(DType::F32))
     }
 
+    /// None where the field is the operator's own.
+    fn prologue(&self) -> Result<Prologue, WorkloadError> {
+        const NAME: &str = "pre";
+        match self.of.fields.split(',').any(|own| own == NAME) {
+            true => Ok(Prologue::default()),
+            false => Ok(self.read(NAME, Prologue::parse)?.unwrap_or_default()),
+        }
+    }
+
     fn epilogue(&self) -> Result<Epilogue, WorkloadError> {
         let activation = self.read("act", Activation::parse)?.unwrap_or_default();
         let flag = |field| self.flag(field);
@@ -247,12 +259,12 @@ impl FromStr for Workload {
         };
         let fields = Fields::parse(kind, rest)?;
         let op = (kind.parse)(&fields).map_err(|e| fields.blame(e))?;
-        let (dtype, epilogue) = (fields.dtype()?, fields.epilogue()?);
+        let (dtype, prologue, epilogue) = (fields.dtype()?, fields.prologue()?, fields.epilogue()?);
         let within = fields
             .read("within", |text| u64::from_str_radix(text, 16).map_err(|_| "a number of 16 hexadecimal digits"))?;
         let weights = fields.word("weights", &WEIGHTS, "constant or data")?;
-        let terms =
-            Terms { weights, dtype, epilogue, exact: fields.flag("exact")?, cold: fields.flag("cold")?, within };
+        let (exact, cold) = (fields.flag("exact")?, fields.flag("cold")?);
+        let terms = Terms { weights, dtype, prologue, epilogue, exact, cold, within };
         Self::of(op.into(), terms).map_err(|e| fields.blame(e))
     }
 }

@@ -1,6 +1,7 @@
-//! Random epilogues.
+//! Random epilogues and prologues.
 
-use autotune_schedules::workload::{Activation, Epilogue};
+use autotune_schedules::Workload;
+use autotune_schedules::workload::{Activation, Epilogue, Prologue};
 use rand::{Rng, RngExt};
 
 /// Every activation, with parameters of several signs and bounds.
@@ -51,6 +52,21 @@ pub fn activated(activation: Activation, x: f64, slope: f64) -> f64 {
             0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())
         }
     }
+}
+
+/// Now and then with a prologue, where the operator can have one: of any parts that it may have.
+pub fn with_random_prologue<R: Rng>(workload: Workload, rng: &mut R) -> Workload {
+    if rng.random_bool(0.7) {
+        return workload;
+    }
+    let act = ACTIVATIONS[rng.random_range(0..ACTIVATIONS.len())];
+    let activation = if act == "prelu" { Activation::None } else { activation(act) };
+    let [scale, bias, gate] = [0.5, 0.5, 0.3].map(|share| rng.random_bool(share));
+    let all = Prologue { scale, bias, activation, gate };
+    let without_gate = Prologue { gate: false, ..all };
+    let function = Prologue { activation, ..Prologue::default() };
+    let with = [all, without_gate, function].into_iter().find_map(|prologue| workload.with_prologue(prologue).ok());
+    with.unwrap_or(workload)
 }
 
 /// Each part as often as not, every activation now and then.

@@ -7,7 +7,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt};
 
 use super::convolutions::{random_line, random_transposed, random_volume};
-use super::epilogues::random_epilogue;
+use super::epilogues::{random_epilogue, with_random_prologue};
 use super::pairs::{random_mlp, random_separable};
 use super::pointwise::random_pointwise;
 use super::workloads::{
@@ -63,7 +63,7 @@ pub fn random_of<R: Rng>(name: &str, rng: &mut R) -> Workload {
         };
         let epilogue = random_epilogue(rng);
         if let Some(workload) = workload.ok().filter(|workload| workload.flops() < MOST_FLOPS) {
-            return odd_weights(workload, rng).with_epilogue(epilogue);
+            return with_random_prologue(odd_weights(workload, rng), rng).with_epilogue(epilogue);
         }
     }
 }

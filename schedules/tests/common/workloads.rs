@@ -10,7 +10,7 @@ use autotune_schedules::{Config, Conv2d, Matmul, ScheduleSpace, Value, Workload,
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt};
 
-use super::epilogues::random_epilogue;
+use super::epilogues::{random_epilogue, with_random_prologue};
 
 /// A workload of at most about a million multiply-adds.
 pub fn random_workload<R: Rng>(rng: &mut R) -> Workload {
@@ -21,7 +21,9 @@ pub fn random_workload<R: Rng>(rng: &mut R) -> Workload {
         };
         let epilogue = random_epilogue(rng);
         match workload {
-            Ok(workload) if workload.flops() < 2e6 => return odd_weights(workload, rng).with_epilogue(epilogue),
+            Ok(workload) if workload.flops() < 2e6 => {
+                return with_random_prologue(odd_weights(workload, rng), rng).with_epilogue(epilogue);
+            }
             _ => {}
         }
     }
@@ -49,7 +51,9 @@ pub fn random_map_reduce<R: Rng>(rng: &mut R) -> Workload {
         };
         let epilogue = random_epilogue(rng);
         match workload {
-            Ok(workload) if workload.flops() < 5e5 => return workload.with_epilogue(epilogue),
+            Ok(workload) if workload.flops() < 5e5 => {
+                return with_random_prologue(workload, rng).with_epilogue(epilogue);
+            }
             _ => {}
         }
     }
@@ -260,7 +264,9 @@ pub fn random_panel<R: Rng>(target: &Target, rng: &mut R) -> (Workload, Config) 
             Workload::new(matmul)
         };
         let epilogue = random_epilogue(rng);
-        let Ok(workload) = workload.map(|workload| workload.with_epilogue(epilogue)) else { continue };
+        let Ok(workload) = workload.map(|workload| with_random_prologue(workload, rng).with_epilogue(epilogue)) else {
+            continue;
+        };
         let space = ScheduleSpace::new(&workload, target);
         for _ in 0..if workload.flops() < 2e6 { 50 } else { 0 } {
             let mut config = space.sample(rng).config().clone();

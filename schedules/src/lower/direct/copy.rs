@@ -129,20 +129,35 @@ impl Lowering<'_> {
         loops.push((var, vector, LoopKind::Vectorized));
         add(last, offset + Affine::var(var));
         let value = match source {
-            Some(indices) => load(self.operands.input, self.input_index(indices)),
+            Some(indices) => self.datum(indices),
             None => Expr::Const(0.0),
         };
         nest(loops, vec![assign(dst, index, value)])
     }
 
+    /// An element of the data for an index as the compute nest sees it: of the input, or what the prologue makes of that.
+    pub(super) fn datum(&self, index: Vec<Affine>) -> Expr {
+        let Some(map) = self.direct.contraction.prologue() else {
+            return load(self.operands.input, self.input_index(index));
+        };
+        let mut logical = index.clone();
+        if let Some((block, lane)) = self.data_block().and_then(|block| Some((block, logical.pop()?))) {
+            logical[1] = logical[1].clone() * block + lane;
+        }
+        self.operands.mapped(map, &self.input_index(index), &logical)
+    }
+
+    /// Channels of a block of the data as the compute nest sees it, if it has blocks.
+    fn data_block(&self) -> Option<i64> {
+        let (data, plain) = (&self.direct.data.shape, &self.direct.contraction.data.shape);
+        data.last().filter(|_| data.len() > plain.len()).map(|&block| block as i64)
+    }
+
     /// An index of the data operand as the compute nest sees it, in the layout of the input.
     fn input_index(&self, mut data_index: Vec<Affine>) -> Vec<Affine> {
-        let data_is_blocked = self.direct.data.shape.len() > self.direct.contraction.data.shape.len();
-        if data_is_blocked && self.direct.in_layout == Layout::Plain {
-            let block = self.direct.data.shape[self.direct.data.shape.len() - 1] as i64;
-            if let Some(lane) = data_index.pop() {
-                data_index[1] = data_index[1].clone() * block + lane;
-            }
+        let block = self.data_block().filter(|_| self.direct.in_layout == Layout::Plain);
+        if let Some((block, lane)) = block.and_then(|block| Some((block, data_index.pop()?))) {
+            data_index[1] = data_index[1].clone() * block + lane;
         }
         data_index
     }

@@ -59,7 +59,8 @@ struct Combination {
 
 /// What is packed.
 struct Source {
-    buffer: BufferId,
+    /// None for the data where it is given, which may have a prologue.
+    buffer: Option<BufferId>,
     operand: Operand,
     /// The first element along every axis.
     base: Vec<Affine>,
@@ -103,7 +104,7 @@ impl Lowering<'_> {
         let packed = self.open_packed_weight(name);
         let region = self.whole_region();
         let operand = self.direct.contraction.weight.clone();
-        let source = Source { buffer: self.operands.weight, operand, base: bases(&region) };
+        let source = Source { buffer: Some(self.operands.weight), operand, base: bases(&region) };
         let vector = self.direct.vector;
         let kind = |i: &Inner| if i.axis == vector { LoopKind::Vectorized } else { LoopKind::Serial };
         let mut nodes = Vec::new();
@@ -179,12 +180,12 @@ impl Lowering<'_> {
         let data = &self.direct.data;
         let packed = self.packed("data_panel", Scope::Local, data, Some(region.clone()));
         let source = match tile {
-            None => Source { buffer: self.operands.input, operand: Operand::clone(data), base: bases(region) },
+            None => Source { buffer: None, operand: Operand::clone(data), base: bases(region) },
             Some(buffer) => {
                 let linear = |index: &Affine| index.clone() + -index.constant;
                 let index = data.index.iter().map(linear).collect();
                 let operand = Operand { shape: self.direct.tile_shape(), index };
-                Source { buffer, operand, base: vec![Affine::default(); region.len()] }
+                Source { buffer: Some(buffer), operand, base: vec![Affine::default(); region.len()] }
             }
         };
         let mut nodes = Vec::new();
@@ -280,9 +281,10 @@ impl Lowering<'_> {
             let (low, high) = index.range(|var| self.all.extents[var.0 as usize]);
             high < 0 || low >= *extent as i64
         };
-        let from = match from.iter().zip(&source.operand.shape).any(is_beyond) {
-            true => Expr::Const(0.0),
-            false => load(source.buffer, from),
+        let from = match (source.buffer, from.iter().zip(&source.operand.shape).any(is_beyond)) {
+            (_, true) => Expr::Const(0.0),
+            (Some(buffer), false) => load(buffer, from),
+            (None, false) => self.datum(from),
         };
         nest(loops, vec![assign(packed.buffer, index, from)])
     }

@@ -1,0 +1,176 @@
+//! What happens to data before it is multiplied or combined.
+
+use std::fmt;
+
+use autotune_ir::program::{Access, BufferId, Expr};
+use autotune_ir::spec::{Axis, AxisId, Reduction, axis_vars};
+use autotune_ir::{Affine, VarId};
+
+use super::operator::element;
+use super::{Activation, Computed, Formula, Tensor, activation};
+
+/// What happens to each element of the data of a convolution, a product or a reduction, in this order: `act(scale * x + bias) * gate`. What is
+/// read beyond the data is zero as ever: padding is of what the prologue makes, not of the data.
+///
+/// The text form names the parts that there are with `+` between them: `scale+bias+relu`, `gate`, `gelu`. A reduction has the activation only,
+/// and none of what it reads beyond the data.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct Prologue {
+    /// Multiply by one value per input channel (convolutions) or step of the sum (products).
+    pub scale: bool,
+    /// Add one value per input channel.
+    pub bias: bool,
+    /// The function of that; none with slopes.
+    pub activation: Activation,
+    /// Multiply what it makes by one value per image and input channel (convolutions only).
+    pub gate: bool,
+}
+
+/// Names of the dimensions of the data.
+const DIMS: [&str; 8] = ["d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7"];
+const SCALE: &str = "scale";
+const BIAS: &str = "bias";
+const GATE: &str = "gate";
+
+impl Prologue {
+    /// True if nothing happens.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Reads the text form; else what would have been right.
+    pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
+        const EXPECTED: &str = "what happens to data (scale, bias, an activation without slopes, gate; in this order, with + between them)";
+        let mut rest = Some(text);
+        let mut take = |word: &str| {
+            let (first, behind) = rest.map(|text| text.split_once('+').map_or((text, None), |(a, b)| (a, Some(b))))?;
+            (first == word).then(|| rest = behind)
+        };
+        let [scale, bias] = [SCALE, BIAS].map(|word| take(word).is_some());
+        let (function, gate) = match rest {
+            Some(GATE) => (None, true),
+            Some(text) => text.strip_suffix("+gate").map_or((Some(text), false), |function| (Some(function), true)),
+            None => (None, false),
+        };
+
+        let activation = match function.map(Activation::parse).transpose() {
+            Ok(Some(Activation::None | Activation::Prelu)) | Err(activation::EXPECTED) => return Err(EXPECTED),
+            Ok(activation) => activation.unwrap_or_default(),
+            Err(expected) => return Err(expected),
+        };
+        Ok(Self { scale, bias, activation, gate })
+    }
+
+    /// A formula with this in front of it, or why it can have no such thing. What it reads comes behind its operands: `pre_scale`, `pre_bias`,
+    /// `pre_gate`.
+    ///
+    /// ```text
+    /// sum[n, o, y, x] = Σ input[n, c, y + j, x + k] * weight[o, c, j, k]
+    ///   →  mapped[d0, d1, d2, d3] = max(input[d0, d1, d2, d3] * pre_scale[d1] + pre_bias[d1], 0)
+    ///      sum[n, o, y, x] = Σ mapped[n, c, y + j, x + k] * weight[o, c, j, k]
+    /// sum[m] = Σ input[m, n]  →  sum[m] = Σ max(input[m, n], 0)
+    /// ```
+    pub(super) fn in_front_of(&self, formula: Formula) -> Result<Formula, &'static str> {
+        if self.is_none() {
+            return Ok(formula);
+        }
+        if self.activation.has_slopes() {
+            return Err("slopes of channels are no operand of a prologue");
+        }
+        let combines = formula.axes.iter().any(|axis| axis.reduce) && formula.computed.is_empty();
+        let mut loads = Vec::new();
+        formula.value.for_each_load(&mut |access| loads.push(access.clone()));
+        match &loads[..] {
+            [data, weight] if combines && is_product(&formula, data, weight) => self.of_product(formula, data, weight),
+            [data] if combines && formula.operands.len() == 1 => self.of_reduction(formula, data),
+            _ => Err("the operator neither multiplies two tensors nor combines the elements of one"),
+        }
+    }
+
+    fn of_reduction(&self, formula: Formula, data: &Access) -> Result<Formula, &'static str> {
+        if self.scale || self.bias || self.gate {
+            return Err("a reduction has no input channels");
+        }
+        let extent = |axis: VarId| formula.axes[axis.0 as usize].extent;
+        let is_inside = |(index, extent_of): (&Affine, &usize)| {
+            let (low, high) = index.range(extent);
+            low >= 0 && high < *extent_of as i64
+        };
+        if !data.index.iter().zip(&formula.operands[0].shape).all(is_inside) {
+            return Err("the operator reads beyond what it combines");
+        }
+        let mapped = |access: &Access| self.activation.of(Expr::Load(access.clone()), None);
+        Ok(Formula { value: formula.value.replaced(&mut { mapped }), ..formula })
+    }
+
+    fn of_product(&self, formula: Formula, data: &Access, weight: &Access) -> Result<Formula, &'static str> {
+        let shape = formula.operands[0].shape.clone();
+        let is_used = |index: &[Affine], axis: AxisId| index.iter().any(|index| index.uses(VarId(axis as u32)));
+        let axes_of = |dim: usize| data.index[dim].terms.iter().map(|term| term.0.0 as usize);
+
+        // Channels are summed over, and the weights have them, too; images are theirs alone.
+        let is_channel = |dim: &usize| {
+            axes_of(*dim).any(|axis| formula.axes[axis].reduce)
+                && axes_of(*dim).all(|axis| is_used(&weight.index, axis))
+        };
+        let channel = (0..shape.len()).find(is_channel).ok_or("the data has no channels")?;
+        let has_images =
+            channel == 1 && !axes_of(0).any(|axis| is_used(&weight.index, axis) || formula.axes[axis].reduce);
+        if self.gate && !has_images {
+            return Err("only images have a gate for each channel");
+        }
+
+        let Formula { mut operands, value, .. } = formula;
+        let index: [Affine; DIMS.len()] = axis_vars();
+        let index = &index[..shape.len()];
+        let mut read = |name: &'static str, dims: &[usize]| {
+            let shape = dims.iter().map(|&dim| shape[dim]).collect();
+            operands.push(Tensor { name, shape, is_constant: false });
+            element(operands.len() - 1, &dims.iter().map(|&dim| index[dim].clone()).collect::<Vec<_>>())
+        };
+        let mut mapped = element(0, index);
+        if self.scale {
+            mapped = Expr::product(mapped, read("pre_scale", &[channel]));
+        }
+        if self.bias {
+            mapped = Expr::sum(mapped, read("pre_bias", &[channel]));
+        }
+        mapped = self.activation.of(mapped, None);
+        if self.gate {
+            mapped = Expr::product(mapped, read("pre_gate", &[0, channel]));
+        }
+
+        let axes = DIMS.iter().zip(&shape).map(|(&name, &extent)| Axis { name, extent, reduce: false });
+        let (reduction, dims) = (Reduction::Sum, (0..shape.len()).collect());
+        let computed = vec![Computed { name: "mapped", axes: axes.collect(), value: mapped, reduction, dims }];
+        let made = operands.len();
+        let of_mapped = |access: &Access| match access.buffer {
+            BufferId(0) => element(made, &access.index),
+            _ => Expr::Load(access.clone()),
+        };
+        Ok(Formula { value: value.replaced(&mut { of_mapped }), operands, computed, ..formula })
+    }
+}
+
+/// True if a formula adds up products of its first operand, as it is, and its second, which has no more dimensions than have names.
+fn is_product(formula: &Formula, data: &Access, weight: &Access) -> bool {
+    let product = Expr::product(Expr::Load(data.clone()), Expr::Load(weight.clone()));
+    formula.reduction == Reduction::Sum
+        && formula.value == product
+        && (data.buffer, weight.buffer) == (BufferId(0), BufferId(1))
+        && formula.operands.len() == 2
+        && data.index.len() <= DIMS.len()
+}
+
+impl fmt::Display for Prologue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let activation = (self.activation != Activation::None).then(|| self.activation.to_string());
+        let parts = [
+            self.scale.then(|| SCALE.into()),
+            self.bias.then(|| BIAS.into()),
+            activation,
+            self.gate.then(|| GATE.into()),
+        ];
+        f.write_str(&parts.into_iter().flatten().collect::<Vec<String>>().join("+"))
+    }
+}
