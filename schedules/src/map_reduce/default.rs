@@ -31,8 +31,8 @@ const LEAST_SHARED: usize = 1 << 13;
 /// Images whose channels are whole blocks are in blocks of channels, and a tile is two by two results of two blocks. Else vectors go along
 /// the result where what is read is contiguous there, too, in tiles of up to two vectors, beyond the cache of whole rows where columns are added
 /// up, and of several of them where more is combined around them; along what is reduced where only that is contiguous, for four results at a time,
-/// beyond the cache for as many as a page holds the rows of; rows of a window that are no whole vectors are one vector as wide as the row, not several and what is left over. What is contiguous along
-/// different axes is copied in blocks of a vector's lanes by as many rows, at most those that cannot evict each other from the first-level cache. As
+/// beyond the cache for as many as a page holds the rows of; rows of a window that are no whole vectors are one vector as wide as the row, not several
+/// and what is left over. What is contiguous along different axes is copied in blocks of a vector's lanes by as many rows, at most those that cannot evict each other from the first-level cache. As
 /// many loops are parallel as it takes to have work for every thread, none where there is little work. What does not fit the second-level cache is
 /// asked for a tile ahead.
 pub(super) fn default_point(workload: &Workload, cpu: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {

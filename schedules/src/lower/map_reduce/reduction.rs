@@ -128,7 +128,7 @@ impl Lowering<'_> {
         vec![Affine::default(); self.beside().len() + 1]
     }
 
-    /// All of a tile at once where its results are in registers; else row by row, and along a row vector by vector, some of these written out.
+    /// All of a tile at once where registers hold its results; else row by row, and along a row vector by vector, some of these written out.
     /// `body` makes the nodes by the place in the results and what is covered.
     fn each_vector(
         &mut self,
@@ -136,13 +136,10 @@ impl Lowering<'_> {
         spans: &[Span],
         mut body: impl FnMut(&mut Self, &[Affine], &[Span]) -> Vec<Node>,
     ) -> Vec<Node> {
-        let origin = self.origin();
-        match scope {
-            Scope::Register => body(self, &origin, spans),
-            _ => {
-                let rows = self.beside();
-                self.each_row(&origin, spans, &rows, &mut body)
-            }
+        let (origin, rows) = (self.origin(), self.beside());
+        match scope == Scope::Register || !self.plan.adds_up_in_cache(self.number) {
+            true => body(self, &origin, spans),
+            false => self.each_row(&origin, spans, &rows, &mut body),
         }
     }
 
@@ -173,7 +170,8 @@ impl Lowering<'_> {
         (place, spans)
     }
 
-    /// One row by so many lanes at a time, so many iterations of that written out; lanes that are combined are all done at once.
+    /// One row by so many lanes at a time, so many iterations of that written out; lanes that are combined are all done at once, and so is what
+    /// registers hold.
     fn by_lanes(
         &mut self,
         place: &[Affine],
@@ -181,7 +179,7 @@ impl Lowering<'_> {
         [lanes, unroll]: [usize; 2],
         body: &mut impl FnMut(&mut Self, &[Affine], &[Span]) -> Vec<Node>,
     ) -> Vec<Node> {
-        if self.plan.reduces_lanes(self.number) {
+        if self.plan.reduces_lanes(self.number) || !self.plan.adds_up_in_cache(self.number) {
             return body(self, place, spans);
         }
         self.by_vectors(spans, [lanes, unroll], |lowering, spans, first| {
@@ -375,8 +373,9 @@ impl Lowering<'_> {
     fn part(&mut self, results: &Results, spans: &[Span], steps: Steps) -> Vec<Node> {
         let lanes = steps.lanes;
         let are_rows_done = steps.axes.iter().all(|&axis| self.equation().axes[axis].reduce);
-        let is_held = lanes.is_some() || spans[self.vector()].extent <= self.plan.lanes_in_registers();
-        let scope = if are_rows_done && is_held { Scope::Register } else { Scope::Local };
+        let is_short = lanes.is_some() || spans[self.vector()].extent <= self.plan.lanes_in_registers();
+        let is_held = are_rows_done && is_short || !self.plan.adds_up_in_cache(self.number);
+        let scope = if is_held { Scope::Register } else { Scope::Local };
         let part = self.results("part", spans, lanes, scope);
 
         let mut body = self.clear(&part, spans, lanes);
