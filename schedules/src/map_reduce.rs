@@ -2,8 +2,8 @@
 //!
 //! Loops over the axes that all equations share, the rows, go by tiles. For each tile the equations are done one after the other; what
 //! one computes for the next is kept beside it, in memory of the thread; a map is done with the reduction that combines its values. The
-//! values that an equation combines stay in registers, or, of a long row of sums down columns, in the cache. The innermost loop is a vector along a
-//! row, or along an axis of the equation's own: where that is reduced, what is left over goes to the first lanes, and lanes are combined at the end.
+//! values that an equation combines stay in registers, or, where several rows within what is combined are read in order, in the cache; a long sum
+//! is added up in parts. The innermost loop is a vector along a row, or along an axis of the equation's own: where that is reduced, what is left over goes to the first lanes, and lanes are combined at the end.
 //!
 //! ```text
 //! for y { for x.t { acc[0..16] = neutral; for ky { for kx { acc[i] = max(acc[i], in[y + ky, 16*x.t + i + kx]) } }; out[y, ..] = acc } }
@@ -38,11 +38,14 @@ mod chain;
 mod default;
 mod knobs;
 mod laid;
+mod memory;
 mod sketch;
 mod storing;
 
 pub(crate) use chain::{Chain, axis_of, is_given};
 use laid::Laid;
+pub(crate) use memory::LONGEST_SUM;
+use memory::MOST_IN_CACHE;
 pub(crate) use sketch::MapReduceSketch;
 pub use sketch::SKETCH;
 pub(crate) use storing::Storing;
@@ -59,8 +62,6 @@ const MAX_EDGE: usize = 1 << 10;
 const SPARE_REGISTERS: usize = 4;
 /// Vector registers that rows are folded in, besides those of the rows and one for each time that the lanes of a register are halved.
 const FOLDING_REGISTERS: usize = 4;
-/// Vectors of results in a row that are combined in registers.
-const MOST_IN_REGISTERS: usize = 16;
 /// Values that a tile keeps for later equations; more where a single row has more.
 const MAX_KEPT: usize = 1 << 22;
 
@@ -286,19 +287,18 @@ impl MapReduce {
     /// Registers, memory, and length of the code.
     fn check(&self) -> Result<(), LowerError> {
         let passes = self.chain.passes().len();
-        let vectors = |pass: usize| {
-            if self.adds_up_in_cache(pass) {
-                return 1;
-            }
-            let row_tiles = self.tiles.iter().enumerate();
-            let beside: usize =
-                row_tiles.filter(|(axis, _)| *axis != self.vectors[pass]).map(|(_, tile)| tile).product();
-            beside * pieces(self.width(pass), self.unit.lanes)
+        let vectors = |pass: usize| match self.adds_up_in_cache(pass) {
+            true => self.lanes_in_registers() / self.unit.lanes,
+            false => self.vectors_of_tile(pass),
         };
         let most = (0..passes).map(vectors).max().unwrap_or(1);
         let registers = self.unit.registers;
         if most + SPARE_REGISTERS > registers {
             return Err(LowerError::knob("tile", format!("{most} vectors of results exceed {registers} registers")));
+        }
+        let results = self.tiles.iter().product::<usize>();
+        if results > MOST_IN_CACHE && (0..passes).any(|pass| self.adds_up_in_cache(pass)) {
+            return Err(LowerError::knob("tile", format!("{results} results exceed {MOST_IN_CACHE}")));
         }
         let kept = self.kept_values();
         let most_kept = || MAX_KEPT.max(self.single().kept_values());
@@ -337,6 +337,13 @@ impl MapReduce {
         self.tiles.get(axis).copied().unwrap_or_else(|| self.lanes.min(self.chain.passes()[pass].axes[axis].extent))
     }
 
+    /// Vectors of the results of a tile.
+    fn vectors_of_tile(&self, pass: usize) -> usize {
+        let row_tiles = self.tiles.iter().enumerate();
+        let beside: usize = row_tiles.filter(|(axis, _)| *axis != self.vectors[pass]).map(|(_, tile)| tile).product();
+        beside * pieces(self.width(pass), self.unit.lanes)
+    }
+
     /// Values that a tile keeps for later passes.
     fn kept_values(&self) -> usize {
         let (before, _) = self.chain.passes().split_at(self.chain.passes().len() - 1);
@@ -356,15 +363,6 @@ impl MapReduce {
     /// True if the vectors of a pass go along an axis that is reduced.
     pub(crate) fn reduces_lanes(&self, pass: usize) -> bool {
         self.chain.passes()[pass].axes[self.vectors[pass]].reduce
-    }
-
-    /// True if the results of a tile stay in memory of the thread while they are combined: of the only pass, more of them in one row than registers
-    /// hold, for which whole rows are read one behind the other.
-    pub(crate) fn adds_up_in_cache(&self, pass: usize) -> bool {
-        let ([only], axis) = (self.chain.passes(), self.vectors[pass]) else { return false };
-        let is_row = only.reduces() && axis < self.chain.rows && self.windows.is_empty();
-        let is_long = || self.tiles[axis] > MOST_IN_REGISTERS * self.unit.lanes;
-        is_row && is_long() && self.tiles.iter().product::<usize>() == self.tiles[axis]
     }
 
     /// True if the lanes of results that lie beside each other, `along` of them one behind the other, are combined together: where each has

@@ -5,7 +5,7 @@
 mod common;
 
 use autotune_ir::program::{BufferId, Expr, Layout, Node, Program, Role, Store, StoreMode};
-use autotune_ir::{Affine, CpuTarget, Isa, Target, verify};
+use autotune_ir::{Affine, CpuTarget, Isa, Target, interpret, verify};
 use autotune_schedules::workload::{
     Attention, GroupNorm, LayerNorm, LocalResponseNorm, Mask, Pool2d, PoolKind, Reduce, ReduceOp, RmsNorm, Softmax,
     Transpose,
@@ -423,6 +423,44 @@ fn vectors_go_along_what_is_contiguous_by_default() {
     ] {
         let config = ScheduleSpace::new(&text.parse().unwrap(), &target).default_config();
         assert_eq!(config.knobs["vector"], Value::Choice(axis.into()), "{text}: {config}");
+    }
+}
+
+#[test]
+fn rows_between_what_is_combined_are_added_up_in_the_cache_by_default() {
+    let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(1) });
+    for (text, tiles) in [
+        ("reduce:m=64,n=512,k=512,op=sum", &[("tile.m", 1), ("tile.k", 512)][..]),
+        ("reduce:shape=64x128x8x256,axes=02,op=sum", &[("tile.k", 32), ("tile.i", 256)]),
+        ("reduce:shape=64x128x64x256,axes=13,op=max", &[("tile.m", 1), ("tile.k", 64)]),
+        ("reduce:shape=8x16x8x16,axes=02,op=sum", &[("tile.k", 1), ("tile.i", 16)]),
+    ] {
+        let config = ScheduleSpace::new(&text.parse().unwrap(), &target).default_config();
+        for &(knob, tile) in tiles {
+            assert_eq!(config.knobs[knob], Value::Tile(vec![tile]), "{text}: {config}");
+        }
+    }
+}
+
+/// One f32 to which 0.1 is added a million times is off by one percent.
+#[test]
+fn long_sums_keep_their_precision() {
+    for isa in [Isa::Avx2, Isa::Avx512] {
+        let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1) });
+        for text in ["reduce:m=1,n=500000,k=3,op=sum", "reduce:m=2,n=300000,op=sum", "reduce:m=1,n=50000,k=40,op=mean"]
+        {
+            let workload: Workload = text.parse().unwrap();
+            let mut operands = Operands::random(workload.spec(), 0);
+            operands[0].fill(0.1);
+            let wanted = reference(&workload, &operands);
+            let space = ScheduleSpace::new(&workload, &target);
+            let mut rng = ChaCha8Rng::seed_from_u64(1);
+            for candidate in [space.default_candidate().clone(), space.sample(&mut rng)] {
+                let output = interpret(&candidate.lower().unwrap(), &operands).unwrap();
+                let error = max_rel_error(&output, &wanted);
+                assert!(error < 5e-5, "{text}: {error}\n{}", candidate.config());
+            }
+        }
     }
 }
 

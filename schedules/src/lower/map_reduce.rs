@@ -10,6 +10,7 @@ use autotune_ir::program::{AxisInfo, BufferId, Layout, LoopKind, Node, Program, 
 use autotune_ir::spec::{Equation, Tensor};
 
 mod pass;
+mod reduction;
 
 /// The loop nests of a plan.
 pub(crate) fn lower(plan: &MapReduce) -> Program {
@@ -58,8 +59,7 @@ fn operands(plan: &MapReduce, all: &mut Nest) -> BufferId {
 /// The nests of one chain, whose result goes to `output`; of each tensor where what was done before has stored it.
 fn stage(plan: &MapReduce, all: &mut Nest, made: &[Option<BufferId>], output: BufferId) -> Vec<Node> {
     let rows = plan.chain.row_axes().iter().map(|axis| Span { base: Affine::default(), extent: axis.extent }).collect();
-    let mut lowering =
-        Lowering { plan, all, output, made, kept: vec![None; made.len()], number: 0, part: Affine::default() };
+    let mut lowering = Lowering { plan, all, output, made, kept: vec![None; made.len()], number: 0 };
     let whole = Region { rows, taps: Vec::new() };
     lowering.level(0, &whole, Enclosed { by_nothing: true, alone: true })
 }
@@ -97,8 +97,6 @@ struct Lowering<'p> {
     kept: Vec<Option<BufferId>>,
     /// The pass that is lowered.
     number: usize,
-    /// Where in a tile that is added up in the cache the vector begins that is lowered.
-    part: Affine,
 }
 
 impl Builder for Lowering<'_> {

@@ -21,6 +21,8 @@ const RESULTS: usize = 4;
 const NEIGHBOURS: usize = 2;
 /// Elements of a page, which several rows of a tile are within where memory is slow: what the processor reads ahead ends with it.
 const PAGE: usize = 1 << 10;
+/// Results of a tile that is added up in the cache.
+const IN_CACHE: usize = 1 << 13;
 /// Tasks for each thread.
 const TASKS: usize = 4;
 /// Iterations that are not worth a second thread.
@@ -28,9 +30,9 @@ const LEAST_SHARED: usize = 1 << 13;
 
 /// Images whose channels are whole blocks are in blocks of channels, and a tile is two by two results of two blocks. Else vectors go along
 /// the result where what is read is contiguous there, too, in tiles of up to two vectors, beyond the cache of whole rows where columns are added
-/// up; along what is reduced where only that is contiguous, for four results at a time, beyond the cache for as many as a page holds the rows of;
-/// rows of a window that are no whole vectors are one vector as wide as the row, not several and what is left over. What is contiguous along
-/// different axes is copied in blocks of a vector's lanes by as many rows, at most those that cannot evict each other from the first-level cache. As
+/// up, and of several of them where more is combined around them; along what is reduced where only that is contiguous, for four results at a time,
+/// beyond the cache for as many as a page holds the rows of; rows of a window that are no whole vectors are one vector as wide as the row, not several
+/// and what is left over. What is contiguous along different axes is copied in blocks of a vector's lanes by as many rows, at most those that cannot evict each other from the first-level cache. As
 /// many loops are parallel as it takes to have work for every thread, none where there is little work. What does not fit the second-level cache is
 /// asked for a tile ahead.
 pub(super) fn default_point(workload: &Workload, cpu: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
@@ -82,17 +84,19 @@ impl Rule {
         let (rows, vector, is_beyond_cache) = (chain.row_axes(), vector_of(chain), is_beyond_cache(chain, cpu));
         let of_rows = rows.iter().any(|axis| axis.name == vector);
         let last = knobs::tiled(chain).last().map(|axis| rows[axis].name);
+        let reads_whole_rows = is_beyond_cache && reads_whole_rows(chain, vector, cpu);
         let is_scattered = of_rows && !reads_along(chain, vector);
-        let most = |axis: &'static str| match axis == vector {
+        let most = |(number, axis): (AxisId, &'static str)| match axis == vector {
             true if is_scattered => cpu.lanes(),
-            true if is_beyond_cache && reads_whole_rows(chain, vector, cpu) => usize::MAX,
+            true if reads_whole_rows => usize::MAX,
             true => 2 * cpu.lanes(),
+            false if is_beyond_cache && knobs::is_inside(chain, number) => rows_of_tile(chain, vector, cpu),
             false if is_scattered && reads_along(chain, axis) => cpu.lanes().min(lines_of_set(cpu)),
             false if !of_rows && last == Some(axis) && !is_beyond_cache => RESULTS,
             false if !of_rows && last == Some(axis) => (PAGE / row_elements(chain).max(1)).clamp(1, RESULTS),
             false => 1,
         };
-        let tiles = rows.iter().map(|axis| most(axis.name)).collect();
+        let tiles = rows.iter().map(|axis| axis.name).enumerate().map(most).collect();
         let parallel = parallel_loops(chain, rows.iter().map(|axis| axis.extent), cpu);
         let width = width(chain, vector, cpu.lanes());
         Self { vector, layout: "plain", outermost: None, tiles, parallel, width }
@@ -127,10 +131,18 @@ impl Rule {
 /// True if columns are added up along an axis, and there are other rows for all threads.
 fn reads_whole_rows(chain: &Chain, vector: &str, cpu: &CpuTarget) -> bool {
     let rows = chain.row_axes();
-    let axis = rows.iter().position(|axis| axis.name == vector).filter(|&axis| knobs::adds_up_columns(chain, axis));
+    let axis = rows.iter().position(|axis| axis.name == vector).filter(|&axis| knobs::is_inside(chain, axis));
     let others =
         |axis: usize| rows.iter().enumerate().filter(|row| row.0 != axis).map(|row| row.1.extent).product::<usize>();
     axis.is_some_and(|axis| cpu.threads == 1 || others(axis) >= cpu.threads)
+}
+
+/// Positions of a row beside vectors that are added up in the cache together, as long as there are tiles for all threads.
+fn rows_of_tile(chain: &Chain, vector: &str, cpu: &CpuTarget) -> usize {
+    let rows = chain.row_axes();
+    let row = rows.iter().find(|axis| axis.name == vector).map_or(cpu.lanes(), |axis| axis.extent);
+    let beside: usize = rows.iter().filter(|axis| axis.name != vector).map(|axis| axis.extent).product();
+    (IN_CACHE / row).min(beside / cpu.threads).max(1)
 }
 
 /// Cache lines that the first-level cache holds of those that lie a power of two apart: as many rows of a block stay in it, whatever their

@@ -22,17 +22,18 @@ const BLOCKS: [usize; 3] = [1, 2, 4];
 const TILES: [usize; 4] = [1, 2, 4, 8];
 const TILES_OF_CHAINS: [usize; 7] = [1, 2, 3, 4, 6, 8, 12];
 
-/// Vectors of a tile whose columns are added up in the cache, and most elements of a whole row that is.
+/// Vectors of a tile whose columns are added up in the cache, most elements of a whole row that is, and rows beside vectors.
 const ROWS: [usize; 3] = [32, 64, 128];
-const MOST_IN_CACHE: usize = 1 << 14;
+const MOST_OF_ROW: usize = 1 << 14;
+const BESIDE: [usize; 4] = [16, 32, 64, 128];
 
 /// Iterations up to which one thread alone may be faster than several: to start those and to wait for them takes about as long.
 const FEW_ITERATIONS: usize = 1 << 16;
 
-/// True if the only pass combines the columns of whole rows, which lie along an axis.
-pub(super) fn adds_up_columns(chain: &Chain, axis: AxisId) -> bool {
+/// True if a row lies within what the only pass combines, so that columns of several positions are added up together.
+pub(super) fn is_inside(chain: &Chain, axis: AxisId) -> bool {
     let [pass] = chain.passes() else { return false };
-    pass.reduces() && is_contiguous(chain, pass, axis) && !reads_beyond(&chain.spec, pass)
+    pass.reduces() && chain.is_inside(pass, axis) && !reads_beyond(&chain.spec, pass)
 }
 
 /// Iterations of all passes.
@@ -132,11 +133,13 @@ pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
         let mut tiles = if chain.passes().len() == 1 { TILES.to_vec() } else { TILES_OF_CHAINS.to_vec() };
         if vectors.contains(&rows[axis].name) {
             tiles.extend([1, 2, 4, 8, 16].map(|vectors| vectors * lanes));
-            if adds_up_columns(chain, axis) {
+            if is_inside(chain, axis) {
                 tiles.extend(ROWS.map(|vectors| vectors * lanes));
-                tiles.extend((extent <= MOST_IN_CACHE).then_some(extent));
+                tiles.extend((extent <= MOST_OF_ROW).then_some(extent));
             }
             tiles.extend((extent < lanes).then_some(extent));
+        } else if is_inside(chain, axis) {
+            tiles.extend(BESIDE);
         }
         if channel == Some(axis) {
             tiles.extend(BLOCKS.map(|blocks| blocks * block_size(target)));

@@ -36,7 +36,11 @@ pub fn random_of<R: Rng>(name: &str, rng: &mut R) -> Workload {
             "matmul" => Workload::new(random_matmul(rng)),
             "pool2d" => Workload::new(random_pool(rng)),
             "reduce" => Workload::new(random_reduce(rng)),
-            "softmax" | "log_softmax" => Workload::new(Softmax { m, n, k, log: name == "log_softmax" }),
+            "softmax" | "log_softmax" => {
+                // Now and then of more elements than one sum has.
+                let n = if rng.random_ratio(1, 8) { 100 * n } else { n };
+                Workload::new(Softmax { m, n, k, log: name == "log_softmax" })
+            }
             "layer_norm" => Workload::new(LayerNorm { m, n, eps }),
             "rms_norm" => Workload::new(RmsNorm { m, n, eps }),
             "group_norm" | "instance_norm" => {

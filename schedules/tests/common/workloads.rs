@@ -139,7 +139,7 @@ pub fn random_blocked<R: Rng>(target: &Target, rng: &mut R) -> (Workload, Config
     }
 }
 
-/// Rows, columns of matrices, or more axes that lie apart.
+/// Rows, columns of matrices, or more axes that lie apart; now and then a mean of more elements than one sum has.
 pub fn random_reduce<R: Rng>(rng: &mut R) -> Reduce {
     // Products of many elements below 1 vanish.
     let op = pick(rng, &[ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min, ReduceOp::Mean, ReduceOp::Prod]);
@@ -148,10 +148,13 @@ pub fn random_reduce<R: Rng>(rng: &mut R) -> Reduce {
         let axes: Vec<usize> = (0..5).filter(|_| rng.random()).collect();
         let most = if op == ReduceOp::Prod { 2 } else { 9 };
         let extent = |axis: usize, rng: &mut R| {
-            if axes.contains(&axis) { rng.random_range(1..=most) } else { pick(rng, &[1, 2, 5, 16]) }
+            if axes.contains(&axis) { rng.random_range(1..=most) } else { pick(rng, &[1, 2, 5, 16, 40]) }
         };
         let shape: Vec<usize> = (0..5).map(|axis| extent(axis, rng)).collect();
         return Reduce::new(&shape, &axes, op).unwrap();
+    }
+    if op == ReduceOp::Mean && rng.random_ratio(1, 8) {
+        return Reduce::columns([1, rng.random_range(16_000..70_000), pick(rng, &[1, 2, 3])], op);
     }
     let k = pick(rng, &[1, 1, 1, 2, 13, 16, 40, 600, 1030]);
     Reduce::columns([pick(rng, &[1, 2, 3, 16, 37]), rng.random_range(1..=most), k], op)
