@@ -38,7 +38,8 @@ pub(crate) fn lower(workload: &Workload, tiling: &Tiling) -> Program {
     let mut stages = Vec::new();
     let mut add = |name: &str, when, body| stages.push(Stage { name: name.into(), when, body });
     if let Some(packing) = &tiling.packing {
-        add("pack_weight", When::AheadOfTime, pack::pack_weight(tiling, packing, [operands.weight, weight], &mut all));
+        let when = if own.weight_is_constant { When::AheadOfTime } else { When::EveryRun };
+        add("pack_weight", when, pack::pack_weight(tiling, packing, [operands.weight, weight], &mut all));
     }
     let outside = Outside { sources: [operands.input, weight], partial, operands: operands.clone() };
     add("compute", When::EveryRun, compute(tiling, outside, "", &mut all));
