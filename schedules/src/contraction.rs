@@ -188,6 +188,16 @@ impl Contraction {
         low < 0 || high >= self.data.shape[dim] as i64
     }
 
+    /// The axes of those dimensions of the weights that are read beyond the tensor, where they count as zero.
+    pub fn axes_beyond_weights(&self) -> Vec<AxisId> {
+        let is_beyond = |(index, extent): &(&Affine, &usize)| {
+            let (low, high) = index.range(|axis| self.axes[axis.0 as usize].extent);
+            low < 0 || high >= **extent as i64
+        };
+        let dims = self.weight.index.iter().zip(&self.weight.shape).filter(is_beyond);
+        dims.flat_map(|(index, _)| index.terms.iter().map(|term| term.0.0 as usize)).collect()
+    }
+
     /// True if some tap lies in the padding.
     pub fn is_padded(&self) -> bool {
         (0..self.data.shape.len()).any(|dim| self.pads(dim))

@@ -202,7 +202,7 @@ impl Workload {
     /// The same workload with weights that are the same in every run, so that they are packed ahead of time, or come with every run as data does.
     ///
     /// # Errors
-    /// If the operator has no weights, or reads beyond them, as a transposed convolution does: such are packed ahead of time only.
+    /// If the operator has no weights.
     pub fn with_constant_weights(&self, is_constant: bool) -> Result<Self, WorkloadError> {
         let operands: Vec<_> = self.spec().operands().collect();
         match &self.weights()[..] {

@@ -4,9 +4,10 @@
 
 mod common;
 
+use autotune_ir::program::When;
 use autotune_ir::{CpuTarget, GpuTarget, Isa, Target};
 use autotune_schedules::workload::{Conv1d, Conv3d, ConvTranspose2d, Window};
-use autotune_schedules::{Operands, ScheduleSpace, Workload, max_rel_error, reference};
+use autotune_schedules::{Operands, ScheduleSpace, Value, Workload, lower, max_rel_error, reference};
 use common::convolutions::random_convolution;
 use common::random_programs::check;
 use ndarray::{ArrayD, Dimension};
@@ -128,6 +129,29 @@ fn phases_multiply_nothing_that_is_between_elements() {
     assert_eq!(flops("conv_transpose2d:c=512,h=4,w=4,o=256,k=4,s=2,p=1"), used(512 * 16, 256, 16));
     assert_eq!(flops("conv_transpose2d:c=8,h=5,w=7,o=3,k=2,s=2"), used(8 * 35, 3, 4));
     assert_eq!(flops("conv_transpose2d:c=8,h=4,w=4,o=3,k=8,s=4,p=2"), used(8 * 16, 3, 64));
+}
+
+/// They are read backwards, and where the stride does not divide the kernel beyond their ends: packed, in every run.
+#[test]
+fn weights_of_transposed_convolutions_may_come_with_every_run() {
+    let (cpu, gpu) = (CpuTarget::generic_avx2(2), GpuTarget::stated("cuda:sm_80").unwrap());
+    for text in ["c=5,h=4,w=5,o=7,k=4,s=2,p=1", "c=4,h=3,w=4,o=6,k=3,s=2,p=1,op=1,g=2,bias", "c=3,h=5,w=6,o=20,k=3,p=1"]
+    {
+        let workload: Workload = format!("conv_transpose2d:{text},weights=data").parse().unwrap();
+        for target in [Target::Cpu(cpu.clone()), Target::Gpu(gpu.clone())] {
+            check(&workload, &target, 0, 5);
+            let program = ScheduleSpace::new(&workload, &target).default_candidate().lower().unwrap();
+            let is_run = program.stages.iter().all(|stage| stage.when == When::EveryRun);
+            assert!(is_run, "{workload} on {target}\n{program}");
+        }
+    }
+
+    let workload: Workload = "conv_transpose2d:c=5,h=4,w=5,o=7,k=3,s=2,p=1,op=1,weights=data".parse().unwrap();
+    let target = Target::Cpu(cpu);
+    let mut config = ScheduleSpace::new(&workload, &target).default_config();
+    config.knobs.insert("weights".into(), Value::Choice("inplace".into()));
+    let problem = lower(&workload, &target, &config).unwrap_err().to_string();
+    assert_eq!(problem, "knob 'weights': those that are read beyond their ends are packed");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-use super::{Problem, ProgramError};
+use super::{Problem, ProgramError, statement};
 use crate::affine::{Affine, VarId};
 use crate::layout::physical_shape;
 use crate::program::{Access, AxisInfo, AxisOf, Buffer, Layout, MAX_LOCAL_BYTES, Program, Role, Scope};
@@ -198,15 +198,17 @@ pub(super) fn logical_index(physical: &[Affine], layout: Layout, dim: usize) -> 
     }
 }
 
-/// Number of iterations of an equation: all, or those that read no padding, that of constants aside, which is packed as zeros. `None` where
+/// Number of iterations of an equation: all, or those that read no padding, that of constants and weights aside, which is packed as zeros. `None` where
 /// the latter cannot be counted: several dimensions of operands go beyond them along the same axes.
 pub(super) fn required_points(spec: &Spec, equation: usize, skip_padding: bool) -> Option<u128> {
     let equation = &spec.equations[equation];
     let mut free: Vec<bool> = vec![true; equation.axes.len()];
     let mut count = 1u128;
     let mut counted: Vec<(&Affine, usize)> = Vec::new();
-    let may_skip = |access: &&Access| skip_padding && !spec.tensor(access).is_constant();
-    for access in equation.loads().into_iter().filter(may_skip) {
+    let is_weight = |number: usize| number > 0 && statement::is_product(equation);
+    let may_skip =
+        |(number, access): &(usize, &Access)| skip_padding && !is_weight(*number) && !spec.tensor(access).is_constant();
+    for (_, access) in equation.loads().into_iter().enumerate().filter(may_skip) {
         for (index, &extent) in access.index.iter().zip(&spec.tensor(access).shape) {
             let (low, high) = equation.range(index);
             if low >= 0 && high < extent as i64 || counted.contains(&(index, extent)) {

@@ -36,7 +36,7 @@ pub(super) fn operands<'a>(program: &Program, number: usize, store: &'a Store) -
 }
 
 /// True for a sum of products of two loads.
-fn is_product(main: &Equation) -> bool {
+pub(super) fn is_product(main: &Equation) -> bool {
     let is_of_loads = |factors: &[Expr; 2]| factors.iter().all(|factor| matches!(factor, Expr::Load(_)));
     main.reduction == Reduction::Sum
         && main.reduces()

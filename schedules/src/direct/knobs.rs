@@ -68,9 +68,10 @@ pub(crate) fn data_modes(roles: &Roles, target: &CpuTarget) -> Vec<&'static str>
     data
 }
 
-/// Ways of reading the weights: constant ones are packed for nothing.
+/// Ways of reading the weights: constant ones are packed for nothing, and those that are read beyond their ends have zeros there when they are packed.
 pub(crate) fn weights(contraction: &Contraction) -> Knob {
-    let ways = if contraction.weight_is_constant { &["packed"][..] } else { &["packed", "inplace"][..] };
+    let is_packed = contraction.weight_is_constant || !contraction.axes_beyond_weights().is_empty();
+    let ways = if is_packed { &["packed"][..] } else { &["packed", "inplace"][..] };
     Knob::choice("weights", ways)
 }
 

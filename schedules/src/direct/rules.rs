@@ -50,6 +50,9 @@ impl Direct {
             DataMode::Panel => self.check_panel(axes)?,
             _ => {}
         }
+        if !self.packed_weights && !self.contraction.axes_beyond_weights().is_empty() {
+            return Err(LowerError::knob("weights", "those that are read beyond their ends are packed"));
+        }
         self.check_vector(target)?;
         let body = self.check_registers(target)?;
         self.check_peeling()?;

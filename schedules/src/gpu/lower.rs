@@ -39,7 +39,8 @@ pub(crate) fn lower(workload: &Workload, tiling: &Tiling) -> Program {
     let mut stages = Vec::new();
     let mut add = |name: &str, when, body| stages.push(Stage { name: name.into(), when, body });
     if let Some(packing) = &tiling.packing {
-        add("pack_weight", When::AheadOfTime, pack::pack_weight(tiling, packing, [operands.weight, weight], &mut all));
+        let when = if own.weight_is_constant { When::AheadOfTime } else { When::EveryRun };
+        add("pack_weight", when, pack::pack_weight(tiling, packing, [operands.weight, weight], &mut all));
     }
     let data = match own.prologue() {
         None => operands.input,

@@ -74,11 +74,10 @@ pub(crate) fn is_forward(index: &[Affine]) -> bool {
     index.iter().flat_map(|index| &index.terms).all(|term| term.1 > 0)
 }
 
-/// The axes of a contraction that reads its data forwards, and its weights, too, unless they can be packed.
+/// The axes of a contraction that reads its data forwards; weights that it does not are packed.
 fn forward_axes(spec: &Spec) -> Option<Axes> {
-    let [data, weight] = spec.main().loads()[..] else { return None };
-    let can_be_read = is_forward(&data.index) && (is_forward(&weight.index) || spec.tensor(weight).is_constant());
-    can_be_read.then(|| Axes::of(spec)).flatten()
+    let [data, _] = spec.main().loads()[..] else { return None };
+    is_forward(&data.index).then(|| Axes::of(spec)).flatten()
 }
 
 /// The weights as they are multiplied, and whether they do not lie so: with a dimension for each of their axes if they are read backwards.

@@ -77,22 +77,10 @@ pub(super) fn is_weight(operand: &super::Tensor) -> bool {
     operand.is_constant || operand.name == "weight"
 }
 
-/// Whether weights are constant, if that is not as it is with the operator alone. Fails with the reason if there are no weights, or if those that come
-/// with every run would be read beyond their ends.
+/// Whether weights are constant, if that is not as it is with the operator alone. Fails with the reason if there are no weights.
 pub(super) fn unusual_weights(formula: &Formula, is_constant: bool) -> Result<Option<bool>, &'static str> {
     if !formula.operands.iter().any(is_weight) {
         return Err("the operator has none");
-    }
-    let mut is_inside = true;
-    formula.value.for_each_load(&mut |access| {
-        let weight = formula.operands.get(access.buffer.0 as usize).filter(|operand| is_weight(operand));
-        for (index, &extent) in access.index.iter().zip(weight.map_or(&[][..], |weight| &weight.shape)) {
-            let (low, high) = index.range(|axis| formula.axes[axis.0 as usize].extent);
-            is_inside &= low >= 0 && high < extent as i64;
-        }
-    });
-    if !is_constant && !is_inside {
-        return Err("the operator reads beyond them: they are packed ahead of time only");
     }
     let is_usual = is_constant == formula.operands.iter().any(|operand| operand.is_constant);
     Ok((!is_usual).then_some(is_constant))

@@ -124,7 +124,7 @@ impl Lowering<'_> {
         tiles: &[Segment],
         steps: Vec<Steps>,
     ) -> Vec<(SmallVec<[Segment; 2]>, Vec<Steps>)> {
-        let beyond = self.axes_beyond();
+        let beyond = self.direct.contraction.axes_beyond_weights();
         let mut nests = vec![(SmallVec::from_slice(tiles), steps)];
         for (place, (axis, _)) in packed.tiles.iter().enumerate().filter(|(_, (axis, _))| beyond.contains(axis)) {
             let Segment { start, count, extent } = tiles[place];
@@ -151,17 +151,6 @@ impl Lowering<'_> {
             nests = nests.iter().flat_map(|nest| (0..count).map(move |at| with(nest, at))).collect();
         }
         nests
-    }
-
-    /// The axes of those dimensions of the weights that are read beyond the tensor.
-    fn axes_beyond(&self) -> Vec<AxisId> {
-        let (axes, weight) = (&self.direct.contraction.axes, &self.direct.contraction.weight);
-        let is_beyond = |(index, extent): &(&Affine, &usize)| {
-            let (low, high) = index.range(|axis| axes[axis.0 as usize].extent);
-            low < 0 || high >= **extent as i64
-        };
-        let dims = weight.index.iter().zip(&weight.shape).filter(is_beyond);
-        dims.flat_map(|(index, _)| index.terms.iter().map(|term| term.0.0 as usize)).collect()
     }
 
     /// Adds a buffer for packed weights, which register tiles read from then on.
