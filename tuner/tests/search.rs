@@ -366,7 +366,8 @@ fn a_search_recovers_from_a_distorted_history() {
         (0..2).for_each(|i| behind[i] += (distorted[i] - fresh[i]) / SEEDS as f64);
     }
     let behind = behind.map(f64::exp);
-    assert!(behind[0] < 1.2 && behind[1] < 1.15, "after 32 and 64 trials {behind:?} times the time without a history");
+    // What ships knows nothing of the made-up device: which way it leans moves both by a tenth. Believed in full, history leaves 1.32 and 1.26.
+    assert!(behind[0] < 1.3 && behind[1] < 1.2, "after 32 and 64 trials {behind:?} times the time without a history");
 }
 
 /// True where the tiles are large in sum, as what does not fit into a GPU's shared memory or registers.
