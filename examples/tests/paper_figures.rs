@@ -91,5 +91,5 @@ fn what_cannot_be_used_is_told() {
     fs::write(&path, text.replacen("\"lowering\":1", "\"lowering\":999", 1)).unwrap();
     fails("recorded with version 999 of the lowering");
     fs::write(&path, text.replacen("cpu:test", "gpu:test", 1)).unwrap();
-    fails("is not the key of a CPU");
+    fails("is not the key of a target");
 }
