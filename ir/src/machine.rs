@@ -42,7 +42,7 @@ pub mod cpu {
     /// that was [not measured](crate::target::Rates) (usual: half of the widths in Intel's "Optimization Reference Manual").
     pub const READ_BYTES_PER_CYCLE: [f64; 3] = [32.0, 20.0, 10.0];
     /// The share of traffic's cycles that comes on top of those of arithmetic, which the rest overlaps with (fitted: with rates that were
-    /// measured, 0.15 to 0.25 rank the schedules of both recorded test beds best).
+    /// measured, 0.1 to 0.25 rank the schedules of both recorded test beds alike, more ranks them worse).
     pub const TRAFFIC_SHARE: f64 = 0.2;
 
     /// Cycles from one vector of a primitive to the next (Fog, "Instruction tables": division and square root of 8 lanes take 5 and 6 on

@@ -131,8 +131,8 @@ impl<'a> KeyParts<'a> {
 }
 
 impl Target {
-    /// The target of a [key](Target::key), as far as that tells: a CPU has as many cores as threads, nominal rates, and common caches where the key is
-    /// one of [earlier versions](Target::legacy_key); a GPU has the limits of its compute capability. `None` for what is no key.
+    /// The target of a [key](Target::key), as far as that tells: a CPU has as many cores as threads, nominal rates,
+    /// and common caches where the key is one of [earlier versions](Target::legacy_key); a GPU has the limits of its compute capability. `None` for what is no key.
     pub fn of_key(key: &str) -> Option<Self> {
         match KeyParts::of(key).kind {
             Kind::Cpu { .. } => CpuTarget::of_key(key).map(Target::Cpu),
