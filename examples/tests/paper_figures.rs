@@ -8,6 +8,8 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use autotune_schedules::LOWERING_VERSION;
+
 const WORKLOADS: [(&str, &str); 4] = [
     ("conv3x3", "conv2d:c=8,h=12,w=12,o=16,k=3,p=1"),
     ("conv3x3", "conv2d:c=16,h=10,w=10,o=16,k=3,p=1"),
@@ -88,7 +90,8 @@ fn what_cannot_be_used_is_told() {
     fails("bed.jsonl");
     made_up::write(&path, &WORKLOADS[..1], 4);
     let text = fs::read_to_string(&path).unwrap();
-    fs::write(&path, text.replacen("\"lowering\":1", "\"lowering\":999", 1)).unwrap();
+    let recorded = format!("\"lowering\":{LOWERING_VERSION}");
+    fs::write(&path, text.replacen(&recorded, "\"lowering\":999", 1)).unwrap();
     fails("recorded with version 999 of the lowering");
     fs::write(&path, text.replacen("cpu:test", "gpu:test", 1)).unwrap();
     fails("is not the key of a target");

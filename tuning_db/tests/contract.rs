@@ -8,7 +8,7 @@ use std::io::Cursor;
 
 use autotune_db::{Best, DbError, ImportReport, OnInvalid, RecordError, TuningDb, TuningRecord};
 use autotune_measure::CandidateError;
-use autotune_schedules::Workload;
+use autotune_schedules::{LOWERING_VERSION, Workload};
 use rand::RngExt;
 use support::{
     TARGETS, WORKLOADS, any, assert_agrees, config, export, failed, imported, racing, random_race, random_record,
@@ -235,7 +235,7 @@ fn unknown_fields_of_a_record_are_passed_over() {
     assert_ne!(line, older);
     let read = TuningRecord::from_line(&older).unwrap();
     assert_eq!((read.provenance.backend, read.to_line()), (None, Ok(older)), "records of before there were backends");
-    let older = line.replace("\"lowering\":1,", "");
+    let older = line.replace(&format!("\"lowering\":{LOWERING_VERSION},"), "");
     assert_ne!(line, older);
     assert_eq!(
         TuningRecord::from_line(&older).unwrap().provenance.lowering,
