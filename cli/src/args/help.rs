@@ -26,7 +26,8 @@ A network is an ONNX file or one of {networks}.
 
 A workload is an operator and its sizes (a line below: all of its fields):
 {operators}
-Each may have an epilogue: scale and bias of each channel, add (a residual), act=relu, clip:LO:HI, leaky_relu[:ALPHA], prelu, sigmoid, tanh, \
+Convolutions, products and reductions may have a prologue, what happens to their data first: pre=scale+bias+relu or parts of it. Each may have an \
+epilogue: scale and bias of each channel, add (a residual), act=relu, clip:LO:HI, leaky_relu[:ALPHA], prelu, sigmoid, tanh, \
 hard_sigmoid[:ALPHA:BETA], hard_swish, silu, gelu or gelu_tanh; and: exact, no Winograd; weights=data, they come with every run; cold, they come \
 from memory, not from caches, as in a network (cpu); dtype=f16|bf16|tf32, the elements' type (default f32).
 
