@@ -30,20 +30,6 @@ pub(crate) use run::RunArgs;
 pub(crate) use subject::{ShapeArgs, SubjectArgs};
 pub(crate) use target::TargetArgs;
 
-const SNAPSHOT_WRITE_EXAMPLES: &str = "\
-Examples:
-  autotune snapshot write tuned.snapshot                     everything that was tuned
-  autotune snapshot write tuned.snapshot --target cpu        for this machine's CPU
-  autotune snapshot write h100.snapshot --target cuda:sm_90 --db tuning.db
-
-Where nothing is known of a machine, a program that looks up in the snapshot is served what was found on its model of CPU, else on its family, \
-else on its instruction set (of a GPU: its compute capability), each for as many threads, and is told so.";
-
-const SNAPSHOT_CHECK_EXAMPLES: &str = "\
-Examples:
-  autotune snapshot check tuned.snapshot
-  autotune best matmul:m=512,n=512,k=512 --db tuned.snapshot       what it answers";
-
 /// Finds fast schedules for tensor operators by measuring a few hundred and learning from them.
 #[derive(Debug, Parser)]
 #[command(name = "autotune", version, after_help = help::examples(), args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -170,7 +156,7 @@ pub(crate) enum LogAction {
 pub(crate) enum SnapshotAction {
     /// Writes the best schedule of every workload in the database to FILE, beside a running tuner, too. An older snapshot there is replaced at
     /// once: who reads it goes on undisturbed
-    #[command(after_help = SNAPSHOT_WRITE_EXAMPLES)]
+    #[command(after_help = help::SNAPSHOT_WRITE)]
     Write {
         #[arg(value_name = "FILE")]
         file: PathBuf,
@@ -182,7 +168,7 @@ pub(crate) enum SnapshotAction {
         db: RecordsArgs,
     },
     /// Compares every byte of FILE with its checksums, and proves every schedule right for its target. Exit code 1 if something is bad
-    #[command(after_help = SNAPSHOT_CHECK_EXAMPLES)]
+    #[command(after_help = help::SNAPSHOT_CHECK)]
     Check {
         #[arg(value_name = "FILE")]
         file: PathBuf,
@@ -400,6 +386,7 @@ mod tests {
             let message = error(line);
             assert!(message.contains(expected), "{line}: {message}");
         }
+
         assert!(parsed("autotune --help").is_err_and(|(text, code)| code == 0 && text.contains("Examples:")));
     }
 

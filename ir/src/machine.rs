@@ -45,6 +45,11 @@ pub mod cpu {
     /// measured, 0.1 to 0.25 rank the schedules of both recorded test beds alike, more ranks them worse).
     pub const TRAFFIC_SHARE: f64 = 0.2;
 
+    /// f32 operations a cycle of a core at its peak, two for each multiply-add, in vectors of `lanes` lanes.
+    pub fn peak_flops_per_cycle(lanes: usize) -> f64 {
+        2.0 * lanes as f64 * FMAS_PER_CYCLE
+    }
+
     /// Cycles from one vector of a primitive to the next (Fog, "Instruction tables": division and square root of 8 lanes take 5 and 6 on
     /// Skylake to Golden Cove, a comparison with what selects by it two instructions).
     pub fn primitive_cycles(primitive: Primitive) -> f64 {

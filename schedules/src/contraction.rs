@@ -28,13 +28,7 @@ pub struct Operand {
 impl Operand {
     /// Row-major stride of `axis` in elements.
     pub fn stride(&self, axis: AxisId) -> i64 {
-        let mut stride = 1;
-        let mut total = 0;
-        for (index, &extent) in self.index.iter().zip(&self.shape).rev() {
-            total += index.coefficient(VarId(axis as u32)) * stride;
-            stride *= extent as i64;
-        }
-        total
+        stride(&self.index, &self.shape, axis)
     }
 
     /// The first dimension that `axis` indexes.
@@ -46,6 +40,16 @@ impl Operand {
     pub fn uses(&self, axis: AxisId) -> bool {
         self.dim_of(axis).is_some()
     }
+}
+
+/// Row-major stride of `axis` in elements, of a tensor of a shape by its index.
+pub(crate) fn stride(index: &[Affine], shape: &[usize], axis: AxisId) -> i64 {
+    let (mut total, mut of_dim) = (0, 1);
+    for (index, &extent) in index.iter().zip(shape).rev() {
+        total += index.coefficient(VarId(axis as u32)) * of_dim;
+        of_dim *= extent as i64;
+    }
+    total
 }
 
 /// An equation as an affine contraction.
@@ -177,25 +181,32 @@ impl Contraction {
         inner
     }
 
+    /// Lowest and highest value of an index over the whole iteration space.
+    fn range(&self, index: &Affine) -> (i64, i64) {
+        index.range(|axis| self.axes[axis.0 as usize].extent)
+    }
+
     /// Lowest and highest value of `data.index[dim]` over the whole iteration space.
     pub fn data_range(&self, dim: usize) -> (i64, i64) {
-        self.data.index[dim].range(|v| self.axes[v.0 as usize].extent)
+        self.range(&self.data.index[dim])
+    }
+
+    /// True if some index of a dimension lies outside of its `extent`.
+    fn is_beyond(&self, index: &Affine, extent: usize) -> bool {
+        let (low, high) = self.range(index);
+        low < 0 || high >= extent as i64
     }
 
     /// True if some tap lies in the padding of dimension `dim` of the data operand.
     pub fn pads(&self, dim: usize) -> bool {
-        let (low, high) = self.data_range(dim);
-        low < 0 || high >= self.data.shape[dim] as i64
+        self.is_beyond(&self.data.index[dim], self.data.shape[dim])
     }
 
     /// The axes of those dimensions of the weights that are read beyond the tensor, where they count as zero.
     pub fn axes_beyond_weights(&self) -> Vec<AxisId> {
-        let is_beyond = |(index, extent): &(&Affine, &usize)| {
-            let (low, high) = index.range(|axis| self.axes[axis.0 as usize].extent);
-            low < 0 || high >= **extent as i64
-        };
-        let dims = self.weight.index.iter().zip(&self.weight.shape).filter(is_beyond);
-        dims.flat_map(|(index, _)| index.terms.iter().map(|term| term.0.0 as usize)).collect()
+        let dims = self.weight.index.iter().zip(&self.weight.shape);
+        let beyond = dims.filter(|&(index, &extent)| self.is_beyond(index, extent));
+        beyond.flat_map(|(index, _)| index.terms.iter().map(|term| term.0.0 as usize)).collect()
     }
 
     /// True if some tap lies in the padding.

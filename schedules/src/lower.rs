@@ -115,6 +115,14 @@ pub(crate) fn at(index: &Affine, values: &[Affine]) -> Affine {
     total
 }
 
+/// The index of an element without blocks of channels: `[n, c, .., lane]` → `[n, block * c + lane, ..]`; as it is if there is no block.
+pub(crate) fn without_blocks(mut index: Vec<Affine>, block: Option<usize>) -> Vec<Affine> {
+    if let Some((block, lane)) = block.and_then(|block| Some((block, index.pop()?))) {
+        index[1] = index[1].clone() * block as i64 + lane;
+    }
+    index
+}
+
 /// The body within perfectly nested loops, given outermost first.
 pub(crate) fn nest<L>(loops: L, body: Vec<Node>) -> Vec<Node>
 where

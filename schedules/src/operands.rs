@@ -60,6 +60,7 @@ impl Operands {
         let loads = spec.main().loads();
         let scaled = if spec.prologue().is_some() { loads.last() } else { loads.first() };
         let scaled = scaled.map(|access| &spec.tensor(access).name);
+
         let draw = |(number, tensor): (usize, &Tensor)| {
             let (seed, dtype) = ([seed, number as u64], tensor.dtype);
             if let Some(extent) = spec.indexes(tensor) {
@@ -77,6 +78,7 @@ impl Operands {
                 false => random_tensor(&tensor.shape, seed, |x| dtype.stored(sum_scale * x)),
             }
         };
+
         let tensors = spec.operands().enumerate().map(draw).collect::<Result<_, _>>()?;
         Ok(Self { names: spec.operands().map(|tensor| tensor.name.clone()).collect(), tensors })
     }

@@ -109,14 +109,11 @@ impl Reference {
         let selection = Selection::of(spec, bound, seed);
         let given: Vec<_> = operands.iter().map(|operand| operand.as_standard_layout()).collect();
         let mut tensors = line::Tensor::all(spec, &given);
-        if let Some(map) = spec.prologue() {
-            let dtype = spec.tensor(&map.output).dtype;
-            let mut mapped = plain::reduced(map, &tensors)?;
-            mapped.iter_mut().filter(|_| dtype != DType::F32).for_each(|x| *x = dtype.stored(*x as f32).into());
-            tensors[map.output.buffer.0 as usize].elements = line::Elements::Made(mapped);
-        }
         let (values, mapped) = match selection.lines.vector {
-            Some(axis) => (Product::new(spec, &selection, axis, tensors)?.values()?, 0.0),
+            Some(axis) => {
+                make_data(spec, &mut tensors)?;
+                (Product::new(spec, &selection, axis, tensors)?.values()?, 0.0)
+            }
             None => plain::evaluate(spec, tensors)?,
         };
 
@@ -167,6 +164,16 @@ impl Reference {
     pub fn shape(&self) -> Vec<usize> {
         self.selection.lines.shape.clone()
     }
+}
+
+/// Makes what a prologue makes of the data, rounded to its type.
+fn make_data(spec: &Spec, tensors: &mut [line::Tensor<'_>]) -> Result<(), OutOfMemory> {
+    let Some(map) = spec.prologue() else { return Ok(()) };
+    let dtype = spec.tensor(&map.output).dtype;
+    let mut mapped = plain::reduced(map, tensors)?;
+    mapped.iter_mut().filter(|_| dtype != DType::F32).for_each(|x| *x = dtype.stored(*x as f32).into());
+    tensors[map.output.buffer.0 as usize].elements = line::Elements::Made(mapped);
+    Ok(())
 }
 
 /// Largest difference between two tensors, relative to the largest magnitude in `reference`.

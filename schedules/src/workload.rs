@@ -152,28 +152,29 @@ impl Workload {
 
     fn of(op: Arc<dyn Operator>, mut terms: Terms) -> Result<Self, WorkloadError> {
         op.check()?;
+        let (name, formula) = (op.kind().name, op.formula());
+        let unfit = |field, reason: &str| WorkloadError::Unfit { op: name, field, reason: reason.into() };
         if let Some(is_constant) = terms.weights {
-            terms.weights = spec::unusual_weights(&op.formula(), is_constant).map_err(|reason| {
-                let (op, reason) = (op.kind().name, reason.to_string());
-                WorkloadError::Unfit { op, field: "weights", reason }
-            })?;
+            terms.weights = spec::unusual_weights(&formula, is_constant).map_err(|reason| unfit("weights", reason))?;
         }
-        terms.prologue.in_front_of(op.formula()).map_err(|reason| {
-            let (op, reason) = (op.kind().name, reason.to_string());
-            WorkloadError::Unfit { op, field: "pre", reason }
-        })?;
-        Ok(Self::checked(op, terms))
+        let formula = terms.prologue.in_front_of(formula).map_err(|reason| unfit("pre", reason))?;
+        Ok(Self::made(op, terms, formula))
     }
 
-    fn checked(op: Arc<dyn Operator>, terms: Terms) -> Self {
+    /// Of an operator's formula behind the prologue.
+    fn made(op: Arc<dyn Operator>, terms: Terms, formula: Formula) -> Self {
         let text = text::of(&*op, &terms);
-        let spec = Arc::new(spec::of(&*op, &text, &terms));
+        let spec = Arc::new(spec::of(&*op, &text, &terms, formula));
         let shape_vector = shape::vector(&spec, &terms.epilogue);
         Self(Arc::new(Inner { op, terms, text, spec, shape_vector, once: Once::default() }))
     }
 
+    /// The same workload with other terms, but for the prologue.
     fn with(&self, terms: Terms) -> Self {
-        Self::checked(Arc::clone(&self.0.op), terms)
+        let op = Arc::clone(&self.0.op);
+        // That the operator can have its prologue was found when it was made.
+        let formula = terms.prologue.in_front_of(op.formula()).unwrap_or_else(|_| op.formula());
+        Self::made(op, terms, formula)
     }
 
     /// The same workload with another prologue.
@@ -442,6 +443,7 @@ mod tests {
         ] {
             let w: Workload = text.parse().unwrap();
             assert_eq!(w.to_string(), text);
+
             assert_eq!(serde_json::from_str::<Workload>(&serde_json::to_string(&w).unwrap()).unwrap(), w);
         }
     }

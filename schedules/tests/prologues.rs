@@ -70,6 +70,7 @@ fn schedules_make_what_padding_leaves_out() {
             let space = ScheduleSpace::new(&workload, &target);
             let operands = Operands::random(workload.spec(), 1);
             let wanted = reference(&workload, &operands);
+
             let mut rng = ChaCha8Rng::seed_from_u64(5);
             let default = space.default_config();
             let drawn = (0..12).map(|_| space.sample(&mut rng).config().clone());
@@ -77,6 +78,7 @@ fn schedules_make_what_padding_leaves_out() {
                 let program = autotune_schedules::lower(&workload, &target, &config).unwrap();
                 verify(&program, &target)
                     .unwrap_or_else(|problem| panic!("{workload}\n{config}\n{program}\n{problem}"));
+
                 let found =
                     interpret(&program, &operands).unwrap_or_else(|problem| panic!("{workload}\n{config}\n{problem}"));
                 let error = max_rel_error(&found, &wanted);

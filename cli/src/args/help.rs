@@ -75,6 +75,20 @@ Examples:
   autotune show conv2d:c=64,h=56,w=56,o=64,k=3,p=1 --backend c
   autotune show matmul:m=512,n=512,k=512,dtype=bf16 --target cuda:sm_80";
 
+pub(super) const SNAPSHOT_WRITE: &str = "\
+Examples:
+  autotune snapshot write tuned.snapshot                     everything that was tuned
+  autotune snapshot write tuned.snapshot --target cpu        for this machine's CPU
+  autotune snapshot write h100.snapshot --target cuda:sm_90 --db tuning.db
+
+Where nothing is known of a machine, a program that looks up in the snapshot is served what was found on its model of CPU, else on its family, \
+else on its instruction set (of a GPU: its compute capability), each for as many threads, and is told so.";
+
+pub(super) const SNAPSHOT_CHECK: &str = "\
+Examples:
+  autotune snapshot check tuned.snapshot
+  autotune best matmul:m=512,n=512,k=512 --db tuned.snapshot       what it answers";
+
 /// [`EXAMPLES`] with every operator, by a workload of it and all of its fields.
 pub(super) fn examples() -> String {
     let line = |kind: &OperatorKind| format!("  {}\n      {}\n", kind.example, kind.fields);

@@ -33,15 +33,20 @@ pub(super) fn run(args: ReportArgs) -> Result<()> {
     let nothing = || format!("nothing is known of {subject} on {target}: tune it first (autotune {subject})");
     let db = look_up_db(args.db.place()?)?.with_context(nothing)?;
     let key = key(&db, &target, &workloads)?;
-    let ceilings = ceilings(&target);
-    let target = ceilings.as_ref().map_or(target.clone(), |ceilings| ceilings.rated(&target));
-    let histories = tasks.iter().map(|task| History::read(&db, task, &target, &key)).collect::<Result<Vec<_>>>()?;
-    warn(&db);
-    let records: usize = histories.iter().map(|history| history.records.len()).sum();
-    if records == 0 {
+    let known = tasks.iter().map(|task| db.query(&task.workload, &key)).collect::<Result<Vec<_>, _>>()?;
+    if known.iter().all(Vec::is_empty) {
+        warn(&db);
         bail!(nothing());
     }
 
+    // Where there is nothing to report, nothing is measured.
+    let ceilings = ceilings(&target);
+    let target = ceilings.as_ref().map_or(target.clone(), |ceilings| ceilings.rated(&target));
+    let history = |(task, known)| History::of(task, known, &db, &target, &key);
+    let histories = tasks.iter().zip(known).map(history).collect::<Result<Vec<_>>>()?;
+    warn(&db);
+
+    let records: usize = histories.iter().map(|history| history.records.len()).sum();
     let page = Page { subject: &subject, target: &target, key: &key, ceilings, histories: &histories };
     output.write(&page.write()?)?;
     if let Output::File(file) = &output {

@@ -33,11 +33,16 @@ pub(crate) struct DefaultTime {
 }
 
 impl History {
-    /// Reads a task of a target, of which the database keeps records under `key`.
-    pub(crate) fn read(db: &TuningDb, task: &Task, target: &Target, key: &str) -> Result<Self> {
+    /// Of a task of a target, of which the database keeps these records under `key`.
+    pub(crate) fn of(
+        task: &Task,
+        records: Vec<TuningRecord>,
+        db: &TuningDb,
+        target: &Target,
+        key: &str,
+    ) -> Result<Self> {
         let space = ScheduleSpace::new(&task.workload, target);
-        let (claims, measured): (Vec<_>, Vec<_>) =
-            db.query(&task.workload, key)?.into_iter().partition(TuningRecord::is_claim);
+        let (claims, measured): (Vec<_>, Vec<_>) = records.into_iter().partition(TuningRecord::is_claim);
         let count = claims.len();
         let records = if measured.is_empty() { claims } else { measured };
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use autotune_ir::analyse::{Analysis, BOUNDS, Core, Totals};
-use autotune_ir::machine::cpu::FMAS_PER_CYCLE;
+use autotune_ir::machine::cpu::peak_flops_per_cycle;
 use autotune_ir::program::Role;
 use autotune_ir::spec::Spec;
 
@@ -151,7 +151,7 @@ impl Whole {
 
     /// Cycles for each operation over those that multiply-adds take at the peak of a core.
     fn per_peak(&self, cycles_per_flop: f64) -> f64 {
-        cycles_per_flop * 2.0 * self.core().lanes as f64 * FMAS_PER_CYCLE
+        cycles_per_flop * peak_flops_per_cycle(self.core().lanes)
     }
 
     fn element_bytes(&self) -> f64 {

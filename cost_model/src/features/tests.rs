@@ -27,6 +27,7 @@ fn register_tile_of_a_packed_matmul() {
     close(count(&row, "vector.extent.log2_elements"), 16.0, "extent");
     close(column(&row, "vector.class.code"), 1.0, "columns of the weight are vectorised");
     close(column(&row, "vector.lane_use.ratio"), 1.0, "lanes");
+
     close(column(&row, "register.accumulators.vectors"), 12.0, "6 rows of 2 vectors");
     close(column(&row, "register.free.vectors"), 1.0, "16 less 12 accumulators, 2 weights, 1 broadcast");
     close(column(&row, "register.vector_loads.per_fma"), 2.0 / 12.0, "weights");
@@ -36,6 +37,7 @@ fn register_tile_of_a_packed_matmul() {
     close(column(&row, "register.latency_hidden.ratio"), 1.0, "12 chains");
     close(column(&row, "register.in_memory.flag"), 0.0, "in registers");
     close(column(&row, "total.fmas.per_direct_fma"), 1.0, "no waste");
+
     for (part, expected) in [
         ("body.column", 16.0),
         ("body.row", 6.0),
@@ -51,6 +53,7 @@ fn register_tile_of_a_packed_matmul() {
         close(count(&row, &format!("loop.{slot}.extent.log2_count")), extent, "extent");
         close(column(&row, &format!("loop.{slot}.kind.code")), kind, "kind");
     }
+
     close(count(&row, "loop.1.data_reuse.log2_count"), 2.0, "both panels read the same rows");
     close(count(&row, "loop.1.weight_reuse.log2_count"), 1.0, "each panel is read once");
     close(count(&row, "loop.2.weight_reuse.log2_count"), 4.0, "every row tile reads all panels");

@@ -78,6 +78,7 @@ impl Totals {
             cold_bytes: if nest.program.cold { constant_bytes(nest) } else { 0.0 },
             ..Self::default()
         };
+
         let mut tree_cycles = vec![0.0; nest.trees.len()];
         let mut dominant: Option<(usize, RegisterTile)> = None;
         for (i, leaf) in nest.leaves.iter().enumerate() {
@@ -93,6 +94,7 @@ impl Totals {
             };
             tree_cycles[leaf.tree] += cycles;
         }
+
         totals.division = Division::new(nest, &tree_cycles, core);
         (totals, dominant)
     }
@@ -151,6 +153,7 @@ impl Division {
                 .filter(|(tree, _)| tree.stage == stage)
                 .map(|(tree, &cycles)| (tree.tasks, cycles))
                 .collect();
+
             let cycles: f64 = trees.iter().map(|t| t.1).sum();
             total += cycles;
             division.wall_cycles += busiest_thread(&trees, threads);
@@ -161,6 +164,7 @@ impl Division {
                 division.longest_task = longest / (cycles / threads as f64);
             }
         }
+
         if total > 0.0 {
             division.imbalance = division.wall_cycles / (total / threads as f64);
         }

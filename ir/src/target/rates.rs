@@ -2,13 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::machine::cpu::{BARRIER_CYCLES, FMAS_PER_CYCLE, READ_BYTES_PER_CYCLE};
+use crate::machine::cpu::{BARRIER_CYCLES, READ_BYTES_PER_CYCLE, peak_flops_per_cycle};
 
 /// Digits that are kept of a rate: the same machine measured again has the same rates, nearly always.
 const DIGITS: i32 = 2;
 
 /// Rates of a CPU's caches, memory and threads over the peak of one of its cores, so that they mean the same on every machine: a *cycle* is
-/// here the time in which a core at its peak starts [`FMAS_PER_CYCLE`] vector multiply-adds. It is as long as one of the clock, or twice as long where
+/// here the time in which a core at its peak starts [`FMAS_PER_CYCLE`](crate::machine::cpu::FMAS_PER_CYCLE) vector multiply-adds. It is as long as one of the clock, or twice as long where
 /// the units are half as wide as the vectors.
 ///
 /// Two digits are kept. What was not measured has the [nominal](Rates::NOMINAL) rates of the machine table. They are part of no key: what
@@ -36,7 +36,7 @@ impl Rates {
     /// Of what was measured: f32 multiply-adds on a core in vectors of `lanes`, two FLOP each, per second; bytes read per second, as in
     /// [`Rates::bytes_per_kilocycle`]; and the seconds of a fork and join. The nominal rate stands for what is no positive number.
     pub fn measured(lanes: usize, core_flops_per_sec: f64, read_bytes_per_sec: [f64; 3], fork_join_secs: f64) -> Self {
-        let cycles_per_sec = core_flops_per_sec / (2.0 * lanes as f64 * FMAS_PER_CYCLE);
+        let cycles_per_sec = core_flops_per_sec / peak_flops_per_cycle(lanes);
         let mut rates = Self::NOMINAL;
         for (rate, bytes_per_sec) in rates.bytes_per_kilocycle.iter_mut().zip(read_bytes_per_sec) {
             *rate = rounded(1e3 * bytes_per_sec / cycles_per_sec).unwrap_or(*rate);

@@ -208,6 +208,7 @@ pub(super) fn required_points(spec: &Spec, equation: usize, skip_padding: bool) 
     let is_weight = |number: usize| number > 0 && statement::is_product(equation);
     let may_skip =
         |(number, access): &(usize, &Access)| skip_padding && !is_weight(*number) && !spec.tensor(access).is_constant();
+
     for (_, access) in equation.loads().into_iter().enumerate().filter(may_skip) {
         for (index, &extent) in access.index.iter().zip(&spec.tensor(access).shape) {
             let (low, high) = equation.range(index);
@@ -223,6 +224,7 @@ pub(super) fn required_points(spec: &Spec, equation: usize, skip_padding: bool) 
             count *= points_within(equation, index, extent);
         }
     }
+
     let rest = equation.axes.iter().zip(free).filter(|(_, free)| *free);
     Some(rest.fold(count, |count, (axis, _)| count * axis.extent as u128))
 }

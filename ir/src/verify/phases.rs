@@ -108,6 +108,7 @@ impl Phases<'_> {
                 Ok(())
             }
             Node::Prefetch { .. } => Ok(()),
+
             Node::Loop(l) if has(&l.body, is_collective) => self.in_turns(l),
             Node::Loop(l) => {
                 self.extents.insert(l.var, l.extent);
@@ -118,6 +119,7 @@ impl Phases<'_> {
                 let fails = |c: &InBounds| self.exact(&c.index).is_some_and(|i| !(0..c.extent as i64).contains(&i));
                 if when.iter().any(fails) { Ok(()) } else { self.nodes(body) }
             }
+
             Node::Call { instruction, body } if instruction.asynchrony == Asynchrony::Reads => self.reads(body),
             Node::Alloc { body, .. } | Node::Call { body, .. } | Node::Specialised { body, .. } => self.nodes(body),
             Node::CopyGroup { body } => self.copy_group(body),
@@ -246,17 +248,20 @@ impl Phases<'_> {
         if buffer.scope != Scope::Shared {
             return Ok(());
         }
+
         let sampled = |(var, _): &(VarId, i64)| matches!(self.fixed.get(var), Some(Fixed::Sampled(_)));
         if access.index.iter().any(|index| index.terms.iter().any(sampled)) {
             let what = "an index that depends on a loop around barriers".into();
             return Err(Problem::Conflict { buffer: buffer.name.clone(), what });
         }
+
         let ranges = access.index.iter().map(|index| self.range(index)).collect();
         let touch = Touch { buffer: access.buffer, store, writes, ranges };
         let by_consumer = self.pipe.as_ref().is_some_and(|pipe| pipe.may_be_written(&touch));
         if by_consumer || self.groups.iter().chain(&self.in_group).flatten().any(|copy| copy.meets(&touch)) {
             return Err(self.under_way(access.buffer));
         }
+
         if let Some(group) = &mut self.in_group {
             group.push(touch.clone());
         }

@@ -228,50 +228,57 @@ impl Loop {
     fn body(self, api: GpuApi) -> String {
         match self {
             Loop::Copy => "  to[t] = from[t];\n".into(),
-            Loop::Read { vectors, rounds } => {
-                let threads = match api {
-                    GpuApi::Cuda { .. } => format!("gridDim.x * {THREADS}"),
-                    GpuApi::OpenCl => format!("get_num_groups(0) * {THREADS}"),
-                };
-                format!(
-                    "  const int threads = {threads};\n  float4 sum = from[t];\n  for (int round = 0; round < {rounds}; round++) {{\n    \
-                     const int first = (t + round * {SHIFT}) % threads;\n    for (int i = 0; i < {vectors}; i++) {{\n      \
-                     const float4 x = from[first + i * threads];\n      \
-                     sum.x += x.x; sum.y += x.y; sum.z += x.z; sum.w += x.w;\n    }}\n  }}\n  to[t] = sum;\n"
-                )
-            }
-            Loop::Product { dtype, steps } => {
-                let word = dtype.word();
-                format!(
-                    "  const float4 x = from[t];\n  float sums[{PRODUCTS}][4] = {{}}, sum = 0.0f;\n  \
-                     const unsigned a = __float_as_uint(x.x), b = __float_as_uint(x.y), c = __float_as_uint(x.z), d = __float_as_uint(x.w);\n  \
-                     for (int i = 0; i < {PRODUCT_ROUNDS}; i++)\n    #pragma unroll\n    for (int j = 0; j < {PRODUCTS}; j++)\n      \
-                     asm volatile(\"mma.sync.aligned.m16n8k{steps}.row.col.f32.{word}.{word}.f32 \"\n        \
-                     \"{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%4, %5}}, {{%0, %1, %2, %3}};\"\n        \
-                     : \"+f\"(sums[j][0]), \"+f\"(sums[j][1]), \"+f\"(sums[j][2]), \"+f\"(sums[j][3])\n        \
-                     : \"r\"(a), \"r\"(b), \"r\"(c), \"r\"(d));\n  \
-                     #pragma unroll\n  for (int j = 0; j < {PRODUCTS}; j++) sum += sums[j][0] + sums[j][1] + sums[j][2] + sums[j][3];\n  \
-                     to[t].x = sum;\n"
-                )
-            }
+            Loop::Read { vectors, rounds } => read(api, vectors, rounds),
+            Loop::Product { dtype, steps } => product(dtype, steps),
             Loop::GroupProduct { dtype, steps } => group_product(dtype, steps),
-            Loop::MultiplyAdd { lanes } => {
-                let (number, add, first) = match (api, lanes) {
-                    (GpuApi::Cuda { .. }, _) => ("float".into(), "fmaf", "a0"),
-                    (GpuApi::OpenCl, 1) => ("float".into(), "fma", "a0"),
-                    (GpuApi::OpenCl, _) => (format!("float{lanes}"), "fma", "a0.s0"),
-                };
-                let accumulators = || 0..ACCUMULATORS;
-                let start: String = accumulators().map(|i| format!("  {number} a{i} = x + {i}.0f;\n")).collect();
-                let step: String = accumulators().map(|i| format!("    a{i} = {add}(a{i}, x, y);\n")).collect();
-                let sum: String = accumulators().skip(1).map(|i| format!("  a0 += a{i};\n")).collect();
-                format!(
-                    "  const {number} x = from[t].x, y = from[t].y;\n{start}  for (int i = 0; i < {ROUNDS}; i++) {{\n{step}  }}\n{sum}  \
-                     to[t].x = {first};\n"
-                )
-            }
+            Loop::MultiplyAdd { lanes } => multiply_add(api, lanes),
         }
     }
+}
+
+fn read(api: GpuApi, vectors: usize, rounds: usize) -> String {
+    let threads = match api {
+        GpuApi::Cuda { .. } => format!("gridDim.x * {THREADS}"),
+        GpuApi::OpenCl => format!("get_num_groups(0) * {THREADS}"),
+    };
+    format!(
+        "  const int threads = {threads};\n  float4 sum = from[t];\n  for (int round = 0; round < {rounds}; round++) {{\n    \
+         const int first = (t + round * {SHIFT}) % threads;\n    for (int i = 0; i < {vectors}; i++) {{\n      \
+         const float4 x = from[first + i * threads];\n      \
+         sum.x += x.x; sum.y += x.y; sum.z += x.z; sum.w += x.w;\n    }}\n  }}\n  to[t] = sum;\n"
+    )
+}
+
+/// Instructions of warps, as many at once as hide each other's latency.
+fn product(dtype: DType, steps: usize) -> String {
+    let word = dtype.word();
+    format!(
+        "  const float4 x = from[t];\n  float sums[{PRODUCTS}][4] = {{}}, sum = 0.0f;\n  \
+         const unsigned a = __float_as_uint(x.x), b = __float_as_uint(x.y), c = __float_as_uint(x.z), d = __float_as_uint(x.w);\n  \
+         for (int i = 0; i < {PRODUCT_ROUNDS}; i++)\n    #pragma unroll\n    for (int j = 0; j < {PRODUCTS}; j++)\n      \
+         asm volatile(\"mma.sync.aligned.m16n8k{steps}.row.col.f32.{word}.{word}.f32 \"\n        \
+         \"{{%0, %1, %2, %3}}, {{%4, %5, %6, %7}}, {{%4, %5}}, {{%0, %1, %2, %3}};\"\n        \
+         : \"+f\"(sums[j][0]), \"+f\"(sums[j][1]), \"+f\"(sums[j][2]), \"+f\"(sums[j][3])\n        \
+         : \"r\"(a), \"r\"(b), \"r\"(c), \"r\"(d));\n  \
+         #pragma unroll\n  for (int j = 0; j < {PRODUCTS}; j++) sum += sums[j][0] + sums[j][1] + sums[j][2] + sums[j][3];\n  \
+         to[t].x = sum;\n"
+    )
+}
+
+fn multiply_add(api: GpuApi, lanes: usize) -> String {
+    let (number, add, first) = match (api, lanes) {
+        (GpuApi::Cuda { .. }, _) => ("float".into(), "fmaf", "a0"),
+        (GpuApi::OpenCl, 1) => ("float".into(), "fma", "a0"),
+        (GpuApi::OpenCl, _) => (format!("float{lanes}"), "fma", "a0.s0"),
+    };
+    let accumulators = || 0..ACCUMULATORS;
+    let start: String = accumulators().map(|i| format!("  {number} a{i} = x + {i}.0f;\n")).collect();
+    let step: String = accumulators().map(|i| format!("    a{i} = {add}(a{i}, x, y);\n")).collect();
+    let sum: String = accumulators().skip(1).map(|i| format!("  a0 += a{i};\n")).collect();
+    format!(
+        "  const {number} x = from[t].x, y = from[t].y;\n{start}  for (int i = 0; i < {ROUNDS}; i++) {{\n{step}  }}\n{sum}  \
+         to[t].x = {first};\n"
+    )
 }
 
 /// Rows of 128 bytes, swizzled, are read by what the instruction calls a descriptor: eight rows are 1024 bytes, and the next
@@ -284,6 +291,7 @@ fn group_product(dtype: DType, steps: usize) -> String {
     let (registers, operands) = (list(&|i| format!("%{i}")), list(&|i| format!("\"+f\"(sums[{i}])")));
     let transposed = if dtype.bytes() == 2 { ", 0, 0" } else { "" };
     let (at_rows, at_columns) = (sums, sums + 1);
+
     format!(
         "  __shared__ __align__(1024) float4 operands[{vectors}];\n  \
          for (int i = threadIdx.x; i < {vectors}; i += {THREADS}) operands[i] = from[t];\n  \

@@ -35,6 +35,7 @@ impl Direct {
         if !plain_in && plain_data {
             return Err(LowerError::knob("layout.data", "a blocked input is not copied to a plain layout"));
         }
+
         match self.data_mode {
             DataMode::InPlace | DataMode::Panel if plain_in != plain_data => {
                 return Err(LowerError::knob("layout.data", "differs from layout.in though no copy has it"));
@@ -50,9 +51,11 @@ impl Direct {
             DataMode::Panel => self.check_panel(axes)?,
             _ => {}
         }
+
         if !self.packed_weights && !self.contraction.axes_beyond_weights().is_empty() {
             return Err(LowerError::knob("weights", "those that are read beyond their ends are packed"));
         }
+
         self.check_vector(target)?;
         let body = self.check_registers(target)?;
         self.check_peeling()?;
@@ -160,7 +163,7 @@ impl Direct {
         }
         let register = self.register_extent(axis);
         let taps = if self.data_mode == DataMode::InPlace { self.padded_taps(axis) } else { None };
-        // Of the register tiles in `extent` elements, the remainder or so many at the ends of the axis are by themselves.
+        // Of the register tiles in `extent` elements, the remainder or `ends` at the ends of the axis are by themselves.
         let runs = |extent: usize, ends: usize| {
             let tiles = extent.div_ceil(register);
             let leaves = tiles.min(ends.max(usize::from(!extent.is_multiple_of(register))) + 1);

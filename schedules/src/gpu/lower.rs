@@ -6,7 +6,7 @@ use super::{Kernel, Level, Pipeline, Tiling};
 use crate::contraction::AxisId;
 use crate::lower::nest::{Loops, Nest, allocated};
 use crate::lower::partial::{COPY_THREADS, DIMENSIONS, add_partial};
-use crate::lower::{OperandBuffers, assign, nest};
+use crate::lower::{OperandBuffers, assign, nest, without_blocks};
 use crate::workload::Workload;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{
@@ -67,13 +67,12 @@ pub(crate) fn lower(workload: &Workload, tiling: &Tiling) -> Program {
 fn map_input(operands: &OperandBuffers, map: &Equation, mapped: BufferId, layout: Layout, all: &mut Nest) -> Vec<Node> {
     let extents = all.buffers[mapped.0 as usize].shape.clone();
     let shape: Vec<(&str, usize)> = DIMENSIONS.into_iter().zip(extents).collect();
+    let block = match layout {
+        Layout::ChannelBlocked(block) => Some(block),
+        Layout::Plain => None,
+    };
     all.each(COPY_THREADS, &shape, &[], |_, index| {
-        let mut logical = index.clone();
-        if let Layout::ChannelBlocked(block) = layout
-            && let Some(lane) = logical.pop()
-        {
-            logical[1] = logical[1].clone() * block as i64 + lane;
-        }
+        let logical = without_blocks(index.clone(), block);
         let value = operands.mapped(map, &index, &logical);
         vec![assign(mapped, index, value)]
     })
@@ -226,7 +225,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// So many blocks that go from tile to tile, those of one turn to neighbouring ones.
+    /// `blocks` blocks that go from tile to tile, those of one turn to neighbouring ones.
     fn open_turns(&mut self, blocks: usize, tiles: Loops, loops: &mut Loops) {
         let block = self.all.open("w", blocks, LoopKind::Block, loops);
         let mut turns = Vec::new();

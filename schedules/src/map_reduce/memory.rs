@@ -2,11 +2,11 @@
 
 use smallvec::SmallVec;
 
-use autotune_ir::VarId;
 use autotune_ir::spec::{AxisId, Equation, Reduction};
 
 use super::chain::Chain;
 use super::{MapReduce, SPARE_REGISTERS};
+use crate::contraction::stride;
 
 /// Values that are added up one after the other. Longer sums are added up in parts: an f32 that has grown loses more of each value than rounding
 /// errors of either sign make up for (N. J. Higham, "The accuracy of floating point summation", 1993).
@@ -68,11 +68,6 @@ impl Chain {
     /// Elements from one position of an axis to the next in what a pass reads first.
     fn distance(&self, pass: &Equation, axis: AxisId) -> i64 {
         let Some(access) = pass.loads().into_iter().find(|access| self.is_at_hand(access)) else { return 0 };
-        let (mut distance, mut behind) = (0, 1);
-        for (index, &extent) in access.index.iter().zip(&self.spec.tensor(access).shape).rev() {
-            distance += index.coefficient(VarId(axis as u32)) * behind;
-            behind *= extent as i64;
-        }
-        distance
+        stride(&access.index, &self.spec.tensor(access).shape, axis)
     }
 }

@@ -8,10 +8,9 @@ use super::operator::{Computed, Table};
 use super::{Formula, Operator, Terms};
 
 /// What is computed on the way, `sum = Σ value`, then `output = act(output_scale * sum + bias + residual) * post_scale + post_bias`.
-pub(super) fn of(op: &dyn Operator, name: &str, terms: &Terms) -> Spec {
+/// The formula is the operator's, behind the prologue.
+pub(super) fn of(op: &dyn Operator, name: &str, terms: &Terms, formula: Formula) -> Spec {
     let Terms { weights, dtype, prologue, epilogue, .. } = *terms;
-    // What can have no prologue was refused.
-    let formula = prologue.in_front_of(op.formula()).unwrap_or_else(|_| op.formula());
     let Formula { operands, computed, axes, value, reduction, shape, index, channel } = formula;
     let mut tensors = Vec::new();
     let mut add = |name: &'static str, shape: &[usize], dtype, source| {

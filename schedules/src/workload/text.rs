@@ -31,6 +31,7 @@ pub(super) fn of(op: &dyn Operator, terms: &Terms) -> String {
     if !prologue.is_none() {
         text += &format!(",pre={prologue}");
     }
+
     let words =
         |parts: &[(bool, &'static str)]| -> String { parts.iter().filter(|part| part.0).map(|part| part.1).collect() };
     text += &words(&[(epilogue.scale, ",scale"), (epilogue.bias, ",bias"), (epilogue.residual, ",add")]);
@@ -38,6 +39,7 @@ pub(super) fn of(op: &dyn Operator, terms: &Terms) -> String {
         text += &format!(",act={}", epilogue.activation);
     }
     text += &words(&[(epilogue.post_scale, ",post_scale"), (epilogue.post_bias, ",post_bias")]);
+
     text += &words(&[(*exact, ",exact"), (*cold, ",cold")]);
     if let Some(network) = within {
         text += &format!(",within={network:016x}");

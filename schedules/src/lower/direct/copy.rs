@@ -1,6 +1,7 @@
 //! Stages and nests that write padding out: the padded input, the padded data tile.
 
 use super::{Lowering, Place, Region, assign, at, bases, load, nest};
+use crate::lower::without_blocks;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, Expr, Layout, LoopKind, Node, Role, Scope};
 
@@ -108,6 +109,7 @@ impl Lowering<'_> {
                 _ => None,
             };
         };
+
         for (d, run) in outer.iter().enumerate() {
             let kind = if parallel && d < PARALLEL_DIMS { LoopKind::Parallel } else { LoopKind::Serial };
             if run.len == 1 && kind == LoopKind::Serial {
@@ -118,6 +120,8 @@ impl Lowering<'_> {
             loops.push((var, run.len, kind));
             add(run, Affine::var(var));
         }
+
+        // The last dimension by vectors, of which several are a loop.
         let mut offset = Affine::default();
         let vector = last.len.min(self.lanes);
         if last.len > vector {
@@ -128,6 +132,7 @@ impl Lowering<'_> {
         let var = self.all.var("v", vector);
         loops.push((var, vector, LoopKind::Vectorized));
         add(last, offset + Affine::var(var));
+
         let value = match source {
             Some(indices) => self.datum(indices),
             None => Expr::Const(0.0),
@@ -140,25 +145,18 @@ impl Lowering<'_> {
         let Some(map) = self.direct.contraction.prologue() else {
             return load(self.operands.input, self.input_index(index));
         };
-        let mut logical = index.clone();
-        if let Some((block, lane)) = self.data_block().and_then(|block| Some((block, logical.pop()?))) {
-            logical[1] = logical[1].clone() * block + lane;
-        }
+        let logical = without_blocks(index.clone(), self.data_block());
         self.operands.mapped(map, &self.input_index(index), &logical)
     }
 
     /// Channels of a block of the data as the compute nest sees it, if it has blocks.
-    fn data_block(&self) -> Option<i64> {
+    fn data_block(&self) -> Option<usize> {
         let (data, plain) = (&self.direct.data.shape, &self.direct.contraction.data.shape);
-        data.last().filter(|_| data.len() > plain.len()).map(|&block| block as i64)
+        data.last().filter(|_| data.len() > plain.len()).copied()
     }
 
     /// An index of the data operand as the compute nest sees it, in the layout of the input.
-    fn input_index(&self, mut data_index: Vec<Affine>) -> Vec<Affine> {
-        let block = self.data_block().filter(|_| self.direct.in_layout == Layout::Plain);
-        if let Some((block, lane)) = block.and_then(|block| Some((block, data_index.pop()?))) {
-            data_index[1] = data_index[1].clone() * block + lane;
-        }
-        data_index
+    fn input_index(&self, data_index: Vec<Affine>) -> Vec<Affine> {
+        without_blocks(data_index, self.data_block().filter(|_| self.direct.in_layout == Layout::Plain))
     }
 }

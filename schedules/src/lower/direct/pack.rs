@@ -137,6 +137,7 @@ impl Lowering<'_> {
             debug_assert!(packed.tiles.iter().filter(|(other, _)| other == axis).count() == 1);
             nests = nests.iter().flat_map(|nest| (0..count).map(move |at| with(nest, number(at)))).collect();
         }
+
         for place in 0..nests[0].1.len() {
             let Steps { axis, count, .. } = nests[0].1[place];
             if !beyond.contains(&axis) {
@@ -252,6 +253,7 @@ impl Lowering<'_> {
         if loops.is_empty() && kind == LoopKind::Parallel {
             loops.push((self.all.var("task", 1), 1, kind));
         }
+
         let mut local = vec![Affine::default(); value.len()];
         for step in steps {
             local[step.axis].constant += step.start as i64;
@@ -265,6 +267,7 @@ impl Lowering<'_> {
             value[inner.axis].add_scaled(&local[inner.axis], 1);
             index.push(std::mem::take(&mut local[inner.axis]));
         }
+
         let from: Vec<Affine> = source.operand.index.iter().map(|i| at(i, &value)).collect();
         let is_beyond = |(index, extent): (&Affine, &usize)| {
             let (low, high) = index.range(|var| self.all.extents[var.0 as usize]);
@@ -293,6 +296,7 @@ fn panel_nests(source: &Operand, inner: &[Inner], lanes: usize) -> Vec<Vec<Steps
     let each = |i: &Inner| Steps::each(i, LoopKind::Serial);
     let stride = source.stride(last.axis);
     let row = outer.iter().find(|i| i.extent >= ROWS && source.stride(i.axis) == 1);
+
     if let Some(row) = row.filter(|_| last.extent >= ROWS && stride > 2) {
         let around = || outer.iter().filter(|i| i.axis != row.axis).map(each);
         let block = |[over_rows, rows]: [Steps; 2], [over_columns, columns]: [Steps; 2]| {
@@ -302,6 +306,8 @@ fn panel_nests(source: &Operand, inner: &[Inner], lanes: usize) -> Vec<Vec<Steps
         let rows = runs(row, &[ROWS]);
         return runs(last, &BLOCK).iter().flat_map(|c| rows.iter().map(|r| block(*r, *c))).collect();
     }
+
+    // Else the axis by runs, as many copies of one written out as are worth their code.
     let whole = [if last.extent <= MAX_RUN { last.extent } else { lanes }];
     let mut runs = runs(last, if stride == 2 { &BLOCK } else { &whole });
     let mut copies = 1;

@@ -73,22 +73,22 @@ impl Lowering<'_> {
             return self.place(&spans);
         }
         let (width, unroll) = (self.plan.width(self.number), self.plan.unroll);
-        self.by_vectors(&spans, [width, unroll], |lowering, spans, _| lowering.place(spans))
+        self.by_parts(vector, &spans, [width, unroll], |lowering, spans, _| lowering.place(spans))
     }
 
-    /// A loop over vectors of `width` lanes along the pass's axis of vectors, so many iterations written out, and what is left over; `body` makes the
+    /// A loop over parts of `width` positions along an axis, `unroll` iterations at a time written out, and what is left over; `body` makes the
     /// nodes of one by what it covers and where it begins in the whole.
-    pub(super) fn by_vectors(
+    pub(super) fn by_parts(
         &mut self,
+        axis: AxisId,
         spans: &[Span],
         [width, unroll]: [usize; 2],
         mut body: impl FnMut(&mut Self, &[Span], Affine) -> Vec<Node>,
     ) -> Vec<Node> {
-        let vector = self.vector();
-        let (name, Span { base, extent }) = (self.equation().axes[vector].name, spans[vector].clone());
+        let (name, Span { base, extent }) = (self.equation().axes[axis].name, spans[axis].clone());
         let mut part = |lowering: &mut Self, first: Affine, extent: usize| {
             let mut spans = spans.to_vec();
-            spans[vector] = Span { base: base.clone() + first.clone(), extent };
+            spans[axis] = Span { base: base.clone() + first.clone(), extent };
             body(lowering, &spans, first)
         };
 

@@ -170,7 +170,7 @@ impl Lowering<'_> {
         (place, spans)
     }
 
-    /// One row by so many lanes at a time, so many iterations of that written out; lanes that are combined are all done at once, and so is what
+    /// One row by `lanes` lanes at a time, `unroll` iterations of that written out; lanes that are combined are all done at once, and so is what
     /// registers hold.
     fn by_lanes(
         &mut self,
@@ -182,7 +182,7 @@ impl Lowering<'_> {
         if self.plan.reduces_lanes(self.number) || !self.plan.adds_up_in_cache(self.number) {
             return body(self, place, spans);
         }
-        self.by_vectors(spans, [lanes, unroll], |lowering, spans, first| {
+        self.by_parts(self.vector(), spans, [lanes, unroll], |lowering, spans, first| {
             let mut place = place.to_vec();
             if let Some(lane) = place.last_mut() {
                 lane.add_scaled(&first, 1);
@@ -303,7 +303,8 @@ impl Lowering<'_> {
         let (is_long, within) = (self.terms(spans, steps) > LONGEST_SUM, self.terms(spans, next));
         let is_memory = results.scope != Scope::Register;
         if is_memory && is_long && within <= LONGEST_SUM {
-            return self.long_steps(results, spans, steps, LONGEST_SUM / within.max(1));
+            let most = LONGEST_SUM / within.max(1) * self.width(axis, lanes);
+            return self.by_parts(axis, spans, [most, 1], |lowering, spans, _| lowering.part(results, spans, steps));
         }
         if is_memory && !is_long && self.are_near(spans, steps) {
             let most = self.plan.lanes_in_registers();
@@ -341,40 +342,28 @@ impl Lowering<'_> {
         combined.map(|&axis| spans[axis].extent / self.width(axis, lanes)).product()
     }
 
+    /// True if only steps of one row are left.
+    fn are_rows_done(&self, axes: &[AxisId]) -> bool {
+        axes.iter().all(|&axis| self.equation().axes[axis].reduce)
+    }
+
+    /// True if registers hold what a step combines of a row.
+    fn is_short(&self, spans: &[Span], lanes: Option<usize>) -> bool {
+        lanes.is_some() || spans[self.vector()].extent <= self.plan.lanes_in_registers()
+    }
+
     /// True if only steps of one row are left, and registers hold the row or all that is read lies near.
     fn are_near(&self, spans: &[Span], Steps { lanes, axes }: Steps) -> bool {
         let row = spans[self.vector()].extent;
-        let are_combined = axes.iter().all(|&axis| self.equation().axes[axis].reduce);
         let elements = axes.iter().map(|&axis| spans[axis].extent).fold(row, usize::saturating_mul);
-        are_combined && (lanes.is_some() || row <= self.plan.lanes_in_registers() || elements <= NEAR)
-    }
-
-    /// `for parts { part }`, of `count` steps along the next axis each.
-    fn long_steps(&mut self, results: &Results, spans: &[Span], steps: Steps, count: usize) -> Vec<Node> {
-        let [axis, ..] = *steps.axes else { return Vec::new() };
-        let (name, Span { base, extent }) = (self.equation().axes[axis].name, spans[axis].clone());
-        let most = count * self.width(axis, steps.lanes);
-        let part = |lowering: &mut Self, first: Affine, extent: usize| {
-            let mut spans = spans.to_vec();
-            spans[axis] = Span { base: base.clone() + first, extent };
-            lowering.part(results, &spans, steps)
-        };
-
-        let mut nodes = self.repeat(format!("{name}.0"), extent / most, LoopKind::Serial, |lowering, number| {
-            part(lowering, number * most as i64, most)
-        });
-        if !extent.is_multiple_of(most) {
-            nodes.extend(part(self, Affine::constant((extent / most * most) as i64), extent % most));
-        }
-        nodes
+        self.are_rows_done(axes) && (self.is_short(spans, lanes) || elements <= NEAR)
     }
 
     /// `alloc part { part[..] = neutral; steps; results[..] = combined(results[..], part[..]) }`, in registers if these hold the row that is left.
     fn part(&mut self, results: &Results, spans: &[Span], steps: Steps) -> Vec<Node> {
         let lanes = steps.lanes;
-        let are_rows_done = steps.axes.iter().all(|&axis| self.equation().axes[axis].reduce);
-        let is_short = lanes.is_some() || spans[self.vector()].extent <= self.plan.lanes_in_registers();
-        let is_held = are_rows_done && is_short || !self.plan.adds_up_in_cache(self.number);
+        let is_row_held = self.are_rows_done(steps.axes) && self.is_short(spans, lanes);
+        let is_held = is_row_held || !self.plan.adds_up_in_cache(self.number);
         let scope = if is_held { Scope::Register } else { Scope::Local };
         let part = self.results("part", spans, lanes, scope);
 
