@@ -2,8 +2,10 @@
 
 use std::fs::{self, File, Permissions};
 use std::io;
+use std::mem;
 use std::path::{Path, PathBuf};
 use std::process;
+use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use anyhow::{Context, Result};
@@ -42,16 +44,28 @@ impl Work {
     }
 }
 
-/// Has Ctrl-C, like a signal to terminate or a terminal that is gone, end the process with exit code 130.
+/// Has Ctrl-C, like a signal to terminate or a terminal that is gone, end the process with exit code 130. A hangup that was ignored, as
+/// `nohup` has it, stays ignored at every moment.
 pub(crate) fn watch() -> Result<()> {
-    // SAFETY: no handler of ours is there yet; what a hangup does is set again below.
-    let on_hangup = unsafe { libc::signal(libc::SIGHUP, libc::SIG_DFL) };
-    ctrlc::set_handler(interrupted).context("cannot watch for Ctrl-C")?;
-    if on_hangup == libc::SIG_IGN {
-        // SAFETY: as `nohup` has it. Ignoring a signal runs no code.
-        unsafe { libc::signal(libc::SIGHUP, libc::SIG_IGN) };
+    // SAFETY: a set of signals that holds nothing but zeros is a valid one, and every pointer is to a local.
+    unsafe {
+        let mut before: libc::sigaction = mem::zeroed();
+        libc::sigaction(libc::SIGHUP, ptr::null(), &raw mut before);
+        let is_ignored = before.sa_sigaction == libc::SIG_IGN;
+
+        // What arrives meanwhile waits, and is forgotten when hangups are ignored again.
+        let (mut hangup, mut unblocked): (libc::sigset_t, libc::sigset_t) = (mem::zeroed(), mem::zeroed());
+        libc::sigemptyset(&raw mut hangup);
+        libc::sigaddset(&raw mut hangup, libc::SIGHUP);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const hangup, &raw mut unblocked);
+
+        let watching = ctrlc::set_handler(interrupted).context("cannot watch for Ctrl-C");
+        if is_ignored {
+            libc::signal(libc::SIGHUP, libc::SIG_IGN);
+        }
+        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const unblocked, ptr::null_mut());
+        watching
     }
-    Ok(())
 }
 
 /// Ends the process, unless it is to end by itself.
