@@ -25,30 +25,34 @@ use autotune_ir::Affine;
 use autotune_ir::VarId;
 use autotune_ir::analyse::pieces;
 use autotune_ir::program::{Access, Expr};
-use autotune_ir::spec::{Axis, AxisId, Equation, Spec};
+use autotune_ir::spec::{Axis, AxisId, Spec};
 use autotune_ir::target::CpuTarget;
 
 use crate::config::{KnobValues, Value};
 use crate::direct::block_size;
 use crate::direct::reader::Reader;
 use crate::error::LowerError;
-use crate::workload::Workload;
 
 mod chain;
 mod default;
 mod knobs;
 mod laid;
 mod memory;
+mod separable;
 mod sketch;
 mod storing;
+mod window;
 
 pub(crate) use chain::{Chain, axis_of, is_given};
 use laid::Laid;
 pub(crate) use memory::LONGEST_SUM;
 use memory::MOST_IN_CACHE;
+pub(crate) use separable::SeparableSketch;
 pub(crate) use sketch::MapReduceSketch;
 pub use sketch::SKETCH;
 pub(crate) use storing::Storing;
+pub(crate) use window::{Piece, Taps};
+use window::{Window, whole, windows};
 
 /// Loop nests that all tiles together may become; more where tiles of one element become half as many, as wide windows beside padding do.
 const MAX_LEAVES: usize = 1 << 10;
@@ -56,52 +60,12 @@ const MAX_LEAVES: usize = 1 << 10;
 const MAX_LEAST_LEAVES: usize = 1 << 12;
 /// Statements of all tiles together that are written out.
 const MAX_CODE: usize = 1 << 13;
-/// Single positions beside the padding at either end of an axis.
-const MAX_EDGE: usize = 1 << 10;
 /// Vector registers that hold no results.
 const SPARE_REGISTERS: usize = 4;
 /// Vector registers that rows are folded in, besides those of the rows and one for each time that the lanes of a register are halved.
 const FOLDING_REGISTERS: usize = 4;
 /// Values that a tile keeps for later equations; more where a single row has more.
 const MAX_KEPT: usize = 1 << 22;
-
-/// A dimension of an operand that is read at `stride * spatial + dilation * tap - pad`, some of it beyond the tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Window {
-    pass: usize,
-    extent: i64,
-    spatial: AxisId,
-    stride: i64,
-    tap: AxisId,
-    dilation: i64,
-    constant: i64,
-}
-
-/// Neighbouring tiles of a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Piece {
-    /// The first position.
-    pub(crate) start: usize,
-    /// Number of tiles.
-    pub(crate) count: usize,
-    /// Positions of each.
-    pub(crate) tile: usize,
-    /// The part of the window along it that is inside, where that is not all.
-    pub(crate) taps: Option<Taps>,
-}
-
-/// A part of a window.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Taps {
-    /// The pass that reads it.
-    pub(crate) pass: usize,
-    /// The axis of the pass that goes along it.
-    pub(crate) axis: AxisId,
-    /// The first position of the part.
-    pub(crate) first: usize,
-    /// Behind its last position.
-    pub(crate) behind: usize,
-}
 
 /// Vector registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,58 +117,11 @@ fn chain_for(spec: &Arc<Spec>) -> Option<Chain> {
     least.leaves().is_some_and(|leaves| leaves <= MAX_LEAST_LEAVES).then_some(least.chain)
 }
 
-/// The dimensions of operands that are read beyond; `None` if one is not of a window along a row, or if windows share an axis.
-fn windows(chain: &Chain) -> Option<Vec<Window>> {
-    let mut windows: Vec<Window> = Vec::new();
-    for (number, pass) in chain.passes().iter().enumerate() {
-        for access in pass.loads() {
-            for (index, &extent) in access.index.iter().zip(&chain.spec.tensor(access).shape) {
-                let (low, high) = pass.range(index);
-                if low >= 0 && high < extent as i64 {
-                    continue;
-                }
-                let window = window((number, pass), index, extent as i64).filter(|it| it.spatial < chain.rows)?;
-                if windows.contains(&window) {
-                    continue;
-                }
-                let shares = |known: &Window| {
-                    known.spatial == window.spatial || (known.pass, known.tap) == (window.pass, window.tap)
-                };
-                if windows.iter().any(shares) {
-                    return None;
-                }
-                windows.push(window);
-            }
-        }
-    }
-    Some(windows)
-}
-
-fn window((number, pass): (usize, &Equation), index: &Affine, extent: i64) -> Option<Window> {
-    let [a, b] = index.terms[..] else { return None };
-    let is_tap = |axis: VarId| pass.axes[axis.0 as usize].reduce;
-    let ((spatial, stride), (tap, dilation)) = if is_tap(a.0) { (b, a) } else { (a, b) };
-    let (is_window, constant) = (is_tap(tap) && !is_tap(spatial) && stride > 0 && dilation > 0, index.constant);
-    let (spatial, tap) = (spatial.0 as usize, tap.0 as usize);
-    is_window.then_some(Window { pass: number, extent, spatial, stride, tap, dilation, constant })
-}
-
-impl Window {
-    /// The positions of the window at a position of the result that are inside, of `taps` ones.
-    fn inside(&self, position: usize, taps: usize) -> (usize, usize) {
-        let at = self.stride * position as i64 + self.constant;
-        let first = (-at).max(0).unsigned_abs().div_ceil(self.dilation.unsigned_abs()) as usize;
-        let behind = (self.extent - 1 - at).div_euclid(self.dilation) + 1;
-        let behind = behind.clamp(0, taps as i64) as usize;
-        (first.min(behind), behind)
-    }
-}
-
 impl MapReduce {
-    /// What values of the knobs ask for, or the first that is malformed, does not fit the workload, or breaks a limit of the target.
-    pub fn new(workload: &Workload, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
-        let unfit = || LowerError::unfit(SKETCH, workload);
-        let chain = Chain::of(workload.spec()).ok_or_else(unfit)?;
+    /// What values of the knobs ask for, or `None` where there is no chain for them; or the first that is malformed, does not fit the chain, or
+    /// breaks a limit of the target.
+    fn new(spec: &Arc<Spec>, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Option<Self>, LowerError> {
+        let Some(chain) = Chain::of(spec) else { return Ok(None) };
         let laid = Laid::read(&chain, block_size(target), &Reader(knobs))?;
         let mut vectors = vectors(&chain, laid.as_ref(), &choice(knobs, "vector")?)?;
         let mut tiles = vec![1; chain.rows];
@@ -232,7 +149,7 @@ impl MapReduce {
             order.push(laid.lane());
             tiles = laid.tiles(tiles)?;
         }
-        let windows = windows(&chain).ok_or_else(unfit)?;
+        let Some(windows) = windows(&chain) else { return Ok(None) };
         let unit = VectorUnit::of(target);
         let plan = Self {
             chain,
@@ -250,7 +167,7 @@ impl MapReduce {
             before,
         };
         plan.check()?;
-        Ok(plan)
+        Ok(Some(plan))
     }
 
     /// A tile for each position, rows in their order; which way vectors go is left open.
@@ -356,8 +273,10 @@ impl MapReduce {
 
     /// Nests that all tiles become; `None` if too many are single positions beside padding.
     fn leaves(&self) -> Option<usize> {
-        let pieces = |&axis: &AxisId| Some(self.pieces(axis)?.len());
-        self.order.iter().map(pieces).try_fold(1, |leaves: usize, pieces| Some(leaves.saturating_mul(pieces?)))
+        let of_rows = self.order.iter().map(|&axis| Some(self.pieces(axis)?.len()));
+        let own = self.windows.iter().filter(|window| window.spatial >= self.chain.rows);
+        let of_own = own.map(|window| Some(self.own_pieces(window.pass)?.1.len()));
+        of_rows.chain(of_own).try_fold(1, |leaves: usize, pieces| Some(leaves.saturating_mul(pieces?)))
     }
 
     /// True if the vectors of a pass go along an axis that is reduced.
@@ -411,37 +330,19 @@ impl MapReduce {
 
     /// The tiles of a row; `None` if too many are single positions beside padding.
     pub(crate) fn pieces(&self, axis: AxisId) -> Option<SmallVec<[Piece; 4]>> {
-        let (extent, tile) = (self.chain.row_axes()[axis].extent, self.tiles[axis]);
-        let Some(window) = self.windows.iter().find(|window| window.spatial == axis) else {
-            return Some(whole(0, extent, tile).collect());
-        };
-
-        // From both ends up to the first window that is whole.
-        let taps = self.chain.passes()[window.pass].axes[window.tap].extent;
-        let edge = |position: usize| {
-            let (first, behind) = window.inside(position, taps);
-            let taps =
-                ((first, behind) != (0, taps)).then_some(Taps { pass: window.pass, axis: window.tap, first, behind });
-            taps.map(|taps| Piece { start: position, count: 1, tile: 1, taps: Some(taps) })
-        };
-        let mut pieces: SmallVec<[Piece; 4]> = (0..extent).map_while(edge).take(MAX_EDGE + 1).collect();
-        let low = pieces.len();
-        let high: Vec<Piece> = (low..extent).rev().map_while(edge).take(MAX_EDGE + 1).collect();
-        if low > MAX_EDGE || high.len() > MAX_EDGE {
-            return None;
+        match self.windows.iter().find(|window| window.spatial == axis) {
+            Some(window) => window.pieces(&self.chain.passes()[window.pass], self.tiles[axis]),
+            None => Some(whole(0, self.chain.row_axes()[axis].extent, self.tiles[axis]).collect()),
         }
-        pieces.extend(whole(low, extent - high.len(), tile));
-        pieces.extend(high.into_iter().rev());
-        Some(pieces)
     }
-}
 
-/// Whole tiles, and the rest.
-fn whole(start: usize, end: usize, tile: usize) -> impl Iterator<Item = Piece> {
-    let (count, rest) = ((end - start) / tile, (end - start) % tile);
-    let pieces = [(start, count, tile), (end - rest, 1, rest)];
-    let piece = |(start, count, tile)| Piece { start, count, tile, taps: None };
-    pieces.into_iter().filter(|(_, count, tile)| count * tile > 0).map(piece)
+    /// The axis of a pass's own that a window moves along beyond a tensor, and its tiles of one position; `None` if there is none, or too many
+    /// touch padding.
+    pub(crate) fn own_pieces(&self, number: usize) -> Option<(AxisId, SmallVec<[Piece; 4]>)> {
+        let is_own = |window: &&Window| window.pass == number && window.spatial >= self.chain.rows;
+        let window = self.windows.iter().find(is_own)?;
+        Some((window.spatial, window.pieces(&self.chain.passes()[number], 1)?))
+    }
 }
 
 /// By pass: the axis along which vectors go where the knob has this name.

@@ -12,7 +12,7 @@ use crate::error::LowerError;
 use crate::fused::FusedSketch;
 use crate::gpu::{IMPLICIT_GEMM, MMA, TILED, WGMMA};
 use crate::knob_space::KnobSpace;
-use crate::map_reduce::MapReduceSketch;
+use crate::map_reduce::{MapReduceSketch, SeparableSketch};
 use crate::rows::RowsSketch;
 use crate::sketch::{Plan, Sketch};
 use crate::winograd::WinogradSketch;
@@ -32,7 +32,7 @@ impl Config {
 
 type Tiers = &'static [&'static [&'static dyn Sketch]];
 
-const CPU: Tiers = &[&[&FusedSketch], &[&DirectSketch, &MapReduceSketch], &[&WinogradSketch]];
+const CPU: Tiers = &[&[&FusedSketch], &[&SeparableSketch], &[&DirectSketch, &MapReduceSketch], &[&WinogradSketch]];
 const GPU: Tiers =
     &[&[&FusedSketch], &[&WGMMA], &[&MMA], &[&TILED, &IMPLICIT_GEMM], &[&WinogradSketch], &[&RowsSketch]];
 
@@ -73,7 +73,7 @@ pub(crate) fn offered(workload: &Workload, target: &Target) -> Vec<Arc<KnobSpace
     let mut spaces: Vec<Arc<KnobSpace>> = Vec::new();
     for (tier, sketches) in own(target).iter().enumerate() {
         spaces.extend(sketches.iter().filter_map(|&sketch| offer(tier, sketch)));
-        if spaces.iter().any(|space| space.tier == tier && space.sketch.outdoes_later_tiers(workload)) {
+        if spaces.iter().any(|space| space.tier == tier && space.sketch.outdoes_later_tiers(workload, target)) {
             break;
         }
     }

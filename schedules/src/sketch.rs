@@ -42,7 +42,7 @@ pub trait Sketch: Sync {
     }
 
     /// True if no sketch of a later tier comes near this one for a workload that it is for.
-    fn outdoes_later_tiers(&self, _workload: &Workload) -> bool {
+    fn outdoes_later_tiers(&self, _workload: &Workload, _target: &Target) -> bool {
         false
     }
 

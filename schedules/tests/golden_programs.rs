@@ -154,6 +154,7 @@ fn fused_contractions_keep_what_is_between_in_chunks() {
 
 #[test]
 fn pooling_goes_by_blocks_of_channels_and_peels_padding() {
+    golden("pool2d_separable", "pool2d:c=2,h=7,w=15,k=3,s=2,p=1,kind=max", &[]);
     golden("pool2d_blocked", "pool2d:c=16,h=7,w=15,k=3,s=2,p=1,kind=max", &[]);
 }
 

@@ -255,6 +255,35 @@ fn images_of_whole_blocks_are_in_blocks_of_channels_by_default() {
     assert_eq!(layouts("transpose:b=16,m=16,n=16"), named(&[("input", plain), ("output", plain)]));
 }
 
+/// Which sketches there are for poolings, the default's first.
+#[test]
+fn overlapping_windows_of_plain_images_are_combined_down_and_then_across() {
+    let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(1) });
+    for (fields, wanted) in [
+        ("c=24,h=56,w=56,k=3,s=2,p=1,kind=max", &["separable"][..]),
+        ("c=3,h=40,w=40,k=5,p=2,exclude_pad,kind=avg,bias,act=relu", &["separable"]),
+        ("c=24,h=28,w=28,k=3,d=2,p=2,kind=avg", &["separable"]),
+        // Two rows or columns, or long strides, may be as fast at once.
+        ("c=24,h=56,w=56,k=2,s=1,kind=max", &["separable", "map_reduce"]),
+        ("c=24,h=60,w=60,k=5,s=4,kind=max", &["separable", "map_reduce"]),
+        // Blocks of channels.
+        ("c=64,h=56,w=56,k=3,s=2,p=1,kind=max", &["map_reduce", "separable"]),
+        // Nothing is shared between windows.
+        ("c=24,h=56,w=56,k=2,s=2,kind=max", &["map_reduce"]),
+        ("c=24,h=7,w=7,global,kind=avg", &["map_reduce"]),
+        ("c=24,h=56,w=56,kh=1,kw=3,kind=max", &["map_reduce"]),
+    ] {
+        let space = ScheduleSpace::new(&format!("pool2d:{fields}").parse().unwrap(), &target);
+        let mut rng = ChaCha8Rng::seed_from_u64(0);
+        let sampled = (0..40).map(|_| space.sample(&mut rng).config().sketch.clone());
+        let mut found: Vec<String> = [space.default_config().sketch.clone()].into_iter().chain(sampled).collect();
+        let default = found[0].clone();
+        found.sort_by_key(|name| (*name != default, name.clone()));
+        found.dedup();
+        assert_eq!(found, wanted, "{fields}");
+    }
+}
+
 #[test]
 fn layouts_that_do_not_fit_are_refused_with_the_knob() {
     let target = Target::Cpu(CpuTarget::generic_avx2(1));
@@ -265,7 +294,7 @@ fn layouts_that_do_not_fit_are_refused_with_the_knob() {
         lower(&workload, &target, &config).unwrap_err().to_string()
     };
     let word = |word: &str| Value::Choice(word.into());
-    let (whole, odd) = ("pool2d:c=16,h=9,w=20,k=3,kind=max", "pool2d:c=12,h=9,w=20,k=3,kind=max");
+    let (whole, odd) = ("pool2d:c=16,h=9,w=20,k=3,kind=max", "pool2d:c=12,h=9,w=20,kh=1,kw=3,kind=max");
     let no_blocks = "knob 'layout.in': no channels that blocks of 8 divide";
     assert_eq!(refused(odd, &[("layout.in", word("blocked"))]), no_blocks);
     assert_eq!(refused("reduce:m=8,n=8,op=sum", &[("layout.in", word("blocked"))]), no_blocks);

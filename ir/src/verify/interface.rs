@@ -7,7 +7,7 @@ use super::{Problem, ProgramError, statement};
 use crate::affine::{Affine, VarId};
 use crate::layout::physical_shape;
 use crate::program::{Access, AxisInfo, AxisOf, Buffer, Layout, MAX_LOCAL_BYTES, Program, Role, Scope};
-use crate::spec::{AxisId, Equation, Spec, Tensor};
+use crate::spec::{AxisId, Equation, Source, Spec, Tensor};
 use crate::target::Target;
 
 /// Largest memory of all global buffers of a kernel, unless its operands are large themselves: then a multiple of theirs.
@@ -198,6 +198,20 @@ pub(super) fn logical_index(physical: &[Affine], layout: Layout, dim: usize) -> 
     }
 }
 
+/// True for an access of an equation to a tensor that is computed, some of it beyond.
+pub(super) fn ends_within(program: &Program, equation: usize, access: &Access) -> bool {
+    let spec = &program.algorithm;
+    let (equation, tensor) = (&spec.equations[equation], spec.tensor(access));
+    tensor.source == Source::Computed
+        && access.index.iter().zip(&tensor.shape).any(|(index, &extent)| is_beyond(equation, index, extent))
+}
+
+/// True if an index of an equation goes beyond a dimension.
+fn is_beyond(equation: &Equation, index: &Affine, extent: usize) -> bool {
+    let (low, high) = equation.range(index);
+    low < 0 || high >= extent as i64
+}
+
 /// Number of iterations of an equation: all, or those that read no padding, that of constants and weights aside, which is packed as zeros. `None` where
 /// the latter cannot be counted: several dimensions of operands go beyond them along the same axes.
 pub(super) fn required_points(spec: &Spec, equation: usize, skip_padding: bool) -> Option<u128> {
@@ -211,8 +225,7 @@ pub(super) fn required_points(spec: &Spec, equation: usize, skip_padding: bool) 
 
     for (_, access) in equation.loads().into_iter().enumerate().filter(may_skip) {
         for (index, &extent) in access.index.iter().zip(&spec.tensor(access).shape) {
-            let (low, high) = equation.range(index);
-            if low >= 0 && high < extent as i64 || counted.contains(&(index, extent)) {
+            if !is_beyond(equation, index, extent) || counted.contains(&(index, extent)) {
                 continue;
             }
             counted.push((index, extent));

@@ -398,17 +398,24 @@ impl<'a, 'f> Walk<'a, 'f> {
             }
         }
 
-        let in_place = self.check_operands(&axes, point, &operands)?;
+        let in_place = self.check_operands((*equation, &axes), point, &operands)?;
         self.found.iterations.push(Iterations { equation: *equation, covered, in_place });
         Ok(())
     }
 
-    /// Operands read in place are read where the point says. True if the data operand is.
-    fn check_operands(&self, axes: &[AxisInfo], point: &[Affine], operands: &[Operand]) -> Result<bool, ProgramError> {
+    /// Operands read in place are read where the point of an equation says. True if the data operand is, or a tensor that was computed and ends
+    /// where the equation reads on: no copy with padding is of either.
+    fn check_operands(
+        &self,
+        (equation, axes): (usize, &[AxisInfo]),
+        point: &[Affine],
+        operands: &[Operand],
+    ) -> Result<bool, ProgramError> {
         let mut in_place = false;
         for Operand { access, means } in operands {
             let buffer = self.program.buffer(access.buffer);
             if buffer.role == Role::Packed {
+                in_place |= means.as_ref().is_some_and(|means| interface::ends_within(self.program, equation, means));
                 continue;
             }
             let forbidden = || Problem::Forbidden { buffer: buffer.name.clone(), access: "read" };

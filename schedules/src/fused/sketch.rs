@@ -76,7 +76,7 @@ impl Sketch for FusedSketch {
     }
 
     /// Whatever else there may be for two contractions, it multiplies without register tiles.
-    fn outdoes_later_tiers(&self, _workload: &Workload) -> bool {
+    fn outdoes_later_tiers(&self, _workload: &Workload, _target: &Target) -> bool {
         true
     }
 

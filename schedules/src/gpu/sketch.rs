@@ -88,7 +88,7 @@ impl Sketch for GpuSketch {
     }
 
     /// Where there are enough columns for tensor cores, and where only they have the type.
-    fn outdoes_later_tiers(&self, workload: &Workload) -> bool {
+    fn outdoes_later_tiers(&self, workload: &Workload, _target: &Target) -> bool {
         let fills = || self.roles_of(workload.spec()).is_some_and(|roles| teams::fill(&roles));
         self.by == Some(ThreadGroup::Warp) && (workload.dtype() == DType::Tf32 || fills())
     }

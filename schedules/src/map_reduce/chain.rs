@@ -131,9 +131,17 @@ impl Chain {
         let is_alike = |(index, own): (&Affine, &Affine)| match (axis_of(index), axis_of(own)) {
             (Some(axis), Some(own)) if own < self.rows => axis == own,
             (Some(axis), Some(own)) => axis >= self.rows && pass.axes[axis].extent == known.axes[own].extent,
+            (None, Some(own)) => own >= self.rows && self.is_window(pass, index),
             _ => false,
         };
         access.index.iter().zip(&known.output.index).all(is_alike)
+    }
+
+    /// True if an index is that of a window which moves along an axis of the pass's own.
+    fn is_window(&self, pass: &Equation, index: &Affine) -> bool {
+        let [(VarId(a), _), (VarId(b), _)] = index.terms[..] else { return false };
+        let [a, b] = [a as usize, b as usize];
+        a.min(b) >= self.rows && pass.axes[a].reduce != pass.axes[b].reduce
     }
 }
 

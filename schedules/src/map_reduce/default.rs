@@ -9,10 +9,9 @@ use crate::config::Value;
 use crate::direct::block_size;
 use crate::knob_space::{Knob, KnobSpace};
 use crate::point::Point;
-use crate::workload::Workload;
 use autotune_ir::machine::cpu::SET_PERIOD_BYTES;
 use autotune_ir::program::Access;
-use autotune_ir::spec::{Axis, AxisId, Equation};
+use autotune_ir::spec::{Axis, AxisId, Equation, Spec};
 use autotune_ir::target::CpuTarget;
 use autotune_ir::{Affine, VarId};
 
@@ -35,14 +34,35 @@ const LEAST_SHARED: usize = 1 << 13;
 /// and what is left over. What is contiguous along different axes is copied in blocks of a vector's lanes by as many rows, at most those that cannot evict each other from the first-level cache. As
 /// many loops are parallel as it takes to have work for every thread, none where there is little work. What does not fit the second-level cache is
 /// asked for a tile ahead.
-pub(super) fn default_point(workload: &Workload, cpu: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
-    let chain = Chain::of(workload.spec())?;
-    let is_valid = |point: &Point| MapReduce::new(workload, cpu, point).is_ok();
+pub(super) fn default_point(spec: &Arc<Spec>, cpu: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
+    let chain = Chain::of(spec)?;
+    let is_valid = |point: &Point| matches!(MapReduce::new(spec, cpu, point), Ok(Some(_)));
     let blocked = laid::blockable(&chain, block_size(cpu)).map(|channel| Rule::of_blocks(&chain, channel, cpu));
     let plain = || Rule::plain(&chain, cpu);
     let rules = blocked.into_iter().chain([plain(), Rule { width: 1, ..plain() }]);
     let mut points = rules.filter_map(|rule| rule.point(&chain, cpu, space));
     points.find(is_valid).or_else(|| Some(space.point(|_| 0)))
+}
+
+/// Tiles of `rows` positions along the last rows, vectors of `width` registers; what [`default_point`] has where that is not valid.
+pub(super) fn point_of_rows(
+    spec: &Arc<Spec>,
+    cpu: &CpuTarget,
+    space: &Arc<KnobSpace>,
+    (rows, width): ([usize; 2], usize),
+) -> Option<Point> {
+    let chain = Chain::of(spec)?;
+    let mut rule = Rule { width, tiles: vec![1; chain.rows], ..Rule::plain(&chain, cpu) };
+    knobs::tiled(&chain)
+        .collect::<Vec<_>>()
+        .into_iter()
+        .rev()
+        .zip(rows.into_iter().rev())
+        .for_each(|(axis, most)| rule.tiles[axis] = most);
+    let loops = chain.row_axes().iter().zip(&rule.tiles).map(|(axis, tile)| axis.extent.div_ceil(*tile));
+    rule.parallel = parallel_loops(&chain, loops, cpu);
+    let valid = rule.point(&chain, cpu, space).filter(|point| matches!(MapReduce::new(spec, cpu, point), Ok(Some(_))));
+    valid.or_else(|| default_point(spec, cpu, space))
 }
 
 /// What a default schedule is to be.

@@ -31,12 +31,13 @@ impl Sketch for MapReduceSketch {
     }
 
     fn plan(&self, workload: &Workload, target: &Target, knobs: &dyn KnobValues) -> Result<Box<dyn Plan>, LowerError> {
-        let cpu = target.cpu().ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
-        Ok(Box::new(MapReduce::new(workload, cpu, knobs)?))
+        let unfit = || LowerError::unfit(SKETCH, workload);
+        let plan = MapReduce::new(workload.spec(), target.cpu().ok_or_else(unfit)?, knobs)?;
+        Ok(Box::new(plan.ok_or_else(unfit)?))
     }
 
     fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
-        Some((0.0, default_point(workload, target.cpu()?, space)?))
+        Some((0.0, default_point(workload.spec(), target.cpu()?, space)?))
     }
 }
 

@@ -3,7 +3,7 @@
 use super::super::nest::{Builder, Loops};
 use super::super::{at, load, nest};
 use super::{Lowering, Span};
-use crate::map_reduce::axis_of;
+use crate::map_reduce::{Piece, Taps, axis_of};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{Access, BufferId, Expr, Index, Iteration, LoopKind, Node, Role, Store, StoreMode};
 use autotune_ir::spec::{AxisId, Equation};
@@ -53,7 +53,19 @@ impl Lowering<'_> {
         let (rows, vector) = (self.plan.chain.rows, self.vector());
         let is_own = |axis: &AxisId| !self.equation().axes[*axis].reduce && *axis != vector;
         let own: Vec<AxisId> = (rows..spans.len()).filter(is_own).collect();
-        self.places(spans, &own)
+        let Some((axis, pieces)) = self.plan.own_pieces(self.number) else { return self.places(spans, &own) };
+
+        // A window that moves along an axis of the pass's own: where it is whole, and each position where it is not.
+        let mut nodes = Vec::new();
+        for Piece { start, count, tile, taps } in pieces {
+            let mut spans = spans.clone();
+            spans[axis] = Span { base: Affine::constant(start as i64), extent: count * tile };
+            if let Some(Taps { axis, first, behind, .. }) = taps {
+                spans[axis] = Span { base: Affine::constant(first as i64), extent: behind - first };
+            }
+            nodes.extend(self.places(spans, &own));
+        }
+        nodes
     }
 
     fn places(&mut self, spans: Vec<Span>, own: &[AxisId]) -> Vec<Node> {
@@ -61,7 +73,7 @@ impl Lowering<'_> {
         let (axis, name) = (*axis, self.equation().axes[*axis].name);
         self.repeat(name, spans[axis].extent, LoopKind::Serial, |lowering, value| {
             let mut spans = spans.clone();
-            spans[axis] = Span { base: value, extent: 1 };
+            spans[axis] = Span { base: spans[axis].base.clone() + value, extent: 1 };
             lowering.places(spans, rest)
         })
     }

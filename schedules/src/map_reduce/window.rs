@@ -1,0 +1,131 @@
+//! Windows that read beyond a tensor: the tiles of an axis along which one moves.
+
+use smallvec::SmallVec;
+
+use autotune_ir::spec::{AxisId, Equation};
+use autotune_ir::{Affine, VarId};
+
+use super::chain::Chain;
+
+/// Single positions beside the padding at either end of an axis.
+const MAX_EDGE: usize = 1 << 10;
+
+/// A dimension of an operand that is read at `stride * spatial + dilation * tap - pad`, some of it beyond the tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Window {
+    pub(super) pass: usize,
+    extent: i64,
+    /// The axis of the pass that the window moves along: a row, or one of the pass's own.
+    pub(super) spatial: AxisId,
+    stride: i64,
+    tap: AxisId,
+    dilation: i64,
+    constant: i64,
+}
+
+/// Neighbouring tiles of an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// The first position.
+    pub(crate) start: usize,
+    /// Number of tiles.
+    pub(crate) count: usize,
+    /// Positions of each.
+    pub(crate) tile: usize,
+    /// The part of the window along it that is inside, where that is not all.
+    pub(crate) taps: Option<Taps>,
+}
+
+/// A part of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Taps {
+    /// The pass that reads it.
+    pub(crate) pass: usize,
+    /// The axis of the pass that goes along it.
+    pub(crate) axis: AxisId,
+    /// The first position of the part.
+    pub(crate) first: usize,
+    /// Behind its last position.
+    pub(crate) behind: usize,
+}
+
+/// The dimensions of tensors that are read beyond; `None` if one is not of a window along an axis of the result, if windows share an axis,
+/// or if a pass has several along axes of its own.
+pub(super) fn windows(chain: &Chain) -> Option<Vec<Window>> {
+    let mut windows: Vec<Window> = Vec::new();
+    for (number, pass) in chain.passes().iter().enumerate() {
+        for access in pass.loads() {
+            for (index, &extent) in access.index.iter().zip(&chain.spec.tensor(access).shape) {
+                let (low, high) = pass.range(index);
+                if low >= 0 && high < extent as i64 {
+                    continue;
+                }
+                let window = window((number, pass), index, extent as i64)?;
+                if windows.contains(&window) {
+                    continue;
+                }
+                let shares = |known: &Window| {
+                    let is_row = |window: &Window| window.spatial < chain.rows;
+                    let is_along_same = known.spatial == window.spatial && is_row(known);
+                    let is_of_same =
+                        known.pass == window.pass && (known.tap == window.tap || !(is_row(known) || is_row(&window)));
+                    is_along_same || is_of_same
+                };
+                if windows.iter().any(shares) {
+                    return None;
+                }
+                windows.push(window);
+            }
+        }
+    }
+    Some(windows)
+}
+
+fn window((number, pass): (usize, &Equation), index: &Affine, extent: i64) -> Option<Window> {
+    let [a, b] = index.terms[..] else { return None };
+    let is_tap = |axis: VarId| pass.axes[axis.0 as usize].reduce;
+    let ((spatial, stride), (tap, dilation)) = if is_tap(a.0) { (b, a) } else { (a, b) };
+    let (is_window, constant) = (is_tap(tap) && !is_tap(spatial) && stride > 0 && dilation > 0, index.constant);
+    let (spatial, tap) = (spatial.0 as usize, tap.0 as usize);
+    is_window.then_some(Window { pass: number, extent, spatial, stride, tap, dilation, constant })
+}
+
+impl Window {
+    /// The positions of the window at a position of the result that are inside, of `taps` ones.
+    fn inside(&self, position: usize, taps: usize) -> (usize, usize) {
+        let at = self.stride * position as i64 + self.constant;
+        let first = (-at).max(0).unsigned_abs().div_ceil(self.dilation.unsigned_abs()) as usize;
+        let behind = (self.extent - 1 - at).div_euclid(self.dilation) + 1;
+        let behind = behind.clamp(0, taps as i64) as usize;
+        (first.min(behind), behind)
+    }
+
+    /// The tiles of the axis that it moves along, of which those at either end are single positions up to the first window that is whole; `None` if
+    /// too many are.
+    pub(super) fn pieces(&self, pass: &Equation, tile: usize) -> Option<SmallVec<[Piece; 4]>> {
+        let [extent, taps] = [self.spatial, self.tap].map(|axis| pass.axes[axis].extent);
+        let edge = |position: usize| {
+            let (first, behind) = self.inside(position, taps);
+            let taps =
+                ((first, behind) != (0, taps)).then_some(Taps { pass: self.pass, axis: self.tap, first, behind });
+            taps.map(|taps| Piece { start: position, count: 1, tile: 1, taps: Some(taps) })
+        };
+        let mut pieces: SmallVec<[Piece; 4]> = (0..extent).map_while(edge).take(MAX_EDGE + 1).collect();
+        let low = pieces.len();
+        let high: Vec<Piece> = (low..extent).rev().map_while(edge).take(MAX_EDGE + 1).collect();
+        if low > MAX_EDGE || high.len() > MAX_EDGE {
+            return None;
+        }
+        pieces.extend(whole(low, extent - high.len(), tile));
+        pieces.extend(high.into_iter().rev());
+        Some(pieces)
+    }
+}
+
+/// Whole tiles, and the rest.
+pub(super) fn whole(start: usize, end: usize, tile: usize) -> impl Iterator<Item = Piece> {
+    let (count, rest) = ((end - start) / tile, (end - start) % tile);
+    let pieces = [(start, count, tile), (end - rest, 1, rest)];
+    let piece = |(start, count, tile)| Piece { start, count, tile, taps: None };
+    pieces.into_iter().filter(|(_, count, tile)| count * tile > 0).map(piece)
+}
