@@ -285,6 +285,20 @@ fn overlapping_windows_of_plain_images_are_combined_down_and_then_across() {
 }
 
 #[test]
+fn vectors_run_along_rows_of_pairs() {
+    for isa in [Isa::Avx2, Isa::Avx512, Isa::Generic] {
+        let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1) });
+        for (seed, text) in (0..).zip(["softmax:m=37,n=2", "layer_norm:m=19,n=2,eps=1e-5", "reduce:m=50,n=2,op=max"]) {
+            let workload: Workload = text.parse().unwrap();
+            assert_eq!(ScheduleSpace::new(&workload, &target).default_config().knobs["vector"].to_string(), "m");
+            check(&workload, &target, seed, 20);
+        }
+        let triples: Workload = "softmax:m=37,n=3".parse().unwrap();
+        assert_eq!(ScheduleSpace::new(&triples, &target).default_config().knobs["vector"].to_string(), "n");
+    }
+}
+
+#[test]
 fn layouts_that_do_not_fit_are_refused_with_the_knob() {
     let target = Target::Cpu(CpuTarget::generic_avx2(1));
     let refused = |text: &str, changes: &[(&str, Value)]| {

@@ -192,7 +192,7 @@ fn starting_with(knob: &Knob, name: &str) -> usize {
     knob.values.iter().position(starts).unwrap_or(0)
 }
 
-/// The row along which the result is contiguous if operands are so along it, or nothing is combined; else the axis along which most
+/// The row along pairs of elements; else that along which the result is contiguous if operands are so along it, or nothing is combined; else the axis along which most
 /// accesses are.
 fn vector_of(chain: &Chain) -> &'static str {
     let vectors = knobs::vectors(chain);
@@ -202,7 +202,7 @@ fn vector_of(chain: &Chain) -> &'static str {
     };
     let of_result = vectors.iter().copied().rfind(is_of_result);
     let best = of_result.filter(|&name| reads_along(chain, name) || !chain.reduces());
-    best.unwrap_or_else(|| knobs::most_contiguous(chain))
+    knobs::row_of_pairs(chain).or(best).unwrap_or_else(|| knobs::most_contiguous(chain))
 }
 
 /// Registers that hold the whole of an axis where that is a row of a window, and neither whole vectors nor more than knobs have; else one.

@@ -80,7 +80,7 @@ pub(super) fn most_contiguous(chain: &Chain) -> &'static str {
     vectors(chain).into_iter().max_by_key(accesses).unwrap_or_default()
 }
 
-/// Names of axes that vectors may run along: those along which something is contiguous, of more than one position; rows first.
+/// Names of axes that vectors may run along: those along which something is contiguous, of more than one position, rows first; and that of pairs.
 pub(super) fn vectors(chain: &Chain) -> Vec<&'static str> {
     let mut vectors: Vec<&'static str> = Vec::new();
     for is_row in [true, false] {
@@ -95,6 +95,7 @@ pub(super) fn vectors(chain: &Chain) -> Vec<&'static str> {
             }
         }
     }
+    vectors.extend(row_of_pairs(chain).filter(|name| !vectors.contains(name)));
     if vectors.is_empty() {
         // Of one position, or of what is scattered; along channels vectors go in blocks of them only.
         let channel = laid::channel(chain);
@@ -103,6 +104,13 @@ pub(super) fn vectors(chain: &Chain) -> Vec<&'static str> {
         vectors.push(chain.last().axes[axis].name);
     }
     vectors
+}
+
+/// The last row where what lies behind it are two elements each: vectors along it read and write every other element.
+pub(super) fn row_of_pairs(chain: &Chain) -> Option<&'static str> {
+    let elements = |pass: &Equation| pass.axes[chain.rows..].iter().map(|axis| axis.extent).product::<usize>();
+    let is_of_pairs = chain.passes().iter().map(elements).max() == Some(2) && laid::channel(chain).is_none();
+    tiled(chain).last().filter(|_| is_of_pairs).map(|axis| chain.row_axes()[axis].name)
 }
 
 /// The axis of a pass along which vectors run: that of the name; of a pass without one the last of its own that something is contiguous
