@@ -11,8 +11,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use autotune_ir::DType;
 use autotune_ir::formula::{Formula, Primitive, Step};
-use autotune_ir::program::{Expr, Node, Program, preorder};
+use autotune_ir::program::{Expr, Node, Program, Scope, preorder};
 
 /// What an operation makes of operands that are expressions in C, each of `lanes` lanes; `None` for what is no operation.
 pub(crate) fn applied(expr: &Expr, operands: &[String], lanes: usize) -> Option<String> {
@@ -37,6 +38,25 @@ pub(crate) fn used(program: &Program) -> Option<BTreeMap<&'static str, &'static 
         });
     }
     (!is_plain).then_some(functions)
+}
+
+/// The formulas of a program by which results become elements of 16 bits, by the names of functions.
+pub(crate) fn narrowing(program: &Program) -> BTreeMap<&'static str, &'static Formula> {
+    let stored = program.stages.iter().flat_map(|stage| preorder(&stage.body)).filter_map(|node| match node {
+        Node::Store(store) => Some(program.buffer(store.dst.buffer)),
+        _ => None,
+    });
+    let dtypes = stored.filter(|buffer| buffer.scope == Scope::Global).map(|buffer| buffer.dtype);
+    dtypes.filter_map(|dtype| Some((narrowing_word(dtype), Formula::narrowed(dtype)?))).collect()
+}
+
+/// The name of the function that makes elements of a type of values.
+pub(crate) fn narrowing_word(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 | DType::Tf32 => "",
+        DType::F16 => "to_f16",
+        DType::Bf16 => "to_bf16",
+    }
 }
 
 /// True if a program has elements that are found by values.

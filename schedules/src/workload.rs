@@ -261,7 +261,11 @@ impl Workload {
 
     /// The type of operands or result that a target has no kernels with, if there is one.
     pub fn unsupported_dtype(&self, target: &Target) -> Option<DType> {
-        [self.dtype(), self.result_dtype()].into_iter().find(|&dtype| !target.supports(dtype))
+        let (operands, result) = (self.dtype(), self.result_dtype());
+        match target.supports(operands) {
+            true => (!target.supports_result(result)).then_some(result),
+            false => Some(operands),
+        }
     }
 
     /// What happens to the data first.

@@ -18,6 +18,7 @@ use super::weave::Weave;
 use autotune_ir::program::StoreMode;
 
 mod steps;
+mod store;
 
 /// What a leaf's blocks have in common.
 #[derive(Clone, Copy)]
@@ -216,50 +217,6 @@ impl<S: Vectors> Block<'_, S> {
         if value != acc {
             self.isa.copy(acc, value);
             self.release(Operand::Register(value));
-        }
-        Ok(())
-    }
-
-    /// Memory = value, or += value.
-    fn store(&mut self, dst: Memory, mode: StoreMode, value: Tree) -> Result<(), Failure> {
-        self.inputs = self.code.inputs_of(value);
-        if mode == StoreMode::Assign
-            && let Some(id) = self.as_source(value.root)
-            && let Source::Memory(Memory { at, shape }) = self.source_of(id)
-            && let Shape::Strided { lanes, stride } = shape
-            && !self.isa.loads_together(shape)
-        {
-            // Elements that are loaded one by one are copied without a detour through a vector.
-            let to_stride = if let Shape::Strided { stride, .. } = dst.shape { stride } else { 4 };
-            self.isa.copy_elements((dst.at, to_stride), (at, stride), lanes);
-            return Ok(());
-        }
-
-        let value = self.value(value.root, None)?;
-        self.write(dst, mode, value)
-    }
-
-    /// Memory = the value of a register, which is released, or += it.
-    pub(super) fn write(&mut self, dst: Memory, mode: StoreMode, mut value: Vector) -> Result<(), Failure> {
-        let whole = dst.whole_vector(self.isa.lanes().into()).filter(|_| mode == StoreMode::Assign);
-        if let Some(at) = whole.filter(|at| self.streamed & 1 << at.pointer != 0) {
-            self.isa.stream(value, at);
-            self.release(Operand::Register(value));
-            return Ok(());
-        }
-        if mode == StoreMode::Accumulate {
-            let old = self.spare()?;
-            self.isa.load(old, dst.shape, dst.at);
-            self.isa.arithmetic(Arithmetic::Add, old, old, Operand::Register(value));
-            self.release(Operand::Register(value));
-            value = old;
-        }
-        let needs_register = self.isa.store_needs_register(dst.shape);
-        let spare = if needs_register { self.spare()? } else { value };
-        self.isa.store(value, dst.shape, dst.at, spare);
-        self.release(Operand::Register(value));
-        if needs_register {
-            self.release(Operand::Register(spare));
         }
         Ok(())
     }

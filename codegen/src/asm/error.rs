@@ -15,6 +15,9 @@ pub enum AssembleError {
     /// lane where the element does so, too.
     #[error("no assembler for elements found by values in so large a buffer, or where lanes are also apart")]
     Gather,
+    /// Elements of 16 bits are read, or added to.
+    #[error("no assembler for elements of 16 bits that are read: results only")]
+    Narrow,
     /// The target or the program is a GPU's.
     #[error("no assembler for GPUs")]
     Gpu,

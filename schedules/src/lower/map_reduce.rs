@@ -44,10 +44,12 @@ pub(crate) fn lower(plan: &MapReduce) -> Program {
 fn operands(plan: &MapReduce, all: &mut Nest) -> BufferId {
     let spec = &plan.chain.spec;
     let mut add = |name: String, role, tensor: BufferId| {
-        let shape = spec.tensors[tensor.0 as usize].shape.clone();
-        let buffer = all.buffer(name, role, Scope::Global, shape);
-        all.buffers[buffer.0 as usize].layout = plan.laid.as_ref().map_or(Layout::Plain, |laid| laid.layout(tensor));
-        buffer
+        let Tensor { shape, dtype, .. } = &spec.tensors[tensor.0 as usize];
+        let id = all.buffer(name, role, Scope::Global, shape.clone());
+        let buffer = &mut all.buffers[id.0 as usize];
+        buffer.dtype = *dtype;
+        buffer.layout = plan.laid.as_ref().map_or(Layout::Plain, |laid| laid.layout(tensor));
+        id
     };
     let tensors = (0..).map(BufferId).zip(&spec.tensors);
     for (id, tensor) in tensors.filter(|(_, tensor)| tensor.is_given()) {

@@ -214,7 +214,7 @@ impl<S: Vectors> Block<'_, S> {
     fn fetch(&mut self, steps: &mut Steps, of: [u32; 2]) -> Result<Vector, Failure> {
         let [element, index] = of;
         let memory = self.as_source(element).map(|id| self.source_of(id));
-        let Some(Source::Memory(Memory { at, shape })) = memory else { return Err(AssembleError::Gather.into()) };
+        let Some(Source::Memory(Memory { at, shape, .. })) = memory else { return Err(AssembleError::Gather.into()) };
         let register = self.step_register(steps, index)?;
         let to = self.room(steps)?;
         match (self.is_uniform(steps.first, index), shape) {

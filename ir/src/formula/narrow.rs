@@ -1,0 +1,64 @@
+//! Numbers of 32 bits as elements of 16.
+
+use std::sync::LazyLock;
+
+use super::{Formula, Primitive};
+use crate::dtype::DType;
+use crate::program::Compare;
+
+const SIGN: u32 = 1 << 31;
+/// What the exponent of an f32 is less in an f16, times minus one.
+const REBASED: u32 = (112u32 << 23).wrapping_neg();
+/// The bits of a half, times minus one.
+const MINUS_HALF: u32 = 0x3f00_0000u32.wrapping_neg();
+/// The bits of an f16 that is infinite, and of one that is not a number.
+const INFINITY: u32 = 0x7c00;
+const NOT_A_NUMBER: u32 = 0x7e00;
+/// The bit without which what is not a number may be infinite in fewer bits.
+const QUIET: u32 = 1 << 22;
+
+static F16: LazyLock<Formula> = LazyLock::new(|| Formula::written(1, |f, of| f.bits_of_f16(of[0])));
+static BF16: LazyLock<Formula> = LazyLock::new(|| Formula::written(1, |f, of| f.bits_of_bf16(of[0])));
+
+impl Formula {
+    /// The bits of the element that a value becomes where a type of 16 bits is stored, below zeros: those of the nearest, of two the even
+    /// one; what is not a number stays none. `None` for types of 32 bits, which are stored as they come.
+    pub fn narrowed(dtype: DType) -> Option<&'static Self> {
+        match dtype {
+            DType::F32 | DType::Tf32 => None,
+            DType::F16 => Some(&F16),
+            DType::Bf16 => Some(&BF16),
+        }
+    }
+
+    fn bits_of_bf16(&mut self, x: u8) {
+        let rounded = self.rounding(x, 16);
+        let quiet = self.bits(QUIET);
+        let other = self.apply(Primitive::Or, &[x, quiet]);
+        let bits = self.select(Compare::Equal, [x, x], rounded, other);
+        self.apply(Primitive::ShiftRight(16), &[bits]);
+    }
+
+    fn bits_of_f16(&mut self, x: u8) {
+        let magnitude = self.magnitude(x);
+        let (rounded, rebased) = (self.rounding(magnitude, 13), self.bits(REBASED));
+        let rounded = self.apply(Primitive::AddBits, &[rounded, rebased]);
+        let rounded = self.apply(Primitive::ShiftRight(13), &[rounded]);
+        let (end, infinity) = (self.number(65536.0), self.bits(INFINITY));
+        let rounded = self.select(Compare::Less, [magnitude, end], rounded, infinity);
+
+        // Beside a half, the last place of an f32 is that of a denormal f16.
+        let (half, minus_half) = (self.number(0.5), self.bits(MINUS_HALF));
+        let sum = self.add(magnitude, half);
+        let denormal = self.apply(Primitive::AddBits, &[sum, minus_half]);
+        let least = self.number(6.103_515_6e-5);
+        let bits = self.select(Compare::Less, [magnitude, least], denormal, rounded);
+        let other = self.bits(NOT_A_NUMBER);
+        let bits = self.select(Compare::Equal, [x, x], bits, other);
+
+        let sign = self.bits(SIGN);
+        let sign = self.apply(Primitive::And, &[x, sign]);
+        let sign = self.apply(Primitive::ShiftRight(16), &[sign]);
+        self.apply(Primitive::Or, &[bits, sign]);
+    }
+}
