@@ -259,12 +259,12 @@ impl Workload {
         self.operator().result_dtype().unwrap_or(self.dtype())
     }
 
-    /// The type of operands or result that a target has no kernels with, if there is one.
-    pub fn unsupported_dtype(&self, target: &Target) -> Option<DType> {
+    /// The type that a target has no kernels with, if there is one, and the field that says it: `dtype`, the operands', or `to`, the result's.
+    pub fn unsupported_dtype(&self, target: &Target) -> Option<(&'static str, DType)> {
         let (operands, result) = (self.dtype(), self.result_dtype());
         match target.supports(operands) {
-            true => (!target.supports_result(result)).then_some(result),
-            false => Some(operands),
+            true => (!target.supports_result(result)).then_some(("to", result)),
+            false => Some(("dtype", operands)),
         }
     }
 

@@ -1,6 +1,6 @@
-//! Results of 16 bits on CPUs: assembled, in C and interpreted, bit for bit what another conversion makes of the values.
+//! Results of 16 bits where operands have 32: assembled, in C and OpenCL, and interpreted, bit for bit what another conversion makes of the values.
 
-#![cfg(target_arch = "x86_64")]
+#![cfg(all(target_arch = "x86_64", unix))]
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -9,6 +9,7 @@ use autotune_codegen::asm::{assemble, x86::disassemble};
 use autotune_ir::{CpuTarget, DType, Isa, Target, interpret, verify};
 use autotune_schedules::{Config, Operands, ScheduleSpace, Value, Workload, lower, reference};
 use common::maps::difference;
+use common::opencl::OpenCl;
 use common::{c, machine, missing};
 use ndarray::{ArrayD, IxDyn};
 use rand::{RngExt, SeedableRng};
@@ -94,6 +95,47 @@ fn every_element_is_rounded_to() {
                     Err(reason) => missing("cc", &reason),
                 }
             }
+        }
+    }
+}
+
+/// Vectors of 128 bits, of which no instruction is known.
+#[test]
+fn random_results_are_written_in_c_for_any_machine() {
+    let target = Target::Cpu(CpuTarget { isa: Isa::Generic, ..CpuTarget::generic_avx2(1) });
+    for seed in 0..12 {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let workload = random_workload(&mut rng, TYPES[seed as usize % 2].0);
+        let config = ScheduleSpace::new(&workload, &target).sample(&mut rng).config().clone();
+        let program = lower(&workload, &target, &config).unwrap();
+        let operands = common::maps::operands(&program, seed);
+        let wanted = interpret(&program, &operands).unwrap();
+        match c::run(&program, &target, &operands) {
+            Ok(output) => assert_eq!(difference(&output, &wanted), None, "seed {seed}: {workload}\n{config}\n{program}"),
+            Err(reason) => missing("cc", &reason),
+        }
+    }
+}
+
+#[test]
+fn every_element_is_rounded_to_in_opencl() {
+    let device = match OpenCl::find() {
+        Ok(device) => device,
+        Err(reason) => return missing("opencl", &reason),
+    };
+    for (word, dtype) in TYPES {
+        let [m, n] = SHAPE;
+        let workload: Workload = format!("pointwise:m={m},n={n},op=copy,to={word}").parse().unwrap();
+        let mut operands = Operands::random(workload.spec(), 0);
+        operands[0] = every_element(dtype, &SHAPE);
+        let wanted = operands[0].mapv(|x| nearest(dtype, x));
+        let target = Target::detect("opencl", None).unwrap();
+        let space = ScheduleSpace::new(&workload, &target);
+        for config in configs(&space, 3) {
+            let program = lower(&workload, &target, &config).unwrap();
+            verify(&program, &target).unwrap();
+            let output = device.run(&program, &operands).unwrap_or_else(|e| panic!("{config}\n{e}"));
+            assert_eq!(difference(&output, &wanted), None, "{workload} on {}\n{config}", device.name);
         }
     }
 }
@@ -192,6 +234,6 @@ fn operands_of_16_bits_are_refused() {
         let both: Workload = format!("pointwise:m=4,n=4,op=copy,dtype={word}").parse().unwrap();
         let operands: Workload = format!("pointwise:m=4,n=4,op=copy,dtype={word},to=f32").parse().unwrap();
         assert_eq!(result.unsupported_dtype(&target), None);
-        assert_eq!([both, operands].map(|of| of.unsupported_dtype(&target)), [Some(dtype); 2]);
+        assert_eq!([both, operands].map(|of| of.unsupported_dtype(&target)), [Some(("dtype", dtype)); 2]);
     }
 }

@@ -52,12 +52,11 @@ pub enum Unsupported {
 /// ```
 pub fn check_supported(workloads: &[Workload], target: &Target) -> Result<(), Unsupported> {
     let mut lacking = workloads.iter().filter_map(|workload| Some((workload, workload.unsupported_dtype(target)?)));
-    if let Some((workload, dtype)) = lacking.next() {
-        let is_result = target.supports(workload.dtype());
-        let has = |&dtype: &DType| if is_result { target.supports_result(dtype) } else { target.supports(dtype) };
+    if let Some((workload, (field, dtype))) = lacking.next() {
+        let has = |&dtype: &DType| if field == "to" { target.supports_result(dtype) } else { target.supports(dtype) };
         return Err(Unsupported::DType {
             operator: workload.operator().kind().name,
-            field: if is_result { "to" } else { "dtype" },
+            field,
             dtype,
             target: target.key(),
             supported: DType::WORDS.map(|(_, dtype)| dtype).into_iter().filter(has).collect(),

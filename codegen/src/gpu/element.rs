@@ -28,6 +28,13 @@ pub(super) fn widened(dtype: DType, element: &str) -> String {
     }
 }
 
+/// The functions of [`narrowed`] and [`words`], by formulas of these names.
+pub(super) fn narrowing<'a>(head: &str, names: impl Iterator<Item = &'a str>) -> String {
+    let function = |name| format!("{head} unsigned {name}(float x) {{ return bits1(f_{name}1(x)); }}\n");
+    let functions: String = names.map(function).collect();
+    format!("{functions}{head} unsigned pair(unsigned low, unsigned high) {{ return low | high << 16; }}\n")
+}
+
 /// The element that holds a value.
 pub(super) fn narrowed(dtype: DType, value: &str) -> String {
     match dtype {
