@@ -110,6 +110,8 @@ pub(super) enum Kind {
     Binary(Arithmetic, u32, u32),
     /// A step: what a primitive makes of values before it; those that it does not have are zero.
     Step(Primitive, [u32; Primitive::MOST_OPERANDS]),
+    /// A step: an input in a register, for others that need it several times.
+    Own([u32; 1]),
     /// A step: a value as an integer's bits, without its fraction.
     Whole([u32; 1]),
     /// A step: the product of two values' bits as integers.
@@ -124,7 +126,7 @@ impl Kind {
         match self {
             Kind::Input(_) | Kind::Binary(..) => &[],
             Kind::Step(primitive, of) => &of[..primitive.operands()],
-            Kind::Whole(of) => of,
+            Kind::Own(of) | Kind::Whole(of) => of,
             Kind::TimesBits(of) | Kind::Fetch(of) => of,
         }
     }
@@ -294,8 +296,9 @@ impl<'p> Resolver<'p> {
         let steps = has_steps.then_some(self.nest.values.len() as u32);
         let root = match steps {
             Some(from) => {
-                let (value, first) = (self.steps(&store.value, (first, from as usize))?, (first, from as usize));
-                narrowed.map_or(value, |formula| self.formula(formula, [value, 0, 0, 0], first))
+                let first = (first, from as usize);
+                let value = self.steps(&store.value, first)?;
+                narrowed.map_or(value, |formula| self.narrowed(formula, value, first))
             }
             None => self.value(&store.value, first)?,
         };

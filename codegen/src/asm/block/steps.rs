@@ -149,6 +149,11 @@ impl<S: Vectors> Block<'_, S> {
         let kind = self.kind(number);
         steps.result = match kind {
             Kind::Step(primitive, _) => self.step(steps, primitive, kind.operands())?,
+            Kind::Own([of]) => {
+                let own = self.own(steps, of, &[])?;
+                self.end_uses(steps, &[of]);
+                own
+            }
             Kind::Whole(_) => self.unary(steps, Unary::Whole, kind.operands())?,
             Kind::TimesBits(of) => self.binary(steps, Arithmetic::MulBits, of, &of)?,
             Kind::Fetch(of) => self.fetch(steps, of)?,

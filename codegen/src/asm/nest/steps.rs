@@ -90,6 +90,15 @@ impl<'p> Resolver<'p> {
         numbers.last().copied().unwrap_or_default()
     }
 
+    /// The number of the last step of a formula that needs its operand several times.
+    pub(super) fn narrowed(&mut self, formula: &Formula, value: u32, first: (usize, usize)) -> u32 {
+        let own = match self.nest.values[value as usize].kind {
+            Kind::Input(_) => self.known_step(Kind::Own([value]), first),
+            _ => value,
+        };
+        self.formula(formula, [own, 0, 0, 0], first)
+    }
+
     /// A step, written once.
     fn known_step(&mut self, kind: Kind, first: (usize, usize)) -> u32 {
         self.known_value(kind, first.1).unwrap_or_else(|| self.push_value(kind, 0))
