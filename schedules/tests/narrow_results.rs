@@ -111,7 +111,9 @@ fn random_results_are_written_in_c_for_any_machine() {
         let operands = common::maps::operands(&program, seed);
         let wanted = interpret(&program, &operands).unwrap();
         match c::run(&program, &target, &operands) {
-            Ok(output) => assert_eq!(difference(&output, &wanted), None, "seed {seed}: {workload}\n{config}\n{program}"),
+            Ok(output) => {
+                assert_eq!(difference(&output, &wanted), None, "seed {seed}: {workload}\n{config}\n{program}")
+            }
             Err(reason) => missing("cc", &reason),
         }
     }

@@ -60,7 +60,7 @@ pub(super) fn copy(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
     };
     let &[Input::Source(from)] = code.inputs_of(value) else { return None };
     match [to, from].map(|id| code.sources[id as usize]) {
-        [Source::Memory(to), Source::Memory(from)] if to.of == from.of => Some((to, from)),
+        [Source::Memory(to), Source::Memory(from)] if [to.of, from.of] == [ElementType::F32; 2] => Some((to, from)),
         _ => None,
     }
 }

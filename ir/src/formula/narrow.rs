@@ -11,11 +11,10 @@ const SIGN: u32 = 1 << 31;
 const REBASED: u32 = (112u32 << 23).wrapping_neg();
 /// The bits of a half, times minus one.
 const MINUS_HALF: u32 = 0x3f00_0000u32.wrapping_neg();
-/// The bits of an f16 that is infinite, and of one that is not a number.
-const INFINITY: u32 = 0x7c00;
-const NOT_A_NUMBER: u32 = 0x7e00;
-/// The bit without which what is not a number may be infinite in fewer bits.
-const QUIET: u32 = 1 << 22;
+/// The bits of an f16 that is infinite, and of elements that are not a number.
+const INFINITY_F16: u32 = 0x7c00;
+const NOT_A_NUMBER_F16: u32 = 0x7e00;
+const NOT_A_NUMBER_BF16: u32 = 0x7fc0;
 
 static F16: LazyLock<Formula> = LazyLock::new(|| Formula::written(1, |f, of| f.bits_of_f16(of[0])));
 static BF16: LazyLock<Formula> = LazyLock::new(|| Formula::written(1, |f, of| f.bits_of_bf16(of[0])));
@@ -33,8 +32,7 @@ impl Formula {
 
     fn bits_of_bf16(&mut self, x: u8) {
         let rounded = self.rounding(x, 16);
-        let quiet = self.bits(QUIET);
-        let other = self.apply(Primitive::Or, &[x, quiet]);
+        let other = self.bits(NOT_A_NUMBER_BF16 << 16);
         let bits = self.select(Compare::Equal, [x, x], rounded, other);
         self.apply(Primitive::ShiftRight(16), &[bits]);
     }
@@ -44,7 +42,7 @@ impl Formula {
         let (rounded, rebased) = (self.rounding(magnitude, 13), self.bits(REBASED));
         let rounded = self.apply(Primitive::AddBits, &[rounded, rebased]);
         let rounded = self.apply(Primitive::ShiftRight(13), &[rounded]);
-        let (end, infinity) = (self.number(65536.0), self.bits(INFINITY));
+        let (end, infinity) = (self.number(65536.0), self.bits(INFINITY_F16));
         let rounded = self.select(Compare::Less, [magnitude, end], rounded, infinity);
 
         // Beside a half, the last place of an f32 is that of a denormal f16.
@@ -53,7 +51,7 @@ impl Formula {
         let denormal = self.apply(Primitive::AddBits, &[sum, minus_half]);
         let least = self.number(6.103_515_6e-5);
         let bits = self.select(Compare::Less, [magnitude, least], denormal, rounded);
-        let other = self.bits(NOT_A_NUMBER);
+        let other = self.bits(NOT_A_NUMBER_F16);
         let bits = self.select(Compare::Equal, [x, x], bits, other);
 
         let sign = self.bits(SIGN);

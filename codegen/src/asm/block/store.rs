@@ -10,7 +10,7 @@ impl<S: Vectors> Block<'_, S> {
         if mode == StoreMode::Assign
             && let Some(id) = self.as_source(value.root)
             && let Source::Memory(Memory { at, shape, of }) = self.source_of(id)
-            && of == dst.of
+            && [of, dst.of] == [ElementType::F32; 2]
             && let Shape::Strided { lanes, stride } = shape
             && !self.isa.loads_together(shape)
         {
