@@ -44,9 +44,9 @@ pub fn generate(program: &Program, target: &Target) -> String {
     if formula::gathers(program) {
         source.push_str(&gather::functions(generator.lanes));
     }
-    let (mut functions, narrowing) = (formula::used(program), formula::narrowing(program));
-    if !narrowing.is_empty() {
-        functions.get_or_insert_default().extend(narrowing);
+    let (mut functions, conversions) = (formula::used(program), formula::conversions(program));
+    if !conversions.is_empty() {
+        functions.get_or_insert_default().extend(conversions);
         source.push_str(&narrow::types(generator.lanes));
     }
     if let Some(functions) = functions {
@@ -387,19 +387,18 @@ impl<'g, 'p> Writer<'g, 'p> {
             return Value { text, lanes };
         }
 
-        if narrow::is_narrow(buffer) {
-            return narrow::unread();
-        }
         let (pointer, offset, stride) = self.address(access);
+        let (load, vector) = if narrow::is_narrow(buffer) { ("LDH", "h") } else { ("LD", "vec") };
         let (text, lanes) = match (lanes, stride) {
             (1, _) | (_, 0) => (format!("{pointer}[{offset}]"), 1),
-            (_, 1) => (format!("LD{lanes}({pointer} + {offset})"), lanes),
+            (_, 1) => (format!("{load}{lanes}({pointer} + {offset})"), lanes),
             _ => {
                 let element = |i: i64| format!("{pointer}[{offset} + {}]", i * stride);
                 let elements: Vec<String> = (0..lanes as i64).map(element).collect();
-                (format!("((vec{lanes}){{{}}})", elements.join(", ")), lanes)
+                (format!("(({vector}{lanes}){{{}}})", elements.join(", ")), lanes)
             }
         };
+        let text = if narrow::is_narrow(buffer) { narrow::widened(buffer.dtype, &text, lanes) } else { text };
 
         // What a leaf reads and does not write is loaded once in a scope.
         if self.leaf.as_ref().is_none_or(|leaf| leaf.written.contains(&access.buffer)) {

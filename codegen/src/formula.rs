@@ -40,22 +40,24 @@ pub(crate) fn used(program: &Program) -> Option<BTreeMap<&'static str, &'static 
     (!is_plain).then_some(functions)
 }
 
-/// The formulas of a program by which results become elements of 16 bits, by the names of functions.
-pub(crate) fn narrowing(program: &Program) -> BTreeMap<&'static str, &'static Formula> {
-    let stored = program.stages.iter().flat_map(|stage| preorder(&stage.body)).filter_map(|node| match node {
-        Node::Store(store) => Some(program.buffer(store.dst.buffer)),
-        _ => None,
-    });
-    let dtypes = stored.filter(|buffer| buffer.scope == Scope::Global).map(|buffer| buffer.dtype);
-    dtypes.filter_map(|dtype| Some((narrowing_word(dtype), Formula::narrowed(dtype)?))).collect()
+/// The formulas between values and elements of 16 bits, of those types that a program has, by the names of functions.
+pub(crate) fn conversions(program: &Program) -> BTreeMap<&'static str, &'static Formula> {
+    let mut functions = BTreeMap::new();
+    for buffer in program.buffers.iter().filter(|buffer| buffer.scope == Scope::Global) {
+        let formulas = [Formula::narrowed(buffer.dtype), Formula::widened(buffer.dtype)];
+        for (name, formula) in conversion_words(buffer.dtype).into_iter().zip(formulas) {
+            functions.extend(formula.map(|formula| (name, formula)));
+        }
+    }
+    functions
 }
 
-/// The name of the function that makes elements of a type of values.
-pub(crate) fn narrowing_word(dtype: DType) -> &'static str {
+/// The names of the functions that make elements of a type of values, and values of elements.
+pub(crate) fn conversion_words(dtype: DType) -> [&'static str; 2] {
     match dtype {
-        DType::F32 | DType::Tf32 => "",
-        DType::F16 => "to_f16",
-        DType::Bf16 => "to_bf16",
+        DType::F32 | DType::Tf32 => ["", ""],
+        DType::F16 => ["to_f16", "from_f16"],
+        DType::Bf16 => ["to_bf16", "from_bf16"],
     }
 }
 

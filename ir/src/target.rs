@@ -174,9 +174,9 @@ impl Target {
         }
     }
 
-    /// True if results may be rounded to a type, whatever the operands have: to those that [operands](Target::supports) may have, on CPUs and
-    /// with OpenCL to f16 and bf16, too.
-    pub fn supports_result(&self, dtype: DType) -> bool {
+    /// True if elements may be converted from and to a type where they are loaded and stored, as casts do: those of [all kernels](Target::supports),
+    /// on CPUs and with OpenCL f16 and bf16, too.
+    pub fn supports_cast(&self, dtype: DType) -> bool {
         let is_cuda = matches!(self.gpu().map(|gpu| gpu.api), Some(GpuApi::Cuda { .. }));
         self.supports(dtype) || !is_cuda && matches!(dtype, DType::F16 | DType::Bf16)
     }

@@ -100,6 +100,19 @@ fn elements_of_16_bits_are_the_nearest() {
 }
 
 #[test]
+fn every_element_of_16_bits_has_its_value() {
+    for dtype in [F16, Bf16] {
+        let formula = Formula::widened(dtype).unwrap();
+        for element in 0..1 << 16 {
+            let (found, wanted) =
+                (formula.value([f32::from_bits(element), 0.0, 0.0, 0.0]), dtype.values(&[element], 1)[0]);
+            let same = found.to_bits() == wanted.to_bits() || found.is_nan() && wanted.is_nan();
+            assert!(same, "{dtype:?} {element:#x}: {found:e}, not {wanted:e}");
+        }
+    }
+}
+
+#[test]
 fn special_values_have_their_results() {
     for op in UnaryOp::ALL {
         assert!(value(op, f32::NAN).is_nan() && value(op, -f32::NAN).is_nan(), "{op:?}");

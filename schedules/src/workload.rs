@@ -262,8 +262,9 @@ impl Workload {
     /// The type that a target has no kernels with, if there is one, and the field that says it: `dtype`, the operands', or `to`, the result's.
     pub fn unsupported_dtype(&self, target: &Target) -> Option<(&'static str, DType)> {
         let (operands, result) = (self.dtype(), self.result_dtype());
-        match target.supports(operands) {
-            true => (!target.supports_result(result)).then_some(("to", result)),
+        let is_cast = self.operator().is_cast();
+        match target.supports(operands) || is_cast && target.supports_cast(operands) {
+            true => (!target.supports_cast(result)).then_some(("to", result)),
             false => Some(("dtype", operands)),
         }
     }

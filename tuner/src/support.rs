@@ -53,7 +53,8 @@ pub enum Unsupported {
 pub fn check_supported(workloads: &[Workload], target: &Target) -> Result<(), Unsupported> {
     let mut lacking = workloads.iter().filter_map(|workload| Some((workload, workload.unsupported_dtype(target)?)));
     if let Some((workload, (field, dtype))) = lacking.next() {
-        let has = |&dtype: &DType| if field == "to" { target.supports_result(dtype) } else { target.supports(dtype) };
+        let is_cast = field == "to" || workload.operator().is_cast();
+        let has = |&dtype: &DType| if is_cast { target.supports_cast(dtype) } else { target.supports(dtype) };
         return Err(Unsupported::DType {
             operator: workload.operator().kind().name,
             field,
@@ -112,8 +113,9 @@ mod tests {
         }
         let refused = "pointwise: field 'to': no kernels with to=bf16 on cuda:sm_70:any: it has f32, f16; bf16";
         assert!(cast("cuda:sm_70", "to=bf16").unwrap_err().starts_with(refused));
-        let refused = "pointwise: field 'dtype': no kernels with dtype=f16";
-        assert!(cast("cpu", "dtype=f16,to=bf16").unwrap_err().starts_with(refused));
+        assert_eq!(cast("cpu", "dtype=f16,to=bf16"), Ok(()));
+        let refused = "pointwise: field 'dtype': no kernels with dtype=tf32";
+        assert!(cast("cpu", "dtype=tf32").unwrap_err().starts_with(refused));
 
         let cold = ["matmul:m=8,n=8,k=8,cold".parse().unwrap()];
         assert_eq!(check_supported(&cold, &Target::detect("cpu", None).unwrap()), Ok(()));

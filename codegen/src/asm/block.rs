@@ -9,7 +9,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::error::{AssembleError, Failure};
-use super::instruction_set::{Arithmetic, Fold, MAX_REGISTERS, Operand, Shape, Vector, Vectors};
+use super::instruction_set::{Arithmetic, ElementType, Fold, MAX_REGISTERS, Operand, Shape, Vector, Vectors};
 use super::leaf::{self, Input, Memory, Op, Source};
 use super::nest::{Kind, Tree};
 use super::plan::{NONE, Plan};
@@ -382,6 +382,9 @@ impl<S: Vectors> Block<'_, S> {
     /// A source as a memory operand, if that is possible, it is in no register, and is not worth one.
     fn memory_operand(&mut self, id: u32) -> Option<Operand> {
         let Source::Memory(memory) = self.source_of(id) else { return None };
+        if memory.of != ElementType::F32 {
+            return None;
+        }
         if self.plan.uses[id as usize].temp != NONE {
             return None;
         }
@@ -408,7 +411,8 @@ impl<S: Vectors> Block<'_, S> {
     fn load(&mut self, register: Vector, id: u32) {
         match self.source_of(id) {
             Source::Constant(bits) => self.isa.constant(register, bits),
-            Source::Memory(memory) => self.isa.load(register, memory.shape, memory.at),
+            Source::Memory(Memory { at, shape, of: ElementType::F32 }) => self.isa.load(register, shape, at),
+            Source::Memory(memory) => self.isa.load_narrow(register, memory),
         }
     }
 

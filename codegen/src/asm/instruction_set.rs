@@ -32,9 +32,9 @@ impl Address {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ElementType {
     F32,
-    /// What is stored is rounded to it; only where [`Vectors::rounds_to_f16`].
+    /// What is stored is rounded to it, and what is loaded its value; only where [`Vectors::rounds_to_f16`].
     F16,
-    /// The lowest 16 bits of what is stored, the others of which are zeros.
+    /// The lowest 16 bits of what is stored or loaded, the others of which are zeros.
     Half,
 }
 
@@ -164,6 +164,9 @@ pub(super) trait Vectors {
 
     /// True if there is [`ElementType::F16`].
     fn rounds_to_f16(&self) -> bool;
+
+    /// `v = [at]`, elements of 16 bits.
+    fn load_narrow(&mut self, v: Vector, memory: Memory);
 
     /// `[at] = v`, elements of 16 bits, in whole vectors [past the caches](Vectors::stream) if so said; changes `spare`, which is another register.
     fn store_narrow(&mut self, v: Vector, memory: Memory, spare: Vector, is_streamed: bool);

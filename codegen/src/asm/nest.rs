@@ -292,13 +292,14 @@ impl<'p> Resolver<'p> {
             ElementType::Half => Formula::narrowed(self.program.dtype(store.dst.buffer)),
             ElementType::F32 | ElementType::F16 => None,
         };
-        let has_steps = narrowed.is_some() || !is_tree(&store.value);
+        let widens = |expr: &Expr| matches!(expr, Expr::Load(of) if self.element_type(of.buffer) == ElementType::Half);
+        let has_steps = narrowed.is_some() || !is_tree(&store.value) || store.value.any(&widens);
         let steps = has_steps.then_some(self.nest.values.len() as u32);
         let root = match steps {
             Some(from) => {
                 let first = (first, from as usize);
                 let value = self.steps(&store.value, first)?;
-                narrowed.map_or(value, |formula| self.narrowed(formula, value, first))
+                narrowed.map_or(value, |formula| self.with_own(formula, value, first))
             }
             None => self.value(&store.value, first)?,
         };
@@ -328,7 +329,7 @@ impl<'p> Resolver<'p> {
         let (op, of) = match value {
             Expr::Const(value) => return Ok(self.constant(value.to_bits(), first)),
             Expr::Load(access) => {
-                let element = self.read(access)?;
+                let element = self.access(access)?;
                 return Ok(self.input(element, first));
             }
             Expr::Gather(_) => return Err(AssembleError::Gather.into()),
@@ -354,13 +355,6 @@ impl<'p> Resolver<'p> {
     fn push_value(&mut self, kind: Kind, registers: u8) -> u32 {
         self.nest.values.push(Value { kind, registers });
         self.nest.values.len() as u32 - 1
-    }
-
-    fn read(&mut self, access: &program::Access) -> Result<Element, Failure> {
-        match self.element_type(access.buffer) {
-            ElementType::F32 => self.access(access),
-            ElementType::F16 | ElementType::Half => Err(AssembleError::Narrow.into()),
-        }
     }
 
     fn access(&mut self, access: &program::Access) -> Result<Element, Failure> {

@@ -29,7 +29,7 @@ impl Writer<'_, '_> {
     pub(super) fn gather(&mut self, Gather { access, dims, at }: &Gather) -> Value {
         let buffer = self.generator.program.buffer(access.buffer);
         if narrow::is_narrow(buffer) {
-            return narrow::unread();
+            return narrow::unfound();
         }
         let (strides, shape) = (buffer.strides(), &buffer.shape);
         let (pointer, mut offset, stride) = self.address(access);

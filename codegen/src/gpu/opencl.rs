@@ -18,7 +18,7 @@ impl Dialect for OpenCl {
 
     const INFINITY: &str = "INFINITY";
 
-    const NARROWS_BY_FORMULAS: bool = true;
+    const CONVERTS_BY_FORMULAS: bool = true;
 
     fn new(_: &Program, _: &Stage, _: &Grid, _: Launch) -> Self {
         Self

@@ -132,7 +132,7 @@ impl Formula {
         self.apply(Primitive::Add, &[a, b])
     }
 
-    fn sub(&mut self, a: u8, b: u8) -> u8 {
+    pub(super) fn sub(&mut self, a: u8, b: u8) -> u8 {
         self.apply(Primitive::Sub, &[a, b])
     }
 

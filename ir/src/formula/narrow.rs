@@ -1,4 +1,4 @@
-//! Numbers of 32 bits as elements of 16.
+//! Numbers of 32 bits as elements of 16, and the other way.
 
 use std::sync::LazyLock;
 
@@ -7,8 +7,11 @@ use crate::dtype::DType;
 use crate::program::Compare;
 
 const SIGN: u32 = 1 << 31;
-/// What the exponent of an f32 is less in an f16, times minus one.
-const REBASED: u32 = (112u32 << 23).wrapping_neg();
+/// What the exponent of an f32 is more than that of an f16, and the same times minus one.
+const BASE: u32 = 112 << 23;
+const REBASED: u32 = BASE.wrapping_neg();
+/// The least f16 that is no denormal.
+const LEAST: f32 = 6.103_515_6e-5;
 /// The bits of a half, times minus one.
 const MINUS_HALF: u32 = 0x3f00_0000u32.wrapping_neg();
 /// The bits of an f16 that is infinite, and of elements that are not a number.
@@ -19,7 +22,23 @@ const NOT_A_NUMBER_BF16: u32 = 0x7fc0;
 static F16: LazyLock<Formula> = LazyLock::new(|| Formula::written(1, |f, of| f.bits_of_f16(of[0])));
 static BF16: LazyLock<Formula> = LazyLock::new(|| Formula::written(1, |f, of| f.bits_of_bf16(of[0])));
 
+static OF_F16: LazyLock<Formula> = LazyLock::new(|| Formula::written(1, |f, of| f.of_f16(of[0])));
+static OF_BF16: LazyLock<Formula> = LazyLock::new(|| {
+    Formula::written(1, |f, of| {
+        f.apply(Primitive::ShiftLeft(16), of);
+    })
+});
+
 impl Formula {
+    /// The value of an element of a type of 16 bits, whose bits are those of the operand, below zeros. `None` for types of 32 bits.
+    pub fn widened(dtype: DType) -> Option<&'static Self> {
+        match dtype {
+            DType::F32 | DType::Tf32 => None,
+            DType::F16 => Some(&OF_F16),
+            DType::Bf16 => Some(&OF_BF16),
+        }
+    }
+
     /// The bits of the element that a value becomes where a type of 16 bits is stored, below zeros: those of the nearest, of two the even
     /// one; what is not a number stays none. `None` for types of 32 bits, which are stored as they come.
     pub fn narrowed(dtype: DType) -> Option<&'static Self> {
@@ -37,6 +56,26 @@ impl Formula {
         self.apply(Primitive::ShiftRight(16), &[bits]);
     }
 
+    fn of_f16(&mut self, x: u8) {
+        let mask = self.bits(0x7fff);
+        let magnitude = self.apply(Primitive::And, &[x, mask]);
+        let (moved, base) = (self.apply(Primitive::ShiftLeft(13), &[magnitude]), self.bits(BASE));
+        let value = self.apply(Primitive::AddBits, &[moved, base]);
+
+        // The largest exponent stays the largest; the least is that of denormals, whose last place is a half's.
+        let (end, more) = (self.number(65536.0), self.apply(Primitive::AddBits, &[value, base]));
+        let larger = self.select(Compare::Less, [value, end], value, more);
+        let half = self.number(0.5);
+        let above_half = self.apply(Primitive::AddBits, &[magnitude, half]);
+        let (denormal, least) = (self.sub(above_half, half), self.number(LEAST));
+        let value = self.select(Compare::Less, [value, least], denormal, larger);
+
+        let sign = self.bits(0x8000);
+        let sign = self.apply(Primitive::And, &[x, sign]);
+        let sign = self.apply(Primitive::ShiftLeft(16), &[sign]);
+        self.apply(Primitive::Or, &[value, sign]);
+    }
+
     fn bits_of_f16(&mut self, x: u8) {
         let magnitude = self.magnitude(x);
         let (rounded, rebased) = (self.rounding(magnitude, 13), self.bits(REBASED));
@@ -49,7 +88,7 @@ impl Formula {
         let (half, minus_half) = (self.number(0.5), self.bits(MINUS_HALF));
         let sum = self.add(magnitude, half);
         let denormal = self.apply(Primitive::AddBits, &[sum, minus_half]);
-        let least = self.number(6.103_515_6e-5);
+        let least = self.number(LEAST);
         let bits = self.select(Compare::Less, [magnitude, least], denormal, rounded);
         let other = self.bits(NOT_A_NUMBER_F16);
         let bits = self.select(Compare::Equal, [x, x], bits, other);

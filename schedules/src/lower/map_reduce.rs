@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::nest::{Builder, Nest, allocated};
 use super::tables::tables;
 use crate::map_reduce::{MapReduce, Piece, Storing, Taps};
+use autotune_ir::DType;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{AxisInfo, BufferId, Layout, LoopKind, Node, Program, Role, Scope, Stage, When};
 use autotune_ir::spec::{Equation, Tensor};
@@ -14,7 +15,7 @@ mod reduction;
 
 /// The loop nests of a plan.
 pub(crate) fn lower(plan: &MapReduce) -> Program {
-    let (spec, mut all) = (plan.spec(), Nest::new(plan.chain.spec.multiplied_dtype()));
+    let (spec, mut all) = (plan.spec(), Nest::new(DType::F32));
     let output = operands(plan, &mut all);
     all.buffers[output.0 as usize].streamed = plan.storing == Storing::Streamed;
 

@@ -1,6 +1,5 @@
 //! Stores to memory.
 
-use super::super::instruction_set::ElementType;
 use super::*;
 
 impl<S: Vectors> Block<'_, S> {

@@ -3,6 +3,7 @@
 use smallvec::SmallVec;
 
 use super::super::error::{AssembleError, Failure};
+use super::super::instruction_set::ElementType;
 use super::{Element, Kind, Nest, Place, Resolver};
 use autotune_ir::formula::{Formula, Primitive, Step};
 use autotune_ir::program::{self, Expr};
@@ -15,7 +16,8 @@ impl<'p> Resolver<'p> {
         }
         let Some(formula) = Formula::of(value) else {
             let number = self.value(value, first.0)?;
-            return Ok(self.known_input(first).unwrap_or(number));
+            let number = self.known_input(first).unwrap_or(number);
+            return Ok(self.widening(value).map_or(number, |formula| self.with_own(formula, number, first)));
         };
         let mut operands = [0; Primitive::MOST_OPERANDS];
         for (operand, of) in operands.iter_mut().zip(value.operands()) {
@@ -53,8 +55,9 @@ impl<'p> Resolver<'p> {
             });
         }
 
-        let element = self.read(&gather.access)?;
-        if !matches!(element.place, Place::Memory(_)) {
+        let element = self.access(&gather.access)?;
+        let is_f32 = self.element_type(gather.access.buffer) == ElementType::F32;
+        if !is_f32 || !matches!(element.place, Place::Memory(_)) {
             return Err(AssembleError::Gather.into());
         }
         let element = self.input(element, first.0);
@@ -90,8 +93,18 @@ impl<'p> Resolver<'p> {
         numbers.last().copied().unwrap_or_default()
     }
 
-    /// The number of the last step of a formula that needs its operand several times.
-    pub(super) fn narrowed(&mut self, formula: &Formula, value: u32, first: (usize, usize)) -> u32 {
+    /// What makes a value of an element that is loaded, where that takes steps.
+    fn widening(&self, value: &Expr) -> Option<&'static Formula> {
+        match value {
+            Expr::Load(access) if self.element_type(access.buffer) == ElementType::Half => {
+                Formula::widened(self.program.dtype(access.buffer))
+            }
+            _ => None,
+        }
+    }
+
+    /// The number of the last step of a formula that may need its operand several times.
+    pub(super) fn with_own(&mut self, formula: &Formula, value: u32, first: (usize, usize)) -> u32 {
         let own = match self.nest.values[value as usize].kind {
             Kind::Input(_) => self.known_step(Kind::Own([value]), first),
             _ => value,

@@ -101,7 +101,9 @@ fn run(program: &Program, (code, entries): (&Recorded, &[usize]), operands: &Ope
     let plan = KernelPlan::of(program);
     let content = |buffer: &PlanBuffer| {
         let undefined = || vec![f32::NAN; buffer.shape.iter().product()];
-        operands.find(buffer.role).map_or_else(undefined, |tensor| to_layout(tensor, buffer.layout).unwrap())
+        let content = operands.find(buffer.role).map(|tensor| to_layout(tensor, buffer.layout).unwrap());
+        let bits = |x: f32| if buffer.dtype.bytes() == 2 { f32::from_bits(buffer.dtype.words(&[x])[0]) } else { x };
+        content.map_or_else(undefined, |content| content.into_iter().map(bits).collect())
     };
     let mut memory: Vec<Vec<f32>> = plan.buffers.iter().map(content).collect();
     memory.push(vec![f32::NAN; plan.local_bytes / 4]);
@@ -250,15 +252,16 @@ fn repeat(var: VarId, extent: usize, kind: LoopKind, body: Vec<Node>) -> Node {
 }
 
 #[test]
-fn results_of_16_bits_agree_with_the_interpreter_bit_for_bit() {
+fn elements_of_16_bits_agree_with_the_interpreter_bit_for_bit() {
     for (isa, set) in SETS {
         let target = Target::Cpu(CpuTarget { isa, l2_bytes: 1 << 8, ..CpuTarget::generic_avx2(1) });
         for seed in 0..60 {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let [m, n] = [rng.random_range(1..5), rng.random_range(1..60)];
             let op = ["op=copy", "op=relu", "op=add,rhs=column", "op=exp", "op=mul,lhs=row,bias"][seed as usize % 5];
-            let to = ["f16", "bf16"][seed as usize / 5 % 2];
-            let workload: Workload = format!("pointwise:m={m},n={n},{op},to={to}").parse().unwrap();
+            let to = ["f16", "bf16", "f32"][rng.random_range(0..3)];
+            let dtype = ["", ",dtype=f16", ",dtype=bf16"][seed as usize / 10 % 3];
+            let workload: Workload = format!("pointwise:m={m},n={n},{op},to={to}{dtype}").parse().unwrap();
             let config = ScheduleSpace::new(&workload, &target).sample(&mut rng).config().clone();
             let mut program = lower(&workload, &target, &config).unwrap();
             for buffer in program.buffers.iter_mut().filter(|buffer| buffer.role == Role::Output) {

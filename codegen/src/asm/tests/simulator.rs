@@ -128,6 +128,19 @@ impl Vectors for Recorder {
         self.set.rounds_to_f16
     }
 
+    fn load_narrow(&mut self, v: Vector, memory: Memory) {
+        let Memory { at, shape, of } = memory;
+        self.check(&[v], &[]);
+        self.check_memory(shape, at);
+        assert!(of == ElementType::F16 && self.set.rounds_to_f16 || of == ElementType::Half, "{of:?}");
+        self.record(move |m| {
+            m.vectors[usize::from(v)] = m.load(shape, at).map(|lane| match of {
+                ElementType::F16 => DType::F16.values(&[lane.to_bits()], 1)[0],
+                _ => lane,
+            });
+        });
+    }
+
     fn store_narrow(&mut self, v: Vector, memory: Memory, spare: Vector, is_streamed: bool) {
         let Memory { at, shape, of } = memory;
         self.check(&[v, spare], &[]);

@@ -21,9 +21,9 @@ pub(super) const STORE: Opcode = opcode(1, 0, 0x11);
 pub(super) const STREAM: Opcode = opcode(1, 0, 0x2b);
 pub(super) const COPY: Opcode = opcode(1, 0, 0x28);
 /// One element to every lane, from memory or a vector; from an integer register; to the first lane from there.
-const BROADCAST: Opcode = opcode(2, 1, 0x18);
+pub(super) const BROADCAST: Opcode = opcode(2, 1, 0x18);
 const BROADCAST_INTEGER: Opcode = opcode(2, 1, 0x7c);
-const MOVE_INTEGER: Opcode = opcode(1, 1, 0x6e);
+pub(super) const MOVE_INTEGER: Opcode = opcode(1, 1, 0x6e);
 const MOVE_TO_INTEGER: Opcode = opcode(1, 1, 0x7e);
 /// Elements by their numbers, of those lanes that a mask has; masks of all lanes.
 const GATHER: Opcode = opcode(2, 1, 0x92);
@@ -31,7 +31,7 @@ const EQUAL_BITS: Opcode = opcode(1, 1, 0x76);
 const ALL_OF_MASK: Opcode = opcode(1, 0, 0x46);
 /// An integer register to a mask.
 pub(super) const SET_MASK: Opcode = opcode(1, 0, 0x92);
-const XOR_VEX: Opcode = opcode(1, 0, 0x57);
+pub(super) const XOR_VEX: Opcode = opcode(1, 0, 0x57);
 const XOR_EVEX: Opcode = opcode(1, 1, 0xef);
 
 const MAX: Opcode = opcode(1, 0, 0x5f);
@@ -70,7 +70,7 @@ pub(super) const BLEND_LANES: Opcode = opcode(3, 1, 0x0c);
 
 /// Bytes of a vector and of an element, in units of which AVX-512 counts short displacements, as powers of two.
 pub(super) const VECTOR: u32 = 6;
-const ELEMENT: u32 = 2;
+pub(super) const ELEMENT: u32 = 2;
 
 /// Distance in bytes of every other element.
 const EVERY_OTHER: i32 = 8;
@@ -120,6 +120,10 @@ impl Vectors for X86 {
 
     fn rounds_to_f16(&self) -> bool {
         true
+    }
+
+    fn load_narrow(&mut self, v: Vector, memory: Memory) {
+        self.load_halves(v, memory);
     }
 
     fn store_narrow(&mut self, v: Vector, memory: Memory, spare: Vector, is_streamed: bool) {

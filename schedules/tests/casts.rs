@@ -1,4 +1,4 @@
-//! Results of 16 bits where operands have 32: assembled, in C and OpenCL, and interpreted, bit for bit what another conversion makes of the values.
+//! Elements of 16 bits where sums have 32: assembled, in C and OpenCL, and interpreted, bit for bit what another conversion makes of the values.
 
 #![cfg(all(target_arch = "x86_64", unix))]
 #![allow(clippy::unwrap_used)]
@@ -132,12 +132,15 @@ fn every_element_is_rounded_to_in_opencl() {
         operands[0] = every_element(dtype, &SHAPE);
         let wanted = operands[0].mapv(|x| nearest(dtype, x));
         let target = Target::detect("opencl", None).unwrap();
-        let space = ScheduleSpace::new(&workload, &target);
-        for config in configs(&space, 3) {
-            let program = lower(&workload, &target, &config).unwrap();
-            verify(&program, &target).unwrap();
-            let output = device.run(&program, &operands).unwrap_or_else(|e| panic!("{config}\n{e}"));
-            assert_eq!(difference(&output, &wanted), None, "{workload} on {}\n{config}", device.name);
+        let back: Workload = format!("pointwise:m={m},n={n},op=copy,to=f32,dtype={word}").parse().unwrap();
+        for workload in [workload, back] {
+            let space = ScheduleSpace::new(&workload, &target);
+            for config in configs(&space, 3) {
+                let program = lower(&workload, &target, &config).unwrap();
+                verify(&program, &target).unwrap();
+                let output = device.run(&program, &operands).unwrap_or_else(|e| panic!("{config}\n{e}"));
+                assert_eq!(difference(&output, &wanted), None, "{workload} on {}\n{config}", device.name);
+            }
         }
     }
 }
@@ -166,7 +169,9 @@ fn random_workload(rng: &mut ChaCha8Rng, word: &str) -> Workload {
         6 => format!("pointwise:m={},n={n},op=copy,channels=column,scale,bias,act=relu", 16 * (1 + m % 3)),
         _ => format!("pointwise:b=2,m={m},n={n},op=where,third=row"),
     };
-    format!("{text},to={word}").parse().unwrap()
+    let dtype = [",dtype=f16", ",dtype=bf16", ""][rng.random_range(0..3)];
+    let to = if rng.random_bool(0.2) { String::new() } else { format!(",to={word}") };
+    format!("{text}{to}{dtype}").parse().unwrap()
 }
 
 #[test]
@@ -174,7 +179,7 @@ fn random_results_agree_bit_for_bit() {
     let mut streamed = 0;
     for (isa, seed) in ISAS.into_iter().flat_map(|isa| (0..250u64).map(move |seed| (isa, seed))) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let (word, dtype) = TYPES[seed as usize % 2];
+        let word = ["f16", "bf16", "f32"][seed as usize % 3];
         let (workload, target) = (random_workload(&mut rng, word), target(isa, 1 + seed as usize % 2));
         let space = ScheduleSpace::new(&workload, &target);
         let config = match rng.random_range(0..3) {
@@ -186,7 +191,9 @@ fn random_results_agree_bit_for_bit() {
         verify(&program, &target).unwrap_or_else(|e| panic!("{context}\n{e}"));
         let operands = common::maps::operands(&program, seed);
         let interpreted = interpret(&program, &operands).unwrap();
-        assert!(interpreted.iter().all(|&x| x.is_nan() || nearest(dtype, x) == x), "{context}");
+        let dtype = workload.result_dtype();
+        let is_stored = |x: f32| dtype == DType::F32 || x.is_nan() || nearest(dtype, x) == x;
+        assert!(interpreted.iter().all(|&x| is_stored(x)), "{context}");
 
         let code = assemble(&program, &target).unwrap_or_else(|e| panic!("{context}\n{e}"));
         streamed += usize::from(disassemble(&code).contains("vmovntps"));
@@ -228,14 +235,55 @@ fn every_part_of_a_vector_is_stored() {
     }
 }
 
+/// The values of all elements, loaded by every number of lanes and with distances between them.
 #[test]
-fn operands_of_16_bits_are_refused() {
+fn every_element_has_its_value() {
+    for (isa, (word, dtype)) in ISAS.into_iter().flat_map(|isa| TYPES.map(|of| (isa, of))) {
+        let elements =
+            dtype.values(&(0..1 << 15).map(|pair| (2 * pair + 1) << 16 | 2 * pair).collect::<Vec<u32>>(), 1 << 16);
+        for (columns, vector) in (1..=34).map(|columns| (columns, "n")).chain([(32, "m")]) {
+            let rows = elements.len() / columns;
+            let text = format!("pointwise:m={rows},n={columns},op=add,rhs=column,to=f32,dtype={word}");
+            let (workload, target): (Workload, _) = (text.parse().unwrap(), target(isa, 1));
+            let mut config = ScheduleSpace::new(&workload, &target).default_config();
+            config.knobs.insert("vector".into(), Value::Choice(vector.into()));
+            let tiles = [("m", if vector == "m" { 27 } else { 2 }), ("n", if vector == "m" { 1 } else { columns })]
+                .map(|(axis, tile)| (format!("tile.{axis}"), tile));
+            for (knob, tile) in tiles {
+                config.knobs.entry(knob).and_modify(|value| *value = Value::Tile(vec![tile]));
+            }
+            let program = lower(&workload, &target, &config).unwrap();
+            let context = format!("{isa}: {workload}\n{config}");
+            let mut operands = Operands::random(workload.spec(), 0);
+            operands[1].fill(0.0);
+            let mut next = elements.iter();
+            operands[0].mapv_inplace(|_| *next.next().unwrap());
+            let wanted = operands[0].mapv(|x| x + 0.0);
+            if machine::runs(isa) {
+                let output = machine::run(&program, &assemble(&program, &target).unwrap(), &operands);
+                assert_eq!(difference(&output, &wanted), None, "{context}");
+            }
+            if vector == "m" || columns == 17 {
+                match c::run(&program, &target, &operands) {
+                    Ok(output) => assert_eq!(difference(&output, &wanted), None, "in C, {context}"),
+                    Err(reason) => missing("cc", &reason),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn operators_that_combine_elements_have_f32_only() {
     for (word, dtype) in TYPES {
         let target = target(Isa::Avx2, 1);
-        let result: Workload = format!("pointwise:m=4,n=4,op=copy,to={word}").parse().unwrap();
-        let both: Workload = format!("pointwise:m=4,n=4,op=copy,dtype={word}").parse().unwrap();
-        let operands: Workload = format!("pointwise:m=4,n=4,op=copy,dtype={word},to=f32").parse().unwrap();
-        assert_eq!(result.unsupported_dtype(&target), None);
-        assert_eq!([both, operands].map(|of| of.unsupported_dtype(&target)), [Some(("dtype", dtype)); 2]);
+        for text in ["matmul:m=4,n=4,k=4", "softmax:m=4,n=4", "pool2d:c=4,h=4,w=4,k=2,kind=max", "transpose:m=3,n=4"] {
+            let workload: Workload = format!("{text},dtype={word}").parse().unwrap();
+            assert_eq!(workload.unsupported_dtype(&target), Some(("dtype", dtype)), "{workload}");
+        }
+        for cast in ["", ",to=f32", ",to=f16"] {
+            let workload: Workload = format!("pointwise:m=4,n=4,op=copy,dtype={word}{cast}").parse().unwrap();
+            assert_eq!(workload.unsupported_dtype(&target), None, "{workload}");
+        }
     }
 }
