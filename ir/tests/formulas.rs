@@ -87,7 +87,7 @@ fn elements_of_16_bits_are_the_nearest() {
         let halfway = |bits: u32| [0, 1 << (places - 1)].map(|behind| bits.wrapping_add(behind));
         let near = |bits: u32| [u32::MAX, 0, 1].map(|behind| bits.wrapping_add(behind));
         let every =
-            dtype.values(&(0..1 << 15).map(|pair| pair << 17 | 1 << 16 | pair << 1).collect::<Vec<u32>>(), 1 << 16);
+            dtype.values(&(0..1 << 15).map(|pair| ((2 * pair + 1) << 16) | (2 * pair)).collect::<Vec<u32>>(), 1 << 16);
         let near_every = every.iter().flat_map(|x| halfway(x.to_bits())).flat_map(near).map(f32::from_bits);
         for x in near_every.chain(operands(100)) {
             let (found, wanted) = (formula.value([x, 0.0, 0.0, 0.0]).to_bits(), dtype.words(&[x])[0]);

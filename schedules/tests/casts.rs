@@ -240,7 +240,7 @@ fn every_part_of_a_vector_is_stored() {
 fn every_element_has_its_value() {
     for (isa, (word, dtype)) in ISAS.into_iter().flat_map(|isa| TYPES.map(|of| (isa, of))) {
         let elements =
-            dtype.values(&(0..1 << 15).map(|pair| (2 * pair + 1) << 16 | 2 * pair).collect::<Vec<u32>>(), 1 << 16);
+            dtype.values(&(0..1 << 15).map(|pair| ((2 * pair + 1) << 16) | (2 * pair)).collect::<Vec<u32>>(), 1 << 16);
         for (columns, vector) in (1..=34).map(|columns| (columns, "n")).chain([(32, "m")]) {
             let rows = elements.len() / columns;
             let text = format!("pointwise:m={rows},n={columns},op=add,rhs=column,to=f32,dtype={word}");
