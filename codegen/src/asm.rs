@@ -3,7 +3,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `stage` | functions of stages: tasks, outer loops, calls of leaves |
-//! | `nest`, `leaf` | a leaf's accesses as pointers and displacements; its loops written out |
+//! | `nest`, `leaf`, `expander` | a leaf's accesses as pointers and displacements; its loops written out |
 //! | `block`, `plan` | straight-line code: in which order, and what stays in registers |
 //! | `transpose`, `weave` | copies in another order, several at once |
 //! | `fold` | lanes of several accumulators combined into one |
@@ -32,6 +32,7 @@ use autotune_ir::target::{Isa, Target};
 
 mod block;
 mod error;
+mod expander;
 mod fold;
 mod instruction_set;
 mod leaf;

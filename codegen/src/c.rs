@@ -25,6 +25,7 @@ use autotune_ir::vector::Vector;
 
 mod gather;
 mod leaf;
+mod narrow;
 
 use leaf::{Leaf, Pointer};
 
@@ -43,7 +44,12 @@ pub fn generate(program: &Program, target: &Target) -> String {
     if formula::gathers(program) {
         source.push_str(&gather::functions(generator.lanes));
     }
-    if let Some(functions) = formula::used(program) {
+    let (mut functions, conversions) = (formula::used(program), formula::conversions(program));
+    if !conversions.is_empty() {
+        functions.get_or_insert_default().extend(conversions);
+        source.push_str(&narrow::types(generator.lanes));
+    }
+    if let Some(functions) = functions {
         source.push_str(&formulas(&functions, generator.lanes));
     }
     source.push_str(&generator.leaves);
@@ -107,7 +113,9 @@ impl Generator<'_> {
         for (i, buffer) in self.program.buffers.iter().enumerate() {
             match buffer.scope {
                 Scope::Global => {
-                    let _ = writeln!(text, "  float *const b{i} = buffers[{i}];");
+                    let element = narrow::element_type(buffer);
+                    let cast = if element == "float" { String::new() } else { format!("({element} *)") };
+                    let _ = writeln!(text, "  {element} *const b{i} = {cast}buffers[{i}];");
                 }
                 Scope::Local => {
                     let _ = writeln!(text, "  float *const b{i} = (float *)(local + {local_offset});");
@@ -148,7 +156,9 @@ impl Generator<'_> {
     /// values.
     fn leaf_call(&mut self, alloc: &Node, constants: &HashMap<VarId, i64>) -> String {
         let leaf = Leaf::of(self.program, alloc);
-        let parameters: Vec<String> = (0..leaf.pointers.len()).map(|i| format!("float *restrict p{i}")).collect();
+        let element = |pointer: &Pointer| narrow::element_type(self.program.buffer(pointer.buffer));
+        let parameters = leaf.pointers.iter().enumerate().map(|(i, it)| format!("{} *restrict p{i}", element(it)));
+        let parameters: Vec<String> = parameters.collect();
         let argument = |pointer: &Pointer| {
             let base = constants
                 .iter()
@@ -288,7 +298,7 @@ impl<'g, 'p> Writer<'g, 'p> {
     /// The address is made as an integer, since no pointer may point beyond a buffer's end.
     fn prefetch(&mut self, access: &Access, ahead: usize) {
         let (pointer, offset, _) = self.address(access);
-        let bytes = 4 * ahead;
+        let bytes = narrow::element_bytes(self.generator.program.buffer(access.buffer)) * ahead;
         self.line(&format!("__builtin_prefetch((const void *)((__UINTPTR_TYPE__)({pointer} + {offset}) + {bytes}));"));
     }
 
@@ -315,6 +325,9 @@ impl<'g, 'p> Writer<'g, 'p> {
             return;
         }
 
+        if narrow::is_narrow(self.generator.program.buffer(store.dst.buffer)) {
+            return self.store_narrow(store, value, lanes);
+        }
         let (pointer, offset, stride) = self.address(&store.dst);
         let op = if accumulate { "+=" } else { "=" };
         if lanes == 1 {
@@ -375,15 +388,17 @@ impl<'g, 'p> Writer<'g, 'p> {
         }
 
         let (pointer, offset, stride) = self.address(access);
+        let (load, vector) = if narrow::is_narrow(buffer) { ("LDH", "h") } else { ("LD", "vec") };
         let (text, lanes) = match (lanes, stride) {
             (1, _) | (_, 0) => (format!("{pointer}[{offset}]"), 1),
-            (_, 1) => (format!("LD{lanes}({pointer} + {offset})"), lanes),
+            (_, 1) => (format!("{load}{lanes}({pointer} + {offset})"), lanes),
             _ => {
                 let element = |i: i64| format!("{pointer}[{offset} + {}]", i * stride);
                 let elements: Vec<String> = (0..lanes as i64).map(element).collect();
-                (format!("((vec{lanes}){{{}}})", elements.join(", ")), lanes)
+                (format!("(({vector}{lanes}){{{}}})", elements.join(", ")), lanes)
             }
         };
+        let text = if narrow::is_narrow(buffer) { narrow::widened(buffer.dtype, &text, lanes) } else { text };
 
         // What a leaf reads and does not write is loaded once in a scope.
         if self.leaf.as_ref().is_none_or(|leaf| leaf.written.contains(&access.buffer)) {

@@ -11,8 +11,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use autotune_ir::DType;
 use autotune_ir::formula::{Formula, Primitive, Step};
-use autotune_ir::program::{Expr, Node, Program, preorder};
+use autotune_ir::program::{Expr, Node, Program, Scope, preorder};
 
 /// What an operation makes of operands that are expressions in C, each of `lanes` lanes; `None` for what is no operation.
 pub(crate) fn applied(expr: &Expr, operands: &[String], lanes: usize) -> Option<String> {
@@ -37,6 +38,27 @@ pub(crate) fn used(program: &Program) -> Option<BTreeMap<&'static str, &'static 
         });
     }
     (!is_plain).then_some(functions)
+}
+
+/// The formulas between values and elements of 16 bits, of those types that a program has, by the names of functions.
+pub(crate) fn conversions(program: &Program) -> BTreeMap<&'static str, &'static Formula> {
+    let mut functions = BTreeMap::new();
+    for buffer in program.buffers.iter().filter(|buffer| buffer.scope == Scope::Global) {
+        let formulas = [Formula::narrowed(buffer.dtype), Formula::widened(buffer.dtype)];
+        for (name, formula) in conversion_words(buffer.dtype).into_iter().zip(formulas) {
+            functions.extend(formula.map(|formula| (name, formula)));
+        }
+    }
+    functions
+}
+
+/// The names of the functions that make elements of a type of values, and values of elements.
+pub(crate) fn conversion_words(dtype: DType) -> [&'static str; 2] {
+    match dtype {
+        DType::F32 | DType::Tf32 => ["", ""],
+        DType::F16 => ["to_f16", "from_f16"],
+        DType::Bf16 => ["to_bf16", "from_bf16"],
+    }
 }
 
 /// True if a program has elements that are found by values.

@@ -60,9 +60,17 @@ fn in_dialect<D: Dialect>(program: &Program) -> String {
     if formula::gathers(program) {
         source.push_str(&formula::gathered(D::FUNCTION, "int"));
     }
-    if let Some(functions) = formula::used(program) {
+    let (mut functions, mut conversions) = (formula::used(program), formula::conversions(program));
+    conversions.retain(|_, _| D::CONVERTS_BY_FORMULAS);
+    if !conversions.is_empty() {
+        functions.get_or_insert_default().extend(&conversions);
+    }
+    if let Some(functions) = functions {
         source.push_str(&formula::scalar_primitives(D::FUNCTION, D::MATH));
         functions.iter().for_each(|(name, of)| source.push_str(&formula::function(D::FUNCTION, "float", 1, name, of)));
+    }
+    if !conversions.is_empty() {
+        source.push_str(&element::conversions(D::FUNCTION, conversions.keys().copied()));
     }
     for (stage, plan) in program.stages.iter().zip(&KernelPlan::of(program).stages) {
         match (Grid::of(stage), plan.launch) {

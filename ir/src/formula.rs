@@ -31,6 +31,7 @@ use crate::dtype::DType;
 use crate::program::{BinaryOp, Compare, Expr, UnaryOp};
 
 mod functions;
+mod narrow;
 
 /// What a step does: what vector units do to each lane by one instruction, or a few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -25,7 +25,7 @@ pub use rates::Rates;
 pub enum Isa {
     /// x86-64 with AVX-512 F and VL.
     Avx512,
-    /// x86-64 with AVX2 and FMA.
+    /// x86-64 with AVX2, FMA and F16C.
     Avx2,
     /// 64-bit Arm with Advanced SIMD.
     Neon,
@@ -62,7 +62,8 @@ impl Isa {
             if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") {
                 return Isa::Avx512;
             }
-            if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+            let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
+            if has_avx2 && is_x86_feature_detected!("f16c") {
                 return Isa::Avx2;
             }
         }
@@ -163,14 +164,21 @@ impl Target {
         }
     }
 
-    /// True if there are kernels for elements of a type. CPUs and OpenCL have f32 only; CUDA has f16, too, and from compute
-    /// capability 8.0 on bf16 and tf32.
+    /// True if there are kernels for operands of a type, and results of the same. CPUs and OpenCL have f32 only; CUDA has f16, too, and from
+    /// compute capability 8.0 on bf16 and tf32.
     pub fn supports(&self, dtype: DType) -> bool {
         match (self.gpu().map(|g| g.api), dtype) {
             (_, DType::F32) | (Some(GpuApi::Cuda { .. }), DType::F16) => true,
             (Some(GpuApi::Cuda { sm }), DType::Bf16 | DType::Tf32) => sm >= 80,
             (None | Some(GpuApi::OpenCl), DType::F16 | DType::Bf16 | DType::Tf32) => false,
         }
+    }
+
+    /// True if elements may be converted from and to a type where they are loaded and stored, as casts do: those of [all kernels](Target::supports),
+    /// on CPUs and with OpenCL f16 and bf16, too.
+    pub fn supports_cast(&self, dtype: DType) -> bool {
+        let is_cuda = matches!(self.gpu().map(|gpu| gpu.api), Some(GpuApi::Cuda { .. }));
+        self.supports(dtype) || !is_cuda && matches!(dtype, DType::F16 | DType::Bf16)
     }
 
     /// Model of the processor, without spaces.

@@ -78,6 +78,40 @@ fn what_is_rounded_once_is_the_nearest() {
     }
 }
 
+/// The bits of every f16 and bf16, of what lies in the middle between two of them, and on either side of it.
+#[test]
+fn elements_of_16_bits_are_the_nearest() {
+    for dtype in [F16, Bf16] {
+        let formula = Formula::narrowed(dtype).unwrap();
+        let places = if dtype == F16 { 13 } else { 16 };
+        let halfway = |bits: u32| [0, 1 << (places - 1)].map(|behind| bits.wrapping_add(behind));
+        let near = |bits: u32| [u32::MAX, 0, 1].map(|behind| bits.wrapping_add(behind));
+        let every =
+            dtype.values(&(0..1 << 15).map(|pair| ((2 * pair + 1) << 16) | (2 * pair)).collect::<Vec<u32>>(), 1 << 16);
+        let near_every = every.iter().flat_map(|x| halfway(x.to_bits())).flat_map(near).map(f32::from_bits);
+        for x in near_every.chain(operands(100)) {
+            let (found, wanted) = (formula.value([x, 0.0, 0.0, 0.0]).to_bits(), dtype.words(&[x])[0]);
+            let is_none = |bits: u32| dtype.values(&[bits], 1)[0].is_nan();
+            let same = found == wanted || found < 1 << 16 && is_none(found) && is_none(wanted);
+            assert!(same, "{dtype:?} of {x:e} ({:#x}): {found:#x}, not {wanted:#x}", x.to_bits());
+        }
+    }
+    assert!([F32, Tf32].iter().all(|&dtype| Formula::narrowed(dtype).is_none()));
+}
+
+#[test]
+fn every_element_of_16_bits_has_its_value() {
+    for dtype in [F16, Bf16] {
+        let formula = Formula::widened(dtype).unwrap();
+        for element in 0..1 << 16 {
+            let (found, wanted) =
+                (formula.value([f32::from_bits(element), 0.0, 0.0, 0.0]), dtype.values(&[element], 1)[0]);
+            let same = found.to_bits() == wanted.to_bits() || found.is_nan() && wanted.is_nan();
+            assert!(same, "{dtype:?} {element:#x}: {found:e}, not {wanted:e}");
+        }
+    }
+}
+
 #[test]
 fn special_values_have_their_results() {
     for op in UnaryOp::ALL {

@@ -84,6 +84,41 @@ fn compiled_c_runs_at_any_address() {
     check_all(2, |program, target| Some(Code::Library(compile(program, target, dir.path())?)));
 }
 
+/// Results of 16 bits in the caller's memory, an odd number of elements behind a line, with nothing written beside them.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn results_of_16_bits_are_handed_out_as_bits() {
+    use autotune_ir::DType::{Bf16, F16, F32};
+    use autotune_runtime::{KernelError, Misfit};
+    const UNTOUCHED: u16 = 0xbeef;
+    let (target, cpu) = (Target::detect("cpu", Some(2)).unwrap(), Cpu::new(2));
+    for (to, dtype) in [("f16", F16), ("bf16", Bf16)] {
+        let workload: Workload = format!("pointwise:m=9,n=37,op=copy,to={to}").parse().unwrap();
+        let config = ScheduleSpace::new(&workload, &target).default_config();
+        let program = lower(&workload, &target, &config).unwrap();
+        let Ok(code) = autotune_codegen::asm::assemble(&program, &target) else { return };
+        let artifact = Artifact { target: target.clone(), plan: KernelPlan::of(&program), code: Code::Machine(code) };
+        // SAFETY: the code was generated for this plan and processor.
+        let mut runner = Runner::new(unsafe { Kernel::load(&cpu, &artifact) }.unwrap(), Cpu::new(2)).unwrap();
+
+        let x: Vec<f32> = (0..9 * 37).map(|i| 0.37 * i as f32 - 50.0).collect();
+        let (operands, shape) = ([View::new(&x, &[9, 37])], [9, 37]);
+        for first in [1, 2, 31] {
+            let mut y = vec![UNTOUCHED; first + x.len() + 31];
+            let elements = &mut y[first..first + x.len()];
+            runner.run(&operands, &mut [ViewMut::of_bits(elements, dtype, &shape)]).unwrap();
+            let wanted: Vec<u16> = x.iter().map(|&x| dtype.words(&[x])[0] as u16).collect();
+            assert_eq!(elements, wanted);
+            assert!(y[..first].iter().chain(&y[first + x.len()..]).all(|&bits| bits == UNTOUCHED), "{to}, {first}");
+        }
+
+        let mut floats = vec![0.0; x.len()];
+        let refused = runner.run(&operands, &mut [ViewMut::new(&mut floats, &shape)]).unwrap_err();
+        let KernelError::Operand { misfit, .. } = refused else { panic!("{refused}") };
+        assert_eq!(misfit, Misfit::DType { found: F32, wanted: dtype });
+    }
+}
+
 /// `None` where there is no C compiler.
 fn compile(program: &Program, target: &Target, folder: &Path) -> Option<std::path::PathBuf> {
     let number = std::fs::read_dir(folder).unwrap().count();

@@ -11,11 +11,13 @@ pub enum LowerError {
     /// The config belongs to no known sketch of the target.
     #[error("unknown sketch '{0}'")]
     UnknownSketch(String),
-    /// The target has no kernels for elements of the workload's type.
-    #[error("field 'dtype': no kernels with dtype={} on {target}", dtype.word())]
+    /// The target has no kernels for elements of a type that the workload has.
+    #[error("field '{field}': no kernels with {field}={} on {target}", dtype.word())]
     DType {
         /// The target's key.
         target: String,
+        /// The field that says the type.
+        field: &'static str,
         /// The type.
         dtype: DType,
     },

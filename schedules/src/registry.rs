@@ -115,8 +115,8 @@ const MAX_GPU_ELEMENTS: usize = i32::MAX as usize;
 
 /// Fails where the target has no kernels at all for a workload, whatever the config.
 pub(crate) fn check_target(workload: &Workload, target: &Target) -> Result<(), LowerError> {
-    if let Some(dtype) = workload.unsupported_dtype(target) {
-        return Err(LowerError::DType { target: target.key(), dtype });
+    if let Some((field, dtype)) = workload.unsupported_dtype(target) {
+        return Err(LowerError::DType { target: target.key(), field, dtype });
     }
     let spec = workload.spec();
     for tensor in spec.operands().chain(spec.find(Role::Output)).filter(|_| target.gpu().is_some()) {
@@ -134,7 +134,7 @@ pub(crate) fn check_target(workload: &Workload, target: &Target) -> Result<(), L
 pub(crate) fn no_sketch(workload: &Workload, target: &Target) -> LowerError {
     let dtype = workload.dtype();
     if dtype != DType::F32 && !offered(&workload.with_dtype(DType::F32), target).is_empty() {
-        return LowerError::DType { target: target.key(), dtype };
+        return LowerError::DType { target: target.key(), field: "dtype", dtype };
     }
     let mut sketches = own(target).iter().copied().flatten();
     let reason = sketches.find_map(|sketch| sketch.refusal(workload, target));

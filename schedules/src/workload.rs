@@ -259,9 +259,14 @@ impl Workload {
         self.operator().result_dtype().unwrap_or(self.dtype())
     }
 
-    /// The type of operands or result that a target has no kernels with, if there is one.
-    pub fn unsupported_dtype(&self, target: &Target) -> Option<DType> {
-        [self.dtype(), self.result_dtype()].into_iter().find(|&dtype| !target.supports(dtype))
+    /// The type that a target has no kernels with, if there is one, and the field that says it: `dtype`, the operands', or `to`, the result's.
+    pub fn unsupported_dtype(&self, target: &Target) -> Option<(&'static str, DType)> {
+        let (operands, result) = (self.dtype(), self.result_dtype());
+        let is_cast = self.operator().is_cast();
+        match target.supports(operands) || is_cast && target.supports_cast(operands) {
+            true => (!target.supports_cast(result)).then_some(("to", result)),
+            false => Some(("dtype", operands)),
+        }
     }
 
     /// What happens to the data first.

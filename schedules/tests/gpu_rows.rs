@@ -91,13 +91,15 @@ fn casts_agree_with_the_reference_and_are_refused_where_the_type_is_not() {
         check(cast, &target("cuda:sm_90"), seed, 4);
     }
     assert_cuda_agrees(&casts, 4);
+    assert_opencl_agrees(&casts, 3);
 
-    let half: Workload = CASTS[0].parse().unwrap();
-    for word in ["opencl", "cpu"] {
-        let space = ScheduleSpace::new(&half, &target(word));
-        let refused = lower(&half, &target(word), &space.default_config()).unwrap_err();
-        assert!(refused.to_string().contains("f16"), "{refused}");
-    }
+    let refused = |text: &str, word: &str| {
+        let workload: Workload = text.parse().unwrap();
+        let config = ScheduleSpace::new(&workload, &target("cuda:sm_90")).default_config();
+        lower(&workload, &target(word), &config).unwrap_err().to_string()
+    };
+    assert!(refused(CASTS[2], "cuda:sm_70").starts_with("field 'to': no kernels with to=bf16 on"));
+    assert!(refused("softmax:m=3,n=5,dtype=f16", "opencl").starts_with("field 'dtype': no kernels with dtype=f16 on"));
 }
 
 #[test]

@@ -14,12 +14,14 @@ const CUDA: [&str; 2] = ["cuda:sm_70", "cuda:sm_80"];
 pub enum Unsupported {
     /// An element type.
     #[error(
-        "{operator}: field 'dtype': no kernels with dtype={} on {target}: it has {}{}",
+        "{operator}: field '{field}': no kernels with {field}={} on {target}: it has {}{}",
         .dtype.word(), words(.supported), elsewhere(*.dtype)
     )]
     DType {
         /// The operator's name.
         operator: &'static str,
+        /// Whose type it is: `dtype`, the operands', or `to`, the result's.
+        field: &'static str,
         dtype: DType,
         /// Key of the target.
         target: String,
@@ -38,7 +40,7 @@ pub enum Unsupported {
     Within { workload: Box<Workload> },
 }
 
-/// Fails for the first workload that the target has no kernels for ([`Target::supports`]), or cannot measure kernels of.
+/// Fails for the first workload that the target has no kernels for ([`Workload::unsupported_dtype`]), or cannot measure kernels of.
 ///
 /// ```
 /// use autotune::check_supported;
@@ -50,12 +52,15 @@ pub enum Unsupported {
 /// ```
 pub fn check_supported(workloads: &[Workload], target: &Target) -> Result<(), Unsupported> {
     let mut lacking = workloads.iter().filter_map(|workload| Some((workload, workload.unsupported_dtype(target)?)));
-    if let Some((workload, dtype)) = lacking.next() {
+    if let Some((workload, (field, dtype))) = lacking.next() {
+        let is_cast = field == "to" || workload.operator().is_cast();
+        let has = |&dtype: &DType| if is_cast { target.supports_cast(dtype) } else { target.supports(dtype) };
         return Err(Unsupported::DType {
             operator: workload.operator().kind().name,
+            field,
             dtype,
             target: target.key(),
-            supported: DType::WORDS.map(|(_, dtype)| dtype).into_iter().filter(|&d| target.supports(d)).collect(),
+            supported: DType::WORDS.map(|(_, dtype)| dtype).into_iter().filter(has).collect(),
         });
     }
     if let Some(within) = workloads.iter().find(|workload| workload.network().is_some()) {
@@ -98,6 +103,19 @@ mod tests {
         for (word, dtype) in [("cpu", "f32"), ("opencl", "f32"), ("cuda:sm_75", "f16"), ("cuda:sm_90", "tf32")] {
             assert_eq!(text(word, dtype), Ok(()));
         }
+
+        let cast = |word: &str, cast: &str| {
+            let workload: Workload = format!("pointwise:m=8,n=8,op=copy,{cast}").parse().unwrap();
+            check_supported(&[workload], &Target::detect(word, None).unwrap()).map_err(|error| error.to_string())
+        };
+        for (word, to) in [("cpu", "to=f16"), ("cpu", "to=bf16"), ("opencl", "to=bf16"), ("cuda:sm_70", "to=f16")] {
+            assert_eq!(cast(word, to), Ok(()));
+        }
+        let refused = "pointwise: field 'to': no kernels with to=bf16 on cuda:sm_70:any: it has f32, f16; bf16";
+        assert!(cast("cuda:sm_70", "to=bf16").unwrap_err().starts_with(refused));
+        assert_eq!(cast("cpu", "dtype=f16,to=bf16"), Ok(()));
+        let refused = "pointwise: field 'dtype': no kernels with dtype=tf32";
+        assert!(cast("cpu", "dtype=tf32").unwrap_err().starts_with(refused));
 
         let cold = ["matmul:m=8,n=8,k=8,cold".parse().unwrap()];
         assert_eq!(check_supported(&cold, &Target::detect("cpu", None).unwrap()), Ok(()));

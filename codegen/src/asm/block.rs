@@ -9,7 +9,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::error::{AssembleError, Failure};
-use super::instruction_set::{Arithmetic, Fold, MAX_REGISTERS, Operand, Shape, Vector, Vectors};
+use super::instruction_set::{Arithmetic, ElementType, Fold, MAX_REGISTERS, Operand, Shape, Vector, Vectors};
 use super::leaf::{self, Input, Memory, Op, Source};
 use super::nest::{Kind, Tree};
 use super::plan::{NONE, Plan};
@@ -18,6 +18,7 @@ use super::weave::Weave;
 use autotune_ir::program::StoreMode;
 
 mod steps;
+mod store;
 
 /// What a leaf's blocks have in common.
 #[derive(Clone, Copy)]
@@ -220,50 +221,6 @@ impl<S: Vectors> Block<'_, S> {
         Ok(())
     }
 
-    /// Memory = value, or += value.
-    fn store(&mut self, dst: Memory, mode: StoreMode, value: Tree) -> Result<(), Failure> {
-        self.inputs = self.code.inputs_of(value);
-        if mode == StoreMode::Assign
-            && let Some(id) = self.as_source(value.root)
-            && let Source::Memory(Memory { at, shape }) = self.source_of(id)
-            && let Shape::Strided { lanes, stride } = shape
-            && !self.isa.loads_together(shape)
-        {
-            // Elements that are loaded one by one are copied without a detour through a vector.
-            let to_stride = if let Shape::Strided { stride, .. } = dst.shape { stride } else { 4 };
-            self.isa.copy_elements((dst.at, to_stride), (at, stride), lanes);
-            return Ok(());
-        }
-
-        let value = self.value(value.root, None)?;
-        self.write(dst, mode, value)
-    }
-
-    /// Memory = the value of a register, which is released, or += it.
-    pub(super) fn write(&mut self, dst: Memory, mode: StoreMode, mut value: Vector) -> Result<(), Failure> {
-        let whole = dst.whole_vector(self.isa.lanes().into()).filter(|_| mode == StoreMode::Assign);
-        if let Some(at) = whole.filter(|at| self.streamed & 1 << at.pointer != 0) {
-            self.isa.stream(value, at);
-            self.release(Operand::Register(value));
-            return Ok(());
-        }
-        if mode == StoreMode::Accumulate {
-            let old = self.spare()?;
-            self.isa.load(old, dst.shape, dst.at);
-            self.isa.arithmetic(Arithmetic::Add, old, old, Operand::Register(value));
-            self.release(Operand::Register(value));
-            value = old;
-        }
-        let needs_register = self.isa.store_needs_register(dst.shape);
-        let spare = if needs_register { self.spare()? } else { value };
-        self.isa.store(value, dst.shape, dst.at, spare);
-        self.release(Operand::Register(value));
-        if needs_register {
-            self.release(Operand::Register(spare));
-        }
-        Ok(())
-    }
-
     /// Lane `r` of an accumulator is what all lanes of `rows[r]` come to.
     fn fold(
         &mut self,
@@ -425,6 +382,9 @@ impl<S: Vectors> Block<'_, S> {
     /// A source as a memory operand, if that is possible, it is in no register, and is not worth one.
     fn memory_operand(&mut self, id: u32) -> Option<Operand> {
         let Source::Memory(memory) = self.source_of(id) else { return None };
+        if memory.of != ElementType::F32 {
+            return None;
+        }
         if self.plan.uses[id as usize].temp != NONE {
             return None;
         }
@@ -451,7 +411,8 @@ impl<S: Vectors> Block<'_, S> {
     fn load(&mut self, register: Vector, id: u32) {
         match self.source_of(id) {
             Source::Constant(bits) => self.isa.constant(register, bits),
-            Source::Memory(memory) => self.isa.load(register, memory.shape, memory.at),
+            Source::Memory(Memory { at, shape, of: ElementType::F32 }) => self.isa.load(register, shape, at),
+            Source::Memory(memory) => self.isa.load_narrow(register, memory),
         }
     }
 

@@ -12,9 +12,12 @@ pub enum AssembleError {
     #[error("no assembler for instruction set {0}")]
     Isa(Isa),
     /// An element is found by values in a buffer of 2^31 elements or more, along a dimension of more than 2^24, or by values that differ by
-    /// lane where the element does so, too.
+    /// lane where the element does so, too; or it has 16 bits.
     #[error("no assembler for elements found by values in so large a buffer, or where lanes are also apart")]
     Gather,
+    /// Something is added to elements of 16 bits.
+    #[error("no assembler for elements of 16 bits that are added to")]
+    Narrow,
     /// The target or the program is a GPU's.
     #[error("no assembler for GPUs")]
     Gpu,

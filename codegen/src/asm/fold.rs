@@ -8,8 +8,9 @@
 //! merged pair by pair.
 
 use super::error::{AssembleError, Failure};
+use super::expander::Expander;
 use super::instruction_set::{Arithmetic, Fold};
-use super::leaf::{Expander, Input, Lanes, Op};
+use super::leaf::{Input, Lanes, Op};
 use super::nest::{Kind, Nest, Place, Tree};
 use autotune_ir::formula::Primitive;
 use autotune_ir::program::StoreMode;

@@ -5,7 +5,7 @@
 //! slots of eight bytes on the stack; one integer more, the accumulator, is what they are computed in.
 
 use super::error::Failure;
-use super::leaf::Leaf;
+use super::leaf::{Leaf, Memory};
 use autotune_ir::program::Compare;
 
 /// Number of a vector register.
@@ -25,6 +25,25 @@ impl Address {
     /// The address `strides * stride` bytes behind it.
     pub(super) fn behind(self, strides: usize, stride: i32) -> Self {
         Self { disp: self.disp.wrapping_add(stride.wrapping_mul(strides as i32)), ..self }
+    }
+}
+
+/// What elements are in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ElementType {
+    F32,
+    /// What is stored is rounded to it, and what is loaded its value; only where [`Vectors::rounds_to_f16`].
+    F16,
+    /// The lowest 16 bits of what is stored or loaded, the others of which are zeros.
+    Half,
+}
+
+impl ElementType {
+    pub(super) fn bytes(self) -> i64 {
+        match self {
+            ElementType::F32 => 4,
+            ElementType::F16 | ElementType::Half => 2,
+        }
     }
 }
 
@@ -142,6 +161,15 @@ pub(super) trait Vectors {
 
     /// `[at] = v`; changes `spare` where [`Vectors::store_needs_register`].
     fn store(&mut self, v: Vector, shape: Shape, at: Address, spare: Vector);
+
+    /// True if there is [`ElementType::F16`].
+    fn rounds_to_f16(&self) -> bool;
+
+    /// `v = [at]`, elements of 16 bits.
+    fn load_narrow(&mut self, v: Vector, memory: Memory);
+
+    /// `[at] = v`, elements of 16 bits, in whole vectors [past the caches](Vectors::stream) if so said; changes `spare`, which is another register.
+    fn store_narrow(&mut self, v: Vector, memory: Memory, spare: Vector, is_streamed: bool);
 
     /// `[at] = v`, past the caches; the address is a multiple of the vector's bytes.
     fn stream(&mut self, v: Vector, at: Address);
@@ -267,8 +295,8 @@ pub(super) trait Control {
     /// Jumps to where [`Control::aim`] will be called with the number that this returns.
     fn jump(&mut self) -> usize;
 
-    /// Jumps there unless all of these pointers point to multiples of a vector's bytes.
-    fn jump_unless_aligned(&mut self, pointers: &[u8]) -> usize;
+    /// Jumps there unless all of these pointers point to multiples of `bytes`, a power of two.
+    fn jump_unless_aligned(&mut self, pointers: &[u8], bytes: i64) -> usize;
 
     /// Lets a jump lead here.
     fn aim(&mut self, jump: usize);

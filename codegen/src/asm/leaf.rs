@@ -16,13 +16,12 @@
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
 
-use rustc_hash::{FxBuildHasher, FxHashMap};
 use smallvec::SmallVec;
 
 use super::error::{AssembleError, Failure};
-use super::instruction_set::{Address, Fold, Shape};
-use super::nest::{Element, Nest, Node, Place, Tree, Value};
-use autotune_ir::program::{BufferId, LoopKind, Program, Role, StoreMode};
+use super::instruction_set::{Address, ElementType, Fold, Shape};
+use super::nest::{Nest, Place, Tree, Value};
+use autotune_ir::program::{BufferId, Program, StoreMode};
 
 /// What a leaf does, given its pointers: items, and what they consist of.
 #[derive(Default)]
@@ -30,10 +29,10 @@ pub(super) struct Leaf {
     pub(super) items: Vec<Item>,
     pub(super) ops: Vec<Op>,
     /// Those of the values of operations.
-    inputs: Vec<Input>,
+    pub(super) inputs: Vec<Input>,
     /// The accumulators whose lanes are folded.
     pub(super) rows: Vec<u16>,
-    sources: Vec<Source>,
+    pub(super) sources: Vec<Source>,
     /// What the registers of partial sums hold.
     pub(super) accumulators: Vec<Lanes>,
     /// The numbers of lanes of vectors that are not whole, in order of appearance.
@@ -49,7 +48,7 @@ pub(super) struct Leaf {
 pub(super) struct Lanes {
     pub(super) place: Place,
     /// Changes with the block, and with stores to the buffer; always the same for accumulators.
-    version: u32,
+    pub(super) version: u32,
     /// Offset of the first lane in elements.
     pub(super) first: i64,
     /// Elements from lane to lane; zero for a single one.
@@ -116,12 +115,14 @@ pub(super) enum Source {
 pub(super) struct Memory {
     pub(super) at: Address,
     pub(super) shape: Shape,
+    pub(super) of: ElementType,
 }
 
 impl Memory {
     /// The address of a whole vector that is a multiple of its bytes behind a pointer.
     pub(super) fn whole_vector(self, lanes: usize) -> Option<Address> {
-        let is_whole = self.shape == Shape::Lanes(lanes as u8) && self.at.disp % (4 * lanes as i32) == 0;
+        let bytes = self.of.bytes() as i32 * lanes as i32;
+        let is_whole = self.shape == Shape::Lanes(lanes as u8) && self.at.disp % bytes == 0;
         is_whole.then_some(self.at)
     }
 }
@@ -160,10 +161,17 @@ impl Leaf {
     }
 
     /// What the operations of a block whose sources begin at `first` call an element that is new there.
-    fn input(&mut self, element: Lanes, whole: usize, first: usize) -> Result<Input, Failure> {
+    pub(super) fn input(
+        &mut self,
+        element: Lanes,
+        first: usize,
+        (whole, nest): (usize, &Nest),
+    ) -> Result<Input, Failure> {
         let source = match element.place {
             Place::Constant(bits) => Source::Constant(bits),
-            Place::Memory(pointer) => Source::Memory(self.memory(element, pointer, whole)?),
+            Place::Memory(pointer) => {
+                Source::Memory(self.memory(element, (pointer, nest.types[usize::from(pointer)]), whole)?)
+            }
             Place::Accumulators(_) => return Ok(self.accumulator(element)),
         };
         self.sources.push(source);
@@ -208,19 +216,19 @@ impl Leaf {
         Some((rows, lane?))
     }
 
-    fn memory(&mut self, element: Lanes, pointer: u8, whole: usize) -> Result<Memory, Failure> {
+    fn memory(&mut self, element: Lanes, (pointer, of): (u8, ElementType), whole: usize) -> Result<Memory, Failure> {
         let Lanes { first, stride, lanes, .. } = element;
-        let (first, stride) = (first * 4, stride * 4);
+        let (first, stride) = (first * of.bytes(), stride * of.bytes());
         let last = first + stride * (lanes as i64 - 1);
         if let Some(&bytes) = [first, last, stride].iter().find(|&&bytes| i32::try_from(bytes).is_err()) {
             return Err(AssembleError::Displacement { bytes }.into());
         }
 
         let part = lanes as u8;
-        let shape = match (lanes, stride as i32) {
-            (1, _) => Shape::Splat,
-            (_, 4) => Shape::Lanes(part),
-            (_, stride) => Shape::Strided { lanes: part, stride },
+        let shape = match lanes {
+            1 => Shape::Splat,
+            _ if stride == of.bytes() => Shape::Lanes(part),
+            _ => Shape::Strided { lanes: part, stride: stride as i32 },
         };
         if let Shape::Strided { stride, .. } = shape
             && !self.strides.contains(&stride)
@@ -230,7 +238,7 @@ impl Leaf {
         if lanes > 1 && lanes != whole && !self.parts.contains(&part) {
             self.parts.push(part);
         }
-        Ok(Memory { at: Address { pointer, disp: first as i32 }, shape })
+        Ok(Memory { at: Address { pointer, disp: first as i32 }, shape, of })
     }
 
     /// The pointers, a bit for each, that whole vectors are stored behind of buffers that are streamed, in the nest's loops at multiples of a
@@ -261,234 +269,5 @@ impl Leaf {
             values: &nest.values,
             pointers: &nest.pointers,
         }
-    }
-}
-
-/// Writes out the loops of one nest after the other.
-pub(super) struct Expander<'p> {
-    pub(super) program: &'p Program,
-    /// Elements of a vector.
-    lanes: usize,
-    pub(super) leaf: Leaf,
-    /// By variable, if it is unrolled or vectorised and around: its value.
-    values: Vec<i64>,
-    /// The variable of the vectorised loop around and the lanes of its iteration, 1 outside.
-    vector: (u32, usize),
-    /// What elements are.
-    inputs: FxHashMap<Lanes, Input>,
-    /// The present versions: by pointer, and behind those that of constants.
-    versions: Vec<u32>,
-    /// Where the present block's operations and sources begin.
-    block: (usize, usize),
-}
-
-/// Elements of most leaves, for which there is room from the start.
-const USUAL_ELEMENTS: usize = 400;
-
-impl<'p> Expander<'p> {
-    pub(super) fn new(program: &'p Program, lanes: usize) -> Self {
-        Self {
-            program,
-            lanes,
-            leaf: Leaf::default(),
-            values: Vec::new(),
-            vector: (0, 1),
-            inputs: FxHashMap::with_capacity_and_hasher(USUAL_ELEMENTS, FxBuildHasher),
-            versions: Vec::new(),
-            block: (0, 0),
-        }
-    }
-
-    /// Makes the leaf of a nest.
-    pub(super) fn expand(&mut self, nest: &Nest) -> Result<(), Failure> {
-        let Leaf { items, ops, inputs, rows, sources, accumulators, parts, strides, depth } = &mut self.leaf;
-        items.clear();
-        ops.clear();
-        inputs.clear();
-        rows.clear();
-        sources.clear();
-        accumulators.clear();
-        parts.clear();
-        strides.clear();
-        *depth = 0;
-        self.block = (0, 0);
-        self.vector = (0, 1);
-        self.values.resize(nest.vars, 0);
-        self.versions.resize(nest.pointers.len() + 1, 0);
-        self.inputs.clear();
-
-        self.nodes(nest, 0..nest.nodes.len(), 0)?;
-        self.flush();
-        self.check_accumulators()
-    }
-
-    /// Ends a block, and begins the next.
-    fn flush(&mut self) {
-        let end = (self.leaf.ops.len(), self.leaf.sources.len());
-        if end.0 > self.block.0 {
-            self.leaf.items.push(Item::Block { ops: self.block.0..end.0, sources: self.block.1..end.1 });
-        }
-        self.block = end;
-        self.versions.iter_mut().for_each(|version| *version += 1);
-    }
-
-    /// Writes out nodes within `depth` loops.
-    fn nodes(&mut self, nest: &Nest, range: Range<usize>, depth: usize) -> Result<(), Failure> {
-        let mut at = range.start;
-        while at < range.end {
-            let Node::Loop { var, extent, kind, end } = nest.nodes[at] else {
-                self.statement(nest, &nest.nodes[at])?;
-                at += 1;
-                continue;
-            };
-            let body = at + 1..end;
-            at = end;
-
-            match kind {
-                LoopKind::Unrolled => {
-                    for value in 0..extent {
-                        self.values[var as usize] = value as i64;
-                        self.nodes(nest, body.clone(), depth)?;
-                    }
-                }
-                LoopKind::Vectorized => {
-                    for start in (0..extent).step_by(self.lanes) {
-                        self.values[var as usize] = start as i64;
-                        self.vector = (var, self.lanes.min(extent - start));
-                        nest.nodes[body.clone()].iter().try_for_each(|node| self.statement(nest, node))?;
-                    }
-                    self.vector.1 = 1;
-                }
-                _ => {
-                    self.flush();
-                    self.leaf.items.push(Item::Begin { extent });
-                    self.leaf.depth = self.leaf.depth.max(depth + 1);
-                    self.nodes(nest, body, depth + 1)?;
-                    self.flush();
-                    self.leaf.items.push(Item::End { var, extent });
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn statement(&mut self, nest: &Nest, node: &Node) -> Result<(), Failure> {
-        match *node {
-            Node::MulAdd { acc, factors: [a, b] } => {
-                let (a, b, dst) = (self.input(nest, a)?, self.input(nest, b)?, self.destination(nest, acc)?);
-                let acc = match dst {
-                    Input::Accumulator(acc) => Some((acc, 0)),
-                    Input::Part { acc, lanes, .. } => Some((acc, lanes)),
-                    Input::Source(_) => None,
-                };
-                if let (Input::Source(a), Input::Source(b), Some((acc, part))) = (a, b, acc) {
-                    self.leaf.ops.push(Op::MulAdd { acc, part, factors: [a, b] });
-                }
-            }
-
-            Node::Store { dst, mode, value } if self.folds(nest, value) => self.fold(nest, (dst, mode, value))?,
-            Node::Store { dst, mode, value } => {
-                let value = self.value(nest, value)?;
-                let op = Op::Store { dst: self.destination(nest, dst)?, mode, value };
-                self.leaf.ops.push(op);
-                if let Place::Memory(pointer) = nest.elements[dst as usize].place {
-                    let buffer = nest.pointers[usize::from(pointer)];
-                    let behind = self.versions.iter_mut().zip(&nest.pointers).filter(|(_, of)| **of == buffer);
-                    behind.for_each(|(version, _)| *version += 1);
-                }
-            }
-            Node::Prefetch(element) => {
-                if let (Input::Source(source), Place::Memory(pointer)) =
-                    (self.input(nest, element)?, nest.elements[element as usize].place)
-                {
-                    let buffer = nest.pointers[usize::from(pointer)];
-                    let to_write = self.program.buffer(buffer).role == Role::Output;
-                    self.leaf.ops.push(Op::Prefetch { source, to_write });
-                }
-            }
-            // It has no loops inside.
-            Node::Loop { .. } => {}
-        }
-        Ok(())
-    }
-
-    /// Where a statement stores: of an accumulator its first lanes, or all.
-    fn destination(&mut self, nest: &Nest, element: u32) -> Result<Input, Failure> {
-        match (self.input(nest, element)?, nest.elements[element as usize].place) {
-            (Input::Part { first: 1.., .. }, Place::Accumulators(buffer)) => {
-                Err(AssembleError::register_index(self.program, buffer))
-            }
-            (input, _) => Ok(input),
-        }
-    }
-
-    fn value(&mut self, nest: &Nest, value: Tree) -> Result<Tree, Failure> {
-        let first = self.leaf.inputs.len() as u32;
-        for element in value.inputs.0..value.inputs.1 {
-            let input = self.input(nest, element)?;
-            self.leaf.inputs.push(input);
-        }
-        Ok(Tree { inputs: (first, self.leaf.inputs.len() as u32), ..value })
-    }
-
-    /// What an element is in the present block and iterations.
-    #[inline(always)]
-    pub(super) fn input(&mut self, nest: &Nest, element: u32) -> Result<Input, Failure> {
-        let key = self.lanes_of(nest, element);
-        if let Some(&known) = self.inputs.get(&key) {
-            return Ok(known);
-        }
-        self.new_input(key)
-    }
-
-    /// Where an element's lanes are in the present block and iterations.
-    #[inline(always)]
-    pub(super) fn lanes_of(&self, nest: &Nest, element: u32) -> Lanes {
-        let &Element { place, constant, terms } = &nest.elements[element as usize];
-        let (vector, mut lanes) = self.vector;
-        let (mut first, mut stride) = (constant, 0);
-        for &(var, coefficient) in &nest.terms[terms.0 as usize..terms.1 as usize] {
-            first += coefficient * self.values[var as usize];
-            if var == vector {
-                stride = coefficient;
-            }
-        }
-
-        // What is the same for every lane is a single element, unless partial sums of lanes go there.
-        if stride == 0 && !matches!(place, Place::Accumulators(_)) {
-            lanes = 1;
-        }
-        if lanes == 1 {
-            stride = 0;
-        }
-        let version = match place {
-            Place::Constant(_) => self.versions[nest.pointers.len()],
-            Place::Accumulators(_) => 0,
-            Place::Memory(pointer) => self.versions[usize::from(pointer)],
-        };
-        Lanes { place, version, first, stride, lanes }
-    }
-
-    #[inline(never)]
-    fn new_input(&mut self, key: Lanes) -> Result<Input, Failure> {
-        let input = self.leaf.input(key, self.lanes, self.block.1)?;
-        self.inputs.insert(key, input);
-        Ok(input)
-    }
-
-    /// Accumulators are consecutive elements, and no two of them may share one.
-    fn check_accumulators(&self) -> Result<(), Failure> {
-        let mut sorted = self.leaf.accumulators.clone();
-        sorted.sort_unstable();
-        let overlaps = |a: &Lanes, b: &Lanes| a.place == b.place && a.first + a.lanes as i64 > b.first;
-        for (i, lanes) in sorted.iter().enumerate() {
-            let is_apart = !sorted.get(i + 1).is_some_and(|next| overlaps(lanes, next));
-            if let Place::Accumulators(buffer) = lanes.place
-                && !(is_apart && (lanes.lanes == 1 || lanes.stride == 1))
-            {
-                return Err(AssembleError::register_index(self.program, buffer));
-            }
-        }
-        Ok(())
     }
 }

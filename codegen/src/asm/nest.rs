@@ -5,10 +5,13 @@ use std::hash::{Hash, Hasher};
 use smallvec::SmallVec;
 
 use super::error::{AssembleError, Failure};
-use super::instruction_set::Arithmetic;
+use super::instruction_set::{Arithmetic, ElementType};
+use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::formula::{Formula, Primitive, Step};
+use autotune_ir::formula::{Formula, Primitive};
 use autotune_ir::program::{self, BinaryOp, BufferId, Expr, LoopKind, Program, Scope, StoreMode};
+
+mod steps;
 
 /// Elements of `buffer` from `base` on, affine in the variables outside.
 pub(super) struct Pointer {
@@ -41,8 +44,9 @@ pub(super) struct Nest {
     pub(super) terms: Vec<(u32, i64)>,
     /// How pointers advance with the serial loops around their accesses, by zero as well.
     pub(super) steps: Vec<Advance>,
-    /// The buffer of each pointer.
+    /// The buffer of each pointer, and what its elements are.
     pub(super) pointers: Vec<BufferId>,
+    pub(super) types: Vec<ElementType>,
     /// Number of variables, which are numbered in order of appearance.
     pub(super) vars: usize,
 }
@@ -106,6 +110,8 @@ pub(super) enum Kind {
     Binary(Arithmetic, u32, u32),
     /// A step: what a primitive makes of values before it; those that it does not have are zero.
     Step(Primitive, [u32; Primitive::MOST_OPERANDS]),
+    /// A step: an input in a register, for others that need it several times.
+    Own([u32; 1]),
     /// A step: a value as an integer's bits, without its fraction.
     Whole([u32; 1]),
     /// A step: the product of two values' bits as integers.
@@ -120,7 +126,7 @@ impl Kind {
         match self {
             Kind::Input(_) | Kind::Binary(..) => &[],
             Kind::Step(primitive, of) => &of[..primitive.operands()],
-            Kind::Whole(of) => of,
+            Kind::Own(of) | Kind::Whole(of) => of,
             Kind::TimesBits(of) | Kind::Fetch(of) => of,
         }
     }
@@ -170,13 +176,19 @@ enum Binding {
     Written(u32),
 }
 
+/// What an instruction set does by itself that others take several steps for: products with powers of two, rounding to f16.
+#[derive(Clone, Copy)]
+pub(super) struct Offers {
+    pub(super) scales: bool,
+    pub(super) rounds_to_f16: bool,
+}
+
 /// Resolves one nest after the other.
 pub(super) struct Resolver<'p> {
     program: &'p Program,
     /// Registers for pointers and counters.
     integers: usize,
-    /// True if there are products with powers of two.
-    scales: bool,
+    offers: Offers,
     /// Variables around the present node, outermost first.
     scope: Vec<Scoped>,
     pub(super) nest: Nest,
@@ -193,19 +205,20 @@ fn is_tree(value: &Expr) -> bool {
 }
 
 impl<'p> Resolver<'p> {
-    pub(super) fn new(program: &'p Program, integers: usize, scales: bool) -> Self {
-        Self { program, integers, scales, scope: Vec::new(), nest: Nest::default(), pointers: Vec::new() }
+    pub(super) fn new(program: &'p Program, integers: usize, offers: Offers) -> Self {
+        Self { program, integers, offers, scope: Vec::new(), nest: Nest::default(), pointers: Vec::new() }
     }
 
     /// Makes the nest of a node within loops over `vars`, and the pointers that it is to be given.
     pub(super) fn resolve(&mut self, vars: &[VarId], node: &'p program::Node) -> Result<(), Failure> {
-        let Nest { nodes, values, elements, terms, steps, pointers, vars: count } = &mut self.nest;
+        let Nest { nodes, values, elements, terms, steps, pointers, types, vars: count } = &mut self.nest;
         nodes.clear();
         values.clear();
         elements.clear();
         terms.clear();
         steps.clear();
         pointers.clear();
+        types.clear();
         *count = 0;
         self.pointers.clear();
         self.scope.clear();
@@ -216,8 +229,19 @@ impl<'p> Resolver<'p> {
             let step = |&(var, elements): &(u32, i64)| Advance { pointer: i as u8, var, elements };
             self.nest.steps.extend(pointer.steps.iter().map(step));
             self.nest.pointers.push(pointer.buffer);
+            self.nest.types.push(self.element_type(pointer.buffer));
         }
         Ok(())
+    }
+
+    /// What the elements of a buffer are: what a thread keeps is as it was computed.
+    fn element_type(&self, buffer: BufferId) -> ElementType {
+        let buffer = self.program.buffer(buffer);
+        match buffer.dtype {
+            DType::F16 if buffer.scope == Scope::Global && self.offers.rounds_to_f16 => ElementType::F16,
+            DType::F16 | DType::Bf16 if buffer.scope == Scope::Global => ElementType::Half,
+            _ => ElementType::F32,
+        }
     }
 
     fn node(&mut self, node: &'p program::Node) -> Result<(), Failure> {
@@ -260,9 +284,23 @@ impl<'p> Resolver<'p> {
 
     fn store(&mut self, store: &'p program::Store) -> Result<(), Failure> {
         let (first, mode) = (self.nest.elements.len(), store.mode);
-        let steps = (!is_tree(&store.value)).then_some(self.nest.values.len() as u32);
+        let of = self.element_type(store.dst.buffer);
+        if of != ElementType::F32 && mode == StoreMode::Accumulate {
+            return Err(AssembleError::Narrow.into());
+        }
+        let narrowed = match of {
+            ElementType::Half => Formula::narrowed(self.program.dtype(store.dst.buffer)),
+            ElementType::F32 | ElementType::F16 => None,
+        };
+        let widens = |expr: &Expr| matches!(expr, Expr::Load(of) if self.element_type(of.buffer) == ElementType::Half);
+        let has_steps = narrowed.is_some() || !is_tree(&store.value) || store.value.any(&widens);
+        let steps = has_steps.then_some(self.nest.values.len() as u32);
         let root = match steps {
-            Some(from) => self.steps(&store.value, (first, from as usize))?,
+            Some(from) => {
+                let first = (first, from as usize);
+                let value = self.steps(&store.value, first)?;
+                narrowed.map_or(value, |formula| self.with_own(formula, value, first))
+            }
             None => self.value(&store.value, first)?,
         };
         let dst = self.access(&store.dst)?;
@@ -280,113 +318,6 @@ impl<'p> Resolver<'p> {
         });
         elements.push(dst);
         Ok(())
-    }
-
-    /// The number of the last step of a value whose elements and values begin at `first`. What is there already is not written again.
-    fn steps(&mut self, value: &'p Expr, first: (usize, usize)) -> Result<u32, Failure> {
-        if let Expr::Gather(gather) = value {
-            return self.gather(gather, first);
-        }
-        let Some(formula) = Formula::of(value) else {
-            let number = self.value(value, first.0)?;
-            return Ok(self.known_input(first).unwrap_or(number));
-        };
-        let mut operands = [0; Primitive::MOST_OPERANDS];
-        for (operand, of) in operands.iter_mut().zip(value.operands()) {
-            *operand = self.steps(of, first)?;
-        }
-        Ok(self.formula(formula, operands, first))
-    }
-
-    /// The number of the last step of an element that is found by values: of its index, which is a whole number within the buffer
-    /// whatever the values are, then the element.
-    fn gather(&mut self, gather: &'p program::Gather, first: (usize, usize)) -> Result<u32, Failure> {
-        let buffer = self.program.buffer(gather.access.buffer);
-        let is_small = buffer.len() <= i32::MAX as usize && gather.dims.iter().all(|&dim| buffer.shape[dim] <= 1 << 24);
-        if !is_small {
-            return Err(AssembleError::Gather.into());
-        }
-
-        let mut index = None;
-        for (&dim, at) in gather.dims.iter().zip(&gather.at) {
-            let stride: usize = buffer.shape[dim + 1..].iter().product();
-            let last = (buffer.shape[dim] - 1) as f32;
-            let at = self.steps(at, first)?;
-            // The first operand where the second is not a number.
-            let [zero, last] = [0.0, last].map(|bound: f32| self.known_constant(bound.to_bits(), first));
-            let at = self.known_step(Kind::Step(Primitive::Max, [zero, at, 0, 0]), first);
-            let at = self.known_step(Kind::Step(Primitive::Min, [at, last, 0, 0]), first);
-            let mut at = self.known_step(Kind::Whole([at]), first);
-            if stride != 1 {
-                let stride = self.known_constant(stride as u32, first);
-                at = self.known_step(Kind::TimesBits([at, stride]), first);
-            }
-            index = Some(match index {
-                Some(index) => self.known_step(Kind::Step(Primitive::AddBits, [index, at, 0, 0]), first),
-                None => at,
-            });
-        }
-
-        let element = self.access(&gather.access)?;
-        if !matches!(element.place, Place::Memory(_)) {
-            return Err(AssembleError::Gather.into());
-        }
-        let element = self.input(element, first.0);
-        let element = self.known_input(first).unwrap_or(element);
-        let index = index.ok_or(AssembleError::Gather)?;
-        Ok(self.known_step(Kind::Fetch([element, index]), first))
-    }
-
-    /// The number of the last step of a formula applied to values.
-    fn formula(&mut self, formula: &Formula, operands: [u32; Primitive::MOST_OPERANDS], first: (usize, usize)) -> u32 {
-        let mut numbers: SmallVec<[u32; 64]> = SmallVec::new();
-        for step in formula.steps() {
-            numbers.push(match *step {
-                Step::Operand(number) => operands[usize::from(number)],
-                Step::Constant(bits) => self.known_constant(bits, first),
-                Step::Apply(primitive, of) => {
-                    let mut numbers_of = [0; Primitive::MOST_OPERANDS];
-                    let operands = numbers_of.iter_mut().zip(&of[..primitive.operands()]);
-                    operands.for_each(|(number, &of)| *number = numbers[usize::from(of)]);
-                    let kind = Kind::Step(primitive, numbers_of);
-                    match primitive {
-                        Primitive::Scale if !self.scales => self.formula(Formula::scale(), numbers_of, first),
-                        _ => self.known_step(kind, first),
-                    }
-                }
-            });
-        }
-        numbers.last().copied().unwrap_or_default()
-    }
-
-    /// A step, written once.
-    fn known_step(&mut self, kind: Kind, first: (usize, usize)) -> u32 {
-        self.known_value(kind, first.1).unwrap_or_else(|| self.push_value(kind, 0))
-    }
-
-    fn known_constant(&mut self, bits: u32, first: (usize, usize)) -> u32 {
-        let number = self.constant(bits, first.0);
-        self.known_input(first).unwrap_or(number)
-    }
-
-    fn known_value(&self, kind: Kind, first: usize) -> Option<u32> {
-        let known = self.nest.values[first..].iter().position(|value| value.kind == kind)?;
-        Some((first + known) as u32)
-    }
-
-    /// Takes back the element that came last, and its value, if there is another of the same; returns that one's value.
-    fn known_input(&mut self, (first_element, first_value): (usize, usize)) -> Option<u32> {
-        let Nest { elements, terms, .. } = &self.nest;
-        let (last, others) = elements[first_element..].split_last()?;
-        let terms_of = |element: &Element| &terms[element.terms.0 as usize..element.terms.1 as usize];
-        let is_same = |other: &Element| {
-            (other.place, other.constant) == (last.place, last.constant) && terms_of(other) == terms_of(last)
-        };
-        let known = others.iter().position(is_same)?;
-        let number = self.known_value(Kind::Input(known as u32), first_value)?;
-        self.nest.elements.pop();
-        self.nest.values.pop();
-        Some(number)
     }
 
     fn constant(&mut self, bits: u32, first: usize) -> u32 {

@@ -11,9 +11,10 @@ use smallvec::SmallVec;
 
 use super::block::{self, Common};
 use super::error::{AssembleError, Failure};
-use super::instruction_set::{InstructionSet, Limit, Order};
-use super::leaf::{Expander, Item, Leaf};
-use super::nest::{Nest, Resolver};
+use super::expander::Expander;
+use super::instruction_set::{ElementType, InstructionSet, Limit, Order};
+use super::leaf::{Item, Leaf};
+use super::nest::{Nest, Offers, Resolver};
 use super::plan::Plan;
 use autotune_ir::affine::VarId;
 use autotune_ir::program::{Node, Program, Scope, Stage, parallel_prefix, preorder};
@@ -40,7 +41,8 @@ pub(super) struct Generator<'p, I> {
 
 impl<'p, I: InstructionSet> Generator<'p, I> {
     pub(super) fn new(program: &'p Program, isa: I) -> Self {
-        let resolver = Resolver::new(program, isa.integers(), isa.scales());
+        let resolver =
+            Resolver::new(program, isa.integers(), Offers { scales: isa.scales(), rounds_to_f16: isa.rounds_to_f16() });
         let (leaves, offsets, numbers) = (Vec::new(), Vec::new(), FxHashMap::default());
         Self { program, isa, resolver, leaves, offsets, numbers, vars: Vec::new(), var_slots: 0 }
     }
@@ -93,7 +95,7 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
             if buffer.scope == Scope::Global {
                 self.isa.take_buffer(first_slot + i, i);
             } else {
-                self.isa.take_local(first_slot + i, (buffer.len() as i64 * 4 + 63) / 64 * 64);
+                self.isa.take_local(first_slot + i, (buffer.len() as i64 * ElementType::F32.bytes() + 63) / 64 * 64);
             }
         }
     }
@@ -176,14 +178,14 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
 
         // A leaf that takes more pointers than there are registers is refused when it is emitted.
         for (number, pointer) in self.resolver.pointers.iter().enumerate().take(self.isa.integers()) {
-            let register = number as u8;
+            let (register, bytes) = (number as u8, self.resolver.nest.types[number].bytes());
             self.isa.point(register, self.buffer_slot(pointer.buffer.0 as usize));
             for &(var, coefficient) in &pointer.base.terms {
                 if let Some(position) = self.vars.iter().rposition(|&v| v == var) {
-                    self.isa.point_behind(register, VARS + position, coefficient * 4);
+                    self.isa.point_behind(register, VARS + position, coefficient * bytes);
                 }
             }
-            self.isa.advance(register, pointer.base.constant * 4);
+            self.isa.advance(register, pointer.base.constant * bytes);
         }
         self.isa.call(number);
         Ok(())
@@ -260,7 +262,8 @@ fn emit_leaf(
         return emit_items(isa, plan, (nest, leaf), common);
     }
     let pointers: SmallVec<[u8; 4]> = (0..nest.pointers.len() as u8).filter(|it| streamed & 1 << it != 0).collect();
-    let to_plain = isa.jump_unless_aligned(&pointers);
+    let bytes = pointers.iter().map(|&it| nest.types[usize::from(it)].bytes()).max().unwrap_or(1);
+    let to_plain = isa.jump_unless_aligned(&pointers, bytes * i64::from(isa.lanes()));
     emit_items(isa, plan, (nest, leaf), common)?;
     isa.aim(to_plain);
     emit_items(isa, plan, (nest, leaf), Common { streamed: 0, ..common })
@@ -298,6 +301,6 @@ fn emit_items(
 /// Advances the pointers by a number of iterations of a loop.
 fn advance(isa: &mut impl InstructionSet, nest: &Nest, var: u32, iterations: i64) {
     for step in nest.steps.iter().filter(|s| s.var == var) {
-        isa.advance(step.pointer, step.elements * 4 * iterations);
+        isa.advance(step.pointer, step.elements * nest.types[usize::from(step.pointer)].bytes() * iterations);
     }
 }

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::instruction_set::{Address, Shape, Vector, Vectors};
+use super::instruction_set::{Address, ElementType, Shape, Vector, Vectors};
 use super::leaf::{self, Input, Memory, Op, Source};
 use super::nest::Tree;
 use autotune_ir::program::StoreMode;
@@ -45,14 +45,14 @@ impl Block {
             (0..usize::from(self.lanes)).map(|lane| self.from.behind(lane, self.stride)).collect();
         let whole = isa.lanes();
         let is_streamed = |&at: &Address| {
-            let memory = Memory { at, shape: Shape::Lanes(self.lanes) };
+            let memory = Memory { at, shape: Shape::Lanes(self.lanes), of: ElementType::F32 };
             memory.whole_vector(whole.into()).is_some() && streamed & 1 << at.pointer != 0
         };
         isa.transpose(self.to, &columns, first, self.to.iter().all(is_streamed));
     }
 }
 
-/// Where an operation copies to and from, if that is all it does.
+/// Where an operation copies to and from, if that is all it does; elements that are stored as they come.
 pub(super) fn copy(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
     let Op::Store { dst: Input::Source(to), mode: StoreMode::Assign, value: value @ Tree { steps: None, .. } } = *op
     else {
@@ -60,7 +60,7 @@ pub(super) fn copy(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
     };
     let &[Input::Source(from)] = code.inputs_of(value) else { return None };
     match [to, from].map(|id| code.sources[id as usize]) {
-        [Source::Memory(to), Source::Memory(from)] => Some((to, from)),
+        [Source::Memory(to), Source::Memory(from)] if [to.of, from.of] == [ElementType::F32; 2] => Some((to, from)),
         _ => None,
     }
 }

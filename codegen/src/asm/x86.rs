@@ -1,4 +1,4 @@
-//! x86-64 with AVX2 and FMA, or with AVX-512.
+//! x86-64 with AVX2, FMA and F16C, or with AVX-512.
 
 use std::fmt::Write;
 
@@ -12,6 +12,7 @@ mod control;
 mod encode;
 mod fold;
 mod moves;
+mod narrow;
 mod routine;
 mod vectors;
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{Value, Writer, type_name};
+use super::{Value, Writer, narrow, type_name};
 use crate::formula;
 use autotune_ir::program::Gather;
 
@@ -28,6 +28,9 @@ impl Writer<'_, '_> {
     /// The load of an element at values, or of one per lane. Indices have names: those that are the same for all lanes are offsets.
     pub(super) fn gather(&mut self, Gather { access, dims, at }: &Gather) -> Value {
         let buffer = self.generator.program.buffer(access.buffer);
+        if narrow::is_narrow(buffer) {
+            return narrow::unfound();
+        }
         let (strides, shape) = (buffer.strides(), &buffer.shape);
         let (pointer, mut offset, stride) = self.address(access);
         let (mut apart, mut is_apart) = (String::new(), false);

@@ -37,6 +37,9 @@ pub(super) trait Dialect: Sized + 'static {
     /// Infinity.
     const INFINITY: &str;
 
+    /// True if formulas convert from and to elements of 16 bits, not instructions.
+    const CONVERTS_BY_FORMULAS: bool = false;
+
     /// For one kernel.
     fn new(program: &Program, stage: &Stage, grid: &Grid, launch: Launch) -> Self;
 

@@ -28,6 +28,16 @@ pub(super) fn widened(dtype: DType, element: &str) -> String {
     }
 }
 
+/// The functions of [`widened`], [`narrowed`] and [`words`], by formulas of these names. The bits of an element may have others above them.
+pub(super) fn conversions<'a>(head: &str, names: impl Iterator<Item = &'a str>) -> String {
+    let function = |name: &str| match name.starts_with("to") {
+        true => format!("{head} unsigned {name}(float x) {{ return bits1(f_{name}1(x)); }}\n"),
+        false => format!("{head} float {name}(unsigned x) {{ return f_{name}1(of_bits1(x & 0xffffu)); }}\n"),
+    };
+    let functions: String = names.map(function).collect();
+    format!("{functions}{head} unsigned pair(unsigned low, unsigned high) {{ return low | high << 16; }}\n")
+}
+
 /// The element that holds a value.
 pub(super) fn narrowed(dtype: DType, value: &str) -> String {
     match dtype {

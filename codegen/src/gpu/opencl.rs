@@ -18,6 +18,8 @@ impl Dialect for OpenCl {
 
     const INFINITY: &str = "INFINITY";
 
+    const CONVERTS_BY_FORMULAS: bool = true;
+
     fn new(_: &Program, _: &Stage, _: &Grid, _: Launch) -> Self {
         Self
     }

@@ -124,15 +124,15 @@ impl Formula {
         };
     }
 
-    fn number(&mut self, value: f32) -> u8 {
+    pub(super) fn number(&mut self, value: f32) -> u8 {
         self.bits(value.to_bits())
     }
 
-    fn add(&mut self, a: u8, b: u8) -> u8 {
+    pub(super) fn add(&mut self, a: u8, b: u8) -> u8 {
         self.apply(Primitive::Add, &[a, b])
     }
 
-    fn sub(&mut self, a: u8, b: u8) -> u8 {
+    pub(super) fn sub(&mut self, a: u8, b: u8) -> u8 {
         self.apply(Primitive::Sub, &[a, b])
     }
 
@@ -148,12 +148,12 @@ impl Formula {
         self.apply(Primitive::MulAdd, &[a, b, c])
     }
 
-    fn select(&mut self, compare: Compare, [a, b]: [u8; 2], then: u8, otherwise: u8) -> u8 {
+    pub(super) fn select(&mut self, compare: Compare, [a, b]: [u8; 2], then: u8, otherwise: u8) -> u8 {
         self.apply(Primitive::Select(compare), &[a, b, then, otherwise])
     }
 
     /// Without its sign.
-    fn magnitude(&mut self, x: u8) -> u8 {
+    pub(super) fn magnitude(&mut self, x: u8) -> u8 {
         let mask = self.bits(!SIGN);
         self.apply(Primitive::And, &[x, mask])
     }
@@ -459,13 +459,18 @@ impl Formula {
 
     /// The bits rounded to multiples of `2^places`: to the nearest, of two the even one.
     fn rounded_bits(&mut self, x: u8, places: u8) -> u8 {
+        let sum = self.rounding(x, places);
+        let mask = self.bits(u32::MAX << places);
+        self.apply(Primitive::And, &[sum, mask])
+    }
+
+    /// The same, with other bits below them.
+    pub(super) fn rounding(&mut self, x: u8, places: u8) -> u8 {
         let (one, most) = (self.bits(1), self.bits((1 << (places - 1)) - 1));
         let last = self.apply(Primitive::ShiftRight(places), &[x]);
         let odd = self.apply(Primitive::And, &[last, one]);
         let almost_half = self.apply(Primitive::AddBits, &[x, most]);
-        let sum = self.apply(Primitive::AddBits, &[almost_half, odd]);
-        let mask = self.bits(u32::MAX << places);
-        self.apply(Primitive::And, &[sum, mask])
+        self.apply(Primitive::AddBits, &[almost_half, odd])
     }
 
     fn bf16(&mut self, x: u8) -> u8 {

@@ -17,6 +17,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("machine_code_that_hangs_is_killed", machine_code_that_hangs_is_killed),
     ("machine_code_that_writes_astray_is_found", machine_code_that_writes_astray_is_found),
     ("machine_code_that_computes_wrongly_is_found", machine_code_that_computes_wrongly_is_found),
+    ("results_of_16_bits_are_compared", results_of_16_bits_are_compared),
     ("packed_weights_that_change_are_found", packed_weights_that_change_are_found),
     ("machine_code_cannot_be_overwritten", machine_code_cannot_be_overwritten),
     ("machine_code_that_does_not_fit_its_plan_is_refused", machine_code_that_does_not_fit_its_plan_is_refused),
@@ -209,6 +210,21 @@ fn machine_code_that_computes_wrongly_is_found() {
         right().artifact.plan.stages.iter().any(|stage| stage.when == When::AheadOfTime),
         "nothing runs ahead of time"
     );
+}
+
+/// Of an odd number of elements, by the tolerance of their type; a kernel of the other type leaves the wrong bits.
+fn results_of_16_bits_are_compared() {
+    let mut measurer = measurer();
+    let [half, other] = ["f16", "bf16"].map(|to| right_for(&format!("pointwise:m=7,n=33,op=exp,to={to}")));
+    for built in [&half, &other] {
+        let found = outcome(&mut measurer, built).outcome.unwrap();
+        assert!(found.max_rel_error < 4e-3, "{found:?}");
+    }
+
+    let mut wrong = half.clone();
+    *code(&mut wrong) = code(&mut other.clone()).clone();
+    let found = outcome(&mut measurer, &wrong).outcome;
+    assert!(matches!(found, Err(CandidateError::WrongResult { .. })), "{found:?}");
 }
 
 /// Changes of a last bit, which no output shows. Of setting and clearing it, one changes it.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::nest::{Builder, Nest, allocated};
 use super::tables::tables;
 use crate::map_reduce::{MapReduce, Piece, Storing, Taps};
+use autotune_ir::DType;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{AxisInfo, BufferId, Layout, LoopKind, Node, Program, Role, Scope, Stage, When};
 use autotune_ir::spec::{Equation, Tensor};
@@ -14,7 +15,7 @@ mod reduction;
 
 /// The loop nests of a plan.
 pub(crate) fn lower(plan: &MapReduce) -> Program {
-    let (spec, mut all) = (plan.spec(), Nest::new(plan.chain.spec.multiplied_dtype()));
+    let (spec, mut all) = (plan.spec(), Nest::new(DType::F32));
     let output = operands(plan, &mut all);
     all.buffers[output.0 as usize].streamed = plan.storing == Storing::Streamed;
 
@@ -44,10 +45,12 @@ pub(crate) fn lower(plan: &MapReduce) -> Program {
 fn operands(plan: &MapReduce, all: &mut Nest) -> BufferId {
     let spec = &plan.chain.spec;
     let mut add = |name: String, role, tensor: BufferId| {
-        let shape = spec.tensors[tensor.0 as usize].shape.clone();
-        let buffer = all.buffer(name, role, Scope::Global, shape);
-        all.buffers[buffer.0 as usize].layout = plan.laid.as_ref().map_or(Layout::Plain, |laid| laid.layout(tensor));
-        buffer
+        let Tensor { shape, dtype, .. } = &spec.tensors[tensor.0 as usize];
+        let id = all.buffer(name, role, Scope::Global, shape.clone());
+        let buffer = &mut all.buffers[id.0 as usize];
+        buffer.dtype = *dtype;
+        buffer.layout = plan.laid.as_ref().map_or(Layout::Plain, |laid| laid.layout(tensor));
+        id
     };
     let tensors = (0..).map(BufferId).zip(&spec.tensors);
     for (id, tensor) in tensors.filter(|(_, tensor)| tensor.is_given()) {

@@ -179,10 +179,9 @@ fn row_elements(chain: &Chain) -> usize {
 
 /// True if operands and result are larger than the second-level cache.
 fn is_beyond_cache(chain: &Chain, cpu: &CpuTarget) -> bool {
-    let given = chain.spec.tensors.iter().filter(|tensor| tensor.is_given()).map(|tensor| &tensor.shape);
-    let result = &chain.spec.tensor(&chain.last().output).shape;
-    let elements = given.chain([result]).map(|shape| shape.iter().product::<usize>()).sum::<usize>();
-    4 * elements > cpu.l2_bytes
+    let given = chain.spec.tensors.iter().filter(|tensor| tensor.is_given());
+    let all = given.chain([storing::result(chain)]);
+    all.map(|tensor| tensor.dtype.bytes() * tensor.shape.iter().product::<usize>()).sum::<usize>() > cpu.l2_bytes
 }
 
 /// The first order whose outermost loop is of this name.

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use autotune_ir::program::Access;
-use autotune_ir::spec::AxisId;
+use autotune_ir::spec::{AxisId, Tensor};
 use autotune_ir::target::CpuTarget;
 use autotune_ir::{Affine, VarId};
 
@@ -79,8 +79,15 @@ impl Storing {
     }
 }
 
+/// The tensor that is stored: of the shape that the last pass has, and a type of its own.
+pub(super) fn result(chain: &Chain) -> &Tensor {
+    let id = chain.spec.result().unwrap_or(chain.last().output.buffer);
+    &chain.spec.tensors[id.0 as usize]
+}
+
 fn result_bytes(chain: &Chain) -> usize {
-    4 * chain.spec.tensor(&chain.last().output).shape.iter().product::<usize>()
+    let result = result(chain);
+    result.dtype.bytes() * result.shape.iter().product::<usize>()
 }
 
 impl Chain {

@@ -52,6 +52,11 @@ pub trait Operator: Any + Debug + Send + Sync {
         None
     }
 
+    /// True for functions of single elements, whose operands are converted where they are loaded ([`autotune_ir::Target::supports_cast`]).
+    fn is_cast(&self) -> bool {
+        false
+    }
+
     /// Tensors whose elements it knows itself, such as what depends on a position only: kernels have them made ahead of time.
     /// `BufferId(operands + computed + i)` stands for that at `i` in its [`Formula`].
     fn tables(&self) -> Vec<Table> {

@@ -340,6 +340,10 @@ impl Operator for Pointwise {
         self.to
     }
 
+    fn is_cast(&self) -> bool {
+        true
+    }
+
     /// Axes `b`, if there is a batch, `m, n`; of images `b, c, n`; of more axes `d0, d1, ..`.
     fn formula(&self) -> Formula {
         let axes: Vec<_> =

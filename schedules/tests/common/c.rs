@@ -10,7 +10,7 @@ use autotune_ir::{KernelPlan, Program, Target};
 use autotune_schedules::Operands;
 use ndarray::ArrayD;
 
-use super::contents;
+use super::{elements, words};
 
 type Entry = unsafe extern "C" fn(*const *mut f32, *mut u8, i64, i64);
 
@@ -36,7 +36,7 @@ pub fn run(program: &Program, target: &Target, operands: &Operands) -> Result<Ar
     let output = output.map_err(|e| format!("{compiler}: {e}"))?;
     assert!(output.status.success(), "{}\n{program}", String::from_utf8_lossy(&output.stderr));
     let plan = KernelPlan::of(program);
-    let mut buffers: Vec<Vec<f32>> = plan.buffers.iter().map(|b| contents(b, operands)).collect();
+    let mut buffers: Vec<Vec<f32>> = plan.buffers.iter().map(|b| words(b, operands)).collect();
     let pointers: Vec<*mut f32> = buffers.iter_mut().map(|b| b.as_mut_ptr()).collect();
     let mut local = vec![0u8; plan.local_bytes + 64];
     let local = local.as_mut_ptr().wrapping_add(local.as_ptr().align_offset(64));
@@ -54,5 +54,6 @@ pub fn run(program: &Program, target: &Target, operands: &Operands) -> Result<Ar
     }
     let output = program.find(Role::Output).unwrap();
     let layout = program.buffer(output).layout;
-    Ok(from_layout(&buffers[output.0 as usize], &program.spec.find(Role::Output).unwrap().shape, layout).unwrap())
+    let content = elements(&plan.buffers[output.0 as usize], &buffers[output.0 as usize]);
+    Ok(from_layout(&content, &program.spec.find(Role::Output).unwrap().shape, layout).unwrap())
 }

@@ -15,7 +15,9 @@ pub type Entry = unsafe extern "C" fn(*const *mut f32, *mut u8, i64, i64);
 pub fn runs(isa: Isa) -> bool {
     let runs = match isa {
         Isa::Avx512 => is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl"),
-        Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+        Isa::Avx2 => {
+            is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c")
+        }
         _ => false,
     };
     if !runs {
@@ -101,7 +103,7 @@ impl Guarded {
 
 /// The buffers of a plan `elements` elements behind places that are aligned, filled with operands, or with NaN where there is none.
 fn buffers(plan: &KernelPlan, operands: &Operands, elements: usize) -> Vec<Guarded> {
-    plan.buffers.iter().map(|b| Guarded::behind(&super::contents(b, operands), elements)).collect()
+    plan.buffers.iter().map(|b| Guarded::behind(&super::words(b, operands), elements)).collect()
 }
 
 /// Calls an entry point and checks that it preserves the registers that a function must.
@@ -169,5 +171,6 @@ fn run_behind(program: &Program, code: &MachineCode, operands: &Operands, elemen
     }
     let output = program.find(Role::Output).unwrap();
     let layout = program.buffer(output).layout;
-    from_layout(buffers[output.0 as usize].content(), &program.spec.find(Role::Output).unwrap().shape, layout).unwrap()
+    let content = super::elements(&plan.buffers[output.0 as usize], buffers[output.0 as usize].content());
+    from_layout(&content, &program.spec.find(Role::Output).unwrap().shape, layout).unwrap()
 }

@@ -53,6 +53,22 @@ pub fn contents(buffer: &PlanBuffer, operands: &Operands) -> Vec<f32> {
     values.unwrap_or_else(|| vec![f32::NAN; buffer.shape.iter().product()])
 }
 
+/// The same in memory, whole words of it.
+pub fn words(buffer: &PlanBuffer, operands: &Operands) -> Vec<f32> {
+    let words = buffer.dtype.words(&contents(buffer, operands));
+    words.into_iter().map(f32::from_bits).collect()
+}
+
+/// The elements of words in which a kernel has written nothing behind the last.
+pub fn elements(buffer: &PlanBuffer, words: &[f32]) -> Vec<f32> {
+    let words: Vec<u32> = words.iter().map(|word| word.to_bits()).collect();
+    let len = buffer.elements().unwrap();
+    if buffer.dtype.bytes() == 2 && len % 2 == 1 {
+        assert_eq!(words[len / 2] >> 16, 0, "a write behind buffer '{}'", buffer.name);
+    }
+    buffer.dtype.values(&words, len)
+}
+
 /// Asserts that `text` is the content of `tests/golden/{name}`; with `UPDATE_GOLDEN=1` in the environment the file is
 /// written instead.
 pub fn assert_golden(name: &str, text: &str) {

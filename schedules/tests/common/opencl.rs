@@ -15,7 +15,7 @@ use opencl3::kernel::{ExecuteKernel, Kernel};
 use opencl3::memory::{Buffer, CL_MEM_READ_WRITE};
 use opencl3::types::CL_BLOCKING;
 
-use super::contents;
+use super::{elements, words};
 
 /// A device and its queue.
 pub struct OpenCl {
@@ -42,7 +42,7 @@ impl OpenCl {
         let plan = KernelPlan::of(program);
         let (mut buffers, mut output) = (Vec::new(), None);
         for buffer in plan.buffers.iter().filter(|b| b.is_global()) {
-            let values = contents(buffer, operands);
+            let values = words(buffer, operands);
             if buffer.role == Role::Output {
                 output = Some((buffers.len(), buffer));
             }
@@ -67,10 +67,11 @@ impl OpenCl {
             }
         }
         let (number, buffer) = output.ok_or("no output")?;
-        let mut values = vec![0.0f32; buffer.shape.iter().product()];
-        // SAFETY: the buffer has as many elements.
+        let mut values = words(buffer, operands);
+        // SAFETY: the buffer has as many words.
         unsafe { self.queue.enqueue_read_buffer(&buffers[number], CL_BLOCKING, 0, &mut values, &[]) }
             .map_err(|e| e.to_string())?;
+        let values = elements(buffer, &values);
         from_layout(&values, &program.spec.find(Role::Output).unwrap().shape, buffer.layout).map_err(|e| e.to_string())
     }
 

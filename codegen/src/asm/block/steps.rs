@@ -149,6 +149,11 @@ impl<S: Vectors> Block<'_, S> {
         let kind = self.kind(number);
         steps.result = match kind {
             Kind::Step(primitive, _) => self.step(steps, primitive, kind.operands())?,
+            Kind::Own([of]) => {
+                let own = self.own(steps, of, &[])?;
+                self.end_uses(steps, &[of]);
+                own
+            }
             Kind::Whole(_) => self.unary(steps, Unary::Whole, kind.operands())?,
             Kind::TimesBits(of) => self.binary(steps, Arithmetic::MulBits, of, &of)?,
             Kind::Fetch(of) => self.fetch(steps, of)?,
@@ -214,7 +219,7 @@ impl<S: Vectors> Block<'_, S> {
     fn fetch(&mut self, steps: &mut Steps, of: [u32; 2]) -> Result<Vector, Failure> {
         let [element, index] = of;
         let memory = self.as_source(element).map(|id| self.source_of(id));
-        let Some(Source::Memory(Memory { at, shape })) = memory else { return Err(AssembleError::Gather.into()) };
+        let Some(Source::Memory(Memory { at, shape, .. })) = memory else { return Err(AssembleError::Gather.into()) };
         let register = self.step_register(steps, index)?;
         let to = self.room(steps)?;
         match (self.is_uniform(steps.first, index), shape) {

@@ -37,6 +37,7 @@ const SETS: [(Isa, Set); 5] = [
             integers: 20,
             operands: [false, false],
             scales: false,
+            rounds_to_f16: true,
             transposes: None,
             weaves: Some(3),
         },
@@ -49,6 +50,7 @@ const SETS: [(Isa, Set); 5] = [
             integers: 11,
             operands: [false, true],
             scales: true,
+            rounds_to_f16: false,
             transposes: Some(4),
             weaves: None,
         },
@@ -61,6 +63,7 @@ const SETS: [(Isa, Set); 5] = [
             integers: 32,
             operands: [true, false],
             scales: false,
+            rounds_to_f16: false,
             transposes: Some(4),
             weaves: None,
         },
@@ -73,6 +76,7 @@ const SETS: [(Isa, Set); 5] = [
             integers: 13,
             operands: [true, true],
             scales: true,
+            rounds_to_f16: true,
             transposes: Some(8),
             weaves: Some(5),
         },
@@ -85,6 +89,7 @@ const SETS: [(Isa, Set); 5] = [
             integers: 15,
             operands: [false, false],
             scales: true,
+            rounds_to_f16: false,
             transposes: Some(5),
             weaves: Some(3),
         },
@@ -96,12 +101,15 @@ fn run(program: &Program, (code, entries): (&Recorded, &[usize]), operands: &Ope
     let plan = KernelPlan::of(program);
     let content = |buffer: &PlanBuffer| {
         let undefined = || vec![f32::NAN; buffer.shape.iter().product()];
-        operands.find(buffer.role).map_or_else(undefined, |tensor| to_layout(tensor, buffer.layout).unwrap())
+        let content = operands.find(buffer.role).map(|tensor| to_layout(tensor, buffer.layout).unwrap());
+        let bits = |x: f32| if buffer.dtype.bytes() == 2 { f32::from_bits(buffer.dtype.words(&[x])[0]) } else { x };
+        content.map_or_else(undefined, |content| content.into_iter().map(bits).collect())
     };
     let mut memory: Vec<Vec<f32>> = plan.buffers.iter().map(content).collect();
     memory.push(vec![f32::NAN; plan.local_bytes / 4]);
+    let sizes = plan.buffers.iter().map(|buffer| buffer.dtype.bytes() as i64).chain([4]).collect();
 
-    let mut machine = Machine::new(code, memory);
+    let mut machine = Machine::new(code, memory, sizes);
     for when in [When::AheadOfTime, When::EveryRun] {
         for (stage, &entry) in plan.stages.iter().zip(entries).filter(|(stage, _)| stage.when == when) {
             let (tasks, split) = (stage.tasks as i64, stage.tasks as i64 / 3);
@@ -109,8 +117,13 @@ fn run(program: &Program, (code, entries): (&Recorded, &[usize]), operands: &Ope
         }
     }
     let output = program.find(Role::Output).unwrap();
-    let layout = program.buffer(output).layout;
-    from_layout(&machine.memory[output.0 as usize], &program.spec.find(Role::Output).unwrap().shape, layout).unwrap()
+    let (layout, dtype) = (program.buffer(output).layout, program.dtype(output));
+    let content = machine.memory[output.0 as usize].iter().map(|&x| match dtype.bytes() {
+        2 => dtype.values(&[x.to_bits()], 1)[0],
+        _ => x,
+    });
+    let content: Vec<f32> = content.collect();
+    from_layout(&content, &program.spec.find(Role::Output).unwrap().shape, layout).unwrap()
 }
 
 #[test]
@@ -236,6 +249,32 @@ fn store(program: &Program, offset: Affine, mode: StoreMode, value: Expr) -> Nod
 
 fn repeat(var: VarId, extent: usize, kind: LoopKind, body: Vec<Node>) -> Node {
     Node::Loop(Loop { var, extent, kind, body })
+}
+
+#[test]
+fn elements_of_16_bits_agree_with_the_interpreter_bit_for_bit() {
+    for (isa, set) in SETS {
+        let target = Target::Cpu(CpuTarget { isa, l2_bytes: 1 << 8, ..CpuTarget::generic_avx2(1) });
+        for seed in 0..60 {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let [m, n] = [rng.random_range(1..5), rng.random_range(1..60)];
+            let op = ["op=copy", "op=relu", "op=add,rhs=column", "op=exp", "op=mul,lhs=row,bias"][seed as usize % 5];
+            let to = ["f16", "bf16", "f32"][rng.random_range(0..3)];
+            let dtype = ["", ",dtype=f16", ",dtype=bf16"][seed as usize / 10 % 3];
+            let workload: Workload = format!("pointwise:m={m},n={n},{op},to={to}{dtype}").parse().unwrap();
+            let config = ScheduleSpace::new(&workload, &target).sample(&mut rng).config().clone();
+            let mut program = lower(&workload, &target, &config).unwrap();
+            for buffer in program.buffers.iter_mut().filter(|buffer| buffer.role == Role::Output) {
+                buffer.streamed = rng.random();
+            }
+            let context = format!("seed {seed}, {set:?}: {workload}\n{config}\n{program}");
+            let (code, entries) = generate(&program, Recorder::new(set)).unwrap_or_else(|e| panic!("{e}: {context}"));
+            let operands = maps::operands(&program, seed);
+            let output = run(&program, (&code, &entries), &operands);
+            let wrong = maps::difference(&output, &interpret(&program, &operands).unwrap());
+            assert_eq!(wrong, None, "{context}");
+        }
+    }
 }
 
 #[test]

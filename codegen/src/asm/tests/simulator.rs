@@ -4,8 +4,10 @@
 #![allow(clippy::expect_used)]
 
 use crate::asm::instruction_set::{
-    Address, Arithmetic, Bound, Fold, Operand, Shape, Unary, VECTOR_SLOTS, Vector, Vectors,
+    Address, Arithmetic, Bound, ElementType, Fold, Operand, Shape, Unary, VECTOR_SLOTS, Vector, Vectors,
 };
+use crate::asm::leaf::Memory;
+use autotune_ir::DType;
 use autotune_ir::program::Compare;
 use machine::{LOST, MOST_LANES};
 
@@ -21,8 +23,9 @@ pub(super) struct Set {
     pub(super) integers: usize,
     /// Operands of arithmetic in memory: whole vectors, elements for every lane.
     pub(super) operands: [bool; 2],
-    /// Products with powers of two.
+    /// Products with powers of two, and rounding to f16.
     pub(super) scales: bool,
+    pub(super) rounds_to_f16: bool,
     /// The number of columns that a copy can transpose, and of rows that it can weave.
     pub(super) transposes: Option<u8>,
     pub(super) weaves: Option<u8>,
@@ -118,6 +121,42 @@ impl Vectors for Recorder {
             if takes_spare {
                 m.vectors[usize::from(spare)] = LOST;
             }
+        });
+    }
+
+    fn rounds_to_f16(&self) -> bool {
+        self.set.rounds_to_f16
+    }
+
+    fn load_narrow(&mut self, v: Vector, memory: Memory) {
+        let Memory { at, shape, of } = memory;
+        self.check(&[v], &[]);
+        self.check_memory(shape, at);
+        assert!(of == ElementType::F16 && self.set.rounds_to_f16 || of == ElementType::Half, "{of:?}");
+        self.record(move |m| {
+            m.vectors[usize::from(v)] = m.load(shape, at).map(|lane| match of {
+                ElementType::F16 => DType::F16.values(&[lane.to_bits()], 1)[0],
+                _ => lane,
+            });
+        });
+    }
+
+    fn store_narrow(&mut self, v: Vector, memory: Memory, spare: Vector, is_streamed: bool) {
+        let Memory { at, shape, of } = memory;
+        self.check(&[v, spare], &[]);
+        self.check_memory(shape, at);
+        assert!(v != spare && (of == ElementType::F16 && self.set.rounds_to_f16 || of == ElementType::Half), "{of:?}");
+        assert!(!is_streamed || shape == Shape::Lanes(self.set.lanes), "{shape:?} streamed");
+        let bytes = 2 * i64::from(self.set.lanes);
+        self.record(move |m| {
+            let address = m.integer(at.pointer) + i64::from(at.disp);
+            assert!(!is_streamed || address % bytes == 0, "streamed to the address {address}");
+            let narrowed = m.vectors[usize::from(v)].map(|lane| match of {
+                ElementType::F16 => DType::F16.words(&[lane])[0],
+                _ => lane.to_bits(),
+            });
+            m.store(narrowed.map(f32::from_bits), shape, at);
+            m.vectors[usize::from(spare)] = LOST;
         });
     }
 

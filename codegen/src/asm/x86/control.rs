@@ -122,11 +122,11 @@ impl Control for X86 {
         self.code.lead_to(Goal::Code(0))
     }
 
-    fn jump_unless_aligned(&mut self, pointers: &[u8]) -> usize {
+    fn jump_unless_aligned(&mut self, pointers: &[u8], bytes: i64) -> usize {
         self.set_to(Rax, 0);
         pointers.iter().for_each(|&pointer| self.code.legacy(true, 0x0b, Rax as u8, integer(pointer)));
         self.code.plain(&[0xa9]);
-        self.code.immediate(self.isa.vector_bytes() as i64 - 1, 4);
+        self.code.immediate(bytes - 1, 4);
         self.code.plain(&[0x0f, 0x80 | NOT_EQUAL]);
         self.code.lead_to(Goal::Code(0))
     }

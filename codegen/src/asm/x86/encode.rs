@@ -80,6 +80,7 @@ pub(super) struct Opcode {
 pub(super) mod evex {
     pub(in super::super) const ZEROING: u8 = 0x80;
     pub(in super::super) const BITS_512: u8 = 0x40;
+    pub(in super::super) const BITS_256: u8 = 0x20;
     pub(in super::super) const BROADCAST: u8 = 0x10;
 }
 

@@ -4,12 +4,12 @@ use super::X86;
 use super::control::{address, integer};
 use super::encode::{Address, Goal, Integer, Opcode, Place, evex};
 use crate::asm::instruction_set::{Address as At, Arithmetic, Bound, Fold, Operand, Shape, Unary, Vector, Vectors};
-use crate::asm::leaf::Leaf;
+use crate::asm::leaf::{Leaf, Memory};
 use autotune_ir::program::Compare;
 use autotune_ir::target::Isa;
 
 /// Bytes below the stack pointer through which strided lanes go; a leaf calls nothing, so that they are its own.
-const LANES_AT: Address = Address { base: Integer::Rsp, disp: -64 };
+pub(super) const LANES_AT: Address = Address { base: Integer::Rsp, disp: -64 };
 
 pub(super) const fn opcode(map: u8, prefix: u8, code: u8) -> Opcode {
     Opcode { map, prefix, code }
@@ -18,12 +18,12 @@ pub(super) const fn opcode(map: u8, prefix: u8, code: u8) -> Opcode {
 /// Whole vectors.
 pub(super) const LOAD: Opcode = opcode(1, 0, 0x10);
 pub(super) const STORE: Opcode = opcode(1, 0, 0x11);
-const STREAM: Opcode = opcode(1, 0, 0x2b);
+pub(super) const STREAM: Opcode = opcode(1, 0, 0x2b);
 pub(super) const COPY: Opcode = opcode(1, 0, 0x28);
 /// One element to every lane, from memory or a vector; from an integer register; to the first lane from there.
-const BROADCAST: Opcode = opcode(2, 1, 0x18);
+pub(super) const BROADCAST: Opcode = opcode(2, 1, 0x18);
 const BROADCAST_INTEGER: Opcode = opcode(2, 1, 0x7c);
-const MOVE_INTEGER: Opcode = opcode(1, 1, 0x6e);
+pub(super) const MOVE_INTEGER: Opcode = opcode(1, 1, 0x6e);
 const MOVE_TO_INTEGER: Opcode = opcode(1, 1, 0x7e);
 /// Elements by their numbers, of those lanes that a mask has; masks of all lanes.
 const GATHER: Opcode = opcode(2, 1, 0x92);
@@ -31,7 +31,7 @@ const EQUAL_BITS: Opcode = opcode(1, 1, 0x76);
 const ALL_OF_MASK: Opcode = opcode(1, 0, 0x46);
 /// An integer register to a mask.
 pub(super) const SET_MASK: Opcode = opcode(1, 0, 0x92);
-const XOR_VEX: Opcode = opcode(1, 0, 0x57);
+pub(super) const XOR_VEX: Opcode = opcode(1, 0, 0x57);
 const XOR_EVEX: Opcode = opcode(1, 1, 0xef);
 
 const MAX: Opcode = opcode(1, 0, 0x5f);
@@ -52,7 +52,7 @@ const BLEND_EVEX: Opcode = opcode(2, 1, 0x65);
 /// Two elements of each half of one factor, then two of the other.
 const SHUFFLE: Opcode = opcode(1, 0, 0xc6);
 /// Pairs of elements in any order; the prefix is that of 64-bit operands, too.
-const PERMUTE_PAIRS: Opcode = opcode(3, 0x80 | 1, 0x01);
+pub(super) const PERMUTE_PAIRS: Opcode = opcode(3, 0x80 | 1, 0x01);
 /// Quarters of a vector of 512 bits: two of one factor, then two of the other.
 pub(super) const SHUFFLE_QUARTERS: Opcode = opcode(3, 1, 0x23);
 /// Elements by their numbers, which are the second operand, of a vector and of two, the first of which is the destination.
@@ -70,7 +70,7 @@ pub(super) const BLEND_LANES: Opcode = opcode(3, 1, 0x0c);
 
 /// Bytes of a vector and of an element, in units of which AVX-512 counts short displacements, as powers of two.
 pub(super) const VECTOR: u32 = 6;
-const ELEMENT: u32 = 2;
+pub(super) const ELEMENT: u32 = 2;
 
 /// Distance in bytes of every other element.
 const EVERY_OTHER: i32 = 8;
@@ -116,6 +116,18 @@ impl Vectors for X86 {
                 self.move_elements((at, stride), (LANES_AT, 4), lanes);
             }
         }
+    }
+
+    fn rounds_to_f16(&self) -> bool {
+        true
+    }
+
+    fn load_narrow(&mut self, v: Vector, memory: Memory) {
+        self.load_halves(v, memory);
+    }
+
+    fn store_narrow(&mut self, v: Vector, memory: Memory, spare: Vector, is_streamed: bool) {
+        self.store_halves(v, memory, spare, is_streamed);
     }
 
     fn stream(&mut self, v: Vector, at: At) {
@@ -383,7 +395,7 @@ impl X86 {
     }
 
     /// The number of a mask register.
-    fn mask(&mut self, lanes: u8) -> u8 {
+    pub(super) fn mask(&mut self, lanes: u8) -> u8 {
         match self.masks.iter().position(|&n| n == lanes) {
             Some(i) => 1 + i as u8,
             None => {

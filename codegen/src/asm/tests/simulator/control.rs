@@ -92,10 +92,9 @@ impl Control for Recorder {
         number
     }
 
-    fn jump_unless_aligned(&mut self, pointers: &[u8]) -> usize {
+    fn jump_unless_aligned(&mut self, pointers: &[u8], bytes: i64) -> usize {
         self.check(&[], pointers);
         let (number, pointers) = (self.jumps.len(), pointers.to_vec());
-        let bytes = 4 * i64::from(self.set.lanes);
         self.jumps.push(usize::MAX);
         self.record(move |m| {
             m.accumulator = None;

@@ -15,8 +15,10 @@ const APART: i64 = 1 << 32;
 
 /// Memory and registers; an integer that is lost is none.
 pub(in crate::asm::tests) struct Machine {
-    /// Buffer `i` begins at `(i + 1) * APART`, the last one is thread-private memory.
+    /// Buffer `i` begins at `(i + 1) * APART`, the last one is thread-private memory. Of elements of 16 bits there are the bits, below zeros.
     pub(in crate::asm::tests) memory: Vec<Vec<f32>>,
+    /// Bytes of each buffer's elements.
+    sizes: Vec<i64>,
     pub(super) buffers: Vec<i64>,
     pub(super) local: i64,
     pub(super) tasks: [i64; 2],
@@ -32,8 +34,9 @@ pub(in crate::asm::tests) struct Machine {
 }
 
 impl Machine {
-    pub(in crate::asm::tests) fn new(code: &Recorded, memory: Vec<Vec<f32>>) -> Self {
+    pub(in crate::asm::tests) fn new(code: &Recorded, memory: Vec<Vec<f32>>, sizes: Vec<i64>) -> Self {
         Self {
+            sizes,
             buffers: (1..memory.len() as i64).map(|i| i * APART).collect(),
             memory,
             local: 0,
@@ -75,10 +78,12 @@ impl Machine {
 
     /// The element `behind` elements behind an address.
     pub(super) fn element(&mut self, at: Address, behind: usize) -> &mut f32 {
-        let address = self.integer(at.pointer) + i64::from(at.disp) + 4 * behind as i64;
+        let address = self.integer(at.pointer) + i64::from(at.disp);
         let (buffer, byte) = (address.div_euclid(APART) - 1, address.rem_euclid(APART));
-        assert!(byte % 4 == 0, "{at:?} is not an element");
-        let element = self.memory.get_mut(buffer as usize).and_then(|buffer| buffer.get_mut(byte as usize / 4));
+        let size = self.sizes.get(buffer as usize).copied().unwrap_or(1);
+        assert!(byte % size == 0, "{at:?} is not an element");
+        let number = (byte / size) as usize + behind;
+        let element = self.memory.get_mut(buffer as usize).and_then(|buffer| buffer.get_mut(number));
         element.unwrap_or_else(|| panic!("{at:?} is beyond buffer {buffer}"))
     }
 

@@ -1,0 +1,57 @@
+//! Stores to memory.
+
+use super::*;
+
+impl<S: Vectors> Block<'_, S> {
+    /// Memory = value, or += value.
+    pub(super) fn store(&mut self, dst: Memory, mode: StoreMode, value: Tree) -> Result<(), Failure> {
+        self.inputs = self.code.inputs_of(value);
+        if mode == StoreMode::Assign
+            && let Some(id) = self.as_source(value.root)
+            && let Source::Memory(Memory { at, shape, of }) = self.source_of(id)
+            && [of, dst.of] == [ElementType::F32; 2]
+            && let Shape::Strided { lanes, stride } = shape
+            && !self.isa.loads_together(shape)
+        {
+            // Elements that are loaded one by one are copied without a detour through a vector.
+            let to_stride = if let Shape::Strided { stride, .. } = dst.shape { stride } else { 4 };
+            self.isa.copy_elements((dst.at, to_stride), (at, stride), lanes);
+            return Ok(());
+        }
+
+        let value = self.value(value.root, None)?;
+        self.write(dst, mode, value)
+    }
+
+    /// Memory = the value of a register, which is released, or += it.
+    pub(super) fn write(&mut self, dst: Memory, mode: StoreMode, mut value: Vector) -> Result<(), Failure> {
+        let whole = dst.whole_vector(self.isa.lanes().into()).filter(|_| mode == StoreMode::Assign);
+        if dst.of != ElementType::F32 {
+            let spare = self.spare()?;
+            let is_streamed = whole.is_some_and(|at| self.streamed & 1 << at.pointer != 0);
+            self.isa.store_narrow(value, dst, spare, is_streamed);
+            [value, spare].iter().for_each(|&register| self.release(Operand::Register(register)));
+            return Ok(());
+        }
+        if let Some(at) = whole.filter(|at| self.streamed & 1 << at.pointer != 0) {
+            self.isa.stream(value, at);
+            self.release(Operand::Register(value));
+            return Ok(());
+        }
+        if mode == StoreMode::Accumulate {
+            let old = self.spare()?;
+            self.isa.load(old, dst.shape, dst.at);
+            self.isa.arithmetic(Arithmetic::Add, old, old, Operand::Register(value));
+            self.release(Operand::Register(value));
+            value = old;
+        }
+        let needs_register = self.isa.store_needs_register(dst.shape);
+        let spare = if needs_register { self.spare()? } else { value };
+        self.isa.store(value, dst.shape, dst.at, spare);
+        self.release(Operand::Register(value));
+        if needs_register {
+            self.release(Operand::Register(spare));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,144 @@
+//! Values as steps that others may share.
+
+use smallvec::SmallVec;
+
+use super::super::error::{AssembleError, Failure};
+use super::super::instruction_set::ElementType;
+use super::{Element, Kind, Nest, Place, Resolver};
+use autotune_ir::formula::{Formula, Primitive, Step};
+use autotune_ir::program::{self, Expr};
+
+impl<'p> Resolver<'p> {
+    /// The number of the last step of a value whose elements and values begin at `first`. What is there already is not written again.
+    pub(super) fn steps(&mut self, value: &'p Expr, first: (usize, usize)) -> Result<u32, Failure> {
+        if let Expr::Gather(gather) = value {
+            return self.gather(gather, first);
+        }
+        let Some(formula) = Formula::of(value) else {
+            let number = self.value(value, first.0)?;
+            let number = self.known_input(first).unwrap_or(number);
+            return Ok(self.widening(value).map_or(number, |formula| self.with_own(formula, number, first)));
+        };
+        let mut operands = [0; Primitive::MOST_OPERANDS];
+        for (operand, of) in operands.iter_mut().zip(value.operands()) {
+            *operand = self.steps(of, first)?;
+        }
+        Ok(self.formula(formula, operands, first))
+    }
+
+    /// The number of the last step of an element that is found by values: of its index, which is a whole number within the buffer
+    /// whatever the values are, then the element.
+    fn gather(&mut self, gather: &'p program::Gather, first: (usize, usize)) -> Result<u32, Failure> {
+        let buffer = self.program.buffer(gather.access.buffer);
+        let is_small = buffer.len() <= i32::MAX as usize && gather.dims.iter().all(|&dim| buffer.shape[dim] <= 1 << 24);
+        if !is_small {
+            return Err(AssembleError::Gather.into());
+        }
+
+        let mut index = None;
+        for (&dim, at) in gather.dims.iter().zip(&gather.at) {
+            let stride: usize = buffer.shape[dim + 1..].iter().product();
+            let last = (buffer.shape[dim] - 1) as f32;
+            let at = self.steps(at, first)?;
+            // The first operand where the second is not a number.
+            let [zero, last] = [0.0, last].map(|bound: f32| self.known_constant(bound.to_bits(), first));
+            let at = self.known_step(Kind::Step(Primitive::Max, [zero, at, 0, 0]), first);
+            let at = self.known_step(Kind::Step(Primitive::Min, [at, last, 0, 0]), first);
+            let mut at = self.known_step(Kind::Whole([at]), first);
+            if stride != 1 {
+                let stride = self.known_constant(stride as u32, first);
+                at = self.known_step(Kind::TimesBits([at, stride]), first);
+            }
+            index = Some(match index {
+                Some(index) => self.known_step(Kind::Step(Primitive::AddBits, [index, at, 0, 0]), first),
+                None => at,
+            });
+        }
+
+        let element = self.access(&gather.access)?;
+        let is_f32 = self.element_type(gather.access.buffer) == ElementType::F32;
+        if !is_f32 || !matches!(element.place, Place::Memory(_)) {
+            return Err(AssembleError::Gather.into());
+        }
+        let element = self.input(element, first.0);
+        let element = self.known_input(first).unwrap_or(element);
+        let index = index.ok_or(AssembleError::Gather)?;
+        Ok(self.known_step(Kind::Fetch([element, index]), first))
+    }
+
+    /// The number of the last step of a formula applied to values.
+    pub(super) fn formula(
+        &mut self,
+        formula: &Formula,
+        operands: [u32; Primitive::MOST_OPERANDS],
+        first: (usize, usize),
+    ) -> u32 {
+        let mut numbers: SmallVec<[u32; 64]> = SmallVec::new();
+        for step in formula.steps() {
+            numbers.push(match *step {
+                Step::Operand(number) => operands[usize::from(number)],
+                Step::Constant(bits) => self.known_constant(bits, first),
+                Step::Apply(primitive, of) => {
+                    let mut numbers_of = [0; Primitive::MOST_OPERANDS];
+                    let operands = numbers_of.iter_mut().zip(&of[..primitive.operands()]);
+                    operands.for_each(|(number, &of)| *number = numbers[usize::from(of)]);
+                    let kind = Kind::Step(primitive, numbers_of);
+                    match primitive {
+                        Primitive::Scale if !self.offers.scales => self.formula(Formula::scale(), numbers_of, first),
+                        _ => self.known_step(kind, first),
+                    }
+                }
+            });
+        }
+        numbers.last().copied().unwrap_or_default()
+    }
+
+    /// What makes a value of an element that is loaded, where that takes steps.
+    fn widening(&self, value: &Expr) -> Option<&'static Formula> {
+        match value {
+            Expr::Load(access) if self.element_type(access.buffer) == ElementType::Half => {
+                Formula::widened(self.program.dtype(access.buffer))
+            }
+            _ => None,
+        }
+    }
+
+    /// The number of the last step of a formula that may need its operand several times.
+    pub(super) fn with_own(&mut self, formula: &Formula, value: u32, first: (usize, usize)) -> u32 {
+        let own = match self.nest.values[value as usize].kind {
+            Kind::Input(_) => self.known_step(Kind::Own([value]), first),
+            _ => value,
+        };
+        self.formula(formula, [own, 0, 0, 0], first)
+    }
+
+    /// A step, written once.
+    fn known_step(&mut self, kind: Kind, first: (usize, usize)) -> u32 {
+        self.known_value(kind, first.1).unwrap_or_else(|| self.push_value(kind, 0))
+    }
+
+    fn known_constant(&mut self, bits: u32, first: (usize, usize)) -> u32 {
+        let number = self.constant(bits, first.0);
+        self.known_input(first).unwrap_or(number)
+    }
+
+    fn known_value(&self, kind: Kind, first: usize) -> Option<u32> {
+        let known = self.nest.values[first..].iter().position(|value| value.kind == kind)?;
+        Some((first + known) as u32)
+    }
+
+    /// Takes back the element that came last, and its value, if there is another of the same; returns that one's value.
+    fn known_input(&mut self, (first_element, first_value): (usize, usize)) -> Option<u32> {
+        let Nest { elements, terms, .. } = &self.nest;
+        let (last, others) = elements[first_element..].split_last()?;
+        let terms_of = |element: &Element| &terms[element.terms.0 as usize..element.terms.1 as usize];
+        let is_same = |other: &Element| {
+            (other.place, other.constant) == (last.place, last.constant) && terms_of(other) == terms_of(last)
+        };
+        let known = others.iter().position(is_same)?;
+        let number = self.known_value(Kind::Input(known as u32), first_value)?;
+        self.nest.elements.pop();
+        self.nest.values.pop();
+        Some(number)
+    }
+}

@@ -1,0 +1,289 @@
+//! Elements of 16 bits where sums have 32: assembled, in C and OpenCL, and interpreted, bit for bit what another conversion makes of the values.
+
+#![cfg(all(target_arch = "x86_64", unix))]
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use autotune_codegen::asm::{assemble, x86::disassemble};
+use autotune_ir::{CpuTarget, DType, Isa, Target, interpret, verify};
+use autotune_schedules::{Config, Operands, ScheduleSpace, Value, Workload, lower, reference};
+use common::maps::difference;
+use common::opencl::OpenCl;
+use common::{c, machine, missing};
+use ndarray::{ArrayD, IxDyn};
+use rand::{RngExt, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+const ISAS: [Isa; 2] = [Isa::Avx2, Isa::Avx512];
+const TYPES: [(&str, DType); 2] = [("f16", DType::F16), ("bf16", DType::Bf16)];
+
+/// Bits of the significand behind the leading one, the least exponent, and the one that is infinite.
+fn format(dtype: DType) -> (i32, i32, i32) {
+    if dtype == DType::F16 { (10, -14, 16) } else { (7, -126, 128) }
+}
+
+/// The value of the nearest element, of two that of the even one: by whole numbers of the last place, in f64, where all is exact.
+fn nearest(dtype: DType, x: f32) -> f32 {
+    let (bits, least, infinite) = format(dtype);
+    if x.is_nan() || x == 0.0 || x.is_infinite() {
+        return x;
+    }
+    let exponent = ((f64::from(x).to_bits() >> 52 & 0x7ff) as i32 - 1023).max(least);
+    let place = 2f64.powi(exponent - bits);
+    let rounded = (f64::from(x) / place).round_ties_even() * place;
+    let is_infinite = rounded.abs() >= 2f64.powi(infinite);
+    if is_infinite { f32::INFINITY.copysign(x) } else { rounded as f32 }
+}
+
+fn target(isa: Isa, threads: usize) -> Target {
+    Target::Cpu(CpuTarget { isa, l2_bytes: 1 << 10, l3_bytes: 1 << 12, ..CpuTarget::generic_avx2(threads) })
+}
+
+/// Every element, and the middles between neighbours with what is beside them, in an order of no period.
+fn every_element(dtype: DType, shape: &[usize]) -> ArrayD<f32> {
+    let half_place = if dtype == DType::F16 { 1u32 << 12 } else { 1 << 15 };
+    let beside = |bits: u32| [u32::MAX, 0, 1].map(|step| bits.wrapping_add(step));
+    let of_element = |element: u32| {
+        let bits = dtype.values(&[element], 1)[0].to_bits();
+        // Denormal f16 are not as far apart as their numbers as f32 say.
+        let next = dtype.values(&[element + 1], 1)[0];
+        let middle = (f32::from_bits(bits) + next) / 2.0;
+        [bits, bits.wrapping_add(half_place), middle.to_bits()].into_iter().flat_map(beside).collect::<Vec<_>>()
+    };
+    let mut all: Vec<f32> = (0..1 << 16).flat_map(of_element).map(f32::from_bits).collect();
+    let len = shape.iter().product();
+    assert!(all.len() <= len);
+    all.resize(len, 1.0);
+    let mixed = (0..len).map(|at| all[at * 7919 % len]).collect();
+    ArrayD::from_shape_vec(IxDyn(shape), mixed).unwrap()
+}
+
+/// 9 values of each of 65536 elements; neither is a multiple of 7919.
+const SHAPE: [usize; 2] = [577, 1023];
+
+#[test]
+fn every_element_is_rounded_to() {
+    for (isa, (word, dtype)) in ISAS.into_iter().flat_map(|isa| TYPES.map(|of| (isa, of))) {
+        let [m, n] = SHAPE;
+        let workload: Workload = format!("pointwise:m={m},n={n},op=copy,to={word}").parse().unwrap();
+        let mut operands = Operands::random(workload.spec(), 0);
+        operands[0] = every_element(dtype, &SHAPE);
+        let wanted = operands[0].mapv(|x| nearest(dtype, x));
+        let mut seen: Vec<u32> = wanted.iter().map(|x| dtype.words(&[*x])[0]).collect();
+        seen.sort_unstable();
+        seen.dedup();
+        let numbers = seen.iter().filter(|&&bits| !dtype.values(&[bits], 1)[0].is_nan()).count();
+        assert_eq!(numbers, 2 * if dtype == DType::F16 { 31 << 10 | 1 } else { 255 << 7 | 1 }, "of {word}");
+        // A sum knows no negative zero.
+        let is_same = |(found, wanted): (&f32, &f32)| found == wanted || found.is_nan() && wanted.is_nan();
+        assert!(reference(&workload, &operands).iter().zip(&wanted).all(is_same), "{workload}");
+
+        let target = target(isa, 1);
+        let space = ScheduleSpace::new(&workload, &target);
+        for (number, config) in configs(&space, 3).into_iter().enumerate() {
+            let program = lower(&workload, &target, &config).unwrap();
+            let context = format!("{isa}: {workload}\n{config}");
+            if machine::runs(isa) {
+                let output = machine::run(&program, &assemble(&program, &target).unwrap(), &operands);
+                assert_eq!(difference(&output, &wanted), None, "{context}");
+            }
+            if number == 0 {
+                assert_eq!(difference(&interpret(&program, &operands).unwrap(), &wanted), None, "{context}");
+                match c::run(&program, &target, &operands) {
+                    Ok(output) => assert_eq!(difference(&output, &wanted), None, "in C, {context}"),
+                    Err(reason) => missing("cc", &reason),
+                }
+            }
+        }
+    }
+}
+
+/// Vectors of 128 bits, of which no instruction is known.
+#[test]
+fn random_results_are_written_in_c_for_any_machine() {
+    let target = Target::Cpu(CpuTarget { isa: Isa::Generic, ..CpuTarget::generic_avx2(1) });
+    for seed in 0..12 {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let workload = random_workload(&mut rng, TYPES[seed as usize % 2].0);
+        let config = ScheduleSpace::new(&workload, &target).sample(&mut rng).config().clone();
+        let program = lower(&workload, &target, &config).unwrap();
+        let operands = common::maps::operands(&program, seed);
+        let wanted = interpret(&program, &operands).unwrap();
+        match c::run(&program, &target, &operands) {
+            Ok(output) => {
+                assert_eq!(difference(&output, &wanted), None, "seed {seed}: {workload}\n{config}\n{program}")
+            }
+            Err(reason) => missing("cc", &reason),
+        }
+    }
+}
+
+#[test]
+fn every_element_is_rounded_to_in_opencl() {
+    let device = match OpenCl::find() {
+        Ok(device) => device,
+        Err(reason) => return missing("opencl", &reason),
+    };
+    for (word, dtype) in TYPES {
+        let [m, n] = SHAPE;
+        let workload: Workload = format!("pointwise:m={m},n={n},op=copy,to={word}").parse().unwrap();
+        let mut operands = Operands::random(workload.spec(), 0);
+        operands[0] = every_element(dtype, &SHAPE);
+        let wanted = operands[0].mapv(|x| nearest(dtype, x));
+        let target = Target::detect("opencl", None).unwrap();
+        let back: Workload = format!("pointwise:m={m},n={n},op=copy,to=f32,dtype={word}").parse().unwrap();
+        for workload in [workload, back] {
+            let space = ScheduleSpace::new(&workload, &target);
+            for config in configs(&space, 3) {
+                let program = lower(&workload, &target, &config).unwrap();
+                verify(&program, &target).unwrap();
+                let output = device.run(&program, &operands).unwrap_or_else(|e| panic!("{config}\n{e}"));
+                assert_eq!(difference(&output, &wanted), None, "{workload} on {}\n{config}", device.name);
+            }
+        }
+    }
+}
+
+/// The default config and others, some of which store past the caches.
+fn configs(space: &ScheduleSpace, count: u64) -> Vec<Config> {
+    let mut all = vec![space.default_config()];
+    all.extend((0..count).map(|seed| space.sample(&mut ChaCha8Rng::seed_from_u64(seed)).config().clone()));
+    let mut streamed = space.default_config();
+    let word = Value::Choice("streamed".into());
+    streamed.knobs.entry("result".into()).and_modify(|value| *value = word);
+    all.push(streamed);
+    all
+}
+
+/// Rows of any length, so that tails have any number of lanes; vectors along rows and across them; blocks of channels.
+fn random_workload(rng: &mut ChaCha8Rng, word: &str) -> Workload {
+    let [m, n] = [rng.random_range(1..20), rng.random_range(1..80)];
+    let text = match rng.random_range(0..8) {
+        0 => format!("pointwise:m={m},n={n},op=copy"),
+        1 => format!("pointwise:m={m},n={n},op=relu"),
+        2 => format!("pointwise:m={m},n={n},op=exp"),
+        3 => format!("pointwise:m={m},n={n},op=add,rhs=column"),
+        4 => format!("pointwise:m={m},n={n},op=mul,lhs=scalar,rhs=column"),
+        5 => format!("pointwise:b=3,m={m},n={n},op=add,rhs=row,add"),
+        6 => format!("pointwise:m={},n={n},op=copy,channels=column,scale,bias,act=relu", 16 * (1 + m % 3)),
+        _ => format!("pointwise:b=2,m={m},n={n},op=where,third=row"),
+    };
+    let dtype = [",dtype=f16", ",dtype=bf16", ""][rng.random_range(0..3)];
+    let to = if rng.random_bool(0.2) { String::new() } else { format!(",to={word}") };
+    format!("{text}{to}{dtype}").parse().unwrap()
+}
+
+#[test]
+fn random_results_agree_bit_for_bit() {
+    let mut streamed = 0;
+    for (isa, seed) in ISAS.into_iter().flat_map(|isa| (0..250u64).map(move |seed| (isa, seed))) {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let word = ["f16", "bf16", "f32"][seed as usize % 3];
+        let (workload, target) = (random_workload(&mut rng, word), target(isa, 1 + seed as usize % 2));
+        let space = ScheduleSpace::new(&workload, &target);
+        let config = match rng.random_range(0..3) {
+            0 => configs(&space, 0).remove(rng.random_range(0..2)),
+            _ => space.sample(&mut rng).config().clone(),
+        };
+        let program = lower(&workload, &target, &config).unwrap();
+        let context = format!("seed {seed}, {isa}: {workload}\n{config}\n{program}");
+        verify(&program, &target).unwrap_or_else(|e| panic!("{context}\n{e}"));
+        let operands = common::maps::operands(&program, seed);
+        let interpreted = interpret(&program, &operands).unwrap();
+        let dtype = workload.result_dtype();
+        let is_stored = |x: f32| dtype == DType::F32 || x.is_nan() || nearest(dtype, x) == x;
+        assert!(interpreted.iter().all(|&x| is_stored(x)), "{context}");
+
+        let code = assemble(&program, &target).unwrap_or_else(|e| panic!("{context}\n{e}"));
+        streamed += usize::from(disassemble(&code).contains("vmovntps"));
+        if machine::runs(isa) {
+            let output = machine::run(&program, &code, &operands);
+            assert_eq!(difference(&output, &interpreted), None, "{context}");
+        }
+        if seed < 24 {
+            match c::run(&program, &target, &operands) {
+                Ok(output) => assert_eq!(difference(&output, &interpreted), None, "in C, {context}"),
+                Err(reason) => missing("cc", &reason),
+            }
+        }
+    }
+    assert!(streamed > 10, "{streamed} programs stream");
+}
+
+/// Every number of lanes, along rows and across them.
+#[test]
+fn every_part_of_a_vector_is_stored() {
+    for (isa, (word, _)) in ISAS.into_iter().flat_map(|isa| TYPES.map(|of| (isa, of))) {
+        for (n, vector) in (1..=35).flat_map(|n| ["m", "n"].map(|vector| (n, vector))) {
+            let [rows, columns] = if vector == "m" { [n, 3] } else { [3, n] };
+            let text = format!("pointwise:m={rows},n={columns},op=add,rhs=column,to={word}");
+            let (workload, target): (Workload, _) = (text.parse().unwrap(), target(isa, 1));
+            let mut config = ScheduleSpace::new(&workload, &target).default_config();
+            config.knobs.insert("vector".into(), Value::Choice(vector.into()));
+            let tile = format!("tile.{vector}");
+            config.knobs.entry(tile).and_modify(|value| *value = Value::Tile(vec![n]));
+            let Ok(program) = lower(&workload, &target, &config) else { continue };
+            let code = assemble(&program, &target).unwrap();
+            if machine::runs(isa) {
+                let operands = common::maps::operands(&program, n as u64);
+                let wanted = interpret(&program, &operands).unwrap();
+                let output = machine::run(&program, &code, &operands);
+                assert_eq!(difference(&output, &wanted), None, "{isa}: {workload}\n{config}\n{program}");
+            }
+        }
+    }
+}
+
+/// The values of all elements, loaded by every number of lanes and with distances between them.
+#[test]
+fn every_element_has_its_value() {
+    for (isa, (word, dtype)) in ISAS.into_iter().flat_map(|isa| TYPES.map(|of| (isa, of))) {
+        let elements =
+            dtype.values(&(0..1 << 15).map(|pair| ((2 * pair + 1) << 16) | (2 * pair)).collect::<Vec<u32>>(), 1 << 16);
+        for (columns, vector) in (1..=34).map(|columns| (columns, "n")).chain([(32, "m")]) {
+            let rows = elements.len() / columns;
+            let text = format!("pointwise:m={rows},n={columns},op=add,rhs=column,to=f32,dtype={word}");
+            let (workload, target): (Workload, _) = (text.parse().unwrap(), target(isa, 1));
+            let mut config = ScheduleSpace::new(&workload, &target).default_config();
+            config.knobs.insert("vector".into(), Value::Choice(vector.into()));
+            let tiles = [("m", if vector == "m" { 27 } else { 2 }), ("n", if vector == "m" { 1 } else { columns })]
+                .map(|(axis, tile)| (format!("tile.{axis}"), tile));
+            for (knob, tile) in tiles {
+                config.knobs.entry(knob).and_modify(|value| *value = Value::Tile(vec![tile]));
+            }
+            let program = lower(&workload, &target, &config).unwrap();
+            let context = format!("{isa}: {workload}\n{config}");
+            let mut operands = Operands::random(workload.spec(), 0);
+            operands[1].fill(0.0);
+            let mut next = elements.iter();
+            operands[0].mapv_inplace(|_| *next.next().unwrap());
+            let wanted = operands[0].mapv(|x| x + 0.0);
+            if machine::runs(isa) {
+                let output = machine::run(&program, &assemble(&program, &target).unwrap(), &operands);
+                assert_eq!(difference(&output, &wanted), None, "{context}");
+            }
+            if vector == "m" || columns == 17 {
+                match c::run(&program, &target, &operands) {
+                    Ok(output) => assert_eq!(difference(&output, &wanted), None, "in C, {context}"),
+                    Err(reason) => missing("cc", &reason),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn operators_that_combine_elements_have_f32_only() {
+    for (word, dtype) in TYPES {
+        let target = target(Isa::Avx2, 1);
+        for text in ["matmul:m=4,n=4,k=4", "softmax:m=4,n=4", "pool2d:c=4,h=4,w=4,k=2,kind=max", "transpose:m=3,n=4"] {
+            let workload: Workload = format!("{text},dtype={word}").parse().unwrap();
+            assert_eq!(workload.unsupported_dtype(&target), Some(("dtype", dtype)), "{workload}");
+        }
+        for cast in ["", ",to=f32", ",to=f16"] {
+            let workload: Workload = format!("pointwise:m=4,n=4,op=copy,dtype={word}{cast}").parse().unwrap();
+            assert_eq!(workload.unsupported_dtype(&target), None, "{workload}");
+        }
+    }
+}
