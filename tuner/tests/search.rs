@@ -63,7 +63,7 @@ fn annealing_with_a_model_beats_random_and_genetic_search_at_equal_trials() {
 fn annealing_climbs_scores_of_any_sign() {
     let (target, workload) = (target(), workload("matmul:m=96,n=192,k=64"));
     let space = ScheduleSpace::new(&workload, &target);
-    let secs = |candidate: &Candidate| paper_secs(candidate) as f32;
+    let secs = |candidate: &Candidate| paper_secs("", candidate) as f32;
     let mean_secs = |kind: Kind, offset: f32| {
         let mut score =
             |candidates: &[Candidate]| candidates.iter().map(|c| Some(offset - 1e3 * secs(c))).collect::<Vec<_>>();
@@ -342,32 +342,34 @@ fn what_one_workload_taught_helps_the_next() {
 /// What is told of another workload is upside down: the fastest of it are the slowest.
 #[test]
 fn a_search_recovers_from_a_distorted_history() {
-    const SEEDS: u64 = 28;
+    const DEVICES: [&str; 4] = ["", "b", "c", "d"];
+    const SEEDS: u64 = 7;
     let (first, second) = ("matmul:m=96,n=192,k=64", "matmul:m=128,n=160,k=64");
     // Logarithms of the best times after 32 and 64 trials.
-    let found = |known: &[TuningRecord], seed| {
+    let found = |name, known: &[TuningRecord], seed| {
         let run = Run::new(&[second]);
         known.iter().for_each(|record| run.db.append(record).unwrap());
-        let mut device = PaperDevice::default();
+        let mut device = PaperDevice { name, ..PaperDevice::default() };
         run.tune(tuner(Kind::Annealing, 64, seed), &mut device);
-        [32, 64].map(|n| device.measured[..n].iter().map(paper_secs).fold(f64::INFINITY, f64::min).ln())
+        let secs = |candidate: &Candidate| paper_secs(name, candidate);
+        [32, 64].map(|n| device.measured[..n].iter().map(secs).fold(f64::INFINITY, f64::min).ln())
     };
 
     let mut behind = [0.0; 2];
-    for seed in 0..SEEDS {
+    for (name, seed) in DEVICES.into_iter().flat_map(|name| (0..SEEDS).map(move |seed| (name, seed))) {
         let taught = Run::new(&[first]);
-        taught.tune(tuner(Kind::Annealing, 96, 100 + seed), &mut PaperDevice::default());
+        taught.tune(tuner(Kind::Annealing, 96, 100 + seed), &mut PaperDevice { name, ..PaperDevice::default() });
         let mut known = taught.db.query_target(&target().key()).unwrap();
         for record in &mut known {
             let run_secs = record.measurement.run_secs().unwrap();
             record.measurement.outcome = Ok(RunSecs::made_up(1e-9 / run_secs));
         }
-        let [distorted, fresh] = [&known[..], &[]].map(|known| found(known, seed));
-        (0..2).for_each(|i| behind[i] += (distorted[i] - fresh[i]) / SEEDS as f64);
+        let [distorted, fresh] = [&known[..], &[]].map(|known| found(name, known, seed));
+        (0..2).for_each(|i| behind[i] += (distorted[i] - fresh[i]) / (DEVICES.len() as u64 * SEEDS) as f64);
     }
     let behind = behind.map(f64::exp);
-    // What ships knows nothing of the made-up device: which way it leans moves both by a tenth. Believed in full, history leaves 1.32 and 1.26.
-    assert!(behind[0] < 1.3 && behind[1] < 1.2, "after 32 and 64 trials {behind:?} times the time without a history");
+    // Believed in full, history leaves 1.58 and 1.44; it is believed as far as it ranks what is measured, which leaves 1.27 and 1.14.
+    assert!(behind[0] < 1.4 && behind[1] < 1.25, "after 32 and 64 trials {behind:?} times the time without a history");
 }
 
 /// True where the tiles are large in sum, as what does not fit into a GPU's shared memory or registers.

@@ -10,6 +10,8 @@ use rand_chacha::ChaCha8Rng;
 /// Measures by formula; counts what it measured.
 #[derive(Default)]
 pub(crate) struct PaperDevice {
+    /// Whose run times these are, as [`paper_secs`] has them.
+    pub(crate) name: &'static str,
     /// Candidates measured, races not counted.
     pub(crate) measured: Vec<Candidate>,
     /// Every candidate fails.
@@ -29,7 +31,7 @@ impl PaperDevice {
         } else if let Err(why) = candidate.lower() {
             Err(CandidateError::Lower { message: why.to_string() })
         } else {
-            let run_secs = paper_secs(candidate);
+            let run_secs = paper_secs(self.name, candidate);
             Ok(RunSecs { max_rel_error: 1e-7, ..RunSecs::made_up(run_secs) })
         };
         Measurement::of(outcome)
@@ -93,10 +95,10 @@ pub(crate) fn best_and_worst(
     [best, worst].map(|(_, candidate, carried)| (candidate.config().clone(), carried))
 }
 
-/// The paper device's run time: 100 GFLOP/s slowed down by a factor per knob. Each level of a tile has an ideal size, and
-/// larger and smaller ones cost the square of their distance in octaves; words and orders cost up to a half each.
-pub(crate) fn paper_secs(candidate: &Candidate) -> f64 {
-    let slowdown: f64 = candidate.knobs().map(|(name, value)| 1.0 + cost(name, value)).product();
+/// The run time on the paper device of a name: 100 GFLOP/s slowed down by a factor per knob. Each level of a tile has an ideal size, and
+/// larger and smaller ones cost the square of their distance in octaves; words and orders cost up to a half each. Which, follows from the name.
+pub(crate) fn paper_secs(device: &str, candidate: &Candidate) -> f64 {
+    let slowdown: f64 = candidate.knobs().map(|(name, value)| 1.0 + cost(&format!("{device}{name}"), value)).product();
     candidate.workload().flops() / 100e9 * slowdown
 }
 
