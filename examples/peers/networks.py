@@ -2,7 +2,7 @@
 """Whole networks beside ONNX Runtime and OpenVINO: latency, load time, peak memory, bytes on disk.
 
     examples/peers/setup.sh                                   # once: the libraries, into target/peers-venv
-    target/peers-venv/bin/python examples/peers/networks.py --db tuning.db --threads 1,2 \\
+    target/peers-venv/bin/python examples/peers/networks.py --db tuned.snapshot --threads 1,2 \\
         --out examples/results/networks model.onnx detector.onnx@image=1x3x640x640 ...
 
 Every round gives every contender a turn in a process of its own, pinned to the same cores: it loads the network, runs it a few times to warm
@@ -260,7 +260,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", help="ONNX files, with shapes of their inputs where these are open: model.onnx@image=1x3x640x640")
     parser.add_argument("--autotune", default="target/release/autotune", help="the command")
-    parser.add_argument("--db", required=True, help="tuning database; what it lacks runs by its predicted schedule")
+    parser.add_argument("--db", required=True, help="tuning database, or the snapshot of one, which takes less time and memory to open; what it lacks runs by its predicted schedule")
     parser.add_argument("--target", default="cpu", help="ours: cpu, or cpu:avx2 without AVX-512")
     parser.add_argument("--threads", default="1", help="such as 1,2")
     parser.add_argument("--rounds", type=int, default=5)

@@ -36,33 +36,33 @@ const LEAST_SHARED: usize = 1 << 13;
 /// asked for a tile ahead.
 pub(super) fn default_point(spec: &Arc<Spec>, cpu: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
     let chain = Chain::of(spec)?;
-    let is_valid = |point: &Point| matches!(MapReduce::new(spec, cpu, point), Ok(Some(_)));
     let blocked = laid::blockable(&chain, block_size(cpu)).map(|channel| Rule::of_blocks(&chain, channel, cpu));
     let plain = || Rule::plain(&chain, cpu);
     let rules = blocked.into_iter().chain([plain(), Rule { width: 1, ..plain() }]);
     let mut points = rules.filter_map(|rule| rule.point(&chain, cpu, space));
-    points.find(is_valid).or_else(|| Some(space.point(|_| 0)))
+    points.find(|point| is_valid(spec, cpu, point)).or_else(|| Some(space.point(|_| 0)))
 }
 
-/// Tiles of `rows` positions along the last rows, vectors of `width` registers; what [`default_point`] has where that is not valid.
+fn is_valid(spec: &Arc<Spec>, cpu: &CpuTarget, point: &Point) -> bool {
+    matches!(MapReduce::new(spec, cpu, point), Ok(Some(_)))
+}
+
+/// Tiles of these numbers of positions along the last two rows, and vectors of `width` registers; what [`default_point`] has where that is not valid.
 pub(super) fn point_of_rows(
     spec: &Arc<Spec>,
     cpu: &CpuTarget,
     space: &Arc<KnobSpace>,
-    (rows, width): ([usize; 2], usize),
+    (positions, width): ([usize; 2], usize),
 ) -> Option<Point> {
     let chain = Chain::of(spec)?;
     let mut rule = Rule { width, tiles: vec![1; chain.rows], ..Rule::plain(&chain, cpu) };
-    knobs::tiled(&chain)
-        .collect::<Vec<_>>()
-        .into_iter()
-        .rev()
-        .zip(rows.into_iter().rev())
-        .for_each(|(axis, most)| rule.tiles[axis] = most);
+    let tiled: Vec<AxisId> = knobs::tiled(&chain).collect();
+    tiled.iter().rev().zip(positions.iter().rev()).for_each(|(&axis, &most)| rule.tiles[axis] = most);
+
     let loops = chain.row_axes().iter().zip(&rule.tiles).map(|(axis, tile)| axis.extent.div_ceil(*tile));
     rule.parallel = parallel_loops(&chain, loops, cpu);
-    let valid = rule.point(&chain, cpu, space).filter(|point| matches!(MapReduce::new(spec, cpu, point), Ok(Some(_))));
-    valid.or_else(|| default_point(spec, cpu, space))
+    let point = rule.point(&chain, cpu, space).filter(|point| is_valid(spec, cpu, point));
+    point.or_else(|| default_point(spec, cpu, space))
 }
 
 /// What a default schedule is to be.
@@ -191,8 +191,8 @@ fn starting_with(knob: &Knob, name: &str) -> usize {
     knob.values.iter().position(starts).unwrap_or(0)
 }
 
-/// The row along pairs of elements; else that along which the result is contiguous if operands are so along it, or nothing is combined; else the axis along which most
-/// accesses are.
+/// The row of pairs; else that along which the result is contiguous if operands are so along it, or nothing is combined; else the axis along
+/// which most accesses are.
 fn vector_of(chain: &Chain) -> &'static str {
     let vectors = knobs::vectors(chain);
     let is_of_result = |name: &&'static str| {

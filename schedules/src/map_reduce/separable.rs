@@ -61,17 +61,14 @@ impl Sketch for SeparableSketch {
     }
 
     fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
-        let (separated, cpu) = (rewritten(workload)?, target.cpu()?);
-        if !is_plain(workload, target) {
-            return None;
-        }
+        let (separated, cpu) = (rewritten(workload).filter(|_| is_plain(workload, target))?, target.cpu()?);
         Some((0.0, point_of_rows(&separated, cpu, space, DEFAULT)?))
     }
 
     /// Of plain images: windows of three by three elements and more that share most of them with their neighbours. In windows of two rows there is
     /// nothing to be saved, and long strides cost as much where the rows of a window were combined.
     fn outdoes_later_tiers(&self, workload: &Workload, target: &Target) -> bool {
-        let windows = Windows::of(&workload.spec().equations[0]);
+        let windows = workload.spec().equations.first().and_then(Windows::of);
         is_plain(workload, target) && windows.is_some_and(|windows| windows.taps >= 3 && windows.stride <= 2)
     }
 }
