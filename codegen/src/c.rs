@@ -159,6 +159,7 @@ impl Generator<'_> {
         let element = |pointer: &Pointer| narrow::element_type(self.program.buffer(pointer.buffer));
         let parameters = leaf.pointers.iter().enumerate().map(|(i, it)| format!("{} *restrict p{i}", element(it)));
         let parameters: Vec<String> = parameters.collect();
+
         let argument = |pointer: &Pointer| {
             let base = constants
                 .iter()
@@ -166,6 +167,7 @@ impl Generator<'_> {
             format!("b{} + {}", pointer.buffer.0, base.display(|v| format!("v{}", v.0)))
         };
         let arguments: Vec<String> = leaf.pointers.iter().map(argument).collect();
+
         let mut writer = Writer::new(self, Some(leaf));
         if let Node::Alloc { body, .. } = alloc {
             writer.nodes(body);
@@ -175,6 +177,7 @@ impl Generator<'_> {
         };
         let declared: String = writer.accumulators.iter().map(declare).collect();
         let text = format!("({}) {{\n{declared}{}}}\n", parameters.join(", "), writer.text);
+
         let next = format!("tile{}", self.leaf_names.len());
         let name = self.leaf_names.entry(text).or_insert_with_key(|text| {
             let _ = write!(self.leaves, "LEAF {next}{text}");
@@ -298,7 +301,7 @@ impl<'g, 'p> Writer<'g, 'p> {
     /// The address is made as an integer, since no pointer may point beyond a buffer's end.
     fn prefetch(&mut self, access: &Access, ahead: usize) {
         let (pointer, offset, _) = self.address(access);
-        let bytes = narrow::element_bytes(self.generator.program.buffer(access.buffer)) * ahead;
+        let bytes = formula::memory_dtype(self.generator.program.buffer(access.buffer)).bytes() * ahead;
         self.line(&format!("__builtin_prefetch((const void *)((__UINTPTR_TYPE__)({pointer} + {offset}) + {bytes}));"));
     }
 

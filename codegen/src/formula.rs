@@ -13,7 +13,7 @@ use std::fmt::Write;
 
 use autotune_ir::DType;
 use autotune_ir::formula::{Formula, Primitive, Step};
-use autotune_ir::program::{Expr, Node, Program, Scope, preorder};
+use autotune_ir::program::{Buffer, Expr, Node, Program, Scope, preorder};
 
 /// What an operation makes of operands that are expressions in C, each of `lanes` lanes; `None` for what is no operation.
 pub(crate) fn applied(expr: &Expr, operands: &[String], lanes: usize) -> Option<String> {
@@ -40,12 +40,17 @@ pub(crate) fn used(program: &Program) -> Option<BTreeMap<&'static str, &'static 
     (!is_plain).then_some(functions)
 }
 
+/// What the elements of a buffer are in memory where all is computed in f32: what a thread keeps is as it was computed.
+pub(crate) fn memory_dtype(buffer: &Buffer) -> DType {
+    if buffer.scope == Scope::Global { buffer.dtype } else { DType::F32 }
+}
+
 /// The formulas between values and elements of 16 bits, of those types that a program has, by the names of functions.
 pub(crate) fn conversions(program: &Program) -> BTreeMap<&'static str, &'static Formula> {
     let mut functions = BTreeMap::new();
-    for buffer in program.buffers.iter().filter(|buffer| buffer.scope == Scope::Global) {
-        let formulas = [Formula::narrowed(buffer.dtype), Formula::widened(buffer.dtype)];
-        for (name, formula) in conversion_words(buffer.dtype).into_iter().zip(formulas) {
+    for dtype in program.buffers.iter().map(memory_dtype) {
+        let formulas = [Formula::narrowed(dtype), Formula::widened(dtype)];
+        for (name, formula) in conversion_words(dtype).into_iter().zip(formulas) {
             functions.extend(formula.map(|formula| (name, formula)));
         }
     }

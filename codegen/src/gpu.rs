@@ -60,6 +60,7 @@ fn in_dialect<D: Dialect>(program: &Program) -> String {
     if formula::gathers(program) {
         source.push_str(&formula::gathered(D::FUNCTION, "int"));
     }
+
     let (mut functions, mut conversions) = (formula::used(program), formula::conversions(program));
     conversions.retain(|_, _| D::CONVERTS_BY_FORMULAS);
     if !conversions.is_empty() {
@@ -72,6 +73,7 @@ fn in_dialect<D: Dialect>(program: &Program) -> String {
     if !conversions.is_empty() {
         source.push_str(&element::conversions(D::FUNCTION, conversions.keys().copied()));
     }
+
     for (stage, plan) in program.stages.iter().zip(&KernelPlan::of(program).stages) {
         match (Grid::of(stage), plan.launch) {
             (Some(grid), Some(launch)) => {

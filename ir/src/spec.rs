@@ -175,6 +175,12 @@ impl Equation {
     pub fn range(&self, index: &Affine) -> (i64, i64) {
         index.range(|axis| self.axes[axis.0 as usize].extent)
     }
+
+    /// True if some value of an index lies outside of a dimension of `extent` elements.
+    pub fn is_beyond(&self, index: &Affine, extent: usize) -> bool {
+        let (low, high) = self.range(index);
+        low < 0 || high >= extent as i64
+    }
 }
 
 /// What is computed.

@@ -75,10 +75,7 @@ fn chain_of(workload: &Workload) -> Option<Chain> {
 pub(crate) fn reads_beyond(spec: &Spec, pass: &Equation) -> bool {
     pass.loads().into_iter().any(|access| {
         let mut dims = access.index.iter().zip(&spec.tensor(access).shape);
-        dims.any(|(index, &extent)| {
-            let (low, high) = pass.range(index);
-            low < 0 || high >= extent as i64
-        })
+        dims.any(|(index, &extent)| pass.is_beyond(index, extent))
     })
 }
 

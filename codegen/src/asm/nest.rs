@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::error::{AssembleError, Failure};
 use super::instruction_set::{Arithmetic, ElementType};
+use crate::formula::memory_dtype;
 use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::formula::{Formula, Primitive};
@@ -234,13 +235,11 @@ impl<'p> Resolver<'p> {
         Ok(())
     }
 
-    /// What the elements of a buffer are: what a thread keeps is as it was computed.
     fn element_type(&self, buffer: BufferId) -> ElementType {
-        let buffer = self.program.buffer(buffer);
-        match buffer.dtype {
-            DType::F16 if buffer.scope == Scope::Global && self.offers.rounds_to_f16 => ElementType::F16,
-            DType::F16 | DType::Bf16 if buffer.scope == Scope::Global => ElementType::Half,
-            _ => ElementType::F32,
+        match memory_dtype(self.program.buffer(buffer)) {
+            DType::F16 if self.offers.rounds_to_f16 => ElementType::F16,
+            DType::F16 | DType::Bf16 => ElementType::Half,
+            DType::F32 | DType::Tf32 => ElementType::F32,
         }
     }
 
@@ -292,7 +291,7 @@ impl<'p> Resolver<'p> {
             ElementType::Half => Formula::narrowed(self.program.dtype(store.dst.buffer)),
             ElementType::F32 | ElementType::F16 => None,
         };
-        let widens = |expr: &Expr| matches!(expr, Expr::Load(of) if self.element_type(of.buffer) == ElementType::Half);
+        let widens = |expr: &Expr| self.widening(expr).is_some();
         let has_steps = narrowed.is_some() || !is_tree(&store.value) || store.value.any(&widens);
         let steps = has_steps.then_some(self.nest.values.len() as u32);
         let root = match steps {

@@ -5,19 +5,15 @@ use std::fmt::Write;
 use super::{Value, Writer, splat};
 use crate::formula;
 use autotune_ir::DType;
-use autotune_ir::program::{Buffer, Scope, Store, StoreMode};
+use autotune_ir::program::{Buffer, Store, StoreMode};
 
-/// True if a buffer's elements have 16 bits; what a thread keeps is as it was computed.
+/// True if a buffer's elements have 16 bits.
 pub(super) fn is_narrow(buffer: &Buffer) -> bool {
-    buffer.scope == Scope::Global && buffer.dtype.bytes() == 2
+    formula::memory_dtype(buffer).bytes() == 2
 }
 
 pub(super) fn element_type(buffer: &Buffer) -> &'static str {
     if is_narrow(buffer) { "unsigned short" } else { "float" }
-}
-
-pub(super) fn element_bytes(buffer: &Buffer) -> usize {
-    if is_narrow(buffer) { 2 } else { 4 }
 }
 
 /// What no compiler takes for an element that is found by values.

@@ -203,13 +203,7 @@ pub(super) fn ends_within(program: &Program, equation: usize, access: &Access) -
     let spec = &program.algorithm;
     let (equation, tensor) = (&spec.equations[equation], spec.tensor(access));
     tensor.source == Source::Computed
-        && access.index.iter().zip(&tensor.shape).any(|(index, &extent)| is_beyond(equation, index, extent))
-}
-
-/// True if an index of an equation goes beyond a dimension.
-fn is_beyond(equation: &Equation, index: &Affine, extent: usize) -> bool {
-    let (low, high) = equation.range(index);
-    low < 0 || high >= extent as i64
+        && access.index.iter().zip(&tensor.shape).any(|(index, &extent)| equation.is_beyond(index, extent))
 }
 
 /// Number of iterations of an equation: all, or those that read no padding, that of constants and weights aside, which is packed as zeros. `None` where
@@ -225,7 +219,7 @@ pub(super) fn required_points(spec: &Spec, equation: usize, skip_padding: bool) 
 
     for (_, access) in equation.loads().into_iter().enumerate().filter(may_skip) {
         for (index, &extent) in access.index.iter().zip(&spec.tensor(access).shape) {
-            if !is_beyond(equation, index, extent) || counted.contains(&(index, extent)) {
+            if !equation.is_beyond(index, extent) || counted.contains(&(index, extent)) {
                 continue;
             }
             counted.push((index, extent));

@@ -56,14 +56,14 @@ pub(super) fn windows(chain: &Chain) -> Option<Vec<Window>> {
     for (number, pass) in chain.passes().iter().enumerate() {
         for access in pass.loads() {
             for (index, &extent) in access.index.iter().zip(&chain.spec.tensor(access).shape) {
-                let (low, high) = pass.range(index);
-                if low >= 0 && high < extent as i64 {
+                if !pass.is_beyond(index, extent) {
                     continue;
                 }
                 let window = window((number, pass), index, extent as i64)?;
                 if windows.contains(&window) {
                     continue;
                 }
+
                 let shares = |known: &Window| {
                     let is_row = |window: &Window| window.spatial < chain.rows;
                     let is_along_same = known.spatial == window.spatial && is_row(known);

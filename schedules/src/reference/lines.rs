@@ -93,6 +93,6 @@ fn is_pointwise(spec: &Spec) -> bool {
 
 /// True if what an access of the main equation reads or defines is nowhere beyond its tensor.
 fn stays_inside(spec: &Spec, access: &Access) -> bool {
-    let ranges = access.index.iter().map(|index| spec.main().range(index)).zip(&spec.tensor(access).shape);
-    ranges.into_iter().all(|((low, high), &extent)| low >= 0 && high < extent as i64)
+    let mut dims = access.index.iter().zip(&spec.tensor(access).shape);
+    dims.all(|(index, &extent)| !spec.main().is_beyond(index, extent))
 }

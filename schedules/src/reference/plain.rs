@@ -93,10 +93,7 @@ impl<'a> Products<'a> {
         let [Expr::Load(left), Expr::Load(right)] = &**of else { return None };
         let is_inside = |access: &&Access| {
             let mut dims = access.index.iter().zip(&tensors[access.buffer.0 as usize].shape);
-            dims.all(|(index, &extent)| {
-                let (low, high) = equation.range(index);
-                low >= 0 && high < extent as i64
-            })
+            dims.all(|(index, &extent)| !equation.is_beyond(index, extent))
         };
         let factor = |access: &Access| {
             let tensor = &tensors[access.buffer.0 as usize];

@@ -26,18 +26,19 @@ impl<S: Vectors> Block<'_, S> {
     /// Memory = the value of a register, which is released, or += it.
     pub(super) fn write(&mut self, dst: Memory, mode: StoreMode, mut value: Vector) -> Result<(), Failure> {
         let whole = dst.whole_vector(self.isa.lanes().into()).filter(|_| mode == StoreMode::Assign);
+        let streamed = whole.filter(|at| self.streamed & 1 << at.pointer != 0);
         if dst.of != ElementType::F32 {
             let spare = self.spare()?;
-            let is_streamed = whole.is_some_and(|at| self.streamed & 1 << at.pointer != 0);
-            self.isa.store_narrow(value, dst, spare, is_streamed);
+            self.isa.store_narrow(value, dst, spare, streamed.is_some());
             [value, spare].iter().for_each(|&register| self.release(Operand::Register(register)));
             return Ok(());
         }
-        if let Some(at) = whole.filter(|at| self.streamed & 1 << at.pointer != 0) {
+        if let Some(at) = streamed {
             self.isa.stream(value, at);
             self.release(Operand::Register(value));
             return Ok(());
         }
+
         if mode == StoreMode::Accumulate {
             let old = self.spare()?;
             self.isa.load(old, dst.shape, dst.at);

@@ -94,7 +94,7 @@ impl<'p> Resolver<'p> {
     }
 
     /// What makes a value of an element that is loaded, where that takes steps.
-    fn widening(&self, value: &Expr) -> Option<&'static Formula> {
+    pub(super) fn widening(&self, value: &Expr) -> Option<&'static Formula> {
         match value {
             Expr::Load(access) if self.element_type(access.buffer) == ElementType::Half => {
                 Formula::widened(self.program.dtype(access.buffer))

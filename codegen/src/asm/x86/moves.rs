@@ -1,10 +1,11 @@
-//! Copies of blocks in another order, by permutations.
+//! Copies: of blocks in another order, by permutations, and of elements that lie apart.
 
 use super::X86;
 use super::control::address;
-use super::encode::{Goal, Integer, Opcode, Place, evex};
+use super::encode::{Address, Goal, Integer, Opcode, Place, evex};
+use super::narrow::READ;
 use super::vectors::{BLEND_LANES, COPY, LOAD, PERMUTE, SET_MASK, STORE, UNPACK_HIGH_PAIRS, VECTOR, opcode};
-use crate::asm::instruction_set::{Address as At, Vector, Vectors};
+use crate::asm::instruction_set::{Address as At, ElementType, Vector, Vectors};
 use autotune_ir::target::Isa;
 
 /// The lower or upper elements, or pairs of elements, of two vectors in turns, in each quarter.
@@ -23,6 +24,23 @@ const TRANSPOSED: usize = 8;
 const QUARTER: u32 = 4;
 
 impl X86 {
+    /// Copies `lanes` elements between places with strides in bytes, first to last, through eax.
+    pub(super) fn move_elements(&mut self, of: ElementType, to: (Address, i32), from: (Address, i32), lanes: u8) {
+        const OF_16_BITS: u8 = 0x66;
+        let element = |(at, stride): (Address, i32), i: u8| Address {
+            disp: at.disp.wrapping_add(stride.wrapping_mul(i32::from(i))),
+            ..at
+        };
+        let (is_whole, rax) = (of == ElementType::F32, Integer::Rax as u8);
+        for i in 0..lanes {
+            self.code.legacy(false, if is_whole { 0x8b } else { READ }, rax, element(from, i));
+            if !is_whole {
+                self.code.plain(&[OF_16_BITS]);
+            }
+            self.code.legacy(false, 0x89, rax, element(to, i));
+        }
+    }
+
     /// How many registers from `first` on a transpose changes: below 16 but for 16 columns.
     pub(super) fn transposed_registers(&self, columns: u8, first: Vector) -> Option<usize> {
         let most = match columns {

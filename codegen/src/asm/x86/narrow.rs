@@ -27,10 +27,15 @@ const LOAD_FOUR: Opcode = opcode(1, 2, 0x7e);
 const INSERT_TWO: Opcode = opcode(3, 1, 0x22);
 const INSERT_ONE: Opcode = opcode(1, 1, 0xc4);
 /// An element of 16 bits below zeros, to an integer register.
-const READ: u16 = 0x0fb7;
+pub(super) const READ: u16 = 0x0fb7;
 
 /// Bytes of half a vector of 512 bits, as a power of two.
 const HALF_VECTOR: u32 = 5;
+
+/// The place some elements of 16 bits behind another.
+fn halves_behind(at: Address, elements: u8) -> Place {
+    Address { disp: at.disp.wrapping_add(2 * i32::from(elements)), ..at }.into()
+}
 
 impl X86 {
     /// `v = [at]`; lanes behind the last are zeros.
@@ -41,7 +46,7 @@ impl X86 {
             Shape::Splat => self.load_one(v, of, at),
             Shape::Lanes(n) => self.load_part(v, of, n, at),
             Shape::Strided { lanes, stride } => {
-                self.move_halves((LANES_AT, 2), (at, stride), lanes);
+                self.move_elements(of, (LANES_AT, 2), (at, stride), lanes);
                 self.load_part(v, of, lanes, LANES_AT);
             }
         }
@@ -76,7 +81,6 @@ impl X86 {
         }
 
         // Four, two and one of them, as the number has bits.
-        let behind = |elements: u8| Address { disp: at.disp.wrapping_add(2 * i32::from(elements)), ..at }.into();
         match n & 4 {
             0 => self.code.vex(XOR_VEX, false, [v, v], Place::Register(v)),
             _ => self.code.vex(LOAD_FOUR, false, [v, 0], at.into()),
@@ -84,7 +88,7 @@ impl X86 {
         for (op, elements) in [(INSERT_TWO, 2), (INSERT_ONE, 1)] {
             if n & elements != 0 {
                 let first = n & !(2 * elements - 1);
-                self.code.vex(op, false, [v, v], behind(first));
+                self.code.vex(op, false, [v, v], halves_behind(at, first));
                 self.code.immediate(i64::from(first / elements), 1);
             }
         }
@@ -104,7 +108,7 @@ impl X86 {
             Shape::Splat => self.store_part((v, spare), of, 1, at),
             Shape::Strided { lanes, stride } => {
                 self.store_part((v, spare), of, whole, LANES_AT);
-                self.move_halves((at, stride), (LANES_AT, 2), lanes);
+                self.move_elements(of, (at, stride), (LANES_AT, 2), lanes);
             }
         }
     }
@@ -122,14 +126,13 @@ impl X86 {
             return self.store_whole(STORE, spare, at);
         }
         // Four, two and one of them, as the number has bits.
-        let behind = |elements: u8| Address { disp: at.disp.wrapping_add(2 * i32::from(elements)), ..at }.into();
         if n & 4 != 0 {
             self.code.vex(STORE_FOUR, false, [spare, 0], at.into());
         }
         for (op, elements) in [(EXTRACT_TWO, 2), (EXTRACT_ONE, 1)] {
             if n & elements != 0 {
                 let first = n & !(2 * elements - 1);
-                self.code.vex(op, false, [spare, 0], behind(first));
+                self.code.vex(op, false, [spare, 0], halves_behind(at, first));
                 self.code.immediate(i64::from(first / elements), 1);
             }
         }
@@ -171,17 +174,6 @@ impl X86 {
         match self.isa {
             Isa::Avx512 => self.code.evex(op, evex::BITS_256, [v, 0], at.into(), HALF_VECTOR),
             _ => self.code.vex(op, false, [v, 0], at.into()),
-        }
-    }
-
-    /// Copies `lanes` elements between places with strides in bytes, through eax.
-    fn move_halves(&mut self, (to, to_stride): (Address, i32), (from, from_stride): (Address, i32), lanes: u8) {
-        const OF_16_BITS: u8 = 0x66;
-        for lane in (0..lanes).map(i32::from) {
-            let behind = |at: Address, bytes: i32| Address { disp: at.disp.wrapping_add(bytes), ..at };
-            self.code.legacy(false, READ, Integer::Rax as u8, behind(from, from_stride.wrapping_mul(lane)));
-            self.code.plain(&[OF_16_BITS]);
-            self.code.legacy(false, 0x89, Integer::Rax as u8, behind(to, to_stride.wrapping_mul(lane)));
         }
     }
 }

@@ -3,7 +3,9 @@
 use super::X86;
 use super::control::{address, integer};
 use super::encode::{Address, Goal, Integer, Opcode, Place, evex};
-use crate::asm::instruction_set::{Address as At, Arithmetic, Bound, Fold, Operand, Shape, Unary, Vector, Vectors};
+use crate::asm::instruction_set::{
+    Address as At, Arithmetic, Bound, ElementType, Fold, Operand, Shape, Unary, Vector, Vectors,
+};
 use crate::asm::leaf::{Leaf, Memory};
 use autotune_ir::program::Compare;
 use autotune_ir::target::Isa;
@@ -100,7 +102,7 @@ impl Vectors for X86 {
                 if let Some(numbers) = self.even_numbers.filter(|_| self.loads_together(shape)) {
                     return self.load_by_numbers(v, numbers, lanes, at);
                 }
-                self.move_elements((LANES_AT, 4), (at, stride), lanes);
+                self.move_elements(ElementType::F32, (LANES_AT, 4), (at, stride), lanes);
                 self.transfer(false, v, lanes, LANES_AT, v);
             }
         }
@@ -113,7 +115,7 @@ impl Vectors for X86 {
             Shape::Lanes(n) => self.transfer(true, v, n, at, spare),
             Shape::Strided { lanes, stride } => {
                 self.transfer(true, v, self.lanes(), LANES_AT, spare);
-                self.move_elements((at, stride), (LANES_AT, 4), lanes);
+                self.move_elements(ElementType::F32, (at, stride), (LANES_AT, 4), lanes);
             }
         }
     }
@@ -171,7 +173,7 @@ impl Vectors for X86 {
     }
 
     fn copy_elements(&mut self, (to, to_stride): (At, i32), (from, from_stride): (At, i32), lanes: u8) {
-        self.move_elements((address(to), to_stride), (address(from), from_stride), lanes);
+        self.move_elements(ElementType::F32, (address(to), to_stride), (address(from), from_stride), lanes);
     }
 
     fn transpose_registers(&self, columns: u8, first: Vector) -> Option<usize> {
@@ -479,17 +481,5 @@ impl X86 {
         };
         let mask = if lanes == self.lanes() { 0 } else { self.mask(lanes) | evex::ZEROING };
         self.code.evex(op, evex::BITS_512 | mask, [v, numbers], place, VECTOR);
-    }
-
-    /// Copies `lanes` elements between places with strides in bytes, first to last, through eax.
-    fn move_elements(&mut self, to: (Address, i32), from: (Address, i32), lanes: u8) {
-        let element = |(at, stride): (Address, i32), i: u8| Address {
-            disp: at.disp.wrapping_add(stride.wrapping_mul(i32::from(i))),
-            ..at
-        };
-        for i in 0..lanes {
-            self.code.legacy(false, 0x8b, Integer::Rax as u8, element(from, i));
-            self.code.legacy(false, 0x89, Integer::Rax as u8, element(to, i));
-        }
     }
 }
