@@ -125,6 +125,7 @@ impl Operator for MaskedLogSumExp {
             axes: named_axes(&[("m", m, false)]),
             value: Expr::sum(largest, Expr::unary(UnaryOp::Log, total)),
             reduction: Reduction::Sum,
+            share: None,
             shape: vec![m],
             index: vec![row],
             channel: 0,

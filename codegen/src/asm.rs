@@ -38,6 +38,7 @@ mod instruction_set;
 mod leaf;
 mod nest;
 mod plan;
+mod share;
 mod stage;
 #[cfg(test)]
 mod tests;

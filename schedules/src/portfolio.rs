@@ -110,8 +110,7 @@ fn work_share(candidate: &Candidate) -> f64 {
 
 /// True if a schedule may be chosen without measuring: it computes by the direct algorithm, or by one that takes far fewer operations.
 pub fn is_promising(candidate: &Candidate) -> bool {
-    let share = work_share(candidate);
-    share >= 1.0 || share <= MAX_WORK_SHARE
+    candidate.config().is_exact() || work_share(candidate) <= MAX_WORK_SHARE
 }
 
 /// What a miss is answered from: the [promising](is_promising) among the entries [carried over](carried_over), and the default schedule.

@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 
 use super::error::{AssembleError, Failure};
 use super::instruction_set::{Arithmetic, ElementType, Fold, MAX_REGISTERS, Operand, Shape, Vector, Vectors};
-use super::leaf::{self, Input, Memory, Op, Source};
+use super::leaf::{self, Combining, Input, Memory, Op, Source};
 use super::nest::{Kind, Tree};
 use super::plan::{NONE, Plan};
 use super::transpose;
@@ -93,6 +93,7 @@ pub(super) fn emit(
                 let rows = code.rows[from as usize..to as usize].iter().map(|&row| row as Vector).collect();
                 block.fold(acc as Vector, rows, (lanes, by))?;
             }
+            Op::Combine { acc, by, of } => block.combine(acc as Vector, by, of)?,
             Op::Prefetch { source: id, to_write } => {
                 if let Source::Memory(memory) = code.sources[id as usize] {
                     block.isa.prefetch(memory.at, to_write);
@@ -173,6 +174,40 @@ impl<S: Vectors> Block<'_, S> {
         self.isa.copy(sum, acc);
         self.arithmetic(Arithmetic::MulAdd, Some(sum), kept, other)?;
         self.keep_part((acc, part), StoreMode::Assign, sum)
+    }
+
+    /// Accumulator = the first value combined with the second.
+    fn combine(&mut self, acc: Vector, by: Combining, of: (Input, Option<Input>)) -> Result<(), Failure> {
+        match of.0 {
+            Input::Accumulator(other) | Input::Part { acc: other, .. } if other == u16::from(acc) => {}
+            Input::Accumulator(other) | Input::Part { acc: other, .. } => self.isa.copy(acc, other as Vector),
+            Input::Source(id)
+                if self.plan.uses[id as usize].temp == NONE && self.plan.next_use(id, self.at) == NONE =>
+            {
+                self.load(acc, id);
+            }
+            Input::Source(id) => {
+                let value = self.source(id)?;
+                self.isa.copy(acc, value);
+                self.release(Operand::Register(value));
+            }
+        }
+        let other = match of.1 {
+            Some(Input::Accumulator(other) | Input::Part { acc: other, .. }) => Operand::Register(other as Vector),
+            Some(Input::Source(id)) => self.operand(id)?,
+            None => return Ok(()),
+        };
+
+        match by {
+            Combining::Sum => self.isa.arithmetic(Arithmetic::Add, acc, acc, other),
+            Combining::Bound(bound) => {
+                let spare = self.spare()?;
+                self.isa.bound(bound, acc, other, spare);
+                self.release(Operand::Register(spare));
+            }
+        }
+        self.release(other);
+        Ok(())
     }
 
     /// The first lanes of an accumulator = those of a register, which is released, or += them.

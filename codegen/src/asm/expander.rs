@@ -46,7 +46,7 @@ impl<'p> Expander<'p> {
 
     /// Makes the leaf of a nest.
     pub(super) fn expand(&mut self, nest: &Nest) -> Result<(), Failure> {
-        let Leaf { items, ops, inputs, rows, sources, accumulators, parts, strides, depth } = &mut self.leaf;
+        let Leaf { items, ops, inputs, rows, sources, accumulators, shared, parts, strides, depth } = &mut self.leaf;
         items.clear();
         ops.clear();
         inputs.clear();
@@ -55,7 +55,7 @@ impl<'p> Expander<'p> {
         accumulators.clear();
         parts.clear();
         strides.clear();
-        *depth = 0;
+        (*shared, *depth) = (0, 0);
         self.block = (0, 0);
         self.vector = (0, 1);
         self.values.resize(nest.vars, 0);

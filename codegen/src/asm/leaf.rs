@@ -19,7 +19,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::error::{AssembleError, Failure};
-use super::instruction_set::{Address, ElementType, Fold, Shape};
+use super::instruction_set::{Address, Bound, ElementType, Fold, Shape};
 use super::nest::{Nest, Place, Tree, Value};
 use autotune_ir::program::{BufferId, Program, StoreMode};
 
@@ -35,6 +35,8 @@ pub(super) struct Leaf {
     pub(super) sources: Vec<Source>,
     /// What the registers of partial sums hold.
     pub(super) accumulators: Vec<Lanes>,
+    /// Registers behind those, of values that several of them combine.
+    pub(super) shared: usize,
     /// The numbers of lanes of vectors that are not whole, in order of appearance.
     pub(super) parts: Vec<u8>,
     /// The distances in bytes of lanes that are not consecutive, in order of appearance.
@@ -84,10 +86,30 @@ pub(super) enum Op {
     MulAdd { acc: u16, part: u8, factors: [u32; 2] },
     /// Accumulator or memory = value, or += value.
     Store { dst: Input, mode: StoreMode, value: Tree },
+    /// Accumulator = the first value combined with the second, if there is one; each is a source or an accumulator.
+    Combine { acc: u16, by: Combining, of: (Input, Option<Input>) },
     /// A hint that memory is read soon, or written to.
     Prefetch { source: u32, to_write: bool },
     /// Lane `r` of accumulator `acc` is what the first `lanes` lanes of row `r` come to; the rows are accumulators, listed in the leaf.
     Fold { acc: u16, rows: (u32, u32), lanes: u8, by: Option<Fold> },
+}
+
+/// By what values are combined, in any order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Combining {
+    Sum,
+    Bound(Bound),
+}
+
+impl Combining {
+    /// The bits of the value that changes no other.
+    pub(super) fn neutral_bits(self) -> u32 {
+        match self {
+            Combining::Sum => 0.0f32.to_bits(),
+            Combining::Bound(Bound::Larger) => f32::NEG_INFINITY.to_bits(),
+            Combining::Bound(Bound::Smaller) => f32::INFINITY.to_bits(),
+        }
+    }
 }
 
 /// What a value is made of, and where it goes.
@@ -157,7 +179,12 @@ impl<'l> Block<'l> {
 impl Leaf {
     /// The vector registers that it takes: two hold what is being computed.
     pub(super) fn registers(&self) -> usize {
-        self.accumulators.len() + 2
+        self.held() + 2
+    }
+
+    /// Those of them that hold partial sums, and what several of these combine.
+    pub(super) fn held(&self) -> usize {
+        self.accumulators.len() + self.shared
     }
 
     /// What the operations of a block whose sources begin at `first` call an element that is new there.

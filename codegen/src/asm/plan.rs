@@ -47,6 +47,13 @@ impl Plan {
                         }
                     }
                 }
+                Op::Combine { of: (a, b), .. } => {
+                    for input in b.into_iter().chain([a]) {
+                        if let Input::Source(id) = input {
+                            self.add_use(id, at);
+                        }
+                    }
+                }
                 Op::Prefetch { .. } | Op::Fold { .. } => {}
             }
         }

@@ -16,6 +16,7 @@ use super::instruction_set::{ElementType, InstructionSet, Limit, Order};
 use super::leaf::{Item, Leaf};
 use super::nest::{Nest, Offers, Resolver};
 use super::plan::Plan;
+use super::share::share;
 use autotune_ir::affine::VarId;
 use autotune_ir::program::{Node, Program, Scope, Stage, parallel_prefix, preorder};
 
@@ -197,6 +198,7 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         let mut plan = Plan::default();
         for nest in &self.leaves[self.offsets.len()..] {
             expander.expand(nest)?;
+            share(&mut expander.leaf, nest, self.isa.registers());
             self.offsets.push(self.isa.here());
             let streamed = expander.leaf.streamed(nest, self.program, self.isa.lanes().into());
             emit_leaf(&mut self.isa, &mut plan, (nest, &expander.leaf), streamed)?;
@@ -257,7 +259,7 @@ fn emit_leaf(
         return Err(AssembleError::Pointers { needed, available }.into());
     }
 
-    let common = Common { accumulators: leaf.accumulators.len(), scratch: scratch as u8, streamed };
+    let common = Common { accumulators: leaf.held(), scratch: scratch as u8, streamed };
     if streamed == 0 {
         return emit_items(isa, plan, (nest, leaf), common);
     }

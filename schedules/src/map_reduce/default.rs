@@ -15,9 +15,12 @@ use autotune_ir::spec::{Axis, AxisId, Equation, Spec};
 use autotune_ir::target::CpuTarget;
 use autotune_ir::{Affine, VarId};
 
-/// Results of a tile: along the last row of plain tensors, and along each of three of images in blocks of channels.
+/// Results of a tile along the last row of plain tensors.
 const RESULTS: usize = 4;
-const NEIGHBOURS: usize = 2;
+/// Results of a tile of images in blocks of channels, along channels, rows and columns: where registers hold them, or fewer.
+const NEIGHBOURS: [[usize; 3]; 3] = [[2, 2, 4], [1, 2, 4], [1, 2, 2]];
+/// Iterations of other loops that are written out; of images in blocks of channels, all of a window or the most.
+const UNROLLED: [usize; 3] = [4, 8, 16];
 /// Elements of a page, which several rows of a tile are within where memory is slow: what the processor reads ahead ends with it.
 const PAGE: usize = 1 << 10;
 /// Results of a tile that is added up in the cache.
@@ -27,7 +30,8 @@ const TASKS: usize = 4;
 /// Iterations that are not worth a second thread.
 const LEAST_SHARED: usize = 1 << 13;
 
-/// Images whose channels are whole blocks are in blocks of channels, and a tile is two by two results of two blocks. Else vectors go along
+/// Images whose channels are whole blocks are in blocks of channels, and a tile is two by four results of two blocks, whose windows share most of
+/// what they combine. Else vectors go along
 /// the result where what is read is contiguous there, too, in tiles of up to two vectors, beyond the cache of whole rows where columns are added
 /// up, and of several of them where more is combined around them; along what is reduced where only that is contiguous, for four results at a time,
 /// beyond the cache for as many as a page holds the rows of; rows of a window that are no whole vectors are one vector as wide as the row, not several
@@ -36,9 +40,10 @@ const LEAST_SHARED: usize = 1 << 13;
 /// asked for a tile ahead.
 pub(super) fn default_point(spec: &Arc<Spec>, cpu: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
     let chain = Chain::of(spec)?;
-    let blocked = laid::blockable(&chain, block_size(cpu)).map(|channel| Rule::of_blocks(&chain, channel, cpu));
+    let blocked = laid::blockable(&chain, block_size(cpu)).into_iter();
+    let blocked = blocked.flat_map(|channel| NEIGHBOURS.map(|tile| Rule::of_blocks(&chain, channel, tile, cpu)));
     let plain = || Rule::plain(&chain, cpu);
-    let rules = blocked.into_iter().chain([plain(), Rule { width: 1, ..plain() }]);
+    let rules = blocked.chain([plain(), Rule { width: 1, ..plain() }]);
     let mut points = rules.filter_map(|rule| rule.point(&chain, cpu, space));
     points.find(|point| is_valid(spec, cpu, point)).or_else(|| Some(space.point(|_| 0)))
 }
@@ -76,28 +81,32 @@ struct Rule {
     parallel: usize,
     /// Registers of a vector along what is reduced.
     width: usize,
+    unroll: usize,
 }
 
 impl Rule {
     /// Tiles have neighbours along the channels and the last two rows. Where blocks are few for the threads, rows of pixels are the outermost
     /// loop: padding would make them several in another.
-    fn of_blocks(chain: &Chain, channel: AxisId, cpu: &CpuTarget) -> Self {
+    fn of_blocks(chain: &Chain, channel: AxisId, [blocks, above, beside]: [usize; 3], cpu: &CpuTarget) -> Self {
         let (rows, block) = (chain.row_axes(), block_size(cpu));
         let pixels: Vec<AxisId> = knobs::tiled(chain).filter(|&axis| axis > channel).collect();
         let of_channels = rows[..=channel].iter().map(|axis| axis.extent).product::<usize>() / block;
         let (is_few, is_scarce) = match cpu.threads {
             1 => (false, false),
-            threads => (of_channels < TASKS * threads, of_channels < NEIGHBOURS * TASKS * threads),
+            threads => (of_channels < TASKS * threads, of_channels < blocks * TASKS * threads),
         };
 
         let mut tiles = vec![1; chain.rows];
-        pixels.iter().rev().take(2).for_each(|&axis| tiles[axis] = NEIGHBOURS);
-        tiles[channel] = if is_scarce { block } else { NEIGHBOURS * block };
+        pixels.iter().rev().zip([beside, above]).for_each(|(&axis, most)| tiles[axis] = most);
+        tiles[channel] = if is_scarce { block } else { blocks * block };
         let outermost = pixels.first().copied().filter(|_| is_few);
         let mut order: Vec<AxisId> = (0..chain.rows).collect();
         order.sort_by_key(|&axis| Some(axis) != outermost);
         let parallel = parallel_loops(chain, order.iter().map(|&axis| rows[axis].extent.div_ceil(tiles[axis])), cpu);
-        Self { vector: rows[channel].name, layout: "blocked", outermost, tiles, parallel, width: 1 }
+        let own = &chain.last().axes[chain.rows..];
+        let taps: usize = own.iter().filter(|axis| axis.reduce).map(|axis| axis.extent).product();
+        let unroll = UNROLLED.into_iter().find(|&unroll| unroll >= taps).unwrap_or(UNROLLED[2]);
+        Self { vector: rows[channel].name, layout: "blocked", outermost, tiles, parallel, width: 1, unroll }
     }
 
     fn plain(chain: &Chain, cpu: &CpuTarget) -> Self {
@@ -119,7 +128,7 @@ impl Rule {
         let tiles = rows.iter().map(|axis| axis.name).enumerate().map(most).collect();
         let parallel = parallel_loops(chain, rows.iter().map(|axis| axis.extent), cpu);
         let width = width(chain, vector, cpu.lanes());
-        Self { vector, layout: "plain", outermost: None, tiles, parallel, width }
+        Self { vector, layout: "plain", outermost: None, tiles, parallel, width, unroll: UNROLLED[0] }
     }
 
     /// The combination that it asks for, with the largest tiles that the knobs have.
@@ -129,7 +138,7 @@ impl Rule {
                 "vector" => self.vector.to_string(),
                 "parallel" => self.parallel.to_string(),
                 "layout.in" | "layout.out" => self.layout.to_string(),
-                "unroll" => "4".to_string(),
+                "unroll" => self.unroll.to_string(),
                 "width" => self.width.to_string(),
                 "prefetch" => u8::from(is_beyond_cache(chain, cpu)).to_string(),
                 storing::KNOB => Storing::unmeasured(chain, cpu).word().to_string(),

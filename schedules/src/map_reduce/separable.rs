@@ -10,20 +10,20 @@
 
 use std::sync::Arc;
 
-use autotune_ir::program::{Access, BinaryOp, BufferId, Expr, Program};
-use autotune_ir::spec::{Axis, AxisId, Equation, Reduction, Source, Spec, Tensor};
+use autotune_ir::program::{Access, BufferId, Expr, Program};
+use autotune_ir::spec::{Axis, AxisId, Equation, Source, Spec, Tensor};
 use autotune_ir::target::Target;
 use autotune_ir::{Affine, DType, VarId};
 
 use super::default::point_of_rows;
 use super::{Chain, MapReduce, chain_for, knobs, laid};
-use crate::config::KnobValues;
+use crate::config::{Config, KnobValues};
 use crate::direct::block_size;
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
 use crate::point::Point;
 use crate::sketch::{Plan, Sketch};
-use crate::workload::Workload;
+use crate::workload::{Work, Workload};
 
 /// Name of the sketch in configs.
 const SKETCH: &str = "separable";
@@ -65,6 +65,14 @@ impl Sketch for SeparableSketch {
         Some((0.0, point_of_rows(&separated, cpu, space, DEFAULT)?))
     }
 
+    fn work(&self, workload: &Workload, _config: &Config) -> Work {
+        work(workload)
+    }
+
+    fn works(&self, workload: &Workload, _knobs: &KnobSpace) -> Vec<Work> {
+        works(workload)
+    }
+
     /// Of plain images: windows of three by three elements and more that share most of them with their neighbours. In windows of two rows there is
     /// nothing to be saved, and long strides cost as much where the rows of a window were combined.
     fn outdoes_later_tiers(&self, workload: &Workload, target: &Target) -> bool {
@@ -98,8 +106,6 @@ struct Windows<'a> {
     rows: usize,
     input: &'a Access,
     across: &'a Affine,
-    /// By what a sum's elements are multiplied: the same for all of a window.
-    shares: Vec<&'a Expr>,
     /// Elements along the shorter side.
     taps: usize,
     /// Elements from one window to the next, along the side where these are more.
@@ -112,9 +118,7 @@ impl<'a> Windows<'a> {
     fn of(pass: &'a Equation) -> Option<Self> {
         let rows = pass.axes.len().checked_sub(2).filter(|&rows| rows >= 2)?;
         let (own, tap_axes) = pass.axes.split_at(rows);
-        let (elements, shares): (Vec<&Expr>, Vec<&Expr>) =
-            factors(&pass.value).into_iter().partition(|factor| uses_taps(factor, rows));
-        let [Expr::Load(input)] = elements[..] else { return None };
+        let Expr::Load(input) = &pass.value else { return None };
         let [others @ .., down, across] = &input.index[..] else { return None };
         let uses =
             |index: &Affine, axes: &[AxisId]| index.terms.iter().all(|(axis, _)| axes.contains(&(axis.0 as usize)));
@@ -122,8 +126,7 @@ impl<'a> Windows<'a> {
         let is_separate = uses(down, &[rows - 2, rows]) && uses(across, &[rows - 1, rows + 1]);
         let is_apart = others.iter().all(|index| uses(index, &outer));
         let reduces = own.iter().all(|axis| !axis.reduce) && tap_axes.iter().all(|axis| axis.reduce);
-        let is_linear = shares.is_empty() || pass.reduction == Reduction::Sum;
-        if !(is_separate && is_apart && reduces && is_linear) {
+        if !(is_separate && is_apart && reduces) {
             return None;
         }
 
@@ -132,37 +135,27 @@ impl<'a> Windows<'a> {
         let overlap = tap_axes.iter().zip(strides).all(|(taps, stride)| taps.extent > stride.max(1));
         let has_neighbours = own[rows - 2..].iter().all(|axis| axis.extent > 1);
         let taps = tap_axes.iter().map(|axis| axis.extent).min()?;
-        (overlap && has_neighbours).then_some(Self {
-            rows,
-            input,
-            across,
-            shares,
-            taps,
-            stride: strides.into_iter().max()?,
-        })
+        (overlap && has_neighbours).then_some(Self { rows, input, across, taps, stride: strides.into_iter().max()? })
     }
 }
 
-/// True if a value changes with the axes behind the rows.
-fn uses_taps(value: &Expr, rows: usize) -> bool {
-    let is_tap = |&(axis, _): &(VarId, i64)| axis.0 as usize >= rows;
-    let mut found = false;
-    value.for_each_load(&mut |access| found |= access.index.iter().any(|index| index.terms.iter().any(is_tap)));
-    found
+/// What is to be done for windows that share what they combine: no more than to combine them down the columns, and then across them.
+pub(super) fn work(workload: &Workload) -> Work {
+    let direct = workload.work();
+    let flops = rewritten(workload).map_or(direct.flops, |separated| separated.flops().min(direct.flops));
+    Work { flops, ..direct }
 }
 
-/// The factors of a product.
-fn factors(value: &Expr) -> Vec<&Expr> {
-    match value {
-        Expr::Binary(BinaryOp::Mul, both) => both.iter().flat_map(factors).collect(),
-        value => vec![value],
-    }
+/// The same if that is less than each window by itself takes.
+pub(super) fn works(workload: &Workload) -> Vec<Work> {
+    let work = work(workload);
+    (work.flops < workload.flops()).then_some(work).into_iter().collect()
 }
 
 /// The same result down the columns of an image, and then across them; `None` if the only pass combines no [`Windows`].
 fn separated(spec: &Spec) -> Option<Spec> {
     let [pass, tail] = &spec.equations[..] else { return None };
-    let Windows { rows, input, across, shares, .. } = Windows::of(pass)?;
+    let Windows { rows, input, across, .. } = Windows::of(pass)?;
     let [x, tap, tap_across] = [rows - 1, rows, rows + 1];
     let given = Some(spec.tensor(input)).filter(|tensor| tensor.is_given())?;
     let own = Axis { name: COLUMN, extent: *given.shape.last()?, reduce: false };
@@ -186,7 +179,7 @@ fn separated(spec: &Spec) -> Option<Spec> {
     let second = Equation {
         axes: pass.axes[..rows].iter().chain([&pass.axes[tap_across]]).cloned().collect(),
         output: pass.output.clone(),
-        value: shares.into_iter().cloned().fold(Expr::Load(at(&across)), Expr::product),
+        value: Expr::Load(at(&across)),
         reduction: pass.reduction,
     };
 

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use super::default::default_point;
-use super::{MapReduce, chain_for, knobs};
-use crate::config::KnobValues;
+use super::{MapReduce, chain_for, knobs, separable};
+use crate::config::{Config, KnobValues};
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
 use crate::lower::map_reduce;
 use crate::point::Point;
 use crate::sketch::{Plan, Sketch};
-use crate::workload::Workload;
+use crate::workload::{Work, Workload};
 use autotune_ir::program::Program;
 use autotune_ir::target::Target;
 
@@ -38,6 +38,15 @@ impl Sketch for MapReduceSketch {
 
     fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
         Some((0.0, default_point(workload.spec(), target.cpu()?, space)?))
+    }
+
+    /// Where windows overlap, the generated code combines once what several of them share.
+    fn work(&self, workload: &Workload, _config: &Config) -> Work {
+        separable::work(workload)
+    }
+
+    fn works(&self, workload: &Workload, _knobs: &KnobSpace) -> Vec<Work> {
+        separable::works(workload)
     }
 }
 

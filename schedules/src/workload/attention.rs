@@ -214,6 +214,7 @@ impl Operator for Attention {
             axes: with(&[("d", d, false), ("n", n, true)]),
             value: Expr::product(at(scores + 5, row + 1, &[second]), at(2, batch, &[second, first])),
             reduction: Reduction::Sum,
+            share: None,
             shape: shape([m, d]),
             index: (0..=first).map(axis).collect(),
             channel: first,

@@ -77,6 +77,7 @@ impl Operator for Gather {
             axes: named_axes(&[("m", m, false), ("n", n, false)]),
             value: Expr::gather(first, vec![0], vec![number]),
             reduction: Reduction::Sum,
+            share: None,
             shape: vec![m, n],
             index: vec![row, column],
             channel: 1,

@@ -106,6 +106,7 @@ impl Operator for GroupNorm {
             axes: axes(false),
             value: Expr::sum(Expr::product(Expr::product(centred, of_row(6)), of_channel(1)), of_channel(2)),
             reduction: Reduction::Sum,
+            share: None,
             shape: vec![n, c, s],
             index,
             channel: 1,

@@ -84,6 +84,7 @@ impl Operator for LayerNorm {
             axes: axes(false),
             value: Expr::sum(Expr::product(Expr::product(centred, of_row(6)), of_column(1)), of_column(2)),
             reduction: Reduction::Sum,
+            share: None,
             shape: vec![m, n],
             index: vec![row.clone(), column.clone()],
             channel: 1,

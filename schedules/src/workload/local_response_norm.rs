@@ -101,6 +101,7 @@ impl Operator for LocalResponseNorm {
             axes: named_axes(&rows),
             value: Expr::product(element(0, &index), power),
             reduction: Reduction::Sum,
+            share: None,
             shape: vec![n, c, s],
             index,
             channel: 1,

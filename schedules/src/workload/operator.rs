@@ -98,6 +98,8 @@ pub struct Formula {
     pub value: Expr,
     /// By what.
     pub reduction: Reduction,
+    /// What each result is multiplied by before anything else is made of it, by the axes of the result: one over the number of elements in a mean.
+    pub share: Option<Expr>,
     /// Shape of the result, outermost first.
     pub shape: Vec<usize>,
     /// Its element, by the axes.
@@ -132,21 +134,21 @@ pub fn element(number: usize, index: &[Affine]) -> Expr {
 }
 
 impl Formula {
-    /// What a reduction makes of the elements of one operand at an index, each times a scale.
+    /// What a reduction makes of the elements of one operand at an index.
     pub fn reduced(
         axes: &[(&'static str, usize, bool)],
-        (reduction, scale): (Reduction, f32),
+        reduction: Reduction,
         (data, read): (Tensor, Vec<Affine>),
         (shape, index): (Vec<usize>, Vec<Affine>),
         channel: usize,
     ) -> Self {
-        let element = element(0, &read);
         Self {
             axes: named_axes(axes),
             operands: vec![data],
             computed: Vec::new(),
-            value: if scale == 1.0 { element } else { Expr::product(element, Expr::Const(scale)) },
+            value: element(0, &read),
             reduction,
+            share: None,
             shape,
             index,
             channel,
@@ -166,6 +168,7 @@ impl Formula {
             computed: Vec::new(),
             value: Expr::product(element(0, &data.1), element(1, &weight.1)),
             reduction: Reduction::Sum,
+            share: None,
             shape,
             index,
             channel,

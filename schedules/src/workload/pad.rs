@@ -156,6 +156,7 @@ impl Operator for Pad {
             axes: named_axes(&[("n", n, false), ("c", c, false), ("oh", oh, false), ("ow", ow, false)]),
             value: padded,
             reduction: Reduction::Sum,
+            share: None,
             shape: vec![n, c, oh, ow],
             index: vec![image, channel, y, x],
             channel: 1,

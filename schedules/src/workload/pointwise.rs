@@ -363,6 +363,7 @@ impl Operator for Pointwise {
             axes: named_axes(&axes),
             value: self.op.of(elements),
             reduction: Reduction::Sum,
+            share: None,
             shape: self.shape.clone(),
             index,
             channel,

@@ -217,21 +217,20 @@ impl Operator for Pool2d {
             ("kw", kw, true),
         ];
         let reduction = match pool.kind {
-            PoolKind::Max => (Reduction::Max, 1.0),
-            _ if pool.counts() => (Reduction::Sum, 1.0),
-            PoolKind::Average | PoolKind::InnerAverage => (Reduction::Sum, 1.0 / (kh * kw) as f32),
+            PoolKind::Max => Reduction::Max,
+            PoolKind::Average | PoolKind::InnerAverage => Reduction::Sum,
         };
         let [n, c, y, x, i, j] = axis_vars();
         let [rows, columns] = pool.windows();
         let input = Tensor { name: "input", shape: vec![pool.n, pool.c, pool.h, pool.w], is_constant: false };
         let element = vec![n.clone(), c.clone(), rows.at(&y, &i), columns.at(&x, &j)];
         let output = (vec![pool.n, pool.c, oh, ow], vec![n, c, y.clone(), x.clone()]);
-        let mut formula = Formula::reduced(&axes, reduction, (input, element), output, 1);
-        if pool.counts() {
-            let share = Expr::product(element_of(1, &[y]), element_of(2, &[x]));
-            formula.value = Expr::product(formula.value, share);
-        }
-        formula
+        let share = match pool.kind {
+            PoolKind::Max => None,
+            _ if pool.counts() => Some(Expr::product(element_of(1, &[y]), element_of(2, &[x]))),
+            PoolKind::Average | PoolKind::InnerAverage => Some(Expr::Const(1.0 / (kh * kw) as f32)),
+        };
+        Formula { share, ..Formula::reduced(&axes, reduction, (input, element), output, 1) }
     }
 
     /// One over the elements of a window that count along either axis.

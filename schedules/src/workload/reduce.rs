@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use autotune_ir::program::Expr;
 use autotune_ir::spec::{AxisId, Reduction};
 use autotune_ir::{Affine, VarId};
 
@@ -183,13 +184,13 @@ impl Operator for Reduce {
         let kept: Vec<usize> = self.places(false).collect();
         let order: Vec<usize> = kept.iter().copied().chain(self.places(true)).collect();
         let combined: usize = self.places(true).map(|place| extents[place]).product();
-        let (reduction, scale) = match op {
-            ReduceOp::Sum => (Reduction::Sum, 1.0),
-            ReduceOp::Max => (Reduction::Max, 1.0),
-            ReduceOp::Min => (Reduction::Min, 1.0),
-            ReduceOp::Prod => (Reduction::Product, 1.0),
-            ReduceOp::Mean => (Reduction::Sum, 1.0 / combined as f32),
+        let reduction = match op {
+            ReduceOp::Sum | ReduceOp::Mean => Reduction::Sum,
+            ReduceOp::Max => Reduction::Max,
+            ReduceOp::Min => Reduction::Min,
+            ReduceOp::Prod => Reduction::Product,
         };
+        let share = (*op == ReduceOp::Mean).then(|| Expr::Const(1.0 / combined as f32));
 
         let axes: Vec<_> = order.iter().map(|&place| (NAMES[place], extents[place], place % 2 == 1)).collect();
         let var = |axis: usize| Affine::var(VarId(axis as u32));
@@ -200,6 +201,6 @@ impl Operator for Reduce {
 
         let input = Tensor { name: "input", shape, is_constant: false };
         let result = kept.iter().enumerate().map(|(axis, &place)| (extents[place], var(axis))).unzip();
-        Formula::reduced(&axes, (reduction, scale), (input, read), result, 0)
+        Formula { share, ..Formula::reduced(&axes, reduction, (input, read), result, 0) }
     }
 }

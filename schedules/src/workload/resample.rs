@@ -218,6 +218,7 @@ impl Operator for Resample {
             axes: named_axes(&[("n", n, false), ("c", c, false), ("oh", oh, false), ("ow", ow, false)]),
             value,
             reduction: Reduction::Sum,
+            share: None,
             shape: vec![n, c, oh, ow],
             index: vec![image, channel, y, x],
             channel: 1,

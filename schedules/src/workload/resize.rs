@@ -84,7 +84,7 @@ impl Operator for Resize {
         let [row, column] = [y.clone() * sh as i64 + i, x.clone() * sw as i64 + j];
         Formula::reduced(
             &axes,
-            (Reduction::Sum, 1.0),
+            Reduction::Sum,
             (input, vec![image.clone(), channel.clone(), y, x]),
             (vec![n, c, h * sh, w * sw], vec![image, channel, row, column]),
             1,

@@ -77,6 +77,7 @@ impl Operator for RmsNorm {
             axes: axes(false),
             value: Expr::product(Expr::product(input, of_row(3)), scale),
             reduction: Reduction::Sum,
+            share: None,
             shape: vec![m, n],
             index: vec![row.clone(), column],
             channel: 1,

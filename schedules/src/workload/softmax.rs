@@ -94,6 +94,16 @@ impl Operator for Softmax {
             Expr::product(exp, of_row(4))
         };
         let operands = vec![Tensor { name: "input", shape: shape.clone(), is_constant: false }];
-        Formula { operands, computed, axes: axes(false), value, reduction: Reduction::Sum, shape, index, channel: 1 }
+        Formula {
+            operands,
+            computed,
+            axes: axes(false),
+            value,
+            reduction: Reduction::Sum,
+            share: None,
+            shape,
+            index,
+            channel: 1,
+        }
     }
 }

@@ -7,11 +7,11 @@ use autotune_ir::{Affine, DType, VarId};
 use super::operator::{Computed, Table};
 use super::{Formula, Operator, Terms};
 
-/// What is computed on the way, `sum = Σ value`, then `output = act(output_scale * sum + bias + residual) * post_scale + post_bias`.
+/// What is computed on the way, `sum = Σ value`, then `output = act(share * output_scale * sum + bias + residual) * post_scale + post_bias`.
 /// The formula is the operator's, behind the prologue.
 pub(super) fn of(op: &dyn Operator, name: &str, terms: &Terms, formula: Formula) -> Spec {
     let Terms { weights, dtype, prologue, epilogue, .. } = *terms;
-    let Formula { operands, computed, axes, value, reduction, shape, index, channel } = formula;
+    let Formula { operands, computed, axes, value, reduction, share, shape, index, channel } = formula;
     let mut tensors = Vec::new();
     let mut add = |name: &'static str, shape: &[usize], dtype, source| {
         tensors.push(Tensor { name: name.into(), shape: shape.to_vec(), dtype, source });
@@ -48,7 +48,7 @@ pub(super) fn of(op: &dyn Operator, name: &str, terms: &Terms, formula: Formula)
 
     let at = |buffer| Access { buffer, index: index.clone().into() };
     let of_channel = |buffer| Expr::Load(Access { buffer, index: [index[channel].clone()].into() });
-    let mut result = Expr::Load(at(sum));
+    let mut result = share.into_iter().fold(Expr::Load(at(sum)), Expr::product);
     if let Some(scale) = scale {
         result = Expr::product(result, of_channel(scale));
     }

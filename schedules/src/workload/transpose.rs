@@ -148,6 +148,6 @@ impl Operator for Transpose {
         let input = Tensor { name: "input", shape: self.shape.clone(), is_constant: false };
         let shape: Vec<usize> = self.perm.iter().map(|&axis| self.shape[axis]).collect();
         let channel = shape.len() - 1;
-        Formula::reduced(&axes, (Reduction::Sum, 1.0), (input, read), (shape, index), channel)
+        Formula::reduced(&axes, Reduction::Sum, (input, read), (shape, index), channel)
     }
 }

@@ -1,0 +1,443 @@
+//! Values that several accumulators combine, such as those of windows that overlap: combined once for all of them.
+//!
+//! ```text
+//! a0 = max(x0, a0); a0 = max(x1, a0); a0 = max(x2, a0); a1 = max(x1, a1); a1 = max(x2, a1); a1 = max(x3, a1)
+//!   →  t = max(x1, x2); a0 = max(x0, a0); a0 = max(t, a0); a1 = max(t, a1); a1 = max(x3, a1)
+//! ```
+//!
+//! The two values that most accumulators combine become one, again and again (Breuer, "Generation of optimal code for expressions via
+//! factorization", 1969). Accumulators are done in an order that keeps few such values in registers at a time.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+
+use super::instruction_set::Bound;
+use super::leaf::{Combining, Input, Item, Leaf, Op, Source};
+use super::nest::{Kind, Nest, Tree};
+use autotune_ir::formula::Primitive;
+use autotune_ir::program::StoreMode;
+
+/// Accumulators of a run: as many as a mask has bits.
+const MOST_ACCUMULATORS: usize = 32;
+
+/// Registers that are left for operands, and where other operations compute in steps.
+const SPARE: usize = 3;
+const SPARE_OF_STEPS: usize = 8;
+
+/// Rewrites the blocks of a leaf in which that saves instructions, as long as the instruction set's `registers` hold what is shared.
+pub(super) fn share(leaf: &mut Leaf, nest: &Nest, registers: usize) {
+    let repeats = |item: &Item| matches!(item, Item::Block { ops, .. } if repeats(leaf, nest, ops));
+    if !leaf.items.iter().any(repeats) {
+        return;
+    }
+    let has_steps = |op: &Op| matches!(op, Op::Store { value: Tree { steps: Some(_), .. }, .. });
+    let computes = leaf.ops.iter().any(|op| has_steps(op) && combination(leaf, nest, op).is_none());
+    let spare = if computes { SPARE_OF_STEPS } else { SPARE };
+    let available = registers.saturating_sub(leaf.accumulators.len() + spare);
+
+    let (old, mut items) = (std::mem::take(&mut leaf.ops), std::mem::take(&mut leaf.items));
+    for item in &mut items {
+        let Item::Block { ops, sources } = item else { continue };
+        let (first, mut rest) = (leaf.ops.len(), &old[ops.clone()]);
+        while let Some(op) = rest.first() {
+            let run = Run::of((leaf, nest), sources.start, rest);
+            let (of_run, behind) = rest.split_at(run.len.max(1));
+            match run.shared(leaf.accumulators.len(), available) {
+                Some((shared, taken)) => {
+                    leaf.ops.extend(run.kept.into_iter().chain(shared));
+                    leaf.shared = leaf.shared.max(taken);
+                }
+                None if run.len > 0 => leaf.ops.extend_from_slice(of_run),
+                None => leaf.ops.push(*op),
+            }
+            rest = behind;
+        }
+        *ops = first..leaf.ops.len();
+    }
+    leaf.items = items;
+}
+
+/// How an operation combines an accumulator with a source.
+fn combination(leaf: &Leaf, nest: &Nest, op: &Op) -> Option<(Combining, u16, u32)> {
+    let Op::Store { dst: Input::Accumulator(acc), mode, value } = *op else { return None };
+    let inputs = &leaf.inputs[value.inputs.0 as usize..value.inputs.1 as usize];
+    let is_input = |value: u32| matches!(nest.values[value as usize].kind, Kind::Input(_));
+    let by = match (mode, nest.values[value.root as usize].kind) {
+        (StoreMode::Accumulate, Kind::Input(_)) => Combining::Sum,
+        (StoreMode::Assign, Kind::Step(Primitive::Maximum, [a, b, ..])) if is_input(a) && is_input(b) => {
+            Combining::Bound(Bound::Larger)
+        }
+        (StoreMode::Assign, Kind::Step(Primitive::Minimum, [a, b, ..])) if is_input(a) && is_input(b) => {
+            Combining::Bound(Bound::Smaller)
+        }
+        _ => return None,
+    };
+    match (by, inputs) {
+        (Combining::Sum, &[Input::Source(source)]) => Some((by, acc, source)),
+        (
+            Combining::Bound(_),
+            &[Input::Source(source), Input::Accumulator(other)] | &[Input::Accumulator(other), Input::Source(source)],
+        ) => (other == acc).then_some((by, acc, source)),
+        _ => None,
+    }
+}
+
+/// The accumulator that an operation sets to a constant, and the constant's bits.
+fn cleared(leaf: &Leaf, nest: &Nest, first_source: usize, op: &Op) -> Option<(u16, u32)> {
+    let Op::Store { dst: Input::Accumulator(acc), mode: StoreMode::Assign, value } = *op else { return None };
+    let Kind::Input(_) = nest.values[value.root as usize].kind else { return None };
+    match leaf.inputs[value.inputs.0 as usize..value.inputs.1 as usize] {
+        [Input::Source(source)] => match leaf.sources[first_source + source as usize] {
+            Source::Constant(bits) => Some((acc, bits)),
+            Source::Memory(_) => None,
+        },
+        _ => None,
+    }
+}
+
+/// True if several operations combine the same source.
+fn repeats(leaf: &Leaf, nest: &Nest, ops: &Range<usize>) -> bool {
+    let combined = leaf.ops[ops.clone()].iter().filter_map(|op| combination(leaf, nest, op));
+    let mut sources: Vec<u32> = combined.map(|(_, _, source)| source).collect();
+    sources.sort_unstable();
+    sources.windows(2).any(|pair| pair[0] == pair[1])
+}
+
+/// Operations one behind the other which combine sources into accumulators, and those before them that clear these.
+struct Run {
+    len: usize,
+    /// Those that clear others.
+    kept: Vec<Op>,
+    by: Combining,
+    /// Operations that combine.
+    count: usize,
+    accumulators: Vec<Combined>,
+    /// Each source, and a bit for each accumulator that combines it.
+    terms: Vec<(u32, u32)>,
+}
+
+/// An accumulator of a run.
+#[derive(Clone, Copy)]
+struct Combined {
+    acc: u16,
+    /// True if it holds what the values of the run are combined with.
+    holds: bool,
+}
+
+impl Run {
+    /// The run that the first operations are, of no operations if they are none.
+    fn of((leaf, nest): (&Leaf, &Nest), first_source: usize, ops: &[Op]) -> Self {
+        let clears = ops.iter().map_while(|op| cleared(leaf, nest, first_source, op)).take(MOST_ACCUMULATORS);
+        let clears: Vec<(u16, u32)> = clears.collect();
+        let by = ops.get(clears.len()).and_then(|op| combination(leaf, nest, op)).map(|(by, ..)| by);
+        let mut run = Self {
+            len: 0,
+            kept: Vec::new(),
+            by: by.unwrap_or(Combining::Sum),
+            count: 0,
+            accumulators: Vec::new(),
+            terms: Vec::new(),
+        };
+        let Some(by) = by else { return run };
+
+        for op in &ops[clears.len()..] {
+            let Some((_, acc, source)) = combination(leaf, nest, op).filter(|combination| combination.0 == by) else {
+                break;
+            };
+            let is_cleared = || clears.contains(&(acc, by.neutral_bits()));
+            if !run.add(acc, source, is_cleared) {
+                break;
+            }
+        }
+        run.len = clears.len() + run.count;
+        let is_kept = |(acc, _): &(u16, u32)| run.accumulators.iter().all(|known| known.acc != *acc || known.holds);
+        run.kept = clears.iter().zip(ops).filter(|(clear, _)| is_kept(clear)).map(|(_, op)| *op).collect();
+        run
+    }
+
+    /// Adds a combination, unless there are too many accumulators, or the accumulator has it already.
+    fn add(&mut self, acc: u16, source: u32, is_cleared: impl Fn() -> bool) -> bool {
+        let known = self.accumulators.iter().position(|known| known.acc == acc);
+        let number = known.unwrap_or(self.accumulators.len());
+        if number == MOST_ACCUMULATORS {
+            return false;
+        }
+        match self.terms.iter_mut().find(|term| term.0 == source) {
+            Some((_, mask)) if *mask & 1 << number != 0 => return false,
+            Some((_, mask)) => *mask |= 1 << number,
+            None => self.terms.push((source, 1 << number)),
+        }
+        if known.is_none() {
+            self.accumulators.push(Combined { acc, holds: !is_cleared() });
+        }
+        self.count += 1;
+        true
+    }
+
+    /// Fewer operations that do the same, and how many registers from `first` on they take; `None` if there are none that `available` registers
+    /// are enough for.
+    fn shared(&self, first: usize, available: usize) -> Option<(Vec<Op>, usize)> {
+        let (ops, taken) = self.scheduled(Factored::of(self, true), first);
+        if taken <= available {
+            return (ops.len() < self.count).then_some((ops, taken));
+        }
+
+        // Those of half of the accumulators, and then of the others.
+        let half = self.accumulators.len() / 2;
+        let parts = [0..half, half..self.accumulators.len()].map(|range| self.part(range));
+        let of_part = |part: &Self| {
+            part.shared(first, available).unwrap_or_else(|| part.scheduled(Factored::of(part, false), first))
+        };
+        let [(mut ops, taken), (others, taken_by_others)] = parts.each_ref().map(of_part);
+        ops.extend(others);
+        (half > 0 && ops.len() < self.count).then_some((ops, taken.max(taken_by_others)))
+    }
+
+    /// What the run does with some of its accumulators.
+    fn part(&self, range: Range<usize>) -> Self {
+        let mask = ((1u64 << range.end) - (1u64 << range.start)) as u32;
+        let of_part = |&(source, of): &(u32, u32)| (of & mask != 0).then_some((source, (of & mask) >> range.start));
+        let terms: Vec<(u32, u32)> = self.terms.iter().filter_map(of_part).collect();
+        let count = terms.iter().map(|term| term.1.count_ones() as usize).sum();
+        Self { len: 0, kept: Vec::new(), by: self.by, count, accumulators: self.accumulators[range].to_vec(), terms }
+    }
+
+    /// The operations, and how many registers from `first` on they take: always the accumulator that leaves the fewest values in registers.
+    fn scheduled(&self, factored: Factored, first: usize) -> (Vec<Op>, usize) {
+        let mut ops = Vec::new();
+        let mut state = State {
+            made: vec![None; factored.nodes.len()],
+            uses: factored.uses(),
+            free: Vec::new(),
+            next: first as u16,
+        };
+        let mut left: Vec<usize> = (0..self.accumulators.len()).collect();
+        let values_behind = |state: &State, number: usize| {
+            let mut trial = state.clone();
+            trial.finish(self, &factored, number, &mut Vec::new());
+            trial.made.iter().zip(&trial.uses).filter(|(place, uses)| place.is_some() && **uses > 0).count()
+        };
+        while let Some(at) = (0..left.len()).min_by_key(|&at| values_behind(&state, left[at])) {
+            state.finish(self, &factored, left.remove(at), &mut ops);
+        }
+        (ops, usize::from(state.next) - first)
+    }
+}
+
+/// Values that are combined for several accumulators, and what is left to combine for each. A value below the number of the run's terms is that
+/// term's source.
+struct Factored {
+    sources: Vec<u32>,
+    /// Two values each, which come before it.
+    nodes: Vec<[usize; 2]>,
+    /// By accumulator.
+    values: Vec<Vec<usize>>,
+}
+
+impl Factored {
+    /// Of several pairs that as many accumulators combine, one that the fewest combine a part of comes first.
+    fn of(run: &Run, shares: bool) -> Self {
+        let mut masks: Vec<u32> = run.terms.iter().map(|term| term.1).collect();
+        let mut nodes = Vec::new();
+        while let Some(([a, b], both)) = most_shared(&masks).filter(|_| shares) {
+            nodes.push([a, b]);
+            masks[a] &= !both;
+            masks[b] &= !both;
+            masks.push(both);
+        }
+        let of = |number: usize| (0..masks.len()).filter(|&value| masks[value] & 1 << number != 0).collect();
+        let values = (0..run.accumulators.len()).map(of).collect();
+        Self { sources: run.terms.iter().map(|term| term.0).collect(), nodes, values }
+    }
+
+    /// By node: how often it is combined.
+    fn uses(&self) -> Vec<usize> {
+        let mut uses = vec![0; self.nodes.len()];
+        for &value in self.nodes.iter().flatten().chain(self.values.iter().flatten()) {
+            if let Some(node) = value.checked_sub(self.sources.len()) {
+                uses[node] += 1;
+            }
+        }
+        uses
+    }
+}
+
+/// The two values that most accumulators combine, two at least, and which these are.
+fn most_shared(masks: &[u32]) -> Option<([usize; 2], u32)> {
+    let pairs = (0..masks.len()).flat_map(|b| (0..b).map(move |a| [a, b]));
+    let shared = pairs.map(|pair| (pair, masks[pair[0]] & masks[pair[1]]));
+    let most = shared.filter(|(_, both)| both.count_ones() > 1);
+    most.max_by_key(|&([a, b], both)| {
+        let either = (masks[a] | masks[b]).count_ones();
+        (both.count_ones(), Reverse(either), Reverse([a, b]))
+    })
+}
+
+/// What was combined so far.
+#[derive(Clone)]
+struct State {
+    /// By node: the register that holds it.
+    made: Vec<Option<u16>>,
+    /// By node: how often it will be combined.
+    uses: Vec<usize>,
+    free: Vec<u16>,
+    /// The first register that was not needed yet.
+    next: u16,
+}
+
+impl State {
+    /// Combines all that an accumulator does.
+    fn finish(&mut self, run: &Run, factored: &Factored, number: usize, ops: &mut Vec<Op>) {
+        let Combined { acc, mut holds } = run.accumulators[number];
+        let mut last: Option<usize> = None;
+        for &value in &factored.values[number] {
+            self.make(run, factored, value, ops);
+            // Two that come first are combined at once.
+            let of = match (holds, last.take()) {
+                (true, _) => (Input::Accumulator(acc), Some(self.input(factored, value))),
+                (false, Some(before)) => (self.input(factored, before), Some(self.input(factored, value))),
+                (false, None) => {
+                    last = Some(value);
+                    continue;
+                }
+            };
+            holds = true;
+            ops.push(Op::Combine { acc, by: run.by, of });
+        }
+        if let Some(only) = last {
+            ops.push(Op::Combine { acc, by: run.by, of: (self.input(factored, only), None) });
+        }
+        factored.values[number].iter().for_each(|&value| self.end_use(factored, value));
+    }
+
+    /// Combines a value that is a node, and what it needs, unless that is done.
+    fn make(&mut self, run: &Run, factored: &Factored, value: usize, ops: &mut Vec<Op>) {
+        let Some(node) = value.checked_sub(factored.sources.len()).filter(|&node| self.made[node].is_none()) else {
+            return;
+        };
+        let [a, b] = factored.nodes[node];
+        self.make(run, factored, a, ops);
+        self.make(run, factored, b, ops);
+        let [mut of, mut other] = [a, b].map(|value| self.input(factored, value));
+
+        // In the register of one that nothing else needs; a source is loaded to where the result goes.
+        self.end_use(factored, a);
+        self.end_use(factored, b);
+        let acc = self.free.pop().unwrap_or_else(|| {
+            self.next += 1;
+            self.next - 1
+        });
+        if matches!(other, Input::Accumulator(register) if register == acc) {
+            std::mem::swap(&mut of, &mut other);
+        }
+        self.made[node] = Some(acc);
+        ops.push(Op::Combine { acc, by: run.by, of: (of, Some(other)) });
+    }
+
+    fn input(&self, factored: &Factored, value: usize) -> Input {
+        match value.checked_sub(factored.sources.len()) {
+            Some(node) => Input::Accumulator(self.made[node].unwrap_or(self.next)),
+            None => Input::Source(factored.sources[value]),
+        }
+    }
+
+    fn end_use(&mut self, factored: &Factored, value: usize) {
+        let Some(node) = value.checked_sub(factored.sources.len()) else { return };
+        self.uses[node] -= 1;
+        if let (0, Some(register)) = (self.uses[node], self.made[node]) {
+            self.free.push(register);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use rand::{RngExt, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+
+    /// What registers hold behind operations: each source as often as it was combined. An accumulator that holds something has that for a
+    /// source of its own.
+    fn held(run: &Run, ops: &[Op]) -> HashMap<u16, Vec<u32>> {
+        let own = |known: &&Combined| known.holds;
+        let mut held: HashMap<u16, Vec<u32>> =
+            run.accumulators.iter().filter(own).map(|known| (known.acc, vec![1000 + u32::from(known.acc)])).collect();
+        for op in ops {
+            let Op::Combine { acc, of: (first, second), .. } = *op else { panic!("another operation") };
+            let of = |input: Input| match input {
+                Input::Source(source) => vec![source],
+                Input::Accumulator(acc) => held[&acc].clone(),
+                Input::Part { .. } => panic!("a part"),
+            };
+            let mut combined: Vec<u32> = [Some(first), second].into_iter().flatten().flat_map(of).collect();
+            combined.sort_unstable();
+            held.insert(acc, combined);
+        }
+        held
+    }
+
+    fn check(run: &Run, first: usize, available: usize) -> Option<(usize, usize)> {
+        let (ops, taken) = run.shared(first, available)?;
+        assert!(taken <= available && ops.len() < run.count, "{taken} registers, {} operations", ops.len());
+        let held = held(run, &ops);
+        for (number, known) in run.accumulators.iter().enumerate() {
+            let of = run.terms.iter().filter(|term| term.1 & 1 << number != 0).map(|term| term.0);
+            let own = known.holds.then_some(1000 + u32::from(known.acc));
+            assert_eq!(held[&known.acc], of.chain(own).collect::<Vec<_>>(), "accumulator {number}");
+        }
+        Some((ops.len(), taken))
+    }
+
+    /// Windows of `taps` by `taps` that move by `stride`, for `rows` by `columns` accumulators.
+    fn windows([rows, columns]: [usize; 2], taps: usize, stride: usize) -> Run {
+        let width = (columns - 1) * stride + taps;
+        let mut terms: Vec<(u32, u32)> = Vec::new();
+        for source in 0..((rows - 1) * stride + taps) * width {
+            let (y, x) = (source / width, source % width);
+            let is_inside = |at: usize, of: usize| (at * stride..at * stride + taps).contains(&of);
+            let reads = |number: &usize| is_inside(number / columns, y) && is_inside(number % columns, x);
+            let mask = (0..rows * columns).filter(reads).fold(0, |mask, number| mask | 1 << number);
+            terms.push((source as u32, mask));
+        }
+        let accumulators = (0..(rows * columns) as u16).map(|acc| Combined { acc, holds: false }).collect();
+        let count = rows * columns * taps * taps;
+        Run { len: 0, kept: Vec::new(), by: Combining::Sum, count, accumulators, terms }
+    }
+
+    #[test]
+    fn windows_that_overlap_share_what_they_combine() {
+        // Each by itself: 8 x 9 operations, 4 x 9, 4 x 9.
+        assert_eq!(check(&windows([2, 4], 3, 1), 8, 20), Some((32, 5)));
+        assert_eq!(check(&windows([1, 4], 3, 1), 4, 20), Some((18, 3)));
+        assert_eq!(check(&windows([2, 2], 3, 2), 4, 20), Some((26, 3)));
+        // Half of the accumulators at a time where registers are few; where windows are apart, each begins with its first two elements.
+        assert_eq!(check(&windows([2, 4], 3, 1), 8, 4).map(|known| known.1), Some(3));
+        assert_eq!(check(&windows([2, 2], 2, 2), 4, 20), Some((12, 0)));
+    }
+
+    #[test]
+    fn whatever_is_shared_everything_is_combined_once() {
+        for seed in 0..400 {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let accumulators: Vec<Combined> = (0..rng.random_range(1..=MOST_ACCUMULATORS as u16))
+                .map(|acc| Combined { acc, holds: rng.random() })
+                .collect();
+            let masks = (1u64 << accumulators.len()) - 1;
+            let density = rng.random_range(1..4);
+            let mask = |rng: &mut ChaCha8Rng| (0..density).fold(masks as u32, |mask, _| mask & rng.random::<u32>());
+            let terms: Vec<(u32, u32)> = (0..rng.random_range(2..40)).map(|source| (source, mask(&mut rng))).collect();
+            let terms: Vec<(u32, u32)> = terms.into_iter().filter(|term| term.1 != 0).collect();
+            // Each accumulator combines something.
+            let all = terms.iter().fold(0, |all, term| all | term.1);
+            if u64::from(all) != masks {
+                continue;
+            }
+            let count = terms.iter().map(|term| term.1.count_ones() as usize).sum();
+            let run = Run { len: 0, kept: Vec::new(), by: Combining::Sum, count, accumulators, terms };
+            println!("seed {seed}: {count} operations become {:?}", check(&run, 40, rng.random_range(0..16)));
+        }
+    }
+}
