@@ -283,12 +283,10 @@ impl<S: Vectors> Block<'_, S> {
             copy.emit(self.isa, self.first);
             return copy.ops;
         }
-        if let Some(copy) = transpose::Block::of(self.code, ops)
-            && let Some(registers) = self.isa.transpose_registers(copy.lanes, self.first)
-        {
+        if let Some((copy, registers)) = transpose::Block::of(self.code, ops, self.isa, self.first) {
             self.vacate_first(registers);
             copy.emit(self.isa, self.first, self.streamed);
-            return (0..transpose::ROWS).collect();
+            return (0..copy.rows()).collect();
         }
         SmallVec::new()
     }

@@ -190,12 +190,12 @@ pub(super) trait Vectors {
     /// Copies `lanes` elements between places with strides in bytes, first to last, through no vector register.
     fn copy_elements(&mut self, to: (Address, i32), from: (Address, i32), lanes: u8);
 
-    /// How many registers from `first` on a [`Vectors::transpose`] of `columns` columns changes; `None` where there is none.
-    fn transpose_registers(&self, columns: u8, first: Vector) -> Option<usize>;
+    /// How many registers from `first` on a [`Vectors::transpose`] of these numbers of rows and columns changes; `None` where there is none.
+    fn transpose_registers(&self, block: [u8; 2], first: Vector) -> Option<usize>;
 
-    /// Element `r` of `[columns[l]]` is element `l` of `[rows[r]]`, through the registers from `first` on, and [past the
-    /// caches](Vectors::stream) if so said, where columns are as many as lanes.
-    fn transpose(&mut self, rows: [Address; 4], columns: &[Address], first: Vector, is_streamed: bool);
+    /// Element `r` of `[columns[l]]` is element `l` of `[rows[r]]`, of four rows or as many as columns, through the registers from `first` on,
+    /// and [past the caches](Vectors::stream) if so said, where columns are as many as lanes.
+    fn transpose(&mut self, rows: &[Address], columns: &[Address], first: Vector, is_streamed: bool);
 
     /// How many registers from `first` on [`Vectors::interleave`] and its inverse change for 3, 5 or 7 rows; `None` where there are none.
     fn weave_registers(&self, rows: u8, first: Vector) -> Option<usize>;

@@ -1,32 +1,46 @@
-//! Copies that transpose: blocks of four rows whose columns lie far apart in the source.
+//! Copies that transpose: blocks of rows whose columns lie far apart in the source.
+//!
+//! A block of four rows reads four elements of each column at a time. Columns that lie a multiple of [`SET_PERIOD_BYTES`] apart would evict each
+//! other from the first-level cache before the next four are read, so that as many rows as a vector has lanes are done at once there.
 
 use smallvec::SmallVec;
 
 use super::instruction_set::{Address, ElementType, Shape, Vector, Vectors};
 use super::leaf::{self, Input, Memory, Op, Source};
 use super::nest::Tree;
+use autotune_ir::machine::cpu::SET_PERIOD_BYTES;
 use autotune_ir::program::StoreMode;
 
-/// Rows of a block.
-pub(super) const ROWS: usize = 4;
+/// Rows of a block, where it is not as many as columns.
+const ROWS: usize = 4;
 
 /// A block: row `r`, lane `l` is read at `from + 4 * r + stride * l` and written to `to[r] + 4 * l`.
 pub(super) struct Block {
-    to: [Address; ROWS],
+    to: SmallVec<[Address; 16]>,
     from: Address,
     stride: i32,
-    pub(super) lanes: u8,
+    lanes: u8,
 }
 
 impl Block {
-    /// The block that the first operations copy, if they do.
-    pub(super) fn of(code: leaf::Block, ops: &[Op]) -> Option<Self> {
-        let copy = |op: &Op| copy(code, op);
-        let rows: [(Memory, Memory); ROWS] = match ops.get(..ROWS)? {
-            [a, b, c, d] => [copy(a)?, copy(b)?, copy(c)?, copy(d)?],
-            _ => return None,
+    /// The block that the first operations copy, if they do, and how many registers from `first` on it changes.
+    pub(super) fn of(code: leaf::Block, ops: &[Op], isa: &impl Vectors, first: Vector) -> Option<(Self, usize)> {
+        let (_, from) = copy(code, ops.first()?)?;
+        let Shape::Strided { lanes, stride } = from.shape else { return None };
+        let square = (i64::from(stride) % SET_PERIOD_BYTES == 0).then_some(usize::from(lanes));
+        let fitting = |rows: usize| {
+            let registers = isa.transpose_registers([rows as u8, lanes], first)?;
+            Some((Self::of_rows(code, ops, rows)?, registers))
         };
-        let (_, from) = rows[0];
+        square.into_iter().chain([ROWS]).find_map(fitting)
+    }
+
+    /// The block of so many rows.
+    fn of_rows(code: leaf::Block, ops: &[Op], count: usize) -> Option<Self> {
+        let rows: Option<SmallVec<[(Memory, Memory); 16]>> =
+            ops.get(..count)?.iter().map(|op| copy(code, op)).collect();
+        let rows = rows?;
+        let &(_, from) = rows.first()?;
         let Shape::Strided { lanes, stride } = from.shape else { return None };
         let buffer = |memory: &Memory| code.pointers[usize::from(memory.at.pointer)];
         let is_row = |(r, (to, row)): (usize, &(Memory, Memory))| {
@@ -36,7 +50,12 @@ impl Block {
                 && Some(row.at.disp) == disp
                 && (row.at.pointer, row.shape) == (from.at.pointer, from.shape)
         };
-        rows.iter().enumerate().all(is_row).then(|| Self { to: rows.map(|r| r.0.at), from: from.at, stride, lanes })
+        let is_block = rows.iter().enumerate().all(is_row);
+        is_block.then(|| Self { to: rows.iter().map(|row| row.0.at).collect(), from: from.at, stride, lanes })
+    }
+
+    pub(super) fn rows(&self) -> usize {
+        self.to.len()
     }
 
     /// Copies the block through the vector registers from `first` on; streams whole vectors behind the pointers that `streamed` has a bit for.
@@ -48,7 +67,7 @@ impl Block {
             let memory = Memory { at, shape: Shape::Lanes(self.lanes), of: ElementType::F32 };
             memory.whole_vector(whole.into()).is_some() && streamed & 1 << at.pointer != 0
         };
-        isa.transpose(self.to, &columns, first, self.to.iter().all(is_streamed));
+        isa.transpose(&self.to, &columns, first, self.to.iter().all(is_streamed));
     }
 }
 

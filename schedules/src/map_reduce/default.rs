@@ -9,7 +9,6 @@ use crate::config::Value;
 use crate::direct::block_size;
 use crate::knob_space::{Knob, KnobSpace};
 use crate::point::Point;
-use autotune_ir::machine::cpu::SET_PERIOD_BYTES;
 use autotune_ir::program::Access;
 use autotune_ir::spec::{Axis, AxisId, Equation, Spec};
 use autotune_ir::target::CpuTarget;
@@ -35,7 +34,7 @@ const LEAST_SHARED: usize = 1 << 13;
 /// the result where what is read is contiguous there, too, in tiles of up to two vectors, beyond the cache of whole rows where columns are added
 /// up, and of several of them where more is combined around them; along what is reduced where only that is contiguous, for four results at a time,
 /// beyond the cache for as many as a page holds the rows of; rows of a window that are no whole vectors are one vector as wide as the row, not several
-/// and what is left over. What is contiguous along different axes is copied in blocks of a vector's lanes by as many rows, at most those that cannot evict each other from the first-level cache. As
+/// and what is left over. What is contiguous along different axes is copied in square blocks of a vector's lanes, those that are beside each other in the result one after the other. As
 /// many loops are parallel as it takes to have work for every thread, none where there is little work. What does not fit the second-level cache is
 /// asked for a tile ahead.
 pub(super) fn default_point(spec: &Arc<Spec>, cpu: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
@@ -120,7 +119,7 @@ impl Rule {
             true if reads_whole_rows => usize::MAX,
             true => 2 * cpu.lanes(),
             false if is_beyond_cache && knobs::is_inside(chain, number) => rows_of_tile(chain, vector, cpu),
-            false if is_scattered && reads_along(chain, axis) => cpu.lanes().min(lines_of_set(cpu)),
+            false if is_scattered && reads_along(chain, axis) => cpu.lanes(),
             false if !of_rows && last == Some(axis) && !is_beyond_cache => RESULTS,
             false if !of_rows && last == Some(axis) => (PAGE / row_elements(chain).max(1)).clamp(1, RESULTS),
             false => 1,
@@ -128,7 +127,11 @@ impl Rule {
         let tiles = rows.iter().map(|axis| axis.name).enumerate().map(most).collect();
         let parallel = parallel_loops(chain, rows.iter().map(|axis| axis.extent), cpu);
         let width = width(chain, vector, cpu.lanes());
-        Self { vector, layout: "plain", outermost: None, tiles, parallel, width, unroll: UNROLLED[0] }
+        let outermost = match knobs::tiled(chain).collect::<Vec<_>>()[..] {
+            [a, b] if is_scattered => [a, b].into_iter().find(|&axis| reads_along(chain, rows[axis].name)),
+            _ => None,
+        };
+        Self { vector, layout: "plain", outermost, tiles, parallel, width, unroll: UNROLLED[0] }
     }
 
     /// The combination that it asks for, with the largest tiles that the knobs have.
@@ -172,12 +175,6 @@ fn rows_of_tile(chain: &Chain, vector: &str, cpu: &CpuTarget) -> usize {
     let row = rows.iter().find(|axis| axis.name == vector).map_or(cpu.lanes(), |axis| axis.extent);
     let beside: usize = rows.iter().filter(|axis| axis.name != vector).map(|axis| axis.extent).product();
     (IN_CACHE / row).min(beside / cpu.threads).max(1)
-}
-
-/// Cache lines that the first-level cache holds of those that lie a power of two apart: as many rows of a block stay in it, whatever their
-/// length.
-fn lines_of_set(cpu: &CpuTarget) -> usize {
-    (cpu.l1d_bytes / SET_PERIOD_BYTES as usize).max(1)
 }
 
 /// Elements of a row of an operand.

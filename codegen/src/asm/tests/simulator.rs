@@ -206,19 +206,22 @@ impl Vectors for Recorder {
         }
     }
 
-    fn transpose_registers(&self, columns: u8, first: Vector) -> Option<usize> {
+    fn transpose_registers(&self, [rows, columns]: [u8; 2], first: Vector) -> Option<usize> {
         let registers = usize::from(columns) + 1;
-        let fits = self.set.transposes == Some(columns) && usize::from(first) + registers <= self.set.registers;
+        let is_known = self.set.transposes == Some(columns) && (rows == 4 || rows == columns);
+        let fits = is_known && usize::from(first) + registers <= self.set.registers;
         fits.then_some(registers)
     }
 
-    fn transpose(&mut self, rows: [Address; 4], columns: &[Address], first: Vector, is_streamed: bool) {
+    fn transpose(&mut self, rows: &[Address], columns: &[Address], first: Vector, is_streamed: bool) {
         assert!(!is_streamed || columns.len() == usize::from(self.set.lanes), "{} lanes streamed", columns.len());
-        let columns = columns.to_vec();
-        let taken = self.transpose_registers(columns.len() as u8, first).expect("a transpose that there is not");
+        let (rows, columns) = (rows.to_vec(), columns.to_vec());
+        let block = [rows.len() as u8, columns.len() as u8];
+        let taken = self.transpose_registers(block, first).expect("a transpose that there is not");
         self.record(move |m| {
-            let block: Vec<[f32; 4]> =
-                columns.iter().map(|&column| std::array::from_fn(|r| *m.element(column, r))).collect();
+            let element = |m: &mut Machine, column: Address, r: usize| *m.element(column, r);
+            let block: Vec<Vec<f32>> =
+                columns.iter().map(|&column| (0..rows.len()).map(|r| element(m, column, r)).collect()).collect();
             for (r, &row) in rows.iter().enumerate() {
                 block.iter().enumerate().for_each(|(l, column)| *m.element(row, l) = column[r]);
             }

@@ -22,7 +22,7 @@ impl X86 {
     /// a b a b | ..       c d c d | ..       →  a b c d | ..      and  a b c d | ..
     /// abcd | abcd | ..   efgh | efgh | ..   →  the lower quarters, and the upper ones, of both; and once more
     /// ```
-    fn merges(&self) -> Vec<Merge> {
+    pub(super) fn merges(&self) -> Vec<Merge> {
         if self.isa != Isa::Avx512 {
             return vec![
                 [(UNPACK_LOW, None), (UNPACK_HIGH, None)],

@@ -42,13 +42,46 @@ impl X86 {
     }
 
     /// How many registers from `first` on a transpose changes: below 16 but for 16 columns.
-    pub(super) fn transposed_registers(&self, columns: u8, first: Vector) -> Option<usize> {
-        let most = match columns {
-            4 | 8 => 16,
-            16 if self.isa == Isa::Avx512 => 32,
+    pub(super) fn transposed_registers(&self, [rows, columns]: [u8; 2], first: Vector) -> Option<usize> {
+        let (most, registers) = match [rows, columns] {
+            [4, 4 | 8] => (16, TRANSPOSED),
+            [4, 16] if self.isa == Isa::Avx512 => (32, TRANSPOSED),
+            [_, 8 | 16] if rows == columns && rows == self.lanes() => (self.registers(), usize::from(rows) + 1),
             _ => return None,
         };
-        (usize::from(first) + TRANSPOSED <= most).then_some(TRANSPOSED)
+        (usize::from(first) + registers <= most).then_some(registers)
+    }
+
+    /// As many rows as lanes: columns are read whole, and merged with each other pair by pair ([`X86::merges`]), neighbours first.
+    pub(super) fn transpose_square(&mut self, rows: &[At], columns: &[At], first: Vector, store: Opcode) {
+        let merges = self.merges();
+        let mut held: Vec<Vector> = (first..).take(columns.len()).collect();
+        let mut free = first + columns.len() as u8;
+        for (&v, &column) in held.iter().zip(columns) {
+            self.whole(LOAD, [v, 0], address(column).into(), VECTOR);
+        }
+        for (level, merge) in merges.iter().enumerate() {
+            for a in (0..held.len()).filter(|a| a & 1 << level == 0) {
+                let [from, other] = [held[a], held[a | 1 << level]];
+                for ((op, order), to) in merge.iter().zip([free, other]) {
+                    self.whole(*op, [to, from], Place::Register(other), VECTOR);
+                    if let Some(order) = *order {
+                        self.code.immediate(order, 1);
+                    }
+                }
+                held[a] = free;
+                free = from;
+            }
+        }
+
+        // The first merge tells apart elements two places away from each other, the second neighbours, the third halves, the fourth quarters of them.
+        let row_of = |slot: usize| match merges.len() {
+            3 => slot & 4 | (slot & 1) << 1 | (slot & 2) >> 1,
+            _ => (slot & 4) << 1 | (slot & 8) >> 1 | (slot & 1) << 1 | (slot & 2) >> 1,
+        };
+        for (slot, v) in held.into_iter().enumerate() {
+            self.whole(store, [v, 0], address(rows[row_of(slot)]).into(), VECTOR);
+        }
     }
 
     /// Four columns lie in a quarter of each of four registers, in which they are transposed; rows are stored by the instruction `store`.

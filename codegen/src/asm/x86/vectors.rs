@@ -176,12 +176,16 @@ impl Vectors for X86 {
         self.move_elements(ElementType::F32, (address(to), to_stride), (address(from), from_stride), lanes);
     }
 
-    fn transpose_registers(&self, columns: u8, first: Vector) -> Option<usize> {
-        self.transposed_registers(columns, first)
+    fn transpose_registers(&self, block: [u8; 2], first: Vector) -> Option<usize> {
+        self.transposed_registers(block, first)
     }
 
-    fn transpose(&mut self, rows: [At; 4], columns: &[At], first: Vector, is_streamed: bool) {
-        self.transpose_columns(rows, columns, first, if is_streamed { STREAM } else { STORE });
+    fn transpose(&mut self, rows: &[At], columns: &[At], first: Vector, is_streamed: bool) {
+        let store = if is_streamed { STREAM } else { STORE };
+        match rows {
+            &[a, b, c, d] => self.transpose_columns([a, b, c, d], columns, first, store),
+            rows => self.transpose_square(rows, columns, first, store),
+        }
     }
 
     fn weave_registers(&self, rows: u8, first: Vector) -> Option<usize> {
