@@ -150,6 +150,79 @@ fn transposes_are_copied_by_permutations() {
             let block = code(isa, "transpose:b=2,m=37,n=45", [tile, 8], "m");
             assert!(block.contains("vunpcklpd"), "{block}");
         }
+
+        // Columns that evict each other from the first-level cache are read whole, past all rows of a vector's lanes.
+        let (lanes, word) = (isa.vector_bytes() / 4, if isa == Isa::Avx512 { "vshuff32x4" } else { "vperm2f128" });
+        for (n, is_square) in [(1024, true), (2048, true), (1040, false)] {
+            let blocks = code(isa, &format!("transpose:m=37,n={n}"), [lanes, lanes], "m");
+            assert_eq!(blocks.contains(word), is_square, "{n}: {blocks}");
+        }
+    }
+}
+
+/// Windows that overlap, in tiles of one register of each result and more: each element is combined with as few others as needed, and what is
+/// not a number is passed on from wherever it is.
+#[test]
+fn windows_share_what_they_combine() {
+    let pools =
+        ["k=3,s=1,p=1", "k=3,s=2,p=1", "k=3,s=1,p=1,exclude_pad", "kh=2,kw=5,s=1,ph=1,pw=2", "k=3,s=1,d=2", "k=3,s=3"];
+    let kinds = ["max", "avg"];
+    for (isa, pool, kind) in
+        ISAS.into_iter().flat_map(|isa| pools.iter().flat_map(move |pool| kinds.map(|kind| (isa, pool, kind))))
+    {
+        let lanes = isa.vector_bytes() / 4;
+        let Ok(workload) = format!("pool2d:c={},h=11,w=13,{pool},kind={kind}", 2 * lanes).parse::<Workload>() else {
+            continue;
+        };
+        let target = target(isa, 1);
+        for (tile, unroll) in
+            [([1, 2, 4], "16"), ([1, 1, 4], "16"), ([2, 2, 2], "8"), ([1, 4, 2], "4"), ([1, 1, 8], "2")]
+        {
+            let mut config = ScheduleSpace::new(&workload, &target).default_config();
+            let tiles = [("tile.c", tile[0] * lanes), ("tile.oh", tile[1]), ("tile.ow", tile[2])];
+            tiles.into_iter().for_each(|(name, tile)| drop(config.knobs.insert(name.into(), Value::Tile(vec![tile]))));
+            config.knobs.insert("unroll".into(), Value::Choice(unroll.into()));
+            let Ok(program) = lower(&workload, &target, &config) else { continue };
+            check_program(&program, &target, 1, EXACT_TOLERANCE, &format!("{workload}\n{config}"));
+
+            if !machine::runs(isa) {
+                continue;
+            }
+            let mut operands = Operands::random(&program.spec, 1);
+            for (number, value) in operands[0].iter_mut().enumerate().filter(|(number, _)| number % 29 == 7) {
+                *value = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -0.0, 0.0][number % 5];
+            }
+            let output = machine::run(&program, &assemble(&program, &target).unwrap(), &operands);
+            for (index, expected) in reference(&workload, &operands).indexed_iter() {
+                let found = output[&index];
+                let is_close = (found - expected).abs() <= 1e-5 * expected.abs().max(1.0);
+                let is_same = found == *expected || found.is_nan() && expected.is_nan();
+                assert!(is_same || is_close, "{isa}: {workload}\n{config}\n{index:?}: {found}, expected {expected}");
+            }
+        }
+    }
+}
+
+/// A tile of two by four windows of three by three is 32 operations, where each window by itself would be 64.
+#[test]
+fn a_tile_of_windows_takes_half_of_the_operations() {
+    let count = |isa: Isa, text: &str| {
+        let (workload, target): (Workload, _) = (text.parse().unwrap(), target(isa, 1));
+        let mut config = ScheduleSpace::new(&workload, &target).default_config();
+        for (name, tile) in [("tile.c", isa.vector_bytes() / 4), ("tile.oh", 2), ("tile.ow", 4)] {
+            config.knobs.insert(name.into(), Value::Tile(vec![tile]));
+        }
+        config.knobs.insert("unroll".into(), Value::Choice("16".into()));
+        let code = disassemble(&assemble(&lower(&workload, &target, &config).unwrap(), &target).unwrap());
+        code.matches("vmaxps").count() + code.matches("vaddps").count()
+    };
+    for kind in ["max", "avg"] {
+        let pool = |c: usize, rest: &str| format!("pool2d:c={c},{rest},kind={kind}");
+        for isa in ISAS {
+            let c = isa.vector_bytes() / 4;
+            assert_eq!(count(isa, &pool(c, "h=4,w=6,k=3,s=1")), 32, "{isa}: {kind}");
+            assert_eq!(count(isa, &pool(c, "h=6,w=12,k=3,s=3")), 8 * 8, "{isa}: {kind}");
+        }
     }
 }
 

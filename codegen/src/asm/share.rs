@@ -26,8 +26,7 @@ const SPARE_OF_STEPS: usize = 8;
 
 /// Rewrites the blocks of a leaf in which that saves instructions, as long as the instruction set's `registers` hold what is shared.
 pub(super) fn share(leaf: &mut Leaf, nest: &Nest, registers: usize) {
-    let repeats = |item: &Item| matches!(item, Item::Block { ops, .. } if repeats(leaf, nest, ops));
-    if !leaf.items.iter().any(repeats) {
+    if !leaf.ops.iter().any(|op| combination(leaf, nest, op).is_some()) {
         return;
     }
     let has_steps = |op: &Op| matches!(op, Op::Store { value: Tree { steps: Some(_), .. }, .. });
@@ -93,14 +92,6 @@ fn cleared(leaf: &Leaf, nest: &Nest, first_source: usize, op: &Op) -> Option<(u1
         },
         _ => None,
     }
-}
-
-/// True if several operations combine the same source.
-fn repeats(leaf: &Leaf, nest: &Nest, ops: &Range<usize>) -> bool {
-    let combined = leaf.ops[ops.clone()].iter().filter_map(|op| combination(leaf, nest, op));
-    let mut sources: Vec<u32> = combined.map(|(_, _, source)| source).collect();
-    sources.sort_unstable();
-    sources.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 /// Operations one behind the other which combine sources into accumulators, and those before them that clear these.
@@ -202,9 +193,9 @@ impl Run {
         Self { len: 0, kept: Vec::new(), by: self.by, count, accumulators: self.accumulators[range].to_vec(), terms }
     }
 
-    /// The operations, and how many registers from `first` on they take: always the accumulator that leaves the fewest values in registers.
+    /// The operations, and how many registers from `first` on they take: always the accumulator that leaves the fewest values in registers; where
+    /// nothing is shared, all of them in turns.
     fn scheduled(&self, factored: Factored, first: usize) -> (Vec<Op>, usize) {
-        let mut ops = Vec::new();
         let mut state = State {
             made: vec![None; factored.nodes.len()],
             uses: factored.uses(),
@@ -212,6 +203,16 @@ impl Run {
             next: first as u16,
         };
         let mut left: Vec<usize> = (0..self.accumulators.len()).collect();
+        if factored.nodes.is_empty() {
+            let most = factored.values.iter().map(Vec::len).max().unwrap_or(0);
+            let turns = (0..most).flat_map(|place| left.iter().map(move |&number| (number, place)));
+            let has_one = |&(number, place): &(usize, usize)| place < factored.values[number].len();
+            let ops =
+                turns.filter(has_one).filter_map(|(number, place)| state.combined(self, &factored, number, place));
+            return (ops.collect(), 0);
+        }
+
+        let mut ops = Vec::new();
         let values_behind = |state: &State, number: usize| {
             let mut trial = state.clone();
             trial.finish(self, &factored, number, &mut Vec::new());
@@ -288,26 +289,25 @@ struct State {
 impl State {
     /// Combines all that an accumulator does.
     fn finish(&mut self, run: &Run, factored: &Factored, number: usize, ops: &mut Vec<Op>) {
-        let Combined { acc, mut holds } = run.accumulators[number];
-        let mut last: Option<usize> = None;
-        for &value in &factored.values[number] {
+        let values = &factored.values[number];
+        for (place, &value) in values.iter().enumerate() {
             self.make(run, factored, value, ops);
-            // Two that come first are combined at once.
-            let of = match (holds, last.take()) {
-                (true, _) => (Input::Accumulator(acc), Some(self.input(factored, value))),
-                (false, Some(before)) => (self.input(factored, before), Some(self.input(factored, value))),
-                (false, None) => {
-                    last = Some(value);
-                    continue;
-                }
-            };
-            holds = true;
-            ops.push(Op::Combine { acc, by: run.by, of });
+            ops.extend(self.combined(run, factored, number, place));
         }
-        if let Some(only) = last {
-            ops.push(Op::Combine { acc, by: run.by, of: (self.input(factored, only), None) });
-        }
-        factored.values[number].iter().for_each(|&value| self.end_use(factored, value));
+        values.iter().for_each(|&value| self.end_use(factored, value));
+    }
+
+    /// What combines a value of an accumulator, by its place among those: two that come first are combined at once.
+    fn combined(&self, run: &Run, factored: &Factored, number: usize, place: usize) -> Option<Op> {
+        let (values, Combined { acc, holds }) = (&factored.values[number], run.accumulators[number]);
+        let input = |place: usize| self.input(factored, values[place]);
+        let of = match (holds, place) {
+            (false, 0) if values.len() > 1 => return None,
+            (false, 0) => (input(0), None),
+            (false, 1) => (input(0), Some(input(1))),
+            _ => (Input::Accumulator(acc), Some(input(place))),
+        };
+        Some(Op::Combine { acc, by: run.by, of })
     }
 
     /// Combines a value that is a node, and what it needs, unless that is done.
