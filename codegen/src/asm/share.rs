@@ -265,7 +265,8 @@ impl Factored {
 
 /// The two values that most accumulators combine, two at least, and which these are.
 fn most_shared(masks: &[u32]) -> Option<([usize; 2], u32)> {
-    let pairs = (0..masks.len()).flat_map(|b| (0..b).map(move |a| [a, b]));
+    let of_several: Vec<usize> = (0..masks.len()).filter(|&value| masks[value].count_ones() > 1).collect();
+    let pairs = of_several.iter().enumerate().flat_map(|(at, &b)| of_several[..at].iter().map(move |&a| [a, b]));
     let shared = pairs.map(|pair| (pair, masks[pair[0]] & masks[pair[1]]));
     let most = shared.filter(|(_, both)| both.count_ones() > 1);
     most.max_by_key(|&([a, b], both)| {
