@@ -41,6 +41,11 @@ pub trait Sketch: Sync {
         None
     }
 
+    /// True if what it chooses without measuring comes nearer to the best than what models rank first.
+    fn is_settled(&self, _workload: &Workload, _target: &Target) -> bool {
+        false
+    }
+
     /// True if no sketch of a later tier comes near this one for a workload that it is for.
     fn outdoes_later_tiers(&self, _workload: &Workload, _target: &Target) -> bool {
         false

@@ -169,6 +169,11 @@ impl ScheduleSpace {
         self.default.as_ref().unwrap_or_else(|| self.rule())
     }
 
+    /// [`Sketch::is_settled`], of one of its sketches.
+    pub fn is_settled(&self) -> bool {
+        self.sketches.iter().any(|space| space.sketch.is_settled(&self.workload, &self.target))
+    }
+
     fn rule(&self) -> &Candidate {
         self.rule.get_or_init(|| {
             let of_tier = |tier: &[Arc<KnobSpace>]| {

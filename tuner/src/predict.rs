@@ -100,7 +100,7 @@ struct Asked {
 /// model chooses. Where none ships for the target, and for operators that nothing in the portfolio is for, it is the default. The same every time.
 pub fn predicted(space: &ScheduleSpace, n: usize, params: PredictParams) -> Vec<Candidate> {
     let default = space.default_candidate().clone();
-    let Some(shipped) = Shipped::of(space.workload(), space.target()) else { return vec![default] };
+    let Some(shipped) = Shipped::of(space) else { return vec![default] };
 
     let nearest = shipped.portfolio.nearest(space.workload(), params.nearest);
     let mut ranked = Ranked::by(&shipped, params.verified);
@@ -133,7 +133,7 @@ pub(crate) struct Pick {
 /// Their drafts rank them. Where no model of these ships the analysis does, for contractions on CPUs, which that was tried for.
 pub(crate) fn pick(space: &ScheduleSpace, known: &[Entry]) -> Pick {
     let PredictParams { nearest, tries, .. } = PredictParams::QUICK;
-    let shipped = Shipped::of(space.workload(), space.target());
+    let shipped = Shipped::of(space);
     let entries = shipped.iter().flat_map(|shipped| &shipped.portfolio.entries).chain(known);
     let offered = || portfolio::offered(space, portfolio::nearest(entries, space.workload(), nearest), tries);
 
@@ -158,7 +158,7 @@ pub(crate) fn pick(space: &ScheduleSpace, known: &[Entry]) -> Pick {
     best.unwrap_or_else(|| Pick { candidate: space.default_candidate().clone(), expected_loss: None })
 }
 
-/// What ships for a workload's operator on a target.
+/// What ships for a workload's operator on a target, unless a sketch's own choice is [settled](ScheduleSpace::is_settled).
 struct Shipped {
     model: Arc<Pretrained>,
     draft: Arc<DraftModel>,
@@ -166,7 +166,11 @@ struct Shipped {
 }
 
 impl Shipped {
-    fn of(workload: &Workload, target: &Target) -> Option<Self> {
+    fn of(space: &ScheduleSpace) -> Option<Self> {
+        let (workload, target) = (space.workload(), space.target());
+        if space.is_settled() {
+            return None;
+        }
         let (model, draft) = Pretrained::for_target(target).zip(DraftModel::for_target(target))?;
         let portfolio = Portfolio::for_target(target)?;
         let is_known = portfolio.entries.iter().any(|entry| workload.distance(&entry.workload).is_finite());
@@ -175,8 +179,8 @@ impl Shipped {
 }
 
 /// How many times the best known time what is [`predicted`] takes, where a model ships for it.
-pub(crate) fn expected_loss(workload: &Workload, target: &Target) -> Option<f32> {
-    Some(Shipped::of(workload, target)?.model.expected_loss())
+pub(crate) fn expected_loss(space: &ScheduleSpace) -> Option<f32> {
+    Some(Shipped::of(space)?.model.expected_loss())
 }
 
 /// Candidates and the model's scores; the best first.

@@ -232,7 +232,7 @@ impl Tuned {
         if let Some(refusal) = space.refusal() {
             return Err(unfit(workload, UnfitError::Refused(refusal.clone())));
         }
-        Ok(Self::unmeasured(space.default_candidate().clone(), predict::expected_loss(workload, target)))
+        Ok(Self::unmeasured(space.default_candidate().clone(), predict::expected_loss(&space)))
     }
 
     /// Where the schedule is from.

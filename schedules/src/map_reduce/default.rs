@@ -9,7 +9,7 @@ use crate::config::Value;
 use crate::direct::block_size;
 use crate::knob_space::{Knob, KnobSpace};
 use crate::point::Point;
-use autotune_ir::program::Access;
+use autotune_ir::program::{Access, Expr};
 use autotune_ir::spec::{Axis, AxisId, Equation, Spec};
 use autotune_ir::target::CpuTarget;
 use autotune_ir::{Affine, VarId};
@@ -20,6 +20,10 @@ const RESULTS: usize = 4;
 const NEIGHBOURS: [[usize; 3]; 3] = [[2, 2, 4], [1, 2, 4], [1, 2, 2]];
 /// Iterations of other loops that are written out; of images in blocks of channels, all of a window or the most.
 const UNROLLED: [usize; 3] = [4, 8, 16];
+/// Elements along which square blocks go one after the other.
+const LEAST_SQUARE: usize = 8;
+/// Rows that are woven together by permutations.
+const WOVEN: [usize; 3] = [3, 5, 7];
 /// Elements of a page, which several rows of a tile are within where memory is slow: what the processor reads ahead ends with it.
 const PAGE: usize = 1 << 10;
 /// Results of a tile that is added up in the cache.
@@ -34,7 +38,7 @@ const LEAST_SHARED: usize = 1 << 13;
 /// the result where what is read is contiguous there, too, in tiles of up to two vectors, beyond the cache of whole rows where columns are added
 /// up, and of several of them where more is combined around them; along what is reduced where only that is contiguous, for four results at a time,
 /// beyond the cache for as many as a page holds the rows of; rows of a window that are no whole vectors are one vector as wide as the row, not several
-/// and what is left over. What is contiguous along different axes is copied in square blocks of a vector's lanes, those that are beside each other in the result one after the other. As
+/// and what is left over. What is contiguous along different axes is done in square blocks of a vector's lanes. As
 /// many loops are parallel as it takes to have work for every thread, none where there is little work. What does not fit the second-level cache is
 /// asked for a tile ahead.
 pub(super) fn default_point(spec: &Arc<Spec>, cpu: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
@@ -42,9 +46,24 @@ pub(super) fn default_point(spec: &Arc<Spec>, cpu: &CpuTarget, space: &Arc<KnobS
     let blocked = laid::blockable(&chain, block_size(cpu)).into_iter();
     let blocked = blocked.flat_map(|channel| NEIGHBOURS.map(|tile| Rule::of_blocks(&chain, channel, tile, cpu)));
     let plain = || Rule::plain(&chain, cpu);
-    let rules = blocked.chain([plain(), Rule { width: 1, ..plain() }]);
+    let transposing = transposed(&chain).map(|axes| Rule::of_transpose(&chain, axes, cpu));
+    let rules = blocked.chain(transposing).chain([plain(), Rule { width: 1, ..plain() }]);
     let mut points = rules.filter_map(|rule| rule.point(&chain, cpu, space));
     points.find(|point| is_valid(spec, cpu, point)).or_else(|| Some(space.point(|_| 0)))
+}
+
+/// True for copies that read along another axis than they write.
+pub(super) fn is_transpose(spec: &Arc<Spec>) -> bool {
+    Chain::of(spec).is_some_and(|chain| transposed(&chain).is_some())
+}
+
+/// The rows that a copy writes and reads along, if these are two.
+fn transposed(chain: &Chain) -> Option<[AxisId; 2]> {
+    let is_copy = matches!(chain.passes(), [pass] if !pass.reduces() && matches!(pass.value, Expr::Load(_)));
+    let named = |name: &str| chain.row_axes().iter().position(|axis| axis.name == name);
+    let written = named(vector_of(chain)).filter(|_| is_copy)?;
+    let read = knobs::tiled(chain).find(|&axis| reads_along(chain, chain.row_axes()[axis].name))?;
+    (written != read).then_some([written, read])
 }
 
 fn is_valid(spec: &Arc<Spec>, cpu: &CpuTarget, point: &Point) -> bool {
@@ -127,11 +146,26 @@ impl Rule {
         let tiles = rows.iter().map(|axis| axis.name).enumerate().map(most).collect();
         let parallel = parallel_loops(chain, rows.iter().map(|axis| axis.extent), cpu);
         let width = width(chain, vector, cpu.lanes());
-        let outermost = match knobs::tiled(chain).collect::<Vec<_>>()[..] {
-            [a, b] if is_scattered => [a, b].into_iter().find(|&axis| reads_along(chain, rows[axis].name)),
-            _ => None,
+        Self { vector, layout: "plain", outermost: None, tiles, parallel, width, unroll: UNROLLED[0] }
+    }
+
+    /// Square blocks of a vector's lanes, those beside each other in the result one after the other; of fewer elements as many as shuffles transpose, and
+    /// rows of elements that are woven whole.
+    fn of_transpose(chain: &Chain, [written, read]: [AxisId; 2], cpu: &CpuTarget) -> Self {
+        let (rows, lanes) = (chain.row_axes(), cpu.lanes());
+        let extent = rows[written].extent;
+        let (vector, of_written, of_read) = match WOVEN.contains(&extent) {
+            true => (read, extent, 2 * lanes),
+            false => (written, lanes.min(1 << extent.ilog2()), lanes),
         };
-        Self { vector, layout: "plain", outermost, tiles, parallel, width, unroll: UNROLLED[0] }
+        let mut tiles = vec![1; chain.rows];
+        (tiles[written], tiles[read]) = (of_written, of_read);
+
+        // Beside few elements all blocks are in one loop.
+        let is_narrow = extent == of_written || extent < LEAST_SQUARE;
+        let outermost = Some(if is_narrow { written } else { read }).filter(|_| knobs::tiled(chain).count() == 2);
+        let parallel = parallel_loops(chain, rows.iter().map(|axis| axis.extent), cpu);
+        Self { vector: rows[vector].name, layout: "plain", outermost, tiles, parallel, width: 1, unroll: UNROLLED[0] }
     }
 
     /// The combination that it asks for, with the largest tiles that the knobs have.
