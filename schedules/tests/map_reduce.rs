@@ -437,6 +437,9 @@ fn every_thread_has_work_by_default() {
         ("pool2d:n=2,c=32,h=112,w=112,k=2,s=2,kind=avg", &many),
         ("reduce:m=1024,n=64,op=sum", &few),
         ("transpose:m=512,n=512", &few),
+        ("transpose:m=3,n=50176", &few),
+        ("transpose:m=50176,n=3", &few),
+        ("transpose:b=3,m=4,n=5000", &few),
     ] {
         let (workload, target): (Workload, _) = (text.parse().unwrap(), Target::Cpu(cpu.clone()));
         let config = ScheduleSpace::new(&workload, &target).default_config();
@@ -466,6 +469,32 @@ fn vectors_go_along_what_is_contiguous_by_default() {
     ] {
         let config = ScheduleSpace::new(&text.parse().unwrap(), &target).default_config();
         assert_eq!(config.knobs["vector"], Value::Choice(axis.into()), "{text}: {config}");
+    }
+}
+
+/// Blocks, and what goes around them, where no model is asked.
+#[test]
+fn transposes_have_square_blocks_by_default() {
+    let target = |isa, threads| Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(threads) });
+    for (text, isa, threads, [m, n], vector, outermost) in [
+        ("transpose:m=512,n=512", Isa::Avx512, 1, [16, 16], "m", "n"),
+        ("transpose:m=512,n=512", Isa::Avx2, 2, [8, 8], "m", "n"),
+        ("transpose:m=12,n=3000", Isa::Avx512, 1, [8, 16], "m", "n"),
+        ("transpose:m=4,n=30000", Isa::Avx2, 1, [4, 8], "m", "m"),
+        ("transpose:m=4,n=30000", Isa::Avx2, 2, [4, 8], "m", "n"),
+        ("transpose:m=4,n=300", Isa::Avx2, 2, [4, 8], "m", "m"),
+        ("transpose:m=3,n=3000", Isa::Avx2, 1, [3, 16], "n", "m"),
+    ] {
+        let space = ScheduleSpace::new(&text.parse().unwrap(), &target(isa, threads));
+        let config = space.default_config();
+        assert_eq!(config.knobs["tile.m"], Value::Tile(vec![m]), "{text}: {config}");
+        assert_eq!(config.knobs["tile.n"], Value::Tile(vec![n]), "{text}: {config}");
+        assert_eq!(config.knobs["vector"], Value::Choice(vector.into()), "{text}: {config}");
+        assert!(matches!(&config.knobs["order"], Value::Order(names) if names[0] == outermost), "{text}: {config}");
+        assert!(space.is_settled(), "{text}");
+    }
+    for text in ["pointwise:m=64,n=64,op=relu", "softmax:m=64,n=64", "pool2d:c=64,h=9,w=9,k=3,s=1,kind=max"] {
+        assert!(!ScheduleSpace::new(&text.parse().unwrap(), &target(Isa::Avx2, 1)).is_settled(), "{text}");
     }
 }
 

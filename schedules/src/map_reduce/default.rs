@@ -161,10 +161,13 @@ impl Rule {
         let mut tiles = vec![1; chain.rows];
         (tiles[written], tiles[read]) = (of_written, of_read);
 
-        // Beside few elements all blocks are in one loop.
+        // A loop over a single tile counts, too.
+        let tiles_along = |(axis, tile): (&Axis, &usize)| axis.extent.div_ceil(*tile).max(2).min(axis.extent);
+        let parallel = parallel_loops(chain, rows.iter().zip(&tiles).map(tiles_along), cpu);
+        // One thread does all blocks beside few elements in one loop.
         let is_narrow = extent == of_written || extent < LEAST_SQUARE;
-        let outermost = Some(if is_narrow { written } else { read }).filter(|_| knobs::tiled(chain).count() == 2);
-        let parallel = parallel_loops(chain, rows.iter().map(|axis| axis.extent), cpu);
+        let first = if is_narrow && (cpu.threads == 1 || parallel == 0) { written } else { read };
+        let outermost = Some(first).filter(|_| knobs::tiled(chain).count() == 2);
         Self { vector: rows[vector].name, layout: "plain", outermost, tiles, parallel, width: 1, unroll: UNROLLED[0] }
     }
 
