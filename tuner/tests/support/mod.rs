@@ -83,7 +83,7 @@ pub(crate) fn best_and_worst(
     };
     let mut best = carried(of.default_candidate().clone()).unwrap();
     let mut worst = best.clone();
-    for _ in 0..600 {
+    for _ in 0..3000 {
         let Some(next) = carried(of.neighbor(&best.1, &mut rng)) else { continue };
         if next.0 < worst.0 {
             worst = next.clone();
