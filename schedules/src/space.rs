@@ -169,7 +169,7 @@ impl ScheduleSpace {
         self.default.as_ref().unwrap_or_else(|| self.rule())
     }
 
-    /// [`Sketch::is_settled`](crate::Sketch::is_settled), of one of its sketches.
+    /// [`Sketch::is_settled`](crate::sketch::Sketch::is_settled), of one of its sketches.
     pub fn is_settled(&self) -> bool {
         self.sketches.iter().any(|space| space.sketch.is_settled(&self.workload, &self.target))
     }
