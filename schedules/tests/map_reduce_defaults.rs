@@ -1,0 +1,95 @@
+//! What maps and reductions have for a schedule where nothing is measured and no model is asked.
+
+#![allow(clippy::unwrap_used)]
+
+use autotune_ir::{CpuTarget, Isa, Target};
+use autotune_schedules::{ScheduleSpace, Value, Workload, lower};
+
+#[test]
+fn every_thread_has_work_by_default() {
+    let few = CpuTarget::generic_avx2(2);
+    // There are fewer blocks of channels than threads.
+    let many = CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(16) };
+    for (text, cpu) in [
+        ("pool2d:c=1,h=64,w=64,k=3,s=2,p=1,kind=max", &few),
+        ("pool2d:c=64,h=112,w=112,k=3,s=2,p=1,kind=max", &few),
+        ("pool2d:c=64,h=112,w=112,k=3,s=2,p=1,kind=max", &many),
+        ("pool2d:n=2,c=32,h=112,w=112,k=2,s=2,kind=avg", &many),
+        ("reduce:m=1024,n=64,op=sum", &few),
+        ("transpose:m=512,n=512", &few),
+        ("transpose:m=3,n=50176", &few),
+        ("transpose:m=50176,n=3", &few),
+        ("transpose:b=3,m=4,n=5000", &few),
+    ] {
+        let (workload, target): (Workload, _) = (text.parse().unwrap(), Target::Cpu(cpu.clone()));
+        let config = ScheduleSpace::new(&workload, &target).default_config();
+        let program = lower(&workload, &target, &config).unwrap();
+        assert!(program.stages[0].tasks() >= 4 * cpu.threads, "{text}\n{config}\n{program}");
+    }
+}
+
+#[test]
+fn vectors_go_along_what_is_contiguous_by_default() {
+    let target = Target::Cpu(CpuTarget::generic_avx2(2));
+    for (text, axis) in [
+        ("reduce:m=1024,n=4096,op=sum", "n"),
+        ("reduce:m=1024,n=4096,op=min", "n"),
+        ("softmax:m=64,n=100", "n"),
+        ("softmax:m=2,n=21,k=4096", "k"),
+        ("layer_norm:m=512,n=768", "n"),
+        ("group_norm:n=1,c=64,g=32,s=3136", "s"),
+        ("local_response_norm:n=1,c=64,s=3136,size=5", "s"),
+        ("pool2d:c=64,h=112,w=112,k=3,s=2,p=1,kind=max", "c"),
+        ("pool2d:c=63,h=112,w=112,k=3,s=2,p=1,kind=max", "ow"),
+        ("resize:c=64,h=7,w=7,s=2,mode=nearest", "c"),
+        ("attention:b=12,m=197,n=197,k=64", "d"),
+        ("transpose:m=512,n=512", "m"),
+        ("transpose:shape=128x12x64,perm=102", "d2"),
+        ("transpose:shape=128x12x64,perm=210", "d0"),
+    ] {
+        let config = ScheduleSpace::new(&text.parse().unwrap(), &target).default_config();
+        assert_eq!(config.knobs["vector"], Value::Choice(axis.into()), "{text}: {config}");
+    }
+}
+
+/// Blocks, and what goes around them, where no model is asked.
+#[test]
+fn transposes_have_square_blocks_by_default() {
+    let target = |isa, threads| Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(threads) });
+    for (text, isa, threads, [m, n], vector, outermost) in [
+        ("transpose:m=512,n=512", Isa::Avx512, 1, [16, 16], "m", "n"),
+        ("transpose:m=512,n=512", Isa::Avx2, 2, [8, 8], "m", "n"),
+        ("transpose:m=12,n=3000", Isa::Avx512, 1, [8, 16], "m", "n"),
+        ("transpose:m=4,n=30000", Isa::Avx2, 1, [4, 8], "m", "m"),
+        ("transpose:m=4,n=30000", Isa::Avx2, 2, [4, 8], "m", "n"),
+        ("transpose:m=4,n=300", Isa::Avx2, 2, [4, 8], "m", "m"),
+        ("transpose:m=3,n=3000", Isa::Avx2, 1, [3, 16], "n", "m"),
+    ] {
+        let space = ScheduleSpace::new(&text.parse().unwrap(), &target(isa, threads));
+        let config = space.default_config();
+        assert_eq!(config.knobs["tile.m"], Value::Tile(vec![m]), "{text}: {config}");
+        assert_eq!(config.knobs["tile.n"], Value::Tile(vec![n]), "{text}: {config}");
+        assert_eq!(config.knobs["vector"], Value::Choice(vector.into()), "{text}: {config}");
+        assert!(matches!(&config.knobs["order"], Value::Order(names) if names[0] == outermost), "{text}: {config}");
+        assert!(space.is_settled(), "{text}");
+    }
+    for text in ["pointwise:m=64,n=64,op=relu", "softmax:m=64,n=64", "pool2d:c=64,h=9,w=9,k=3,s=1,kind=max"] {
+        assert!(!ScheduleSpace::new(&text.parse().unwrap(), &target(Isa::Avx2, 1)).is_settled(), "{text}");
+    }
+}
+
+#[test]
+fn rows_between_what_is_combined_are_added_up_in_the_cache_by_default() {
+    let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(1) });
+    for (text, tiles) in [
+        ("reduce:m=64,n=512,k=512,op=sum", &[("tile.m", 1), ("tile.k", 512)][..]),
+        ("reduce:shape=64x128x8x256,axes=02,op=sum", &[("tile.k", 32), ("tile.i", 256)]),
+        ("reduce:shape=64x128x64x256,axes=13,op=max", &[("tile.m", 1), ("tile.k", 64)]),
+        ("reduce:shape=8x16x8x16,axes=02,op=sum", &[("tile.k", 1), ("tile.i", 16)]),
+    ] {
+        let config = ScheduleSpace::new(&text.parse().unwrap(), &target).default_config();
+        for &(knob, tile) in tiles {
+            assert_eq!(config.knobs[knob], Value::Tile(vec![tile]), "{text}: {config}");
+        }
+    }
+}
