@@ -157,9 +157,8 @@ impl Generator<'_> {
     fn leaf_call(&mut self, alloc: &Node, constants: &HashMap<VarId, i64>) -> String {
         let leaf = Leaf::of(self.program, alloc);
         let element = |pointer: &Pointer| narrow::element_type(self.program.buffer(pointer.buffer));
-        let parameters = leaf.pointers.iter().enumerate().map(|(i, it)| format!("{} *restrict p{i}", element(it)));
-        let parameters: Vec<String> = parameters.collect();
-
+        let parameter = |(i, it): (usize, &Pointer)| format!("{} *restrict p{i}", element(it));
+        let parameters: Vec<String> = leaf.pointers.iter().enumerate().map(parameter).collect();
         let argument = |pointer: &Pointer| {
             let base = constants
                 .iter()
@@ -167,7 +166,6 @@ impl Generator<'_> {
             format!("b{} + {}", pointer.buffer.0, base.display(|v| format!("v{}", v.0)))
         };
         let arguments: Vec<String> = leaf.pointers.iter().map(argument).collect();
-
         let mut writer = Writer::new(self, Some(leaf));
         if let Node::Alloc { body, .. } = alloc {
             writer.nodes(body);

@@ -9,15 +9,17 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::error::{AssembleError, Failure};
-use super::instruction_set::{Arithmetic, ElementType, Fold, MAX_REGISTERS, Operand, Shape, Vector, Vectors};
-use super::leaf::{self, Combining, Input, Memory, Op, Source};
+use super::instruction_set::{Arithmetic, ElementType, MAX_REGISTERS, Operand, Shape, Vector, Vectors};
+use super::leaf::{self, Input, Memory, Op, Source};
 use super::nest::{Kind, Tree};
 use super::plan::{NONE, Plan};
 use super::transpose;
 use super::weave::Weave;
 use autotune_ir::program::StoreMode;
+use autotune_ir::spec::Reduction;
 
 mod steps;
+pub(super) use steps::WANTED;
 mod store;
 
 /// What a leaf's blocks have in common.
@@ -177,7 +179,7 @@ impl<S: Vectors> Block<'_, S> {
     }
 
     /// Accumulator = the first value combined with the second.
-    fn combine(&mut self, acc: Vector, by: Combining, of: (Input, Option<Input>)) -> Result<(), Failure> {
+    fn combine(&mut self, acc: Vector, by: Reduction, of: (Input, Option<Input>)) -> Result<(), Failure> {
         match of.0 {
             Input::Accumulator(other) | Input::Part { acc: other, .. } if other == u16::from(acc) => {}
             Input::Accumulator(other) | Input::Part { acc: other, .. } => self.isa.copy(acc, other as Vector),
@@ -198,14 +200,9 @@ impl<S: Vectors> Block<'_, S> {
             None => return Ok(()),
         };
 
-        match by {
-            Combining::Sum => self.isa.arithmetic(Arithmetic::Add, acc, acc, other),
-            Combining::Bound(bound) => {
-                let spare = self.spare()?;
-                self.isa.bound(bound, acc, other, spare);
-                self.release(Operand::Register(spare));
-            }
-        }
+        let spare = if matches!(by, Reduction::Max | Reduction::Min) { self.spare()? } else { acc };
+        self.isa.combine(by, acc, other, spare);
+        self.release(Operand::Register(spare));
         self.release(other);
         Ok(())
     }
@@ -261,7 +258,7 @@ impl<S: Vectors> Block<'_, S> {
         &mut self,
         acc: Vector,
         rows: SmallVec<[Vector; 16]>,
-        (lanes, by): (u8, Option<Fold>),
+        (lanes, by): (u8, Option<Reduction>),
     ) -> Result<(), Failure> {
         let whole = (lanes == self.isa.lanes()).then_some(by).flatten();
         let registers = self.isa.fold_registers();

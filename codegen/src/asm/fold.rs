@@ -9,11 +9,24 @@
 
 use super::error::{AssembleError, Failure};
 use super::expander::Expander;
-use super::instruction_set::{Arithmetic, Fold};
+use super::instruction_set::Arithmetic;
 use super::leaf::{Input, Lanes, Op};
 use super::nest::{Kind, Nest, Place, Tree};
 use autotune_ir::formula::Primitive;
 use autotune_ir::program::StoreMode;
+use autotune_ir::spec::Reduction;
+
+/// By what a statement combines where it stores with what it reads, if its value is no more than that.
+pub(super) fn combined_by(mode: StoreMode, value: Kind) -> Option<Reduction> {
+    match (mode, value) {
+        (StoreMode::Accumulate, Kind::Input(_)) => Some(Reduction::Sum),
+        (StoreMode::Assign, Kind::Binary(Arithmetic::Mul, ..)) => Some(Reduction::Product),
+        (StoreMode::Assign, Kind::Binary(Arithmetic::Max, ..)) => Some(Reduction::MaxNumber),
+        (StoreMode::Assign, Kind::Step(Primitive::Maximum, _)) => Some(Reduction::Max),
+        (StoreMode::Assign, Kind::Step(Primitive::Minimum, _)) => Some(Reduction::Min),
+        _ => None,
+    }
+}
 
 impl Expander<'_> {
     /// True if a value reads a lane of several accumulators.
@@ -34,17 +47,13 @@ impl Expander<'_> {
             Place::Accumulators(buffer) => AssembleError::register_index(self.program, buffer),
             _ => AssembleError::Fold.into(),
         };
-        let by = match (mode, nest.values[value.root as usize].kind) {
-            (StoreMode::Assign, Kind::Input(_)) => None,
-            (StoreMode::Accumulate, Kind::Input(_)) => Some(Fold::Sum),
-            (StoreMode::Assign, Kind::Binary(Arithmetic::Mul, ..)) => Some(Fold::Product),
-            (StoreMode::Assign, Kind::Binary(Arithmetic::Max, ..)) => Some(Fold::MaxNumber),
-            (StoreMode::Assign, Kind::Step(Primitive::Maximum, _)) => Some(Fold::Max),
-            (StoreMode::Assign, Kind::Step(Primitive::Minimum, _)) => Some(Fold::Min),
-            _ => return Err(refused),
-        };
+        let kind = nest.values[value.root as usize].kind;
+        let by = combined_by(mode, kind);
+        if by.is_none() && !matches!((mode, kind), (StoreMode::Assign, Kind::Input(_))) {
+            return Err(refused);
+        }
         let of_rows = match inputs[..] {
-            [only] if by.is_none_or(|by| by == Fold::Sum) => only,
+            [only] if by.is_none_or(|by| by == Reduction::Sum) => only,
             [a, b] if b == to => a,
             [a, b] if a == to => b,
             _ => return Err(refused),

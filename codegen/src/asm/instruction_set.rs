@@ -7,6 +7,7 @@
 use super::error::Failure;
 use super::leaf::{Leaf, Memory};
 use autotune_ir::program::Compare;
+use autotune_ir::spec::Reduction;
 
 /// Number of a vector register.
 pub(super) type Vector = u8;
@@ -117,17 +118,6 @@ pub(super) enum Unary {
     ShiftRight(u8),
 }
 
-/// What lanes are combined to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fold {
-    Sum,
-    Product,
-    /// The largest, or what is not a number; the largest of those that are numbers; the smallest, or what is not a number.
-    Max,
-    MaxNumber,
-    Min,
-}
-
 /// Slots of a whole vector that leaves have on the stack which compute in steps.
 pub(super) const VECTOR_SLOTS: usize = 32;
 
@@ -210,7 +200,7 @@ pub(super) trait Vectors {
     fn fold_registers(&self) -> usize;
 
     /// Lane `r` of `to` is what all lanes of `rows[r]` come to, of as many rows as there are lanes at most; the other lanes of `to` are lost.
-    fn fold(&mut self, by: Fold, to: Vector, rows: &[Vector], first: Vector);
+    fn fold(&mut self, by: Reduction, to: Vector, rows: &[Vector], first: Vector);
 
     /// Asks for the cache line of an address, to be written to if so said.
     fn prefetch(&mut self, at: Address, to_write: bool);
@@ -232,6 +222,17 @@ pub(super) trait Vectors {
 
     /// `b` is the larger, or the smaller, of `a` and `b`, or what of the two is not a number; changes `spare`.
     fn bound(&mut self, bound: Bound, b: Vector, a: Operand, spare: Vector);
+
+    /// `a` is what both come to; changes `spare` for the larger and the smaller of two.
+    fn combine(&mut self, by: Reduction, a: Vector, b: Operand, spare: Vector) {
+        match by {
+            Reduction::Sum => self.arithmetic(Arithmetic::Add, a, a, b),
+            Reduction::Product => self.arithmetic(Arithmetic::Mul, a, a, b),
+            Reduction::MaxNumber => self.arithmetic(Arithmetic::Max, a, a, b),
+            Reduction::Max => self.bound(Bound::Larger, a, b, spare),
+            Reduction::Min => self.bound(Bound::Smaller, a, b, spare),
+        }
+    }
 
     /// `to = op a`.
     fn unary(&mut self, op: Unary, to: Vector, a: Vector);

@@ -19,9 +19,10 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::error::{AssembleError, Failure};
-use super::instruction_set::{Address, Bound, ElementType, Fold, Shape};
+use super::instruction_set::{Address, ElementType, Shape};
 use super::nest::{Nest, Place, Tree, Value};
 use autotune_ir::program::{BufferId, Program, StoreMode};
+use autotune_ir::spec::Reduction;
 
 /// What a leaf does, given its pointers: items, and what they consist of.
 #[derive(Default)]
@@ -87,29 +88,11 @@ pub(super) enum Op {
     /// Accumulator or memory = value, or += value.
     Store { dst: Input, mode: StoreMode, value: Tree },
     /// Accumulator = the first value combined with the second, if there is one; each is a source or an accumulator.
-    Combine { acc: u16, by: Combining, of: (Input, Option<Input>) },
+    Combine { acc: u16, by: Reduction, of: (Input, Option<Input>) },
     /// A hint that memory is read soon, or written to.
     Prefetch { source: u32, to_write: bool },
     /// Lane `r` of accumulator `acc` is what the first `lanes` lanes of row `r` come to; the rows are accumulators, listed in the leaf.
-    Fold { acc: u16, rows: (u32, u32), lanes: u8, by: Option<Fold> },
-}
-
-/// By what values are combined, in any order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Combining {
-    Sum,
-    Bound(Bound),
-}
-
-impl Combining {
-    /// The bits of the value that changes no other.
-    pub(super) fn neutral_bits(self) -> u32 {
-        match self {
-            Combining::Sum => 0.0f32.to_bits(),
-            Combining::Bound(Bound::Larger) => f32::NEG_INFINITY.to_bits(),
-            Combining::Bound(Bound::Smaller) => f32::INFINITY.to_bits(),
-        }
-    }
+    Fold { acc: u16, rows: (u32, u32), lanes: u8, by: Option<Reduction> },
 }
 
 /// What a value is made of, and where it goes.

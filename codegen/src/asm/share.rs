@@ -11,70 +11,70 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
-use super::instruction_set::Bound;
-use super::leaf::{Combining, Input, Item, Leaf, Op, Source};
+use super::block::WANTED;
+use super::fold::combined_by;
+use super::leaf::{Block, Input, Item, Leaf, Op, Source};
 use super::nest::{Kind, Nest, Tree};
-use autotune_ir::formula::Primitive;
 use autotune_ir::program::StoreMode;
+use autotune_ir::spec::Reduction;
 
 /// Accumulators of a run: as many as a mask has bits.
 const MOST_ACCUMULATORS: usize = 32;
 
-/// Registers that are left for operands, and where other operations compute in steps.
+/// Registers that are left for operands.
 const SPARE: usize = 3;
-const SPARE_OF_STEPS: usize = 8;
 
 /// Rewrites the blocks of a leaf in which that saves instructions, as long as the instruction set's `registers` hold what is shared.
 pub(super) fn share(leaf: &mut Leaf, nest: &Nest, registers: usize) {
-    if !leaf.ops.iter().any(|op| combination(leaf, nest, op).is_some()) {
+    let all = leaf.block(nest, &(0..leaf.ops.len()), &(0..leaf.sources.len()));
+    let combines = |op: &Op| combination(all, op).is_some();
+    if !all.ops.iter().any(combines) {
         return;
     }
     let has_steps = |op: &Op| matches!(op, Op::Store { value: Tree { steps: Some(_), .. }, .. });
-    let computes = leaf.ops.iter().any(|op| has_steps(op) && combination(leaf, nest, op).is_none());
-    let spare = if computes { SPARE_OF_STEPS } else { SPARE };
-    let available = registers.saturating_sub(leaf.accumulators.len() + spare);
+    let computes = all.ops.iter().any(|op| has_steps(op) && !combines(op));
+    let spare = if computes { WANTED.into() } else { SPARE };
+    let (first, mut taken) = (leaf.accumulators.len(), 0);
+    let available = registers.saturating_sub(first + spare);
 
-    let (old, mut items) = (std::mem::take(&mut leaf.ops), std::mem::take(&mut leaf.items));
-    for item in &mut items {
+    let (mut rewritten, mut ranges) = (Vec::with_capacity(leaf.ops.len()), Vec::new());
+    for item in &leaf.items {
         let Item::Block { ops, sources } = item else { continue };
-        let (first, mut rest) = (leaf.ops.len(), &old[ops.clone()]);
-        while let Some(op) = rest.first() {
-            let run = Run::of((leaf, nest), sources.start, rest);
-            let (of_run, behind) = rest.split_at(run.len.max(1));
-            match run.shared(leaf.accumulators.len(), available) {
-                Some((shared, taken)) => {
-                    leaf.ops.extend(run.kept.into_iter().chain(shared));
-                    leaf.shared = leaf.shared.max(taken);
+        let (code, begin) = (leaf.block(nest, ops, sources), rewritten.len());
+        let mut rest = code.ops;
+        while !rest.is_empty() {
+            let run = Run::of(code, rest);
+            let (of_run, behind) = rest.split_at(run.as_ref().map_or(1, |(_, len, _)| *len));
+            match run.and_then(|(run, _, kept)| Some((kept, run.shared(first, available)?))) {
+                Some((kept, (shared, registers))) => {
+                    rewritten.extend(kept.into_iter().chain(shared));
+                    taken = taken.max(registers);
                 }
-                None if run.len > 0 => leaf.ops.extend_from_slice(of_run),
-                None => leaf.ops.push(*op),
+                None => rewritten.extend_from_slice(of_run),
             }
             rest = behind;
         }
-        *ops = first..leaf.ops.len();
+        ranges.push(begin..rewritten.len());
     }
-    leaf.items = items;
+
+    let blocks = leaf.items.iter_mut().filter_map(|item| match item {
+        Item::Block { ops, .. } => Some(ops),
+        Item::Begin { .. } | Item::End { .. } => None,
+    });
+    blocks.zip(ranges).for_each(|(ops, range)| *ops = range);
+    (leaf.ops, leaf.shared) = (rewritten, taken);
 }
 
 /// How an operation combines an accumulator with a source.
-fn combination(leaf: &Leaf, nest: &Nest, op: &Op) -> Option<(Combining, u16, u32)> {
+fn combination(code: Block, op: &Op) -> Option<(Reduction, u16, u32)> {
     let Op::Store { dst: Input::Accumulator(acc), mode, value } = *op else { return None };
-    let inputs = &leaf.inputs[value.inputs.0 as usize..value.inputs.1 as usize];
-    let is_input = |value: u32| matches!(nest.values[value as usize].kind, Kind::Input(_));
-    let by = match (mode, nest.values[value.root as usize].kind) {
-        (StoreMode::Accumulate, Kind::Input(_)) => Combining::Sum,
-        (StoreMode::Assign, Kind::Step(Primitive::Maximum, [a, b, ..])) if is_input(a) && is_input(b) => {
-            Combining::Bound(Bound::Larger)
-        }
-        (StoreMode::Assign, Kind::Step(Primitive::Minimum, [a, b, ..])) if is_input(a) && is_input(b) => {
-            Combining::Bound(Bound::Smaller)
-        }
-        _ => return None,
-    };
-    match (by, inputs) {
-        (Combining::Sum, &[Input::Source(source)]) => Some((by, acc, source)),
+    let kind = |value: u32| code.values[value as usize].kind;
+    let root = kind(value.root);
+    let is_plain = root.operands().iter().all(|&value| matches!(kind(value), Kind::Input(_)));
+    match (combined_by(mode, root).filter(|_| is_plain)?, code.inputs_of(value)) {
+        (by @ Reduction::Sum, &[Input::Source(source)]) => Some((by, acc, source)),
         (
-            Combining::Bound(_),
+            by @ (Reduction::Max | Reduction::Min),
             &[Input::Source(source), Input::Accumulator(other)] | &[Input::Accumulator(other), Input::Source(source)],
         ) => (other == acc).then_some((by, acc, source)),
         _ => None,
@@ -82,26 +82,21 @@ fn combination(leaf: &Leaf, nest: &Nest, op: &Op) -> Option<(Combining, u16, u32
 }
 
 /// The accumulator that an operation sets to a constant, and the constant's bits.
-fn cleared(leaf: &Leaf, nest: &Nest, first_source: usize, op: &Op) -> Option<(u16, u32)> {
+fn cleared(code: Block, op: &Op) -> Option<(u16, u32)> {
     let Op::Store { dst: Input::Accumulator(acc), mode: StoreMode::Assign, value } = *op else { return None };
-    let Kind::Input(_) = nest.values[value.root as usize].kind else { return None };
-    match leaf.inputs[value.inputs.0 as usize..value.inputs.1 as usize] {
-        [Input::Source(source)] => match leaf.sources[first_source + source as usize] {
-            Source::Constant(bits) => Some((acc, bits)),
-            Source::Memory(_) => None,
-        },
-        _ => None,
+    let (Kind::Input(_), &[Input::Source(source)]) = (code.values[value.root as usize].kind, code.inputs_of(value))
+    else {
+        return None;
+    };
+    match code.sources[source as usize] {
+        Source::Constant(bits) => Some((acc, bits)),
+        Source::Memory(_) => None,
     }
 }
 
-/// Operations one behind the other which combine sources into accumulators, and those before them that clear these.
+/// Operations one behind the other which combine sources into accumulators.
 struct Run {
-    len: usize,
-    /// Those that clear others.
-    kept: Vec<Op>,
-    by: Combining,
-    /// Operations that combine.
-    count: usize,
+    by: Reduction,
     accumulators: Vec<Combined>,
     /// Each source, and a bit for each accumulator that combines it.
     terms: Vec<(u32, u32)>,
@@ -116,34 +111,30 @@ struct Combined {
 }
 
 impl Run {
-    /// The run that the first operations are, of no operations if they are none.
-    fn of((leaf, nest): (&Leaf, &Nest), first_source: usize, ops: &[Op]) -> Self {
-        let clears = ops.iter().map_while(|op| cleared(leaf, nest, first_source, op)).take(MOST_ACCUMULATORS);
+    /// The run that the first operations are behind those that clear accumulators, how many operations these are together, and which of them
+    /// clear others than the run's.
+    fn of(code: Block, ops: &[Op]) -> Option<(Self, usize, Vec<Op>)> {
+        let clears = ops.iter().map_while(|op| cleared(code, op)).take(MOST_ACCUMULATORS);
         let clears: Vec<(u16, u32)> = clears.collect();
-        let by = ops.get(clears.len()).and_then(|op| combination(leaf, nest, op)).map(|(by, ..)| by);
-        let mut run = Self {
-            len: 0,
-            kept: Vec::new(),
-            by: by.unwrap_or(Combining::Sum),
-            count: 0,
-            accumulators: Vec::new(),
-            terms: Vec::new(),
-        };
-        let Some(by) = by else { return run };
-
+        let (by, ..) = combination(code, ops.get(clears.len())?)?;
+        let mut run = Self { by, accumulators: Vec::new(), terms: Vec::new() };
         for op in &ops[clears.len()..] {
-            let Some((_, acc, source)) = combination(leaf, nest, op).filter(|combination| combination.0 == by) else {
-                break;
-            };
-            let is_cleared = || clears.contains(&(acc, by.neutral_bits()));
+            let Some((_, acc, source)) = combination(code, op).filter(|combination| combination.0 == by) else { break };
+            let is_cleared = || clears.contains(&(acc, by.neutral().to_bits()));
             if !run.add(acc, source, is_cleared) {
                 break;
             }
         }
-        run.len = clears.len() + run.count;
+
         let is_kept = |(acc, _): &(u16, u32)| run.accumulators.iter().all(|known| known.acc != *acc || known.holds);
-        run.kept = clears.iter().zip(ops).filter(|(clear, _)| is_kept(clear)).map(|(_, op)| *op).collect();
-        run
+        let kept = clears.iter().zip(ops).filter(|(clear, _)| is_kept(clear)).map(|(_, op)| *op).collect();
+        let len = clears.len() + run.count();
+        Some((run, len, kept))
+    }
+
+    /// Operations that combine.
+    fn count(&self) -> usize {
+        self.terms.iter().map(|term| term.1.count_ones() as usize).sum()
     }
 
     /// Adds a combination, unless there are too many accumulators, or the accumulator has it already.
@@ -161,83 +152,49 @@ impl Run {
         if known.is_none() {
             self.accumulators.push(Combined { acc, holds: !is_cleared() });
         }
-        self.count += 1;
         true
     }
 
     /// Fewer operations that do the same, and how many registers from `first` on they take; `None` if there are none that `available` registers
     /// are enough for.
     fn shared(&self, first: usize, available: usize) -> Option<(Vec<Op>, usize)> {
-        let (ops, taken) = self.scheduled(Factored::of(self, true), first);
+        let (ops, taken) = Factored::of(self, true).scheduled(first);
         if taken <= available {
-            return (ops.len() < self.count).then_some((ops, taken));
+            return (ops.len() < self.count()).then_some((ops, taken));
         }
 
         // Those of half of the accumulators, and then of the others.
         let half = self.accumulators.len() / 2;
         let parts = [0..half, half..self.accumulators.len()].map(|range| self.part(range));
-        let of_part = |part: &Self| {
-            part.shared(first, available).unwrap_or_else(|| part.scheduled(Factored::of(part, false), first))
-        };
+        let of_part =
+            |part: &Self| part.shared(first, available).unwrap_or_else(|| Factored::of(part, false).scheduled(first));
         let [(mut ops, taken), (others, taken_by_others)] = parts.each_ref().map(of_part);
         ops.extend(others);
-        (half > 0 && ops.len() < self.count).then_some((ops, taken.max(taken_by_others)))
+        (half > 0 && ops.len() < self.count()).then_some((ops, taken.max(taken_by_others)))
     }
 
     /// What the run does with some of its accumulators.
     fn part(&self, range: Range<usize>) -> Self {
         let mask = ((1u64 << range.end) - (1u64 << range.start)) as u32;
         let of_part = |&(source, of): &(u32, u32)| (of & mask != 0).then_some((source, (of & mask) >> range.start));
-        let terms: Vec<(u32, u32)> = self.terms.iter().filter_map(of_part).collect();
-        let count = terms.iter().map(|term| term.1.count_ones() as usize).sum();
-        Self { len: 0, kept: Vec::new(), by: self.by, count, accumulators: self.accumulators[range].to_vec(), terms }
-    }
-
-    /// The operations, and how many registers from `first` on they take: always the accumulator that leaves the fewest values in registers; where
-    /// nothing is shared, all of them in turns.
-    fn scheduled(&self, factored: Factored, first: usize) -> (Vec<Op>, usize) {
-        let mut state = State {
-            made: vec![None; factored.nodes.len()],
-            uses: factored.uses(),
-            free: Vec::new(),
-            next: first as u16,
-        };
-        let mut left: Vec<usize> = (0..self.accumulators.len()).collect();
-        if factored.nodes.is_empty() {
-            let most = factored.values.iter().map(Vec::len).max().unwrap_or(0);
-            let turns = (0..most).flat_map(|place| left.iter().map(move |&number| (number, place)));
-            let has_one = |&(number, place): &(usize, usize)| place < factored.values[number].len();
-            let ops =
-                turns.filter(has_one).filter_map(|(number, place)| state.combined(self, &factored, number, place));
-            return (ops.collect(), 0);
-        }
-
-        let mut ops = Vec::new();
-        let values_behind = |state: &State, number: usize| {
-            let mut trial = state.clone();
-            trial.finish(self, &factored, number, &mut Vec::new());
-            trial.made.iter().zip(&trial.uses).filter(|(place, uses)| place.is_some() && **uses > 0).count()
-        };
-        while let Some(at) = (0..left.len()).min_by_key(|&at| values_behind(&state, left[at])) {
-            state.finish(self, &factored, left.remove(at), &mut ops);
-        }
-        (ops, usize::from(state.next) - first)
+        let terms = self.terms.iter().filter_map(of_part).collect();
+        Self { by: self.by, accumulators: self.accumulators[range].to_vec(), terms }
     }
 }
 
 /// Values that are combined for several accumulators, and what is left to combine for each. A value below the number of the run's terms is that
 /// term's source.
-struct Factored {
-    sources: Vec<u32>,
+struct Factored<'r> {
+    run: &'r Run,
     /// Two values each, which come before it.
     nodes: Vec<[usize; 2]>,
     /// By accumulator.
     values: Vec<Vec<usize>>,
 }
 
-impl Factored {
+impl<'r> Factored<'r> {
     /// Of several pairs that as many accumulators combine, one that the fewest combine a part of comes first.
-    fn of(run: &Run, shares: bool) -> Self {
+    fn of(run: &'r Run, shares: bool) -> Self {
         let mut masks: Vec<u32> = run.terms.iter().map(|term| term.1).collect();
         let mut nodes = Vec::new();
         while let Some(([a, b], both)) = most_shared(&masks).filter(|_| shares) {
@@ -248,18 +205,49 @@ impl Factored {
         }
         let of = |number: usize| (0..masks.len()).filter(|&value| masks[value] & 1 << number != 0).collect();
         let values = (0..run.accumulators.len()).map(of).collect();
-        Self { sources: run.terms.iter().map(|term| term.0).collect(), nodes, values }
+        Self { run, nodes, values }
+    }
+
+    /// The node that a value is, if it is no source.
+    fn node(&self, value: usize) -> Option<usize> {
+        value.checked_sub(self.run.terms.len())
     }
 
     /// By node: how often it is combined.
     fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.nodes.len()];
         for &value in self.nodes.iter().flatten().chain(self.values.iter().flatten()) {
-            if let Some(node) = value.checked_sub(self.sources.len()) {
+            if let Some(node) = self.node(value) {
                 uses[node] += 1;
             }
         }
         uses
+    }
+
+    /// The operations, and how many registers from `first` on they take: always the accumulator that leaves the fewest values in registers; where
+    /// nothing is shared, all of them in turns.
+    fn scheduled(&self, first: usize) -> (Vec<Op>, usize) {
+        let mut state =
+            State { made: vec![None; self.nodes.len()], uses: self.uses(), free: Vec::new(), next: first as u16 };
+        let mut left: Vec<usize> = (0..self.run.accumulators.len()).collect();
+        if self.nodes.is_empty() {
+            let most = self.values.iter().map(Vec::len).max().unwrap_or(0);
+            let turns = (0..most).flat_map(|place| left.iter().map(move |&number| (number, place)));
+            let has_one = |&(number, place): &(usize, usize)| place < self.values[number].len();
+            let ops = turns.filter(has_one).filter_map(|(number, place)| state.combined(self, number, place));
+            return (ops.collect(), 0);
+        }
+
+        let mut ops = Vec::new();
+        let values_behind = |state: &State, number: usize| {
+            let mut trial = state.clone();
+            trial.finish(self, number, &mut Vec::new());
+            trial.made.iter().zip(&trial.uses).filter(|(place, uses)| place.is_some() && **uses > 0).count()
+        };
+        while let Some(at) = (0..left.len()).min_by_key(|&at| values_behind(&state, left[at])) {
+            state.finish(self, left.remove(at), &mut ops);
+        }
+        (ops, usize::from(state.next) - first)
     }
 }
 
@@ -289,18 +277,18 @@ struct State {
 
 impl State {
     /// Combines all that an accumulator does.
-    fn finish(&mut self, run: &Run, factored: &Factored, number: usize, ops: &mut Vec<Op>) {
+    fn finish(&mut self, factored: &Factored, number: usize, ops: &mut Vec<Op>) {
         let values = &factored.values[number];
         for (place, &value) in values.iter().enumerate() {
-            self.make(run, factored, value, ops);
-            ops.extend(self.combined(run, factored, number, place));
+            self.make(factored, value, ops);
+            ops.extend(self.combined(factored, number, place));
         }
         values.iter().for_each(|&value| self.end_use(factored, value));
     }
 
     /// What combines a value of an accumulator, by its place among those: two that come first are combined at once.
-    fn combined(&self, run: &Run, factored: &Factored, number: usize, place: usize) -> Option<Op> {
-        let (values, Combined { acc, holds }) = (&factored.values[number], run.accumulators[number]);
+    fn combined(&self, factored: &Factored, number: usize, place: usize) -> Option<Op> {
+        let (values, Combined { acc, holds }) = (&factored.values[number], factored.run.accumulators[number]);
         let input = |place: usize| self.input(factored, values[place]);
         let of = match (holds, place) {
             (false, 0) if values.len() > 1 => return None,
@@ -308,17 +296,17 @@ impl State {
             (false, 1) => (input(0), Some(input(1))),
             _ => (Input::Accumulator(acc), Some(input(place))),
         };
-        Some(Op::Combine { acc, by: run.by, of })
+        Some(Op::Combine { acc, by: factored.run.by, of })
     }
 
     /// Combines a value that is a node, and what it needs, unless that is done.
-    fn make(&mut self, run: &Run, factored: &Factored, value: usize, ops: &mut Vec<Op>) {
-        let Some(node) = value.checked_sub(factored.sources.len()).filter(|&node| self.made[node].is_none()) else {
+    fn make(&mut self, factored: &Factored, value: usize, ops: &mut Vec<Op>) {
+        let Some(node) = factored.node(value).filter(|&node| self.made[node].is_none()) else {
             return;
         };
         let [a, b] = factored.nodes[node];
-        self.make(run, factored, a, ops);
-        self.make(run, factored, b, ops);
+        self.make(factored, a, ops);
+        self.make(factored, b, ops);
         let [mut of, mut other] = [a, b].map(|value| self.input(factored, value));
 
         // In the register of one that nothing else needs; a source is loaded to where the result goes.
@@ -332,18 +320,18 @@ impl State {
             std::mem::swap(&mut of, &mut other);
         }
         self.made[node] = Some(acc);
-        ops.push(Op::Combine { acc, by: run.by, of: (of, Some(other)) });
+        ops.push(Op::Combine { acc, by: factored.run.by, of: (of, Some(other)) });
     }
 
     fn input(&self, factored: &Factored, value: usize) -> Input {
-        match value.checked_sub(factored.sources.len()) {
+        match factored.node(value) {
             Some(node) => Input::Accumulator(self.made[node].unwrap_or(self.next)),
-            None => Input::Source(factored.sources[value]),
+            None => Input::Source(factored.run.terms[value].0),
         }
     }
 
     fn end_use(&mut self, factored: &Factored, value: usize) {
-        let Some(node) = value.checked_sub(factored.sources.len()) else { return };
+        let Some(node) = factored.node(value) else { return };
         self.uses[node] -= 1;
         if let (0, Some(register)) = (self.uses[node], self.made[node]) {
             self.free.push(register);
@@ -382,7 +370,7 @@ mod tests {
 
     fn check(run: &Run, first: usize, available: usize) -> Option<(usize, usize)> {
         let (ops, taken) = run.shared(first, available)?;
-        assert!(taken <= available && ops.len() < run.count, "{taken} registers, {} operations", ops.len());
+        assert!(taken <= available && ops.len() < run.count(), "{taken} registers, {} operations", ops.len());
         let held = held(run, &ops);
         for (number, known) in run.accumulators.iter().enumerate() {
             let of = run.terms.iter().filter(|term| term.1 & 1 << number != 0).map(|term| term.0);
@@ -404,8 +392,7 @@ mod tests {
             terms.push((source as u32, mask));
         }
         let accumulators = (0..(rows * columns) as u16).map(|acc| Combined { acc, holds: false }).collect();
-        let count = rows * columns * taps * taps;
-        Run { len: 0, kept: Vec::new(), by: Combining::Sum, count, accumulators, terms }
+        Run { by: Reduction::Sum, accumulators, terms }
     }
 
     #[test]
@@ -436,8 +423,8 @@ mod tests {
             if u64::from(all) != masks {
                 continue;
             }
-            let count = terms.iter().map(|term| term.1.count_ones() as usize).sum();
-            let run = Run { len: 0, kept: Vec::new(), by: Combining::Sum, count, accumulators, terms };
+            let run = Run { by: Reduction::Sum, accumulators, terms };
+            let count = run.count();
             println!("seed {seed}: {count} operations become {:?}", check(&run, 40, rng.random_range(0..16)));
         }
     }

@@ -35,7 +35,7 @@ impl Block {
         square.into_iter().chain([ROWS]).find_map(fitting)
     }
 
-    /// The block of so many rows.
+    /// The block of this number of rows.
     fn of_rows(code: leaf::Block, ops: &[Op], count: usize) -> Option<Self> {
         let rows: Option<SmallVec<[(Memory, Memory); 16]>> =
             ops.get(..count)?.iter().map(|op| copy(code, op)).collect();

@@ -132,6 +132,7 @@ fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
         }
         false => Window::read(fields, [h, w], WindowFields::ALL, AXES)?,
     };
+
     let kind = fields.word("kind", &KINDS, "a pooling (max or avg)")?.unwrap_or(PoolKind::Max);
     let kind = match (fields.flag("exclude_pad")?, kind) {
         (true, PoolKind::Max) => {
@@ -141,6 +142,7 @@ fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
         (true, _) => PoolKind::InnerAverage,
         (_, kind) => kind,
     };
+
     Ok(Box::new(Pool2d {
         n: fields.number("n")?.unwrap_or(1),
         c: fields.required("c")?,
@@ -220,6 +222,7 @@ impl Operator for Pool2d {
             PoolKind::Max => Reduction::Max,
             PoolKind::Average | PoolKind::InnerAverage => Reduction::Sum,
         };
+
         let [n, c, y, x, i, j] = axis_vars();
         let [rows, columns] = pool.windows();
         let input = Tensor { name: "input", shape: vec![pool.n, pool.c, pool.h, pool.w], is_constant: false };

@@ -10,7 +10,7 @@ use autotune_ir::formula::Primitive;
 mod turns;
 
 /// Registers that are lent, at least: the operands of any primitive, its result, and a few values.
-const WANTED: Vector = 8;
+pub(in crate::asm) const WANTED: Vector = 8;
 
 /// Where a step's value is.
 #[derive(Clone, Copy)]

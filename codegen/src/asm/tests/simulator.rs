@@ -4,11 +4,12 @@
 #![allow(clippy::expect_used)]
 
 use crate::asm::instruction_set::{
-    Address, Arithmetic, Bound, ElementType, Fold, Operand, Shape, Unary, VECTOR_SLOTS, Vector, Vectors,
+    Address, Arithmetic, Bound, ElementType, Operand, Shape, Unary, VECTOR_SLOTS, Vector, Vectors,
 };
 use crate::asm::leaf::Memory;
 use autotune_ir::DType;
 use autotune_ir::program::Compare;
+use autotune_ir::spec::Reduction;
 use machine::{LOST, MOST_LANES};
 
 pub(super) use machine::Machine;
@@ -233,18 +234,18 @@ impl Vectors for Recorder {
         2
     }
 
-    fn fold(&mut self, by: Fold, to: Vector, rows: &[Vector], first: Vector) {
+    fn fold(&mut self, by: Reduction, to: Vector, rows: &[Vector], first: Vector) {
         self.check(&[to, first, first + 1], &[]);
         self.check(rows, &[]);
         let (rows, lanes) = (rows.to_vec(), usize::from(self.set.lanes));
         assert!(rows.len() <= lanes && !rows.contains(&to), "{rows:?} to {to}");
         self.record(move |m| {
             let combined = |a: f32, b: f32| match by {
-                Fold::Sum => a + b,
-                Fold::Product => a * b,
-                Fold::Max | Fold::Min if a.is_nan() || b.is_nan() => f32::NAN,
-                Fold::Max | Fold::MaxNumber => a.max(b),
-                Fold::Min => a.min(b),
+                Reduction::Sum => a + b,
+                Reduction::Product => a * b,
+                Reduction::Max | Reduction::Min if a.is_nan() || b.is_nan() => f32::NAN,
+                Reduction::Max | Reduction::MaxNumber => a.max(b),
+                Reduction::Min => a.min(b),
             };
             let mut folded = LOST;
             for (lane, &row) in rows.iter().enumerate() {

@@ -4,7 +4,8 @@ use super::X86;
 use super::encode::{Opcode, Place};
 use super::moves::{UNPACK_HIGH, UNPACK_LOW, UNPACK_LOW_PAIRS, WIDE};
 use super::vectors::{COPY, SHUFFLE_QUARTERS, UNPACK_HIGH_PAIRS, VECTOR, opcode};
-use crate::asm::instruction_set::{Arithmetic, Bound, Fold, Operand, Vector, Vectors};
+use crate::asm::instruction_set::{Operand, Vector, Vectors};
+use autotune_ir::spec::Reduction;
 use autotune_ir::target::Isa;
 
 /// Halves of 256 bits, two of each of four in the order of an immediate.
@@ -46,15 +47,25 @@ impl X86 {
     }
 
     /// All rows, where they are fewer than lanes, with the last again: that is merged with itself.
-    pub(super) fn fold_rows(&mut self, by: Fold, to: Vector, rows: &[Vector], first: Vector) {
+    pub(super) fn fold_rows(&mut self, by: Reduction, to: Vector, rows: &[Vector], first: Vector) {
         let merges = self.merges();
         let mut free: Vec<Vector> = (first..).take(self.folding_registers()).collect();
         let folded = self.folded(by, &merges, rows, &mut free);
         self.whole(COPY, [to, 0], Place::Register(folded), VECTOR);
     }
 
+    /// Merges two vectors; the second register of the result may be one of them.
+    pub(super) fn merge_two(&mut self, merge: &Merge, to: [Vector; 2], [a, b]: [Vector; 2]) {
+        for (v, (op, order)) in to.into_iter().zip(*merge) {
+            self.whole(op, [v, a], Place::Register(b), VECTOR);
+            if let Some(order) = order {
+                self.code.immediate(order, 1);
+            }
+        }
+    }
+
     /// The register of what rows are merged to, taken from those that are free unless it is a row.
-    fn folded(&mut self, by: Fold, merges: &[Merge], rows: &[Vector], free: &mut Vec<Vector>) -> Vector {
+    fn folded(&mut self, by: Reduction, merges: &[Merge], rows: &[Vector], free: &mut Vec<Vector>) -> Vector {
         let (Some((merge, before)), Some(&first)) = (merges.split_last(), rows.first()) else { return 0 };
         let half = 1 << before.len();
         let is_row = before.is_empty();
@@ -68,30 +79,13 @@ impl X86 {
         let b = if upper.is_empty() { a } else { part(self, upper, free) };
         let mut taken = || free.pop().unwrap_or_default();
         let [one, other, spare] = [taken(), taken(), taken()];
-        for (v, (op, order)) in [one, other].into_iter().zip(*merge) {
-            self.whole(op, [v, a], Place::Register(b), VECTOR);
-            if let Some(order) = order {
-                self.code.immediate(order, 1);
-            }
-        }
-        self.combine(by, one, other, spare);
+        self.merge_two(merge, [one, other], [a, b]);
+        self.combine(by, one, Operand::Register(other), spare);
         free.extend([other, spare]);
         if !is_row {
             free.push(a);
             free.extend((b != a).then_some(b));
         }
         one
-    }
-
-    /// `a` is what both come to; changes `spare`.
-    fn combine(&mut self, by: Fold, a: Vector, b: Vector, spare: Vector) {
-        let b = Operand::Register(b);
-        match by {
-            Fold::Sum => self.arithmetic(Arithmetic::Add, a, a, b),
-            Fold::Product => self.arithmetic(Arithmetic::Mul, a, a, b),
-            Fold::MaxNumber => self.arithmetic(Arithmetic::Max, a, a, b),
-            Fold::Max => self.bound(Bound::Larger, a, b, spare),
-            Fold::Min => self.bound(Bound::Smaller, a, b, spare),
-        }
     }
 }

@@ -63,12 +63,7 @@ impl X86 {
         for (level, merge) in merges.iter().enumerate() {
             for a in (0..held.len()).filter(|a| a & 1 << level == 0) {
                 let [from, other] = [held[a], held[a | 1 << level]];
-                for ((op, order), to) in merge.iter().zip([free, other]) {
-                    self.whole(*op, [to, from], Place::Register(other), VECTOR);
-                    if let Some(order) = *order {
-                        self.code.immediate(order, 1);
-                    }
-                }
+                self.merge_two(merge, [free, other], [from, other]);
                 held[a] = free;
                 free = from;
             }

@@ -4,10 +4,11 @@ use super::X86;
 use super::control::{address, integer};
 use super::encode::{Address, Goal, Integer, Opcode, Place, evex};
 use crate::asm::instruction_set::{
-    Address as At, Arithmetic, Bound, ElementType, Fold, Operand, Shape, Unary, Vector, Vectors,
+    Address as At, Arithmetic, Bound, ElementType, Operand, Shape, Unary, Vector, Vectors,
 };
 use crate::asm::leaf::{Leaf, Memory};
 use autotune_ir::program::Compare;
+use autotune_ir::spec::Reduction;
 use autotune_ir::target::Isa;
 
 /// Bytes below the stack pointer through which strided lanes go; a leaf calls nothing, so that they are its own.
@@ -204,7 +205,7 @@ impl Vectors for X86 {
         self.folding_registers()
     }
 
-    fn fold(&mut self, by: Fold, to: Vector, rows: &[Vector], first: Vector) {
+    fn fold(&mut self, by: Reduction, to: Vector, rows: &[Vector], first: Vector) {
         self.fold_rows(by, to, rows, first);
     }
 
