@@ -37,6 +37,7 @@ mod fold;
 mod instruction_set;
 mod leaf;
 mod nest;
+mod numbers;
 mod plan;
 mod share;
 mod stage;

@@ -16,8 +16,8 @@ use super::plan::{NONE, Plan};
 use super::transpose;
 use super::weave::Weave;
 use autotune_ir::program::StoreMode;
-use autotune_ir::spec::Reduction;
 
+mod combine;
 mod steps;
 pub(super) use steps::WANTED;
 mod store;
@@ -178,35 +178,6 @@ impl<S: Vectors> Block<'_, S> {
         self.keep_part((acc, part), StoreMode::Assign, sum)
     }
 
-    /// Accumulator = the first value combined with the second.
-    fn combine(&mut self, acc: Vector, by: Reduction, of: (Input, Option<Input>)) -> Result<(), Failure> {
-        match of.0 {
-            Input::Accumulator(other) | Input::Part { acc: other, .. } if other == u16::from(acc) => {}
-            Input::Accumulator(other) | Input::Part { acc: other, .. } => self.isa.copy(acc, other as Vector),
-            Input::Source(id)
-                if self.plan.uses[id as usize].temp == NONE && self.plan.next_use(id, self.at) == NONE =>
-            {
-                self.load(acc, id);
-            }
-            Input::Source(id) => {
-                let value = self.source(id)?;
-                self.isa.copy(acc, value);
-                self.release(Operand::Register(value));
-            }
-        }
-        let other = match of.1 {
-            Some(Input::Accumulator(other) | Input::Part { acc: other, .. }) => Operand::Register(other as Vector),
-            Some(Input::Source(id)) => self.operand(id)?,
-            None => return Ok(()),
-        };
-
-        let spare = if matches!(by, Reduction::Max | Reduction::Min) { self.spare()? } else { acc };
-        self.isa.combine(by, acc, other, spare);
-        self.release(Operand::Register(spare));
-        self.release(other);
-        Ok(())
-    }
-
     /// The first lanes of an accumulator = those of a register, which is released, or += them.
     fn keep_part(&mut self, (acc, lanes): (Vector, u8), mode: StoreMode, mut value: Vector) -> Result<(), Failure> {
         let slot = acc.checked_sub(self.first).map(usize::from);
@@ -250,24 +221,6 @@ impl<S: Vectors> Block<'_, S> {
             self.isa.copy(acc, value);
             self.release(Operand::Register(value));
         }
-        Ok(())
-    }
-
-    /// Lane `r` of an accumulator is what all lanes of `rows[r]` come to.
-    fn fold(
-        &mut self,
-        acc: Vector,
-        rows: SmallVec<[Vector; 16]>,
-        (lanes, by): (u8, Option<Reduction>),
-    ) -> Result<(), Failure> {
-        let whole = (lanes == self.isa.lanes()).then_some(by).flatten();
-        let registers = self.isa.fold_registers();
-        let needed = usize::from(self.first) + registers;
-        let (Some(by), true) = (whole, needed <= usize::from(self.end)) else {
-            return Err(AssembleError::RegisterTile { needed, available: self.end.into() }.into());
-        };
-        self.vacate_first(registers);
-        self.isa.fold(by, acc, &rows, self.first);
         Ok(())
     }
 

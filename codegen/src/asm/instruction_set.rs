@@ -106,6 +106,24 @@ pub(super) enum Bound {
     Smaller,
 }
 
+/// What combines two values.
+pub(super) enum Combination {
+    Arithmetic(Arithmetic),
+    Bound(Bound),
+}
+
+impl Combination {
+    pub(super) fn of(by: Reduction) -> Self {
+        match by {
+            Reduction::Sum => Combination::Arithmetic(Arithmetic::Add),
+            Reduction::Product => Combination::Arithmetic(Arithmetic::Mul),
+            Reduction::MaxNumber => Combination::Arithmetic(Arithmetic::Max),
+            Reduction::Max => Combination::Bound(Bound::Larger),
+            Reduction::Min => Combination::Bound(Bound::Smaller),
+        }
+    }
+}
+
 /// Arithmetic of one operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Unary {
@@ -223,14 +241,14 @@ pub(super) trait Vectors {
     /// `b` is the larger, or the smaller, of `a` and `b`, or what of the two is not a number; changes `spare`.
     fn bound(&mut self, bound: Bound, b: Vector, a: Operand, spare: Vector);
 
+    /// How many instructions [`Vectors::bound`] takes, two at least.
+    fn bound_instructions(&self) -> usize;
+
     /// `a` is what both come to; changes `spare` for the larger and the smaller of two.
     fn combine(&mut self, by: Reduction, a: Vector, b: Operand, spare: Vector) {
-        match by {
-            Reduction::Sum => self.arithmetic(Arithmetic::Add, a, a, b),
-            Reduction::Product => self.arithmetic(Arithmetic::Mul, a, a, b),
-            Reduction::MaxNumber => self.arithmetic(Arithmetic::Max, a, a, b),
-            Reduction::Max => self.bound(Bound::Larger, a, b, spare),
-            Reduction::Min => self.bound(Bound::Smaller, a, b, spare),
+        match Combination::of(by) {
+            Combination::Arithmetic(op) => self.arithmetic(op, a, a, b),
+            Combination::Bound(bound) => self.bound(bound, a, b, spare),
         }
     }
 
@@ -298,6 +316,9 @@ pub(super) trait Control {
 
     /// Jumps there unless all of these pointers point to multiples of `bytes`, a power of two.
     fn jump_unless_aligned(&mut self, pointers: &[u8], bytes: i64) -> usize;
+
+    /// Jumps there if all lanes of a vector register are numbers, which it may no longer hold then.
+    fn jump_if_numbers(&mut self, v: Vector) -> usize;
 
     /// Lets a jump lead here.
     fn aim(&mut self, jump: usize);

@@ -25,7 +25,7 @@ use autotune_ir::program::{BufferId, Program, StoreMode};
 use autotune_ir::spec::Reduction;
 
 /// What a leaf does, given its pointers: items, and what they consist of.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Leaf {
     pub(super) items: Vec<Item>,
     pub(super) ops: Vec<Op>,
@@ -71,6 +71,7 @@ impl Hash for Lanes {
     }
 }
 
+#[derive(Clone)]
 pub(super) enum Item {
     /// Straight-line code: its operations and its sources.
     Block { ops: Range<usize>, sources: Range<usize> },

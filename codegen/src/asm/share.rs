@@ -21,21 +21,19 @@ use autotune_ir::spec::Reduction;
 /// Accumulators of a run: as many as a mask has bits.
 const MOST_ACCUMULATORS: usize = 32;
 
-/// Registers that are left for operands.
+/// Registers that are left for operands where nothing is computed in steps.
 const SPARE: usize = 3;
 
-/// Rewrites the blocks of a leaf in which that saves instructions, as long as the instruction set's `registers` hold what is shared.
-pub(super) fn share(leaf: &mut Leaf, nest: &Nest, registers: usize) {
+/// Rewrites the blocks of a leaf in which that saves instructions, as long as these numbers of registers hold what is shared and fold lanes.
+/// Whatever else is larger or smaller than an accumulator is an operation of its own, too.
+pub(super) fn share(leaf: &mut Leaf, nest: &Nest, (registers, to_fold): (usize, usize)) {
     let all = leaf.block(nest, &(0..leaf.ops.len()), &(0..leaf.sources.len()));
     let combines = |op: &Op| combination(all, op).is_some();
     if !all.ops.iter().any(combines) {
         return;
     }
-    let has_steps = |op: &Op| matches!(op, Op::Store { value: Tree { steps: Some(_), .. }, .. });
-    let computes = all.ops.iter().any(|op| has_steps(op) && !combines(op));
-    let spare = if computes { WANTED.into() } else { SPARE };
     let (first, mut taken) = (leaf.accumulators.len(), 0);
-    let available = registers.saturating_sub(first + spare);
+    let available = registers.saturating_sub(first + spare(all, to_fold));
 
     let (mut rewritten, mut ranges) = (Vec::with_capacity(leaf.ops.len()), Vec::new());
     for item in &leaf.items {
@@ -50,7 +48,7 @@ pub(super) fn share(leaf: &mut Leaf, nest: &Nest, registers: usize) {
                     rewritten.extend(kept.into_iter().chain(shared));
                     taken = taken.max(registers);
                 }
-                None => rewritten.extend_from_slice(of_run),
+                None => rewritten.extend(of_run.iter().map(|op| bounded(code, op).unwrap_or(*op))),
             }
             rest = behind;
         }
@@ -65,8 +63,23 @@ pub(super) fn share(leaf: &mut Leaf, nest: &Nest, registers: usize) {
     (leaf.ops, leaf.shared) = (rewritten, taken);
 }
 
+/// Registers that are left for operands of a leaf's operations, if these fold lanes.
+pub(super) fn spare(all: Block, to_fold: usize) -> usize {
+    let has_steps = |op: &Op| matches!(op, Op::Store { value: Tree { steps: Some(_), .. }, .. });
+    let computes = all.ops.iter().any(|op| has_steps(op) && combination(all, op).is_none());
+    let folds = all.ops.iter().any(|op| matches!(op, Op::Fold { .. }));
+    let to_compute = if computes { WANTED.into() } else { SPARE };
+    if folds { to_fold.max(to_compute) } else { to_compute }
+}
+
+/// An accumulator that becomes the larger or the smaller of itself and a source: as a combination, which takes one more register.
+fn bounded(code: Block, op: &Op) -> Option<Op> {
+    let (by, acc, source) = combination(code, op).filter(|(by, ..)| *by != Reduction::Sum)?;
+    Some(Op::Combine { acc, by, of: (Input::Accumulator(acc), Some(Input::Source(source))) })
+}
+
 /// How an operation combines an accumulator with a source.
-fn combination(code: Block, op: &Op) -> Option<(Reduction, u16, u32)> {
+pub(super) fn combination(code: Block, op: &Op) -> Option<(Reduction, u16, u32)> {
     let Op::Store { dst: Input::Accumulator(acc), mode, value } = *op else { return None };
     let kind = |value: u32| code.values[value as usize].kind;
     let root = kind(value.root);

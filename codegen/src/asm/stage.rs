@@ -12,9 +12,10 @@ use smallvec::SmallVec;
 use super::block::{self, Common};
 use super::error::{AssembleError, Failure};
 use super::expander::Expander;
-use super::instruction_set::{ElementType, InstructionSet, Limit, Order};
+use super::instruction_set::{Arithmetic, ElementType, InstructionSet, Limit, Operand, Order};
 use super::leaf::{Item, Leaf};
 use super::nest::{Nest, Offers, Resolver};
+use super::numbers::OfNumbers;
 use super::plan::Plan;
 use super::share::share;
 use autotune_ir::affine::VarId;
@@ -198,10 +199,12 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         let mut plan = Plan::default();
         for nest in &self.leaves[self.offsets.len()..] {
             expander.expand(nest)?;
-            share(&mut expander.leaf, nest, self.isa.registers());
+            let of_numbers = OfNumbers::of(&expander.leaf, nest, &self.isa);
+            share(&mut expander.leaf, nest, (self.isa.registers(), self.isa.fold_registers()));
             self.offsets.push(self.isa.here());
             let streamed = expander.leaf.streamed(nest, self.program, self.isa.lanes().into());
-            emit_leaf(&mut self.isa, &mut plan, (nest, &expander.leaf), streamed)?;
+            let forms = Forms { nest, leaf: &expander.leaf, of_numbers: of_numbers.as_ref() };
+            forms.emit(&mut self.isa, &mut plan, streamed)?;
         }
         Ok(())
     }
@@ -241,34 +244,63 @@ fn is_streamed(program: &Program, stage: &Stage) -> bool {
             .any(|node| matches!(node, Node::Store(store) if program.buffer(store.dst.buffer).streamed))
 }
 
-/// Emits a leaf as a subroutine, whose loops count in the registers behind its pointers. One that streams is there twice: where its pointers
-/// are not aligned, it stores as others do.
-fn emit_leaf(
-    isa: &mut impl InstructionSet,
-    plan: &mut Plan,
-    (nest, leaf): (&Nest, &Leaf),
-    streamed: u32,
-) -> Result<(), Failure> {
-    let (needed, available) = (leaf.registers(), isa.registers());
-    if needed > available {
-        return Err(AssembleError::RegisterTile { needed, available }.into());
-    }
-    let scratch = nest.pointers.len() + leaf.depth;
-    let (needed, available) = (scratch + usize::from(nest.fetches()), isa.integers());
-    if needed > available {
-        return Err(AssembleError::Pointers { needed, available }.into());
+/// What a leaf is emitted from.
+struct Forms<'l> {
+    nest: &'l Nest,
+    leaf: &'l Leaf,
+    of_numbers: Option<&'l OfNumbers>,
+}
+
+impl Forms<'_> {
+    /// Emits the leaf as a subroutine, whose loops count in the registers behind its pointers. One that streams is there twice: where its
+    /// pointers are not aligned, it stores as others do.
+    fn emit(&self, isa: &mut impl InstructionSet, plan: &mut Plan, streamed: u32) -> Result<(), Failure> {
+        let Self { nest, leaf, .. } = self;
+        let (needed, available) = (leaf.registers(), isa.registers());
+        if needed > available {
+            return Err(AssembleError::RegisterTile { needed, available }.into());
+        }
+        let (needed, available) = (self.scratch() + usize::from(nest.fetches()), isa.integers());
+        if needed > available {
+            return Err(AssembleError::Pointers { needed, available }.into());
+        }
+
+        if streamed != 0 {
+            let is_streamed = |pointer: &u8| streamed & 1 << pointer != 0;
+            let pointers: SmallVec<[u8; 4]> = (0..nest.pointers.len() as u8).filter(is_streamed).collect();
+            let bytes = pointers.iter().map(|&it| nest.types[usize::from(it)].bytes()).max().unwrap_or(1);
+            let to_plain = isa.jump_unless_aligned(&pointers, bytes * i64::from(isa.lanes()));
+            self.emit_both(isa, plan, streamed)?;
+            isa.aim(to_plain);
+        }
+        self.emit_both(isa, plan, 0)
     }
 
-    let common = Common { accumulators: leaf.held(), scratch: scratch as u8, streamed };
-    if streamed == 0 {
-        return emit_items(isa, plan, (nest, leaf), common);
+    /// Emits the form for numbers, if there is one, and behind it the other, for where that was not enough.
+    fn emit_both(&self, isa: &mut impl InstructionSet, plan: &mut Plan, streamed: u32) -> Result<(), Failure> {
+        let Self { nest, leaf, of_numbers } = *self;
+        let scratch = self.scratch() as u8;
+        let common = |leaf: &Leaf| Common { accumulators: leaf.held(), scratch, streamed };
+        isa.begin_leaf(of_numbers.map_or(leaf, |it| &it.leaf), nest.has_steps());
+        let mut to_end = None;
+        if let Some(OfNumbers { leaf, sums }) = of_numbers {
+            emit_items(isa, plan, (nest, leaf), common(leaf))?;
+            for sum in sums.clone().skip(1) {
+                isa.arithmetic(Arithmetic::Add, sums.start, sums.start, Operand::Register(sum));
+            }
+            to_end = Some(isa.jump_if_numbers(sums.start));
+        }
+
+        emit_items(isa, plan, (nest, leaf), common(leaf))?;
+        to_end.into_iter().for_each(|jump| isa.aim(jump));
+        isa.end_leaf();
+        Ok(())
     }
-    let pointers: SmallVec<[u8; 4]> = (0..nest.pointers.len() as u8).filter(|it| streamed & 1 << it != 0).collect();
-    let bytes = pointers.iter().map(|&it| nest.types[usize::from(it)].bytes()).max().unwrap_or(1);
-    let to_plain = isa.jump_unless_aligned(&pointers, bytes * i64::from(isa.lanes()));
-    emit_items(isa, plan, (nest, leaf), common)?;
-    isa.aim(to_plain);
-    emit_items(isa, plan, (nest, leaf), Common { streamed: 0, ..common })
+
+    /// The first integer register behind the pointers and the loops' counters.
+    fn scratch(&self) -> usize {
+        self.nest.pointers.len() + self.leaf.depth
+    }
 }
 
 fn emit_items(
@@ -279,7 +311,6 @@ fn emit_items(
 ) -> Result<(), Failure> {
     // The number of each open loop's counter, and where its body begins.
     let mut open = Vec::new();
-    isa.begin_leaf(leaf, nest.has_steps());
     for item in &leaf.items {
         match item {
             Item::Block { ops, sources } => block::emit(isa, leaf.block(nest, ops, sources), common, plan)?,
@@ -296,7 +327,6 @@ fn emit_items(
             }
         }
     }
-    isa.end_leaf();
     Ok(())
 }
 

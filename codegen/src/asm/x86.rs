@@ -13,6 +13,7 @@ mod encode;
 mod fold;
 mod moves;
 mod narrow;
+mod numbers;
 mod routine;
 mod vectors;
 

@@ -361,6 +361,10 @@ impl Vectors for Recorder {
         });
     }
 
+    fn bound_instructions(&self) -> usize {
+        if self.set.scales { 2 } else { 3 }
+    }
+
     fn unary(&mut self, op: Unary, to: Vector, a: Vector) {
         self.check(&[to, a], &[]);
         self.record(move |m| {

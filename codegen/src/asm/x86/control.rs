@@ -4,7 +4,7 @@ use super::X86;
 use super::encode::Integer::{self, R8, R9, R10, R11, R12, R13, R14, R15, Rax, Rbp, Rbx, Rcx, Rdi, Rdx, Rsi, Rsp};
 use super::encode::{Address, Goal, Place};
 use crate::asm::error::Failure;
-use crate::asm::instruction_set::{Address as At, Control, Limit, Order, VECTOR_SLOTS};
+use crate::asm::instruction_set::{Address as At, Control, Limit, Order, VECTOR_SLOTS, Vector};
 use crate::asm::leaf::Leaf;
 
 /// Registers of a leaf's pointers, then of its loop counters; rax is the accumulator, and free for anything in a leaf.
@@ -27,6 +27,7 @@ fn slot(number: usize) -> Address {
 }
 
 /// Conditions, by their numbers in opcodes.
+const EQUAL: u8 = 4;
 const NOT_EQUAL: u8 = 5;
 const LESS: u8 = 12;
 const GREATER: u8 = 15;
@@ -128,6 +129,12 @@ impl Control for X86 {
         self.code.plain(&[0xa9]);
         self.code.immediate(bytes - 1, 4);
         self.code.plain(&[0x0f, 0x80 | NOT_EQUAL]);
+        self.code.lead_to(Goal::Code(0))
+    }
+
+    fn jump_if_numbers(&mut self, v: Vector) -> usize {
+        self.compare_with_itself(v);
+        self.code.plain(&[0x0f, 0x80 | EQUAL]);
         self.code.lead_to(Goal::Code(0))
     }
 

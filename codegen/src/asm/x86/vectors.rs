@@ -37,18 +37,15 @@ pub(super) const SET_MASK: Opcode = opcode(1, 0, 0x92);
 pub(super) const XOR_VEX: Opcode = opcode(1, 0, 0x57);
 const XOR_EVEX: Opcode = opcode(1, 1, 0xef);
 
-const MAX: Opcode = opcode(1, 0, 0x5f);
-const MIN: Opcode = opcode(1, 0, 0x5d);
+pub(super) const MAX: Opcode = opcode(1, 0, 0x5f);
+pub(super) const MIN: Opcode = opcode(1, 0, 0x5d);
 const SQRT: Opcode = opcode(1, 0, 0x51);
 const WHOLE: Opcode = opcode(1, 2, 0x5b);
 const ROUND: Opcode = opcode(3, 1, 0x08);
 /// Bits moved; the first operand tells in which direction.
 const SHIFT: Opcode = opcode(1, 1, 0x72);
 /// A comparison, and the choice by it: by a vector, whose number is an immediate, or by a mask.
-const COMPARE: Opcode = opcode(1, 0, 0xc2);
-/// Whether two values compare at all: both are numbers, or not both.
-const ORDERED: i64 = 7;
-const UNORDERED: i64 = 3;
+pub(super) const COMPARE: Opcode = opcode(1, 0, 0xc2);
 const BLEND_VEX: Opcode = opcode(3, 1, 0x4a);
 const BLEND_EVEX: Opcode = opcode(2, 1, 0x65);
 
@@ -291,26 +288,11 @@ impl Vectors for X86 {
 
     /// An instruction takes `a` where either is not a number: where `b` is none, it stays, or all of its bits are set.
     fn bound(&mut self, bound: Bound, b: Vector, a: Operand, spare: Vector) {
-        let (op, arithmetic) = match bound {
-            Bound::Larger => (MAX, Arithmetic::Max),
-            Bound::Smaller => (MIN, Arithmetic::Min),
-        };
-        if self.isa != Isa::Avx512 {
-            self.code.vex(COMPARE, true, [spare, b], Place::Register(b));
-            self.code.immediate(UNORDERED, 1);
-            self.arithmetic(arithmetic, b, b, a);
-            self.arithmetic(Arithmetic::Or, b, b, Operand::Register(spare));
-            return;
-        }
+        self.bound_value(bound, b, a, spare);
+    }
 
-        self.code.evex(COMPARE, evex::BITS_512, [7, b], Place::Register(b), VECTOR);
-        self.code.immediate(ORDERED, 1);
-        let flags = evex::BITS_512 | 7;
-        match a {
-            Operand::Register(a) => self.code.evex(op, flags, [b, b], Place::Register(a), VECTOR),
-            Operand::Vector(at) => self.code.evex(op, flags, [b, b], address(at).into(), VECTOR),
-            Operand::Splat(at) => self.code.evex(op, flags | evex::BROADCAST, [b, b], address(at).into(), ELEMENT),
-        }
+    fn bound_instructions(&self) -> usize {
+        if self.isa == Isa::Avx512 { 2 } else { 3 }
     }
 
     fn unary(&mut self, op: Unary, to: Vector, a: Vector) {

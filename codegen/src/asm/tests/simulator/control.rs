@@ -3,7 +3,7 @@
 use super::machine::LOST;
 use super::{Recorded, Recorder};
 use crate::asm::error::Failure;
-use crate::asm::instruction_set::{Control, Limit, Order};
+use crate::asm::instruction_set::{Control, Limit, Order, Vector};
 use crate::asm::leaf::Leaf;
 
 impl Control for Recorder {
@@ -99,6 +99,19 @@ impl Control for Recorder {
         self.record(move |m| {
             m.accumulator = None;
             if pointers.iter().any(|&pointer| m.integer(pointer) % bytes != 0) {
+                m.next = Some(m.jumps[number]);
+            }
+        });
+        number
+    }
+
+    fn jump_if_numbers(&mut self, v: Vector) -> usize {
+        self.check(&[v], &[]);
+        let (number, lanes) = (self.jumps.len(), usize::from(self.set.lanes));
+        self.jumps.push(usize::MAX);
+        self.record(move |m| {
+            let tested = std::mem::replace(&mut m.vectors[usize::from(v)], LOST);
+            if tested[..lanes].iter().all(|lane| !lane.is_nan()) {
                 m.next = Some(m.jumps[number]);
             }
         });

@@ -1,0 +1,55 @@
+//! What is not a number: passed on by maxima and minima, and found.
+
+use super::X86;
+use super::control::address;
+use super::encode::{Opcode, Place, evex};
+use super::vectors::{COMPARE, ELEMENT, MAX, MIN, VECTOR, opcode};
+use crate::asm::instruction_set::{Arithmetic, Bound, Operand, Vector, Vectors};
+use autotune_ir::target::Isa;
+
+/// Whether two values compare at all: both are numbers, or not both.
+const ORDERED: i64 = 7;
+const UNORDERED: i64 = 3;
+/// Whether a mask has no bits, and whether a vector has no lanes that are negative.
+const TEST_MASK: Opcode = opcode(1, 0, 0x98);
+const TEST_SIGNS: Opcode = opcode(2, 1, 0x0e);
+
+impl X86 {
+    /// `b` is the larger, or the smaller, of `a` and `b`, or what of the two is not a number; changes `spare`, or the last mask.
+    pub(super) fn bound_value(&mut self, bound: Bound, b: Vector, a: Operand, spare: Vector) {
+        let (op, arithmetic) = match bound {
+            Bound::Larger => (MAX, Arithmetic::Max),
+            Bound::Smaller => (MIN, Arithmetic::Min),
+        };
+        if self.isa != Isa::Avx512 {
+            self.code.vex(COMPARE, true, [spare, b], Place::Register(b));
+            self.code.immediate(UNORDERED, 1);
+            self.arithmetic(arithmetic, b, b, a);
+            self.arithmetic(Arithmetic::Or, b, b, Operand::Register(spare));
+            return;
+        }
+
+        self.code.evex(COMPARE, evex::BITS_512, [7, b], Place::Register(b), VECTOR);
+        self.code.immediate(ORDERED, 1);
+        let flags = evex::BITS_512 | 7;
+        match a {
+            Operand::Register(a) => self.code.evex(op, flags, [b, b], Place::Register(a), VECTOR),
+            Operand::Vector(at) => self.code.evex(op, flags, [b, b], address(at).into(), VECTOR),
+            Operand::Splat(at) => self.code.evex(op, flags | evex::BROADCAST, [b, b], address(at).into(), ELEMENT),
+        }
+    }
+
+    /// Lets the next instruction see as equal whether no lane of a register is unequal to itself; changes the register, or the last mask.
+    pub(super) fn compare_with_itself(&mut self, v: Vector) {
+        let of = Place::Register(v);
+        match self.isa == Isa::Avx512 {
+            true => self.code.evex(COMPARE, evex::BITS_512, [7, v], of, VECTOR),
+            false => self.code.vex(COMPARE, true, [v, v], of),
+        }
+        self.code.immediate(UNORDERED, 1);
+        match self.isa == Isa::Avx512 {
+            true => self.code.vex(TEST_MASK, false, [7, 0], Place::Register(7)),
+            false => self.code.vex(TEST_SIGNS, true, [v, 0], of),
+        }
+    }
+}
