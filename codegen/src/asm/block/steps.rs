@@ -9,7 +9,7 @@ use autotune_ir::formula::Primitive;
 
 mod turns;
 
-/// Registers that are lent, at least: the operands of any primitive, its result, and a few values.
+/// Registers of which steps have as many as they need, or these: the operands of any primitive, its result, and a few values.
 pub(in crate::asm) const WANTED: Vector = 8;
 
 /// Where a step's value is.
@@ -51,12 +51,16 @@ impl Steps {
 impl<S: Vectors> Block<'_, S> {
     /// Accumulator or memory = a value whose first step is given, or += it.
     pub(super) fn store_steps(&mut self, dst: Input, mode: StoreMode, value: Tree, first: u32) -> Result<(), Failure> {
-        let lent = self.lend();
+        self.inputs = self.code.inputs_of(value);
+        let mut steps = self.steps([first, value.root]);
+        let lent = self.lend(&steps);
         let goal = match dst {
             Input::Accumulator(acc) if mode == StoreMode::Assign && (acc as Vector) < self.first => Some(acc as Vector),
             _ => None,
         };
-        let result = self.run(value, first, goal)?;
+        steps.goal = goal;
+        (first..=value.root).try_for_each(|number| self.advance(&mut steps, number))?;
+        let result = steps.result;
         if goal != Some(result) {
             self.put(dst, mode, result)?;
         }
@@ -76,9 +80,13 @@ impl<S: Vectors> Block<'_, S> {
         }
     }
 
-    /// Lends registers of partial sums, which go to the first slots; returns how many.
-    fn lend(&mut self) -> Vector {
-        let lent = WANTED.saturating_sub(self.end - self.first).min(self.first);
+    /// Lends registers of partial sums, which go to the first slots, until there are as many as steps need or want; returns how many.
+    fn lend(&mut self, steps: &Steps) -> Vector {
+        let available = self.end - self.first;
+        let is_enough = available >= WANTED || available >= self.needed(steps, false);
+        // What is lent is itself an operand that is loaded.
+        let needed = if is_enough { 0 } else { self.needed(steps, true).min(WANTED) };
+        let lent = needed.saturating_sub(available).min(self.first);
         self.first -= lent;
         self.slots = (1 << lent) - 1;
         for slot in 0..lent {
@@ -126,21 +134,41 @@ impl<S: Vectors> Block<'_, S> {
         Ok(())
     }
 
-    /// The register of a value whose first step is given, the goal or one that is to be released.
-    fn run(&mut self, value: Tree, first: u32, goal: Option<Vector>) -> Result<Vector, Failure> {
-        self.inputs = self.code.inputs_of(value);
-        let mut steps = self.steps([first, value.root], goal);
-        (first..=value.root).try_for_each(|number| self.advance(&mut steps, number))?;
-        Ok(steps.result)
-    }
-
-    fn steps(&self, [first, root]: [u32; 2], goal: Option<Vector>) -> Steps {
+    /// The steps of the present value, which have no goal yet.
+    fn steps(&self, [first, root]: [u32; 2]) -> Steps {
         let count = (root - first + 1) as usize;
         let (held, mut last_use) = (vec![None; count], vec![0; count]);
         for number in first..=root {
             self.kind(number).operands().iter().for_each(|of| last_use[(of - first) as usize] = number);
         }
-        Steps { first, root, goal, now: first, held, last_use, result: 0 }
+        Steps { first, root, goal: None, now: first, held, last_use, result: 0 }
+    }
+
+    /// Registers that the present value's steps take where all that later ones need stays in registers, and one for what is done with the
+    /// result: at each step those of the steps before it, those that its other operands are loaded to, accumulators too if these are lent, and
+    /// its own.
+    fn needed(&self, steps: &Steps, are_lent: bool) -> Vector {
+        let (mut held, mut most) = (0, 0);
+        for number in steps.first..=steps.root {
+            let kind = self.kind(number);
+            let own = match kind {
+                Kind::Input(_) | Kind::Binary(..) => continue,
+                Kind::Step(Primitive::Maximum | Primitive::Minimum, _) | Kind::Fetch(_) => 2,
+                _ => 1,
+            };
+            let mut operands: SmallVec<[u32; Primitive::MOST_OPERANDS]> = kind.operands().into();
+            operands.sort_unstable();
+            operands.dedup();
+            let (inputs, made): (Vec<u32>, Vec<u32>) =
+                operands.into_iter().partition(|&of| matches!(self.kind(of), Kind::Input(_)));
+            let loaded = inputs.iter().filter(|&&of| are_lent || self.as_accumulator(of).is_none()).count();
+            most = most.max(held + loaded + own);
+
+            let last_use = |value: u32| steps.last_use[(value - steps.first) as usize];
+            held -= made.iter().filter(|&&value| last_use(value) == number).count();
+            held += usize::from(last_use(number) > number);
+        }
+        most as Vector + 1
     }
 
     /// Does the step of this number, those before which are done.

@@ -30,7 +30,7 @@ impl<S: Vectors> Block<'_, S> {
         if (a.first, a.value.root) != (b.first, b.value.root) || self.reads_what(b.value, a.to) {
             return Ok(false);
         }
-        let mut all = [a, b].map(|it| (it, self.steps([it.first, it.value.root], None)));
+        let mut all = [a, b].map(|it| (it, self.steps([it.first, it.value.root])));
         if usize::from(WANTED) + 2 * all[0].1.most_held() > self.in_use().len() {
             return Ok(false);
         }
