@@ -76,7 +76,7 @@ fn blocks<'l>(leaf: &'l Leaf, nest: &'l Nest) -> impl Iterator<Item = (&'l Item,
     })
 }
 
-/// True if a leaf reads nothing from memory but what it finds the largest of, and nothing that it stores to.
+/// True if a leaf finds the largest of what it reads from memory and of nothing else, reads nothing besides, and stores to other buffers.
 fn is_repeatable(leaf: &Leaf, nest: &Nest) -> bool {
     let (mut read, mut written) = (0u32, 0u32);
     for code in blocks(leaf, nest).filter_map(|(_, block)| block) {
@@ -89,7 +89,13 @@ fn is_repeatable(leaf: &Leaf, nest: &Nest) -> bool {
             match *op {
                 Op::Store { value, .. } if pointers(code.inputs_of(value)) != 0 => return false,
                 Op::Store { dst, .. } => written |= pointers(&[dst]),
-                Op::Combine { by: Reduction::Max, of: (a, b), .. } => read |= pointers(&[a, b.unwrap_or(a)]),
+                Op::Combine { by: Reduction::Max, of: (a, b), .. } => {
+                    let of = [a, b.unwrap_or(a)];
+                    if of.iter().filter_map(source).any(|id| pointer(id) == 0) {
+                        return false;
+                    }
+                    read |= pointers(&of);
+                }
                 Op::Fold { .. } | Op::Prefetch { .. } => {}
                 Op::MulAdd { .. } | Op::Combine { .. } => return false,
             }

@@ -362,7 +362,7 @@ impl Vectors for Recorder {
     }
 
     fn bound_instructions(&self) -> usize {
-        if self.set.scales { 2 } else { 3 }
+        3
     }
 
     fn unary(&mut self, op: Unary, to: Vector, a: Vector) {

@@ -30,8 +30,10 @@ impl<S: Vectors> Block<'_, S> {
         if (a.first, a.value.root) != (b.first, b.value.root) || self.reads_what(b.value, a.to) {
             return Ok(false);
         }
+        self.inputs = self.code.inputs_of(a.value);
         let mut all = [a, b].map(|it| (it, self.steps([it.first, it.value.root])));
-        if usize::from(WANTED) + 2 * all[0].1.most_held() > self.in_use().len() {
+        let steps = &all[0].1;
+        if usize::from(self.needed(steps, false)) + steps.most_held() > self.in_use().len() {
             return Ok(false);
         }
 
