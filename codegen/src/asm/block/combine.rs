@@ -22,27 +22,30 @@ impl<S: Vectors> Block<'_, S> {
             }
             Input::Source(id) => self.source(id)?,
         };
-        let combination = Combination::of(by);
-        let other = match of.1 {
-            Some(other) if matches!(combination, Combination::Arithmetic(_)) => Some(self.input_operand(other)?),
-            _ => None,
-        };
-        if let (Combination::Arithmetic(op), Some(other)) = (&combination, other) {
-            return self.arithmetic(*op, Some(acc), first, other).map(drop);
-        }
-
-        // What bounds another value takes its place.
-        if first != acc {
-            self.isa.copy(acc, first);
-            self.release(Operand::Register(first));
-        }
-        if let (Combination::Bound(bound), Some(other)) = (combination, of.1) {
-            let (other, spare) = (self.input_operand(other)?, self.spare()?);
-            self.isa.bound(bound, acc, other, spare);
-            self.release(Operand::Register(spare));
-            self.release(other);
+        match (Combination::of(by), of.1) {
+            (Combination::Arithmetic(op), Some(other)) => {
+                let other = self.input_operand(other)?;
+                self.arithmetic(op, Some(acc), first, other)?;
+            }
+            // What bounds another value takes its place.
+            (Combination::Bound(bound), Some(other)) => {
+                self.take(acc, first);
+                let (other, spare) = (self.input_operand(other)?, self.spare()?);
+                self.isa.bound(bound, acc, other, spare);
+                self.release(Operand::Register(spare));
+                self.release(other);
+            }
+            (_, None) => self.take(acc, first),
         }
         Ok(())
+    }
+
+    /// Accumulator = the value of a register, which is released.
+    fn take(&mut self, acc: Vector, value: Vector) {
+        if value != acc {
+            self.isa.copy(acc, value);
+            self.release(Operand::Register(value));
+        }
     }
 
     /// What a combination reads, as an operand; to be released.
