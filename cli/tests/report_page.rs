@@ -367,7 +367,7 @@ fn a_page_of_what_was_tuned_just_now() {
     assert_eq!((row[7].as_str(), row[9].as_str()), ("40", "raced"), "{row:?}");
     assert!(!row[2].starts_with('†'), "a run measures today's pick: {row:?}");
     let best = sandbox.run(&format!("best {TINY}")).expect(0).stdout;
-    let best: serde_json::Value = serde_json::from_str(&best).unwrap();
+    let best: Value = serde_json::from_str(&best).unwrap();
     let best_ms = best["measurement"]["outcome"]["Ok"]["run_secs"].as_f64().unwrap() * 1e3;
     let shown_ms: f64 = row[3].parse().unwrap();
     assert!((shown_ms / best_ms - 1.0).abs() < 1e-3, "{row:?}, {best_ms}");

@@ -151,10 +151,7 @@ impl<S: Vectors> Block<'_, S> {
     /// The source that a value is, if it is one.
     fn as_source(&self, value: u32) -> Option<u32> {
         match self.kind(value) {
-            Kind::Input(i) => match self.inputs[i as usize] {
-                Input::Source(id) => Some(id),
-                Input::Accumulator(_) | Input::Part { .. } => None,
-            },
+            Kind::Input(i) => self.inputs[i as usize].source(),
             _ => None,
         }
     }

@@ -244,14 +244,6 @@ pub(super) trait Vectors {
     /// How many instructions [`Vectors::bound`] takes, two at least.
     fn bound_instructions(&self) -> usize;
 
-    /// `a` is what both come to; changes `spare` for the larger and the smaller of two.
-    fn combine(&mut self, by: Reduction, a: Vector, b: Operand, spare: Vector) {
-        match Combination::of(by) {
-            Combination::Arithmetic(op) => self.arithmetic(op, a, a, b),
-            Combination::Bound(bound) => self.bound(bound, a, b, spare),
-        }
-    }
-
     /// `to = op a`.
     fn unary(&mut self, op: Unary, to: Vector, a: Vector);
 

@@ -109,6 +109,16 @@ pub(super) enum Input {
     Source(u32),
 }
 
+impl Input {
+    /// The number of the source that it is, if it is one.
+    pub(super) fn source(self) -> Option<u32> {
+        match self {
+            Input::Source(id) => Some(id),
+            Input::Accumulator(_) | Input::Part { .. } => None,
+        }
+    }
+}
+
 /// What a register may hold besides partial sums.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
@@ -144,7 +154,7 @@ pub(super) struct Block<'l> {
     pub(super) rows: &'l [u16],
     pub(super) values: &'l [Value],
     /// The buffer of each pointer.
-    pub(super) pointers: &'l [BufferId],
+    pointers: &'l [BufferId],
 }
 
 impl<'l> Block<'l> {
@@ -157,6 +167,18 @@ impl<'l> Block<'l> {
 
     pub(super) fn inputs_of(&self, value: Tree) -> &'l [Input] {
         &self.inputs[value.inputs.0 as usize..value.inputs.1 as usize]
+    }
+
+    pub(super) fn buffer(&self, memory: Memory) -> BufferId {
+        self.pointers[usize::from(memory.at.pointer)]
+    }
+
+    /// The buffer of a source that is no constant.
+    pub(super) fn buffer_of(&self, source: u32) -> Option<BufferId> {
+        match self.sources[source as usize] {
+            Source::Memory(memory) => Some(self.buffer(memory)),
+            Source::Constant(_) => None,
+        }
     }
 }
 

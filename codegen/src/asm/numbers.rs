@@ -19,6 +19,7 @@ use super::instruction_set::{Vector, Vectors};
 use super::leaf::{Block, Input, Item, Leaf, Op, Source};
 use super::nest::Nest;
 use super::share::{combination, share, spare};
+use autotune_ir::program::BufferId;
 use autotune_ir::spec::Reduction;
 
 /// Maxima that make up for what the check takes.
@@ -30,8 +31,8 @@ const SUMS: Range<usize> = 2..5;
 /// The first form of a leaf.
 pub(super) struct OfNumbers {
     pub(super) leaf: Leaf,
-    /// The registers of sums.
-    pub(super) sums: Range<Vector>,
+    /// The register of a sum that is a number only if all are.
+    pub(super) sum: Vector,
 }
 
 impl OfNumbers {
@@ -48,103 +49,74 @@ impl OfNumbers {
         let mut leaf = leaf.clone();
         share(&mut leaf, nest, (registers.saturating_sub(SUMS.start), to_fold));
         let count = registers.saturating_sub(leaf.held() + spare).min(SUMS.end - 1);
-        if !SUMS.contains(&count) || !is_repeatable(&leaf, nest) || !is_worth_it(&leaf, nest, isa) {
+        if !SUMS.contains(&count) || !is_repeatable(&leaf, nest) {
             return None;
         }
 
-        let first = leaf.held() as Vector;
-        let mut rewritten = Rewritten { sums: first..first + count as Vector, next: 0, half: None, ops: Vec::new() };
+        let first = leaf.held() as u16;
+        let mut rewritten = Rewritten::new(first..first + count as u16);
         let mut items = vec![rewritten.begun(leaf.sources.len())];
-        for (item, block) in blocks(&leaf, nest) {
-            items.push(match (item, block) {
-                (Item::Block { sources, .. }, Some(block)) => rewritten.block(block, sources),
-                _ => item.clone(),
+        for item in &leaf.items {
+            items.push(match item {
+                Item::Block { ops, sources } => rewritten.block(leaf.block(nest, ops, sources), sources),
+                Item::Begin { .. } | Item::End { .. } => item.clone(),
             });
+        }
+        items.push(rewritten.ended());
+        if !rewritten.is_worth_it(isa) {
+            return None;
         }
         leaf.sources.push(Source::Constant(f32::to_bits(1.0)));
         leaf.shared += count;
         (leaf.items, leaf.ops) = (items, rewritten.ops);
-        Some(Self { leaf, sums: rewritten.sums })
+        Some(Self { leaf, sum: first as Vector })
     }
-}
-
-/// The items of a leaf, each with its block if it is one.
-fn blocks<'l>(leaf: &'l Leaf, nest: &'l Nest) -> impl Iterator<Item = (&'l Item, Option<Block<'l>>)> {
-    leaf.items.iter().map(|item| match item {
-        Item::Block { ops, sources } => (item, Some(leaf.block(nest, ops, sources))),
-        Item::Begin { .. } | Item::End { .. } => (item, None),
-    })
 }
 
 /// True if a leaf finds the largest of what it reads from memory and of nothing else, reads nothing besides, and stores to other buffers.
 fn is_repeatable(leaf: &Leaf, nest: &Nest) -> bool {
-    let (mut read, mut written) = (0u32, 0u32);
-    for code in blocks(leaf, nest).filter_map(|(_, block)| block) {
-        let pointer = |id: u32| match code.sources[id as usize] {
-            Source::Memory(memory) => 1 << memory.at.pointer,
-            Source::Constant(_) => 0,
+    let (mut read, mut written) = (Vec::new(), Vec::new());
+    for item in &leaf.items {
+        let Item::Block { ops, sources } = item else { continue };
+        let code = leaf.block(nest, ops, sources);
+        let buffers = |inputs: &[Input]| -> Vec<Option<BufferId>> {
+            inputs.iter().filter_map(|it| it.source()).map(|id| code.buffer_of(id)).collect()
         };
-        let pointers = |inputs: &[Input]| inputs.iter().filter_map(source).fold(0, |all, id| all | pointer(id));
+
         for op in code.ops {
             match *op {
-                Op::Store { value, .. } if pointers(code.inputs_of(value)) != 0 => return false,
-                Op::Store { dst, .. } => written |= pointers(&[dst]),
-                Op::Combine { by: Reduction::Max, of: (a, b), .. } => {
-                    let of = [a, b.unwrap_or(a)];
-                    if of.iter().filter_map(source).any(|id| pointer(id) == 0) {
-                        return false;
-                    }
-                    read |= pointers(&of);
-                }
+                Op::Store { value, .. } if buffers(code.inputs_of(value)).iter().any(Option::is_some) => return false,
+                Op::Store { dst, .. } => written.extend(buffers(&[dst])),
+                Op::Combine { by: Reduction::Max, of: (a, b), .. } => read.extend(buffers(&[a, b.unwrap_or(a)])),
                 Op::Fold { .. } | Op::Prefetch { .. } => {}
                 Op::MulAdd { .. } | Op::Combine { .. } => return false,
             }
         }
     }
-    let buffers = |pointers: u32| (0..nest.pointers.len()).filter(move |it| pointers & 1 << it != 0);
-    buffers(read).all(|a| buffers(written).all(|b| nest.pointers[a] != nest.pointers[b]))
-}
-
-/// True if the first form is faster, as measured on Zen 4: where a bound takes two instructions, with more maxima than values that are loaded, where
-/// it takes three, with more than three quarters as many.
-fn is_worth_it(leaf: &Leaf, nest: &Nest, isa: &impl Vectors) -> bool {
-    let (mut maxima, mut loads) = (0, 0);
-    for code in blocks(leaf, nest).filter_map(|(_, block)| block) {
-        let of_maxima = code.ops.iter().filter_map(|op| match *op {
-            Op::Combine { of: (a, b), .. } => Some([a, b.unwrap_or(a)]),
-            _ => None,
-        });
-        let of_maxima: Vec<[Input; 2]> = of_maxima.collect();
-        let mut loaded: Vec<u32> = of_maxima.iter().flatten().filter_map(source).collect();
-        loaded.sort_unstable();
-        loaded.dedup();
-        maxima += of_maxima.len();
-        loads += loaded.len();
-    }
-    maxima >= FEWEST && maxima * (isa.bound_instructions() + 1) > 3 * loads
-}
-
-fn source(input: &Input) -> Option<u32> {
-    match *input {
-        Input::Source(id) => Some(id),
-        Input::Accumulator(_) | Input::Part { .. } => None,
-    }
+    read.iter().all(|buffer| buffer.is_some() && !written.contains(buffer))
 }
 
 /// Operations of the first form.
 struct Rewritten {
-    sums: Range<Vector>,
+    sums: Range<u16>,
     /// The sum whose turn it is, from the first.
     next: usize,
     /// A source that is to be multiplied by the next.
     half: Option<u32>,
     ops: Vec<Op>,
+    /// Maxima, and values that are loaded for them.
+    maxima: usize,
+    loads: usize,
 }
 
 impl Rewritten {
+    fn new(sums: Range<u16>) -> Self {
+        Self { sums, next: 0, half: None, ops: Vec::new(), maxima: 0, loads: 0 }
+    }
+
     /// A block that sets the sums to a constant, which is this source of the leaf.
     fn begun(&mut self, one: usize) -> Item {
-        let set = |acc: Vector| Op::Combine { acc: acc.into(), by: Reduction::Sum, of: (Input::Source(0), None) };
+        let set = |acc: u16| Op::Combine { acc, by: Reduction::Sum, of: (Input::Source(0), None) };
         self.ops.extend(self.sums.clone().map(set));
         Item::Block { ops: 0..self.ops.len(), sources: one..one + 1 }
     }
@@ -155,12 +127,15 @@ impl Rewritten {
         for op in code.ops {
             let mut op = *op;
             if let Op::Combine { of: (a, b), .. } = op {
-                for id in [Some(a), b].iter().flatten().filter_map(source) {
+                self.maxima += 1;
+                for id in [Some(a), b].into_iter().flatten().filter_map(Input::source) {
                     if !std::mem::replace(&mut is_added[id as usize], true) {
+                        self.loads += 1;
                         self.add(id);
                     }
                 }
             }
+
             if let Op::Combine { by: by @ Reduction::Max, .. } | Op::Fold { by: Some(by @ Reduction::Max), .. } =
                 &mut op
             {
@@ -174,13 +149,27 @@ impl Rewritten {
         Item::Block { ops: begin..self.ops.len(), sources: sources.clone() }
     }
 
+    /// A block that adds the sums up in the first.
+    fn ended(&mut self) -> Item {
+        let (begin, acc) = (self.ops.len(), self.sums.start);
+        let of = |sum: u16| (Input::Accumulator(acc), Some(Input::Accumulator(sum)));
+        self.ops.extend(self.sums.clone().skip(1).map(|sum| Op::Combine { acc, by: Reduction::Sum, of: of(sum) }));
+        Item::Block { ops: begin..self.ops.len(), sources: 0..0 }
+    }
+
+    /// True if this is faster, as measured on Zen 4: where a bound takes two instructions, with more maxima than values that are loaded, where it
+    /// takes three, with more than three quarters as many.
+    fn is_worth_it(&self, isa: &impl Vectors) -> bool {
+        self.maxima >= FEWEST && self.maxima * (isa.bound_instructions() + 1) > 3 * self.loads
+    }
+
     /// Adds the product of a source and the one before it to the sum whose turn it is, if there is one before it.
     fn add(&mut self, id: u32) {
         let Some(half) = self.half.take() else {
             self.half = Some(id);
             return;
         };
-        let acc = u16::from(self.sums.start) + self.next as u16;
+        let acc = self.sums.start + self.next as u16;
         self.next = (self.next + 1) % self.sums.len();
         self.ops.push(Op::MulAdd { acc, part: 0, factors: [half, id] });
     }

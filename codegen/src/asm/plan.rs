@@ -41,18 +41,10 @@ impl Plan {
             match block.ops[self.order[at as usize] as usize] {
                 Op::MulAdd { factors, .. } => factors.into_iter().for_each(|id| self.add_use(id, at)),
                 Op::Store { value, .. } => {
-                    for input in block.inputs_of(value) {
-                        if let Input::Source(id) = *input {
-                            self.add_use(id, at);
-                        }
-                    }
+                    block.inputs_of(value).iter().filter_map(|it| it.source()).for_each(|id| self.add_use(id, at));
                 }
                 Op::Combine { of: (a, b), .. } => {
-                    for input in b.into_iter().chain([a]) {
-                        if let Input::Source(id) = input {
-                            self.add_use(id, at);
-                        }
-                    }
+                    b.into_iter().chain([a]).filter_map(Input::source).for_each(|id| self.add_use(id, at));
                 }
                 Op::Prefetch { .. } | Op::Fold { .. } => {}
             }

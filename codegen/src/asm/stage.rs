@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use super::block::{self, Common};
 use super::error::{AssembleError, Failure};
 use super::expander::Expander;
-use super::instruction_set::{Arithmetic, ElementType, InstructionSet, Limit, Operand, Order};
+use super::instruction_set::{ElementType, InstructionSet, Limit, Order};
 use super::leaf::{Item, Leaf};
 use super::nest::{Nest, Offers, Resolver};
 use super::numbers::OfNumbers;
@@ -283,12 +283,9 @@ impl Forms<'_> {
         let common = |leaf: &Leaf| Common { accumulators: leaf.held(), scratch, streamed };
         isa.begin_leaf(of_numbers.map_or(leaf, |it| &it.leaf), nest.has_steps());
         let mut to_end = None;
-        if let Some(OfNumbers { leaf, sums }) = of_numbers {
+        if let Some(OfNumbers { leaf, sum }) = of_numbers {
             emit_items(isa, plan, (nest, leaf), common(leaf))?;
-            for sum in sums.clone().skip(1) {
-                isa.arithmetic(Arithmetic::Add, sums.start, sums.start, Operand::Register(sum));
-            }
-            to_end = Some(isa.jump_if_numbers(sums.start));
+            to_end = Some(isa.jump_if_numbers(*sum));
         }
 
         emit_items(isa, plan, (nest, leaf), common(leaf))?;

@@ -42,11 +42,10 @@ impl Block {
         let rows = rows?;
         let &(_, from) = rows.first()?;
         let Shape::Strided { lanes, stride } = from.shape else { return None };
-        let buffer = |memory: &Memory| code.pointers[usize::from(memory.at.pointer)];
         let is_row = |(r, (to, row)): (usize, &(Memory, Memory))| {
             let disp = from.at.disp.checked_add(4 * r as i32);
             to.shape == Shape::Lanes(lanes)
-                && buffer(to) != buffer(&from)
+                && code.buffer(*to) != code.buffer(from)
                 && Some(row.at.disp) == disp
                 && (row.at.pointer, row.shape) == (from.at.pointer, from.shape)
         };

@@ -4,7 +4,7 @@
 use smallvec::SmallVec;
 
 use super::instruction_set::{Address, Shape, Vector, Vectors};
-use super::leaf::{self, Memory, Op};
+use super::leaf::{self, Op};
 use super::transpose::copy;
 
 /// Elements of a group; those of an even number are not in as many different lanes as a vector has.
@@ -24,7 +24,6 @@ impl Weave {
     /// What the first operation and some behind it copy, if they do.
     pub(super) fn of(code: leaf::Block, ops: &[Op], lanes: u8) -> Option<Self> {
         let (to, from) = copy(code, ops.first()?)?;
-        let buffer = |memory: Memory| code.pointers[usize::from(memory.at.pointer)];
         let (is_apart, of_groups) = match (to.shape, from.shape) {
             (Shape::Lanes(n), Shape::Strided { .. }) if n == lanes => (true, from),
             (Shape::Strided { .. }, Shape::Lanes(n)) if n == lanes => (false, to),
@@ -32,7 +31,7 @@ impl Weave {
         };
         let Shape::Strided { lanes: groups, stride } = of_groups.shape else { return None };
         let size = GROUPS.into_iter().find(|size| stride == 4 * size)?;
-        if groups != lanes || buffer(to) == buffer(from) {
+        if groups != lanes || code.buffer(to) == code.buffer(from) {
             return None;
         }
 
@@ -40,7 +39,7 @@ impl Weave {
         let mut weave = Self { rows: SmallVec::new(), groups: of_groups.at, is_apart, ops: SmallVec::new() };
         for (number, op) in ops.iter().enumerate() {
             let (other_to, other_from) = copy(code, op)?;
-            if [buffer(other_to), buffer(other_from)] != [buffer(to), buffer(from)] {
+            if [code.buffer(other_to), code.buffer(other_from)] != [code.buffer(to), code.buffer(from)] {
                 return None;
             }
             let (row, place) = if is_apart { (other_to, other_from) } else { (other_from, other_to) };

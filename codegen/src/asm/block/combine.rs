@@ -22,6 +22,7 @@ impl<S: Vectors> Block<'_, S> {
             }
             Input::Source(id) => self.source(id)?,
         };
+
         match (Combination::of(by), of.1) {
             (Combination::Arithmetic(op), Some(other)) => {
                 let other = self.input_operand(other)?;

@@ -54,15 +54,13 @@ impl<S: Vectors> Block<'_, S> {
         self.inputs = self.code.inputs_of(value);
         let mut steps = self.steps([first, value.root]);
         let lent = self.lend(&steps);
-        let goal = match dst {
+        steps.goal = match dst {
             Input::Accumulator(acc) if mode == StoreMode::Assign && (acc as Vector) < self.first => Some(acc as Vector),
             _ => None,
         };
-        steps.goal = goal;
         (first..=value.root).try_for_each(|number| self.advance(&mut steps, number))?;
-        let result = steps.result;
-        if goal != Some(result) {
-            self.put(dst, mode, result)?;
+        if steps.goal != Some(steps.result) {
+            self.put(dst, mode, steps.result)?;
         }
         self.take_back(lent);
         Ok(())
@@ -159,13 +157,12 @@ impl<S: Vectors> Block<'_, S> {
             let mut operands: SmallVec<[u32; Primitive::MOST_OPERANDS]> = kind.operands().into();
             operands.sort_unstable();
             operands.dedup();
-            let (inputs, made): (Vec<u32>, Vec<u32>) =
-                operands.into_iter().partition(|&of| matches!(self.kind(of), Kind::Input(_)));
-            let loaded = inputs.iter().filter(|&&of| are_lent || self.as_accumulator(of).is_none()).count();
-            most = most.max(held + loaded + own);
+            let is_input = |of: u32| matches!(self.kind(of), Kind::Input(_));
+            let is_loaded = |&&of: &&u32| is_input(of) && (are_lent || self.as_accumulator(of).is_none());
+            most = most.max(held + operands.iter().filter(is_loaded).count() + own);
 
             let last_use = |value: u32| steps.last_use[(value - steps.first) as usize];
-            held -= made.iter().filter(|&&value| last_use(value) == number).count();
+            held -= operands.iter().filter(|&&of| !is_input(of) && last_use(of) == number).count();
             held += usize::from(last_use(number) > number);
         }
         most as Vector + 1

@@ -115,7 +115,7 @@ impl Control for X86 {
                 self.compare(Rcx);
             }
         }
-        self.jump_back(LESS, to);
+        self.jump_to(LESS, to);
     }
 
     fn jump(&mut self) -> usize {
@@ -128,14 +128,12 @@ impl Control for X86 {
         pointers.iter().for_each(|&pointer| self.code.legacy(true, 0x0b, Rax as u8, integer(pointer)));
         self.code.plain(&[0xa9]);
         self.code.immediate(bytes - 1, 4);
-        self.code.plain(&[0x0f, 0x80 | NOT_EQUAL]);
-        self.code.lead_to(Goal::Code(0))
+        self.jump_to(NOT_EQUAL, 0)
     }
 
     fn jump_if_numbers(&mut self, v: Vector) -> usize {
         self.compare_with_itself(v);
-        self.code.plain(&[0x0f, 0x80 | EQUAL]);
-        self.code.lead_to(Goal::Code(0))
+        self.jump_to(EQUAL, 0)
     }
 
     fn aim(&mut self, jump: usize) {
@@ -190,7 +188,7 @@ impl Control for X86 {
 
     fn count_down(&mut self, counter: u8, to: usize) {
         self.code.legacy(true, 0xff, 1, integer(counter));
-        self.jump_back(NOT_EQUAL, to);
+        self.jump_to(NOT_EQUAL, to);
     }
 
     fn finish(self, leaves: &[usize]) -> Result<Self::Code, Failure> {
@@ -262,8 +260,9 @@ impl X86 {
     }
 
     /// Jumps back to an offset in the code if what was compared was so.
-    fn jump_back(&mut self, condition: u8, to: usize) {
+    /// Jumps under a condition to a place, which may be aimed at later by the number that this returns.
+    fn jump_to(&mut self, condition: u8, to: usize) -> usize {
         self.code.plain(&[0x0f, 0x80 | condition]);
-        self.code.lead_to(Goal::Code(to));
+        self.code.lead_to(Goal::Code(to))
     }
 }

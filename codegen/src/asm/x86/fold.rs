@@ -4,7 +4,7 @@ use super::X86;
 use super::encode::{Opcode, Place};
 use super::moves::{UNPACK_HIGH, UNPACK_LOW, UNPACK_LOW_PAIRS, WIDE};
 use super::vectors::{COPY, SHUFFLE_QUARTERS, UNPACK_HIGH_PAIRS, VECTOR, opcode};
-use crate::asm::instruction_set::{Operand, Vector, Vectors};
+use crate::asm::instruction_set::{Combination, Operand, Vector, Vectors};
 use autotune_ir::spec::Reduction;
 use autotune_ir::target::Isa;
 
@@ -80,7 +80,11 @@ impl X86 {
         let mut taken = || free.pop().unwrap_or_default();
         let [one, other, spare] = [taken(), taken(), taken()];
         self.merge_two(merge, [one, other], [a, b]);
-        self.combine(by, one, Operand::Register(other), spare);
+        let to_combine = Operand::Register(other);
+        match Combination::of(by) {
+            Combination::Arithmetic(op) => self.arithmetic(op, one, one, to_combine),
+            Combination::Bound(bound) => self.bound(bound, one, to_combine, spare),
+        }
         free.extend([other, spare]);
         if !is_row {
             free.push(a);

@@ -15,7 +15,8 @@ const TEST_MASK: Opcode = opcode(1, 0, 0x98);
 const TEST_SIGNS: Opcode = opcode(2, 1, 0x0e);
 
 impl X86 {
-    /// `b` is the larger, or the smaller, of `a` and `b`, or what of the two is not a number; changes `spare`, or the last mask.
+    /// `b` is the larger, or the smaller, of `a` and `b`, or what of the two is not a number; changes `spare`, or the last mask. An instruction takes
+    /// `a` where either is not a number: where `b` is none, it stays, or all of its bits are set.
     pub(super) fn bound_value(&mut self, bound: Bound, b: Vector, a: Operand, spare: Vector) {
         let (op, arithmetic) = match bound {
             Bound::Larger => (MAX, Arithmetic::Max),
@@ -42,14 +43,14 @@ impl X86 {
     /// Lets the next instruction see as equal whether no lane of a register is unequal to itself; changes the register, or the last mask.
     pub(super) fn compare_with_itself(&mut self, v: Vector) {
         let of = Place::Register(v);
-        match self.isa == Isa::Avx512 {
-            true => self.code.evex(COMPARE, evex::BITS_512, [7, v], of, VECTOR),
-            false => self.code.vex(COMPARE, true, [v, v], of),
-        }
-        self.code.immediate(UNORDERED, 1);
-        match self.isa == Isa::Avx512 {
-            true => self.code.vex(TEST_MASK, false, [7, 0], Place::Register(7)),
-            false => self.code.vex(TEST_SIGNS, true, [v, 0], of),
+        if self.isa == Isa::Avx512 {
+            self.code.evex(COMPARE, evex::BITS_512, [7, v], of, VECTOR);
+            self.code.immediate(UNORDERED, 1);
+            self.code.vex(TEST_MASK, false, [7, 0], Place::Register(7));
+        } else {
+            self.code.vex(COMPARE, true, [v, v], of);
+            self.code.immediate(UNORDERED, 1);
+            self.code.vex(TEST_SIGNS, true, [v, 0], of);
         }
     }
 }

@@ -286,7 +286,6 @@ impl Vectors for X86 {
         }
     }
 
-    /// An instruction takes `a` where either is not a number: where `b` is none, it stays, or all of its bits are set.
     fn bound(&mut self, bound: Bound, b: Vector, a: Operand, spare: Vector) {
         self.bound_value(bound, b, a, spare);
     }

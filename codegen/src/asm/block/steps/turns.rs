@@ -7,8 +7,6 @@
 //! out[0..16] = exp(in[0..16]); out[16..32] = exp(in[16..32])   →   a = in[0..16]; b = in[16..32]; a = min(a, ..); b = min(b, ..); ..
 //! ```
 
-use autotune_ir::program::BufferId;
-
 use super::*;
 
 /// A store to memory, or to an accumulator that it adds to.
@@ -61,18 +59,12 @@ impl<S: Vectors> Block<'_, S> {
     /// True if a value is made of what a store to a place may change.
     fn reads_what(&self, value: Tree, place: Input) -> bool {
         self.code.inputs_of(value).iter().any(|input| match (*input, place) {
-            (Input::Source(a), Input::Source(b)) => self.buffer(a).is_some_and(|buffer| self.buffer(b) == Some(buffer)),
+            (Input::Source(a), Input::Source(b)) => {
+                self.code.buffer_of(a).is_some_and(|buffer| self.code.buffer_of(b) == Some(buffer))
+            }
             (Input::Accumulator(a) | Input::Part { acc: a, .. }, Input::Accumulator(b)) => a == b,
             _ => false,
         })
-    }
-
-    /// The buffer of a source that is no constant.
-    fn buffer(&self, id: u32) -> Option<BufferId> {
-        match self.source_of(id) {
-            Source::Memory(memory) => Some(self.code.pointers[usize::from(memory.at.pointer)]),
-            Source::Constant(_) => None,
-        }
     }
 }
 

@@ -86,36 +86,25 @@ impl Control for Recorder {
     }
 
     fn jump(&mut self) -> usize {
-        let number = self.jumps.len();
-        self.jumps.push(usize::MAX);
-        self.record(move |m| m.next = Some(m.jumps[number]));
-        number
+        self.jump_where(|_| true)
     }
 
     fn jump_unless_aligned(&mut self, pointers: &[u8], bytes: i64) -> usize {
         self.check(&[], pointers);
-        let (number, pointers) = (self.jumps.len(), pointers.to_vec());
-        self.jumps.push(usize::MAX);
-        self.record(move |m| {
+        let pointers = pointers.to_vec();
+        self.jump_where(move |m| {
             m.accumulator = None;
-            if pointers.iter().any(|&pointer| m.integer(pointer) % bytes != 0) {
-                m.next = Some(m.jumps[number]);
-            }
-        });
-        number
+            pointers.iter().any(|&pointer| m.integer(pointer) % bytes != 0)
+        })
     }
 
     fn jump_if_numbers(&mut self, v: Vector) -> usize {
         self.check(&[v], &[]);
-        let (number, lanes) = (self.jumps.len(), usize::from(self.set.lanes));
-        self.jumps.push(usize::MAX);
-        self.record(move |m| {
+        let lanes = usize::from(self.set.lanes);
+        self.jump_where(move |m| {
             let tested = std::mem::replace(&mut m.vectors[usize::from(v)], LOST);
-            if tested[..lanes].iter().all(|lane| !lane.is_nan()) {
-                m.next = Some(m.jumps[number]);
-            }
-        });
-        number
+            tested[..lanes].iter().all(|lane| !lane.is_nan())
+        })
     }
 
     fn aim(&mut self, jump: usize) {
