@@ -12,6 +12,7 @@ mod common;
 use std::fmt;
 
 use autotune_codegen as codegen;
+use autotune_ir::analyse::analyse;
 use autotune_ir::program::{BinaryOp, Expr, Node, Role, Scope, UnaryOp};
 use autotune_ir::spec::Reduction;
 use autotune_ir::{DType, GpuApi, InterpError, Launch, Problem, ProgramError, Target, interpret, verify};
@@ -65,6 +66,25 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
             let dtype = if target.supports(dtype) { dtype } else { DType::F32 };
             check(&plain.with_dtype(dtype), &target, seed, 4);
         }
+    }
+}
+
+/// Elements of 16 bits are widened once, where they are staged, so that the same tiles take no longer in half precision than in single.
+#[test]
+fn half_precision_takes_no_longer_than_single() {
+    let target = target("cuda:sm_90");
+    for text in
+        ["attention:b=12,m=4096,n=4096,k=64", "attention:b=12,m=512,n=512,k=64,causal", "mlp:m=197,k=768,h=3072,n=768"]
+    {
+        let single: Workload = text.parse().unwrap();
+        let config = ScheduleSpace::new(&single, &target).default_config();
+        let [single, half] = [DType::F32, DType::F16].map(|dtype| {
+            let program = lower(&single.with_dtype(dtype), &target, &config).unwrap();
+            let mut shared = program.buffers.iter().filter(|buffer| buffer.scope == Scope::Shared);
+            assert!(shared.all(|buffer| buffer.dtype == DType::F32), "{text}\n{config}\n{program}");
+            analyse(&program, &target).cycles()
+        });
+        assert!(half <= 1.02 * single, "{text}: {half} cycles, {single} in single precision\n{config}");
     }
 }
 

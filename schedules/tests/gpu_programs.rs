@@ -105,7 +105,8 @@ fn shared_memory_is_that_of_the_program() {
                     let program = lower(&workload, &target, &config).unwrap();
                     let ids = (0..program.buffers.len() as u32).map(BufferId);
                     let shared = ids.filter(|&id| program.buffer(id).scope == Scope::Shared);
-                    let bytes: Vec<usize> = shared.map(|id| program.buffer(id).len() * dtype.bytes()).collect();
+                    let bytes_of = |id: BufferId| program.buffer(id).len() * program.dtype(id).bytes();
+                    let bytes: Vec<usize> = shared.map(bytes_of).collect();
                     let (sum, slack) = (bytes.iter().sum::<usize>(), 16 * bytes.len());
                     assert!(!bytes.is_empty() && sum <= said, "{context}: {said} bytes, of buffers {bytes:?}");
                     // Box copies have words of their own behind the buffers.
@@ -126,6 +127,30 @@ fn shared_memory_is_that_of_the_program() {
     ] {
         for dtype in dtypes {
             assert!(met.get(&(sketch.to_string(), *dtype)).is_some_and(|&n| n > 5), "{sketch} {dtype:?}: {met:?}");
+        }
+    }
+}
+
+/// Elements of 16 bits are widened once, where they are staged, not at each read of a thread that multiplies by itself.
+#[test]
+fn threads_of_their_own_multiply_what_is_wide_already() {
+    let target = Target::detect("cuda:sm_90", None).unwrap();
+    for dtype in [DType::F16, DType::Bf16] {
+        for text in
+            ["conv2d:c=3,h=23,w=23,o=64,k=7,s=2,p=3,bias", "conv2d:c=9,h=8,w=8,o=7,k=3,p=1", "matmul:m=33,n=40,k=65"]
+        {
+            let space = ScheduleSpace::new(&text.parse::<Workload>().unwrap().with_dtype(dtype), &target);
+            let mut rng = ChaCha8Rng::seed_from_u64(3);
+            for sketch in [TILED.name, IMPLICIT_GEMM.name] {
+                if space.sketches().iter().all(|offered| offered.name() != sketch) {
+                    continue;
+                }
+                for config in (0..4).map(|_| sample_sketch(&space, sketch, &mut rng)) {
+                    let program = lower(space.workload(), &target, &config).unwrap();
+                    let mut shared = program.buffers.iter().filter(|buffer| buffer.scope == Scope::Shared);
+                    assert!(shared.all(|buffer| buffer.dtype == DType::F32), "{text}\n{config}\n{program}");
+                }
+            }
         }
     }
 }

@@ -33,7 +33,6 @@
 
 use std::sync::Arc;
 
-use autotune_ir::DType;
 use autotune_ir::machine::gpu::THREAD_REGISTERS;
 use autotune_ir::target::GpuTarget;
 
@@ -84,8 +83,6 @@ impl GpuFused {
         let first = part(0, None)?;
         let widest = || VECTORS.into_iter().find(|&vector| part(1, Some(vector)).is_ok()).unwrap_or(1);
         let mut second = part(1, is_whole.then(widest))?;
-        // Values on the way are f32.
-        second.staged[0].dtype = DType::F32;
         if let Some([channel, step]) = pair.channel.filter(|_| !is_whole) {
             keep_between(&mut second, step, first.tile(channel))?;
         }

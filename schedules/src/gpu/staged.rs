@@ -10,7 +10,7 @@ use autotune_ir::affine::Affine;
 pub struct Staged {
     /// As it lies in global memory when the compute stage reads it.
     pub source: Operand,
-    /// Type of its elements.
+    /// Type of its elements in shared memory.
     pub dtype: DType,
     /// Dimensions of `source` in the order in which they lie in shared memory. A block needs one element of any other.
     pub order: Vec<usize>,

@@ -16,6 +16,9 @@
 //! `v*strand + t*register + r` with `r` in `0..register`, for each virtual thread `v` in `0..block/strand`: neighbouring
 //! threads stay neighbours in memory however large a thread's tile is.
 //!
+//! What is staged is f32, whatever the type of the operands: 16-bit elements are widened on their way to shared memory, once for all threads
+//! that multiply them, so that the inner loop is multiply-adds and wide reads only.
+//!
 //! The schedule is the one of Volkov and Demmel (SC 2008) and of AutoTVM's GPU templates.
 
 use std::sync::Arc;
@@ -172,7 +175,8 @@ pub(crate) fn tiling(roles: Arc<AxisRoles>, dtype: DType, knobs: &dyn KnobValues
     let pad = reader.number_in("pad", 0..=32)?;
     let stage = |source: Operand, knob: &str| {
         let (order, vector) = (roles.reduce_first(&source), reader.number(knob)?);
-        Ok(Staged { source, dtype, order, extents: Vec::new(), vector, pad })
+        // Widened once, where it is staged, and not again by each thread that reads it.
+        Ok(Staged { source, dtype: DType::F32, order, extents: Vec::new(), vector, pad })
     };
     let [data, weight] = roles.sources(&packing);
     let slots = reader.number("stages")?;
