@@ -225,12 +225,18 @@ pub(crate) struct VariantArgs {
 }
 
 impl VariantArgs {
-    /// The network as these arguments want it.
-    pub(crate) fn of(&self, network: Network) -> Network {
-        let network = if self.exact { network.exact() } else { network };
+    /// Returns the network with each task's workload as these arguments want it.
+    pub(crate) fn of(&self, mut network: Network) -> Network {
+        network.tasks.iter_mut().for_each(|task| task.workload = self.of_workload(&task.workload));
+        network
+    }
+
+    /// Returns the workload with the element type and the exactness that these arguments ask for.
+    pub(crate) fn of_workload(&self, workload: &Workload) -> Workload {
+        let workload = if self.exact { workload.with_exact(true) } else { workload.clone() };
         match self.dtype {
-            Some(dtype) => network.with_dtype(dtype),
-            None => network,
+            Some(dtype) => workload.with_dtype(dtype),
+            None => workload,
         }
     }
 }

@@ -129,6 +129,25 @@ fn kernels_of_an_absent_gpu_are_planned() {
     assert!(kernels >= 20 && run.stdout.contains("of them kernels of cuda:sm_90"), "{}", run.stdout);
 }
 
+/// The plan is that of the variant that tuning would be for.
+#[test]
+fn kernels_of_an_absent_gpu_are_planned_for_the_variant() {
+    let sandbox = Sandbox::new();
+    let plan = |variant: &str| {
+        let run = sandbox.run(&format!("{NETWORK} --target cuda:sm_70 --trials 0 {variant}")).expect(0);
+        assert!(run.stderr.contains("nothing is measured"), "{}", run.stderr);
+        run.stdout
+    };
+    let workloads =
+        |plan: &str| plan.lines().filter(|line| line.contains("conv2d:") || line.contains("matmul:")).count();
+    for (variant, word) in [("--dtype f16", ",dtype=f16"), ("--exact", ",exact")] {
+        let [default, asked] = ["", variant].map(plan);
+        assert!(!default.contains(word), "{default}");
+        let count = asked.lines().filter(|line| line.contains(word)).count();
+        assert!(count > 0 && count == workloads(&default), "{variant}: {asked}");
+    }
+}
+
 /// A field of a protocol buffer: a message or a text of less than 128 bytes.
 fn field(number: u8, body: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2, body.len() as u8], body].concat()

@@ -30,14 +30,23 @@ pub enum PlannedKernel {
     None,
 }
 
-/// The steps of a network on a target, with the best schedules that a source has, what is predicted where it has none.
-pub fn planned(graph: &Graph, source: Option<&dyn Source>, target: &Target) -> Result<Vec<PlannedStep>, LookupError> {
+/// Returns the steps of a network on a target, with the best schedules that a source has, what is predicted where it has none.
+/// Each kernel is planned for the `variant` of its workload: with another element type, say.
+///
+/// # Errors
+/// If the source cannot be read.
+pub fn planned(
+    graph: &Graph,
+    source: Option<&dyn Source>,
+    target: &Target,
+    variant: impl Fn(&Workload) -> Workload,
+) -> Result<Vec<PlannedStep>, LookupError> {
     let kernel = |work: &Work| {
         let Work::Kernel(workload) = work else {
             return Ok(if matches!(work, Work::Copy(_)) { PlannedKernel::Copy } else { PlannedKernel::None });
         };
         // On other devices weights are where the last run left them.
-        let workload = workload.with_cold(workload.is_cold() && target.cpu().is_some());
+        let workload = variant(&workload.with_cold(workload.is_cold() && target.cpu().is_some()));
         let tuned = match source {
             Some(source) => Tuned::lookup(source, &workload, target),
             None => Tuned::untuned(&workload, target),

@@ -1,6 +1,5 @@
 //! Networks as lists of tuning tasks.
 
-use autotune_ir::DType;
 use autotune_schedules::Workload;
 
 /// One workload to be tuned, and how often its network runs it.
@@ -53,21 +52,9 @@ const RESNET18: [(&str, usize, &str); 13] = [
 ];
 
 impl Network {
-    /// The same network with every workload exact ([`Workload::is_exact`]).
-    pub fn exact(mut self) -> Self {
-        self.tasks.iter_mut().for_each(|task| task.workload = task.workload.with_exact(true));
-        self
-    }
-
     /// The same network with no workload cold ([`Workload::is_cold`]).
     pub fn warm(mut self) -> Self {
         self.tasks.iter_mut().for_each(|task| task.workload = task.workload.with_cold(false));
-        self
-    }
-
-    /// The same network with elements of one type in every workload.
-    pub fn with_dtype(mut self, dtype: DType) -> Self {
-        self.tasks.iter_mut().for_each(|task| task.workload = task.workload.with_dtype(dtype));
         self
     }
 

@@ -8,15 +8,16 @@ use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 
 use super::lookup::{look_up_db, origin_word};
-use crate::args::{DbArgs, Place};
+use crate::args::{DbArgs, Place, VariantArgs};
 use crate::output::{print, say};
 
-/// Prints the plan; `absent` says why nothing can be measured.
-pub(super) fn run(graph: &Graph, target: &Target, db: &DbArgs, absent: &str) -> Result<()> {
+/// Prints the plan of a network's variant; `absent` says why nothing can be measured.
+pub(super) fn run(graph: &Graph, target: &Target, variant: &VariantArgs, db: &DbArgs, absent: &str) -> Result<()> {
     say(format_args!("autotune: {absent}: nothing is measured, this is what would run on {target}"));
     // Tuning would make it.
     let db = look_up_db(Place { is_given: false, ..db.place()? })?;
-    let steps = planned(graph, db.as_ref().map(|db| db as &dyn Source), target)?;
+    let source = db.as_ref().map(|db| db as &dyn Source);
+    let steps = planned(graph, source, target, |workload| variant.of_workload(workload))?;
 
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN).set_header(["step", "sketch", "schedule", "launches", "workload"]);

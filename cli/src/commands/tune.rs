@@ -41,7 +41,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     if let Some(graph) = &graph
         && let Some((target, absent)) = args.target.absent(&network.workloads())?
     {
-        return planned::run(graph, &target, &args.db, &absent);
+        return planned::run(graph, &target, &args.variant, &args.db, &absent);
     }
     let json = JsonSink::new(args.json.clone())?;
     let db = open_db(&args.db)?;
