@@ -33,8 +33,7 @@ impl Config {
 type Tiers = &'static [&'static [&'static dyn Sketch]];
 
 const CPU: Tiers = &[&[&FusedSketch], &[&SeparableSketch], &[&DirectSketch, &MapReduceSketch], &[&WinogradSketch]];
-const GPU: Tiers =
-    &[&[&FusedSketch], &[&WGMMA], &[&MMA], &[&TILED, &IMPLICIT_GEMM], &[&WinogradSketch], &[&RowsSketch]];
+const GPU: Tiers = &[&[&FusedSketch], &[&WGMMA], &[&MMA], &[&TILED, &IMPLICIT_GEMM, &WinogradSketch], &[&RowsSketch]];
 
 /// Those from outside, for any target.
 static OTHERS: RwLock<Vec<&dyn Sketch>> = RwLock::new(Vec::new());

@@ -48,6 +48,11 @@ impl GpuSketch {
         })
     }
 
+    /// True where there are enough columns and steps for tensor cores, and where only they have the type.
+    fn fills_tensor_cores(&self, workload: &Workload) -> bool {
+        workload.dtype() == DType::Tf32 || self.roles_of(workload.spec()).is_some_and(|roles| teams::fill(&roles))
+    }
+
     /// What a config asks for, or the first knob that is malformed, does not fit the workload, or breaks a limit of the target.
     pub fn tiling(
         &self,
@@ -83,13 +88,15 @@ impl Sketch for GpuSketch {
         Ok(sketch::plan(workload, self.tiling(workload, gpu, knobs)?, lower::lower))
     }
 
+    /// None where the product leaves tensor cores mostly idle: later tiers are faster there.
     fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
+        if self.by.is_some() && !self.fills_tensor_cores(workload) {
+            return None;
+        }
         space.least(|point| sketch::cycles(self, workload, target, point))
     }
 
-    /// Where there are enough columns for tensor cores, and where only they have the type.
     fn outdoes_later_tiers(&self, workload: &Workload, _target: &Target) -> bool {
-        let fills = || self.roles_of(workload.spec()).is_some_and(|roles| teams::fill(&roles));
-        self.by == Some(ThreadGroup::Warp) && (workload.dtype() == DType::Tf32 || fills())
+        self.by == Some(ThreadGroup::Warp) && self.fills_tensor_cores(workload)
     }
 }

@@ -30,7 +30,7 @@
 //! each operand's tile, which the copy engine does by itself: with `producer=group` one of a warp group that does nothing else, with
 //! `grid=persistent` for tile after tile. Their data has the steps last; that of warps may lie transposed, too.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::{AxisRoles, Kernel, Level, Packing, Pipeline, Staged, Tiling, require};
 use crate::config::KnobValues;
@@ -69,9 +69,15 @@ pub(super) fn are_for(roles: &AxisRoles, dtype: DType, target: &GpuTarget, by: T
         ThreadGroup::WarpGroup => {
             let bytes = dtype.bytes();
             let is_copied = bytes == 2 && (steps * bytes).is_multiple_of(COPY_BYTES);
-            sm == 90 && is_copied && is_plain && batch == 1 && rows > 1
+            sm == 90 && is_copied && is_plain && batch == 1 && rows > 1 && !are_groups_off()
         }
     }
+}
+
+/// True if the environment variable `AUTOTUNE_NO_WGMMA` is set: a device on which instructions of warp groups fail is tuned without.
+fn are_groups_off() -> bool {
+    static OFF: OnceLock<bool> = OnceLock::new();
+    *OFF.get_or_init(|| std::env::var_os("AUTOTUNE_NO_WGMMA").is_some_and(|value| !value.is_empty()))
 }
 
 /// Rows and columns of the product, and steps of its innermost reduction axis.

@@ -1,5 +1,7 @@
 //! Winograd's algorithm as a sketch, for convolutions on CPUs and on GPUs.
 
+use std::sync::Arc;
+
 use super::conv::Conv;
 use super::gpu::{self, GpuWinograd};
 use super::matrices::Filtering;
@@ -8,6 +10,7 @@ use crate::config::{Config, KnobValues, Value};
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
 use crate::lower::winograd;
+use crate::point::Point;
 use crate::sketch::{self, EXACT_TOLERANCE, Plan, Sketch};
 use crate::workload::{Work, Workload};
 use autotune_ir::target::Target;
@@ -35,6 +38,12 @@ impl Sketch for WinogradSketch {
             Target::Cpu(cpu) => sketch::plan(workload, Winograd::new(workload, cpu, knobs)?, winograd::lower),
             Target::Gpu(gpu) => sketch::plan(workload, GpuWinograd::new(workload, gpu, knobs)?, gpu::lower::lower),
         })
+    }
+
+    /// On GPUs, where estimates of direct and transformed kernels agree with what they take.
+    fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
+        target.gpu()?;
+        space.least(|point| sketch::cycles(self, workload, target, point))
     }
 
     fn work(&self, workload: &Workload, config: &Config) -> Work {

@@ -20,7 +20,7 @@ use crate::program::{
 };
 use crate::vector::Vector;
 
-/// What one GPU stage does.
+/// What one GPU stage does. Counts of a thread are those of the busiest thread of the busiest block: a stage ends with it.
 #[derive(Clone, Debug, Default)]
 pub struct StageWork {
     /// Blocks of the grid.
@@ -43,6 +43,8 @@ pub struct StageWork {
     pub tensor_fmas: f64,
     /// Whose matrix instructions.
     pub team: Option<ThreadGroup>,
+    /// Multiply-adds of an average thread over those of the busiest: blocks and threads without work have none.
+    pub evenness: f64,
     /// Partial sums that a thread keeps.
     pub accumulators: f64,
     /// Other instructions of one thread than multiply-adds and requests to memory.
@@ -53,7 +55,7 @@ pub struct StageWork {
     pub waits: f64,
     /// Times that it loads from global memory for later; of several loads under way together each counts for its part.
     pub prefetches: f64,
-    /// Requests to global memory.
+    /// Requests to global memory, of an average block: all blocks share its rate.
     pub global: Memory,
     /// Requests to shared memory.
     pub shared: Memory,
@@ -73,6 +75,7 @@ impl StageWork {
             waves: Waves::new(grid.blocks.iter().map(|l| (l.var, l.extent))),
             working_warps: grid.block_threads().div_ceil(warp_threads.max(1)) as f64,
             shared_bytes: launch.shared_bytes as f64,
+            evenness: 1.0,
             ..Self::default()
         };
         let vars = nest.program.vars.len();
@@ -81,7 +84,9 @@ impl StageWork {
             work,
             warp: Warp::new(&grid, vars),
             extents: vec![1; vars],
+            parallel: vec![false; vars],
             trips: 1.0,
+            busy: 1.0,
             serial: 1.0,
             written_out: 1.0,
             in_group: false,
@@ -91,7 +96,10 @@ impl StageWork {
             guards: Vec::new(),
             copies: [0.0; 3],
         };
-        grid.blocks.iter().chain(&grid.threads).for_each(|l| walk.extents[l.var.0 as usize] = l.extent);
+        for l in grid.blocks.iter().chain(&grid.threads) {
+            walk.extents[l.var.0 as usize] = l.extent;
+            walk.parallel[l.var.0 as usize] = true;
+        }
         walk.nodes(grid.body, None);
         for touch in &walk.touches {
             walk.work.waves.touch(nest, touch.access, &touch.numbers, |var| walk.extents[var.0 as usize]);
@@ -133,8 +141,12 @@ struct Walk<'a> {
     warp: Warp,
     /// Extent of each variable that is bound.
     extents: Vec<usize>,
-    /// How often a thread comes by.
+    /// True for variables that number blocks and threads, and for digits of such numbers.
+    parallel: Vec<bool>,
+    /// How often the busiest thread comes by.
     trips: f64,
+    /// How often an average thread comes by, over `trips`.
+    busy: f64,
     /// The same, with loops that are written out counted once.
     serial: f64,
     /// How often the code is written out.
@@ -170,12 +182,14 @@ impl<'a> Walk<'a> {
             }
             Node::Barrier => self.work.barriers += self.trips,
             Node::Guard { when, body } => {
-                let (outer, trips) = (self.guards.len(), self.trips);
+                let (outer, trips, busy) = (self.guards.len(), self.trips, self.busy);
                 self.work.other += self.trips * CONDITION_INSTRUCTIONS * when.len() as f64;
                 self.guards.extend(when);
-                self.trips *= self.share(when);
+                for condition in when {
+                    self.narrow(&condition.index, condition.extent);
+                }
                 self.nodes(body, vector);
-                self.trips = trips;
+                (self.trips, self.busy) = (trips, busy);
                 self.guards.truncate(outer);
             }
             Node::Unflatten { value, digits, body } => self.unflatten(value, digits, body),
@@ -232,12 +246,14 @@ impl<'a> Walk<'a> {
     }
 
     fn unflatten(&mut self, value: &'a Affine, digits: &'a [Digit], body: &'a [Node]) {
-        let trips = self.trips;
-        let count: f64 = digits.iter().map(|d| d.extent as f64).product();
-        let (_, most) = value.range(|var| self.extent(var));
+        let (trips, busy) = (self.trips, self.busy);
         self.work.other += trips * DIGIT_INSTRUCTIONS * digits.len() as f64;
-        self.trips *= (count / (most + 1) as f64).min(1.0);
-        digits.iter().for_each(|d| self.extents[d.var.0 as usize] = d.extent);
+        self.narrow(value, digits.iter().map(|d| d.extent).product());
+        let is_parallel = value.terms.iter().any(|&(var, _)| self.is_parallel(var));
+        for digit in digits {
+            self.extents[digit.var.0 as usize] = digit.extent;
+            self.parallel[digit.var.0 as usize] = is_parallel;
+        }
         let is_digit = |var: VarId| self.numbers.iter().any(|(_, digits)| digits.iter().any(|digit| digit.var == var));
         let outer = self.nested;
         self.nested = value.terms.iter().any(|&(var, _)| is_digit(var));
@@ -247,7 +263,27 @@ impl<'a> Walk<'a> {
         self.nodes(body, None);
         self.warp.unbind(bound);
         self.numbers.pop();
-        (self.nested, self.trips) = (outer, trips);
+        (self.nested, self.trips, self.busy) = (outer, trips, busy);
+    }
+
+    /// Goes on where an index is within `0..extent`: in the busiest thread as often as its own loops reach such values, in an average one
+    /// as often as blocks, threads and loops do together.
+    fn narrow(&mut self, index: &Affine, extent: usize) {
+        let average = self.share_within(index, extent);
+        let (low, high) = index.range(|var| self.extent(var));
+        let (own_low, own_high) = index.range(|var| if self.is_parallel(var) { 1 } else { self.extent(var) });
+        let inside = average * (high - low + 1) as f64;
+        let busiest = (inside / (own_high - own_low + 1) as f64).min(1.0);
+        if busiest > 0.0 {
+            self.trips *= busiest;
+            self.busy *= average / busiest;
+        } else {
+            self.trips = 0.0;
+        }
+    }
+
+    fn is_parallel(&self, var: VarId) -> bool {
+        self.parallel.get(var.0 as usize).copied().unwrap_or(false)
     }
 
     /// Multiply-adds, instructions, and what is read of shared memory: each warp its rows and its columns, those of a warp group
@@ -256,7 +292,7 @@ impl<'a> Walk<'a> {
         let [steps, rows, ..] = tile.loops.map(|l| l.extent as f64);
         let columns = tile.width() as f64 / 8.0;
         let fmas: f64 = tile.loops.iter().map(|l| l.extent as f64).product();
-        self.work.fmas += self.trips * fmas;
+        self.multiply(fmas);
         self.work.tensor_fmas += self.trips * fmas;
         self.work.team = Some(by);
         self.work.accumulators =
@@ -282,18 +318,29 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// Counts multiply-adds of each trip.
+    fn multiply(&mut self, fmas: f64) {
+        let (before, added) = (self.work.fmas, self.trips * fmas);
+        self.work.fmas += added;
+        if self.work.fmas > 0.0 {
+            self.work.evenness = (self.work.evenness * before + self.busy * added) / self.work.fmas;
+        }
+    }
+
     fn extent(&self, var: VarId) -> usize {
         self.extents.get(var.0 as usize).copied().unwrap_or(1)
     }
 
     /// Share of the points of the loops for which the conditions hold, about.
     fn share<'c>(&self, when: impl IntoIterator<Item = &'c InBounds>) -> f64 {
-        let share = |condition: &InBounds| {
-            let (low, high) = condition.index.range(|var| self.extent(var));
-            let inside = high.min(condition.extent as i64 - 1) - low.max(0) + 1;
-            inside.max(0) as f64 / (high - low + 1) as f64
-        };
-        when.into_iter().map(share).product()
+        when.into_iter().map(|condition| self.share_within(&condition.index, condition.extent)).product()
+    }
+
+    /// Share of an index's values that are within `0..extent`, about.
+    fn share_within(&self, index: &Affine, extent: usize) -> f64 {
+        let (low, high) = index.range(|var| self.extent(var));
+        let inside = high.min(extent as i64 - 1) - low.max(0) + 1;
+        inside.max(0) as f64 / (high - low + 1) as f64
     }
 
     fn store(&mut self, store: &'a Store, vector: Option<Vectorised>) {
@@ -318,7 +365,7 @@ impl<'a> Walk<'a> {
         if self.nest.main_point(store).is_none() {
             self.work.other += self.trips * (operations + f64::from(u8::from(accumulates)));
         } else {
-            self.work.fmas += self.trips;
+            self.multiply(1.0);
             self.work.accumulators =
                 self.work.accumulators.max(self.nest.program.buffer(store.dst.buffer).len() as f64);
         }
@@ -417,14 +464,14 @@ impl<'a> Walk<'a> {
             _ => (1, 1.0),
         };
         let count = self.trips * share * turns * self.work.working_warps;
-        let (memory, request) = match self.nest.scope(access.buffer) {
+        let (memory, request, busy) = match self.nest.scope(access.buffer) {
             Scope::Global => {
                 self.note_touch(access);
-                (&mut self.work.global, self.warp.global(offset, *bytes, width))
+                (&mut self.work.global, self.warp.global(offset, *bytes, width), self.busy)
             }
-            _ => (&mut self.work.shared, self.warp.shared(offset, *bytes, width)),
+            _ => (&mut self.work.shared, self.warp.shared(offset, *bytes, width), 1.0),
         };
         let requests = if stores { &mut memory.stores } else { &mut memory.loads };
-        requests[self.nest.operand(access.buffer) as usize].add(request, count, width);
+        requests[self.nest.operand(access.buffer) as usize].add(request, count * busy, width);
     }
 }
