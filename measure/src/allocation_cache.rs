@@ -10,8 +10,9 @@ use autotune_schedules::Workload;
 
 use crate::fixed::{Fixed, Placed};
 
-/// Most bytes that are kept.
-const KEPT_BYTES: usize = 96 << 20;
+/// Most bytes that are kept in the memory of the host, and of a device beside it: there several outputs of the largest workloads.
+const HOST_KEPT_BYTES: usize = 96 << 20;
+const DEVICE_KEPT_BYTES: usize = 2 << 30;
 /// Words that are worth it: fewer are packed again as soon as memory for them is had that was not used before.
 const LEAST_WORDS: usize = 2 << 20;
 /// Memory is used again for what needs no less than a part of it.
@@ -107,7 +108,8 @@ impl<D: Device> AllocationCache<D> {
             if let Some((index, _)) = fitting.min_by_key(|(_, memory)| size(memory)) {
                 return Ok(self.spare.remove(index));
             }
-            if self.bytes(device).saturating_add(bytes) <= KEPT_BYTES || !self.make_room() {
+            let most = if device.host_threads() > 0 { HOST_KEPT_BYTES } else { DEVICE_KEPT_BYTES };
+            if self.bytes(device).saturating_add(bytes) <= most || !self.make_room() {
                 return device.allocate(bytes);
             }
         }

@@ -8,6 +8,7 @@ use autotune_ir::{CpuTarget, DType, Rates, Target};
 use autotune_schedules::workload::Work;
 use serde::{Deserialize, Serialize};
 
+use crate::cache_folder;
 use crate::measurement::MeasureError;
 
 mod cpu;
@@ -67,7 +68,7 @@ impl Ceilings {
     /// else `~/.cache/autotune`, if one of these folders can be written to. Some milliseconds of multiply-adds show whether the machine
     /// was disturbed then: if it is faster now, it is measured again, and the larger figures are kept.
     pub fn known_or_measure(target: &Target) -> Result<Self, MeasureError> {
-        Self::known_in(kept::folder().as_deref(), target)
+        Self::known_in(cache_folder::find().as_deref(), target)
     }
 
     fn known_in(folder: Option<&Path>, target: &Target) -> Result<Self, MeasureError> {
@@ -88,7 +89,7 @@ impl Ceilings {
         target: &Target,
         measure: impl FnOnce() -> Result<Self, MeasureError>,
     ) -> Result<Self, MeasureError> {
-        Self::kept_in(kept::folder().as_deref(), target, measure)
+        Self::kept_in(cache_folder::find().as_deref(), target, measure)
     }
 
     fn kept_in(

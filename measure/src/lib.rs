@@ -19,7 +19,7 @@
 //!
 //! ```text
 //! words     options measurement summary built loaded
-//! system    interrupt process memory scratch location
+//! system    interrupt process memory scratch location cache_folder
 //! compilers compiler nvrtc gpu
 //! operands  expected problem available
 //! memory    guarded checks fixed allocation_cache resident
@@ -61,6 +61,7 @@ mod available;
 pub mod bench;
 pub mod builder;
 mod built;
+mod cache_folder;
 pub mod ceilings;
 mod checks;
 mod compile_workers;

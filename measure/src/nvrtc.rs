@@ -2,8 +2,10 @@
 //! driver takes, if there is one, and that compiles for the device.
 
 use std::collections::BTreeMap;
+use std::env;
 use std::error::Error;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::fs;
 use std::path::Path;
 use std::ptr;
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +13,9 @@ use std::sync::{Mutex, PoisonError};
 use autotune_codegen::gpu::architecture;
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
 
+use crate::cache_folder;
 use crate::measurement::{CandidateError, Resources};
 use autotune_runtime::cuda::driver::{self, Version};
 
@@ -58,9 +62,17 @@ fn amount(line: &str, words: &str) -> usize {
     before.and_then(|text| text.split_whitespace().last()?.parse().ok()).unwrap_or(0)
 }
 
+/// Environment variable that bounds every wait of a kernel for another thread or for the copy engine: a wait of more than 2^28 clocks
+/// is then an error of the kernel, and not a hang that only a time limit ends.
+const CHECKED: &str = "AUTOTUNE_CHECKED";
+
 /// The compiler's flags for an architecture.
-pub(crate) fn flags(architecture: &str) -> [String; 2] {
-    [format!("--gpu-architecture={architecture}"), "--ptxas-options=-v".into()]
+pub(crate) fn flags(architecture: &str) -> Vec<String> {
+    let mut flags = vec![format!("--gpu-architecture={architecture}"), "--ptxas-options=-v".into()];
+    if env::var_os(CHECKED).is_some_and(|value| !value.is_empty()) {
+        flags.push(format!("--define-macro={CHECKED}"));
+    }
+    flags
 }
 
 /// Compiles CUDA C to machine code of compute capability `sm` (times ten), for the architecture that it needs, in this process. May be
@@ -69,6 +81,27 @@ pub fn compile(source: &str, sm: u32) -> Result<Compiled, CandidateError> {
     let compile = || Nvrtc::get(sm)?.compile(source, &flags(&architecture(source, sm)));
     compile().map_err(|message| CandidateError::Build { message })
 }
+
+/// Machine code of a kernel of this crate, compiled once on a machine and kept in the [cache folder](cache_folder): every worker process
+/// loads the same few.
+pub(crate) fn cubin_of(source: &str, sm: u32) -> Result<Vec<u8>, CandidateError> {
+    // A driver takes what an NVRTC of its own version or an older one made.
+    let driver = driver::version().map_or_else(|_| "none".into(), |version| version.to_string());
+    let name = format!("cubin-sm_{sm}-{driver}-{:016x}", xxh3_64(source.as_bytes()));
+    let file = cache_folder::find().map(|folder| folder.join(name));
+    if let Some(cubin) = file.as_ref().and_then(|path| fs::read(path).ok()).filter(|cubin| cubin.starts_with(ELF)) {
+        return Ok(cubin);
+    }
+
+    let cubin = compile(source, sm)?.cubin;
+    if let Some(path) = file {
+        cache_folder::keep(&path, &cubin);
+    }
+    Ok(cubin)
+}
+
+/// First bytes of a cubin, which is an ELF file.
+const ELF: &[u8] = b"\x7fELF";
 
 /// The compiler and its version; in one line why there is none that compiles for compute capability `sm` (times ten).
 pub fn compiler_for(sm: u32) -> Result<String, String> {

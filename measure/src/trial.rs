@@ -16,7 +16,7 @@ use crate::loaded::Loaded;
 use crate::measurement::CandidateError;
 use crate::problem::Problem;
 use crate::replays::{Replays, Timed};
-use crate::resident::Resident;
+use crate::resident::{Agreed, Resident};
 
 mod packed;
 mod slots;
@@ -39,8 +39,8 @@ struct Buffers<D: Device> {
 enum Right<D: Device> {
     /// The reference, on the device.
     Exact(Rc<Fixed<D>>),
-    /// Samples, on the host; and, on a device beside it, an output that agreed with them, with its error.
-    Sampled(Option<(D::Memory, f64)>),
+    /// Samples, on the host; and, on a device beside it, an output that agreed with them.
+    Sampled(Option<Rc<Agreed<D>>>),
 }
 
 /// A kernel, its buffers and what they must hold.
@@ -101,9 +101,10 @@ impl<D: Device> Trial<D> {
         let kernel = unsafe { Kernel::load(&resident.device, &built.artifact) }?;
         let operands = operands(resident, problem, &slots)?;
         let output = output(&slots)?;
-        let right = match resident.output(problem, slots[output].layout, slots[output].dtype)? {
+        let (layout, dtype) = (slots[output].layout, slots[output].dtype);
+        let right = match resident.output(problem, layout, dtype)? {
             Some(tensor) if tensor.is_summed() => Right::Exact(tensor),
-            _ => Right::Sampled(None),
+            _ => Right::Sampled(resident.agreed(&built.workload, layout, dtype)),
         };
 
         let trust = Trust { resident: Rc::clone(resident), workload: built.workload.clone(), is_earned: false };
@@ -151,7 +152,7 @@ impl<D: Device> Trial<D> {
     }
 
     fn error(&mut self) -> Result<f64, CandidateError> {
-        let Slot { dtype, len, words, .. } = self.output;
+        let Slot { dtype, len, words, layout, .. } = self.output;
         let Resident { device, checks, .. } = &*self.trust.resident;
         let Buffers { own, output, .. } = &self.buffers;
         // SAFETY: no kernel that writes it runs before this is done: they are started in order.
@@ -166,9 +167,9 @@ impl<D: Device> Trial<D> {
                 let right = unsafe { fixed.tensor(device) }?;
                 return difference(&right);
             }
-            // The same kernel computes the same again, or nearly so.
-            Right::Sampled(Some((agreed, error))) => {
-                let error = error + difference(agreed)?;
+            // Kernels of a workload compute the same, or nearly so.
+            Right::Sampled(Some(agreed)) => {
+                let error = agreed.error + difference(&agreed.output)?;
                 if error <= self.tolerance {
                     return Ok(error);
                 }
@@ -193,7 +194,9 @@ impl<D: Device> Trial<D> {
             && let Ok(mut agreed) = device.allocate(4 * words)
         {
             device.copy(&output, &mut agreed, 4 * words)?;
-            self.right = Right::Sampled(Some((agreed, error)));
+            let agreed = Rc::new(Agreed { output: agreed, error });
+            self.trust.resident.agree(&self.trust.workload, layout, dtype, &agreed);
+            self.right = Right::Sampled(Some(agreed));
         }
         Ok(error)
     }

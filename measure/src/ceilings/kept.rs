@@ -1,17 +1,16 @@
 //! Ceilings that were measured once on a machine, in a file for each target.
 
-use std::env;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
 use super::Ceilings;
+use crate::cache_folder;
 
 /// Changes when ceilings are measured in another way: what was kept is measured again.
-const METHOD: u32 = 1;
+const METHOD: u32 = 2;
 
 /// How long ceilings are believed: memory is added, firmware and kernels change.
 const MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -27,13 +26,6 @@ struct Kept {
     target: String,
     measured_unix_secs: u64,
     ceilings: Ceilings,
-}
-
-/// Where they are kept: `$AUTOTUNE_CACHE`, else `autotune` in `$XDG_CACHE_HOME` or in `~/.cache`; `None` without any of these.
-pub(super) fn folder() -> Option<PathBuf> {
-    let named = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let cache = || named("XDG_CACHE_HOME").or_else(|| Some(named("HOME")?.join(".cache")));
-    named("AUTOTUNE_CACHE").or_else(|| Some(cache()?.join("autotune")))
 }
 
 /// The file of a target: its key may have characters that a file's name must not.
@@ -57,15 +49,9 @@ pub(super) fn write(folder: &Path, target: &str, ceilings: Ceilings) {
     let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH) else { return };
     let target = target.to_string();
     let kept = Kept { method: METHOD, measured_unix_secs: now.as_secs(), ceilings, target };
-    let write = || -> std::io::Result<()> {
-        fs::create_dir_all(folder)?;
-        // Renamed into place: a reader finds the old content or the new.
-        let mut new = tempfile::NamedTempFile::new_in(folder)?;
-        new.write_all(&serde_json::to_vec(&kept)?)?;
-        new.persist(file(folder, &kept.target))?;
-        Ok(())
-    };
-    let _ = write();
+    if let Ok(content) = serde_json::to_vec(&kept) {
+        cache_folder::keep(&file(folder, &kept.target), &content);
+    }
 }
 
 fn is_credible(ceilings: &Ceilings) -> bool {

@@ -105,7 +105,7 @@ impl<D: Device> KernelChecks<D> {
     /// Builds and loads them.
     pub(crate) fn new(device: &D, target: &GpuTarget) -> Result<Self, CandidateError> {
         let code = match target.api {
-            GpuApi::Cuda { sm } => Code::Cubin(nvrtc::compile(&source(target.api), sm)?.cubin),
+            GpuApi::Cuda { sm } => Code::Cubin(nvrtc::cubin_of(&source(target.api), sm)?),
             GpuApi::OpenCl => Code::OpenCl(source(target.api)),
         };
         let artifact = Artifact { target: Target::Gpu(target.clone()), plan: plan(target), code };

@@ -88,12 +88,20 @@ fn generated_kernels_are_right_while_others_are_built() {
     };
     measurer(options()).measure(&all, &mut on_result).unwrap();
     assert_eq!(results.len(), all.len());
+    let mut failures = Vec::new();
     for (measurement, candidate) in results.iter().zip(&all) {
-        let run = measurement.outcome.as_ref().unwrap_or_else(|e| panic!("{candidate}: {e}"));
+        let run = match &measurement.outcome {
+            Ok(run) => run,
+            Err(error) => {
+                failures.push(format!("{}\n    {candidate}\n    {error}", candidate.workload()));
+                continue;
+            }
+        };
         assert!(run.run_secs > 0.0 && run.run_secs.is_finite() && run.max_rel_error < 1e-2, "{run:?}");
         assert!(measurement.toolchain.as_ref().is_some_and(|t| t.backend.is_none()) && measurement.build_secs > 0.0);
         assert_eq!(measurement.resources.is_some(), place() == Place::Cuda);
     }
+    assert!(failures.is_empty(), "{} of {} kernels are wrong:\n{}", failures.len(), all.len(), failures.join("\n"));
 }
 
 fn what_is_for_another_device_is_refused() {
