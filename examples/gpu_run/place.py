@@ -107,6 +107,10 @@ class Place:
         except FileNotFoundError:
             return ""
 
+    def status(self, step):
+        """How a step ended; empty where it was not begun."""
+        return next((one["status"] for one in self.state["steps"] if one["name"] == step), "")
+
     def put(self, record):
         """A step's record, instead of the one it had; that a step is left out now does not undo what it did before."""
         steps = self.state["steps"]

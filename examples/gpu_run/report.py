@@ -5,7 +5,7 @@ import glob
 import os
 import re
 
-from plan import METRICS, SANITIZERS, verdicts
+from plan import METRICS, SANITIZER, verdicts
 
 
 def markdown(place):
@@ -16,7 +16,7 @@ def markdown(place):
     text += [f"| {c['call']} | {c['began']} | {c.get('seconds', '–')} | {c['budget_secs']} | {c['ended']} | {c['pack']} |"
              for c in state["calls"]]
     text += ["", *steps(state["steps"]), *failures(place), *tests(place), *sanitizers(place)]
-    text += [*comparisons(place, "compare ", "Tuned schedules"), *comparisons(place, "untuned ", "Default schedules, untuned")]
+    text += [*networks(place), *comparisons(place)]
     text += [*tunings(place), *instructions(place), *profile(place), *machine(place)]
     if state.get("left_out_of_archive"):
         text += ["## Not in the archive, which is full", "", *[f"- {name}" for name in state["left_out_of_archive"]], ""]
@@ -60,7 +60,7 @@ def machine(place):
 
 def tests(place):
     text = []
-    for name in ("compiler tests", "device tests", "device tests, one by one"):
+    for name in ("instructions", "large variants", "generated kernels", "other device tests", "all large variants"):
         said = place.output(name)
         results = re.findall(r"(?m)^test result: .*$", said)
         failed = [test for test, verdict in verdicts(said).items() if verdict not in ("ok", "ignored")]
@@ -73,15 +73,29 @@ def tests(place):
 
 
 def sanitizers(place):
-    text = []
-    for name in SANITIZERS:
-        said = place.output(name)
-        summary = re.findall(r"(?m)^=+ ((?:ERROR|RACECHECK) SUMMARY: .*)$", said)
-        ran, failed = said.count('"max_rel_error"'), re.findall(r'(?m)^\{"error":(.*)\}$', said)
-        if said:
-            text.append(f"- {name}: {'; '.join(summary) or 'no summary'}; {ran} kernels ran and were right, {len(failed)} failed")
-            text += [f"  - {cell(why)}" for why in failed[:5]]
-    return ["## Sanitizer", "", *text, ""] if text else []
+    said = place.output(SANITIZER)
+    if not said:
+        return []
+    summary = re.findall(r"(?m)^=+ (ERROR SUMMARY: .*)$", said)
+    ran, failed = said.count('"max_rel_error"'), re.findall(r'(?m)^\{"error":(.*)\}$', said)
+    text = [f"- {SANITIZER}: {'; '.join(summary) or 'no summary'}; {ran} kernels ran and were right, {len(failed)} failed"]
+    text += [f"  - {cell(why)}" for why in failed[:5]]
+    return ["## Sanitizer", "", *text, ""]
+
+
+def networks(place):
+    """ResNet-18 as a whole by PyTorch, beside the sum of our kernels, which were timed one by one."""
+    rows = []
+    for step in ("networks", "compiled networks"):
+        for way in place.results(step).get("networks", []):
+            rows.append(f"| PyTorch, {way['how']} | {way['dtype']} | {way['run_secs'] * 1e6:.1f} | {way['max_rel_error']:.1e} |")
+    for dtype in ("f32", "f16"):
+        tasks = place.results(f"tune {dtype} resnet18").get("tune", {}).get("tasks", [])
+        best = [task["best_secs"] * task["count"] for task in tasks if task.get("best_secs")]
+        if best and len(best) == len(tasks):
+            rows.append(f"| autotune, ≈ sum of kernels timed one by one | {dtype} | {sum(best) * 1e6:.1f} | |")
+    head = ["## ResNet-18, one image", "", "| | type | us | relative error |", "|---|---|---|---|"]
+    return [*head, *rows, ""] if rows else []
 
 
 def tunings(place):
@@ -94,14 +108,14 @@ def tunings(place):
     return ["## Tuning", "", *text] if text else []
 
 
-def comparisons(place, prefix, title):
+def comparisons(place):
     text = []
-    for step in place.finished(prefix):
+    for step in place.finished("compare "):
         path = place.product(step, "compare.md")
         if os.path.exists(path):
             with open(path) as file:
                 text += [re.sub(r"(?m)^## (.*)$", rf"### {step}: \1", file.read())]
-    return [f"## {title}", "", *text] if text else []
+    return ["## Tuned schedules beside PyTorch's", "", *text] if text else []
 
 
 def instructions(place):

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Tests, tunes and compares on a machine with a GPU and no toolchain, in three calls: see README.md.
+"""Tests, tunes and compares on a machine with a GPU and no toolchain, in two calls: see README.md.
 
-    run.py check|tune|compare OUT [--from ARCHIVE] [--budget SECS] [--target cuda|opencl] [--small]
+    run.py first|second OUT [--from ARCHIVE] [--budget SECS] [--target cuda|opencl] [--small]
 
 After every step OUT has gpu_run.json, gpu_run.md and gpu_run.tar.gz.
 """
@@ -14,6 +14,7 @@ import platform
 import re
 import shutil
 import signal
+import subprocess
 import sys
 import tarfile
 import time
@@ -27,7 +28,7 @@ from place import Place
 from plan import Command, Plan, Step
 
 PACK = os.path.dirname(os.path.abspath(__file__))
-BUDGET_SECS = {"check": 420, "tune": 510, "compare": 510}
+BUDGET_SECS = {"first": 465, "second": 225}
 
 # Kept back for ending a step and writing the files.
 RESERVE_SECS = 6.0
@@ -37,9 +38,6 @@ LEAST_SECS = 3.0
 
 # What exporting the log may take.
 EXPORT_SECS = 20.0
-
-# Beyond its time budget, tuning may end a race and write its records.
-TUNING_GRACE_SECS = 30.0
 
 
 def main():
@@ -72,14 +70,14 @@ def arguments():
     parser.add_argument("call", choices=BUDGET_SECS, help="what to do")
     parser.add_argument("out", metavar="OUT", help="folder for gpu_run.json, gpu_run.md and gpu_run.tar.gz")
     parser.add_argument("--from", dest="archive", metavar="ARCHIVE", help="go on from what an earlier call left")
-    parser.add_argument("--budget", type=float, metavar="SECS", help="seconds for all of it [default: 420 for check, else 510]")
+    parser.add_argument("--budget", type=float, metavar="SECS", help="seconds for all of it [default: 465 for first, 225 for second]")
     parser.add_argument("--target", choices=["cuda", "opencl"], default="cuda", help="the device [default: cuda]")
     parser.add_argument("--small", action="store_true", help="a few small workloads, to see in a minute that everything runs")
     return parser.parse_args()
 
 
 class Call:
-    """One of the three."""
+    """One of the two."""
 
     def __init__(self, place, args, began):
         self.place, self.plan = place, Plan(args.target, args.small)
@@ -93,16 +91,22 @@ class Call:
     def run(self):
         """Every step, whatever becomes of those before."""
         steps = self.plan.steps(self.name)
+        # Read from disk while tests run: the first import takes seconds.
+        warm = subprocess.Popen([tools.python(), "-c", "import torch"], stdout=subprocess.DEVNULL,
+                                stderr=subprocess.DEVNULL) if tools.has_torch() else None
         try:
-            self.do(Step("machine", 90, self.machine), 0, is_repeated=True)
+            self.do(Step("machine", 60, self.machine), is_repeated=True)
             self.record["device"] = self.device()
-            for i, step in enumerate(steps):
-                self.do(step, sum(later.weight for later in steps[i:] if not self.is_done(later)))
+            for step in steps:
+                self.do(step)
             self.record["ended"] = "done"
         except (KeyboardInterrupt, SystemExit):
             self.record["ended"] = "stopped by a signal"
             raise
         finally:
+            if warm is not None:
+                warm.kill()
+                warm.wait()
             self.record["seconds"] = round(time.monotonic() - self.began, 1)
             self.place.save()
 
@@ -130,11 +134,11 @@ class Call:
     def is_done(self, step):
         """An earlier call of the same programs did it on the same kind of device, with success; what is compared is what is tuned now."""
         same = {"name": step.name, "status": "ok", "pack": self.record["pack"], "device": self.record["device"]}
-        if self.name == "compare":
+        if step.name.startswith("compare "):
             same["records"] = self.place.records()
         return any(all(done.get(key) == value for key, value in same.items()) for done in self.place.state["steps"])
 
-    def do(self, step, weights, is_repeated=False):
+    def do(self, step, is_repeated=False):
         if not is_repeated and self.is_done(step):
             print(f"== {step.name}: done before", file=sys.stderr)
             return
@@ -143,7 +147,7 @@ class Call:
         print(f"== {step.name}", file=sys.stderr, flush=True)
         start = time.monotonic()
         try:
-            self.carry_out(step, weights, record)
+            self.carry_out(step, record)
         except Exception:  # whatever it is, the steps behind it shall run
             record["status"], record["why"] = "failed", traceback.format_exc(limit=-2)
         finally:
@@ -155,20 +159,16 @@ class Call:
             self.place.save()
         print(f"   {record['status']}, {record['seconds']} s", file=sys.stderr, flush=True)
 
-    def carry_out(self, step, weights, record):
+    def carry_out(self, step, record):
         left = self.deadline - time.monotonic() - RESERVE_SECS
         if left < LEAST_SECS:
             return leave_out(record, "no time is left")
-        if record["device"].startswith("none") and step.name != "compiler tests":
+        if record["device"].startswith("none"):
             return leave_out(record, f"there is no device: {record['device']}")
         limit = min(step.limit, left)
-        given = []
-        if step.weight:
-            share = max(LEAST_SECS, (left - TUNING_GRACE_SECS) * step.weight / weights)
-            limit, given = min(left, share + TUNING_GRACE_SECS), [share]
         # What an earlier call left of the step goes when the step begins anew, and not before.
         with self.place.instead_of(step.name) as begin:
-            commands = step.commands(self.place, *given)
+            commands = step.commands(self.place)
             if isinstance(commands, str):
                 return leave_out(record, commands)
             begin()
@@ -189,7 +189,8 @@ class Call:
             record["status"] = "timed out"
             return
         try:
-            status = process.run(command.argv, command.output or output, allowed, self.env, command.stdin)
+            env = {**self.env, **command.env}
+            status = process.run(command.argv, command.output or output, allowed, env, command.stdin)
         except OSError as error:
             with open(output, "a") as file:
                 file.write(f"{command.argv[0]}: {error}\n")

@@ -68,3 +68,8 @@ def program(name):
 
 def has_torch():
     return importlib.util.find_spec("torch") is not None
+
+
+def python():
+    """The interpreter that has what `has_torch` looks for."""
+    return sys.executable

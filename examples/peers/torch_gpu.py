@@ -1,4 +1,4 @@
-"""PyTorch on a CUDA device: cuBLAS for products, cuDNN for convolutions, tuned by its own benchmark mode.
+"""PyTorch on a CUDA device: cuBLAS for products, cuDNN for convolutions, tuned by its own benchmark mode, its own kernels for the rest.
 
 The math is that of the workload's dtype: f32 (TF32 is off), tf32 (f32 operands, TF32 on), f16 and bf16 (sums in f32). Calls are
 replayed as a CUDA graph, so that the device is timed and not Python; the time is between two events of the device.
@@ -20,6 +20,8 @@ class Peer:
         if not torch.cuda.is_available():
             raise RuntimeError("PyTorch finds no CUDA device")
         torch.backends.cudnn.benchmark = True
+        # Engines beyond the heuristics' first few are compiled at run time, seconds each, and hardly ever win.
+        torch.backends.cudnn.benchmark_limit = 4
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         self.version = f"{torch.__version__} (CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()})"
@@ -33,18 +35,20 @@ class Peer:
         return False
 
     def variants(self, workload, operands, exact):
-        if workload["op"] not in ("matmul", "conv2d"):
+        if workload["op"] not in ("matmul", "conv2d", *OPERATORS):
             return
         dtype = workload.get("dtype", "f32")
         torch.backends.cuda.matmul.allow_tf32 = dtype == "tf32"
         torch.backends.cudnn.allow_tf32 = dtype == "tf32"
         kind = DTYPES[dtype]
         put = lambda name: None if name not in operands else torch.from_numpy(operands[name]).cuda().to(kind)
-        x, weight, bias, residual = map(put, ("input", "weight", "bias", "residual"))
-        if workload["op"] == "matmul":
-            calls = products(workload, x, weight, bias, residual)
+        if workload["op"] in OPERATORS:
+            given = {name: put(name) for name in workload["operands"]}
+            calls = [(workload["op"], lambda: OPERATORS[workload["op"]](workload, **given))]
         else:
-            calls = convolutions(workload, x, weight, bias, residual)
+            x, weight, bias, residual = map(put, ("input", "weight", "bias", "residual"))
+            of = products if workload["op"] == "matmul" else convolutions
+            calls = of(workload, x, weight, bias, residual)
         for how, call in calls:
             yield how, lambda call=call, how=how: Op(call, how)
 
@@ -66,24 +70,43 @@ def products(w, x, weight, bias, residual):
 
 
 def convolutions(w, x, weight, bias, residual):
-    """Calls of a convolution in both layouts, with what comes after it fused where cuDNN can."""
+    """Calls of a convolution, by cuDNN's fused kernels where they have what comes after it. f32 in both layouts; smaller types with the
+    channels last, as tensor cores want them."""
     stride, pad, dilation = [w["sh"], w["sw"]], [w["ph"], w["pw"]], [w["dh"], w["dw"]]
-    for layout, order in (("NCHW", torch.contiguous_format), ("NHWC", torch.channels_last)):
+    layouts = [("NCHW", torch.contiguous_format), ("NHWC", torch.channels_last)]
+    for layout, order in layouts if x.dtype == torch.float32 else layouts[1:]:
         put = lambda t: None if t is None else t.contiguous(memory_format=order)
         xs, ws, zs = put(x), put(weight), put(residual)
-
-        def plain(xs=xs, ws=ws, zs=zs):
-            return after(F.conv2d(xs, ws, bias, stride, pad, dilation, w["groups"]), zs, w["relu"])
-
-        yield f"conv2d, {layout}", plain
-        if w["relu"] and bias is not None:
-            if zs is None:
-                fused = lambda xs=xs, ws=ws: torch.cudnn_convolution_relu(
-                    xs, ws, bias, stride, pad, dilation, w["groups"])
-            else:
-                fused = lambda xs=xs, ws=ws, zs=zs: torch.cudnn_convolution_add_relu(
-                    xs, ws, zs, 1.0, bias, stride, pad, dilation, w["groups"])
+        if not (w["relu"] and bias is not None):
+            plain = lambda xs=xs, ws=ws, zs=zs: after(F.conv2d(xs, ws, bias, stride, pad, dilation, w["groups"]), zs, w["relu"])
+            yield f"conv2d, {layout}", plain
+        elif zs is None:
+            fused = lambda xs=xs, ws=ws: torch.cudnn_convolution_relu(xs, ws, bias, stride, pad, dilation, w["groups"])
             yield f"fused conv2d, {layout}", fused
+        else:
+            fused = lambda xs=xs, ws=ws, zs=zs: torch.cudnn_convolution_add_relu(
+                xs, ws, zs, 1.0, bias, stride, pad, dilation, w["groups"])
+            yield f"fused conv2d, {layout}", fused
+
+
+def pool2d(w, input):
+    if w["kind"] == "max":
+        return F.max_pool2d(input, w["kernel"], w["stride"], w["pad"], w["dilation"], w["ceil"])
+    return F.avg_pool2d(input, w["kernel"], w["stride"], w["pad"], w["ceil"])
+
+
+# What is no contraction: a function of the workload and of its operands.
+OPERATORS = {
+    "softmax": lambda w, input: F.softmax(input, 1),
+    "log_softmax": lambda w, input: F.log_softmax(input, 1),
+    "layer_norm": lambda w, input, scale, shift: F.layer_norm(input, input.shape[1:], scale, shift, w["eps"]),
+    "rms_norm": lambda w, input, scale: F.rms_norm(input, input.shape[1:], scale, w["eps"]),
+    "pool2d": pool2d,
+    "reduce": lambda w, input: {"sum": torch.sum, "mean": torch.mean, "max": torch.amax, "min": torch.amin}[w["kind"]](input, 1),
+    "pointwise": lambda w, input: {"gelu": F.gelu}[w["kind"]](input),
+    "transpose": lambda w, input: input.transpose(1, 2).contiguous(),
+    "attention": lambda w, query, key, value: F.scaled_dot_product_attention(query[None], key[None], value[None])[0],
+}
 
 
 def after(y, residual, relu):

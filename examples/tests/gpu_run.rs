@@ -1,4 +1,4 @@
-//! The prepared run on a GPU machine, all three calls of it on small workloads: on an OpenCL device (PoCL), and on the stub of a CUDA
+//! The prepared run on a GPU machine, both calls of it on small workloads: on an OpenCL device (PoCL), and on the stub of a CUDA
 //! device, with programs that look like the toolkit's. What they measure nobody looks at.
 //!
 //! The pack is made of the programs that `cargo test` built for the whole workspace. Where those, Python or a device are missing, the
@@ -158,7 +158,7 @@ impl Pack {
 }
 
 /// The programs of the pack where cargo puts them, relative to this test; of several of a name the newest.
-fn programs_beside_this() -> [(&'static str, Option<PathBuf>); 4] {
+fn programs_beside_this() -> [(&'static str, Option<PathBuf>); 3] {
     let deps = env::current_exe().unwrap().parent().unwrap().to_path_buf();
     let profile = deps.parent().unwrap().to_path_buf();
     let built = |path: PathBuf| path.is_file().then_some(path);
@@ -175,7 +175,6 @@ fn programs_beside_this() -> [(&'static str, Option<PathBuf>); 4] {
         ("autotune", built(profile.join("autotune"))),
         ("compare_peers", built(profile.join("examples/compare_peers"))),
         ("contract", newest("contract")),
-        ("cuda_kernels", newest("cuda_kernels")),
     ]
 }
 
@@ -210,43 +209,47 @@ fn archived(out: &Path, name: &str) -> String {
 }
 
 #[test]
-fn what_is_checked_tuned_and_compared_travels_from_call_to_call() {
+fn what_is_tuned_and_compared_travels_from_call_to_call() {
     if let Err(reason) = opencl::devices() {
         return missing("opencl", &reason.to_string());
     }
     let Some(pack) = Pack::make(None) else { return };
-    let (_, checked) = pack.call(&format!("check a --budget {BUDGET_SECS}"));
-    assert_eq!(status(&checked, "device tests"), "ok", "{checked:#}");
-    assert_eq!(status(&checked, "untuned f32 small"), "ok", "{checked:#}");
-    let text = fs::read_to_string(pack.path("a/gpu_run.md")).unwrap();
-    assert!(text.contains("Not measured: torch: ImportError: kept away by the test"), "{text}");
-    assert!(text.contains("untuned: 64x48x32 autotune"), "{text}");
 
     // Killed when the first of two tasks is tuned.
-    let mut killed = pack.start("tune b --from a/gpu_run.tar.gz --budget 60", "tune f32 matmul:m=64,n=48,k=32,bias");
+    let line = format!("first a --budget {BUDGET_SECS}");
+    let mut killed = pack.start(&line, "tune f32 matmul:m=64,n=48,k=32,bias");
     killed.kill().unwrap();
     killed.wait().unwrap();
-    let left = state(&pack.path("b")).unwrap();
-    assert_eq!(left["calls"][1]["ended"], "cut off");
-    let records = archived(&pack.path("b"), "log.jsonl").lines().count();
-    assert!(records > 0 && fs::read_to_string(pack.path("b/gpu_run.md")).unwrap().contains("## Tuning"));
+    let left = state(&pack.path("a")).unwrap();
+    assert_eq!(left["calls"][0]["ended"], "cut off");
+    assert_eq!(status(&left, "generated kernels"), "ok", "{left:#}");
+    let records = archived(&pack.path("a"), "log.jsonl").lines().count();
+    assert!(records > 0 && fs::read_to_string(pack.path("a/gpu_run.md")).unwrap().contains("## Tuning"));
 
     // What was done is not done again.
-    let (output, tuned) = pack.call("tune c --from b/gpu_run.tar.gz --budget 60");
-    assert!(String::from_utf8_lossy(&output.stderr).contains("tune f32 matmul:m=64,n=48,k=32,bias: done before"));
-    assert_eq!(status(&tuned, "tune f32 matmul:m=32,n=32,k=32"), "ok", "{tuned:#}");
-    let log = archived(&pack.path("c"), "log.jsonl");
+    let (output, first) = pack.call(&format!("first b --from a/gpu_run.tar.gz --budget {BUDGET_SECS}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("tune f32 matmul:m=64,n=48,k=32,bias: done before"), "{said}");
+    assert_eq!(status(&first, "tune f32 matmul:m=32,n=32,k=32"), "ok", "{first:#}");
+    let log = archived(&pack.path("b"), "log.jsonl");
     assert!(log.lines().count() > records);
+    let text = fs::read_to_string(pack.path("b/gpu_run.md")).unwrap();
+    assert!(text.contains("Not measured: torch: ImportError: kept away by the test"), "{text}");
 
-    // The records of other calls are this machine's own, and nothing is tuned.
-    let (_, compared) = pack.call("compare d --from c/gpu_run.tar.gz --budget 60");
-    let comparison = &compared["results"]["compare f32 small"]["compare"];
-    for row in comparison["tables"][0]["comparisons"].as_array().unwrap() {
+    // The records of other calls are this machine's own.
+    let comparison = &first["results"]["compare f32"]["compare"];
+    let tables = comparison["tables"].as_array().unwrap();
+    for row in tables.iter().flat_map(|table| table["comparisons"].as_array().unwrap()) {
         let ours = &row["contenders"][0];
         assert!(ours["name"] == "autotune" && ours["how"].as_str().unwrap().starts_with("tuned"), "{row:#}");
     }
-    assert_eq!(archived(&pack.path("d"), "log.jsonl"), log);
-    assert_eq!(status(&compared, "sass"), "left out");
+
+    // Tools that are missing are named.
+    let (_, second) = pack.call(&format!("second c --from b/gpu_run.tar.gz --budget {BUDGET_SECS}"));
+    assert_eq!(archived(&pack.path("c"), "log.jsonl"), log);
+    for step in ["memcheck", "ncu", "sass", "compiled networks"] {
+        assert_eq!(status(&second, step), "left out", "{second:#}");
+    }
 }
 
 #[test]
@@ -255,7 +258,7 @@ fn a_call_that_is_asked_to_end_says_so() {
         return missing("opencl", &reason.to_string());
     }
     let Some(pack) = Pack::make(None) else { return };
-    let mut stopped = pack.start(&format!("check a --budget {BUDGET_SECS}"), "machine");
+    let mut stopped = pack.start(&format!("first a --budget {BUDGET_SECS}"), "machine");
     // SAFETY: the process is a child that nobody has waited for.
     assert_eq!(unsafe { libc::kill(stopped.id() as libc::pid_t, libc::SIGTERM) }, 0);
     assert_eq!(stopped.wait().unwrap().code(), Some(143));
@@ -267,7 +270,7 @@ fn a_call_that_is_asked_to_end_says_so() {
 #[test]
 fn a_call_without_time_or_device_names_what_it_leaves_out() {
     let Some(pack) = Pack::make(None) else { return };
-    let mut command = pack.command("check a --budget 9");
+    let mut command = pack.command("first a --budget 9");
     let output = command.env("OPENCL_DYLIB_PATH", "/nowhere").output().unwrap();
     assert!(output.status.success(), "{output:?}");
     let state = state(&pack.path("a")).unwrap();
@@ -280,33 +283,30 @@ fn a_call_without_time_or_device_names_what_it_leaves_out() {
 }
 
 #[test]
-fn all_three_calls_run_on_a_cuda_device_and_the_toolkits_programs_look_at_our_kernels() {
+fn both_calls_run_on_a_cuda_device_and_the_toolkits_programs_look_at_our_kernels() {
     let stub = match Stub::find() {
         Ok(stub) => stub,
         Err(reason) => return missing("g++", &reason),
     };
     let Some(pack) = Pack::make(Some(stub)) else { return };
-    let (_, checked) = pack.call(&format!("check a --budget {BUDGET_SECS}"));
-    for step in checked["steps"].as_array().unwrap() {
+    let (_, first) = pack.call(&format!("first a --budget {BUDGET_SECS}"));
+    for step in first["steps"].as_array().unwrap().iter().filter(|step| step["name"] != "networks") {
         assert_eq!(step["status"], "ok", "{step:#}");
     }
-    let text = fs::read_to_string(pack.path("a/gpu_run.md")).unwrap();
-    assert!(text.contains("- racecheck: ERROR SUMMARY: 0 errors; 4 kernels ran and were right, 0 failed"), "{text}");
-
-    // A few seconds for each of two tasks.
-    let (_, tuned) = pack.call("tune a --from a/gpu_run.tar.gz --budget 42");
-    assert_eq!(status(&tuned, "tune f32 matmul:m=32,n=32,k=32"), "ok", "{tuned:#}");
-
-    let (_, compared) = pack.call(&format!("compare a --from a/gpu_run.tar.gz --budget {BUDGET_SECS}"));
-    for step in compared["steps"].as_array().unwrap() {
-        assert_eq!(step["status"], "ok", "{step:#}");
-    }
-    let comparison = &compared["results"]["compare f32 small"]["compare"];
-    for row in comparison["tables"][0]["comparisons"].as_array().unwrap() {
+    // PyTorch is kept away.
+    assert_eq!(status(&first, "networks"), "failed");
+    let tables = first["results"]["compare f32"]["compare"]["tables"].as_array().unwrap();
+    for row in tables.iter().flat_map(|table| table["comparisons"].as_array().unwrap()) {
         assert!(row["contenders"][0]["how"].as_str().unwrap().starts_with("tuned"), "{row:#}");
+    }
+
+    let (_, second) = pack.call(&format!("second a --from a/gpu_run.tar.gz --budget {BUDGET_SECS}"));
+    for step in ["memcheck", "ncu", "ncu table", "sass"] {
+        assert_eq!(status(&second, step), "ok", "{second:#}");
     }
     let text = fs::read_to_string(pack.path("a/gpu_run.md")).unwrap();
     for line in [
+        "- memcheck: ERROR SUMMARY: 0 errors; 1 kernels ran and were right, 0 failed",
         "| given_64x48x32_f32 | 0 | 1 | 1 | 0 |",
         "| kernel | registers (register/thread) |",
         "| 0 autotune_compute | 40 |",
