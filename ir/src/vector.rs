@@ -40,6 +40,19 @@ impl Vector {
         fits && offset.coefficient(self.var) == 1 && self.starts_aligned(offset, extent_of)
     }
 
+    /// Returns how many of the lanes one access takes: all of them, or half, a quarter and so on where only those are contiguous
+    /// and few enough; 1 where no neighbours are.
+    pub fn lanes_at_once(
+        self,
+        offset: &Affine,
+        element_bytes: usize,
+        extent_of: impl Fn(VarId) -> usize + Copy,
+    ) -> usize {
+        let halved = std::iter::successors(Some(self.lanes), |lanes| Some(lanes / 2));
+        let mut parts = halved.take_while(|&lanes| lanes > 1);
+        parts.find(|&lanes| Self { lanes, ..self }.is_contiguous(offset, element_bytes, extent_of)).unwrap_or(1)
+    }
+
     /// True if the condition holds for all lanes or for none.
     pub fn is_uniform(self, condition: &InBounds, extent_of: impl Fn(VarId) -> usize) -> bool {
         match condition.index.coefficient(self.var) {

@@ -239,10 +239,21 @@ impl<'a, D: Dialect> Writer<'a, D> {
 
     /// True if one access to memory takes all lanes.
     pub(super) fn is_contiguous(&self, access: &Access, vector: Vector) -> bool {
+        self.lanes_at_once(access, vector) == vector.lanes
+    }
+
+    /// Lanes that one access to memory takes.
+    fn lanes_at_once(&self, access: &Access, vector: Vector) -> usize {
         let buffer = self.program.buffer(access.buffer);
-        let in_memory = matches!(buffer.scope, Scope::Global | Scope::Shared);
-        let offset = || flat_offset(self.program, access);
-        in_memory && vector.is_contiguous(&offset(), buffer.dtype.bytes(), |var| self.extent(var))
+        if !matches!(buffer.scope, Scope::Global | Scope::Shared) {
+            return 1;
+        }
+        vector.lanes_at_once(&flat_offset(self.program, access), buffer.dtype.bytes(), |var| self.extent(var))
+    }
+
+    /// The same of the lanes that are being written.
+    fn width(&self, access: &Access) -> usize {
+        self.vector.map_or(1, |vector| self.lanes_at_once(access, vector))
     }
 
     /// The conditions in C, without what always holds; `None` if that is all.
@@ -268,10 +279,12 @@ impl<'a, D: Dialect> Writer<'a, D> {
         let values = self.expr(&store.value, lanes);
         let accumulate = store.mode == StoreMode::Accumulate;
         let dtype = self.dtype(&store.dst);
-        let vector = self.vector.filter(|&v| v.lanes > 1 && !accumulate && self.is_contiguous(&store.dst, v));
-        if vector.is_some() {
-            let pointer = self.vector_pointer(&store.dst, lanes, true);
-            self.line(&format!("{pointer} = {};", D::vector(dtype, &values)));
+        let width = self.width(&store.dst);
+        if width > 1 && !accumulate {
+            for (part, values) in values.chunks(width).enumerate() {
+                let pointer = self.vector_pointer(&store.dst, (part * width, width), true);
+                self.line(&format!("{pointer} = {};", D::vector(dtype, values)));
+            }
             return;
         }
         for (lane, value) in values.iter().enumerate() {
@@ -297,17 +310,17 @@ impl<'a, D: Dialect> Writer<'a, D> {
         format!("{}[{}]", self.program.buffer(access.buffer).name, self.affine(&offset, lane))
     }
 
-    /// Address of the first lane's element.
-    pub(super) fn address(&self, access: &Access) -> String {
-        let offset = self.affine(&flat_offset(self.program, access), 0);
+    /// Address of a lane's element.
+    pub(super) fn address(&self, access: &Access, lane: usize) -> String {
+        let offset = self.affine(&flat_offset(self.program, access), lane);
         format!("{} + {offset}", self.program.buffer(access.buffer).name)
     }
 
-    /// The elements of all lanes as one vector in memory.
-    fn vector_pointer(&self, access: &Access, lanes: usize, stored: bool) -> String {
+    /// The elements of `width` lanes, the first of them `lane`, as one vector in memory.
+    fn vector_pointer(&self, access: &Access, (lane, width): (usize, usize), stored: bool) -> String {
         let scope = self.program.buffer(access.buffer).scope;
-        let vector = D::vector_pointer(self.dtype(access), lanes, scope, stored);
-        format!("*({vector})({})", self.address(access))
+        let vector = D::vector_pointer(self.dtype(access), width, scope, stored);
+        format!("*({vector})({})", self.address(access, lane))
     }
 
     /// The value of each lane.
@@ -327,7 +340,7 @@ impl<'a, D: Dialect> Writer<'a, D> {
             }
             Expr::Guarded { when, value } => {
                 if let (Expr::Load(access), Some(when)) = (&**value, self.conditions(when, 0))
-                    && self.vector.is_some_and(|v| self.is_contiguous(access, v))
+                    && self.width(access) > 1
                 {
                     return self.load(access, lanes, Some(when));
                 }
@@ -357,18 +370,23 @@ impl<'a, D: Dialect> Writer<'a, D> {
         (0..lanes).map(element).collect()
     }
 
-    /// The elements of all lanes; where they are contiguous they are loaded at once, into a name.
+    /// The elements of all lanes; those that are contiguous are loaded at once, into a name.
     fn load(&mut self, access: &Access, lanes: usize, when: Option<String>) -> Vec<String> {
-        let dtype = self.dtype(access);
-        if !self.vector.is_some_and(|v| v.lanes > 1 && self.is_contiguous(access, v)) {
+        let (dtype, width) = (self.dtype(access), self.width(access));
+        if width == 1 {
             return (0..lanes).map(|lane| element::widened(dtype, &self.element(access, lane))).collect();
         }
-        let name = self.new_name("x");
-        let mut value = self.vector_pointer(access, lanes, false);
-        if let Some(when) = when {
-            value = format!("({when}) ? {value} : {}", D::vector(dtype, &vec!["0.0f".to_string(); lanes]));
+
+        let mut elements = Vec::with_capacity(lanes);
+        for first in (0..lanes).step_by(width) {
+            let name = self.new_name("x");
+            let mut value = self.vector_pointer(access, (first, width), false);
+            if let Some(when) = &when {
+                value = format!("({when}) ? {value} : {}", D::vector(dtype, &vec!["0.0f".to_string(); width]));
+            }
+            self.line(&format!("const {} {name} = {value};", element::vector_type(dtype, width)));
+            elements.extend((0..width).map(|lane| element::lane(dtype, &name, width, lane)));
         }
-        self.line(&format!("const {} {name} = {value};", element::vector_type(dtype, lanes)));
-        (0..lanes).map(|lane| element::lane(dtype, &name, lanes, lane)).collect()
+        elements
     }
 }

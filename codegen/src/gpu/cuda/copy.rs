@@ -66,7 +66,11 @@ impl Writer<'_, Cuda> {
             return false;
         }
         let there = self.conditions(when, 0).unwrap_or_else(|| "true".into());
-        self.line(&format!("copy_async<{bytes}>({}, {}, {there});", self.address(&store.dst), self.address(from)));
+        self.line(&format!(
+            "copy_async<{bytes}>({}, {}, {there});",
+            self.address(&store.dst, 0),
+            self.address(from, 0)
+        ));
         true
     }
 
@@ -87,7 +91,7 @@ impl Writer<'_, Cuda> {
         let (row, column) = (self.affine(row, 0), self.affine(column, 0));
         let bytes = copy.shape().iter().product::<usize>() * self.dtype(&to).bytes();
         let arrival = format!("&arrivals[issued % {}]", self.dialect.slots);
-        let (to, by_one) = (self.address(&to), self.dialect.by_one());
+        let (to, by_one) = (self.address(&to, 0), self.dialect.by_one());
         self.line(&format!("{by_one}copy_box(&map{map}, {to}, {column}, {row}, {arrival}, {bytes});"));
     }
 }

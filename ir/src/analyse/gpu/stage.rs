@@ -456,12 +456,13 @@ impl<'a> Walk<'a> {
         let Some(place) = place else { return };
         let Place { offset, bytes } = place;
         let (width, turns) = match at_once {
-            Some((vector, extent)) if self.is_contiguous(place, vector) => {
-                (vector.lanes, extent.div_ceil(vector.lanes) as f64 / extent as f64)
-            }
             // The same element for all of the vectorised loop.
             Some((vector, extent)) if offset.coefficient(vector.var) == 0 => (1, 1.0 / extent as f64),
-            _ => (1, 1.0),
+            Some((vector, extent)) => {
+                let width = vector.lanes_at_once(offset, *bytes, |var| self.extent(var));
+                (width, extent.div_ceil(width) as f64 / extent as f64)
+            }
+            None => (1, 1.0),
         };
         let count = self.trips * share * turns * self.work.working_warps;
         let (memory, request, busy) = match self.nest.scope(access.buffer) {
