@@ -15,10 +15,28 @@
 //! With one thread for a row nothing goes through shared memory: a thread for each element of a map or of a pooling. Neighbouring threads
 //! are neighbours along the axis that memory is contiguous along: of the row, or the rows themselves. What an equation defines for each
 //! element of a row is made anew by those that read it, or kept in shared memory by the first of them.
+//!
+//! # Vectors
+//!
+//! With `vector=v` a thread has `v` neighbours at once, which it loads and stores as vectors: elements of a row, each with an accumulator of
+//! its own, or rows, if memory is contiguous along those.
+//!
+//! ```text
+//! for n.t { acc = max(acc, in[m, threads*n.t + x]) }
+//!   →  for n.t { vectorized i in 0..v { acc[i] = max(acc[i], in[m, v*(threads*n.t + x) + i]) } };  acc[0] with acc[1], ..
+//! for k { acc += in[m, k, n] };  out[m, n] = acc
+//!   →  for k { vectorized i in 0..v { acc[i] += in[m, k, v*n + i] } };  vectorized i in 0..v { out[m, v*n + i] = acc[i] }
+//! ```
+//!
+//! # Tiles
+//!
+//! A copy that is contiguous along one axis where it is read and along another where it is stored, such as a transpose, may go by square tiles
+//! through shared memory (`tile=e`), so that both are by neighbouring threads ([`turned`]).
 
 use std::sync::Arc;
 
-use autotune_ir::program::{Access, Expr};
+use autotune_ir::machine::gpu::MAX_ACCESS_BYTES;
+use autotune_ir::program::{Access, Expr, Role};
 use autotune_ir::spec::{AxisId, Equation, Reduction, Spec};
 use autotune_ir::target::GpuTarget;
 use autotune_ir::{DType, VarId};
@@ -26,11 +44,13 @@ use autotune_ir::{DType, VarId};
 use crate::config::KnobValues;
 use crate::direct::reader::Reader;
 use crate::error::LowerError;
-use crate::map_reduce::{Chain, is_given};
+use crate::map_reduce::{Chain, axis_of, is_given};
 use crate::workload::Workload;
+use turned::Turned;
 
 mod lower;
 mod sketch;
+mod turned;
 
 pub(crate) use sketch::RowsSketch;
 pub use sketch::SKETCH;
@@ -38,12 +58,24 @@ pub use sketch::SKETCH;
 /// Blocks of a grid; indices within a kernel are 32 bits wide.
 const MAX_BLOCKS: usize = i32::MAX as usize;
 
+/// What neighbours of a vector are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Neighbours {
+    /// Elements of a row.
+    Elements,
+    /// Rows.
+    Rows,
+}
+
 /// A schedule: which threads have which part of which rows.
 #[derive(Clone, Debug)]
 pub struct Rows {
     pub(crate) chain: Chain,
-    /// Rows of a block.
+    /// Rows of a block, or vectors of neighbouring rows.
     pub(crate) block_rows: usize,
+    /// What a thread has at once, and how many of them.
+    pub(crate) neighbours: Neighbours,
+    pub(crate) lanes: usize,
     /// Threads of a row, a power of two.
     pub(crate) row_threads: usize,
     /// Partial results that a thread combines at once.
@@ -52,6 +84,8 @@ pub struct Rows {
     pub(crate) unroll: usize,
     /// True if what is defined for each element of a row stays in shared memory.
     pub(crate) keeps: bool,
+    /// The axes that are turned, and the edge of the tiles in which they are.
+    pub(crate) tile: Option<(Turned, usize)>,
 }
 
 /// The chain of a spec that the sketch is for: nothing is done before, each equation has values for whole rows or for all of their elements,
@@ -101,6 +135,50 @@ pub(crate) fn is_contiguous_within(chain: &Chain) -> bool {
     })
 }
 
+/// What vectors of a chain have beside each other, and a number that their lengths divide. Elements of a row if what is read first is contiguous
+/// along them, else rows if an operand and the result are contiguous along those.
+pub(crate) fn vectors(chain: &Chain) -> Option<(Neighbours, usize)> {
+    let within = || {
+        let own = chain.passes().iter().filter(|pass| pass.axes.len() > chain.rows);
+        own.filter_map(|pass| pass.axes.last()).map(|axis| axis.extent).reduce(common_divisor)
+    };
+    let is_row = |access: &Access| access.index.last().and_then(axis_of).is_some_and(|axis| axis + 1 == chain.rows);
+    let reads_rows = || {
+        let mut loads = chain.passes().iter().flat_map(Equation::loads);
+        loads.any(|access| is_given(&chain.spec, access) && is_row(access))
+    };
+    if reads_vectors_within(chain) {
+        return Some((Neighbours::Elements, within()?));
+    }
+    let rows = chain.row_axes().last().filter(|_| is_row(&chain.last().output) && reads_rows());
+    rows.map(|axis| (Neighbours::Rows, axis.extent))
+}
+
+/// True if what is read first has the last axis of a row's elements in neighbouring places, and rows that begin at even ones.
+fn reads_vectors_within(chain: &Chain) -> bool {
+    let Some(pass) = chain.passes().first().filter(|pass| pass.axes.len() > chain.rows) else { return false };
+    let last = pass.axes.len() - 1;
+    let is_aligned = |access: &Access| {
+        access.index.last().is_some_and(|index| {
+            let is_even = |&(VarId(axis), c): &(VarId, i64)| c % 2 == 0 || pass.axes[axis as usize].extent == 1;
+            let mut others = index.terms.iter().filter(|term| term.0 != VarId(last as u32));
+            index.coefficient(VarId(last as u32)) == 1 && index.constant % 2 == 0 && others.all(is_even)
+        })
+    };
+    pass.axes[last].extent > 1
+        && pass.loads().into_iter().any(|access| is_given(&chain.spec, access) && is_aligned(access))
+}
+
+fn common_divisor(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
+/// The widest vectors that one access takes of the smallest elements of operands and the result.
+pub(crate) fn widest(chain: &Chain) -> usize {
+    let all = chain.spec.operands().chain(chain.spec.find(Role::Output));
+    MAX_ACCESS_BYTES / all.map(|tensor| tensor.dtype.bytes()).min().unwrap_or(MAX_ACCESS_BYTES)
+}
+
 /// Equations with a value for each element of a row that others read.
 pub(crate) fn kept(chain: &Chain) -> impl Iterator<Item = &Equation> {
     let (_, before) = chain.passes().split_last().unwrap_or((chain.last(), &[]));
@@ -117,13 +195,31 @@ impl Rows {
         let (threads, row_threads) = (threads?, row_threads?);
         let keeps = reader.one_of("keep", &["none", "shared"])? == "shared";
 
+        // Configs from before there were vectors and tiles lack them.
+        let lanes = if reader.has("vector") { reader.number("vector")? } else { 1 };
+        let tile = if reader.has("tile") && reader.choice("tile")? != "none" {
+            let turned = Turned::of(&chain).ok_or_else(|| LowerError::knob("tile", "nothing is turned"))?;
+            Some((turned, reader.number("tile")?))
+        } else {
+            None
+        };
+        let (neighbours, divided) = vectors(&chain).unwrap_or((Neighbours::Rows, 1));
+        let fits = lanes.is_power_of_two() && lanes <= widest(&chain) && divided.is_multiple_of(lanes);
+        require(fits, "vector", "does not divide what is contiguous, or is more than is accessed at once")?;
+
         require(row_threads.is_power_of_two(), "threads.row", "is no power of two")?;
-        require(row_threads <= longest(&chain).next_power_of_two(), "threads.row", "is more than a row has elements")?;
         require(threads.is_multiple_of(row_threads), "threads", "is no multiple of the threads of a row")?;
-        let plan =
-            Self { chain, block_rows: threads / row_threads, row_threads, fan_in: fan_in?, unroll: unroll?, keeps };
+        let (block_rows, fan_in, unroll) = (threads / row_threads, fan_in?, unroll?);
+        let plan = Self { chain, block_rows, neighbours, lanes, row_threads, fan_in, unroll, keeps, tile };
+        let most = longest(&plan.chain).next_power_of_two() / plan.lanes_of(Neighbours::Elements);
+        require(row_threads <= most, "threads.row", "is more than a row has elements or vectors")?;
         plan.check(target)?;
         Ok(plan)
+    }
+
+    /// Elements, or rows, that a thread has at once.
+    pub(crate) fn lanes_of(&self, neighbours: Neighbours) -> usize {
+        if self.neighbours == neighbours { self.lanes } else { 1 }
     }
 
     /// Rules between knobs, and limits of the target.
@@ -137,6 +233,14 @@ impl Rows {
         require(self.unroll.is_power_of_two(), "unroll", "is no power of two")?;
         let is_kept = combines && kept(&self.chain).next().is_some();
         require(is_kept || !self.keeps, "keep", "nothing is kept for several threads")?;
+        if let Some((_, edge)) = self.tile {
+            let is_shared = threads.is_multiple_of(edge) && edge.is_multiple_of(threads / edge);
+            require(
+                is_shared && self.lanes == 1,
+                "tile",
+                "is no multiple of rows that the threads of a block make, one element each",
+            )?;
+        }
 
         let bytes = self.shared_bytes();
         let limit = target.shared_bytes_per_block;
@@ -151,7 +255,10 @@ impl Rows {
 
     /// Blocks of the grid.
     pub(crate) fn blocks(&self) -> usize {
-        self.rows().div_ceil(self.block_rows)
+        if let Some((turned, edge)) = self.tile {
+            return turned.blocks(&self.chain, edge).into_iter().product();
+        }
+        (self.rows() / self.lanes_of(Neighbours::Rows)).div_ceil(self.block_rows)
     }
 
     /// Numbers of partial results of a row, from those of all threads to one.
@@ -173,10 +280,11 @@ impl Rows {
     fn shared_bytes(&self) -> usize {
         let reducing = self.chain.passes().iter().filter(|pass| pass.reduces());
         let values = reducing.chain(kept(&self.chain)).map(|pass| {
-            let bytes = self.shared_values(pass).saturating_mul(4 * self.block_rows);
+            let bytes = self.shared_values(pass).saturating_mul(4 * self.block_rows * self.lanes_of(Neighbours::Rows));
             bytes.checked_next_multiple_of(16).unwrap_or(bytes)
         });
-        values.fold(0, usize::saturating_add)
+        let tile = self.tile.map_or(0, |(_, edge)| 4 * turned::tile_shape(edge).into_iter().product::<usize>());
+        values.fold(tile.next_multiple_of(16), usize::saturating_add)
     }
 }
 

@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use super::{Rows, elements, is_contiguous_within};
-use crate::lower::nest::{Nest, allocated};
+use super::{Neighbours, Rows, elements, is_contiguous_within};
+use crate::lower::nest::{Builder, Loops, Nest, allocated};
 use crate::lower::tables::tables;
 use crate::lower::{assign, load, nest};
 use autotune_ir::DType;
 use autotune_ir::affine::Affine;
-use autotune_ir::program::{AxisInfo, BufferId, Expr, LoopKind, Node, Program, Role, Scope, Stage, When};
-use autotune_ir::spec::Equation;
+use autotune_ir::program::{AxisInfo, BufferId, Digit, Expr, LoopKind, Node, Program, Role, Scope, Stage, When};
+use autotune_ir::spec::{Axis, Equation};
 
 mod element;
 mod steps;
+mod tile;
 
 /// The loop nests of a plan.
 pub(super) fn lower(plan: &Rows) -> Program {
@@ -27,21 +28,28 @@ pub(super) fn lower(plan: &Rows) -> Program {
     all.buffers[output.0 as usize].dtype = result.map_or(DType::F32, |tensor| tensor.dtype);
 
     let (tables, made_ahead) = tables(spec, &mut all, &[("b", LoopKind::Block), ("t", LoopKind::Thread)]);
-    let mut loops = Vec::new();
-    let block = all.open_some("b", plan.blocks(), LoopKind::Block, &mut loops);
-    let y = all.open("y", plan.block_rows, LoopKind::Thread, &mut loops);
-    let x = all.open_some("x", plan.row_threads, LoopKind::Thread, &mut loops);
-    if plan.row_threads > 1 && !is_contiguous_within(&plan.chain) {
-        let last = loops.len();
-        loops.swap(last - 2, last - 1);
-    }
-
-    let number = block * plan.block_rows as i64 + &y;
     let (made, counted) = (vec![None; spec.tensors.len()], vec![false; spec.tensors.len()]);
-    let (private, keeping) = (Vec::new(), Vec::new());
-    let mut lowering =
-        Lowering { plan, all, output, tables, number, y, x, made, keeping, counted, private, pass: 0, reads: 0 };
-    let body = lowering.passes();
+    let zero = Affine::default;
+    let mut lowering = Lowering {
+        plan,
+        all,
+        output,
+        tables,
+        number: zero(),
+        y: zero(),
+        x: zero(),
+        lane: zero(),
+        made,
+        keeping: Vec::new(),
+        counted,
+        private: Vec::new(),
+        pass: 0,
+        reads: 0,
+    };
+    let (loops, body) = match plan.tile {
+        Some((turned, edge)) => lowering.tiles(turned, edge),
+        None => (lowering.open_threads(), lowering.passes()),
+    };
     let body = allocated(lowering.private, body);
     Program {
         axes: spec.main().axes.iter().enumerate().map(|(id, axis)| AxisInfo::whole(id, axis)).collect(),
@@ -61,7 +69,7 @@ fn main(body: Vec<Node>) -> Stage {
 /// Where threads find what an equation defines.
 #[derive(Clone)]
 enum Made {
-    /// A value of the row, at an index of registers or of shared memory.
+    /// A value of the row, in a register or, `[y, place]`, in shared memory.
     OfRow(BufferId, Vec<Affine>),
     /// Values of all elements of the row, `[y, element of the row]`.
     Kept(BufferId),
@@ -73,10 +81,12 @@ struct Lowering<'p> {
     output: BufferId,
     /// By tensor: where what is known lies.
     tables: Vec<Option<BufferId>>,
-    /// The number of the thread's row, its place among those of the block, and the thread's among those of the row.
+    /// The number of the thread's row, or of its vector of rows, its place among those of the block, and the thread's among those of the row.
     number: Affine,
     y: Affine,
     x: Affine,
+    /// The place among the neighbours that the thread has at once, in a loop over those.
+    lane: Affine,
     /// By tensor: what is there already. What is not is made by who reads it.
     made: Vec<Option<Made>>,
     /// What the pass keeps for others.
@@ -101,6 +111,20 @@ impl<'p> Lowering<'p> {
 
     fn is_last(&self) -> bool {
         self.pass + 1 == self.plan.chain.passes().len()
+    }
+
+    /// Loops over blocks and threads, each of which has a row, or a part of one.
+    fn open_threads(&mut self) -> Loops {
+        let (plan, mut loops) = (self.plan, Loops::new());
+        let block = self.all.open_some("b", plan.blocks(), LoopKind::Block, &mut loops);
+        self.y = self.all.open("y", plan.block_rows, LoopKind::Thread, &mut loops);
+        self.x = self.all.open_some("x", plan.row_threads, LoopKind::Thread, &mut loops);
+        if plan.row_threads > 1 && !is_contiguous_within(&plan.chain) {
+            let last = loops.len();
+            loops.swap(last - 2, last - 1);
+        }
+        self.number = block * plan.block_rows as i64 + &self.y;
+        loops
     }
 
     /// Memory around everything; values on the way are f32.
@@ -132,10 +156,85 @@ impl<'p> Lowering<'p> {
         nodes
     }
 
+    /// Digits of the values of axes, of the last of them those of vectors if these have such neighbours.
+    fn starts(&mut self, axes: &[Axis], neighbours: Neighbours) -> (Vec<Digit>, Values) {
+        let lanes = self.plan.lanes_of(neighbours);
+        let vectors = |number: usize, extent: usize| if number + 1 == axes.len() { extent / lanes } else { extent };
+        let extents = axes.iter().enumerate().map(|(number, axis)| (axis.name, vectors(number, axis.extent)));
+        let (digits, mut values) = self.all.digits(extents);
+        if let Some(last) = values.last_mut() {
+            *last = std::mem::take(last) * lanes as i64;
+        }
+        (digits, values)
+    }
+
+    /// `body` for each of the neighbours that a thread has at once.
+    fn for_lanes(&mut self, body: impl FnOnce(&mut Self) -> Vec<Node>) -> Vec<Node> {
+        self.repeat("v", self.plan.lanes, LoopKind::Vectorized, |lowering, lane| {
+            lowering.lane = lane;
+            let nodes = body(lowering);
+            lowering.lane = Affine::default();
+            nodes
+        })
+    }
+
+    /// `body` for each row of the thread, of which there are several where those are the neighbours.
+    fn for_rows(&mut self, body: impl FnOnce(&mut Self) -> Vec<Node>) -> Vec<Node> {
+        match self.plan.neighbours {
+            Neighbours::Rows => self.for_lanes(body),
+            Neighbours::Elements => body(self),
+        }
+    }
+
+    /// Shape of a register for each lane.
+    fn lanes_shape(&self) -> Vec<usize> {
+        if self.plan.lanes > 1 { vec![self.plan.lanes] } else { Vec::new() }
+    }
+
+    /// Index of that of the lane.
+    fn of_lane(&self) -> Vec<Affine> {
+        if self.plan.lanes > 1 { vec![self.lane.clone()] } else { Vec::new() }
+    }
+
+    /// The last dimension of what each of neighbouring rows has, and the index of the lane's.
+    fn of_lane_of_rows(&self) -> Option<(usize, Affine)> {
+        let lanes = self.plan.lanes_of(Neighbours::Rows);
+        (lanes > 1).then(|| (lanes, self.lane.clone()))
+    }
+
+    /// Index of something of a row in shared memory.
+    fn in_shared(&self, places: impl IntoIterator<Item = Affine>) -> Vec<Affine> {
+        let lane = self.of_lane_of_rows().map(|(_, lane)| lane);
+        std::iter::once(self.y.clone()).chain(places).chain(lane).collect()
+    }
+
+    /// Index of that of the lane in registers for values of rows.
+    fn in_register(&self) -> Vec<Affine> {
+        self.of_lane_of_rows().map(|(_, lane)| lane).into_iter().collect()
+    }
+
+    /// Shared memory with `values` for each row of the block.
+    fn shared(&mut self, name: &str, values: impl IntoIterator<Item = usize>) -> BufferId {
+        let lanes = self.of_lane_of_rows().map(|(lanes, _)| lanes);
+        let shape = std::iter::once(self.plan.block_rows).chain(values).chain(lanes).collect();
+        self.allocate(name, Role::Packed, Scope::Shared, shape)
+    }
+
+    /// A register for a value of the row, or of each of neighbouring rows.
+    fn register_of_row(&mut self, name: &str) -> BufferId {
+        let shape = self.of_lane_of_rows().map(|(lanes, _)| lanes).into_iter().collect();
+        self.allocate(name, Role::Packed, Scope::Register, shape)
+    }
+
+    /// A register for each lane.
+    fn register(&mut self, name: &str, role: Role) -> BufferId {
+        self.allocate(name, role, Scope::Register, self.lanes_shape())
+    }
+
     /// What the thread's row has to do, if there is such a row.
     fn row(&mut self, body: impl FnOnce(&mut Self, Values) -> Vec<Node>) -> Vec<Node> {
-        let axes = self.plan.chain.row_axes().iter().map(|axis| (axis.name, axis.extent));
-        let (digits, values) = self.all.digits(axes);
+        let plan = self.plan;
+        let (digits, values) = self.starts(plan.chain.row_axes(), Neighbours::Rows);
         let body = body(self, values);
         vec![Node::Unflatten { value: self.number.clone(), digits, body }]
     }
@@ -149,9 +248,12 @@ impl<'p> Lowering<'p> {
         vec![Node::Unflatten { value: self.x.clone(), digits, body }]
     }
 
-    /// The values of all axes of a pass with one element a row.
-    fn at_row(&self, row: Values) -> Values {
+    /// The values of all axes of a pass with one element a row, of the lane's row where rows are neighbours.
+    fn at_row(&self, mut row: Values) -> Values {
         let own = self.equation().axes.len() - self.plan.chain.rows;
+        if let (Some((_, lane)), Some(last)) = (self.of_lane_of_rows(), row.last_mut()) {
+            last.add_scaled(&lane, 1);
+        }
         row.into_iter().chain(std::iter::repeat_n(Affine::default(), own)).collect()
     }
 
@@ -159,12 +261,14 @@ impl<'p> Lowering<'p> {
     fn value_of_row(&mut self) -> Vec<Node> {
         let tensor = self.equation().output.buffer;
         let name = self.plan.chain.spec.tensors[tensor.0 as usize].name.to_string();
-        let buffer = self.allocate(&name, Role::Packed, Scope::Register, Vec::new());
+        let buffer = self.register_of_row(&name);
         let nodes = self.row(|lowering, row| {
-            let values = lowering.at_row(row);
-            let (mut nodes, value) = lowering.value(&values);
-            nodes.push(assign(buffer, Vec::new(), value));
-            nodes
+            lowering.for_rows(|lowering| {
+                let values = lowering.at_row(row);
+                let (mut nodes, value) = lowering.value(&values);
+                nodes.push(assign(buffer, lowering.in_register(), value));
+                nodes
+            })
         });
         self.made[tensor.0 as usize] = Some(Made::OfRow(buffer, Vec::new()));
         nodes
@@ -173,11 +277,14 @@ impl<'p> Lowering<'p> {
     /// The last pass: one element of the result for each row.
     fn map_of_row(&mut self) -> Vec<Node> {
         self.row(|lowering, row| {
-            let values = lowering.at_row(row);
-            let (mut nodes, value) = lowering.value(&values);
-            // Of several threads one makes it: not what the proof counts.
-            let iteration = (lowering.plan.row_threads == 1).then(|| lowering.iteration(&values));
-            nodes.push(lowering.stored(value, &values, iteration));
+            let nodes = lowering.for_rows(|lowering| {
+                let values = lowering.at_row(row);
+                let (mut nodes, value) = lowering.value(&values);
+                // Of several threads one makes it: not what the proof counts.
+                let iteration = (lowering.plan.row_threads == 1).then(|| lowering.iteration(&values));
+                nodes.push(lowering.stored(value, &values, iteration));
+                nodes
+            });
             lowering.first(nodes)
         })
     }
@@ -199,8 +306,9 @@ impl<'p> Lowering<'p> {
     fn reduction(&mut self) -> Vec<Node> {
         let tensor = self.equation().output.buffer;
         let name = self.plan.chain.spec.tensors[tensor.0 as usize].name.to_string();
-        let acc = self.allocate(&format!("{name}_acc"), Role::Accumulator, Scope::Register, Vec::new());
-        let mut nodes = vec![assign(acc, Vec::new(), Expr::Const(self.equation().reduction.neutral()))];
+        let acc = self.register(&format!("{name}_acc"), Role::Accumulator);
+        let neutral = Expr::Const(self.equation().reduction.neutral());
+        let mut nodes = self.for_lanes(|lowering| vec![assign(acc, lowering.of_lane(), neutral)]);
         nodes.extend(self.row(|lowering, row| {
             lowering.steps(row, &mut |lowering, values| {
                 let (mut nodes, value) = lowering.value(&values);
@@ -213,40 +321,64 @@ impl<'p> Lowering<'p> {
         nodes.extend(combining);
         if self.is_last() {
             nodes.extend(self.row(|lowering, row| {
-                let (buffer, index) = made.clone();
-                let stored = lowering.stored(load(buffer, index), &lowering.at_row(row), None);
-                lowering.first(vec![stored])
+                let stored = lowering.for_rows(|lowering| {
+                    let value = lowering.of_row(made.0, &made.1);
+                    vec![lowering.stored(value, &lowering.at_row(row), None)]
+                });
+                lowering.first(stored)
             }));
         }
         self.made[tensor.0 as usize] = Some(Made::OfRow(made.0, made.1));
         nodes
     }
 
+    /// A value of the row, or of the lane's where rows are neighbours, at a place.
+    fn of_row(&self, buffer: BufferId, place: &[Affine]) -> Expr {
+        match self.all.buffers[buffer.0 as usize].scope {
+            Scope::Register => load(buffer, self.in_register()),
+            _ => load(buffer, self.in_shared(place.iter().cloned())),
+        }
+    }
+
+    /// What a thread has found of a row: what all lanes have, if these are elements of it.
+    fn found(&self, acc: BufferId) -> Expr {
+        let (reduction, lanes) = (self.equation().reduction, self.plan.lanes_of(Neighbours::Elements));
+        if lanes == 1 {
+            return load(acc, self.of_lane());
+        }
+        let all = (0..lanes).map(|lane| load(acc, vec![Affine::constant(lane as i64)]));
+        all.reduce(|so_far, value| reduction.combined(so_far, value)).unwrap_or(Expr::Const(0.0))
+    }
+
     /// Combines what the threads of a row have, level by level, each in a part of memory of its own; and where the result is then.
     fn combine_threads(&mut self, name: &str, acc: BufferId) -> ((BufferId, Vec<Affine>), Vec<Node>) {
         let levels = self.plan.levels();
         if levels.len() == 1 {
-            let result = self.allocate(name, Role::Packed, Scope::Register, Vec::new());
-            return ((result, Vec::new()), vec![assign(result, Vec::new(), load(acc, Vec::new()))]);
+            let result = self.register_of_row(name);
+            let nodes = self.for_rows(|lowering| vec![assign(result, lowering.in_register(), lowering.found(acc))]);
+            return ((result, Vec::new()), nodes);
         }
 
-        let (reduction, shape) = (self.equation().reduction, vec![self.plan.block_rows, levels.iter().sum()]);
-        let parts = self.allocate(&format!("{name}_parts"), Role::Packed, Scope::Shared, shape);
-        let at = |y: &Affine, place: Affine| vec![y.clone(), place];
-        let mut nodes = vec![assign(parts, at(&self.y, self.x.clone()), load(acc, Vec::new())), Node::Barrier];
+        let reduction = self.equation().reduction;
+        let parts = self.shared(&format!("{name}_parts"), [levels.iter().sum()]);
+        let mut nodes = self
+            .for_rows(|lowering| vec![assign(parts, lowering.in_shared([lowering.x.clone()]), lowering.found(acc))]);
+        nodes.push(Node::Barrier);
         let mut start = 0;
         for pair in levels.windows(2) {
             let [before, count] = [pair[0], pair[1]];
             let (digits, values) = self.all.digits([("part", count)]);
-            let part = |number: usize| load(parts, at(&self.y, values[0].clone() + (start + number * count) as i64));
-            let all = (0..before / count).map(part);
-            let value = all.reduce(|so_far, value| reduction.combined(so_far, value)).unwrap_or(Expr::Const(0.0));
+            let place = |number: usize| [values[0].clone() + number as i64];
+            let body = self.for_rows(|lowering| {
+                let part = |number: usize| load(parts, lowering.in_shared(place(start + number * count)));
+                let all = (0..before / count).map(part);
+                let value = all.reduce(|so_far, value| reduction.combined(so_far, value)).unwrap_or(Expr::Const(0.0));
+                vec![assign(parts, lowering.in_shared(place(start + before)), value)]
+            });
             start += before;
-            let combined = assign(parts, at(&self.y, values[0].clone() + start as i64), value);
-            nodes.push(Node::Unflatten { value: self.x.clone(), digits, body: vec![combined] });
+            nodes.push(Node::Unflatten { value: self.x.clone(), digits, body });
             nodes.push(Node::Barrier);
         }
-        let result = at(&self.y, Affine::constant(start as i64));
-        ((parts, result), nodes)
+        ((parts, vec![Affine::constant(start as i64)]), nodes)
     }
 }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Rows, chain_of, kept, longest, lower};
+use super::turned::Turned;
+use super::{Rows, chain_of, kept, longest, lower, vectors, widest};
 use crate::config::KnobValues;
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
@@ -21,6 +22,10 @@ const THREADS: [usize; 6] = [32, 64, 128, 256, 512, 1024];
 const ROW_THREADS: [usize; 9] = [1, 4, 8, 16, 32, 64, 128, 256, 1024];
 /// Partial results that a thread combines at once.
 const FAN_IN: [usize; 4] = [2, 4, 8, 16];
+/// Edges of the tiles of a transpose.
+const TILES: [&str; 3] = ["none", "32", "64"];
+/// Neighbours that a thread has at once.
+const VECTORS: [usize; 4] = [1, 2, 4, 8];
 
 /// The sketch.
 pub(crate) struct RowsSketch;
@@ -39,6 +44,8 @@ impl Sketch for RowsSketch {
             let words: Vec<String> = numbers.iter().filter(|&&number| number <= most).map(usize::to_string).collect();
             Knob::choice(name, &words.iter().map(String::as_str).collect::<Vec<_>>())
         };
+        let divided = vectors(&chain).map_or(1, |(_, divided)| divided);
+        let lanes: Vec<usize> = VECTORS.into_iter().filter(|&lanes| divided.is_multiple_of(lanes)).collect();
         let keep: &[&str] = if most > 1 && kept(&chain).next().is_some() { &["none", "shared"] } else { &["none"] };
         Some(vec![
             choice("threads", &THREADS, gpu.threads_per_block),
@@ -46,6 +53,8 @@ impl Sketch for RowsSketch {
             choice("fan_in", &FAN_IN, most.max(2)),
             choice("unroll", &[1, 2, 4, 8], if longest > 1 { 8 } else { 1 }),
             Knob::choice("keep", keep),
+            choice("vector", &lanes, widest(&chain)).optional(),
+            Knob::choice("tile", if Turned::of(&chain).is_some() { &TILES } else { &TILES[..1] }).optional(),
         ])
     }
 

@@ -6,7 +6,7 @@ use crate::lower::{assign, at, load};
 use crate::map_reduce::axis_of;
 use crate::rows::reads_beyond;
 use autotune_ir::affine::Affine;
-use autotune_ir::program::{Access, BufferId, Expr, Iteration, Node, Role, Scope, Store, StoreMode};
+use autotune_ir::program::{Access, BufferId, Expr, Iteration, Node, Role, Store, StoreMode};
 use autotune_ir::spec::{Equation, Reduction};
 
 /// Where an equation is evaluated.
@@ -33,7 +33,7 @@ impl Lowering<'_> {
 
     /// `acc = combined(acc, value)`.
     pub(super) fn combine(&self, acc: BufferId, value: Expr, values: &[Affine]) -> Node {
-        let dst = Access { buffer: acc, index: [].into() };
+        let dst = Access { buffer: acc, index: self.of_lane().into() };
         Node::Store(self.equation().reduction.store(dst, value, Some(self.iteration(values))))
     }
 
@@ -51,7 +51,7 @@ impl Lowering<'_> {
     }
 
     /// An element of an operand, or of what is known.
-    fn operand(&self, access: &Access, values: &[Affine]) -> Access {
+    pub(super) fn operand(&self, access: &Access, values: &[Affine]) -> Access {
         let known = self.tables[access.buffer.0 as usize];
         let buffer = match self.plan.chain.spec.role(access.buffer) {
             Role::Operand(number) => Some(BufferId(number as u32)),
@@ -76,7 +76,7 @@ impl Lowering<'_> {
                 (_, None) if self.tables[access.buffer.0 as usize].is_some() => {
                     Expr::Load(self.operand(access, place.values))
                 }
-                (_, Some(Made::OfRow(buffer, index))) => load(buffer, index),
+                (_, Some(Made::OfRow(buffer, place))) => self.of_row(buffer, &place),
                 (_, Some(Made::Kept(buffer))) => load(buffer, self.kept_index(&self.defining(access, place).1)),
                 (_, None) => self.made_anew(access, place, &mut nodes),
             };
@@ -89,9 +89,9 @@ impl Lowering<'_> {
     }
 
     /// A register for what is read next.
-    fn register(&mut self, name: &str) -> BufferId {
+    fn register_to_read(&mut self, name: &str) -> BufferId {
         self.reads += 1;
-        self.allocate(&format!("{name}_{}", self.reads), Role::Packed, Scope::Register, Vec::new())
+        self.register(&format!("{name}_{}", self.reads), Role::Packed)
     }
 
     /// An element of an operand in a register, beyond the operand what changes nothing.
@@ -100,15 +100,15 @@ impl Lowering<'_> {
         let bounds = self.all.buffers[element.buffer.0 as usize].shape.clone();
         let when = self.all.guards(element.index.iter().cloned().zip(bounds));
         let name = self.all.buffers[element.buffer.0 as usize].name.clone();
-        let register = self.register(&name);
+        let register = self.register_to_read(&name);
         match reduction {
-            Reduction::Sum => nodes.push(assign(register, Vec::new(), guarded_value(when, Expr::Load(element)))),
+            Reduction::Sum => nodes.push(assign(register, self.of_lane(), guarded_value(when, Expr::Load(element)))),
             _ => {
-                nodes.push(assign(register, Vec::new(), Expr::Const(reduction.neutral())));
-                nodes.extend(guarded(when, vec![assign(register, Vec::new(), Expr::Load(element))]));
+                nodes.push(assign(register, self.of_lane(), Expr::Const(reduction.neutral())));
+                nodes.extend(guarded(when, vec![assign(register, self.of_lane(), Expr::Load(element))]));
             }
         }
-        load(register, Vec::new())
+        load(register, self.of_lane())
     }
 
     /// What an earlier pass defines for an element of the row, in a register; the first time in shared memory as well if that is asked for.
@@ -121,21 +121,20 @@ impl Lowering<'_> {
 
         let (tensor, rows) = (access.buffer.0 as usize, plan.chain.rows);
         let name = plan.chain.spec.tensors[tensor].name.to_string();
-        let register = self.register(&name);
+        let register = self.register_to_read(&name);
         let is_first = is_whole && !self.counted[tensor];
         self.counted[tensor] |= is_first;
         let iteration = is_first.then(|| Iteration { equation: known, point: values.clone() });
-        let dst = Access { buffer: register, index: [].into() };
+        let dst = Access { buffer: register, index: self.of_lane().into() };
         nodes.push(Node::Store(Store { dst, mode: StoreMode::Assign, value, iteration }));
 
         if plan.keeps && is_first && !self.is_last() {
             let own = plan.chain.passes()[known].axes[rows..].iter().map(|axis| axis.extent);
-            let shape = std::iter::once(plan.block_rows).chain(own).collect();
-            let kept = self.allocate(&format!("{name}_kept"), Role::Packed, Scope::Shared, shape);
-            nodes.push(assign(kept, self.kept_index(&values), load(register, Vec::new())));
+            let kept = self.shared(&format!("{name}_kept"), own);
+            nodes.push(assign(kept, self.kept_index(&values), load(register, self.of_lane())));
             self.keeping.push((tensor, Made::Kept(kept)));
         }
-        load(register, Vec::new())
+        load(register, self.of_lane())
     }
 
     /// The pass that defines what is read, and the values of its axes there.
@@ -162,6 +161,6 @@ impl Lowering<'_> {
     }
 
     fn kept_index(&self, values: &[Affine]) -> Vec<Affine> {
-        std::iter::once(&self.y).chain(&values[self.plan.chain.rows..]).cloned().collect()
+        self.in_shared(values[self.plan.chain.rows..].iter().cloned())
     }
 }

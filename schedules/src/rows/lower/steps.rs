@@ -2,6 +2,7 @@
 
 use super::{Lowering, Values, elements};
 use crate::lower::nest::{Builder, Nest};
+use crate::rows::Neighbours;
 use autotune_ir::program::{LoopKind, Node};
 use autotune_ir::spec::AxisId;
 
@@ -30,15 +31,16 @@ impl<'p> Lowering<'p> {
     /// for step.0 { unrolled step.1 { unflatten (n) in N = threads*(unroll*step.0 + step.1) + x { body } } }
     /// ```
     fn turns(&mut self, threads: usize, row: Values, body: Body<'_, 'p>) -> Vec<Node> {
-        let turns = elements(&self.plan.chain, self.equation()).div_ceil(threads);
-        let (unroll, rows) = (self.plan.unroll.min(turns), self.plan.chain.rows);
+        let plan = self.plan;
+        let vectors = elements(&plan.chain, self.equation()) / plan.lanes_of(Neighbours::Elements);
+        let turns = vectors.div_ceil(threads);
+        let unroll = plan.unroll.min(turns);
+        let own = &plan.chain.passes()[self.pass].axes[plan.chain.rows..];
         self.repeat("step.0", turns.div_ceil(unroll), LoopKind::Serial, |lowering, outer| {
             lowering.repeat("step.1", unroll, LoopKind::Unrolled, |lowering, inner| {
                 let value = (outer * unroll as i64 + inner) * threads as i64 + &lowering.x;
-                let own = lowering.equation().axes[rows..].iter().map(|axis| (axis.name, axis.extent));
-                let own: Vec<(&str, usize)> = own.collect();
-                let (digits, values) = lowering.all.digits(own);
-                let body = body(lowering, row.into_iter().chain(values).collect());
+                let (digits, values) = lowering.starts(own, Neighbours::Elements);
+                let body = lowering.at_once(row.into_iter().chain(values).collect(), body);
                 vec![Node::Unflatten { value, digits, body }]
             })
         })
@@ -46,17 +48,33 @@ impl<'p> Lowering<'p> {
 
     /// Nested loops over axes; the innermost are written out as far as the plan says, of one some iterations at a time that divide it.
     fn looped(&mut self, axes: &[AxisId], mut values: Values, body: Body<'_, 'p>) -> Vec<Node> {
-        let [axis, rest @ ..] = axes else { return body(self, values) };
-        let extent_of = |axis: AxisId| self.equation().axes[axis].extent;
-        let (name, extent) = (self.equation().axes[*axis].name, extent_of(*axis));
+        let [axis, rest @ ..] = axes else { return self.at_once(values, body) };
+        let (name, all) = (self.equation().axes[*axis].name, self.equation().axes.len());
+        let step = |axis: AxisId| if axis + 1 == all { self.plan.lanes_of(Neighbours::Elements) } else { 1 };
+        let extent_of = |axis: AxisId| self.equation().axes[axis].extent / step(axis);
+        let (extent, step) = (extent_of(*axis), step(*axis));
         let within: usize = rest.iter().map(|&axis| extent_of(axis)).product();
         let most = (self.plan.unroll / within).clamp(1, extent);
         let unroll = (1..=most).rfind(|&unroll| extent.is_multiple_of(unroll)).unwrap_or(1);
         self.repeat(format!("{name}.0"), extent / unroll, LoopKind::Serial, |lowering, outer| {
             lowering.repeat(format!("{name}.1"), unroll, LoopKind::Unrolled, |lowering, inner| {
-                values.push(outer * unroll as i64 + inner);
+                values.push((outer * unroll as i64 + inner) * step as i64);
                 lowering.looped(rest, values, body)
             })
+        })
+    }
+
+    /// The body at the values of all axes and at what lies beside them in a vector.
+    fn at_once(&mut self, mut values: Values, body: Body<'_, 'p>) -> Vec<Node> {
+        let axis = match self.plan.neighbours {
+            Neighbours::Rows => self.plan.chain.rows,
+            Neighbours::Elements => values.len(),
+        };
+        self.for_lanes(|lowering| {
+            if let Some(value) = axis.checked_sub(1).and_then(|axis| values.get_mut(axis)) {
+                value.add_scaled(&lowering.lane, 1);
+            }
+            body(lowering, values)
         })
     }
 }
