@@ -18,8 +18,8 @@
 //!
 //! # Vectors
 //!
-//! With `vector=v` a thread has `v` neighbours at once, which it loads and stores as vectors: elements of a row, each with an accumulator of
-//! its own, or rows, if memory is contiguous along those.
+//! With `vector=v` a thread has `v` neighbours at once, which it loads and stores as vectors: elements
+//! of a row, each with an accumulator of its own, or rows, if memory is contiguous along those.
 //!
 //! ```text
 //! for n.t { acc = max(acc, in[m, threads*n.t + x]) }
@@ -30,8 +30,9 @@
 //!
 //! # Tiles
 //!
-//! A copy that is contiguous along one axis where it is read and along another where it is stored, such as a transpose, may go by square tiles
-//! through shared memory (`tile=e`), so that both are by neighbouring threads ([`turned`]).
+//! A copy that is contiguous along one axis where it is read and along another where it is stored,
+//! such as a transpose, may go by square tiles through shared memory (`tile=e`), so that both are by
+//! neighbouring threads (`turned.rs`).
 
 use std::sync::Arc;
 
@@ -135,8 +136,9 @@ pub(crate) fn is_contiguous_within(chain: &Chain) -> bool {
     })
 }
 
-/// What vectors of a chain have beside each other, and a number that their lengths divide. Elements of a row if what is read first is contiguous
-/// along them, else rows if an operand and the result are contiguous along those.
+/// Returns what vectors of a chain have beside each other, and a number that their lengths divide:
+/// elements of a row if what is read first is contiguous along them, else rows if an operand and the
+/// result are contiguous along those.
 pub(crate) fn vectors(chain: &Chain) -> Option<(Neighbours, usize)> {
     let within = || {
         let own = chain.passes().iter().filter(|pass| pass.axes.len() > chain.rows);

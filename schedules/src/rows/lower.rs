@@ -81,7 +81,8 @@ struct Lowering<'p> {
     output: BufferId,
     /// By tensor: where what is known lies.
     tables: Vec<Option<BufferId>>,
-    /// The number of the thread's row, or of its vector of rows, its place among those of the block, and the thread's among those of the row.
+    /// The number of the thread's row, or of its vector of rows, its place among those of the block,
+    /// and the thread's among those of the row.
     number: Affine,
     y: Affine,
     x: Affine,
