@@ -1,9 +1,11 @@
 //! Programs of the sketch for tensor cores with stated knobs, and faults in their pipelines.
 
 use autotune_ir::affine::Affine;
+use autotune_ir::analyse::analyse;
 use autotune_ir::program::{Access, BinaryOp, Expr, Mbarrier, Node, Scope, Store, WarpRole};
 use autotune_ir::{GpuTarget, Program, Target};
-use autotune_schedules::{Config, ScheduleSpace, Value, Workload};
+use autotune_schedules::gpu::{MMA, WGMMA};
+use autotune_schedules::{Config, KnobValues, Point, ScheduleSpace, Value, Workload};
 
 pub fn target() -> Target {
     Target::detect("cuda:sm_80", None).unwrap()
@@ -18,12 +20,25 @@ pub fn small_target() -> Target {
 /// A config of the sketch for warp groups: `tile.m=128x64 tile.n=32x32 stages=3`, without a producer unless the knobs say so.
 pub fn group_config(workload: &Workload, knobs: &str) -> Config {
     let target = Target::detect("cuda:sm_90", None).unwrap();
-    with_knobs(ScheduleSpace::new(workload, &target).default_config(), &format!("producer=inline grid=tiles {knobs}"))
+    with_knobs(least(WGMMA.name, workload, &target), &format!("producer=inline grid=tiles {knobs}"))
 }
 
-/// The default config with some knobs changed: `tile.m=32x16 stages=3`, unsplit unless they say so.
+/// A config of the sketch for warps with some knobs changed: `tile.m=32x16 stages=3`, unsplit unless they say so.
 pub fn config(workload: &Workload, knobs: &str) -> Config {
-    with_knobs(ScheduleSpace::new(workload, &target()).default_config(), knobs)
+    with_knobs(least(MMA.name, workload, &target()), knobs)
+}
+
+/// The config of a sketch that takes least by the analysis: small products have a default of another sketch.
+fn least(sketch: &str, workload: &Workload, target: &Target) -> Config {
+    let space = ScheduleSpace::new(workload, target);
+    let own = space.sketches().iter().find(|own| own.name() == sketch).unwrap();
+    let cycles = |point: &Point| {
+        let plan = own.sketch.plan(workload, target, point).ok()?;
+        Some(analyse(&plan.lower(), target).cycles())
+    };
+    let (_, point) = own.least(cycles).unwrap();
+    let knobs = own.knobs.iter().map(|knob| (knob.name.clone(), point.value(&knob.name).unwrap().clone()));
+    Config { sketch: sketch.into(), knobs: knobs.collect() }
 }
 
 fn with_knobs(mut config: Config, knobs: &str) -> Config {
