@@ -29,7 +29,7 @@ class Step:
 INSTRUCTIONS = "tensor_cores::matrix_instructions_are_right"
 LARGE_VARIANTS = "tensor_cores::large_variants_are_right"
 GENERATED = "generated_kernels_are_right_while_others_are_built"
-OTHER_TESTS = ["device::", "ceilings", "only_cuda_records_graphs", "large_outputs"]
+OTHER_TESTS = ["device::", "ceilings", "only_cuda_records_graphs", "large_outputs", "worker::", "in_process::"]
 
 # How many of the large variants the first call takes, evenly spread; the second takes all.
 FIRST_VARIANTS = 96
@@ -58,7 +58,7 @@ SECOND_COMPARED = {"tf32": ["matmul:m=4096,n=4096,k=4096"], "bf16": ["matmul:m=8
 
 # Operators that are bound by memory or latency, tuned and compared in these types.
 OPERATORS = ["softmax:m=4096,n=4096", "layer_norm:m=8192,n=1024", "rms_norm:m=512,n=4096", "reduce:m=4096,n=4096",
-             "pointwise:m=4096,n=4096,op=gelu", "transpose:m=4096,n=4096", "pool2d:c=64,h=112,w=112,k=3,s=2,p=1",
+             "pointwise:m=1024,n=4096,op=gelu", "transpose:m=4096,n=4096", "pool2d:c=64,h=112,w=112,k=3,s=2,p=1",
              "attention:b=12,m=512,n=512,k=64"]
 OPERATOR_DTYPES = ["f16", "f32"]
 OPERATOR_TRIALS = 24
@@ -112,14 +112,14 @@ class Plan:
         if self.small:
             return [Step(SANITIZER, 40, self.sanitizer), Step("ncu", 40, self.profile), Step("ncu table", 20, self.profile_table),
                     Step("sass", 20, self.sass), Step("compiled networks", 60, self.compiled_networks)]
-        tests = [Step("other device tests", 60, lambda place: [
+        tests = [Step("other device tests", 90, lambda place: [
             Command(place.bin("contract"), f"{self.target}::{name}", env=CHECKED) for name in OTHER_TESTS])]
         if self.target == "cuda":
             tests.append(self.tests("all large variants", 60, ["--exact", LARGE_VARIANTS], CHECKED))
         tuned, compared = self.possible(SECOND_TUNED, SECOND_COMPARED)
         steps = tests + [Step(SANITIZER, 40, self.sanitizer)] + [self.tuning(*one) for one in tuned]
         steps += [self.comparison(f"compare {dtype}, more", dtype, 30, compared[dtype]) for dtype in compared]
-        steps += [self.comparison(f"compare {dtype}, operators", dtype, 60, OPERATORS, OPERATOR_TRIALS)
+        steps += [self.comparison(f"compare {dtype}, operators", dtype, 70, OPERATORS, OPERATOR_TRIALS)
                   for dtype in OPERATOR_DTYPES if dtype in self.dtypes()]
         return steps + [Step("ncu", 40, self.profile), Step("ncu table", 20, self.profile_table), Step("ncu details", 40, self.details),
                         Step("sass", 40, self.sass), Step("compiled networks", 60, self.compiled_networks)]

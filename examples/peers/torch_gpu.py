@@ -20,8 +20,6 @@ class Peer:
         if not torch.cuda.is_available():
             raise RuntimeError("PyTorch finds no CUDA device")
         torch.backends.cudnn.benchmark = True
-        # Engines beyond the heuristics' first few are compiled at run time, seconds each, and hardly ever win.
-        torch.backends.cudnn.benchmark_limit = 4
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
         torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
         self.version = f"{torch.__version__} (CUDA {torch.version.cuda}, cuDNN {torch.backends.cudnn.version()})"
