@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use crate::evaluate::EvaluateError;
 use crate::tensor::Element;
+use crate::text::{listed, printable};
 
 /// Why a node makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -35,7 +36,7 @@ pub enum OpError {
     #[error("{0}")]
     Unfit(String),
     /// A tensor is too large.
-    #[error("a tensor of shape {shape:?} is too large")]
+    #[error("a tensor of shape {:?} is too large", listed(shape))]
     TooLarge {
         /// Its shape.
         shape: Vec<usize>,
@@ -44,7 +45,7 @@ pub enum OpError {
 
 /// A node that makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("node '{node}' ({op}): {source}")]
+#[error("node '{}' ({op}): {source}", printable(node))]
 pub struct GraphError {
     /// Its name.
     pub node: String,
@@ -116,7 +117,7 @@ pub enum RunError {
         wanted: usize,
     },
     /// A tensor does not have the size that the network wants.
-    #[error("'{name}' has {found} elements, where {wanted} are wanted: shape {shape:?}")]
+    #[error("'{}' has {found} elements, where {wanted} are wanted: shape {:?}", printable(name), listed(shape))]
     Size {
         /// The input or output.
         name: String,

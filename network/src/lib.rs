@@ -5,6 +5,7 @@
 //! | file | what it owns |
 //! |---|---|
 //! | `tensor` | tensors of any element type, by value |
+//! | `text` | names and lists in messages: [`listed`], [`printable`] |
 //! | `constant`, `mapped` | tensors that are the same in all runs: in memory, in a file, or computed when they are packed |
 //! | `op`, `op/` | what a node computes: attributes, and the shape of its output |
 //! | `op/evaluate` | what a node computes, as plain loops: the reference |
@@ -57,6 +58,7 @@ mod subject;
 mod tensor;
 #[cfg(test)]
 mod testing;
+mod text;
 mod turns;
 
 pub use builder::{Builder, Conv, Fill, Seeded, Value, Weights};
@@ -74,4 +76,5 @@ pub use race::{RaceError, Raced, race};
 pub use rewrite::rewrite;
 pub use subject::{LoadError, Subject, SubjectError, tasks};
 pub use tensor::{Element, Tensor};
+pub use text::{Listed, listed, printable};
 pub use turns::{quantile, time_in_turns};

@@ -14,6 +14,7 @@ use super::{NodeError, tensor};
 use crate::constant::Constant;
 use crate::op::{Binary, Op, Range};
 use crate::tensor::{Element, Tensor};
+use crate::text::{listed, printable};
 
 pub(super) type Result<T> = std::result::Result<T, NodeError>;
 
@@ -301,7 +302,7 @@ pub(super) fn whole(shape: &[usize]) -> Vec<Range> {
 }
 
 pub(super) fn attribute(name: &str, reason: impl Into<String>) -> NodeError {
-    NodeError::Attribute { attribute: super::error::printable(name), reason: reason.into() }
+    NodeError::Attribute { attribute: printable(name), reason: reason.into() }
 }
 
 /// An axis of a tensor; negative ones count from the end.
@@ -318,7 +319,7 @@ pub(super) fn axes(numbers: &[i64], rank: usize) -> Result<Vec<usize>> {
     axes.sort_unstable();
     match axes.windows(2).all(|pair| pair[0] < pair[1]) {
         true => Ok(axes),
-        false => unfit(format!("axes {numbers:?} have one twice")),
+        false => unfit(format!("axes {:?} have one twice", listed(numbers))),
     }
 }
 

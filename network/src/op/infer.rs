@@ -5,6 +5,7 @@ use autotune_schedules::workload::{Activation, Function};
 use super::{Binary, Op, Range};
 use crate::error::OpError;
 use crate::tensor::{Element, elements};
+use crate::text::listed;
 
 mod image;
 
@@ -226,7 +227,7 @@ fn transpose(perm: &[usize], shape: &[usize]) -> Result<Shape, OpError> {
     sorted.sort_unstable();
     match sorted.iter().copied().eq(0..shape.len()) {
         true => Ok(perm.iter().map(|&axis| shape[axis]).collect()),
-        false => unfit(format!("{perm:?} is no permutation of the axes of {shape:?}")),
+        false => unfit(format!("{:?} is no permutation of the axes of {shape:?}", listed(perm))),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::onnx::error::unfit;
 use crate::onnx::tensor;
 use crate::op::{Binary, Op};
 use crate::tensor::Element;
+use crate::text::listed;
 
 pub(super) const OPERATORS: &[(&str, Convert)] = &[
     ("Abs", One(|call| unary(call, UnaryOp::Abs))),
@@ -64,7 +65,7 @@ fn activation(call: &mut Call, activation: Activation) -> Result<Value> {
 fn with_parameters(call: &mut Call, word: &str, parameters: &[f32], x: Value) -> Result<Value> {
     match Activation::new(word, parameters) {
         Ok(activation) => call.activation(activation, x),
-        Err(wanted) => unfit(format!("parameters {parameters:?}, where {wanted} is wanted")),
+        Err(wanted) => unfit(format!("parameters {:?}, where {wanted} is wanted", listed(parameters))),
     }
 }
 

@@ -8,6 +8,7 @@ use crate::onnx::call::{Call, Result, attribute, axis, whole};
 use crate::onnx::draft::Value;
 use crate::onnx::error::unfit;
 use crate::op::{Op, Range};
+use crate::text::listed;
 
 pub(super) const OPERATORS: &[(&str, Convert)] = &[
     ("Slice", One(slice)),
@@ -83,7 +84,7 @@ fn split(call: &mut Call, outputs: usize) -> Result<Vec<Value>> {
     };
     let sum = sizes.iter().try_fold(0usize, |sum, &size| sum.checked_add(size));
     if sum != Some(extent) || sizes.len() != outputs {
-        return unfit(format!("{extent} elements in {outputs} parts of {sizes:?}"));
+        return unfit(format!("{extent} elements in {outputs} parts of {:?}", listed(&sizes)));
     }
 
     let mut start = 0;

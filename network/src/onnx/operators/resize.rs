@@ -8,6 +8,7 @@ use crate::onnx::call::{Call, Result, attribute, axis};
 use crate::onnx::draft::Value;
 use crate::onnx::error::unfit;
 use crate::op::Op;
+use crate::text::listed;
 
 pub(super) const OPERATORS: &[(&str, Convert)] = &[("Resize", One(resize)), ("Upsample", One(upsample))];
 
@@ -89,7 +90,7 @@ fn scaled(shape: &[usize], scales: &[f32]) -> Result<Vec<usize>> {
     let extents: Option<Vec<usize>> = shape.iter().zip(scales).map(whole).collect();
     match extents {
         Some(extents) if scales.len() == shape.len() => Ok(extents),
-        _ => unfit(format!("scales {scales:?} do not make whole extents of {shape:?}")),
+        _ => unfit(format!("scales {:?} do not make whole extents of {shape:?}", listed(scales))),
     }
 }
 

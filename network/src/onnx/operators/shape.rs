@@ -7,6 +7,7 @@ use crate::onnx::draft::Value;
 use crate::onnx::error::unfit;
 use crate::onnx::{NodeError, tensor};
 use crate::tensor::elements;
+use crate::text::listed;
 
 pub(super) const OPERATORS: &[(&str, Convert)] = &[
     ("Reshape", One(reshape)),
@@ -39,7 +40,9 @@ fn reshape(call: &mut Call) -> Result<Value> {
         extent => Some(extent),
     });
     let filled: Option<Vec<i64>> = filled.collect();
-    let Some(mut filled) = filled else { return unfit(format!("shape {wanted:?} has a 0 where {from:?} has no axis")) };
+    let Some(mut filled) = filled else {
+        return unfit(format!("shape {:?} has a 0 where {from:?} has no axis", listed(&wanted)));
+    };
 
     let open: Vec<usize> = (0..filled.len()).filter(|&axis| filled[axis] == -1).collect();
     if let &[axis] = &open[..] {
@@ -48,7 +51,7 @@ fn reshape(call: &mut Call) -> Result<Value> {
         let whole = product(&from)?;
         match whole.checked_div(rest) {
             Some(extent) if extent * rest == whole => filled[axis] = extent as i64,
-            _ => return unfit(format!("{whole} elements in shape {wanted:?}")),
+            _ => return unfit(format!("{whole} elements in shape {:?}", listed(&wanted))),
         }
     }
     let to = tensor::extents(&filled).map_err(NodeError::Unfit)?;
