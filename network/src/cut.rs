@@ -173,6 +173,11 @@ impl Cut {
 }
 
 /// A number that tells the steps of a network apart, whose own number is given, and them from networks.
+/// True if a workload computes a node by itself.
+pub(crate) fn has_kernel(graph: &Graph, id: NodeId) -> bool {
+    anchor::anchor(graph, id).is_some()
+}
+
 pub(crate) fn step_number(network: u64, step: usize) -> u64 {
     xxh3_64(format!("{network:x} step {step}").as_bytes())
 }

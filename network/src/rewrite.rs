@@ -29,6 +29,7 @@ mod new_graph;
 mod padding;
 mod rows;
 mod site;
+mod without_kernels;
 
 /// Most passes with the same rules; every pass halves chains of what can be merged.
 const MOST_PASSES: usize = 32;
@@ -49,7 +50,7 @@ pub struct Rule {
 const STAGES: [&[&[Rule]]; 4] = [
     &[arithmetic::RULES, movement::RULES],
     &[activation::RULES, rows::RULES, attention::RULES],
-    &[affine::RULES, padding::RULES, rows::POOLINGS, arithmetic::POWERS, kernels::RULES],
+    &[affine::RULES, padding::RULES, rows::POOLINGS, arithmetic::POWERS, kernels::RULES, without_kernels::RULES],
     &[blocks::RULES, epilogue::RULES],
 ];
 

@@ -27,10 +27,6 @@ fn by_all_rules() {
     assert!(smaller > 300, "{smaller}");
 }
 
-/// Operations without kernels in some forms: windows of transposed convolutions over three axes, sums over more
-/// channels than there are.
-const WITHOUT_KERNELS: [&str; 2] = ["ConvTranspose", "LocalResponseNorm"];
-
 /// What is left has kernels: nothing of all operations is left to the interpreter.
 #[test]
 fn every_node_has_a_kernel() {
@@ -40,7 +36,7 @@ fn every_node_has_a_kernel() {
             if let Work::Interpret(id) = step.work {
                 let node = graph.node(id);
                 let shapes: Vec<_> = node.operands.iter().map(|&id| &graph.node(id).shape).collect();
-                assert!(WITHOUT_KERNELS.contains(&node.op.name()), "{seed}: {:?} of {shapes:?}", node.op);
+                panic!("{seed}: {:?} of {shapes:?}", node.op);
             }
         }
     }
@@ -77,7 +73,7 @@ fn by_each_rule_alone() {
         }
     }
     // Rules that need what others make first, or what is rare by chance, have tests of their own.
-    assert!(applied.len() >= rewrite::rules().count() / 2, "{applied:?}");
+    assert!(5 * applied.len() >= 2 * rewrite::rules().count(), "{applied:?}");
 }
 
 #[test]

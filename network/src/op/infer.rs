@@ -1,6 +1,6 @@
 //! Shapes of outputs.
 
-use autotune_schedules::workload::{Activation, Function};
+use autotune_schedules::workload::{Activation, Function, PadMode};
 
 use super::{Binary, Op, Range};
 use crate::error::OpError;
@@ -47,7 +47,7 @@ fn shape_of(op: &Op, shapes: &[&[usize]]) -> Result<Shape, OpError> {
         Op::Reshape(shape) => reshape(shape, shapes[0]),
         Op::Transpose(perm) => transpose(perm, shapes[0]),
         Op::Expand(shape) => fixed(shape, shapes[0]),
-        Op::Pad { pad, .. } => padded(pad, shapes[0]),
+        Op::Pad { pad, mode, .. } => padded(pad, *mode, shapes[0]),
         Op::Gather { axis } => gather(*axis, shapes),
     }
 }
@@ -231,9 +231,24 @@ fn transpose(perm: &[usize], shape: &[usize]) -> Result<Shape, OpError> {
     }
 }
 
-fn padded(pad: &[[usize; 2]], shape: &[usize]) -> Result<Shape, OpError> {
+fn padded(pad: &[[usize; 2]], mode: PadMode, shape: &[usize]) -> Result<Shape, OpError> {
     if pad.len() != shape.len() {
         return unfit(format!("padding of {} axes for a tensor of shape {shape:?}", pad.len()));
+    }
+    // What is repeated has to be there.
+    let most = |extent: usize| match mode {
+        PadMode::Constant => usize::MAX,
+        PadMode::Reflect => extent.saturating_sub(1),
+        PadMode::Edge => {
+            if extent > 0 {
+                usize::MAX
+            } else {
+                0
+            }
+        }
+    };
+    if pad.iter().zip(shape).any(|(pad, &extent)| pad.iter().any(|&pad| pad > most(extent))) {
+        return unfit(format!("nothing to repeat {:?} times in a tensor of shape {shape:?}", listed(pad)));
     }
     let extent = |(&[before, behind], &extent): (&[usize; 2], &usize)| extent.checked_add(before)?.checked_add(behind);
     let extents: Option<Shape> = pad.iter().zip(shape).map(extent).collect();

@@ -54,8 +54,8 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "pool_of_volumes",
-        before: "Pool over three axes",
-        after: "Pool(Pool(x)) over two axes and one",
+        before: "Pool over three axes or more",
+        after: "Pool(Pool(x)) over the last two axes and the others",
         apply: pool_of_volumes,
     },
 ];
@@ -209,19 +209,22 @@ fn dilated_conv_transpose(site: &mut Site) -> Rewritten {
     site.add(Op::ConvTranspose { window, output_pad: output_pad.clone(), groups: *groups }, &operands).map(Some)
 }
 
-/// `[n, c, d, h, w]` as `[n, c*d, h, w]`, then as `[n, c, d, h*w]`.
+/// `[n, c, d, .., h, w]` as `[n, c*d*.., h, w]`, then as `[n, c, d, .., h*w]`.
 fn pool_of_volumes(site: &mut Site) -> Rewritten {
     let Op::Pool { window, ceil, kind } = &site.node().op else { return Ok(None) };
-    let (&[n, c, d, ..], &[_, _, _, h, w]) = (&site.of(site.operand(0)).shape[..], &site.node().shape[..]) else {
+    let Some((outer, inner)) = window.split_last_chunk::<2>().filter(|(outer, _)| !outer.is_empty()) else {
         return Ok(None);
     };
     let pool = |window: Vec<Sliding>| Op::Pool { window, ceil: *ceil, kind: *kind };
-    let input = &site.of(site.operand(0)).shape;
-    let slices = vec![n, c * d, input[3], input[4]];
+    let (from, to) = (&site.of(site.operand(0)).shape, &site.node().shape);
+    let (n, channels) = (from[0], from[1..from.len() - 2].iter().product::<usize>());
+    let slices = [&[n, channels], &from[from.len() - 2..]].concat();
+    let columns = [&from[..from.len() - 2], &[to[to.len() - 2..].iter().product()]].concat();
+
     let x = site.made(site.operand(0));
     let x = in_shape(site, x, slices)?;
-    let x = site.add(pool(window[1..].to_vec()), &[x])?;
-    let x = in_shape(site, x, vec![n, c, d, h * w])?;
-    let x = site.add(pool(vec![window[0], Sliding::new(1)]), &[x])?;
-    in_shape(site, x, site.node().shape.clone()).map(Some)
+    let x = site.add(pool(inner.to_vec()), &[x])?;
+    let x = in_shape(site, x, columns)?;
+    let x = site.add(pool([outer, &[Sliding::new(1)]].concat()), &[x])?;
+    in_shape(site, x, to.clone()).map(Some)
 }

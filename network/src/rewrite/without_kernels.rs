@@ -1,0 +1,327 @@
+//! What has no kernel in some forms, as what has one in all: every network that runs can be compiled.
+//!
+//! None of it is as fast as a kernel of its own would be; it stands behind everything that makes a form which has one.
+
+use autotune_ir::program::UnaryOp;
+use autotune_schedules::workload::{Function, PadMode};
+
+use super::Rule;
+use super::new_graph::Made;
+use super::site::{Rewritten, Site};
+use crate::cut::has_kernel;
+use crate::error::GraphError;
+use crate::op::{Binary, Op, Range, Sliding};
+use crate::tensor::{Element, Tensor};
+
+/// Spatial axes of a convolution that has a kernel, at most.
+const MOST_AXES: usize = 3;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "sum_of_nothing",
+        before: "MatMul, Conv or ConvTranspose that adds up no products",
+        after: "Expand(0), Expand of the biases",
+        apply: sum_of_nothing,
+    },
+    Rule {
+        name: "conv_transpose_as_conv",
+        before: "ConvTranspose over three axes, with gaps in its windows or with outputs beyond them",
+        after: "Conv of the image with zeros between its elements and around it, by the weights turned round",
+        apply: conv_transpose_as_conv,
+    },
+    Rule {
+        name: "conv_of_many_axes",
+        before: "Conv over more than three axes",
+        after: "the sum, over the elements of a window along the first, of Conv over the others",
+        apply: conv_of_many_axes,
+    },
+    Rule {
+        name: "norm_of_all_channels",
+        before: "LocalResponseNorm over more channels than there are",
+        after: "Slice(LocalResponseNorm(Pad(x)))",
+        apply: norm_of_all_channels,
+    },
+    Rule {
+        name: "pad_by_parts",
+        before: "Pad along axes that are longer than the tables of a kernel",
+        after: "Concat of what is before, of x and of what is behind",
+        apply: pad_by_parts,
+    },
+    Rule {
+        name: "power_of_integers",
+        before: "x^n of integers",
+        after: "the product of those of x, x^2, x^4, .. that the digits of n choose",
+        apply: power_of_integers,
+    },
+];
+
+fn whole(shape: &[usize]) -> Vec<Range> {
+    shape.iter().map(|&count| Range { start: 0, step: 1, count }).collect()
+}
+
+/// Elements of one axis, all of the others.
+fn part(site: &mut Site, x: Made, axis: usize, range: Range) -> Result<Made, GraphError> {
+    let mut ranges = whole(&site.shape_of(x));
+    ranges[axis] = range;
+    site.add(Op::Slice(ranges), &[x])
+}
+
+fn with_zeros(site: &mut Site, x: Made, pad: Vec<[usize; 2]>) -> Result<Made, GraphError> {
+    site.add(Op::Pad { pad, mode: PadMode::Constant, value: 0.0 }, &[x])
+}
+
+fn sum_of_nothing(site: &mut Site) -> Rewritten {
+    let node = site.node();
+    let summed = match (&node.op, &node.operands[..]) {
+        (Op::MatMul, &[a, _]) => site.of(a).shape.last().copied(),
+        (Op::Conv { .. }, &[_, weights, ..]) => Some(site.of(weights).shape[1]),
+        (Op::ConvTranspose { .. }, &[_, weights, ..]) => Some(site.of(weights).shape[0]),
+        _ => return Ok(None),
+    };
+    if summed != Some(0) {
+        return Ok(None);
+    }
+
+    let sums = match node.operands.get(2) {
+        None => site.constant(Tensor::scalar(0.0)),
+        Some(&biases) => {
+            let ones = node.shape.len() - 2;
+            let of_channels = [&site.of(biases).shape[..], &vec![1; ones]].concat();
+            let biases = site.made(biases);
+            site.add(Op::Reshape(of_channels), &[biases])?
+        }
+    };
+    site.add(Op::Expand(node.shape.clone()), &[sums]).map(Some)
+}
+
+/// Every output is the sum of products with the elements around its place in the image, where these lie a stride apart.
+fn conv_transpose_as_conv(site: &mut Site) -> Rewritten {
+    let node = site.node();
+    let Op::ConvTranspose { window, output_pad, groups } = &node.op else { return Ok(None) };
+    if has_kernel(site.from, site.id) {
+        return Ok(None);
+    }
+
+    let mut operands = site.operands_of(site.id);
+    for (axis, window) in window.iter().enumerate() {
+        operands[0] = spread(site, operands[0], axis + 2, window.stride)?;
+    }
+    operands[0] = surrounded(site, operands[0], window, output_pad)?;
+    operands[1] = turned(site, operands[1], *groups)?;
+    let dense = |window: &Sliding| Sliding { stride: 1, pad: [0, 0], ..*window };
+    site.add(Op::Conv { window: window.iter().map(dense).collect(), groups: *groups }, &operands).map(Some)
+}
+
+/// Zeros between the elements along an axis.
+fn spread(site: &mut Site, x: Made, axis: usize, stride: usize) -> Result<Made, GraphError> {
+    let mut shape = site.shape_of(x);
+    let extent = shape[axis];
+    if stride == 1 || extent == 1 {
+        return Ok(x);
+    }
+
+    shape.insert(axis + 1, 1);
+    let split = site.add(Op::Reshape(shape.clone()), &[x])?;
+    let mut pad = vec![[0, 0]; shape.len()];
+    pad[axis + 1] = [0, stride - 1];
+    let padded = with_zeros(site, split, pad)?;
+    shape.remove(axis + 1);
+    shape[axis] = extent * stride;
+    let joined = site.add(Op::Reshape(shape), &[padded])?;
+    part(site, joined, axis, Range { start: 0, step: 1, count: (extent - 1) * stride + 1 })
+}
+
+/// Zeros around an image, so that windows at each of its elements are as many as there are outputs.
+fn surrounded(site: &mut Site, x: Made, window: &[Sliding], output_pad: &[usize]) -> Result<Made, GraphError> {
+    let (mut pad, mut ranges) = (vec![[0, 0]; 2], whole(&site.shape_of(x)));
+    for (axis, (window, more)) in window.iter().zip(output_pad).enumerate() {
+        let last = (window.kernel - 1) * window.dilation;
+        // What is cut off before it may be more than a window reaches.
+        let [before, behind] = [last.saturating_sub(window.pad[0]), (last + more).saturating_sub(window.pad[1])];
+        let start = window.pad[0].saturating_sub(last);
+        let range = &mut ranges[axis + 2];
+        (range.start, range.count) = (start, site.node().shape[axis + 2] + last);
+        pad.push([before, behind]);
+    }
+    let padded = with_zeros(site, x, pad)?;
+    site.add(Op::Slice(ranges), &[padded])
+}
+
+/// Weights `[c, o/groups, ..]` as `[o, c/groups, ..]`, the last element of a window first.
+fn turned(site: &mut Site, weights: Made, groups: usize) -> Result<Made, GraphError> {
+    let shape = site.shape_of(weights);
+    let mut ranges = whole(&shape);
+    for range in &mut ranges[2..] {
+        *range = Range { start: range.count - 1, step: -1, count: range.count };
+    }
+    let backwards = site.add(Op::Slice(ranges), &[weights])?;
+
+    let (inputs, outputs, kernel) = (shape[0] / groups, shape[1], &shape[2..]);
+    let by_groups = site.add(Op::Reshape([&[groups, inputs, outputs], kernel].concat()), &[backwards])?;
+    let perm = [0, 2, 1].into_iter().chain(3..shape.len() + 1).collect();
+    let exchanged = site.add(Op::Transpose(perm), &[by_groups])?;
+    site.add(Op::Reshape([&[groups * outputs, inputs], kernel].concat()), &[exchanged])
+}
+
+/// The places of windows along the first axis become a part of the batch.
+fn conv_of_many_axes(site: &mut Site) -> Rewritten {
+    let node = site.node();
+    let Op::Conv { window, groups } = &node.op else { return Ok(None) };
+    let [first, rest @ ..] = &window[..] else { return Ok(None) };
+    if rest.len() < MOST_AXES {
+        return Ok(None);
+    }
+
+    let (rank, outputs) = (node.shape.len(), node.shape[2]);
+    let mut operands = site.operands_of(site.id);
+    let mut pad = vec![[0, 0]; rank];
+    pad[2] = first.pad;
+    let image = with_zeros(site, operands[0], pad)?;
+    let front: Vec<usize> = [0, 2, 1].into_iter().chain(3..rank).collect();
+    let weights = operands[1];
+
+    let mut sum: Option<Made> = None;
+    for tap in 0..first.kernel {
+        let range = Range { start: tap * first.dilation, step: first.stride as isize, count: outputs };
+        let rows = part(site, image, 2, range)?;
+        let rows = site.add(Op::Transpose(front.clone()), &[rows])?;
+        let mut shape = site.shape_of(rows);
+        let batch = shape[0] * shape[1];
+        shape.splice(..2, [batch]);
+        operands[0] = site.add(Op::Reshape(shape), &[rows])?;
+
+        let of_tap = part(site, weights, 2, Range { start: tap, step: 1, count: 1 })?;
+        let mut shape = site.shape_of(of_tap);
+        shape.remove(2);
+        operands[1] = site.add(Op::Reshape(shape), &[of_tap])?;
+        let products = site.add(Op::Conv { window: rest.to_vec(), groups: *groups }, &operands)?;
+        // Biases are added once.
+        operands.truncate(2);
+        sum = Some(match sum {
+            None => products,
+            Some(sum) => binary(site, Binary::Add, sum, products)?,
+        });
+    }
+
+    let Some(sum) = sum else { return Ok(None) };
+    let mut shape = site.shape_of(sum);
+    shape.splice(..1, [node.shape[0], outputs]);
+    let split = site.add(Op::Reshape(shape), &[sum])?;
+    site.add(Op::Transpose(front), &[split]).map(Some)
+}
+
+/// Channels of zeros add nothing to sums of squares.
+fn norm_of_all_channels(site: &mut Site) -> Rewritten {
+    let node = site.node();
+    let Op::LocalResponseNorm { size, alpha, beta, bias } = node.op else { return Ok(None) };
+    let channels = node.shape[1];
+    if size <= channels {
+        return Ok(None);
+    }
+
+    // As many reach from each channel to all others.
+    let reach = size.min(2 * channels);
+    let mut pad = vec![[0, 0]; node.shape.len()];
+    pad[1] = [0, reach - channels];
+    let x = site.made(site.operand(0));
+    let padded = with_zeros(site, x, pad)?;
+    let alpha = (f64::from(alpha) * reach as f64 / size as f64) as f32;
+    let norm = site.add(Op::LocalResponseNorm { size: reach, alpha, beta, bias }, &[padded])?;
+    part(site, norm, 1, Range { start: 0, step: 1, count: channels }).map(Some)
+}
+
+fn pad_by_parts(site: &mut Site) -> Rewritten {
+    let &Op::Pad { ref pad, mode, value } = &site.node().op else { return Ok(None) };
+    let padded = pad.iter().position(|pad| *pad != [0, 0]);
+    let Some(axis) = padded.filter(|_| !has_kernel(site.from, site.id)) else { return Ok(None) };
+
+    // What else is padded is so before.
+    let mut rest = pad.clone();
+    let [before, behind] = std::mem::take(&mut rest[axis]);
+    let mut x = site.made(site.operand(0));
+    if rest.iter().any(|pad| *pad != [0, 0]) {
+        x = site.add(Op::Pad { pad: rest, mode, value }, &[x])?;
+    }
+    let extent = site.shape_of(x)[axis];
+
+    let mut parts = Vec::new();
+    for (count, is_behind) in [(before, false), (behind, true)] {
+        if count > 0 {
+            let block = match mode {
+                PadMode::Constant => site.constant(Tensor::scalar(value)),
+                PadMode::Edge => {
+                    let start = if is_behind { extent - 1 } else { 0 };
+                    part(site, x, axis, Range { start, step: 1, count: 1 })?
+                }
+                PadMode::Reflect => {
+                    let start = if is_behind { extent - 2 } else { before };
+                    part(site, x, axis, Range { start, step: -1, count })?
+                }
+            };
+            let mut shape = site.shape_of(x);
+            shape[axis] = count;
+            parts.push(if site.shape_of(block) == shape { block } else { site.add(Op::Expand(shape), &[block])? });
+        }
+        if !is_behind {
+            parts.push(x);
+        }
+    }
+    site.add(Op::Concat { axis }, &parts).map(Some)
+}
+
+/// Of an exponent below zero the fraction is cut off; one over zero is the largest number.
+fn power_of_integers(site: &mut Site) -> Rewritten {
+    let node = site.node();
+    let (Op::Binary(Binary::Pow), Element::I64) = (&node.op, node.element) else { return Ok(None) };
+    let [x, n] = [0, 1].map(|number| site.made(site.operand(number)));
+    let [zero, one] = [0, 1].map(|number| integer(site, number));
+    let power = power_of_size(site, x, n)?;
+
+    let size = site.add(Op::Map(Function::Op(UnaryOp::Abs)), &[x])?;
+    let (is_one, is_zero) = (binary(site, Binary::Equal, size, one)?, binary(site, Binary::Equal, size, zero)?);
+    let largest = integer(site, i64::MAX);
+    let others = site.add(Op::Where, &[is_zero, largest, zero])?;
+    let inverse = site.add(Op::Where, &[is_one, power, others])?;
+    let is_inverse = binary(site, Binary::Less, n, zero)?;
+    site.add(Op::Where, &[is_inverse, inverse, power]).map(Some)
+}
+
+/// A power by the exponent without its sign.
+fn power_of_size(site: &mut Site, x: Made, n: Made) -> Result<Made, GraphError> {
+    let [zero, one, most] = [0, 1, 62].map(|number| integer(site, number));
+    let mut left = site.add(Op::Map(Function::Op(UnaryOp::Abs)), &[n])?;
+
+    // Beyond the digits of 63 only powers of 0, 1 and -1 are numbers, and those are the same for all exponents that are as odd.
+    let (_, odd) = halved(site, left)?;
+    let most = binary(site, Binary::Add, odd, most)?;
+    left = binary(site, Binary::Min, left, most)?;
+
+    let (mut power, mut square) = (one, x);
+    for digit in 0..6 {
+        if digit > 0 {
+            square = binary(site, Binary::Mul, square, square)?;
+        }
+        let (half, odd) = halved(site, left)?;
+        let counts = binary(site, Binary::Less, zero, odd)?;
+        let factor = site.add(Op::Where, &[counts, square, one])?;
+        power = binary(site, Binary::Mul, power, factor)?;
+        left = half;
+    }
+    Ok(power)
+}
+
+/// Half of a number, and what is left over.
+fn halved(site: &mut Site, number: Made) -> Result<(Made, Made), GraphError> {
+    let two = integer(site, 2);
+    let half = binary(site, Binary::Div, number, two)?;
+    let twice = binary(site, Binary::Mul, half, two)?;
+    Ok((half, binary(site, Binary::Sub, number, twice)?))
+}
+
+fn integer(site: &mut Site, number: i64) -> Made {
+    site.constant(Tensor::I64(ndarray::arr0(number).into_dyn()))
+}
+
+fn binary(site: &mut Site, op: Binary, a: Made, b: Made) -> Result<Made, GraphError> {
+    site.add(Op::Binary(op), &[a, b])
+}

@@ -1,0 +1,183 @@
+//! Whatever runs can be compiled: of all operations, in every form, nothing is left to the interpreter.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use autotune_ir::Target;
+use autotune_network::cut::{Cut, Work};
+use autotune_network::op::{Binary, Sliding};
+use autotune_network::{Compiled, Element, Graph, Library, NodeId, Op, Tensor, rewrite};
+use autotune_schedules::workload::{PadMode, PoolKind};
+use common::graphs::{Net, assert_same, brought};
+use common::{any, assert_near, rng};
+use rand_chacha::ChaCha8Rng;
+
+/// Fails unless a graph has kernels only, which compute what it does, and becomes a library where that can be.
+fn assert_compiles(graph: &Graph, seed: u64) {
+    let rewritten = rewrite(graph).unwrap();
+    assert_same(graph, &rewritten, seed);
+    for step in Cut::of(&rewritten).steps {
+        if let Work::Interpret(id) = step.work {
+            panic!("{seed}: {:?}", rewritten.node(id));
+        }
+    }
+
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    let network = Compiled::new(&rewritten, None, &target).unwrap();
+    let inputs = brought(graph, &mut rng(seed));
+    let (found, wanted) =
+        (network.workspace().unwrap().run_tensors(&inputs).unwrap(), graph.evaluate(&inputs).unwrap());
+    for (found, wanted) in found.iter().zip(&wanted) {
+        let largest = wanted.to_numbers().iter().fold(1f32, |most, x| most.max(x.abs()));
+        let scaled = |tensor: &Tensor| match tensor.as_f32() {
+            Some(array) => Tensor::F32(array.mapv(|x| x / (largest * 50.0))),
+            None => tensor.clone(),
+        };
+        assert_near(&scaled(found), &scaled(wanted), &format!("{seed}"));
+    }
+    if cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+        Library::of(&network, "network", "network.so").unwrap();
+    }
+}
+
+/// A graph of one node, some of whose operands are constants.
+fn single(net: &mut Net, op: Op, operands: &[NodeId]) -> Option<NodeId> {
+    let node = net.graph.add("node", op, operands).ok()?;
+    net.output(node);
+    Some(node)
+}
+
+/// Weights: a constant, or what comes with every run.
+fn weights(net: &mut Net, shape: &[usize]) -> NodeId {
+    if any(&mut net.rng, 0..=2) == 0 { net.input(shape) } else { net.random(shape) }
+}
+
+fn window(rng: &mut ChaCha8Rng) -> Sliding {
+    Sliding {
+        kernel: any(rng, 1..=3),
+        stride: any(rng, 1..=4),
+        dilation: [1, 1, 2, 3][any(rng, 0..=3)],
+        pad: [any(rng, 0..=2), any(rng, 0..=2)],
+    }
+}
+
+/// As many graphs as there are to be, of seeds that make one.
+fn of_seeds(count: usize, graph: impl Fn(&mut Net) -> Option<NodeId>) {
+    let made = (0..).filter_map(|seed| {
+        let mut net = Net::new(seed);
+        graph(&mut net).map(|_| (seed, net))
+    });
+    made.take(count).for_each(|(seed, net)| assert_compiles(&net.graph, seed));
+}
+
+#[test]
+fn transposed_convolutions() {
+    of_seeds(60, |net| {
+        let axes = [1, 2, 2, 3, 4][any(&mut net.rng, 0..=4)];
+        let (groups, inner, outer) = (any(&mut net.rng, 1..=2), any(&mut net.rng, 0..=2), any(&mut net.rng, 1..=2));
+        let extents: Vec<usize> = (0..axes).map(|_| any(&mut net.rng, 1..=4)).collect();
+        let window: Vec<Sliding> = extents.iter().map(|_| window(&mut net.rng)).collect();
+        let kernels: Vec<usize> = window.iter().map(|window| window.kernel).collect();
+        // As output_padding, which strides or gaps bound, or as output_shape says it, which nothing does.
+        let output_pad = extents.iter().map(|_| any(&mut net.rng, 0..=4)).collect();
+
+        let x = net.input(&[&[2, groups * inner][..], &extents].concat());
+        let w = weights(net, &[&[groups * inner, outer][..], &kernels].concat());
+        let mut operands = vec![x, w];
+        if any(&mut net.rng, 0..=1) == 0 {
+            operands.push(net.random(&[groups * outer]));
+        }
+        single(net, Op::ConvTranspose { window, output_pad, groups }, &operands)
+    });
+}
+
+#[test]
+fn convolutions_and_poolings_of_many_axes() {
+    of_seeds(30, |net| {
+        let axes = any(&mut net.rng, 3..=5);
+        let (groups, inner, outer) = (any(&mut net.rng, 1..=2), any(&mut net.rng, 0..=2), any(&mut net.rng, 1..=2));
+        let extents: Vec<usize> = (0..axes).map(|_| any(&mut net.rng, 1..=4)).collect();
+        let window: Vec<Sliding> = extents.iter().map(|_| window(&mut net.rng)).collect();
+        let kernels: Vec<usize> = window.iter().map(|window| window.kernel).collect();
+        let x = net.input(&[&[2, groups * inner][..], &extents].concat());
+        if inner > 0 && any(&mut net.rng, 0..=1) == 0 {
+            let kind = [PoolKind::Max, PoolKind::Average, PoolKind::InnerAverage][any(&mut net.rng, 0..=2)];
+            let window =
+                window.into_iter().map(|window| Sliding { dilation: 1, pad: [0, window.kernel - 1], ..window });
+            let op = Op::Pool { window: window.collect(), ceil: any(&mut net.rng, 0..=1) == 0, kind };
+            return single(net, op, &[x]);
+        }
+
+        let w = weights(net, &[&[groups * outer, inner][..], &kernels].concat());
+        let biases = net.random(&[groups * outer]);
+        single(net, Op::Conv { window, groups }, &[x, w, biases])
+    });
+}
+
+#[test]
+fn sums_of_squares_over_more_channels_than_there_are() {
+    of_seeds(20, |net| {
+        let axes = any(&mut net.rng, 0..=3);
+        let extents: Vec<usize> = (0..axes).map(|_| any(&mut net.rng, 1..=4)).collect();
+        let channels = any(&mut net.rng, 1..=7);
+        let size = [1, 2, 3, 4, 5, 8, 13, 14, 1000, 1 << 40][any(&mut net.rng, 0..=9)];
+        let x = net.input(&[&[2, channels][..], &extents].concat());
+        single(net, Op::LocalResponseNorm { size, alpha: 0.5 * size as f32, beta: 0.75, bias: 1.0 }, &[x])
+    });
+}
+
+#[test]
+fn paddings_of_several_and_of_long_axes() {
+    of_seeds(40, |net| {
+        let mode = [PadMode::Constant, PadMode::Edge, PadMode::Reflect][any(&mut net.rng, 0..=2)];
+        let shape = match any(&mut net.rng, 0..=3) {
+            0 => (0..any(&mut net.rng, 1..=5)).map(|_| any(&mut net.rng, 0..=4)).collect(),
+            1 => vec![1, 2, any(&mut net.rng, 16_380..=20_000)],
+            2 => vec![any(&mut net.rng, 16_380..=20_000), 2],
+            // More columns behind an axis than a table has.
+            _ => vec![1, any(&mut net.rng, 1..=3), 130, 130],
+        };
+        let most = |extent: usize| if mode == PadMode::Reflect { extent.saturating_sub(1).min(3) } else { 3 };
+        let pad = shape.iter().map(|&extent| [0, 1].map(|_| any(&mut net.rng, 0..=most(extent)))).collect();
+        let value = any(&mut net.rng, 0..=1) as f32;
+        let x = net.input(&shape);
+        single(net, Op::Pad { pad, mode, value }, &[x])
+    });
+}
+
+#[test]
+fn products_of_nothing() {
+    for (left, right) in [(&[3, 0][..], &[0, 4][..]), (&[2, 3, 0], &[2, 0, 1]), (&[0], &[0, 2])] {
+        let mut net = Net::new(1);
+        let (a, b) = (net.input(left), weights(&mut net, right));
+        single(&mut net, Op::MatMul, &[a, b]).unwrap();
+        assert_compiles(&net.graph, 1);
+    }
+}
+
+/// By every exponent from below zero to beyond the digits of 63, of which only powers of 0, 1 and -1 are numbers that can be had.
+#[test]
+fn powers_of_integers() {
+    let mut graph = Graph::new("powers");
+    let [x, n] = ["x", "n"].map(|name| graph.input(name, Element::I64, &[200]).unwrap());
+    let y = graph.add("y", Op::Binary(Binary::Pow), &[x, n]).unwrap();
+    graph.output("y", y);
+    assert_compiles(&graph, 1);
+
+    let pairs = (-6i64..=6).flat_map(|x| (-3..=70).map(move |n| (x, n)));
+    let fits = |&(x, n): &(i64, i64)| x.abs() < 2 || n < 0 || n < 64 && (x as f64).powi(n as i32).abs() <= 16_777_216.0;
+    let all: Vec<(i64, i64)> = pairs.filter(fits).collect();
+    let rewritten = rewrite(&graph).unwrap();
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    let mut workspace = Compiled::new(&rewritten, None, &target).unwrap().workspace().unwrap();
+    for some in all.chunks(200) {
+        let of = |get: fn(&(i64, i64)) -> i64| {
+            Tensor::i64(&[200], some.iter().map(get).chain(std::iter::repeat(1)).take(200).collect()).unwrap()
+        };
+        let inputs = [of(|pair| pair.0), of(|pair| pair.1)];
+        let (found, wanted) = (workspace.run_tensors(&inputs).unwrap(), graph.evaluate(&inputs).unwrap());
+        assert_eq!(found, wanted);
+        assert_eq!(rewritten.evaluate(&inputs).unwrap(), wanted);
+    }
+}
