@@ -6,7 +6,7 @@
 //! Concat                                 no step where its parts can be computed in place
 //! ```
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use autotune_schedules::Workload;
 use xxhash_rust::xxh3::xxh3_64;
@@ -94,7 +94,8 @@ impl Cut {
     /// The steps of a graph.
     pub fn of(graph: &Graph) -> Self {
         let groups = Groups::of(graph);
-        let mut cutter = Cutter { graph, cut: Self::default(), of_nodes: HashMap::new() };
+        let given_to_caller = graph.outputs().iter().map(|output| output.node).collect();
+        let mut cutter = Cutter { graph, cut: Self::default(), of_nodes: HashMap::new(), given_to_caller };
         for id in needed(graph, &groups) {
             let node = graph.node(id);
             match (groups.ending_at(id), &node.op) {
@@ -172,12 +173,12 @@ impl Cut {
     }
 }
 
-/// A number that tells the steps of a network apart, whose own number is given, and them from networks.
 /// True if a workload computes a node by itself.
 pub(crate) fn has_kernel(graph: &Graph, id: NodeId) -> bool {
     anchor::anchor(graph, id).is_some()
 }
 
+/// A number that tells the steps of a network apart, whose own number is given, and them from networks.
 pub(crate) fn step_number(network: u64, step: usize) -> u64 {
     xxh3_64(format!("{network:x} step {step}").as_bytes())
 }
@@ -202,6 +203,8 @@ struct Cutter<'a> {
     graph: &'a Graph,
     cut: Cut,
     of_nodes: HashMap<NodeId, ValueId>,
+    /// Nodes that are outputs of the network.
+    given_to_caller: HashSet<NodeId>,
 }
 
 impl Cutter<'_> {

@@ -1,5 +1,7 @@
 //! A network as a graph of nodes.
 
+use std::collections::HashSet;
+
 use crate::constant::Constant;
 use crate::error::{GraphError, OpError};
 use crate::op::Op;
@@ -55,6 +57,7 @@ pub struct Graph {
     inputs: Vec<NodeId>,
     outputs: Vec<Output>,
 }
+    input_names: HashSet<String>,
 
 impl Graph {
     /// A graph without nodes.
@@ -69,11 +72,10 @@ impl Graph {
 
     /// A tensor that the caller brings to every run; its name is unique among inputs.
     pub fn input(&mut self, name: &str, element: Element, shape: &[usize]) -> Result<NodeId, GraphError> {
-        let twice = self.inputs.iter().any(|&id| self.node(id).name == name);
-        let wrong = twice.then(|| OpError::Unfit("another input has the name".into()));
-        let wrong = wrong.or_else(|| crate::tensor::elements(shape).err());
-        if let Some(source) = wrong {
-            return Err(GraphError { node: name.into(), op: Op::Input.name(), source });
+        let wrong = |source| GraphError { node: name.into(), op: Op::Input.name(), source };
+        crate::tensor::elements(shape).map_err(wrong)?;
+        if !self.input_names.insert(name.into()) {
+            return Err(wrong(OpError::Unfit("another input has the name".into())));
         }
 
         let node = Node { name: name.into(), op: Op::Input, operands: Vec::new(), shape: shape.to_vec(), element };

@@ -163,12 +163,14 @@ impl<'a> Sum<'a> {
             let Some(wanted) = wanted.get(&value).filter(|wanted| wanted.len() > 1) else { continue };
             let count = |layout: Layout| wanted.iter().filter(|layouts| layouts.contains(&layout)).count();
             let always = |layout: Layout| self.of_root(value) == [vec![layout]];
-            let mut shared: Vec<Layout> = Vec::new();
-            for layout in wanted.concat() {
-                if count(layout) > 1 && !always(layout) && !shared.contains(&layout) {
-                    shared.push(layout);
+            let mut distinct: Vec<Layout> = Vec::new();
+            for &layout in wanted.iter().flatten() {
+                if !distinct.contains(&layout) {
+                    distinct.push(layout);
                 }
             }
+            let is_shared = |&layout: &Layout| count(layout) > 1 && !always(layout);
+            let shared: Vec<Layout> = distinct.into_iter().filter(is_shared).collect();
             if shared.is_empty() {
                 continue;
             }

@@ -70,6 +70,8 @@ fn lives(plan: &Plan) -> Vec<Option<Life>> {
 /// Inputs stay as they are, for who does single steps again.
 fn holders(plan: &Plan, kernels: &[Arc<Kernel>], lives: &mut [Option<Life>]) -> Result<Vec<usize>, CompileError> {
     let mut holders: Vec<usize> = (0..plan.slots.len()).collect();
+    let mut is_input = vec![false; plan.slots.len()];
+    plan.inputs.iter().for_each(|input| is_input[input.slot] = true);
     for (number, action) in plan.actions.iter().enumerate() {
         let Doing::Kernel(kernel) = action.work else { continue };
         let (to, own) = (action.output, lives[action.output.slot]);
@@ -86,8 +88,12 @@ fn holders(plan: &Plan, kernels: &[Arc<Kernel>], lives: &mut [Option<Life>]) -> 
             let is_whole = *slot == plan.slots[to.slot] && from.first == 0 && slot.content == Content::Run;
             let is_last = lives[from.slot].is_some_and(|(_, last)| last == number);
             let is_alone = spans.iter().flatten().filter(|other| holders[other.slot] == holder).count() == 1;
-            let is_input = plan.inputs.iter().any(|input| holders[input.slot] == holder);
-            if is_whole && is_last && is_alone && !is_input && may_overwrite(plan.kernels[kernel].program()?, operand) {
+            if is_whole
+                && is_last
+                && is_alone
+                && !is_input[holder]
+                && may_overwrite(plan.kernels[kernel].program()?, operand)
+            {
                 holders[to.slot] = holder;
                 lives[holder] = lives[holder].zip(own).map(|((first, _), (_, last))| (first, last));
                 break;

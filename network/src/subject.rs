@@ -1,6 +1,6 @@
 //! What a user names to be tuned or run.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use autotune::{Network, Task};
@@ -125,6 +125,7 @@ impl Subject {
 /// The distinct workloads of a graph, in the order in which they first run, each with the name of the first node that it computes.
 pub fn tasks(graph: &Graph) -> Vec<Task> {
     let mut tasks: Vec<Task> = Vec::new();
+    let mut names = Names::default();
     let mut known: HashMap<Workload, usize> = HashMap::new();
     for step in Cut::of(graph).steps {
         let Work::Kernel(workload) = step.work else { continue };
@@ -132,15 +133,33 @@ pub fn tasks(graph: &Graph) -> Vec<Task> {
             Some(&task) => tasks[task].count += 1,
             None => {
                 known.insert(workload.clone(), tasks.len());
-                let is_taken = |name: &str| tasks.iter().any(|task| task.name == name);
-                let numbered = (1..).map(|number| format!("{}#{number}", step.name));
-                let name = [step.name.clone()].into_iter().chain(numbered).find(|name| !is_taken(name));
-                tasks.push(Task { name: name.unwrap_or_default(), workload, count: 1 });
+                tasks.push(Task { name: names.of(&step.name), workload, count: 1 });
             }
         }
     }
     tasks
 }
+/// Names that are given to one task each.
+#[derive(Default)]
+struct Names {
+    taken: HashSet<String>,
+    /// For each name that several want the number behind it that was given last.
+    numbers: HashMap<String, usize>,
+}
+
+impl Names {
+    /// A name, with the first free number behind it where it is taken.
+    fn of(&mut self, wanted: &str) -> String {
+        let mut name = wanted.to_string();
+        while !self.taken.insert(name.clone()) {
+            let number = self.numbers.entry(wanted.into()).or_default();
+            *number += 1;
+            name = format!("{wanted}#{number}");
+        }
+        name
+    }
+}
+
 
 #[cfg(test)]
 mod tests {

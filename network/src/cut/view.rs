@@ -42,8 +42,10 @@ fn is_same(from: Element, to: Element) -> bool {
 /// The node's tensor is among the elements of its operand, from the first on.
 fn within(cutter: &mut Cutter, id: NodeId, first: usize) {
     let outer = cutter.value(cutter.graph.node(id).operands[0]);
+    // Among the elements of what that lies in, if it does: long chains of parts are one step from their memory.
+    let within = cutter.cut.value(outer).within.map_or((outer, first), |(root, before)| (root, before + first));
     let shape = cutter.graph.node(id).shape.clone();
-    let value = cutter.add(Value { node: id, shape, within: Some((outer, first)) });
+    let value = cutter.add(Value { node: id, shape, within: Some(within) });
     cutter.of_nodes.insert(id, value);
 }
 
@@ -105,6 +107,5 @@ fn concat(cutter: &mut Cutter, id: NodeId, axis: usize) {
 fn can_move(cutter: &Cutter, value: ValueId) -> bool {
     let Value { node, within, .. } = cutter.cut.value(value);
     let given = matches!(cutter.graph.node(*node).op, Op::Input | Op::Constant(_));
-    let is_output = cutter.graph.outputs().iter().any(|output| output.node == *node);
-    within.is_none() && !given && !is_output
+    within.is_none() && !given && !cutter.given_to_caller.contains(node)
 }

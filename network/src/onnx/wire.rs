@@ -11,6 +11,9 @@ const DEEPEST: usize = 32;
 /// Messages of a file, at most: each costs the parser some hundred bytes.
 const MOST_MESSAGES: usize = 1 << 20;
 
+/// Names of tensors that nodes read and make, at most: each may become a step, which costs some kilobytes.
+const MOST_NAMES: usize = 1 << 20;
+
 /// The messages of `onnx.proto` that the parser reads.
 #[derive(Clone, Copy, PartialEq)]
 enum Message {
@@ -34,6 +37,8 @@ enum Held {
     /// Numbers of this size in bytes, one behind the other.
     Fixed(usize),
     Varints,
+    /// The name of a tensor that a node reads or makes.
+    Name,
     Bytes,
 }
 
@@ -53,6 +58,7 @@ fn held(message: Message, field: u64) -> Held {
         (Tensor, 4) => return Held::Fixed(4),
         (Tensor, 10) => return Held::Fixed(8),
         (Tensor, 5 | 7) => return Held::Varints,
+        (Node, 1 | 2) => return Held::Name,
         _ => return Held::Bytes,
     })
 }
@@ -61,7 +67,7 @@ fn held(message: Message, field: u64) -> Held {
 pub(super) fn check(bytes: &[u8]) -> Result<(), ImportError> {
     let mut reader = Reader { bytes, at: 0 };
     let mut open = vec![(Message::Model, bytes.len())];
-    let mut messages = 1;
+    let (mut messages, mut names) = (1, 0);
 
     while let Some(&(message, end)) = open.last() {
         if reader.at == end {
@@ -92,6 +98,10 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), ImportError> {
                             reader.varint(inner)?;
                         }
                     }
+                    Held::Name => {
+                        names += 1;
+                        reader.at = inner;
+                    }
                     Held::Fixed(_) | Held::Bytes => reader.at = inner,
                 }
             }
@@ -99,6 +109,9 @@ pub(super) fn check(bytes: &[u8]) -> Result<(), ImportError> {
         }
         if open.len() > DEEPEST || messages > MOST_MESSAGES {
             return Err(reader.wrong("too many messages"));
+        }
+        if names > MOST_NAMES {
+            return Err(reader.wrong("too many inputs and outputs of nodes"));
         }
     }
     Ok(())

@@ -9,6 +9,7 @@ mod build;
 mod conformance;
 mod export;
 mod files;
+mod large;
 mod recurrent;
 mod running;
 mod steps;

@@ -1,0 +1,65 @@
+//! Files with nodes, inputs and outputs by the ten thousand: what is made of them takes time in proportion.
+
+use autotune_ir::Target;
+use autotune_network::{Compiled, Tensor, rewrite, tasks};
+
+use crate::build::{Model, int};
+
+/// How many there are.
+const MANY: usize = 50_000;
+
+/// What a network makes of inputs of one element each; with time in the square of the file's size it would be a matter of minutes.
+fn run(model: &Model, inputs: usize) -> Vec<Tensor> {
+    let graph = rewrite(&model.import().unwrap()).unwrap();
+    assert!(tasks(&graph).len() < 10);
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    let mut workspace = Compiled::new(&graph, None, &target).unwrap().workspace().unwrap();
+    let brought = |number: usize| Tensor::f32(&[1], vec![(number % 7) as f32 - 3.0]).unwrap();
+    workspace.run_tensors(&(0..inputs).map(brought).collect::<Vec<_>>()).unwrap()
+}
+
+fn names(word: &str) -> Vec<String> {
+    (0..MANY).map(|number| format!("{word}{number}")).collect()
+}
+
+#[test]
+fn one_tensor_again_and_again() {
+    let all = vec!["x"; MANY].join(" ");
+    let by = |operator: &str, attributes| {
+        let model = Model::new(17).input("x", &[1]).node(operator, &all, "y", attributes).output("y");
+        run(&model, 1).remove(0).to_numbers()
+    };
+    assert_eq!(by("Concat", vec![int("axis", 0)]), vec![-3.0; MANY]);
+    assert_eq!(by("Sum", vec![]), [-3.0 * MANY as f32]);
+    assert_eq!(by("Max", vec![]), [-3.0]);
+}
+
+#[test]
+fn many_inputs() {
+    let inputs = names("x");
+    let by = |operator: &str, attributes| {
+        let model = inputs.iter().fold(Model::new(17), |model, name| model.input(name, &[1]));
+        run(&model.node(operator, &inputs.join(" "), "y", attributes).output("y"), MANY).remove(0).to_numbers()
+    };
+    let wanted: Vec<f32> = (0..MANY).map(|number| (number % 7) as f32 - 3.0).collect();
+    assert_eq!(by("Sum", vec![]), [wanted.iter().sum::<f32>()]);
+    assert_eq!(by("Concat", vec![int("axis", 0)]), wanted);
+}
+
+#[test]
+fn many_nodes_and_outputs() {
+    let outputs = names("y");
+    let model = Model::new(17).input("x", &[1]);
+    let model = outputs.iter().fold(model, |model, name| model.node("Neg", "x", name, vec![]).output(name));
+    assert!(run(&model, 1).iter().all(|tensor| tensor.to_numbers() == [3.0]));
+
+    // Each is a part of the one before it.
+    let chain = names("t");
+    let mut model = Model::new(17).input("x", &[1]).node("Neg", "x", &chain[0], vec![]);
+    for (number, pair) in chain.windows(2).enumerate() {
+        let operator = ["Relu", "Flatten", "Neg"][number % 3];
+        model = model.node(operator, &pair[0], &pair[1], vec![]);
+    }
+    let last = run(&model.output(&chain[MANY - 1]), 1);
+    assert_eq!(last[0].to_numbers().len(), 1);
+}
