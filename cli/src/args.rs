@@ -27,7 +27,7 @@ pub(crate) use compile::CompileArgs;
 pub(crate) use db::{DbArgs, LookupArgs, Place, RecordsArgs};
 pub(crate) use report::ReportArgs;
 pub(crate) use run::RunArgs;
-pub(crate) use subject::{ShapeArgs, SubjectArgs};
+pub(crate) use subject::{GivenFile, InputArgs, Loaded, SubjectArgs};
 pub(crate) use target::TargetArgs;
 
 /// Finds fast schedules for tensor operators by measuring a few hundred and learning from them.
@@ -181,7 +181,7 @@ pub(crate) struct TuneArgs {
     #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Subject::of, required = true)]
     pub(crate) subject: Option<Subject>,
     #[command(flatten)]
-    pub(crate) shapes: ShapeArgs,
+    pub(crate) inputs: InputArgs,
     #[command(flatten)]
     pub(crate) target: TargetArgs,
     /// Measurements in total over all tasks, earlier runs included; 0 for the schedules that are predicted to be the fastest, which are only

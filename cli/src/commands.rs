@@ -7,7 +7,6 @@ mod conversions;
 mod file;
 mod log;
 mod lookup;
-mod npy;
 mod planned;
 mod profile;
 mod report;

@@ -3,6 +3,7 @@
 mod args;
 mod commands;
 mod interrupt;
+mod npy;
 mod output;
 mod page;
 mod progress;

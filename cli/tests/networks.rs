@@ -199,7 +199,7 @@ fn what_is_wrong_is_told_in_one_line() {
     fs::write(sandbox.path("broken.onnx"), "no model").unwrap();
     for (line, code, expected) in [
         (format!("run {NETWORK} --input small.npy"), 2, "shape [1, 4, 8, 8], where"),
-        (format!("run {NETWORK} --input text.npy"), 2, "no array of float32 or float64"),
+        (format!("run {NETWORK} --input text.npy"), 2, "no array of numbers"),
         (format!("run {NETWORK} --input nothing.npy"), 2, "nothing.npy"),
         (format!("run {NETWORK} --input other=small.npy"), 2, "one of the inputs"),
         (format!("run {NETWORK} --target opencl"), 2, "networks run on CPUs"),

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use crate::constant::Constant;
 use crate::error::{GraphError, OpError};
 use crate::op::Op;
-use crate::tensor::Element;
+use crate::tensor::{Element, Stored};
 
 /// A node of a graph, by its position: its operands have lower ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -33,6 +33,8 @@ pub struct Output {
     pub name: String,
     /// What computes it.
     pub node: NodeId,
+    /// Type in which callers store its elements, where a file says another than that of the node.
+    pub stored: Option<Stored>,
 }
 
 /// A network: nodes with one tensor each, every one behind its operands. All shapes are known.
@@ -55,9 +57,9 @@ pub struct Graph {
     name: String,
     nodes: Vec<Node>,
     inputs: Vec<NodeId>,
+    input_names: HashSet<String>,
     outputs: Vec<Output>,
 }
-    input_names: HashSet<String>,
 
 impl Graph {
     /// A graph without nodes.
@@ -104,7 +106,12 @@ impl Graph {
 
     /// A tensor of a node as one that the network gives to its caller.
     pub fn output(&mut self, name: impl Into<String>, node: NodeId) {
-        self.outputs.push(Output { name: name.into(), node });
+        self.output_as(name, node, None);
+    }
+
+    /// The same, with the [type](Output::stored) in which callers store it.
+    pub(crate) fn output_as(&mut self, name: impl Into<String>, node: NodeId, stored: Option<Stored>) {
+        self.outputs.push(Output { name: name.into(), node, stored });
     }
 
     /// A node.

@@ -75,6 +75,6 @@ pub use planned::{PlannedKernel, PlannedStep, planned};
 pub use race::{RaceError, Raced, race};
 pub use rewrite::rewrite;
 pub use subject::{LoadError, Subject, SubjectError, tasks};
-pub use tensor::{Element, Tensor};
+pub use tensor::{Element, Stored, Tensor};
 pub use text::{Listed, listed, printable};
 pub use turns::{quantile, time_in_turns};

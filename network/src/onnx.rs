@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use std::path::Path;
 
 use crate::graph::Graph;
+use crate::tensor::Tensor;
 use file::ModelFile;
 
 mod call;
@@ -19,6 +20,7 @@ mod tensor;
 mod wire;
 
 pub use error::{ExportError, ImportError, NodeError};
+pub use inputs::DeclaredInput;
 
 /// Versions of the operators that are read.
 pub const VERSIONS: RangeInclusive<i64> = 6..=24;
@@ -36,6 +38,8 @@ pub struct ImportOptions {
     pub name: Option<String>,
     /// Shapes of inputs by their names, for those whose shapes the file leaves open.
     pub shapes: BTreeMap<String, Vec<usize>>,
+    /// Inputs that are the same in all runs, by their names: they become constants, which shapes and the branch of an `If` may depend on.
+    pub values: BTreeMap<String, Tensor>,
     /// Elements of constants that are computed while the file is read, and steps of their computation, at most: what goes beyond stays to be
     /// computed when the network runs. Bounds memory and time that a small file may ask for.
     pub most_folded: usize,
@@ -43,7 +47,7 @@ pub struct ImportOptions {
 
 impl Default for ImportOptions {
     fn default() -> Self {
-        Self { name: None, shapes: BTreeMap::new(), most_folded: 1 << 29 }
+        Self { name: None, shapes: BTreeMap::new(), values: BTreeMap::new(), most_folded: 1 << 29 }
     }
 }
 
@@ -59,6 +63,11 @@ pub fn read(path: &Path, options: &ImportOptions) -> Result<Graph, ImportError> 
         None => options,
     };
     import::graph(&file, options)
+}
+
+/// What a file's model is given in every run.
+pub fn inputs(path: &Path) -> Result<Vec<DeclaredInput>, ImportError> {
+    import::inputs(&ModelFile::open(path)?)
 }
 
 /// The graph of a file's bytes; it has no tensors in other files.

@@ -125,7 +125,7 @@ fn pass(from: &Graph, rules: &[&Rule], constants: &mut Constants) -> Result<(Gra
     }
 
     for output in from.outputs() {
-        new.graph.output(&output.name, made[output.node.0 as usize].0);
+        new.graph.output_as(&output.name, made[output.node.0 as usize].0, output.stored);
     }
     Ok((new.graph, applied))
 }

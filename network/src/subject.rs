@@ -43,9 +43,9 @@ pub enum LoadError {
     /// It cannot be rewritten.
     #[error(transparent)]
     Rewrite(#[from] GraphError),
-    /// Shapes were given for what has them already.
+    /// Shapes or values of inputs were given for what has its own.
     #[error("{name} has its shapes: they cannot be given")]
-    Shapes {
+    Fixed {
         /// The network.
         name: String,
     },
@@ -92,17 +92,16 @@ impl Subject {
         }
     }
 
-    /// The graph of a network, [rewritten](crate::rewrite()); `None` of a workload. `shapes` are those of inputs, by name, that a file leaves
-    /// open.
-    pub fn graph(&self, shapes: &[(String, Vec<usize>)]) -> Result<Option<Graph>, LoadError> {
+    /// The graph of a network, [rewritten](crate::rewrite()); `None` of a workload. The options are for files.
+    pub fn graph(&self, options: &ImportOptions) -> Result<Option<Graph>, LoadError> {
+        let is_open = options.shapes.is_empty() && options.values.is_empty();
         let graph = match self {
-            Self::Workload(_) if shapes.is_empty() => return Ok(None),
-            Self::Workload(workload) => return Err(LoadError::Shapes { name: workload.to_string() }),
-            Self::Network(name) if shapes.is_empty() => zoo::graph(name)?,
-            Self::Network(name) => return Err(LoadError::Shapes { name: name.clone() }),
+            Self::Workload(_) if is_open => return Ok(None),
+            Self::Workload(workload) => return Err(LoadError::Fixed { name: workload.to_string() }),
+            Self::Network(name) if is_open => zoo::graph(name)?,
+            Self::Network(name) => return Err(LoadError::Fixed { name: name.clone() }),
             Self::Model(path) => {
-                let options = ImportOptions { shapes: shapes.iter().cloned().collect(), ..ImportOptions::default() };
-                onnx::read(path, &options).map_err(|source| LoadError::Import { path: path.clone(), source })?
+                onnx::read(path, options).map_err(|source| LoadError::Import { path: path.clone(), source })?
             }
         };
         Ok(Some(rewrite(&graph)?))
@@ -125,8 +124,8 @@ impl Subject {
 /// The distinct workloads of a graph, in the order in which they first run, each with the name of the first node that it computes.
 pub fn tasks(graph: &Graph) -> Vec<Task> {
     let mut tasks: Vec<Task> = Vec::new();
-    let mut names = Names::default();
     let mut known: HashMap<Workload, usize> = HashMap::new();
+    let mut names = Names::default();
     for step in Cut::of(graph).steps {
         let Work::Kernel(workload) = step.work else { continue };
         match known.get(&workload) {
@@ -139,6 +138,7 @@ pub fn tasks(graph: &Graph) -> Vec<Task> {
     }
     tasks
 }
+
 /// Names that are given to one task each.
 #[derive(Default)]
 struct Names {
@@ -160,7 +160,6 @@ impl Names {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,7 +168,7 @@ mod tests {
     fn a_subject_is_a_network_a_file_or_a_workload() {
         let tasks = |text: &str| {
             let subject = Subject::of(text).unwrap();
-            subject.tasks(subject.graph(&[]).unwrap().as_ref()).tasks
+            subject.tasks(subject.graph(&ImportOptions::default()).unwrap().as_ref()).tasks
         };
         assert_eq!(tasks("dqn").iter().map(|task| task.count).sum::<usize>(), 5);
         let one = tasks("matmul:m=8,n=16,k=8");

@@ -20,6 +20,24 @@ pub enum Element {
     Bool,
 }
 
+/// Type in which a file says that callers get an output, where that is not the [`Element`] of its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs)]
+pub enum Stored {
+    Bool,
+    I8,
+    I16,
+    I32,
+    I64,
+    U8,
+    U16,
+    U32,
+    U64,
+    F16,
+    F32,
+    F64,
+}
+
 /// A tensor, row-major.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tensor {

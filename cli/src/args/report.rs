@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use autotune_network::Subject;
 use clap::Args;
 
-use super::{RecordsArgs, ShapeArgs, TargetArgs, VariantArgs};
+use super::{InputArgs, RecordsArgs, TargetArgs, VariantArgs};
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -22,7 +22,7 @@ pub(crate) struct ReportArgs {
     #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Subject::of, required = true)]
     pub(crate) subjects: Vec<Subject>,
     #[command(flatten)]
-    pub(crate) shapes: ShapeArgs,
+    pub(crate) inputs: InputArgs,
     /// The page's file, which is replaced as a whole ('-' for standard output)
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,

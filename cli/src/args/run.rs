@@ -12,6 +12,7 @@ Examples:
   autotune run resnet18 --input image.npy --output out       out/logits.npy from image.npy
   autotune run bert_base --input input_ids=ids.npy --input mask=mask.npy
   autotune run model.onnx --shape image=1x3x480x640          extents that the file leaves open
+  autotune run model.onnx --input pcm=a.npy --input sr=16000 an input that is the same in all runs
   autotune run resnet18 --repeat 100 --json latency.json     figures
   autotune run resnet18 --check                              every step beside the reference
 
@@ -21,9 +22,6 @@ What was not tuned runs by the schedules that are predicted to be the fastest, a
 pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) subject: SubjectArgs,
-    /// A tensor to run on, as NumPy writes it; a single input needs no name. Inputs that are not given are random
-    #[arg(long, value_name = "[NAME=]FILE.npy")]
-    pub(crate) input: Vec<String>,
     /// Write every output to this folder, NAME.npy each
     #[arg(long, value_name = "DIR")]
     pub(crate) output: Option<PathBuf>,

@@ -1,12 +1,17 @@
-//! What a command is about, and its shapes.
+//! What a command is about, its shapes and inputs.
+
+use std::collections::{BTreeMap, HashSet};
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use autotune::Network;
-use autotune_network::onnx::ImportError;
-use autotune_network::{Graph, LoadError, Subject};
+use autotune_network::onnx::{self, DeclaredInput, ImportError, ImportOptions};
+use autotune_network::{Element, Graph, LoadError, NodeId, Subject, Tensor, listed};
 use clap::Args;
+use ndarray::{ArrayD, IxDyn};
 
 use super::{Failure, TargetArgs};
+use crate::npy;
 
 #[derive(Debug, Args)]
 pub(crate) struct SubjectArgs {
@@ -14,38 +19,195 @@ pub(crate) struct SubjectArgs {
     #[arg(value_name = "NETWORK|WORKLOAD", value_parser = Subject::of)]
     pub(crate) subject: Subject,
     #[command(flatten)]
-    pub(crate) shapes: ShapeArgs,
+    pub(crate) inputs: InputArgs,
 }
 
 impl SubjectArgs {
     /// What is to be tuned for a target.
     pub(crate) fn tasks(&self, target: &TargetArgs) -> Result<Network> {
-        Ok(target.tasks(&self.subject, self.graph()?.as_ref()))
+        let loaded = self.load()?;
+        Ok(target.tasks(&self.subject, loaded.as_ref().map(|loaded| &loaded.graph)))
     }
 
-    /// The graph of a network.
-    pub(crate) fn graph(&self) -> Result<Option<Graph>> {
-        self.shapes.graph(&self.subject)
+    /// A network; `None` of a workload.
+    pub(crate) fn load(&self) -> Result<Option<Loaded>> {
+        self.inputs.load(&self.subject)
     }
 }
 
 #[derive(Debug, Args)]
-pub(crate) struct ShapeArgs {
+pub(crate) struct InputArgs {
     /// The shape of an input that an ONNX file leaves open
     #[arg(long, value_name = "NAME=1x3x224x224", value_parser = parse_shape)]
     shape: Vec<(String, Vec<usize>)>,
+    /// An input: a tensor as NumPy writes it, which also gives extents that an ONNX file leaves open, or the number that it is in all
+    /// runs, so that an If on it can be decided. A single input needs no name; inputs that are not given are random where networks run
+    #[arg(long, value_name = "[NAME=]FILE.npy|NAME=NUMBER")]
+    input: Vec<String>,
 }
 
-impl ShapeArgs {
-    /// The graph of a network with these shapes; `None` of a workload.
-    pub(crate) fn graph(&self, subject: &Subject) -> Result<Option<Graph>> {
-        match subject.graph(&self.shape) {
-            Err(error @ (LoadError::Shapes { .. } | LoadError::Import { source: ImportError::Shape { .. }, .. })) => {
-                Err(Failure::Usage(format!("--shape: {error}")).into())
+/// A network, and what is given to run it on.
+pub(crate) struct Loaded {
+    pub(crate) graph: Graph,
+    /// By the names of inputs.
+    pub(crate) given: BTreeMap<String, GivenFile>,
+}
+
+/// A tensor for an input, and where it is from.
+pub(crate) struct GivenFile {
+    pub(crate) path: PathBuf,
+    pub(crate) tensor: Tensor,
+}
+
+impl InputArgs {
+    /// A network with these shapes and inputs; `None` of a workload.
+    pub(crate) fn load(&self, subject: &Subject) -> Result<Option<Loaded>> {
+        let mut options = ImportOptions { shapes: self.shapes()?, ..ImportOptions::default() };
+        let Subject::Model(path) = subject else {
+            let Some(graph) = subject.graph(&options).map_err(|error| refusal(error, &BTreeMap::new()))? else {
+                return self.check_none().map(|()| None);
+            };
+            return Ok(Some(Loaded { given: self.of_own_inputs(&declared(&graph))?, graph }));
+        };
+
+        let mut given = BTreeMap::new();
+        if !self.input.is_empty() {
+            let wrong = |source| LoadError::Import { path: path.clone(), source };
+            let declared = onnx::inputs(path).map_err(wrong)?;
+            options.values = self.numbers(&declared)?;
+            given = self.files(&declared)?;
+        }
+        for (name, file) in &given {
+            options.shapes.entry(name.clone()).or_insert_with(|| file.tensor.shape().to_vec());
+        }
+        let graph = subject.graph(&options).map_err(|error| refusal(error, &given))?;
+        Ok(graph.map(|graph| Loaded { graph, given }))
+    }
+
+    fn shapes(&self) -> Result<BTreeMap<String, Vec<usize>>, Failure> {
+        let mut shapes = BTreeMap::new();
+        for (name, shape) in &self.shape {
+            if shapes.insert(name.clone(), shape.clone()).is_some() {
+                return Err(Failure::Usage(format!("--shape {name}=..: the shape of input '{name}' is given twice")));
             }
-            graph => Ok(graph?),
+        }
+        Ok(shapes)
+    }
+
+    /// Files for the inputs of a network that comes with the library.
+    fn of_own_inputs(&self, declared: &[DeclaredInput]) -> Result<BTreeMap<String, GivenFile>, Failure> {
+        match self.numbers(declared)?.first_key_value() {
+            Some((name, _)) => {
+                let why = "only an input of an ONNX file can be the same in all runs";
+                Err(Failure::Usage(format!("--input {name}: {why}")))
+            }
+            None => self.files(declared),
         }
     }
+
+    /// Fails if there is any input: a workload has none.
+    fn check_none(&self) -> Result<()> {
+        match self.input.first() {
+            Some(word) => Err(Failure::Usage(format!("--input {word}: a workload has no inputs to give")).into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Inputs that are numbers.
+    fn numbers(&self, declared: &[DeclaredInput]) -> Result<BTreeMap<String, Tensor>, Failure> {
+        let all = self.words(declared)?.into_iter();
+        let numbers = all.filter_map(|(input, text)| Some((input.name.clone(), number(input, text)?)));
+        numbers.map(|(name, number)| Ok((name, number?))).collect()
+    }
+
+    /// Inputs that are in files.
+    fn files(&self, declared: &[DeclaredInput]) -> Result<BTreeMap<String, GivenFile>, Failure> {
+        let all = self.words(declared)?.into_iter().filter(|(_, text)| !is_number(text));
+        let file = |(input, text): (&DeclaredInput, &str)| {
+            let path = PathBuf::from(text);
+            let tensor = npy::read(&path, input.element)?;
+            Ok((input.name.clone(), GivenFile { path, tensor }))
+        };
+        all.map(file).collect()
+    }
+
+    /// Every `--input` as an input and what is said to be it. Names may have a `=`.
+    fn words<'a>(&'a self, declared: &'a [DeclaredInput]) -> Result<Vec<(&'a DeclaredInput, &'a str)>, Failure> {
+        let mut known = HashSet::new();
+        let mut words = Vec::new();
+        for word in &self.input {
+            let named = |(at, _): (usize, &str)| {
+                let input = declared.iter().find(|input| input.name == word[..at])?;
+                Some((input, &word[at + 1..]))
+            };
+            let found = word.rmatch_indices('=').find_map(named).or(match declared {
+                // What is behind no input's name is a single input.
+                [only] if !word.contains('=') || Path::new(word).exists() => Some((only, word)),
+                _ => None,
+            });
+            let unknown = || {
+                let names: Vec<&str> = declared.iter().map(|input| &*input.name).collect();
+                let forms = "give NAME=FILE.npy, or NAME=NUMBER for the same in all runs";
+                Failure::Usage(format!("--input {word}: {forms}, one of the inputs {}", listed(&names)))
+            };
+            let (input, text) = found.ok_or_else(unknown)?;
+            if !known.insert(&input.name) {
+                return Err(Failure::Usage(format!("--input {word}: input {} is given twice", input.name)));
+            }
+            words.push((input, text));
+        }
+        Ok(words)
+    }
+}
+
+/// What a network is given, by its graph.
+fn declared(graph: &Graph) -> Vec<DeclaredInput> {
+    let of = |&id: &NodeId| {
+        let node = graph.node(id);
+        let extents = node.shape.iter().map(|&extent| Some(extent)).collect();
+        DeclaredInput { name: node.name.clone(), element: node.element, extents }
+    };
+    graph.inputs().iter().map(of).collect()
+}
+
+/// What is wrong with shapes was badly chosen: by `--shape`, or by a file for the input.
+fn refusal(error: LoadError, given: &BTreeMap<String, GivenFile>) -> anyhow::Error {
+    match &error {
+        LoadError::Import { source: ImportError::Shape { input, .. }, .. } => {
+            let file = given.get(input).map(|file| format!("--input {}", file.path.display()));
+            Failure::Usage(format!("{}: {error}", file.unwrap_or_else(|| "--shape".into()))).into()
+        }
+        LoadError::Fixed { .. } => Failure::Usage(format!("--shape: {error}")).into(),
+        _ => error.into(),
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    matches!(text, "true" | "false") || text.parse::<f64>().is_ok()
+}
+
+/// The number that an input is in all runs, if the text is one.
+fn number(input: &DeclaredInput, text: &str) -> Option<Result<Tensor, Failure>> {
+    if !is_number(text) {
+        return None;
+    }
+    let name = &input.name;
+    let wrong = |why: &str| Failure::Usage(format!("--input {name}={text}: {why}"));
+    if input.extents.iter().any(|extent| extent.is_some_and(|extent| extent != 1)) {
+        return Some(Err(wrong("it has more than one element: give NAME=FILE.npy")));
+    }
+
+    let shape = IxDyn(&vec![1; input.extents.len()]);
+    let tensor = match input.element {
+        Element::F32 => text.parse().ok().map(|number| Tensor::F32(ArrayD::from_elem(shape, number))),
+        Element::I64 => text.parse().ok().map(|number| Tensor::I64(ArrayD::from_elem(shape, number))),
+        Element::Bool => match text {
+            "true" | "1" => Some(Tensor::Bool(ArrayD::from_elem(shape, true))),
+            "false" | "0" => Some(Tensor::Bool(ArrayD::from_elem(shape, false))),
+            _ => None,
+        },
+    };
+    Some(tensor.ok_or_else(|| wrong(&format!("it is of {}", input.element))))
 }
 
 /// `NAME=1x3x224x224`.

@@ -18,10 +18,10 @@ pub(super) fn run(args: CompileArgs) -> Result<()> {
     let Names { soname, name, header } = Names::of(&args.output)?;
     check_output("-o", &args.output, "library", |start| start.starts_with(b"\x7fELF"))?;
     check_ours("-o: the header", &header, "header of a network", Library::is_header)?;
-    let (graph, target) = network(&args.subject, &args.target)?;
+    let (loaded, target) = network(&args.subject, &args.target)?;
 
     let source = network_source(args.db.place()?)?;
-    let network = Compiled::new(&graph, Some(&*source), &target)?;
+    let network = Compiled::new(&loaded.graph, Some(&*source), &target)?;
     warn(&*source);
     let library = Library::of(&network, &name, &soname)?;
     write(&library, &args.output, &header).with_context(|| format!("-o {}", args.output.display()))?;

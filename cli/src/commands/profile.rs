@@ -63,13 +63,13 @@ struct Profile {
 
 pub(super) fn run(subject: &SubjectArgs, target: &TargetArgs, db: &DbArgs, json: Option<PathBuf>) -> Result<()> {
     let json = JsonSink::new(json)?;
-    let (graph, target) = network(subject, target)?;
+    let (loaded, target) = network(subject, target)?;
     let source = network_source(db.place()?)?;
     let ceilings = or_without(Ceilings::known_or_measure(&target));
-    let network = Compiled::new(&graph, Some(&*source), &target)?;
+    let network = Compiled::new(&loaded.graph, Some(&*source), &target)?;
     warn(&*source);
     let mut workspaces = [network.workspace()?];
-    let run_secs = time_in_turns(&mut workspaces, &inputs(&graph, &[])?, RUNS, &|| false)?.swap_remove(0);
+    let run_secs = time_in_turns(&mut workspaces, &inputs(&loaded)?, RUNS, &|| false)?.swap_remove(0);
     let times = workspaces[0].profile(RUNS)?;
 
     let sum_secs = times.iter().map(|step| step.run_secs).sum();
@@ -78,7 +78,7 @@ pub(super) fn run(subject: &SubjectArgs, target: &TargetArgs, db: &DbArgs, json:
     let steps = times.iter().map(figures).collect::<Result<_>>()?;
     let latency_secs = quantile(run_secs.clone(), 0.5);
     let over_sum = quantile(run_secs, LOW) / sum_secs;
-    let network = graph.name().into();
+    let network = loaded.graph.name().into();
     let profile = Profile { network, latency_secs, sum_secs, repeat_sum_secs, over_sum, steps };
     json.write(&profile)?;
     json.say(&table(&profile))

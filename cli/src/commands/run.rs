@@ -1,5 +1,6 @@
 //! `autotune run NETWORK`.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 use std::time::Instant;
@@ -7,15 +8,19 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use autotune::Tuned;
 use autotune_ir::Target;
-use autotune_network::{Compiled, Element, Graph, Node, StepError, Tensor, Workspace, quantile, time_in_turns};
+use autotune_network::{
+    Compiled, Element, Graph, Node, NodeId, Output, StepError, Tensor, Workspace, listed, printable, quantile,
+    time_in_turns,
+};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::Serialize;
 
 use super::file::{NewFile, check_folder};
 use super::lookup::network_source;
-use super::{JsonSink, npy, warn};
-use crate::args::{Failure, RunArgs, SubjectArgs, TargetArgs};
+use super::{JsonSink, warn};
+use crate::args::{Failure, GivenFile, Loaded, RunArgs, SubjectArgs, TargetArgs};
+use crate::npy;
 use crate::output::say;
 
 /// What `--json` has of a run.
@@ -42,12 +47,12 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
         check_folder(folder).map_err(|error| Failure::Usage(format!("--output {}: {error}", folder.display())))?;
     }
     let start = Instant::now();
-    let (graph, target) = network(&args.subject, &args.target)?;
-    let inputs = inputs(&graph, &args.input)?;
-    let files = output_files(&graph)?;
+    let (loaded, target) = network(&args.subject, &args.target)?;
+    let (graph, inputs) = (&loaded.graph, inputs(&loaded)?);
+    let files = output_files(graph)?;
 
     let source = network_source(args.db.place()?)?;
-    let network = Compiled::new(&graph, Some(&*source), &target)?;
+    let network = Compiled::new(graph, Some(&*source), &target)?;
     warn(&*source);
     let mut workspace = network.workspace()?;
     let load_secs = start.elapsed().as_secs_f64();
@@ -56,7 +61,7 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
 
     let outputs = workspace.run_tensors(&inputs)?;
     if let Some(folder) = &args.output {
-        write(folder, &files, &outputs).with_context(|| format!("--output {}", folder.display()))?;
+        write(folder, &files, graph.outputs(), &outputs).with_context(|| format!("--output {}", folder.display()))?;
     }
     let mut latencies = latencies(std::slice::from_mut(&mut workspace), &inputs, args.repeat as usize, &|| false)?;
     let latency_secs = latencies.swap_remove(0);
@@ -79,14 +84,14 @@ pub(super) fn say_untuned(schedules: &[Tuned], target: &Target) {
     }
 }
 
-/// The graph of a network, and the CPU that it runs on.
-pub(super) fn network(subject: &SubjectArgs, target: &TargetArgs) -> Result<(Graph, Target)> {
-    let Some(graph) = subject.graph()? else {
+/// A network, and the CPU that it runs on.
+pub(super) fn network(subject: &SubjectArgs, target: &TargetArgs) -> Result<(Loaded, Target)> {
+    let Some(loaded) = subject.load()? else {
         return Err(Failure::Usage("a workload is no network: autotune bench times it".into()).into());
     };
     let target = target.detect(&[])?;
     match target.cpu() {
-        Some(_) => Ok((graph, target)),
+        Some(_) => Ok((loaded, target)),
         None => Err(Failure::Usage("networks run on CPUs: --target cpu".into()).into()),
     }
 }
@@ -105,41 +110,40 @@ pub(super) fn latencies(
     Ok(time_in_turns(workspaces, inputs, runs, is_over)?.into_iter().map(latency).collect())
 }
 
+/// Integers up to here are exact in a running network, which has them as f32 numbers.
+const MOST_EXACT: i64 = 1 << 24;
+
 /// The tensors of a network's inputs: those that are given, and random ones.
-pub(super) fn inputs(graph: &Graph, given: &[String]) -> Result<Vec<Tensor>> {
-    let names: Vec<&str> = graph.inputs().iter().map(|&id| &*graph.node(id).name).collect();
-    let mut tensors: Vec<Option<Tensor>> = vec![None; names.len()];
-    for word in given {
-        let named = word.split_once('=').map(|(name, path)| (names.iter().position(|known| *known == name), path));
-        // What is behind no input's name is the path of a single input.
-        let (at, path) = match named {
-            Some((Some(at), path)) => (Some(at), path),
-            _ => ((names.len() == 1 && (named.is_none() || Path::new(word).exists())).then_some(0), word.as_str()),
-        };
-        let unknown = || format!("--input {word}: give NAME=FILE.npy, one of the inputs {}", names.join(", "));
-        let at = at.ok_or_else(|| Failure::Usage(unknown()))?;
-        if tensors[at].is_some() {
-            return Err(Failure::Usage(format!("--input {word}: input {} is given twice", names[at])).into());
-        }
-        tensors[at] = Some(read(graph.node(graph.inputs()[at]), Path::new(path))?);
-    }
-    let random = |(number, tensor): (usize, Option<Tensor>)| match tensor {
-        Some(tensor) => Ok(tensor),
-        None => random(graph.node(graph.inputs()[number]), number as u64),
+pub(super) fn inputs(loaded: &Loaded) -> Result<Vec<Tensor>> {
+    let graph = &loaded.graph;
+    let tensor = |(number, &id): (usize, &NodeId)| match loaded.given.get(&graph.node(id).name) {
+        Some(file) => checked(graph.node(id), file),
+        None => random(graph.node(id), number as u64),
     };
-    tensors.into_iter().enumerate().map(random).collect()
+    graph.inputs().iter().enumerate().map(tensor).collect()
 }
 
-fn read(node: &Node, path: &Path) -> Result<Tensor> {
-    let tensor = npy::read(path, node.element)?;
-    match tensor.shape() == node.shape {
-        true => Ok(tensor),
-        false => {
-            let (found, wanted) = (tensor.shape(), &node.shape);
-            let why = format!("--input {}: shape {found:?}, where '{}' is {wanted:?}", path.display(), node.name);
-            Err(Failure::Usage(why).into())
-        }
+/// A tensor that is given, if it is one that a running network has.
+fn checked(node: &Node, file: &GivenFile) -> Result<Tensor> {
+    let path = file.path.display();
+    let (found, wanted) = (file.tensor.shape(), &node.shape);
+    if found != wanted {
+        let why = format!("--input {path}: shape {found:?}, where '{}' is {wanted:?}", printable(&node.name));
+        return Err(Failure::Usage(why).into());
     }
+
+    let integers = file.tensor.as_i64().into_iter().flatten();
+    let beyond: Vec<i64> = integers.copied().filter(|number| number.unsigned_abs() > MOST_EXACT as u64).collect();
+    if let Some(number) = beyond.iter().find(|&&number| number as f32 as i128 != i128::from(number)) {
+        let why = format!("--input {path}: {number} is no integer that networks compute with exactly, up to 2^24 here");
+        return Err(Failure::Usage(why).into());
+    }
+    if let Some(number) = beyond.first() {
+        say(format_args!(
+            "autotune: warning: --input {path}: {number} is beyond 2^24: what is computed of it may be rounded"
+        ));
+    }
+    Ok(file.tensor.clone())
 }
 
 fn random(node: &Node, seed: u64) -> Result<Tensor> {
@@ -157,19 +161,20 @@ fn output_files(graph: &Graph) -> Result<Vec<String>, Failure> {
     // A name that is no file's name may not lead elsewhere.
     let names = graph.outputs().iter().map(|output| output.name.replace('/', "_"));
     let files: Vec<String> = names.map(|name| format!("{name}.npy")).collect();
-    match files.iter().enumerate().find(|(at, file)| files[..*at].contains(file)) {
-        Some((_, file)) => Err(Failure::Usage(format!("--output: two outputs would be {file}"))),
+    let mut known = HashSet::new();
+    match files.iter().find(|file| !known.insert(*file)) {
+        Some(file) => Err(Failure::Usage(format!("--output: two outputs would be {}", printable(file)))),
         None => Ok(files),
     }
 }
 
-/// Writes tensors to files in a folder, which is made where there is none.
-fn write(folder: &Path, files: &[String], tensors: &[Tensor]) -> Result<()> {
+/// Writes tensors to files in a folder, which is made where there is none, in the types that outputs have in the network's file.
+fn write(folder: &Path, files: &[String], outputs: &[Output], tensors: &[Tensor]) -> Result<()> {
     fs::create_dir_all(folder)?;
     let mut written = Vec::new();
-    for (file, tensor) in files.iter().zip(tensors) {
+    for ((file, output), tensor) in files.iter().zip(outputs).zip(tensors) {
         let mut new = NewFile::create(&folder.join(file))?;
-        npy::write(&mut new, tensor)?;
+        npy::write(&mut new, tensor, output.stored).with_context(|| printable(file))?;
         written.push(new);
     }
     Ok(NewFile::keep_all(written)?)
@@ -194,7 +199,7 @@ fn check(workspace: &mut Workspace, inputs: &[Tensor]) -> Result<()> {
     let told =
         |step: &StepError| format!("'{}' ({:.1e}, at most {:.1e})", step.name, step.max_rel_error, step.tolerance);
     let wrong: Vec<String> = errors.iter().filter(|step| !step.is_right()).map(told).collect();
-    anyhow::ensure!(wrong.is_empty(), "not what the reference computes: {}", wrong.join(", "));
+    anyhow::ensure!(wrong.is_empty(), "not what the reference computes: {}", listed(&wrong));
     Ok(())
 }
 

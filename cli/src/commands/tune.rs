@@ -7,7 +7,7 @@ use autotune::{Cancel, Network, Report, Stop, TaskReport, TuneParams, Tuner};
 use autotune_db::{Phase, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use autotune_measure::failure_summary;
-use autotune_network::{Graph, RaceError, race};
+use autotune_network::{RaceError, race};
 use autotune_schedules::Workload;
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ use super::lookup::adopt_legacy;
 use super::planned;
 use super::run::{inputs, latencies};
 use super::{JsonSink, open_db, open_device};
-use crate::args::{Failure, TuneArgs};
+use crate::args::{Failure, Loaded, TuneArgs};
 use crate::output::say;
 use crate::report::{summary, table};
 use crate::{interrupt, progress};
@@ -36,9 +36,10 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     let Some(subject) = &args.subject else {
         return Err(Failure::Usage("no network or workload given".into()).into());
     };
-    let graph = args.shapes.graph(subject)?;
-    let network = &args.variant.of(args.target.tasks(subject, graph.as_ref()));
-    if let Some(graph) = &graph
+    let loaded = args.inputs.load(subject)?;
+    let graph = loaded.as_ref().map(|loaded| &loaded.graph);
+    let network = &args.variant.of(args.target.tasks(subject, graph));
+    if let Some(graph) = graph
         && let Some((target, absent)) = args.target.absent(&network.workloads())?
     {
         return planned::run(graph, &target, &args.variant, &args.db, &absent);
@@ -71,13 +72,13 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     let report = tuner.searcher(|_| kind.searcher()).observer(&mut *observer).tune(&network.tasks)?;
     drop(observer);
 
-    let latency = match graph.filter(|_| report.stop != Stop::Cancelled && target.cpu().is_some()) {
-        Some(graph) => {
+    let latency = match loaded.filter(|_| report.stop != Stop::Cancelled && target.cpu().is_some()) {
+        Some(loaded) => {
             let left = || args.time_budget.map(|budget| budget.saturating_sub(start.elapsed()));
             let (target, measurer, db) = (&target, &mut measurer, &db);
             let bench = Bench { target, measurer, ceilings, setup, db, cancel: &cancel, params, kind, seed };
-            bench.measure(&graph, &Budget { trials, left: left() })?;
-            if cancel.is_cancelled() { None } else { raced(&graph, db, target, left(), &cancel)? }
+            bench.measure(&loaded.graph, &Budget { trials, left: left() })?;
+            if cancel.is_cancelled() { None } else { raced(&loaded, db, target, left(), &cancel)? }
         }
         None => None,
     };
@@ -111,14 +112,14 @@ struct NetworkLatency {
 
 /// Races schedules of a network within it, and then runs it by its untuned schedules and by the best that are known; `None` if it is cancelled.
 fn raced(
-    graph: &Graph,
+    loaded: &Loaded,
     db: &TuningDb,
     target: &Target,
     left: Option<Duration>,
     cancel: &Cancel,
 ) -> Result<Option<NetworkLatency>> {
     let start = Instant::now();
-    let inputs = &inputs(graph, &[])?;
+    let (graph, inputs) = (&loaded.graph, &inputs(loaded)?);
     let limit = left.map_or(Duration::from_secs_f64(RACE_SECS), |left| left.mul_f64(RACE_SHARE));
     let network = match race(graph, db, target, inputs, limit, cancel) {
         Err(RaceError::Interrupted) => return Ok(None),

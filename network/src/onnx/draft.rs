@@ -6,7 +6,7 @@ use crate::constant::Constant;
 use crate::error::OpError;
 use crate::graph::{Graph, NodeId};
 use crate::op::Op;
-use crate::tensor::{Element, elements};
+use crate::tensor::{Element, Stored, elements};
 
 /// A tensor of a graph that is being made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,9 +43,9 @@ impl Draft {
         Ok(self.value(Known::Node(id)))
     }
 
-    pub(super) fn output(&mut self, name: &str, value: Value) {
+    pub(super) fn output(&mut self, name: &str, value: Value, stored: Option<Stored>) {
         let node = self.node(value);
-        self.graph.output(name, node);
+        self.graph.output_as(name, node, stored);
     }
 
     pub(super) fn constant(&mut self, name: &str, constant: impl Into<Constant>) -> Value {

@@ -131,12 +131,6 @@ pub enum NodeError {
     Op(#[from] OpError),
 }
 
-/// A name of a file as a message has it: in one line, and not longer than that.
-pub(super) fn printable(name: &str) -> String {
-    const LONGEST: usize = 200;
-    name.chars().take(LONGEST).map(|c| if c.is_control() { '?' } else { c }).collect()
-}
-
 pub(super) fn unfit<T>(reason: impl Into<String>) -> Result<T, NodeError> {
     Err(NodeError::Unfit(reason.into()))
 }

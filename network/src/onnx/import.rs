@@ -2,20 +2,20 @@
 
 use std::collections::{HashMap, HashSet};
 
-use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto};
+use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 
 use super::call::{Call, Result as NodeResult, attribute};
 use super::draft::{Draft, Value};
-use super::error::printable;
 use super::file::ModelFile;
-use super::{ImportError, ImportOptions, NodeError, VERSIONS, inputs, operators, tensor};
+use super::{DeclaredInput, ImportError, ImportOptions, NodeError, VERSIONS, operators, tensor};
 use crate::graph::Graph;
+use crate::text::{printable, visible};
 
 /// The graph of a model.
 pub(super) fn graph(file: &ModelFile, options: &ImportOptions) -> Result<Graph, ImportError> {
     let model = file.parse()?;
     let version = version(&model)?;
-    let proto = model.graph.ok_or_else(|| ImportError::Malformed("it has no graph".into()))?;
+    let proto = graph_of(model)?;
     let (nodes, wanted) = needed(&proto);
 
     let mut import = Import {
@@ -32,6 +32,22 @@ pub(super) fn graph(file: &ModelFile, options: &ImportOptions) -> Result<Graph, 
     }
     import.outputs(&proto)?;
     Ok(import.draft.finish())
+}
+
+/// What a model is given in every run, as the file declares it.
+pub(super) fn inputs(file: &ModelFile) -> Result<Vec<DeclaredInput>, ImportError> {
+    super::inputs::declared(brought(&graph_of(file.parse()?)?))
+}
+
+fn graph_of(model: ModelProto) -> Result<GraphProto, ImportError> {
+    model.graph.ok_or_else(|| ImportError::Malformed("it has no graph".into()))
+}
+
+/// Inputs that have no tensor in the file.
+fn brought(proto: &GraphProto) -> impl Iterator<Item = &ValueInfoProto> {
+    let given: HashSet<&str> =
+        proto.initializer.iter().map(|tensor| tensor.name.as_deref().unwrap_or_default()).collect();
+    proto.input.iter().filter(move |input| !given.contains(input.name.as_deref().unwrap_or_default()))
 }
 
 fn version(model: &ModelProto) -> Result<i64, ImportError> {
@@ -105,15 +121,14 @@ impl<'a> Import<'a> {
         Ok(())
     }
 
-    /// What the caller brings: inputs of the file that have no tensor there.
+    /// What the caller brings, or says that it is in all runs.
     fn inputs(&mut self, proto: &GraphProto, options: &ImportOptions) -> Result<(), ImportError> {
-        let given: HashSet<&str> =
-            proto.initializer.iter().map(|tensor| tensor.name.as_deref().unwrap_or_default()).collect();
-        let brought = proto.input.iter().filter(|input| !given.contains(input.name.as_deref().unwrap_or_default()));
-
-        for input in inputs::resolve(brought, &options.shapes)? {
+        for input in super::inputs::resolve(brought(proto), options)? {
             let wrong = |reason: String| ImportError::Input { input: printable(&input.name), reason };
-            let value = self.draft.input(&input.name, input.element, &input.shape);
+            let value = match input.value {
+                Some(value) => Ok(self.draft.constant(&input.name, value)),
+                None => self.draft.input(&input.name, input.element, &input.shape),
+            };
             let value = value.map_err(|e| wrong(e.to_string()))?;
             if self.values.insert(input.name.clone(), value).is_some() {
                 return Err(wrong("another tensor has the name".into()));
@@ -127,7 +142,9 @@ impl<'a> Import<'a> {
         let name = node.name.as_deref().filter(|name| !name.is_empty()).unwrap_or(first);
         let operator = node.op_type.as_deref().unwrap_or_default();
         let name = printable(name);
-        let wrong = |source| ImportError::Node { node: name.clone(), operator: printable(operator), source };
+        let domain = node.domain.as_deref().filter(|_| !is_default(node));
+        let full = || domain.map_or(operator.into(), |domain| format!("{domain}.{operator}"));
+        let wrong = |source| ImportError::Node { node: name.clone(), operator: printable(&full()), source };
         match operator {
             "If" if is_default(node) => {
                 let branch = self.branch(node).map_err(wrong)?;
@@ -142,7 +159,11 @@ impl<'a> Import<'a> {
     fn branch(&self, node: &'a NodeProto) -> NodeResult<&'a GraphProto> {
         let [condition] = &node.input[..] else { return Err(NodeError::Unfit("it has not one input".into())) };
         let condition = self.operand(0, condition)?.and_then(|value| self.draft.number(value));
-        let unknown = || NodeError::Input { input: 0, reason: "it is not known before the network runs".into() };
+        let unknown = || {
+            let reason =
+                "it is not known before the network runs: an input that it depends on may be given as a number";
+            NodeError::Input { input: 0, reason: reason.into() }
+        };
         let is_true = condition.ok_or_else(unknown)? != 0.0;
 
         let name = if is_true { "then_branch" } else { "else_branch" };
@@ -206,13 +227,17 @@ impl<'a> Import<'a> {
 
     fn outputs(&mut self, proto: &GraphProto) -> Result<(), ImportError> {
         let mut names = HashSet::new();
-        for name in outputs_of(proto) {
+        for info in &proto.output {
+            let name = info.name.as_deref().unwrap_or_default();
             let wrong = |reason: &str| ImportError::Output { output: printable(name), reason: reason.into() };
             let &value = self.values.get(name).ok_or_else(|| wrong("nothing computes it"))?;
             if !names.insert(name) {
                 return Err(wrong("there are two of the name"));
             }
-            self.draft.output(&printable(name), value);
+            let tensor = info.r#type.as_ref().and_then(|r#type| r#type.tensor_type.as_ref());
+            let declared = tensor.and_then(|tensor| tensor.elem_type);
+            let stored = declared.and_then(|declared| tensor::stored(declared, self.draft.element(value)));
+            self.draft.output(&visible(name).collect::<String>(), value, stored);
         }
         match names.is_empty() {
             true => Err(ImportError::Malformed("its graph has no output".into())),

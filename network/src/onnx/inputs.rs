@@ -1,41 +1,67 @@
 //! Shapes of what the caller brings.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use rten_onnx::onnx::{Dimension, ValueInfoProto};
 
-use super::error::printable;
-use super::{ImportError, tensor};
-use crate::tensor::Element;
+use super::{ImportError, ImportOptions, MOST_AXES, tensor};
+use crate::tensor::{Element, Tensor};
+use crate::text::{listed, printable};
 
 /// What the caller brings to every run.
 pub(super) struct Input {
     pub(super) name: String,
     pub(super) element: Element,
     pub(super) shape: Vec<usize>,
+    /// What it is in all runs, if that is known.
+    pub(super) value: Option<Tensor>,
 }
 
-/// Inputs with all their extents. Where the file leaves one open, the caller's shape for the input says it, or that of an input that has an
-/// extent of the same name; the outermost is 1 if it is the only one left.
+/// An input as a file declares it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclaredInput {
+    /// Its name.
+    pub name: String,
+    /// Type of its elements.
+    pub element: Element,
+    /// Its extents, `None` where the file leaves them open.
+    pub extents: Vec<Option<usize>>,
+}
+
+/// Inputs with all their extents. Where the file leaves one open, the caller's shape or value for the input says it, or those of other inputs that
+/// have an extent of the same name, if these agree; the outermost is 1 if it is the only one left.
 pub(super) fn resolve<'a>(
     inputs: impl Iterator<Item = &'a ValueInfoProto>,
-    shapes: &BTreeMap<String, Vec<usize>>,
+    options: &ImportOptions,
 ) -> Result<Vec<Input>, ImportError> {
-    let declared: Result<Vec<Declared>, ImportError> = inputs.map(Declared::new).collect();
-    let declared = declared?;
-    if let Some(unknown) = shapes.keys().find(|name| declared.iter().all(|input| input.name != **name)) {
-        let names: Vec<String> = declared.iter().map(|input| printable(input.name)).collect();
-        let reason = format!("the model has none of the name, but {}", names.join(", "));
+    let declared = inputs.map(Declared::new).collect::<Result<Vec<Declared>, ImportError>>()?;
+    let by_name: HashMap<&str, &Declared> = declared.iter().map(|input| (input.name, input)).collect();
+    let mut given = options.shapes.keys().chain(options.values.keys());
+    if let Some(unknown) = given.find(|name| !by_name.contains_key(name.as_str())) {
+        let names: Vec<&str> = declared.iter().map(|input| input.name).collect();
+        let reason = format!("the model has none of the name, but {}", listed(&names));
         return Err(ImportError::Shape { input: printable(unknown), reason });
     }
 
-    let mut parameters = HashMap::new();
+    let mut parameters = Parameters::default();
     for input in &declared {
-        if let Some(shape) = shapes.get(input.name) {
+        if let Some(shape) = input.given(options)? {
             input.bind(shape, &mut parameters)?;
         }
     }
-    declared.iter().map(|input| input.resolved(shapes.get(input.name), &parameters)).collect()
+    declared.iter().map(|input| input.resolved(options, &parameters)).collect()
+}
+
+/// Inputs as the file declares them.
+pub(super) fn declared<'a>(
+    inputs: impl Iterator<Item = &'a ValueInfoProto>,
+) -> Result<Vec<DeclaredInput>, ImportError> {
+    let of = |info| {
+        let Declared { name, element, extents } = Declared::new(info)?;
+        let known = |extent: Extent| if let Extent::Known(extent) = extent { Some(extent) } else { None };
+        Ok(DeclaredInput { name: name.into(), element, extents: extents.into_iter().map(known).collect() })
+    };
+    inputs.map(of).collect()
 }
 
 /// An extent as the file has it.
@@ -43,6 +69,37 @@ enum Extent<'a> {
     Known(usize),
     Named(&'a str),
     Open,
+}
+
+/// Named extents, as the shapes of inputs say them.
+#[derive(Default)]
+struct Parameters<'a> {
+    /// By their names those that were said first, each with the input that said it.
+    said: HashMap<&'a str, (usize, &'a str)>,
+    /// Others that were said of the same name.
+    others: HashMap<&'a str, (usize, &'a str)>,
+}
+
+impl<'a> Parameters<'a> {
+    /// Notes what an input says. Inputs that disagree may both be right: names are not checked when a model runs.
+    fn say(&mut self, name: &'a str, extent: usize, input: &'a str) {
+        let (first, _) = *self.said.entry(name).or_insert((extent, input));
+        if first != extent {
+            self.others.entry(name).or_insert((extent, input));
+        }
+    }
+
+    /// The extent of a name; an error in words where inputs disagree.
+    fn of(&self, name: &str) -> Result<Option<usize>, String> {
+        let Some(&(extent, input)) = self.said.get(name) else { return Ok(None) };
+        match self.others.get(name) {
+            None => Ok(Some(extent)),
+            Some((other, another)) => {
+                let [name, input, another] = [name, input, another].map(printable);
+                Err(format!("its extent {name} is {extent} in '{input}' and {other} in '{another}'"))
+            }
+        }
+    }
 }
 
 struct Declared<'a> {
@@ -62,59 +119,85 @@ impl<'a> Declared<'a> {
         let tensor = tensor.ok_or_else(|| wrong("it is no tensor"))?;
         let element = tensor::element(tensor.elem_type).map_err(|reason| wrong(&reason))?;
         let shape = tensor.shape.as_ref().ok_or_else(|| wrong("the file does not say how many axes it has"))?;
+        if shape.dim.len() > MOST_AXES {
+            return Err(wrong(&format!("{} axes, where {MOST_AXES} at most are supported", shape.dim.len())));
+        }
         Ok(Self { name, element, extents: shape.dim.iter().map(extent).collect() })
     }
 
-    /// Checks a shape that the caller gives, and notes what it says of named extents.
-    fn bind(&self, shape: &[usize], parameters: &mut HashMap<&'a str, usize>) -> Result<(), ImportError> {
-        let mut fits = shape.len() == self.extents.len();
-        for (extent, &given) in self.extents.iter().zip(shape) {
-            fits &= match extent {
-                Extent::Known(known) => *known == given,
-                Extent::Named(name) => *parameters.entry(name).or_insert(given) == given,
-                Extent::Open => true,
-            };
-        }
-        match fits {
-            true => Ok(()),
-            false => Err(self.wrong(format!("shape {} does not fit the model's {}", joined(shape), self.shape_text()))),
+    /// The shape that the caller gives, by itself or with a value.
+    fn given<'o>(&self, options: &'o ImportOptions) -> Result<Option<&'o [usize]>, ImportError> {
+        match options.values.get(self.name) {
+            Some(value) if value.element() != self.element => {
+                Err(self.wrong(format!("a value of {}, where it is of {}", value.element(), self.element)))
+            }
+            Some(value) => Ok(Some(value.shape())),
+            None => Ok(options.shapes.get(self.name).map(Vec::as_slice)),
         }
     }
 
-    fn resolved(&self, given: Option<&Vec<usize>>, parameters: &HashMap<&str, usize>) -> Result<Input, ImportError> {
-        let known = |(axis, extent): (usize, &Extent)| match extent {
-            _ if given.is_some() => given.map(|shape| shape[axis]),
-            Extent::Known(known) => Some(*known),
-            Extent::Named(name) => parameters.get(name).copied(),
-            Extent::Open => None,
+    /// Checks a shape that the caller gives, and notes what it says of named extents.
+    fn bind(&self, shape: &[usize], parameters: &mut Parameters<'a>) -> Result<(), ImportError> {
+        let fits = |(extent, &given): (&Extent, &usize)| !matches!(extent, Extent::Known(known) if *known != given);
+        if shape.len() != self.extents.len() || !self.extents.iter().zip(shape).all(fits) {
+            let given = by_x(shape.iter().take(MOST_AXES + 1).map(usize::to_string));
+            return Err(self.wrong(format!("shape {given} does not fit the model's {}", self.shape_text())));
+        }
+
+        for (extent, &given) in self.extents.iter().zip(shape) {
+            if let Extent::Named(name) = extent {
+                parameters.say(name, given, self.name);
+            }
+        }
+        Ok(())
+    }
+
+    fn resolved(&self, options: &ImportOptions, parameters: &Parameters) -> Result<Input, ImportError> {
+        let shape = match self.given(options)? {
+            Some(shape) => shape.to_vec(),
+            None => self.without_shape(parameters)?,
         };
-        let mut extents: Vec<Option<usize>> = self.extents.iter().enumerate().map(known).collect();
-        if let [batch @ None, rest @ ..] = &mut extents[..]
+        let signed: Vec<i64> = shape.iter().map(|&extent| extent as i64).collect();
+        tensor::extents(&signed).map_err(|reason| self.wrong(reason))?;
+        let value = options.values.get(self.name).cloned();
+        Ok(Input { name: self.name.into(), element: self.element, shape, value })
+    }
+
+    /// The shape by what the file and the shapes of other inputs say.
+    fn without_shape(&self, parameters: &Parameters) -> Result<Vec<usize>, ImportError> {
+        let mut extents = Vec::new();
+        let mut disagreement = None;
+        for extent in &self.extents {
+            extents.push(match extent {
+                Extent::Known(known) => Some(*known),
+                Extent::Named(name) => parameters.of(name).unwrap_or_else(|reason| {
+                    disagreement.get_or_insert(reason);
+                    None
+                }),
+                Extent::Open => None,
+            });
+        }
+        if let ([batch @ None, rest @ ..], None) = (&mut extents[..], &disagreement)
             && rest.iter().all(Option::is_some)
         {
             *batch = Some(1);
         }
 
-        let shape: Option<Vec<usize>> = extents.iter().copied().collect();
         let missing = || {
-            let example = extents.iter().map(|extent| extent.map_or("?".into(), |extent| extent.to_string()));
-            let example: Vec<String> = example.collect();
-            let (text, example) = (self.shape_text(), example.join("x"));
-            self.wrong(format!("its shape {text} is not fixed: give it one, as {}={example}", self.name))
+            let example = by_x(extents.iter().map(|extent| extent.map_or("?".into(), |extent| extent.to_string())));
+            let not_fixed = format!("its shape {} is not fixed", self.shape_text());
+            let why = disagreement.unwrap_or(not_fixed);
+            self.wrong(format!("{why}: give it one, as {}={example}", printable(self.name)))
         };
-        let shape = shape.ok_or_else(missing)?;
-        let signed: Vec<i64> = shape.iter().map(|&extent| extent as i64).collect();
-        tensor::extents(&signed).map_err(|reason| self.wrong(reason))?;
-        Ok(Input { name: self.name.into(), element: self.element, shape })
+        extents.iter().copied().collect::<Option<_>>().ok_or_else(missing)
     }
 
     fn shape_text(&self) -> String {
-        let text = |extent: &Extent| match extent {
+        printable(&by_x(self.extents.iter().map(|extent| match extent {
             Extent::Known(known) => known.to_string(),
-            Extent::Named(name) => printable(name),
+            Extent::Named(name) => (*name).into(),
             Extent::Open => "?".into(),
-        };
-        self.extents.iter().map(text).collect::<Vec<_>>().join("x")
+        })))
     }
 
     fn wrong(&self, reason: String) -> ImportError {
@@ -131,6 +214,7 @@ fn extent(dimension: &Dimension) -> Extent<'_> {
     }
 }
 
-fn joined(shape: &[usize]) -> String {
-    shape.iter().map(usize::to_string).collect::<Vec<_>>().join("x")
+fn by_x(extents: impl Iterator<Item = String>) -> String {
+    let text = extents.collect::<Vec<_>>().join("x");
+    if text.is_empty() { "of no axes".into() } else { text }
 }

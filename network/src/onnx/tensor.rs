@@ -6,7 +6,8 @@ use rten_onnx::onnx::{DataLocation, DataType, TensorProto};
 use super::MOST_AXES;
 use super::file::{ModelFile, Part};
 use crate::constant::{Constant, LARGE_BYTES};
-use crate::tensor::{Element, Tensor, array, elements};
+use crate::tensor::{Element, Stored, Tensor, array, elements};
+use crate::text::printable;
 
 /// What the elements of a type become, or why they cannot be had.
 pub(super) fn element(data_type: Option<DataType>) -> Result<Element, String> {
@@ -17,6 +18,30 @@ pub(super) fn element(data_type: Option<DataType>) -> Result<Element, String> {
         DataType::BOOL => Ok(Element::Bool),
         other => Err(format!("elements of type {other} are not supported")),
     }
+}
+
+/// The type in which callers get elements by a file's declaration, where that is another than theirs; bf16, which NumPy lacks, stays f32.
+pub(super) fn stored(data_type: DataType, element: Element) -> Option<Stored> {
+    let stored = match data_type {
+        DataType::BOOL => Stored::Bool,
+        DataType::INT8 => Stored::I8,
+        DataType::INT16 => Stored::I16,
+        DataType::INT32 => Stored::I32,
+        DataType::INT64 => Stored::I64,
+        DataType::UINT8 => Stored::U8,
+        DataType::UINT16 => Stored::U16,
+        DataType::UINT32 => Stored::U32,
+        DataType::UINT64 => Stored::U64,
+        DataType::FLOAT16 => Stored::F16,
+        DataType::FLOAT => Stored::F32,
+        DataType::DOUBLE => Stored::F64,
+        _ => return None,
+    };
+    let is_own = matches!(
+        (stored, element),
+        (Stored::Bool, Element::Bool) | (Stored::I64, Element::I64) | (Stored::F32, Element::F32)
+    );
+    (!is_own).then_some(stored)
 }
 
 /// Extents of a tensor, if it can have them.
@@ -159,7 +184,7 @@ fn external<'a>(
     if number("length")?.is_some_and(|length| length != size) {
         return Err(format!("its data has not the {size} bytes of its shape"));
     }
-    let wrong = |e: std::io::Error| format!("its data in '{}': {e}", super::error::printable(location));
+    let wrong = |e: std::io::Error| format!("its data in '{}': {e}", printable(location));
     let part = file.part_of(location, offset, size);
     part.ok_or("its data is in another file, which bytes alone have not")?.map_err(wrong)
 }

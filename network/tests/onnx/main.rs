@@ -9,6 +9,7 @@ mod build;
 mod conformance;
 mod export;
 mod files;
+mod inputs;
 mod large;
 mod recurrent;
 mod running;

@@ -1,0 +1,273 @@
+//! Tensors in files, as NumPy writes them.
+//!
+//! Numbers keep their values from type to type, or are refused by value; floating-point numbers become the nearest of a smaller type.
+
+use std::fmt::{self, Display};
+use std::fs::File;
+use std::io::{BufReader, Read, Write};
+use std::path::Path;
+
+use autotune_network::{Element, Stored, Tensor};
+use half::f16;
+use ndarray::ArrayD;
+use ndarray_npy::{ReadDataError, ReadNpyError, ReadNpyExt, ReadableElement, WritableElement};
+use ndarray_npy::{WriteDataError, WriteNpyError, WriteNpyExt};
+use py_literal::Value;
+
+use crate::args::Failure;
+
+/// The tensor of a file as one of the element type, from any type of numbers.
+pub(crate) fn read(path: &Path, element: Element) -> Result<Tensor, Failure> {
+    let wrong = |why: String| Failure::Usage(format!("--input {}: {why}", path.display()));
+    let file = File::open(path).map(BufReader::new).map_err(|error| wrong(error.to_string()))?;
+    let tensor = match element {
+        Element::F32 => ArrayD::<Exact<f32>>::read_npy(file).map(|array| Tensor::F32(array.map(|Exact(x)| *x))),
+        Element::I64 => ArrayD::<Exact<i64>>::read_npy(file).map(|array| Tensor::I64(array.map(|Exact(x)| *x))),
+        Element::Bool => ArrayD::<Exact<bool>>::read_npy(file).map(|array| Tensor::Bool(array.map(|Exact(x)| *x))),
+    };
+    tensor.map_err(|error| match error {
+        ReadNpyError::WrongDescriptor(found) => {
+            wrong(format!("elements of type {found}: save them as {}", in_numpy(element)))
+        }
+        ReadNpyError::ParseData(inexact) => wrong(inexact.to_string()),
+        error => wrong(format!("no array of numbers: {error}")),
+    })
+}
+
+/// The type of NumPy that has an element type's values.
+fn in_numpy(element: Element) -> &'static str {
+    match element {
+        Element::F32 => "float32",
+        Element::I64 => "int64",
+        Element::Bool => "bool",
+    }
+}
+
+/// Writes a tensor as NumPy does, in its own type or the one that callers get.
+pub(crate) fn write(to: impl Write, tensor: &Tensor, stored: Option<Stored>) -> Result<(), WriteNpyError> {
+    match stored {
+        None => match tensor {
+            Tensor::F32(array) => array.write_npy(to),
+            Tensor::I64(array) => array.write_npy(to),
+            Tensor::Bool(array) => array.write_npy(to),
+        },
+        Some(Stored::Bool) => write_as::<bool>(to, tensor),
+        Some(Stored::I8) => write_as::<i8>(to, tensor),
+        Some(Stored::I16) => write_as::<i16>(to, tensor),
+        Some(Stored::I32) => write_as::<i32>(to, tensor),
+        Some(Stored::I64) => write_as::<i64>(to, tensor),
+        Some(Stored::U8) => write_as::<u8>(to, tensor),
+        Some(Stored::U16) => write_as::<u16>(to, tensor),
+        Some(Stored::U32) => write_as::<u32>(to, tensor),
+        Some(Stored::U64) => write_as::<u64>(to, tensor),
+        Some(Stored::F16) => write_as::<Half>(to, tensor),
+        Some(Stored::F32) => write_as::<f32>(to, tensor),
+        Some(Stored::F64) => write_as::<f64>(to, tensor),
+    }
+}
+
+fn write_as<T: Kept + WritableElement>(to: impl Write, tensor: &Tensor) -> Result<(), WriteNpyError> {
+    let numbers: Result<Vec<T>, Inexact> = match tensor {
+        Tensor::F32(array) => array.iter().map(|&x| T::kept(Number::Real(x.into()))).collect(),
+        Tensor::I64(array) => array.iter().map(|&x| T::kept(Number::Whole(x.into()))).collect(),
+        Tensor::Bool(array) => array.iter().map(|&x| T::kept(Number::Whole(x.into()))).collect(),
+    };
+    let numbers = numbers.map_err(|inexact| WriteNpyError::FormatData(inexact.into()))?;
+    let array = ArrayD::from_shape_vec(tensor.shape(), numbers);
+    let array = array.map_err(|error| WriteNpyError::FormatData(error.into()))?;
+    array.write_npy(to)
+}
+
+/// A number of a file.
+#[derive(Clone, Copy)]
+enum Number {
+    Whole(i128),
+    Real(f64),
+}
+
+/// A number that a type does not have.
+#[derive(Debug, thiserror::Error)]
+#[error("{number} is no {wanted}")]
+struct Inexact {
+    number: String,
+    wanted: &'static str,
+}
+
+impl Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        match self {
+            Self::Whole(number) => number.fmt(f),
+            Self::Real(number) => number.fmt(f),
+        }
+    }
+}
+
+/// Types that keep the value of a number, where they have it.
+trait Kept: Sized {
+    const NAME: &'static str;
+
+    fn of_whole(number: i128) -> Option<Self>;
+
+    fn of_real(number: f64) -> Option<Self>;
+
+    fn kept(number: Number) -> Result<Self, Inexact> {
+        let kept = match number {
+            Number::Whole(number) => Self::of_whole(number),
+            Number::Real(number) => Self::of_real(number),
+        };
+        kept.ok_or_else(|| Inexact { number: number.to_string(), wanted: Self::NAME })
+    }
+}
+
+/// The integer that a floating-point number is.
+fn whole(number: f64) -> Option<i128> {
+    // Beyond it, no type has it.
+    const MOST: f64 = (1u128 << 100) as f64;
+    (number.fract() == 0.0 && number.abs() < MOST).then_some(number as i128)
+}
+
+macro_rules! kept_by_integers {
+    ($($type:ident: $name:literal),*) => {$(
+        impl Kept for $type {
+            const NAME: &'static str = $name;
+
+            fn of_whole(number: i128) -> Option<Self> {
+                Self::try_from(number).ok()
+            }
+
+            fn of_real(number: f64) -> Option<Self> {
+                Self::of_whole(whole(number)?)
+            }
+        }
+    )*};
+}
+kept_by_integers!(
+    i8: "int8", i16: "int16", i32: "int32", i64: "int64", u8: "uint8", u16: "uint16", u32: "uint32", u64: "uint64"
+);
+
+impl Kept for bool {
+    const NAME: &'static str = "bool";
+
+    fn of_whole(number: i128) -> Option<Self> {
+        [(0, false), (1, true)].into_iter().find(|(known, _)| *known == number).map(|(_, truth)| truth)
+    }
+
+    fn of_real(number: f64) -> Option<Self> {
+        Self::of_whole(whole(number)?)
+    }
+}
+
+impl Kept for f32 {
+    const NAME: &'static str = "float32";
+
+    fn of_whole(number: i128) -> Option<Self> {
+        Some(number as f32).filter(|&nearest| nearest as i128 == number)
+    }
+
+    /// The nearest, which is finite if the number is.
+    fn of_real(number: f64) -> Option<Self> {
+        Some(number as f32).filter(|nearest| nearest.is_finite() || !number.is_finite())
+    }
+}
+
+impl Kept for f64 {
+    const NAME: &'static str = "float64";
+
+    fn of_whole(number: i128) -> Option<Self> {
+        Some(number as f64).filter(|&nearest| nearest as i128 == number)
+    }
+
+    fn of_real(number: f64) -> Option<Self> {
+        Some(number)
+    }
+}
+
+/// A half-precision number as files have it.
+struct Half(f16);
+
+impl Kept for Half {
+    const NAME: &'static str = "float16";
+
+    fn of_whole(number: i128) -> Option<Self> {
+        Self::of_real(number as f64).filter(|nearest| whole(nearest.0.to_f64()) == Some(number))
+    }
+
+    /// The nearest, infinite beyond the largest: so does arithmetic of this type.
+    fn of_real(number: f64) -> Option<Self> {
+        Some(Self(f16::from_f64(number)))
+    }
+}
+
+impl WritableElement for Half {
+    fn type_descriptor() -> Value {
+        Value::String("<f2".into())
+    }
+
+    fn write<W: Write>(&self, mut writer: W) -> Result<(), WriteDataError> {
+        Ok(writer.write_all(&self.0.to_le_bytes())?)
+    }
+
+    fn write_slice<W: Write>(slice: &[Self], mut writer: W) -> Result<(), WriteDataError> {
+        slice.iter().try_for_each(|number| number.write(&mut writer))
+    }
+}
+
+/// An element of a file of whatever type, as one that keeps its value.
+struct Exact<T>(T);
+
+impl<T: Kept> ReadableElement for Exact<T> {
+    fn read_to_end_exact_vec<R: Read>(mut reader: R, kind: &Value, len: usize) -> Result<Vec<Self>, ReadDataError> {
+        let mut bytes = Vec::new();
+        reader.read_to_end(&mut bytes)?;
+        let unknown = || ReadDataError::WrongDescriptor(kind.clone());
+        let Value::String(word) = kind else { return Err(unknown()) };
+        let (order, word) = word.split_at_checked(1).ok_or_else(unknown)?;
+        let order = if order == ">" { Order::Big } else { Order::Little };
+
+        let (whole, real) = (Number::Whole, Number::Real);
+        match word {
+            "b1" | "u1" => elements(&bytes, len, order, |number| whole(u8::from_le_bytes(number).into())),
+            "u2" => elements(&bytes, len, order, |number| whole(u16::from_le_bytes(number).into())),
+            "u4" => elements(&bytes, len, order, |number| whole(u32::from_le_bytes(number).into())),
+            "u8" => elements(&bytes, len, order, |number| whole(u64::from_le_bytes(number).into())),
+            "i1" => elements(&bytes, len, order, |number| whole(i8::from_le_bytes(number).into())),
+            "i2" => elements(&bytes, len, order, |number| whole(i16::from_le_bytes(number).into())),
+            "i4" => elements(&bytes, len, order, |number| whole(i32::from_le_bytes(number).into())),
+            "i8" => elements(&bytes, len, order, |number| whole(i64::from_le_bytes(number).into())),
+            "f2" => elements(&bytes, len, order, |number| real(f16::from_le_bytes(number).to_f64())),
+            "f4" => elements(&bytes, len, order, |number| real(f32::from_le_bytes(number).into())),
+            "f8" => elements(&bytes, len, order, |number| real(f64::from_le_bytes(number))),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+/// Order of the bytes of a number.
+#[derive(Clone, Copy, PartialEq)]
+enum Order {
+    Little,
+    Big,
+}
+
+/// Numbers of `SIZE` bytes each, as many as there are to be.
+fn elements<T: Kept, const SIZE: usize>(
+    bytes: &[u8],
+    len: usize,
+    order: Order,
+    number: impl Fn([u8; SIZE]) -> Number,
+) -> Result<Vec<Exact<T>>, ReadDataError> {
+    match len.checked_mul(SIZE) {
+        Some(wanted) if wanted == bytes.len() => {}
+        Some(wanted) if wanted < bytes.len() => return Err(ReadDataError::ExtraBytes(bytes.len() - wanted)),
+        _ => return Err(ReadDataError::MissingData),
+    }
+    let of = |bytes: &[u8; SIZE]| {
+        let mut bytes = *bytes;
+        if order == Order::Big {
+            bytes.reverse();
+        }
+        T::kept(number(bytes)).map(Exact)
+    };
+    let elements: Result<Vec<_>, Inexact> = bytes.as_chunks().0.iter().map(of).collect();
+    elements.map_err(|inexact| ReadDataError::ParseData(inexact.into()))
+}

@@ -1,0 +1,239 @@
+//! Inputs on the command line: files of every type, shapes and numbers that ONNX files leave open, and outputs in files.
+
+#![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
+
+#[path = "../../network/tests/onnx/build.rs"]
+mod build;
+mod sandbox;
+
+use std::fs;
+
+use build::{Model, i64s, info, int, node, subgraph};
+use rten_onnx::onnx::{DataType, Dimension, GraphProto, ValueInfoProto};
+use sandbox::Sandbox;
+
+/// A file as NumPy writes it: type, shape, bytes.
+fn npy(descr: &str, shape: &str, bytes: &[u8]) -> Vec<u8> {
+    let header = format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': ({shape}), }}");
+    let padded = format!("{header:<117}\n");
+    [&b"\x93NUMPY\x01\x00\x76\x00"[..], padded.as_bytes(), bytes].concat()
+}
+
+/// Type and elements of a file.
+fn read(sandbox: &Sandbox, name: &str) -> (String, Vec<u8>) {
+    let bytes = fs::read(sandbox.path(name)).unwrap();
+    let header = String::from_utf8_lossy(&bytes[10..128]).into_owned();
+    let descr = header.split("'descr': '").nth(1).unwrap().split('\'').next().unwrap();
+    (descr.into(), bytes[128..].to_vec())
+}
+
+fn f32s(numbers: &[f32]) -> Vec<u8> {
+    numbers.iter().flat_map(|number| number.to_le_bytes()).collect()
+}
+
+/// Elements of a file of f32 numbers.
+fn floats(sandbox: &Sandbox, name: &str) -> Vec<f32> {
+    let (descr, bytes) = read(sandbox, name);
+    assert_eq!(descr, "<f4");
+    bytes.as_chunks().0.iter().map(|&number| f32::from_le_bytes(number)).collect()
+}
+
+fn write(sandbox: &Sandbox, name: &str, model: &Model) {
+    fs::write(sandbox.path(name), model.bytes()).unwrap();
+}
+
+fn extents(all: &[&str]) -> Vec<Dimension> {
+    let of = |text: &&str| match text.parse() {
+        Ok(extent) => Dimension { dim_value: Some(extent), dim_param: None },
+        Err(_) => Dimension { dim_value: None, dim_param: Some((*text).into()) },
+    };
+    all.iter().map(of).collect()
+}
+
+/// The negative of an input of some type and shape, in another type.
+fn negated(input: DataType, shape: &[&str], output: DataType) -> Model {
+    let mut model = Model::new(17);
+    model.graph().input.push(info("x", input, extents(shape)));
+    let cast = |to: DataType| vec![int("to", to.0.into())];
+    let model = model.node("Cast", "x", "number", cast(DataType::FLOAT)).node("Neg", "number", "n", vec![]);
+    let mut model = model.node("Cast", "n", "y", cast(output));
+    model.graph().output.push(info("y", output, vec![]));
+    model
+}
+
+/// Every type of numbers is read as one that keeps the value, or refused by the value that is none.
+#[test]
+fn files_of_every_type() {
+    let sandbox = Sandbox::new();
+    write(&sandbox, "float.onnx", &negated(DataType::FLOAT, &["3"], DataType::FLOAT));
+    write(&sandbox, "integer.onnx", &negated(DataType::INT64, &["3"], DataType::FLOAT));
+    write(&sandbox, "bool.onnx", &negated(DataType::BOOL, &["3"], DataType::FLOAT));
+    let files = |numbers: [i8; 3]| {
+        let of = |bytes: fn(i8) -> Vec<u8>| numbers.iter().flat_map(|&number| bytes(number)).collect::<Vec<u8>>();
+        [
+            ("|u1", of(|n| vec![n as u8])),
+            ("|i1", of(|n| n.to_le_bytes().into())),
+            ("<i2", of(|n| i16::from(n).to_le_bytes().into())),
+            ("<u2", of(|n| (n as u16).to_le_bytes().into())),
+            ("<i4", of(|n| i32::from(n).to_le_bytes().into())),
+            (">i4", of(|n| i32::from(n).to_be_bytes().into())),
+            ("<u4", of(|n| (n as u32).to_le_bytes().into())),
+            ("<i8", of(|n| i64::from(n).to_le_bytes().into())),
+            ("<u8", of(|n| (n as u64).to_le_bytes().into())),
+            ("<f2", of(|n| half::f16::from_f32(n.into()).to_le_bytes().into())),
+            ("<f4", of(|n| f32::from(n).to_le_bytes().into())),
+            (">f8", of(|n| f64::from(n).to_be_bytes().into())),
+        ]
+    };
+    for (model, numbers) in [("float", [0, 1, 100]), ("integer", [0, 1, 100]), ("bool", [0, 1, 1])] {
+        for (descr, bytes) in files(numbers) {
+            fs::write(sandbox.path("x.npy"), npy(descr, "3,", &bytes)).unwrap();
+            sandbox.run(&format!("run {model}.onnx --input x.npy --output out --repeat 1 --threads 1")).expect(0);
+            assert_eq!(floats(&sandbox, "out/y.npy"), numbers.map(|number| -f32::from(number)), "{model} {descr}");
+        }
+    }
+    fs::write(sandbox.path("x.npy"), npy("|b1", "3,", &[0, 1, 1])).unwrap();
+    sandbox.run("run integer.onnx --input x.npy --output out --repeat 1 --threads 1").expect(0);
+    assert_eq!(floats(&sandbox, "out/y.npy"), [0.0, -1.0, -1.0]);
+
+    let f64s = |numbers: [f64; 3]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+    let i64s = |numbers: [i64; 3]| numbers.iter().flat_map(|number| number.to_le_bytes()).collect::<Vec<u8>>();
+    let refused = |model: &str, descr: &str, bytes: Vec<u8>, words: &str| {
+        fs::write(sandbox.path("x.npy"), npy(descr, "3,", &bytes)).unwrap();
+        sandbox.run(&format!("run {model}.onnx --input x.npy")).expect_line(2, words);
+    };
+    refused("integer", "<f8", f64s([1.0, 2.5, 3.0]), "--input x.npy: 2.5 is no int64");
+    refused("integer", "<f4", f32s(&[1.0, f32::NAN, 3.0]), "--input x.npy: NaN is no int64");
+    refused("integer", "<u8", u64::MAX.to_le_bytes().repeat(3), "--input x.npy: 18446744073709551615 is no int64");
+    refused(
+        "integer",
+        "<i8",
+        i64s([0, (1 << 24) + 1, 0]),
+        "--input x.npy: 16777217 is no integer that networks compute",
+    );
+    refused("float", "<i8", i64s([0, (1 << 24) + 1, 0]), "--input x.npy: 16777217 is no float32");
+    refused("float", "<f8", f64s([0.0, 1e300, 0.0]), "is no float32");
+    refused("bool", "|u1", vec![0, 1, 2], "--input x.npy: 2 is no bool");
+    refused("float", "<U1", vec![0; 12], "elements of type");
+    refused("float", "<f4", vec![0; 11], "no array of numbers");
+
+    // What has a number in f32 is computed with, but what comes of it may not have one.
+    fs::write(sandbox.path("x.npy"), npy("<i8", "3,", &i64s([0, 1 << 25, 0]))).unwrap();
+    let run = sandbox.run("run integer.onnx --input x.npy --repeat 1 --threads 1").expect(0);
+    assert!(run.stderr.contains("warning: --input x.npy: 33554432 is beyond 2^24"), "{}", run.stderr);
+}
+
+#[test]
+fn outputs_are_files_of_the_types_of_the_model() {
+    let sandbox = Sandbox::new();
+    fs::write(sandbox.path("x.npy"), npy("<f4", "3,", &f32s(&[-1.0, -0.0, -200.0]))).unwrap();
+    let run = |output: DataType, name: &str| {
+        write(&sandbox, "model.onnx", &negated(DataType::FLOAT, &["3"], output));
+        sandbox.run(&format!("run model.onnx --input x.npy --output {name} --repeat 1 --threads 1"))
+    };
+    let i32s = [1i32, 0, 200].map(i32::to_le_bytes).concat();
+    let f16s = [1.0, 0.0, 200.0].map(|x| half::f16::from_f32(x).to_le_bytes()).concat();
+    for (output, descr, bytes) in [
+        (DataType::INT32, "<i4", i32s),
+        (DataType::INT64, "<i8", [1i64, 0, 200].map(i64::to_le_bytes).concat()),
+        (DataType::UINT8, "|u1", vec![1, 0, 200]),
+        (DataType::BOOL, "|b1", vec![1, 0, 1]),
+        (DataType::FLOAT16, "<f2", f16s),
+        (DataType::FLOAT, "<f4", f32s(&[1.0, 0.0, 200.0])),
+        (DataType::DOUBLE, "<f8", [1f64, 0.0, 200.0].map(f64::to_le_bytes).concat()),
+    ] {
+        run(output, "out").expect(0);
+        assert_eq!(read(&sandbox, "out/y.npy"), (descr.into(), bytes), "{output}");
+    }
+}
+
+#[test]
+fn extents_that_are_open_are_those_of_the_file() {
+    let sandbox = Sandbox::new();
+    write(&sandbox, "open.onnx", &negated(DataType::FLOAT, &["batch", "width"], DataType::FLOAT));
+    fs::write(sandbox.path("x.npy"), npy("<f4", "2, 3", &f32s(&[1.0; 6]))).unwrap();
+    for line in ["--input x.npy", "--input x=x.npy", "--input x.npy --shape x=2x3"] {
+        sandbox.run(&format!("run open.onnx {line} --output out --repeat 1 --threads 1")).expect(0);
+        assert_eq!(floats(&sandbox, "out/y.npy"), [-1.0; 6], "{line}");
+    }
+    let tasks = sandbox.run("tasks open.onnx --input x.npy").expect(0).stdout;
+    assert!(tasks.contains("pointwise:m=2,n=3"), "{tasks}");
+
+    sandbox.run("run open.onnx").expect_line(2, "--shape: open.onnx: input 'x': its shape batchxwidth is not fixed");
+    sandbox
+        .run("run open.onnx --input x.npy --shape x=2x4")
+        .expect_line(2, "--input x.npy: shape [2, 3], where 'x' is");
+    sandbox.run("run open.onnx --shape x=2x3 --shape x=2x4").expect_line(2, "the shape of input 'x' is given twice");
+    fs::write(sandbox.path("x.npy"), npy("<f4", "6,", &f32s(&[1.0; 6]))).unwrap();
+    let message = "--input x.npy: open.onnx: input 'x': shape 6 does not fit the model's batchxwidth";
+    sandbox.run("run open.onnx --input x.npy").expect_line(2, message);
+}
+
+/// Inputs whose extents share a name, but differ, run as they do elsewhere.
+#[test]
+fn extents_of_one_name_may_differ() {
+    let sandbox = Sandbox::new();
+    let mut model = Model::new(17);
+    for input in ["a", "b"] {
+        model.graph().input.push(info(input, DataType::FLOAT, extents(&["batch", "height", "width"])));
+    }
+    let model = model.node("Concat", "a b", "y", vec![int("axis", 2)]).output("y");
+    write(&sandbox, "two.onnx", &model);
+    fs::write(sandbox.path("a.npy"), npy("<f4", "1, 2, 3", &f32s(&[1.0; 6]))).unwrap();
+    fs::write(sandbox.path("b.npy"), npy("<f4", "1, 2, 1", &f32s(&[2.0; 2]))).unwrap();
+    let wanted = [1.0, 1.0, 1.0, 2.0, 1.0, 1.0, 1.0, 2.0];
+    sandbox.run("run two.onnx --input a=a.npy --input b=b.npy --output out --repeat 1 --threads 1").expect(0);
+    assert_eq!(floats(&sandbox, "out/y.npy"), wanted);
+    sandbox.run("run two.onnx --shape a=1x2x3 --shape b=1x2x1 --repeat 1 --threads 1").expect(0);
+}
+
+#[test]
+fn names_may_have_equals_signs() {
+    let sandbox = Sandbox::new();
+    let mut model = Model::new(17);
+    for input in ["a", "a=b", "a=b=c"] {
+        model.graph().input.push(info(input, DataType::FLOAT, extents(&["1"])));
+    }
+    let model = model.node("Sub", "a=b a", "d", vec![]).node("Sub", "d a=b=c", "y", vec![]).output("y");
+    write(&sandbox, "names.onnx", &model);
+    for (file, number) in [("1.npy", 1.0), ("2.npy", 2.0), ("b=4.npy", 4.0)] {
+        fs::write(sandbox.path(file), npy("<f4", "1,", &f32s(&[number]))).unwrap();
+    }
+    let run = |line: &str| sandbox.run(&format!("run names.onnx {line} --output out --repeat 1 --threads 1"));
+    run("--input a=1.npy --input a=b=2.npy --input a=b=c=b=4.npy").expect(0);
+    assert_eq!(floats(&sandbox, "out/y.npy"), [2.0 - 1.0 - 4.0]);
+    run("--input d=1.npy").expect_line(2, "one of the inputs a, a=b, a=b=c");
+    run("--input a=1.npy --input a=2.npy").expect_line(2, "input a is given twice");
+}
+
+/// What an `If` depends on may be said, of every command.
+#[test]
+fn a_number_that_is_the_same_in_all_runs() {
+    let sandbox = Sandbox::new();
+    let branch = |operator: &str| {
+        let output = vec![ValueInfoProto { name: Some("inner".into()), r#type: None }];
+        GraphProto { node: vec![node(operator, "x x", "inner", vec![])], output, ..Default::default() }
+    };
+    let branches = vec![subgraph("then_branch", branch("Add")), subgraph("else_branch", branch("Mul"))];
+    let mut model = Model::new(17).input("x", &[2]).constant("wide", &i64s(&[16000]));
+    model.graph().input.push(info("sr", DataType::INT64, vec![]));
+    let model = model.node("Equal", "sr wide", "is_wide", vec![]).node("If", "is_wide", "y", branches).output("y");
+    write(&sandbox, "detector.onnx", &model);
+    fs::write(sandbox.path("x.npy"), npy("<f4", "2,", &f32s(&[3.0, 5.0]))).unwrap();
+
+    for (rate, wanted) in [(16000, [6.0, 10.0]), (8000, [9.0, 25.0])] {
+        let given = format!("--input sr={rate} --threads 1");
+        sandbox.run(&format!("run detector.onnx {given} --input x=x.npy --output out --repeat 1")).expect(0);
+        assert_eq!(floats(&sandbox, "out/y.npy"), wanted);
+        sandbox.run(&format!("tasks detector.onnx {given}")).expect(0);
+        sandbox.run(&format!("compile detector.onnx {given} -o detector.so")).expect(0);
+        sandbox.run(&format!("detector.onnx {given} --trials 0")).expect(0);
+    }
+
+    let unknown = "node 'if' (If): input 0: it is not known before the network runs: an input that it depends on";
+    sandbox.run("run detector.onnx").expect_line(1, unknown);
+    sandbox.run("run detector.onnx --input sr=1.5").expect_line(2, "--input sr=1.5: it is of i64");
+    sandbox.run("run detector.onnx --input x=1").expect_line(2, "--input x=1: it has more than one element");
+    sandbox.run("run dqn --input 5").expect_line(2, "more than one element");
+    sandbox.run("matmul:m=4,n=4,k=4 --input x=5").expect_line(2, "a workload has no inputs to give");
+}
