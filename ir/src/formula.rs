@@ -13,17 +13,27 @@
 //! | erf | 1.5 | below 1 an odd polynomial, beyond it `1 - exp(-p(x))` |
 //! | sigmoid | 3 | `exp(-abs(x))`, or 1, over `1 + exp(-abs(x))` |
 //! | pow | 1.5 | `2^(y * log2(x))`, the logarithm and the product as sums of two numbers |
-//! | gelu | 4.5 of positive x | `max(x, 0) - abs(x) * 2^-p(abs(x))`, the power that of the normal distribution's tail |
+//! | expm1 | 2 | `2^n * (p(x - n * ln 2) + (1 - 2^-n))` |
+//! | log1p | 2 | the logarithm of the rounded sum, with what rounding it lost |
+//! | softplus | 2 | `max(x, 0) + log1p(exp(-abs(x)))` |
+//! | silu | 6 | `x * exp(min(x, 0)) / (1 + exp(-abs(x)))` |
+//! | mish | 6 | a quotient of polynomials in `exp(-abs(x))`, times x |
+//! | gelu | 7 | `max(x, 0) - abs(x) * exp(-x^2 / 2) * p(abs(x)) / q(abs(x))`, the square as the sum of two numbers |
+//! | gelu_tanh | 6 | as silu, with the polynomial in x in the exponents as the sum of two numbers |
+//! | sign | exact | |
 //!
-//! Of negative x the error of gelu is at most `2e-7 * min(-x, 1)`: what comes near zero has fewer digits.
+//! These hold in the tails, too: of results that come near zero, and of denormal ones, in units of the last place that they have. So what is
+//! made of several functions is a formula of its own (`formula/functions/tails.rs`): `log(exp(x) + 1)` is 0 below -17 in f32, where
+//! `softplus(x)` is `exp(x)`.
 //!
 //! The errors are tested for 2000 mantissas of every exponent, infinities and denormals (`ir/tests/formulas.rs`). What is not a number is passed on, but
-//! that every number to the power of 0, and 1 to every power, is 1, as in IEEE 754; `exp(inf) = inf`, `exp(-inf) = 0`,
+//! that every number to the power of 0, and 1 to every power, is 1, as in IEEE 754; silu, mish, gelu and gelu_tanh of minus infinity, which is
+//! multiplied by 0, are not numbers; `exp(inf) = inf`, `exp(-inf) = 0`,
 //! `log(0) = -inf`, the logarithm and the root of negative values are not numbers, tanh and erf end at 1, sigmoid at 0 and 1. Denormal
 //! operands and results count like any others (gradual underflow); a device that flushes them to zero flushes them here, too.
 //!
-//! The polynomials' coefficients are minimax ones, found by Remez's algorithm in 200 bits, those of gelu by linear programming
-//! (`formula/functions.rs` has the intervals, weights and errors), then rounded to f32.
+//! The polynomials' coefficients are minimax ones, found by Remez's algorithm in 200 bits, those of gelu's quotient by Lawson's iteration
+//! (`formula/functions.rs` and `tails.rs` have the intervals, weights and errors), then rounded to f32.
 
 use std::sync::LazyLock;
 
@@ -159,12 +169,33 @@ impl Formula {
             UnaryOp::Erf => 8,
             UnaryOp::Sigmoid => 9,
             UnaryOp::Gelu => 10,
-            UnaryOp::Cast(DType::F32) => 11,
-            UnaryOp::Cast(DType::Tf32) => 12,
-            UnaryOp::Cast(DType::F16) => 13,
-            UnaryOp::Cast(DType::Bf16) => 14,
+            UnaryOp::GeluTanh => 11,
+            UnaryOp::Silu => 12,
+            UnaryOp::Mish => 13,
+            UnaryOp::Softplus => 14,
+            UnaryOp::Expm1 => 15,
+            UnaryOp::Log1p => 16,
+            UnaryOp::Sign => 17,
+            UnaryOp::Cast(DType::F32) => 18,
+            UnaryOp::Cast(DType::Tf32) => 19,
+            UnaryOp::Cast(DType::F16) => 20,
+            UnaryOp::Cast(DType::Bf16) => 21,
         };
         &UNARY[position]
+    }
+
+    /// The largest error of an operation's formula, in [ulps]: the table above as numbers, which tests hold it to.
+    pub fn largest_error(op: UnaryOp) -> f64 {
+        match op {
+            UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Floor | UnaryOp::Sign | UnaryOp::Cast(_) => 0.0,
+            UnaryOp::Sqrt => 0.5,
+            UnaryOp::Log => 1.0,
+            UnaryOp::Rsqrt | UnaryOp::Exp | UnaryOp::Erf => 1.5,
+            UnaryOp::Expm1 | UnaryOp::Log1p | UnaryOp::Softplus => 2.0,
+            UnaryOp::Tanh | UnaryOp::Sigmoid => 3.0,
+            UnaryOp::Silu | UnaryOp::Mish | UnaryOp::GeluTanh => 6.0,
+            UnaryOp::Gelu => 7.0,
+        }
     }
 
     /// What an operation makes of two values.
@@ -248,6 +279,18 @@ impl Formula {
     }
 }
 
+/// Distance of a number from the exact one in units of the last place of an f32 there (ulp), which of denormal numbers is that of the least;
+/// infinite where only one of them is a number.
+pub fn ulps(found: f32, exact: f64) -> f64 {
+    // What rounds to infinity is infinity.
+    if found.is_nan() && exact.is_nan() || found.is_infinite() && found == exact as f32 {
+        return 0.0;
+    }
+    let exponent = exact.abs().max(f64::from(f32::MIN_POSITIVE)).log2().floor().min(127.0) as i32;
+    let error = (f64::from(found) - exact).abs() / 2f64.powi(exponent - 23);
+    if error.is_nan() { f64::INFINITY } else { error }
+}
+
 fn is_number(expr: &Expr) -> bool {
     matches!(expr, Expr::Const(value) if !value.is_nan())
 }
@@ -273,7 +316,7 @@ static BINARY: LazyLock<[Formula; 8]> =
     LazyLock::new(|| BinaryOp::ALL.map(|op| Formula::written(2, |f, of| f.function_of_two(op, [of[0], of[1]]))));
 
 /// In the order of [`UnaryOp::ALL`].
-static UNARY: LazyLock<[Formula; 15]> =
+static UNARY: LazyLock<[Formula; 22]> =
     LazyLock::new(|| UnaryOp::ALL.map(|op| Formula::written(1, |f, of| f.function(op, of[0]))));
 
 #[cfg(test)]

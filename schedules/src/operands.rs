@@ -112,7 +112,7 @@ fn is_multiplied(spec: &Spec, tensor: &Tensor) -> bool {
 fn has_roots(spec: &Spec, tensor: &Tensor) -> bool {
     let is_it = |expr: &Expr| matches!(expr, Expr::Load(access) if spec.tensor(access).name == tensor.name);
     let is_root = |expr: &Expr| match expr {
-        Expr::Unary(UnaryOp::Log | UnaryOp::Sqrt | UnaryOp::Rsqrt, of) => of.any(&is_it),
+        Expr::Unary(UnaryOp::Log | UnaryOp::Log1p | UnaryOp::Sqrt | UnaryOp::Rsqrt, of) => of.any(&is_it),
         Expr::Binary(BinaryOp::Pow, of) => of[0].any(&is_it),
         _ => false,
     };

@@ -20,15 +20,22 @@ fn function(function: Function, x: f64) -> f64 {
         Function::Activation(activation) => activated(activation, x, 1.0),
         Function::Op(UnaryOp::Erf) => libm::erf(x),
         Function::Op(UnaryOp::Exp) => x.exp(),
+        Function::Op(UnaryOp::Expm1) => x.exp_m1(),
         Function::Op(UnaryOp::Log) => x.ln(),
+        Function::Op(UnaryOp::Log1p) => x.ln_1p(),
         Function::Op(UnaryOp::Sqrt) => x.sqrt(),
         Function::Op(UnaryOp::Rsqrt) => 1.0 / x.sqrt(),
         Function::Op(UnaryOp::Abs) => x.abs(),
         Function::Op(UnaryOp::Neg) => -x,
         Function::Op(UnaryOp::Floor) => x.floor(),
-        Function::Op(UnaryOp::Sigmoid | UnaryOp::Tanh | UnaryOp::Gelu | UnaryOp::Cast(_)) => {
-            unreachable!("not of the text form")
+        Function::Op(UnaryOp::Sign) => {
+            if x == 0.0 {
+                0.0
+            } else {
+                x.signum()
+            }
         }
+        Function::Op(op) => unreachable!("{op:?} is not of the text form"),
     }
 }
 

@@ -28,8 +28,8 @@ A workload is an operator and its sizes (a line below: all of its fields):
 {operators}
 Convolutions, products and reductions may have a prologue, what happens to their data first: pre=scale+bias+relu or parts of it. Each may have an \
 epilogue: scale and bias of each channel, add (a residual), act=relu, clip:LO:HI, leaky_relu[:ALPHA], prelu, sigmoid, tanh, \
-hard_sigmoid[:ALPHA:BETA], hard_swish, silu, gelu or gelu_tanh; and: exact, no Winograd; weights=data, they come with every run; cold, they come \
-from memory, not from caches, as in a network (cpu); dtype=f16|bf16|tf32, the elements' type (default f32).
+hard_sigmoid[:ALPHA:BETA], hard_swish, elu[:ALPHA], softplus, silu, mish, gelu or gelu_tanh; and: exact, no Winograd; weights=data, they \
+come with every run; cold, they come from memory, not from caches, as in a network (cpu); dtype=f16|bf16|tf32, the elements' type (default f32).
 
 A target is cpu (f32), cpu:avx2 (the same without AVX-512), opencl (f32), cuda or cuda:sm_70|75|80|86|89|90 (f32, f16; from sm_80 on bf16, tf32, \
 tensor cores). Looking up and printing code needs no GPU here.

@@ -7,6 +7,9 @@ use super::{Formula, Primitive};
 use crate::dtype::DType;
 use crate::program::{BinaryOp, Compare, UnaryOp};
 
+mod power;
+mod tails;
+
 const SIGN: u32 = 0x8000_0000;
 const INFINITY: u32 = 0x7f80_0000;
 const ONE: u32 = 0x3f80_0000;
@@ -44,35 +47,8 @@ const ERF_FAR: [f32; 8] = [
     2.169_762_2e-5,
 ];
 
-/// The binary logarithm of the normal distribution at `-a`, `log2(erfc(a / sqrt(2)) / 2)`, in `-a`: the error of `a` times its power of two
-/// is at most `1.5e-8 * min(a, 1)` for a up to 9, beyond which that is less than `1e-21`.
-const NORMAL: [f32; 9] = [
-    -0.999_999_94,
-    1.151_107,
-    -0.459_193_05,
-    5.254_643_8e-2,
-    7.142_784_5e-3,
-    2.024_807e-4,
-    -1.572_781e-4,
-    -3.296_788e-5,
-    -2.275_861e-6,
-];
-
 /// `2^f` for `abs(f) <= 0.5001`: the error is at most `2^-23.6` of it.
 const POWER_OF_TWO: [f32; 6] = [1.000_000_1, 0.693_146_94, 0.240_221_19, 5.550_713_5e-2, 9.675_564e-3, 1.327_644_9e-3];
-
-/// `2 / ln 2` and a third of it, each as the sum of two numbers: what the series of the binary logarithm begins with.
-const LOG_2: [[f32; 2]; 2] = [[2.885_39, 3.851_926e-8], [0.961_796_7, -7.028_462e-9]];
-
-/// `2 / ln 2` over 5, 7, 9, 11 and 13: the terms of that series behind them. Of `s` up to 0.1716 the first that is left out is less than
-/// `2^-39` of the whole.
-const LOG_2_REST: [f32; 5] = [0.577_078_04, 0.412_198_6, 0.320_598_9, 0.262_308_2, 0.221_953_1];
-
-/// Powers of two with larger exponents are 0 or infinite.
-const LARGEST_POWER: f32 = 160.0;
-
-/// Exponents beyond it make 0, 1 or infinity of every number, as it does.
-const LARGEST_EXPONENT: f32 = 8_589_934_592.0;
 
 /// A number of the form `2^n * (1 + fraction)`, `abs(fraction) < 1/2`, as two steps.
 struct Scaled {
@@ -103,6 +79,13 @@ impl Formula {
             UnaryOp::Erf => self.erf(x),
             UnaryOp::Sigmoid => self.sigmoid(x),
             UnaryOp::Gelu => self.gelu(x),
+            UnaryOp::GeluTanh => self.gelu_tanh(x),
+            UnaryOp::Silu => self.silu(x),
+            UnaryOp::Mish => self.mish(x),
+            UnaryOp::Softplus => self.softplus(x),
+            UnaryOp::Expm1 => self.expm1(x),
+            UnaryOp::Log1p => self.log1p(x),
+            UnaryOp::Sign => self.sign(x),
             // As it is: what comes in with any sign goes out with it.
             UnaryOp::Cast(DType::F32 | DType::Tf32) => self.apply(Primitive::Or, &[x, x]),
             UnaryOp::Cast(DType::F16) => self.f16(x),
@@ -156,6 +139,12 @@ impl Formula {
     pub(super) fn magnitude(&mut self, x: u8) -> u8 {
         let mask = self.bits(!SIGN);
         self.apply(Primitive::And, &[x, mask])
+    }
+
+    /// With the sign of negative values.
+    fn opposite_magnitude(&mut self, x: u8) -> u8 {
+        let sign = self.bits(SIGN);
+        self.apply(Primitive::Or, &[x, sign])
     }
 
     /// A value that is not negative, with the sign of another.
@@ -243,7 +232,11 @@ impl Formula {
         let bits = self.select(Compare::Less, [x, least], scaled, x);
         let (of_denormals, of_others) = (self.number(-127.0 - 23.0 - 8_388_608.0), self.number(-127.0 - 8_388_608.0));
         let bias = self.select(Compare::Less, [x, least], of_denormals, of_others);
+        self.parted_bits(bits, bias)
+    }
 
+    /// The same of the bits of a number that is not denormal, and of what is added to `2^23 +` its exponent.
+    fn parted_bits(&mut self, bits: u8, bias: u8) -> [u8; 2] {
         // With the distance of sqrt(1/2) to 1 added to the bits, n + 127 is the exponent.
         let (mantissa_mask, distance) = (self.bits(0x007f_ffff), self.bits(ONE - LEAST_MANTISSA));
         let moved = self.apply(Primitive::AddBits, &[bits, distance]);
@@ -260,18 +253,9 @@ impl Formula {
         let zero = self.number(0.0);
         let [n, mantissa] = self.parted(x);
 
-        // log(1 + f) = f + f^2 * (f * series - 1/2), the small parts first.
         let one = self.number(1.0);
         let f = self.sub(mantissa, one);
-        let series = self.polynomial(&LOG, f);
-        let half = self.number(-0.5);
-        let series = self.mul_add(series, f, half);
-        let square = self.mul(f, f);
-        let [high, low] = LN_2.map(|part| self.number(part));
-        let small = self.mul(n, low);
-        let small = self.mul_add(square, series, small);
-        let sum = self.add(f, small);
-        let sum = self.mul_add(n, high, sum);
+        let sum = self.log_of_parts(n, f);
 
         // Infinity and what is not a number are their own logarithms; zero and negative values have none.
         let (infinity, minus_infinity, not_a_number) =
@@ -281,114 +265,18 @@ impl Formula {
         self.select(Compare::Less, [zero, x], finite, other)
     }
 
-    fn minus(&mut self, x: u8) -> u8 {
-        let zero = self.number(-0.0);
-        self.sub(zero, x)
-    }
-
-    /// A product as the sum of two numbers. The first is a fused one, too: a compiler that fuses products with sums leaves it as it is.
-    fn exact_product(&mut self, a: u8, b: u8) -> [u8; 2] {
-        let zero = self.number(-0.0);
-        let high = self.mul_add(a, b, zero);
-        let minus_high = self.minus(high);
-        [high, self.mul_add(a, b, minus_high)]
-    }
-
-    /// The sum of a number, one that is smaller, and one that is smaller still, as two numbers (Dekker, "A floating-point technique for
-    /// extending the available precision", 1971).
-    fn exact_sum(&mut self, large: u8, small: u8, smaller: u8) -> [u8; 2] {
-        let high = self.add(large, small);
-        let back = self.sub(large, high);
-        let low = self.add(back, small);
-        [high, self.add(low, smaller)]
-    }
-
-    /// The binary logarithm of a number that is positive and finite, as the sum of two numbers, of which some 2^-33 is wrong.
-    ///
-    /// `2/ln 2 * (s + s^3/3 + s^5/5 + ..)` with `s = (m - 1) / (m + 1)`, and n.
-    fn exact_log_2(&mut self, x: u8) -> [u8; 2] {
-        let [n, mantissa] = self.parted(x);
-        let one = self.number(1.0);
-        let (above, below) = (self.sub(mantissa, one), self.add(mantissa, one));
-        let back = self.sub(below, one);
-        let minus_below_low = self.sub(back, mantissa);
-        let s = self.div(above, below);
-        let minus_below = self.minus(below);
-        let left = self.mul_add(s, minus_below, above);
-        let left = self.mul_add(s, minus_below_low, left);
-        let s_low = self.div(left, below);
-
-        // Of the series over s two terms need two numbers.
-        let [square, square_low] = self.exact_product(s, s);
-        let twice = self.add(s, s);
-        let square_low = self.mul_add(twice, s_low, square_low);
-        let [[first, first_low], [third, third_low]] = LOG_2.map(|parts| parts.map(|part| self.number(part)));
-        let rest = self.polynomial(&LOG_2_REST, square);
-        let rest = self.mul_add(square, rest, third_low);
-        let [term, term_low] = self.exact_product(square, third);
-        let term_low = self.mul_add(square_low, third, term_low);
-        let term_low = self.mul_add(square, rest, term_low);
-        let term_low = self.add(term_low, first_low);
-        let [series, series_low] = self.exact_sum(first, term, term_low);
-
-        let [log, log_low] = self.exact_product(s, series);
-        let log_low = self.mul_add(s, series_low, log_low);
-        let log_low = self.mul_add(s_low, series, log_low);
-        self.exact_sum(n, log, log_low)
-    }
-
-    /// `2^(y * log2(abs(x)))`, where x is negative with the sign of odd y, not a number between whole y.
-    fn power(&mut self, [x, y]: [u8; 2]) -> u8 {
-        let magnitude = self.magnitude(x);
-        let [log, log_low] = self.exact_log_2(magnitude);
-        let (zero, infinity, minus_infinity) = (self.number(0.0), self.bits(INFINITY), self.bits(SIGN | INFINITY));
-        let log = self.select(Compare::Less, [magnitude, infinity], log, magnitude);
-        let log = self.select(Compare::Equal, [magnitude, zero], minus_infinity, log);
-
-        let ends = [LARGEST_EXPONENT, LARGEST_POWER].map(|end| [self.number(end), self.number(-end)]);
-        let [[most_y, least_y], [most, least]] = ends;
-        let exponent = self.apply(Primitive::Min, &[y, most_y]);
-        let exponent = self.apply(Primitive::Max, &[exponent, least_y]);
-        let [power, power_low] = self.exact_product(exponent, log);
-        let power_low = self.mul_add(exponent, log_low, power_low);
-        let size = self.magnitude(power);
-        let power_low = self.select(Compare::Less, [size, most], power_low, zero);
-        let power = self.apply(Primitive::Min, &[power, most]);
-        let power = self.apply(Primitive::Max, &[power, least]);
-
-        // 2^n * exp(ln 2 * what is left).
-        let (one, ln_2) = (self.number(1.0), self.number(std::f32::consts::LN_2));
-        let [_, n] = self.nearest(power, one);
-        let left = self.sub(power, n);
-        let left = self.add(left, power_low);
-        let left = self.mul(left, ln_2);
-        let series = self.polynomial(&EXP, left);
-        let square = self.mul(left, left);
-        let fraction = self.mul_add(square, series, left);
-        let mantissa = self.add(fraction, one);
-        let value = self.apply(Primitive::Scale, &[mantissa, n]);
-
-        let value = self.signed_power([x, y], value);
-        let value = self.select(Compare::Equal, [x, one], one, value);
-        self.select(Compare::Equal, [y, zero], one, value)
-    }
-
-    /// The power of x, of that of its magnitude.
-    fn signed_power(&mut self, [x, y]: [u8; 2], value: u8) -> u8 {
-        let (zero, half, sign) = (self.number(0.0), self.number(0.5), self.bits(SIGN));
-        let whole = self.apply(Primitive::Floor, &[y]);
-        let halved = self.mul(y, half);
-        let whole_half = self.apply(Primitive::Floor, &[halved]);
-        let sign = self.apply(Primitive::And, &[x, sign]);
-        let of_odd = self.select(Compare::Equal, [halved, whole_half], zero, sign);
-        let sign = self.select(Compare::Equal, [y, whole], of_odd, zero);
-        let signed = self.apply(Primitive::Or, &[value, sign]);
-
-        // Negative numbers have powers between the whole ones only if they are infinite.
-        let (minus_infinity, not_a_number) = (self.bits(SIGN | INFINITY), self.number(f32::NAN));
-        let of_finite = self.select(Compare::Less, [minus_infinity, x], not_a_number, signed);
-        let of_negative = self.select(Compare::Equal, [y, whole], signed, of_finite);
-        self.select(Compare::Less, [x, zero], of_negative, signed)
+    /// `n * log(2) + log(1 + f)` of f from `sqrt(1/2) - 1` to `sqrt(2) - 1`.
+    fn log_of_parts(&mut self, n: u8, f: u8) -> u8 {
+        // log(1 + f) = f + f^2 * (f * series - 1/2), the small parts first.
+        let series = self.polynomial(&LOG, f);
+        let half = self.number(-0.5);
+        let series = self.mul_add(series, f, half);
+        let square = self.mul(f, f);
+        let [high, low] = LN_2.map(|part| self.number(part));
+        let small = self.mul(n, low);
+        let small = self.mul_add(square, series, small);
+        let sum = self.add(f, small);
+        self.mul_add(n, high, sum)
     }
 
     fn tanh(&mut self, x: u8) -> u8 {
@@ -429,32 +317,12 @@ impl Formula {
     }
 
     fn sigmoid(&mut self, x: u8) -> u8 {
-        let sign = self.bits(SIGN);
-        let negative = self.apply(Primitive::Or, &[x, sign]);
+        let negative = self.opposite_magnitude(x);
         let power = self.exp_of_negative(negative);
         let (zero, one) = (self.number(0.0), self.number(1.0));
         let numerator = self.select(Compare::Less, [x, zero], power, one);
         let denominator = self.add(power, one);
         self.div(numerator, denominator)
-    }
-
-    /// `max(x, 0) - a * normal(-a)` of `a = abs(x)`, which is even: no side of zero needs a formula of its own.
-    fn gelu(&mut self, x: u8) -> u8 {
-        let (sign, least, zero) = (self.bits(SIGN), self.number(-9.0), self.number(0.0));
-        let below = self.apply(Primitive::Or, &[x, sign]);
-        let below = self.apply(Primitive::Max, &[below, least]);
-
-        let log = self.polynomial(&NORMAL, below);
-        let whole = self.number(WHOLE);
-        let exponent = self.add(log, whole);
-        let n = self.sub(exponent, whole);
-        let fraction = self.sub(log, n);
-        let mantissa = self.polynomial(&POWER_OF_TWO, fraction);
-        let moved = self.apply(Primitive::ShiftLeft(23), &[exponent]);
-        let normal = self.apply(Primitive::AddBits, &[mantissa, moved]);
-
-        let above = self.apply(Primitive::Max, &[x, zero]);
-        self.mul_add(below, normal, above)
     }
 
     /// The bits rounded to multiples of `2^places`: to the nearest, of two the even one.

@@ -25,8 +25,22 @@ pub enum UnaryOp {
     Erf,
     /// `1 / (1 + exp(-x))`.
     Sigmoid,
-    /// `x/2 * (1 + erf(x / sqrt(2)))`, 0 at minus infinity.
+    /// `x/2 * (1 + erf(x / sqrt(2)))`; not a number at minus infinity.
     Gelu,
+    /// The same with `tanh(sqrt(2/pi) * (x + 0.044715 * x^3))` for the error function; not a number at minus infinity.
+    GeluTanh,
+    /// `x / (1 + exp(-x))`; not a number at minus infinity.
+    Silu,
+    /// `x * tanh(log(1 + exp(x)))`; not a number at minus infinity.
+    Mish,
+    /// `log(1 + exp(x))`.
+    Softplus,
+    /// `exp(x) - 1`.
+    Expm1,
+    /// `log(1 + x)`.
+    Log1p,
+    /// 1 above zero, -1 below it, 0 of either zero.
+    Sign,
     /// What memory of this type holds of the value: [`DType::stored`].
     Cast(DType),
 }
@@ -45,14 +59,24 @@ impl UnaryOp {
             UnaryOp::Tanh => x.tanh(),
             UnaryOp::Erf => libm::erf(x),
             UnaryOp::Sigmoid => (1.0 + (-x).exp()).recip(),
-            UnaryOp::Gelu if x == f64::NEG_INFINITY => 0.0,
             UnaryOp::Gelu => 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
+            UnaryOp::GeluTanh => {
+                let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
+                x / (1.0 + (-2.0 * inner).exp())
+            }
+            UnaryOp::Silu => x / (1.0 + (-x).exp()),
+            UnaryOp::Mish => x * UnaryOp::Softplus.exact(x).tanh(),
+            UnaryOp::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
+            UnaryOp::Expm1 => x.exp_m1(),
+            UnaryOp::Log1p => x.ln_1p(),
+            UnaryOp::Sign if x == 0.0 => 0.0,
+            UnaryOp::Sign => x.signum(),
             UnaryOp::Cast(dtype) => dtype.stored(x as f32).into(),
         }
     }
 
     /// Every operation.
-    pub const ALL: [UnaryOp; 15] = [
+    pub const ALL: [UnaryOp; 22] = [
         UnaryOp::Neg,
         UnaryOp::Abs,
         UnaryOp::Sqrt,
@@ -64,6 +88,13 @@ impl UnaryOp {
         UnaryOp::Erf,
         UnaryOp::Sigmoid,
         UnaryOp::Gelu,
+        UnaryOp::GeluTanh,
+        UnaryOp::Silu,
+        UnaryOp::Mish,
+        UnaryOp::Softplus,
+        UnaryOp::Expm1,
+        UnaryOp::Log1p,
+        UnaryOp::Sign,
         UnaryOp::Cast(DType::F32),
         UnaryOp::Cast(DType::Tf32),
         UnaryOp::Cast(DType::F16),
@@ -84,6 +115,13 @@ impl UnaryOp {
             UnaryOp::Erf => "erf",
             UnaryOp::Sigmoid => "sigmoid",
             UnaryOp::Gelu => "gelu",
+            UnaryOp::GeluTanh => "gelu_tanh",
+            UnaryOp::Silu => "silu",
+            UnaryOp::Mish => "mish",
+            UnaryOp::Softplus => "softplus",
+            UnaryOp::Expm1 => "expm1",
+            UnaryOp::Log1p => "log1p",
+            UnaryOp::Sign => "sign",
             UnaryOp::Cast(dtype) => dtype.word(),
         }
     }

@@ -34,7 +34,7 @@ pub(super) fn anchor(graph: &Graph, node: &Node) -> Option<Anchor> {
 fn stays_whole(function: Function) -> bool {
     match function {
         Function::Activation(activation) => matches!(activation, Activation::None | Activation::Relu),
-        Function::Op(op) => matches!(op, UnaryOp::Floor | UnaryOp::Neg | UnaryOp::Abs),
+        Function::Op(op) => matches!(op, UnaryOp::Floor | UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Sign),
     }
 }
 

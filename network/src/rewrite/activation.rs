@@ -25,6 +25,7 @@ pub(super) const RULES: &[Rule] = &[
         after: "hard_sigmoid(x)",
         apply: hard_sigmoid,
     },
+    Rule { name: "log_sigmoid", before: "log(sigmoid(x))", after: "-softplus(-x)", apply: log_sigmoid },
     Rule { name: "gelu", before: "0.5 * x * (1 + erf(x / sqrt(2)))", after: "gelu(x)", apply: gelu },
     Rule {
         name: "gelu_tanh",
@@ -79,6 +80,16 @@ fn hard_sigmoid(site: &mut Site) -> Rewritten {
         Ok(activation) if x != inside => function(site, activation, Some(x)),
         _ => Ok(None),
     }
+}
+
+/// A sigmoid of 0 or 1 has lost what the logarithm is of.
+fn log_sigmoid(site: &mut Site) -> Rewritten {
+    let sigmoid = site.unary(site.id, UnaryOp::Log).and_then(|of| site.activation(of));
+    let Some((Activation::Sigmoid, x)) = sigmoid.filter(|&(_, x)| site.fits(x)) else { return Ok(None) };
+    let x = site.made(x);
+    let opposite = site.add(Op::Map(Function::Op(UnaryOp::Neg)), &[x])?;
+    let softplus = site.add(Op::Map(Function::Activation(Activation::Softplus)), &[opposite])?;
+    site.add(Op::Map(Function::Op(UnaryOp::Neg)), &[softplus]).map(Some)
 }
 
 /// What a node adds one to.

@@ -63,13 +63,27 @@ fn floats(shape: &[usize]) -> (Element, &[usize]) {
 
 #[test]
 fn functions() {
-    let activations =
-        ["none", "relu", "leaky_relu", "sigmoid", "tanh", "hard_sigmoid", "hard_swish", "silu", "gelu", "gelu_tanh"];
+    let activations = [
+        "none",
+        "relu",
+        "leaky_relu",
+        "sigmoid",
+        "tanh",
+        "hard_sigmoid",
+        "hard_swish",
+        "elu",
+        "softplus",
+        "silu",
+        "mish",
+        "gelu",
+        "gelu_tanh",
+    ];
     let with = |word, parameters: &[f32]| Activation::new(word, parameters).unwrap();
     let activations = activations.iter().map(|word| with(word, &[])).chain([
         with("clip", &[-0.5, f32::INFINITY]),
         with("clip", &[-0.5, 0.7]),
         with("leaky_relu", &[0.3]),
+        with("elu", &[0.3]),
         with("hard_sigmoid", &[0.25, 0.4]),
     ]);
     for activation in activations {

@@ -1,6 +1,5 @@
 //! Functions of one value that networks have behind products and sums: what `act=` names in an epilogue, and `op=` for every element.
 
-use std::f32::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use std::fmt;
 
 use autotune_ir::program::{BinaryOp, Compare, Expr, UnaryOp};
@@ -18,7 +17,10 @@ use autotune_ir::program::{BinaryOp, Compare, Expr, UnaryOp};
 /// | `tanh` | hyperbolic tangent |
 /// | `hard_sigmoid`, `hard_sigmoid:ALPHA:BETA` | `min(max(ALPHA * x + BETA, 0), 1)`; 1/6 and 1/2 where nothing is said |
 /// | `hard_swish` | `x * min(max(x/6 + 1/2, 0), 1)` |
+/// | `elu`, `elu:ALPHA` | `x`, below zero `ALPHA * (exp(x) - 1)`; 1 where nothing is said |
+/// | `softplus` | `log(1 + exp(x))` |
 /// | `silu` | `x * sigmoid(x)` |
+/// | `mish` | `x * tanh(softplus(x))` |
 /// | `gelu` | `x/2 * (1 + erf(x / sqrt(2)))` |
 /// | `gelu_tanh` | the same with `tanh(sqrt(2/pi) * (x + 0.044715 x^3))` for `erf` |
 ///
@@ -60,8 +62,18 @@ pub enum Activation {
     },
     /// `x * min(max(x/6 + 1/2, 0), 1)`.
     HardSwish,
+    /// `x`, below zero `alpha * (exp(x) - 1)`.
+    #[non_exhaustive]
+    Elu {
+        /// What the exponential is multiplied by.
+        alpha: f32,
+    },
+    /// `log(1 + exp(x))`.
+    Softplus,
     /// `x * sigmoid(x)`.
     Silu,
+    /// `x * tanh(softplus(x))`.
+    Mish,
     /// `x/2 * (1 + erf(x / sqrt(2)))`.
     Gelu,
     /// The same with a hyperbolic tangent for the error function.
@@ -70,10 +82,11 @@ pub enum Activation {
 
 /// What is assumed where the text form names no parameters.
 const LEAKY_RELU: Activation = Activation::LeakyRelu { alpha: 0.01 };
+const ELU: Activation = Activation::Elu { alpha: 1.0 };
 const HARD_SIGMOID: Activation = Activation::HardSigmoid { alpha: 1.0 / 6.0, beta: 0.5 };
 
 /// Every function by its word, with the parameters that it has where none are named; `clip` has none such.
-const WORDS: [(&str, Activation); 11] = [
+const WORDS: [(&str, Activation); 14] = [
     ("none", Activation::None),
     ("relu", Activation::Relu),
     ("leaky_relu", LEAKY_RELU),
@@ -82,12 +95,16 @@ const WORDS: [(&str, Activation); 11] = [
     ("tanh", Activation::Tanh),
     ("hard_sigmoid", HARD_SIGMOID),
     ("hard_swish", Activation::HardSwish),
+    ("elu", ELU),
+    ("softplus", Activation::Softplus),
     ("silu", Activation::Silu),
+    ("mish", Activation::Mish),
     ("gelu", Activation::Gelu),
     ("gelu_tanh", Activation::GeluTanh),
 ];
 pub(super) const EXPECTED: &str = "an activation (none, relu, clip:LO:HI, leaky_relu[:ALPHA], prelu, sigmoid, tanh, \
-                                   hard_sigmoid[:ALPHA:BETA], hard_swish, silu, gelu or gelu_tanh)";
+                                   hard_sigmoid[:ALPHA:BETA], hard_swish, elu[:ALPHA], softplus, silu, mish, gelu or \
+                                   gelu_tanh)";
 
 impl Activation {
     /// The function of a word with some parameters, none for those of the [table](Activation) that it has itself; else what would have been
@@ -109,13 +126,15 @@ impl Activation {
             ("clip", _) => Err("clip:LO:HI, two bounds of which the first is not larger"),
             ("leaky_relu", &[alpha]) if alpha.is_finite() => Ok(Self::LeakyRelu { alpha: without_sign(alpha) }),
             ("leaky_relu", &[_, ..]) => Err("leaky_relu:ALPHA, a slope"),
+            ("elu", &[alpha]) if alpha.is_finite() => Ok(Self::Elu { alpha: without_sign(alpha) }),
+            ("elu", &[_, ..]) => Err("elu:ALPHA, a number"),
             ("hard_sigmoid", &[alpha, beta]) if alpha > 0.0 && alpha <= 1.0 && beta.is_finite() => {
                 Ok(Self::HardSigmoid { alpha, beta: without_sign(beta) })
             }
             ("hard_sigmoid", &[_, ..]) => Err("hard_sigmoid:ALPHA:BETA, a slope of at most 1 and a value at zero"),
             _ => match WORDS.iter().find(|known| known.0 == word) {
                 Some((_, activation)) if parameters.is_empty() => Ok(*activation),
-                Some(_) => Err("a function with parameters (clip, leaky_relu or hard_sigmoid)"),
+                Some(_) => Err("a function with parameters (clip, leaky_relu, hard_sigmoid or elu)"),
                 None => Err(EXPECTED),
             },
         }
@@ -147,14 +166,15 @@ impl Activation {
             Self::Tanh => Expr::unary(UnaryOp::Tanh, x),
             Self::HardSigmoid { alpha, beta } => clipped(plus(times(alpha, x), beta), [0.0, 1.0]),
             Self::HardSwish => Expr::product(x.clone(), HARD_SIGMOID.of(x, None)),
-            Self::Silu => Expr::product(x.clone(), Expr::unary(UnaryOp::Sigmoid, x)),
-            Self::Gelu => Expr::unary(UnaryOp::Gelu, x),
-            Self::GeluTanh => {
-                let scale = FRAC_2_SQRT_PI * FRAC_1_SQRT_2;
-                let factor = plus(times(0.044_715 * scale, Expr::product(x.clone(), x.clone())), scale);
-                let bounded = Expr::unary(UnaryOp::Tanh, Expr::product(x.clone(), factor));
-                Expr::product(times(0.5, x), plus(bounded, 1.0))
+            Self::Elu { alpha } => {
+                let below = times(alpha, Expr::unary(UnaryOp::Expm1, x.clone()));
+                Expr::select(Compare::Less, [x.clone(), Expr::Const(0.0)], below, x)
             }
+            Self::Softplus => Expr::unary(UnaryOp::Softplus, x),
+            Self::Silu => Expr::unary(UnaryOp::Silu, x),
+            Self::Mish => Expr::unary(UnaryOp::Mish, x),
+            Self::Gelu => Expr::unary(UnaryOp::Gelu, x),
+            Self::GeluTanh => Expr::unary(UnaryOp::GeluTanh, x),
         }
     }
 }
@@ -168,6 +188,7 @@ impl fmt::Display for Activation {
         match self {
             Self::Clip { lo, hi } => write!(f, "clip:{lo}:{hi}"),
             Self::LeakyRelu { alpha } => write!(f, "leaky_relu:{alpha}"),
+            Self::Elu { alpha } => write!(f, "elu:{alpha}"),
             Self::HardSigmoid { alpha, beta } => write!(f, "hard_sigmoid:{alpha}:{beta}"),
             // Those without parameters have their words above.
             _ => Ok(()),
@@ -202,7 +223,7 @@ mod tests {
         for (word, activation) in WORDS {
             assert_eq!((activation.to_string().as_str(), Activation::parse(word)), (word, Ok(activation)));
         }
-        for text in ["clip:0:6", "clip:-inf:1", "clip:-0.5:inf", "leaky_relu:0.2", "hard_sigmoid:0.2:0.5"] {
+        for text in ["clip:0:6", "clip:-inf:1", "clip:-0.5:inf", "leaky_relu:0.2", "hard_sigmoid:0.2:0.5", "elu:0.5"] {
             assert_eq!(Activation::parse(text).map(|read| read.to_string()), Ok(text.to_string()));
         }
         for (text, short) in [("leaky_relu:0.01", "leaky_relu"), ("clip:-0:6.0", "clip:0:6")] {
@@ -223,6 +244,8 @@ mod tests {
             "clip:0:",
             "leaky_relu:inf",
             "leaky_relu:",
+            "elu:nan",
+            "elu:1:2",
             "hard_sigmoid:0.2",
             "hard_sigmoid:0:1",
             "hard_sigmoid:2:0",

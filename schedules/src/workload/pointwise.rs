@@ -25,15 +25,18 @@ pub(super) static KIND: OperatorKind = OperatorKind {
     parse,
 };
 
-const OPS: [(&str, PointwiseOp); 26] = [
+const OPS: [(&str, PointwiseOp); 29] = [
     ("erf", PointwiseOp::Unary(Function::Op(UnaryOp::Erf))),
     ("exp", PointwiseOp::Unary(Function::Op(UnaryOp::Exp))),
+    ("expm1", PointwiseOp::Unary(Function::Op(UnaryOp::Expm1))),
     ("log", PointwiseOp::Unary(Function::Op(UnaryOp::Log))),
+    ("log1p", PointwiseOp::Unary(Function::Op(UnaryOp::Log1p))),
     ("sqrt", PointwiseOp::Unary(Function::Op(UnaryOp::Sqrt))),
     ("rsqrt", PointwiseOp::Unary(Function::Op(UnaryOp::Rsqrt))),
     ("abs", PointwiseOp::Unary(Function::Op(UnaryOp::Abs))),
     ("neg", PointwiseOp::Unary(Function::Op(UnaryOp::Neg))),
     ("floor", PointwiseOp::Unary(Function::Op(UnaryOp::Floor))),
+    ("sign", PointwiseOp::Unary(Function::Op(UnaryOp::Sign))),
     ("copy", PointwiseOp::Unary(Function::Activation(Activation::None))),
     ("add", PointwiseOp::Binary(BinaryOp::Add)),
     ("sub", PointwiseOp::Binary(BinaryOp::Sub)),
@@ -53,9 +56,10 @@ const OPS: [(&str, PointwiseOp); 26] = [
     ("prelu", PointwiseOp::Prelu),
     ("where", PointwiseOp::Where),
 ];
-const EXPECTED: &str = "an operation (relu, gelu, gelu_tanh, silu, clip:LO:HI, leaky_relu[:ALPHA], hard_sigmoid[:ALPHA:BETA], hard_swish, \
-                        sigmoid, tanh, erf, exp, log, sqrt, rsqrt, abs, neg, floor, copy, not, bool, trunc, add, sub, mul, div, max, \
-                        max_number, min, pow, equal, less, less_equal, quotient, prelu or where)";
+const EXPECTED: &str = "an operation (relu, gelu, gelu_tanh, silu, mish, softplus, elu[:ALPHA], clip:LO:HI, leaky_relu[:ALPHA], \
+                        hard_sigmoid[:ALPHA:BETA], hard_swish, sigmoid, tanh, erf, exp, expm1, log, log1p, sqrt, rsqrt, abs, neg, \
+                        floor, sign, copy, not, bool, trunc, add, sub, mul, div, max, max_number, min, pow, equal, less, less_equal, \
+                        quotient, prelu or where)";
 
 /// Names of the axes of a shape that is no batch of matrices.
 const NAMES: [&str; 6] = ["d0", "d1", "d2", "d3", "d4", "d5"];

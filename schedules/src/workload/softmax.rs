@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use autotune_ir::program::{BinaryOp, Expr, UnaryOp};
+use autotune_ir::program::{BinaryOp, Compare, Expr, UnaryOp};
 use autotune_ir::spec::{Reduction, axis_vars};
 
 use super::operator::{Computed, element, named_axes};
@@ -59,8 +59,8 @@ impl Operator for Softmax {
         check_elements(op, &[("input", &[m, n, k])], &[m, n, k])
     }
 
-    /// Axes `m, k, n`: `largest`, then `exp` (for the logarithm within the sum) and its `total`, then one over that, or its logarithm, so that
-    /// it is done once in a row.
+    /// Axes `m, k, n`: `largest`, then `exp` and its `total`, then one over that, so that it is done once in a row. For the logarithm sums of
+    /// `exp` and of ones for the largest elements, then the logarithm of both.
     fn formula(&self) -> Formula {
         let Self { m, n, k, log } = *self;
         let [row, behind, column] = axis_vars();
@@ -82,9 +82,14 @@ impl Operator for Softmax {
         // What is not a number makes the total none, too.
         let mut computed = vec![combined("largest", Reduction::MaxNumber, input)];
         let value = if log {
-            computed.push(combined("total", Reduction::Sum, exp));
-            computed.push(once("log_total", Expr::unary(UnaryOp::Log, of_row(2))));
-            Expr::binary(BinaryOp::Sub, below, of_row(3))
+            // The largest are 1 each: the logarithm is that of 1 and what is beside the first, however little.
+            let of_largest = |yes, no| Expr::select(Compare::Equal, [below.clone(), Expr::Const(0.0)], yes, no);
+            let others = of_largest(Expr::Const(0.0), exp);
+            computed.push(combined("others", Reduction::Sum, others));
+            computed.push(combined("largest_too", Reduction::Sum, of_largest(Expr::Const(1.0), Expr::Const(0.0))));
+            let beside_one = Expr::sum(Expr::sum(of_row(3), Expr::Const(-1.0)), of_row(2));
+            computed.push(once("log_total", Expr::unary(UnaryOp::Log1p, beside_one)));
+            Expr::binary(BinaryOp::Sub, below, of_row(4))
         } else {
             let (dims, reduction) = (vec![0, 1, 2], Reduction::Sum);
             computed.push(Computed { name: "exp", axes: axes(false), value: exp, reduction, dims });

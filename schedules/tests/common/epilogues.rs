@@ -5,7 +5,7 @@ use autotune_schedules::workload::{Activation, Epilogue, Prologue};
 use rand::{Rng, RngExt};
 
 /// Every activation, with parameters of several signs and bounds.
-pub const ACTIVATIONS: [&str; 16] = [
+pub const ACTIVATIONS: [&str; 20] = [
     "none",
     "relu",
     "clip:0:6",
@@ -19,7 +19,11 @@ pub const ACTIVATIONS: [&str; 16] = [
     "hard_sigmoid",
     "hard_sigmoid:0.2:0.25",
     "hard_swish",
+    "elu",
+    "elu:-0.5",
+    "softplus",
     "silu",
+    "mish",
     "gelu",
     "gelu_tanh",
 ];
@@ -46,7 +50,16 @@ pub fn activated(activation: Activation, x: f64, slope: f64) -> f64 {
         Activation::Tanh => x.tanh(),
         Activation::HardSigmoid { alpha, beta, .. } => (f64::from(alpha) * x + f64::from(beta)).clamp(0.0, 1.0),
         Activation::HardSwish => x * unit,
+        Activation::Elu { alpha, .. } => {
+            if x < 0.0 {
+                f64::from(alpha) * x.exp_m1()
+            } else {
+                x
+            }
+        }
+        Activation::Softplus => x.exp().ln_1p(),
         Activation::Silu => x / (1.0 + (-x).exp()),
+        Activation::Mish => x * x.exp().ln_1p().tanh(),
         Activation::Gelu => 0.5 * x * (1.0 + libm::erf(x / 2f64.sqrt())),
         Activation::GeluTanh => {
             0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3))).tanh())

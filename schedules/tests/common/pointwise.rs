@@ -6,7 +6,7 @@ use rand::{Rng, RngExt};
 use super::epilogues::random_epilogue;
 
 /// Every operation on one operand, by its word.
-pub const UNARY: [&str; 24] = [
+pub const UNARY: [&str; 31] = [
     "relu",
     "gelu",
     "gelu_tanh",
@@ -20,13 +20,20 @@ pub const UNARY: [&str; 24] = [
     "sigmoid",
     "tanh",
     "erf",
+    "softplus",
+    "mish",
+    "elu",
+    "elu:0.5",
     "exp",
+    "expm1",
     "log",
+    "log1p",
     "sqrt",
     "rsqrt",
     "abs",
     "neg",
     "floor",
+    "sign",
     "copy",
     "not",
     "bool",

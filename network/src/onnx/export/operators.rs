@@ -229,10 +229,13 @@ fn map(export: &mut Export, id: NodeId, mut inputs: Vec<String>, function: Funct
             Activation::Sigmoid => one("Sigmoid"),
             Activation::Tanh => one("Tanh"),
             Activation::HardSwish => one("HardSwish"),
+            Activation::Softplus => one("Softplus"),
+            Activation::Mish => one("Mish"),
             Activation::Gelu => one("Gelu"),
-            Activation::GeluTanh => vec![("Gelu", vec![word("approximate", "tanh")])],
+            Activation::GeluTanh => gelu_tanh(),
 
             Activation::LeakyRelu { alpha, .. } => vec![("LeakyRelu", vec![float("alpha", alpha)])],
+            Activation::Elu { alpha, .. } => vec![("Elu", vec![float("alpha", alpha)])],
             Activation::HardSigmoid { alpha, beta, .. } => {
                 vec![("HardSigmoid", vec![float("alpha", alpha), float("beta", beta)])]
             }
@@ -244,9 +247,7 @@ fn map(export: &mut Export, id: NodeId, mut inputs: Vec<String>, function: Funct
                 return Ok(());
             }
             Activation::Silu => {
-                let (sigmoid, output) = (export.fresh(id), export.name(id));
-                export.node("Sigmoid", vec![x.clone()], &sigmoid, vec![]);
-                export.node("Mul", vec![x, sigmoid], &output, vec![]);
+                silu(export, id, x);
                 return Ok(());
             }
 
@@ -266,6 +267,19 @@ fn map(export: &mut Export, id: NodeId, mut inputs: Vec<String>, function: Funct
             UnaryOp::Erf => one("Erf"),
             UnaryOp::Sigmoid => one("Sigmoid"),
             UnaryOp::Gelu => one("Gelu"),
+            UnaryOp::GeluTanh => gelu_tanh(),
+            UnaryOp::Mish => one("Mish"),
+            UnaryOp::Softplus => one("Softplus"),
+            UnaryOp::Sign => one("Sign"),
+
+            UnaryOp::Silu => {
+                silu(export, id, x);
+                return Ok(());
+            }
+            UnaryOp::Expm1 | UnaryOp::Log1p => {
+                beside_one(export, id, x, op);
+                return Ok(());
+            }
 
             UnaryOp::Cast(DType::F32) => one("Identity"),
             UnaryOp::Cast(DType::F16) => rounded(DataType::FLOAT16),
@@ -276,6 +290,30 @@ fn map(export: &mut Export, id: NodeId, mut inputs: Vec<String>, function: Funct
 
     export.chain(id, x, &chain);
     Ok(())
+}
+
+fn gelu_tanh() -> Vec<(&'static str, Vec<AttributeProto>)> {
+    vec![("Gelu", vec![word("approximate", "tanh")])]
+}
+
+/// `x * sigmoid(x)`: the operator `Swish` is of a later version.
+fn silu(export: &mut Export, id: NodeId, x: String) {
+    let (sigmoid, output) = (export.fresh(id), export.name(id));
+    export.node("Sigmoid", vec![x.clone()], &sigmoid, vec![]);
+    export.node("Mul", vec![x, sigmoid], &output, vec![]);
+}
+
+/// `exp(x) - 1` and `log(1 + x)`, for which ONNX has no operators that keep the digits of small x.
+fn beside_one(export: &mut Export, id: NodeId, x: String, op: UnaryOp) {
+    let one = number(export, id, 1.0);
+    let (inner, output) = (export.fresh(id), export.name(id));
+    if op == UnaryOp::Expm1 {
+        export.node("Exp", vec![x], &inner, vec![]);
+        export.node("Sub", vec![inner, one], &output, vec![]);
+    } else {
+        export.node("Add", vec![x, one], &inner, vec![]);
+        export.node("Log", vec![inner], &output, vec![]);
+    }
 }
 
 /// To a type and back.

@@ -22,7 +22,7 @@ pub(super) const OPERATORS: &[(&str, Convert)] = &[
     ("Floor", One(floor)),
     ("Ceil", One(ceil)),
     ("Reciprocal", One(reciprocal)),
-    ("Sign", One(sign)),
+    ("Sign", One(|call| unary(call, UnaryOp::Sign))),
     ("Relu", One(relu)),
     ("Sigmoid", One(|call| activation(call, Activation::Sigmoid))),
     ("Tanh", One(|call| activation(call, Activation::Tanh))),
@@ -35,9 +35,9 @@ pub(super) const OPERATORS: &[(&str, Convert)] = &[
     ("Elu", One(elu)),
     ("Celu", One(celu)),
     ("Selu", One(selu)),
-    ("Softplus", One(softplus)),
+    ("Softplus", One(|call| activation(call, Activation::Softplus))),
     ("Softsign", One(softsign)),
-    ("Mish", One(mish)),
+    ("Mish", One(|call| activation(call, Activation::Mish))),
     ("ThresholdedRelu", One(thresholded_relu)),
     ("Shrink", One(shrink)),
     ("Cast", One(cast)),
@@ -85,17 +85,6 @@ fn reciprocal(call: &mut Call) -> Result<Value> {
     let x = only(call)?;
     let one = call.number(1.0, x)?;
     call.binary(Binary::Div, one, x)
-}
-
-/// One above zero less one below it.
-fn sign(call: &mut Call) -> Result<Value> {
-    let x = only(call)?;
-    let zero = call.number(0.0, x)?;
-    let above = call.binary(Binary::Less, zero, x)?;
-    let below = call.binary(Binary::Less, x, zero)?;
-    let element = call.element(x);
-    let (above, below) = (call.cast(element, above)?, call.cast(element, below)?);
-    call.binary(Binary::Sub, above, below)
 }
 
 fn relu(call: &mut Call) -> Result<Value> {
@@ -175,54 +164,32 @@ fn clip(call: &mut Call) -> Result<Value> {
     }
 }
 
-/// `x` above zero; below it `alpha * (exp(x / width) - 1)`.
-fn exponential_below(call: &mut Call, x: Value, alpha: f32, width: f32) -> Result<Value> {
-    let above = call.activation(Activation::Relu, x)?;
-    let mut below = call.with(Binary::Min, x, 0.0)?;
-    if width != 1.0 {
-        below = call.with(Binary::Div, below, width)?;
-    }
-    let below = call.unary(UnaryOp::Exp, below)?;
-    let mut below = call.with(Binary::Sub, below, 1.0)?;
-    if alpha != 1.0 {
-        below = call.with(Binary::Mul, below, alpha)?;
-    }
-    call.binary(Binary::Add, above, below)
-}
-
 fn elu(call: &mut Call) -> Result<Value> {
     let x = only(call)?;
     let alpha = call.float_or("alpha", 1.0)?;
-    exponential_below(call, x, alpha, 1.0)
+    with_parameters(call, "elu", &[alpha], x)
 }
 
+/// `max(x, 0) + alpha * (exp(min(x, 0) / alpha) - 1)`.
 fn celu(call: &mut Call) -> Result<Value> {
     let x = only(call)?;
     let alpha = call.float_or("alpha", 1.0)?;
-    exponential_below(call, x, alpha, alpha)
+    if alpha == 1.0 {
+        return with_parameters(call, "elu", &[alpha], x);
+    }
+    let above = call.activation(Activation::Relu, x)?;
+    let below = call.with(Binary::Min, x, 0.0)?;
+    let below = call.with(Binary::Div, below, alpha)?;
+    let below = with_parameters(call, "elu", &[1.0], below)?;
+    let below = call.with(Binary::Mul, below, alpha)?;
+    call.binary(Binary::Add, above, below)
 }
 
 fn selu(call: &mut Call) -> Result<Value> {
     let x = only(call)?;
     let (alpha, gamma) = (call.float_or("alpha", 1.673_263_2)?, call.float_or("gamma", 1.050_701)?);
-    let elu = exponential_below(call, x, alpha, 1.0)?;
+    let elu = with_parameters(call, "elu", &[alpha], x)?;
     call.with(Binary::Mul, elu, gamma)
-}
-
-/// `log(1 + exp(x))` as `max(x, 0) + log(1 + exp(-|x|))`, of which nothing overflows.
-fn softplus_of(call: &mut Call, x: Value) -> Result<Value> {
-    let above = call.activation(Activation::Relu, x)?;
-    let size = call.unary(UnaryOp::Abs, x)?;
-    let opposite = call.unary(UnaryOp::Neg, size)?;
-    let exp = call.unary(UnaryOp::Exp, opposite)?;
-    let sum = call.with(Binary::Add, exp, 1.0)?;
-    let log = call.unary(UnaryOp::Log, sum)?;
-    call.binary(Binary::Add, above, log)
-}
-
-fn softplus(call: &mut Call) -> Result<Value> {
-    let x = only(call)?;
-    softplus_of(call, x)
 }
 
 fn softsign(call: &mut Call) -> Result<Value> {
@@ -230,13 +197,6 @@ fn softsign(call: &mut Call) -> Result<Value> {
     let size = call.unary(UnaryOp::Abs, x)?;
     let divisor = call.with(Binary::Add, size, 1.0)?;
     call.binary(Binary::Div, x, divisor)
-}
-
-fn mish(call: &mut Call) -> Result<Value> {
-    let x = only(call)?;
-    let softplus = softplus_of(call, x)?;
-    let tanh = call.activation(Activation::Tanh, softplus)?;
-    call.binary(Binary::Mul, x, tanh)
 }
 
 fn thresholded_relu(call: &mut Call) -> Result<Value> {

@@ -33,6 +33,7 @@ fn of_integer(function: Function, x: i64) -> i64 {
         Function::Activation(Activation::None) | Function::Op(UnaryOp::Floor) => x,
         Function::Activation(Activation::Relu) => x.max(0),
         Function::Op(UnaryOp::Neg) => x.wrapping_neg(),
+        Function::Op(UnaryOp::Sign) => x.signum(),
         Function::Op(UnaryOp::Abs) => x.wrapping_abs(),
         _ => of_number(function, x as f64) as i64,
     }
@@ -41,6 +42,7 @@ fn of_integer(function: Function, x: i64) -> i64 {
 fn activated(activation: Activation, x: f64) -> f64 {
     let clip = |x: f64, lo: f64, hi: f64| smaller(larger(x, lo), hi);
     let sigmoid = |x: f64| 1.0 / (1.0 + libm::exp(-x));
+    let softplus = |x: f64| larger(x, 0.0) + libm::log1p(libm::exp(-x.abs()));
     match activation {
         // Slopes are an operand: that is `Op::Prelu`.
         Activation::None | Activation::Prelu => x,
@@ -52,11 +54,16 @@ fn activated(activation: Activation, x: f64) -> f64 {
         Activation::Tanh => libm::tanh(x),
         Activation::HardSigmoid { alpha, beta, .. } => clip(x * f64::from(alpha) + f64::from(beta), 0.0, 1.0),
         Activation::HardSwish => x * clip(x / 6.0 + 0.5, 0.0, 1.0),
+        Activation::Elu { alpha, .. } if x < 0.0 => f64::from(alpha) * libm::expm1(x),
+        Activation::Elu { .. } => x,
+        Activation::Softplus => softplus(x),
         Activation::Silu => x * sigmoid(x),
+        Activation::Mish => x * libm::tanh(softplus(x)),
         Activation::Gelu => 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
+        // Half of 1 + tanh(y) is the sigmoid of 2 * y, which keeps its digits where y is negative.
         Activation::GeluTanh => {
             let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
-            0.5 * x * (1.0 + libm::tanh(inner))
+            x * sigmoid(2.0 * inner)
         }
     }
 }

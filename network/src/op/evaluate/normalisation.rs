@@ -80,10 +80,15 @@ pub(super) fn softmax(axis: usize, log: bool, operands: &[&Tensor]) -> Result<Te
     for first in offsets(&firsts, &steps) {
         let row = || (0..extent).map(|i| first + i * steps[axis]);
         let largest = row().map(|at| x[at].into()).fold(f64::NEG_INFINITY, larger);
-        let total: f64 = row().map(|at| libm::exp(f64::from(x[at]) - largest)).sum();
+        let below = |at: usize| f64::from(x[at]) - largest;
+        // The largest are 1 each: of one of them the logarithm is that of 1 and what is beside it.
+        let largest_too = row().filter(|&at| below(at) == 0.0).count() as f64;
+        let others: f64 = row().filter(|&at| below(at) != 0.0).map(|at| libm::exp(below(at))).sum();
         for at in row() {
-            let below = f64::from(x[at]) - largest;
-            result[at] = if log { below - libm::log(total) } else { libm::exp(below) / total } as f32;
+            result[at] = match log {
+                true => below(at) - libm::log1p(largest_too - 1.0 + others),
+                false => libm::exp(below(at)) / (largest_too + others),
+            } as f32;
         }
     }
     tensor(shape, result)
