@@ -12,9 +12,6 @@ use crate::text::listed;
 
 pub(super) const OPERATORS: &[(&str, Convert)] = &[("Resize", One(resize)), ("Upsample", One(upsample))];
 
-/// Where elements lie and what is made of those around a place, before version 11: always so.
-const OLD: [&str; 2] = ["asymmetric", "floor"];
-
 fn upsample(call: &mut Call) -> Result<Value> {
     let x = call.operand(0)?;
     let scales = match call.version < 9 {
@@ -24,7 +21,18 @@ fn upsample(call: &mut Call) -> Result<Value> {
     let scales = scales.ok_or_else(|| attribute("scales", "it is missing"))?;
     let size = scaled(&call.shape(x), &scales)?;
     let mode = call.word_or("mode", "nearest")?;
-    resized(call, x, &size, mode, OLD)
+    resized_before_11(call, x, &size, mode)
+}
+
+/// Before version 11 nothing says how places are counted and rounded: from the corners, and to the next element along axes that become
+/// shorter, to the one before along those that become longer, as ONNX Runtime and the standard's examples do.
+fn resized_before_11(call: &mut Call, x: Value, size: &[usize], mode: &str) -> Result<Value> {
+    if mode != "nearest" {
+        return resized(call, x, size, mode, ["asymmetric", "floor"]);
+    }
+    let shorter: Vec<usize> = call.shape(x).iter().zip(size).map(|(&from, &to)| from.min(to)).collect();
+    let x = resized(call, x, &shorter, mode, ["asymmetric", "ceil"])?;
+    resized(call, x, size, mode, ["asymmetric", "floor"])
 }
 
 fn resize(call: &mut Call) -> Result<Value> {
@@ -34,7 +42,7 @@ fn resize(call: &mut Call) -> Result<Value> {
         call.check_most(2)?;
         let scales = call.known_floats(1)?.ok_or(NodeError::Input { input: 1, reason: "it is missing".into() })?;
         let size = scaled(&call.shape(x), &scales)?;
-        return resized(call, x, &size, mode, OLD);
+        return resized_before_11(call, x, &size, mode);
     }
 
     call.check_most(4)?;
@@ -79,13 +87,16 @@ fn wanted(call: &Call, x: Value) -> Result<Vec<usize>> {
     Ok(size)
 }
 
-/// Extents by their scales. Places are computed by the scale of a file, but by the ratio of extents here: these have to be the same.
+/// Extents by their scales, rounded down in f32. Places are computed by the scale of a file, but by the ratio of extents here: these have to
+/// be the same.
 fn scaled(shape: &[usize], scales: &[f32]) -> Result<Vec<usize>> {
     const NEAR: f64 = 1e-4;
     let whole = |(&extent, &scale): (&usize, &f32)| {
         let exact = extent as f64 * f64::from(scale);
-        let is_whole = (exact - exact.round()).abs() <= NEAR && (0.0..f64::from(u32::MAX)).contains(&exact.round());
-        is_whole.then_some(exact.round() as usize)
+        let in_range = (0.0..f64::from(u32::MAX)).contains(&exact.round());
+        let rounded_down = f64::from((extent as f32 * scale).floor());
+        let is_whole = (exact - exact.round()).abs() <= NEAR && rounded_down == exact.round();
+        (is_whole && in_range).then_some(exact.round() as usize)
     };
     let extents: Option<Vec<usize>> = shape.iter().zip(scales).map(whole).collect();
     match extents {
