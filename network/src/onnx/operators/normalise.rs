@@ -117,7 +117,7 @@ fn rms_norm(call: &mut Call) -> Result<Value> {
     call.binary(Binary::Mul, normal, scale)
 }
 
-/// `x` by the sum of sizes along an axis, or by the root of the sum of squares; zeros stay zeros.
+/// `x` by the sum of sizes along an axis, or by the root of the sum of squares; what has no size in f32 becomes zeros.
 fn lp_norm(call: &mut Call) -> Result<Value> {
     call.check_most(1)?;
     let x = call.operand(0)?;
@@ -134,7 +134,9 @@ fn lp_norm(call: &mut Call) -> Result<Value> {
         }
         _ => return Err(attribute("p", "it is neither 1 nor 2")),
     };
-    let divisor = call.with(Binary::Max, norm, f32::MIN_POSITIVE)?;
+    let (zero, infinity) = (call.number(0.0, x)?, call.number(f32::INFINITY, x)?);
+    let is_zero = call.binary(Binary::Equal, norm, zero)?;
+    let divisor = call.add(Op::Where, &[is_zero, infinity, norm])?;
     call.binary(Binary::Div, x, divisor)
 }
 

@@ -7,7 +7,7 @@ use super::Convert::{self, One};
 use crate::onnx::call::{Call, Result, axes, axis};
 use crate::onnx::draft::Value;
 use crate::op::{Binary, Op};
-use crate::tensor::Tensor;
+use crate::tensor::{Element, Tensor};
 
 pub(super) const OPERATORS: &[(&str, Convert)] = &[
     ("ReduceSum", One(|call| plain(call, ReduceOp::Sum))),
@@ -84,11 +84,13 @@ fn log_sum(call: &mut Call) -> Result<Value> {
     call.unary(UnaryOp::Log, sum)
 }
 
-/// The largest comes out of the sum, so that nothing overflows.
+/// The largest, or the finite number next to it, comes out of the sum, so that nothing overflows but what is infinite itself.
 fn log_sum_exp(call: &mut Call) -> Result<Value> {
     let mut reduction = Reduction::of(call)?;
     let keep_axes = std::mem::replace(&mut reduction.keep_axes, true);
     let largest = reduction.reduced(call, ReduceOp::Max, reduction.x)?;
+    let largest = call.with(Binary::Max, largest, f32::MIN)?;
+    let largest = call.with(Binary::Min, largest, f32::MAX)?;
     let shifted = call.binary(Binary::Sub, reduction.x, largest)?;
     let powers = call.unary(UnaryOp::Exp, shifted)?;
     let sum = reduction.reduced(call, ReduceOp::Sum, powers)?;
@@ -101,7 +103,8 @@ fn log_sum_exp(call: &mut Call) -> Result<Value> {
     call.reshape(&shape, whole)
 }
 
-/// Where the largest or smallest element is along an axis: of several the first, or the last.
+/// Where the largest or smallest element is along an axis: of several the first, or the last. What is not a number counts as either, as in
+/// NumPy.
 fn place_of(call: &mut Call, op: ReduceOp) -> Result<Value> {
     call.check_most(1)?;
     let x = call.operand(0)?;
@@ -117,6 +120,10 @@ fn place_of(call: &mut Call, op: ReduceOp) -> Result<Value> {
     // Others count as the place that is chosen last.
     let (other, op) = if is_last { (0, ReduceOp::Max) } else { (extent - 1, ReduceOp::Min) };
     let other = call.constant(Tensor::i64(&[], vec![other])?);
-    let places = call.add(Op::Where, &[is_best, places, other])?;
-    call.reduce(op, &[axis], keep_axes, places)
+    let mut found = call.add(Op::Where, &[is_best, places, other])?;
+    if call.element(x) == Element::F32 {
+        let is_number = call.binary(Binary::Equal, x, x)?;
+        found = call.add(Op::Where, &[is_number, found, places])?;
+    }
+    call.reduce(op, &[axis], keep_axes, found)
 }
