@@ -1,17 +1,14 @@
 //! What no kernel does, as what kernels do.
 
-use autotune_schedules::workload::{PadMode, ReduceOp};
+use autotune_schedules::workload::ReduceOp;
 use ndarray::{ArrayD, IxDyn};
 
 use super::Rule;
 use super::new_graph::Made;
 use super::site::{Rewritten, Site};
 use crate::error::GraphError;
-use crate::op::{Binary, Op, Range, Sliding};
+use crate::op::{Binary, Op, Sliding};
 use crate::tensor::{Element, Tensor};
-
-/// How many times as many elements weights may have with zeros between them.
-const MOST_ZEROS: f64 = 16.0;
 
 pub(super) const RULES: &[Rule] = &[
     Rule { name: "unshifted_norm", before: "LayerNorm(x, s)", after: "LayerNorm(x, s, 0)", apply: unshifted_norm },
@@ -45,12 +42,6 @@ pub(super) const RULES: &[Rule] = &[
         before: "Pad along more axes than the last two, or than one",
         after: "Pad(Pad(x))",
         apply: pad_in_steps,
-    },
-    Rule {
-        name: "dilated_conv_transpose",
-        before: "ConvTranspose(x, w) whose windows have gaps, w constant",
-        after: "ConvTranspose(x, w) with zeros in the gaps",
-        apply: dilated_conv_transpose,
     },
     Rule {
         name: "pool_of_volumes",
@@ -178,35 +169,6 @@ fn pad_in_steps(site: &mut Site) -> Rewritten {
     let x = site.made(site.operand(0));
     let x = site.add(part(true), &[x])?;
     site.add(part(false), &[x]).map(Some)
-}
-
-fn dilated_conv_transpose(site: &mut Site) -> Rewritten {
-    let Op::ConvTranspose { window, output_pad, groups } = &site.node().op else { return Ok(None) };
-    let reach = |window: &Sliding| (window.kernel - 1) * window.dilation + 1;
-    let more = window.iter().map(|window| reach(window) as f64 / window.kernel as f64).product::<f64>();
-    let is_dense = window.iter().all(|window| window.dilation == 1);
-    if is_dense || more > MOST_ZEROS || !site.is_constant(site.operand(1)) {
-        return Ok(None);
-    }
-
-    let mut operands = site.operands_of(site.id);
-    for (axis, window) in window.iter().enumerate().map(|(axis, window)| (axis + 2, window)) {
-        // Behind every element a gap, none behind the last.
-        let mut shape = site.shape_of(operands[1]);
-        shape.insert(axis + 1, 1);
-        let split = site.add(Op::Reshape(shape.clone()), &[operands[1]])?;
-        let mut pad = vec![[0, 0]; shape.len()];
-        pad[axis + 1] = [0, window.dilation - 1];
-        let padded = site.add(Op::Pad { pad, mode: PadMode::Constant, value: 0.0 }, &[split])?;
-        shape.remove(axis + 1);
-        shape[axis] *= window.dilation;
-        let joined = site.add(Op::Reshape(shape.clone()), &[padded])?;
-        shape[axis] = reach(window);
-        let ranges = shape.into_iter().map(|count| Range { start: 0, step: 1, count }).collect();
-        operands[1] = site.add(Op::Slice(ranges), &[joined])?;
-    }
-    let window = window.iter().map(|window| Sliding { kernel: reach(window), dilation: 1, ..*window }).collect();
-    site.add(Op::ConvTranspose { window, output_pad: output_pad.clone(), groups: *groups }, &operands).map(Some)
 }
 
 /// `[n, c, d, .., h, w]` as `[n, c*d*.., h, w]`, then as `[n, c, d, .., h*w]`.

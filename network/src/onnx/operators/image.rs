@@ -6,7 +6,7 @@ use super::Convert::{self, One};
 use crate::onnx::call::{Call, Result, attribute};
 use crate::onnx::draft::Value;
 use crate::onnx::error::unfit;
-use crate::op::{Op, Sliding};
+use crate::op::{Binary, Op, Sliding};
 
 pub(super) const OPERATORS: &[(&str, Convert)] = &[
     ("Conv", One(conv)),
@@ -154,6 +154,7 @@ fn conv_transpose(call: &mut Call) -> Result<Value> {
     let auto = auto_pad(call)?;
     let said = pads(call, axes)?;
     let outputs = output_shape(call, axes)?;
+    let mut before = vec![0; axes];
     for axis in 0..axes {
         let (window, more) = (&mut window[axis], &mut output_pad[axis]);
         let same = || extents[axis].saturating_mul(window.stride);
@@ -167,17 +168,32 @@ fn conv_transpose(call: &mut Call) -> Result<Value> {
             continue;
         };
 
-        // What is too much is cut off, half at either end, and what is missing added behind.
+        // What is too much is cut off, half at either end.
         let last = extents[axis].saturating_sub(1).saturating_mul(window.stride);
         let whole = last.saturating_add(reach(window)?).saturating_add(*more);
         let too_much = whole.saturating_sub(wanted);
         // Where the odd element goes is the other way round than for convolutions, unless SAME_UPPER is said.
         let auto = if auto == AutoPad::Upper { auto } else { AutoPad::Lower };
         window.pad = halves(too_much, auto);
-        *more = more.saturating_add(wanted.saturating_sub(whole));
+        // What is missing is added behind; if strides say how much, half at either end.
+        let missing = wanted.saturating_sub(whole);
+        before[axis] = if outputs.is_none() { halves(missing, auto)[0] } else { 0 };
+        *more = more.saturating_add(missing - before[axis]);
     }
-    let groups = groups(call)?;
-    call.add(Op::ConvTranspose { window, output_pad, groups }, &operands)
+
+    let op = Op::ConvTranspose { window, output_pad, groups: groups(call)? };
+    if before.iter().all(|&before| before == 0) { call.add(op, &operands) } else { moved(call, op, &operands, &before) }
+}
+
+/// A transposed convolution with so many elements before its output, to which nothing but biases is added.
+fn moved(call: &mut Call, op: Op, operands: &[Value], before: &[usize]) -> Result<Value> {
+    let sums = call.add(op, &operands[..2])?;
+    let pad = [0, 0].iter().chain(before).map(|&before| [before, 0]).collect();
+    let padded = call.add(Op::Pad { pad, mode: PadMode::Constant, value: 0.0 }, &[sums])?;
+    let Some(&bias) = operands.get(2) else { return Ok(padded) };
+    let shape = [call.shape(bias), vec![1; before.len()]].concat();
+    let bias = call.reshape(&shape, bias)?;
+    call.binary(Binary::Add, padded, bias)
 }
 
 /// Spatial extents that the output is to have.
