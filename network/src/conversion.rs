@@ -1,5 +1,7 @@
 //! Conversions of a tensor from one layout to another.
 
+use std::collections::{HashMap, HashSet};
+
 use autotune::{Task, Tuned};
 use autotune_db::{Source, Standing};
 use autotune_ir::Target;
@@ -22,6 +24,8 @@ const BYTES_PER_SEC: f64 = 20e9;
 
 /// Plans whose conversions are worth measuring: those that take at most this multiple of the fastest's time.
 const NEAR: f64 = 1.03;
+/// Steps of all these plans together, at most: of large networks there are fewer plans.
+const MOST_STEPS: usize = 1 << 19;
 
 /// What a conversion computes, which is a transpose of blocks.
 ///
@@ -63,13 +67,16 @@ pub fn conversions(graph: &Graph, source: &dyn Source, target: &Target) -> Resul
     let options = Options::of(graph, &cut, &mut choose)?;
 
     let mut known: Vec<Task> = Vec::new();
+    let mut are_known: HashSet<Workload> = HashSet::new();
     let (mut share, mut needed) = (0.0, 0);
-    for (number, layouts) in options.near(NEAR).iter().enumerate() {
+    let most = 1 + MOST_STEPS / cut.steps.len().max(1);
+    for (number, layouts) in options.near(NEAR).iter().take(most).enumerate() {
         let plan = Plan::with(&options, layouts, &mut choose)?;
-        let conversions: Vec<&Workload> = plan.conversions().map(Tuned::workload).collect();
-        for &workload in &conversions {
-            if known.iter().all(|task| task.workload != *workload) {
-                let count = conversions.iter().filter(|other| **other == workload).count();
+        let mut counts: HashMap<&Workload, usize> = HashMap::new();
+        plan.conversions().for_each(|tuned| *counts.entry(tuned.workload()).or_default() += 1);
+        for workload in plan.conversions().map(Tuned::workload) {
+            if are_known.insert(workload.clone()) {
+                let count = counts[workload];
                 known.push(Task { name: workload.to_string(), workload: workload.clone(), count });
             }
         }

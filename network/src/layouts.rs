@@ -6,13 +6,19 @@
 //! A tensor lies in its *own* layout, and may *also* be had in others: in the one in which its step writes it, and in those that it was converted
 //! to. Each conversion is done once, whoever reads what it makes.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use autotune_ir::program::Layout;
 
 use crate::conversion::estimated_secs;
 use crate::cut::{Cut, ValueId};
-use crate::minimise::{Factor, minimise};
+use crate::minimise::{Factor, Minimum, minimise};
+
+/// Entries of tables that [`Sum::least_otherwise`] makes at most before it begins with no other
+/// layout any more, and how many of them each factor counts for, which is copied and taken apart.
+const MOST_OTHERWISE: usize = 1 << 24;
+const FACTOR_ENTRIES: usize = 16;
 
 /// What a schedule of a step wants.
 #[derive(Clone, Debug, PartialEq)]
@@ -106,23 +112,40 @@ impl<'a> Sum<'a> {
 
     /// The choice with the least time.
     pub(crate) fn least(&self) -> Layouts {
-        self.meaning(&minimise(&self.domains, self.factors.clone()))
+        self.meaning(&minimise(&self.domains, self.factors.clone()).values)
     }
 
-    /// For each root and each layout that it could have and does not: the choice with the least time where it has that.
+    /// For each root and each layout that it could have and does not: the choice with the least
+    /// time where it has that, the largest tensors first. Of large networks as many as
+    /// [`MOST_OTHERWISE`] allows, whose time would else grow with the square of their steps.
     pub(crate) fn least_otherwise<'s>(&'s self, least: &'s Layouts) -> impl Iterator<Item = Layouts> + 's {
-        let variables = values(self.cut).filter_map(|value| Some((value, *self.own.get(&value)?)));
-        variables.flat_map(move |(value, variable)| {
-            let others = (0..self.domains[variable])
-                .filter(move |&at| least.roots.get(&value) != self.layouts[variable][at].first());
-            others.map(move |only| {
-                let cost = |at: usize| if at == only { 0.0 } else { f64::INFINITY };
-                let fixed =
-                    Factor { variables: vec![variable], costs: (0..self.domains[variable]).map(cost).collect() };
-                let factors = self.factors.iter().cloned().chain([fixed]).collect();
-                self.meaning(&minimise(&self.domains, factors))
-            })
+        let mut roots: Vec<(ValueId, usize)> =
+            values(self.cut).filter_map(|value| Some((value, *self.own.get(&value)?))).collect();
+        roots.sort_by_key(|(value, _)| Reverse(self.cut.value(*value).shape.iter().product::<usize>()));
+        let others = roots.into_iter().flat_map(move |(value, variable)| {
+            let is_other = move |at: &usize| least.roots.get(&value) != self.layouts[variable][*at].first();
+            (0..self.domains[variable]).filter(is_other).map(move |at| (variable, at))
+        });
+
+        let mut left = MOST_OTHERWISE;
+        others.map_while(move |(variable, at)| {
+            if left == 0 {
+                return None;
+            }
+            let (layouts, entries) = self.least_where(variable, at);
+            left = left.saturating_sub(entries + FACTOR_ENTRIES * self.factors.len());
+            Some(layouts)
         })
+    }
+
+    /// The choice with the least time where a variable has a value, and how many entries of tables
+    /// that took.
+    fn least_where(&self, variable: usize, value: usize) -> (Layouts, usize) {
+        let cost = |at: usize| if at == value { 0.0 } else { f64::INFINITY };
+        let fixed = Factor { variables: vec![variable], costs: (0..self.domains[variable]).map(cost).collect() };
+        let factors = self.factors.iter().cloned().chain([fixed]).collect();
+        let Minimum { values, entries } = minimise(&self.domains, factors);
+        (self.meaning(&values), entries)
     }
 
     fn meaning(&self, values: &[usize]) -> Layouts {
@@ -340,6 +363,21 @@ mod tests {
         assert_eq!(inner(0.5).picks, [0, 1]);
         assert_eq!(inner(0.5).roots[&ValueId(1)], BLOCKED);
         assert_eq!(inner(2.0).picks, [0, 0]);
+    }
+
+    /// Of as many tensors as a large network has others are not all tried: their number times its
+    /// size grows with the square of that.
+    #[test]
+    fn large_networks_have_few_alternatives() {
+        let (cut, both) = (chain(&[4; 6000]), [Layout::Plain, BLOCKED]);
+        let wishes: Vec<Wishes> = (0..cut.steps.len())
+            .map(|step| Wishes::Of(both.iter().map(|&layout| wish(layout, both[step % 2], 1.0)).collect()))
+            .collect();
+        let conversions = Conversions::new();
+        let sum = Sum::of(&cut, &wishes, &conversions, &|_, _| true);
+        let least = sum.least();
+        let count = sum.least_otherwise(&least).count();
+        assert!(count > 10 && (count - 1) * FACTOR_ENTRIES * sum.factors.len() <= MOST_OTHERWISE, "{count}");
     }
 
     #[test]

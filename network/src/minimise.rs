@@ -1,7 +1,16 @@
 //! The least sum of costs that depend on few choices each.
 
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+
 /// Most entries of a table while a variable is eliminated.
 const MOST_ENTRIES: usize = 1 << 18;
+/// The same once tables have had [`MOST_OF_ALL`] entries together.
+const FEW_ENTRIES: usize = 1 << 6;
+/// Entries of all tables together that are made without a thought: about a second.
+const MOST_OF_ALL: usize = 1 << 23;
+/// Numbers of entries from here on are all the same: too many.
+const COUNTED: f64 = (1u64 << 60) as f64;
 
 /// A cost for every combination of values of some variables.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,26 +26,37 @@ impl Factor {
     pub(crate) fn cost(&self, domains: &[usize], values: &[usize]) -> f64 {
         self.costs[index(&self.variables, domains, values)]
     }
+
+    /// How far apart the costs of neighbouring values of a variable are; 0 where it does not
+    /// matter.
+    fn stride(&self, variable: usize, domains: &[usize]) -> usize {
+        let Some(at) = self.variables.iter().position(|&other| other == variable) else { return 0 };
+        self.variables[at + 1..].iter().map(|&other| domains[other]).product()
+    }
 }
 
 /// For each variable the value with which the sum of all factors is least. `domains` are the numbers of values.
 ///
-/// Exact by eliminating variables (Dechter, "Bucket elimination" (1999)), the one with the smallest table first: a chain, a tree or a network of
-/// residual blocks takes tables of a few variables. Where a table would be too large, the variable takes the value that is best
-/// by what the others could be at best.
-pub(crate) fn minimise(domains: &[usize], factors: Vec<Factor>) -> Vec<usize> {
+/// Exact by eliminating variables (Dechter, "Bucket elimination" (1999)), the one with the smallest
+/// table first: a chain, a tree or a network of residual blocks takes tables of a few variables.
+/// Where a table would be too large, the variable takes the value that is best by what the others
+/// could be at best: the time is proportional to the number of variables and factors, beside a
+/// constant for the tables.
+pub(crate) fn minimise(domains: &[usize], factors: Vec<Factor>) -> Minimum {
     let mut live = Live::of(domains, factors);
+    let mut made = 0;
     // Eliminated variables with what decides on them, the first first. Those with one value have it.
     let mut decided: Vec<(usize, Vec<Factor>)> = Vec::new();
     let mut values = vec![0; domains.len()];
-    let mut tried = values.clone();
 
     while let Some((variable, own)) = live.take_smallest() {
-        let scope = std::mem::take(&mut live.beside[variable]);
+        let scope: Vec<usize> = std::mem::take(&mut live.beside[variable]).into_iter().collect();
         let entries: Option<usize> = scope.iter().try_fold(1usize, |n, &other| n.checked_mul(domains[other]));
-        match entries.filter(|&entries| entries <= MOST_ENTRIES) {
+        let most = if made < MOST_OF_ALL { MOST_ENTRIES } else { FEW_ENTRIES };
+        match entries.filter(|&entries| entries <= most) {
             Some(entries) => {
-                live.push(eliminate(variable, &scope, entries, &own, domains, &mut tried));
+                made += entries;
+                live.push(eliminate(variable, scope.clone(), entries, &own, domains));
                 decided.push((variable, own));
             }
             None => {
@@ -51,7 +71,15 @@ pub(crate) fn minimise(domains: &[usize], factors: Vec<Factor>) -> Vec<usize> {
     for (variable, own) in decided.iter().rev().filter(|(_, own)| !own.is_empty()) {
         values[*variable] = best_of(*variable, own, domains, &mut values).0;
     }
-    values
+    Minimum { values, entries: made }
+}
+
+/// What is found to be least.
+pub(crate) struct Minimum {
+    /// For each variable its value.
+    pub(crate) values: Vec<usize>,
+    /// Entries of all tables that it took to find.
+    pub(crate) entries: usize,
 }
 
 /// Factors and variables with several values while these are eliminated.
@@ -61,16 +89,20 @@ struct Live<'a> {
     /// For each variable the factors that depend on it.
     of: Vec<Vec<usize>>,
     /// For each variable those that it has a factor in common with.
-    beside: Vec<Vec<usize>>,
-    /// For each variable the entries of the table that its elimination makes; `None` of those that are gone.
+    beside: Vec<BTreeSet<usize>>,
+    /// For each variable the entries of the table that its elimination makes, [`COUNTED`] at most;
+    /// `None` of those that are gone.
     entries: Vec<Option<f64>>,
+    /// The same, of those that are not gone, and what they were before: the bits of a positive
+    /// number are in its order.
+    queue: BinaryHeap<Reverse<(u64, usize)>>,
 }
 
 impl<'a> Live<'a> {
     fn of(domains: &'a [usize], factors: Vec<Factor>) -> Self {
-        let none = || vec![Vec::new(); domains.len()];
-        let mut live =
-            Self { domains, factors: Vec::new(), of: none(), beside: none(), entries: vec![None; domains.len()] };
+        let (of, beside) = (vec![Vec::new(); domains.len()], vec![BTreeSet::new(); domains.len()]);
+        let (entries, queue) = (vec![None; domains.len()], BinaryHeap::new());
+        let mut live = Self { domains, factors: Vec::new(), of, beside, entries, queue };
         let is_open = |variable: &usize| domains[*variable] > 1;
         for mut factor in factors {
             factor.variables.retain(is_open);
@@ -83,10 +115,7 @@ impl<'a> Live<'a> {
     fn push(&mut self, factor: Factor) {
         for &variable in &factor.variables {
             self.of[variable].push(self.factors.len());
-            let beside = &mut self.beside[variable];
-            beside.extend(factor.variables.iter().filter(|&&other| other != variable));
-            beside.sort_unstable();
-            beside.dedup();
+            self.beside[variable].extend(factor.variables.iter().filter(|&&other| other != variable));
         }
         self.factors.push(Some(factor));
     }
@@ -94,42 +123,62 @@ impl<'a> Live<'a> {
     /// Notes the sizes of tables anew.
     fn measure(&mut self, variables: &[usize]) {
         for &variable in variables {
-            let entries = self.beside[variable].iter().map(|&other| self.domains[other] as f64).product();
+            let mut beside = self.beside[variable].iter().map(|&other| self.domains[other] as f64);
+            let product = beside.try_fold(1.0, |n, values| if n < COUNTED { Ok(n * values) } else { Err(()) });
+            let entries = product.unwrap_or(COUNTED).min(COUNTED);
             self.entries[variable] = Some(entries);
+            self.queue.push(Reverse((entries.to_bits(), variable)));
         }
     }
 
     /// Takes the variable with the smallest table away, and its factors.
     fn take_smallest(&mut self) -> Option<(usize, Vec<Factor>)> {
-        let left = self.entries.iter().enumerate().filter_map(|(variable, entries)| Some((variable, (*entries)?)));
-        let (variable, _) = left.min_by(|a, b| a.1.total_cmp(&b.1))?;
+        let variable = loop {
+            let Reverse((bits, variable)) = self.queue.pop()?;
+            if self.entries[variable].map(f64::to_bits) == Some(bits) {
+                break variable;
+            }
+        };
         self.entries[variable] = None;
         for other in self.beside[variable].clone() {
-            self.beside[other].retain(|&beside| beside != variable);
+            self.beside[other].remove(&variable);
         }
         let own = std::mem::take(&mut self.of[variable]).into_iter();
         Some((variable, own.filter_map(|factor| self.factors[factor].take()).collect()))
     }
 }
 
-/// The least cost of some factors over the values of a variable, by the values of the others, which are tried in `values`.
-fn eliminate(
-    variable: usize,
-    scope: &[usize],
-    entries: usize,
-    own: &[Factor],
-    domains: &[usize],
-    values: &mut [usize],
-) -> Factor {
-    let cost = |entry: usize| {
-        let mut rest = entry;
-        for &other in scope.iter().rev() {
-            values[other] = rest % domains[other];
-            rest /= domains[other];
+/// The least cost of some factors over the values of a variable, by the values of the others, of
+/// which there are `entries` combinations.
+fn eliminate(variable: usize, scope: Vec<usize>, entries: usize, own: &[Factor], domains: &[usize]) -> Factor {
+    // Where each factor has its cost for the present values of the others and the first of the
+    // variable's.
+    let mut places = vec![0; own.len()];
+    let strides: Vec<usize> = own.iter().map(|factor| factor.stride(variable, domains)).collect();
+    let of_scope = |&other: &usize| own.iter().map(|factor| factor.stride(other, domains)).collect();
+    let scope_strides: Vec<Vec<usize>> = scope.iter().map(of_scope).collect();
+    let mut digits = vec![0; scope.len()];
+
+    let mut costs = Vec::with_capacity(entries);
+    for _ in 0..entries {
+        let cost = |value: usize| {
+            let of = |((factor, place), stride): ((&Factor, &usize), &usize)| factor.costs[place + value * stride];
+            own.iter().zip(&places).zip(&strides).map(of).sum::<f64>()
+        };
+        costs.push((0..domains[variable]).map(cost).fold(f64::INFINITY, f64::min));
+
+        // The next combination, the last digit first.
+        for (at, &other) in scope.iter().enumerate().rev() {
+            digits[at] += 1;
+            places.iter_mut().zip(&scope_strides[at]).for_each(|(place, stride)| *place += stride);
+            if digits[at] < domains[other] {
+                break;
+            }
+            digits[at] = 0;
+            places.iter_mut().zip(&scope_strides[at]).for_each(|(place, stride)| *place -= stride * domains[other]);
         }
-        best_of(variable, own, domains, values).1
-    };
-    Factor { variables: scope.to_vec(), costs: (0..entries).map(cost).collect() }
+    }
+    Factor { variables: scope, costs }
 }
 
 /// The best value of a variable where all others have theirs, and its cost.
@@ -157,8 +206,10 @@ fn optimist(variable: usize, own: &[Factor], domains: &[usize]) -> usize {
 
 /// A factor at one value of a variable.
 fn fix(factor: &Factor, variable: usize, value: usize, domains: &[usize]) -> Factor {
-    let Some(at) = factor.variables.iter().position(|&other| other == variable) else { return factor.clone() };
-    let inner: usize = factor.variables[at + 1..].iter().map(|&other| domains[other]).product();
+    let inner = factor.stride(variable, domains);
+    if inner == 0 {
+        return factor.clone();
+    }
     let of_value = factor.costs.chunks_exact(inner).skip(value).step_by(domains[variable]);
     let costs = of_value.flatten().copied().collect();
     let variables = factor.variables.iter().copied().filter(|&other| other != variable).collect();
@@ -195,7 +246,7 @@ mod tests {
                 random(rng, &domains, scope)
             };
             let factors: Vec<Factor> = (0..9).map(|_| factor(&mut rng)).collect();
-            let found = sum(&domains, &factors, &minimise(&domains, factors.clone()));
+            let found = sum(&domains, &factors, &minimise(&domains, factors.clone()).values);
 
             let combinations: usize = domains.iter().product();
             let all = (0..combinations).map(|mut rest| {
@@ -218,9 +269,26 @@ mod tests {
         let domains: Vec<usize> = (0..6000).map(|_| if rng.random_range(0..10) == 0 { 3 } else { 1 }).collect();
         let links = (0..domains.len() - 2).map(|first| vec![first, first + 1, first + 2]);
         let factors: Vec<Factor> = links.map(|scope| random(&mut rng, &domains, scope)).collect();
-        let values = minimise(&domains, factors.clone());
+        let values = minimise(&domains, factors.clone()).values;
         assert!(values.iter().zip(&domains).all(|(value, domain)| value < domain));
         assert!(sum(&domains, &factors, &values) <= sum(&domains, &factors, &vec![0; domains.len()]));
+    }
+
+    /// As many that have one in common, and as a grid is that is wider than any table: what grows
+    /// faster than with their number takes minutes here.
+    #[test]
+    fn stars_and_wide_grids_take_bounded_tables() {
+        let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(11);
+        let star: Vec<Vec<usize>> = (1..50_000).map(|leaf| vec![0, leaf]).collect();
+        let of_node = |node: usize| [vec![node, node + 1], vec![node, node + 40]];
+        let grid: Vec<Vec<usize>> = (0..39 * 40).filter(|node| node % 40 < 39).flat_map(of_node).collect();
+        for (variables, scopes) in [(50_000, star), (40 * 40, grid)] {
+            let domains = vec![2; variables];
+            let factors: Vec<Factor> = scopes.into_iter().map(|scope| random(&mut rng, &domains, scope)).collect();
+            let Minimum { values, entries } = minimise(&domains, factors.clone());
+            assert!(entries <= MOST_OF_ALL + MOST_ENTRIES + FEW_ENTRIES * variables, "{entries}");
+            assert!(sum(&domains, &factors, &values) < 0.8 * sum(&domains, &factors, &vec![0; variables]));
+        }
     }
 
     #[test]
@@ -229,7 +297,7 @@ mod tests {
         let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(5);
         let pairs = (0..24).flat_map(|a| (0..a).map(move |b| vec![b, a]));
         let factors: Vec<Factor> = pairs.map(|scope| random(&mut rng, &domains, scope)).collect();
-        let values = minimise(&domains, factors.clone());
+        let values = minimise(&domains, factors.clone()).values;
         assert!(values.iter().all(|&value| value < 2));
         assert!(sum(&domains, &factors, &values) < sum(&domains, &factors, &[0; 24]));
     }

@@ -29,12 +29,14 @@ pub(crate) struct Options<'a> {
     pub(crate) schedules: Vec<Arc<[Tuned]>>,
     wishes: Vec<Wishes>,
     conversions: Conversions,
+    /// For each value those that lie in its memory, itself included, if it lies in none.
+    parts: Vec<Vec<ValueId>>,
 }
 
 impl<'a> Options<'a> {
     pub(crate) fn of(graph: &'a Graph, cut: &'a Cut, choose: &mut dyn Choose) -> Result<Self, CompileError> {
         let (schedules, wishes, conversions) = (Vec::new(), Vec::new(), Conversions::new());
-        let mut options = Self { graph, cut, schedules, wishes, conversions };
+        let mut options = Self { graph, cut, schedules, wishes, conversions, parts: parts(cut) };
         let kernel = |(number, step): (usize, &'a Step)| match &step.work {
             Work::Kernel(workload) => Some((number, workload)),
             Work::Copy(_) | Work::Interpret(_) => None,
@@ -163,14 +165,13 @@ impl<'a> Options<'a> {
         let is_given = matches!(self.graph.node(outer.node).op, Op::Input | Op::Constant(_));
         let [n, c, pixels @ ..] = &outer.shape[..] else { return false };
         let area: usize = pixels.iter().product();
-        let fits = |value: usize| {
-            let (found, first) = self.cut.root(ValueId(value as u32));
-            let shape = &self.cut.values[value].shape;
+        let fits = |part: &ValueId| {
+            let (first, shape) = (self.cut.root(*part).1, &self.cut.value(*part).shape);
             let is_alike = shape.len() == outer.shape.len() && shape[0] == *n && shape[2..] == *pixels;
             let is_whole = is_alike && shape[1].is_multiple_of(block) && first.is_multiple_of(block * area);
-            found != root || is_whole && (*n == 1 || shape[1] == *c)
+            is_whole && (*n == 1 || shape[1] == *c)
         };
-        !is_given && !pixels.is_empty() && (0..self.cut.values.len()).all(fits)
+        !is_given && !pixels.is_empty() && self.parts[root.0 as usize].iter().all(fits)
     }
 
     /// True if a step does the same to every element, wherever it lies.
@@ -185,6 +186,15 @@ impl<'a> Options<'a> {
         let own = [*lhs, *rhs, *third].into_iter().chain(std::iter::repeat(Broadcast::FULL));
         *lhs == Broadcast::FULL && !workload.epilogue().is_by_channel() && own.zip(&step.operands).all(is_alike)
     }
+}
+
+/// For each value those that lie in its memory.
+fn parts(cut: &Cut) -> Vec<Vec<ValueId>> {
+    let mut parts = vec![Vec::new(); cut.values.len()];
+    for value in (0..cut.values.len()).map(|value| ValueId(value as u32)) {
+        parts[cut.root(value).0.0 as usize].push(value);
+    }
+    parts
 }
 
 /// True if a value's elements can lie in a layout.

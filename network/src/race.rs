@@ -1,6 +1,6 @@
 //! Choosing schedules where they run: within the network.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,17 @@ use thiserror::Error;
 
 use crate::choose::{Choice, Schedules};
 use crate::compiled::{Compiled, Workspace};
-use crate::cut::{Cut, Work};
+use crate::cut::Cut;
 use crate::error::{CompileError, RunError};
 use crate::graph::Graph;
 use crate::options::Options;
 use crate::tensor::Tensor;
 use crate::turns::{WARM_UP, quantile, time_in_turns};
 
+mod alike;
 mod keep;
+
+use alike::Alike;
 
 /// Rounds in which two networks run once each, at least and at most.
 const ROUNDS: [usize; 2] = [7, 60];
@@ -29,6 +32,9 @@ const MOST_RIVALS: usize = 4;
 /// Plans that race beside the one with the least sum of times, at most, and the share of the time after which no more of them begin.
 const MOST_PLANS: usize = 6;
 const PLANS_SHARE: f64 = 0.4;
+/// Share of the time after which no more untuned schedules are predicted, where the search has not
+/// done so.
+const UNTUNED_SHARE: f64 = 0.2;
 /// How much faster a step has to be with another schedule, in the middle of all rounds, and in which share of them at all, for the schedule to
 /// be tried in the whole network.
 const STEP_GAIN: f64 = 0.97;
@@ -74,6 +80,7 @@ struct Entrant {
 struct Course<'a> {
     graph: &'a Graph,
     cut: Cut,
+    alike: Alike,
     db: &'a TuningDb,
     target: &'a Target,
     inputs: &'a [Tensor],
@@ -128,7 +135,8 @@ pub fn race(
     cancel: &Cancel,
 ) -> Result<Raced, RaceError> {
     let start = Instant::now();
-    let course = Course::of(graph, db, target, inputs, cancel)?;
+    let mut course = Course::of(graph, db, target, inputs, cancel);
+    course.go_on()?;
     let making = Instant::now();
     let network = Compiled::new(graph, Some(db), target)?;
     let mut best = course.entrant(Arc::clone(&network))?;
@@ -143,10 +151,12 @@ pub fn race(
     let rounds = rounds.clamp(ROUNDS[0], ROUNDS[1]);
     let duel_secs = making_secs + (2 * (rounds + WARM_UP)) as f64 * run_secs;
     let mut clock = Clock { start, limit, duel_secs };
+    course.go_on()?;
     if !clock.has_time_for(DUEL + KEEPING) {
         return Ok(Raced { network, is_new: false });
     }
 
+    course.untuned = course.measured_untuned(&clock)?;
     best = course.best_plan(best, rounds, &mut clock)?;
     let gained = course.gained(&mut best, rounds, &clock)?;
     if !gained.is_empty() {
@@ -162,22 +172,26 @@ pub fn race(
 }
 
 impl<'a> Course<'a> {
-    fn of(
-        graph: &'a Graph,
-        db: &'a TuningDb,
-        target: &'a Target,
-        inputs: &'a [Tensor],
-        cancel: &'a Cancel,
-    ) -> Result<Self, RaceError> {
-        let (cut, untuned) = (Cut::of(graph), HashMap::new());
-        let mut course = Self { graph, cut, db, target, inputs, cancel, untuned };
-        for workload in course.distinct() {
-            let tuned = Tuned::untuned(&workload, target).map_err(CompileError::from)?;
-            if course.measured(&tuned)?.is_some() {
-                course.untuned.insert(workload, tuned);
+    fn of(graph: &'a Graph, db: &'a TuningDb, target: &'a Target, inputs: &'a [Tensor], cancel: &'a Cancel) -> Self {
+        let cut = Cut::of(graph);
+        let (alike, untuned) = (Alike::of(&cut), HashMap::new());
+        Self { graph, cut, alike, db, target, inputs, cancel, untuned }
+    }
+
+    /// The untuned schedules that were measured, of as many workloads as there is time for.
+    fn measured_untuned(&self, clock: &Clock) -> Result<HashMap<Workload, Tuned>, RaceError> {
+        let mut measured = HashMap::new();
+        for (workload, _) in self.alike.groups() {
+            self.go_on()?;
+            if clock.is_late(UNTUNED_SHARE) {
+                break;
+            }
+            let tuned = Tuned::untuned(workload, self.target).map_err(CompileError::from)?;
+            if self.measured(&tuned)?.is_some() {
+                measured.insert(workload.clone(), tuned);
             }
         }
-        Ok(course)
+        Ok(measured)
     }
 
     fn entrant(&self, network: Arc<Compiled>) -> Result<Entrant, RaceError> {
@@ -240,23 +254,10 @@ impl<'a> Course<'a> {
         Ok([least].iter().chain(&others).map(|layouts| options.choice(layouts)).collect())
     }
 
-    /// The workloads of the steps; `None` of those without a kernel.
-    fn workloads(&self) -> impl Iterator<Item = Option<&Workload>> {
-        self.cut.steps.iter().map(|step| match &step.work {
-            Work::Kernel(workload) => Some(workload),
-            Work::Copy(_) | Work::Interpret(_) => None,
-        })
-    }
-
-    /// The workloads, each once.
-    fn distinct(&self) -> HashSet<Workload> {
-        self.workloads().flatten().cloned().collect()
-    }
-
     /// A choice with other schedules for some workloads.
     fn exchanged(&self, choice: &Choice, others: &HashMap<Workload, Tuned>) -> Choice {
         let other = |workload: Option<&Workload>| others.get(workload?).cloned();
-        self.workloads().zip(choice).map(|(workload, tuned)| other(workload).or_else(|| tuned.clone())).collect()
+        self.alike.workloads().zip(choice).map(|(workload, tuned)| other(workload).or_else(|| tuned.clone())).collect()
     }
 
     /// The faster of the leader and the network by other schedules.
@@ -285,25 +286,25 @@ impl<'a> Course<'a> {
     /// Other schedules than those that are chosen, for each workload the most promising first.
     fn rivals(&self, chosen: &Choice) -> Result<HashMap<Workload, Vec<Tuned>>, RaceError> {
         let mut rivals = HashMap::new();
-        for workload in self.distinct() {
-            let kinds = Tuned::lookup_kinds(self.db, &workload, self.target).map_err(CompileError::from)?;
+        for (workload, steps) in self.alike.groups() {
+            self.go_on()?;
+            let kinds = Tuned::lookup_kinds(self.db, workload, self.target).map_err(CompileError::from)?;
             let least = kinds.first().and_then(Tuned::run_secs).unwrap_or(f64::INFINITY);
             let promising = |tuned: &&Tuned| tuned.run_secs().is_some_and(|secs| secs <= SLOWER * least);
 
             let mut others: Vec<Tuned> = Vec::new();
             let mut known: Vec<&Tuned> = kinds.iter().filter(promising).collect();
             let place = known.len().min(1);
-            known.splice(place..place, self.untuned.get(&workload));
+            known.splice(place..place, self.untuned.get(workload));
             for tuned in known {
                 let is_in = |other: &Tuned| other.config() == tuned.config();
-                let mut of_steps = self.workloads().zip(chosen).filter(|(of_step, _)| *of_step == Some(&workload));
-                let is_chosen = of_steps.all(|(_, chosen)| chosen.as_ref().is_some_and(is_in));
+                let is_chosen = steps.iter().all(|&step| chosen[step].as_ref().is_some_and(is_in));
                 if !is_chosen && !others.iter().any(is_in) {
                     others.push(tuned.clone());
                 }
             }
             others.truncate(MOST_RIVALS);
-            rivals.insert(workload, others);
+            rivals.insert(workload.clone(), others);
         }
         Ok(rivals)
     }
@@ -349,7 +350,7 @@ impl<'a> Course<'a> {
         let actions = &entrant.workspace.network().plan.actions;
         let of_steps = actions.iter().zip(secs).filter(|(action, _)| !action.is_conversion);
         let mut sums = HashMap::new();
-        for (workload, (_, secs)) in self.workloads().zip(of_steps) {
+        for (workload, (_, secs)) in self.alike.workloads().zip(of_steps) {
             workload.into_iter().for_each(|workload| *sums.entry(workload).or_default() += secs);
         }
         Ok(sums)

@@ -8,12 +8,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use autotune::Cancel;
+use autotune::{Cancel, Tuned};
 use autotune_db::{Phase, Provenance, Snapshot, SnapshotWriter, Source, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use autotune_measure::{Measurement, RunSecs};
 use autotune_network::op::Sliding;
 use autotune_network::{Builder, Compiled, Conv, Graph, RaceError, Seeded, race, tasks};
+use autotune_schedules::workload::Activation;
 use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace, Workload};
 use common::graphs::brought;
 use common::rng;
@@ -164,4 +165,26 @@ fn networks_side_by_side_compute_what_they_do_alone() {
         assert_eq!(beside.schedules().len(), alone.schedules().len());
         assert_eq!(run(beside), run(Arc::clone(&alone)));
     }
+}
+
+/// Steps by the ten thousand, many of which compute the same: what grows faster than with their
+/// number takes minutes here.
+#[test]
+fn a_long_chain_is_planned_and_raced_in_proportion_to_its_length() {
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    let net = Builder::new("chain", Seeded { seed: 1 });
+    let mut x = net.input("x", &[1, 16, 4, 4]);
+    for step in 0..20_000 {
+        x = x.activation([Activation::Sigmoid, Activation::Tanh, Activation::Silu][step % 3]);
+    }
+    net.output("y", x);
+    let graph = net.finish().unwrap();
+    let db = TuningDb::temporary().unwrap();
+    for task in tasks(&graph) {
+        let config = Tuned::untuned(&task.workload, &target).unwrap().config().clone();
+        db.append(&record(&task.workload, &target, config, 1e-6)).unwrap();
+    }
+    let inputs = brought(&graph, &mut rng(1));
+    let raced = race(&graph, &db, &target, &inputs, Duration::from_secs(1000), &Cancel::default()).unwrap();
+    assert!(raced.is_new && configs(&graph, &db, &target).1 == tasks(&graph).len());
 }

@@ -80,7 +80,7 @@ fn first(space: &ScheduleSpace, params: PredictParams) -> Candidate {
 }
 
 /// Predictions that are kept; the next one takes the place of all.
-const KEPT: usize = 512;
+const KEPT: usize = 8192;
 
 /// What was asked for in this process.
 static FIRST: LazyLock<RwLock<HashMap<Asked, Config>>> = LazyLock::new(RwLock::default);

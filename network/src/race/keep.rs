@@ -1,10 +1,12 @@
 //! What a race leaves in the database.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use autotune::Tuned;
 use autotune_db::{Phase, Source, Standing, TuningRecord};
-use autotune_schedules::Workload;
+use autotune_schedules::{Config, Workload};
 
 use super::{Course, Entrant, RaceError, config, is_faster, is_same, median_ratio};
 use crate::choose::Choice;
@@ -17,6 +19,8 @@ struct Raced {
     rounds: usize,
     now: Duration,
     harness: String,
+    /// The records of schedules by themselves that were looked up so far.
+    alone: HashMap<(Workload, Config), Option<TuningRecord>>,
 }
 
 impl Course<'_> {
@@ -24,8 +28,8 @@ impl Course<'_> {
     pub(super) fn keep(&self, mut before: Entrant, best: &mut Entrant, rounds: usize) -> Result<bool, RaceError> {
         let network = self.cut.fingerprint(self.graph);
         let mut was_raced = false;
-        for workload in self.distinct() {
-            was_raced |= self.knows(&workload, network)?;
+        for (workload, _) in self.alike.groups() {
+            was_raced |= self.knows(workload, network)?;
         }
 
         if is_same(&before.choice, &best.choice) {
@@ -58,15 +62,15 @@ impl Course<'_> {
     ) -> Result<bool, RaceError> {
         let harness = format!("{{\"within\":\"{}\",\"rounds\":{rounds}}}", self.graph.name().escape_default());
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let raced = Raced { rounds, now, harness };
+        let mut raced = Raced { rounds, now, harness, alone: HashMap::new() };
         let mut records = Vec::new();
         for (number, step) in self.parts(self.cut.fingerprint(self.graph), kept)? {
-            let is_own = |tuned: &&Tuned| Some(tuned.workload()) == self.workloads().nth(step).flatten();
+            let is_own = |tuned: &&Tuned| Some(tuned.workload()) == self.alike.workload(step);
             let Some(tuned) = kept[step].as_ref().filter(is_own) else { continue };
-            records.extend(self.record(tuned, number, kept_secs, &raced)?);
+            records.extend(self.record(tuned, number, kept_secs, &mut raced)?);
             let previous = before.and_then(|(choice, secs)| Some((choice[step].as_ref()?, secs)));
             if let Some((previous, secs)) = previous.filter(|(previous, _)| previous.config() != tuned.config()) {
-                records.extend(self.record(previous, number, secs, &raced)?);
+                records.extend(self.record(previous, number, secs, &mut raced)?);
             }
         }
         // All of them or none: schedules that were not raced together are no choice.
@@ -79,15 +83,17 @@ impl Course<'_> {
     /// where those of a workload differ or did before.
     fn parts(&self, network: u64, kept: &Choice) -> Result<Vec<(u64, usize)>, RaceError> {
         let mut parts = Vec::new();
-        for (step, workload) in self.workloads().enumerate() {
-            let Some(workload) = workload else { continue };
-            let alike = || self.workloads().zip(kept).filter(|(other, _)| *other == Some(workload));
-            if self.workloads().position(|other| other == Some(workload)) == Some(step) {
-                parts.push((network, step));
+        for (workload, steps) in self.alike.groups() {
+            parts.push((network, steps[0]));
+            if steps.len() == 1 {
+                continue;
             }
-            let number = step_number(network, step);
-            if alike().any(|(_, other)| config(other) != config(&kept[step])) || self.knows(workload, number)? {
-                parts.push((number, step));
+            let differ = steps.iter().any(|&step| config(&kept[step]) != config(&kept[steps[0]]));
+            for &step in steps {
+                let number = step_number(network, step);
+                if differ || self.knows(workload, number)? {
+                    parts.push((number, step));
+                }
             }
         }
         Ok(parts)
@@ -106,8 +112,18 @@ impl Course<'_> {
     }
 
     /// The record of a schedule with the seconds of a whole network; `None` of one that was not measured by itself on this machine.
-    fn record(&self, tuned: &Tuned, number: u64, secs: f64, raced: &Raced) -> Result<Option<TuningRecord>, RaceError> {
-        let Some(mut record) = self.measured(tuned)? else { return Ok(None) };
+    fn record(
+        &self,
+        tuned: &Tuned,
+        number: u64,
+        secs: f64,
+        raced: &mut Raced,
+    ) -> Result<Option<TuningRecord>, RaceError> {
+        let alone = match raced.alone.entry((tuned.workload().clone(), tuned.config().clone())) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(open) => open.insert(self.measured(tuned)?),
+        };
+        let Some(mut record) = alone.clone() else { return Ok(None) };
         let Ok(times) = &mut record.measurement.outcome else { return Ok(None) };
 
         (times.run_secs, times.median_secs, times.spread) = (secs, secs, 0.0);

@@ -33,7 +33,7 @@ fn any_choice(course: &Course<'_>, rng: &mut impl Rng) -> Choice {
         kinds.choose(rng).cloned().unwrap()
     };
     let mut any = any;
-    course.workloads().map(|workload| workload.map(&mut any)).collect()
+    course.alike.workloads().map(|workload| workload.map(&mut any)).collect()
 }
 
 /// What a network is made of by a source.
@@ -52,7 +52,7 @@ fn what_wins_is_what_is_loaded() {
     for _ in 0..6 {
         let graph = random_graph(&mut rng, 8);
         let db = known(&graph, &target, &mut rng, 6);
-        let course = Course::of(&graph, &db, &target, &[], &cancel).unwrap();
+        let course = Course::of(&graph, &db, &target, &[], &cancel);
         let alone = course.plans().unwrap().remove(0);
         assert!(is_same(&loaded(&course, &db), &alone));
 
@@ -67,7 +67,7 @@ fn what_wins_is_what_is_loaded() {
             let snapshot = Snapshot::from_bytes(writer.into_bytes().unwrap()).unwrap();
             assert!(is_same(&loaded(&course, &snapshot), &choice), "{race}");
 
-            let steps: Vec<_> = course.workloads().zip(&choice).collect();
+            let steps: Vec<_> = course.alike.workloads().zip(&choice).collect();
             let differs = |(workload, tuned): &(Option<&Workload>, &Option<Tuned>)| {
                 steps.iter().any(|(other, others)| other == workload && config(others) != config(tuned))
             };
@@ -86,7 +86,7 @@ fn a_plan_is_raced_by_what_it_changes() {
     let mut rng = ChaCha8Rng::seed_from_u64(8);
     let graph = random_graph(&mut rng, 8);
     let db = known(&graph, &target, &mut rng, 6);
-    let course = Course::of(&graph, &db, &target, &[], &cancel).unwrap();
+    let course = Course::of(&graph, &db, &target, &[], &cancel);
     let [leader, from, to] = [0; 3].map(|_| any_choice(&course, &mut rng));
     let found = changed(&leader, &from, &to);
     for step in 0..leader.len() {
@@ -104,16 +104,16 @@ fn what_another_machine_chose_for_steps_holds_until_more_is_known() {
     let mut rng = ChaCha8Rng::seed_from_u64(9);
     let graph = random_graph(&mut rng, 8);
     let db = known(&graph, &target, &mut rng, 6);
-    let course = Course::of(&graph, &db, &target, &[], &cancel).unwrap();
+    let course = Course::of(&graph, &db, &target, &[], &cancel);
     let choice = any_choice(&course, &mut rng);
     assert!(course.append((&choice, 1.0), None, 7).unwrap());
 
-    let there = Course::of(&graph, &db, &alike, &[], &cancel).unwrap();
+    let there = Course::of(&graph, &db, &alike, &[], &cancel);
     assert!(is_same(&loaded(&there, &db), &choice));
-    for workload in there.distinct() {
-        let config = Tuned::untuned(&workload, &alike).unwrap().config().clone();
-        db.append(&record(&workload, &alike, config, 1.0)).unwrap();
+    for (workload, _) in there.alike.groups() {
+        let config = Tuned::untuned(workload, &alike).unwrap().config().clone();
+        db.append(&record(workload, &alike, config, 1.0)).unwrap();
     }
-    let own = there.workloads().map(|workload| Some(Tuned::untuned(workload?, &alike).unwrap())).collect();
+    let own = there.alike.workloads().map(|workload| Some(Tuned::untuned(workload?, &alike).unwrap())).collect();
     assert!(is_same(&loaded(&there, &db), &own) && is_same(&loaded(&course, &db), &choice));
 }
