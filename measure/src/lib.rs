@@ -77,6 +77,7 @@ pub mod in_process;
 pub mod in_worker;
 mod interrupt;
 mod libraries;
+pub mod load;
 mod loaded;
 pub mod location;
 pub mod measurement;
@@ -105,6 +106,7 @@ pub use ceilings::Ceilings;
 pub use compiler::Compiler;
 pub use in_process::InProcessMeasurer;
 pub use in_worker::WorkerMeasurer;
+pub use load::{Load, LoadWatch};
 pub use location::WorkerCommand;
 pub use measurement::{
     Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult, Resources, RunSecs, Toolchain,

@@ -197,12 +197,20 @@ pub struct Measurement {
     pub build_secs: f64,
     /// Wall-clock seconds spent in the worker.
     pub measure_secs: f64,
+    /// Share of the threads' time that other programs and guests took meanwhile
+    /// ([`crate::Load::taken`]); 0 where that is not known.
+    #[serde(default, skip_serializing_if = "is_nothing")]
+    pub taken: f64,
+}
+
+fn is_nothing(taken: &f64) -> bool {
+    *taken == 0.0
 }
 
 impl Measurement {
     /// An outcome of which nothing else is known.
     pub fn of(outcome: Result<RunSecs, CandidateError>) -> Self {
-        Self { outcome, toolchain: None, resources: None, build_secs: 0.0, measure_secs: 0.0 }
+        Self { outcome, toolchain: None, resources: None, build_secs: 0.0, measure_secs: 0.0, taken: 0.0 }
     }
 
     /// The ranking time of a candidate that ran.

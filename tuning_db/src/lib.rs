@@ -35,6 +35,7 @@
 //!         resources: None,
 //!         build_secs: 0.05,
 //!         measure_secs: 0.02,
+//!         taken: 0.0,
 //!     },
 //!     phase: Phase::Search,
 //!     provenance: Provenance {
