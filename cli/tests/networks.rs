@@ -191,6 +191,20 @@ fn open_shapes_are_given_by_the_user() {
     }
 }
 
+/// A network of which no kernel is tuned has nothing to measure: that is no failure.
+#[test]
+fn a_network_without_tasks_is_timed_as_a_whole() {
+    let sandbox = Sandbox::new();
+    fs::write(sandbox.path("flat.onnx"), open_model("Flatten")).unwrap();
+    for limit in ["--trials 4", "--time-budget 2s", ""] {
+        let run = sandbox.run(&format!("flat.onnx --shape x=2x3x4 --threads 1 {limit} --json out.json")).expect(0);
+        assert!(run.stderr.contains("has no tasks"), "{limit}: {}", run.stderr);
+        assert!(run.stdout.contains("whole network, run: default"), "{limit}: {}", run.stdout);
+        assert_eq!(sandbox.json("out.json")["tasks"].as_array().map(Vec::len), Some(0));
+    }
+    sandbox.run("report flat.onnx --shape x=2x3x4 -o page.html").expect_line(1, "has no tasks");
+}
+
 #[test]
 fn what_is_wrong_is_told_in_one_line() {
     let sandbox = Sandbox::new();

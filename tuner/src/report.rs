@@ -122,7 +122,7 @@ pub struct Report {
 impl Report {
     /// True if nothing ran of any task.
     pub fn found_nothing(&self) -> bool {
-        self.tasks.iter().all(|task| task.best_secs.is_none())
+        !self.tasks.is_empty() && self.tasks.iter().all(|task| task.best_secs.is_none())
     }
 
     /// Number of tasks on a CUDA device whose best schedule could not be timed as a graph of runs.

@@ -162,6 +162,13 @@ fn where_time_is_limited_every_task_first_has_its_untuned_schedule_measured() {
     }
 }
 
+/// It is not that nothing was measured: there is nothing to measure.
+#[test]
+fn without_tasks_nothing_is_missing() {
+    let report = tuner(Kind::Annealing, 40, 0).measurer(&mut PaperDevice::default()).tune(&[]).unwrap();
+    assert!(report.tasks.is_empty() && !report.found_nothing());
+}
+
 /// Where all fail, a task is given up after its first batch, not after its untuned schedule.
 #[test]
 fn a_failing_untuned_schedule_is_no_reason_to_give_up() {

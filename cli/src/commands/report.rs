@@ -26,6 +26,9 @@ pub(super) fn run(args: ReportArgs) -> Result<()> {
     }
     let subject = networks.iter().map(|network| network.name.as_str()).collect::<Vec<_>>().join(" ");
     let tasks = tasks(&networks);
+    if tasks.is_empty() {
+        bail!("{subject} has no tasks: no step of it is a kernel that is tuned, so there is nothing to report");
+    }
     let workloads: Vec<Workload> = tasks.iter().map(|task| task.workload.clone()).collect();
     let target = args.target.detect(&workloads)?;
     let output = Output::new(args.output)?;

@@ -64,7 +64,10 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     let limits = limits(trials, time_budget);
     let known = continuing(trials, known_trials(&db, network, &target)?);
     let (tasks, kind, seed) = (network.tasks.len(), args.tuner, args.seed);
-    say(format_args!("{tasks} task(s), {limits} in total, tuner {kind}, seed {seed}{known}"));
+    match tasks {
+        0 => say(format_args!("{} has no tasks: no step of it is a kernel that is tuned", network.name)),
+        _ => say(format_args!("{tasks} task(s), {limits} in total, tuner {kind}, seed {seed}{known}")),
+    }
 
     let mut observer = progress::observer(args.time_budget);
     let tuner = Tuner::new(&target).trials(trials).time_budget(time_budget).seed(seed).params(params.clone());
