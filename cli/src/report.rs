@@ -1,6 +1,6 @@
 //! Reports for people: the table of tasks, and the lines below it.
 
-use autotune::{Report, Stop, TaskReport};
+use autotune::{Disturbance, Report, Stop, TaskReport, Timing};
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 
@@ -12,13 +12,13 @@ pub(crate) fn table(tasks: &[TaskReport]) -> String {
 
     for task in tasks {
         let or_dash = |cell: Option<String>| cell.unwrap_or_else(|| "-".into());
-        let ms = |secs: Option<f64>| or_dash(secs.map(|s| format!("{:.4}", s * 1e3)));
+        let ms = |secs: Option<f64>| or_dash(secs.map(|s| marked(format!("{:.4}", s * 1e3), task.timing)));
         table.add_row([
             task.name.clone(),
             task.count.to_string(),
             ms(task.default_secs),
             ms(task.best_secs),
-            or_dash(task.speed_up().map(|x| format!("{x:.2}x"))),
+            or_dash(task.speed_up().map(|x| marked(format!("{x:.2}x"), task.timing))),
             or_dash(task.best_secs.map(|secs| task.workload.rate(secs).to_string())),
             or_dash(of_roofline(task)),
             task.trials.to_string(),
@@ -30,17 +30,65 @@ pub(crate) fn table(tasks: &[TaskReport]) -> String {
     }
 
     // A task that the network lists but never runs adds nothing; one without a time leaves no total.
+    let counted = || tasks.iter().filter(|task| task.count > 0);
     let total = |secs: fn(&TaskReport) -> Option<f64>| {
-        let counted = tasks.iter().filter(|task| task.count > 0);
-        counted.map(|task| Some(secs(task)? * task.count as f64)).sum::<Option<f64>>()
+        counted().map(|task| Some(secs(task)? * task.count as f64)).sum::<Option<f64>>()
     };
+    let timing = counted().map(|task| task.timing).max().unwrap_or(Timing::Raced);
     match (tasks.len() > 1, total(|t| t.default_secs), total(|t| t.best_secs)) {
-        (true, Some(default), Some(best)) => {
-            let (default_ms, best_ms, speed_up) = (default * 1e3, best * 1e3, default / best);
-            format!("{table}\nnetwork: default {default_ms:.3} ms, best {best_ms:.3} ms, speed-up {speed_up:.2}x")
-        }
+        (true, Some(default), Some(best)) => format!("{table}\nnetwork: {}", compared(default, best, timing)),
         _ => table.to_string(),
     }
+}
+
+/// Two times and how many times faster the second is.
+pub(crate) fn compared(default_secs: f64, best_secs: f64, timing: Timing) -> String {
+    let [default, best] = [default_secs, best_secs].map(|secs| marked(format!("{:.3} ms", secs * 1e3), timing));
+    let speed_up = marked(format!("{:.2}x", default_secs / best_secs), timing);
+    format!("default {default}, best {best}, speed-up {speed_up}")
+}
+
+/// A figure, with a mark if it is not to be believed to a tenth.
+pub(crate) fn marked(figure: String, timing: Timing) -> String {
+    if timing.is_reliable() { figure } else { format!("≈ {figure}") }
+}
+
+/// What is to be known of the marks, and of a machine that others use, and what to do: a line each.
+pub(crate) fn caveats(tasks: &[TaskReport], disturbance: &Disturbance) -> Vec<String> {
+    let timed = |timing: Timing| tasks.iter().filter(|task| task.best_secs.is_some() && task.timing == timing).count();
+    let mut lines = Vec::new();
+    if disturbance.is_notable() {
+        lines.push(disturbed(disturbance));
+    } else if let raced @ 1.. = timed(Timing::Disturbed) {
+        lines.push(format!(
+            "≈: while {raced} task(s) raced, other programs had more than a tenth of the threads' time: `autotune bench` measures them again"
+        ));
+    }
+    if let once @ 1.. = timed(Timing::Once) {
+        lines.push(format!(
+            "≈: {once} task(s) were timed once and did not race: give more time, or have `autotune bench` race them"
+        ));
+    }
+    lines
+}
+
+/// Who had the machine, and what to do.
+pub(crate) fn disturbed(disturbance: &Disturbance) -> String {
+    let mut found = Vec::new();
+    if let Some(load) = disturbance.load {
+        found.push(format!("other programs kept {:.1} of {} cores busy", load.other_cores, load.cores));
+        if load.stolen >= 0.01 {
+            found.push(format!("other guests of its host took {:.0} % of the cores' time", load.stolen * 100.0));
+        }
+    }
+    if let Some(slowdown) = disturbance.slowdown.filter(|slowdown| *slowdown >= 1.05) {
+        found.push(format!("one trial in ten ran {slowdown:.2} times slower"));
+    }
+    format!(
+        "the machine was disturbed ({}): times may be off by more than a tenth, those marked ≈ for that reason; stop what else runs, or \
+         give fewer --threads, and measure again (`autotune bench`)",
+        found.join(", ")
+    )
 }
 
 /// The share of the roofline, and beside it what that were by the operations of the direct algorithm where another one runs.
@@ -60,6 +108,7 @@ pub(crate) fn summary(report: &Report) -> Vec<String> {
         ));
     }
     lines.push(time_line(report));
+    lines.extend(caveats(&report.tasks, &report.disturbance));
 
     if let tasks @ 1.. = report.timed_alone() {
         lines.push(format!(
@@ -103,6 +152,8 @@ fn time_line(report: &Report) -> String {
 
 #[cfg(test)]
 mod tests {
+    use autotune_measure::Load;
+
     use super::*;
 
     fn task(name: &str, count: usize, default_secs: Option<f64>) -> TaskReport {
@@ -112,6 +163,7 @@ mod tests {
             count,
             trials: 4,
             failed_trials: 1,
+            timing: Timing::Raced,
             default_secs,
             best_secs: default_secs.map(|secs| secs / 2.0),
             gflops: None,
@@ -144,5 +196,38 @@ mod tests {
         assert!(text.ends_with("network: default 6.000 ms, best 3.000 ms, speed-up 2.00x"), "{text}");
         assert!(!table(&[twice.clone(), task("once", 1, None)]).contains("network:"), "one has no time");
         assert!(!table(&[twice]).contains("network:"), "there is one task only");
+    }
+
+    #[test]
+    fn what_did_not_race_undisturbed_is_marked() {
+        let timed = |name: &str, timing: Timing| TaskReport { timing, ..task(name, 1, Some(3e-3)) };
+        let tasks = [timed("raced", Timing::Raced), timed("once", Timing::Once), timed("disturbed", Timing::Disturbed)];
+        let text = table(&tasks);
+        let row = |name: &str| text.lines().find(|line| line.contains(name)).unwrap();
+        assert!(!row("raced").contains('≈'), "{text}");
+        for name in ["once", "disturbed"] {
+            assert!(["≈ 3.0000 ", "≈ 1.5000 ", "≈ 2.00x "].iter().all(|cell| row(name).contains(cell)), "{text}");
+        }
+        assert!(text.ends_with("network: default ≈ 9.000 ms, best ≈ 4.500 ms, speed-up ≈ 2.00x"), "{text}");
+        assert!(table(&[tasks[0].clone(), tasks[0].clone()]).ends_with("speed-up 2.00x"));
+
+        let lines = |tasks: &[TaskReport], disturbance| caveats(tasks, &disturbance);
+        assert_eq!(lines(&tasks[..1], Disturbance::default()), [""; 0]);
+        let quiet = lines(&tasks, Disturbance::default());
+        assert!(
+            quiet.len() == 2 && quiet[0].contains("1 task(s) raced") && quiet[1].contains("1 task(s) were timed once")
+        );
+    }
+
+    #[test]
+    fn a_disturbed_machine_is_told_in_a_line() {
+        let load = |taken: f64| Load { cores: 2, other_cores: 2.0 * taken, stolen: 0.02, taken };
+        let told = |load, slowdown| caveats(&[], &Disturbance { load, slowdown });
+        assert_eq!(told(Some(load(0.05)), Some(1.1)), [""; 0]);
+        let [line] = &told(Some(load(0.5)), Some(1.01))[..] else { panic!("one line") };
+        assert!(line.contains("other programs kept 1.0 of 2 cores busy, other guests of its host took 2 %"), "{line}");
+        assert!(line.contains("--threads") && !line.contains("one trial in ten"), "{line}");
+        let [line] = &told(None, Some(1.5))[..] else { panic!("one line") };
+        assert!(line.contains("(one trial in ten ran 1.50 times slower)"), "{line}");
     }
 }

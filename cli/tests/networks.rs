@@ -205,6 +205,22 @@ fn a_network_without_tasks_is_timed_as_a_whole() {
     sandbox.run("report flat.onnx --shape x=2x3x4 -o page.html").expect_line(1, "has no tasks");
 }
 
+/// Where too little time is left to race, times are those of the search, and marked wherever they
+/// are told.
+#[test]
+fn times_taken_once_are_marked() {
+    let sandbox = Sandbox::new();
+    let run = sandbox.run(&format!("{NETWORK} --threads 1 --time-budget 1ms --json out.json")).expect(0);
+    let tasks = sandbox.json("out.json")["tasks"].as_array().unwrap().clone();
+    assert!(tasks.len() >= 5 && tasks.iter().all(|task| task["timing"] == "once"), "{tasks:?}");
+    let total = run.stdout.lines().find(|line| line.starts_with("network: ")).unwrap();
+    assert_eq!(total.matches('≈').count(), 3, "{total}");
+    assert!(run.stdout.contains(&format!("≈: {} task(s) were timed once", tasks.len())), "{}", run.stdout);
+
+    let page = sandbox.run(&format!("report {NETWORK} --threads 1 -o -")).expect(0).stdout;
+    assert!(page.matches("≈ ").count() >= 3 * tasks.len(), "{}", page.matches("≈ ").count());
+}
+
 #[test]
 fn what_is_wrong_is_told_in_one_line() {
     let sandbox = Sandbox::new();

@@ -177,7 +177,8 @@ fn the_page_shows_every_task_and_says_what_the_database_says() {
         let failed = trials.iter().filter(|trial| trial.measurement.outcome.is_err()).count();
 
         assert_eq!(row[0], name);
-        assert_eq!(row[3], format!("{:.4}", best_secs * 1e3), "{row:?}");
+        let mark = if matches!(best.record.phase, Phase::Race { .. }) { "" } else { "≈ " };
+        assert_eq!(row[3], format!("{mark}{:.4}", best_secs * 1e3), "{row:?}");
         assert_eq!(row[5], workload.rate(best_secs).to_string());
         assert_eq!((&row[7], &row[8]), (&trials.len().to_string(), &failed.to_string()));
         assert_eq!((row[10].as_str(), row[11].as_str()), (best.record.config.sketch.as_str(), workload.as_str()));
@@ -195,13 +196,34 @@ fn the_page_shows_every_task_and_says_what_the_database_says() {
 }
 
 #[test]
+fn times_of_a_disturbed_race_are_marked() {
+    let sandbox = Sandbox::new();
+    let configs = configs(TINY, 2);
+    let race = |taken: f64| {
+        let racers = configs.iter().zip([9e-4, 4e-4]).map(|(config, secs)| record(TINY, config, Ok(secs), 0));
+        let mut racers: Vec<TuningRecord> = racers.collect();
+        for racer in &mut racers {
+            (racer.phase, racer.measurement.taken) = (Phase::Race { id: (taken * 100.0) as u64 }, taken);
+        }
+        racers
+    };
+    for (taken, mark) in [(0.02, ""), (0.5, "≈ ")] {
+        fill(&sandbox, &race(taken));
+        let page = run(&sandbox, &format!("report {TINY} -o -")).expect(0).stdout;
+        let page = parse(&page);
+        let row = &rows(&page, "tasks")[0];
+        assert_eq!(row[2..5], [format!("{mark}0.9000"), format!("{mark}0.4000"), format!("{mark}2.25x")], "{row:?}");
+    }
+}
+
+#[test]
 fn where_todays_pick_was_not_measured_the_one_of_then_is_the_default() {
     let sandbox = Sandbox::new();
     fill(&sandbox, &search(TINY, 12, 0)[1..]);
     let page = run(&sandbox, &format!("report {TINY} -o -")).expect(0).stdout;
     let page = parse(&page);
     let first_ms = 1.0 / (1.0 + 7.0 / 8.0);
-    assert_eq!(rows(&page, "tasks")[0][2], format!("† {first_ms:.4}"));
+    assert_eq!(rows(&page, "tasks")[0][2], format!("† ≈ {first_ms:.4}"));
     assert!(text(section(&page, "regret")).contains("today's was never measured"));
 }
 
@@ -244,7 +266,7 @@ fn tasks_of_which_little_or_nothing_is_known_are_shown_as_what_they_are() {
     let page = parse(&page);
     let rows = rows(&page, "tasks");
     let words = |row: usize| [2, 3, 4, 7, 8, 9].map(|column| rows[row][column].as_str());
-    assert_eq!(words(0), ["1.0000", "1.0000", "1.00x", "1", "0", "searched"]);
+    assert_eq!(words(0), ["≈ 1.0000", "≈ 1.0000", "≈ 1.00x", "1", "0", "searched"]);
     assert_eq!(words(1), ["–", "–", "–", "20", "20", "–"]);
     assert_eq!(words(2), ["–", "–", "–", "0", "0", "–"]);
     assert!(text(section(&page, "search")).contains("No run has a time of every task"));
@@ -356,6 +378,11 @@ fn a_file_is_replaced_as_a_whole_and_a_link_to_it_stays() {
     assert!(names.into_iter().all(|name| !name.starts_with('.')), "something was left");
 }
 
+/// A figure that other programs may have disturbed.
+fn unmarked(figure: &str) -> &str {
+    figure.trim_start_matches("≈ ")
+}
+
 #[test]
 fn a_page_of_what_was_tuned_just_now() {
     let sandbox = Sandbox::new();
@@ -369,7 +396,7 @@ fn a_page_of_what_was_tuned_just_now() {
     let best = sandbox.run(&format!("best {TINY}")).expect(0).stdout;
     let best: Value = serde_json::from_str(&best).unwrap();
     let best_ms = best["measurement"]["outcome"]["Ok"]["run_secs"].as_f64().unwrap() * 1e3;
-    let shown_ms: f64 = row[3].parse().unwrap();
+    let shown_ms: f64 = unmarked(&row[3]).parse().unwrap();
     assert!((shown_ms / best_ms - 1.0).abs() < 1e-3, "{row:?}, {best_ms}");
     assert!(row[6].ends_with('%') || row[6].ends_with(')'), "a share of the roofline: {row:?}");
     assert!(text(section(&page, "model")).contains("Mean pairwise accuracy"));
@@ -382,6 +409,6 @@ fn a_page_of_what_was_only_timed() {
     let page = run(&sandbox, &format!("report {TINY} -o -")).expect(0).stdout;
     let page = parse(&page);
     let row = rows(&page, "tasks").remove(0);
-    assert_eq!([4, 7, 9].map(|column| row[column].as_str()), ["1.00x", "0", "raced"], "{row:?}");
+    assert_eq!([4, 7, 9].map(|column| unmarked(&row[column])), ["1.00x", "0", "raced"], "{row:?}");
     assert!(text(section(&page, "search")).contains("Nothing ran in a search"));
 }

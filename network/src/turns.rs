@@ -7,7 +7,7 @@ use crate::compiled::Workspace;
 use crate::error::RunError;
 use crate::tensor::Tensor;
 
-/// Runs of each network before those that count.
+/// Runs of each network before those that count; not more than count.
 pub(crate) const WARM_UP: usize = 3;
 
 /// Share of some runs that are faster than what stands for them: disturbances only add time.
@@ -26,7 +26,8 @@ pub fn time_in_turns<W: BorrowMut<Workspace>>(
     let mut results: Vec<Vec<Vec<f32>>> = workspaces.iter().map(|workspace| workspace.borrow().outputs()).collect();
 
     let mut secs = vec![Vec::with_capacity(runs); workspaces.len()];
-    for run in 0..runs + WARM_UP {
+    let warm_up = WARM_UP.min(runs);
+    for run in 0..runs + warm_up {
         if is_over() {
             break;
         }
@@ -35,7 +36,7 @@ pub fn time_in_turns<W: BorrowMut<Workspace>>(
             let start = Instant::now();
             workspace.borrow_mut().run(&inputs, &mut outputs)?;
             let elapsed = start.elapsed().as_secs_f64();
-            secs.extend((run >= WARM_UP).then_some(elapsed));
+            secs.extend((run >= warm_up).then_some(elapsed));
         }
     }
     Ok(secs)

@@ -12,7 +12,7 @@ use crate::observer::{Event, Observer};
 use crate::predict;
 use crate::race::race;
 use crate::recorder::Recorder;
-use crate::report::BenchReport;
+use crate::report::{BenchReport, Disturbance};
 use crate::settings::Settings;
 
 /// Measures the best known config of each task against its default, interleaved and checked, and appends the results to `db`.
@@ -51,5 +51,6 @@ pub(crate) fn bench(
         report.failed_trials = outcomes.iter().filter(|outcome| outcome.is_err()).count();
         reports.push(report);
     }
-    Ok(BenchReport { target: target.key(), tasks: reports, tuning_secs: start.elapsed().as_secs_f64() })
+    let disturbance = Disturbance { load: recorder.load(), slowdown: None };
+    Ok(BenchReport { target: target.key(), tasks: reports, tuning_secs: start.elapsed().as_secs_f64(), disturbance })
 }

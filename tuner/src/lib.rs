@@ -100,7 +100,7 @@ pub use network::{Network, Task};
 pub use observer::{Event, Observer, Silent};
 pub use params::{LearningParams, RaceParams, SchedulingParams, TuneParams};
 pub use predict::{PredictParams, predicted};
-pub use report::{BenchReport, CurvePoint, Ranking, Report, Retired, Stop, TaskReport};
+pub use report::{BenchReport, CurvePoint, Disturbance, Ranking, Report, Retired, Stop, TaskReport, Timing};
 pub use settings::Setup;
 pub use support::{Unsupported, check_supported};
 pub use time::TimeShares;

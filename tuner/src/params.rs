@@ -15,9 +15,13 @@ pub struct TuneParams {
     pub neighbors: usize,
     /// Part of the floor of a task's run time, which is measured, that a time from elsewhere may go below and still teach the model.
     pub credible_share: f64,
-    /// Share of the time budget that the search may use; the rest is for the final race. Where that is not enough, tasks that
-    /// were measured do not race.
+    /// Share of the time budget after which tasks begin with what is predicted in a hurry
+    /// ([`PredictParams::QUICK`]).
+    pub start_share: f64,
+    /// Share of the time budget that the search may use at most; the rest is for the final races.
     pub search_share: f64,
+    /// Share that it may use however many tasks there are to race ([`RaceParams::task_secs`]).
+    pub least_search_share: f64,
     /// How much longer than its share of the time budget a search may wait for the measurement in progress.
     pub grace: Duration,
     /// Whether what is known of other workloads is used: records of tasks that are not tuned in this run, the pretrained model and the
@@ -41,7 +45,9 @@ impl Default for TuneParams {
             claims: 8,
             neighbors: 16,
             credible_share: 0.8,
+            start_share: 0.15,
             search_share: 0.9,
+            least_search_share: 0.5,
             grace: Duration::from_secs(1),
             transfer: true,
             prediction: Some(PredictParams::default()),
@@ -141,7 +147,14 @@ pub struct RaceParams {
     pub attempts: usize,
     /// Times the fastest known that the fastest racer takes when the machine is disturbed.
     pub disturbed: f64,
-    /// Seconds that the rounds of a race take at least, however little of the time budget is left, and at most.
+    /// Seconds that the race of a task's best against its default takes, about: so many of the time
+    /// budget are kept for each task.
+    pub task_secs: f64,
+    /// Part of the time budget by which tasks may still race behind its end, their best against
+    /// their default. What has not raced by then keeps the times of the search.
+    pub late_share: f64,
+    /// Seconds that the rounds of a race may take at least, and at most. Where less is left of the
+    /// time budget, only the best and the default race.
     pub budget_secs: [f64; 2],
     /// Times its budget within which a race that was disturbed is run again.
     pub again_within: f64,
@@ -159,6 +172,8 @@ impl Default for RaceParams {
             finalists: 4,
             attempts: 5,
             disturbed: 1.08,
+            task_secs: 0.15,
+            late_share: 0.1,
             // The rounds of a dozen kernels of a millisecond.
             budget_secs: [0.35, 10.0],
             again_within: 2.0,

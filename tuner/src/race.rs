@@ -24,16 +24,13 @@ pub(crate) fn race(
     let params = &recorder.settings.params.race;
     let records = recorder.measured(space.workload())?;
     let Field { mut candidates, stay } = Field::of(recorder, space, &records, more, budget_secs)?;
-    if candidates.len() == 1 && recorder.standing(space).default_secs.is_some() {
-        // Nobody is there to race against the default, and that was just measured.
-        return Ok(());
-    }
-
     let known_secs = candidates.iter().filter_map(|candidate| fastest_secs(&records, candidate));
     let least_secs = known_secs.reduce(f64::min);
     for attempt in 1..=params.attempts {
         let id = since_1970().as_nanos() as u64;
-        let measurements = measurer.race(&candidates, budget_secs)?;
+        let (raced, taken) = recorder.watched(|| measurer.race(&candidates, budget_secs));
+        let mut measurements = raced?;
+        measurements.iter_mut().for_each(|measurement| measurement.taken = taken);
         for (candidate, measurement) in candidates.iter().zip(&measurements) {
             recorder.append(candidate, measurement, Phase::Race { id })?;
         }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use autotune_db::{DbError, Phase, Provenance, TuningDb, TuningRecord};
 use autotune_ir::Target;
-use autotune_measure::Measurement;
+use autotune_measure::{Load, LoadWatch, Measurement};
 use autotune_schedules::{Candidate, Config, LOWERING_VERSION, ScheduleSpace, Workload};
 
 use crate::settings::Settings;
@@ -23,13 +23,30 @@ pub(crate) struct Recorder<'a> {
     pub(crate) settings: &'a Settings,
     flushed: Cell<Option<Instant>>,
     standings: RefCell<HashMap<Workload, Standing>>,
+    /// Watches what others take of the target's processor since the run began.
+    watch: Option<LoadWatch>,
     /// Tasks and configs that ran in this run.
     ran: RefCell<HashSet<(Workload, u64)>>,
 }
 
 impl<'a> Recorder<'a> {
     pub(crate) fn new(db: &'a TuningDb, target: &'a Target, settings: &'a Settings) -> Self {
-        Self { db, target, settings, flushed: Cell::new(None), standings: RefCell::default(), ran: RefCell::default() }
+        let (flushed, standings, ran) = (Cell::new(None), RefCell::default(), RefCell::default());
+        Self { db, target, settings, flushed, standings, watch: watch(target), ran }
+    }
+
+    /// What others have taken of the machine since the run began.
+    pub(crate) fn load(&self) -> Option<Load> {
+        self.watch.as_ref()?.load()
+    }
+
+    /// Does something, and tells the share of the threads' time that others took meanwhile; since
+    /// the run began, where that took too little time to tell. 0 where it is not known.
+    pub(crate) fn watched<T>(&self, action: impl FnOnce() -> T) -> (T, f64) {
+        let watch = watch(self.target);
+        let done = action();
+        let load = watch.and_then(|watch| watch.load()).or_else(|| self.load());
+        (done, load.map_or(0.0, |load| load.taken))
     }
 
     /// Where a task of the space stands.
@@ -103,6 +120,11 @@ impl<'a> Recorder<'a> {
         records.retain(|record| !record.is_claim());
         Ok(records)
     }
+}
+
+/// Watches what others take of a target's processor; nobody else runs on a GPU.
+fn watch(target: &Target) -> Option<LoadWatch> {
+    target.cpu().map(|_| LoadWatch::start(target.threads()))
 }
 
 /// Time since 1970 (UTC).

@@ -1,5 +1,8 @@
 //! How a run went, as data.
 
+use autotune_db::Phase;
+use autotune_measure::Load;
+use autotune_measure::load::DISTURBED;
 use autotune_schedules::{Config, Workload};
 use serde::Serialize;
 
@@ -38,6 +41,62 @@ pub struct CurvePoint {
     pub network_secs: f64,
 }
 
+/// What the times of a task are worth, the best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Timing {
+    /// Timed in turns with its rivals, while nothing else had much of the machine.
+    Raced,
+    /// Timed in turns, while others had so much of the machine that times may be off by more than a
+    /// tenth.
+    Disturbed,
+    /// Timed once, in a search: of many such times the fastest is also a lucky one.
+    Once,
+}
+
+impl Timing {
+    /// What a time is worth that was measured in a phase, others having had a share of the machine
+    /// ([`Load::taken`]).
+    pub fn of(phase: Phase, taken: f64) -> Self {
+        match phase {
+            Phase::Search => Self::Once,
+            Phase::Race { .. } => Self::in_turns(taken),
+        }
+    }
+
+    /// The same of what was timed in turns.
+    pub fn in_turns(taken: f64) -> Self {
+        if taken > DISTURBED { Self::Disturbed } else { Self::Raced }
+    }
+
+    /// True if what is printed of it needs no mark.
+    pub fn is_reliable(self) -> bool {
+        self == Self::Raced
+    }
+}
+
+/// How much others had of the machine during a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Disturbance {
+    /// What other programs and guests took; `None` on devices that are not the CPU, and where the
+    /// system does not tell.
+    pub load: Option<Load>,
+    /// How many times slower than when it is quiet the machine was in one trial of ten, by the
+    /// kernels that were timed beside them; `None` of few trials.
+    pub slowdown: Option<f64>,
+}
+
+impl Disturbance {
+    /// Slowdown of one trial in ten from which on the machine counts as disturbed.
+    const SLOW: f64 = 1.25;
+
+    /// True if it is to be told.
+    pub fn is_notable(&self) -> bool {
+        self.load.is_some_and(|load| load.is_disturbing())
+            || self.slowdown.is_some_and(|slowdown| slowdown > Self::SLOW)
+    }
+}
+
 /// What a run found for one task.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TaskReport {
@@ -52,6 +111,8 @@ pub struct TaskReport {
     pub trials: usize,
     /// Those without a run time.
     pub failed_trials: usize,
+    /// What both run times are worth.
+    pub timing: Timing,
     /// Run time of the default schedule, as this run measured it.
     pub default_secs: Option<f64>,
     /// Run time of the best schedule, as this run measured it.
@@ -76,7 +137,8 @@ pub struct TaskReport {
 }
 
 impl TaskReport {
-    /// How many times faster the best schedule is than the default.
+    /// How many times faster the best schedule is than the default; what the ratio is worth,
+    /// [`TaskReport::timing`] says.
     pub fn speed_up(&self) -> Option<f64> {
         Some(self.default_secs? / self.best_secs?)
     }
@@ -109,6 +171,8 @@ pub struct Report {
     /// Where the time went.
     #[serde(rename = "time")]
     pub shares: TimeShares,
+    /// What others had of the machine.
+    pub disturbance: Disturbance,
     /// A point for every improvement, from the first at which something ran of every task.
     pub curve: Vec<CurvePoint>,
     /// How well the model ranks, if there was one.
@@ -120,7 +184,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// True if nothing ran of any task.
+    /// True if there are tasks, and nothing ran of any.
     pub fn found_nothing(&self) -> bool {
         !self.tasks.is_empty() && self.tasks.iter().all(|task| task.best_secs.is_none())
     }
@@ -141,4 +205,6 @@ pub struct BenchReport {
     pub tasks: Vec<TaskReport>,
     /// Wall-clock time of the run.
     pub tuning_secs: f64,
+    /// What others had of the machine.
+    pub disturbance: Disturbance,
 }

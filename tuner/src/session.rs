@@ -10,6 +10,7 @@ use autotune_ir::Target;
 use autotune_measure::{Ceilings, MeasureError, Measurer};
 use autotune_schedules::portfolio::{self, Portfolio};
 use autotune_schedules::{Candidate, Config, ScheduleSpace, Workload};
+use rayon::prelude::*;
 
 use crate::error::TuneError;
 use crate::learner::Learner;
@@ -19,12 +20,16 @@ use crate::planner::{Planner, WorkQueue};
 use crate::predict::{self, PredictParams};
 use crate::race::{is_settled, race};
 use crate::recorder::Recorder;
-use crate::report::{CurvePoint, Report, Retired, Stop};
+use crate::report::{CurvePoint, Disturbance, Report, Retired, Stop};
 use crate::scheduler::batch_size;
 use crate::search::NewSearcher;
 use crate::settings::Settings;
 use crate::task::TaskState;
 use crate::time::TimeShares;
+
+/// Of the trials' slowdowns this quantile is told, if there are so many of them.
+const SLOWEST_SHARE: f64 = 0.9;
+const LEAST_SLOWDOWNS: usize = 16;
 
 /// A tuning run.
 pub(crate) struct Session<'a> {
@@ -40,6 +45,8 @@ pub(crate) struct Session<'a> {
     start: Instant,
     shares: TimeShares,
     curve: Vec<CurvePoint>,
+    /// How disturbed the machine was in each trial that ran.
+    slowdowns: Vec<f64>,
 }
 
 /// What is brought to a run.
@@ -63,7 +70,8 @@ impl<'a> Session<'a> {
         let Parts { new_searcher, cost_model, measurer, db, observer } = parts;
         let params = &settings.params;
         let recorder = Recorder::new(db, target, settings);
-        let states = tasks.iter().map(|task| resume_task(task, &recorder, new_searcher));
+        let spaces: Vec<ScheduleSpace> = tasks.par_iter().map(|task| space(task, target, settings, start)).collect();
+        let states = tasks.iter().zip(spaces).map(|(task, space)| resume_task(task, space, &recorder, new_searcher));
         let mut states = states.collect::<Result<Vec<TaskState>, TuneError>>()?;
 
         let mut learner = Learner::new(target.clone(), cost_model, params.learning.clone());
@@ -74,7 +82,9 @@ impl<'a> Session<'a> {
             drop_incredible(&mut records, target, settings);
             learner.tell_records(&records, &own)?;
             let history = history_of(&records, &own);
-            states.iter_mut().for_each(|state| begin(state, &history, &mut learner, &recorder));
+            for state in states.iter_mut().take_while(|_| !settings.is_in_a_hurry(start)) {
+                begin(state, &history, &mut learner, &recorder);
+            }
         }
 
         let resumed = states.iter().map(|s| s.resumed).collect();
@@ -93,13 +103,14 @@ impl<'a> Session<'a> {
             start,
             shares: TimeShares { start_secs: start.elapsed().as_secs_f64(), ..TimeShares::default() },
             curve: Vec::new(),
+            slowdowns: Vec::new(),
         })
     }
 
     /// Measures what the planner proposes; each result is appended to the database as it comes. Says why it ended.
     pub(crate) fn search(&mut self) -> Result<Stop, TuneError> {
         let queue = WorkQueue::default();
-        let Self { planner, measurer, recorder, observer, best_secs, shares, curve, .. } = self;
+        let Self { planner, measurer, recorder, observer, best_secs, shares, curve, slowdowns, .. } = self;
         let (settings, start) = (self.settings, self.start);
         let weights: Vec<f64> = planner.tasks.iter().map(|state| state.task.weight()).collect();
         let mut appended = Ok(());
@@ -117,6 +128,7 @@ impl<'a> Session<'a> {
             let began = ran.checked_sub(run_time).map_or(idle_since, |began| began.max(idle_since));
             shares.waited(idle_since, began, Some(proposal.planned));
             shares.measured(ran.duration_since(began).as_secs_f64(), &measurement);
+            slowdowns.extend(measurement.outcome.iter().map(|run| run.slowdown));
 
             appended = recorder.append(&proposal.candidate, &measurement, Phase::Search);
             self.new_trials += 1;
@@ -164,31 +176,19 @@ impl<'a> Session<'a> {
     pub(crate) fn finish(mut self, stop: Stop) -> Result<Report, TuneError> {
         let start = Instant::now();
         self.recorder.flush()?;
-        let mut reports = Vec::new();
-        for task in 0..self.planner.tasks.len() {
-            let is_failing = matches!(self.planner.tasks[task].retired, Some(Retired::Failing(_)));
-            if !self.settings.cancel.is_cancelled() && !is_failing {
-                self.observer.event(&Event::Racing { task });
-                match self.race(task) {
-                    Err(TuneError::Measure(why)) if !self.settings.cancel.is_cancelled() => {
-                        self.observer.event(&Event::RaceFailed { task, why: &why });
-                    }
-                    Ok(()) | Err(TuneError::Measure(_)) => {}
-                    Err(error) => return Err(error),
-                }
-            }
+        self.race_all()?;
+        self.shares.race_secs = start.elapsed().as_secs_f64();
 
-            let state = &self.planner.tasks[task];
+        let report = |state: &TaskState| {
             let mut report = self.recorder.standing(&state.space).into_report(&state.task, self.settings.ceilings);
             (report.trials, report.failed_trials) = (state.trials(), state.failed);
             report.retired = state.retired.clone();
-            reports.push(report);
-        }
-
-        self.shares.race_secs = start.elapsed().as_secs_f64();
+            report
+        };
+        let slowdown = quantile(std::mem::take(&mut self.slowdowns), SLOWEST_SHARE);
         Ok(Report {
             target: self.target.key(),
-            tasks: reports,
+            tasks: self.planner.tasks.iter().map(report).collect(),
             ranking: self.planner.learner.into_ranking()?,
             tuning_secs: self.start.elapsed().as_secs_f64(),
             new_trials: self.new_trials,
@@ -196,26 +196,60 @@ impl<'a> Session<'a> {
                 .then(|| self.new_trials as f64 / self.shares.search_secs().max(f64::MIN_POSITIVE)),
             curve: std::mem::take(&mut self.curve),
             shares: self.shares,
+            disturbance: Disturbance { load: self.recorder.load(), slowdown },
             stop,
         })
     }
 
-    /// Races one task; those that have not raced yet share what is left of the time budget, and where nothing is, those that were measured do
-    /// not race. What was not measured since its last race only has that race's winner measured again.
-    fn race(&mut self, task: usize) -> Result<(), TuneError> {
-        let state = &self.planner.tasks[task];
-        let waiting = (self.planner.tasks.len() - task) as f64;
-        let share =
-            self.settings.time_budget.map(|budget| budget.saturating_sub(self.start.elapsed()).as_secs_f64() / waiting);
-        let standing = self.recorder.standing(&state.space);
-        if share == Some(0.0) && standing.default_secs.is_some() {
-            return Ok(());
+    /// Races the tasks: first those that take most of the network's time, for the time may not be
+    /// enough for all.
+    fn race_all(&mut self) -> Result<(), TuneError> {
+        let tasks = &self.planner.tasks;
+        let runs = |&task: &usize| !matches!(tasks[task].retired, Some(Retired::Failing(_)));
+        let mut waiting: Vec<usize> = (0..tasks.len()).filter(runs).collect();
+        let secs = |task: usize| tasks[task].task.weight() * tasks[task].progress.best_secs();
+        waiting.sort_by(|&a, &b| secs(b).total_cmp(&secs(a)));
+
+        for (raced, &task) in waiting.iter().enumerate() {
+            if self.settings.cancel.is_cancelled() {
+                break;
+            }
+            if self.is_too_late_for(task) {
+                continue;
+            }
+            self.observer.event(&Event::Racing { task });
+            match self.race(task, waiting.len() - raced) {
+                Err(TuneError::Measure(why)) if !self.settings.cancel.is_cancelled() => {
+                    self.observer.event(&Event::RaceFailed { task, why: &why });
+                }
+                Ok(()) | Err(TuneError::Measure(_)) => {}
+                Err(error) => return Err(error),
+            }
         }
+        Ok(())
+    }
+
+    /// True if a task was measured and the end of the time budget has long passed.
+    fn is_too_late_for(&self, task: usize) -> bool {
+        let late_share = self.settings.params.race.late_share;
+        let is_over = |budget: Duration| self.start.elapsed() > budget.mul_f64(1.0 + late_share);
+        let standing = self.recorder.standing(&self.planner.tasks[task].space);
+        standing.default_secs.is_some() && self.settings.time_budget.is_some_and(is_over)
+    }
+
+    /// Races one task; those that have not raced yet, so many, share what is left of the time
+    /// budget. Where little is, only the best and the default race. What was not measured since its
+    /// last race only has that race's winner measured again.
+    fn race(&mut self, task: usize, waiting: usize) -> Result<(), TuneError> {
+        let state = &self.planner.tasks[task];
         let params = &self.settings.params.race;
+        let standing = self.recorder.standing(&state.space);
+        let left = self.settings.time_budget.map(|budget| budget.saturating_sub(self.start.elapsed()));
+        let share = left.map(|left| left.as_secs_f64() / waiting as f64);
         let [least_secs, most_secs] = params.budget_secs;
         let budget_secs = share.map_or(most_secs, |share| share.max(least_secs).min(most_secs));
-        let is_over = share == Some(0.0) || is_settled(&self.recorder, &state.task.workload)?;
-        let more = if is_over { 0 } else { params.racers };
+        let is_short = share.is_some_and(|share| share < least_secs);
+        let more = if is_short || is_settled(&self.recorder, &state.task.workload)? { 0 } else { params.racers };
 
         // What was not measured yet is waited for, however late it is.
         if share.is_some() && standing.best.is_some() {
@@ -228,11 +262,25 @@ impl<'a> Session<'a> {
     }
 }
 
+/// The space of a task with what is predicted to be the fastest as its untuned schedule: quickly,
+/// once too much of the time is spent.
+fn space(task: &Task, target: &Target, settings: &Settings, start: Instant) -> ScheduleSpace {
+    let mut params = settings.params.clone();
+    if settings.is_in_a_hurry(start) {
+        params.prediction = params.prediction.map(|_| PredictParams::QUICK);
+    }
+    predict::space(&task.workload, target, &params)
+}
+
 /// What the database knows of a task: its records, and of what is claimed to be fast what is proven to be right.
-fn resume_task(task: &Task, recorder: &Recorder<'_>, new_searcher: &NewSearcher<'_>) -> Result<TaskState, TuneError> {
+fn resume_task(
+    task: &Task,
+    space: ScheduleSpace,
+    recorder: &Recorder<'_>,
+    new_searcher: &NewSearcher<'_>,
+) -> Result<TaskState, TuneError> {
     let Recorder { db, target, settings, .. } = recorder;
     let records = db.query(&task.workload, &target.key())?;
-    let space = predict::space(&task.workload, target, &settings.params);
     TuneError::of_space(&space)?;
     recorder.follow(&space);
 
@@ -289,6 +337,13 @@ fn drop_incredible(records: &mut Vec<TuningRecord>, target: &Target, settings: &
 fn floor_secs(space: &ScheduleSpace, ceilings: &Ceilings) -> f64 {
     let works = space.works().into_iter();
     works.map(|work| ceilings.min_secs(work, space.workload().dtype())).fold(f64::INFINITY, f64::min)
+}
+
+/// The value that a share of many, from 0 to 1, is not above; `None` of few.
+fn quantile(mut values: Vec<f64>, share: f64) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let is_enough = values.len() >= LEAST_SLOWDOWNS;
+    values.get((values.len() as f64 * share) as usize).copied().filter(|_| is_enough)
 }
 
 /// Tells of the tasks that were retired.

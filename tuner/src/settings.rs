@@ -18,9 +18,18 @@ pub(crate) struct Settings {
     pub(crate) ceilings: Option<Ceilings>,
     pub(crate) setup: Setup,
     pub(crate) params: TuneParams,
+    /// How many tasks there are.
+    pub(crate) tasks: usize,
 }
 
 impl Settings {
+    /// True if a run that began at `start` has spent as much of its time budget on its beginning as
+    /// it may, or is cancelled.
+    pub(crate) fn is_in_a_hurry(&self, start: Instant) -> bool {
+        let most = self.time_budget.map(|budget| budget.mul_f64(self.params.start_share));
+        self.cancel.is_cancelled() || most.is_some_and(|most| start.elapsed() > most)
+    }
+
     /// When a search that began at `start` is interrupted: a moment after its share of the time budget, for what is being measured
     /// then to end.
     pub(crate) fn search_deadline(&self, start: Instant) -> Option<Instant> {
@@ -33,7 +42,10 @@ impl Settings {
     }
 
     fn search_budget(&self) -> Option<Duration> {
-        Some(self.time_budget?.mul_f64(self.params.search_share.clamp(0.0, 1.0)))
+        let budget = self.time_budget?.as_secs_f64();
+        let races_secs = self.tasks as f64 * self.params.race.task_secs;
+        let share = self.params.search_share.clamp(0.0, 1.0).min(1.0 - races_secs / budget);
+        Some(Duration::from_secs_f64(budget * share.max(self.params.least_search_share)))
     }
 }
 
@@ -44,4 +56,33 @@ pub struct Setup {
     pub device: String,
     /// Timing options: warm-up, repeats, time floor, cache state.
     pub harness: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(secs: u64, tasks: usize) -> Settings {
+        Settings { time_budget: Some(Duration::from_secs(secs)), tasks, ..Settings::default() }
+    }
+
+    #[test]
+    fn races_have_their_part_of_the_time() {
+        let search = |secs, tasks| settings(secs, tasks).search_budget().map(|budget| budget.as_secs_f64().round());
+        assert_eq!(search(100, 1), Some(90.0));
+        assert_eq!(search(100, 200), Some(70.0), "each takes a while");
+        assert_eq!(search(10, 1000), Some(5.0), "the search has some, too");
+        assert_eq!(search(0, 0), Some(0.0));
+        assert_eq!(Settings::default().search_budget(), None);
+    }
+
+    #[test]
+    fn a_run_that_is_late_or_cancelled_is_in_a_hurry() {
+        let start = Instant::now();
+        assert!(!settings(1000, 1).is_in_a_hurry(start) && !Settings::default().is_in_a_hurry(start));
+        assert!(settings(0, 1).is_in_a_hurry(start));
+        let cancelled = settings(1000, 1);
+        cancelled.cancel.cancel();
+        assert!(cancelled.is_in_a_hurry(start));
+    }
 }

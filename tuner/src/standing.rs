@@ -6,7 +6,7 @@ use autotune_schedules::Config;
 use autotune_schedules::workload::Work;
 
 use crate::network::Task;
-use crate::report::TaskReport;
+use crate::report::{TaskReport, Timing};
 
 /// The default and the best of a task by this run's own measurements. Once the task raced, both are of its last race, so that they
 /// compare; nothing that was only read from a database counts.
@@ -14,13 +14,15 @@ use crate::report::TaskReport;
 pub(crate) struct Standing {
     default_config: Config,
     race: Option<u64>,
+    /// What others took of the machine while it was measured, at most.
+    taken: f64,
     pub(crate) default_secs: Option<f64>,
     pub(crate) best: Option<(Config, RunSecs)>,
 }
 
 impl Standing {
     pub(crate) fn new(default_config: Config) -> Self {
-        Self { default_config, race: None, default_secs: None, best: None }
+        Self { default_config, race: None, taken: 0.0, default_secs: None, best: None }
     }
 
     /// Takes a measurement in. That of another race than the last one replaces all that was known.
@@ -34,6 +36,7 @@ impl Standing {
         }
 
         let Ok(run) = measurement.outcome else { return };
+        self.taken = self.taken.max(measurement.taken);
         if *config == self.default_config {
             self.default_secs = Some(run.run_secs);
         }
@@ -48,6 +51,7 @@ impl Standing {
         let (config, best) = self.best.unzip();
         let best_secs = best.map(|run| run.run_secs);
         let fraction = |work: Work| Some(ceilings?.min_secs(work, workload.dtype()) / best_secs?);
+        let phase = self.race.map_or(Phase::Search, |id| Phase::Race { id });
 
         TaskReport {
             name: task.name.clone(),
@@ -55,6 +59,7 @@ impl Standing {
             count: task.count,
             trials: 0,
             failed_trials: 0,
+            timing: Timing::of(phase, self.taken),
             default_secs: self.default_secs,
             best_secs,
             gflops: best_secs.map(|secs| workload.flops() / secs / 1e9),
@@ -101,5 +106,20 @@ mod tests {
         assert_eq!(winograd.direct_roofline_fraction, direct.direct_roofline_fraction);
         // 36 multiply-adds for 16 outputs of 9 taps.
         assert_eq!(direct.roofline_fraction.unwrap() / winograd.roofline_fraction.unwrap(), 4.0);
+    }
+
+    #[test]
+    fn times_are_worth_what_was_done_for_them() {
+        let task = Task::single("matmul:m=4,n=4,k=4".parse().unwrap());
+        let config = Config { sketch: "direct".into(), knobs: Default::default() };
+        let mut standing = Standing::new(config.clone());
+        let mut timing = |phase, taken| {
+            standing.take_in(&config, &Measurement { taken, ..ran(1.0) }, phase);
+            standing.clone().into_report(&task, None).timing
+        };
+        assert_eq!(timing(Phase::Search, 0.0), Timing::Once);
+        assert_eq!(timing(Phase::Race { id: 1 }, 0.05), Timing::Raced);
+        assert_eq!(timing(Phase::Race { id: 2 }, 0.3), Timing::Disturbed);
+        assert_eq!(timing(Phase::Race { id: 3 }, 0.05), Timing::Raced, "the last race counts");
     }
 }

@@ -8,7 +8,9 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use autotune::search::Ask;
-use autotune::{Cancel, Event, Network, Observer, Report, Retired, Stop, Task, TuneParams, Tuner};
+use autotune::{
+    Cancel, Event, Network, Observer, RaceParams, Report, Retired, Stop, Task, TaskReport, Timing, TuneParams, Tuner,
+};
 use autotune_cost_model::XgbModel;
 use autotune_db::{Phase, TuningDb, TuningRecord};
 use autotune_ir::{CpuTarget, Isa, Target};
@@ -158,8 +160,31 @@ fn where_time_is_limited_every_task_first_has_its_untuned_schedule_measured() {
             let defaults = [1, 2, 0].map(|task| ScheduleSpace::new(&workload(texts[task]), &target()).default_config());
             let first: Vec<&Config> = device.measured.iter().take(3).map(Candidate::config).collect();
             assert_eq!(first, defaults.iter().collect::<Vec<_>>(), "{budget:?}");
+            // Without any time left nothing races, and is marked.
+            let is_once = |task: &TaskReport| task.timing == Timing::Once;
+            assert!(report.tasks.iter().all(|task| is_once(task) == budget.is_zero()), "{budget:?}");
         }
     }
+}
+
+/// So that what is printed as a speed-up was raced.
+#[test]
+fn however_little_time_is_left_the_best_and_the_default_of_every_task_race_the_heaviest_first() {
+    let race = RaceParams { late_share: 1e12, ..RaceParams::default() };
+    let [search_share, least_search_share] = [0.0; 2];
+    let params = TuneParams { prediction: None, search_share, least_search_share, race, ..TuneParams::default() };
+    let run = Run::new(&[SMALL, "matmul:m=96,n=192,k=64", "matmul:m=20,n=16,k=8"]);
+    let mut device = PaperDevice::default();
+    let late = tuner(Kind::Random, 40, 0).params(params).time_budget(Duration::from_secs(1));
+    let report = run.tune(late, &mut device);
+    assert_eq!(report.stop, Stop::TimeBudget);
+    assert!(report.tasks.iter().all(|task| task.timing != Timing::Once && task.speed_up().is_some()));
+
+    let mut heaviest: Vec<&TaskReport> = report.tasks.iter().collect();
+    heaviest.sort_by(|a, b| b.best_secs.unwrap().total_cmp(&a.best_secs.unwrap()));
+    let raced: Vec<&Workload> = device.raced.iter().map(|racers| racers[0].workload()).collect();
+    assert_eq!(raced, heaviest.iter().map(|task| &task.workload).collect::<Vec<_>>());
+    assert!(device.raced.iter().all(|racers| racers.len() <= 2));
 }
 
 /// It is not that nothing was measured: there is nothing to measure.

@@ -9,7 +9,7 @@ use autotune_measure::Backend;
 
 use super::{JsonSink, open_db, open_device};
 use crate::args::{DbArgs, Failure, TargetArgs};
-use crate::report::table;
+use crate::report::{caveats, table};
 use crate::{interrupt, progress};
 
 pub(super) fn run(
@@ -33,6 +33,9 @@ pub(super) fn run(
     report.tuning_secs = start.elapsed().as_secs_f64();
     json.write(&report)?;
     json.say(&table(&report.tasks))?;
+    for line in caveats(&report.tasks, &report.disturbance) {
+        json.say(&line)?;
+    }
 
     if cancel.is_cancelled() {
         return Err(Failure::Interrupted.into());

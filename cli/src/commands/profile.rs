@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use autotune::{Origin, Tuned};
+use autotune::{Disturbance, Origin, Timing, Tuned};
 use autotune_db::Standing;
 use autotune_ir::KernelPlan;
 use autotune_ir::program::{Layout, Role};
-use autotune_measure::Ceilings;
+use autotune_measure::{Ceilings, LoadWatch};
 use autotune_network::{Compiled, StepTime, quantile, time_in_turns};
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
@@ -17,6 +17,7 @@ use super::lookup::{claim, network_source};
 use super::run::{inputs, network};
 use super::{JsonSink, or_without, warn};
 use crate::args::{DbArgs, SubjectArgs, TargetArgs};
+use crate::report::{disturbed, marked};
 
 /// Runs of the network, and of each step.
 const RUNS: usize = 30;
@@ -52,6 +53,8 @@ struct StepFigures {
 struct Profile {
     network: String,
     latency_secs: f64,
+    /// What all times are worth.
+    timing: Timing,
     /// Of the steps, each timed by itself.
     sum_secs: f64,
     /// The same right behind themselves.
@@ -69,8 +72,11 @@ pub(super) fn run(subject: &SubjectArgs, target: &TargetArgs, db: &DbArgs, json:
     let network = Compiled::new(&loaded.graph, Some(&*source), &target)?;
     warn(&*source);
     let mut workspaces = [network.workspace()?];
+    let watch = LoadWatch::start(target.threads());
     let run_secs = time_in_turns(&mut workspaces, &inputs(&loaded)?, RUNS, &|| false)?.swap_remove(0);
     let times = workspaces[0].profile(RUNS)?;
+    let load = watch.load();
+    let timing = Timing::in_turns(load.map_or(0.0, |load| load.taken));
 
     let sum_secs = times.iter().map(|step| step.run_secs).sum();
     let repeat_sum_secs = times.iter().map(|step| step.repeat_secs).sum();
@@ -79,9 +85,13 @@ pub(super) fn run(subject: &SubjectArgs, target: &TargetArgs, db: &DbArgs, json:
     let latency_secs = quantile(run_secs.clone(), 0.5);
     let over_sum = quantile(run_secs, LOW) / sum_secs;
     let network = loaded.graph.name().into();
-    let profile = Profile { network, latency_secs, sum_secs, repeat_sum_secs, over_sum, steps };
+    let profile = Profile { network, latency_secs, timing, sum_secs, repeat_sum_secs, over_sum, steps };
     json.write(&profile)?;
-    json.say(&table(&profile))
+    json.say(&table(&profile))?;
+    match timing.is_reliable() {
+        true => Ok(()),
+        false => json.say(&disturbed(&Disturbance { load, slowdown: None })),
+    }
 }
 
 fn figures(time: &StepTime, sum_secs: f64, schedules: &[Tuned], ceilings: Option<Ceilings>) -> Result<StepFigures> {
@@ -159,9 +169,10 @@ fn table(profile: &Profile) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
 
-    let Profile { network, latency_secs, sum_secs, repeat_sum_secs, over_sum, .. } = profile;
-    let [latency, sum, repeat_sum] = [latency_secs, sum_secs, repeat_sum_secs].map(|secs| secs * 1e3);
+    let Profile { network, latency_secs, timing, sum_secs, repeat_sum_secs, over_sum, .. } = profile;
+    let ms = |secs: &f64| marked(format!("{:.3} ms", secs * 1e3), *timing);
+    let [latency, sum, repeat_sum] = [latency_secs, sum_secs, repeat_sum_secs].map(ms);
     format!(
-        "{table}\n{network}: {latency:.3} ms, {over_sum:.3} times the sum of its steps, {sum:.3} ms; each right behind itself {repeat_sum:.3} ms"
+        "{table}\n{network}: {latency}, {over_sum:.3} times the sum of its steps, {sum}; each right behind itself {repeat_sum}"
     )
 }

@@ -37,7 +37,7 @@ struct Figures {
 #[derive(Serialize)]
 pub(super) struct Latency {
     pub(super) median: f64,
-    p10: f64,
+    pub(super) p10: f64,
     p90: f64,
 }
 

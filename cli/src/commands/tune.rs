@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use autotune::{Cancel, Network, Report, Stop, TaskReport, TuneParams, Tuner};
+use autotune::{Cancel, Disturbance, Network, Report, Stop, TaskReport, Timing, TuneParams, Tuner};
 use autotune_db::{Phase, TuningDb, TuningRecord};
 use autotune_ir::Target;
-use autotune_measure::failure_summary;
+use autotune_measure::{Load, LoadWatch, failure_summary};
 use autotune_network::{RaceError, race};
 use autotune_schedules::Workload;
 use serde::Serialize;
@@ -18,15 +18,16 @@ use super::run::{inputs, latencies};
 use super::{JsonSink, open_db, open_device};
 use crate::args::{Failure, Loaded, TuneArgs};
 use crate::output::say;
-use crate::report::{summary, table};
+use crate::report::{compared, disturbed, summary, table};
 use crate::{interrupt, progress};
 
-/// Fewest and most runs of a network by its untuned schedules and by the best, and the seconds that they take together in between.
-const NETWORK_RUNS: [usize; 2] = [5, 20];
+/// Fewest and most rounds of a network by its untuned schedules and by the best, and the seconds
+/// that they take together in between. Of a network that takes seconds there are fewer.
+const NETWORK_ROUNDS: [usize; 2] = [7, 60];
 const NETWORK_SECS: f64 = 2.0;
 
-/// Share of the time budget after which a network's schedules race within it, the race's share of what is left then, and its seconds where there is
-/// no budget.
+/// Share of the time budget after which a network's schedules race within it, where they do, the
+/// race's share of what is left then, and its seconds where there is no budget.
 const SEARCH_SHARE: f64 = 0.82;
 const RACE_SHARE: f64 = 0.85;
 const RACE_SECS: f64 = 10.0;
@@ -57,8 +58,8 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
         (trials, _) => trials,
     };
     // Everything since the command began counts.
-    let share = if graph.is_some() { SEARCH_SHARE } else { 1.0 };
-    let time_budget = args.time_budget.map(|budget| budget.mul_f64(share).saturating_sub(start.elapsed()));
+    let racing = loaded.filter(|_| target.cpu().is_some());
+    let time_budget = args.time_budget.map(|budget| search_budget(budget, racing.is_some(), start.elapsed()));
     adopt_legacy(&db, &target)?;
     say(format_args!("tuning {} for {target}; database {}", network.name, db.path().display()));
     let limits = limits(trials, time_budget);
@@ -75,13 +76,16 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     let report = tuner.searcher(|_| kind.searcher()).observer(&mut *observer).tune(&network.tasks)?;
     drop(observer);
 
-    let latency = match loaded.filter(|_| report.stop != Stop::Cancelled && target.cpu().is_some()) {
+    let latency = match racing.filter(|_| report.stop != Stop::Cancelled) {
         Some(loaded) => {
             let left = || args.time_budget.map(|budget| budget.saturating_sub(start.elapsed()));
             let (target, measurer, db) = (&target, &mut measurer, &db);
             let bench = Bench { target, measurer, ceilings, setup, db, cancel: &cancel, params, kind, seed };
             bench.measure(&loaded.graph, &Budget { trials, left: left() })?;
-            if cancel.is_cancelled() { None } else { raced(&loaded, db, target, left(), &cancel)? }
+            match cancel.is_cancelled() {
+                true => None,
+                false => raced(&loaded, db, target, left(), &cancel, report.disturbance.load)?,
+            }
         }
         None => None,
     };
@@ -90,11 +94,20 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     for line in summary(&report) {
         json.say(&line)?;
     }
-    if let Some(NetworkLatency { default_secs, best_secs }) = &latency {
-        let (default, best, gain) = (default_secs * 1e3, best_secs * 1e3, default_secs / best_secs);
-        json.say(&format!("whole network, run: default {default:.3} ms, best {best:.3} ms, speed-up {gain:.2}x"))?;
+    if let Some(NetworkLatency { default_secs, best_secs, timing, load }) = latency {
+        json.say(&format!("whole network, run: {}", compared(default_secs, best_secs, timing)))?;
+        if !timing.is_reliable() && !report.disturbance.is_notable() {
+            json.say(&disturbed(&Disturbance { load, slowdown: None }))?;
+        }
     }
     verdict(&report, &cancel, &db)
+}
+
+/// The time that the tasks have, their races included, of a budget of which some is spent: whole
+/// networks have theirs only where they race.
+fn search_budget(budget: Duration, networks_race: bool, spent: Duration) -> Duration {
+    let share = if networks_race { SEARCH_SHARE } else { 1.0 };
+    budget.mul_f64(share).saturating_sub(spent)
 }
 
 /// What `--json` has: the report, and of a network how long it takes as a whole.
@@ -106,22 +119,27 @@ struct Tuned<'a> {
     network: Option<&'a NetworkLatency>,
 }
 
-/// Seconds of a run of the whole network, medians of runs in turns.
+/// Seconds of a run of the whole network: low quantiles of runs in turns.
 #[derive(Serialize)]
 struct NetworkLatency {
     default_secs: f64,
     best_secs: f64,
+    timing: Timing,
+    /// What others had of the machine meanwhile.
+    load: Option<Load>,
 }
 
 /// Races schedules of a network within it, and then runs it by its untuned schedules and by the best that are known; `None` if it is cancelled.
+/// `before` is what others had of the machine until now.
 fn raced(
     loaded: &Loaded,
     db: &TuningDb,
     target: &Target,
     left: Option<Duration>,
     cancel: &Cancel,
+    before: Option<Load>,
 ) -> Result<Option<NetworkLatency>> {
-    let start = Instant::now();
+    let (start, watch) = (Instant::now(), LoadWatch::start(target.threads()));
     let (graph, inputs) = (&loaded.graph, &inputs(loaded)?);
     let limit = left.map_or(Duration::from_secs_f64(RACE_SECS), |left| left.mul_f64(RACE_SHARE));
     let network = match race(graph, db, target, inputs, limit, cancel) {
@@ -137,11 +155,19 @@ fn raced(
     let run_secs = run.elapsed().as_secs_f64();
     let most_secs =
         left.map_or(NETWORK_SECS, |left| left.saturating_sub(start.elapsed()).as_secs_f64().min(NETWORK_SECS));
-    let runs = ((most_secs / run_secs) as usize).clamp(NETWORK_RUNS[0], NETWORK_RUNS[1]);
+    let latencies = latencies(&mut workspaces, inputs, rounds(run_secs, most_secs), &|| cancel.is_cancelled())?;
+    let load = watch.load().or(before);
 
-    let latencies = latencies(&mut workspaces, inputs, runs, &|| cancel.is_cancelled())?;
-    let latency = NetworkLatency { default_secs: latencies[0].median, best_secs: latencies[1].median };
-    Ok((!cancel.is_cancelled()).then_some(latency))
+    let timing = Timing::in_turns(load.map_or(0.0, |load| load.taken));
+    let [default_secs, best_secs] = [0, 1].map(|network| latencies[network].p10);
+    Ok((!cancel.is_cancelled()).then_some(NetworkLatency { default_secs, best_secs, timing, load }))
+}
+
+/// How many rounds of networks fit into some seconds, of which one takes `run_secs`.
+fn rounds(run_secs: f64, most_secs: f64) -> usize {
+    let [least, most] = NETWORK_ROUNDS;
+    let fitting = |secs: f64| (secs / run_secs) as usize;
+    fitting(most_secs).clamp(fitting(NETWORK_SECS).clamp(1, least), most)
 }
 
 /// Trials that the database has of the network already.
@@ -208,4 +234,25 @@ fn all_failed(tasks: &[&TaskReport], target: &str, db: &TuningDb) -> Result<Stri
 fn searched(db: &TuningDb, workload: &Workload, target: &str) -> Result<impl Iterator<Item = TuningRecord>> {
     let records = db.query(workload, target)?;
     Ok(records.into_iter().filter(|record| !record.is_claim() && record.phase == Phase::Search))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_where_networks_race_time_is_kept_for_that() {
+        let secs = Duration::from_secs;
+        assert_eq!(search_budget(secs(100), false, secs(1)), secs(99));
+        assert_eq!(search_budget(secs(100), true, secs(2)), secs(80));
+        assert_eq!(search_budget(secs(1), true, secs(2)), secs(0));
+    }
+
+    #[test]
+    fn slow_networks_have_few_rounds() {
+        assert_eq!(rounds(1e-3, 2.0), 60);
+        assert_eq!(rounds(0.1, 2.0), 20);
+        assert_eq!(rounds(0.1, 0.0), 7, "late");
+        assert_eq!([rounds(1.0, 2.0), rounds(5.0, 0.0)], [2, 1]);
+    }
 }

@@ -1,8 +1,8 @@
 //! What a database knows of a task.
 
 use anyhow::Result;
-use autotune::{PredictParams, Task, predicted};
-use autotune_db::{Best, Phase, TuningDb, TuningRecord};
+use autotune::{PredictParams, Task, Timing, predicted};
+use autotune_db::{Best, Phase, Standing, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use autotune_measure::Ceilings;
 use autotune_schedules::{Config, ScheduleSpace};
@@ -28,6 +28,8 @@ pub(crate) struct DefaultTime {
     pub(crate) run_secs: f64,
     /// True if it is what is chosen today.
     pub(crate) is_todays: bool,
+    /// What the time is worth.
+    pub(crate) timing: Timing,
     /// True if it raced against the best: they compare.
     pub(crate) raced_with_best: bool,
 }
@@ -66,6 +68,20 @@ impl History {
         self.best.as_ref()?.record.measurement.run_secs()
     }
 
+    /// What the best's run time is worth.
+    pub(crate) fn best_timing(&self) -> Timing {
+        let measured = self.best.as_ref().filter(|best| best.standing != Standing::Claimed);
+        measured.map_or(Timing::Once, |best| Timing::of(best.record.phase, best.record.measurement.taken))
+    }
+
+    /// What the quotient of both run times is worth.
+    pub(crate) fn speed_up_timing(&self) -> Timing {
+        match &self.default {
+            Some(default) if default.raced_with_best => default.timing.max(self.best_timing()),
+            _ => Timing::Once,
+        }
+    }
+
     /// Run time of the default.
     pub(crate) fn default_secs(&self) -> Option<f64> {
         Some(self.default.as_ref()?.run_secs)
@@ -93,10 +109,13 @@ fn default_time(
     is_todays: bool,
 ) -> Option<DefaultTime> {
     let timed = records.iter().filter(|record| record.config == *default);
-    let timed: Vec<(Phase, f64)> = timed.filter_map(|r| Some((r.phase, r.measurement.run_secs()?))).collect();
-    let last = |counts: &dyn Fn(Phase) -> bool| timed.iter().rev().find(|(phase, _)| counts(*phase));
+    let timed: Vec<(Phase, f64, f64)> =
+        timed.filter_map(|r| Some((r.phase, r.measurement.run_secs()?, r.measurement.taken))).collect();
+    let last = |counts: &dyn Fn(Phase) -> bool| timed.iter().rev().find(|(phase, ..)| counts(*phase));
 
     let with_best = best_race.and_then(|race| last(&|phase| phase == race));
-    let (_, run_secs) = with_best.or_else(|| last(&|phase| phase != Phase::Search)).or_else(|| last(&|_| true))?;
-    Some(DefaultTime { config: default.clone(), run_secs: *run_secs, is_todays, raced_with_best: with_best.is_some() })
+    let found = with_best.or_else(|| last(&|phase| phase != Phase::Search)).or_else(|| last(&|_| true));
+    let &(phase, run_secs, taken) = found?;
+    let (timing, raced_with_best) = (Timing::of(phase, taken), with_best.is_some());
+    Some(DefaultTime { config: default.clone(), run_secs, is_todays, timing, raced_with_best })
 }

@@ -1,5 +1,6 @@
 //! The table of tasks, and what not tuning them would cost.
 
+use autotune::Timing;
 use autotune_charts::{Bars, Element, Row};
 use autotune_db::{Best, Standing};
 use autotune_measure::Ceilings;
@@ -8,6 +9,7 @@ use super::Page;
 use super::history::{DefaultTime, History};
 use super::html::{cell, code_cell, number_cell, paragraph, section, table};
 use super::number::{NONE, geometric_mean, many, ms, or_none, percent, times};
+use crate::report::marked;
 
 const NOTE: &str = "Default is the untuned schedule, best the one that the database would deploy. Rates count the operations of \
     the direct algorithm, padding included, or the bytes of operands and output where no tensors are multiplied. Of the roofline counts the work of the algorithm that the best uses; in \
@@ -15,8 +17,9 @@ const NOTE: &str = "Default is the untuned schedule, best the one that the datab
     padding can exceed 100 %.";
 
 const STANDINGS: &str = "Raced: timed in turns with its rivals. Searched: timed once, and the fastest of many such times is also a lucky \
-    one. Claimed: never measured here as the code that its config becomes today. Times marked ≈ are of different \
-    races or trials, so that their ratio has the noise of both. †: the schedule that the search began with; what \
+    one. Claimed: never measured here as the code that its config becomes today. ≈: timed once, or raced while other \
+    programs had more than a tenth of the threads' time; of a speed-up also that the two times are of different races or \
+    trials, so that their ratio has the noise of both. †: the schedule that the search began with; what \
     would be chosen today was never measured.";
 
 /// The section.
@@ -38,10 +41,12 @@ pub(crate) fn draw(page: &Page<'_>) -> Element {
     let ceilings = page.ceilings.as_ref().ok();
     let rows = page.histories.iter().map(|history| row(history, ceilings));
     let mut section = section("tasks", "Tasks", NOTE).child(table(&headings, rows));
-    if let Some([default, best]) = network_secs(page.histories) {
-        let (text, speed_up) =
-            (format!("All together, each as often as it occurs: default {} ms", ms(default)), default / best);
-        section = section.child(paragraph(format!("{text}, best {} ms, speed-up {}.", ms(best), times(speed_up))));
+    if let Some(secs) = network_secs(page.histories) {
+        let timing = counted(page.histories).map(History::speed_up_timing).max().unwrap_or(Timing::Raced);
+        let [default, best] = secs.map(|secs| marked(format!("{} ms", ms(secs)), timing));
+        let speed_up = marked(times(secs[0] / secs[1]), timing);
+        let text = format!("default {default}, best {best}, speed-up {speed_up}");
+        section = section.child(paragraph(format!("All together, each as often as it occurs: {text}.")));
     }
     section.child(Element::new("p").set("class", "note").text(STANDINGS))
 }
@@ -50,10 +55,6 @@ fn row(history: &History, ceilings: Option<&Ceilings>) -> Vec<Element> {
     let (task, best_secs) = (&history.task, history.best_secs());
     let trials = history.trials().count();
     let failed = history.trials().filter(|trial| trial.measurement.outcome.is_err()).count();
-    let mark = |text: String| match &history.default {
-        Some(default) if !default.raced_with_best && trials > 1 => format!("≈ {text}"),
-        _ => text,
-    };
 
     let shares = ceilings.and_then(|ceilings| history.roofline_shares(ceilings));
     let of_roofline = shares.map(|[own, direct]| match own == direct {
@@ -68,8 +69,8 @@ fn row(history: &History, ceilings: Option<&Ceilings>) -> Vec<Element> {
         cell(&task.name),
         number_cell(task.count),
         number_cell(or_none(history.default.as_ref().map(default_text))),
-        number_cell(or_none(best_secs.map(ms))),
-        number_cell(or_none(history.speed_up().map(|ratio| mark(times(ratio))))),
+        number_cell(or_none(best_secs.map(|secs| marked(ms(secs), history.best_timing())))),
+        number_cell(or_none(history.speed_up().map(|ratio| marked(times(ratio), history.speed_up_timing())))),
         number_cell(or_none(rate)),
         number_cell(or_none(of_roofline)),
         number_cell(trials),
@@ -81,7 +82,7 @@ fn row(history: &History, ceilings: Option<&Ceilings>) -> Vec<Element> {
 }
 
 fn default_text(default: &DefaultTime) -> String {
-    format!("{}{}", if default.is_todays { "" } else { "† " }, ms(default.run_secs))
+    format!("{}{}", if default.is_todays { "" } else { "† " }, marked(ms(default.run_secs), default.timing))
 }
 
 fn word(best: &Best) -> &'static str {
@@ -92,13 +93,21 @@ fn word(best: &Best) -> &'static str {
     }
 }
 
+/// Those that a network runs.
+fn counted(histories: &[History]) -> impl Iterator<Item = &History> {
+    histories.iter().filter(|history| history.task.count > 0)
+}
+
 /// What all tasks take by their defaults and by their best, each as often as it occurs; `None` for one alone, and where a time is missing.
 fn network_secs(histories: &[History]) -> Option<[f64; 2]> {
-    let counted: Vec<&History> = histories.iter().filter(|history| history.task.count > 0).collect();
     let total = |secs: fn(&History) -> Option<f64>| {
-        counted.iter().map(|history| Some(secs(history)? * history.task.count as f64)).sum::<Option<f64>>()
+        counted(histories).map(|history| Some(secs(history)? * history.task.count as f64)).sum::<Option<f64>>()
     };
-    if counted.len() < 2 { None } else { Some([total(History::default_secs)?, total(History::best_secs)?]) }
+    if counted(histories).count() < 2 {
+        None
+    } else {
+        Some([total(History::default_secs)?, total(History::best_secs)?])
+    }
 }
 
 const REGRET: &str = "How many times longer the schedule takes that is chosen without measuring, the zero-trial pick, than the best \

@@ -14,6 +14,8 @@ pub(crate) struct PaperDevice {
     pub(crate) name: &'static str,
     /// Candidates measured, races not counted.
     pub(crate) measured: Vec<Candidate>,
+    /// Who raced, race by race.
+    pub(crate) raced: Vec<Vec<Candidate>>,
     /// Every candidate fails.
     pub(crate) broken: bool,
     /// Those fail for which this is true.
@@ -64,6 +66,7 @@ impl Measurer for PaperDevice {
     }
 
     fn race(&mut self, candidates: &[Candidate], _budget_secs: f64) -> Result<Vec<Measurement>, MeasureError> {
+        self.raced.push(candidates.to_vec());
         Ok(candidates.iter().map(|candidate| self.outcome(candidate)).collect())
     }
 }
