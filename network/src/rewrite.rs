@@ -5,8 +5,8 @@
 //! them), so does a tensor without elements, and what no output needs is left out; inputs stay, and outputs keep their names. Rules look at
 //! the old graph only, so that one rule's result is seen by others in the next pass; passes end when none applies.
 //!
-//! Rules change results by rounding only: weights are multiplied before they are summed with, not behind. Infinite values and those that
-//! are not numbers may differ where a rule says so.
+//! Rules change results by rounding only: weights are multiplied before they are summed with, not behind. Constants are merged only where that
+//! holds ([`bounds`]). What is infinite or not a number only because a value on the way is too large or too small may become a number.
 //!
 //! What comes out is, per layer, a convolution with its bias as an operand or a product and the sum with its bias, then the sum with a
 //! residual, then a function of every element.
@@ -22,6 +22,7 @@ mod affine;
 mod arithmetic;
 mod attention;
 mod blocks;
+mod bounds;
 mod epilogue;
 mod kernels;
 mod movement;

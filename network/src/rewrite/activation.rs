@@ -7,6 +7,7 @@ use autotune_schedules::workload::{Activation, Function};
 
 use super::Rule;
 use super::arithmetic::bounds_of;
+use super::bounds::{LARGEST_OFFSET, is_moderate};
 use super::site::{Rewritten, Site, near};
 use crate::graph::NodeId;
 use crate::op::{Binary, Op};
@@ -74,7 +75,12 @@ fn hard_sigmoid(site: &mut Site) -> Rewritten {
     }
     let (product, beta) = site.with_scalar(inside, Binary::Add).unwrap_or((inside, 0.0));
     let (x, alpha) = site.with_scalar(product, Binary::Mul).unwrap_or((product, 1.0));
-    let known = Activation::new("hard_sigmoid", &[alpha * scale, beta * scale]);
+    let [alpha, beta] = [alpha * scale, beta * scale];
+    let is_near = (-LARGEST_OFFSET..=LARGEST_OFFSET).contains(&beta);
+    if !is_near || !is_moderate(alpha) || !is_moderate(scale) {
+        return Ok(None);
+    }
+    let known = Activation::new("hard_sigmoid", &[alpha, beta]);
     // A clip alone stays what it is.
     match known {
         Ok(activation) if x != inside => function(site, activation, Some(x)),

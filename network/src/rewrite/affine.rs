@@ -1,18 +1,21 @@
 //! Products with constants and sums with them go into the constants of what is next to them.
 //!
 //! A batch normalisation is a product and a sum with a constant for each channel. Behind a convolution or a product it becomes part of the
-//! weights and the bias; in front of one, too, where no padding is between. What others also read stays as it is.
+//! weights and the bias; in front of one, too, where no padding is between. What others also read stays as it is, and so does what would change
+//! more than rounding ([`bounds`]).
 
 use autotune_schedules::workload::ReduceOp;
+use ndarray::ArrayD;
 
 use super::Rule;
+use super::bounds::{self, Added};
 use super::epilogue::axis_behind_activation;
 use super::new_graph::Made;
 use super::site::{Rewritten, Site};
 use crate::error::GraphError;
 use crate::graph::NodeId;
 use crate::op::{Binary, Op};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, array};
 
 pub(super) const RULES: &[Rule] = &[
     Rule { name: "sum_of_sum", before: "(x + a) + b", after: "x + (a + b)", apply: sum_of_sum },
@@ -86,51 +89,71 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 fn sum_of_sum(site: &mut Site) -> Rewritten {
-    merged(site, Binary::Add)
+    let Some((x, [a, b])) = in_a_row(site, Binary::Add) else { return Ok(None) };
+    let added = if is_linear(site, x) { Added::ToSums } else { Added::ToAny };
+    let [a, b] = [a, b].map(|id| site.made(id));
+    let Some(constant) = bounds::sum(site, a, b, added)? else { return Ok(None) };
+    let x = site.made(x);
+    site.add(Op::Binary(Binary::Add), &[x, constant]).map(Some)
 }
 
 fn product_of_product(site: &mut Site) -> Rewritten {
-    merged(site, Binary::Mul)
+    let Some((x, [a, b])) = in_a_row(site, Binary::Mul) else { return Ok(None) };
+    let (Some(of_a), Some(of_b)) = (site.tensor(a), site.tensor(b)) else { return Ok(None) };
+    let Ok(Some(constant)) = bounds::product(of_a, of_b) else { return Ok(None) };
+    let (x, constant) = (site.made(x), site.constant(constant));
+    site.add(Op::Binary(Binary::Mul), &[x, constant]).map(Some)
 }
 
-/// `(x op a) op b` as `x op (a op b)`, unless what that makes of both constants is larger than either, or no number.
-fn merged(site: &mut Site, op: Binary) -> Rewritten {
-    let Some([inner, b]) = site.binary(site.id, op) else { return Ok(None) };
-    let Some([x, a]) = site.binary(inner, op) else { return Ok(None) };
-    if !site.is_constant(a) || !site.is_constant(b) || site.is_constant(x) {
-        return Ok(None);
-    }
+/// `x`, `a` and `b` of `(x op a) op b`, both constants, unless both together are larger than either.
+fn in_a_row(site: &Site, op: Binary) -> Option<(NodeId, [NodeId; 2])> {
+    let [inner, b] = site.binary(site.id, op)?;
+    let [x, a] = site.binary(inner, op)?;
     let [shape_of_a, shape_of_b] = [a, b].map(|id| &*site.of(id).shape);
     let count = |shape: &[usize]| shape.iter().product::<usize>();
-    let shape = crate::op::broadcast(shape_of_a, shape_of_b);
-    if shape.is_ok_and(|shape| count(&shape) > count(shape_of_a).max(count(shape_of_b))) {
-        return Ok(None);
-    }
+    let shape = crate::op::broadcast(shape_of_a, shape_of_b).ok()?;
+    let is_small = count(&shape) <= count(shape_of_a).max(count(shape_of_b));
+    let are_constant = site.is_constant(a) && site.is_constant(b) && !site.is_constant(x);
+    (is_small && are_constant).then_some((x, [a, b]))
+}
 
-    let op = Op::Binary(op);
-    let (Some(of_a), Some(of_b)) = (site.tensor(a), site.tensor(b)) else { return Ok(None) };
-    let Ok(constant) = op.evaluate(&[of_a, of_b]) else { return Ok(None) };
-    if constant.as_f32().is_some_and(|all| !all.iter().all(|x| x.is_finite())) {
-        return Ok(None);
-    }
-    let (x, constant) = (site.made(x), site.constant(constant));
-    site.add(op, &[x, constant]).map(Some)
+/// True for sums of products.
+fn is_linear(site: &Site, id: NodeId) -> bool {
+    matches!(site.of(id).op, Op::Conv { .. } | Op::ConvTranspose { .. } | Op::MatMul)
 }
 
 fn scale_of_shift(site: &mut Site) -> Rewritten {
     let Some([sum, b]) = site.binary(site.id, Binary::Mul) else { return Ok(None) };
     let Some([x, a]) = site.binary(sum, Binary::Add) else { return Ok(None) };
-    let is_scaled = site.binary(x, Binary::Mul).is_some_and(|[_, c]| site.is_constant(c));
-    let is_linear = is_scaled || matches!(site.of(x).op, Op::Conv { .. } | Op::ConvTranspose { .. } | Op::MatMul);
-    let are_constant = site.is_constant(a) && site.is_constant(b);
-    if !is_linear || !are_constant || !site.is_single(sum) || !site.is_single(x) {
+    let scaled = site.binary(x, Binary::Mul).filter(|[_, c]| site.is_constant(*c)).map(|[x, _]| x);
+    if !(scaled.is_some() || is_linear(site, x)) || !site.is_single(sum) || !site.is_single(x) {
         return Ok(None);
     }
+    // A constant that was added before may be one that is taken off here.
+    if is_shifted(site, scaled.unwrap_or(x)) {
+        return Ok(None);
+    }
+    let (Some(shift), Some(factors)) = (site.tensor(a), site.tensor(b).and_then(Tensor::as_f32)) else {
+        return Ok(None);
+    };
+    if !bounds::may_scale_shift(shift, factors) {
+        return Ok(None);
+    }
+
     let (x, a, b) = (site.made(x), site.made(a), site.made(b));
     let mul = Op::Binary(Binary::Mul);
     let shift = site.add(mul.clone(), &[a, b])?;
     let scaled = site.add(mul, &[x, b])?;
     site.add(Op::Binary(Binary::Add), &[scaled, shift]).map(Some)
+}
+
+/// True if the last that is done to a tensor is that a constant is added.
+fn is_shifted(site: &Site, id: NodeId) -> bool {
+    let node = site.of(id);
+    match node.op {
+        Op::Binary(Binary::Add) => site.is_constant(node.operands[1]),
+        _ => is_linear(site, id) && node.operands.len() > 2,
+    }
 }
 
 /// What an operation is on, of which the other operand is a constant, if nothing else reads it.
@@ -149,31 +172,37 @@ fn output_axis(site: &Site, conv: NodeId) -> Option<usize> {
     }
 }
 
-/// A constant in a shape of its elements along one axis, 1 along all others.
-fn along(site: &mut Site, values: Vec<f32>, rank: usize, axis: usize) -> Result<Made, GraphError> {
+/// Values in a shape of all of them along one axis, 1 along all others.
+fn along(site: &Site, values: Vec<f32>, rank: usize, axis: usize) -> Result<ArrayD<f32>, GraphError> {
     let mut shape = vec![1; rank];
     shape[axis] = values.len();
-    let tensor = Tensor::f32(&shape, values).map_err(|source| site.wrong(source))?;
-    Ok(site.constant(tensor))
+    array(&shape, values).map_err(|source| site.wrong(source))
 }
 
 fn scale_behind_conv(site: &mut Site) -> Rewritten {
     let Some([conv, c]) = linear(site, Binary::Mul) else { return Ok(None) };
     let node = site.of(conv);
     let Some((axis, values)) = output_axis(site, conv).zip(site.per_axis(c, &node.shape, 1)) else { return Ok(None) };
-    if !site.is_constant(node.operands[1]) {
+    let of_bias = along(site, values.clone(), 1, 0)?;
+    let factors = along(site, values, site.of(node.operands[1]).shape.len(), axis)?;
+    if !may_scale_operands(site, conv, &factors, &of_bias) {
         return Ok(None);
     }
 
-    let mul = Op::Binary(Binary::Mul);
     let mut operands = site.operands_of(conv);
-    let factors = along(site, values.clone(), site.of(node.operands[1]).shape.len(), axis)?;
-    operands[1] = site.add_as(conv, mul.clone(), &[operands[1], factors])?;
-    if let Some(&bias) = operands.get(2) {
-        let factors = along(site, values, 1, 0)?;
-        operands[2] = site.add_as(conv, mul, &[bias, factors])?;
+    for (operand, factors) in operands[1..].iter_mut().zip([factors, of_bias]) {
+        let factors = site.constant(Tensor::F32(factors));
+        *operand = site.add_as(conv, Op::Binary(Binary::Mul), &[*operand, factors])?;
     }
     site.add_as(conv, node.op.clone(), &operands).map(Some)
+}
+
+/// True if weights, and what is added to what they are multiplied by, may be multiplied by factors.
+fn may_scale_operands(site: &Site, node: NodeId, of_weights: &ArrayD<f32>, of_bias: &ArrayD<f32>) -> bool {
+    let operands = &site.of(node).operands;
+    let bias = operands.get(2).map(|&bias| site.tensor(bias));
+    let fits = bias.is_none_or(|bias| bias.is_some_and(|bias| bounds::may_scale_shift(bias, of_bias)));
+    fits && bounds::may_scale(site, operands[1], of_weights)
 }
 
 fn shift_behind_conv(site: &mut Site) -> Rewritten {
@@ -183,23 +212,25 @@ fn shift_behind_conv(site: &mut Site) -> Rewritten {
         return Ok(None);
     }
     let Some(values) = site.per_axis(c, &node.shape, 1) else { return Ok(None) };
-    let shift = along(site, values, 1, 0)?;
+    let shift = Tensor::F32(along(site, values, 1, 0)?);
+    let shift = site.constant(shift);
     let operands = site.operands_of(conv);
     with_shift(site, conv, &operands, shift)
 }
 
-/// A convolution with something added to its bias.
-fn with_shift(site: &mut Site, conv: NodeId, operands: &[Made], shift: Made) -> Rewritten {
+/// A convolution or a normalisation with something added to its bias.
+fn with_shift(site: &mut Site, node: NodeId, operands: &[Made], shift: Made) -> Rewritten {
     let bias = match operands.get(2) {
-        Some(&bias) => site.add_as(conv, Op::Binary(Binary::Add), &[bias, shift])?,
-        None => shift,
+        Some(&bias) => bounds::sum(site, bias, shift, Added::ToSums)?,
+        None => Some(shift),
     };
+    let Some(bias) = bias else { return Ok(None) };
     let operands = [operands[0], operands[1], bias];
-    site.add_as(conv, site.of(conv).op.clone(), &operands).map(Some)
+    site.add_as(node, site.of(node).op.clone(), &operands).map(Some)
 }
 
 /// For a convolution of what an operation makes of `x` and a constant for each channel: `x`, and the constant in the shape of the weights.
-fn before_conv(site: &mut Site, op: Binary) -> Result<Option<(NodeId, Made)>, GraphError> {
+fn before_conv(site: &Site, op: Binary) -> Result<Option<(NodeId, ArrayD<f32>)>, GraphError> {
     let node = site.node();
     let (Op::Conv { groups, .. }, Some(&input)) = (&node.op, node.operands.first()) else { return Ok(None) };
     let Some([x, c]) = site.binary(input, op) else { return Ok(None) };
@@ -217,14 +248,17 @@ fn before_conv(site: &mut Site, op: Binary) -> Result<Option<(NodeId, Made)>, Gr
     let (of_group, outputs) = (weights[1], weights[0] / groups);
     let all = values.chunks_exact(of_group).flat_map(|group| group.repeat(outputs)).collect();
     let shape: Vec<usize> = (0..weights.len()).map(|axis| if axis < 2 { weights[axis] } else { 1 }).collect();
-    let tensor = Tensor::f32(&shape, all).map_err(|source| site.wrong(source))?;
-    Ok(Some((x, site.constant(tensor))))
+    Ok(Some((x, array(&shape, all).map_err(|source| site.wrong(source))?)))
 }
 
 fn scale_before_conv(site: &mut Site) -> Rewritten {
     let Some((x, factors)) = before_conv(site, Binary::Mul)? else { return Ok(None) };
+    if !bounds::may_scale(site, site.operand(1), &factors) {
+        return Ok(None);
+    }
     let mut operands = site.operands_of(site.id);
     operands[0] = site.made(x);
+    let factors = site.constant(Tensor::F32(factors));
     operands[1] = site.add(Op::Binary(Binary::Mul), &[operands[1], factors])?;
     site.add(site.node().op.clone(), &operands).map(Some)
 }
@@ -237,10 +271,15 @@ fn shift_before_conv(site: &mut Site) -> Rewritten {
     let Some((x, shifts)) = before_conv(site, Binary::Add)? else { return Ok(None) };
     let mut operands = site.operands_of(site.id);
     operands[0] = site.made(x);
+
+    let shifts = site.constant(Tensor::F32(shifts));
     let shifted = site.add(Op::Binary(Binary::Mul), &[operands[1], shifts])?;
     let axes = (1..site.shape_of(shifted).len()).collect();
-    let sums = site.add(Op::Reduce { op: ReduceOp::Sum, axes, keep_axes: false }, &[shifted])?;
-    with_shift(site, site.id, &operands, sums)
+    let sum = Op::Reduce { op: ReduceOp::Sum, axes, keep_axes: false };
+    match bounds::added_up(site, sum, &[shifted], operands.get(2).copied())? {
+        Some(sums) => with_shift(site, site.id, &operands, sums),
+        None => Ok(None),
+    }
 }
 
 /// What is added is less where a window is over the padding: it is a tensor, which reads less than a pass over the image does. Behind an
@@ -259,8 +298,9 @@ fn shift_before_padded_conv(site: &mut Site) -> Rewritten {
     operands[0] = site.made(x);
     let shift = site.made(c);
     let shift = site.add(Op::Expand(from.clone()), &[shift])?;
-    let shift = site.add(site.node().op.clone(), &[shift, operands[1]])?;
-    let sums = site.add(site.node().op.clone(), &operands)?;
+    let op = site.node().op.clone();
+    let Some(shift) = bounds::added_up(site, op.clone(), &[shift, operands[1]], None)? else { return Ok(None) };
+    let sums = site.add(op, &operands)?;
     site.add(Op::Binary(Binary::Add), &[sums, shift]).map(Some)
 }
 
@@ -275,9 +315,13 @@ fn scale_behind_matmul(site: &mut Site) -> Rewritten {
     let Some([matmul, c]) = linear(site, Binary::Mul) else { return Ok(None) };
     let shape = &site.of(matmul).shape;
     let values = shape.len().checked_sub(1).and_then(|last| site.per_axis(c, shape, last));
-    let (Some(values), Some(_)) = (values, weights_of(site, matmul)) else { return Ok(None) };
-    let mut operands = site.operands_of(matmul);
+    let (Some(values), Some(weights)) = (values, weights_of(site, matmul)) else { return Ok(None) };
     let factors = along(site, values, 1, 0)?;
+    if !bounds::may_scale(site, weights, &factors) {
+        return Ok(None);
+    }
+    let mut operands = site.operands_of(matmul);
+    let factors = site.constant(Tensor::F32(factors));
     operands[1] = site.add_as(matmul, Op::Binary(Binary::Mul), &[operands[1], factors])?;
     site.add_as(matmul, Op::MatMul, &operands).map(Some)
 }
@@ -294,8 +338,12 @@ fn before_matmul(site: &Site, op: Binary) -> Option<(NodeId, Vec<f32>)> {
 
 fn scale_before_matmul(site: &mut Site) -> Rewritten {
     let Some((x, values)) = before_matmul(site, Binary::Mul) else { return Ok(None) };
-    let (x, mut operands) = (site.made(x), site.operands_of(site.id));
     let factors = along(site, values, 2, 0)?;
+    if !bounds::may_scale(site, site.operand(1), &factors) {
+        return Ok(None);
+    }
+    let (x, mut operands) = (site.made(x), site.operands_of(site.id));
+    let factors = site.constant(Tensor::F32(factors));
     operands[1] = site.add(Op::Binary(Binary::Mul), &[operands[1], factors])?;
     site.add(Op::MatMul, &[x, operands[1]]).map(Some)
 }
@@ -306,8 +354,9 @@ fn shift_before_matmul(site: &mut Site) -> Rewritten {
         return Ok(None);
     }
     let (x, weights) = (site.made(x), site.made(site.operand(1)));
-    let row = along(site, values, 1, 0)?;
-    let shift = site.add(Op::MatMul, &[row, weights])?;
+    let row = Tensor::F32(along(site, values, 1, 0)?);
+    let row = site.constant(row);
+    let Some(shift) = bounds::added_up(site, Op::MatMul, &[row, weights], None)? else { return Ok(None) };
     let product = site.add(Op::MatMul, &[x, weights])?;
     site.add(Op::Binary(Binary::Add), &[product, shift]).map(Some)
 }
@@ -342,6 +391,10 @@ fn behind_norm(site: &mut Site, op: Binary) -> Result<Option<(NodeId, Made)>, Gr
 
 fn scale_behind_norm(site: &mut Site) -> Rewritten {
     let Some((norm, factors)) = behind_norm(site, Binary::Mul)? else { return Ok(None) };
+    let known = site.new.constants([factors]).and_then(|[factors]| factors.as_f32());
+    if !known.is_some_and(|factors| may_scale_operands(site, norm, factors, factors)) {
+        return Ok(None);
+    }
     let mut operands = site.operands_of(norm);
     for operand in &mut operands[1..] {
         *operand = site.add_as(norm, Op::Binary(Binary::Mul), &[*operand, factors])?;

@@ -1,6 +1,7 @@
 //! Attention that exporters write as products around a softmax.
 
 use super::Rule;
+use super::bounds::is_moderate;
 use super::new_graph::Made;
 use super::site::{Rewritten, Site};
 use crate::error::GraphError;
@@ -132,9 +133,12 @@ fn products(site: &Site, id: NodeId) -> Option<Scores> {
     };
     let ((queries, by_queries), (keys, by_keys)) = (scaled(queries), scaled(keys));
     let rank = site.of(id).shape.len();
-    let fits = site.is_single(id)
+    let scale = scale * by_queries * by_keys;
+    let are_moderate = [scale, by_queries, by_keys].iter().all(|&scale| is_moderate(scale as f32));
+    let fits = are_moderate
+        && site.is_single(id)
         && site.is_single(product)
         && site.of(queries).shape.len() == rank
         && site.of(keys).shape.len() == rank;
-    fits.then_some(Scores { queries, keys, scale: scale * by_queries * by_keys, mask: Mask::None })
+    fits.then_some(Scores { queries, keys, scale, mask: Mask::None })
 }

@@ -4,6 +4,7 @@ use autotune_schedules::workload::ReduceOp;
 use ndarray::{ArrayD, IxDyn};
 
 use super::Rule;
+use super::bounds::is_moderate;
 use super::new_graph::Made;
 use super::site::{Rewritten, Site};
 use crate::error::GraphError;
@@ -64,7 +65,7 @@ fn scaled_queries(site: &mut Site) -> Rewritten {
     let Op::Attention { scale } = site.node().op else { return Ok(None) };
     let Some(&d) = site.of(site.operand(0)).shape.last() else { return Ok(None) };
     let usual = 1.0 / (d as f32).sqrt();
-    if (scale - usual).abs() <= 1e-6 * usual {
+    if (scale - usual).abs() <= 1e-6 * usual || !is_moderate(scale / usual) {
         return Ok(None);
     }
     let mut operands = site.operands_of(site.id);

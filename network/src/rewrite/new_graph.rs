@@ -4,10 +4,11 @@ use std::collections::HashMap;
 use std::fmt::{self, Write};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use super::bounds::largest;
 use crate::constant::{Constant, Identity};
 use crate::error::GraphError;
 use crate::graph::{Graph, Node, NodeId};
-use crate::op::Op;
+use crate::op::{Binary, Op};
 use crate::tensor::{Element, Tensor, array, elements};
 
 /// Elements of all constants together that one rewriting makes: 1 GiB of them.
@@ -31,6 +32,8 @@ pub(super) struct Constants {
     known: HashMap<u64, Vec<Identity>>,
     /// Which of them a constant is, by its address, and what keeps others from having that.
     same: HashMap<usize, (Identity, Identity)>,
+    /// By the address of a constant that was added up the largest on the way to it, if that is larger than all of its elements.
+    reached: HashMap<usize, (Identity, f32)>,
     /// How many elements may still be made.
     left: usize,
 }
@@ -47,7 +50,7 @@ pub(super) struct NewGraph<'a> {
 
 impl Default for Constants {
     fn default() -> Self {
-        Self { known: HashMap::new(), same: HashMap::new(), left: MOST_FOLDED }
+        Self { known: HashMap::new(), same: HashMap::new(), reached: HashMap::new(), left: MOST_FOLDED }
     }
 }
 
@@ -102,8 +105,8 @@ impl<'a> NewGraph<'a> {
     }
 
     /// What an operation makes of nodes: one that is there already, a constant, or a new node.
-    pub(super) fn add(&mut self, name: &str, op: Op, operands: &[Made]) -> Result<Made, GraphError> {
-        let operands: Vec<NodeId> = operands.iter().map(|made| made.0).collect();
+    pub(super) fn add(&mut self, name: &str, op: Op, made_of: &[Made]) -> Result<Made, GraphError> {
+        let operands: Vec<NodeId> = made_of.iter().map(|made| made.0).collect();
         let hash = node_hash(&op, &operands);
         let mut known = self.nodes.get(&hash).into_iter().flatten();
         if let Some(&(_, _, made)) = known.find(|(other, of, _)| *other == op && *of == operands) {
@@ -111,11 +114,51 @@ impl<'a> NewGraph<'a> {
         }
 
         let made = match self.folded(&op, &operands) {
-            Some(constant) => self.constant(name, &constant).0,
+            Some(constant) => {
+                let most = self.passed_on(&op, made_of);
+                let made = self.constant(name, &constant);
+                most.into_iter().for_each(|most| self.reached(made, most));
+                made.0
+            }
             None => self.graph.add(name, op.clone(), &operands)?,
         };
         self.nodes.entry(hash).or_default().push((op, operands, made));
         Ok(Made(made))
+    }
+
+    /// The tensors of nodes, if all are constants.
+    pub(super) fn constants<const N: usize>(&self, nodes: [Made; N]) -> Option<[&Tensor; N]> {
+        let tensors = nodes.iter().map(|made| Some(&**self.graph.constant_of(made.0)?.tensor().ok()?));
+        tensors.collect::<Option<Vec<_>>>()?.try_into().ok()
+    }
+
+    /// The largest magnitude on the way to a constant that was added up, if that is larger than its own ([`bounds`](super::bounds)).
+    pub(super) fn reach(&self, made: Made) -> Option<f32> {
+        self.constants.reached.get(&self.graph.constant_of(made.0)?.address()).map(|(_, most)| *most)
+    }
+
+    /// Says what the largest magnitude on the way to a constant was.
+    pub(super) fn reached(&mut self, made: Made, most: f32) {
+        let is_less = |tensor: &Tensor| tensor.as_f32().is_some_and(|own| largest(own) < most);
+        if let Some(constant) =
+            self.graph.constant_of(made.0).filter(|_| self.constants([made]).is_some_and(|[own]| is_less(own)))
+        {
+            self.constants.reached.insert(constant.address(), (constant.identity(), most));
+        }
+    }
+
+    /// The same of what an operation makes of a constant that was added up.
+    fn passed_on(&self, op: &Op, operands: &[Made]) -> Option<f32> {
+        let added_up = operands.iter().position(|&made| self.reach(made).is_some())?;
+        let own = |&made: &Made| {
+            let tensor = self.constants([made]).and_then(|[tensor]| tensor.as_f32());
+            self.reach(made).or_else(|| tensor.map(largest)).unwrap_or(f32::INFINITY)
+        };
+        Some(match op {
+            Op::Binary(Binary::Mul) => operands.iter().map(own).product(),
+            Op::Reshape(_) | Op::Expand(_) | Op::Transpose(_) | Op::Slice(_) => own(&operands[added_up]),
+            _ => f32::INFINITY,
+        })
     }
 
     /// The constant that a node is all of whose operands are, unless it is too large. One that cannot be computed stays a node: it fails when it
