@@ -30,6 +30,7 @@ fn a_network_runs_and_tells_its_figures() {
     assert!(run.stdout.starts_with("dqn: ") && run.stdout.contains(" ms (p10 "), "{}", run.stdout);
     assert!(run.stderr.contains("kernels not tuned on cpu:"), "{}", run.stderr);
     assert!(run.stderr.contains("conversions compared with the reference"), "{}", run.stderr);
+    assert!(run.stderr.contains("tensors compared with the network before rewriting"), "{}", run.stderr);
 
     let figures = fs::read_to_string(sandbox.path("figures.json")).unwrap();
     let figures: serde_json::Value = serde_json::from_str(&figures).unwrap();

@@ -24,7 +24,7 @@ use crate::turns::{QUIET, quantile};
 mod check;
 mod held;
 
-pub use check::StepError;
+pub use check::{Checked, StepError};
 pub(crate) use held::Held;
 
 /// A network with its kernels and packed weights. Any number of threads may run it at once, each in a [`Workspace`] of its own.

@@ -16,6 +16,7 @@
 //! | `plan`, `conversion` | what runs on which memory, conversions between layouts |
 //! | `arena`, `places`, `strided` | where tensors lie, copies of elements that lie apart |
 //! | `compiled`, `constants` | a network that runs: [`Compiled`], [`Workspace`]; what its kernels have of constants |
+//! | `compiled/check` | what it computes beside the reference, and beside the graph before rewriting |
 //! | `library`, `library/` | networks as shared libraries: [`Library`] |
 //! | `builder`, `builder/` | graphs layer by layer, and where their weights are from: [`Builder`] |
 //! | `zoo`, `zoo/` | networks that come with the library |
@@ -62,7 +63,7 @@ mod text;
 mod turns;
 
 pub use builder::{Builder, Conv, Fill, Seeded, Value, Weights};
-pub use compiled::{Compiled, StepError, StepTime, Workspace};
+pub use compiled::{Checked, Compiled, StepError, StepTime, Workspace};
 pub use constant::Constant;
 pub use conversion::{PlannedConversions, conversions};
 pub use error::{CheckError, CompileError, GraphError, OpError, RunError};
@@ -73,7 +74,7 @@ pub use library::{Library, identifier};
 pub use op::Op;
 pub use planned::{PlannedKernel, PlannedStep, planned};
 pub use race::{RaceError, Raced, race};
-pub use rewrite::rewrite;
+pub use rewrite::{Trace, rewrite};
 pub use subject::{LoadError, Subject, SubjectError, tasks};
 pub use tensor::{Element, Stored, Tensor};
 pub use text::{Listed, listed, printable};

@@ -46,6 +46,33 @@ pub struct Rule {
     apply: fn(&mut Site) -> Rewritten,
 }
 
+/// For each node of a graph the node that computes its tensor in the graph that it was rewritten to, up to rounding.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trace(Vec<Option<NodeId>>);
+
+impl Trace {
+    /// The trace of a graph that is not rewritten.
+    pub fn of_itself(graph: &Graph) -> Self {
+        Self(graph.nodes().map(|(id, _)| Some(id)).collect())
+    }
+
+    /// The node that computes a node's tensor; `None` if none does, as it is merged with others or not needed.
+    pub fn of(&self, id: NodeId) -> Option<NodeId> {
+        self.0.get(id.0 as usize).copied().flatten()
+    }
+
+    /// A trace that is made up.
+    #[cfg(test)]
+    pub(crate) fn made_up(of: Vec<Option<NodeId>>) -> Self {
+        Self(of)
+    }
+
+    fn follow(&mut self, made: &[Made]) {
+        let next = |id: NodeId| Some(made[id.0 as usize]).filter(|made| *made != Made::NOTHING).map(|made| made.0);
+        self.0.iter_mut().for_each(|id| *id = id.and_then(next));
+    }
+}
+
 /// Rules in the order in which they are tried; those of a stage with those of all before it, until none applies. Patterns come behind
 /// what brings them to one form, and before what would take them apart.
 const STAGES: [&[&[Rule]]; 4] = [
@@ -72,13 +99,18 @@ const STAGES: [&[&[Rule]]; 4] = [
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn rewrite(graph: &Graph) -> Result<Graph, GraphError> {
+    rewrite_traced(graph).map(|(rewritten, _)| rewritten)
+}
+
+/// The same, and which of its nodes compute the tensors of the graph's.
+pub fn rewrite_traced(graph: &Graph) -> Result<(Graph, Trace), GraphError> {
     let stage = |last: usize| STAGES[..=last].iter().rev().flat_map(|stage| stage.iter().copied().flatten()).collect();
     by_stages(graph, &(0..STAGES.len()).map(stage).collect::<Vec<_>>())
 }
 
 /// The same by some rules only, all at once.
 pub fn apply(graph: &Graph, rules: &[&Rule]) -> Result<Graph, GraphError> {
-    by_stages(graph, &[rules.to_vec()])
+    by_stages(graph, &[rules.to_vec()]).map(|(rewritten, _)| rewritten)
 }
 
 /// All rules.
@@ -86,13 +118,14 @@ pub fn rules() -> impl Iterator<Item = &'static Rule> {
     STAGES.iter().flat_map(|stage| stage.iter().copied().flatten())
 }
 
-fn by_stages(graph: &Graph, stages: &[Vec<&Rule>]) -> Result<Graph, GraphError> {
+fn by_stages(graph: &Graph, stages: &[Vec<&Rule>]) -> Result<(Graph, Trace), GraphError> {
+    let mut trace = Trace::of_itself(graph);
     // Rules see constants, and each node once.
     let mut constants = Constants::default();
-    let (mut graph, _) = pass(graph, &[], &mut constants)?;
+    let (mut graph, _) = pass(graph, &[], &mut constants, &mut trace)?;
     for rules in stages {
         for _ in 0..MOST_PASSES {
-            let (next, applied) = pass(&graph, rules, &mut constants)?;
+            let (next, applied) = pass(&graph, rules, &mut constants, &mut trace)?;
             graph = next;
             if applied == 0 {
                 break;
@@ -100,11 +133,17 @@ fn by_stages(graph: &Graph, stages: &[Vec<&Rule>]) -> Result<Graph, GraphError> 
         }
     }
     // What was merged or became a constant has left others without use.
-    Ok(pass(&graph, &[], &mut constants)?.0)
+    let (graph, _) = pass(&graph, &[], &mut constants, &mut trace)?;
+    Ok((graph, trace))
 }
 
-/// The graph that rules make of one, and how often one applied.
-fn pass(from: &Graph, rules: &[&Rule], constants: &mut Constants) -> Result<(Graph, usize), GraphError> {
+/// The graph that rules make of one, and how often one applied; the trace leads to it from where it led to the one.
+fn pass(
+    from: &Graph,
+    rules: &[&Rule],
+    constants: &mut Constants,
+    trace: &mut Trace,
+) -> Result<(Graph, usize), GraphError> {
     let uses = uses(from);
     let mut new = NewGraph::new(from.name(), constants);
     let mut made: Vec<Made> = Vec::with_capacity(uses.len());
@@ -128,6 +167,7 @@ fn pass(from: &Graph, rules: &[&Rule], constants: &mut Constants) -> Result<(Gra
     for output in from.outputs() {
         new.graph.output_as(&output.name, made[output.node.0 as usize].0, output.stored);
     }
+    trace.follow(&made);
     Ok((new.graph, applied))
 }
 

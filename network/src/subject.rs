@@ -94,8 +94,14 @@ impl Subject {
 
     /// The graph of a network, [rewritten](crate::rewrite()); `None` of a workload. The options are for files.
     pub fn graph(&self, options: &ImportOptions) -> Result<Option<Graph>, LoadError> {
+        let imported = self.imported(options)?;
+        Ok(imported.map(|graph| rewrite(&graph)).transpose()?)
+    }
+
+    /// The same before it is rewritten.
+    pub fn imported(&self, options: &ImportOptions) -> Result<Option<Graph>, LoadError> {
         let is_open = options.shapes.is_empty() && options.values.is_empty();
-        let graph = match self {
+        Ok(Some(match self {
             Self::Workload(_) if is_open => return Ok(None),
             Self::Workload(workload) => return Err(LoadError::Fixed { name: workload.to_string() }),
             Self::Network(name) if is_open => zoo::graph(name)?,
@@ -103,8 +109,7 @@ impl Subject {
             Self::Model(path) => {
                 onnx::read(path, options).map_err(|source| LoadError::Import { path: path.clone(), source })?
             }
-        };
-        Ok(Some(rewrite(&graph)?))
+        }))
     }
 
     /// What is to be tuned, given its [graph](Subject::graph).

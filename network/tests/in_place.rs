@@ -7,7 +7,7 @@ use autotune_ir::plan::Binding;
 use autotune_ir::program::Role;
 use autotune_ir::{Artifact, Code, DType, Program, Target, may_overwrite};
 use autotune_network::op::Sliding;
-use autotune_network::{Builder, Compiled, Conv, Graph, Seeded};
+use autotune_network::{Builder, Compiled, Conv, Graph, Seeded, Trace};
 use autotune_runtime::{Cpu, Device, HostMemory, Kernel, View, ViewMut};
 use autotune_schedules::{ScheduleSpace, Workload};
 use rand::{RngExt, SeedableRng};
@@ -125,5 +125,6 @@ fn sums_lie_where_what_is_added_did() {
         let most = wanted.iter().fold(1e-3f32, |most, x| most.max(x.abs()));
         assert!(found.iter().zip(&wanted).all(|(x, y)| (x - y).abs() < 1e-4 * most));
     }
-    assert!(workspace.check(&inputs).unwrap().iter().all(|step| step.max_rel_error < 1e-4));
+    let checked = workspace.check(&inputs, &graph, &Trace::of_itself(&graph)).unwrap();
+    assert!(checked.steps.iter().chain(&checked.imported).all(|step| step.max_rel_error < 1e-4));
 }

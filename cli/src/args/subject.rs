@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use autotune::Network;
 use autotune_network::onnx::{self, DeclaredInput, ImportError, ImportOptions};
-use autotune_network::{Element, Graph, LoadError, NodeId, Subject, Tensor, listed};
+use autotune_network::{Element, Graph, LoadError, NodeId, Subject, Tensor, listed, rewrite};
 use clap::Args;
 use ndarray::{ArrayD, IxDyn};
 
@@ -32,6 +32,11 @@ impl SubjectArgs {
     /// A network; `None` of a workload.
     pub(crate) fn load(&self) -> Result<Option<Loaded>> {
         self.inputs.load(&self.subject)
+    }
+
+    /// The same before it is rewritten.
+    pub(crate) fn import(&self) -> Result<Option<Loaded>> {
+        self.inputs.import(&self.subject)
     }
 }
 
@@ -60,11 +65,18 @@ pub(crate) struct GivenFile {
 }
 
 impl InputArgs {
-    /// A network with these shapes and inputs; `None` of a workload.
+    /// A network with these shapes and inputs, [rewritten](rewrite()); `None` of a workload.
     pub(crate) fn load(&self, subject: &Subject) -> Result<Option<Loaded>> {
+        let Some(Loaded { graph, given }) = self.import(subject)? else { return Ok(None) };
+        let graph = rewrite(&graph).map_err(LoadError::from)?;
+        Ok(Some(Loaded { graph, given }))
+    }
+
+    /// The same before it is rewritten.
+    fn import(&self, subject: &Subject) -> Result<Option<Loaded>> {
         let mut options = ImportOptions { shapes: self.shapes()?, ..ImportOptions::default() };
         let Subject::Model(path) = subject else {
-            let Some(graph) = subject.graph(&options).map_err(|error| refusal(error, &BTreeMap::new()))? else {
+            let Some(graph) = subject.imported(&options).map_err(|error| refusal(error, &BTreeMap::new()))? else {
                 return self.check_none().map(|()| None);
             };
             return Ok(Some(Loaded { given: self.of_own_inputs(&declared(&graph))?, graph }));
@@ -80,7 +92,7 @@ impl InputArgs {
         for (name, file) in &given {
             options.shapes.entry(name.clone()).or_insert_with(|| file.tensor.shape().to_vec());
         }
-        let graph = subject.graph(&options).map_err(|error| refusal(error, &given))?;
+        let graph = subject.imported(&options).map_err(|error| refusal(error, &given))?;
         Ok(graph.map(|graph| Loaded { graph, given }))
     }
 

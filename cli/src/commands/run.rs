@@ -8,8 +8,9 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use autotune::Tuned;
 use autotune_ir::Target;
+use autotune_network::rewrite::rewrite_traced;
 use autotune_network::{
-    Compiled, Element, Graph, Node, NodeId, Output, StepError, Tensor, Workspace, listed, printable, quantile,
+    Checked, Compiled, Element, Graph, Node, NodeId, Output, StepError, Tensor, Workspace, listed, printable, quantile,
     time_in_turns,
 };
 use rand::{RngExt, SeedableRng};
@@ -47,12 +48,15 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
         check_folder(folder).map_err(|error| Failure::Usage(format!("--output {}: {error}", folder.display())))?;
     }
     let start = Instant::now();
-    let (loaded, target) = network(&args.subject, &args.target)?;
-    let (graph, inputs) = (&loaded.graph, inputs(&loaded)?);
-    let files = output_files(graph)?;
+    let (loaded, target) = on_cpu(args.subject.import()?, &args.target)?;
+    let inputs = inputs(&loaded)?;
+    let (graph, trace) = rewrite_traced(&loaded.graph)?;
+    // What it was is in memory only as long as it is compared with.
+    let imported = args.check.then_some(loaded.graph);
+    let files = output_files(&graph)?;
 
     let source = network_source(args.db.place()?)?;
-    let network = Compiled::new(graph, Some(&*source), &target)?;
+    let network = Compiled::new(&graph, Some(&*source), &target)?;
     warn(&*source);
     let mut workspace = network.workspace()?;
     let load_secs = start.elapsed().as_secs_f64();
@@ -70,7 +74,10 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
     let [median, p10, p90] = [median, p10, p90].map(|secs| secs * 1e3);
     json.say(&format!("{}: {median:.3} ms (p10 {p10:.3}, p90 {p90:.3}), loaded in {load_secs:.2} s", graph.name()))?;
     json.write(&Figures { latency_secs, peak_bytes: peak_bytes(), load_secs, tuned_tasks, untuned_tasks })?;
-    if args.check { check(&mut workspace, &inputs) } else { Ok(()) }
+    match imported {
+        Some(imported) => report(&workspace.check(&inputs, &imported, &trace)?),
+        None => Ok(()),
+    }
 }
 
 /// Tells how many kernels were not tuned.
@@ -86,7 +93,12 @@ pub(super) fn say_untuned(schedules: &[Tuned], target: &Target) {
 
 /// A network, and the CPU that it runs on.
 pub(super) fn network(subject: &SubjectArgs, target: &TargetArgs) -> Result<(Loaded, Target)> {
-    let Some(loaded) = subject.load()? else {
+    on_cpu(subject.load()?, target)
+}
+
+/// A network, if it is one, with the CPU that it runs on.
+fn on_cpu(loaded: Option<Loaded>, target: &TargetArgs) -> Result<(Loaded, Target)> {
+    let Some(loaded) = loaded else {
         return Err(Failure::Usage("a workload is no network: autotune bench times it".into()).into());
     };
     let target = target.detect(&[])?;
@@ -180,27 +192,40 @@ fn write(folder: &Path, files: &[String], outputs: &[Output], tensors: &[Tensor]
     Ok(NewFile::keep_all(written)?)
 }
 
-/// Compares every step with the reference.
-fn check(workspace: &mut Workspace, inputs: &[Tensor]) -> Result<()> {
-    let errors = workspace.check(inputs)?;
-    let conversions = errors.iter().filter(|step| step.is_conversion).count();
-    let of_tolerance =
-        |step: &StepError| if step.is_right() { step.max_rel_error / step.tolerance } else { f64::INFINITY };
-    let nearest = errors.iter().filter(|step| step.tolerance > 0.0);
-    let nearest = nearest.max_by(|a, b| of_tolerance(a).total_cmp(&of_tolerance(b))).map_or(String::new(), |step| {
-        let StepError { name, max_rel_error: error, tolerance, .. } = step;
-        format!(": nearest to its tolerance is '{name}', with a relative error of {error:.1e} of {tolerance:.1e}")
-    });
+/// Tells what comparing a network with the reference found.
+fn report(checked: &Checked) -> Result<()> {
+    let conversions = checked.steps.iter().filter(|step| step.is_conversion).count();
     say(format_args!(
-        "{} steps and {conversions} conversions compared with the reference, each on what those before it computed{nearest}",
-        errors.len() - conversions
+        "{} steps and {conversions} conversions compared with the reference, each on what those before it computed{}",
+        checked.steps.len() - conversions,
+        nearest(&checked.steps)
+    ));
+    say(format_args!(
+        "{} tensors compared with the network before rewriting{}",
+        checked.imported.len(),
+        nearest(&checked.imported)
     ));
 
     let told =
         |step: &StepError| format!("'{}' ({:.1e}, at most {:.1e})", step.name, step.max_rel_error, step.tolerance);
-    let wrong: Vec<String> = errors.iter().filter(|step| !step.is_right()).map(told).collect();
-    anyhow::ensure!(wrong.is_empty(), "not what the reference computes: {}", listed(&wrong));
+    for (all, what) in
+        [(&checked.steps, "not what the reference computes"), (&checked.imported, "not the network before rewriting")]
+    {
+        let wrong: Vec<String> = all.iter().filter(|step| !step.is_right()).map(told).collect();
+        anyhow::ensure!(wrong.is_empty(), "{what}: {}", listed(&wrong));
+    }
     Ok(())
+}
+
+/// The one of some errors that is the nearest to its tolerance, in words.
+fn nearest(errors: &[StepError]) -> String {
+    let of_tolerance =
+        |step: &StepError| if step.is_right() { step.max_rel_error / step.tolerance } else { f64::INFINITY };
+    let rounded = errors.iter().filter(|step| step.tolerance > 0.0);
+    rounded.max_by(|a, b| of_tolerance(a).total_cmp(&of_tolerance(b))).map_or(String::new(), |step| {
+        let StepError { name, max_rel_error: error, tolerance, .. } = step;
+        format!(": nearest to its tolerance is '{name}', with a relative error of {error:.1e} of {tolerance:.1e}")
+    })
 }
 
 /// The most memory that this process had at any time; `None` where the system does not tell.

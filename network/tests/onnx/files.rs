@@ -6,6 +6,7 @@ use std::path::Path;
 
 use autotune_ir::Target;
 use autotune_network::onnx::{self, ImportOptions};
+use autotune_network::rewrite::rewrite_traced;
 use autotune_network::{Compiled, Graph, Op, Tensor, rewrite};
 use rten_onnx::onnx::{DataLocation, StringStringEntryProto, TensorProto};
 
@@ -70,9 +71,9 @@ fn weights_in_files_are_those_in_memory() {
         move_out(plain.unwrap(), folder.path(), shift);
         fs::write(&path, model.bytes()).unwrap();
 
-        let graph = read(&path);
-        assert_eq!(graph, in_memory);
-        let graph = rewrite(&graph).unwrap();
+        let imported = read(&path);
+        assert_eq!(imported, in_memory);
+        let (graph, trace) = rewrite_traced(&imported).unwrap();
         assert_eq!(graph, rewritten);
         fs::remove_dir_all(folder.path()).unwrap();
         for threads in [1, 2] {
@@ -82,8 +83,9 @@ fn weights_in_files_are_those_in_memory() {
             let (found, wanted) = (found[0].to_numbers(), wanted[0].to_numbers());
             let most = wanted.iter().fold(0f32, |most, x| most.max(x.abs()));
             assert!(found.iter().zip(&wanted).all(|(x, y)| (x - y).abs() < 3e-4 * most));
-            let errors = workspace.check(std::slice::from_ref(&x)).unwrap();
-            assert!(errors.len() >= 3 && errors.iter().all(|step| step.max_rel_error < 3e-4));
+            let checked = workspace.check(std::slice::from_ref(&x), &imported, &trace).unwrap();
+            assert!(checked.steps.len() >= 3);
+            assert!(checked.steps.iter().chain(&checked.imported).all(|step| step.max_rel_error < 3e-4));
         }
     }
 }

@@ -1,12 +1,69 @@
-//! Models that users bring, with outputs of another runtime.
+//! Models that users bring, with outputs of another runtime; these and the conformance models
+//! compared with the reference, step by step.
 
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, Work};
 use autotune_network::onnx::{self, ImportOptions};
-use autotune_network::{Compiled, Tensor, rewrite};
+use autotune_network::rewrite::rewrite_traced;
+use autotune_network::{CheckError, Compiled, Graph, StepError, Tensor, rewrite};
 
 use crate::build::difference;
-use crate::conformance::{entries, folder, numbered};
+use crate::conformance::{data, entries, folder, numbered};
+
+/// Steps of a graph that are not what the reference computes, and tensors that are not what it
+/// computes of the graph before rewriting, in words; nothing if there are none.
+fn alarms(graph: &Graph, inputs: &[Tensor], target: &Target) -> Result<String, CheckError> {
+    let (rewritten, trace) = rewrite_traced(graph).map_err(autotune_network::CompileError::from)?;
+    let mut workspace = Compiled::new(&rewritten, None, target)?.workspace()?;
+    let checked = workspace.check(inputs, graph, &trace)?;
+    let wrong = |errors: &[StepError]| errors.iter().filter(|step| !step.is_right()).cloned().collect::<Vec<_>>();
+    let wrong = [wrong(&checked.steps), wrong(&checked.imported)];
+    Ok(if wrong.iter().all(Vec::is_empty) { String::new() } else { format!("{wrong:?}\n") })
+}
+
+/// No step of them is an alarm.
+#[test]
+fn models_of_users_are_right_by_both_walks() {
+    let Some(models) = folder("onnx_models", "AUTOTUNE_ONNX_MODELS") else { return };
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    let mut all = String::new();
+    for model in entries(&models) {
+        let graph = onnx::read(&model.join("model.onnx"), &ImportOptions::default()).unwrap();
+        let inputs: Vec<Tensor> =
+            numbered(&model.join("test_data_set_0"), "input").into_iter().map(|input| input.tensor).collect();
+        let found = alarms(&graph, &inputs, &target).unwrap();
+        if !found.is_empty() {
+            all += &format!("{}: {found}", model.display());
+        }
+    }
+    assert_eq!(all, "");
+}
+
+/// Nor of ONNX's own models; all that are read.
+#[test]
+fn conformance_models_are_right_by_both_walks() {
+    let Some(data) = data() else { return };
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    let (mut all, mut compared) = (String::new(), 0);
+    for set in ["node", "pytorch-converted", "pytorch-operator", "simple"] {
+        for model in entries(&data.join(set)) {
+            let Ok(graph) = onnx::read(&model.join("model.onnx"), &ImportOptions::default()) else { continue };
+            let inputs: Vec<Tensor> =
+                numbered(&model.join("test_data_set_0"), "input").into_iter().map(|input| input.tensor).collect();
+            match alarms(&graph, &inputs, &target) {
+                Ok(found) => {
+                    compared += 1;
+                    if !found.is_empty() {
+                        all += &format!("{}: {found}", model.display());
+                    }
+                }
+                Err(error) => all += &format!("{}: {error}\n", model.display()),
+            }
+        }
+    }
+    assert_eq!(all, "");
+    assert!(compared > 800, "{compared}");
+}
 
 /// They run without the interpreter, and compute what is expected.
 #[test]

@@ -1,0 +1,266 @@
+//! Networks that are compared with the reference, whole ones and such in which something is wrong.
+
+use autotune_ir::Target;
+use autotune_ir::layout::to_layout;
+use autotune_ir::program::Layout;
+use autotune_runtime::CpuCall;
+use autotune_schedules::workload::PoolKind;
+use ndarray::ArrayD;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+use std::sync::Mutex;
+
+use super::*;
+use crate::builder::{Builder, Conv, Seeded};
+use crate::compiled::Compiled;
+use crate::op::Sliding;
+use crate::tensor::Element;
+use crate::testing::{known, random_graph};
+
+fn target() -> Target {
+    Target::detect("cpu", Some(1)).unwrap()
+}
+
+/// Numbers between -1 and 1 for every input of a graph.
+fn inputs(graph: &Graph) -> Vec<Tensor> {
+    let tensor = |&id: &NodeId| {
+        let shape = &graph.node(id).shape;
+        let numbers = (0..shape.iter().product()).map(|i: usize| (i * 37 % 101) as f32 / 50.0 - 1.0);
+        Tensor::f32(shape, numbers.collect()).unwrap()
+    };
+    graph.inputs().iter().map(tensor).collect()
+}
+
+/// What a graph computes that is not rewritten, beside the reference.
+fn checked(network: &Arc<Compiled>) -> Checked {
+    let (graph, inputs) = (&network.graph, inputs(&network.graph));
+    network.workspace().unwrap().check(&inputs, graph, &Trace::of_itself(graph)).unwrap()
+}
+
+fn wrong(errors: &[StepError]) -> Vec<String> {
+    errors.iter().filter(|step| !step.is_right()).map(|step| step.name.clone()).collect()
+}
+
+fn wrong_steps(network: Arc<Compiled>) -> Vec<String> {
+    wrong(&checked(&network).steps)
+}
+
+/// Layers one behind the other, of which one has the weights that its name has it have.
+fn chain(second: &str) -> Graph {
+    let net = Builder::new("chain", Seeded { seed: 1 });
+    let mut x = net.input("x", &[1, 16, 8, 8]);
+    for name in ["first", second, "third"] {
+        x = x.conv(name, Conv::new(16, Sliding::new(3).pad(1))).relu();
+    }
+    net.output("y", x);
+    net.finish().unwrap()
+}
+
+#[test]
+fn every_step_and_conversion_is_compared() {
+    let (mut conversions, mut parts) = (0, 0);
+    for seed in 0..20 {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let graph = random_graph(&mut rng, 12);
+        let db = known(&graph, &target(), &mut rng, 2);
+        let network = Compiled::new(&graph, Some(&db), &target()).unwrap();
+        let Checked { steps: errors, imported } = checked(&network);
+        assert_eq!(errors.len(), network.plan.actions.len());
+        let wrong: Vec<_> = errors.iter().chain(&imported).filter(|step| !step.is_right()).collect();
+        assert!(wrong.is_empty(), "seed {seed}: {wrong:?}");
+        assert!(imported.len() >= graph.outputs().len(), "seed {seed}: {imported:?}");
+
+        conversions += errors.iter().filter(|step| step.is_conversion).count();
+        let is_part = |action: &&Action| {
+            let Value { node, shape, .. } = network.cut.value(action.value.0);
+            *shape != graph.node(*node).shape
+        };
+        parts += network.plan.actions.iter().filter(is_part).count();
+    }
+    assert!(conversions > 10 && parts > 5, "{conversions} conversions, {parts} parts");
+}
+
+/// What follows a wrong step is right on what that gives it.
+#[test]
+fn a_step_with_other_weights_is_told_alone() {
+    assert_eq!(wrong_steps(Compiled::new(&chain("second"), None, &target()).unwrap()), [""; 0]);
+    let mut network = Compiled::new(&chain("second"), None, &target()).unwrap();
+    Arc::get_mut(&mut network).unwrap().graph = chain("other");
+    assert_eq!(wrong_steps(network).len(), 1);
+}
+
+#[test]
+fn a_conversion_to_another_layout_than_it_says_is_told() {
+    let found = (0..20).find_map(|seed| {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let graph = random_graph(&mut rng, 12);
+        let db = known(&graph, &target(), &mut rng, 2);
+        let mut network = Compiled::new(&graph, Some(&db), &target()).unwrap();
+        let plan = &mut Arc::get_mut(&mut network).unwrap().plan;
+        let conversion = plan.actions.iter_mut().find(|action| action.is_conversion)?;
+        conversion.value.1 = match conversion.value.1 {
+            Layout::Plain => Layout::ChannelBlocked(8),
+            _ => Layout::Plain,
+        };
+        let name = conversion.name.clone();
+        Some((wrong_steps(network), name))
+    });
+    let (found, name) = found.unwrap();
+    assert_eq!(found, [name]);
+}
+
+#[test]
+fn errors_are_relative_to_sums_that_were_cut_off() {
+    let net = Builder::new("dead", Seeded { seed: 1 });
+    let x = net.input("x", &[1, 16, 8, 8]);
+    net.output("y", x.conv("conv", Conv::new(16, Sliding::new(3).pad(1))).relu());
+    let graph = net.finish().unwrap();
+    let mut computed = Computed::nothing(&graph);
+    let x = inputs(&graph)[0].to_numbers();
+    computed.put(graph.inputs()[0], &x, Allowed::NOTHING).unwrap();
+    let relu = graph.outputs()[0].node;
+    let sums = computed.wanted(graph.node(relu).operands[0]).unwrap();
+    assert!(sums.most > 0.0 && sums.numbers.iter().any(|x| *x == -sums.most || *x == sums.most));
+    assert_eq!(computed.wanted(relu).unwrap().most, sums.most);
+}
+
+#[test]
+fn numbers_that_are_none_differ() {
+    assert_eq!(difference(&[1.0, -2.5], &[1.0, -2.0], 2.0), 0.25);
+    assert_eq!(difference(&[f32::NAN, f32::INFINITY], &[f32::NAN, f32::INFINITY], 1.0), 0.0);
+    assert_eq!(difference(&[f32::NAN], &[1.0], 1.0), f64::INFINITY);
+    assert_eq!(difference(&[1.0], &[f32::INFINITY], 1.0), f64::INFINITY);
+    assert_eq!(difference(&[0.0], &[0.0], 0.0), 0.0);
+}
+
+/// What is put in the place of the tensor of a step, from the inputs and the right one.
+type Fault = dyn Fn(&[Tensor], ArrayD<f32>) -> ArrayD<f32>;
+
+/// What the two walks find wrong in a network one of whose actions, the one of a name, puts
+/// something else in the place of its tensor.
+fn planted(
+    network: &Arc<Compiled>,
+    name: &str,
+    other: impl Fn(&[Tensor], ArrayD<f32>) -> ArrayD<f32>,
+) -> [Vec<String>; 2] {
+    let (graph, plan) = (&network.graph, &network.plan);
+    let number = plan.actions.iter().position(|action| action.name == name && !action.is_conversion).unwrap();
+    let action = &plan.actions[number];
+    let (inputs, mut workspace) = (inputs(graph), network.workspace().unwrap());
+    for (tensor, &span) in inputs.iter().zip(&plan.inputs) {
+        let numbers = tensor.to_numbers();
+        workspace.elements(span, numbers.len()).copy_from_slice(&numbers);
+    }
+    workspace.start(0..number + 1).unwrap();
+
+    // In its layout, as the kernel would have written it.
+    let (value, layout) = action.value;
+    let shape = &network.cut.value(value).shape;
+    let right = from_layout(workspace.result(action.output, shape.iter().product()), shape, layout).unwrap();
+    let numbers: Vec<f32> = to_layout(&other(&inputs, right), layout).unwrap();
+
+    let output = Mutex::new(network.part(&workspace.cpu, &workspace.memory, action.output).unwrap());
+    workspace.calls[number] = CpuCall::of_work(&workspace.cpu, 1, move |_| {
+        output.lock().unwrap().elements_mut()[..numbers.len()].copy_from_slice(&numbers);
+    });
+    let Checked { steps, imported } = workspace.check(&inputs, graph, &Trace::of_itself(graph)).unwrap();
+    [wrong(&steps), wrong(&imported)]
+}
+
+/// Both walks tell the step alone in which something is wrong; nothing else is.
+#[test]
+fn planted_faults_are_found() {
+    let graph = chain("second");
+    let network = Compiled::new(&graph, None, &target()).unwrap();
+    let found = |fault: &Fault| planted(&network, "second", fault);
+    let told = |[steps, imported]: [Vec<String>; 2], what: &str| {
+        assert_eq!((steps.len(), imported.len()), (1, 1), "{what}: {steps:?}, {imported:?}");
+    };
+    assert_eq!(found(&|_, right| right), [const { Vec::<String>::new() }; 2]);
+
+    // The last column of a tile, as the one before it; one element.
+    let edge = |_: &[Tensor], mut right: ArrayD<f32>| {
+        for at in ndarray::indices(&right.shape()[..3]) {
+            right[[at[0], at[1], at[2], 7]] = right[[at[0], at[1], at[2], 6]];
+        }
+        right
+    };
+    told(found(&edge), "an edge");
+    let channels = |_: &[Tensor], right: ArrayD<f32>| {
+        ArrayD::from_shape_fn(right.raw_dim(), |at| {
+            right[[at[0], [0, 2, 1].get(at[1]).copied().unwrap_or(at[1]), at[2], at[3]]]
+        })
+    };
+    told(found(&channels), "channels exchanged");
+}
+
+#[test]
+fn planted_padding_and_weights_are_found() {
+    let of = |pad: [usize; 2], kernel: f32| {
+        let mut graph = Graph::new("padded");
+        let x = graph.input("x", Element::F32, &[1, 16, 9, 9]).unwrap();
+        let numbers = (0..16 * 16 * 9).map(|i: usize| if i == 77 { kernel } else { (i * 29 % 97) as f32 / 48.0 - 1.0 });
+        let weights = graph.constant("weights", Tensor::f32(&[16, 16, 3, 3], numbers.collect()).unwrap());
+        let window = vec![Sliding { pad, ..Sliding::new(3) }, Sliding::new(3).pad(1)];
+        let conv = graph.add("conv", Op::Conv { window, groups: 1 }, &[x, weights]).unwrap();
+        graph.output("y", conv);
+        graph
+    };
+    let right = Compiled::new(&of([1, 1], 0.25), None, &target()).unwrap();
+    assert_eq!(planted(&right, "conv", |_, right| right), [const { Vec::<String>::new() }; 2]);
+    for other in [of([0, 2], 0.25), of([2, 0], 0.25), of([1, 1], 0.5)] {
+        let wrong = |inputs: &[Tensor], _: ArrayD<f32>| match other.evaluate(inputs).unwrap().remove(0) {
+            Tensor::F32(numbers) => numbers,
+            whole => panic!("{whole:?}"),
+        };
+        let [steps, mut imported] = planted(&right, "conv", wrong);
+        // As a tensor, and as an output.
+        imported.dedup();
+        assert_eq!([steps, imported], [["conv"]; 2]);
+    }
+}
+
+/// Rewriting that changes more than rounding shows in the second walk, and there alone.
+#[test]
+fn wrong_rules_are_found() {
+    let number = |graph: &mut Graph, value: f32| graph.constant("number", Tensor::scalar(value));
+    let rounded = |is_conv: bool, is_kept: bool| {
+        let mut graph = Graph::new("rounded");
+        let input = graph.input("x", Element::F32, &[1, 4, 6, 6]).unwrap();
+        let numbers = (0..16).map(|i| i as f32 * 3.7 - 30.0).collect();
+        let weights = graph.constant("weights", Tensor::f32(&[4, 4, 1, 1], numbers).unwrap());
+        let conv = Op::Conv { window: vec![Sliding::new(1); 2], groups: 1 };
+        let (mut x, mut trace) = (input, vec![Some(input), Some(weights)]);
+        if is_conv {
+            x = graph.add("conv", conv, &[input, weights]).unwrap();
+            trace.push(None);
+        }
+        let of = x;
+        for value in [12_582_912.0, -12_582_912.0].into_iter().filter(|_| is_kept) {
+            let value = number(&mut graph, value);
+            x = graph.add("sum", Op::Binary(Binary::Add), &[x, value]).unwrap();
+            trace.extend([None, None]);
+        }
+        *trace.last_mut().unwrap() = Some(of);
+        let pool = Op::Pool { window: vec![Sliding::new(1).stride(2); 2], ceil: false, kind: PoolKind::Max };
+        let pooled = graph.add("pooled", pool, &[x]).unwrap();
+        graph.output("y", pooled);
+        trace.push(Some(NodeId(if is_conv { 3 } else { 2 })));
+        (graph, Trace::made_up(trace))
+    };
+
+    for is_conv in [false, true] {
+        let (imported, trace) = rounded(is_conv, true);
+        let (rewritten, _) = rounded(is_conv, false);
+        let inputs = inputs(&rewritten);
+        let network = Compiled::new(&rewritten, None, &target()).unwrap();
+        let Checked { steps, imported } = network.workspace().unwrap().check(&inputs, &imported, &trace).unwrap();
+        assert_eq!(wrong(&steps), [""; 0]);
+        assert_eq!(wrong(&imported), ["sum"]);
+
+        let (graph, _) = rounded(is_conv, true);
+        let network = Compiled::new(&graph, None, &target()).unwrap();
+        let checked = network.workspace().unwrap().check(&inputs, &graph, &Trace::of_itself(&graph)).unwrap();
+        assert_eq!([wrong(&checked.steps), wrong(&checked.imported)], [const { Vec::<String>::new() }; 2]);
+    }
+}
