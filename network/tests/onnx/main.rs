@@ -13,5 +13,8 @@ mod inputs;
 mod large;
 mod recurrent;
 mod running;
+mod sizes;
+mod special;
+mod special_rows;
 mod steps;
 mod users;
