@@ -8,7 +8,7 @@ use autotune_ir::Target;
 use autotune_network::cut::{Cut, Work};
 use autotune_network::op::{Binary, Sliding};
 use autotune_network::{Compiled, Element, Graph, Library, NodeId, Op, Tensor, rewrite};
-use autotune_schedules::workload::{PadMode, PoolKind};
+use autotune_schedules::workload::{PadMode, PoolKind, ReduceOp};
 use common::graphs::{Net, assert_same, brought};
 use common::{any, assert_near, rng};
 use rand_chacha::ChaCha8Rng;
@@ -143,6 +143,33 @@ fn paddings_of_several_and_of_long_axes() {
         let value = any(&mut net.rng, 0..=1) as f32;
         let x = net.input(&shape);
         single(net, Op::Pad { pad, mode, value }, &[x])
+    });
+}
+
+#[test]
+fn many_axes_that_lie_apart() {
+    of_seeds(40, |net| {
+        let shape: Vec<usize> = (0..any(&mut net.rng, 3..=12)).map(|_| any(&mut net.rng, 1..=2)).collect();
+        let mut repeated = || shape.iter().map(|&extent| [1, extent][any(&mut net.rng, 0..=1)]).collect::<Vec<_>>();
+        let (left, right) = (repeated(), repeated());
+        match any(&mut net.rng, 0..=3) {
+            0 => {
+                let x = net.input(&shape);
+                let axes = (0..shape.len()).filter(|_| any(&mut net.rng, 0..=1) == 0).collect();
+                let op = [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Mean][any(&mut net.rng, 0..=2)];
+                let keep_axes = any(&mut net.rng, 0..=1) == 0;
+                single(net, Op::Reduce { op, axes, keep_axes }, &[x])
+            }
+            1 => {
+                let x = net.input(&[&left[..], &[2, 3]].concat());
+                let w = weights(net, &[&right[..], &[3, 2]].concat());
+                single(net, Op::MatMul, &[x, w])
+            }
+            _ => {
+                let (x, y) = (net.input(&left), weights(net, &right));
+                single(net, Op::Binary(Binary::Mul), &[x, y])
+            }
+        }
     });
 }
 

@@ -5,6 +5,7 @@ use autotune_schedules::workload::{Activation, Function};
 
 use super::Rule;
 use super::site::{Rewritten, Site, uniform};
+use super::without_kernels::MOST_REPEATED;
 use crate::graph::NodeId;
 use crate::op::{Binary, Op};
 use crate::tensor::{Element, Tensor};
@@ -271,7 +272,8 @@ fn chosen_always(site: &mut Site) -> Rewritten {
 
 fn expanded_operand(site: &mut Site) -> Rewritten {
     let node = site.node();
-    if !matches!(node.op, Op::Binary(_) | Op::Where | Op::MatMul) {
+    // Of more axes there may be no kernel that repeats them.
+    if !matches!(node.op, Op::Binary(_) | Op::Where | Op::MatMul) || node.shape.len() > MOST_REPEATED {
         return Ok(None);
     }
     for number in 0..node.operands.len() {

@@ -3,7 +3,7 @@
 //! None of it is as fast as a kernel of its own would be; it stands behind everything that makes a form which has one.
 
 use autotune_ir::program::UnaryOp;
-use autotune_schedules::workload::{Function, PadMode};
+use autotune_schedules::workload::{Function, PadMode, ReduceOp};
 
 use super::Rule;
 use super::new_graph::Made;
@@ -15,6 +15,9 @@ use crate::tensor::{Element, Tensor};
 
 /// Spatial axes of a convolution that has a kernel, at most.
 const MOST_AXES: usize = 3;
+
+/// Axes of a result up to which there is a kernel, in whatever way operands are repeated along them.
+pub(super) const MOST_REPEATED: usize = 6;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -46,6 +49,18 @@ pub(super) const RULES: &[Rule] = &[
         before: "Pad along axes that are longer than the tables of a kernel",
         after: "Concat of what is before, of x and of what is behind",
         apply: pad_by_parts,
+    },
+    Rule {
+        name: "whole_operands",
+        before: "x + y, MatMul(x, y), .. repeated along more axes that lie apart than kernels have",
+        after: "Expand(x) + Expand(y), ..",
+        apply: whole_operands,
+    },
+    Rule {
+        name: "reduce_in_steps",
+        before: "Reduce along more axes that lie apart than kernels have",
+        after: "Reduce(Reduce(x))",
+        apply: reduce_in_steps,
     },
     Rule {
         name: "power_of_integers",
@@ -267,6 +282,45 @@ fn pad_by_parts(site: &mut Site) -> Rewritten {
         }
     }
     site.add(Op::Concat { axis }, &parts).map(Some)
+}
+
+fn whole_operands(site: &mut Site) -> Rewritten {
+    let node = site.node();
+    let is_repeated = matches!(node.op, Op::Binary(_) | Op::Where | Op::Prelu | Op::MatMul);
+    if !is_repeated || node.shape.len() <= MOST_REPEATED || has_kernel(site.from, site.id) {
+        return Ok(None);
+    }
+
+    let mut operands = site.operands_of(site.id);
+    let mut is_changed = false;
+    for operand in &mut operands {
+        let own = site.shape_of(*operand);
+        let whole = match (&node.op, &own[..]) {
+            (Op::MatMul, [.., rows, columns]) => [&node.shape[..node.shape.len() - 2], &[*rows, *columns]].concat(),
+            (Op::MatMul, _) => return Ok(None),
+            _ => node.shape.clone(),
+        };
+        if own != whole {
+            (*operand, is_changed) = (site.add(Op::Expand(whole), &[*operand])?, true);
+        }
+    }
+    if is_changed { site.add(node.op.clone(), &operands).map(Some) } else { Ok(None) }
+}
+
+fn reduce_in_steps(site: &mut Site) -> Rewritten {
+    let node = site.node();
+    let Op::Reduce { op, axes, keep_axes } = &node.op else { return Ok(None) };
+    // Means of whole numbers are cut off, once.
+    let is_cut_off = *op == ReduceOp::Mean && node.element == Element::I64;
+    if axes.len() < 2 || is_cut_off || has_kernel(site.from, site.id) {
+        return Ok(None);
+    }
+
+    let (first, last) = axes.split_at(axes.len() / 2);
+    let x = site.made(site.operand(0));
+    let part = site.add(Op::Reduce { op: *op, axes: last.to_vec(), keep_axes: true }, &[x])?;
+    let rest = site.add(Op::Reduce { op: *op, axes: first.to_vec(), keep_axes: true }, &[part])?;
+    if *keep_axes { Ok(Some(rest)) } else { site.add(Op::Reshape(node.shape.clone()), &[rest]).map(Some) }
 }
 
 /// Of an exponent below zero the fraction is cut off; one over zero is the largest number.
