@@ -11,11 +11,13 @@
 //!         weight_packed[oo, k, ol] = weight[k, 16*oo + ol]
 //! ```
 
-use std::fmt;
+use std::collections::BTreeSet;
+use std::fmt::{self, Write};
 
 use crate::affine::Affine;
 use crate::program::{
-    Access, BinaryOp, Buffer, BufferId, Expr, InBounds, Layout, Mbarrier, Node, Program, StoreMode, When,
+    Access, BinaryOp, Buffer, BufferId, Expr, InBounds, Layout, Mbarrier, Node, Program, Stage, StoreMode, When,
+    preorder,
 };
 
 impl fmt::Display for Program {
@@ -43,6 +45,38 @@ impl fmt::Display for Program {
 }
 
 impl Program {
+    /// Returns the stages that run ahead of time as text, and the buffers that they use. Stages with
+    /// the same text make the same of the same constants. Variables appear by number, as two may
+    /// have one name.
+    pub fn packing(&self) -> (String, Vec<BufferId>) {
+        let ahead: Vec<Stage> = self.stages.iter().filter(|stage| stage.when == When::AheadOfTime).cloned().collect();
+        let mut used = BTreeSet::new();
+        for node in ahead.iter().flat_map(|stage| preorder(&stage.body)) {
+            match node {
+                Node::Store(store) => {
+                    used.insert(store.dst.buffer);
+                    store.value.for_each_load(&mut |from| used.extend([from.buffer]));
+                }
+                Node::Alloc { buffer, .. } => used.extend([*buffer]),
+                _ => {}
+            }
+        }
+
+        let mut text = String::new();
+        for &id in &used {
+            let Buffer { name, shape, layout, dtype, .. } = self.buffer(id);
+            text += &format!("{name}: {dtype:?} {shape:?} {layout:?}\n");
+        }
+        let vars = (0..self.vars.len()).map(|var| format!("v{var}").into()).collect();
+        let numbered = Self { vars, stages: ahead, ..self.clone() };
+        for stage in &numbered.stages {
+            text += "stage\n";
+            // Writing to a string does not fail.
+            let _ = numbered.write_nodes(&mut text, &stage.body, 0);
+        }
+        (text, used.into_iter().collect())
+    }
+
     fn write_buffer(&self, f: &mut fmt::Formatter<'_>, buffer: &Buffer) -> fmt::Result {
         let operand = self.spec.find(buffer.role).filter(|tensor| tensor.is_given());
         let role = operand.map_or_else(|| buffer.role.to_string(), |tensor| tensor.name.to_string());
@@ -53,7 +87,7 @@ impl Program {
         writeln!(f, "{}", if buffer.streamed { " streamed" } else { "" })
     }
 
-    fn write_nodes(&self, f: &mut fmt::Formatter<'_>, nodes: &[Node], depth: usize) -> fmt::Result {
+    fn write_nodes(&self, f: &mut dyn Write, nodes: &[Node], depth: usize) -> fmt::Result {
         for node in nodes {
             writeln!(f, "{:1$}{2}", "", 2 * depth, self.line(node))?;
             self.write_nodes(f, node.body(), depth + 1)?;

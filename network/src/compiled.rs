@@ -11,12 +11,11 @@ use autotune_ir::{DType, Target};
 use autotune_runtime::{Cpu, CpuCall, Device, DeviceError, HostMemory, Kernel, View, ViewMut};
 
 use crate::choose::{Choose, Schedules};
-use crate::constants::laid;
 use crate::cut::Cut;
 use crate::error::{CompileError, GraphError, RunError};
 use crate::graph::{Graph, Node, NodeId};
 use crate::places::places;
-use crate::plan::{Action, Content, Doing, Operand, Plan, Slot, Span, given};
+use crate::plan::{Action, Doing, Operand, Plan, Span, given};
 use crate::strided::Copying;
 use crate::tensor::Tensor;
 use crate::turns::{QUIET, quantile};
@@ -25,7 +24,7 @@ mod check;
 mod held;
 
 pub use check::{Checked, StepError};
-pub(crate) use held::Held;
+pub(crate) use held::Constants;
 
 /// A network with its kernels and packed weights. Any number of threads may run it at once, each in a [`Workspace`] of its own.
 pub struct Compiled {
@@ -35,10 +34,7 @@ pub struct Compiled {
     pub(crate) threads: usize,
     /// Of the plan's kernels.
     pub(crate) kernels: Vec<Arc<Kernel>>,
-    /// Of the plan's actions, where they run kernels: what these have of their constants.
-    pub(crate) held: Vec<Option<Arc<Held>>>,
-    /// Of the plan's slots, where they hold constants.
-    pub(crate) constants: Vec<Option<HostMemory>>,
+    pub(crate) constants: Constants,
     /// Of the plan's slots, where they do not: their first bytes in a workspace's memory.
     pub(crate) places: Vec<usize>,
     /// Of the plan's actions, where they run kernels: the first bytes of their scratch.
@@ -104,16 +100,10 @@ impl Compiled {
         let threads = target.threads();
         let team = Cpu::new(threads);
         let kernels = held::kernels(&plan, beside)?;
-        let held = Held::all(graph, &plan, &kernels, &team, beside)?;
-
-        let constant = |slot: &Slot| match slot.content {
-            Content::Constant(node, layout) => Ok(Some(laid(graph, node, layout, true)?.copy()?)),
-            Content::Run => Ok(None),
-        };
-        let constants = plan.slots.iter().map(constant).collect::<Result<_, CompileError>>()?;
+        let constants = Constants::of(graph, &plan, &kernels, &team, beside)?;
         let (places, scratch, bytes) = places(&plan, &kernels, &team)?;
         let graph = graph.clone();
-        Ok(Arc::new(Self { graph, cut, plan, threads, kernels, held, constants, places, scratch, bytes }))
+        Ok(Arc::new(Self { graph, cut, plan, threads, kernels, constants, places, scratch, bytes }))
     }
 
     /// The graph that it computes.
@@ -124,6 +114,11 @@ impl Compiled {
     /// The schedules of its kernels.
     pub fn schedules(&self) -> &[Tuned] {
         &self.plan.kernels
+    }
+
+    /// Bytes of its constants in memory, packed and as they are, whichever steps share them.
+    pub fn constant_bytes(&self) -> usize {
+        self.constants.bytes()
     }
 
     /// Bytes of the tensors of a run.
@@ -178,7 +173,8 @@ impl Compiled {
     /// A kernel on its memory.
     fn kernel(&self, cpu: &Cpu, memory: &HostMemory, number: usize, kernel: usize) -> Result<CpuCall, CompileError> {
         let (action, kernel) = (&self.plan.actions[number], &self.kernels[kernel]);
-        let held = self.held[number].as_ref().ok_or_else(|| DeviceError::fault("a kernel without its constants"))?;
+        let held =
+            self.constants.held[number].as_ref().ok_or_else(|| DeviceError::fault("a kernel without its constants"))?;
         let parts = action.operands.iter().enumerate().map(|(operand, what)| match what {
             Operand::Span(span) => self.part(cpu, memory, *span).map(Some),
             Operand::Constant(_) => match &held.unpacked[operand] {
@@ -218,7 +214,7 @@ impl Compiled {
     fn part(&self, cpu: &Cpu, memory: &HostMemory, span: Span) -> Result<HostMemory, CompileError> {
         let slot = &self.plan.slots[span.slot];
         let bytes = span.first * size_of::<f32>()..slot.elements * size_of::<f32>();
-        let (memory, first) = match &self.constants[span.slot] {
+        let (memory, first) = match self.constants.slots[span.slot].as_deref() {
             Some(constant) => (constant, 0),
             None => (memory, self.places[span.slot]),
         };
@@ -334,7 +330,7 @@ impl Workspace {
 
     /// Elements of a tensor behind a run.
     fn result(&self, span: Span, len: usize) -> &[f32] {
-        let (memory, place) = match &self.network.constants[span.slot] {
+        let (memory, place) = match self.network.constants.slots[span.slot].as_deref() {
             Some(constant) => (constant, 0),
             None => (&self.memory, self.network.places[span.slot] / size_of::<f32>()),
         };

@@ -140,6 +140,25 @@ impl<D: Device> Kernel<D> {
         self.pack_to(device, &mut constants.iter(), memory)
     }
 
+    /// Lets this kernel read what another one packed, in the same memory.
+    ///
+    /// # Safety
+    ///
+    /// The stages of this kernel that run ahead of time would have made the same of the constants
+    /// ([`Program::packing`](autotune_ir::Program::packing)): packed values may be positions that
+    /// its code loads from.
+    pub unsafe fn share(&self, device: &D, packed: &Packed<D>) -> Result<Arc<Packed<D>>, KernelError> {
+        let ranges = self.packed_ranges(device)?;
+        let mut memory = Vec::with_capacity(ranges.len());
+        for (number, range) in ranges.into_iter().enumerate() {
+            let known = packed.memory.get(number).filter(|known| device.extent(known).bytes >= range.len());
+            let known = known.ok_or(KernelError::OtherKernel { what: "packed constants" })?;
+            // SAFETY: what is packed is only read from here on.
+            memory.push(unsafe { whole(device, known) }?);
+        }
+        Ok(Arc::new(Packed { kernel: self.id, memory }))
+    }
+
     /// Bytes that [`Kernel::pack`] makes of constants.
     pub fn packed_bytes(&self, device: &D) -> Result<usize, KernelError> {
         Ok(self.packed_ranges(device)?.last().map_or(0, |range| range.end))

@@ -1,71 +1,192 @@
-//! What the kernels of a network have of its constants.
+//! What the kernels of a network have of its constants, each constant once for each way to pack it.
 
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use autotune::Tuned;
 use autotune_ir::plan::Binding;
+use autotune_ir::program::{BufferId, Layout};
 use autotune_runtime::{Cpu, HostMemory, Kernel, Packed};
 use rayon::prelude::*;
 
 use super::Compiled;
-use crate::constants::{Given, constants, pack, packed_memory, release};
+use crate::constants::{Given, constants, laid, pack, packed_memory, release};
 use crate::error::CompileError;
 use crate::graph::{Graph, NodeId};
-use crate::plan::{Action, Doing, Operand, Plan};
+use crate::plan::{Action, Content, Doing, Operand, Plan, Slot, given};
+
+/// How a kernel has a constant that it reads in runs, packed or not.
+const READ_IN_RUNS: Binding = Binding::Constant { read_in_runs: true };
 
 /// What a kernel has of its constants: all who run it on the same ones can share it.
 pub(crate) struct Held {
     pub(crate) packed: Arc<Packed>,
     /// Constants that it reads in runs beside what was packed of them, by operand.
-    pub(crate) unpacked: Vec<Option<HostMemory>>,
+    pub(crate) unpacked: Vec<Option<Arc<HostMemory>>>,
 }
 
-impl Held {
-    /// Packs into the first bytes of some memory, of which the rest is left.
-    fn of(
-        graph: &Graph,
-        kernel: &Kernel,
-        operands: &[Operand],
-        team: &Cpu,
-        memory: &mut HostMemory,
-    ) -> Result<Self, CompileError> {
-        let constants = constants(graph, kernel, operands)?;
-        let packed = pack(team, kernel, &constants, memory)?;
-        let kept = |constant: &Given| match constant {
-            Some((buffer, numbers)) if buffer.binding == (Binding::Constant { read_in_runs: true }) => {
-                Ok(Some(numbers.copy()?))
-            }
-            _ => Ok(None),
-        };
-        let unpacked = constants.iter().map(kept).collect::<Result<_, CompileError>>()?;
-        release(graph, operands);
-        Ok(Self { packed, unpacked })
-    }
+/// A network's constants in memory.
+pub(crate) struct Constants {
+    /// For each action of the plan what its kernel has, if it runs one.
+    pub(crate) held: Vec<Option<Arc<Held>>>,
+    /// For each slot of the plan its memory, if it holds a constant.
+    pub(crate) slots: Vec<Option<Arc<HostMemory>>>,
+    /// What is not packed.
+    copies: HashMap<(NodeId, Layout), Arc<HostMemory>>,
+}
 
-    /// For each action of a plan what its kernel has; that of another network on the same graph where it has the same.
-    pub(super) fn all(
+/// A kernel, by its number in the plan, and the constants among its operands.
+type Use = (usize, Vec<Option<NodeId>>);
+
+/// What is packed: the stages as text, and the constants that they read.
+type Packing = (String, Vec<Option<NodeId>>);
+
+struct Maker<'a> {
+    graph: &'a Graph,
+    plan: &'a Plan,
+    kernels: &'a [Arc<Kernel>],
+    team: &'a Cpu,
+    beside: Option<&'a Compiled>,
+    /// For what is still to be packed.
+    memory: HostMemory,
+    /// Constants that more than one kernel has.
+    shared: HashSet<NodeId>,
+    /// [`autotune_ir::Program::packing`] of kernels.
+    texts: HashMap<usize, (String, Vec<BufferId>)>,
+    packed: HashMap<Packing, Arc<Packed>>,
+    copies: HashMap<(NodeId, Layout), Arc<HostMemory>>,
+}
+
+impl Constants {
+    /// The constants of a plan; those of another network on the same graph where it has them.
+    pub(super) fn of(
         graph: &Graph,
         plan: &Plan,
         kernels: &[Arc<Kernel>],
         team: &Cpu,
         beside: Option<&Compiled>,
-    ) -> Result<Vec<Option<Arc<Self>>>, CompileError> {
-        let kernel_of = |action: &Action| match action.work {
-            Doing::Kernel(kernel) => Some(&kernels[kernel]),
-            Doing::Copy(_) | Doing::Interpret(_) => None,
-        };
-        let known = |action: &Action| beside?.held_by(kernel_of(action)?, &action.operands);
-        let mut held: Vec<Option<Arc<Self>>> = plan.actions.iter().map(known).collect();
-
-        let open = || plan.actions.iter().zip(&held).filter(|(_, held)| held.is_none());
-        let mut memory = packed_memory(open().filter_map(|(action, _)| kernel_of(action)), team)?;
-        for (action, held) in plan.actions.iter().zip(&mut held) {
-            if let (Some(kernel), None) = (kernel_of(action), &held) {
-                *held = Some(Arc::new(Self::of(graph, kernel, &action.operands, team, &mut memory)?));
-            }
+    ) -> Result<Self, CompileError> {
+        let uses: Vec<Option<Use>> = plan.actions.iter().map(use_of).collect();
+        let mut known: HashMap<&Use, Arc<Held>> = HashMap::new();
+        for of in uses.iter().flatten() {
+            let held = || beside?.held_by(&kernels[of.0], &of.1);
+            known.extend(held().map(|held| (of, held)));
         }
-        Ok(held)
+
+        let open: HashSet<&Use> = uses.iter().flatten().filter(|of| !known.contains_key(of)).collect();
+        let memory = packed_memory(open.iter().map(|(kernel, _)| &kernels[*kernel]), team)?;
+        let (texts, packed, copies) = (HashMap::new(), HashMap::new(), HashMap::new());
+        let shared = shared(&open);
+        let mut maker = Maker { graph, plan, kernels, team, beside, memory, shared, texts, packed, copies };
+        let mut held = Vec::with_capacity(uses.len());
+        for (action, of) in plan.actions.iter().zip(&uses) {
+            held.push(match of {
+                Some(of) if known.contains_key(of) => known.get(of).cloned(),
+                Some(of) => {
+                    let made = Arc::new(maker.held(of, &action.operands)?);
+                    known.insert(of, Arc::clone(&made));
+                    Some(made)
+                }
+                None => None,
+            });
+        }
+
+        let slot = |slot: &Slot| match slot.content {
+            Content::Constant(node, layout) => {
+                maker.copy((node, layout), &|| Ok(laid(graph, node, layout, true)?.copy()?)).map(Some)
+            }
+            Content::Run => Ok(None),
+        };
+        let slots = plan.slots.iter().map(slot).collect::<Result<_, CompileError>>()?;
+        Ok(Self { held, slots, copies: maker.copies })
     }
+
+    /// Bytes of all memory that they are in.
+    pub(super) fn bytes(&self) -> usize {
+        let held = || self.held.iter().flatten();
+        let packed = held().flat_map(|held| held.packed.memory());
+        let unpacked = held().flat_map(|held| held.unpacked.iter().flatten()).map(|copy| &**copy);
+        let slots = self.slots.iter().flatten().map(|copy| &**copy);
+        let all = packed.chain(unpacked).chain(slots);
+        let parts: HashMap<*mut u8, usize> = all.map(|part| (part.start(), part.elements::<u8>().len())).collect();
+        parts.values().sum()
+    }
+}
+
+impl Maker<'_> {
+    /// What a kernel has of the constants among some operands.
+    fn held(&mut self, of: &Use, operands: &[Operand]) -> Result<Held, CompileError> {
+        let kernel = &self.kernels[of.0];
+        let packing = self.packing(of)?;
+        let known = packing.as_ref().and_then(|packing| self.packed.get(packing));
+        // SAFETY: of constants that are the same the stages of both make the same.
+        let shared = known.map(|known| unsafe { kernel.share(self.team, known) }).transpose()?;
+
+        let constants = constants(self.graph, kernel, operands)?;
+        let packed = match shared {
+            Some(shared) => shared,
+            None => pack(self.team, kernel, &constants, &mut self.memory)?,
+        };
+        self.packed.extend(packing.map(|packing| (packing, Arc::clone(&packed))));
+
+        let kept = |(constant, id): (&Given, &Option<NodeId>)| match (constant, *id) {
+            (Some((buffer, numbers)), Some(id)) if buffer.binding == READ_IN_RUNS => {
+                self.copy((id, buffer.layout), &|| Ok(numbers.copy()?)).map(Some)
+            }
+            _ => Ok(None),
+        };
+        let unpacked = constants.iter().zip(&of.1).map(kept).collect::<Result<_, CompileError>>()?;
+        release(self.graph, operands);
+        Ok(Held { packed, unpacked })
+    }
+
+    /// What a kernel packs of its constants, if another one may pack the same.
+    fn packing(&mut self, (kernel, constants): &Use) -> Result<Option<Packing>, CompileError> {
+        let is_packed = self.kernels[*kernel].packed_bytes(self.team)? > 0;
+        if !is_packed || !constants.iter().flatten().any(|id| self.shared.contains(id)) {
+            return Ok(None);
+        }
+        if !self.texts.contains_key(kernel) {
+            self.texts.insert(*kernel, self.plan.kernels[*kernel].program()?.packing());
+        }
+        let (text, used) = &self.texts[kernel];
+
+        let plan = self.kernels[*kernel].plan();
+        let is_read = |name: &str| used.iter().any(|id| plan.buffers[id.0 as usize].name == name);
+        let read = given(plan).zip(constants).filter(|(buffer, _)| is_read(&buffer.name));
+        Ok(Some((text.clone(), read.map(|(_, constant)| *constant).collect())))
+    }
+
+    /// A constant in a layout: where it is not there yet, what `make` copies.
+    fn copy(
+        &mut self,
+        of: (NodeId, Layout),
+        make: &dyn Fn() -> Result<HostMemory, CompileError>,
+    ) -> Result<Arc<HostMemory>, CompileError> {
+        let known = self.copies.get(&of).or_else(|| self.beside?.constants.copies.get(&of));
+        let copy = match known {
+            Some(known) => Arc::clone(known),
+            None => Arc::new(make()?),
+        };
+        Ok(Arc::clone(self.copies.entry(of).or_insert(copy)))
+    }
+}
+
+/// The use of constants by an action, if it runs a kernel.
+fn use_of(action: &Action) -> Option<Use> {
+    match action.work {
+        Doing::Kernel(kernel) => Some((kernel, action.operands.iter().map(Operand::constant).collect())),
+        Doing::Copy(_) | Doing::Interpret(_) => None,
+    }
+}
+
+/// Constants that more than one kernel has.
+fn shared(uses: &HashSet<&Use>) -> HashSet<NodeId> {
+    let mut kernels: HashMap<NodeId, HashSet<usize>> = HashMap::new();
+    for (kernel, constants) in uses {
+        constants.iter().flatten().for_each(|id| kernels.entry(*id).or_default().extend([*kernel]));
+    }
+    kernels.into_iter().filter(|(_, kernels)| kernels.len() > 1).map(|(id, _)| id).collect()
 }
 
 /// The kernels of a plan; those of another network where it has them.
@@ -84,14 +205,98 @@ impl Compiled {
         Some(Arc::clone(&self.kernels[place]))
     }
 
-    /// What a kernel has of the constants among some operands, if it runs on them.
-    fn held_by(&self, kernel: &Arc<Kernel>, operands: &[Operand]) -> Option<Arc<Held>> {
-        let constants = |operands: &[Operand]| operands.iter().map(Operand::constant).collect::<Vec<Option<NodeId>>>();
-        let wanted = constants(operands);
-        let is_it = |action: &Action| match action.work {
-            Doing::Kernel(own) => Arc::ptr_eq(&self.kernels[own], kernel) && constants(&action.operands) == wanted,
-            Doing::Copy(_) | Doing::Interpret(_) => false,
+    /// What a kernel has of some constants, if it runs on them.
+    fn held_by(&self, kernel: &Arc<Kernel>, constants: &[Option<NodeId>]) -> Option<Arc<Held>> {
+        let is_it = |action: &Action| {
+            use_of(action).is_some_and(|(own, of)| Arc::ptr_eq(&self.kernels[own], kernel) && of == constants)
         };
-        self.held[self.plan.actions.iter().position(is_it)?].clone()
+        self.constants.held[self.plan.actions.iter().position(is_it)?].clone()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use autotune_db::TuningDb;
+    use autotune_ir::Target;
+    use autotune_schedules::ScheduleSpace;
+
+    use super::*;
+    use crate::builder::{Builder, Fill, Seeded};
+    use crate::cut::{Cut, Work};
+    use crate::testing::record;
+
+    const SIZE: usize = 128;
+
+    /// Returns a chain of products with one weight, all but the first with an epilogue.
+    fn products(uses: usize, epilogue: &str) -> Graph {
+        let net = Builder::new("products", Seeded { seed: 1 });
+        let weight = net.weight("w", &[SIZE, SIZE], Fill::deviation(0.1));
+        let mut x = net.input("x", &[3, SIZE]);
+        for number in 0..uses {
+            let product = x.matmul(weight);
+            x = match epilogue {
+                "relu" if number > 0 => product.relu(),
+                "sum" if number > 0 => product + x,
+                _ => product,
+            };
+        }
+        net.output("y", x);
+        net.finish().unwrap()
+    }
+
+    fn target() -> Target {
+        Target::detect("cpu", Some(1)).unwrap()
+    }
+
+    /// Returns a database with the first step's default schedule for every workload.
+    fn alike(graph: &Graph) -> TuningDb {
+        let db = TuningDb::temporary().unwrap();
+        let mut config = None;
+        for step in &Cut::of(graph).steps {
+            let Work::Kernel(workload) = &step.work else { continue };
+            let space = ScheduleSpace::new(workload, &target());
+            let config = config.get_or_insert_with(|| space.default_config()).clone();
+            assert!(space.proven(&config).is_ok());
+            db.append(&record(workload, &target(), config, 1e-6)).unwrap();
+        }
+        db
+    }
+
+    fn bytes(graph: &Graph) -> usize {
+        Compiled::new(graph, Some(&alike(graph)), &target()).unwrap().constant_bytes()
+    }
+
+    #[test]
+    fn uses_of_a_constant_share_what_is_packed_of_it() {
+        let once = bytes(&products(1, ""));
+        assert!((4 * SIZE * SIZE..5 * SIZE * SIZE).contains(&once), "{once} bytes");
+        for epilogue in ["", "relu", "sum"] {
+            assert_eq!(bytes(&products(8, epilogue)), once, "{epilogue}");
+        }
+    }
+
+    /// Results are right where one kernel reads what another one packed.
+    #[test]
+    fn kernels_that_share_what_is_packed_compute_what_they_mean() {
+        for epilogue in ["relu", "sum"] {
+            let graph = products(4, epilogue);
+            let network = Compiled::new(&graph, Some(&alike(&graph)), &target()).unwrap();
+            assert_eq!(network.kernels.len(), 2);
+            let x = crate::Tensor::f32(&[3, SIZE], (0..3 * SIZE).map(|i| (i % 7) as f32 - 3.0).collect()).unwrap();
+            let errors = network.workspace().unwrap().check(&[x]).unwrap();
+            assert!(errors.len() == 4 && errors.iter().all(|step| step.is_right()), "{errors:?}");
+        }
+    }
+
+    /// A network that is made beside another one holds no constant of its own.
+    #[test]
+    fn networks_beside_each_other_share_constants() {
+        let graph = products(3, "relu");
+        let network = Compiled::new(&graph, None, &target()).unwrap();
+        let other = network.untuned_beside(&target()).unwrap();
+        for (own, other) in network.constants.held.iter().zip(&other.constants.held) {
+            assert!(Arc::ptr_eq(own.as_ref().unwrap(), other.as_ref().unwrap()));
+        }
     }
 }

@@ -101,7 +101,7 @@ impl<'a> Maker<'a> {
 
     fn span(&mut self, span: Span) -> Place {
         let first = span.first * size_of::<f32>();
-        match &self.network.constants[span.slot] {
+        match &self.network.constants.slots[span.slot] {
             Some(constant) => {
                 let bytes = self.network.plan.slots[span.slot].elements * size_of::<f32>();
                 Place::Weights(self.weights.place(&constant.elements()[..bytes]) + first)
@@ -118,7 +118,7 @@ impl<'a> Maker<'a> {
         let place = |range: Range<usize>| (Place::Workspace(network.scratch[number] + range.start), range.len());
         let mut scratch = scratch.into_iter().map(place);
 
-        let held = network.held[number].as_deref();
+        let held = network.constants.held[number].as_deref();
         let (packed, unpacked) = held.map_or((&[][..], &[][..]), |held| (held.packed.memory(), &held.unpacked));
         let (mut operands, mut packed) = (action.operands.iter().zip(unpacked), packed.iter());
         let mut buffers = Vec::new();
