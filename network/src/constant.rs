@@ -5,9 +5,12 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock, Weak};
 
+use ndarray::{ArrayView, IxDyn};
+
 use crate::error::OpError;
 use crate::mapped::Mapped;
 use crate::op::Op;
+use crate::strided::first_of_piece;
 use crate::tensor::{Element, Tensor, array};
 
 /// Bytes of a tensor from which on it is worth while not to have it in memory before it is packed.
@@ -57,6 +60,9 @@ impl Constant {
     pub(crate) fn computed(op: &Op, operands: &[&Constant]) -> Result<Self, OpError> {
         let known: Vec<_> = operands.iter().map(|operand| (operand.shape(), operand.element())).collect();
         let (shape, element) = op.infer(&known)?;
+        if let Some(part) = operands.first().and_then(|operand| operand.part_of_file(op, &shape)) {
+            return Ok(part);
+        }
         let bytes = shape.iter().product::<usize>().saturating_mul(size_of::<f32>());
         // Of what is computed anew whenever it is read, nothing else is: that would take time without bound.
         let is_simple = |operand: &&&Constant| operand.is_f32() && !matches!(operand.0.origin, Origin::Computed(..));
@@ -67,8 +73,28 @@ impl Constant {
             return Ok(Self::new(shape, element, Origin::Computed(op.clone(), operands)));
         }
 
-        let tensors = operands.iter().map(|operand| Ok(&**operand.tensor()?)).collect::<Result<Vec<_>, OpError>>()?;
-        Ok(op.evaluate(&tensors)?.into())
+        // A product takes longer than reading its operands again, so these need not stay in memory.
+        let tensors: Vec<Cow<Tensor>> = operands
+            .iter()
+            .map(|&operand| match op {
+                Op::MatMul => operand.read(),
+                _ => operand.tensor().map(|tensor| Cow::Borrowed(&**tensor)),
+            })
+            .collect::<Result<_, OpError>>()?;
+        Ok(op.evaluate(&tensors.iter().map(|tensor| &**tensor).collect::<Vec<_>>())?.into())
+    }
+
+    /// Returns the result of an operation that is one piece of the constant's file, if it is.
+    fn part_of_file(&self, op: &Op, shape: &[usize]) -> Option<Self> {
+        let Origin::File(file, bytes) = &self.0.origin else { return None };
+        let first = match op {
+            Op::Reshape(_) => 0,
+            Op::Slice(ranges) => first_of_piece(ranges, &self.0.shape)?,
+            _ => return None,
+        };
+        let first = bytes.start + first * size_of::<f32>();
+        let part = first..first + shape.iter().product::<usize>() * size_of::<f32>();
+        Some(Self::in_file(shape.to_vec(), Arc::clone(file), part))
     }
 
     /// Extents, outermost first.
@@ -109,6 +135,11 @@ impl Constant {
                 let numbers = file[bytes.clone()].as_chunks().0.iter().map(|&number| f32::from_le_bytes(number));
                 Ok(Cow::Owned(Tensor::F32(array(&self.0.shape, numbers.collect())?)))
             }
+            (None, Origin::Computed(Op::Transpose(perm), operands)) if operands[0].file_bytes().is_some() => {
+                let numbers = operands[0].transposed_file(perm)?;
+                operands[0].release();
+                Ok(Cow::Owned(Tensor::F32(array(&self.0.shape, numbers)?)))
+            }
             (None, Origin::Computed(op, operands)) => {
                 let read = operands.iter().map(Constant::read).collect::<Result<Vec<_>, _>>()?;
                 let result = op.evaluate(&read.iter().map(|tensor| &**tensor).collect::<Vec<_>>());
@@ -127,6 +158,14 @@ impl Constant {
             }
             _ => None,
         }
+    }
+
+    /// Returns the numbers of a file with its axes in another order, without copying them first.
+    fn transposed_file(&self, perm: &[usize]) -> Result<Vec<f32>, OpError> {
+        let bytes = self.file_bytes().unwrap_or_default().as_chunks().0;
+        let numbers = ArrayView::from_shape(IxDyn(&self.0.shape), bytes);
+        let numbers = numbers.map_err(|error| OpError::Unfit(error.to_string()))?;
+        Ok(numbers.permuted_axes(IxDyn(perm)).iter().map(|&number| f32::from_le_bytes(number)).collect())
     }
 
     /// Copies the bytes that a file has to memory of the same size, piece by piece: never all of it is in memory twice.
@@ -192,5 +231,56 @@ impl fmt::Debug for Constant {
             (None, Origin::Computed(op, operands)) => f.debug_tuple("Computed").field(op).field(operands).finish(),
             (None, _) => write!(f, "{}{:?} in a file", self.element(), self.shape()),
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::op::Range as Slice;
+
+    /// Numbers in a file, at an address that is no multiple of their size.
+    fn in_file(shape: &[usize]) -> Constant {
+        let mut file = tempfile::tempfile().unwrap();
+        let count: usize = shape.iter().product();
+        file.write_all(b"x").unwrap();
+        (0..count).for_each(|number| file.write_all(&(number as f32).to_le_bytes()).unwrap());
+        Constant::in_file(shape.to_vec(), Mapped::of(&file).unwrap(), 1..1 + 4 * count)
+    }
+
+    #[test]
+    fn parts_of_files_in_one_piece_stay_there() {
+        let whole = in_file(&[3, 4, 5]);
+        let slice = |start: [usize; 3], count: [usize; 3]| {
+            Op::Slice((0..3).map(|axis| Slice { start: start[axis], step: 1, count: count[axis] }).collect())
+        };
+        for (op, is_in_file) in [
+            (Op::Reshape(vec![12, 5]), true),
+            (slice([1, 0, 0], [2, 4, 5]), true),
+            (slice([2, 1, 0], [1, 2, 5]), true),
+            (slice([0, 1, 0], [3, 2, 5]), false),
+        ] {
+            let wanted = op.evaluate(&[&whole.read().unwrap()]).unwrap();
+            let part = Constant::computed(&op, &[&whole]).unwrap();
+            assert_eq!((part.file_bytes().is_some(), &*part.read().unwrap()), (is_in_file, &wanted), "{op:?}");
+        }
+    }
+
+    /// Neither what is transposed nor what a product is of.
+    #[test]
+    fn what_is_made_of_a_weight_does_not_keep_it_in_memory() {
+        let weight = in_file(&[1, 300, 100]);
+        let matrix = Constant::computed(&Op::Reshape(vec![300, 100]), &[&weight]).unwrap();
+        let transposed = Constant::computed(&Op::Transpose(vec![1, 0]), &[&matrix]).unwrap();
+        let x = Constant::from(Tensor::f32(&[1, 100], vec![1.0; 100]).unwrap());
+        let product = Constant::computed(&Op::MatMul, &[&x, &transposed]).unwrap();
+        assert_eq!(product.shape(), [1, 300]);
+        assert!([&weight, &matrix, &transposed].iter().all(|constant| constant.in_memory().is_none()));
+
+        let wanted = Op::Transpose(vec![1, 0]).evaluate(&[&matrix.read().unwrap()]).unwrap();
+        assert_eq!(*transposed.read().unwrap(), wanted);
     }
 }

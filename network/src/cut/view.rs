@@ -3,7 +3,7 @@
 use super::{Cutter, Strided, Value, ValueId, Work};
 use crate::graph::NodeId;
 use crate::op::{Op, Range};
-use crate::strided::{broadcast_strides, strides};
+use crate::strided::{broadcast_strides, first_of, first_of_piece, strides};
 use crate::tensor::Element;
 
 /// Gives a node's tensor a place in memory, and the steps that fill it.
@@ -66,18 +66,11 @@ fn moves_nothing(perm: &[usize], shape: &[usize]) -> bool {
 
 /// What lies in one piece is no copy.
 fn slice(cutter: &mut Cutter, id: NodeId, ranges: &[Range], shape: &[usize]) {
-    let strides = strides(shape);
-    let first = ranges.iter().zip(&strides).map(|(range, stride)| range.start * stride).sum();
-    let is_whole = |(range, &extent): (&Range, &usize)| range.count == extent && (range.step == 1 || extent == 1);
-    // Axes of which there is one element, then one that is cut, then whole ones.
-    let ones = ranges.iter().take_while(|range| range.count == 1).count();
-    let behind = ranges.iter().zip(shape).skip(ones + 1);
-    let is_dense = ranges.get(ones).is_none_or(|range| range.step == 1);
-    if is_dense && behind.clone().all(is_whole) {
+    if let Some(first) = first_of_piece(ranges, shape) {
         return within(cutter, id, first);
     }
-    let read = ranges.iter().zip(&strides).map(|(range, &stride)| range.step * stride as isize);
-    copy(cutter, id, first, read);
+    let read = ranges.iter().zip(strides(shape)).map(|(range, stride)| range.step * stride as isize);
+    copy(cutter, id, first_of(ranges, shape), read);
 }
 
 /// The parts of a tensor are computed in place where they lie in one piece each and nothing else says where they are; else they are copied.

@@ -108,7 +108,7 @@ impl Draft {
     pub(super) fn number(&self, value: Value) -> Option<f32> {
         let constant = self.constant_of(value)?;
         let is_one = constant.shape().iter().product::<usize>() == 1;
-        number(constant.tensor().ok().filter(|_| is_one)?)
+        number(is_one.then(|| constant.tensor().ok())??)
     }
 
     fn value(&mut self, known: Known) -> Value {

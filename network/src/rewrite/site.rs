@@ -106,7 +106,7 @@ impl<'a> Site<'a, '_> {
     /// The number of a constant with one element.
     pub(super) fn scalar(&self, id: NodeId) -> Option<f32> {
         let is_one = self.of(id).shape.iter().product::<usize>() == 1;
-        self.tensor(id).filter(|_| is_one)?.as_f32()?.first().copied()
+        is_one.then(|| self.tensor(id))??.as_f32()?.first().copied()
     }
 
     /// Operands of an operation on two tensors.
