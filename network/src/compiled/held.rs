@@ -222,8 +222,10 @@ mod tests {
     use autotune_schedules::ScheduleSpace;
 
     use super::*;
+    use crate::Checked;
     use crate::builder::{Builder, Fill, Seeded};
     use crate::cut::{Cut, Work};
+    use crate::rewrite::rewrite_traced;
     use crate::testing::record;
 
     const SIZE: usize = 128;
@@ -280,12 +282,14 @@ mod tests {
     #[test]
     fn kernels_that_share_what_is_packed_compute_what_they_mean() {
         for epilogue in ["relu", "sum"] {
-            let graph = products(4, epilogue);
+            let imported = products(4, epilogue);
+            let (graph, trace) = rewrite_traced(&imported).unwrap();
             let network = Compiled::new(&graph, Some(&alike(&graph)), &target()).unwrap();
             assert_eq!(network.kernels.len(), 2);
             let x = crate::Tensor::f32(&[3, SIZE], (0..3 * SIZE).map(|i| (i % 7) as f32 - 3.0).collect()).unwrap();
-            let errors = network.workspace().unwrap().check(&[x]).unwrap();
-            assert!(errors.len() == 4 && errors.iter().all(|step| step.is_right()), "{errors:?}");
+            let Checked { steps, imported } = network.workspace().unwrap().check(&[x], &imported, &trace).unwrap();
+            assert_eq!(steps.len(), 4);
+            assert!(steps.iter().chain(&imported).all(|step| step.is_right()), "{steps:?} {imported:?}");
         }
     }
 
