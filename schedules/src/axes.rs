@@ -99,6 +99,13 @@ impl Axes {
         self.batch.iter().copied().filter(|axis| !self.shifts.contains(axis)).collect()
     }
 
+    /// True for a product of a matrix with a vector, or of two vectors: no element of the matrix is
+    /// read twice.
+    pub fn is_of_vector(&self, main: &Equation) -> bool {
+        let is_one = |axes: &[AxisId]| count(main, axes) == 1;
+        self.windows.is_empty() && is_one(&self.batch) && (is_one(&self.rows) || is_one(&self.columns))
+    }
+
     /// True if there are windows and each of a batch of several has one column: no two results of a position share what they read.
     pub fn is_depthwise(&self, main: &Equation) -> bool {
         let shares_none = count(main, &self.groups()) > 1 || self.columns.is_empty();
@@ -164,6 +171,19 @@ mod tests {
         let of = |ids: &[AxisId]| ids.iter().map(|&id| names[id]).collect::<Vec<_>>();
         let parts = [&axes.batch, &axes.rows, &axes.columns, &axes.steps].map(|ids| of(ids).concat());
         assert_eq!((parts.each_ref().map(String::as_str), axes.windows.len()), (["b", "m", "n", "k"], 0));
+    }
+
+    #[test]
+    fn products_with_vectors_have_one_row_or_one_column() {
+        let is_of_vector = |text: &str| {
+            let workload: Workload = text.parse().unwrap();
+            axes(text).0.is_of_vector(workload.spec().main())
+        };
+        assert!(
+            ["m=1,n=5,k=6", "m=5,n=1,k=6", "m=1,n=1,k=6"].iter().all(|sizes| is_of_vector(&format!("matmul:{sizes}")))
+        );
+        assert!(!is_of_vector("matmul:m=2,n=2,k=6") && !is_of_vector("matmul:b=2,m=1,n=5,k=6"));
+        assert!(!is_of_vector("conv2d:c=1,h=6,w=6,o=1,k=3"));
     }
 
     #[test]

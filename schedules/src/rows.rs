@@ -92,7 +92,7 @@ pub struct Rows {
 /// The chain of a spec that the sketch is for: nothing is done before, each equation has values for whole rows or for all of their elements,
 /// and what it reads beyond a tensor counts for nothing where that is filled with one number.
 pub(crate) fn chain_for(spec: &Arc<Spec>) -> Option<Chain> {
-    let chain = Chain::of(spec).filter(|chain| chain.numbers.start == 0)?;
+    let chain = Chain::of(spec).filter(|chain| chain.numbers.start == 0 && !chain.is_product())?;
     let is_alike = |pass: &Equation| pass.axes[chain.rows..].iter().all(|axis| axis.reduce == pass.reduces());
     let is_filled = |pass: &Equation| {
         pass.reduction == Reduction::Sum || matches!(pass.value, Expr::Load(_)) || !reads_beyond(spec, pass)

@@ -425,6 +425,20 @@ fn iterations_that_are_left_out_are_missed() {
     assert!(verify(&program, &target).unwrap_err().to_string().contains("iterations are covered"));
 }
 
+/// Whichever operand lies transposed, with what an epilogue does behind the sums.
+#[test]
+fn products_with_vectors_are_reductions_too() {
+    for (number, sizes) in ["m=23,n=1,k=70", "m=1,n=45,k=19", "m=1,n=1,k=300"].iter().enumerate() {
+        for rest in ["", ",ta", ",tb,bias,act=relu", ",weights=data,scale,add"] {
+            for (isa, threads) in [(Isa::Avx2, 1), (Isa::Avx512, 2)] {
+                let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(threads) });
+                let workload: Workload = format!("matmul:{sizes}{rest}").parse().unwrap();
+                check(&workload, &target, number as u64, 12);
+            }
+        }
+    }
+}
+
 /// One f32 to which 0.1 is added a million times is off by one percent.
 #[test]
 fn long_sums_keep_their_precision() {

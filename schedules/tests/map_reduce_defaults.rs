@@ -20,6 +20,7 @@ fn every_thread_has_work_by_default() {
         ("transpose:m=3,n=50176", &few),
         ("transpose:m=50176,n=3", &few),
         ("transpose:b=3,m=4,n=5000", &few),
+        ("matmul:m=4096,n=1,k=4096", &few),
     ] {
         let (workload, target): (Workload, _) = (text.parse().unwrap(), Target::Cpu(cpu.clone()));
         let config = ScheduleSpace::new(&workload, &target).default_config();
@@ -46,9 +47,39 @@ fn vectors_go_along_what_is_contiguous_by_default() {
         ("transpose:m=512,n=512", "m"),
         ("transpose:shape=128x12x64,perm=102", "d2"),
         ("transpose:shape=128x12x64,perm=210", "d0"),
+        ("matmul:m=4096,n=1,k=4096", "k"),
+        ("matmul:m=4096,n=1,k=4096,ta,weights=data", "m"),
+        ("matmul:m=1,n=1,k=1000000,weights=data", "k"),
+        ("matmul:m=1,n=50257,k=768,tb,weights=data,bias", "k"),
     ] {
         let config = ScheduleSpace::new(&text.parse().unwrap(), &target).default_config();
         assert_eq!(config.knobs["vector"], Value::Choice(axis.into()), "{text}: {config}");
+    }
+}
+
+/// A matrix that is not packed is read in order: row by row, or by a few rows side by side.
+#[test]
+fn products_of_few_rows_or_a_column_read_the_matrix_in_order() {
+    let space = |text: &str, threads| {
+        ScheduleSpace::new(&text.parse().unwrap(), &Target::Cpu(CpuTarget::generic_avx2(threads)))
+    };
+    for (text, sketch, is_settled) in [
+        ("matmul:m=64,n=1,k=4096", "map_reduce", true),
+        ("matmul:m=1,n=1,k=1000,weights=data", "map_reduce", true),
+        ("matmul:m=1,n=5000,k=768,tb,weights=data", "map_reduce", true),
+        ("matmul:m=1,n=5000,k=768,weights=data", "direct", true),
+        ("matmul:m=6,n=5000,k=768,weights=data,bias", "direct", true),
+        ("matmul:m=1,n=5000,k=768", "direct", false),
+        ("matmul:m=1,n=64,k=64,weights=data", "direct", false),
+        ("matmul:m=9,n=5000,k=768,weights=data", "direct", false),
+    ] {
+        let space = space(text, 1);
+        assert_eq!((&*space.default_config().sketch, space.is_settled()), (sketch, is_settled), "{text}");
+    }
+    for (threads, most) in [(1, 5024), (2, 2048)] {
+        let config = space("matmul:m=1,n=5000,k=768,weights=data", threads).default_config();
+        assert_eq!(config.knobs["tile.n"], Value::Tile(vec![most, 32]), "{config}");
+        assert_eq!(config.knobs["tile.k"], Value::Tile(vec![8]), "{config}");
     }
 }
 

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::balance::MAX_SHARE;
 use super::{Direct, Roles, block_size};
+use crate::axes::count;
 use crate::config::Value;
-use crate::contraction::AxisId;
+use crate::contraction::{AxisId, Contraction};
 use crate::knob_space::{Knob, KnobSpace};
 use crate::point::Point;
 use autotune_ir::target::CpuTarget;
@@ -20,6 +21,11 @@ const DEFAULT_DATA: [(&str, &str); 6] = [
     ("plain", "tile"),
 ];
 
+/// Rows of data for which a matrix is streamed, at most: register tiles hold all of them.
+const MOST_STREAMED_FOR: usize = 8;
+/// Rows of a matrix that are streamed side by side.
+const STREAMS: usize = 8;
+
 /// A fixed rule without measuring: vectors over the output channels (else the width), blocked layouts where they fit, data
 /// read in place, constant weights packed, the largest register tile of a few vectors by as many columns as the registers hold,
 /// tiles of columns and rows in parallel, the reduction whole, rows of taps outermost in it. Of these the first that divides the
@@ -33,6 +39,73 @@ const DEFAULT_DATA: [(&str, &str); 6] = [
 /// There is always one that keeps the rules: the last to be tried have a register tile of a single vector, which fits the
 /// registers and the code, and a padded copy of the input, which any padding can be written out to.
 pub(super) fn default_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
+    let streaming = || streaming_point(roles, target, space);
+    streaming().or_else(|| usual_point(roles, target, space))
+}
+
+/// True for products of a few rows with a matrix that is read as it lies and exceeds the
+/// second-level cache.
+pub(super) fn streams(roles: &Roles, target: &CpuTarget) -> bool {
+    let Contraction { weight, weight_is_constant, .. } = &roles.contraction;
+    let rows = count(roles.contraction.equation(), &roles.axes.rows);
+    let bytes = size_of::<f32>() * weight.shape.iter().product::<usize>();
+    let is_read_in_place = !weight_is_constant && weight.stride(roles.channel) == 1;
+    let is_one_product = roles.is_product() && roles.batch.iter().all(|&axis| roles.extent(axis) == 1);
+    is_one_product && is_read_in_place && rows <= MOST_STREAMED_FOR && bytes > target.l2_bytes
+}
+
+/// A schedule that reads a few rows of the matrix side by side from beginning to end, so that
+/// hardware prefetching follows them. A tile of a few columns and all steps would read a part of a
+/// page of every row. The output holds the partial sums.
+fn streaming_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
+    if !streams(roles, target) {
+        return None;
+    }
+    let rows = count(roles.contraction.equation(), &roles.axes.rows);
+    let (columns, registers) = (roles.extent(roles.channel), target.isa.vector_registers());
+    let vectors = (1..=4).rev().find(|vectors| (rows + 1) * vectors < registers)?;
+    let most = if target.threads == 1 { usize::MAX } else { columns / target.threads };
+
+    let point = space.point_of(|knob| {
+        let last = |fits: &dyn Fn(&[usize]) -> bool| {
+            knob.values.iter().rposition(|value| matches!(value, Value::Tile(tile) if fits(tile)))
+        };
+        let (group, axis) = knob.name.split_once('.').unwrap_or((&knob.name, ""));
+        let word = match (group, axis) {
+            ("tile", axis) => {
+                let axis = roles.contraction.axis(axis)?;
+                return if axis == roles.channel {
+                    last(&|tile| tile[1] == vectors * target.lanes() && tile[0] <= most)
+                } else if roles.step == Some(axis) {
+                    last(&|tile| tile[0] <= STREAMS)
+                } else {
+                    last(&|tile| tile[1] == roles.extent(axis))
+                };
+            }
+            ("order", "") => {
+                return order_of(knob, [Some(roles.channel), roles.step].map(|axis| Some(roles.name(axis?))));
+            }
+            ("order", _) => return Some(0),
+            ("vector", _) => roles.name(roles.channel),
+            ("unroll", _) => "8",
+            ("parallel", _) => "1",
+            _ => "inplace",
+        };
+        knob.values.iter().position(|value| matches!(value, Value::Choice(other) if other == word))
+    })?;
+    Direct::with_roles(roles, target, &point).is_ok().then_some(point)
+}
+
+/// The first order that begins with some axes.
+fn order_of(knob: &Knob, first: [Option<&str>; 2]) -> Option<usize> {
+    let starts = |value: &Value| match value {
+        Value::Order(names) => first.iter().flatten().zip(names).all(|(first, name)| first == name),
+        _ => false,
+    };
+    knob.values.iter().position(starts)
+}
+
+fn usual_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
     let lanes = target.lanes();
     let usual: Vec<DefaultRule> =
         roles.vectors(target).into_iter().map(|vector| DefaultRule::of(roles, target, vector)).collect();

@@ -28,7 +28,8 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    /// The spec as a chain; `None` if it is none, or a contraction.
+    /// The spec as a chain; `None` if it is none, or a contraction other than a product with a
+    /// vector.
     pub(crate) fn of(spec: &Arc<Spec>) -> Option<Self> {
         let [passes @ .., tail] = &spec.equations[..] else { return None };
         let last = passes.last()?;
@@ -36,7 +37,7 @@ impl Chain {
             && last.axes.starts_with(&tail.axes)
             && last.output.index == tail.output.index
             && tail.loads().into_iter().all(|access| *access == last.output || is_not_computed(spec, access));
-        let is_contraction = !spec.is_chain() && Axes::of(spec).is_some();
+        let is_contraction = !spec.is_chain() && Axes::of(spec).is_some_and(|axes| !axes.is_of_vector(spec.main()));
         if !is_map_of_last || is_contraction || passes.iter().any(|pass| pass.axes.is_empty()) {
             return None;
         }
@@ -72,6 +73,11 @@ impl Chain {
             Self { spec: Arc::clone(&self.spec), numbers: number..number + 1, rows }
         };
         (0..self.numbers.start).filter(|_| self.tail().is_some()).map(alone)
+    }
+
+    /// True for a product with a vector.
+    pub(crate) fn is_product(&self) -> bool {
+        !self.spec.is_chain() && Axes::of(&self.spec).is_some()
     }
 
     /// The equations that are done for each tile of rows.

@@ -45,7 +45,7 @@ pub(super) fn default_point(spec: &Arc<Spec>, cpu: &CpuTarget, space: &Arc<KnobS
     let chain = Chain::of(spec)?;
     let blocked = laid::blockable(&chain, block_size(cpu)).into_iter();
     let blocked = blocked.flat_map(|channel| NEIGHBOURS.map(|tile| Rule::of_blocks(&chain, channel, tile, cpu)));
-    let plain = || Rule::plain(&chain, cpu);
+    let plain = || if chain.is_product() { Rule::of_product(&chain, cpu) } else { Rule::plain(&chain, cpu) };
     let transposing = transposed(&chain).map(|axes| Rule::of_transpose(&chain, axes, cpu));
     let rules = blocked.chain(transposing).chain([plain(), Rule { width: 1, ..plain() }]);
     let mut points = rules.filter_map(|rule| rule.point(&chain, cpu, space));
@@ -55,6 +55,18 @@ pub(super) fn default_point(spec: &Arc<Spec>, cpu: &CpuTarget, space: &Arc<KnobS
 /// True for copies that read along another axis than they write.
 pub(super) fn is_transpose(spec: &Arc<Spec>) -> bool {
     Chain::of(spec).is_some_and(|chain| transposed(&chain).is_some())
+}
+
+/// True for products with a vector that take longer by register tiles: those with a column, for
+/// which a register tile has one lane, and of a row with a transposed matrix that is not packed
+/// ahead of time.
+pub(super) fn prefers(spec: &Arc<Spec>) -> bool {
+    let Some(chain) = Chain::of(spec).filter(Chain::is_product) else { return false };
+    let [_, weight] = chain.last().loads()[..] else { return false };
+    let weight = spec.tensor(weight);
+    let is_column = weight.shape.iter().product::<usize>() == chain.last().reduction_len();
+    let goes_along_row = chain.row_axes().iter().any(|axis| axis.name == vector_of(&chain));
+    is_column || !weight.is_constant() && !goes_along_row
 }
 
 /// The rows that a copy writes and reads along, if these are two.
@@ -147,6 +159,22 @@ impl Rule {
         let parallel = parallel_loops(chain, rows.iter().map(|axis| axis.extent), cpu);
         let width = width(chain, vector, cpu.lanes());
         Self { vector, layout: "plain", outermost: None, tiles, parallel, width, unroll: UNROLLED[0] }
+    }
+
+    /// A product with a vector: memory is read in order, and a row that is summed alone has several
+    /// accumulators.
+    fn of_product(chain: &Chain, cpu: &CpuTarget) -> Self {
+        let mut rule = Self::plain(chain, cpu);
+        match chain.row_axes().iter().position(|axis| axis.name == rule.vector) {
+            Some(axis) if cpu.threads == 1 => rule.tiles[axis] = usize::MAX,
+            Some(axis) => {
+                let of_task = chain.row_axes()[axis].extent / (TASKS * cpu.threads);
+                rule.tiles[axis] = of_task.max(2 * cpu.lanes());
+            }
+            None if rule.tiles.iter().all(|&tile| tile == 1) => rule.width = RESULTS,
+            None => {}
+        }
+        rule
     }
 
     /// Square blocks of a vector's lanes, those beside each other in the result one after the other; of fewer elements as many as shuffles transpose, and
