@@ -22,6 +22,9 @@ pub struct TuneParams {
     pub search_share: f64,
     /// Share that it may use however many tasks there are to race ([`RaceParams::task_secs`]).
     pub least_search_share: f64,
+    /// How long behind the end of the time budget the untuned schedules of tasks are still measured of
+    /// which nothing is known yet.
+    pub needed_overrun: Duration,
     /// How much longer than its share of the time budget a search may wait for the measurement in progress.
     pub grace: Duration,
     /// Whether what is known of other workloads is used: records of tasks that are not tuned in this run, the pretrained model and the
@@ -48,6 +51,7 @@ impl Default for TuneParams {
             start_share: 0.15,
             search_share: 0.9,
             least_search_share: 0.5,
+            needed_overrun: Duration::from_secs(10),
             grace: Duration::from_secs(1),
             transfer: true,
             prediction: Some(PredictParams::default()),

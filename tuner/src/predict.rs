@@ -55,15 +55,27 @@ impl Default for PredictParams {
 /// The space of a workload, with what is [`predicted`] to be the fastest as its untuned schedule; without transfer, with what the fixed rule
 /// picks.
 pub(crate) fn space(workload: &Workload, target: &Target, params: &TuneParams) -> ScheduleSpace {
+    space_within(workload, target, params, None)
+}
+
+/// The same with what is predicted in a hurry, by other parameters: it is remembered as if by those
+/// of the run, so that whoever asks later has the same untuned schedule, and as soon.
+pub(crate) fn space_within(
+    workload: &Workload,
+    target: &Target,
+    params: &TuneParams,
+    hurried: Option<PredictParams>,
+) -> ScheduleSpace {
     let space = ScheduleSpace::new(workload, target);
     let Some(prediction) = params.prediction.filter(|_| params.transfer) else { return space };
-    let untuned = first(&space, prediction);
+    let untuned = first(&space, prediction, hurried.unwrap_or(prediction));
     space.with_default(untuned)
 }
 
-/// The first of [`predicted`], remembered: a search asks for it, then the race within the network, then whoever deploys what was not tuned.
-fn first(space: &ScheduleSpace, params: PredictParams) -> Candidate {
-    let asked = Asked { workload: space.workload().clone(), target: space.target().clone(), params };
+/// The first of [`predicted`] by some parameters, remembered under those `asked` for: a search asks for it, then the race within the network,
+/// then whoever deploys what was not tuned.
+fn first(space: &ScheduleSpace, asked: PredictParams, params: PredictParams) -> Candidate {
+    let asked = Asked { workload: space.workload().clone(), target: space.target().clone(), params: asked };
     let known = FIRST.read().unwrap_or_else(PoisonError::into_inner).get(&asked).cloned();
     if let Some(known) = known {
         return space.candidate(&known);
@@ -234,9 +246,24 @@ mod tests {
             for params in [quick, PredictParams::QUICK] {
                 let predicted = predicted(&space, 1, params);
                 for time in ["first", "second"] {
-                    assert_eq!(first(&space, params), predicted[0], "{text}, {params:?}, asked for the {time} time");
+                    assert_eq!(
+                        first(&space, params, params),
+                        predicted[0],
+                        "{text}, {params:?}, asked for the {time} time"
+                    );
                 }
             }
         }
+    }
+
+    /// A run that was in a hurry and whoever asks later have the same untuned schedule.
+    #[test]
+    fn what_is_predicted_in_a_hurry_is_remembered() {
+        let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(2) });
+        let (workload, params) = ("matmul:m=44,n=76,k=52".parse().unwrap(), TuneParams::default());
+        let quick = predicted(&ScheduleSpace::new(&workload, &target), 1, PredictParams::QUICK);
+        let hurried = space_within(&workload, &target, &params, Some(PredictParams::QUICK));
+        assert_eq!(*hurried.default_candidate(), quick[0]);
+        assert_eq!(space(&workload, &target, &params).default_candidate(), hurried.default_candidate());
     }
 }

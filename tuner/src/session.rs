@@ -133,7 +133,7 @@ impl<'a> Session<'a> {
             appended = recorder.append(&proposal.candidate, &measurement, Phase::Search);
             self.new_trials += 1;
             // Before the first result there is nothing to end with: it is waited for.
-            let is_needed = queue.lock().is_needed();
+            let is_needed = queue.lock().is_needed() && !settings.is_long_over(start);
             settings.cancel.set_deadline(deadline.filter(|_| !is_needed));
             best_secs[task] = best_secs[task].min(measurement.run_secs().unwrap_or(f64::INFINITY));
             let network_secs = weights.iter().zip(&*best_secs).map(|(weight, secs)| weight * secs).sum();
@@ -229,12 +229,14 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    /// True if a task was measured and the end of the time budget has long passed.
+    /// True if the end of the time budget has passed by so much that a task does not race any more:
+    /// one that was not measured yet is waited for longer.
     fn is_too_late_for(&self, task: usize) -> bool {
         let late_share = self.settings.params.race.late_share;
         let is_over = |budget: Duration| self.start.elapsed() > budget.mul_f64(1.0 + late_share);
         let standing = self.recorder.standing(&self.planner.tasks[task].space);
-        standing.default_secs.is_some() && self.settings.time_budget.is_some_and(is_over)
+        let is_measured = standing.default_secs.is_some();
+        is_measured && self.settings.time_budget.is_some_and(is_over) || self.settings.is_long_over(self.start)
     }
 
     /// Races one task; those that have not raced yet, so many, share what is left of the time
@@ -265,11 +267,8 @@ impl<'a> Session<'a> {
 /// The space of a task with what is predicted to be the fastest as its untuned schedule: quickly,
 /// once too much of the time is spent.
 fn space(task: &Task, target: &Target, settings: &Settings, start: Instant) -> ScheduleSpace {
-    let mut params = settings.params.clone();
-    if settings.is_in_a_hurry(start) {
-        params.prediction = params.prediction.map(|_| PredictParams::QUICK);
-    }
-    predict::space(&task.workload, target, &params)
+    let hurried = settings.is_in_a_hurry(start).then_some(PredictParams::QUICK);
+    predict::space_within(&task.workload, target, &settings.params, hurried)
 }
 
 /// What the database knows of a task: its records, and of what is claimed to be fast what is proven to be right.

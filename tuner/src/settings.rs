@@ -41,6 +41,12 @@ impl Settings {
         self.search_budget().is_some_and(|budget| start.elapsed() > budget)
     }
 
+    /// True if the time budget of a run that began at `start` ended so long ago that not even what
+    /// is needed is measured any more.
+    pub(crate) fn is_long_over(&self, start: Instant) -> bool {
+        self.time_budget.is_some_and(|budget| start.elapsed() > budget.saturating_add(self.params.needed_overrun))
+    }
+
     fn search_budget(&self) -> Option<Duration> {
         let budget = self.time_budget?.as_secs_f64();
         let races_secs = self.tasks as f64 * self.params.race.task_secs;

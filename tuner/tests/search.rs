@@ -187,6 +187,17 @@ fn however_little_time_is_left_the_best_and_the_default_of_every_task_race_the_h
     assert!(device.raced.iter().all(|racers| racers.len() <= 2));
 }
 
+/// Tasks may be so many that not even their untuned schedules can be measured in the time.
+#[test]
+fn long_behind_the_end_of_the_time_nothing_is_measured() {
+    let params = TuneParams { prediction: None, needed_overrun: Duration::ZERO, ..TuneParams::default() };
+    let run = Run::new(&[SMALL, "matmul:m=96,n=192,k=64", "matmul:m=20,n=16,k=8"]);
+    let mut device = PaperDevice::default();
+    let report = run.tune(tuner(Kind::Random, 40, 0).params(params).time_budget(Duration::ZERO), &mut device);
+    assert_eq!((device.measured.len(), device.raced.len(), report.stop), (1, 0, Stop::TimeBudget));
+    assert_eq!(report.tasks.iter().filter(|task| task.best_secs.is_some()).count(), 1);
+}
+
 /// It is not that nothing was measured: there is nothing to measure.
 #[test]
 fn without_tasks_nothing_is_missing() {
