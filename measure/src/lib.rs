@@ -19,7 +19,7 @@
 //!
 //! ```text
 //! words     options measurement summary built loaded
-//! system    interrupt process memory scratch location cache_folder
+//! system    interrupt process memory scratch location cache_folder load
 //! compilers compiler nvrtc gpu
 //! operands  expected problem available
 //! memory    guarded checks fixed allocation_cache resident

@@ -78,8 +78,8 @@ impl Trace {
 const STAGES: [&[&[Rule]]; 4] = [
     &[arithmetic::RULES, movement::RULES],
     &[activation::RULES, rows::RULES, attention::RULES],
-    &[affine::RULES, padding::RULES, rows::POOLINGS, arithmetic::POWERS, kernels::RULES, without_kernels::RULES],
-    &[blocks::RULES, epilogue::RULES],
+    &[affine::RULES, padding::RULES, rows::POOLINGS, arithmetic::POWERS, kernels::RULES],
+    &[blocks::RULES, without_kernels::RULES, epilogue::RULES],
 ];
 
 /// A graph that computes the same, in the form that tasks are cut from.

@@ -9,14 +9,18 @@ use autotune_network::cut::{Cut, Work};
 use autotune_network::op::{Binary, Sliding};
 use autotune_network::{Compiled, Element, Graph, Library, NodeId, Op, Tensor, rewrite};
 use autotune_schedules::workload::{PadMode, PoolKind, ReduceOp};
-use common::graphs::{Net, assert_same, brought};
+use common::graphs::{Net, assert_same, assert_same_on, brought};
 use common::{any, assert_near, rng};
 use rand_chacha::ChaCha8Rng;
 
 /// Fails unless a graph has kernels only, which compute what it does, and becomes a library where that can be.
 fn assert_compiles(graph: &Graph, seed: u64) {
     let rewritten = rewrite(graph).unwrap();
-    assert_same(graph, &rewritten, seed);
+    match graph.inputs() {
+        [_] => assert_same(graph, &rewritten, seed),
+        // Zeros between the elements of an image make no numbers of infinite weights.
+        _ => assert_same_on(graph, &rewritten, &brought(graph, &mut rng(seed)), &format!("seed {seed}")),
+    }
     for step in Cut::of(&rewritten).steps {
         if let Work::Interpret(id) = step.work {
             panic!("{seed}: {:?}", rewritten.node(id));

@@ -187,7 +187,7 @@ mod tests {
     #[test]
     fn a_history_is_its_fastest_schedules_and_the_nearest_come_first() {
         let space = |text: &str| ScheduleSpace::new(&text.parse().unwrap(), &Target::Cpu(CpuTarget::generic_avx2(2)));
-        let spaces = ["matmul:m=64,n=64,k=64", "matmul:m=64,n=64,k=128", "matmul:m=1,n=64,k=64"].map(space);
+        let spaces = ["matmul:m=64,n=64,k=64", "matmul:m=64,n=64,k=128", "matmul:m=2,n=64,k=64"].map(space);
         let conv = space("conv2d:c=16,h=14,w=14,o=16,k=3,p=1");
         let mut rng = ChaCha8Rng::seed_from_u64(0);
         let mut measured = Vec::new();
@@ -205,7 +205,7 @@ mod tests {
         let asked = space("matmul:m=60,n=64,k=120");
         let nearest = history.nearest(asked.workload(), usize::MAX);
         let texts: Vec<&str> = nearest.iter().map(|entry| entry.workload.as_str()).collect();
-        assert_eq!(texts, ["matmul:m=64,n=64,k=128", "matmul:m=64,n=64,k=64", "matmul:m=1,n=64,k=64"]);
+        assert_eq!(texts, ["matmul:m=64,n=64,k=128", "matmul:m=64,n=64,k=64", "matmul:m=2,n=64,k=64"]);
         assert_eq!(history.nearest(asked.workload(), 2), nearest[..2]);
         assert!(nearest.iter().all(|entry| fastest(entry.workload.as_str()) == Some(&entry.config)));
 

@@ -60,7 +60,7 @@ fn a_miss_is_answered_by_a_schedule_that_the_draft_puts_before_the_default() {
         "conv2d:c=40,h=20,w=24,o=48,k=3,p=1,bias",
         "conv2d:c=1,h=1,w=1,o=1,k=1",
         "conv2d:c=37,h=41,w=43,o=53,k=3,p=1",
-        "matmul:m=1,n=1,k=65537",
+        "matmul:m=2,n=3,k=65537",
         "matmul:m=1,n=1009,k=1",
         "matmul:m=60,n=100,k=70",
     ] {

@@ -183,7 +183,9 @@ fn every_config_of_every_workload_gives_a_row_of_its_own() {
             is("total.fmas.per_direct_fma", 0.19, 1.0);
             is("total.stores.per_output", 1.0, 1e6);
             is("total.lane_use.ratio", 0.124, 1.0);
-            is("register.in_memory.flag", 0.0, 0.0);
+            // Columns of long rows are added up in the cache.
+            let adds_in_cache = configs.iter().any(|config| config.sketch == "map_reduce");
+            is("register.in_memory.flag", 0.0, f64::from(u8::from(adds_in_cache)));
             is("estimate.roofline.per_peak", 0.19, 32e3);
             if !distinct.contains(&row) {
                 distinct.push(row);

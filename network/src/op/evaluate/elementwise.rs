@@ -59,7 +59,6 @@ fn activated(activation: Activation, x: f64) -> f64 {
         Activation::Softplus => softplus(x),
         Activation::Silu => x * sigmoid(x),
         Activation::Mish => x * libm::tanh(softplus(x)),
-        Activation::Gelu if x == f64::NEG_INFINITY => 0.0,
         Activation::Gelu => 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
         // Half of 1 + tanh(y) is the sigmoid of 2 * y, which keeps its digits where y is negative.
         Activation::GeluTanh => {
