@@ -489,7 +489,9 @@ fn powers_of_integers() {
             0 => assert!(!ops(&rewritten).contains(&"Pow"), "{exponent}"),
             _ => assert_eq!(ops(&rewritten), vec!["Mul"; products], "{exponent}"),
         }
-        let input = [Tensor::i64(&[2, 3], vec![-2, -1, 0, 1, 2, 3]).unwrap()];
+        // Powers beyond 64 bits are no numbers in either form.
+        let most = if exponent == 64 { 1 } else { 3 };
+        let input = [Tensor::i64(&[2, 3], [-2, -1, 0, 1, 2, 3].map(|x: i64| x.clamp(-most, most)).to_vec()).unwrap()];
         assert_eq!(rewritten.evaluate(&input).unwrap(), graph.evaluate(&input).unwrap(), "{exponent}");
     }
 }
