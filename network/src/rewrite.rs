@@ -6,7 +6,7 @@
 //! the old graph only, so that one rule's result is seen by others in the next pass; passes end when none applies.
 //!
 //! Rules change results by rounding only: weights are multiplied before they are summed with, not behind. Constants are merged only where that
-//! holds ([`bounds`]). What is infinite or not a number only because a value on the way is too large or too small may become a number.
+//! holds (`bounds`). What is infinite or not a number only because a value on the way is too large or too small may become a number.
 //!
 //! What comes out is, per layer, a convolution with its bias as an operand or a product and the sum with its bias, then the sum with a
 //! residual, then a function of every element.
