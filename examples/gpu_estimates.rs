@@ -2,9 +2,10 @@
 //!
 //! `cargo run --release -p autotune-examples --example gpu_estimates -- LOG.jsonl[.gz] [--csv]`
 //!
-//! Prints a Markdown table: for each workload and sketch of a tuning log the number of kernels, Spearman's rank correlation of estimated
-//! and measured run times, the median of measured over estimated run time, and how many times as long as the fastest kernel of the
-//! workload the one of the least estimate takes. `--csv` prints every kernel with its bounds in cycles instead.
+//! Prints a Markdown table: for each workload and sketch of a tuning log the number of kernels,
+//! Spearman's rank correlation of estimated and measured run times, the median of measured over
+//! estimated run time, and how many times as long as the fastest kernel of the workload the one of
+//! the least estimate takes. `--csv` prints every kernel with its bounds in cycles instead.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -54,7 +55,8 @@ fn open(path: &str) -> Result<Box<dyn Read>> {
     Ok(if path.ends_with(".gz") { Box::new(GzDecoder::new(file)) } else { Box::new(file) })
 }
 
-/// What the analysis says of a record's kernel; none of a schedule that this version does not lower.
+/// What the analysis says of a record's kernel; none of a schedule that this version does not
+/// lower.
 fn kernels(record: &TuningRecord) -> Result<Option<Kernels>> {
     let word: String = record.target.split(':').take(2).collect::<Vec<_>>().join(":");
     let target = Target::detect(&word, None)?;

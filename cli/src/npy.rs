@@ -1,6 +1,7 @@
 //! Tensors in files, as NumPy writes them.
 //!
-//! Numbers keep their values from type to type, or are refused by value; floating-point numbers become the nearest of a smaller type.
+//! Numbers keep their values from type to type, or are refused by value; floating-point numbers
+//! become the nearest of a smaller type.
 
 use std::fmt::{self, Display};
 use std::fs::File;

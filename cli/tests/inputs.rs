@@ -1,4 +1,5 @@
-//! Inputs on the command line: files of every type, shapes and numbers that ONNX files leave open, and outputs in files.
+//! Inputs on the command line: files of every type, shapes and numbers that ONNX files leave open,
+//! and outputs in files.
 
 #![allow(unreachable_pub, clippy::unwrap_used, clippy::expect_used)]
 

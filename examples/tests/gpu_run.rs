@@ -1,5 +1,6 @@
-//! The prepared run on a GPU machine, both calls of it on small workloads: on an OpenCL device (PoCL), and on the stub of a CUDA
-//! device, with programs that look like the toolkit's. What they measure nobody looks at.
+//! The prepared run on a GPU machine, both calls of it on small workloads: on an OpenCL device
+//! (PoCL), and on the stub of a CUDA device, with programs that look like the toolkit's. What they
+//! measure nobody looks at.
 //!
 //! The pack is made of the programs that `cargo test` built for the whole workspace. Where those, Python or a device are missing, the
 //! tests say so and pass; `AUTOTUNE_REQUIRE=programs,python3,opencl,g++` makes that a failure.

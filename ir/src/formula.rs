@@ -22,18 +22,22 @@
 //! | gelu_tanh | 6 | as silu, with the polynomial in x in the exponents as the sum of two numbers |
 //! | sign | exact | |
 //!
-//! These hold in the tails, too: of results that come near zero, and of denormal ones, in units of the last place that they have. So what is
-//! made of several functions is a formula of its own (`formula/functions/tails.rs`): `log(exp(x) + 1)` is 0 below -17 in f32, where
-//! `softplus(x)` is `exp(x)`.
+//! These hold in the tails, too: of results that come near zero, and of denormal ones, in units of
+//! the last place that they have. So what is made of several functions is a formula of its own
+//! (`formula/functions/tails.rs`): `log(exp(x) + 1)` is 0 below -17 in f32, where `softplus(x)` is
+//! `exp(x)`.
 //!
-//! The errors are tested for 2000 mantissas of every exponent, infinities and denormals (`ir/tests/formulas.rs`). What is not a number is passed on, but
-//! that every number to the power of 0, and 1 to every power, is 1, as in IEEE 754; silu, mish, gelu and gelu_tanh of minus infinity, which is
-//! multiplied by 0, are not numbers; `exp(inf) = inf`, `exp(-inf) = 0`,
-//! `log(0) = -inf`, the logarithm and the root of negative values are not numbers, tanh and erf end at 1, sigmoid at 0 and 1. Denormal
-//! operands and results count like any others (gradual underflow); a device that flushes them to zero flushes them here, too.
+//! The errors are tested for 2000 mantissas of every exponent, infinities and denormals
+//! (`ir/tests/formulas.rs`). What is not a number is passed on, but that every number to the power
+//! of 0, and 1 to every power, is 1, as in IEEE 754; silu, mish, gelu and gelu_tanh of minus
+//! infinity, which is multiplied by 0, are not numbers; `exp(inf) = inf`, `exp(-inf) = 0`, `log(0)
+//! = -inf`, the logarithm and the root of negative values are not numbers, tanh and erf end at 1,
+//! sigmoid at 0 and 1. Denormal operands and results count like any others (gradual underflow); a
+//! device that flushes them to zero flushes them here, too.
 //!
-//! The polynomials' coefficients are minimax ones, found by Remez's algorithm in 200 bits, those of gelu's quotient by Lawson's iteration
-//! (`formula/functions.rs` and `tails.rs` have the intervals, weights and errors), then rounded to f32.
+//! The polynomials' coefficients are minimax ones, found by Remez's algorithm in 200 bits, those of
+//! gelu's quotient by Lawson's iteration (`formula/functions.rs` and `tails.rs` have the intervals,
+//! weights and errors), then rounded to f32.
 
 use std::sync::LazyLock;
 
@@ -184,7 +188,8 @@ impl Formula {
         &UNARY[position]
     }
 
-    /// The largest error of an operation's formula, in [ulps]: the table above as numbers, which tests hold it to.
+    /// The largest error of an operation's formula, in [ulps]: the table above as numbers, which
+    /// tests hold it to.
     pub fn largest_error(op: UnaryOp) -> f64 {
         match op {
             UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Floor | UnaryOp::Sign | UnaryOp::Cast(_) => 0.0,
@@ -279,8 +284,8 @@ impl Formula {
     }
 }
 
-/// Distance of a number from the exact one in units of the last place of an f32 there (ulp), which of denormal numbers is that of the least;
-/// infinite where only one of them is a number.
+/// Distance of a number from the exact one in units of the last place of an f32 there (ulp), which
+/// of denormal numbers is that of the least; infinite where only one of them is a number.
 pub fn ulps(found: f32, exact: f64) -> f64 {
     // What rounds to infinity is infinity.
     if found.is_nan() && exact.is_nan() || found.is_infinite() && found == exact as f32 {

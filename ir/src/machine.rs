@@ -91,18 +91,18 @@ pub mod gpu {
     /// Bytes a cycle from the second-level cache (Luo et al., "Dissecting the NVIDIA Hopper Architecture through Microbenchmarking",
     /// 2024: 40 to 60 on A100 and H100).
     pub const L2_BYTES_PER_CYCLE: f64 = 48.0;
-    /// Bytes a cycle from memory: a multiprocessor's part (4.2 TB/s of an H200 at 1.98 GHz, measured, are 16, 3.35 TB/s of an H100 at 1.8
-    /// GHz 14, 1.55 TB/s of an A100 10).
+    /// Bytes a cycle from memory: a multiprocessor's part (4.2 TB/s of an H200 at 1.98 GHz,
+    /// measured, are 16, 3.35 TB/s of an H100 at 1.8 GHz 14, 1.55 TB/s of an A100 10).
     pub const MEMORY_BYTES_PER_CYCLE: f64 = 14.0;
     /// Cycles until global memory answers (Luo et al.: 466 on A100, 479 on H100).
     pub const MEMORY_LATENCY_CYCLES: f64 = 500.0;
     /// Cycles until all threads of a block have come by a barrier (usual: 20 to 40).
     pub const BARRIER_CYCLES: f64 = 30.0;
-    /// Share of the cycles by each bottleneck that comes on top of the longest: what is near one another adds up in part (fitted to
-    /// 3,600 kernels on an H200: `gpu_estimates`).
+    /// Share of the cycles by each bottleneck that comes on top of the longest: what is near one
+    /// another adds up in part (fitted to 3,600 kernels on an H200: `gpu_estimates`).
     pub const BOUND_SHARE: f64 = 0.25;
-    /// Cycles of a launch in a graph, with the start and the end of its blocks (measured: the shortest kernels take 1.2 microseconds on an
-    /// H200).
+    /// Cycles of a launch in a graph, with the start and the end of its blocks (measured: the
+    /// shortest kernels take 1.2 microseconds on an H200).
     pub const LAUNCH_CYCLES: f64 = 2400.0;
 
     /// 32-bit registers of a multiprocessor (Guide, "Technical Specifications": every CUDA device from compute capability 5.0 on).
@@ -179,8 +179,9 @@ pub mod gpu {
         }
     }
 
-    /// The share of them that kernels by the instructions of a team reach: on compute capability 9.0 those of warps do not keep tensor cores
-    /// busy (Luo et al.: 62 % of the peak on H100 by themselves; fitted: 40 % with what kernels do beside them).
+    /// The share of them that kernels by the instructions of a team reach: on compute capability
+    /// 9.0 those of warps do not keep tensor cores busy (Luo et al.: 62 % of the peak on H100 by
+    /// themselves; fitted: 40 % with what kernels do beside them).
     pub fn tensor_share(api: GpuApi, by: ThreadGroup) -> f64 {
         match (api, by) {
             (GpuApi::Cuda { sm: 90..120 }, ThreadGroup::Warp) => 0.4,

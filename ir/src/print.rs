@@ -45,9 +45,9 @@ impl fmt::Display for Program {
 }
 
 impl Program {
-    /// Returns the stages that run ahead of time as text, and the buffers that they use. Stages with
-    /// the same text make the same of the same constants. Variables appear by number, as two may
-    /// have one name.
+    /// Returns the stages that run ahead of time as text, and the buffers that they use. Stages
+    /// with the same text make the same of the same constants. Variables appear by number, as two
+    /// may have one name.
     pub fn packing(&self) -> (String, Vec<BufferId>) {
         let ahead: Vec<Stage> = self.stages.iter().filter(|stage| stage.when == When::AheadOfTime).cloned().collect();
         let mut used = BTreeSet::new();

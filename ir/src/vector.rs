@@ -40,8 +40,8 @@ impl Vector {
         fits && offset.coefficient(self.var) == 1 && self.starts_aligned(offset, extent_of)
     }
 
-    /// Returns how many of the lanes one access takes: all of them, or half, a quarter and so on where only those are contiguous
-    /// and few enough; 1 where no neighbours are.
+    /// Returns how many of the lanes one access takes: all of them, or half, a quarter and so on
+    /// where only those are contiguous and few enough; 1 where no neighbours are.
     pub fn lanes_at_once(
         self,
         offset: &Affine,

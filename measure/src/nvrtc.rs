@@ -62,8 +62,9 @@ fn amount(line: &str, words: &str) -> usize {
     before.and_then(|text| text.split_whitespace().last()?.parse().ok()).unwrap_or(0)
 }
 
-/// Environment variable that bounds every wait of a kernel for another thread or for the copy engine: a wait of more than 2^28 clocks
-/// is then an error of the kernel, and not a hang that only a time limit ends.
+/// Environment variable that bounds every wait of a kernel for another thread or for the copy
+/// engine: a wait of more than 2^28 clocks is then an error of the kernel, and not a hang that only
+/// a time limit ends.
 const CHECKED: &str = "AUTOTUNE_CHECKED";
 
 /// The compiler's flags for an architecture.
@@ -82,8 +83,8 @@ pub fn compile(source: &str, sm: u32) -> Result<Compiled, CandidateError> {
     compile().map_err(|message| CandidateError::Build { message })
 }
 
-/// Machine code of a kernel of this crate, compiled once on a machine and kept in the [cache folder](cache_folder): every worker process
-/// loads the same few.
+/// Machine code of a kernel of this crate, compiled once on a machine and kept in the [cache
+/// folder](cache_folder): every worker process loads the same few.
 pub(crate) fn cubin_of(source: &str, sm: u32) -> Result<Vec<u8>, CandidateError> {
     // A driver takes what an NVRTC of its own version or an older one made.
     let driver = driver::version().map_or_else(|_| "none".into(), |version| version.to_string());

@@ -102,7 +102,8 @@ impl<D: Device> Resident<D> {
         self.agreed.borrow_mut().take_if(|(key, _)| key.workload == *workload);
     }
 
-    /// The output of an earlier kernel of the workload in this layout and type that agreed with the samples.
+    /// The output of an earlier kernel of the workload in this layout and type that agreed with the
+    /// samples.
     pub(crate) fn agreed(&self, workload: &Workload, layout: Layout, dtype: DType) -> Option<Rc<Agreed<D>>> {
         let is_it = |key: &Key| key.workload == *workload && key.layout == layout && key.dtype == dtype;
         let agreed = self.agreed.borrow();

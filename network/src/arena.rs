@@ -85,7 +85,8 @@ struct Free {
 }
 
 impl Free {
-    /// The first byte of the smallest piece of at least as many bytes; memory grows where there is none.
+    /// The first byte of the smallest piece of at least as many bytes; memory grows where there is
+    /// none.
     fn take(&mut self, bytes: usize) -> Option<usize> {
         if let Some(&(found, first)) = self.by_size.range((bytes, 0)..).next() {
             self.remove(first, found);

@@ -38,7 +38,8 @@ pub struct ImportOptions {
     pub name: Option<String>,
     /// Shapes of inputs by their names, for those whose shapes the file leaves open.
     pub shapes: BTreeMap<String, Vec<usize>>,
-    /// Inputs that are the same in all runs, by their names: they become constants, which shapes and the branch of an `If` may depend on.
+    /// Inputs that are the same in all runs, by their names: they become constants, which shapes
+    /// and the branch of an `If` may depend on.
     pub values: BTreeMap<String, Tensor>,
     /// Elements of constants that are computed while the file is read, and steps of their computation, at most: what goes beyond stays to be
     /// computed when the network runs. Bounds memory and time that a small file may ask for.

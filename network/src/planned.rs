@@ -30,8 +30,9 @@ pub enum PlannedKernel {
     None,
 }
 
-/// Returns the steps of a network on a target, with the best schedules that a source has, what is predicted where it has none.
-/// Each kernel is planned for the `variant` of its workload: with another element type, say.
+/// Returns the steps of a network on a target, with the best schedules that a source has, what is
+/// predicted where it has none. Each kernel is planned for the `variant` of its workload: with
+/// another element type, say.
 ///
 /// # Errors
 /// If the source cannot be read.

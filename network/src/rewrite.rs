@@ -5,8 +5,9 @@
 //! them), so does a tensor without elements, and what no output needs is left out; inputs stay, and outputs keep their names. Rules look at
 //! the old graph only, so that one rule's result is seen by others in the next pass; passes end when none applies.
 //!
-//! Rules change results by rounding only: weights are multiplied before they are summed with, not behind. Constants are merged only where that
-//! holds (`bounds`). What is infinite or not a number only because a value on the way is too large or too small may become a number.
+//! Rules change results by rounding only: weights are multiplied before they are summed with, not
+//! behind. Constants are merged only where that holds (`bounds`). What is infinite or not a number
+//! only because a value on the way is too large or too small may become a number.
 //!
 //! What comes out is, per layer, a convolution with its bias as an operand or a product and the sum with its bias, then the sum with a
 //! residual, then a function of every element.
@@ -46,7 +47,8 @@ pub struct Rule {
     apply: fn(&mut Site) -> Rewritten,
 }
 
-/// For each node of a graph the node that computes its tensor in the graph that it was rewritten to, up to rounding.
+/// For each node of a graph the node that computes its tensor in the graph that it was rewritten
+/// to, up to rounding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace(Vec<Option<NodeId>>);
 
@@ -56,7 +58,8 @@ impl Trace {
         Self(graph.nodes().map(|(id, _)| Some(id)).collect())
     }
 
-    /// The node that computes a node's tensor; `None` if none does, as it is merged with others or not needed.
+    /// The node that computes a node's tensor; `None` if none does, as it is merged with others or
+    /// not needed.
     pub fn of(&self, id: NodeId) -> Option<NodeId> {
         self.0.get(id.0 as usize).copied().flatten()
     }
@@ -137,7 +140,8 @@ fn by_stages(graph: &Graph, stages: &[Vec<&Rule>]) -> Result<(Graph, Trace), Gra
     Ok((graph, trace))
 }
 
-/// The graph that rules make of one, and how often one applied; the trace leads to it from where it led to the one.
+/// The graph that rules make of one, and how often one applied; the trace leads to it from where it
+/// led to the one.
 fn pass(
     from: &Graph,
     rules: &[&Rule],

@@ -92,7 +92,8 @@ impl Subject {
         }
     }
 
-    /// The graph of a network, [rewritten](crate::rewrite()); `None` of a workload. The options are for files.
+    /// The graph of a network, [rewritten](crate::rewrite()); `None` of a workload. The options are
+    /// for files.
     pub fn graph(&self, options: &ImportOptions) -> Result<Option<Graph>, LoadError> {
         let imported = self.imported(options)?;
         Ok(imported.map(|graph| rewrite(&graph)).transpose()?)

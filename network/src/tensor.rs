@@ -20,7 +20,8 @@ pub enum Element {
     Bool,
 }
 
-/// Type in which a file says that callers get an output, where that is not the [`Element`] of its node.
+/// Type in which a file says that callers get an output, where that is not the [`Element`] of its
+/// node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Stored {

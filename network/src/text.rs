@@ -1,4 +1,5 @@
-//! Names and lists as messages have them: in one line, and not longer than that, whatever a file says.
+//! Names and lists as messages have them: in one line, and not longer than that, whatever a file
+//! says.
 
 use std::fmt::{self, Debug, Display, Formatter, Write};
 
@@ -22,7 +23,8 @@ pub(crate) fn visible(name: &str) -> impl Iterator<Item = char> + '_ {
     name.chars().map(|c| if c.is_control() { '?' } else { c })
 }
 
-/// A list on one line: `[1, 2, 3]` by its `Debug`, `a, b, c` by its `Display`. Of a long one the first elements and their number.
+/// A list on one line: `[1, 2, 3]` by its `Debug`, `a, b, c` by its `Display`. Of a long one the
+/// first elements and their number.
 ///
 /// ```
 /// use autotune_network::listed;

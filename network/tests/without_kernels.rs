@@ -1,4 +1,5 @@
-//! Whatever runs can be compiled: of all operations, in every form, nothing is left to the interpreter.
+//! Whatever runs can be compiled: of all operations, in every form, nothing is left to the
+//! interpreter.
 
 #![allow(clippy::unwrap_used)]
 
@@ -13,7 +14,8 @@ use common::graphs::{Net, assert_same, assert_same_on, brought};
 use common::{any, assert_near, rng};
 use rand_chacha::ChaCha8Rng;
 
-/// Fails unless a graph has kernels only, which compute what it does, and becomes a library where that can be.
+/// Fails unless a graph has kernels only, which compute what it does, and becomes a library where
+/// that can be.
 fn assert_compiles(graph: &Graph, seed: u64) {
     let rewritten = rewrite(graph).unwrap();
     match graph.inputs() {
@@ -83,7 +85,8 @@ fn transposed_convolutions() {
         let extents: Vec<usize> = (0..axes).map(|_| any(&mut net.rng, 1..=4)).collect();
         let window: Vec<Sliding> = extents.iter().map(|_| window(&mut net.rng)).collect();
         let kernels: Vec<usize> = window.iter().map(|window| window.kernel).collect();
-        // As output_padding, which strides or gaps bound, or as output_shape says it, which nothing does.
+        // As output_padding, which strides or gaps bound, or as output_shape says it, which nothing
+        // does.
         let output_pad = extents.iter().map(|_| any(&mut net.rng, 0..=4)).collect();
 
         let x = net.input(&[&[2, groups * inner][..], &extents].concat());
@@ -187,7 +190,8 @@ fn products_of_nothing() {
     }
 }
 
-/// By every exponent from below zero to beyond the digits of 63, of which only powers of 0, 1 and -1 are numbers that can be had.
+/// By every exponent from below zero to beyond the digits of 63, of which only powers of 0, 1 and
+/// -1 are numbers that can be had.
 #[test]
 fn powers_of_integers() {
     let mut graph = Graph::new("powers");

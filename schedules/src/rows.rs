@@ -18,8 +18,9 @@
 //!
 //! # Vectors
 //!
-//! With `vector=v` a thread has `v` neighbours at once, which it loads and stores as vectors: elements
-//! of a row, each with an accumulator of its own, or rows, if memory is contiguous along those.
+//! With `vector=v` a thread has `v` neighbours at once, which it loads and stores as vectors:
+//! elements of a row, each with an accumulator of its own, or rows, if memory is contiguous along
+//! those.
 //!
 //! ```text
 //! for n.t { acc = max(acc, in[m, threads*n.t + x]) }
@@ -31,8 +32,8 @@
 //! # Tiles
 //!
 //! A copy that is contiguous along one axis where it is read and along another where it is stored,
-//! such as a transpose, may go by square tiles through shared memory (`tile=e`), so that both are by
-//! neighbouring threads (`turned.rs`).
+//! such as a transpose, may go by square tiles through shared memory (`tile=e`), so that both are
+//! by neighbouring threads (`turned.rs`).
 
 use std::sync::Arc;
 
@@ -137,8 +138,8 @@ pub(crate) fn is_contiguous_within(chain: &Chain) -> bool {
 }
 
 /// Returns what vectors of a chain have beside each other, and a number that their lengths divide:
-/// elements of a row if what is read first is contiguous along them, else rows if an operand and the
-/// result are contiguous along those.
+/// elements of a row if what is read first is contiguous along them, else rows if an operand and
+/// the result are contiguous along those.
 pub(crate) fn vectors(chain: &Chain) -> Option<(Neighbours, usize)> {
     let within = || {
         let own = chain.passes().iter().filter(|pass| pass.axes.len() > chain.rows);
@@ -156,7 +157,8 @@ pub(crate) fn vectors(chain: &Chain) -> Option<(Neighbours, usize)> {
     rows.map(|axis| (Neighbours::Rows, axis.extent))
 }
 
-/// True if what is read first has the last axis of a row's elements in neighbouring places, and rows that begin at even ones.
+/// True if what is read first has the last axis of a row's elements in neighbouring places, and
+/// rows that begin at even ones.
 fn reads_vectors_within(chain: &Chain) -> bool {
     let Some(pass) = chain.passes().first().filter(|pass| pass.axes.len() > chain.rows) else { return false };
     let last = pass.axes.len() - 1;

@@ -69,7 +69,8 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
     }
 }
 
-/// Elements of 16 bits are widened once, where they are staged, so that the same tiles take no longer in half precision than in single.
+/// Elements of 16 bits are widened once, where they are staged, so that the same tiles take no
+/// longer in half precision than in single.
 #[test]
 fn half_precision_takes_no_longer_than_single() {
     let target = target("cuda:sm_90");

@@ -131,7 +131,8 @@ fn shared_memory_is_that_of_the_program() {
     }
 }
 
-/// Elements of 16 bits are widened once, where they are staged, not at each read of a thread that multiplies by itself.
+/// Elements of 16 bits are widened once, where they are staged, not at each read of a thread that
+/// multiplies by itself.
 #[test]
 fn threads_of_their_own_multiply_what_is_wide_already() {
     let target = Target::detect("cuda:sm_90", None).unwrap();

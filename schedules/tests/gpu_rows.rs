@@ -161,7 +161,8 @@ fn the_default_reads_neighbours_by_neighbouring_threads() {
     }
 }
 
-/// Loads and stores of four elements at least where rows are whole vectors of them, along whichever axis memory is contiguous.
+/// Loads and stores of four elements at least where rows are whole vectors of them, along whichever
+/// axis memory is contiguous.
 #[test]
 fn the_default_accesses_whole_vectors() {
     let target = target("cuda:sm_90");

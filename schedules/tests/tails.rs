@@ -1,4 +1,5 @@
-//! Functions of every exponent, in the interpreter, in machine code and in C: how many units of the last place they are off, denormal results too.
+//! Functions of every exponent, in the interpreter, in machine code and in C: how many units of the
+//! last place they are off, denormal results too.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
@@ -43,7 +44,8 @@ fn functions() -> Vec<Function> {
     all
 }
 
-/// Operands of which the first has every exponent of both signs, the least and the greatest mantissa of each, and others drawn.
+/// Operands of which the first has every exponent of both signs, the least and the greatest
+/// mantissa of each, and others drawn.
 fn every_exponent(program: &Program) -> Operands {
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     let mut operands = Operands::random(&program.spec, 1);

@@ -22,8 +22,8 @@ pub struct TuneParams {
     pub search_share: f64,
     /// Share that it may use however many tasks there are to race ([`RaceParams::task_secs`]).
     pub least_search_share: f64,
-    /// How long behind the end of the time budget the untuned schedules of tasks are still measured of
-    /// which nothing is known yet.
+    /// How long behind the end of the time budget the untuned schedules of tasks are still measured
+    /// of which nothing is known yet.
     pub needed_overrun: Duration,
     /// How much longer than its share of the time budget a search may wait for the measurement in progress.
     pub grace: Duration,

@@ -72,8 +72,8 @@ pub(crate) fn space_within(
     space.with_default(untuned)
 }
 
-/// The first of [`predicted`] by some parameters, remembered under those `asked` for: a search asks for it, then the race within the network,
-/// then whoever deploys what was not tuned.
+/// The first of [`predicted`] by some parameters, remembered under those `asked` for: a search asks
+/// for it, then the race within the network, then whoever deploys what was not tuned.
 fn first(space: &ScheduleSpace, asked: PredictParams, params: PredictParams) -> Candidate {
     let asked = Asked { workload: space.workload().clone(), target: space.target().clone(), params: asked };
     let known = FIRST.read().unwrap_or_else(PoisonError::into_inner).get(&asked).cloned();

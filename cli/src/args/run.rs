@@ -28,9 +28,11 @@ pub(crate) struct RunArgs {
     /// How often to run it
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) repeat: u32,
-    /// Compare what every step computes with the reference on the same operands, too, and its tensors with those of the network before it was rewritten.
-    /// Kernels may have the error, relative to their largest sum, that tuning allows them (1e-4, large tiles of Winograd 4e-4) and 6e-8 for each product
-    /// that is added up, or what small changes of their operands make; copies and conversions of layouts none
+    /// Compare what every step computes with the reference on the same operands, too, and its
+    /// tensors with those of the network before it was rewritten. Kernels may have the error,
+    /// relative to their largest sum, that tuning allows them (1e-4, large tiles of Winograd 4e-4)
+    /// and 6e-8 for each product that is added up, or what small changes of their operands make;
+    /// copies and conversions of layouts none
     #[arg(long)]
     pub(crate) check: bool,
     #[command(flatten)]

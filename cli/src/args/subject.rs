@@ -45,8 +45,9 @@ pub(crate) struct InputArgs {
     /// The shape of an input that an ONNX file leaves open
     #[arg(long, value_name = "NAME=1x3x224x224", value_parser = parse_shape)]
     shape: Vec<(String, Vec<usize>)>,
-    /// An input: a tensor as NumPy writes it, which also gives extents that an ONNX file leaves open, or the number that it is in all
-    /// runs, so that an If on it can be decided. A single input needs no name; inputs that are not given are random where networks run
+    /// An input: a tensor as NumPy writes it, which also gives extents that an ONNX file leaves
+    /// open, or the number that it is in all runs, so that an If on it can be decided. A single
+    /// input needs no name; inputs that are not given are random where networks run
     #[arg(long, value_name = "[NAME=]FILE.npy|NAME=NUMBER")]
     input: Vec<String>,
 }

@@ -180,7 +180,8 @@ fn output_files(graph: &Graph) -> Result<Vec<String>, Failure> {
     }
 }
 
-/// Writes tensors to files in a folder, which is made where there is none, in the types that outputs have in the network's file.
+/// Writes tensors to files in a folder, which is made where there is none, in the types that
+/// outputs have in the network's file.
 fn write(folder: &Path, files: &[String], outputs: &[Output], tensors: &[Tensor]) -> Result<()> {
     fs::create_dir_all(folder)?;
     let mut written = Vec::new();

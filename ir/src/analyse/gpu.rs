@@ -82,7 +82,8 @@ impl Kernels {
         self.main.blocks / (self.multiprocessor.count * self.resident())
     }
 
-    /// Work of the main stage over what there were if every multiprocessor, block and thread had as much as the busiest.
+    /// Work of the main stage over what there were if every multiprocessor, block and thread had as
+    /// much as the busiest.
     pub fn tail(&self) -> f64 {
         let busiest = (self.main.blocks / self.multiprocessor.count).ceil();
         self.main.blocks / (busiest * self.multiprocessor.count) * self.main.evenness

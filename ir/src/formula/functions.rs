@@ -235,7 +235,8 @@ impl Formula {
         self.parted_bits(bits, bias)
     }
 
-    /// The same of the bits of a number that is not denormal, and of what is added to `2^23 +` its exponent.
+    /// The same of the bits of a number that is not denormal, and of what is added to `2^23 +` its
+    /// exponent.
     fn parted_bits(&mut self, bits: u8, bias: u8) -> [u8; 2] {
         // With the distance of sqrt(1/2) to 1 added to the bits, n + 127 is the exponent.
         let (mantissa_mask, distance) = (self.bits(0x007f_ffff), self.bits(ONE - LEAST_MANTISSA));

@@ -27,7 +27,8 @@ pub enum UnaryOp {
     Sigmoid,
     /// `x/2 * (1 + erf(x / sqrt(2)))`; not a number at minus infinity.
     Gelu,
-    /// The same with `tanh(sqrt(2/pi) * (x + 0.044715 * x^3))` for the error function; not a number at minus infinity.
+    /// The same with `tanh(sqrt(2/pi) * (x + 0.044715 * x^3))` for the error function; not a number
+    /// at minus infinity.
     GeluTanh,
     /// `x / (1 + exp(-x))`; not a number at minus infinity.
     Silu,

@@ -129,8 +129,9 @@ fn tensor_flops_per_sec<D: Device>(
     Ok(by_warps.max(flops as f64 / secs(Loop::GroupProduct { dtype, steps })?))
 }
 
-/// Words that are random halves: devices compute faster on constants, which switch fewer transistors. As f16 they are 1 to 1.75, as bf16 and
-/// f32 less than 0.5, so that sums of multiply-adds stay finite and normal.
+/// Words that are random halves: devices compute faster on constants, which switch fewer
+/// transistors. As f16 they are 1 to 1.75, as bf16 and f32 less than 0.5, so that sums of
+/// multiply-adds stay finite and normal.
 fn operands(words: usize) -> Vec<u32> {
     let mut state = 1u64;
     let mut half = || {

@@ -42,7 +42,8 @@ fn is_same(from: Element, to: Element) -> bool {
 /// The node's tensor is among the elements of its operand, from the first on.
 fn within(cutter: &mut Cutter, id: NodeId, first: usize) {
     let outer = cutter.value(cutter.graph.node(id).operands[0]);
-    // Among the elements of what that lies in, if it does: long chains of parts are one step from their memory.
+    // Among the elements of what that lies in, if it does: long chains of parts are one step from
+    // their memory.
     let within = cutter.cut.value(outer).within.map_or((outer, first), |(root, before)| (root, before + first));
     let shape = cutter.graph.node(id).shape.clone();
     let value = cutter.add(Value { node: id, shape, within: Some(within) });

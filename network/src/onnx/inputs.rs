@@ -28,8 +28,9 @@ pub struct DeclaredInput {
     pub extents: Vec<Option<usize>>,
 }
 
-/// Inputs with all their extents. Where the file leaves one open, the caller's shape or value for the input says it, or those of other inputs that
-/// have an extent of the same name, if these agree; the outermost is 1 if it is the only one left.
+/// Inputs with all their extents. Where the file leaves one open, the caller's shape or value for
+/// the input says it, or those of other inputs that have an extent of the same name, if these
+/// agree; the outermost is 1 if it is the only one left.
 pub(super) fn resolve<'a>(
     inputs: impl Iterator<Item = &'a ValueInfoProto>,
     options: &ImportOptions,
@@ -81,7 +82,8 @@ struct Parameters<'a> {
 }
 
 impl<'a> Parameters<'a> {
-    /// Notes what an input says. Inputs that disagree may both be right: names are not checked when a model runs.
+    /// Notes what an input says. Inputs that disagree may both be right: names are not checked when
+    /// a model runs.
     fn say(&mut self, name: &'a str, extent: usize, input: &'a str) {
         let (first, _) = *self.said.entry(name).or_insert((extent, input));
         if first != extent {

@@ -20,7 +20,8 @@ pub(super) fn element(data_type: Option<DataType>) -> Result<Element, String> {
     }
 }
 
-/// The type in which callers get elements by a file's declaration, where that is another than theirs; bf16, which NumPy lacks, stays f32.
+/// The type in which callers get elements by a file's declaration, where that is another than
+/// theirs; bf16, which NumPy lacks, stays f32.
 pub(super) fn stored(data_type: DataType, element: Element) -> Option<Stored> {
     let stored = match data_type {
         DataType::BOOL => Stored::Bool,

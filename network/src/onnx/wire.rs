@@ -11,7 +11,8 @@ const DEEPEST: usize = 32;
 /// Messages of a file, at most: each costs the parser some hundred bytes.
 const MOST_MESSAGES: usize = 1 << 20;
 
-/// Names of tensors that nodes read and make, at most: each may become a step, which costs some kilobytes.
+/// Names of tensors that nodes read and make, at most: each may become a step, which costs some
+/// kilobytes.
 const MOST_NAMES: usize = 1 << 20;
 
 /// The messages of `onnx.proto` that the parser reads.

@@ -1,7 +1,8 @@
 //! Products with constants and sums with them go into the constants of what is next to them.
 //!
-//! A batch normalisation is a product and a sum with a constant for each channel. Behind a convolution or a product it becomes part of the
-//! weights and the bias; in front of one, too, where no padding is between. What others also read stays as it is, and so does what would change
+//! A batch normalisation is a product and a sum with a constant for each channel. Behind a
+//! convolution or a product it becomes part of the weights and the bias; in front of one, too,
+//! where no padding is between. What others also read stays as it is, and so does what would change
 //! more than rounding ([`bounds`]).
 
 use autotune_schedules::workload::ReduceOp;
@@ -105,7 +106,8 @@ fn product_of_product(site: &mut Site) -> Rewritten {
     site.add(Op::Binary(Binary::Mul), &[x, constant]).map(Some)
 }
 
-/// `x`, `a` and `b` of `(x op a) op b`, both constants, unless both together are larger than either.
+/// `x`, `a` and `b` of `(x op a) op b`, both constants, unless both together are larger than
+/// either.
 fn in_a_row(site: &Site, op: Binary) -> Option<(NodeId, [NodeId; 2])> {
     let [inner, b] = site.binary(site.id, op)?;
     let [x, a] = site.binary(inner, op)?;

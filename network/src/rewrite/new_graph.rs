@@ -32,7 +32,8 @@ pub(super) struct Constants {
     known: HashMap<u64, Vec<Identity>>,
     /// Which of them a constant is, by its address, and what keeps others from having that.
     same: HashMap<usize, (Identity, Identity)>,
-    /// By the address of a constant that was added up the largest on the way to it, if that is larger than all of its elements.
+    /// By the address of a constant that was added up the largest on the way to it, if that is
+    /// larger than all of its elements.
     reached: HashMap<usize, (Identity, f32)>,
     /// How many elements may still be made.
     left: usize,
@@ -132,7 +133,8 @@ impl<'a> NewGraph<'a> {
         tensors.collect::<Option<Vec<_>>>()?.try_into().ok()
     }
 
-    /// The largest magnitude on the way to a constant that was added up, if that is larger than its own ([`bounds`](super::bounds)).
+    /// The largest magnitude on the way to a constant that was added up, if that is larger than its
+    /// own ([`bounds`](super::bounds)).
     pub(super) fn reach(&self, made: Made) -> Option<f32> {
         self.constants.reached.get(&self.graph.constant_of(made.0)?.address()).map(|(_, most)| *most)
     }

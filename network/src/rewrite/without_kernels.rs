@@ -1,6 +1,8 @@
-//! What has no kernel in some forms, as what has one in all: every network that runs can be compiled.
+//! What has no kernel in some forms, as what has one in all: every network that runs can be
+//! compiled.
 //!
-//! None of it is as fast as a kernel of its own would be; it stands behind everything that makes a form which has one.
+//! None of it is as fast as a kernel of its own would be; it stands behind everything that makes a
+//! form which has one.
 
 use autotune_ir::program::UnaryOp;
 use autotune_schedules::workload::{Function, PadMode, ReduceOp};
@@ -16,7 +18,8 @@ use crate::tensor::{Element, Tensor};
 /// Spatial axes of a convolution that has a kernel, at most.
 const MOST_AXES: usize = 3;
 
-/// Axes of a result up to which there is a kernel, in whatever way operands are repeated along them.
+/// Axes of a result up to which there is a kernel, in whatever way operands are repeated along
+/// them.
 pub(super) const MOST_REPEATED: usize = 6;
 
 pub(super) const RULES: &[Rule] = &[
@@ -109,7 +112,8 @@ fn sum_of_nothing(site: &mut Site) -> Rewritten {
     site.add(Op::Expand(node.shape.clone()), &[sums]).map(Some)
 }
 
-/// Every output is the sum of products with the elements around its place in the image, where these lie a stride apart.
+/// Every output is the sum of products with the elements around its place in the image, where these
+/// lie a stride apart.
 fn conv_transpose_as_conv(site: &mut Site) -> Rewritten {
     let node = site.node();
     let Op::ConvTranspose { window, output_pad, groups } = &node.op else { return Ok(None) };
@@ -345,7 +349,8 @@ fn power_of_size(site: &mut Site, x: Made, n: Made) -> Result<Made, GraphError> 
     let [zero, one, most] = [0, 1, 62].map(|number| integer(site, number));
     let mut left = site.add(Op::Map(Function::Op(UnaryOp::Abs)), &[n])?;
 
-    // Beyond the digits of 63 only powers of 0, 1 and -1 are numbers, and those are the same for all exponents that are as odd.
+    // Beyond the digits of 63 only powers of 0, 1 and -1 are numbers, and those are the same for
+    // all exponents that are as odd.
     let (_, odd) = halved(site, left)?;
     let most = binary(site, Binary::Add, odd, most)?;
     left = binary(site, Binary::Min, left, most)?;

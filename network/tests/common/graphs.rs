@@ -80,8 +80,8 @@ pub(crate) fn brought(graph: &Graph, rng: &mut impl Rng) -> Vec<Tensor> {
     graph.inputs().iter().map(of).collect()
 }
 
-/// Fails unless two graphs have the same inputs and outputs, and compute nearly the same of random tensors, moderate ones and those of
-/// [`brought_any`].
+/// Fails unless two graphs have the same inputs and outputs, and compute nearly the same of random
+/// tensors, moderate ones and those of [`brought_any`].
 pub(crate) fn assert_same(before: &Graph, after: &Graph, seed: u64) {
     assert_same_by("all rules", before, after, seed);
 }
@@ -91,13 +91,14 @@ pub(crate) fn assert_same_by(rules: &str, before: &Graph, after: &Graph, seed: u
     assert_same_on(before, after, &brought(before, &mut rng(seed)), &format!("seed {seed}, {rules}"));
     let inputs = brought_any(before, &mut rng(seed));
     if let Some(largest) = largest_if_moderate(before, &inputs) {
-        // Functions that were written as several operations are defined where one of these made them infinite or no number.
-        // What cancels has the rounding of what is largest on the way.
+        // Functions that were written as several operations are defined where one of these made
+        // them infinite or no number. What cancels has the rounding of what is largest on the way.
         assert_near(before, after, &inputs, [0.0, 1e-6 * largest], &format!("seed {seed}, {rules}, all magnitudes"));
     }
 }
 
-/// Random tensors of magnitudes that are far apart, among them zeros of either sign, infinities and what is not a number.
+/// Random tensors of magnitudes that are far apart, among them zeros of either sign, infinities and
+/// what is not a number.
 pub(crate) fn brought_any(graph: &Graph, rng: &mut impl Rng) -> Vec<Tensor> {
     let special = [0.0, -0.0, f32::INFINITY, f32::NEG_INFINITY, f32::NAN];
     let mut tensors = brought(graph, rng);
@@ -114,8 +115,8 @@ pub(crate) fn brought_any(graph: &Graph, rng: &mut impl Rng) -> Vec<Tensor> {
     tensors
 }
 
-/// The largest number on the way if nothing is beyond what rewriting keeps: magnitudes from 2^-64 to
-/// 2^64, infinities where an operand has some.
+/// The largest number on the way if nothing is beyond what rewriting keeps: magnitudes from 2^-64
+/// to 2^64, infinities where an operand has some.
 fn largest_if_moderate(graph: &Graph, inputs: &[Tensor]) -> Option<f32> {
     let range = f32::powi(2.0, -64)..=f32::powi(2.0, 64);
     let (mut infinite, mut is_moderate, mut largest) = (Vec::new(), true, f32::MIN_POSITIVE);
@@ -133,7 +134,8 @@ fn largest_if_moderate(graph: &Graph, inputs: &[Tensor]) -> Option<f32> {
     is_moderate.then_some(largest)
 }
 
-/// Fails unless two graphs have the same inputs and outputs, and compute nearly the same of some tensors.
+/// Fails unless two graphs have the same inputs and outputs, and compute nearly the same of some
+/// tensors.
 pub(crate) fn assert_same_on(before: &Graph, after: &Graph, brought: &[Tensor], what: &str) {
     let least = if brought.iter().all(is_usual) { 1.0 } else { 0.0 };
     assert_near(before, after, brought, [least, 0.0], what);

@@ -15,7 +15,8 @@ fn open(name: Option<&str>) -> Dimension {
     Dimension { dim_value: None, dim_param: name.map(Into::into) }
 }
 
-/// Twice `x` if `sr` is 16000, else `x` by an operator that nothing is known of, as voice detectors have it.
+/// Twice `x` if `sr` is 16000, else `x` by an operator that nothing is known of, as voice detectors
+/// have it.
 fn by_rate() -> Model {
     let branch = |operator: &str| {
         let output = vec![ValueInfoProto { name: Some("inner".into()), r#type: None }];
@@ -75,7 +76,8 @@ fn inputs_are_declared() {
     assert_eq!(onnx::inputs(&path).unwrap(), wanted);
 }
 
-/// An output has the type of the file, whatever rewriting makes of it; `None` where that is its element's.
+/// An output has the type of the file, whatever rewriting makes of it; `None` where that is its
+/// element's.
 #[test]
 fn outputs_have_the_types_of_the_file() {
     let types = [

@@ -1,4 +1,5 @@
-//! Files with nodes, inputs and outputs by the ten thousand: what is made of them takes time in proportion.
+//! Files with nodes, inputs and outputs by the ten thousand: what is made of them takes time in
+//! proportion.
 
 use autotune_ir::Target;
 use autotune_network::{Compiled, Tensor, rewrite, tasks};
@@ -8,7 +9,8 @@ use crate::build::{Model, int};
 /// How many there are.
 const MANY: usize = 50_000;
 
-/// What a network makes of inputs of one element each; with time in the square of the file's size it would be a matter of minutes.
+/// What a network makes of inputs of one element each; with time in the square of the file's size
+/// it would be a matter of minutes.
 fn run(model: &Model, inputs: usize) -> Vec<Tensor> {
     let graph = rewrite(&model.import().unwrap()).unwrap();
     assert!(tasks(&graph).len() < 10);

@@ -10,7 +10,8 @@ fn resized(scale: f32) -> Vec<f32> {
     one(10, "Resize", &[counted(&[1, 1, 1, 10])], &[scales], vec![word("mode", "nearest")]).to_numbers()
 }
 
-/// Before version 11 the nearest is the next element where images become smaller, the one before where they become larger.
+/// Before version 11 the nearest is the next element where images become smaller, the one before
+/// where they become larger.
 #[test]
 fn old_resizing_takes_the_next_element_where_images_become_smaller() {
     assert_eq!(resized(0.7), [0.0, 2.0, 3.0, 5.0, 6.0, 8.0, 9.0]);
@@ -28,7 +29,8 @@ fn old_resizing_takes_the_next_element_where_images_become_smaller() {
     assert_eq!(one(7, "Upsample", &[counted(&[1, 1, 1, 2])], &[], attributes).to_numbers(), [0.0, 0.0, 1.0]);
 }
 
-/// Eleven by the f32 nearest to 13/11 are less than thirteen, which ONNX Runtime rounds down to twelve, at places of thirteen.
+/// Eleven by the f32 nearest to 13/11 are less than thirteen, which ONNX Runtime rounds down to
+/// twelve, at places of thirteen.
 #[test]
 fn scales_that_are_rounded_down_to_other_extents_are_refused() {
     let scales = f32s(&[4], &[1.0, 1.0, 13.0 / 11.0, 1.0]);
@@ -38,7 +40,8 @@ fn scales_that_are_rounded_down_to_other_extents_are_refused() {
     assert!(error.to_string().ends_with(wanted), "{error}");
 }
 
-/// Places that are counted from the middle are the same as half pixels where scales make whole extents.
+/// Places that are counted from the middle are the same as half pixels where scales make whole
+/// extents.
 #[test]
 fn symmetric_half_pixels_are_half_pixels_of_whole_extents() {
     let resized = |coordinates: &str| {
@@ -50,8 +53,8 @@ fn symmetric_half_pixels_are_half_pixels_of_whole_extents() {
     assert_eq!(resized("half_pixel_symmetric"), resized("half_pixel"));
 }
 
-/// By the standard's text the output is the input times the stride: what a smaller kernel lacks lies at either end, the odd element where
-/// `auto_pad` says.
+/// By the standard's text the output is the input times the stride: what a smaller kernel lacks
+/// lies at either end, the odd element where `auto_pad` says.
 #[test]
 fn transposed_convolutions_have_as_many_outputs_as_strides() {
     let transposed = |auto: &str, kernel: usize, stride: i64, bias: &[f32]| {
@@ -69,7 +72,8 @@ fn transposed_convolutions_have_as_many_outputs_as_strides() {
     assert_eq!(transposed("SAME_LOWER", 3, 2, &[]), [1.0, 3.0, 2.0, 2.0]);
 }
 
-/// By the standard's text, and its inference of shapes, padding of windows with gaps makes as many outputs as strides fit, too.
+/// By the standard's text, and its inference of shapes, padding of windows with gaps makes as many
+/// outputs as strides fit, too.
 #[test]
 fn poolings_with_gaps_have_as_many_outputs_as_strides_fit() {
     for auto in ["SAME_UPPER", "SAME_LOWER"] {
@@ -84,7 +88,8 @@ fn poolings_with_gaps_have_as_many_outputs_as_strides_fit() {
     }
 }
 
-/// A transposed convolution of stride 1, of groups, with gaps and uneven padding, beside its definition.
+/// A transposed convolution of stride 1, of groups, with gaps and uneven padding, beside its
+/// definition.
 #[test]
 fn transposed_convolutions_of_stride_1_are_convolutions() {
     let (x, weights) = (counted(&[1, 4, 5, 6]), counted(&[4, 3, 2, 3]));

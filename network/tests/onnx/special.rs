@@ -1,4 +1,5 @@
-//! Special values through every operator of elements: the reference beside the standard's definitions in f64, kernels beside both.
+//! Special values through every operator of elements: the reference beside the standard's
+//! definitions in f64, kernels beside both.
 
 use autotune_ir::Target;
 use autotune_ir::formula::ulps;
@@ -18,7 +19,8 @@ pub(crate) fn both(model: &Model, inputs: &[Tensor], what: &str) -> [Tensor; 2] 
     [model.run(inputs).remove(0), workspace.run_tensors(inputs).unwrap().remove(0)]
 }
 
-/// Fails where only one of two is a number, or infinite, or where they are further apart than a number of ulps and than an absolute error.
+/// Fails where only one of two is a number, or infinite, or where they are further apart than a
+/// number of ulps and than an absolute error.
 pub(crate) fn assert_near(found: &Tensor, wanted: &[f64], most: f64, absolute: f64, what: &str) {
     let found = found.to_numbers();
     assert_eq!(found.len(), wanted.len(), "{what}");
@@ -41,7 +43,8 @@ pub(crate) fn values() -> Vec<f32> {
     sizes.chain([f32::INFINITY]).flat_map(|x| [x, -x]).chain([f32::NAN]).collect()
 }
 
-/// An operator of one tensor, its version and attributes, what it means, and how far kernels may be off, in ulps and besides.
+/// An operator of one tensor, its version and attributes, what it means, and how far kernels may be
+/// off, in ulps and besides.
 type Function = (&'static str, i64, Vec<AttributeProto>, Box<dyn Fn(f64) -> f64>, f64, f64);
 
 fn clamp(x: f64, lo: f64, hi: f64) -> f64 {

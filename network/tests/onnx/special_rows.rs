@@ -1,4 +1,5 @@
-//! Special values in rows, windows and products: the reference beside NumPy's definitions in f64, kernels beside both.
+//! Special values in rows, windows and products: the reference beside NumPy's definitions in f64,
+//! kernels beside both.
 
 use autotune_network::Tensor;
 use rten_onnx::onnx::AttributeProto;
@@ -68,7 +69,8 @@ fn negated(row: &[f64]) -> Vec<f64> {
     row.iter().map(|x| -x).collect()
 }
 
-/// By an operator along rows, what it makes of one, and how far kernels may be off, in ulps and besides.
+/// By an operator along rows, what it makes of one, and how far kernels may be off, in ulps and
+/// besides.
 type Reduction = (&'static str, fn(&[f64]) -> f64, f64, f64);
 
 const REDUCTIONS: [Reduction; 12] = [
@@ -88,7 +90,8 @@ const REDUCTIONS: [Reduction; 12] = [
 
 #[test]
 fn reductions_of_special_values_are_those_of_numpy() {
-    // 1e20 and its opposite leave nothing of the others in f32, and squares that are infinite there.
+    // 1e20 and its opposite leave nothing of the others in f32, and squares that are infinite
+    // there.
     let rows: Vec<Vec<f32>> = rows().into_iter().filter(|row| !row.contains(&1e20)).collect();
     for (operator, meaning, ulps, absolute) in REDUCTIONS {
         let name = if operator.starts_with("Arg") { int("axis", 1) } else { ints("axes", &[1]) };
@@ -116,7 +119,8 @@ fn the_last_place_is_that_of_the_last_that_is_not_a_number() {
     }
 }
 
-/// By an operator that makes rows of rows, with its attributes and constants behind the first input.
+/// By an operator that makes rows of rows, with its attributes and constants behind the first
+/// input.
 type Normalisation = (&'static str, i64, Vec<AttributeProto>, fn(&[f64]) -> Vec<f64>, f64, f64);
 
 fn normal(row: &[f64]) -> Vec<f64> {
@@ -253,7 +257,8 @@ fn convolutions_of_special_values_are_sums_of_what_windows_read() {
     }
 }
 
-/// What is between the elements of windows with gaps multiplies nothing: infinities stay where windows bring them.
+/// What is between the elements of windows with gaps multiplies nothing: infinities stay where
+/// windows bring them.
 #[test]
 fn transposed_convolutions_of_special_values_have_no_zeros_in_gaps() {
     let image = image();
@@ -305,7 +310,8 @@ fn products_of_special_values_are_sums_of_products() {
     }
 }
 
-/// An operator that moves elements, its version, attributes and constants, the extents that it makes, and what an element of those is from.
+/// An operator that moves elements, its version, attributes and constants, the extents that it
+/// makes, and what an element of those is from.
 type Movement = (&'static str, i64, Vec<AttributeProto>, &'static [&'static str], [i64; 2], fn([i64; 2]) -> [i64; 2]);
 
 /// Whatever only moves elements, moves special ones as they are.

@@ -321,7 +321,8 @@ fn inputs_that_are_open() {
     assert_eq!(shapes(&[&["N", "H", "4"]], &[]), Err(message.into()));
     let message = "input 'x0': shape 2x5 does not fit the model's Nx3";
     assert_eq!(shapes(&[&["N", "3"]], &[("x0", &[2, 5])]), Err(message.into()));
-    // Names are not checked when a model runs: inputs may disagree, unless another's shape hangs on them.
+    // Names are not checked when a model runs: inputs may disagree, unless another's shape hangs on
+    // them.
     let given: [(&str, &[usize]); 2] = [("x0", &[8, 3]), ("x1", &[9, 3])];
     assert_eq!(shapes(&[&["N", "3"], &["N", "3"]], &given), Ok(vec![vec![8, 3], vec![9, 3]]));
     assert_eq!(shapes(&[&["N", "N"]], &[("x0", &[2, 5])]), Ok(vec![vec![2, 5]]));

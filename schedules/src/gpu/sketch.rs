@@ -48,7 +48,8 @@ impl GpuSketch {
         })
     }
 
-    /// True where there are enough columns and steps for tensor cores, and where only they have the type.
+    /// True where there are enough columns and steps for tensor cores, and where only they have the
+    /// type.
     fn fills_tensor_cores(&self, workload: &Workload) -> bool {
         workload.dtype() == DType::Tf32 || self.roles_of(workload.spec()).is_some_and(|roles| teams::fill(&roles))
     }

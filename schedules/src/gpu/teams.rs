@@ -74,7 +74,8 @@ pub(super) fn are_for(roles: &AxisRoles, dtype: DType, target: &GpuTarget, by: T
     }
 }
 
-/// True if the environment variable `AUTOTUNE_NO_WGMMA` is set: a device on which instructions of warp groups fail is tuned without.
+/// True if the environment variable `AUTOTUNE_NO_WGMMA` is set: a device on which instructions of
+/// warp groups fail is tuned without.
 fn are_groups_off() -> bool {
     static OFF: OnceLock<bool> = OnceLock::new();
     *OFF.get_or_init(|| std::env::var_os("AUTOTUNE_NO_WGMMA").is_some_and(|value| !value.is_empty()))

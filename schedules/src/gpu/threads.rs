@@ -16,8 +16,9 @@
 //! `v*strand + t*register + r` with `r` in `0..register`, for each virtual thread `v` in `0..block/strand`: neighbouring
 //! threads stay neighbours in memory however large a thread's tile is.
 //!
-//! What is staged is f32, whatever the type of the operands: 16-bit elements are widened on their way to shared memory, once for all threads
-//! that multiply them, so that the inner loop is multiply-adds and wide reads only.
+//! What is staged is f32, whatever the type of the operands: 16-bit elements are widened on their
+//! way to shared memory, once for all threads that multiply them, so that the inner loop is
+//! multiply-adds and wide reads only.
 //!
 //! The schedule is the one of Volkov and Demmel (SC 2008) and of AutoTVM's GPU templates.
 

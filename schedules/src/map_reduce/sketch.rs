@@ -42,8 +42,9 @@ impl Sketch for MapReduceSketch {
         Some((cost, default_point(workload.spec(), cpu, space)?))
     }
 
-    /// Transposes: of 19 shapes (AMD EPYC 25/17, AVX-512 and AVX2, 40 trials) the rule's schedule takes 1.06 and 1.11 times the best found, what models
-    /// rank first 1.3 and 1.25 times. Products with a vector, of which no model knows such schedules.
+    /// Transposes: of 19 shapes (AMD EPYC 25/17, AVX-512 and AVX2, 40 trials) the rule's schedule
+    /// takes 1.06 and 1.11 times the best found, what models rank first 1.3 and 1.25 times.
+    /// Products with a vector, of which no model knows such schedules.
     fn is_settled(&self, workload: &Workload, _target: &Target) -> bool {
         let spec = workload.spec();
         default::is_transpose(spec) || default::prefers(spec)

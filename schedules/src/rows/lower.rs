@@ -81,8 +81,8 @@ struct Lowering<'p> {
     output: BufferId,
     /// By tensor: where what is known lies.
     tables: Vec<Option<BufferId>>,
-    /// The number of the thread's row, or of its vector of rows, its place among those of the block,
-    /// and the thread's among those of the row.
+    /// The number of the thread's row, or of its vector of rows, its place among those of the
+    /// block, and the thread's among those of the row.
     number: Affine,
     y: Affine,
     x: Affine,
@@ -157,7 +157,8 @@ impl<'p> Lowering<'p> {
         nodes
     }
 
-    /// Digits of the values of axes, of the last of them those of vectors if these have such neighbours.
+    /// Digits of the values of axes, of the last of them those of vectors if these have such
+    /// neighbours.
     fn starts(&mut self, axes: &[Axis], neighbours: Neighbours) -> (Vec<Digit>, Values) {
         let lanes = self.plan.lanes_of(neighbours);
         let vectors = |number: usize, extent: usize| if number + 1 == axes.len() { extent / lanes } else { extent };
@@ -179,7 +180,8 @@ impl<'p> Lowering<'p> {
         })
     }
 
-    /// `body` for each row of the thread, of which there are several where those are the neighbours.
+    /// `body` for each row of the thread, of which there are several where those are the
+    /// neighbours.
     fn for_rows(&mut self, body: impl FnOnce(&mut Self) -> Vec<Node>) -> Vec<Node> {
         match self.plan.neighbours {
             Neighbours::Rows => self.for_lanes(body),
@@ -249,7 +251,8 @@ impl<'p> Lowering<'p> {
         vec![Node::Unflatten { value: self.x.clone(), digits, body }]
     }
 
-    /// The values of all axes of a pass with one element a row, of the lane's row where rows are neighbours.
+    /// The values of all axes of a pass with one element a row, of the lane's row where rows are
+    /// neighbours.
     fn at_row(&self, mut row: Values) -> Values {
         let own = self.equation().axes.len() - self.plan.chain.rows;
         if let (Some((_, lane)), Some(last)) = (self.of_lane_of_rows(), row.last_mut()) {

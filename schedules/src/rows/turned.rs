@@ -1,4 +1,5 @@
-//! Copies that are contiguous along one axis where they are read and along another where they are stored.
+//! Copies that are contiguous along one axis where they are read and along another where they are
+//! stored.
 //!
 //! ```text
 //! block b, i.b, j.b { thread y { thread x in 0..e {
@@ -6,7 +7,8 @@
 //!   for k { out[b, e*i.b + rows*k + y, e*j.b + x] = tile[x, rows*k + y] } } } }
 //! ```
 //!
-//! Rows of the tile have an element more, so that neither a row nor a column of it is in one bank of shared memory.
+//! Rows of the tile have an element more, so that neither a row nor a column of it is in one bank
+//! of shared memory.
 
 use autotune_ir::program::Expr;
 use autotune_ir::spec::AxisId;

@@ -59,8 +59,9 @@ impl Operator for Softmax {
         check_elements(op, &[("input", &[m, n, k])], &[m, n, k])
     }
 
-    /// Axes `m, k, n`: `largest`, then `exp` and its `total`, then one over that, so that it is done once in a row. For the logarithm sums of
-    /// `exp` and of ones for the largest elements, then the logarithm of both.
+    /// Axes `m, k, n`: `largest`, then `exp` and its `total`, then one over that, so that it is
+    /// done once in a row. For the logarithm sums of `exp` and of ones for the largest elements,
+    /// then the logarithm of both.
     fn formula(&self) -> Formula {
         let Self { m, n, k, log } = *self;
         let [row, behind, column] = axis_vars();
@@ -82,7 +83,8 @@ impl Operator for Softmax {
         // What is not a number makes the total none, too.
         let mut computed = vec![combined("largest", Reduction::MaxNumber, input)];
         let value = if log {
-            // The largest are 1 each: the logarithm is that of 1 and what is beside the first, however little.
+            // The largest are 1 each: the logarithm is that of 1 and what is beside the first,
+            // however little.
             let of_largest = |yes, no| Expr::select(Compare::Equal, [below.clone(), Expr::Const(0.0)], yes, no);
             let others = of_largest(Expr::Const(0.0), exp);
             computed.push(combined("others", Reduction::Sum, others));

@@ -290,12 +290,12 @@ const MATRIX: [usize; 2] = [80, 72];
 const BOX: [usize; 2] = [64, 64];
 const TURNS: usize = 5;
 
-/// Rows and columns from one box to the next. An H200 refuses boxes that begin at no multiple of 16 bytes in their row as an illegal
-/// instruction.
+/// Rows and columns from one box to the next. An H200 refuses boxes that begin at no multiple of 16
+/// bytes in their row as an illegal instruction.
 const BOX_STEP: [usize; 2] = [9, 8];
 
-/// Boxes as they lie in shared memory, some partly beyond the matrix, phases of their arrivals running over twice. Element `c` of row `r` is
-/// `72*r + c + 1`.
+/// Boxes as they lie in shared memory, some partly beyond the matrix, phases of their arrivals
+/// running over twice. Element `c` of row `r` is `72*r + c + 1`.
 fn copy_box() -> Instruction {
     let [[rows, columns], [box_rows, box_columns], [row_step, column_step]] = [MATRIX, BOX, BOX_STEP];
     let bytes = 2 * box_rows * box_columns;

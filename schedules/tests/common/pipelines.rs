@@ -23,12 +23,14 @@ pub fn group_config(workload: &Workload, knobs: &str) -> Config {
     with_knobs(least(WGMMA.name, workload, &target), &format!("producer=inline grid=tiles {knobs}"))
 }
 
-/// A config of the sketch for warps with some knobs changed: `tile.m=32x16 stages=3`, unsplit unless they say so.
+/// A config of the sketch for warps with some knobs changed: `tile.m=32x16 stages=3`, unsplit
+/// unless they say so.
 pub fn config(workload: &Workload, knobs: &str) -> Config {
     with_knobs(least(MMA.name, workload, &target()), knobs)
 }
 
-/// The config of a sketch that takes least by the analysis: small products have a default of another sketch.
+/// The config of a sketch that takes least by the analysis: small products have a default of
+/// another sketch.
 fn least(sketch: &str, workload: &Workload, target: &Target) -> Config {
     let space = ScheduleSpace::new(workload, target);
     let own = space.sketches().iter().find(|own| own.name() == sketch).unwrap();

@@ -161,8 +161,8 @@ fn random_programs_agree_with_the_interpreter() {
                         let of_registers = AssembleError::RegisterTile { needed: 0, available: 0 };
                         let of_pointers = AssembleError::Pointers { needed: 0, available: 0 };
                         let same = |one| std::mem::discriminant(&one) == std::mem::discriminant(&*failure);
-                        // No instruction set has fewer lanes than its programs: sums of rows that several registers
-                        // hold are not folded.
+                        // No instruction set has fewer lanes than its programs: sums of rows that
+                        // several registers hold are not folded.
                         let is_split = usize::from(set.lanes) < target.cpu().unwrap().lanes();
                         let is_folded = is_split && matches!(*failure, AssembleError::RegisterIndex { .. });
                         assert!(same(of_registers) || same(of_pointers) || is_folded, "{failure}, {context}");

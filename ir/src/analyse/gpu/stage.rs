@@ -20,7 +20,8 @@ use crate::program::{
 };
 use crate::vector::Vector;
 
-/// What one GPU stage does. Counts of a thread are those of the busiest thread of the busiest block: a stage ends with it.
+/// What one GPU stage does. Counts of a thread are those of the busiest thread of the busiest
+/// block: a stage ends with it.
 #[derive(Clone, Debug, Default)]
 pub struct StageWork {
     /// Blocks of the grid.
@@ -43,7 +44,8 @@ pub struct StageWork {
     pub tensor_fmas: f64,
     /// Whose matrix instructions.
     pub team: Option<ThreadGroup>,
-    /// Multiply-adds of an average thread over those of the busiest: blocks and threads without work have none.
+    /// Multiply-adds of an average thread over those of the busiest: blocks and threads without
+    /// work have none.
     pub evenness: f64,
     /// Partial sums that a thread keeps.
     pub accumulators: f64,
@@ -266,8 +268,9 @@ impl<'a> Walk<'a> {
         (self.nested, self.trips, self.busy) = (outer, trips, busy);
     }
 
-    /// Goes on where an index is within `0..extent`: in the busiest thread as often as its own loops reach such values, in an average one
-    /// as often as blocks, threads and loops do together.
+    /// Goes on where an index is within `0..extent`: in the busiest thread as often as its own
+    /// loops reach such values, in an average one as often as blocks, threads and loops do
+    /// together.
     fn narrow(&mut self, index: &Affine, extent: usize) {
         let average = self.share_within(index, extent);
         let (low, high) = index.range(|var| self.extent(var));

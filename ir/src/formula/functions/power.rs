@@ -4,11 +4,12 @@ use super::{EXP, Formula, INFINITY, SIGN};
 use crate::formula::Primitive;
 use crate::program::Compare;
 
-/// `2 / ln 2` and a third of it, each as the sum of two numbers: what the series of the binary logarithm begins with.
+/// `2 / ln 2` and a third of it, each as the sum of two numbers: what the series of the binary
+/// logarithm begins with.
 const LOG_2: [[f32; 2]; 2] = [[2.885_39, 3.851_926e-8], [0.961_796_7, -7.028_462e-9]];
 
-/// `2 / ln 2` over 5, 7, 9, 11 and 13: the terms of that series behind them. Of `s` up to 0.1716 the first that is left out is less than
-/// `2^-39` of the whole.
+/// `2 / ln 2` over 5, 7, 9, 11 and 13: the terms of that series behind them. Of `s` up to 0.1716
+/// the first that is left out is less than `2^-39` of the whole.
 const LOG_2_REST: [f32; 5] = [0.577_078_04, 0.412_198_6, 0.320_598_9, 0.262_308_2, 0.221_953_1];
 
 /// Powers of two with larger exponents are 0 or infinite.
@@ -23,7 +24,8 @@ impl Formula {
         self.sub(zero, x)
     }
 
-    /// A product as the sum of two numbers. The first is a fused one, too: a compiler that fuses products with sums leaves it as it is.
+    /// A product as the sum of two numbers. The first is a fused one, too: a compiler that fuses
+    /// products with sums leaves it as it is.
     fn exact_product(&mut self, a: u8, b: u8) -> [u8; 2] {
         let zero = self.number(-0.0);
         let high = self.mul_add(a, b, zero);
@@ -31,8 +33,8 @@ impl Formula {
         [high, self.mul_add(a, b, minus_high)]
     }
 
-    /// The sum of a number, one that is smaller, and one that is smaller still, as two numbers (Dekker, "A floating-point technique for
-    /// extending the available precision", 1971).
+    /// The sum of a number, one that is smaller, and one that is smaller still, as two numbers
+    /// (Dekker, "A floating-point technique for extending the available precision", 1971).
     fn exact_sum(&mut self, large: u8, small: u8, smaller: u8) -> [u8; 2] {
         let high = self.add(large, small);
         let back = self.sub(large, high);
@@ -40,7 +42,8 @@ impl Formula {
         [high, self.add(low, smaller)]
     }
 
-    /// The binary logarithm of a number that is positive and finite, as the sum of two numbers, of which some 2^-33 is wrong.
+    /// The binary logarithm of a number that is positive and finite, as the sum of two numbers, of
+    /// which some 2^-33 is wrong.
     ///
     /// `2/ln 2 * (s + s^3/3 + s^5/5 + ..)` with `s = (m - 1) / (m + 1)`, and n.
     fn exact_log_2(&mut self, x: u8) -> [u8; 2] {
@@ -74,7 +77,8 @@ impl Formula {
         self.exact_sum(n, log, log_low)
     }
 
-    /// `2^(y * log2(abs(x)))`, where x is negative with the sign of odd y, not a number between whole y.
+    /// `2^(y * log2(abs(x)))`, where x is negative with the sign of odd y, not a number between
+    /// whole y.
     pub(super) fn power(&mut self, [x, y]: [u8; 2]) -> u8 {
         let magnitude = self.magnitude(x);
         let [log, log_low] = self.exact_log_2(magnitude);

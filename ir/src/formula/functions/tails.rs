@@ -1,6 +1,8 @@
-//! Functions that are made of others, but whose tails are not: a difference or a product of the parts loses every digit there.
+//! Functions that are made of others, but whose tails are not: a difference or a product of the
+//! parts loses every digit there.
 //!
-//! Sums beside 1 keep the small summand, and a power of two is the last factor, so that results are rounded once where they are denormal.
+//! Sums beside 1 keep the small summand, and a power of two is the last factor, so that results are
+//! rounded once where they are denormal.
 
 use super::{Formula, INFINITY, LOG2_E, POWER_OF_TWO, SIGN, Scaled, WHOLE};
 use crate::formula::Primitive;
@@ -15,16 +17,17 @@ const LEAST_PRODUCT: f32 = -110.0;
 /// `sqrt(2) - 1`: larger summands beside 1 are halved.
 const HALVED: f32 = 0.414_213_57;
 
-/// `2 * sqrt(2 / pi) / ln 2` and that times 0.044715, each as the sum of two numbers. The first is a multiple of `2^-19`: its distance to a
-/// sum of up to 32 is exact.
+/// `2 * sqrt(2 / pi) / ln 2` and that times 0.044715, each as the sum of two numbers. The first is
+/// a multiple of `2^-19`: its distance to a sum of up to 32 is exact.
 const TANH_FIRST: [f32; 2] = [2.302_208, 2.513_669_7e-7];
 const TANH_THIRD: [f32; 2] = [0.102_943_24, -2.016_198_5e-9];
 
 /// `x` times the sigmoid of those is 0 below minus this.
 const LARGEST_TANH: f32 = 11.0;
 
-/// The normal distribution at `-a` times `exp(a^2 / 2)` as a quotient of polynomials in a, for a up to 14.6, beyond which a times the
-/// distribution is 0 in f32: the error is at most `2^-27.3` of it.
+/// The normal distribution at `-a` times `exp(a^2 / 2)` as a quotient of polynomials in a, for a up
+/// to 14.6, beyond which a times the distribution is 0 in f32: the error is at most `2^-27.3` of
+/// it.
 const NORMAL_ABOVE: [f32; 5] = [48.370_98, 42.421_032, 17.741_007, 3.935_825, 0.398_946_85];
 const NORMAL_BELOW: [f32; 6] = [96.741_96, 162.031_02, 116.392_62, 45.455_74, 9.866_267, 1.0];
 const LARGEST_NORMAL: f32 = 14.6;
@@ -132,7 +135,8 @@ impl Formula {
         self.weighed_by_sigmoid(x, below, power)
     }
 
-    /// x times the sigmoid of what a power of `-abs(x)` is of; so is x given, within the bounds of what is not 0.
+    /// x times the sigmoid of what a power of `-abs(x)` is of; so is x given, within the bounds of
+    /// what is not 0.
     fn weighed_by_sigmoid(&mut self, x: u8, below: u8, power: Power) -> u8 {
         let product = self.mul(below, power.mantissa);
         let [zero, one] = [0.0, 1.0].map(|value| self.number(value));
@@ -144,7 +148,8 @@ impl Formula {
         self.div(numerator, denominator)
     }
 
-    /// `max(x, 0) - a * normal(-a)` of `a = abs(x)`, which is even: no side of zero needs a formula of its own.
+    /// `max(x, 0) - a * normal(-a)` of `a = abs(x)`, which is even: no side of zero needs a formula
+    /// of its own.
     pub(super) fn gelu(&mut self, x: u8) -> u8 {
         let a = self.bounded_magnitude(x, LARGEST_NORMAL);
         let (below, square, lost) = self.squared(a);
@@ -165,8 +170,8 @@ impl Formula {
         self.mul_add(x, is_positive, tail)
     }
 
-    /// `x * tanh(log(1 + exp(x)))`: with `E = exp(-abs(x))` it is `x * E * (E + 2) / (E * (E + 2) + 2)` below zero, above it
-    /// `x * (1 + 2 * E) / (1 + 2 * E + 2 * E^2)`.
+    /// `x * tanh(log(1 + exp(x)))`: with `E = exp(-abs(x))` it is `x * E * (E + 2) / (E * (E + 2) +
+    /// 2)` below zero, above it `x * (1 + 2 * E) / (1 + 2 * E + 2 * E^2)`.
     pub(super) fn mish(&mut self, x: u8) -> u8 {
         let below = self.bounded_below(x, LEAST_PRODUCT);
         let power = self.exp_of_bounded(below);

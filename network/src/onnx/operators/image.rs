@@ -185,7 +185,8 @@ fn conv_transpose(call: &mut Call) -> Result<Value> {
     if before.iter().all(|&before| before == 0) { call.add(op, &operands) } else { moved(call, op, &operands, &before) }
 }
 
-/// A transposed convolution with so many elements before its output, to which nothing but biases is added.
+/// A transposed convolution with so many elements before its output, to which nothing but biases is
+/// added.
 fn moved(call: &mut Call, op: Op, operands: &[Value], before: &[usize]) -> Result<Value> {
     let sums = call.add(op, &operands[..2])?;
     let pad = [0, 0].iter().chain(before).map(|&before| [before, 0]).collect();

@@ -117,7 +117,8 @@ fn rms_norm(call: &mut Call) -> Result<Value> {
     call.binary(Binary::Mul, normal, scale)
 }
 
-/// `x` by the sum of sizes along an axis, or by the root of the sum of squares; what has no size in f32 becomes zeros.
+/// `x` by the sum of sizes along an axis, or by the root of the sum of squares; what has no size in
+/// f32 becomes zeros.
 fn lp_norm(call: &mut Call) -> Result<Value> {
     call.check_most(1)?;
     let x = call.operand(0)?;

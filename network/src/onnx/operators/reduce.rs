@@ -84,7 +84,8 @@ fn log_sum(call: &mut Call) -> Result<Value> {
     call.unary(UnaryOp::Log, sum)
 }
 
-/// The largest, or the finite number next to it, comes out of the sum, so that nothing overflows but what is infinite itself.
+/// The largest, or the finite number next to it, comes out of the sum, so that nothing overflows
+/// but what is infinite itself.
 fn log_sum_exp(call: &mut Call) -> Result<Value> {
     let mut reduction = Reduction::of(call)?;
     let keep_axes = std::mem::replace(&mut reduction.keep_axes, true);
@@ -103,8 +104,8 @@ fn log_sum_exp(call: &mut Call) -> Result<Value> {
     call.reshape(&shape, whole)
 }
 
-/// Where the largest or smallest element is along an axis: of several the first, or the last. What is not a number counts as either, as in
-/// NumPy.
+/// Where the largest or smallest element is along an axis: of several the first, or the last. What
+/// is not a number counts as either, as in NumPy.
 fn place_of(call: &mut Call, op: ReduceOp) -> Result<Value> {
     call.check_most(1)?;
     let x = call.operand(0)?;

@@ -24,8 +24,9 @@ fn upsample(call: &mut Call) -> Result<Value> {
     resized_before_11(call, x, &size, mode)
 }
 
-/// Before version 11 nothing says how places are counted and rounded: from the corners, and to the next element along axes that become
-/// shorter, to the one before along those that become longer, as ONNX Runtime and the standard's examples do.
+/// Before version 11 nothing says how places are counted and rounded: from the corners, and to the
+/// next element along axes that become shorter, to the one before along those that become longer,
+/// as ONNX Runtime and the standard's examples do.
 fn resized_before_11(call: &mut Call, x: Value, size: &[usize], mode: &str) -> Result<Value> {
     if mode != "nearest" {
         return resized(call, x, size, mode, ["asymmetric", "floor"]);
@@ -87,8 +88,8 @@ fn wanted(call: &Call, x: Value) -> Result<Vec<usize>> {
     Ok(size)
 }
 
-/// Extents by their scales, rounded down in f32. Places are computed by the scale of a file, but by the ratio of extents here: these have to
-/// be the same.
+/// Extents by their scales, rounded down in f32. Places are computed by the scale of a file, but by
+/// the ratio of extents here: these have to be the same.
 fn scaled(shape: &[usize], scales: &[f32]) -> Result<Vec<usize>> {
     const NEAR: f64 = 1e-4;
     let whole = |(&extent, &scale): (&usize, &f32)| {
