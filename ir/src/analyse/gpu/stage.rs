@@ -272,16 +272,12 @@ impl<'a> Walk<'a> {
     /// loops reach such values, in an average one as often as blocks, threads and loops do
     /// together.
     fn narrow(&mut self, index: &Affine, extent: usize) {
-        let average = self.share_within(index, extent);
-        let (low, high) = index.range(|var| self.extent(var));
+        let [inside, all] = self.within(index, extent);
         let (own_low, own_high) = index.range(|var| if self.is_parallel(var) { 1 } else { self.extent(var) });
-        let inside = average * (high - low + 1) as f64;
         let busiest = (inside / (own_high - own_low + 1) as f64).min(1.0);
+        self.trips *= busiest;
         if busiest > 0.0 {
-            self.trips *= busiest;
-            self.busy *= average / busiest;
-        } else {
-            self.trips = 0.0;
+            self.busy *= inside / all / busiest;
         }
     }
 
@@ -336,14 +332,18 @@ impl<'a> Walk<'a> {
 
     /// Share of the points of the loops for which the conditions hold, about.
     fn share<'c>(&self, when: impl IntoIterator<Item = &'c InBounds>) -> f64 {
-        when.into_iter().map(|condition| self.share_within(&condition.index, condition.extent)).product()
+        let share = |condition: &InBounds| {
+            let [inside, all] = self.within(&condition.index, condition.extent);
+            inside / all
+        };
+        when.into_iter().map(share).product()
     }
 
-    /// Share of an index's values that are within `0..extent`, about.
-    fn share_within(&self, index: &Affine, extent: usize) -> f64 {
+    /// Counts an index's values, about: those within `0..extent`, and all.
+    fn within(&self, index: &Affine, extent: usize) -> [f64; 2] {
         let (low, high) = index.range(|var| self.extent(var));
         let inside = high.min(extent as i64 - 1) - low.max(0) + 1;
-        inside.max(0) as f64 / (high - low + 1) as f64
+        [inside.max(0) as f64, (high - low + 1) as f64]
     }
 
     fn store(&mut self, store: &'a Store, vector: Option<Vectorised>) {
