@@ -212,6 +212,13 @@ pub struct Range {
     pub count: usize,
 }
 
+impl Range {
+    /// All elements of every axis of a shape.
+    pub(crate) fn all(shape: &[usize]) -> Vec<Self> {
+        shape.iter().map(|&count| Self { start: 0, step: 1, count }).collect()
+    }
+}
+
 impl Op {
     /// The operation in a word, as messages have it.
     pub fn name(&self) -> &'static str {

@@ -275,7 +275,7 @@ impl Call<'_> {
     }
 
     pub(super) fn slice(&mut self, ranges: Vec<Range>, x: Value) -> Result<Value> {
-        match ranges == whole(self.draft.shape(x)) {
+        match ranges == Range::all(self.draft.shape(x)) {
             true => Ok(x),
             false => self.add(Op::Slice(ranges), &[x]),
         }
@@ -283,7 +283,7 @@ impl Call<'_> {
 
     /// Elements of an axis from one on.
     pub(super) fn part(&mut self, x: Value, axis: usize, [start, count]: [usize; 2]) -> Result<Value> {
-        let mut ranges = whole(self.draft.shape(x));
+        let mut ranges = Range::all(self.draft.shape(x));
         ranges[axis] = Range { start, step: 1, count };
         self.slice(ranges, x)
     }
@@ -294,11 +294,6 @@ impl Call<'_> {
             false => self.add(Op::Cast(element), &[x]),
         }
     }
-}
-
-/// All elements of every axis.
-pub(super) fn whole(shape: &[usize]) -> Vec<Range> {
-    shape.iter().map(|&count| Range { start: 0, step: 1, count }).collect()
 }
 
 pub(super) fn attribute(name: &str, reason: impl Into<String>) -> NodeError {

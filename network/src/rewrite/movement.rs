@@ -192,8 +192,7 @@ fn gather_in_steps(site: &mut Site) -> Rewritten {
         return Ok(None);
     }
 
-    let whole = |&count: &usize| Range { start: 0, step: 1, count };
-    let mut ranges: Vec<Range> = from.iter().map(whole).collect();
+    let mut ranges = Range::all(from);
     ranges[axis] = Range { start, step, count: places.len() };
     let x = site.made(site.operand(0));
     let slice = site.add(Op::Slice(ranges), &[x])?;

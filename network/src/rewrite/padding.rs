@@ -212,9 +212,8 @@ fn share(kind: PoolKind, window: &[Sliding], extents: &[usize], pads: &[[usize; 
 fn uneven_conv_transpose(site: &mut Site) -> Rewritten {
     let Op::ConvTranspose { window, output_pad, groups } = &site.node().op else { return Ok(None) };
     let (from, to) = (&site.of(site.operand(0)).shape, &site.node().shape);
-    let whole = |&count: &usize| Range { start: 0, step: 1, count };
     let (mut windows, mut output_pads) = (Vec::new(), Vec::new());
-    let mut ranges: Vec<Range> = to.iter().map(whole).collect();
+    let mut ranges = Range::all(to);
     for (axis, window) in window.iter().enumerate() {
         let extents = [from[axis + 2], to[axis + 2]];
         let Some((pad, output_pad)) = cut(window, output_pad[axis], extents) else { return Ok(None) };

@@ -73,13 +73,9 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-fn whole(shape: &[usize]) -> Vec<Range> {
-    shape.iter().map(|&count| Range { start: 0, step: 1, count }).collect()
-}
-
 /// Elements of one axis, all of the others.
 fn part(site: &mut Site, x: Made, axis: usize, range: Range) -> Result<Made, GraphError> {
-    let mut ranges = whole(&site.shape_of(x));
+    let mut ranges = Range::all(&site.shape_of(x));
     ranges[axis] = range;
     site.add(Op::Slice(ranges), &[x])
 }
@@ -152,7 +148,7 @@ fn spread(site: &mut Site, x: Made, axis: usize, stride: usize) -> Result<Made, 
 
 /// Zeros around an image, so that windows at each of its elements are as many as there are outputs.
 fn surrounded(site: &mut Site, x: Made, window: &[Sliding], output_pad: &[usize]) -> Result<Made, GraphError> {
-    let (mut pad, mut ranges) = (vec![[0, 0]; 2], whole(&site.shape_of(x)));
+    let (mut pad, mut ranges) = (vec![[0, 0]; 2], Range::all(&site.shape_of(x)));
     for (axis, (window, more)) in window.iter().zip(output_pad).enumerate() {
         let last = (window.kernel - 1) * window.dilation;
         // What is cut off before it may be more than a window reaches.
@@ -169,7 +165,7 @@ fn surrounded(site: &mut Site, x: Made, window: &[Sliding], output_pad: &[usize]
 /// Weights `[c, o/groups, ..]` as `[o, c/groups, ..]`, the last element of a window first.
 fn turned(site: &mut Site, weights: Made, groups: usize) -> Result<Made, GraphError> {
     let shape = site.shape_of(weights);
-    let mut ranges = whole(&shape);
+    let mut ranges = Range::all(&shape);
     for range in &mut ranges[2..] {
         *range = Range { start: range.count - 1, step: -1, count: range.count };
     }

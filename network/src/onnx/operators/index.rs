@@ -4,7 +4,7 @@ use autotune_schedules::workload::PadMode;
 
 use super::Convert::{self, Many, One};
 use crate::onnx::NodeError;
-use crate::onnx::call::{Call, Result, attribute, axis, whole};
+use crate::onnx::call::{Call, Result, attribute, axis};
 use crate::onnx::draft::Value;
 use crate::onnx::error::unfit;
 use crate::op::{Op, Range};
@@ -33,7 +33,7 @@ fn slice(call: &mut Call) -> Result<Value> {
         return unfit("starts, ends, axes and steps are not as many");
     }
 
-    let mut ranges = whole(&shape);
+    let mut ranges = Range::all(&shape);
     for (index, &number) in axes.iter().enumerate() {
         let axis = axis(number, shape.len())?;
         ranges[axis] = range(shape[axis], starts[index], ends[index], steps[index])?;
@@ -135,7 +135,7 @@ fn pad(call: &mut Call) -> Result<Value> {
         return unfit(format!("{} amounts of padding for {} axes", amounts.len(), axes.len()));
     }
 
-    let mut ranges = whole(&shape);
+    let mut ranges = Range::all(&shape);
     let mut pad = vec![[0, 0]; shape.len()];
     for (index, &axis) in axes.iter().enumerate() {
         let ends = [amounts[index], amounts[index + axes.len()]];
