@@ -10,8 +10,7 @@ use autotune_schedules::Workload;
 
 use crate::fixed::{Fixed, Placed};
 
-/// Most bytes that are kept in the memory of the host, and of a device beside it: there several
-/// outputs of the largest workloads.
+/// Most bytes kept in the host's memory, and in a GPU's: several outputs of the largest workloads.
 const HOST_KEPT_BYTES: usize = 96 << 20;
 const DEVICE_KEPT_BYTES: usize = 2 << 30;
 /// Words that are worth it: fewer are packed again as soon as memory for them is had that was not used before.

@@ -24,7 +24,7 @@ pub(crate) struct Resident<D: Device> {
     pub(crate) checks: Box<dyn Checks<D>>,
     pub(crate) cache: RefCell<AllocationCache<D>>,
     tensors: RefCell<HashMap<Key, Rc<Fixed<D>>>>,
-    /// Of the workload that was measured last, where only samples of the right output are known.
+    /// Output of the workload that was measured last, where only samples of the right one are known.
     agreed: RefCell<Option<(Key, Rc<Agreed<D>>)>>,
     /// Most bytes of tensors that stay: beyond them, those of other workloads go. On a device with less memory all of them go when it
     /// is used up.
@@ -36,7 +36,7 @@ pub(crate) struct Resident<D: Device> {
 /// An output that agreed with the samples that are known of it.
 pub(crate) struct Agreed<D: Device> {
     pub(crate) output: D::Memory,
-    /// Its relative error.
+    /// Relative error of the output.
     pub(crate) error: f64,
 }
 

@@ -268,8 +268,8 @@ impl<'a> Walk<'a> {
         (self.nested, self.trips, self.busy) = (outer, trips, busy);
     }
 
-    /// Goes on where an index is within `0..extent`: in the busiest thread as often as its own
-    /// loops reach such values, in an average one as often as blocks, threads and loops do
+    /// Restricts what follows to an index within `0..extent`: the busiest thread is there as often
+    /// as its own loops reach such values, an average one as often as blocks, threads and loops do
     /// together.
     fn narrow(&mut self, index: &Affine, extent: usize) {
         let [inside, all] = self.within(index, extent);
