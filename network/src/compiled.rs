@@ -1,5 +1,6 @@
 //! A network that runs.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -22,9 +23,11 @@ use crate::turns::{QUIET, quantile};
 
 mod check;
 mod held;
+mod in_place;
 
 pub use check::{Checked, StepError};
 pub(crate) use held::Constants;
+use in_place::{Bound, InputReads, slots_in_place};
 
 /// A network with its kernels and packed weights. Any number of threads may run it at once, each in a [`Workspace`] of its own.
 pub struct Compiled {
@@ -40,6 +43,8 @@ pub struct Compiled {
     /// Of the plan's actions, where they run kernels: the first bytes of their scratch.
     pub(crate) scratch: Vec<usize>,
     pub(crate) bytes: usize,
+    /// By slot the number of the input that kernels read in the caller's memory instead.
+    pub(crate) in_place: HashMap<usize, usize>,
 }
 
 /// What one run at a time needs: a team of threads, and memory for all tensors on the way.
@@ -49,6 +54,7 @@ pub struct Workspace {
     memory: HostMemory,
     /// The plan's actions on its memory.
     calls: Vec<CpuCall>,
+    reads: InputReads,
     failure: Arc<Failure>,
 }
 
@@ -102,8 +108,8 @@ impl Compiled {
         let kernels = held::kernels(&plan, beside)?;
         let constants = Constants::of(graph, &plan, &kernels, &team, beside)?;
         let (places, scratch, bytes) = places(&plan, &kernels, &team)?;
-        let graph = graph.clone();
-        Ok(Arc::new(Self { graph, cut, plan, threads, kernels, constants, places, scratch, bytes }))
+        let (graph, in_place) = (graph.clone(), slots_in_place(&plan));
+        Ok(Arc::new(Self { graph, cut, plan, threads, kernels, constants, places, scratch, bytes, in_place }))
     }
 
     /// The graph that it computes.
@@ -133,7 +139,8 @@ impl Compiled {
         let failure = Arc::new(Failure::default());
         let call = |action| self.call(&cpu, &memory, action, &failure);
         let calls = (0..self.plan.actions.len()).map(call).collect::<Result<_, CompileError>>()?;
-        Ok(Workspace { network: Arc::clone(self), cpu, memory, calls, failure })
+        let reads = InputReads::of(&self.plan, &self.kernels, &self.in_place);
+        Ok(Workspace { network: Arc::clone(self), cpu, memory, calls, reads, failure })
     }
 
     /// An action on its memory.
@@ -236,15 +243,14 @@ impl Workspace {
         let (graph, plan) = (&network.graph, &network.plan);
         count("inputs", inputs.len(), plan.inputs.len())?;
         count("outputs", outputs.len(), plan.outputs.len())?;
-        for (&input, (&node, &span)) in inputs.iter().zip(graph.inputs().iter().zip(&plan.inputs)) {
+        for (input, &node) in inputs.iter().zip(graph.inputs()) {
             size(graph, node, &graph.node(node).name, input.len())?;
-            self.elements(span, input.len()).copy_from_slice(input);
         }
         for (output, given) in graph.outputs().iter().zip(outputs.iter()) {
             size(graph, output.node, &output.name, given.len())?;
         }
 
-        self.start(0..self.calls.len())?;
+        self.start_on(inputs)?;
         for (output, &span) in outputs.iter_mut().zip(&plan.outputs) {
             let len = output.len();
             output.copy_from_slice(self.result(span, len));
@@ -313,9 +319,32 @@ impl Workspace {
         (0..self.calls.len()).map(time).collect()
     }
 
-    /// Does some actions, one after the other.
+    /// Does all actions on inputs of the right sizes, which are read in place or copied.
+    fn start_on(&mut self, inputs: &[&[f32]]) -> Result<(), RunError> {
+        let network = Arc::clone(&self.network);
+        for (&input, &span) in inputs.iter().zip(&network.plan.inputs) {
+            if !network.in_place.contains_key(&span.slot) {
+                self.elements(span, input.len()).copy_from_slice(input);
+            }
+        }
+
+        let mut bound = Bound::new(&mut self.calls, &mut self.reads);
+        for &number in network.in_place.values() {
+            // SAFETY: it has the size of the input, and is borrowed until this function returns.
+            unsafe { bound.bind(number, inputs[number]) };
+        }
+        self.cpu.start_all(bound.calls())?;
+        drop(bound);
+        self.check_failure()
+    }
+
+    /// Does some actions, one after the other, on what the last run left.
     fn start(&self, actions: Range<usize>) -> Result<(), RunError> {
         self.cpu.start_all(&self.calls[actions])?;
+        self.check_failure()
+    }
+
+    fn check_failure(&self) -> Result<(), RunError> {
         match self.failure.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(error) => Err(error.into()),
             None => Ok(()),

@@ -125,6 +125,17 @@ impl CpuCall {
         let stages = SmallVec::from_slice(&[(part::<F> as StageFn, tasks)]);
         Self { stages, buffers, private, _uses: Uses::Work(work) }
     }
+
+    /// Sets where a buffer of the kernel's plan begins, by its position there, and returns where it
+    /// began; `None` if there is no such buffer.
+    ///
+    /// # Safety
+    ///
+    /// Whenever the call is started, memory of the size that the buffer had must begin there, for
+    /// which the promises of [`Device::bind`] hold.
+    pub unsafe fn exchange(&mut self, buffer: usize, start: *mut f32) -> Option<*mut f32> {
+        self.buffers.get_mut(buffer).map(|pointer| std::mem::replace(pointer, start))
+    }
 }
 
 impl Stages for CpuCall {

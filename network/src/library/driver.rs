@@ -252,10 +252,13 @@ impl Driver<'_> {
         PRESERVED.iter().rev().for_each(|&register| self.routine.pop(register));
     }
 
-    /// Copies what the caller brings, or takes.
+    /// Copies what the caller brings and kernels do not read where it is, or what the caller takes.
     fn move_tensors(&mut self, side: Side) {
         for number in self.with_elements(side) {
             let (place, disp) = (self.job.places[side as usize][number], 8 * number as i32);
+            if matches!(place, Place::Input(..)) {
+                continue;
+            }
             match side {
                 Side::Input => {
                     self.routine.load(Rsi, R14, disp);
@@ -277,6 +280,10 @@ impl Driver<'_> {
             Place::Workspace(first) => self.routine.point(to, Rbx, (HEADER_BYTES + first + bytes) as i32),
             Place::Weights(first) => {
                 self.routine.load(to, Rbx, WEIGHTS);
+                self.routine.point(to, to, (first + bytes) as i32);
+            }
+            Place::Input(number, first) => {
+                self.routine.load(to, R14, 8 * number as i32);
                 self.routine.point(to, to, (first + bytes) as i32);
             }
             Place::Absent => self.routine.set(to, 0),

@@ -25,6 +25,9 @@ pub(super) enum Place {
     Workspace(usize),
     /// At an offset in bytes from the first weight.
     Weights(usize),
+    /// At an offset in bytes from the first element of the input of this number, where the caller
+    /// has it.
+    Input(usize, usize),
     /// Nowhere: nobody looks.
     Absent,
 }
@@ -101,6 +104,9 @@ impl<'a> Maker<'a> {
 
     fn span(&mut self, span: Span) -> Place {
         let first = span.first * size_of::<f32>();
+        if let Some(&input) = self.network.in_place.get(&span.slot) {
+            return Place::Input(input, first);
+        }
         match &self.network.constants.slots[span.slot] {
             Some(constant) => {
                 let bytes = self.network.plan.slots[span.slot].elements * size_of::<f32>();

@@ -1,0 +1,163 @@
+//! Inputs that kernels read where the caller has them.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicPtr;
+
+use autotune_ir::plan::Binding;
+use autotune_runtime::{CpuCall, Kernel};
+
+use crate::plan::{Content, Doing, Operand, Plan, Span};
+
+/// Bytes of the smallest input that is not copied: a copy of less takes no time, and its vectors
+/// begin at cache lines.
+const LEAST_BYTES: usize = 1 << 10;
+
+/// By slot of a plan, the number of the input that kernels alone read there. Nothing else is ever in
+/// such a slot.
+pub(crate) fn slots_in_place(plan: &Plan) -> HashMap<usize, usize> {
+    let is_input = |(number, span): (usize, &Span)| {
+        let slot = &plan.slots[span.slot];
+        let is_large = slot.elements.saturating_mul(size_of::<f32>()) >= LEAST_BYTES;
+        (span.first == 0 && is_large && slot.content == Content::Run).then_some((span.slot, number))
+    };
+    let mut slots: HashMap<usize, usize> = plan.inputs.iter().enumerate().filter_map(is_input).collect();
+
+    for output in &plan.outputs {
+        slots.remove(&output.slot);
+    }
+    for action in &plan.actions {
+        slots.remove(&action.output.slot);
+        if !matches!(action.work, Doing::Kernel(_)) {
+            for span in action.operands.iter().filter_map(Operand::span) {
+                slots.remove(&span.slot);
+            }
+        }
+    }
+    slots
+}
+
+/// A kernel's buffer that holds an input, or a part of one.
+struct Read {
+    /// Number of the action.
+    action: usize,
+    /// Position among the buffers of the kernel's plan.
+    buffer: usize,
+    /// The first element in the input.
+    first: usize,
+    /// Its place in the workspace while it is bound to the caller's memory, else null.
+    own: AtomicPtr<f32>,
+}
+
+/// For each input the buffers of kernels that hold it.
+pub(super) struct InputReads(Vec<Vec<Read>>);
+
+impl InputReads {
+    pub(super) fn of(plan: &Plan, kernels: &[impl AsRef<Kernel>], slots: &HashMap<usize, usize>) -> Self {
+        let mut reads: Vec<Vec<Read>> = plan.inputs.iter().map(|_| Vec::new()).collect();
+        for (number, action) in plan.actions.iter().enumerate() {
+            let Doing::Kernel(kernel) = action.work else { continue };
+            let is_given = |binding| matches!(binding, Binding::Data | Binding::Constant { .. });
+            let buffers = kernels[kernel].as_ref().plan().buffers.iter().enumerate();
+            let given = buffers.filter(|(_, buffer)| is_given(buffer.binding));
+            for ((buffer, _), operand) in given.zip(&action.operands) {
+                let Some(span) = operand.span() else { continue };
+                let Some(&input) = slots.get(&span.slot) else { continue };
+                let own = AtomicPtr::default();
+                reads[input].push(Read { action: number, buffer, first: span.first, own });
+            }
+        }
+        Self(reads)
+    }
+}
+
+/// Calls some of whose buffers are in the caller's memory, until this is dropped.
+pub(super) struct Bound<'a> {
+    calls: &'a mut [CpuCall],
+    reads: &'a mut InputReads,
+}
+
+impl<'a> Bound<'a> {
+    pub(super) fn new(calls: &'a mut [CpuCall], reads: &'a mut InputReads) -> Self {
+        Self { calls, reads }
+    }
+
+    pub(super) fn calls(&self) -> &[CpuCall] {
+        self.calls
+    }
+
+    /// Has kernels read an input in the caller's memory.
+    ///
+    /// # Safety
+    ///
+    /// `content` has as many elements as the input, and outlives all that is started meanwhile.
+    pub(super) unsafe fn bind(&mut self, input: usize, content: &[f32]) {
+        for Read { action, buffer, first, own } in &mut self.reads.0[input] {
+            let start = content[*first..].as_ptr().cast_mut();
+            // SAFETY: kernels do not write to what they are given to read; the rest is the caller's promise.
+            let before = unsafe { self.calls[*action].exchange(*buffer, start) };
+            *own.get_mut() = before.unwrap_or_default();
+        }
+    }
+}
+
+impl Drop for Bound<'_> {
+    fn drop(&mut self) {
+        for Read { action, buffer, own, .. } in self.reads.0.iter_mut().flatten() {
+            let own = std::mem::take(own.get_mut());
+            if !own.is_null() {
+                // SAFETY: the call was bound to that memory when it was made.
+                unsafe { self.calls[*action].exchange(*buffer, own) };
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use autotune_ir::Target;
+
+    use crate::op::{Binary, Op};
+    use crate::{Builder, Compiled, Element, Graph, Seeded};
+
+    #[test]
+    fn large_inputs_of_kernels_alone_are_not_copied() {
+        let mut graph = Graph::new("inputs");
+        let mut input = |name: &str, shape: &[usize]| graph.input(name, Element::F32, shape).unwrap();
+        let (read, small) = (input("read", &[64, 64]), input("small", &[1, 64]));
+        let (given, joined) = (input("given", &[64, 64]), input("joined", &[64, 64]));
+        let product = graph.add("product", Op::MatMul, &[read, given]).unwrap();
+        let sum = graph.add("sum", Op::Binary(Binary::Add), &[product, small]).unwrap();
+        let both = graph.add("both", Op::Concat { axis: 1 }, &[sum, joined]).unwrap();
+        graph.output("given", given);
+        graph.output("both", both);
+
+        let network = Compiled::new(&graph, None, &Target::detect("cpu", Some(1)).unwrap()).unwrap();
+        assert_eq!(network.in_place.values().collect::<Vec<_>>(), [&0]);
+    }
+
+    /// Slices that begin at no vector, whose memory is gone when steps are timed.
+    #[test]
+    fn inputs_may_begin_anywhere_and_are_read_in_one_run() {
+        let net = Builder::new("anywhere", Seeded { seed: 1 });
+        let (a, b) = (net.input("a", &[33, 40]), net.input("b", &[40, 50]));
+        net.output("y", a.matmul(b));
+        let graph = net.finish().unwrap();
+        let network = Compiled::new(&graph, None, &Target::detect("cpu", Some(2)).unwrap()).unwrap();
+        assert_eq!(network.in_place.len(), 2);
+
+        let mut workspace = network.workspace().unwrap();
+        let mut results = vec![vec![0.0; 33 * 50]; 3];
+        for (run, result) in results.iter_mut().enumerate() {
+            let of = |elements: usize| (0..elements + run).map(|x| (x % 7 + run) as f32).collect::<Vec<_>>();
+            let (a, b) = (of(33 * 40), of(40 * 50));
+            workspace.run(&[&a[run..], &b[run..]], &mut [result]).unwrap();
+            let at = |row: usize, column: usize| -> f32 {
+                (0..40).map(|k| a[run + 40 * row + k] * b[run + 50 * k + column]).sum()
+            };
+            assert!((0..33 * 50).all(|place| result[place] == at(place / 50, place % 50)), "run {run}");
+            drop((a, b));
+            workspace.profile(1).unwrap();
+        }
+    }
+}
