@@ -33,6 +33,9 @@ pub struct Window {
     pub pad: i64,
 }
 
+/// Rows or columns that are few: a register tile has all of them, beside others.
+pub const FEW: usize = 8;
+
 /// The axes of a contraction, `result[..] = Σ data[..] * weight[..]`, in the order of [`Equation::axes`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Axes {
@@ -104,6 +107,21 @@ impl Axes {
     pub fn is_of_vector(&self, main: &Equation) -> bool {
         let is_one = |axes: &[AxisId]| count(main, axes) == 1;
         self.windows.is_empty() && is_one(&self.batch) && (is_one(&self.rows) || is_one(&self.columns))
+    }
+
+    /// The operand of a single product that has at most [`FEW`] rows or columns: 0 for the data, 1
+    /// for the weights, the one with fewer if both have.
+    pub fn few(&self, main: &Equation) -> Option<usize> {
+        let is_one = self.windows.is_empty() && count(main, &self.batch) == 1;
+        let (rows, columns) = (count(main, &self.rows), count(main, &self.columns));
+        (is_one && rows.min(columns) <= FEW).then(|| usize::from(columns <= rows))
+    }
+
+    /// True if both operands lie along the only axis that is summed over.
+    pub fn go_along_step(&self, main: &Equation) -> bool {
+        let [step] = self.steps[..] else { return false };
+        let along = Affine::var(VarId(step as u32));
+        self.windows.is_empty() && main.loads().iter().all(|access| access.index.last() == Some(&along))
     }
 
     /// True if there are windows and each of a batch of several has one column: no two results of a position share what they read.
@@ -184,6 +202,20 @@ mod tests {
         );
         assert!(!is_of_vector("matmul:m=2,n=2,k=6") && !is_of_vector("matmul:b=2,m=1,n=5,k=6"));
         assert!(!is_of_vector("conv2d:c=1,h=6,w=6,o=1,k=3"));
+    }
+
+    #[test]
+    fn few_rows_or_columns_may_go_along_the_step() {
+        let few = |text: &str| {
+            let workload: Workload = text.parse().unwrap();
+            let (axes, main) = (axes(text).0, workload.spec().main());
+            (axes.few(main), axes.go_along_step(main))
+        };
+        assert_eq!(few("matmul:m=9,n=8,k=6,tb"), (Some(1), true));
+        assert_eq!(few("matmul:m=2,n=9,k=6"), (Some(0), false));
+        assert_eq!(few("matmul:m=9,n=9,k=6,tb"), (None, true));
+        assert_eq!(few("matmul:b=2,m=2,n=9,k=6"), (None, false));
+        assert_eq!(few("conv2d:c=8,h=6,w=6,o=4,k=1"), (None, false));
     }
 
     #[test]

@@ -41,6 +41,7 @@ mod memory;
 mod separable;
 mod sketch;
 mod storing;
+mod turned;
 mod window;
 
 pub(crate) use chain::{Chain, axis_of, is_given};

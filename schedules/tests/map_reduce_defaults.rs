@@ -70,6 +70,13 @@ fn products_of_few_rows_or_a_column_read_the_matrix_in_order() {
         ("matmul:m=1,n=5000,k=768,weights=data", "direct", true),
         ("matmul:m=6,n=5000,k=768,weights=data,bias", "direct", true),
         ("matmul:m=1,n=5000,k=768", "direct", false),
+        ("matmul:m=5000,n=4,k=768", "map_reduce", true),
+        ("matmul:m=5000,n=8,k=768,weights=data,bias", "map_reduce", true),
+        ("matmul:m=3,n=5000,k=768,tb,weights=data", "map_reduce", true),
+        ("matmul:m=3,n=5000,k=768,ta,tb,weights=data", "map_reduce", true),
+        ("matmul:m=3,n=5000,k=768,tb", "direct", false),
+        ("matmul:m=5000,n=4,k=16", "direct", false),
+        ("matmul:m=5000,n=9,k=768", "direct", false),
         ("matmul:m=1,n=64,k=64,weights=data", "direct", false),
         ("matmul:m=9,n=5000,k=768,weights=data", "direct", false),
     ] {

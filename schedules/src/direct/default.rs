@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::balance::MAX_SHARE;
 use super::{Direct, Roles, block_size};
-use crate::axes::count;
+use crate::axes::{FEW, count};
 use crate::config::Value;
 use crate::contraction::{AxisId, Contraction};
 use crate::knob_space::{Knob, KnobSpace};
@@ -21,8 +21,6 @@ const DEFAULT_DATA: [(&str, &str); 6] = [
     ("plain", "tile"),
 ];
 
-/// Rows of data for which a matrix is streamed, at most: register tiles hold all of them.
-const MOST_STREAMED_FOR: usize = 8;
 /// Rows of a matrix that are streamed side by side.
 const STREAMS: usize = 8;
 
@@ -51,7 +49,7 @@ pub(super) fn streams(roles: &Roles, target: &CpuTarget) -> bool {
     let bytes = size_of::<f32>() * weight.shape.iter().product::<usize>();
     let is_read_in_place = !weight_is_constant && weight.stride(roles.channel) == 1;
     let is_one_product = roles.is_product() && roles.batch.iter().all(|&axis| roles.extent(axis) == 1);
-    is_one_product && is_read_in_place && rows <= MOST_STREAMED_FOR && bytes > target.l2_bytes
+    is_one_product && is_read_in_place && rows <= FEW && bytes > target.l2_bytes
 }
 
 /// A schedule that reads a few rows of the matrix side by side from beginning to end, so that

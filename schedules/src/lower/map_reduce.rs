@@ -21,15 +21,17 @@ pub(crate) fn lower(plan: &MapReduce) -> Program {
 
     let (mut made, tables) = tables(spec, &mut all, &[("task", LoopKind::Parallel)]);
     let mut stages: Vec<Stage> = tables.into_iter().collect();
-    let mut add = |name: &str, body| stages.push(Stage { name: name.into(), when: When::EveryRun, body });
+    let mut add = |name: &str, when, body| stages.push(Stage { name: name.into(), when, body });
     for before in &plan.before {
         let tensor = before.chain.last().output.buffer;
         let Tensor { name, shape, .. } = &spec.tensors[tensor.0 as usize];
         let buffer = all.buffer(name.to_string(), Role::Packed, Scope::Global, shape.clone());
-        add(&format!("make_{name}"), stage(before, &mut all, &made, buffer));
+        let is_constant = before.chain.last().loads().into_iter().all(|access| spec.tensor(access).is_constant());
+        let when = if is_constant { When::AheadOfTime } else { When::EveryRun };
+        add(&format!("make_{name}"), when, stage(before, &mut all, &made, buffer));
         made[tensor.0 as usize] = Some(buffer);
     }
-    add("main", stage(plan, &mut all, &made, output));
+    add("main", When::EveryRun, stage(plan, &mut all, &made, output));
     Program {
         axes: spec.main().axes.iter().enumerate().map(|(id, axis)| AxisInfo::whole(id, axis)).collect(),
         spec: Arc::clone(spec),

@@ -29,7 +29,7 @@ pub(crate) struct Chain {
 
 impl Chain {
     /// The spec as a chain; `None` if it is none, or a contraction other than a product with a
-    /// vector.
+    /// vector, or with a few along which both operands lie.
     pub(crate) fn of(spec: &Arc<Spec>) -> Option<Self> {
         let [passes @ .., tail] = &spec.equations[..] else { return None };
         let last = passes.last()?;
@@ -37,7 +37,7 @@ impl Chain {
             && last.axes.starts_with(&tail.axes)
             && last.output.index == tail.output.index
             && tail.loads().into_iter().all(|access| *access == last.output || is_not_computed(spec, access));
-        let is_contraction = !spec.is_chain() && Axes::of(spec).is_some_and(|axes| !axes.is_of_vector(spec.main()));
+        let is_contraction = !spec.is_chain() && Axes::of(spec).is_some_and(|axes| !is_of_few(spec, &axes));
         if !is_map_of_last || is_contraction || passes.iter().any(|pass| pass.axes.is_empty()) {
             return None;
         }
@@ -75,9 +75,10 @@ impl Chain {
         (0..self.numbers.start).filter(|_| self.tail().is_some()).map(alone)
     }
 
-    /// True for a product with a vector.
+    /// True for a product with a vector, or a few.
     pub(crate) fn is_product(&self) -> bool {
-        !self.spec.is_chain() && Axes::of(&self.spec).is_some()
+        let is_main = self.numbers == (self.spec.main..self.spec.main + 1);
+        is_main && Axes::of(&self.spec).is_some_and(|axes| is_of_few(&self.spec, &axes))
     }
 
     /// The equations that are done for each tile of rows.
@@ -149,6 +150,12 @@ impl Chain {
         let [a, b] = [a as usize, b as usize];
         a.min(b) >= self.rows && pass.axes[a].reduce != pass.axes[b].reduce
     }
+}
+
+/// True for a product with a vector, or with a few along which both operands lie.
+fn is_of_few(spec: &Spec, axes: &Axes) -> bool {
+    let main = spec.main();
+    axes.is_of_vector(main) || axes.few(main).is_some() && axes.go_along_step(main) && spec.prologue().is_none()
 }
 
 /// The axis that an index is.

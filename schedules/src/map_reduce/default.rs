@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::chain::Chain;
 use super::storing::{self, Storing};
-use super::{MapReduce, knobs, laid};
+use super::{MapReduce, SPARE_REGISTERS, knobs, laid};
+use crate::axes::{Axes, FEW};
 use crate::config::Value;
 use crate::direct::block_size;
 use crate::knob_space::{Knob, KnobSpace};
@@ -30,6 +31,10 @@ const PAGE: usize = 1 << 10;
 const IN_CACHE: usize = 1 << 13;
 /// Tasks for each thread.
 const TASKS: usize = 4;
+/// Steps of a product with several vectors from which on adding up lanes does not count.
+const LEAST_STEPS: usize = 64;
+/// Rows of a matrix that are read side by side by several vectors in the first-level cache.
+const STREAMS: usize = 3;
 /// Iterations that are not worth a second thread.
 const LEAST_SHARED: usize = 1 << 13;
 
@@ -57,16 +62,22 @@ pub(super) fn is_transpose(spec: &Arc<Spec>) -> bool {
     Chain::of(spec).is_some_and(|chain| transposed(&chain).is_some())
 }
 
-/// True for products with a vector that take longer by register tiles: those with a column, for
-/// which a register tile has one lane, and of a row with a transposed matrix that is not packed
-/// ahead of time.
+/// True for products with a few vectors that take longer by register tiles: those with a column, for
+/// which a register tile has one lane; with columns that fill no register, or with a matrix that is
+/// not packed ahead of time, both along what is summed over, where that is long enough to outweigh
+/// adding up lanes.
 pub(super) fn prefers(spec: &Arc<Spec>) -> bool {
     let Some(chain) = Chain::of(spec).filter(Chain::is_product) else { return false };
-    let [_, weight] = chain.last().loads()[..] else { return false };
-    let weight = spec.tensor(weight);
-    let is_column = weight.shape.iter().product::<usize>() == chain.last().reduction_len();
+    let (Some(axes), [_, weight]) = (Axes::of(spec), &chain.last().loads()[..]) else { return false };
+    let main = spec.main();
+    let is_of_columns = axes.few(main) == Some(1);
+    let is_of_vector = axes.is_of_vector(main);
+    if is_of_columns && is_of_vector {
+        return true;
+    }
     let goes_along_row = chain.row_axes().iter().any(|axis| axis.name == vector_of(&chain));
-    is_column || !weight.is_constant() && !goes_along_row
+    let is_long = is_of_vector || main.reduction_len() >= LEAST_STEPS;
+    !goes_along_row && is_long && (is_of_columns || !spec.tensor(weight).is_constant())
 }
 
 /// The rows that a copy writes and reads along, if these are two.
@@ -112,6 +123,8 @@ struct Rule {
     /// Registers of a vector along what is reduced.
     width: usize,
     unroll: usize,
+    /// True if the next tile is asked for.
+    prefetches: bool,
 }
 
 impl Rule {
@@ -136,7 +149,8 @@ impl Rule {
         let own = &chain.last().axes[chain.rows..];
         let taps: usize = own.iter().filter(|axis| axis.reduce).map(|axis| axis.extent).product();
         let unroll = UNROLLED.into_iter().find(|&unroll| unroll >= taps).unwrap_or(UNROLLED[2]);
-        Self { vector: rows[channel].name, layout: "blocked", outermost, tiles, parallel, width: 1, unroll }
+        let (vector, prefetches) = (rows[channel].name, is_beyond_cache(chain, cpu));
+        Self { vector, layout: "blocked", outermost, tiles, parallel, width: 1, unroll, prefetches }
     }
 
     fn plain(chain: &Chain, cpu: &CpuTarget) -> Self {
@@ -158,22 +172,39 @@ impl Rule {
         let tiles = rows.iter().map(|axis| axis.name).enumerate().map(most).collect();
         let parallel = parallel_loops(chain, rows.iter().map(|axis| axis.extent), cpu);
         let width = width(chain, vector, cpu.lanes());
-        Self { vector, layout: "plain", outermost: None, tiles, parallel, width, unroll: UNROLLED[0] }
+        let (unroll, prefetches) = (UNROLLED[0], is_beyond_cache);
+        Self { vector, layout: "plain", outermost: None, tiles, parallel, width, unroll, prefetches }
     }
 
-    /// A product with a vector: memory is read in order, and a row that is summed alone has several
-    /// accumulators.
+    /// A product with a few vectors: memory is read in order. Along what is summed over, a tile has
+    /// all of the few, and of the rows of the matrix as many as registers hold sums for. Where the
+    /// first-level cache holds the few, these are some, and of a single vector by a matrix from
+    /// beyond the second one: what is read beside each other is of pages that lie apart.
     fn of_product(chain: &Chain, cpu: &CpuTarget) -> Self {
-        let mut rule = Self::plain(chain, cpu);
-        match chain.row_axes().iter().position(|axis| axis.name == rule.vector) {
-            Some(axis) if cpu.threads == 1 => rule.tiles[axis] = usize::MAX,
-            Some(axis) => {
-                let of_task = chain.row_axes()[axis].extent / (TASKS * cpu.threads);
-                rule.tiles[axis] = of_task.max(2 * cpu.lanes());
-            }
-            None if rule.tiles.iter().all(|&tile| tile == 1) => rule.width = RESULTS,
-            None => {}
+        let mut rule = Self { prefetches: false, ..Self::plain(chain, cpu) };
+        let rows = chain.row_axes();
+        if let Some(axis) = rows.iter().position(|axis| axis.name == rule.vector) {
+            let of_task = rows[axis].extent / (TASKS * cpu.threads);
+            rule.tiles[axis] = if cpu.threads == 1 { usize::MAX } else { of_task.max(2 * cpu.lanes()) };
+            return rule;
         }
+
+        let Some(many) = (0..rows.len()).max_by_key(|&axis| rows[axis].extent) else { return rule };
+        let others = rows.iter().enumerate().filter(|(axis, _)| *axis != many);
+        let few: usize = others.map(|(_, axis)| axis.extent).product();
+        let few_bytes = size_of::<f32>() * few * chain.last().reduction_len();
+        let registers = cpu.isa.vector_registers();
+        // Results of a tile, and rows of it.
+        let (results, most) = match few_bytes <= cpu.l1d_bytes / 2 {
+            true if few == 1 && few_bytes * rows[many].extent > 2 * cpu.l2_bytes => (1, 1),
+            true if few == 1 => (RESULTS, RESULTS),
+            true => (registers / 2, STREAMS),
+            false => (registers - SPARE_REGISTERS - RESULTS, FEW),
+        };
+        let tile = (results / few).min(most).min(rows[many].extent / (TASKS * cpu.threads)).max(1);
+        rule.tiles = (0..rows.len()).map(|axis| if axis == many { tile } else { rows[axis].extent }).collect();
+        rule.width = (2 * RESULTS / (tile * few)).clamp(1, RESULTS);
+        rule.unroll = if few == 1 { UNROLLED[2] } else { UNROLLED[1] };
         rule
     }
 
@@ -196,7 +227,8 @@ impl Rule {
         let is_narrow = extent == of_written || extent < LEAST_SQUARE;
         let first = if is_narrow && (cpu.threads == 1 || parallel == 0) { written } else { read };
         let outermost = Some(first).filter(|_| knobs::tiled(chain).count() == 2);
-        Self { vector: rows[vector].name, layout: "plain", outermost, tiles, parallel, width: 1, unroll: UNROLLED[0] }
+        let (vector, unroll, prefetches) = (rows[vector].name, UNROLLED[0], is_beyond_cache(chain, cpu));
+        Self { vector, layout: "plain", outermost, tiles, parallel, width: 1, unroll, prefetches }
     }
 
     /// The combination that it asks for, with the largest tiles that the knobs have.
@@ -208,7 +240,7 @@ impl Rule {
                 "layout.in" | "layout.out" => self.layout.to_string(),
                 "unroll" => self.unroll.to_string(),
                 "width" => self.width.to_string(),
-                "prefetch" => u8::from(is_beyond_cache(chain, cpu)).to_string(),
+                "prefetch" => u8::from(self.prefetches).to_string(),
                 storing::KNOB => Storing::unmeasured(chain, cpu).word().to_string(),
                 "order" => {
                     return Some(self.outermost.map_or(0, |axis| starting_with(knob, chain.row_axes()[axis].name)));

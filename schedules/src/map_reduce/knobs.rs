@@ -10,6 +10,7 @@ use autotune_ir::{Affine, VarId};
 use super::chain::Chain;
 use super::laid;
 use super::storing::Storing;
+use crate::axes::FEW;
 use crate::direct::block_size;
 use crate::knob_space::Knob;
 use crate::rows::reads_beyond;
@@ -18,7 +19,7 @@ use crate::rows::reads_beyond;
 const ORDERED: usize = 4;
 /// Blocks of channels of a tile.
 const BLOCKS: [usize; 3] = [1, 2, 4];
-/// Tiles that vectors do not run along, of one pass and of several.
+/// Tiles that vectors do not run along, of one pass, and of several or of products with a few vectors.
 const TILES: [usize; 4] = [1, 2, 4, 8];
 const TILES_OF_CHAINS: [usize; 7] = [1, 2, 3, 4, 6, 8, 12];
 
@@ -138,7 +139,8 @@ pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
     knobs.extend(layouts.into_iter().filter(|_| channel.is_some()));
     for axis in tiled(chain) {
         let extent = rows[axis].extent;
-        let mut tiles = if chain.passes().len() == 1 { TILES.to_vec() } else { TILES_OF_CHAINS.to_vec() };
+        let is_alone = chain.passes().len() == 1 && !chain.is_product();
+        let mut tiles = if is_alone { TILES.to_vec() } else { TILES_OF_CHAINS.to_vec() };
         if vectors.contains(&rows[axis].name) {
             tiles.extend([1, 2, 4, 8, 16].map(|vectors| vectors * lanes));
             if is_inside(chain, axis) {
@@ -148,6 +150,9 @@ pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
             tiles.extend((extent < lanes).then_some(extent));
         } else if is_inside(chain, axis) {
             tiles.extend(BESIDE);
+        }
+        if chain.is_product() && extent <= FEW {
+            tiles.push(extent);
         }
         if channel == Some(axis) {
             tiles.extend(BLOCKS.map(|blocks| blocks * block_size(target)));

@@ -10,12 +10,13 @@
 
 use std::sync::Arc;
 
-use autotune_ir::program::{Access, BufferId, Expr, Program};
+use autotune_ir::program::{Access, BufferId, Expr};
 use autotune_ir::spec::{Axis, AxisId, Equation, Source, Spec, Tensor};
 use autotune_ir::target::Target;
 use autotune_ir::{Affine, DType, VarId};
 
 use super::default::point_of_rows;
+use super::sketch::Planned;
 use super::{Chain, MapReduce, chain_for, knobs, laid};
 use crate::config::{Config, KnobValues};
 use crate::direct::block_size;
@@ -36,12 +37,6 @@ const DEFAULT: ([usize; 2], usize) = ([4, 2], 2);
 
 /// The sketch.
 pub(crate) struct SeparableSketch;
-
-struct Planned {
-    /// What the workload says.
-    spec: Arc<Spec>,
-    plan: MapReduce,
-}
 
 impl Sketch for SeparableSketch {
     fn name(&self) -> &'static str {
@@ -86,13 +81,6 @@ fn is_plain(workload: &Workload, target: &Target) -> bool {
     let block = target.cpu().map(block_size);
     let chain = Chain::of(workload.spec());
     block.zip(chain).is_some_and(|(block, chain)| laid::blockable(&chain, block).is_none())
-}
-
-impl Plan for Planned {
-    fn lower(&self) -> Program {
-        let program = self.plan.lower();
-        Program { spec: Arc::clone(&self.spec), ..program }
-    }
 }
 
 /// [`separated`] for a workload, made once.

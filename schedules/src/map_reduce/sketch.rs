@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::default::{self, default_point};
+use super::turned::spec_of;
 use super::{MapReduce, chain_for, knobs, separable};
 use crate::config::{Config, KnobValues};
 use crate::error::LowerError;
@@ -12,6 +13,7 @@ use crate::point::Point;
 use crate::sketch::{Plan, Sketch};
 use crate::workload::{Work, Workload};
 use autotune_ir::program::Program;
+use autotune_ir::spec::Spec;
 use autotune_ir::target::Target;
 
 /// Name of the sketch in configs.
@@ -20,34 +22,41 @@ pub const SKETCH: &str = "map_reduce";
 /// The sketch.
 pub(crate) struct MapReduceSketch;
 
+/// A schedule of a workload, whose spec may be another than that of its passes.
+pub(super) struct Planned {
+    pub(super) spec: Arc<Spec>,
+    pub(super) plan: MapReduce,
+}
+
 impl Sketch for MapReduceSketch {
     fn name(&self) -> &'static str {
         SKETCH
     }
 
     fn knobs(&self, workload: &Workload, target: &Target) -> Option<Vec<Knob>> {
-        let (chain, cpu) = (chain_for(workload.spec())?, target.cpu()?);
+        let (chain, cpu) = (chain_for(&spec_of(workload))?, target.cpu()?);
         Some(knobs::knobs(&chain, cpu))
     }
 
     fn plan(&self, workload: &Workload, target: &Target, knobs: &dyn KnobValues) -> Result<Box<dyn Plan>, LowerError> {
         let unfit = || LowerError::unfit(SKETCH, workload);
-        let plan = MapReduce::new(workload.spec(), target.cpu().ok_or_else(unfit)?, knobs)?;
-        Ok(Box::new(plan.ok_or_else(unfit)?))
+        let plan = MapReduce::new(&spec_of(workload), target.cpu().ok_or_else(unfit)?, knobs)?;
+        Ok(Box::new(Planned { spec: Arc::clone(workload.spec()), plan: plan.ok_or_else(unfit)? }))
     }
 
     fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
         let cpu = target.cpu()?;
-        let cost = if default::prefers(workload.spec()) { -1.0 } else { 0.0 };
-        Some((cost, default_point(workload.spec(), cpu, space)?))
+        let spec = spec_of(workload);
+        let cost = if default::prefers(&spec) { -1.0 } else { 0.0 };
+        Some((cost, default_point(&spec, cpu, space)?))
     }
 
     /// Transposes: of 19 shapes (AMD EPYC 25/17, AVX-512 and AVX2, 40 trials) the rule's schedule
     /// takes 1.06 and 1.11 times the best found, what models rank first 1.3 and 1.25 times.
-    /// Products with a vector, of which no model knows such schedules.
+    /// Products with a few vectors, of which no model knows such schedules.
     fn is_settled(&self, workload: &Workload, _target: &Target) -> bool {
-        let spec = workload.spec();
-        default::is_transpose(spec) || default::prefers(spec)
+        let spec = spec_of(workload);
+        default::is_transpose(&spec) || default::prefers(&spec)
     }
 
     /// Where windows overlap, the generated code combines once what several of them share.
@@ -60,8 +69,8 @@ impl Sketch for MapReduceSketch {
     }
 }
 
-impl Plan for MapReduce {
+impl Plan for Planned {
     fn lower(&self) -> Program {
-        map_reduce::lower(self)
+        Program { spec: Arc::clone(&self.spec), ..map_reduce::lower(&self.plan) }
     }
 }
