@@ -23,6 +23,10 @@ const DEFAULT_DATA: [(&str, &str); 6] = [
 
 /// Rows of a matrix that are streamed side by side.
 const STREAMS: usize = 8;
+/// Rows of data up to which reading a matrix from memory takes longer than multiplying by it.
+const LIGHT: usize = 4;
+/// Rows and columns of a part of a matrix.
+const PART: [usize; 2] = [128, 512];
 
 /// A fixed rule without measuring: vectors over the output channels (else the width), blocked layouts where they fit, data
 /// read in place, constant weights packed, the largest register tile of a few vectors by as many columns as the registers hold,
@@ -46,23 +50,32 @@ pub(super) fn default_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobS
 pub(super) fn streams(roles: &Roles, target: &CpuTarget) -> bool {
     let Contraction { weight, weight_is_constant, .. } = &roles.contraction;
     let rows = count(roles.contraction.equation(), &roles.axes.rows);
-    let bytes = size_of::<f32>() * weight.shape.iter().product::<usize>();
+    let bytes = matrix_bytes(&roles.contraction);
     let is_read_in_place = !weight_is_constant && weight.stride(roles.channel) == 1;
     let is_one_product = roles.is_product() && roles.batch.iter().all(|&axis| roles.extent(axis) == 1);
     is_one_product && is_read_in_place && rows <= FEW && bytes > target.l2_bytes
 }
 
+fn matrix_bytes(contraction: &Contraction) -> usize {
+    size_of::<f32>() * contraction.weight.shape.iter().product::<usize>()
+}
+
 /// A schedule that reads a few rows of the matrix side by side from beginning to end, so that
-/// hardware prefetching follows them. A tile of a few columns and all steps would read a part of a
-/// page of every row. The output holds the partial sums.
+/// hardware prefetching follows them, and adds to the output. A tile of a few columns and all steps
+/// would read a part of a page of every row. Where arithmetic takes as long as memory, parts of
+/// many rows instead, so that more steps are added up in registers.
 fn streaming_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
     if !streams(roles, target) {
         return None;
     }
     let rows = count(roles.contraction.equation(), &roles.axes.rows);
     let (columns, registers) = (roles.extent(roles.channel), target.isa.vector_registers());
-    let vectors = (1..=4).rev().find(|vectors| (rows + 1) * vectors < registers)?;
-    let most = if target.threads == 1 { usize::MAX } else { columns / target.threads };
+    let is_in_cache = 2 * matrix_bytes(&roles.contraction) <= target.l3_bytes;
+    let is_of_parts = rows > LIGHT || rows > LIGHT / 2 && is_in_cache;
+    let most_vectors = if rows > LIGHT { 1 } else { 4 };
+    let vectors = (1..=most_vectors).rev().find(|vectors| (rows + 1) * vectors < registers)?;
+    let [steps, most] = if is_of_parts { PART } else { [STREAMS, usize::MAX] };
+    let most = if target.threads == 1 { most } else { most.min(columns / target.threads) };
 
     let point = space.point_of(|knob| {
         let last = |fits: &dyn Fn(&[usize]) -> bool| {
@@ -75,7 +88,7 @@ fn streaming_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) ->
                 return if axis == roles.channel {
                     last(&|tile| tile[1] == vectors * target.lanes() && tile[0] <= most)
                 } else if roles.step == Some(axis) {
-                    last(&|tile| tile[0] <= STREAMS)
+                    last(&|tile| tile[0] <= steps)
                 } else {
                     last(&|tile| tile[1] == roles.extent(axis))
                 };
