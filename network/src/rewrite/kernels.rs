@@ -1,5 +1,6 @@
 //! What no kernel does, as what kernels do.
 
+use autotune_schedules::axes::FEW;
 use autotune_schedules::workload::ReduceOp;
 use ndarray::{ArrayD, IxDyn};
 
@@ -31,6 +32,12 @@ pub(super) const RULES: &[Rule] = &[
         before: "MatMul of a tensor of one axis",
         after: "Reshape(MatMul) of a row or a column",
         apply: product_of_vectors,
+    },
+    Rule {
+        name: "few_columns_of_transposed",
+        before: "MatMul(Transpose(a), b) of few columns",
+        after: "Transpose(MatMul(Transpose(b), a))",
+        apply: few_columns_of_transposed,
     },
     Rule {
         name: "gather_along_axis",
@@ -133,6 +140,21 @@ fn product_of_vectors(site: &mut Site) -> Rewritten {
     let b = in_shape(site, b, if right.len() == 1 { column } else { right })?;
     let product = site.add(Op::MatMul, &[a, b])?;
     in_shape(site, product, site.node().shape.clone()).map(Some)
+}
+
+/// Rows by a matrix that is read as it lies, in order.
+fn few_columns_of_transposed(site: &mut Site) -> Rewritten {
+    let (Op::MatMul, &[left, right]) = (&site.node().op, &site.node().operands[..]) else { return Ok(None) };
+    let (&[m, _], &[_, n]) = (&site.of(left).shape[..], &site.of(right).shape[..]) else { return Ok(None) };
+    let Op::Transpose(_) = site.of(left).op else { return Ok(None) };
+    if n > FEW || m <= FEW {
+        return Ok(None);
+    }
+
+    let [a, b] = [site.of(left).operands[0], right].map(|operand| site.made(operand));
+    let rows = site.add(Op::Transpose(vec![1, 0]), &[b])?;
+    let product = site.add(Op::MatMul, &[rows, a])?;
+    site.add(Op::Transpose(vec![1, 0]), &[product]).map(Some)
 }
 
 fn gather_along_axis(site: &mut Site) -> Rewritten {

@@ -21,12 +21,13 @@ const DEFAULT_DATA: [(&str, &str); 6] = [
     ("plain", "tile"),
 ];
 
-/// Rows of a matrix that are streamed side by side.
-const STREAMS: usize = 8;
+/// Rows of a matrix that are streamed side by side, and their columns.
+const STREAMED: [usize; 2] = [8, usize::MAX];
 /// Rows of data up to which reading a matrix from memory takes longer than multiplying by it.
 const LIGHT: usize = 4;
-/// Rows and columns of a part of a matrix.
+/// Rows and columns of a part of a matrix, and of one in the second-level cache.
 const PART: [usize; 2] = [128, 512];
+const NEAR_PART: [usize; 2] = [512, 128];
 
 /// A fixed rule without measuring: vectors over the output channels (else the width), blocked layouts where they fit, data
 /// read in place, constant weights packed, the largest register tile of a few vectors by as many columns as the registers hold,
@@ -46,14 +47,14 @@ pub(super) fn default_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobS
 }
 
 /// True for products of a few rows with a matrix that is read as it lies and exceeds the
-/// second-level cache.
+/// first-level cache.
 pub(super) fn streams(roles: &Roles, target: &CpuTarget) -> bool {
     let Contraction { weight, weight_is_constant, .. } = &roles.contraction;
     let rows = count(roles.contraction.equation(), &roles.axes.rows);
     let bytes = matrix_bytes(&roles.contraction);
     let is_read_in_place = !weight_is_constant && weight.stride(roles.channel) == 1;
     let is_one_product = roles.is_product() && roles.batch.iter().all(|&axis| roles.extent(axis) == 1);
-    is_one_product && is_read_in_place && rows <= FEW && bytes > target.l2_bytes
+    is_one_product && is_read_in_place && rows <= FEW && bytes > target.l1d_bytes
 }
 
 fn matrix_bytes(contraction: &Contraction) -> usize {
@@ -70,11 +71,16 @@ fn streaming_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) ->
     }
     let rows = count(roles.contraction.equation(), &roles.axes.rows);
     let (columns, registers) = (roles.extent(roles.channel), target.isa.vector_registers());
-    let is_in_cache = 2 * matrix_bytes(&roles.contraction) <= target.l3_bytes;
-    let is_of_parts = rows > LIGHT || rows > LIGHT / 2 && is_in_cache;
+    let bytes = matrix_bytes(&roles.contraction);
+    let [steps, most] = match rows {
+        1 => STREAMED,
+        _ if bytes <= target.l2_bytes => NEAR_PART,
+        2 => STREAMED,
+        3..=LIGHT if bytes > target.l3_bytes / 2 => STREAMED,
+        _ => PART,
+    };
     let most_vectors = if rows > LIGHT { 1 } else { 4 };
     let vectors = (1..=most_vectors).rev().find(|vectors| (rows + 1) * vectors < registers)?;
-    let [steps, most] = if is_of_parts { PART } else { [STREAMS, usize::MAX] };
     let most = if target.threads == 1 { most } else { most.min(columns / target.threads) };
 
     let point = space.point_of(|knob| {
