@@ -46,8 +46,9 @@ fn main() -> anyhow::Result<()> {
     for (task, racers) in network.tasks.iter().zip(&racers) {
         let mut secs = vec![Vec::new(); paths.len()];
         for sum in &mut sums {
-            let measurements = measurer.race(racers, RACE_SECS)?;
-            for (i, measurement) in measurements.iter().enumerate() {
+            let race = measurer.race(racers, RACE_SECS)?;
+            race.failure.map_or(Ok(()), Err).with_context(|| format!("{} did not race", task.name))?;
+            for (i, measurement) in race.measurements.iter().enumerate() {
                 let run_secs =
                     measurement.run_secs().with_context(|| format!("{}: {:?}", task.name, measurement.outcome))?;
                 secs[i].push(run_secs);

@@ -17,7 +17,7 @@ use autotune_db::{Phase, TuningDb, TuningRecord};
 use autotune_examples::test_bed::held_out;
 use autotune_examples::{geometric_mean, median};
 use autotune_ir::Target;
-use autotune_measure::{Measurer, WorkerMeasurer};
+use autotune_measure::{Measurer, RaceResult, WorkerMeasurer};
 use autotune_schedules::{Candidate, ScheduleSpace, Workload};
 use clap::Parser;
 
@@ -180,7 +180,8 @@ impl Runs<'_> {
                 distinct.push(candidate.clone());
             }
         }
-        let measurements = self.measurer.race(&distinct, RACE_SECS)?;
+        let RaceResult { measurements, failure } = self.measurer.race(&distinct, RACE_SECS)?;
+        failure.map_or(Ok(()), Err).with_context(|| format!("{} did not race", self.workload))?;
         let secs = |candidate: &Candidate| {
             let place = distinct.iter().position(|other| other.stable_hash() == candidate.stable_hash());
             let measurement = place.and_then(|place| measurements.get(place));

@@ -30,7 +30,7 @@ use autotune::{Event, Observer, Task, Tuner};
 use autotune_cost_model::XgbModel;
 use autotune_db::{Phase, Provenance, TuningDb, TuningRecord};
 use autotune_ir::Target;
-use autotune_measure::{Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult, RunSecs};
+use autotune_measure::{Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult, RaceResult, RunSecs};
 use autotune_schedules::{Candidate, KnobSpace, LOWERING_VERSION, ScheduleSpace, Value, Workload};
 use rand::seq::SliceRandom;
 
@@ -74,8 +74,8 @@ impl Measurer for Replay {
         Ok(())
     }
 
-    fn race(&mut self, candidates: &[Candidate], _budget_secs: f64) -> Result<Vec<Measurement>, MeasureError> {
-        Ok(candidates.iter().map(|candidate| self.measurement(candidate)).collect())
+    fn race(&mut self, candidates: &[Candidate], _budget_secs: f64) -> Result<RaceResult, MeasureError> {
+        Ok(RaceResult::in_turns(candidates.iter().map(|candidate| self.measurement(candidate)).collect()))
     }
 }
 

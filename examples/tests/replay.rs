@@ -11,7 +11,7 @@ use autotune_cost_model::{XgbModel, XgbParams};
 use autotune_db::TuningDb;
 use autotune_examples::replay::{DrawRecorded, FromRecorded, Replay, ReplayTask, answer_each};
 use autotune_examples::test_bed::{Recording, Sample, Source, TestBed};
-use autotune_measure::{Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult, RunSecs};
+use autotune_measure::{Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult, RaceResult, RunSecs};
 use autotune_schedules::{Candidate, ScheduleSpace, Workload};
 
 const WORKLOAD: &str = "conv2d:c=16,h=20,w=20,o=32,k=3,p=1";
@@ -44,8 +44,8 @@ impl Measurer for Recorder {
         Ok(())
     }
 
-    fn race(&mut self, candidates: &[Candidate], _budget_secs: f64) -> Result<Vec<Measurement>, MeasureError> {
-        Ok(candidates.iter().map(|candidate| self.answer(candidate)).collect())
+    fn race(&mut self, candidates: &[Candidate], _budget_secs: f64) -> Result<RaceResult, MeasureError> {
+        Ok(RaceResult::in_turns(candidates.iter().map(|candidate| self.answer(candidate)).collect()))
     }
 }
 

@@ -12,7 +12,7 @@ use rayon::ThreadPoolBuilder;
 
 use crate::builder::{Build, Builder};
 use crate::built::Built;
-use crate::measurement::{Batches, CandidateError, MeasureError, Measurement, OnResult};
+use crate::measurement::{Batches, CandidateError, MeasureError, Measurement, OnResult, RaceResult};
 use crate::process::timed;
 use crate::station::Outcome;
 
@@ -171,36 +171,32 @@ impl<R: Runner> Front<R> {
     }
 
     /// [`crate::Measurer::race`].
-    pub(crate) fn race(
-        &mut self,
-        candidates: &[Candidate],
-        budget_secs: f64,
-    ) -> Result<Vec<Measurement>, MeasureError> {
+    pub(crate) fn race(&mut self, candidates: &[Candidate], budget_secs: f64) -> Result<RaceResult, MeasureError> {
         let builds = self.builder.build(candidates)?;
         let kernels: Vec<Result<Built, CandidateError>> = builds.iter().map(|b| b.outcome.clone()).collect();
-        let mut measurements = self.race_built(&kernels, budget_secs)?;
-        for (measurement, build) in measurements.iter_mut().zip(builds) {
+        let mut result = self.race_built(&kernels, budget_secs)?;
+        for (measurement, build) in result.measurements.iter_mut().zip(builds) {
             measurement.build_secs = build.build_secs;
             measurement.toolchain = build.toolchain;
             measurement.resources = build.resources;
         }
-        Ok(measurements)
+        Ok(result)
     }
 
     /// Races those that were built. If that fails as a whole, each is timed alone, and those race that survive it; if that fails, too,
-    /// their times alone have to do.
+    /// their times alone have to do, and the result carries why.
     pub(crate) fn race_built(
         &mut self,
         kernels: &[Result<Built, CandidateError>],
         budget_secs: f64,
-    ) -> Result<Vec<Measurement>, MeasureError> {
+    ) -> Result<RaceResult, MeasureError> {
         let mut targets = kernels.iter().flatten().map(|built| &built.artifact.target);
         if targets.next().is_some_and(|first| targets.any(|other| other != first)) {
             return Err(MeasureError::MixedTargets);
         }
         match self.race_all(kernels, budget_secs) {
             Err(MeasureError::Worker { .. }) => {}
-            result => return result,
+            result => return result.map(RaceResult::in_turns),
         }
 
         let mut alone = Vec::with_capacity(kernels.len());
@@ -219,8 +215,10 @@ impl<R: Runner> Front<R> {
         };
         let survivors: Vec<_> = kernels.iter().zip(&alone).map(survivor).collect();
         match self.race_all(&survivors, budget_secs) {
-            Err(MeasureError::Worker { .. }) => Ok(alone),
-            result => result,
+            Err(failure @ MeasureError::Worker { .. }) => {
+                Ok(RaceResult { measurements: alone, failure: Some(failure) })
+            }
+            result => result.map(RaceResult::in_turns),
         }
     }
 

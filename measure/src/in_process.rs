@@ -11,7 +11,7 @@ use crate::available;
 use crate::builder::Builder;
 use crate::built::Built;
 use crate::front::{Front, Runner};
-use crate::measurement::{Batches, MeasureError, Measurement, Measurer, OnResult};
+use crate::measurement::{Batches, MeasureError, Measurement, Measurer, OnResult, RaceResult};
 use crate::options::{MeasureOptions, TimingOptions};
 use crate::problem::Problem;
 use crate::station::{self, Outcome, Station};
@@ -55,7 +55,7 @@ impl InProcessMeasurer {
     }
 
     /// Races kernels that are built already; [`Measurer::race`].
-    pub fn race_built(&mut self, built: &[Built], budget_secs: f64) -> Result<Vec<Measurement>, MeasureError> {
+    pub fn race_built(&mut self, built: &[Built], budget_secs: f64) -> Result<RaceResult, MeasureError> {
         self.front.race_built(&built.iter().cloned().map(Ok).collect::<Vec<_>>(), budget_secs)
     }
 }
@@ -69,7 +69,7 @@ impl Measurer for InProcessMeasurer {
         self.front.measure_batches(next_batch, on_result)
     }
 
-    fn race(&mut self, candidates: &[Candidate], budget_secs: f64) -> Result<Vec<Measurement>, MeasureError> {
+    fn race(&mut self, candidates: &[Candidate], budget_secs: f64) -> Result<RaceResult, MeasureError> {
         self.front.race(candidates, budget_secs)
     }
 }

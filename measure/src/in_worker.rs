@@ -14,7 +14,7 @@ use crate::front::{Front, Runner};
 use crate::host::{Loss, WorkerProcess};
 use crate::interrupt::Interrupt;
 use crate::location::WorkerCommand;
-use crate::measurement::{Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult};
+use crate::measurement::{Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult, RaceResult};
 use crate::options::MeasureOptions;
 use crate::process::duration;
 use crate::protocol::{Job, Request, Response, Task};
@@ -91,7 +91,7 @@ impl WorkerMeasurer {
     }
 
     /// Races kernels that are built already; [`Measurer::race`].
-    pub fn race_built(&mut self, built: &[Built], budget_secs: f64) -> Result<Vec<Measurement>, MeasureError> {
+    pub fn race_built(&mut self, built: &[Built], budget_secs: f64) -> Result<RaceResult, MeasureError> {
         self.front.race_built(&built.iter().cloned().map(Ok).collect::<Vec<_>>(), budget_secs)
     }
 
@@ -127,7 +127,7 @@ impl Measurer for WorkerMeasurer {
         self.front.measure_batches(next_batch, on_result)
     }
 
-    fn race(&mut self, candidates: &[Candidate], budget_secs: f64) -> Result<Vec<Measurement>, MeasureError> {
+    fn race(&mut self, candidates: &[Candidate], budget_secs: f64) -> Result<RaceResult, MeasureError> {
         self.front.race(candidates, budget_secs)
     }
 }

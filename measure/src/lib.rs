@@ -109,7 +109,7 @@ pub use in_worker::WorkerMeasurer;
 pub use load::{Load, LoadWatch};
 pub use location::WorkerCommand;
 pub use measurement::{
-    Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult, Resources, RunSecs, Toolchain,
+    Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult, RaceResult, Resources, RunSecs, Toolchain,
 };
 pub use options::{Backend, MeasureOptions, TimingOptions};
 pub use summary::failure_summary;

@@ -219,6 +219,23 @@ impl Measurement {
     }
 }
 
+/// What a race yields.
+#[derive(Debug)]
+pub struct RaceResult {
+    /// One for each candidate, in order.
+    pub measurements: Vec<Measurement>,
+    /// Why the candidates were timed one by one, which makes their times no better than those of a
+    /// search; `None` if they were timed in turns.
+    pub failure: Option<MeasureError>,
+}
+
+impl RaceResult {
+    /// Measurements of candidates that were timed in turns.
+    pub fn in_turns(measurements: Vec<Measurement>) -> Self {
+        Self { measurements, failure: None }
+    }
+}
+
 /// Broken infrastructure: nothing can be said about the candidates.
 #[derive(Debug, Error)]
 pub enum MeasureError {
@@ -329,9 +346,10 @@ pub trait Measurer {
 
     /// Measures a few candidates in turns, many short rounds of each, so that whatever disturbs the machine disturbs
     /// all of them: for comparisons that must be fair. One measurement per candidate, in order; one that fails, or takes too long,
-    /// fails alone. The candidates must be of one target. The rounds take `budget_secs` together at most, but each candidate
-    /// has one, and three where they do not take long; building, loading and checking come on top.
-    fn race(&mut self, candidates: &[Candidate], budget_secs: f64) -> Result<Vec<Measurement>, MeasureError>;
+    /// fails alone. Where candidates cannot be timed in turns, since the process that does it dies again and again, each is timed by
+    /// itself, and the result says so. The candidates must be of one target. The rounds take `budget_secs` together at most, but each
+    /// candidate has one, and three where they do not take long; building, loading and checking come on top.
+    fn race(&mut self, candidates: &[Candidate], budget_secs: f64) -> Result<RaceResult, MeasureError>;
 }
 
 /// JSON has no infinity: it is written as null.

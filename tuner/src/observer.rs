@@ -28,7 +28,7 @@ pub enum Event<'a> {
     Retired { task: usize, why: &'a Retired },
     /// The best of a task are about to be raced against its default.
     Racing { task: usize },
-    /// The race of a task came to nothing: its times, if it has any, are those of the search.
+    /// The race of a task came to nothing: its times, if it has any, were taken one by one.
     RaceFailed { task: usize, why: &'a MeasureError },
 }
 

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use autotune_db::{DbError, Phase, TuningRecord};
-use autotune_measure::{Measurement, Measurer};
+use autotune_measure::{Measurement, Measurer, RaceResult};
 use autotune_schedules::{Candidate, Config, ScheduleSpace, Workload};
 
 use crate::error::TuneError;
@@ -13,6 +13,9 @@ use crate::recorder::{Recorder, since_1970};
 /// Races the default of a task, its best, the winner of its last race and up to `more` others, the best in other layouts and fast ones, as many as
 /// `budget_secs` allow, interleaved, and appends the results. The fastest of the race is the best from then on, be it the default. A race
 /// in which the fastest is much slower than it was before is run again, as long as there is time.
+///
+/// Times of candidates that could not be timed in turns are appended as those of a search, and the
+/// error says why.
 pub(crate) fn race(
     recorder: &Recorder<'_>,
     space: &ScheduleSpace,
@@ -29,10 +32,15 @@ pub(crate) fn race(
     for attempt in 1..=params.attempts {
         let id = since_1970().as_nanos() as u64;
         let (raced, taken) = recorder.watched(|| measurer.race(&candidates, budget_secs));
-        let mut measurements = raced?;
+        let RaceResult { mut measurements, failure } = raced?;
         measurements.iter_mut().for_each(|measurement| measurement.taken = taken);
+        let phase = if failure.is_some() { Phase::Search } else { Phase::Race { id } };
         for (candidate, measurement) in candidates.iter().zip(&measurements) {
-            recorder.append(candidate, measurement, Phase::Race { id })?;
+            recorder.append(candidate, measurement, phase)?;
+        }
+        if let Some(failure) = failure {
+            recorder.flush()?;
+            return Err(failure.into());
         }
 
         let is_over = attempt == params.attempts || start.elapsed().as_secs_f64() > params.again_within * budget_secs;

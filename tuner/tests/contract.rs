@@ -11,7 +11,9 @@ use autotune::contract;
 use autotune::search::{Annealing, AnnealingParams, Ask, Batch, Genetic, GeneticParams, Searcher};
 use autotune_cost_model::{XgbModel, XgbParams};
 use autotune_ir::{CpuTarget, Target};
-use autotune_measure::{Batches, InProcessMeasurer, MeasureError, MeasureOptions, Measurement, Measurer, OnResult};
+use autotune_measure::{
+    Batches, InProcessMeasurer, MeasureError, MeasureOptions, Measurement, Measurer, OnResult, RaceResult,
+};
 use autotune_schedules::{Candidate, Config};
 use kind::KINDS;
 use support::PaperDevice;
@@ -146,10 +148,10 @@ impl Measurer for FaultyDevice {
         measured
     }
 
-    fn race(&mut self, candidates: &[Candidate], budget_secs: f64) -> Result<Vec<Measurement>, MeasureError> {
+    fn race(&mut self, candidates: &[Candidate], budget_secs: f64) -> Result<RaceResult, MeasureError> {
         let mut raced = PaperDevice::default().race(candidates, budget_secs)?;
         if self.0 == "loses the last racer" {
-            raced.pop();
+            raced.measurements.pop();
         }
         Ok(raced)
     }

@@ -187,6 +187,25 @@ fn however_little_time_is_left_the_best_and_the_default_of_every_task_race_the_h
     assert!(device.raced.iter().all(|racers| racers.len() <= 2));
 }
 
+/// Otherwise they would be printed as if they were comparable.
+#[test]
+fn times_of_what_could_not_race_are_times_of_a_search() {
+    let run = Run::new(&[SMALL]);
+    let mut device = PaperDevice { races_fail: true, ..PaperDevice::default() };
+    for racers in [1, 2] {
+        let report = run.tune(tuner(Kind::Random, 12, 0), &mut device);
+        let [task] = &report.tasks[..] else { panic!("{report:?}") };
+        assert_eq!((device.raced.len(), task.timing), (racers, Timing::Once));
+        assert!(task.speed_up().is_some() || racers == 2);
+    }
+    let records = run.db.query_target(&target().key()).unwrap();
+    assert!(records.len() >= 12 && records.iter().all(|record| record.phase == Phase::Search));
+
+    device.races_fail = false;
+    let report = run.tune(tuner(Kind::Random, 12, 0), &mut device);
+    assert_eq!(report.tasks[0].timing, Timing::Raced, "what could not race races later");
+}
+
 /// Tasks may be so many that not even their untuned schedules can be measured in the time.
 #[test]
 fn long_behind_the_end_of_the_time_nothing_is_measured() {

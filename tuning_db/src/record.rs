@@ -42,7 +42,7 @@ fn is_false(value: &bool) -> bool {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Proposed by a searcher and measured once.
+    /// Measured by itself: proposed by a searcher, or in a race whose candidates could not be timed in turns.
     #[default]
     Search,
     /// Measured again, interleaved with the other winners of a search, to settle which is fastest.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use autotune_ir::{Code, Target};
 use autotune_measure::{
     Backend, Build, Builder, Built, CandidateError, InProcessMeasurer, MeasureError, MeasureOptions, Measurement,
-    Measurer, WorkerCommand, WorkerMeasurer,
+    Measurer, RaceResult, WorkerCommand, WorkerMeasurer,
 };
 use autotune_schedules::{Candidate, Config, ScheduleSpace, Workload};
 use rand::SeedableRng;
@@ -21,7 +21,7 @@ pub(crate) trait Subject: Measurer + Sized {
     fn make(options: MeasureOptions) -> Self;
     fn builder(&mut self) -> &mut Builder;
     fn run_built(&mut self, built: &Built) -> Result<Measurement, MeasureError>;
-    fn race_built(&mut self, built: &[Built], budget_secs: f64) -> Result<Vec<Measurement>, MeasureError>;
+    fn race_built(&mut self, built: &[Built], budget_secs: f64) -> Result<RaceResult, MeasureError>;
     fn set_incumbent(&mut self, workload: &Workload, run_secs: f64);
 }
 
@@ -37,7 +37,7 @@ macro_rules! subject {
             fn run_built(&mut self, built: &Built) -> Result<Measurement, MeasureError> {
                 self.run_built(built)
             }
-            fn race_built(&mut self, built: &[Built], budget_secs: f64) -> Result<Vec<Measurement>, MeasureError> {
+            fn race_built(&mut self, built: &[Built], budget_secs: f64) -> Result<RaceResult, MeasureError> {
                 self.race_built(built, budget_secs)
             }
             fn set_incumbent(&mut self, workload: &Workload, run_secs: f64) {
@@ -255,12 +255,14 @@ fn a_race_times_all_and_ranks_them<S: Subject>() {
     let fast = right(1);
     let slow = kernels::with("for (int i = 0; i < 20000; i++) sink = i;");
     let wrong = kernels::with("continue;");
-    let results = subject.race_built(&[slow, wrong, fast], BUDGET_SECS).unwrap();
+    let race = subject.race_built(&[slow, wrong, fast], BUDGET_SECS).unwrap();
+    assert!(race.failure.is_none(), "{race:?}");
+    let results = race.measurements;
     let times: Vec<Option<f64>> = results.iter().map(Measurement::run_secs).collect();
     let [Some(slow_secs), None, Some(fast_secs)] = times[..] else { panic!("{results:?}") };
     assert!(slow_secs > 2.0 * fast_secs, "{results:?}");
     assert!(results[0].outcome.as_ref().unwrap().repeats >= 20 && !results[0].outcome.as_ref().unwrap().stopped_early);
-    assert!(subject.race_built(&[], BUDGET_SECS).unwrap().is_empty());
+    assert!(subject.race_built(&[], BUDGET_SECS).unwrap().measurements.is_empty());
     let mut elsewhere = right(1);
     elsewhere.artifact.target = Target::detect("cuda:sm_90", None).unwrap();
     assert!(matches!(subject.race_built(&[right(1), elsewhere], BUDGET_SECS), Err(MeasureError::MixedTargets)));
@@ -297,7 +299,7 @@ fn candidates_come_back_in_order<S: Subject>() {
             }
         }
     }
-    let raced = subject.race(&candidates[2..5], BUDGET_SECS).unwrap();
+    let raced = subject.race(&candidates[2..5], BUDGET_SECS).unwrap().measurements;
     assert!(raced[0].outcome.is_ok() && raced[2].outcome.is_ok());
     assert!(matches!(raced[1].outcome, Err(CandidateError::Lower { .. })));
 }

@@ -206,7 +206,9 @@ fn a_kernel_that_dies_in_a_race_does_not_spoil_it() {
     let mut measurer = measurer();
     let good = right(1);
     let bad = with(DEATH);
-    let results = measurer.race_built(&[good.clone(), bad, good], 10.0).unwrap();
+    let race = measurer.race_built(&[good.clone(), bad, good], 10.0).unwrap();
+    assert!(race.failure.is_none(), "the survivors race: {race:?}");
+    let results = race.measurements;
     assert!(results[0].outcome.is_ok() && results[2].outcome.is_ok());
     assert!(matches!(results[1].outcome, Err(CandidateError::Crash { .. })));
 }
@@ -216,14 +218,18 @@ fn a_kernel_that_hangs_in_a_race_costs_the_others_nothing() {
     options.run_limit_secs = 0.5;
     let mut measurer = measurer_with(options);
     let good = right(1);
-    let results = measurer.race_built(&[good.clone(), with(ENDLESS), good.clone()], 0.2).unwrap();
+    let race = measurer.race_built(&[good.clone(), with(ENDLESS), good.clone()], 0.2).unwrap();
+    assert!(race.failure.is_none(), "{race:?}");
+    let results = race.measurements;
     assert!(results[0].outcome.is_ok() && results[2].outcome.is_ok(), "{results:?}");
     assert!(matches!(results[1].outcome, Err(CandidateError::Timeout { .. })), "{results:?}");
 
-    // One that only breaks after many runs survives alone, and breaks every race.
+    // One that only breaks after many runs survives alone, and breaks every race: the times of all
+    // are those that they took by themselves.
     let late = build(1, &source("", "if (sink++ > 20000) *(volatile float *)8 = 1;", ""));
-    let results = measurer.race_built(&[good.clone(), late, good], 10.0).unwrap();
-    assert!(results[0].outcome.is_ok() && results[2].outcome.is_ok(), "{results:?}");
+    let race = measurer.race_built(&[good.clone(), late, good], 10.0).unwrap();
+    assert!(matches!(&race.failure, Some(MeasureError::Worker { .. })), "{race:?}");
+    assert!(race.measurements[0].outcome.is_ok() && race.measurements[2].outcome.is_ok(), "{race:?}");
 }
 
 fn no_worker_outlives_its_measurer() {

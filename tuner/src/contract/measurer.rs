@@ -104,7 +104,7 @@ fn a_break(measurer: &mut dyn Measurer, candidates: &[Candidate]) {
 
 fn a_race(measurer: &mut dyn Measurer, candidates: &[Candidate]) {
     let race = |measurer: &mut dyn Measurer, candidates: &[Candidate]| match measurer.race(candidates, 1.0) {
-        Ok(measurements) => measurements,
+        Ok(result) => result.measurements,
         Err(error) => panic!("race: {error}"),
     };
     let raced = race(measurer, candidates);

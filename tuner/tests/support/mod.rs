@@ -1,7 +1,7 @@
 //! A device that exists only on paper: the run time of a config is a formula, so that search is tested without hardware.
 
 use autotune::PredictParams;
-use autotune_measure::{Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult, RunSecs};
+use autotune_measure::{Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult, RaceResult, RunSecs};
 use autotune_schedules::config::fnv1a;
 use autotune_schedules::{Candidate, Config, ScheduleSpace, Value};
 use rand::SeedableRng;
@@ -18,6 +18,8 @@ pub(crate) struct PaperDevice {
     pub(crate) raced: Vec<Vec<Candidate>>,
     /// Every candidate fails.
     pub(crate) broken: bool,
+    /// Candidates cannot be timed in turns.
+    pub(crate) races_fail: bool,
     /// Those fail for which this is true.
     pub(crate) fails: Option<fn(&Candidate) -> bool>,
     /// The next batch is asked for before the last one is measured, as GPUs do.
@@ -65,9 +67,11 @@ impl Measurer for PaperDevice {
         Ok(())
     }
 
-    fn race(&mut self, candidates: &[Candidate], _budget_secs: f64) -> Result<Vec<Measurement>, MeasureError> {
+    fn race(&mut self, candidates: &[Candidate], _budget_secs: f64) -> Result<RaceResult, MeasureError> {
         self.raced.push(candidates.to_vec());
-        Ok(candidates.iter().map(|candidate| self.outcome(candidate)).collect())
+        let measurements = candidates.iter().map(|candidate| self.outcome(candidate)).collect();
+        let failure = self.races_fail.then(|| MeasureError::Worker { message: "paper burns".into() });
+        Ok(RaceResult { measurements, failure })
     }
 }
 
