@@ -1,6 +1,7 @@
 //! Reports for people: the table of tasks, and the lines below it.
 
 use autotune::{Disturbance, Report, Stop, TaskReport, Timing};
+use autotune_measure::Load;
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 
@@ -72,8 +73,15 @@ pub(crate) fn caveats(tasks: &[TaskReport], disturbance: &Disturbance) -> Vec<St
     lines
 }
 
+/// What is to be known of a machine that others used while something was timed: a line, if they had
+/// much of it.
+pub(crate) fn caveat(load: Option<Load>) -> Option<String> {
+    let disturbance = Disturbance { load, slowdown: None };
+    disturbance.is_notable().then(|| disturbed(&disturbance))
+}
+
 /// Who had the machine, and what to do.
-pub(crate) fn disturbed(disturbance: &Disturbance) -> String {
+fn disturbed(disturbance: &Disturbance) -> String {
     let mut found = Vec::new();
     if let Some(load) = disturbance.load {
         found.push(format!("other programs kept {:.1} of {} cores busy", load.other_cores, load.cores));
@@ -86,7 +94,7 @@ pub(crate) fn disturbed(disturbance: &Disturbance) -> String {
     }
     format!(
         "the machine was disturbed ({}): times may be off by more than a tenth, those marked ≈ for that reason; stop what else runs, or \
-         give fewer --threads, and measure again (`autotune bench`)",
+         give fewer --threads, and measure again",
         found.join(", ")
     )
 }
@@ -229,5 +237,8 @@ mod tests {
         assert!(line.contains("--threads") && !line.contains("one trial in ten"), "{line}");
         let [line] = &told(None, Some(1.5))[..] else { panic!("one line") };
         assert!(line.contains("(one trial in ten ran 1.50 times slower)"), "{line}");
+
+        assert_eq!([caveat(None), caveat(Some(load(0.05)))], [None, None]);
+        assert!(caveat(Some(load(0.5))).is_some_and(|line| line.contains("1.0 of 2 cores")));
     }
 }

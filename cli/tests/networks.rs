@@ -39,6 +39,14 @@ fn a_network_runs_and_tells_its_figures() {
     assert!(figures["peak_bytes"].as_u64().unwrap() > 1 << 20 && figures["load_secs"].as_f64().unwrap() > 0.0);
     assert_eq!(figures["tuned_tasks"], 0);
     assert!(figures["untuned_tasks"].as_u64().unwrap() >= 5);
+
+    // Whatever else runs on this machine.
+    let load = &figures["load"];
+    assert!(cfg!(not(target_os = "linux")) || load["other_cores"].is_f64(), "{load}");
+    let is_disturbed = load["taken"].as_f64().is_some_and(|taken| taken > 0.1);
+    assert_eq!(figures["timing"], if is_disturbed { "disturbed" } else { "raced" });
+    assert_eq!(run.stdout.contains("dqn: ≈ "), is_disturbed, "{}", run.stdout);
+    assert_eq!(run.stdout.contains("the machine was disturbed ("), is_disturbed, "{}", run.stdout);
 }
 
 #[test]

@@ -64,8 +64,12 @@ impl Timing {
         }
     }
 
-    /// The same of what was timed in turns.
-    pub fn in_turns(taken: f64) -> Self {
+    /// What times of a moment are worth in which others had so much of the machine, if that is known.
+    pub fn beside(load: Option<Load>) -> Self {
+        Self::in_turns(load.map_or(0.0, |load| load.taken))
+    }
+
+    fn in_turns(taken: f64) -> Self {
         if taken > DISTURBED { Self::Disturbed } else { Self::Raced }
     }
 

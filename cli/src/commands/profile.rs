@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::Result;
-use autotune::{Disturbance, Origin, Timing, Tuned};
+use autotune::{Origin, Timing, Tuned};
 use autotune_db::Standing;
 use autotune_ir::KernelPlan;
 use autotune_ir::program::{Layout, Role};
@@ -17,7 +17,7 @@ use super::lookup::{claim, network_source};
 use super::run::{inputs, network};
 use super::{JsonSink, or_without, warn};
 use crate::args::{DbArgs, SubjectArgs, TargetArgs};
-use crate::report::{disturbed, marked};
+use crate::report::{caveat, marked};
 
 /// Runs of the network, and of each step.
 const RUNS: usize = 30;
@@ -75,8 +75,8 @@ pub(super) fn run(subject: &SubjectArgs, target: &TargetArgs, db: &DbArgs, json:
     let watch = LoadWatch::start(target.threads());
     let run_secs = time_in_turns(&mut workspaces, &inputs(&loaded)?, RUNS, &|| false)?.swap_remove(0);
     let times = workspaces[0].profile(RUNS)?;
-    let load = watch.load();
-    let timing = Timing::in_turns(load.map_or(0.0, |load| load.taken));
+    let load = watch.awaited_load();
+    let timing = Timing::beside(load);
 
     let sum_secs = times.iter().map(|step| step.run_secs).sum();
     let repeat_sum_secs = times.iter().map(|step| step.repeat_secs).sum();
@@ -88,10 +88,7 @@ pub(super) fn run(subject: &SubjectArgs, target: &TargetArgs, db: &DbArgs, json:
     let profile = Profile { network, latency_secs, timing, sum_secs, repeat_sum_secs, over_sum, steps };
     json.write(&profile)?;
     json.say(&table(&profile))?;
-    match timing.is_reliable() {
-        true => Ok(()),
-        false => json.say(&disturbed(&Disturbance { load, slowdown: None })),
-    }
+    caveat(load).map_or(Ok(()), |line| json.say(&line))
 }
 
 fn figures(time: &StepTime, sum_secs: f64, schedules: &[Tuned], ceilings: Option<Ceilings>) -> Result<StepFigures> {

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use autotune::Tuned;
+use autotune::{Timing, Tuned};
 use autotune_ir::Target;
+use autotune_measure::{Load, LoadWatch};
 use autotune_network::rewrite::rewrite_traced;
 use autotune_network::{
     Checked, Compiled, Element, Graph, Node, NodeId, Output, StepError, Tensor, Workspace, listed, printable, quantile,
@@ -23,11 +24,16 @@ use super::{JsonSink, warn};
 use crate::args::{Failure, GivenFile, Loaded, RunArgs, SubjectArgs, TargetArgs};
 use crate::npy;
 use crate::output::say;
+use crate::report::{caveat, marked};
 
 /// What `--json` has of a run.
 #[derive(Serialize)]
 struct Figures {
     latency_secs: Latency,
+    /// What the latency is worth.
+    timing: Timing,
+    /// What others had of the machine meanwhile.
+    load: Option<Load>,
     peak_bytes: Option<u64>,
     load_secs: f64,
     tuned_tasks: usize,
@@ -42,6 +48,14 @@ pub(super) struct Latency {
     p90: f64,
 }
 
+impl Latency {
+    /// The latency in words, with a mark where it is not to be believed to a tenth.
+    fn told(&self, timing: Timing) -> String {
+        let [median, p10, p90] = [self.median, self.p10, self.p90].map(|secs| secs * 1e3);
+        marked(format!("{median:.3} ms (p10 {p10:.3}, p90 {p90:.3})"), timing)
+    }
+}
+
 pub(super) fn run(args: RunArgs) -> Result<()> {
     let json = JsonSink::new(args.json.clone())?;
     if let Some(folder) = &args.output {
@@ -49,6 +63,7 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
     }
     let start = Instant::now();
     let (loaded, target) = on_cpu(args.subject.import()?, &args.target)?;
+    let command = LoadWatch::start(target.threads());
     let inputs = inputs(&loaded)?;
     let (graph, trace) = rewrite_traced(&loaded.graph)?;
     // What it was is in memory only as long as it is compared with.
@@ -67,13 +82,25 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
     if let Some(folder) = &args.output {
         write(folder, &files, graph.outputs(), &outputs).with_context(|| format!("--output {}", folder.display()))?;
     }
+    let runs = LoadWatch::start(target.threads());
     let mut latencies = latencies(std::slice::from_mut(&mut workspace), &inputs, args.repeat as usize, &|| false)?;
     let latency_secs = latencies.swap_remove(0);
+    let load = runs.load().or_else(|| command.awaited_load());
+    let timing = Timing::beside(load);
+
     say_untuned(network.schedules(), &target);
-    let Latency { median, p10, p90 } = &latency_secs;
-    let [median, p10, p90] = [median, p10, p90].map(|secs| secs * 1e3);
-    json.say(&format!("{}: {median:.3} ms (p10 {p10:.3}, p90 {p90:.3}), loaded in {load_secs:.2} s", graph.name()))?;
-    json.write(&Figures { latency_secs, peak_bytes: peak_bytes(), load_secs, tuned_tasks, untuned_tasks })?;
+    let latency = latency_secs.told(timing);
+    json.say(&format!("{}: {latency}, loaded in {load_secs:.2} s", graph.name()))?;
+    caveat(load).map_or(Ok(()), |line| json.say(&line))?;
+    json.write(&Figures {
+        latency_secs,
+        timing,
+        load,
+        peak_bytes: peak_bytes(),
+        load_secs,
+        tuned_tasks,
+        untuned_tasks,
+    })?;
     match imported {
         Some(imported) => report(&workspace.check(&inputs, &imported, &trace)?),
         None => Ok(()),
@@ -235,4 +262,16 @@ fn peak_bytes() -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kilobytes.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_latency_beside_others_is_marked() {
+        let latency = Latency { median: 2e-3, p10: 1e-3, p90: 3.5e-3 };
+        assert_eq!(latency.told(Timing::Raced), "2.000 ms (p10 1.000, p90 3.500)");
+        assert_eq!(latency.told(Timing::Disturbed), "≈ 2.000 ms (p10 1.000, p90 3.500)");
+    }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use autotune::{Cancel, Disturbance, Network, Report, Stop, TaskReport, Timing, TuneParams, Tuner};
+use autotune::{Cancel, Network, Report, Stop, TaskReport, Timing, TuneParams, Tuner};
 use autotune_db::{Phase, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use autotune_measure::{Load, LoadWatch, failure_summary};
@@ -18,7 +18,7 @@ use super::run::{inputs, latencies};
 use super::{JsonSink, open_db, open_device};
 use crate::args::{Failure, Loaded, TuneArgs};
 use crate::output::say;
-use crate::report::{compared, disturbed, summary, table};
+use crate::report::{caveat, compared, summary, table};
 use crate::{interrupt, progress};
 
 /// Fewest and most rounds of a network by its untuned schedules and by the best, and the seconds
@@ -96,8 +96,8 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     }
     if let Some(NetworkLatency { default_secs, best_secs, timing, load }) = latency {
         json.say(&format!("whole network, run: {}", compared(default_secs, best_secs, timing)))?;
-        if !timing.is_reliable() && !report.disturbance.is_notable() {
-            json.say(&disturbed(&Disturbance { load, slowdown: None }))?;
+        if !report.disturbance.is_notable() {
+            caveat(load).map_or(Ok(()), |line| json.say(&line))?;
         }
     }
     verdict(&report, &cancel, &db)
@@ -158,7 +158,7 @@ fn raced(
     let latencies = latencies(&mut workspaces, inputs, rounds(run_secs, most_secs), &|| cancel.is_cancelled())?;
     let load = watch.load().or(before);
 
-    let timing = Timing::in_turns(load.map_or(0.0, |load| load.taken));
+    let timing = Timing::beside(load);
     let [default_secs, best_secs] = [0, 1].map(|network| latencies[network].p10);
     Ok((!cancel.is_cancelled()).then_some(NetworkLatency { default_secs, best_secs, timing, load }))
 }
