@@ -9,7 +9,7 @@ use autotune_ir::Target;
 use autotune_network::cut::{Cut, Work};
 use autotune_network::op::{Binary, Sliding};
 use autotune_network::{Compiled, Element, Graph, Library, NodeId, Op, Tensor, rewrite};
-use autotune_schedules::workload::{PadMode, PoolKind, ReduceOp};
+use autotune_schedules::workload::{Coordinates, PadMode, PoolKind, ReduceOp, Rounding, Sampling};
 use common::graphs::{Net, assert_same, assert_same_on, brought};
 use common::{any, assert_near, rng};
 use rand_chacha::ChaCha8Rng;
@@ -122,6 +122,24 @@ fn convolutions_and_poolings_of_many_axes() {
     });
 }
 
+/// Windows with gaps, some of which have no element of the image.
+#[test]
+fn poolings_with_gaps() {
+    of_seeds(150, |net| {
+        let extents: Vec<usize> = (0..any(&mut net.rng, 1..=2)).map(|_| any(&mut net.rng, 1..=6)).collect();
+        let mut window = || {
+            let window = window(&mut net.rng);
+            let most = (window.kernel - 1) * window.dilation;
+            Sliding { pad: [0, 1].map(|_| any(&mut net.rng, 0..=most)), ..window }
+        };
+        let window = extents.iter().map(|_| window()).collect();
+        let kind = [PoolKind::Max, PoolKind::Average, PoolKind::InnerAverage][any(&mut net.rng, 0..=2)];
+        let ceil = any(&mut net.rng, 0..=1) == 0;
+        let x = net.input(&[&[1, 2][..], &extents].concat());
+        single(net, Op::Pool { window, ceil, kind }, &[x])
+    });
+}
+
 #[test]
 fn sums_of_squares_over_more_channels_than_there_are() {
     of_seeds(20, |net| {
@@ -153,6 +171,83 @@ fn paddings_of_several_and_of_long_axes() {
     });
 }
 
+/// An extent beyond the tables of kernels, or one within them.
+fn long_or_short(net: &mut Net) -> usize {
+    if any(&mut net.rng, 0..=1) == 0 { any(&mut net.rng, 16_380..=20_000) } else { any(&mut net.rng, 1..=5) }
+}
+
+#[test]
+fn images_resized_along_long_axes() {
+    of_seeds(60, |net| {
+        let is_first = any(&mut net.rng, 0..=1) == 0;
+        let (long, other) = ([long_or_short(net), long_or_short(net)], any(&mut net.rng, 1..=3));
+        let others = [other, any(&mut net.rng, 1..=3)];
+        let [from, to] = [0, 1].map(|at| if is_first { [long[at], others[at]] } else { [others[at], long[at]] });
+        let coordinates =
+            [Coordinates::HalfPixel, Coordinates::AlignCorners, Coordinates::Asymmetric][any(&mut net.rng, 0..=2)];
+        let roundings = [Rounding::PreferFloor, Rounding::PreferCeil, Rounding::Floor, Rounding::Ceil];
+        let sampling = match any(&mut net.rng, 0..=1) {
+            0 => Sampling::Linear,
+            _ => Sampling::Nearest(roundings[any(&mut net.rng, 0..=3)]),
+        };
+        let channels = any(&mut net.rng, 1..=2);
+        let x = net.input(&[1, channels, from[0], from[1]]);
+        single(net, Op::Resize { size: to, coordinates, sampling }, &[x])
+    });
+}
+
+/// Windows that begin in the padding or end behind it, and volumes whose slices are long.
+#[test]
+fn means_over_long_axes() {
+    of_seeds(40, |net| {
+        let shape = match any(&mut net.rng, 0..=3) {
+            0 => vec![1, 2, any(&mut net.rng, 16_380..=20_000)],
+            1 => vec![1, 1, any(&mut net.rng, 16_380..=20_000), 2],
+            2 => vec![1, 1, 2, any(&mut net.rng, 16_380..=20_000)],
+            _ => vec![1, 1, 3, 130, 130],
+        };
+        let window = |extent: &usize| {
+            let kernel = any(&mut net.rng, 1..=3.min(*extent));
+            Sliding { kernel, stride: any(&mut net.rng, 1..=2), dilation: 1, pad: [kernel / 2, kernel / 2] }
+        };
+        let window = shape[2..].iter().map(window).collect();
+        let kind = [PoolKind::Average, PoolKind::InnerAverage][any(&mut net.rng, 0..=1)];
+        let ceil = any(&mut net.rng, 0..=1) == 0;
+        let x = net.input(&shape);
+        single(net, Op::Pool { window, ceil, kind }, &[x])
+    });
+}
+
+/// Beside operations that have tests of their own.
+#[test]
+fn long_and_empty_axes_of_everything_else() {
+    of_seeds(80, |net| {
+        let mut shape: Vec<usize> = (0..any(&mut net.rng, 2..=4)).map(|_| any(&mut net.rng, 1..=3)).collect();
+        let axis = any(&mut net.rng, 0..=shape.len() - 1);
+        shape[axis] = [0, any(&mut net.rng, 16_380..=40_000)][any(&mut net.rng, 0..=3).min(1)];
+        let (rank, x) = (shape.len(), net.input(&shape));
+        let op = match any(&mut net.rng, 0..=6) {
+            0 => Op::Softmax { axis: any(&mut net.rng, 0..=rank - 1), log: any(&mut net.rng, 0..=1) == 0 },
+            1 => Op::GroupNorm { groups: 1, eps: 1e-5 },
+            2 => Op::LocalResponseNorm { size: any(&mut net.rng, 1..=5), alpha: 0.5, beta: 0.75, bias: 1.0 },
+            3 => Op::Transpose((0..rank).rev().collect()),
+            4 => {
+                let op = [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Mean][any(&mut net.rng, 0..=2)];
+                Op::Reduce { op, axes: vec![any(&mut net.rng, 0..=rank - 1)], keep_axes: false }
+            }
+            5 => Op::Concat { axis: any(&mut net.rng, 0..=rank - 1) },
+            _ => {
+                let last = shape[axis].checked_sub(1)?;
+                let numbers = (0..5).map(|_| any(&mut net.rng, 0..=last) as i64).collect();
+                let numbers = net.graph.constant("numbers", Tensor::i64(&[5], numbers).unwrap());
+                return single(net, Op::Gather { axis }, &[x, numbers]);
+            }
+        };
+        let operands = if matches!(op, Op::Concat { .. }) { vec![x, x] } else { vec![x] };
+        single(net, op, &operands)
+    });
+}
+
 #[test]
 fn many_axes_that_lie_apart() {
     of_seeds(40, |net| {
@@ -178,6 +273,20 @@ fn many_axes_that_lie_apart() {
             }
         }
     });
+}
+
+/// Queries are multiplied by what a kernel's scale lacks, which must not make infinities of them.
+#[test]
+fn scores_times_a_large_number() {
+    let mut net = Net::new(1);
+    let (q, k, v) = (net.input(&[3, 4]), net.input(&[4, 3]), net.input(&[3, 4]));
+    let scores = net.add(Op::MatMul, &[q, k]);
+    let scores = net.with(Binary::Mul, scores, 6e8);
+    let weights = net.add(Op::Softmax { axis: 1, log: false }, &[scores]);
+    let mixed = net.add(Op::MatMul, &[weights, v]);
+    net.output(mixed);
+    let steps = Cut::of(&rewrite(&net.graph).unwrap()).steps;
+    assert!(!steps.iter().any(|step| matches!(step.work, Work::Interpret(_))), "{steps:?}");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use autotune_schedules::Workload;
 use autotune_schedules::workload::{
     Activation, Attention, Batch, Channels, Conv1d, Conv2d, Conv3d, ConvTranspose2d, Coordinates, Epilogue, Function,
     Gather, GroupNorm, LayerNorm, LocalResponseNorm, Mask, Matmul, Operator, Pad, PadMode, Pointwise, PointwiseOp,
-    Pool2d, PoolKind, Reduce, ReduceOp, Resample, Sampling, Sides, Softmax, Transpose, Window,
+    Pool2d, PoolKind, Reduce, ReduceOp, Resample, Resize, ResizeMode, Sampling, Sides, Softmax, Transpose, Window,
 };
 
 use super::elementwise;
@@ -298,9 +298,11 @@ pub(super) fn channels(shape: &[usize]) -> Option<Workload> {
 
 fn resize(size: [usize; 2], coordinates: Coordinates, sampling: Sampling, shape: &[usize]) -> Option<Workload> {
     let &[n, c, h, w] = shape else { return None };
-    let resample = workload(Resample { n, c, input: [h, w], output: size, coordinates, sampling })?;
-    // Its text is that of a repetition where it is one.
-    resample.as_str().parse().ok()
+    let resample = Resample { n, c, input: [h, w], output: size, coordinates, sampling };
+    match resample.scale() {
+        Some(scale) => workload(Resize { n, c, h, w, scale, mode: ResizeMode::Nearest }),
+        None => workload(resample),
+    }
 }
 
 /// Numbers that come with the data may be negative.

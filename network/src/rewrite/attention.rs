@@ -50,6 +50,11 @@ fn attention(site: &mut Site) -> Rewritten {
         return Ok(None);
     }
     let Some(scores) = scores(site, site.of(weights).operands[0]) else { return Ok(None) };
+    // Kernels have one scale, which queries are multiplied for.
+    let usual = site.of(scores.queries).shape.last().map_or(1.0, |&d| 1.0 / (d as f64).sqrt());
+    if !is_moderate((scores.scale / usual) as f32) {
+        return Ok(None);
+    }
 
     // All have the same batch: nothing is broadcast.
     let batch = |id: NodeId| site.of(id).shape.split_last_chunk::<2>().map(|(batch, _)| batch);

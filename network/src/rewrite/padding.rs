@@ -8,6 +8,7 @@ use autotune_schedules::workload::{PadMode, PoolKind};
 use super::Rule;
 use super::new_graph::Made;
 use super::site::{Rewritten, Site};
+use crate::cut::has_kernel;
 use crate::error::{GraphError, OpError};
 use crate::op::{Binary, Op, Range, Sliding};
 use crate::tensor::Tensor;
@@ -45,7 +46,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         name: "uneven_pool",
-        before: "Pool with other padding before than behind",
+        before: "Pool with other padding before than behind, or of means that a kernel has no table long enough to count for",
         after: "Pool(Pad(x)), means times what they are short of",
         apply: uneven_pool,
     },
@@ -57,10 +58,12 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// True if a window may have this padding: windows of pools have an element inside.
-fn is_even(window: &Sliding, pad: [usize; 2], is_pool: bool) -> bool {
+/// True if a window may have this padding. Those of pools, over an axis of `pooled` elements, have
+/// one of these inside, which gaps may step over where there are few.
+fn is_even(window: &Sliding, pad: [usize; 2], pooled: Option<usize>) -> bool {
     let reach = (window.kernel - 1) * window.dilation + 1;
-    pad[0] == pad[1] && pad[0] + usize::from(is_pool) <= reach
+    let has_one = |extent| pad[0] < reach && (pad[0] == 0 || window.dilation <= extent);
+    pad[0] == pad[1] && pooled.map_or(pad[0] <= reach, has_one)
 }
 
 fn window_of_one(site: &mut Site) -> Rewritten {
@@ -93,10 +96,10 @@ fn means_without_padding(site: &mut Site) -> Rewritten {
 }
 
 fn pad_into_window(site: &mut Site) -> Rewritten {
-    let (window, neutral, is_pool) = match &site.node().op {
-        Op::Conv { window, .. } => (window, 0.0, false),
-        Op::Pool { window, ceil: false, kind: PoolKind::Average } => (window, 0.0, true),
-        Op::Pool { window, ceil: false, kind: PoolKind::Max } => (window, f32::NEG_INFINITY, true),
+    let (window, neutral) = match &site.node().op {
+        Op::Conv { window, .. } => (window, 0.0),
+        Op::Pool { window, ceil: false, kind: PoolKind::Average } => (window, 0.0),
+        Op::Pool { window, ceil: false, kind: PoolKind::Max } => (window, f32::NEG_INFINITY),
         _ => return Ok(None),
     };
     let input = site.of(site.operand(0));
@@ -106,10 +109,12 @@ fn pad_into_window(site: &mut Site) -> Rewritten {
     }
 
     // What makes an axis even goes into the window, the rest stays.
+    let is_pool = matches!(site.node().op, Op::Pool { .. });
+    let extents = &site.of(input.operands[0]).shape[2..];
     let (mut window, mut rest) = (window.clone(), pad.clone());
-    for (window, rest) in window.iter_mut().zip(&mut rest[2..]) {
+    for ((window, rest), &extent) in window.iter_mut().zip(&mut rest[2..]).zip(extents) {
         let both = [window.pad[0] + rest[0], window.pad[1] + rest[1]];
-        if is_even(window, both, is_pool) {
+        if is_even(window, both, is_pool.then_some(extent)) {
             (window.pad, *rest) = (both, [0, 0]);
         }
     }
@@ -142,22 +147,22 @@ fn with_pad(site: &mut Site, x: Made, pad: Vec<[usize; 2]>, value: f32) -> Resul
 
 fn uneven_conv(site: &mut Site) -> Rewritten {
     let Op::Conv { window, .. } = &site.node().op else { return Ok(None) };
-    if window.iter().all(|window| is_even(window, window.pad, false)) {
+    if window.iter().all(|window| is_even(window, window.pad, None)) {
         return Ok(None);
     }
     let pads: Vec<_> = window.iter().map(|window| window.pad).collect();
-    let (window, pad) = split(window, &pads, false);
+    let (window, pad) = split(window, &pads, &vec![None; pads.len()]);
     let x = site.made(site.operand(0));
     let padded = with_pad(site, x, pad, 0.0)?;
     over(site, padded, window)
 }
 
 /// Windows with what of the padding is even, and what is left, for all axes of the image.
-fn split(window: &[Sliding], pads: &[[usize; 2]], is_pool: bool) -> (Vec<Sliding>, Vec<[usize; 2]>) {
+fn split(window: &[Sliding], pads: &[[usize; 2]], pooled: &[Option<usize>]) -> (Vec<Sliding>, Vec<[usize; 2]>) {
     let mut rest = vec![[0, 0]; 2];
     let mut windows = Vec::new();
-    for (window, &own) in window.iter().zip(pads) {
-        let (pad, left) = if is_even(window, own, is_pool) { (own, [0, 0]) } else { ([0, 0], own) };
+    for ((window, &own), &pooled) in window.iter().zip(pads).zip(pooled) {
+        let (pad, left) = if is_even(window, own, pooled) { (own, [0, 0]) } else { ([0, 0], own) };
         windows.push(Sliding { pad, ..*window });
         rest.push(left);
     }
@@ -166,18 +171,23 @@ fn split(window: &[Sliding], pads: &[[usize; 2]], is_pool: bool) -> (Vec<Sliding
 
 fn uneven_pool(site: &mut Site) -> Rewritten {
     let Op::Pool { window, ceil, kind } = &site.node().op else { return Ok(None) };
-    if window.iter().all(|window| is_even(window, window.pad, true)) {
+    // Pools over more axes become several.
+    let counts = *ceil || *kind == PoolKind::InnerAverage;
+    let is_uncounted = || counts && window.len() <= 2 && !has_kernel(site.from, site.id);
+    let (from, to) = (&site.of(site.operand(0)).shape, &site.node().shape);
+    let pooled: Vec<Option<usize>> = from[2..].iter().copied().map(Some).collect();
+    let is_even = |(window, pooled): (&Sliding, &Option<usize>)| is_even(window, window.pad, *pooled);
+    if window.iter().zip(&pooled).all(is_even) && !is_uncounted() {
         return Ok(None);
     }
 
     // Padding with which all windows are inside.
-    let (from, to) = (&site.of(site.operand(0)).shape, &site.node().shape);
     let whole = |(axis, window): (usize, &Sliding)| {
         let end = (to[axis + 2] - 1) * window.stride + (window.kernel - 1) * window.dilation + 1;
         [window.pad[0], window.pad[1].max(end.saturating_sub(from[axis + 2] + window.pad[0]))]
     };
     let pads: Vec<_> = window.iter().enumerate().map(whole).collect();
-    let (windows, rest) = split(window, &pads, true);
+    let (windows, rest) = split(window, &pads, &pooled);
     let outside = if *kind == PoolKind::Max { f32::NEG_INFINITY } else { 0.0 };
     let x = site.made(site.operand(0));
     let padded = with_pad(site, x, rest, outside)?;

@@ -5,7 +5,8 @@
 //! form which has one.
 
 use autotune_ir::program::UnaryOp;
-use autotune_schedules::workload::{Function, PadMode, ReduceOp};
+use autotune_schedules::workload::{Function, PadMode, ReduceOp, Resample, Sampling};
+use ndarray::{Array1, Axis};
 
 use super::Rule;
 use super::new_graph::Made;
@@ -52,6 +53,12 @@ pub(super) const RULES: &[Rule] = &[
         before: "Pad along axes that are longer than the tables of a kernel",
         after: "Concat of what is before, of x and of what is behind",
         apply: pad_by_parts,
+    },
+    Rule {
+        name: "resize_by_axes",
+        before: "Resize of images with axes that are longer than the tables of a kernel",
+        after: "for each axis Gather(x) of the nearest, or a * Gather(x) + b * Gather(x) of those around each place",
+        apply: resize_by_axes,
     },
     Rule {
         name: "whole_operands",
@@ -282,6 +289,59 @@ fn pad_by_parts(site: &mut Site) -> Rewritten {
         }
     }
     site.add(Op::Concat { axis }, &parts).map(Some)
+}
+
+/// One axis after the other: the weights of neighbours along both are products.
+fn resize_by_axes(site: &mut Site) -> Rewritten {
+    let Op::Resize { size, coordinates, sampling } = site.node().op else { return Ok(None) };
+    let (&[n, c, ref input @ ..], false) = (&*site.of(site.operand(0)).shape, has_kernel(site.from, site.id)) else {
+        return Ok(None);
+    };
+    let Ok(input) = <[usize; 2]>::try_from(input) else { return Ok(None) };
+    let resample = Resample { n, c, input, output: size, coordinates, sampling };
+
+    let mut x = site.made(site.operand(0));
+    for axis in (0..2).filter(|&axis| input[axis] != size[axis]) {
+        let places = resample.places(axis);
+        let last = input[axis] - 1;
+        let first = elements_at(site, x, axis + 2, places.iter().map(|&place| place as usize))?;
+        x = match sampling {
+            Sampling::Nearest(_) => first,
+            Sampling::Linear => {
+                let next = places.iter().map(|&place| last.min(place as usize + 1));
+                let second = elements_at(site, x, axis + 2, next)?;
+                let behind: Vec<f64> = places.iter().map(|place| place.fract()).collect();
+                let first = weighted(site, first, axis, behind.iter().map(|behind| 1.0 - behind))?;
+                let second = weighted(site, second, axis, behind.into_iter())?;
+                binary(site, Binary::Add, first, second)?
+            }
+        };
+    }
+    Ok(Some(x))
+}
+
+/// The elements of these numbers along an axis, all of the others.
+fn elements_at(
+    site: &mut Site,
+    x: Made,
+    axis: usize,
+    numbers: impl Iterator<Item = usize>,
+) -> Result<Made, GraphError> {
+    let numbers = site.constant(Tensor::I64(Array1::from_iter(numbers.map(|number| number as i64)).into_dyn()));
+    site.add(Op::Gather { axis }, &[x, numbers])
+}
+
+/// Images times a number for each row (axis 0) or column (1).
+fn weighted(
+    site: &mut Site,
+    images: Made,
+    axis: usize,
+    weights: impl Iterator<Item = f64>,
+) -> Result<Made, GraphError> {
+    let weights = Array1::from_iter(weights.map(|weight| weight as f32));
+    let of_axis = if axis == 0 { weights.insert_axis(Axis(1)).into_dyn() } else { weights.into_dyn() };
+    let weights = site.constant(Tensor::F32(of_axis));
+    binary(site, Binary::Mul, images, weights)
 }
 
 fn whole_operands(site: &mut Site) -> Rewritten {

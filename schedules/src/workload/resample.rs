@@ -78,8 +78,8 @@ pub struct Resample {
 
 impl Resample {
     /// The place of an element along an axis as a fraction.
-    fn place(&self, axis: usize, y: i64) -> [i64; 2] {
-        let (from, to) = (self.input[axis] as i64, self.output[axis] as i64);
+    fn place(&self, axis: usize, y: i128) -> [i128; 2] {
+        let (from, to) = (self.input[axis] as i128, self.output[axis] as i128);
         match self.coordinates {
             Coordinates::HalfPixel => [(2 * y + 1) * from - to, 2 * to],
             Coordinates::AlignCorners => [y * (from - 1), (to - 1).max(1)],
@@ -87,25 +87,26 @@ impl Resample {
         }
     }
 
-    /// Where each element along an axis is from: whole numbers for the nearest.
-    fn places(&self, axis: usize) -> Vec<f32> {
-        let last = self.input[axis] as i64 - 1;
-        let place = |y: i64| {
+    /// Where in the input each element of the output along height (0) or width (1) is from: whole
+    /// numbers for the nearest.
+    pub fn places(&self, axis: usize) -> Vec<f64> {
+        let last = self.input[axis] as i128 - 1;
+        let place = |y: i128| {
             let [number, of] = self.place(axis, y);
-            let nearest = |number: i64, of: i64| number.div_euclid(of).clamp(0, last) as f32;
+            let nearest = |number: i128, of: i128| number.div_euclid(of).clamp(0, last) as f64;
             match self.sampling {
-                Sampling::Linear => (number as f64 / of as f64).clamp(0.0, last as f64) as f32,
+                Sampling::Linear => (number as f64 / of as f64).clamp(0.0, last as f64),
                 Sampling::Nearest(Rounding::Floor) => nearest(number, of),
                 Sampling::Nearest(Rounding::Ceil) => nearest(number + of - 1, of),
                 Sampling::Nearest(Rounding::PreferFloor) => nearest(2 * number + of - 1, 2 * of),
                 Sampling::Nearest(Rounding::PreferCeil) => nearest(2 * number + of, 2 * of),
             }
         };
-        (0..self.output[axis] as i64).map(place).collect()
+        (0..self.output[axis] as i128).map(place).collect()
     }
 
     /// How many times as high and as wide the output is, if all that happens is that elements are repeated so often.
-    fn scale(&self) -> Option<[usize; 2]> {
+    pub fn scale(&self) -> Option<[usize; 2]> {
         let repeats = matches!(
             (self.coordinates, self.sampling),
             (Coordinates::HalfPixel, Sampling::Nearest(Rounding::PreferFloor | Rounding::PreferCeil))
@@ -226,6 +227,7 @@ impl Operator for Resample {
     }
 
     fn tables(&self) -> Vec<Table> {
-        [(0, "row_of"), (1, "column_of")].map(|(axis, name)| Table { name, elements: self.places(axis) }).into()
+        let elements = |axis| self.places(axis).into_iter().map(|place| place as f32).collect();
+        [(0, "row_of"), (1, "column_of")].map(|(axis, name)| Table { name, elements: elements(axis) }).into()
     }
 }
