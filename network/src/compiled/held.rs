@@ -67,10 +67,11 @@ impl Constants {
         beside: Option<&Compiled>,
     ) -> Result<Self, CompileError> {
         let uses: Vec<Option<Use>> = plan.actions.iter().map(use_of).collect();
+        let there = beside.map(Compiled::held_by_kernels).unwrap_or_default();
         let mut known: HashMap<&Use, Arc<Held>> = HashMap::new();
         for of in uses.iter().flatten() {
-            let held = || beside?.held_by(&kernels[of.0], &of.1);
-            known.extend(held().map(|held| (of, held)));
+            let held = there.get(&(Arc::as_ptr(&kernels[of.0]), of.1.clone()));
+            known.extend(held.map(|held| (of, Arc::clone(held))));
         }
 
         let open: HashSet<&Use> = uses.iter().flatten().filter(|of| !known.contains_key(of)).collect();
@@ -205,12 +206,13 @@ impl Compiled {
         Some(Arc::clone(&self.kernels[place]))
     }
 
-    /// What a kernel has of some constants, if it runs on them.
-    fn held_by(&self, kernel: &Arc<Kernel>, constants: &[Option<NodeId>]) -> Option<Arc<Held>> {
-        let is_it = |action: &Action| {
-            use_of(action).is_some_and(|(own, of)| Arc::ptr_eq(&self.kernels[own], kernel) && of == constants)
+    /// What each kernel has of the constants that it runs on.
+    fn held_by_kernels(&self) -> HashMap<(*const Kernel, Vec<Option<NodeId>>), Arc<Held>> {
+        let held = |(action, held): (&Action, &Option<Arc<Held>>)| {
+            let (kernel, constants) = use_of(action)?;
+            Some(((Arc::as_ptr(&self.kernels[kernel]), constants), Arc::clone(held.as_ref()?)))
         };
-        self.constants.held[self.plan.actions.iter().position(is_it)?].clone()
+        self.plan.actions.iter().zip(&self.constants.held).filter_map(held).collect()
     }
 }
 

@@ -15,7 +15,10 @@ fn run(model: &Model, inputs: usize) -> Vec<Tensor> {
     let graph = rewrite(&model.import().unwrap()).unwrap();
     assert!(tasks(&graph).len() < 10);
     let target = Target::detect("cpu", Some(1)).unwrap();
-    let mut workspace = Compiled::new(&graph, None, &target).unwrap().workspace().unwrap();
+    let network = Compiled::new(&graph, None, &target).unwrap();
+    let beside = network.untuned_beside(&target).unwrap();
+    assert_eq!(beside.schedules().len(), network.schedules().len());
+    let mut workspace = network.workspace().unwrap();
     let brought = |number: usize| Tensor::f32(&[1], vec![(number % 7) as f32 - 3.0]).unwrap();
     workspace.run_tensors(&(0..inputs).map(brought).collect::<Vec<_>>()).unwrap()
 }
@@ -46,6 +49,17 @@ fn many_inputs() {
     let wanted: Vec<f32> = (0..MANY).map(|number| (number % 7) as f32 - 3.0).collect();
     assert_eq!(by("Sum", vec![]), [wanted.iter().sum::<f32>()]);
     assert_eq!(by("Concat", vec![int("axis", 0)]), wanted);
+}
+
+#[test]
+fn many_constants() {
+    let (constants, outputs) = (names("c"), names("y"));
+    let one = Tensor::f32(&[1], vec![1.0]).unwrap();
+    let model = constants.iter().fold(Model::new(17).input("x", &[1]), |model, name| model.constant(name, &one));
+    let model = constants.iter().zip(&outputs).fold(model, |model, (constant, output)| {
+        model.node("Add", &format!("x {constant}"), output, vec![]).output(output)
+    });
+    assert!(run(&model, 1).iter().all(|tensor| tensor.to_numbers() == [-2.0]));
 }
 
 #[test]
