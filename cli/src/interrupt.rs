@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use autotune::Cancel;
@@ -15,11 +17,15 @@ use tempfile::TempPath;
 use crate::args::Failure;
 use crate::output::say;
 
+/// How long a command may take to end by itself after the first Ctrl-C: making a network of hundreds
+/// of thousands of steps, or running it, is not given up on the way.
+const GRACE: Duration = Duration::from_millis(1700);
+
 /// What the command has under way. Whoever holds it cannot be interrupted.
 static WORK: Mutex<Work> = Mutex::new(Work { cancel: None, note: None, unfinished: Vec::new(), written: Vec::new() });
 
 struct Work {
-    /// Turned by the first Ctrl-C, upon which the command ends by itself; the second ends it here.
+    /// Turned by the first Ctrl-C, upon which the command ends by itself; the second ends it here, and so does the end of [`GRACE`].
     cancel: Option<Cancel>,
     /// What there is to say beyond files.
     note: Option<&'static str>,
@@ -73,8 +79,17 @@ fn interrupted() {
     let work = Work::lock();
     if work.cancel.as_ref().is_some_and(|cancel| !cancel.cancel()) {
         say("stopping: what is being measured is given up (Ctrl-C again to stop at once)");
+        thread::spawn(|| {
+            thread::sleep(GRACE);
+            end(&Work::lock());
+        });
         return;
     }
+    end(&work);
+}
+
+/// Ends the process now. What was measured is in the database already.
+fn end(work: &Work) -> ! {
     // A file that has its place or was given up has lost this name.
     work.unfinished.iter().for_each(|file| drop(fs::remove_file(file)));
     say(format_args!("autotune: {}", work.told()));
