@@ -23,6 +23,10 @@ const SEARCH_SECS: f64 = 0.5;
 /// Seconds of the race of a conversion's schedules, at least and at most.
 const RACE_SECS: [f64; 2] = [0.02, 0.2];
 
+/// How long after the end of their time conversions that the fastest plan needs are still measured
+/// for the first time; the others are estimated.
+const OVERRUN: Duration = Duration::from_secs(2);
+
 /// What conversions are measured with.
 pub(super) struct Bench<'a> {
     pub(super) target: &'a Target,
@@ -43,8 +47,8 @@ pub(super) struct Budget {
 }
 
 impl Bench<'_> {
-    /// Measures conversions of a network: the default schedule of each that the fastest plan needs, be it late or not, and of those that a plan needs
-    /// which takes little longer. Then those of the fastest plan are tuned, with as large a part of the trials and of the time as they have of the
+    /// Measures conversions of a network: the default schedule of each that the fastest plan needs, be it a little late or not, and of those that a
+    /// plan needs which takes little longer. Then those of the fastest plan are tuned, with as large a part of the trials and of the time as they have of the
     /// network's time.
     pub(super) fn measure(mut self, graph: &Graph, budget: &Budget) -> Result<()> {
         let start = Instant::now();
@@ -55,10 +59,11 @@ impl Bench<'_> {
             let is_late = left() == Some(Duration::ZERO);
             let tasks = planned.unmeasured.iter().filter(|task| !is_late || planned.needed.contains(task));
             let tasks: Vec<Task> = tasks.cloned().collect();
-            if tasks.is_empty() || self.cancel.is_cancelled() {
+            let is_over = most.is_some_and(|most| start.elapsed() > most + OVERRUN);
+            if tasks.is_empty() || is_over || self.cancel.is_cancelled() {
                 break;
             }
-            self.tuner(Some(tasks.len()), None).searcher(|_| Random).tune(&tasks)?;
+            self.tuner(Some(tasks.len()), left()).searcher(|_| Random).tune(&tasks)?;
             planned = conversions(graph, self.db, self.target)?;
         }
 
@@ -81,7 +86,8 @@ impl Bench<'_> {
 
     fn tuner(&mut self, trials: Option<usize>, time: Option<Duration>) -> Tuner<'_> {
         let race = RaceParams { budget_secs: RACE_SECS, ..self.params.race.clone() };
-        let params = TuneParams { race, ..self.params.clone() };
+        let needed_overrun = self.params.needed_overrun.min(OVERRUN);
+        let params = TuneParams { race, needed_overrun, ..self.params.clone() };
         let tuner = Tuner::new(self.target).trials(trials).time_budget(time).seed(self.seed).params(params);
         tuner
             .measurer(self.measurer)
