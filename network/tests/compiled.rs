@@ -10,7 +10,7 @@ use autotune_network::op::{Binary, Sliding};
 use autotune_network::{Builder, Compiled, Conv, Element, Fill, Graph, NodeId, Op, Seeded, Tensor, rewrite, zoo};
 use autotune_schedules::workload::{Activation, ReduceOp};
 use autotune_schedules::{Portfolio, winograd};
-use common::graphs::brought;
+use common::graphs::{Net, brought};
 use common::random_graphs::random_graph;
 use common::rng;
 
@@ -181,6 +181,28 @@ fn odd_numbers_of_channels_compute_what_they_mean() {
         let narrow = network.schedules().iter().find(is_narrow).unwrap();
         assert_eq!(narrow.config().sketch, winograd::SKETCH);
     }
+}
+
+/// They lie as images of one row do, along which schedules have tiles.
+#[test]
+fn images_of_one_column_compute_what_they_mean() {
+    let mut net = Net::new(1);
+    let mut conv = |net: &mut Net, x, channels, rows: Sliding, stride| {
+        let weights = net.random(&[32, channels, rows.kernel, 1]);
+        let window = vec![rows.stride(stride), Sliding::new(1).stride(stride)];
+        net.graph.add("conv", Op::Conv { window, groups: 1 }, &[x, weights]).unwrap()
+    };
+    let x = net.input(&[2, 16, 70, 1]);
+    let y = conv(&mut net, x, 16, Sliding::new(5).pad(2), 1);
+    let z = conv(&mut net, y, 32, Sliding::new(3).pad(1), 1);
+    let sum = net.binary(Binary::Add, z, y);
+    let out = conv(&mut net, sum, 32, Sliding::new(3), 2);
+    net.output(out);
+
+    check(&net.graph, 2, [1, 2], "column");
+    let network = Compiled::new(&net.graph, None, &Target::detect("cpu", Some(1)).unwrap()).unwrap();
+    let mut workloads = network.schedules().iter().map(|tuned| tuned.workload().as_str());
+    assert!(workloads.any(|text| text.contains("h=1,w=70,o=32,kh=1,kw=5")));
 }
 
 /// What stays in the caches from run to run is not cold, nor is what has no constants.
