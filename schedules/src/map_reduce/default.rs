@@ -11,7 +11,7 @@ use crate::direct::block_size;
 use crate::knob_space::{Knob, KnobSpace};
 use crate::point::Point;
 use autotune_ir::program::{Access, Expr};
-use autotune_ir::spec::{Axis, AxisId, Equation, Spec};
+use autotune_ir::spec::{Axis, AxisId, Equation, Source, Spec};
 use autotune_ir::target::CpuTarget;
 use autotune_ir::{Affine, VarId};
 
@@ -66,7 +66,7 @@ pub(super) fn is_transpose(spec: &Arc<Spec>) -> bool {
 /// which a register tile has one lane; with columns that fill no register, or with a matrix that is
 /// not packed ahead of time, both along what is summed over, where that is long enough to outweigh
 /// adding up lanes.
-pub(super) fn prefers(spec: &Arc<Spec>) -> bool {
+pub(super) fn prefers(spec: &Arc<Spec>, cpu: &CpuTarget) -> bool {
     let Some(chain) = Chain::of(spec).filter(Chain::is_product) else { return false };
     let (Some(axes), [_, weight]) = (Axes::of(spec), &chain.last().loads()[..]) else { return false };
     let main = spec.main();
@@ -77,7 +77,11 @@ pub(super) fn prefers(spec: &Arc<Spec>) -> bool {
     }
     let goes_along_row = chain.row_axes().iter().any(|axis| axis.name == vector_of(&chain));
     let is_long = is_of_vector || main.reduction_len() >= LEAST_STEPS;
-    !goes_along_row && is_long && (is_of_columns || !spec.tensor(weight).is_constant())
+    // Turned columns that lie far beyond the first-level cache would be read again for every few rows.
+    let weight = spec.tensor(weight);
+    let bytes = size_of::<f32>() * weight.shape.iter().product::<usize>();
+    let is_far = weight.source == Source::Computed && bytes > 3 * cpu.l1d_bytes;
+    !goes_along_row && is_long && !is_far && (is_of_columns || !weight.is_constant())
 }
 
 /// The rows that a copy writes and reads along, if these are two.

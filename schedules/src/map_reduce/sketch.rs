@@ -47,16 +47,16 @@ impl Sketch for MapReduceSketch {
     fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
         let cpu = target.cpu()?;
         let spec = spec_of(workload);
-        let cost = if default::prefers(&spec) { -1.0 } else { 0.0 };
+        let cost = if default::prefers(&spec, cpu) { -1.0 } else { 0.0 };
         Some((cost, default_point(&spec, cpu, space)?))
     }
 
     /// Transposes: of 19 shapes (AMD EPYC 25/17, AVX-512 and AVX2, 40 trials) the rule's schedule
     /// takes 1.06 and 1.11 times the best found, what models rank first 1.3 and 1.25 times.
     /// Products with a few vectors, of which no model knows such schedules.
-    fn is_settled(&self, workload: &Workload, _target: &Target) -> bool {
+    fn is_settled(&self, workload: &Workload, target: &Target) -> bool {
         let spec = spec_of(workload);
-        default::is_transpose(&spec) || default::prefers(&spec)
+        default::is_transpose(&spec) || target.cpu().is_some_and(|cpu| default::prefers(&spec, cpu))
     }
 
     /// Where windows overlap, the generated code combines once what several of them share.
