@@ -514,3 +514,19 @@ fn few_columns_of_transposed_matrices() {
         assert_same_on(&net.graph, &rewritten, &brought(&net.graph, &mut rng(1)), &format!("{rows} {columns}"));
     }
 }
+
+/// Long products of two vectors are sums of parts, where a small number divides them.
+#[test]
+fn long_products_of_vectors() {
+    for (k, parts) in [(1 << 15, 16), (40004, 4), (40001, 0), (1 << 14, 0)] {
+        let mut net = Net::new(1);
+        let (a, b) = (net.input(&[1, k]), net.input(&[k, 1]));
+        let product = net.graph.add("product", Op::MatMul, &[a, b]).unwrap();
+        net.output(product);
+
+        let rewritten = rewrite(&net.graph).unwrap();
+        let (_, node) = rewritten.nodes().find(|(_, node)| node.op == Op::MatMul).unwrap();
+        assert_eq!(node.shape, if parts == 0 { vec![1, 1] } else { vec![parts, 1, 1] }, "{k}");
+        assert_same_on(&net.graph, &rewritten, &brought(&net.graph, &mut rng(1)), &k.to_string());
+    }
+}

@@ -102,19 +102,18 @@ impl Axes {
         self.batch.iter().copied().filter(|axis| !self.shifts.contains(axis)).collect()
     }
 
-    /// True for a product of a matrix with a vector, or of two vectors: no element of the matrix is
-    /// read twice.
+    /// True for a product of a matrix with a vector, or products of two vectors each: no element of
+    /// the matrix is read twice.
     pub fn is_of_vector(&self, main: &Equation) -> bool {
-        let is_one = |axes: &[AxisId]| count(main, axes) == 1;
-        self.windows.is_empty() && is_one(&self.batch) && (is_one(&self.rows) || is_one(&self.columns))
+        self.few(main).is_some() && count(main, &self.rows).min(count(main, &self.columns)) == 1
     }
 
-    /// The operand of a single product that has at most [`FEW`] rows or columns: 0 for the data, 1
-    /// for the weights, the one with fewer if both have.
+    /// The operand of a single product, or of products of two vectors each, that has at most [`FEW`]
+    /// rows or columns: 0 for the data, 1 for the weights, the one with fewer if both have.
     pub fn few(&self, main: &Equation) -> Option<usize> {
-        let is_one = self.windows.is_empty() && count(main, &self.batch) == 1;
         let (rows, columns) = (count(main, &self.rows), count(main, &self.columns));
-        (is_one && rows.min(columns) <= FEW).then(|| usize::from(columns <= rows))
+        let is_one = count(main, &self.batch) == 1 || rows.max(columns) == 1;
+        (self.windows.is_empty() && is_one && rows.min(columns) <= FEW).then(|| usize::from(columns <= rows))
     }
 
     /// True if both operands lie along the only axis that is summed over.
@@ -198,7 +197,9 @@ mod tests {
             axes(text).0.is_of_vector(workload.spec().main())
         };
         assert!(
-            ["m=1,n=5,k=6", "m=5,n=1,k=6", "m=1,n=1,k=6"].iter().all(|sizes| is_of_vector(&format!("matmul:{sizes}")))
+            ["m=1,n=5,k=6", "m=5,n=1,k=6", "m=1,n=1,k=6", "b=3,m=1,n=1,k=6"]
+                .iter()
+                .all(|sizes| is_of_vector(&format!("matmul:{sizes}")))
         );
         assert!(!is_of_vector("matmul:m=2,n=2,k=6") && !is_of_vector("matmul:b=2,m=1,n=5,k=6"));
         assert!(!is_of_vector("conv2d:c=1,h=6,w=6,o=1,k=3"));

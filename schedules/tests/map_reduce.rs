@@ -428,7 +428,13 @@ fn iterations_that_are_left_out_are_missed() {
 /// Whichever operand lies transposed, with what an epilogue does behind the sums.
 #[test]
 fn products_with_few_vectors_are_reductions_too() {
-    let vectors = [("m=23,n=1,k=70", ""), ("m=1,n=45,k=19", ""), ("m=1,n=1,k=300", ""), ("m=1,n=45,k=19", ",ta")];
+    let vectors = [
+        ("m=23,n=1,k=70", ""),
+        ("m=1,n=45,k=19", ""),
+        ("m=1,n=1,k=300", ""),
+        ("b=7,m=1,n=1,k=90", ""),
+        ("m=1,n=45,k=19", ",ta"),
+    ];
     // Those with several vectors go along the steps, as they lie or turned first.
     let several = [("m=23,n=3,k=70", ""), ("m=5,n=8,k=33", ""), ("m=4,n=31,k=40", ",tb"), ("m=7,n=19,k=65", ",ta,tb")];
     for (number, (sizes, lies)) in vectors.into_iter().chain(several).enumerate() {

@@ -21,6 +21,7 @@ fn every_thread_has_work_by_default() {
         ("transpose:m=50176,n=3", &few),
         ("transpose:b=3,m=4,n=5000", &few),
         ("matmul:m=4096,n=1,k=4096", &few),
+        ("matmul:b=16,m=1,n=1,k=62500", &few),
     ] {
         let (workload, target): (Workload, _) = (text.parse().unwrap(), Target::Cpu(cpu.clone()));
         let config = ScheduleSpace::new(&workload, &target).default_config();
@@ -66,6 +67,7 @@ fn products_of_few_rows_or_a_column_read_the_matrix_in_order() {
     for (text, sketch, is_settled) in [
         ("matmul:m=64,n=1,k=4096", "map_reduce", true),
         ("matmul:m=1,n=1,k=1000,weights=data", "map_reduce", true),
+        ("matmul:b=16,m=1,n=1,k=1000", "map_reduce", true),
         ("matmul:m=1,n=5000,k=768,tb,weights=data", "map_reduce", true),
         ("matmul:m=1,n=5000,k=768,weights=data", "direct", true),
         ("matmul:m=6,n=5000,k=768,weights=data,bias", "direct", true),

@@ -12,6 +12,11 @@ use crate::error::GraphError;
 use crate::op::{Binary, Op, Sliding};
 use crate::tensor::{Element, Tensor};
 
+/// Elements of vectors whose product is worth more than one thread.
+const LONG: usize = 1 << 15;
+/// Parts of such vectors, the first number that divides them.
+const PARTS: [usize; 4] = [16, 8, 4, 2];
+
 pub(super) const RULES: &[Rule] = &[
     Rule { name: "unshifted_norm", before: "LayerNorm(x, s)", after: "LayerNorm(x, s, 0)", apply: unshifted_norm },
     Rule {
@@ -38,6 +43,12 @@ pub(super) const RULES: &[Rule] = &[
         before: "MatMul(Transpose(a), b) of few columns",
         after: "Transpose(MatMul(Transpose(b), a))",
         apply: few_columns_of_transposed,
+    },
+    Rule {
+        name: "long_product_of_vectors",
+        before: "MatMul of a long row and a column",
+        after: "sum of MatMul of parts of both",
+        apply: long_product_of_vectors,
     },
     Rule {
         name: "gather_along_axis",
@@ -155,6 +166,20 @@ fn few_columns_of_transposed(site: &mut Site) -> Rewritten {
     let rows = site.add(Op::Transpose(vec![1, 0]), &[b])?;
     let product = site.add(Op::MatMul, &[rows, a])?;
     site.add(Op::Transpose(vec![1, 0]), &[product]).map(Some)
+}
+
+/// `[1, k]` by `[k, 1]` as `[p, 1, k/p]` by `[p, k/p, 1]`, which threads share.
+fn long_product_of_vectors(site: &mut Site) -> Rewritten {
+    let (Op::MatMul, &[left, right]) = (&site.node().op, &site.node().operands[..]) else { return Ok(None) };
+    let (&[1, k], &[_, 1]) = (&site.of(left).shape[..], &site.of(right).shape[..]) else { return Ok(None) };
+    let parts = PARTS.into_iter().find(|parts| k.is_multiple_of(*parts)).filter(|_| k >= LONG);
+    let Some(parts) = parts else { return Ok(None) };
+
+    let [a, b] = [left, right].map(|operand| site.made(operand));
+    let rows = site.add(Op::Reshape(vec![parts, 1, k / parts]), &[a])?;
+    let columns = site.add(Op::Reshape(vec![parts, k / parts, 1]), &[b])?;
+    let products = site.add(Op::MatMul, &[rows, columns])?;
+    site.add(Op::Reduce { op: ReduceOp::Sum, axes: vec![0], keep_axes: false }, &[products]).map(Some)
 }
 
 fn gather_along_axis(site: &mut Site) -> Rewritten {
