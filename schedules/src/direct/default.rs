@@ -81,7 +81,8 @@ fn streaming_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) ->
     };
     let most_vectors = if rows > LIGHT { 1 } else { 4 };
     let vectors = (1..=most_vectors).rev().find(|vectors| (rows + 1) * vectors < registers)?;
-    let most = if target.threads == 1 { most } else { most.min(columns / target.threads) };
+    let of_thread = columns.div_ceil(target.threads).next_multiple_of(vectors * target.lanes());
+    let most = if target.threads == 1 { most } else { most.min(of_thread) };
 
     let point = space.point_of(|knob| {
         let last = |fits: &dyn Fn(&[usize]) -> bool| {

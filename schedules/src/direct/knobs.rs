@@ -1,8 +1,8 @@
 //! What may be chosen in the direct sketch.
 
-use super::block_size;
 use super::roles::{LoopNames, Roles};
 use super::rules::{MIN_PANEL_CHANNELS, MIN_PANEL_COLUMNS, pads_far};
+use super::{block_size, default};
 use crate::contraction::{AxisId, Contraction};
 use crate::knob_space::Knob;
 use autotune_ir::target::CpuTarget;
@@ -37,7 +37,9 @@ pub(super) fn knobs(roles: &Roles, target: &CpuTarget) -> Vec<Knob> {
     knobs.push(Knob::choice("vector", &names));
     for &axis in &roles.spatial {
         let registers = register_tiles(roles, axis, &vectors, target.lanes());
-        knobs.push(Knob::tile(&format!("tile.{}", roles.name(axis)), spatial_tiles(roles.extent(axis), &registers)));
+        let is_shared = axis == roles.channel && default::streams(roles, target);
+        let tiles = spatial_tiles(roles.extent(axis), &registers, if is_shared { target.threads } else { 1 });
+        knobs.push(Knob::tile(&format!("tile.{}", roles.name(axis)), tiles));
     }
     let chunks = |step| Knob::tile(&format!("tile.{}", roles.name(step)), reduce_tiles(roles.extent(step)));
     knobs.extend(roles.step.map(chunks));
@@ -105,13 +107,17 @@ pub(crate) fn register_tiles(roles: &Roles, axis: AxisId, vectors: &[AxisId], la
     tiles
 }
 
-/// `[cache tile, register tile]` values: the cache tile is a multiple of the register tile, or covers the whole axis.
-fn spatial_tiles(extent: usize, registers: &[usize]) -> Vec<Vec<usize>> {
+/// `[cache tile, register tile]` values: the cache tile is a multiple of the register tile, or covers the whole axis, or one of equal parts of
+/// it.
+fn spatial_tiles(extent: usize, registers: &[usize], parts: usize) -> Vec<Vec<usize>> {
     let mut tiles = Vec::new();
     for &register in registers {
         let whole = extent.div_ceil(register);
-        let counts = [1, 2, 3, 4, 6, 8, 12, 16, 32, 64].into_iter().filter(|&m| m < whole);
-        tiles.extend(counts.chain([whole]).map(|m| vec![m * register, register]));
+        let mut counts = vec![1, 2, 3, 4, 6, 8, 12, 16, 32, 64, whole.div_ceil(parts), whole];
+        counts.retain(|&m| m <= whole);
+        counts.sort_unstable();
+        counts.dedup();
+        tiles.extend(counts.into_iter().map(|m| vec![m * register, register]));
     }
     tiles
 }
