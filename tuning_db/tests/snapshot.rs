@@ -113,10 +113,10 @@ fn databases_and_their_snapshots_know_the_same_near_schedules() {
         writer.add(&record).unwrap();
     }
     let snapshot = Snapshot::from_bytes(writer.into_bytes().unwrap()).unwrap();
-    let space = ScheduleSpace::new(&"matmul:m=64,n=20,k=64".parse().unwrap(), &target);
+    let space = ScheduleSpace::new(&"matmul:m=64,n=40,k=64".parse().unwrap(), &target);
     let near = Source::nearest(&snapshot, &space, 3).unwrap();
     let texts: Vec<String> = near.iter().map(|entry| entry.workload.to_string()).collect();
-    assert_eq!(texts, ["matmul:m=64,n=16,k=64", "matmul:m=64,n=32,k=64", "matmul:m=64,n=8,k=64"]);
+    assert_eq!(texts, ["matmul:m=64,n=32,k=64", "matmul:m=64,n=64,k=64", "matmul:m=64,n=16,k=64"]);
     assert_eq!(Source::nearest(&db, &space, 3).unwrap(), near);
     assert!(near.iter().all(|entry| space.adapt(&entry.config, &entry.workload).is_some()));
 }

@@ -157,15 +157,15 @@ fn product_of_vectors(site: &mut Site) -> Rewritten {
 fn few_columns_of_transposed(site: &mut Site) -> Rewritten {
     let (Op::MatMul, &[left, right]) = (&site.node().op, &site.node().operands[..]) else { return Ok(None) };
     let (&[m, _], &[_, n]) = (&site.of(left).shape[..], &site.of(right).shape[..]) else { return Ok(None) };
-    let Op::Transpose(_) = site.of(left).op else { return Ok(None) };
-    if n > FEW || m <= FEW {
+    let exchanges = Op::Transpose(vec![1, 0]);
+    if site.of(left).op != exchanges || n > FEW || m <= FEW {
         return Ok(None);
     }
 
     let [a, b] = [site.of(left).operands[0], right].map(|operand| site.made(operand));
-    let rows = site.add(Op::Transpose(vec![1, 0]), &[b])?;
+    let rows = site.add(exchanges.clone(), &[b])?;
     let product = site.add(Op::MatMul, &[rows, a])?;
-    site.add(Op::Transpose(vec![1, 0]), &[product]).map(Some)
+    site.add(exchanges, &[product]).map(Some)
 }
 
 /// `[1, k]` by `[k, 1]` as `[p, 1, k/p]` by `[p, k/p, 1]`, which threads share.
