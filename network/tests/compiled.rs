@@ -187,7 +187,7 @@ fn odd_numbers_of_channels_compute_what_they_mean() {
 #[test]
 fn images_of_one_column_compute_what_they_mean() {
     let mut net = Net::new(1);
-    let mut conv = |net: &mut Net, x, channels, rows: Sliding, stride| {
+    let conv = |net: &mut Net, x, channels, rows: Sliding, stride| {
         let weights = net.random(&[32, channels, rows.kernel, 1]);
         let window = vec![rows.stride(stride), Sliding::new(1).stride(stride)];
         net.graph.add("conv", Op::Conv { window, groups: 1 }, &[x, weights]).unwrap()
