@@ -93,7 +93,8 @@ impl<'a> Bound<'a> {
     pub(super) unsafe fn bind(&mut self, input: usize, content: &[f32]) {
         for Read { action, buffer, first, own } in &mut self.reads.0[input] {
             let start = content[*first..].as_ptr().cast_mut();
-            // SAFETY: kernels do not write to what they are given to read; the rest is the caller's promise.
+            // SAFETY: kernels do not write to what they are given to read; the rest is the
+            // caller's promise.
             let before = unsafe { self.calls[*action].exchange(*buffer, start) };
             *own.get_mut() = before.unwrap_or_default();
         }

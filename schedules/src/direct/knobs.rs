@@ -107,8 +107,8 @@ pub(crate) fn register_tiles(roles: &Roles, axis: AxisId, vectors: &[AxisId], la
     tiles
 }
 
-/// `[cache tile, register tile]` values: the cache tile is a multiple of the register tile, or covers the whole axis, or one of equal parts of
-/// it.
+/// `[cache tile, register tile]` values: the cache tile is a multiple of the register tile, or
+/// covers the whole axis, or one of so many equal parts of it.
 fn spatial_tiles(extent: usize, registers: &[usize], parts: usize) -> Vec<Vec<usize>> {
     let mut tiles = Vec::new();
     for &register in registers {

@@ -77,7 +77,7 @@ pub(super) fn prefers(spec: &Arc<Spec>, cpu: &CpuTarget) -> bool {
     }
     let goes_along_row = chain.row_axes().iter().any(|axis| axis.name == vector_of(&chain));
     let is_long = is_of_vector || main.reduction_len() >= LEAST_STEPS;
-    // Turned columns that lie far beyond the first-level cache would be read again for every few rows.
+    // Turned columns far beyond the first-level cache would be read again for every few rows.
     let weight = spec.tensor(weight);
     let bytes = size_of::<f32>() * weight.shape.iter().product::<usize>();
     let is_far = weight.source == Source::Computed && bytes > 3 * cpu.l1d_bytes;

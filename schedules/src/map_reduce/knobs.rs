@@ -19,7 +19,8 @@ use crate::rows::reads_beyond;
 const ORDERED: usize = 4;
 /// Blocks of channels of a tile.
 const BLOCKS: [usize; 3] = [1, 2, 4];
-/// Tiles that vectors do not run along, of one pass, and of several or of products with a few vectors.
+/// Tiles that vectors do not run along, of one pass, and of several or of products with a few
+/// vectors.
 const TILES: [usize; 4] = [1, 2, 4, 8];
 const TILES_OF_CHAINS: [usize; 7] = [1, 2, 3, 4, 6, 8, 12];
 
