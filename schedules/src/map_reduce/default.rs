@@ -199,7 +199,7 @@ impl Rule {
         let few_bytes = size_of::<f32>() * few * chain.last().reduction_len();
         let registers = cpu.isa.vector_registers();
         // Results of a tile, and rows of it.
-        let (results, most) = match few_bytes <= cpu.l1d_bytes / 2 {
+        let (results, most) = match few_bytes < cpu.l1d_bytes / 2 {
             true if few == 1 && few_bytes * rows[many].extent > 2 * cpu.l2_bytes => (1, 1),
             true if few == 1 => (RESULTS, RESULTS),
             true => (registers / 2, STREAMS),
