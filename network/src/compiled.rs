@@ -54,6 +54,7 @@ pub struct Workspace {
     memory: HostMemory,
     /// The plan's actions on its memory.
     calls: Vec<CpuCall>,
+    /// Buffers of the calls that hold inputs in the caller's memory during a run.
     reads: InputReads,
     failure: Arc<Failure>,
 }
@@ -250,7 +251,7 @@ impl Workspace {
             size(graph, output.node, &output.name, given.len())?;
         }
 
-        self.start_on(inputs)?;
+        self.start_on(plan, inputs)?;
         for (output, &span) in outputs.iter_mut().zip(&plan.outputs) {
             let len = output.len();
             output.copy_from_slice(self.result(span, len));
@@ -320,19 +321,16 @@ impl Workspace {
     }
 
     /// Does all actions on inputs of the right sizes, which are read in place or copied.
-    fn start_on(&mut self, inputs: &[&[f32]]) -> Result<(), RunError> {
-        let network = Arc::clone(&self.network);
-        for (&input, &span) in inputs.iter().zip(&network.plan.inputs) {
-            if !network.in_place.contains_key(&span.slot) {
+    fn start_on(&mut self, plan: &Plan, inputs: &[&[f32]]) -> Result<(), RunError> {
+        for (number, (&input, &span)) in inputs.iter().zip(&plan.inputs).enumerate() {
+            if self.reads.is_copied(number) {
                 self.elements(span, input.len()).copy_from_slice(input);
             }
         }
 
         let mut bound = Bound::new(&mut self.calls, &mut self.reads);
-        for &number in network.in_place.values() {
-            // SAFETY: it has the size of the input, and is borrowed until this function returns.
-            unsafe { bound.bind(number, inputs[number]) };
-        }
+        // SAFETY: they have the sizes of the inputs, and are borrowed until this function returns.
+        unsafe { bound.bind(inputs) };
         self.cpu.start_all(bound.calls())?;
         drop(bound);
         self.check_failure()

@@ -324,5 +324,11 @@ impl Planner<'_, '_> {
 
 /// The buffers that a kernel is given to read, in the order in which it takes them.
 pub(crate) fn given(plan: &KernelPlan) -> impl Iterator<Item = &PlanBuffer> {
-    plan.buffers.iter().filter(|buffer| matches!(buffer.binding, Binding::Data | Binding::Constant { .. }))
+    given_at(plan).map(|(_, buffer)| buffer)
+}
+
+/// Positions in the plan and buffers of [`given`].
+pub(crate) fn given_at(plan: &KernelPlan) -> impl Iterator<Item = (usize, &PlanBuffer)> {
+    let is_given = |buffer: &PlanBuffer| matches!(buffer.binding, Binding::Data | Binding::Constant { .. });
+    plan.buffers.iter().enumerate().filter(move |(_, buffer)| is_given(buffer))
 }

@@ -1,12 +1,12 @@
 //! Inputs that kernels read where the caller has them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::AtomicPtr;
 
-use autotune_ir::plan::Binding;
 use autotune_runtime::{CpuCall, Kernel};
 
-use crate::plan::{Content, Doing, Operand, Plan, Span};
+use crate::plan::{Content, Doing, Operand, Plan, Span, given_at};
 
 /// Bytes of the smallest input that is not copied: a copy of less takes no time, and its vectors
 /// begin at cache lines.
@@ -48,25 +48,28 @@ struct Read {
     own: AtomicPtr<f32>,
 }
 
-/// For each input the buffers of kernels that hold it.
-pub(super) struct InputReads(Vec<Vec<Read>>);
+/// For each input the buffers of kernels that hold it; `None` for one that is copied.
+pub(super) struct InputReads(Vec<Option<Vec<Read>>>);
 
 impl InputReads {
-    pub(super) fn of(plan: &Plan, kernels: &[impl AsRef<Kernel>], slots: &HashMap<usize, usize>) -> Self {
-        let mut reads: Vec<Vec<Read>> = plan.inputs.iter().map(|_| Vec::new()).collect();
+    pub(super) fn of(plan: &Plan, kernels: &[Arc<Kernel>], slots: &HashMap<usize, usize>) -> Self {
+        let is_in_place = |span: &Span| slots.contains_key(&span.slot);
+        let mut reads: Vec<_> = plan.inputs.iter().map(|span| is_in_place(span).then(Vec::new)).collect();
         for (number, action) in plan.actions.iter().enumerate() {
             let Doing::Kernel(kernel) = action.work else { continue };
-            let is_given = |binding| matches!(binding, Binding::Data | Binding::Constant { .. });
-            let buffers = kernels[kernel].as_ref().plan().buffers.iter().enumerate();
-            let given = buffers.filter(|(_, buffer)| is_given(buffer.binding));
-            for ((buffer, _), operand) in given.zip(&action.operands) {
+            for ((buffer, _), operand) in given_at(kernels[kernel].plan()).zip(&action.operands) {
                 let Some(span) = operand.span() else { continue };
                 let Some(&input) = slots.get(&span.slot) else { continue };
-                let own = AtomicPtr::default();
-                reads[input].push(Read { action: number, buffer, first: span.first, own });
+                let read = Read { action: number, buffer, first: span.first, own: AtomicPtr::default() };
+                reads[input].get_or_insert_default().push(read);
             }
         }
         Self(reads)
+    }
+
+    /// True if an input is copied before a run.
+    pub(super) fn is_copied(&self, input: usize) -> bool {
+        self.0[input].is_none()
     }
 }
 
@@ -85,25 +88,27 @@ impl<'a> Bound<'a> {
         self.calls
     }
 
-    /// Has kernels read an input in the caller's memory.
+    /// Has kernels read the inputs that are not copied in the caller's memory.
     ///
     /// # Safety
     ///
-    /// `content` has as many elements as the input, and outlives all that is started meanwhile.
-    pub(super) unsafe fn bind(&mut self, input: usize, content: &[f32]) {
-        for Read { action, buffer, first, own } in &mut self.reads.0[input] {
-            let start = content[*first..].as_ptr().cast_mut();
-            // SAFETY: kernels do not write to what they are given to read; the rest is the
-            // caller's promise.
-            let before = unsafe { self.calls[*action].exchange(*buffer, start) };
-            *own.get_mut() = before.unwrap_or_default();
+    /// They have as many elements as the graph's inputs, and outlive all that is started meanwhile.
+    pub(super) unsafe fn bind(&mut self, inputs: &[&[f32]]) {
+        for (content, reads) in inputs.iter().zip(&mut self.reads.0) {
+            for Read { action, buffer, first, own } in reads.iter_mut().flatten() {
+                let start = content[*first..].as_ptr().cast_mut();
+                // SAFETY: kernels do not write to what they are given to read; the rest is the
+                // caller's promise.
+                let before = unsafe { self.calls[*action].exchange(*buffer, start) };
+                *own.get_mut() = before.unwrap_or_default();
+            }
         }
     }
 }
 
 impl Drop for Bound<'_> {
     fn drop(&mut self) {
-        for Read { action, buffer, own, .. } in self.reads.0.iter_mut().flatten() {
+        for Read { action, buffer, own, .. } in self.reads.0.iter_mut().flatten().flatten() {
             let own = std::mem::take(own.get_mut());
             if !own.is_null() {
                 // SAFETY: the call was bound to that memory when it was made.
