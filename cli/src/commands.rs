@@ -161,4 +161,9 @@ impl JsonSink {
             print(text)
         }
     }
+
+    /// Prints lines for people.
+    fn say_all(&self, lines: impl IntoIterator<Item = String>) -> Result<()> {
+        lines.into_iter().try_for_each(|line| self.say(&line))
+    }
 }

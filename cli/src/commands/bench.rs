@@ -33,9 +33,7 @@ pub(super) fn run(
     report.tuning_secs = start.elapsed().as_secs_f64();
     json.write(&report)?;
     json.say(&table(&report.tasks))?;
-    for line in caveats(&report.tasks, &report.disturbance) {
-        json.say(&line)?;
-    }
+    json.say_all(caveats(&report.tasks, &report.disturbance))?;
 
     if cancel.is_cancelled() {
         return Err(Failure::Interrupted.into());

@@ -53,7 +53,7 @@ struct StepFigures {
 struct Profile {
     network: String,
     latency_secs: f64,
-    /// What all times are worth.
+    /// Reliability of all times.
     timing: Timing,
     /// Of the steps, each timed by itself.
     sum_secs: f64,
@@ -88,7 +88,7 @@ pub(super) fn run(subject: &SubjectArgs, target: &TargetArgs, db: &DbArgs, json:
     let profile = Profile { network, latency_secs, timing, sum_secs, repeat_sum_secs, over_sum, steps };
     json.write(&profile)?;
     json.say(&table(&profile))?;
-    caveat(load).map_or(Ok(()), |line| json.say(&line))
+    json.say_all(caveat(load))
 }
 
 fn figures(time: &StepTime, sum_secs: f64, schedules: &[Tuned], ceilings: Option<Ceilings>) -> Result<StepFigures> {

@@ -30,9 +30,9 @@ use crate::report::{caveat, marked};
 #[derive(Serialize)]
 struct Figures {
     latency_secs: Latency,
-    /// What the latency is worth.
+    /// Reliability of the latency.
     timing: Timing,
-    /// What others had of the machine meanwhile.
+    /// Share of the machine that other programs had during the runs.
     load: Option<Load>,
     peak_bytes: Option<u64>,
     load_secs: f64,
@@ -91,7 +91,7 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
     say_untuned(network.schedules(), &target);
     let latency = latency_secs.told(timing);
     json.say(&format!("{}: {latency}, loaded in {load_secs:.2} s", graph.name()))?;
-    caveat(load).map_or(Ok(()), |line| json.say(&line))?;
+    json.say_all(caveat(load))?;
     json.write(&Figures {
         latency_secs,
         timing,

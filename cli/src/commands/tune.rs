@@ -91,13 +91,11 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     };
     json.write(&Tuned { report: &report, network: latency.as_ref() })?;
     json.say(&table(&report.tasks))?;
-    for line in summary(&report) {
-        json.say(&line)?;
-    }
+    json.say_all(summary(&report))?;
     if let Some(NetworkLatency { default_secs, best_secs, timing, load }) = latency {
         json.say(&format!("whole network, run: {}", compared(default_secs, best_secs, timing)))?;
         if !report.disturbance.is_notable() {
-            caveat(load).map_or(Ok(()), |line| json.say(&line))?;
+            json.say_all(caveat(load))?;
         }
     }
     verdict(&report, &cancel, &db)
