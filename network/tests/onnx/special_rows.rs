@@ -49,6 +49,17 @@ fn tensor(rows: &[Vec<f32>]) -> Tensor {
     f32s(&[rows.len(), rows[0].len()], &rows.concat())
 }
 
+fn doubles(row: &[f32]) -> Vec<f64> {
+    row.iter().map(|&x| x.into()).collect()
+}
+
+/// Fails unless the reference makes what is wanted of rows, rounded once, and kernels come near it.
+fn assert_both(model: &Model, rows: &[Vec<f32>], wanted: &[f64], [ulps, absolute]: [f64; 2], operator: &str) {
+    let [reference, kernels] = both(model, &[tensor(rows)], operator);
+    assert_near(&reference, wanted, 1.0, 0.0, &format!("reference of {operator}"));
+    assert_near(&kernels, wanted, ulps, absolute, operator);
+}
+
 fn largest(row: &[f64]) -> f64 {
     row.iter().fold(f64::NEG_INFINITY, |most, &x| if most.is_nan() || x.is_nan() { f64::NAN } else { most.max(x) })
 }
@@ -98,11 +109,8 @@ fn reductions_of_special_values_are_those_of_numpy() {
         let version = if operator == "ReduceSum" { 11 } else { 13 };
         let model = Model::new(version).input("x", &[rows.len(), LENGTH]);
         let model = model.node(operator, "x", "y", vec![name]).output("y");
-        let of = |row: &Vec<f32>| meaning(&row.iter().map(|&x| x.into()).collect::<Vec<f64>>());
-        let wanted: Vec<f64> = rows.iter().map(of).collect();
-        let [reference, kernels] = both(&model, &[tensor(&rows)], operator);
-        assert_near(&reference, &wanted, 1.0, 0.0, &format!("reference of {operator}"));
-        assert_near(&kernels, &wanted, ulps, absolute, operator);
+        let wanted: Vec<f64> = rows.iter().map(|row| meaning(&doubles(row))).collect();
+        assert_both(&model, &rows, &wanted, [ulps, absolute], operator);
     }
 }
 
@@ -169,11 +177,8 @@ fn normalisations_of_special_values_are_those_of_numpy() {
             names += " scale";
         }
         let model = model.node(operator, &names, "y", attributes).output("y");
-        let of = |row: &Vec<f32>| meaning(&row.iter().map(|&x| x.into()).collect::<Vec<f64>>());
-        let wanted: Vec<f64> = rows.iter().flat_map(of).collect();
-        let [reference, kernels] = both(&model, &[tensor(&rows)], operator);
-        assert_near(&reference, &wanted, 1.0, 0.0, &format!("reference of {operator}"));
-        assert_near(&kernels, &wanted, ulps, absolute, operator);
+        let wanted: Vec<f64> = rows.iter().flat_map(|row| meaning(&doubles(row))).collect();
+        assert_both(&model, &rows, &wanted, [ulps, absolute], operator);
     }
 }
 
