@@ -138,9 +138,10 @@ pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
     let mut knobs = vec![Knob::choice("vector", &names)];
     let layouts = ["layout.in", "layout.out"].map(|name| Knob::choice(name, &["plain", "blocked"]));
     knobs.extend(layouts.into_iter().filter(|_| channel.is_some()));
+    let is_product = chain.is_product();
     for axis in tiled(chain) {
         let extent = rows[axis].extent;
-        let is_alone = chain.passes().len() == 1 && !chain.is_product();
+        let is_alone = chain.passes().len() == 1 && !is_product;
         let mut tiles = if is_alone { TILES.to_vec() } else { TILES_OF_CHAINS.to_vec() };
         if vectors.contains(&rows[axis].name) {
             tiles.extend([1, 2, 4, 8, 16].map(|vectors| vectors * lanes));
@@ -152,7 +153,7 @@ pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
         } else if is_inside(chain, axis) {
             tiles.extend(BESIDE);
         }
-        if chain.is_product() && extent <= FEW {
+        if is_product && extent <= FEW {
             tiles.push(extent);
         }
         if channel == Some(axis) {
