@@ -17,7 +17,7 @@ use tempfile::TempPath;
 use crate::args::Failure;
 use crate::output::say;
 
-/// How long a command may take to end by itself after the first Ctrl-C: making a network of hundreds
+/// Time that a command has to end by itself after the first Ctrl-C: making a network of hundreds
 /// of thousands of steps, or running it, is not given up on the way.
 const GRACE: Duration = Duration::from_millis(1700);
 
@@ -25,7 +25,8 @@ const GRACE: Duration = Duration::from_millis(1700);
 static WORK: Mutex<Work> = Mutex::new(Work { cancel: None, note: None, unfinished: Vec::new(), written: Vec::new() });
 
 struct Work {
-    /// Turned by the first Ctrl-C, upon which the command ends by itself; the second ends it here, and so does the end of [`GRACE`].
+    /// Turned by the first Ctrl-C, upon which the command ends by itself; the second ends it here,
+    /// and so does the end of [`GRACE`].
     cancel: Option<Cancel>,
     /// What there is to say beyond files.
     note: Option<&'static str>,

@@ -346,9 +346,10 @@ pub trait Measurer {
 
     /// Measures a few candidates in turns, many short rounds of each, so that whatever disturbs the machine disturbs
     /// all of them: for comparisons that must be fair. One measurement per candidate, in order; one that fails, or takes too long,
-    /// fails alone. Where candidates cannot be timed in turns, since the process that does it dies again and again, each is timed by
-    /// itself, and the result says so. The candidates must be of one target. The rounds take `budget_secs` together at most, but each
-    /// candidate has one, and three where they do not take long; building, loading and checking come on top.
+    /// fails alone. Where candidates cannot be timed in turns, since the process that does it dies
+    /// again and again, each is timed by itself, and the result says so. The candidates must be of
+    /// one target. The rounds take `budget_secs` together at most, but each candidate has one, and
+    /// three where they do not take long; building, loading and checking come on top.
     fn race(&mut self, candidates: &[Candidate], budget_secs: f64) -> Result<RaceResult, MeasureError>;
 }
 

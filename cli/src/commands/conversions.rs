@@ -23,8 +23,8 @@ const SEARCH_SECS: f64 = 0.5;
 /// Seconds of the race of a conversion's schedules, at least and at most.
 const RACE_SECS: [f64; 2] = [0.02, 0.2];
 
-/// How long after the end of their time conversions that the fastest plan needs are still measured
-/// for the first time; the others are estimated.
+/// Time after the end of the budget within which conversions that the fastest plan needs are still
+/// measured for the first time; the others are estimated.
 const OVERRUN: Duration = Duration::from_secs(2);
 
 /// What conversions are measured with.
@@ -47,9 +47,10 @@ pub(super) struct Budget {
 }
 
 impl Bench<'_> {
-    /// Measures conversions of a network: the default schedule of each that the fastest plan needs, be it a little late or not, and of those that a
-    /// plan needs which takes little longer. Then those of the fastest plan are tuned, with as large a part of the trials and of the time as they have of the
-    /// network's time.
+    /// Measures conversions of a network: the default schedule of each that the fastest plan needs,
+    /// be it a little late or not, and of those that a plan needs which takes little longer. Then
+    /// those of the fastest plan are tuned, with as large a part of the trials and of the time as
+    /// they have of the network's time.
     pub(super) fn measure(mut self, graph: &Graph, budget: &Budget) -> Result<()> {
         let start = Instant::now();
         let most = budget.left.map(|left| left.mul_f64(SHARE));

@@ -85,12 +85,14 @@ fn conv(window: &[Sliding], groups: usize, shapes: &[&[usize]]) -> Option<Worklo
         Some(Window { extent, kernel, stride, pad: even(window)?, dilation })
     });
     let mut windows = windows.collect::<Option<Vec<Window>>>()?;
+
     // Images of one column lie in memory as those of one row do, along which tiles go.
     if let [rows, columns] = &mut windows[..]
         && [columns.extent, columns.kernel, columns.pad] == [1, 1, 0]
     {
         std::mem::swap(rows, columns);
     }
+
     let bare = match windows[..] {
         [window] => workload(Conv1d { n, c, o, window, groups }),
         [rows, columns] => workload(Conv2d {

@@ -108,7 +108,7 @@ pub(crate) fn register_tiles(roles: &Roles, axis: AxisId, vectors: &[AxisId], la
 }
 
 /// `[cache tile, register tile]` values: the cache tile is a multiple of the register tile, or
-/// covers the whole axis, or one of so many equal parts of it.
+/// covers the whole axis, or one of `parts` equal parts of it.
 fn spatial_tiles(extent: usize, registers: &[usize], parts: usize) -> Vec<Vec<usize>> {
     let mut tiles = Vec::new();
     for &register in registers {
