@@ -14,9 +14,11 @@ use autotune_ir::Target;
 use autotune_ir::program::{BinaryOp, Compare, Expr, UnaryOp};
 use autotune_ir::spec::{Reduction, axis_vars};
 use autotune_runtime::{View, ViewMut};
-use autotune_schedules::workload::{self, Computed, Fields, Formula, Operator, OperatorKind, Tensor};
-use autotune_schedules::workload::{check_elements, check_positive, element, named_axes};
-use autotune_schedules::{Operands, Workload, WorkloadError, contract, max_rel_error, reference, tolerance};
+use autotune_schedules::tolerance;
+use autotune_workloads::{
+    Computed, Fields, Formula, Operands, Operator, OperatorKind, Tensor, Workload, WorkloadError, check_elements,
+    check_positive, contract, element, max_rel_error, named_axes, reference, register_operator,
+};
 use ndarray::ArrayD;
 
 /// `output[o, x] = Σ input[c, x + k] * weight[o, c, k]`, over channels `c` and taps `k`.
@@ -135,8 +137,8 @@ impl Operator for MaskedLogSumExp {
 
 fn main() -> anyhow::Result<()> {
     // Workers are this program, too: they must know the operators before they serve.
-    workload::register(&CORRELATE)?;
-    workload::register(&MASKED_LOG_SUM_EXP)?;
+    register_operator(&CORRELATE)?;
+    register_operator(&MASKED_LOG_SUM_EXP)?;
     autotune::serve_if_worker();
     let trials = std::env::args().nth(1).map_or(Ok(64), |text| text.parse()).context("TRIALS is no number")?;
 

@@ -10,7 +10,7 @@ use autotune::{Origin, Tuned};
 use autotune_db::open_source;
 use autotune_ir::{DType, Target};
 use autotune_runtime::{CudaDevice, Device, OpenClDevice, View, ViewMut};
-use autotune_schedules::{Operands, Workload, max_rel_error, reference};
+use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 use ndarray::ArrayD;
 
 /// Shapes of the operands and of the result.

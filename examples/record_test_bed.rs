@@ -18,7 +18,8 @@ use autotune_db::{Phase, TuningDb};
 use autotune_examples::test_bed::{Header, Recording, Sample, Source, TestBed, workloads};
 use autotune_ir::Target;
 use autotune_measure::{Measurer, WorkerMeasurer};
-use autotune_schedules::{Candidate, Config, ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, Config, ScheduleSpace};
+use autotune_workloads::Workload;
 use clap::Parser;
 
 /// Records what schedules of many workloads take on this machine

@@ -18,7 +18,8 @@ use autotune_examples::test_bed::held_out;
 use autotune_examples::{geometric_mean, median};
 use autotune_ir::Target;
 use autotune_measure::{Measurer, RaceResult, WorkerMeasurer};
-use autotune_schedules::{Candidate, ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, ScheduleSpace};
+use autotune_workloads::Workload;
 use clap::Parser;
 
 /// Trials of the long searches, and their seeds.

@@ -13,7 +13,8 @@ use anyhow::{Context, Result};
 use autotune_ir::Target;
 use autotune_measure::{Bench, Builder, MeasureOptions};
 use autotune_runtime::{allowed_cores, pin_to_core};
-use autotune_schedules::{Candidate, ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, ScheduleSpace};
+use autotune_workloads::Workload;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 

@@ -5,7 +5,7 @@
 use autotune::{Task, Tuned, Tuner};
 use autotune_db::TuningDb;
 use autotune_ir::Target;
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 
 fn main() -> anyhow::Result<()> {
     autotune::serve_if_worker();

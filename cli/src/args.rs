@@ -9,7 +9,8 @@ use autotune::Network;
 use autotune_ir::DType;
 use autotune_measure::Backend;
 use autotune_network::Subject;
-use autotune_schedules::{Config, Workload};
+use autotune_schedules::Config;
+use autotune_workloads::Workload;
 use clap::builder::StyledStr;
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 

@@ -26,7 +26,7 @@ use autotune::{Cancel, LocalDevice, Setup};
 use autotune_db::{DbError, SnapshotError, Source, TuningDb};
 use autotune_ir::Target;
 use autotune_measure::{Backend, Ceilings, MeasureError, WorkerMeasurer, scratch};
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 use serde::Serialize;
 
 use crate::args::{Cli, Command, DbArgs, Failure};

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use autotune::{Event, Observer, Retired, Task};
 use autotune_measure::MeasureError;
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use crate::output::say;

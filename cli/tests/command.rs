@@ -11,7 +11,8 @@ use autotune_db::{Phase, Provenance, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use autotune_measure::{Backend, Measurement, Resources, RunSecs};
 use autotune_runtime::{cuda, opencl};
-use autotune_schedules::{LOWERING_VERSION, ScheduleSpace, Workload};
+use autotune_schedules::{LOWERING_VERSION, ScheduleSpace};
+use autotune_workloads::Workload;
 use serde_json::Value;
 
 use sandbox::{Sandbox, TINY, finish, signal};

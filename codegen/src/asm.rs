@@ -57,7 +57,8 @@ use instruction_set::InstructionSet;
 /// ```
 /// use autotune_codegen::asm::{assemble, x86::disassemble};
 /// use autotune_ir::{CpuTarget, KernelPlan, Target};
-/// use autotune_schedules::{ScheduleSpace, Workload, lower};
+/// use autotune_schedules::{ScheduleSpace, lower};
+/// use autotune_workloads::Workload;
 ///
 /// let workload: Workload = "matmul:m=4,n=16,k=8".parse()?;
 /// let target = Target::Cpu(CpuTarget::generic_avx2(1));

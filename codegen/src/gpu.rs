@@ -39,7 +39,8 @@ use writer::Writer;
 /// ```
 /// use autotune_codegen::gpu;
 /// use autotune_ir::{GpuApi, Target};
-/// use autotune_schedules::{ScheduleSpace, Workload, lower};
+/// use autotune_schedules::{ScheduleSpace, lower};
+/// use autotune_workloads::Workload;
 ///
 /// let workload: Workload = "matmul:m=64,n=64,k=64".parse()?;
 /// let target = Target::detect("cuda:sm_90", None)?;

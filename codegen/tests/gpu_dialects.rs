@@ -4,7 +4,8 @@
 
 use autotune_codegen::gpu;
 use autotune_ir::{GpuApi, Target};
-use autotune_schedules::{Config, ScheduleSpace, Workload, lower};
+use autotune_schedules::{Config, ScheduleSpace, lower};
+use autotune_workloads::Workload;
 
 #[test]
 fn instructions_that_an_api_lacks_are_errors_in_its_source() {

@@ -34,7 +34,8 @@
 //! ```
 //! use autotune_cost_model::features;
 //! use autotune_ir::{CpuTarget, Target};
-//! use autotune_schedules::{ScheduleSpace, Workload, lower};
+//! use autotune_schedules::{ScheduleSpace, lower};
+//! use autotune_workloads::Workload;
 //!
 //! let workload: Workload = "matmul:m=64,n=64,k=64".parse()?;
 //! let target = Target::Cpu(CpuTarget::generic_avx2(1));

@@ -67,7 +67,8 @@ impl RegisterModel {
 #[cfg(test)]
 mod tests {
     use autotune_ir::Target;
-    use autotune_schedules::{ScheduleSpace, Workload, lower};
+    use autotune_schedules::{ScheduleSpace, lower};
+    use autotune_workloads::Workload;
     use ndarray::Array2;
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;

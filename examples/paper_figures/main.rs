@@ -23,7 +23,8 @@ use anyhow::{Context, Result, ensure};
 use autotune_examples::replay::ReplayTask;
 use autotune_examples::test_bed::{Recording, Source, TestBed};
 use autotune_ir::Target;
-use autotune_schedules::{LOWERING_VERSION, Workload};
+use autotune_schedules::LOWERING_VERSION;
+use autotune_workloads::Workload;
 use clap::Parser;
 
 use page::Figure;

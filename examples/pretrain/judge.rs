@@ -6,8 +6,8 @@ use anyhow::Result;
 use autotune::PredictParams;
 use autotune_cost_model::metrics::pairwise_accuracy;
 use autotune_cost_model::{CostModel, XgbModel, relative_throughputs};
-use autotune_schedules::Workload;
 use autotune_schedules::portfolio::Entry;
+use autotune_workloads::Workload;
 use rayon::prelude::*;
 
 use crate::task::{Rows, Task, train};

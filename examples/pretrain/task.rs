@@ -9,7 +9,8 @@ use autotune_examples::pretraining;
 use autotune_examples::test_bed::Recording;
 use autotune_ir::Target;
 use autotune_schedules::portfolio::{self, Entry};
-use autotune_schedules::{Candidate, Config, ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, Config, ScheduleSpace};
+use autotune_workloads::Workload;
 use ndarray::{Array2, Axis};
 use rayon::prelude::*;
 

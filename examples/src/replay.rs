@@ -31,7 +31,8 @@ use autotune_cost_model::XgbModel;
 use autotune_db::{Phase, Provenance, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use autotune_measure::{Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult, RaceResult, RunSecs};
-use autotune_schedules::{Candidate, KnobSpace, LOWERING_VERSION, ScheduleSpace, Value, Workload};
+use autotune_schedules::{Candidate, KnobSpace, LOWERING_VERSION, ScheduleSpace, Value};
+use autotune_workloads::Workload;
 use rand::seq::SliceRandom;
 
 use crate::test_bed::{Recording, Source, TestBed};

@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use autotune_ir::{Rates, Target};
 use autotune_schedules::config::Value;
-use autotune_schedules::{Config, LOWERING_VERSION, Workload};
+use autotune_schedules::{Config, LOWERING_VERSION};
+use autotune_workloads::Workload;
 use flate2::read::GzDecoder;
 use serde::{Deserialize, Serialize};
 

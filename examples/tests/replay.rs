@@ -12,7 +12,8 @@ use autotune_db::TuningDb;
 use autotune_examples::replay::{DrawRecorded, FromRecorded, Replay, ReplayTask, answer_each};
 use autotune_examples::test_bed::{Recording, Sample, Source, TestBed};
 use autotune_measure::{Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult, RaceResult, RunSecs};
-use autotune_schedules::{Candidate, ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, ScheduleSpace};
+use autotune_workloads::Workload;
 
 const WORKLOAD: &str = "conv2d:c=16,h=20,w=20,o=32,k=3,p=1";
 const CONFIGS: usize = 60;

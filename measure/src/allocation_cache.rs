@@ -6,7 +6,7 @@ use autotune_ir::plan::{Binding, PlanBuffer};
 use autotune_ir::program::{Layout, Role, When};
 use autotune_ir::{Artifact, Code, KernelPlan, MachineCode};
 use autotune_runtime::{Device, DeviceError};
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 
 use crate::fixed::{Fixed, Placed};
 

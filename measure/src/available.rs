@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 
 use crate::measurement::MeasureError;
 use crate::memory::{self, ADDRESS_SPACE, DATA};

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use autotune_schedules::OutOfMemory;
+use autotune_workloads::OutOfMemory;
 
 use crate::built::Built;
 use crate::harness::runs_per_repeat;
@@ -98,7 +98,8 @@ mod tests {
     use super::*;
     use crate::{Builder, MeasureOptions};
     use autotune_ir::Target;
-    use autotune_schedules::{Candidate, ScheduleSpace, Workload};
+    use autotune_schedules::{Candidate, ScheduleSpace};
+    use autotune_workloads::Workload;
 
     #[test]
     fn a_bench_runs_turn_after_turn_and_stays_right() {

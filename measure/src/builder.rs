@@ -7,7 +7,8 @@ use std::time::Duration;
 use autotune_codegen::asm::{AssembleError, assemble};
 use autotune_codegen::{c, gpu};
 use autotune_ir::{Artifact, Code, GpuApi, KernelPlan, Program, Target};
-use autotune_schedules::{Candidate, EXACT_TOLERANCE, Workload, tolerance};
+use autotune_schedules::{Candidate, EXACT_TOLERANCE, tolerance};
+use autotune_workloads::Workload;
 use rayon::prelude::*;
 
 use crate::built::Built;

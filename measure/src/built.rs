@@ -1,7 +1,7 @@
 //! A candidate's kernel.
 
 use autotune_ir::Artifact;
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 
 /// A candidate's code, ready to be loaded.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use autotune_ir::{CpuTarget, DType, Rates, Target};
-use autotune_schedules::workload::Work;
+use autotune_workloads::Work;
 use serde::{Deserialize, Serialize};
 
 use crate::cache_folder;
@@ -236,7 +236,7 @@ mod tests {
     fn the_roofline_is_the_larger_of_two_times() {
         let ceilings = made_up();
         let min_secs = |text: &str| {
-            let workload: autotune_schedules::Workload = text.parse().unwrap();
+            let workload: autotune_workloads::Workload = text.parse().unwrap();
             ceilings.min_secs(workload.work(), workload.dtype())
         };
         let flops = 2.0 * 1e9;

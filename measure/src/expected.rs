@@ -1,11 +1,11 @@
-//! Comparing outputs on the host with samples of a workload's reference; what is compared, [`autotune_schedules::reference`] says.
+//! Comparing outputs on the host with samples of a workload's reference; what is compared, [`autotune_workloads::reference`] says.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use autotune_ir::program::Layout;
-use autotune_schedules::Reference;
+use autotune_workloads::Reference;
 use rayon::prelude::*;
 
 /// Runs work on parts of a number of tasks, side by side: [`autotune_runtime::Device::divide`].

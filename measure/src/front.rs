@@ -7,7 +7,8 @@ use std::thread;
 use std::time::Instant;
 
 use autotune_ir::Target;
-use autotune_schedules::{Candidate, Workload};
+use autotune_schedules::Candidate;
+use autotune_workloads::Workload;
 use rayon::ThreadPoolBuilder;
 
 use crate::builder::{Build, Builder};

@@ -5,7 +5,8 @@ use std::collections::hash_map::Entry;
 
 use autotune_ir::Target;
 use autotune_runtime::affinity;
-use autotune_schedules::{Candidate, OutOfMemory, Workload};
+use autotune_schedules::Candidate;
+use autotune_workloads::{OutOfMemory, Workload};
 
 use crate::available;
 use crate::builder::Builder;

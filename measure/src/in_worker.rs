@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use autotune_ir::{GpuTarget, Target};
-use autotune_schedules::{Candidate, Workload};
+use autotune_schedules::Candidate;
+use autotune_workloads::Workload;
 
 use crate::available;
 use crate::builder::Builder;

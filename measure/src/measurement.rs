@@ -3,7 +3,8 @@
 use std::ops::ControlFlow;
 
 use autotune_runtime::DeviceError;
-use autotune_schedules::{Candidate, Workload};
+use autotune_schedules::Candidate;
+use autotune_workloads::Workload;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 

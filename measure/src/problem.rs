@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use autotune_ir::layout::{physical_shape, put_in_layout};
 use autotune_ir::program::{Layout, Role};
 use autotune_ir::spec::Tensor;
-use autotune_schedules::{Operands, OutOfMemory, Reference, ReferenceError, Workload};
+use autotune_workloads::{Operands, OutOfMemory, Reference, ReferenceError, Workload};
 use ndarray::ArrayD;
 
 use crate::expected::Expected;
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
     use crate::expected::divide;
     use autotune_ir::layout::to_layout;
-    use autotune_schedules::reference;
+    use autotune_workloads::reference;
 
     #[test]
     fn arranged_tensors_are_those_of_the_layout_asked_for() {

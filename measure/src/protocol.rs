@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use autotune_ir::{Artifact, Code, GpuTarget, KernelPlan, MachineCode, Target};
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 

@@ -9,7 +9,7 @@ use std::time::Instant;
 use autotune_ir::DType;
 use autotune_ir::program::{Layout, Role};
 use autotune_runtime::{Device, DeviceError, bytes_of};
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 
 use crate::allocation_cache::AllocationCache;
 use crate::checks::Checks;

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use autotune_ir::{GpuApi, GpuTarget, KernelPlan, Target};
 use autotune_runtime::{Cpu, CudaDevice, Device, DeviceError, OpenClDevice, bytes_of, bytes_of_mut};
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 
 use crate::built::Built;
 use crate::ceilings::{self, Ceilings};

@@ -6,7 +6,7 @@ use autotune_ir::KernelPlan;
 use autotune_ir::plan::Binding;
 use autotune_ir::program::When;
 use autotune_runtime::{Device, DeviceError, Kernel, bytes_of_mut};
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 
 use crate::built::Built;
 use crate::expected::{self, Expected};

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use autotune_ir::Target;
 use autotune_runtime::{allowed_cores, pin_to_core};
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 
 use crate::available;
 use crate::built::Built;

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::ops;
 
-use autotune_schedules::workload::{Activation, Function, PoolKind, ReduceOp};
+use autotune_workloads::{Activation, Function, PoolKind, ReduceOp};
 
 use crate::error::{GraphError, OpError};
 use crate::graph::{Graph, NodeId};

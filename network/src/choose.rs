@@ -6,7 +6,7 @@ use std::sync::Arc;
 use autotune::Tuned;
 use autotune_db::Source;
 use autotune_ir::Target;
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 use rayon::prelude::*;
 
 use crate::cut::step_number;

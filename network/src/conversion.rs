@@ -6,8 +6,7 @@ use autotune::{Task, Tuned};
 use autotune_db::{Source, Standing};
 use autotune_ir::Target;
 use autotune_ir::program::Layout;
-use autotune_schedules::Workload;
-use autotune_schedules::workload::Transpose;
+use autotune_workloads::{Transpose, Workload};
 
 use crate::choose::Schedules;
 use crate::cut::Cut;

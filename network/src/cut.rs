@@ -8,7 +8,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::graph::{Graph, NodeId};

@@ -4,7 +4,7 @@ use autotune::{BuildError, LookupError};
 use autotune_ir::layout::LayoutError;
 use autotune_ir::program::Layout;
 use autotune_runtime::{DeviceError, KernelError};
-use autotune_schedules::WorkloadError;
+use autotune_workloads::WorkloadError;
 use thiserror::Error;
 
 use crate::evaluate::EvaluateError;

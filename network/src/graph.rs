@@ -41,7 +41,7 @@ pub struct Output {
 ///
 /// ```
 /// use autotune_network::{Element, Graph, Op, Tensor};
-/// use autotune_schedules::workload::{Activation, Function};
+/// use autotune_workloads::{Activation, Function};
 ///
 /// let mut graph = Graph::new("perceptron");
 /// let x = graph.input("x", Element::F32, &[1, 4])?;

@@ -1,6 +1,6 @@
 //! What a node computes.
 
-use autotune_schedules::workload::{Coordinates, Function, PadMode, PoolKind, ReduceOp, Sampling};
+use autotune_workloads::{Coordinates, Function, PadMode, PoolKind, ReduceOp, Sampling};
 
 use crate::constant::Constant;
 use crate::error::OpError;

@@ -7,8 +7,7 @@ use autotune::Tuned;
 use autotune_ir::KernelPlan;
 use autotune_ir::plan::Binding;
 use autotune_ir::program::{Layout, Role};
-use autotune_schedules::Workload;
-use autotune_schedules::workload::{Broadcast, Pointwise};
+use autotune_workloads::{Broadcast, Pointwise, Workload};
 
 use crate::choose::{Choice, Choose};
 use crate::conversion;

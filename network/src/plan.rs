@@ -7,7 +7,8 @@ use autotune_ir::KernelPlan;
 use autotune_ir::plan::{Binding, PlanBuffer};
 use autotune_ir::program::{Layout, Role};
 use autotune_runtime::DeviceError;
-use autotune_schedules::{Config, Workload};
+use autotune_schedules::Config;
+use autotune_workloads::Workload;
 
 use crate::choose::{Choice, Choose};
 use crate::conversion;

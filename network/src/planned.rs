@@ -3,7 +3,8 @@
 use autotune::{LookupError, Tuned};
 use autotune_db::Source;
 use autotune_ir::Target;
-use autotune_schedules::{UnfitError, Workload};
+use autotune_schedules::UnfitError;
+use autotune_workloads::Workload;
 
 use crate::cut::{Cut, Work};
 use crate::graph::Graph;

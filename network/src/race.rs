@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use autotune::{Cancel, Tuned};
 use autotune_db::{DbError, TuningDb};
 use autotune_ir::Target;
-use autotune_schedules::{Config, Workload};
+use autotune_schedules::Config;
+use autotune_workloads::Workload;
 use thiserror::Error;
 
 use crate::choose::{Choice, Schedules};

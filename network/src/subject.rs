@@ -4,8 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use autotune::{Network, Task};
-use autotune_schedules::workload::operators;
-use autotune_schedules::{Workload, WorkloadError};
+use autotune_workloads::{Workload, WorkloadError, operators};
 use thiserror::Error;
 
 use crate::cut::{Cut, Work};

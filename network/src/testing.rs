@@ -4,7 +4,8 @@
 use autotune_db::{Phase, Provenance, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use autotune_measure::{Measurement, RunSecs};
-use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace, Workload};
+use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace};
+use autotune_workloads::Workload;
 use rand::{Rng, RngExt};
 
 use crate::builder::{Builder, Conv, Seeded};

@@ -10,7 +10,7 @@ use autotune_ir::program::UnaryOp;
 use autotune_network::op::{Binary, Sliding};
 use autotune_network::rewrite::rewrite_traced;
 use autotune_network::{Compiled, Element, Graph, NodeId, Op, StepError, Tensor};
-use autotune_schedules::workload::{PoolKind, ReduceOp};
+use autotune_workloads::{PoolKind, ReduceOp};
 use common::graphs::{Net, brought, ops};
 use common::rng;
 

@@ -6,7 +6,7 @@ mod common;
 
 use autotune_network::op::{Binary, Range};
 use autotune_network::{Element, EvaluateError, Graph, Op, OpError, Tensor};
-use autotune_schedules::workload::{Activation, Function, ReduceOp};
+use autotune_workloads::{Activation, Function, ReduceOp};
 use common::{any, assert_near, at, indices, made, numbers, rng};
 
 fn f32s(values: &[f32]) -> Tensor {

@@ -6,7 +6,7 @@ mod common;
 
 use autotune_network::op::Sliding;
 use autotune_network::{Op, OpError, Tensor};
-use autotune_schedules::workload::{Coordinates, PadMode, PoolKind, Rounding, Sampling};
+use autotune_workloads::{Coordinates, PadMode, PoolKind, Rounding, Sampling};
 use common::{any, assert_near, at, indices, made, numbers, rng};
 use rand::Rng;
 

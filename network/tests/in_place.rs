@@ -9,7 +9,8 @@ use autotune_ir::{Artifact, Code, DType, Program, Target, may_overwrite};
 use autotune_network::op::Sliding;
 use autotune_network::{Builder, Compiled, Conv, Graph, Seeded, Trace};
 use autotune_runtime::{Cpu, Device, HostMemory, Kernel, View, ViewMut};
-use autotune_schedules::{ScheduleSpace, Workload};
+use autotune_schedules::ScheduleSpace;
+use autotune_workloads::Workload;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

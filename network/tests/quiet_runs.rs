@@ -10,7 +10,7 @@ use autotune_ir::Target;
 use autotune_network::cut::{Cut, Work};
 use autotune_network::op::{Binary, Range, Sliding};
 use autotune_network::{Builder, Compiled, Conv, Element, Graph, NodeId, Op, Seeded, Tensor, Workspace, rewrite, zoo};
-use autotune_schedules::workload::ReduceOp;
+use autotune_workloads::ReduceOp;
 
 /// Counts allocations, by whichever thread.
 struct Counting;

@@ -7,7 +7,7 @@ mod common;
 use autotune_network::cut::{Cut, Work};
 use autotune_network::op::{Binary, Sliding};
 use autotune_network::{Graph, NodeId, Op, rewrite};
-use autotune_schedules::workload::{Coordinates, Rounding, Sampling};
+use autotune_workloads::{Coordinates, Rounding, Sampling};
 use common::graphs::{Net, assert_same, ops};
 
 fn rewritten(net: &Net, seed: u64) -> Graph {

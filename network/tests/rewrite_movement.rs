@@ -6,7 +6,7 @@ mod common;
 
 use autotune_network::op::{Binary, Range, Sliding};
 use autotune_network::{Element, Graph, NodeId, Op, Tensor, rewrite};
-use autotune_schedules::workload::{Coordinates, PadMode, PoolKind, ReduceOp, Sampling};
+use autotune_workloads::{Coordinates, PadMode, PoolKind, ReduceOp, Sampling};
 use common::any;
 use common::graphs::{Net, assert_same, only, ops};
 

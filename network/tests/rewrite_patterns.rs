@@ -7,7 +7,7 @@ mod common;
 use autotune_ir::program::UnaryOp;
 use autotune_network::op::{Binary, Sliding};
 use autotune_network::{Element, Graph, NodeId, Op, Tensor, rewrite};
-use autotune_schedules::workload::{Activation, Function, PoolKind, ReduceOp};
+use autotune_workloads::{Activation, Function, PoolKind, ReduceOp};
 use common::graphs::{Net, assert_same, assert_same_on, brought, only, ops};
 use common::rng;
 

@@ -9,7 +9,7 @@ use autotune_ir::Target;
 use autotune_network::cut::{Cut, Work};
 use autotune_network::op::{Binary, Sliding};
 use autotune_network::{Compiled, Element, Graph, Library, NodeId, Op, Tensor, rewrite};
-use autotune_schedules::workload::{Coordinates, PadMode, PoolKind, ReduceOp, Rounding, Sampling};
+use autotune_workloads::{Coordinates, PadMode, PoolKind, ReduceOp, Rounding, Sampling};
 use common::graphs::{Net, assert_same, assert_same_on, brought};
 use common::{any, assert_near, rng};
 use rand_chacha::ChaCha8Rng;

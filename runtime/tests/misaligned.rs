@@ -8,7 +8,8 @@ use autotune_ir::layout::{from_layout, to_layout};
 use autotune_ir::plan::{Binding, PlanBuffer};
 use autotune_ir::{Artifact, Code, KernelPlan, Program, Target};
 use autotune_runtime::{Cpu, Kernel, Runner, View, ViewMut};
-use autotune_schedules::{Operands, ScheduleSpace, Workload, lower, max_rel_error, reference, tolerance};
+use autotune_schedules::{ScheduleSpace, lower, tolerance};
+use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 

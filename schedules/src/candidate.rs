@@ -6,13 +6,13 @@ use std::sync::{Arc, OnceLock};
 
 use autotune_ir::program::Program;
 use autotune_ir::target::Target;
+use autotune_workloads::Workload;
 
 use crate::config::{Config, KnobValues, Value, stable_hash};
 use crate::error::LowerError;
 use crate::point::Point;
 use crate::registry::{self, find_anywhere};
 use crate::sketch::Plan;
-use crate::workload::Workload;
 
 /// A schedule for a workload on a target: what searchers propose and measurers build, check and time.
 ///

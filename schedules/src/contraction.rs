@@ -8,9 +8,8 @@ use std::sync::Arc;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{Access, AxisInfo, AxisOf, Iteration, Layout};
 use autotune_ir::spec::{Equation, Spec};
-
-use crate::axes::Axes;
-use crate::workload::Workload;
+use autotune_workloads::Workload;
+use autotune_workloads::axes::Axes;
 
 /// An axis of the contraction, by its position in [`Contraction::axes`]. In [`Affine`]s of an operand, `VarId(axis)`
 /// stands for the axis.

@@ -18,9 +18,9 @@ use std::sync::Arc;
 use crate::config::KnobValues;
 use crate::contraction::{AxisId, Contraction, Operand};
 use crate::error::LowerError;
-use crate::workload::Workload;
 use autotune_ir::program::Layout;
 use autotune_ir::target::CpuTarget;
+use autotune_workloads::Workload;
 
 mod balance;
 mod default;

@@ -1,9 +1,8 @@
 //! Why there are no loop nests.
 
 use autotune_ir::DType;
+use autotune_workloads::Workload;
 use thiserror::Error;
-
-use crate::workload::Workload;
 
 /// Why a config cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

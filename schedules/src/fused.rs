@@ -18,13 +18,13 @@ use std::sync::Arc;
 use autotune_ir::program::Layout;
 use autotune_ir::spec::AxisId;
 use autotune_ir::target::CpuTarget;
+use autotune_workloads::Workload;
 
 use crate::config::KnobValues;
 use crate::direct::laid::{Layouts, layout};
 use crate::direct::reader::Reader;
 use crate::direct::{Direct, TileLoop, block_size};
 use crate::error::LowerError;
-use crate::workload::Workload;
 
 mod default;
 mod gpu;
@@ -33,7 +33,7 @@ mod pair;
 mod part;
 mod sketch;
 
-pub(crate) use pair::{Pair, is_pair};
+pub(crate) use pair::Pair;
 use part::Part;
 pub(crate) use sketch::FusedSketch;
 pub use sketch::SKETCH;

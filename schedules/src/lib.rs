@@ -2,9 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`workload`] | what is to be computed: operator, sizes, epilogue; the text form |
 //! | [`contraction`] | the main equation of a workload's spec, as it is scheduled |
-//! | [`axes`] | its axes by the operands that they index |
 //! | [`sketch`] | kinds of schedules, behind one trait; a registry has those of each kind of target |
 //! | [`space`], [`Candidate`], [`config`] | every schedule of a workload on a target; one of them; its text |
 //! | [`direct`] | the sketch for CPUs: knobs, their rules, typed form |
@@ -14,15 +12,15 @@
 //! | [`rows`] | the sketch for GPUs of maps, reductions that are no contraction, and chains of both |
 //! | [`winograd`] | the Winograd sketches for CPUs and GPUs: their knobs, their rules, their matrices |
 //! | [`lower()`] | from a config to loop nests |
-//! | [`contract`] | tests for operators and sketches from outside |
-//! | [`operands`], [`reference`](mod@reference) | random operands, the result that kernels are checked against |
+//! | [`contract`] | tests for sketches from outside |
 //!
 //! From a workload to C source:
 //!
 //! ```
 //! use autotune_codegen::c;
 //! use autotune_ir::{CpuTarget, Target, interpret};
-//! use autotune_schedules::{Operands, ScheduleSpace, Workload, lower, max_rel_error, reference, tolerance};
+//! use autotune_schedules::{ScheduleSpace, lower, tolerance};
+//! use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 //! use rand_chacha::{ChaCha8Rng, rand_core::SeedableRng};
 //!
 //! let workload: Workload = "conv2d:c=8,h=6,w=6,o=8,k=3,p=1,bias,act=relu".parse()?;
@@ -38,7 +36,6 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-pub mod axes;
 mod candidate;
 pub mod config;
 pub mod contract;
@@ -50,27 +47,22 @@ pub mod gpu;
 mod knob_space;
 mod lower;
 pub mod map_reduce;
-mod once;
-pub mod operands;
 mod point;
 pub mod portfolio;
-pub mod reference;
 mod registry;
 pub mod rows;
 pub mod sketch;
 pub mod space;
+mod tolerance;
 pub mod winograd;
-pub mod workload;
 
 pub use candidate::Candidate;
 pub use config::{Config, KnobValues, Value};
 pub use error::LowerError;
 pub use knob_space::{Knob, KnobSpace};
-pub use operands::{Operands, OutOfMemory};
 pub use point::Point;
 pub use portfolio::Portfolio;
-pub use reference::{Reference, ReferenceError, max_rel_error, reference, tolerance};
 pub use registry::{LOWERING_VERSION, lower, register_sketch};
 pub use sketch::EXACT_TOLERANCE;
 pub use space::{ScheduleSpace, UnfitError};
-pub use workload::{Conv2d, Matmul, Operator, Workload, WorkloadError};
+pub use tolerance::tolerance;

@@ -4,13 +4,13 @@ use std::iter::{RepeatN, repeat_n};
 use std::sync::Arc;
 
 use crate::contraction::Contraction;
-use crate::workload::Workload;
 use autotune_ir::Spec;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{
     Access, BufferId, Expr, Index, Layout, Loop, LoopKind, Node, Role, Scope, Store, StoreMode,
 };
 use autotune_ir::spec::Equation;
+use autotune_workloads::Workload;
 
 use nest::Nest;
 

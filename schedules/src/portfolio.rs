@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::LazyLock;
 
 use autotune_ir::target::{Isa, Target};
+use autotune_workloads::Workload;
 use serde::{Deserialize, Serialize};
 
 use crate::candidate::Candidate;
 use crate::config::Config;
 use crate::space::ScheduleSpace;
-use crate::workload::Workload;
 
 /// The share of the direct algorithm's operations that another may take to be chosen without measuring. What it saves must pay for
 /// transforms and for reading larger filters. Of 3x3 convolutions of stride 2 (one thread, AVX-512, disturbed) those with a share of 0.56 run

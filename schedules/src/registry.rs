@@ -5,6 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use autotune_ir::DType;
 use autotune_ir::program::{Program, Role};
 use autotune_ir::target::Target;
+use autotune_workloads::{AlreadyRegistered, Work, Workload};
 
 use crate::config::{Config, KnobValues};
 use crate::direct::DirectSketch;
@@ -16,7 +17,6 @@ use crate::map_reduce::{MapReduceSketch, SeparableSketch};
 use crate::rows::RowsSketch;
 use crate::sketch::{Plan, Sketch};
 use crate::winograd::WinogradSketch;
-use crate::workload::{AlreadyRegistered, Work, Workload};
 
 impl Config {
     /// [`Sketch::work`]; that of the direct algorithm for a sketch that is not known.

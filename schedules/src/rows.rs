@@ -42,12 +42,12 @@ use autotune_ir::program::{Access, Expr, Role};
 use autotune_ir::spec::{AxisId, Equation, Reduction, Spec};
 use autotune_ir::target::GpuTarget;
 use autotune_ir::{DType, VarId};
+use autotune_workloads::Workload;
 
 use crate::config::KnobValues;
 use crate::direct::reader::Reader;
 use crate::error::LowerError;
 use crate::map_reduce::{Chain, axis_of, is_given};
-use crate::workload::Workload;
 use turned::Turned;
 
 mod lower;

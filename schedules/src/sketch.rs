@@ -7,10 +7,10 @@ use crate::config::{Config, KnobValues};
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
 use crate::point::Point;
-use crate::workload::{Work, Workload};
 use autotune_ir::analyse::run_cycles;
 use autotune_ir::program::Program;
 use autotune_ir::target::{GpuTarget, Target};
+use autotune_workloads::{Work, Workload};
 
 /// The error that sums of a workload's own products in f32, in any order, may have, over the largest magnitude, and still be right.
 ///

@@ -14,8 +14,8 @@ use crate::knob_space::KnobSpace;
 use crate::point::Point;
 use crate::registry::{self, check_target};
 use crate::sketch::Plan;
-use crate::workload::{Work, Workload};
 use autotune_ir::target::Target;
+use autotune_workloads::{Work, Workload};
 
 mod adapt;
 mod few;
@@ -32,7 +32,8 @@ pub use layouts::LAYOUT_KNOBS;
 ///
 /// ```
 /// use autotune_ir::{CpuTarget, Target};
-/// use autotune_schedules::{ScheduleSpace, Workload};
+/// use autotune_schedules::ScheduleSpace;
+/// use autotune_workloads::Workload;
 /// let workload: Workload = "conv2d:c=64,h=56,w=56,o=64,k=3,p=1".parse().unwrap();
 /// let space = ScheduleSpace::new(&workload, &Target::Cpu(CpuTarget::generic_avx2(1)));
 /// assert!(space.len() > 1_000_000);

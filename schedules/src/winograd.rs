@@ -38,10 +38,10 @@
 use crate::config::KnobValues;
 use crate::direct::{block_size, reader::Reader};
 use crate::error::LowerError;
-use crate::workload::{Work, Workload};
 use autotune_ir::analyse::tile_registers;
 use autotune_ir::program::Layout;
 use autotune_ir::target::CpuTarget;
+use autotune_workloads::{Work, Workload};
 
 pub mod conv;
 pub mod gpu;

@@ -5,7 +5,8 @@
 mod common;
 
 use autotune_ir::Target;
-use autotune_schedules::{Config, Operands, ScheduleSpace, Workload, lower, max_rel_error, reference, tolerance};
+use autotune_schedules::{Config, ScheduleSpace, lower, tolerance};
+use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 use common::workloads::{random_blocked, random_odd_winograd, random_panel, random_winograd, sample_winograd};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;

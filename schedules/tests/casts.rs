@@ -7,7 +7,8 @@ mod common;
 
 use autotune_codegen::asm::{assemble, x86::disassemble};
 use autotune_ir::{CpuTarget, DType, Isa, Target, interpret, verify};
-use autotune_schedules::{Config, Operands, ScheduleSpace, Value, Workload, lower, reference};
+use autotune_schedules::{Config, ScheduleSpace, Value, lower};
+use autotune_workloads::{Operands, Workload, reference};
 use common::maps::difference;
 use common::opencl::OpenCl;
 use common::{c, machine, missing};

@@ -1,7 +1,8 @@
-//! The contracts of operators and sketches, run on ours.
+//! The contract of sketches, run on ours.
 
 use autotune_ir::{CpuTarget, GpuTarget, Target};
-use autotune_schedules::{Workload, contract, workload};
+use autotune_schedules::contract;
+use autotune_workloads::Workload;
 
 const WORKLOADS: [&str; 19] = [
     "conv2d:c=16,h=9,w=11,o=32,k=3,p=1,bias,add,act=relu",
@@ -24,13 +25,6 @@ const WORKLOADS: [&str; 19] = [
     "resize:c=5,h=9,w=20,oh=13,ow=31,mode=linear,act=relu",
     "pool2d:c=5,h=13,w=21,k=3,s=2,p=1,exclude_pad,kind=avg",
 ];
-
-#[test]
-fn operators_keep_theirs() {
-    let operators = workload::operators();
-    assert!(operators.len() >= 2);
-    operators.iter().for_each(|kind| contract::operator(kind.name));
-}
 
 #[test]
 fn sketches_keep_theirs() {

@@ -6,8 +6,8 @@ mod common;
 
 use autotune_ir::program::When;
 use autotune_ir::{CpuTarget, GpuTarget, Isa, Target};
-use autotune_schedules::workload::{Conv1d, Conv3d, ConvTranspose2d, Window};
-use autotune_schedules::{Operands, ScheduleSpace, Value, Workload, lower, max_rel_error, reference};
+use autotune_schedules::{ScheduleSpace, Value, lower};
+use autotune_workloads::{Conv1d, Conv3d, ConvTranspose2d, Operands, Window, Workload, max_rel_error, reference};
 use common::convolutions::random_convolution;
 use common::random_programs::check;
 use ndarray::{ArrayD, Dimension};

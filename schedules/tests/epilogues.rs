@@ -5,7 +5,8 @@
 mod common;
 
 use autotune_ir::{CpuTarget, DType, GpuTarget, Isa, Target};
-use autotune_schedules::{Operands, ScheduleSpace, Workload, lower, max_rel_error, reference, tolerance};
+use autotune_schedules::{ScheduleSpace, lower, tolerance};
+use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 use common::epilogues::ACTIVATIONS;
 use common::missing;
 use common::random_programs::{check, check_configs};

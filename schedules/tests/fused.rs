@@ -6,8 +6,8 @@ mod common;
 
 use autotune_ir::program::{Access, BufferId, Expr, Loop, LoopKind, Node, Program, Role, Scope};
 use autotune_ir::{Affine, CpuTarget, Isa, Target, verify};
-use autotune_schedules::workload::{Between, Mlp, SeparableConv2d};
-use autotune_schedules::{Config, Operands, ScheduleSpace, Value, Workload, fused, lower, max_rel_error, reference};
+use autotune_schedules::{Config, ScheduleSpace, Value, fused, lower};
+use autotune_workloads::{Between, Mlp, Operands, SeparableConv2d, Workload, max_rel_error, reference};
 use common::epilogues::activated;
 use common::nests::{for_each_loop, for_each_store};
 use common::pairs::{odd_pair, random_pair};

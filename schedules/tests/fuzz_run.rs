@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use autotune_codegen::asm::assemble;
 use autotune_ir::{CpuTarget, Isa, Target, verify};
-use autotune_schedules::{Config, Operands, Reference, ScheduleSpace, Workload, lower, tolerance};
+use autotune_schedules::{Config, ScheduleSpace, lower, tolerance};
+use autotune_workloads::{Operands, Reference, Workload};
 use common::machine;
 use common::odd_workloads::cases;
 use common::operators::random_operator;

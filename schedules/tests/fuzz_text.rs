@@ -6,7 +6,7 @@
 mod common;
 
 use autotune_ir::DType;
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 use common::odd_workloads::{cases, odd_workload};
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};

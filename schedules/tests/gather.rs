@@ -8,8 +8,8 @@ mod common;
 use autotune_codegen::asm::assemble;
 use autotune_ir::program::{Expr, Role};
 use autotune_ir::{CpuTarget, DType, GpuTarget, Isa, Problem, Target, interpret, verify};
-use autotune_schedules::workload::Gather;
-use autotune_schedules::{Operands, ScheduleSpace, Workload, lower, reference};
+use autotune_schedules::{ScheduleSpace, lower};
+use autotune_workloads::{Gather, Operands, Workload, reference};
 #[cfg(target_arch = "x86_64")]
 use common::machine;
 use common::nests::for_each_store;
@@ -134,7 +134,7 @@ fn c_agrees_with_the_reference() {
                 Ok(output) => output,
                 Err(reason) => return missing("cc", &reason),
             };
-            let error = autotune_schedules::max_rel_error(&output, &reference(&workload, &operands));
+            let error = autotune_workloads::max_rel_error(&output, &reference(&workload, &operands));
             assert!(error < 1e-6, "{workload}: {error}\n{program}");
         }
     }

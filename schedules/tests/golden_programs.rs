@@ -6,7 +6,8 @@ mod common;
 
 use autotune_codegen::{c, gpu};
 use autotune_ir::{CpuTarget, GpuApi, Target};
-use autotune_schedules::{Config, ScheduleSpace, Value, Workload, lower};
+use autotune_schedules::{Config, ScheduleSpace, Value, lower};
+use autotune_workloads::Workload;
 use common::assert_golden;
 
 fn golden(name: &str, workload: &str, changes: &[(&str, Value)]) {

@@ -4,7 +4,8 @@
 use autotune_ir::Target;
 use autotune_ir::analyse::analyse;
 use autotune_ir::analyse::gpu::Kernels;
-use autotune_schedules::{Config, ScheduleSpace, Workload, lower};
+use autotune_schedules::{Config, ScheduleSpace, lower};
+use autotune_workloads::Workload;
 
 fn sm_90() -> Target {
     Target::detect("cuda:sm_90", None).unwrap()

@@ -16,8 +16,10 @@ use autotune_ir::analyse::analyse;
 use autotune_ir::program::{BinaryOp, Expr, Node, Role, Scope, UnaryOp};
 use autotune_ir::spec::Reduction;
 use autotune_ir::{DType, GpuApi, InterpError, Launch, Problem, ProgramError, Target, interpret, verify};
-use autotune_schedules::workload::{Attention, Computed, Fields, Formula, Mask, Operator, OperatorKind, WorkloadError};
-use autotune_schedules::{Config, Operands, ScheduleSpace, Value, Workload, fused, lower, reference};
+use autotune_schedules::{Config, ScheduleSpace, Value, fused, lower};
+use autotune_workloads::{
+    Attention, Computed, Fields, Formula, Mask, Operands, Operator, OperatorKind, Workload, WorkloadError, reference,
+};
 use common::cuda_on_cpu::OnCpu;
 use common::gpu_kernels::{assert_cuda_agrees, assert_opencl_agrees, programs};
 use common::missing;

@@ -6,8 +6,10 @@
 use std::fmt;
 
 use autotune_ir::{Affine, DType, GpuTarget, Target, VarId, interpret, verify};
-use autotune_schedules::workload::{Fields, Formula, Operator, OperatorKind, Tensor};
-use autotune_schedules::{Config, Operands, ScheduleSpace, Workload, WorkloadError, lower, max_rel_error, reference};
+use autotune_schedules::{Config, ScheduleSpace, lower};
+use autotune_workloads::{
+    Fields, Formula, Operands, Operator, OperatorKind, Tensor, Workload, WorkloadError, max_rel_error, reference,
+};
 use rand::SeedableRng;
 use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;

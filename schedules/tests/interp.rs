@@ -6,7 +6,8 @@ mod common;
 
 use autotune_ir::program::{BinaryOp, Expr, LoopKind, Node, Role, StoreMode};
 use autotune_ir::{Affine, InterpError, Problem, Program, ProgramError, interpret};
-use autotune_schedules::{EXACT_TOLERANCE, Operands, max_rel_error, reference};
+use autotune_schedules::EXACT_TOLERANCE;
+use autotune_workloads::{Operands, max_rel_error, reference};
 use common::nests;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;

@@ -120,7 +120,7 @@ fn map(op: UnaryOp, sum: &Expr) -> Expr {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn what_is_behind_a_register_tile_may_be_any_map() {
-    use autotune_schedules::{Operands, max_rel_error};
+    use autotune_workloads::{Operands, max_rel_error};
     use common::{machine, nests};
     // Of 16 registers, tiles leave 2 and more.
     for (rows, lanes) in [(2, 8), (3, 11), (6, 16), (7, 16)] {

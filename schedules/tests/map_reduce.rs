@@ -6,11 +6,11 @@ mod common;
 
 use autotune_ir::program::{BufferId, Expr, Layout, Node, Program, Role, Store, StoreMode};
 use autotune_ir::{Affine, CpuTarget, Isa, Target, interpret, verify};
-use autotune_schedules::workload::{
-    Attention, GroupNorm, LayerNorm, LocalResponseNorm, Mask, Pool2d, PoolKind, Reduce, ReduceOp, RmsNorm, Softmax,
-    Transpose,
+use autotune_schedules::{ScheduleSpace, Value, lower};
+use autotune_workloads::{
+    Attention, GroupNorm, LayerNorm, LocalResponseNorm, Mask, Operands, Pool2d, PoolKind, Reduce, ReduceOp, RmsNorm,
+    Softmax, Transpose, Workload, max_rel_error, reference,
 };
-use autotune_schedules::{Operands, ScheduleSpace, Value, Workload, lower, max_rel_error, reference};
 use common::epilogues::activated;
 use common::nests::for_each_store;
 use common::random_programs::{check, check_configs};

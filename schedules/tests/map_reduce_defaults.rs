@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use autotune_ir::{CpuTarget, Isa, Target};
-use autotune_schedules::{ScheduleSpace, Value, Workload, lower};
+use autotune_schedules::{ScheduleSpace, Value, lower};
+use autotune_workloads::Workload;
 
 #[test]
 fn every_thread_has_work_by_default() {

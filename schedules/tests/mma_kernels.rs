@@ -8,7 +8,8 @@
 mod common;
 
 use autotune_ir::{Program, verify};
-use autotune_schedules::{Config, Operands, Workload, lower, max_rel_error, reference, tolerance};
+use autotune_schedules::{Config, lower, tolerance};
+use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 use common::cuda_on_cpu::OnCpu;
 use common::missing;
 use common::pipelines::{config, faults, group_config, small_target};

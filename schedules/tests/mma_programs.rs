@@ -10,10 +10,8 @@ use autotune_ir::instruction::BOX_COPY;
 use autotune_ir::program::{Node, WarpRole};
 use autotune_ir::{DType, InterpError, Problem, Target, interpret, verify};
 use autotune_schedules::gpu::{MMA, WGMMA};
-use autotune_schedules::{
-    Candidate, Config, LowerError, Matmul, Operands, ScheduleSpace, Workload, lower, max_rel_error, reference,
-    tolerance,
-};
+use autotune_schedules::{Candidate, Config, LowerError, ScheduleSpace, lower, tolerance};
+use autotune_workloads::{Matmul, Operands, Workload, max_rel_error, reference};
 use common::pipelines::{broken, config, faults, group_config, small_target};
 use common::tiling;
 use common::workloads::random_workload;

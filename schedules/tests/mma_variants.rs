@@ -14,7 +14,8 @@ use std::collections::BTreeSet;
 
 use autotune_ir::{DType, GpuTarget, Program, interpret, verify};
 use autotune_schedules::gpu::{MMA, Tiling, WGMMA};
-use autotune_schedules::{Config, Operands, Workload, lower, max_rel_error, reference, tolerance};
+use autotune_schedules::{Config, lower, tolerance};
+use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 use common::cuda_on_cpu::OnCpu;
 use common::missing;
 use common::pipelines::{group_config, small_target};

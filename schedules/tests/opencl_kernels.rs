@@ -14,7 +14,8 @@ use std::{env, panic};
 
 use autotune_ir::program::Node;
 use autotune_ir::{Program, Target};
-use autotune_schedules::{Operands, ScheduleSpace, Workload, lower, max_rel_error, reference, tolerance};
+use autotune_schedules::{ScheduleSpace, lower, tolerance};
+use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 use common::missing;
 use common::opencl::OpenCl;
 use common::workloads::{random_workload, sample_sketch};

@@ -9,8 +9,8 @@
 mod common;
 
 use autotune_ir::{CpuTarget, DType, GpuTarget, Isa, Program, Target, interpret, verify};
-use autotune_schedules::workload::operators;
-use autotune_schedules::{Candidate, Operands, Reference, ScheduleSpace, Workload, tolerance};
+use autotune_schedules::{Candidate, ScheduleSpace, tolerance};
+use autotune_workloads::{Operands, Reference, Workload, operators};
 use common::cuda_on_cpu::OnCpu;
 use common::missing;
 use common::odd_workloads::cases;

@@ -5,8 +5,8 @@
 mod common;
 
 use autotune_ir::{CpuTarget, Isa, Target};
-use autotune_schedules::workload::{Pad, PadMode};
-use autotune_schedules::{Operands, ScheduleSpace, Workload, lower, reference};
+use autotune_schedules::{ScheduleSpace, lower};
+use autotune_workloads::{Operands, Pad, PadMode, Workload, reference};
 use common::operators::random_pad;
 use common::random_programs::check;
 use common::{c, missing};
@@ -80,7 +80,7 @@ fn c_agrees_with_the_reference() {
             Ok(output) => output,
             Err(reason) => return missing("cc", &reason),
         };
-        let error = autotune_schedules::max_rel_error(&output, &reference(&workload, &operands));
+        let error = autotune_workloads::max_rel_error(&output, &reference(&workload, &operands));
         assert!(error < 1e-5, "{workload}: {error}\n{program}");
     }
 }

@@ -6,8 +6,8 @@ mod common;
 
 use autotune_ir::program::{BinaryOp, Compare, UnaryOp};
 use autotune_ir::{CpuTarget, Isa, Target, interpret};
-use autotune_schedules::workload::{Broadcast, Function, Pointwise, PointwiseOp};
-use autotune_schedules::{Operands, ScheduleSpace, Workload, lower, max_rel_error, reference};
+use autotune_schedules::{ScheduleSpace, lower};
+use autotune_workloads::{Broadcast, Function, Operands, Pointwise, PointwiseOp, Workload, max_rel_error, reference};
 use common::epilogues::{ACTIVATIONS, activated, activation};
 use common::pointwise::{UNARY, random_pointwise};
 use common::random_programs::check;

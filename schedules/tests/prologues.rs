@@ -5,7 +5,8 @@
 mod common;
 
 use autotune_ir::{CpuTarget, Isa, Target, interpret, verify};
-use autotune_schedules::{EXACT_TOLERANCE, Operands, ScheduleSpace, Workload, max_rel_error, reference};
+use autotune_schedules::{EXACT_TOLERANCE, ScheduleSpace};
+use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 use ndarray::{ArrayD, IxDyn};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -18,7 +19,7 @@ fn workload(text: &str) -> Workload {
 fn by_hand(with: &Workload, without: &Workload, act: impl Fn(f32) -> f32) -> [ArrayD<f32>; 2] {
     let operands = Operands::random(with.spec(), 3);
     let named = |name: &str, at: &[usize], neutral| operands.named(name).map_or(neutral, |t| t[IxDyn(at)]);
-    let is_product = with.sizes::<autotune_schedules::Matmul>().is_some();
+    let is_product = with.sizes::<autotune_workloads::Matmul>().is_some();
     let mut plain = Operands::random(without.spec(), 3);
     for (at, x) in plain[0].indexed_iter_mut() {
         let channel = if is_product { at[operands[0].ndim() - 1] } else { at[1] };

@@ -6,7 +6,8 @@ mod common;
 
 use autotune_ir::program::{Node, parallel_prefix};
 use autotune_ir::{CpuTarget, Isa, Target};
-use autotune_schedules::{ScheduleSpace, Workload, lower};
+use autotune_schedules::{ScheduleSpace, lower};
+use autotune_workloads::Workload;
 use common::random_programs::{check, check_configs};
 use common::workloads::{random_panel, random_workload};
 use rand::SeedableRng;

@@ -5,8 +5,7 @@
 mod common;
 
 use autotune_ir::{CpuTarget, Isa, Target};
-use autotune_schedules::workload::{Coordinates, Resample, Rounding, Sampling};
-use autotune_schedules::{Operands, Workload, max_rel_error, reference};
+use autotune_workloads::{Coordinates, Operands, Resample, Rounding, Sampling, Workload, max_rel_error, reference};
 use common::operators::random_resample;
 use common::random_programs::check;
 use ndarray::ArrayD;

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use autotune_ir::{CpuTarget, Isa, Program, Target};
-use autotune_schedules::{Config, ScheduleSpace, Workload, lower};
+use autotune_schedules::{Config, ScheduleSpace, lower};
+use autotune_workloads::Workload;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 

@@ -10,7 +10,7 @@ use autotune_ir::formula::{Formula, ulps};
 use autotune_ir::program::LoopKind::{Parallel, Vectorized};
 use autotune_ir::program::{Compare, Expr, UnaryOp};
 use autotune_ir::{CpuTarget, Isa, Program, Target, interpret};
-use autotune_schedules::Operands;
+use autotune_workloads::Operands;
 use common::maps::{mapped, operand};
 use common::missing;
 use ndarray::{ArrayD, Axis};

@@ -7,9 +7,8 @@ mod common;
 use autotune_ir::interp::interpret;
 use autotune_ir::program::{Buffer, BufferId, Loop, Role};
 use autotune_ir::{CpuTarget, Isa, Problem, Program, Target, verify};
-use autotune_schedules::{
-    Config, Operands, ScheduleSpace, Value, Workload, lower, max_rel_error, reference, tolerance, winograd,
-};
+use autotune_schedules::{Config, ScheduleSpace, Value, lower, tolerance, winograd};
+use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 use common::nests::{for_each_loop, for_each_store};
 use common::workloads::{random_odd_winograd, random_winograd, sample_winograd};
 use rand::SeedableRng;

@@ -8,9 +8,8 @@ mod common;
 use autotune_codegen::asm::{AssembleError, assemble, x86::disassemble};
 use autotune_ir::program::{Expr, LoopKind, Role, StoreMode};
 use autotune_ir::{Affine, CpuTarget, Isa, Program, Target, VarId};
-use autotune_schedules::{
-    EXACT_TOLERANCE, Operands, ScheduleSpace, Value, Workload, lower, max_rel_error, reference, tolerance,
-};
+use autotune_schedules::{EXACT_TOLERANCE, ScheduleSpace, Value, lower, tolerance};
+use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 use common::machine;
 use common::nests::{access, assign, for_each_store, number, padded_conv, peeled_conv, repeat, tiled_matmul};
 use common::workloads::{random_blocked, random_odd_winograd, random_panel, random_winograd, sample_winograd};

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use autotune_db::{DbError, Source, Standing, TaskHold, TuningDb};
 use autotune_ir::Target;
-use autotune_schedules::{ScheduleSpace, Workload};
+use autotune_schedules::ScheduleSpace;
+use autotune_workloads::Workload;
 use thiserror::Error;
 
 use crate::error::TuneError;

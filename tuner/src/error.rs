@@ -3,7 +3,8 @@
 use autotune_cost_model::ModelError;
 use autotune_db::DbError;
 use autotune_measure::MeasureError;
-use autotune_schedules::{LowerError, ScheduleSpace, Workload};
+use autotune_schedules::{LowerError, ScheduleSpace};
+use autotune_workloads::Workload;
 use thiserror::Error;
 
 use crate::support::Unsupported;

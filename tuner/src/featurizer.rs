@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use autotune_cost_model::features;
-use autotune_schedules::{Candidate, Workload};
+use autotune_schedules::Candidate;
+use autotune_workloads::Workload;
 use ndarray::Array2;
 use rayon::prelude::*;
 

@@ -48,7 +48,8 @@ pub fn predict_held_out<'r>(
 mod tests {
     use autotune_db::Phase;
     use autotune_measure::CandidateError;
-    use autotune_schedules::{ScheduleSpace, Workload};
+    use autotune_schedules::ScheduleSpace;
+    use autotune_workloads::Workload;
     use rand::SeedableRng;
     use rand_chacha::ChaCha8Rng;
 

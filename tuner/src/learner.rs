@@ -8,7 +8,8 @@ use autotune_cost_model::{CostModel, ModelError, RegisterUse, Sample, relative_t
 use autotune_db::TuningRecord;
 use autotune_ir::Target;
 use autotune_measure::Measurement;
-use autotune_schedules::{Candidate, Workload};
+use autotune_schedules::Candidate;
+use autotune_workloads::Workload;
 
 use crate::featurizer::{Featurizer, Row};
 use crate::params::LearningParams;

@@ -10,7 +10,7 @@
 //!
 //! autotune::serve_if_worker(); // candidates run in a process of their own, started from this very program
 //! let target = Target::detect("cpu", None)?;
-//! let workload: autotune_schedules::Workload = "matmul:m=512,n=512,k=512".parse()?;
+//! let workload: autotune_workloads::Workload = "matmul:m=512,n=512,k=512".parse()?;
 //! let db = TuningDb::open("tuning.db")?;
 //! let report = Tuner::new(&target).trials(64).database(&db).tune(&[Task::single(workload.clone())])?;
 //! println!("{:?} s, untuned {:?} s", report.tasks[0].best_secs, report.tasks[0].default_secs);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use autotune_ir::{GpuApi, Target};
 use autotune_measure::{Backend, Ceilings, MeasureError, MeasureOptions, TimingOptions, WorkerMeasurer};
 use autotune_runtime::{cuda, opencl};
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 
 use crate::cancel::Cancel;
 use crate::settings::Setup;

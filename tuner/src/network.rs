@@ -1,6 +1,6 @@
 //! Networks as lists of tuning tasks.
 
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 
 /// One workload to be tuned, and how often its network runs it.
 #[derive(Clone, Debug, PartialEq)]
@@ -83,7 +83,7 @@ impl Network {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use autotune_schedules::workload::{Activation, Conv2d, Epilogue, Matmul};
+    use autotune_workloads::{Activation, Conv2d, Epilogue, Matmul};
 
     const NONE: Epilogue = Epilogue {
         scale: false,

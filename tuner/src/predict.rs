@@ -5,9 +5,10 @@ use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use autotune_cost_model::{DraftModel, Pretrained, features};
 use autotune_ir::Target;
-use autotune_schedules::axes::Axes;
 use autotune_schedules::portfolio::{self, Entry, is_promising};
-use autotune_schedules::{Candidate, Config, Portfolio, ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, Config, Portfolio, ScheduleSpace};
+use autotune_workloads::Workload;
+use autotune_workloads::axes::Axes;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 

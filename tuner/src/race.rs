@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use autotune_db::{DbError, Phase, TuningRecord};
 use autotune_measure::{Measurement, Measurer, RaceResult};
-use autotune_schedules::{Candidate, Config, ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, Config, ScheduleSpace};
+use autotune_workloads::Workload;
 
 use crate::error::TuneError;
 use crate::params::RaceParams;

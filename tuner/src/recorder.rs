@@ -7,7 +7,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use autotune_db::{DbError, Phase, Provenance, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use autotune_measure::{Load, LoadWatch, Measurement};
-use autotune_schedules::{Candidate, Config, LOWERING_VERSION, ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, Config, LOWERING_VERSION, ScheduleSpace};
+use autotune_workloads::Workload;
 
 use crate::settings::Settings;
 use crate::standing::Standing;

@@ -3,7 +3,8 @@
 use autotune_db::Phase;
 use autotune_measure::Load;
 use autotune_measure::load::DISTURBED;
-use autotune_schedules::{Config, Workload};
+use autotune_schedules::Config;
+use autotune_workloads::Workload;
 use serde::Serialize;
 
 use crate::time::TimeShares;

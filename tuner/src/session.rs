@@ -9,7 +9,8 @@ use autotune_db::{Phase, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use autotune_measure::{Ceilings, MeasureError, Measurer};
 use autotune_schedules::portfolio::{self, Portfolio};
-use autotune_schedules::{Candidate, Config, ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, Config, ScheduleSpace};
+use autotune_workloads::Workload;
 use rayon::prelude::*;
 
 use crate::error::TuneError;

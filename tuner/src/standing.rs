@@ -3,7 +3,7 @@
 use autotune_db::Phase;
 use autotune_measure::{Ceilings, Measurement, RunSecs};
 use autotune_schedules::Config;
-use autotune_schedules::workload::Work;
+use autotune_workloads::Work;
 
 use crate::network::Task;
 use crate::report::{TaskReport, Timing};
@@ -75,7 +75,7 @@ impl Standing {
 
 #[cfg(test)]
 mod tests {
-    use autotune_schedules::Workload;
+    use autotune_workloads::Workload;
 
     use super::*;
     use crate::testing::ran;

@@ -2,7 +2,7 @@
 
 use autotune_ir::DType;
 use autotune_ir::Target;
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 use thiserror::Error;
 
 /// The first words, in order of compute capability, of CUDA targets that differ in element types.

@@ -4,7 +4,8 @@
 use autotune_db::{Phase, Provenance, TuningRecord};
 use autotune_ir::{CpuTarget, Target};
 use autotune_measure::{Measurement, RunSecs};
-use autotune_schedules::{Candidate, Config, LOWERING_VERSION, ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, Config, LOWERING_VERSION, ScheduleSpace};
+use autotune_workloads::Workload;
 
 pub(crate) fn ran(run_secs: f64) -> Measurement {
     Measurement::of(Ok(RunSecs::made_up(run_secs)))

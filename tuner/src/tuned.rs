@@ -7,7 +7,8 @@ use autotune_ir::{Isa, Program, Reach, Target, TargetError, verify};
 use autotune_measure::{Backend, Builder, CandidateError, MeasureError};
 use autotune_runtime::{Cpu, Device, DeviceError, Kernel, KernelError, Runner};
 use autotune_schedules::space::LAYOUT_KNOBS;
-use autotune_schedules::{Candidate, Config, ScheduleSpace, UnfitError, Value, Workload};
+use autotune_schedules::{Candidate, Config, ScheduleSpace, UnfitError, Value};
+use autotune_workloads::Workload;
 use thiserror::Error;
 
 use crate::params::TuneParams;

@@ -6,7 +6,8 @@ use autotune_cost_model::{CostModel, XgbModel};
 use autotune_db::TuningDb;
 use autotune_ir::Target;
 use autotune_measure::{Backend, Ceilings, Measurer};
-use autotune_schedules::{ScheduleSpace, Workload};
+use autotune_schedules::ScheduleSpace;
+use autotune_workloads::Workload;
 
 use crate::bench::bench;
 use crate::cancel::Cancel;

@@ -16,7 +16,8 @@ use autotune::{Deploy, DeployError, Origin, Task, TuneError, TuneOnMiss, Tuner};
 use autotune_cost_model::features;
 use autotune_db::{Phase, Snapshot, SnapshotWriter, Standing, TaskHold, TuningDb, TuningRecord};
 use autotune_ir::{CpuTarget, Isa, Reach, Target};
-use autotune_schedules::{Candidate, ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, ScheduleSpace};
+use autotune_workloads::Workload;
 use support::{PaperDevice, best_and_worst};
 
 fn target() -> Target {

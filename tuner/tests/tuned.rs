@@ -11,7 +11,8 @@ use autotune_ir::layout::{from_layout, to_layout};
 use autotune_ir::plan::Binding;
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_runtime::{View, ViewMut};
-use autotune_schedules::{Candidate, Operands, ScheduleSpace, Value, Workload, max_rel_error, reference};
+use autotune_schedules::{Candidate, ScheduleSpace, Value};
+use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 use support::{PaperDevice, best_and_worst};
 
 fn target() -> Target {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 
 /// First bytes of the storage engine's keys of records: `r 0 TARGET 0 WORKLOAD 0 place`, the place in 8 bytes, big-endian. Texts hold
 /// no NUL. An earlier layout kept indexes under other letters.

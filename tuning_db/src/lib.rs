@@ -21,7 +21,8 @@
 //! use autotune_db::{Phase, Provenance, Standing, TuningDb, TuningRecord};
 //! use autotune_measure::{Backend, Measurement, RunSecs};
 //! use autotune_ir::Target;
-//! use autotune_schedules::{Config, Value, Workload};
+//! use autotune_schedules::{Config, Value};
+//! use autotune_workloads::Workload;
 //!
 //! let workload: Workload = "matmul:m=64,n=64,k=64".parse()?;
 //! let target = Target::detect("cpu", None)?.key();

@@ -4,7 +4,8 @@ use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use autotune_ir::KeyParts;
-use autotune_schedules::{Config, Workload};
+use autotune_schedules::Config;
+use autotune_workloads::Workload;
 use serde::Serialize;
 
 use crate::error::DbError;

@@ -3,7 +3,8 @@
 use std::path::Path;
 
 use autotune_ir::{KeyParts, Reach};
-use autotune_schedules::{Config, ScheduleSpace, Workload, portfolio};
+use autotune_schedules::{Config, ScheduleSpace, portfolio};
+use autotune_workloads::Workload;
 use serde::Serialize;
 
 use crate::error::DbError;

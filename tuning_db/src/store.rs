@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 
 use crate::check::tidy;
 use crate::error::DbError;

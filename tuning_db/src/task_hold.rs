@@ -5,8 +5,8 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use autotune_schedules::Workload;
 use autotune_schedules::config::fnv1a;
+use autotune_workloads::Workload;
 
 use crate::error::DbError;
 use crate::files::io_error;

@@ -7,7 +7,8 @@ use std::io::Cursor;
 
 use autotune_db::{DbError, OnInvalid, Standing, TuningDb, TuningRecord};
 use autotune_measure::CandidateError;
-use autotune_schedules::{Config, Value, Workload};
+use autotune_schedules::{Config, Value};
+use autotune_workloads::Workload;
 use support::{TARGETS, WORKLOADS, any, config, export, failed, imported, racing, record};
 
 const TARGET: &str = TARGETS[0];

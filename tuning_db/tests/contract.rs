@@ -8,7 +8,8 @@ use std::io::Cursor;
 
 use autotune_db::{Best, DbError, ImportReport, OnInvalid, RecordError, TuningDb, TuningRecord};
 use autotune_measure::CandidateError;
-use autotune_schedules::{LOWERING_VERSION, Workload};
+use autotune_schedules::LOWERING_VERSION;
+use autotune_workloads::Workload;
 use rand::RngExt;
 use support::{
     TARGETS, WORKLOADS, any, assert_agrees, config, export, failed, imported, racing, random_race, random_record,

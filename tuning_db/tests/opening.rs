@@ -8,8 +8,8 @@ use std::io::Write;
 use std::path::Path;
 
 use autotune_db::{DbError, TuningDb, TuningRecord, Warning};
-use autotune_schedules::Workload;
 use autotune_schedules::config::fnv1a;
+use autotune_workloads::Workload;
 use support::{TARGETS, WORKLOADS, any, assert_agrees, export, record};
 
 fn filled(path: &Path) {

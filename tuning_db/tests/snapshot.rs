@@ -12,7 +12,8 @@ use autotune_db::{
     open_source,
 };
 use autotune_ir::{CpuTarget, KeyParts, Reach, Target};
-use autotune_schedules::{Config, ScheduleSpace, Value, Workload};
+use autotune_schedules::{Config, ScheduleSpace, Value};
+use autotune_workloads::Workload;
 use rand::{Rng, RngExt};
 use support::{failed, imported, racing, random_record, record, rng};
 

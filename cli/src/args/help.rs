@@ -1,6 +1,6 @@
 //! What stands behind the options in `autotune --help`.
 
-use autotune_schedules::workload::{OperatorKind, operators};
+use autotune_workloads::{OperatorKind, operators};
 
 const EXAMPLES: &str = "\
 Examples:

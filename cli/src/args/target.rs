@@ -5,7 +5,7 @@ use autotune::{Network, check_supported};
 use autotune_ir::{Target, TargetError};
 use autotune_measure::gpu;
 use autotune_network::{Graph, Subject};
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 use clap::Args;
 
 use super::Failure;

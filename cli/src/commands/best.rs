@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 use autotune::Origin;
 use autotune_db::Standing;
 use autotune_ir::Target;
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 
 use super::lookup::{claim, look_up, look_up_source};
 use crate::args::LookupArgs;

@@ -6,7 +6,8 @@ use anyhow::Result;
 use autotune::{LookupError, Origin, Tuned};
 use autotune_db::{DbError, Empty, Found, Snapshot, SnapshotError, Source, TuningDb, open_source};
 use autotune_ir::{Reach, Target};
-use autotune_schedules::{UnfitError, Workload};
+use autotune_schedules::UnfitError;
+use autotune_workloads::Workload;
 
 use super::{refusal, warn};
 use crate::args::{Failure, Place};

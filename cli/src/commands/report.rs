@@ -9,7 +9,7 @@ use autotune::{Network, Task};
 use autotune_db::TuningDb;
 use autotune_ir::Target;
 use autotune_measure::{Ceilings, MeasureOptions, WorkerMeasurer};
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 
 use super::file::{check_output, replace};
 use super::lookup::look_up_db;

@@ -6,7 +6,8 @@ use autotune_codegen::{asm, c, gpu};
 use autotune_db::Standing;
 use autotune_ir::{GpuApi, Target};
 use autotune_measure::{Backend, Build, Builder, MeasureOptions};
-use autotune_schedules::{Candidate, Config, ScheduleSpace, UnfitError, Workload};
+use autotune_schedules::{Candidate, Config, ScheduleSpace, UnfitError};
+use autotune_workloads::Workload;
 
 use super::lookup::{claim, look_up, look_up_source};
 use crate::args::{Failure, LookupArgs};

@@ -8,7 +8,7 @@ use autotune_db::{Phase, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use autotune_measure::{Load, LoadWatch, failure_summary};
 use autotune_network::{RaceError, race};
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 use serde::Serialize;
 
 use super::conversions::{Bench, Budget};

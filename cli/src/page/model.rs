@@ -7,7 +7,8 @@ use autotune_cost_model::metrics::pairwise_accuracy;
 use autotune_cost_model::relative_throughputs;
 use autotune_db::TuningRecord;
 use autotune_ir::Target;
-use autotune_schedules::{Config, Workload};
+use autotune_schedules::Config;
+use autotune_workloads::Workload;
 
 use super::history::History;
 use super::html::{card, cards, paragraph, section};

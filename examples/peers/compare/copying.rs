@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use autotune_runtime::{HostMemory, Team, pin_to_core};
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 
 use crate::contender::repeats;
 

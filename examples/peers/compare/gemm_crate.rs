@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use autotune_runtime::pin_to_core;
-use autotune_schedules::workload::Epilogue;
-use autotune_schedules::{EXACT_TOLERANCE, Matmul, Operands, Workload, max_rel_error, reference};
+use autotune_schedules::EXACT_TOLERANCE;
+use autotune_workloads::{Epilogue, Matmul, Operands, Workload, max_rel_error, reference};
 use gemm_common::Parallelism;
 use gemm_f32::gemm::f32::get_gemm_fn;
 use rayon::{ThreadPool, ThreadPoolBuilder};

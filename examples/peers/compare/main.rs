@@ -26,7 +26,8 @@ use autotune::{Setup, Task, Tuned, Tuner};
 use autotune_db::{Standing, TuningDb};
 use autotune_ir::{GpuApi, Target};
 use autotune_measure::{Ceilings, WorkerMeasurer, gpu};
-use autotune_schedules::{Config, Workload};
+use autotune_schedules::Config;
+use autotune_workloads::Workload;
 use clap::Parser;
 
 use crate::contender::{Contender, Turns, race};

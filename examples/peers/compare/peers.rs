@@ -7,11 +7,10 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use autotune_ir::spec::Tensor;
 use autotune_runtime::allowed_cores;
-use autotune_schedules::workload::{
-    Activation, Attention, Epilogue, Function, LayerNorm, Pointwise, PointwiseOp, Pool2d, PoolKind, Reduce, ReduceOp,
-    RmsNorm, Sides, Transpose,
+use autotune_workloads::{
+    Activation, Attention, Conv2d, Epilogue, Function, LayerNorm, Matmul, Pointwise, PointwiseOp, Pool2d, PoolKind,
+    Reduce, ReduceOp, RmsNorm, Sides, Transpose, Workload,
 };
-use autotune_schedules::{Conv2d, Matmul, Workload};
 use serde::Deserialize;
 use serde_json::{Value, json};
 

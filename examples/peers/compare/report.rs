@@ -8,7 +8,8 @@ use anyhow::{Context, Result};
 use autotune_examples::median;
 use autotune_ir::Target;
 use autotune_measure::Ceilings;
-use autotune_schedules::{Config, Workload};
+use autotune_schedules::Config;
+use autotune_workloads::Workload;
 use serde::Serialize;
 
 use crate::contender::Lane;

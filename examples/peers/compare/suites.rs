@@ -2,8 +2,7 @@
 
 use anyhow::{Context, Result};
 use autotune::Network;
-use autotune_schedules::workload::Epilogue;
-use autotune_schedules::{Conv2d, Matmul, Workload};
+use autotune_workloads::{Conv2d, Epilogue, Matmul, Workload};
 
 /// A workload, and the suite and name it is shown under.
 pub(crate) struct Subject {

@@ -5,7 +5,7 @@ use std::sync::OnceLock;
 use autotune_ir::plan::{Binding, PlanBuffer, PlanStage, TensorBox};
 use autotune_ir::program::{Layout, Role, When};
 use autotune_ir::{Artifact, Code, CpuTarget, GpuTarget, KernelPlan, Launch, MachineCode, Target};
-use autotune_schedules::{Matmul, Workload};
+use autotune_workloads::{Matmul, Workload};
 use serde_json::Value;
 
 use super::{Job, Request, Response, Task};

@@ -10,7 +10,8 @@ use autotune_measure::{
     Backend, Build, Builder, Built, CandidateError, InProcessMeasurer, MeasureError, MeasureOptions, Measurement,
     Measurer, RaceResult, WorkerCommand, WorkerMeasurer,
 };
-use autotune_schedules::{Candidate, Config, ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, Config, ScheduleSpace};
+use autotune_workloads::Workload;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 

@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use autotune_ir::{Code, Target};
 use autotune_measure::{Backend, Build, Builder, CandidateError, Compiler, MeasureError, WorkerCommand};
-use autotune_schedules::{Candidate, ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, ScheduleSpace};
+use autotune_workloads::Workload;
 use tempfile::TempDir;
 
 use crate::kernels::{Place, plan, set_place, workload};

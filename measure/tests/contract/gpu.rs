@@ -11,7 +11,8 @@ use autotune_measure::{
 };
 use autotune_measure::{gpu, nvrtc};
 use autotune_runtime::opencl;
-use autotune_schedules::{Candidate, ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, ScheduleSpace};
+use autotune_workloads::Workload;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 

@@ -6,7 +6,7 @@ use autotune_ir::plan::{Binding, PlanBuffer, PlanStage};
 use autotune_ir::program::{Layout, Role, When};
 use autotune_ir::{CpuTarget, KernelPlan, Launch, Target};
 use autotune_measure::{Backend, Builder, Built, CandidateError, MeasureOptions};
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 
 pub(crate) const M: usize = 24;
 pub(crate) const N: usize = 40;

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use autotune_measure::{
     Backend, Builder, Built, Ceilings, InProcessMeasurer, MeasureError, MeasureOptions, WorkerCommand, WorkerMeasurer,
 };
-use autotune_schedules::{Candidate, ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, ScheduleSpace};
+use autotune_workloads::Workload;
 
 use crate::kernels::{options, right, target};
 

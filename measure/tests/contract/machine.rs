@@ -6,7 +6,8 @@ use autotune_ir::program::{Role, When};
 use autotune_ir::{Code, MachineCode};
 use autotune_measure::{Backend, Builder};
 use autotune_measure::{Built, CandidateError, Measurement, WorkerCommand, WorkerMeasurer};
-use autotune_schedules::{Candidate, ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, ScheduleSpace};
+use autotune_workloads::Workload;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

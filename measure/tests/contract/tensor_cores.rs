@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use autotune_ir::{GpuApi, GpuTarget, Target};
 use autotune_measure::{Builder, MeasureOptions, Measurement, Measurer, WorkerCommand, WorkerMeasurer};
 use autotune_measure::{gpu, nvrtc};
-use autotune_schedules::{Candidate, Workload};
+use autotune_schedules::Candidate;
+use autotune_workloads::Workload;
 use cudarc::driver::{CudaContext, DevicePtr, DeviceRepr, DriverError, LaunchConfig, PushKernelArg, sys};
 use cudarc::nvrtc::Ptx;
 

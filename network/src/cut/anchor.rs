@@ -1,10 +1,10 @@
 //! The workload of a node.
 
-use autotune_schedules::Workload;
-use autotune_schedules::workload::{
+use autotune_workloads::{
     Activation, Attention, Batch, Channels, Conv1d, Conv2d, Conv3d, ConvTranspose2d, Coordinates, Epilogue, Function,
     Gather, GroupNorm, LayerNorm, LocalResponseNorm, Mask, Matmul, Operator, Pad, PadMode, Pointwise, PointwiseOp,
     Pool2d, PoolKind, Reduce, ReduceOp, Resample, Resize, ResizeMode, Sampling, Sides, Softmax, Transpose, Window,
+    Workload,
 };
 
 use super::elementwise;

@@ -1,7 +1,7 @@
 //! The workload of what is computed of every element by itself.
 
 use autotune_ir::program::{BinaryOp, Compare, UnaryOp};
-use autotune_schedules::workload::{Activation, Broadcast, Function, Pointwise, PointwiseOp};
+use autotune_workloads::{Activation, Broadcast, Function, Pointwise, PointwiseOp};
 
 use super::anchor::{Anchor, product, workload};
 use crate::graph::{Graph, Node, NodeId};

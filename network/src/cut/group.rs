@@ -1,7 +1,6 @@
 //! Which nodes are one step.
 
-use autotune_schedules::Workload;
-use autotune_schedules::workload::{Activation, Epilogue, Function};
+use autotune_workloads::{Activation, Epilogue, Function, Workload};
 
 use super::anchor::{Anchor, anchor, channels};
 use crate::graph::{Graph, Node, NodeId};

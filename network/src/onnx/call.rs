@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use autotune_ir::program::UnaryOp;
-use autotune_schedules::workload::{Activation, Function, ReduceOp};
+use autotune_workloads::{Activation, Function, ReduceOp};
 use rten_onnx::onnx::{AttributeProto, AttributeType, NodeProto};
 
 use super::draft::{Draft, Value};

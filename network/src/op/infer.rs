@@ -1,6 +1,6 @@
 //! Shapes of outputs.
 
-use autotune_schedules::workload::{Activation, Function, PadMode};
+use autotune_workloads::{Activation, Function, PadMode};
 
 use super::{Binary, Op, Range};
 use crate::error::OpError;

@@ -3,7 +3,7 @@
 
 use autotune_db::TuningDb;
 use autotune_ir::{CpuTarget, Target};
-use autotune_schedules::workload::Transpose;
+use autotune_workloads::Transpose;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 
 use crate::cut::{Cut, Work};
 

@@ -6,7 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use autotune::Tuned;
 use autotune_db::{Phase, Source, Standing, TuningRecord};
-use autotune_schedules::{Config, Workload};
+use autotune_schedules::Config;
+use autotune_workloads::Workload;
 
 use super::{Course, Entrant, RaceError, config, is_faster, is_same, median_ratio};
 use crate::choose::Choice;

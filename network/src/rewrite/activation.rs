@@ -3,7 +3,7 @@
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 
 use autotune_ir::program::UnaryOp;
-use autotune_schedules::workload::{Activation, Function};
+use autotune_workloads::{Activation, Function};
 
 use super::Rule;
 use super::arithmetic::bounds_of;

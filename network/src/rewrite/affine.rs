@@ -5,7 +5,7 @@
 //! where no padding is between. What others also read stays as it is, and so does what would change
 //! more than rounding ([`bounds`]).
 
-use autotune_schedules::workload::ReduceOp;
+use autotune_workloads::ReduceOp;
 use ndarray::ArrayD;
 
 use super::Rule;

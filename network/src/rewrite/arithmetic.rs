@@ -1,7 +1,7 @@
 //! Operations on elements that do nothing, or have a simpler form.
 
 use autotune_ir::program::UnaryOp;
-use autotune_schedules::workload::{Activation, Function};
+use autotune_workloads::{Activation, Function};
 
 use super::Rule;
 use super::site::{Rewritten, Site, uniform};

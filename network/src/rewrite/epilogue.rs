@@ -1,6 +1,6 @@
 //! What goes into the epilogue of the product in front of it once it is in the right form, or in the right place.
 
-use autotune_schedules::workload::Activation;
+use autotune_workloads::Activation;
 
 use super::Rule;
 use super::site::{Rewritten, Site};

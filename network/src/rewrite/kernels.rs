@@ -1,7 +1,7 @@
 //! What no kernel does, as what kernels do.
 
-use autotune_schedules::axes::FEW;
-use autotune_schedules::workload::ReduceOp;
+use autotune_workloads::ReduceOp;
+use autotune_workloads::axes::FEW;
 use ndarray::{ArrayD, IxDyn};
 
 use super::Rule;

@@ -1,6 +1,6 @@
 //! Elements that are moved twice, or not at all.
 
-use autotune_schedules::workload::PadMode;
+use autotune_workloads::PadMode;
 
 use super::Rule;
 use super::kernels::pads_at_once;

@@ -3,7 +3,7 @@
 //! Kernels have the same padding at both ends of an axis, not more than their windows reach. Whatever padding is so is part of the window,
 //! whatever is not is a node in front of it.
 
-use autotune_schedules::workload::{PadMode, PoolKind};
+use autotune_workloads::{PadMode, PoolKind};
 
 use super::Rule;
 use super::new_graph::Made;

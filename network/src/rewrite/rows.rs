@@ -1,7 +1,7 @@
 //! Normalisations and softmax that exporters write as several operations; reductions of whole images.
 
 use autotune_ir::program::UnaryOp;
-use autotune_schedules::workload::{PoolKind, ReduceOp};
+use autotune_workloads::{PoolKind, ReduceOp};
 
 use super::Rule;
 use super::new_graph::Made;

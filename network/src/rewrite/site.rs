@@ -1,7 +1,7 @@
 //! A node in its graph, as rules see it.
 
 use autotune_ir::program::UnaryOp;
-use autotune_schedules::workload::{Activation, Function};
+use autotune_workloads::{Activation, Function};
 
 use super::new_graph::{Made, NewGraph};
 use crate::error::{GraphError, OpError};

@@ -5,7 +5,7 @@
 //! form which has one.
 
 use autotune_ir::program::UnaryOp;
-use autotune_schedules::workload::{Function, PadMode, ReduceOp, Resample, Sampling};
+use autotune_workloads::{Function, PadMode, ReduceOp, Resample, Sampling};
 use ndarray::{Array1, Axis};
 
 use super::Rule;

@@ -1,6 +1,6 @@
 //! Plain chains of convolutions and products.
 
-use autotune_schedules::workload::{Activation, PoolKind};
+use autotune_workloads::{Activation, PoolKind};
 
 use crate::builder::{Builder, Conv, Fill};
 use crate::op::Sliding;

@@ -1,6 +1,6 @@
 //! Small networks for images.
 
-use autotune_schedules::workload::PoolKind;
+use autotune_workloads::PoolKind;
 
 use crate::builder::{Builder, Conv, Value};
 use crate::op::{Op, Sliding};

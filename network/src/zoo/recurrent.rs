@@ -1,6 +1,6 @@
 //! Recurrent networks, of plain operations.
 
-use autotune_schedules::workload::Activation;
+use autotune_workloads::Activation;
 
 use crate::builder::{Builder, Fill, Value};
 use crate::tensor::Element;

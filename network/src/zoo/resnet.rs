@@ -1,6 +1,6 @@
 //! Residual networks, version 1.5: where a bottleneck halves the image, its 3x3 convolution does.
 
-use autotune_schedules::workload::PoolKind;
+use autotune_workloads::PoolKind;
 
 use crate::builder::{Builder, Conv, Value};
 use crate::op::Sliding;

@@ -1,6 +1,6 @@
 //! Transformers: twelve layers of width 768 with twelve heads and a perceptron four times as wide.
 
-use autotune_schedules::workload::Activation;
+use autotune_workloads::Activation;
 
 use crate::builder::{Builder, Conv, Fill, Value};
 use crate::op::Sliding;

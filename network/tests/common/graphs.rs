@@ -3,7 +3,7 @@
 use autotune_ir::program::UnaryOp;
 use autotune_network::op::Binary;
 use autotune_network::{Element, Graph, NodeId, Op, Tensor};
-use autotune_schedules::workload::{Activation, Function};
+use autotune_workloads::{Activation, Function};
 use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
 

@@ -3,9 +3,7 @@
 use autotune_ir::program::UnaryOp;
 use autotune_network::op::{Binary, Range, Sliding};
 use autotune_network::{Element, Graph, NodeId, Op, Tensor};
-use autotune_schedules::workload::{
-    Activation, Coordinates, Function, PadMode, PoolKind, ReduceOp, Rounding, Sampling,
-};
+use autotune_workloads::{Activation, Coordinates, Function, PadMode, PoolKind, ReduceOp, Rounding, Sampling};
 use rand::seq::IndexedRandom;
 
 use super::graphs::{Net, brought};

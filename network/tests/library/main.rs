@@ -16,7 +16,7 @@ use autotune_network::op::{Range, Sliding};
 use autotune_network::{
     Builder, Compiled, Conv, Element, Fill, Graph, LibraryError, Op, Seeded, Tensor, Value, rewrite, zoo,
 };
-use autotune_schedules::workload::{Activation, PadMode};
+use autotune_workloads::{Activation, PadMode};
 use common::graphs::brought;
 use common::random_graphs::random_graph;
 use common::{numbers, rng};

@@ -5,9 +5,7 @@ use autotune_ir::program::UnaryOp;
 use autotune_network::onnx::{self, ImportOptions};
 use autotune_network::op::{Binary, Range, Sliding};
 use autotune_network::{Element, Graph, NodeId, Op, Tensor, zoo};
-use autotune_schedules::workload::{
-    Activation, Coordinates, Function, PadMode, PoolKind, ReduceOp, Rounding, Sampling,
-};
+use autotune_workloads::{Activation, Coordinates, Function, PadMode, PoolKind, ReduceOp, Rounding, Sampling};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

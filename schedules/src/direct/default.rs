@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::balance::MAX_SHARE;
 use super::{Direct, Roles, block_size};
-use crate::axes::{FEW, count};
 use crate::config::Value;
 use crate::contraction::{AxisId, Contraction};
 use crate::knob_space::{Knob, KnobSpace};
 use crate::point::Point;
 use autotune_ir::target::CpuTarget;
+use autotune_workloads::axes::{FEW, count};
 
 /// Layouts and data modes in the order in which the default tries them.
 const DEFAULT_DATA: [(&str, &str); 6] = [

@@ -3,13 +3,12 @@
 use std::sync::Arc;
 
 use super::laid::{Laid, Layouts};
-use crate::axes::{Axes, count};
 use crate::contraction::{AxisId, Contraction, Operand, lane_name};
 use crate::error::LowerError;
-use crate::once::Once;
-use crate::workload::Workload;
 use autotune_ir::affine::VarId;
 use autotune_ir::target::CpuTarget;
+use autotune_workloads::axes::{Axes, count};
+use autotune_workloads::{Once, Workload};
 
 /// The parts that the axes of a contraction play in the sketch.
 ///

@@ -1,13 +1,13 @@
 //! Rules between the knobs of the direct sketch, and limits of the target.
 
 use super::{DataMode, Direct, TileLoop};
-use crate::axes::Axes;
 use crate::contraction::{AxisId, Contraction};
 use crate::error::LowerError;
 use autotune_ir::affine::VarId;
 use autotune_ir::analyse::{pieces, tile_registers};
 use autotune_ir::program::{Layout, MAX_LOCAL_BYTES};
 use autotune_ir::target::CpuTarget;
+use autotune_workloads::axes::Axes;
 
 /// Straight-line multiply-accumulates of one loop body beyond which compilers are slow and the instruction cache overflows.
 const MAX_BODY: usize = 1024;

@@ -9,9 +9,9 @@ use crate::knob_space::{Knob, KnobSpace};
 use crate::lower::direct;
 use crate::point::Point;
 use crate::sketch::{Plan, Sketch};
-use crate::workload::Workload;
 use autotune_ir::program::Program;
 use autotune_ir::target::Target;
+use autotune_workloads::Workload;
 
 /// Name of the sketch in configs.
 pub const SKETCH: &str = "direct";

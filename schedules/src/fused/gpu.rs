@@ -35,13 +35,13 @@ use std::sync::Arc;
 
 use autotune_ir::machine::gpu::THREAD_REGISTERS;
 use autotune_ir::target::GpuTarget;
+use autotune_workloads::Workload;
 
 use crate::config::KnobValues;
 use crate::contraction::AxisId;
 use crate::direct::reader::Reader;
 use crate::error::LowerError;
 use crate::gpu::{Kernel, MAX_BODY, Tiling, threads};
-use crate::workload::Workload;
 
 use super::SKETCH;
 use super::part::PARTS;

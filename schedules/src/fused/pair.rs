@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use autotune_ir::affine::Affine;
-use autotune_ir::program::Access;
-use autotune_ir::spec::{AxisId, Reduction, Spec};
+use autotune_ir::spec::{AxisId, Spec};
+use autotune_workloads::Workload;
+use autotune_workloads::axes::is_pair;
 
-use crate::axes::Axes;
 use crate::contraction::{Contraction, Operand};
 use crate::direct::roles::Roles;
-use crate::map_reduce::{axis_of, is_given};
-use crate::workload::Workload;
+use crate::map_reduce::axis_of;
 
 /// A spec of four equations: a contraction of operands, a map of its sums, a contraction of what that defines with another operand, a map of
 /// those sums.
@@ -75,31 +74,6 @@ impl Pair {
         let ([input, made], [read, output]) = (self.first.blockable(block), self.second.blockable(block));
         [input, made && read, output]
     }
-}
-
-/// True for a spec of two contractions with maps behind them, of which the second reads what the first map defines.
-pub(crate) fn is_pair(spec: &Spec) -> bool {
-    let [first, map, second, _] = &spec.equations[..] else { return false };
-    let is_product = |number: usize| Axes::of_equation(spec, &spec.equations[number]).is_some();
-    if !is_product(FIRST) || !is_product(SECOND) {
-        return false;
-    }
-
-    let spatial = first.axes.iter().filter(|axis| !axis.reduce);
-    let is_map = map.reduction == Reduction::Sum
-        && spatial.eq(&map.axes)
-        && first.axes.starts_with(&map.axes)
-        && map.output.index == first.output.index
-        && map.loads().into_iter().all(|access| *access == first.output || is_bias(spec, map.loads(), access));
-    let [data, weight] = second.loads()[..] else { return false };
-    let reads_operands = first.loads().into_iter().chain([weight]).all(|access| is_given(spec, access));
-    is_map && reads_operands && data.buffer == map.output.buffer
-}
-
-/// True for an operand of one dimension that lies along the same axis as every other of one dimension.
-fn is_bias(spec: &Spec, loads: Vec<&Access>, access: &Access) -> bool {
-    let alike = |other: &Access| other.index.len() != 1 || other.index == access.index;
-    is_given(spec, access) && access.index.len() == 1 && loads.into_iter().all(alike)
 }
 
 /// The axis that each dimension is, none of those of one element; `None` if some dimension is no axis.

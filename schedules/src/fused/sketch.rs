@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use autotune_ir::program::Program;
 use autotune_ir::target::Target;
+use autotune_workloads::Workload;
 
 use super::gpu::{self, GpuFused};
 use super::pair::Pair;
@@ -14,7 +15,6 @@ use crate::knob_space::{Knob, KnobSpace};
 use crate::lower::fused;
 use crate::point::Point;
 use crate::sketch::{self, Plan, Sketch};
-use crate::workload::Workload;
 
 /// Name of the sketch in configs.
 pub const SKETCH: &str = "fused";

@@ -7,12 +7,12 @@ use crate::contraction::AxisId;
 use crate::lower::nest::{Loops, Nest, allocated};
 use crate::lower::partial::{COPY_THREADS, DIMENSIONS, add_partial};
 use crate::lower::{OperandBuffers, assign, nest, without_blocks};
-use crate::workload::Workload;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{
     Access, BufferId, Digit, Expr, Layout, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode, VarName, When,
 };
 use autotune_ir::spec::Equation;
+use autotune_workloads::Workload;
 
 pub(crate) mod copy;
 mod matrix;

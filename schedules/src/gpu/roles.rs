@@ -14,12 +14,12 @@
 use std::mem::take;
 use std::sync::Arc;
 
-use crate::axes::Axes;
 use crate::contraction::{AxisId, Contraction, Operand};
 use crate::lower::at;
 use autotune_ir::Spec;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{AxisInfo, AxisOf, Layout};
+use autotune_workloads::axes::Axes;
 
 /// Name of the axis over pixels.
 pub const PIXELS: &str = "p";

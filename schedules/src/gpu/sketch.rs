@@ -8,10 +8,10 @@ use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
 use crate::point::Point;
 use crate::sketch::{self, Plan, Sketch};
-use crate::workload::Workload;
 use autotune_ir::instruction::ThreadGroup;
 use autotune_ir::target::{GpuTarget, Target};
 use autotune_ir::{DType, Spec};
+use autotune_workloads::Workload;
 
 /// A sketch for GPUs: which axes it tiles, and who multiplies.
 pub struct GpuSketch {

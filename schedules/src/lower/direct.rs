@@ -29,9 +29,9 @@ use super::nest::{Builder, Nest, Run, Segment, runs};
 use super::{OperandBuffers, assign, at, load, nest};
 use crate::contraction::{AxisId, Operand};
 use crate::direct::{DataMode, Direct, TileLoop};
-use crate::workload::Workload;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{BufferId, Index, LoopKind, Node, Program, Stage, VarName, When};
+use autotune_workloads::Workload;
 
 mod copy;
 mod leaf;

@@ -9,9 +9,9 @@ use super::{OperandBuffers, direct};
 use crate::contraction::divide;
 use crate::direct::{Direct, TileLoop};
 use crate::fused::Fused;
-use crate::workload::Workload;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, LoopKind, Node, Program, Role, Scope, Stage, When};
+use autotune_workloads::Workload;
 
 /// The loop nests of a config, for vectors of `lanes` lanes.
 pub(crate) fn lower(workload: &Workload, fused: &Fused, lanes: usize) -> Program {

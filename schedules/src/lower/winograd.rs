@@ -16,9 +16,9 @@ use crate::winograd::Winograd;
 use crate::winograd::matrices::Transforms;
 use crate::winograd::passes::{Cut, Passes};
 use crate::winograd::rewrite::{Multiples, rewritten};
-use crate::workload::Workload;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, Expr, Index, Layout, LoopKind, Node, Program, Role, Scope, Stage, When};
+use autotune_workloads::Workload;
 
 mod phases;
 mod product;

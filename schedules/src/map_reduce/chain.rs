@@ -6,8 +6,7 @@ use std::sync::Arc;
 use autotune_ir::program::Access;
 use autotune_ir::spec::{Axis, AxisId, Equation, Source, Spec};
 use autotune_ir::{Affine, VarId};
-
-use crate::axes::Axes;
+use autotune_workloads::axes::Axes;
 
 /// Equations with the same first axes, the *rows*: all of them are done for a tile of rows before the next begins, so that what they
 /// compute for each other need not leave the cache. Each but the last, which is a map of what the one before it defines, is a *pass*.

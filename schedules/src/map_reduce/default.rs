@@ -5,7 +5,6 @@ use std::sync::Arc;
 use super::chain::Chain;
 use super::storing::{self, Storing};
 use super::{MapReduce, SPARE_REGISTERS, knobs, laid};
-use crate::axes::{Axes, FEW};
 use crate::config::Value;
 use crate::direct::block_size;
 use crate::knob_space::{Knob, KnobSpace};
@@ -14,6 +13,7 @@ use autotune_ir::program::{Access, Expr};
 use autotune_ir::spec::{Axis, AxisId, Equation, Source, Spec};
 use autotune_ir::target::CpuTarget;
 use autotune_ir::{Affine, VarId};
+use autotune_workloads::axes::{Axes, FEW};
 
 /// Results of a tile along the last row of plain tensors.
 const RESULTS: usize = 4;

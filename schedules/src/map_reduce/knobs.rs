@@ -6,11 +6,11 @@ use autotune_ir::program::Access;
 use autotune_ir::spec::{AxisId, Equation};
 use autotune_ir::target::CpuTarget;
 use autotune_ir::{Affine, VarId};
+use autotune_workloads::axes::FEW;
 
 use super::chain::Chain;
 use super::laid;
 use super::storing::Storing;
-use crate::axes::FEW;
 use crate::direct::block_size;
 use crate::knob_space::Knob;
 use crate::rows::reads_beyond;

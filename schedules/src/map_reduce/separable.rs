@@ -14,6 +14,7 @@ use autotune_ir::program::{Access, BufferId, Expr};
 use autotune_ir::spec::{Axis, AxisId, Equation, Source, Spec, Tensor};
 use autotune_ir::target::Target;
 use autotune_ir::{Affine, DType, VarId};
+use autotune_workloads::{Work, Workload};
 
 use super::default::point_of_rows;
 use super::sketch::Planned;
@@ -24,7 +25,6 @@ use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
 use crate::point::Point;
 use crate::sketch::{Plan, Sketch};
-use crate::workload::{Work, Workload};
 
 /// Name of the sketch in configs.
 const SKETCH: &str = "separable";

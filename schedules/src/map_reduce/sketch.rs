@@ -11,10 +11,10 @@ use crate::knob_space::{Knob, KnobSpace};
 use crate::lower::map_reduce;
 use crate::point::Point;
 use crate::sketch::{Plan, Sketch};
-use crate::workload::{Work, Workload};
 use autotune_ir::program::Program;
 use autotune_ir::spec::Spec;
 use autotune_ir::target::Target;
+use autotune_workloads::{Work, Workload};
 
 /// Name of the sketch in configs.
 pub const SKETCH: &str = "map_reduce";

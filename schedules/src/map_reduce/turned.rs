@@ -5,10 +5,10 @@ use std::sync::Arc;
 use autotune_ir::program::{Access, BufferId, Expr};
 use autotune_ir::spec::{Axis, Equation, Source, Spec, Tensor};
 use autotune_ir::{Affine, VarId};
+use autotune_workloads::Workload;
+use autotune_workloads::axes::Axes;
 
 use super::chain::axis_of;
-use crate::axes::Axes;
-use crate::workload::Workload;
 
 /// Elements of a cache line, and from one that goes to a set of the first-level cache to the next.
 const LINE_ELEMENTS: usize = 16;

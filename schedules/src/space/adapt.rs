@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
+use autotune_workloads::Workload;
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
@@ -11,7 +12,6 @@ use super::{ScheduleSpace, origin};
 use crate::candidate::Candidate;
 use crate::config::{Config, Value};
 use crate::knob_space::{Knob, KnobSpace};
-use crate::workload::Workload;
 
 /// Combinations that are tried until one is valid, where nothing says otherwise: as good as all that are near.
 pub const MAX_TRIED: usize = 4_000;

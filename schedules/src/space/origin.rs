@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use autotune_ir::target::Target;
+use autotune_workloads::Workload;
 
 use crate::knob_space::KnobSpace;
 use crate::registry;
-use crate::workload::Workload;
 
 /// Knob spaces that are kept; the next one takes the place of all.
 const KEPT: usize = 512;

@@ -2,11 +2,11 @@
 
 use super::TILE_SIZES;
 use super::matrices::Filtering;
-use crate::axes::{Axes, Window, count};
-use crate::workload::Workload;
 use autotune_ir::program::Access;
 use autotune_ir::spec::AxisId;
 use autotune_ir::{Affine, VarId};
+use autotune_workloads::Workload;
+use autotune_workloads::axes::{Axes, Window, count};
 
 /// The share of the direct way's multiply-adds that tiles may take where channels are padded and transposed.
 const MAX_FILLED_SHARE: f64 = 0.7;

@@ -22,9 +22,9 @@ use crate::direct::reader::Reader;
 use crate::error::LowerError;
 use crate::gpu::{AxisRoles, Tiling, threads};
 use crate::knob_space::Knob;
-use crate::workload::Workload;
 use autotune_ir::DType;
 use autotune_ir::target::GpuTarget;
+use autotune_workloads::Workload;
 
 pub(crate) mod lower;
 

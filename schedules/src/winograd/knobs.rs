@@ -4,8 +4,8 @@ use super::conv::Conv;
 use super::{INPUT_KNOB, TILE_SIZE_KNOB};
 use crate::direct::block_size;
 use crate::knob_space::Knob;
-use crate::workload::Workload;
 use autotune_ir::target::CpuTarget;
+use autotune_workloads::Workload;
 
 /// Numbers of tiles, channel blocks and the like that knobs offer besides the whole.
 const COUNTS: [usize; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32];

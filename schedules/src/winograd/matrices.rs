@@ -18,7 +18,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::workload::Workload;
+use autotune_workloads::Workload;
 
 /// Inputs of a tile along an axis, at most: transforms are straight-line code.
 const MAX_INPUTS: usize = 16;

@@ -16,10 +16,10 @@ use std::sync::Arc;
 use autotune_ir::program::{Access, BufferId, Expr};
 use autotune_ir::spec::{Axis, Equation, Reduction, Source, Spec, Tensor, axis_vars};
 use autotune_ir::{Affine, DType};
+use autotune_workloads::Workload;
 
 use super::conv::Conv;
 use super::matrices::{Matrices, Matrix};
-use crate::workload::Workload;
 
 /// Appends tensors and equations to a spec.
 struct Writer {
@@ -139,8 +139,8 @@ fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiples: Multiples) -> Spec {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::operands::Operands;
-    use crate::reference::{Reference, max_rel_error, reference};
+    use autotune_workloads::operands::Operands;
+    use autotune_workloads::reference::{Reference, max_rel_error, reference};
 
     #[test]
     fn the_rewritten_spec_computes_the_same() {

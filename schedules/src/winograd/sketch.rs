@@ -12,8 +12,8 @@ use crate::knob_space::{Knob, KnobSpace};
 use crate::lower::winograd;
 use crate::point::Point;
 use crate::sketch::{self, EXACT_TOLERANCE, Plan, Sketch};
-use crate::workload::{Work, Workload};
 use autotune_ir::target::Target;
+use autotune_workloads::{Work, Workload};
 
 /// Name of the sketch in configs.
 pub const SKETCH: &str = "winograd";

@@ -7,7 +7,7 @@ use autotune_codegen::c;
 use autotune_ir::layout::from_layout;
 use autotune_ir::program::{Role, When};
 use autotune_ir::{KernelPlan, Program, Target};
-use autotune_schedules::Operands;
+use autotune_workloads::Operands;
 use ndarray::ArrayD;
 
 use super::{elements, words};

@@ -1,7 +1,6 @@
 //! Random convolutions other than of two axes, and transposed ones.
 
-use autotune_schedules::Workload;
-use autotune_schedules::workload::{Conv1d, Conv3d, ConvTranspose2d, Window};
+use autotune_workloads::{Conv1d, Conv3d, ConvTranspose2d, Window, Workload};
 use rand::{Rng, RngExt};
 
 use super::epilogues::random_epilogue;

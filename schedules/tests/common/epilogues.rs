@@ -1,7 +1,6 @@
 //! Random epilogues and prologues.
 
-use autotune_schedules::Workload;
-use autotune_schedules::workload::{Activation, Epilogue, Prologue};
+use autotune_workloads::{Activation, Epilogue, Prologue, Workload};
 use rand::{Rng, RngExt};
 
 /// Every activation, with parameters of several signs and bounds.

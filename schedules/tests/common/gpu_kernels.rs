@@ -1,7 +1,8 @@
 //! Kernels for GPUs beside the reference: as CUDA built for the CPU, and as OpenCL.
 
 use autotune_ir::{Program, Target};
-use autotune_schedules::{Config, Operands, ScheduleSpace, Workload, lower, max_rel_error, reference, tolerance};
+use autotune_schedules::{Config, ScheduleSpace, lower, tolerance};
+use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 use ndarray::ArrayD;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;

@@ -6,7 +6,7 @@ use autotune_ir::MachineCode;
 use autotune_ir::layout::from_layout;
 use autotune_ir::program::{Role, When};
 use autotune_ir::{Isa, KernelPlan, Program};
-use autotune_schedules::Operands;
+use autotune_workloads::Operands;
 use ndarray::ArrayD;
 
 pub type Entry = unsafe extern "C" fn(*const *mut f32, *mut u8, i64, i64);

@@ -4,7 +4,8 @@ use autotune_ir::program::{
     Access, BinaryOp, Compare, Expr, Loop, LoopKind, Node, Role, Store, StoreMode, UnaryOp, When,
 };
 use autotune_ir::{Affine, Program, Target, VarId};
-use autotune_schedules::{Operands, ScheduleSpace, lower};
+use autotune_schedules::{ScheduleSpace, lower};
+use autotune_workloads::Operands;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

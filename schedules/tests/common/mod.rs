@@ -36,7 +36,7 @@ use std::{env, fs, io};
 
 use autotune_ir::layout::to_layout;
 use autotune_ir::plan::PlanBuffer;
-use autotune_schedules::Operands;
+use autotune_workloads::Operands;
 pub use tiling::tiling;
 
 /// Says that a test cannot run here; a failure if `AUTOTUNE_REQUIRE` lists the tool.

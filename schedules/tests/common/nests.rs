@@ -8,9 +8,7 @@ use autotune_ir::program::{
     Store, StoreMode, When,
 };
 use autotune_ir::{Affine, DType, Program, VarId};
-use autotune_schedules::Workload;
-use autotune_schedules::workload::Activation;
-use autotune_schedules::{Conv2d, Matmul};
+use autotune_workloads::{Activation, Conv2d, Matmul, Workload};
 
 /// A program in the making.
 pub struct Builder(pub Program, Workload);

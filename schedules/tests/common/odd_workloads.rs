@@ -4,8 +4,7 @@
 
 use std::env;
 
-use autotune_schedules::workload::operators;
-use autotune_schedules::{Conv2d, Matmul, Workload};
+use autotune_workloads::{Conv2d, Matmul, Workload, operators};
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt};
 

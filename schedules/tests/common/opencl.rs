@@ -6,7 +6,7 @@ use autotune_codegen as codegen;
 use autotune_ir::layout::from_layout;
 use autotune_ir::program::{Role, When};
 use autotune_ir::{GpuApi, KernelPlan, Program};
-use autotune_schedules::Operands;
+use autotune_workloads::Operands;
 use ndarray::ArrayD;
 use opencl3::command_queue::CommandQueue;
 use opencl3::context::Context;

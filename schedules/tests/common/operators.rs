@@ -1,8 +1,8 @@
 //! Random workloads of every operator that there is, small enough for the interpreter: extents of 1 and primes, strides, padding, dilation,
 //! groups, epilogues.
 
-use autotune_schedules::workload::{GroupNorm, LayerNorm, LocalResponseNorm, RmsNorm, Softmax, operators};
-use autotune_schedules::{Candidate, ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, ScheduleSpace};
+use autotune_workloads::{GroupNorm, LayerNorm, LocalResponseNorm, RmsNorm, Softmax, Workload, operators};
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt};
 

@@ -1,7 +1,7 @@
 //! Random workloads of two contractions, small enough for the interpreter: odd, prime and tiny sizes, strides, padding, dilation, epilogues.
 
 use super::epilogues::{ACTIVATIONS, random_epilogue};
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 use rand::{Rng, RngExt};
 
 /// A depthwise convolution with a pointwise one behind it, or two matrix products.

@@ -5,7 +5,8 @@ use autotune_ir::analyse::analyse;
 use autotune_ir::program::{Access, BinaryOp, Expr, Mbarrier, Node, Scope, Store, WarpRole};
 use autotune_ir::{GpuTarget, Program, Target};
 use autotune_schedules::gpu::{MMA, WGMMA};
-use autotune_schedules::{Config, KnobValues, Point, ScheduleSpace, Value, Workload};
+use autotune_schedules::{Config, KnobValues, Point, ScheduleSpace, Value};
+use autotune_workloads::Workload;
 
 pub fn target() -> Target {
     Target::detect("cuda:sm_80", None).unwrap()

@@ -1,6 +1,6 @@
 //! Random functions of elements.
 
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 use rand::{Rng, RngExt};
 
 use super::epilogues::random_epilogue;

@@ -1,7 +1,8 @@
 //! Random configs of a workload, proven and interpreted.
 
 use autotune_ir::{Target, interpret, verify};
-use autotune_schedules::{Config, Operands, ScheduleSpace, Workload, lower, max_rel_error, reference, tolerance};
+use autotune_schedules::{Config, ScheduleSpace, lower, tolerance};
+use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use super::tiling;
 use autotune_ir::{GpuTarget, Target};
 use autotune_schedules::gpu::{MMA, Tiling, WGMMA};
-use autotune_schedules::{Config, ScheduleSpace, Value, Workload};
+use autotune_schedules::{Config, ScheduleSpace, Value};
+use autotune_workloads::Workload;
 
 /// Values of the knobs that make a variant.
 pub type Variant = BTreeMap<String, String>;

@@ -2,11 +2,11 @@
 //! epilogues.
 
 use autotune_ir::Target;
-use autotune_schedules::workload::{
-    Attention, Batch, GroupNorm, LayerNorm, LocalResponseNorm, Mask, Pool2d, PoolKind, Reduce, ReduceOp, Resize,
-    ResizeMode, RmsNorm, Sides, Softmax, Transpose, WorkloadError,
+use autotune_schedules::{Config, ScheduleSpace, Value, winograd};
+use autotune_workloads::{
+    Attention, Batch, Conv2d, GroupNorm, LayerNorm, LocalResponseNorm, Mask, Matmul, Pool2d, PoolKind, Reduce,
+    ReduceOp, Resize, ResizeMode, RmsNorm, Sides, Softmax, Transpose, Workload, WorkloadError,
 };
-use autotune_schedules::{Config, Conv2d, Matmul, ScheduleSpace, Value, Workload, winograd};
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt};
 

@@ -11,7 +11,7 @@ use autotune_ir::program::{
     Access, AxisOf, BinaryOp, BufferId, Expr, Loop, LoopKind, Node, Role, Scope, Store, StoreMode, When,
 };
 use autotune_ir::{Affine, CpuTarget, DType, Problem, Program, Spec, Target, VarId, verify};
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 use common::nests;
 
 fn target() -> Target {

@@ -2,7 +2,7 @@
 
 use autotune_ir::program::{BinaryOp, BufferId, Expr, LoopKind, Store};
 use autotune_ir::{Affine, InterpError, Problem, Program, ProgramError, VarId, interpret, verify};
-use autotune_schedules::Operands;
+use autotune_workloads::Operands;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use autotune_ir::Target;
 use autotune_measure::{MeasureError, Measurement, Measurer};
-use autotune_schedules::{Candidate, Config, ScheduleSpace, Workload};
+use autotune_schedules::{Candidate, Config, ScheduleSpace};
+use autotune_workloads::Workload;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use autotune_ir::{Reach, Target};
-use autotune_schedules::{ScheduleSpace, Workload};
+use autotune_schedules::ScheduleSpace;
+use autotune_workloads::Workload;
 
 use super::layout::{self, HEADER_BYTES};
 use super::{Entry, KeyChain, Snapshot, SnapshotError};

@@ -4,8 +4,7 @@
 use std::cmp::Ordering;
 
 use autotune_ir::Reach;
-use autotune_schedules::Workload;
-use autotune_schedules::workload::shape_distance;
+use autotune_workloads::{Workload, shape_distance};
 
 use super::layout::{self, u32_at, u64_at};
 use super::{Entry, KeyChain, Snapshot, SnapshotError};

@@ -6,7 +6,8 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use autotune_ir::{KeyParts, Reach};
-use autotune_schedules::{Config, ScheduleSpace, Workload};
+use autotune_schedules::{Config, ScheduleSpace};
+use autotune_workloads::Workload;
 
 use super::SnapshotError;
 use super::check::target_of;

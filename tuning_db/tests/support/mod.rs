@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 
 use autotune_db::{Phase, Provenance, Standing, TuningDb, TuningRecord};
 use autotune_measure::{Backend, CandidateError, Measurement, RunSecs};
-use autotune_schedules::{Config, LOWERING_VERSION, Value, Workload};
+use autotune_schedules::{Config, LOWERING_VERSION, Value};
+use autotune_workloads::Workload;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

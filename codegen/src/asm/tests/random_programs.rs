@@ -8,7 +8,8 @@ use autotune_ir::layout::{from_layout, to_layout};
 use autotune_ir::plan::PlanBuffer;
 use autotune_ir::program::{Access, Expr, Loop, LoopKind, Node, Role, Store, StoreMode, UnaryOp, When};
 use autotune_ir::{Affine, CpuTarget, Isa, KernelPlan, Program, Target, VarId, interpret};
-use autotune_schedules::{EXACT_TOLERANCE, Operands, ScheduleSpace, Value, Workload, lower, max_rel_error, tolerance};
+use autotune_schedules::{EXACT_TOLERANCE, ScheduleSpace, Value, lower, tolerance};
+use autotune_workloads::{Operands, Workload, max_rel_error};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

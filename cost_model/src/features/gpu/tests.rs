@@ -8,7 +8,8 @@ use autotune_ir::program::LoopKind::{Block, Serial, Thread, Unrolled, Vectorized
 use autotune_ir::program::{Digit, Expr, InBounds, Node, Role, Scope, When};
 use autotune_ir::{Affine, GpuTarget, Program, Target};
 use autotune_schedules::gpu::{IMPLICIT_GEMM, MMA, TILED, WGMMA};
-use autotune_schedules::{Config, ScheduleSpace, Workload, lower};
+use autotune_schedules::{Config, ScheduleSpace, lower};
+use autotune_workloads::Workload;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 

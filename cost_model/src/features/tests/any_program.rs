@@ -2,7 +2,8 @@
 
 use autotune_ir::program::{Expr, Node};
 use autotune_ir::{Affine, Program, Rates, Target, VarId};
-use autotune_schedules::{Config, ScheduleSpace, Value, Workload, lower};
+use autotune_schedules::{Config, ScheduleSpace, Value, lower};
+use autotune_workloads::Workload;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

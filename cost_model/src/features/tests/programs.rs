@@ -9,7 +9,7 @@ use autotune_ir::program::{
 };
 use autotune_ir::{Affine, CpuTarget, DType, Program, Target, VarId};
 
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 
 use crate::features::names;
 

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use autotune_ir::DType;
 use autotune_ir::program::UnaryOp;
-use autotune_schedules::workload::{Activation, Function, ReduceOp};
+use autotune_workloads::{Activation, Function, ReduceOp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 

@@ -4,7 +4,7 @@ use autotune_ir::Target;
 use autotune_ir::layout::to_layout;
 use autotune_ir::program::Layout;
 use autotune_runtime::CpuCall;
-use autotune_schedules::workload::PoolKind;
+use autotune_workloads::PoolKind;
 use ndarray::ArrayD;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;

@@ -2,9 +2,7 @@
 
 use autotune_ir::DType;
 use autotune_ir::program::UnaryOp;
-use autotune_schedules::workload::{
-    Activation, Coordinates, Function, PadMode, PoolKind, ReduceOp, Rounding, Sampling,
-};
+use autotune_workloads::{Activation, Coordinates, Function, PadMode, PoolKind, ReduceOp, Rounding, Sampling};
 use rten_onnx::onnx::{AttributeProto, DataType};
 
 use super::attribute::{float, int, ints, word};

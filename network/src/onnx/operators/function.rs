@@ -1,7 +1,7 @@
 //! Functions of every element.
 
 use autotune_ir::program::UnaryOp;
-use autotune_schedules::workload::Activation;
+use autotune_workloads::Activation;
 
 use super::Convert::{self, One};
 use crate::onnx::call::{Call, Result, attribute};

@@ -1,6 +1,6 @@
 //! Convolutions and pooling.
 
-use autotune_schedules::workload::{PadMode, PoolKind, ReduceOp};
+use autotune_workloads::{PadMode, PoolKind, ReduceOp};
 
 use super::Convert::{self, One};
 use crate::onnx::call::{Call, Result, attribute};

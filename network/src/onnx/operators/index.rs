@@ -1,6 +1,6 @@
 //! Parts of tensors, and tensors of parts.
 
-use autotune_schedules::workload::PadMode;
+use autotune_workloads::PadMode;
 
 use super::Convert::{self, Many, One};
 use crate::onnx::NodeError;

@@ -1,7 +1,7 @@
 //! Normalisations.
 
 use autotune_ir::program::UnaryOp;
-use autotune_schedules::workload::ReduceOp;
+use autotune_workloads::ReduceOp;
 
 use super::Convert::{self, One};
 use crate::onnx::call::{Call, Result, attribute, axis};

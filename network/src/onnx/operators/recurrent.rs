@@ -1,6 +1,6 @@
 //! Recurrent layers, as the nodes of all their steps.
 
-use autotune_schedules::workload::Activation;
+use autotune_workloads::Activation;
 
 use super::Convert::{self, Many};
 use crate::onnx::NodeError;

@@ -1,7 +1,7 @@
 //! Reductions along axes.
 
 use autotune_ir::program::UnaryOp;
-use autotune_schedules::workload::ReduceOp;
+use autotune_workloads::ReduceOp;
 
 use super::Convert::{self, One};
 use crate::onnx::call::{Call, Result, axes, axis};

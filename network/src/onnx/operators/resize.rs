@@ -1,6 +1,6 @@
 //! Images of another size.
 
-use autotune_schedules::workload::{Coordinates, Rounding, Sampling};
+use autotune_workloads::{Coordinates, Rounding, Sampling};
 
 use super::Convert::{self, One};
 use crate::onnx::NodeError;

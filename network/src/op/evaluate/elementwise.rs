@@ -1,7 +1,7 @@
 //! What is computed of every element by itself.
 
 use autotune_ir::program::UnaryOp;
-use autotune_schedules::workload::{Activation, Function};
+use autotune_workloads::{Activation, Function};
 
 use super::places::Rows;
 use super::{Stored, by_type, larger, smaller, tensor, values};

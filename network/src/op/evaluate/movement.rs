@@ -1,6 +1,6 @@
 //! Elements that are moved, repeated or left out.
 
-use autotune_schedules::workload::{Coordinates, PadMode, Rounding, Sampling};
+use autotune_workloads::{Coordinates, PadMode, Rounding, Sampling};
 
 use super::places::{Rows, offsets, padded, picked, strides};
 use super::{Stored, by_type, tensor, values};

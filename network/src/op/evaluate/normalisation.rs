@@ -1,6 +1,6 @@
 //! What is computed of many elements along axes: reductions, softmax, normalisations.
 
-use autotune_schedules::workload::ReduceOp;
+use autotune_workloads::ReduceOp;
 
 use super::places::{Rows, offsets, strides};
 use super::{larger, smaller, tensor, values};

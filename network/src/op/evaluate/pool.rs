@@ -1,6 +1,6 @@
 //! Windows over images, of each of which one element is made.
 
-use autotune_schedules::workload::PoolKind;
+use autotune_workloads::PoolKind;
 
 use super::places::{offsets, padded, picked, strides};
 use super::{larger, tensor, values};

@@ -1,6 +1,7 @@
 //! What may be chosen.
 
 use autotune_ir::target::GpuTarget;
+use autotune_workloads::Workload;
 
 use super::pair::{Between, GpuPair};
 use super::{GpuFused, between_words, parts};
@@ -9,7 +10,6 @@ use crate::fused::SKETCH;
 use crate::fused::part::PARTS;
 use crate::gpu::threads;
 use crate::knob_space::Knob;
-use crate::workload::Workload;
 
 /// Threads that share a row.
 const ROW_THREADS: [&str; 8] = ["1", "2", "4", "8", "16", "32", "64", "128"];

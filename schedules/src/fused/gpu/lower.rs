@@ -13,10 +13,10 @@ use crate::gpu::lower::{Lowering, Outside, compute};
 use crate::lower::nest::{Nest, allocated, guarded_value};
 use crate::lower::tables::tables;
 use crate::lower::{OperandBuffers, assign, at, load, nest};
-use crate::workload::Workload;
 use autotune_ir::DType;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, Layout, LoopKind, Node, Program, Role, Scope, Stage, When};
+use autotune_workloads::Workload;
 
 use online::Online;
 

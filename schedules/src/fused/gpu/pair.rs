@@ -5,15 +5,15 @@ use std::sync::Arc;
 use autotune_ir::Spec;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{Access, BufferId, Expr, Role};
+use autotune_workloads::Workload;
+use autotune_workloads::axes::{Axes, is_pair};
 
 use super::softmax::Softmax;
-use crate::axes::Axes;
 use crate::contraction::{AxisId, Contraction, Operand};
-use crate::fused::pair::{axes_of, is_pair};
+use crate::fused::pair::axes_of;
 use crate::gpu::{AxisRoles, is_forward};
 use crate::lower::at;
 use crate::map_reduce::{axis_of, is_given};
-use crate::workload::Workload;
 
 /// What is between.
 pub(super) enum Between {

@@ -2,8 +2,7 @@
 
 use autotune_ir::program::{Access, BinaryOp, Expr, UnaryOp};
 use autotune_ir::spec::{Equation, Reduction, Source, Spec};
-
-use crate::axes::Axes;
+use autotune_workloads::axes::Axes;
 
 /// The equations of a softmax of scores, by their positions, in this order:
 ///

@@ -10,9 +10,9 @@ use crate::lower::nest::{Builder, Nest, guarded, guarded_value};
 use crate::lower::{OperandBuffers, add, assign, load, nest};
 use crate::winograd::matrices::{Transform, Transforms};
 use crate::winograd::passes::{Cut, Passes, constant};
-use crate::workload::Workload;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, Expr, Layout, LoopKind, Node, Program, Role, Scope, Stage, When};
+use autotune_workloads::Workload;
 
 /// Threads of a block that transforms.
 const THREADS: usize = 128;

@@ -1,6 +1,6 @@
 //! What a recurrent layer does in a step.
 
-use autotune_schedules::workload::Activation;
+use autotune_workloads::Activation;
 
 use crate::onnx::NodeError;
 use crate::onnx::call::{Call, Result};

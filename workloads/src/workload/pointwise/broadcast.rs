@@ -42,7 +42,7 @@ impl Broadcast {
     /// Those of a result's axes, outermost first, that are true.
     ///
     /// ```
-    /// use autotune_schedules::workload::Broadcast;
+    /// use autotune_workloads::Broadcast;
     /// assert_eq!(Broadcast::of(&[true, false, true]), Broadcast::ROWS);
     /// assert_eq!(Broadcast::of(&[true, true]), Broadcast::FULL);
     /// ```

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use autotune_schedules::Workload;
+use autotune_workloads::Workload;
 
 #[test]
 fn workloads_of_the_documentation_are_read_and_said_again() {

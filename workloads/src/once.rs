@@ -5,11 +5,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 /// What was made so far, each with its key.
 #[derive(Default)]
-pub(crate) struct Once(RwLock<Vec<Box<dyn Any + Send + Sync>>>);
+pub struct Once(RwLock<Vec<Box<dyn Any + Send + Sync>>>);
 
 impl Once {
     /// What stands under a key among the values of its type. Where several threads make it at once, all get the same.
-    pub(crate) fn get<K, T>(&self, key: K, make: impl FnOnce() -> T) -> Arc<T>
+    pub fn get<K, T>(&self, key: K, make: impl FnOnce() -> T) -> Arc<T>
     where
         K: PartialEq + Send + Sync + 'static,
         T: Send + Sync + 'static,

@@ -31,12 +31,12 @@ impl Transpose {
     /// of one.
     ///
     /// ```
-    /// use autotune_schedules::{Workload, workload::Transpose};
+    /// use autotune_workloads::{Transpose, Workload};
     /// let heads = Workload::new(Transpose::new(&[1, 128, 12, 64], &[0, 2, 1, 3])?)?;
     /// assert_eq!(heads.to_string(), "transpose:shape=128x12x64,perm=102");
     /// let images = Workload::new(Transpose::new(&[2, 64, 28, 28], &[0, 2, 3, 1])?)?;
     /// assert_eq!(images.to_string(), "transpose:b=2,m=64,n=784");
-    /// # Ok::<(), autotune_schedules::WorkloadError>(())
+    /// # Ok::<(), autotune_workloads::WorkloadError>(())
     /// ```
     pub fn new(shape: &[usize], perm: &[AxisId]) -> Result<Self, WorkloadError> {
         let mut sorted = perm.to_vec();

@@ -55,12 +55,12 @@ impl Reduce {
     /// Dimensions of one element are left out, and those that lie side by side and are all kept or all combined are one.
     ///
     /// ```
-    /// use autotune_schedules::{Workload, workload::{Reduce, ReduceOp}};
+    /// use autotune_workloads::{Reduce, ReduceOp, Workload};
     /// let pixels = Workload::new(Reduce::new(&[8, 64, 28, 28], &[2, 3], ReduceOp::Mean)?)?;
     /// assert_eq!(pixels.to_string(), "reduce:m=512,n=784,op=mean");
     /// let channels = Workload::new(Reduce::new(&[8, 64, 28, 28], &[0, 2, 3], ReduceOp::Sum)?)?;
     /// assert_eq!(channels.to_string(), "reduce:shape=8x64x784,axes=02,op=sum");
-    /// # Ok::<(), autotune_schedules::WorkloadError>(())
+    /// # Ok::<(), autotune_workloads::WorkloadError>(())
     /// ```
     ///
     /// # Errors

@@ -3,8 +3,7 @@
 use autotune_ir::Spec;
 
 use super::Epilogue;
-use crate::axes::{Axes, Window};
-use crate::fused::is_pair;
+use crate::axes::{Axes, Window, is_pair};
 
 /// What it counts that two workloads differ in stride or dilation by a factor of two along one axis, that only one is padded there, and
 /// that only one has some part of the epilogue. Extents that differ by a factor of two count 1.

@@ -216,7 +216,7 @@ pub struct AlreadyRegistered {
 
 /// Makes a kind of operators known to the parser of this process, and of worker processes that are started from the same program: a
 /// program registers its operators before anything else.
-pub fn register(kind: &'static OperatorKind) -> Result<(), AlreadyRegistered> {
+pub fn register_operator(kind: &'static OperatorKind) -> Result<(), AlreadyRegistered> {
     let mut others = OTHERS.write().unwrap_or_else(PoisonError::into_inner);
     if OWN.iter().chain(&*others).any(|known| known.name == kind.name) {
         return Err(AlreadyRegistered { kind: "an operator", name: kind.name });

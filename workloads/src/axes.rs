@@ -10,7 +10,7 @@
 //!
 //! Sketches go by these parts, not by operators: whatever is a sum of products of two operands has them.
 
-use autotune_ir::program::Expr;
+use autotune_ir::program::{Access, Expr};
 use autotune_ir::spec::{AxisId, Equation, Reduction, Spec};
 use autotune_ir::{Affine, VarId};
 
@@ -133,6 +133,31 @@ impl Axes {
 /// Number of iterations of some axes.
 pub fn count(main: &Equation, axes: &[AxisId]) -> usize {
     axes.iter().map(|&axis| main.axes[axis].extent).product()
+}
+
+/// True for a spec of two contractions with maps behind them, of which the second reads what the first map defines.
+pub fn is_pair(spec: &Spec) -> bool {
+    let [first, map, second, _] = &spec.equations[..] else { return false };
+    let is_product = |number: usize| Axes::of_equation(spec, &spec.equations[number]).is_some();
+    if !is_product(0) || !is_product(2) {
+        return false;
+    }
+
+    let spatial = first.axes.iter().filter(|axis| !axis.reduce);
+    let is_map = map.reduction == Reduction::Sum
+        && spatial.eq(&map.axes)
+        && first.axes.starts_with(&map.axes)
+        && map.output.index == first.output.index
+        && map.loads().into_iter().all(|access| *access == first.output || is_bias(spec, map.loads(), access));
+    let [data, weight] = second.loads()[..] else { return false };
+    let reads_operands = first.loads().into_iter().chain([weight]).all(|access| spec.tensor(access).is_given());
+    is_map && reads_operands && data.buffer == map.output.buffer
+}
+
+/// True for an operand of one dimension that lies along the same axis as every other of one dimension.
+fn is_bias(spec: &Spec, loads: Vec<&Access>, access: &Access) -> bool {
+    let alike = |other: &Access| other.index.len() != 1 || other.index == access.index;
+    spec.tensor(access).is_given() && access.index.len() == 1 && loads.into_iter().all(alike)
 }
 
 fn uses(index: &[Affine], axis: AxisId) -> bool {

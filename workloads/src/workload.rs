@@ -1,13 +1,4 @@
 //! What is to be computed: an operator, its sizes, its data type and its epilogue.
-//!
-//! The text form is the database key and the word on the command line:
-//!
-//! ```
-//! use autotune_schedules::Workload;
-//! let w: Workload = "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1,bias,act=relu".parse().unwrap();
-//! assert_eq!(w.output_shape(), [1, 64, 56, 56]);
-//! assert_eq!(w.to_string(), "conv2d:n=1,c=64,h=56,w=56,o=64,k=3,s=1,p=1,bias,act=relu");
-//! ```
 
 use std::any::Any;
 use std::cmp::Ordering;
@@ -70,7 +61,7 @@ pub use matmul::{Batch, Matmul, Sides};
 pub use mlp::Mlp;
 pub use operator::{
     AlreadyRegistered, Computed, Formula, Operator, OperatorKind, Table, Tensor, check_elements, check_positive,
-    element, named_axes, operators, register,
+    element, named_axes, operators, register_operator,
 };
 pub use pad::{Pad, PadMode};
 pub use pointwise::{Broadcast, Channels, Function, Pointwise, PointwiseOp};
@@ -142,9 +133,9 @@ impl Workload {
     /// An operator on f32 without epilogue, or the first of its fields that makes no sense.
     ///
     /// ```
-    /// use autotune_schedules::{Matmul, Workload};
+    /// use autotune_workloads::{Matmul, Workload};
     /// assert_eq!(Workload::new(Matmul::new(1, 2, 3, 4))?.to_string(), "matmul:m=2,n=3,k=4");
-    /// # Ok::<(), autotune_schedules::WorkloadError>(())
+    /// # Ok::<(), autotune_workloads::WorkloadError>(())
     /// ```
     pub fn new(op: impl Operator) -> Result<Self, WorkloadError> {
         Self::of(Arc::new(op), Terms::default())
@@ -238,11 +229,11 @@ impl Workload {
     /// The sizes of an operator, if it is that one.
     ///
     /// ```
-    /// use autotune_schedules::{Conv2d, Matmul, Workload};
+    /// use autotune_workloads::{Conv2d, Matmul, Workload};
     /// let workload: Workload = "matmul:m=2,n=3,k=4".parse()?;
     /// assert_eq!(workload.sizes::<Matmul>().map(|matmul| matmul.k), Some(4));
     /// assert_eq!(workload.sizes::<Conv2d>(), None);
-    /// # Ok::<(), autotune_schedules::WorkloadError>(())
+    /// # Ok::<(), autotune_workloads::WorkloadError>(())
     /// ```
     pub fn sizes<T: Operator>(&self) -> Option<&T> {
         let op: &dyn Any = self.operator();
@@ -309,7 +300,7 @@ impl Workload {
     }
 
     /// What `make` makes of the workload, made once for each type and key, for all threads and clones.
-    pub(crate) fn once<K, T>(&self, key: K, make: impl FnOnce() -> T) -> Arc<T>
+    pub fn once<K, T>(&self, key: K, make: impl FnOnce() -> T) -> Arc<T>
     where
         K: PartialEq + Send + Sync + 'static,
         T: Send + Sync + 'static,

@@ -111,7 +111,7 @@ impl Activation {
     /// right.
     ///
     /// ```
-    /// use autotune_schedules::workload::Activation;
+    /// use autotune_workloads::Activation;
     /// assert_eq!(Activation::new("clip", &[0.0, 6.0]).unwrap().to_string(), "clip:0:6");
     /// assert_eq!(Activation::new("leaky_relu", &[]).unwrap(), Activation::new("leaky_relu", &[0.01]).unwrap());
     /// assert!(Activation::new("clip", &[6.0, 0.0]).is_err());

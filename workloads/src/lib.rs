@@ -1,0 +1,35 @@
+//! Operators: what is to be computed, in a text form and as equations, and the result that kernels are checked against.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `workload` | [`Workload`]: an operator with its sizes, element type, prologue and epilogue; a file for each [`Operator`] |
+//! | [`axes`] | the axes of a contraction by the operands that they index |
+//! | [`operands`], [`reference`](mod@reference) | random operands, the result that kernels are checked against |
+//! | [`Once`] | what several askers want of a workload, made once |
+//! | [`contract`] | tests for operators from outside |
+//!
+//! The text form of a workload is the database key and the word on the command line:
+//!
+//! ```
+//! use autotune_workloads::{Operands, Workload, reference};
+//!
+//! let workload: Workload = "conv2d:n=1,c=8,h=6,w=6,o=8,k=3,s=1,p=1,bias,act=relu".parse()?;
+//! assert_eq!(workload.to_string(), "conv2d:n=1,c=8,h=6,w=6,o=8,k=3,s=1,p=1,bias,act=relu");
+//! assert_eq!(workload.output_shape(), [1, 8, 6, 6]);
+//!
+//! let output = reference(&workload, &Operands::random(workload.spec(), 0));
+//! assert_eq!(output.shape(), workload.output_shape());
+//! # Ok::<(), autotune_workloads::WorkloadError>(())
+//! ```
+
+pub mod axes;
+pub mod contract;
+mod once;
+pub mod operands;
+pub mod reference;
+mod workload;
+
+pub use once::Once;
+pub use operands::{Operands, OutOfMemory};
+pub use reference::{Reference, ReferenceError, max_rel_error, reference};
+pub use workload::*;
