@@ -15,7 +15,7 @@ use autotune::Tuned;
 use autotune_db::{KeyChain, Phase, Provenance, Snapshot, SnapshotWriter, TuningRecord};
 use autotune_examples::test_bed;
 use autotune_ir::Target;
-use autotune_measure::{Measurement, RunSecs};
+use autotune_measurement::{Measurement, RunSecs};
 use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};

@@ -9,7 +9,7 @@ use autotune::search::{Ask, Batch, Searcher};
 use autotune::{Task, Tuner, contract};
 use autotune_cost_model::{CostModel, ModelError, Sample};
 use autotune_ir::Target;
-use autotune_measure::Measurement;
+use autotune_measurement::Measurement;
 use autotune_schedules::Candidate;
 use ndarray::{ArrayView1, ArrayView2};
 

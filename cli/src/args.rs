@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use autotune::Network;
 use autotune_ir::DType;
-use autotune_measure::Backend;
+use autotune_measurement::Backend;
 use autotune_network::Subject;
 use autotune_schedules::Config;
 use autotune_workloads::Workload;

@@ -25,7 +25,8 @@ use anyhow::{Context, Result};
 use autotune::{Cancel, LocalDevice, Setup};
 use autotune_db::{DbError, SnapshotError, Source, TuningDb};
 use autotune_ir::Target;
-use autotune_measure::{Backend, Ceilings, MeasureError, WorkerMeasurer, scratch};
+use autotune_measure::{Ceilings, MeasureError, WorkerMeasurer, scratch};
+use autotune_measurement::Backend;
 use autotune_workloads::Workload;
 use serde::Serialize;
 

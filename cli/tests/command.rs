@@ -9,7 +9,7 @@ use std::path::Path;
 
 use autotune_db::{Phase, Provenance, TuningDb, TuningRecord};
 use autotune_ir::Target;
-use autotune_measure::{Backend, Measurement, Resources, RunSecs};
+use autotune_measurement::{Backend, Measurement, Resources, RunSecs};
 use autotune_runtime::{cuda, opencl};
 use autotune_schedules::{LOWERING_VERSION, ScheduleSpace};
 use autotune_workloads::Workload;

@@ -9,7 +9,7 @@ use std::process::Stdio;
 
 use autotune_db::{Phase, Provenance, TuningDb, TuningRecord};
 use autotune_ir::Target;
-use autotune_measure::{CandidateError, Measurement, RunSecs};
+use autotune_measurement::{CandidateError, Measurement, RunSecs};
 use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace, Value};
 use autotune_workloads::Workload;
 use sandbox::{Sandbox, TINY, finish, signal};

@@ -11,7 +11,8 @@ use autotune_cost_model::{XgbModel, XgbParams};
 use autotune_db::TuningDb;
 use autotune_examples::replay::{DrawRecorded, FromRecorded, Replay, ReplayTask, answer_each};
 use autotune_examples::test_bed::{Recording, Sample, Source, TestBed};
-use autotune_measure::{Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult, RaceResult, RunSecs};
+use autotune_measure::{Batches, MeasureError, Measurer, OnResult, RaceResult};
+use autotune_measurement::{CandidateError, Measurement, RunSecs};
 use autotune_schedules::{Candidate, ScheduleSpace};
 use autotune_workloads::Workload;
 

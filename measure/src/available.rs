@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use autotune_workloads::Workload;
 
-use crate::measurement::MeasureError;
+use crate::error::MeasureError;
 use crate::memory::{self, ADDRESS_SPACE, DATA};
 use crate::problem;
 

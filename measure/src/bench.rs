@@ -2,12 +2,13 @@
 
 use std::time::Instant;
 
+use autotune_measurement::CandidateError;
 use autotune_workloads::OutOfMemory;
 
 use crate::built::Built;
+use crate::error::MeasureError;
 use crate::harness::runs_per_repeat;
 use crate::loaded::Loaded;
-use crate::measurement::{CandidateError, MeasureError};
 use crate::options::TimingOptions;
 use crate::problem::Problem;
 use crate::station::{self, Station};
@@ -74,7 +75,7 @@ impl Bench {
         self.kernel.recheck(false)
     }
 
-    /// How many runs the graph holds whose replays the turns so far were: [`crate::RunSecs::graph_runs`].
+    /// How many runs the graph holds whose replays the turns so far were: [`autotune_measurement::RunSecs::graph_runs`].
     pub fn graph_runs(&self) -> usize {
         self.kernel.graph_runs()
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use autotune_codegen::asm::{AssembleError, assemble};
 use autotune_codegen::{c, gpu};
 use autotune_ir::{Artifact, Code, GpuApi, KernelPlan, Program, Target};
+use autotune_measurement::{Backend, CandidateError, Resources, Toolchain};
 use autotune_schedules::{Candidate, EXACT_TOLERANCE, tolerance};
 use autotune_workloads::Workload;
 use rayon::prelude::*;
@@ -14,11 +15,10 @@ use rayon::prelude::*;
 use crate::built::Built;
 use crate::compile_workers::CompileWorkers;
 use crate::compiler::Compiler;
+use crate::error::MeasureError;
 use crate::libraries::{Libraries, Source};
 use crate::location::WorkerCommand;
-use crate::measurement::{CandidateError, MeasureError, Resources, Toolchain};
 use crate::nvrtc;
-use crate::options::Backend;
 use crate::process::{duration, timed};
 
 /// The outcome of building one candidate.

@@ -9,7 +9,7 @@ use autotune_workloads::Work;
 use serde::{Deserialize, Serialize};
 
 use crate::cache_folder;
-use crate::measurement::MeasureError;
+use crate::error::MeasureError;
 
 mod cpu;
 pub(crate) mod gpu;

@@ -4,9 +4,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use autotune_ir::DType;
+use autotune_measurement::CandidateError;
 use autotune_runtime::{Device, bytes_of_mut};
-
-use crate::measurement::CandidateError;
 
 mod kernels;
 

@@ -3,10 +3,12 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use autotune_measurement::CandidateError;
+
+use crate::error::MeasureError;
 use crate::host::{Loss, WorkerProcess};
 use crate::interrupt::Interrupt;
 use crate::location::WorkerCommand;
-use crate::measurement::{CandidateError, MeasureError};
 use crate::nvrtc::Compiled;
 use crate::options::TimingOptions;
 use crate::protocol::{Request, Response, Task};

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use autotune_measurement::CandidateError;
 use serde::{Deserialize, Serialize};
 
-use crate::measurement::{CandidateError, MeasureError};
+use crate::error::MeasureError;
 use crate::process::run_with_limit;
 use crate::scratch::Scratch;
 

@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
+use autotune_measurement::CandidateError;
 use autotune_runtime::{Device, Extent};
 
 use crate::checks::Checks;
 use crate::guarded::{self, Guarded};
-use crate::measurement::CandidateError;
 
 /// A tensor that lies in place for one kernel after the other, between guards, with a checksum by which it shows whether one of its
 /// elements, or a guard, changed.

@@ -7,13 +7,15 @@ use std::thread;
 use std::time::Instant;
 
 use autotune_ir::Target;
+use autotune_measurement::{CandidateError, Measurement};
 use autotune_schedules::Candidate;
 use autotune_workloads::Workload;
 use rayon::ThreadPoolBuilder;
 
 use crate::builder::{Build, Builder};
 use crate::built::Built;
-use crate::measurement::{Batches, CandidateError, MeasureError, Measurement, OnResult, RaceResult};
+use crate::error::MeasureError;
+use crate::measurer::{Batches, OnResult, RaceResult};
 use crate::process::timed;
 use crate::station::Outcome;
 

@@ -10,7 +10,7 @@
 use autotune_ir::{GpuApi, GpuTarget};
 use autotune_runtime::{DeviceError, GpuInfo, cuda, opencl};
 
-use crate::measurement::MeasureError;
+use crate::error::MeasureError;
 use crate::nvrtc;
 
 /// The GPU of this machine that a word means: `cuda` the first CUDA device, `cuda:sm_90` the first of that compute capability,

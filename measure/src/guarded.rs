@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 
+use autotune_measurement::CandidateError;
 use autotune_runtime::{Device, bytes_of, bytes_of_mut};
-
-use crate::measurement::CandidateError;
 
 /// 32-bit words of a guard, at least.
 pub(crate) const GUARD: usize = 1024;

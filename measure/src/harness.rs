@@ -1,6 +1,7 @@
 //! The timing loop: warm-up, adaptive repeats, early stop. Knows no kernels: it is handed a function that runs one.
 
-use crate::measurement::{CandidateError, RunSecs};
+use autotune_measurement::{CandidateError, RunSecs};
+
 use crate::options::TimingOptions;
 
 /// Repeats after which a candidate may be stopped early.
@@ -18,7 +19,7 @@ const UNSETTLED_FLOORS: f64 = 3.0;
 /// Largest ratio of the low quantile to the fastest repeat at which a kernel counts as settled.
 const SETTLED_RATIO: f64 = 1.02;
 
-/// The quantile that [`crate::RunSecs::run_secs`] is.
+/// The quantile that [`autotune_measurement::RunSecs::run_secs`] is.
 const LOW_QUANTILE: f64 = 0.1;
 
 /// Most runs in one repeat.

@@ -8,9 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use autotune_measurement::CandidateError;
+
+use crate::error::MeasureError;
 use crate::interrupt::Interrupt;
 use crate::location::{WORKER_ARGUMENT, WorkerCommand};
-use crate::measurement::{CandidateError, MeasureError};
 use crate::memory::{MemoryAtStart, reported_bytes};
 use crate::process::kill_group;
 use crate::protocol::{self, Request, Response};

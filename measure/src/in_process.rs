@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 use autotune_ir::Target;
+use autotune_measurement::Measurement;
 use autotune_runtime::affinity;
 use autotune_schedules::Candidate;
 use autotune_workloads::{OutOfMemory, Workload};
@@ -11,8 +12,9 @@ use autotune_workloads::{OutOfMemory, Workload};
 use crate::available;
 use crate::builder::Builder;
 use crate::built::Built;
+use crate::error::MeasureError;
 use crate::front::{Front, Runner};
-use crate::measurement::{Batches, MeasureError, Measurement, Measurer, OnResult, RaceResult};
+use crate::measurer::{Batches, Measurer, OnResult, RaceResult};
 use crate::options::{MeasureOptions, TimingOptions};
 use crate::problem::Problem;
 use crate::station::{self, Outcome, Station};

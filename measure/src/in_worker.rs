@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use autotune_ir::{GpuTarget, Target};
+use autotune_measurement::{CandidateError, Measurement};
 use autotune_schedules::Candidate;
 use autotune_workloads::Workload;
 
@@ -11,11 +12,12 @@ use crate::available;
 use crate::builder::Builder;
 use crate::built::Built;
 use crate::ceilings::Ceilings;
+use crate::error::MeasureError;
 use crate::front::{Front, Runner};
 use crate::host::{Loss, WorkerProcess};
 use crate::interrupt::Interrupt;
 use crate::location::WorkerCommand;
-use crate::measurement::{Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult, RaceResult};
+use crate::measurer::{Batches, Measurer, OnResult, RaceResult};
 use crate::options::MeasureOptions;
 use crate::process::duration;
 use crate::protocol::{Job, Request, Response, Task};

@@ -2,7 +2,7 @@
 //!
 //! | module | what it owns |
 //! |---|---|
-//! | [`measurement`] | the vocabulary: [`Measurement`], [`CandidateError`], [`MeasureError`], the trait [`Measurer`] |
+//! | [`measurer`], [`error`](mod@error) | the trait [`Measurer`]; [`MeasureError`] |
 //! | [`summary`] | why candidates failed, in a few lines |
 //! | [`options`] | limits and timing |
 //! | [`builder`], [`compiler`], [`nvrtc`] | parallel builds: machine code in this process, or a compiler found at run time |
@@ -18,7 +18,7 @@
 //! files of the lines above its own, and those before it on its line:
 //!
 //! ```text
-//! words     options measurement summary built loaded
+//! words     options error measurer summary built loaded
 //! system    interrupt process memory scratch location cache_folder load
 //! compilers compiler nvrtc gpu
 //! operands  expected problem available
@@ -66,6 +66,7 @@ pub mod ceilings;
 mod checks;
 mod compile_workers;
 pub mod compiler;
+pub mod error;
 mod expected;
 mod fixed;
 mod front;
@@ -80,7 +81,7 @@ mod libraries;
 pub mod load;
 mod loaded;
 pub mod location;
-pub mod measurement;
+pub mod measurer;
 mod memory;
 pub mod nvrtc;
 pub mod options;
@@ -104,12 +105,11 @@ pub use builder::{Build, Builder};
 pub use built::Built;
 pub use ceilings::Ceilings;
 pub use compiler::Compiler;
+pub use error::MeasureError;
 pub use in_process::InProcessMeasurer;
 pub use in_worker::WorkerMeasurer;
 pub use load::{Load, LoadWatch};
 pub use location::WorkerCommand;
-pub use measurement::{
-    Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult, RaceResult, Resources, RunSecs, Toolchain,
-};
-pub use options::{Backend, MeasureOptions, TimingOptions};
+pub use measurer::{Batches, Measurer, OnResult, RaceResult};
+pub use options::{MeasureOptions, TimingOptions};
 pub use summary::failure_summary;

@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use autotune_measurement::CandidateError;
 use autotune_schedules::config::fnv1a;
 use rayon::prelude::*;
 
 use crate::compiler::Compiler;
-use crate::measurement::{CandidateError, MeasureError};
+use crate::error::MeasureError;
 use crate::process::timed;
 use crate::scratch::Scratch;
 

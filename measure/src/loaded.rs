@@ -1,6 +1,6 @@
 //! What timing knows of a kernel.
 
-use crate::measurement::CandidateError;
+use autotune_measurement::CandidateError;
 
 /// A kernel with operands, whatever its device.
 pub(crate) trait Loaded {
@@ -15,7 +15,7 @@ pub(crate) trait Loaded {
     fn kernel_secs(&self) -> f64;
     /// Largest deviation from the reference so far, over the reference's largest magnitude.
     fn max_rel_error(&self) -> f64;
-    /// [`crate::RunSecs::graph_runs`].
+    /// [`autotune_measurement::RunSecs::graph_runs`].
     fn graph_runs(&self) -> usize;
     /// Bytes of its buffers.
     fn bytes(&self) -> usize;

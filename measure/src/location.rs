@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::measurement::MeasureError;
+use crate::error::MeasureError;
 
 /// Environment variable that names the worker program.
 pub const WORKER_VARIABLE: &str = "AUTOTUNE_WORKER";

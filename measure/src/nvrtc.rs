@@ -11,12 +11,12 @@ use std::ptr;
 use std::sync::{Mutex, PoisonError};
 
 use autotune_codegen::gpu::architecture;
+use autotune_measurement::{CandidateError, Resources};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::cache_folder;
-use crate::measurement::{CandidateError, Resources};
 use autotune_runtime::cuda::driver::{self, Version};
 
 mod candidates;

@@ -7,11 +7,11 @@ use std::sync::{Arc, OnceLock};
 use autotune_ir::layout::{physical_shape, put_in_layout};
 use autotune_ir::program::{Layout, Role};
 use autotune_ir::spec::Tensor;
+use autotune_measurement::CandidateError;
 use autotune_workloads::{Operands, OutOfMemory, Reference, ReferenceError, Workload};
 use ndarray::ArrayD;
 
 use crate::expected::Expected;
-use crate::measurement::CandidateError;
 
 /// The operands' seed: every measurement of a workload uses the same.
 const SEED: u64 = 0x0a07_07e5;

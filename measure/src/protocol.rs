@@ -6,13 +6,13 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use autotune_ir::{Artifact, Code, GpuTarget, KernelPlan, MachineCode, Target};
+use autotune_measurement::{CandidateError, RunSecs};
 use autotune_workloads::Workload;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::built::Built;
 use crate::ceilings::Ceilings;
-use crate::measurement::{CandidateError, RunSecs};
 use crate::memory::MemoryAtStart;
 use crate::nvrtc::Compiled;
 use crate::options::TimingOptions;

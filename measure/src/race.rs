@@ -3,9 +3,10 @@
 //! A race has more racers than are worth timing to the end: after some rounds the slower half is dropped (successive halving). It has
 //! as many rounds as its budget of seconds allows, so that a race of kernels that take a second each ends, too.
 
+use autotune_measurement::{CandidateError, RunSecs};
+
 use crate::harness::{self, Clock, Samples};
 use crate::loaded::Loaded;
-use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
 use crate::timing::SLOW_SECS;
 

@@ -10,9 +10,10 @@
 
 use std::collections::VecDeque;
 
+use autotune_measurement::CandidateError;
+
 use crate::harness::{quantile, runs_per_repeat};
 use crate::loaded::Loaded;
-use crate::measurement::CandidateError;
 use crate::options::TimingOptions;
 
 /// Repeats of a look, at most, and the seconds after which there are no more.

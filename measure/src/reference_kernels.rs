@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
+use autotune_measurement::{CandidateError, RunSecs};
 use autotune_workloads::Workload;
 
 use crate::loaded::Loaded;
-use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
 use crate::reference_kernel::{FASTER, ReferenceKernel};
 use crate::timing::{self, Timing};

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use autotune_ir::DType;
 use autotune_ir::program::{Layout, Role};
+use autotune_measurement::CandidateError;
 use autotune_runtime::{Device, DeviceError, bytes_of};
 use autotune_workloads::Workload;
 
@@ -15,7 +16,6 @@ use crate::allocation_cache::AllocationCache;
 use crate::checks::Checks;
 use crate::fixed::Fixed;
 use crate::guarded::{self, Guarded};
-use crate::measurement::CandidateError;
 use crate::problem::Problem;
 
 /// A device with what stays on it.

@@ -12,7 +12,7 @@ use std::path::Path;
 
 use tempfile::TempDir;
 
-use crate::measurement::MeasureError;
+use crate::error::MeasureError;
 
 /// What the names of scratch folders start with; a random part follows.
 const PREFIX: &str = "autotune-scratch-";

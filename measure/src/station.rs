@@ -4,14 +4,15 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use autotune_ir::{GpuApi, GpuTarget, KernelPlan, Target};
+use autotune_measurement::{CandidateError, RunSecs};
 use autotune_runtime::{Cpu, CudaDevice, Device, DeviceError, OpenClDevice, bytes_of, bytes_of_mut};
 use autotune_workloads::Workload;
 
 use crate::built::Built;
 use crate::ceilings::{self, Ceilings};
 use crate::checks::{Checks, HostChecks, KernelChecks};
+use crate::error::MeasureError;
 use crate::loaded::Loaded;
-use crate::measurement::{CandidateError, MeasureError, RunSecs};
 use crate::options::TimingOptions;
 use crate::problem::Problem;
 use crate::race::race;

@@ -1,6 +1,6 @@
 //! Why candidates failed, in a few lines.
 
-use crate::measurement::{CandidateError, Measurement};
+use autotune_measurement::{CandidateError, Measurement};
 
 /// Causes that are listed.
 const CAUSES: usize = 3;

@@ -1,8 +1,9 @@
 //! How long a kernel takes: docs/timing.md says why in this way.
 
+use autotune_measurement::{CandidateError, RunSecs};
+
 use crate::harness::{self, Clock};
 use crate::loaded::Loaded;
-use crate::measurement::{CandidateError, RunSecs};
 use crate::options::TimingOptions;
 use crate::reference_kernel::{FASTER, ReferenceKernel};
 

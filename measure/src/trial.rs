@@ -5,6 +5,7 @@ use std::rc::Rc;
 use autotune_ir::KernelPlan;
 use autotune_ir::plan::Binding;
 use autotune_ir::program::When;
+use autotune_measurement::CandidateError;
 use autotune_runtime::{Device, DeviceError, Kernel, bytes_of_mut};
 use autotune_workloads::Workload;
 
@@ -13,7 +14,6 @@ use crate::expected::{self, Expected};
 use crate::fixed::{Fixed, Placed};
 use crate::guarded::{self, Guarded};
 use crate::loaded::Loaded;
-use crate::measurement::CandidateError;
 use crate::problem::Problem;
 use crate::replays::{Replays, Timed};
 use crate::resident::{Agreed, Resident};
@@ -338,10 +338,11 @@ impl<D: Device> Buffers<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Builder;
     use crate::allocation_cache::Packing;
     use crate::checks::HostChecks;
-    use crate::{Backend, Builder};
     use autotune_ir::Target;
+    use autotune_measurement::Backend;
     use autotune_runtime::{Cpu, HostMemory};
     use autotune_schedules::{Candidate, ScheduleSpace};
     use rand::SeedableRng;

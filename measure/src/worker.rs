@@ -10,12 +10,13 @@ use std::thread;
 use std::time::Duration;
 
 use autotune_ir::Target;
+use autotune_measurement::CandidateError;
 use autotune_runtime::{allowed_cores, pin_to_core};
 use autotune_workloads::Workload;
 
 use crate::available;
 use crate::built::Built;
-use crate::measurement::{CandidateError, human_bytes};
+use crate::error::human_bytes;
 use crate::memory::{self, MemoryAtStart};
 use crate::nvrtc;
 use crate::problem::{self, Problem};

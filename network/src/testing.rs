@@ -3,7 +3,7 @@
 
 use autotune_db::{Phase, Provenance, TuningDb, TuningRecord};
 use autotune_ir::Target;
-use autotune_measure::{Measurement, RunSecs};
+use autotune_measurement::{Measurement, RunSecs};
 use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace};
 use autotune_workloads::Workload;
 use rand::{Rng, RngExt};

@@ -47,7 +47,7 @@ pub fn predict_held_out<'r>(
 #[allow(clippy::unwrap_used)]
 mod tests {
     use autotune_db::Phase;
-    use autotune_measure::CandidateError;
+    use autotune_measurement::CandidateError;
     use autotune_schedules::ScheduleSpace;
     use autotune_workloads::Workload;
     use rand::SeedableRng;

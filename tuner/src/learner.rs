@@ -7,7 +7,7 @@ use autotune_cost_model::metrics::{pairwise_accuracy, top_k_recall};
 use autotune_cost_model::{CostModel, ModelError, RegisterUse, Sample, relative_throughputs};
 use autotune_db::TuningRecord;
 use autotune_ir::Target;
-use autotune_measure::Measurement;
+use autotune_measurement::Measurement;
 use autotune_schedules::Candidate;
 use autotune_workloads::Workload;
 
@@ -260,7 +260,7 @@ mod tests {
             records.extend(secs.rev().map(|secs: u32| {
                 let mut record = first.clone();
                 record.provenance.unix_secs = secs.into();
-                record.measurement = Measurement::of(Ok(autotune_measure::RunSecs::made_up(secs.into())));
+                record.measurement = Measurement::of(Ok(autotune_measurement::RunSecs::made_up(secs.into())));
                 record
             }));
         }

@@ -4,7 +4,8 @@ use std::fs;
 use std::sync::Arc;
 
 use autotune_ir::{GpuApi, Target};
-use autotune_measure::{Backend, Ceilings, MeasureError, MeasureOptions, TimingOptions, WorkerMeasurer};
+use autotune_measure::{Ceilings, MeasureError, MeasureOptions, TimingOptions, WorkerMeasurer};
+use autotune_measurement::Backend;
 use autotune_runtime::{cuda, opencl};
 use autotune_workloads::Workload;
 

@@ -1,6 +1,7 @@
 //! What a run tells while it goes on.
 
-use autotune_measure::{MeasureError, Measurement};
+use autotune_measure::MeasureError;
+use autotune_measurement::Measurement;
 
 use crate::network::Task;
 use crate::report::Retired;

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use autotune_cost_model::ModelError;
-use autotune_measure::Measurement;
+use autotune_measurement::Measurement;
 use autotune_schedules::Candidate;
 
 use crate::learner::Learner;

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use autotune_db::{DbError, Phase, TuningRecord};
-use autotune_measure::{Measurement, Measurer, RaceResult};
+use autotune_measure::{Measurer, RaceResult};
+use autotune_measurement::Measurement;
 use autotune_schedules::{Candidate, Config, ScheduleSpace};
 use autotune_workloads::Workload;
 

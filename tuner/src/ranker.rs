@@ -99,7 +99,7 @@ pub(crate) fn matrix(rows: &[&[f32]]) -> Array2<f32> {
 
 #[cfg(test)]
 mod tests {
-    use autotune_measure::{CandidateError, Measurement, Resources};
+    use autotune_measurement::{CandidateError, Measurement, Resources};
     use autotune_schedules::{Candidate, ScheduleSpace};
     use autotune_workloads::Workload;
     use rand::SeedableRng;

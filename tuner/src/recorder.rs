@@ -6,7 +6,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use autotune_db::{DbError, Phase, Provenance, TuningDb, TuningRecord};
 use autotune_ir::Target;
-use autotune_measure::{Load, LoadWatch, Measurement};
+use autotune_measure::{Load, LoadWatch};
+use autotune_measurement::Measurement;
 use autotune_schedules::{Candidate, Config, LOWERING_VERSION, ScheduleSpace};
 use autotune_workloads::Workload;
 

@@ -132,7 +132,7 @@ pub struct TaskReport {
     pub direct_roofline_fraction: Option<f64>,
     /// Deviation of the best schedule's output from the reference, over the reference's largest magnitude.
     pub max_rel_error: Option<f64>,
-    /// How the best schedule was timed: [`autotune_measure::RunSecs::graph_runs`].
+    /// How the best schedule was timed: [`autotune_measurement::RunSecs::graph_runs`].
     pub graph_runs: Option<usize>,
     /// The best schedule.
     pub config: Option<Config>,

@@ -1,7 +1,8 @@
 //! Where a task stands by what a run has measured.
 
 use autotune_db::Phase;
-use autotune_measure::{Ceilings, Measurement, RunSecs};
+use autotune_measure::Ceilings;
+use autotune_measurement::{Measurement, RunSecs};
 use autotune_schedules::Config;
 use autotune_workloads::Work;
 

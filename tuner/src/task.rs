@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use autotune_db::{Phase, TuningRecord};
-use autotune_measure::{Measurement, failure_summary};
+use autotune_measure::failure_summary;
+use autotune_measurement::Measurement;
 use autotune_schedules::{Candidate, ScheduleSpace};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;

@@ -3,7 +3,7 @@
 
 use autotune_db::{Phase, Provenance, TuningRecord};
 use autotune_ir::{CpuTarget, Target};
-use autotune_measure::{Measurement, RunSecs};
+use autotune_measurement::{Measurement, RunSecs};
 use autotune_schedules::{Candidate, Config, LOWERING_VERSION, ScheduleSpace};
 use autotune_workloads::Workload;
 

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use autotune_measure::Measurement;
+use autotune_measurement::Measurement;
 use serde::Serialize;
 
 /// When a batch was planned: since when, when the results before it were learnt, when it was proposed.
@@ -23,7 +23,7 @@ pub struct TimeShares {
     pub propose_secs: f64,
     /// Waiting for builds, and at the end for those that came too late.
     pub build_secs: f64,
-    /// Runs of kernels, in checks and for timing: [`autotune_measure::RunSecs::kernel_secs`].
+    /// Runs of kernels, in checks and for timing: [`autotune_measurement::RunSecs::kernel_secs`].
     pub run_secs: f64,
     /// What else measuring takes: loading kernels, packing weights ahead of time, comparing outputs, talking to the worker; failed
     /// candidates too.

@@ -4,7 +4,8 @@ use std::sync::OnceLock;
 
 use autotune_db::{Best, DbError, Found, Source};
 use autotune_ir::{Isa, Program, Reach, Target, TargetError, verify};
-use autotune_measure::{Backend, Builder, CandidateError, MeasureError};
+use autotune_measure::{Builder, MeasureError};
+use autotune_measurement::{Backend, CandidateError};
 use autotune_runtime::{Cpu, Device, DeviceError, Kernel, KernelError, Runner};
 use autotune_schedules::space::LAYOUT_KNOBS;
 use autotune_schedules::{Candidate, Config, ScheduleSpace, UnfitError, Value};

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use autotune_cost_model::{CostModel, XgbModel};
 use autotune_db::TuningDb;
 use autotune_ir::Target;
-use autotune_measure::{Backend, Ceilings, Measurer};
+use autotune_measure::{Ceilings, Measurer};
+use autotune_measurement::Backend;
 use autotune_schedules::ScheduleSpace;
 use autotune_workloads::Workload;
 

@@ -11,9 +11,8 @@ use autotune::contract;
 use autotune::search::{Annealing, AnnealingParams, Ask, Batch, Genetic, GeneticParams, Searcher};
 use autotune_cost_model::{XgbModel, XgbParams};
 use autotune_ir::{CpuTarget, Target};
-use autotune_measure::{
-    Batches, InProcessMeasurer, MeasureError, MeasureOptions, Measurement, Measurer, OnResult, RaceResult,
-};
+use autotune_measure::{Batches, InProcessMeasurer, MeasureError, MeasureOptions, Measurer, OnResult, RaceResult};
+use autotune_measurement::Measurement;
 use autotune_schedules::{Candidate, Config};
 use kind::KINDS;
 use support::PaperDevice;
@@ -157,8 +156,8 @@ impl Measurer for FaultyDevice {
     }
 }
 
-fn impossible() -> autotune_measure::CandidateError {
-    autotune_measure::CandidateError::Lower { message: "impossible".into() }
+fn impossible() -> autotune_measurement::CandidateError {
+    autotune_measurement::CandidateError::Lower { message: "impossible".into() }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use autotune::{
 use autotune_cost_model::XgbModel;
 use autotune_db::{Phase, TuningDb, TuningRecord};
 use autotune_ir::{CpuTarget, Isa, Target};
-use autotune_measure::RunSecs;
+use autotune_measurement::RunSecs;
 use autotune_schedules::{Candidate, Config, ScheduleSpace, Value};
 use autotune_workloads::Workload;
 use kind::{KINDS, Kind};

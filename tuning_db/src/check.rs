@@ -1,6 +1,6 @@
 //! What no measurement yields.
 
-use autotune_measure::{CandidateError, RunSecs};
+use autotune_measurement::{CandidateError, RunSecs};
 use autotune_schedules::tolerance;
 
 use crate::record::{RecordError, TuningRecord};

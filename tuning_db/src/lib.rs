@@ -19,7 +19,7 @@
 //!
 //! ```
 //! use autotune_db::{Phase, Provenance, Standing, TuningDb, TuningRecord};
-//! use autotune_measure::{Backend, Measurement, RunSecs};
+//! use autotune_measurement::{Backend, Measurement, RunSecs};
 //! use autotune_ir::Target;
 //! use autotune_schedules::{Config, Value};
 //! use autotune_workloads::Workload;

@@ -1,6 +1,6 @@
 //! One measured schedule and the causes of its time.
 
-use autotune_measure::{Backend, Measurement};
+use autotune_measurement::{Backend, Measurement};
 use autotune_schedules::{Config, LOWERING_VERSION};
 use autotune_workloads::Workload;
 use serde::{Deserialize, Serialize};

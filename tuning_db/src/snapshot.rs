@@ -48,7 +48,7 @@ use layout::{Bucket, FORMAT, Header, HeaderFlaw, Label};
 /// ```
 /// use autotune_db::{KeyChain, Snapshot, SnapshotWriter};
 /// # use autotune_db::{Phase, Provenance, TuningRecord};
-/// # use autotune_measure::{Measurement, RunSecs};
+/// # use autotune_measurement::{Measurement, RunSecs};
 /// # let record = TuningRecord {
 /// #     workload: "matmul:m=64,n=64,k=64".parse()?,
 /// #     target: "cpu:AuthenticAMD-25-17:avx512:-:32K+1M+32M:fma4+add3:threads=2".into(),

@@ -6,7 +6,7 @@ mod support;
 use std::io::Cursor;
 
 use autotune_db::{DbError, OnInvalid, Standing, TuningDb, TuningRecord};
-use autotune_measure::CandidateError;
+use autotune_measurement::CandidateError;
 use autotune_schedules::{Config, Value};
 use autotune_workloads::Workload;
 use support::{TARGETS, WORKLOADS, any, config, export, failed, imported, racing, record};

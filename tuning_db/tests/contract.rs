@@ -7,7 +7,7 @@ mod support;
 use std::io::Cursor;
 
 use autotune_db::{Best, DbError, ImportReport, OnInvalid, RecordError, TuningDb, TuningRecord};
-use autotune_measure::CandidateError;
+use autotune_measurement::CandidateError;
 use autotune_schedules::LOWERING_VERSION;
 use autotune_workloads::Workload;
 use rand::RngExt;

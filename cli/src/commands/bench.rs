@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use anyhow::Result;
 use autotune::{Network, Tuner};
-use autotune_measure::Backend;
+use autotune_measurement::Backend;
 
 use super::{JsonSink, open_db, open_device};
 use crate::args::{DbArgs, Failure, TargetArgs};

@@ -5,7 +5,8 @@ use autotune::{Origin, Tuned};
 use autotune_codegen::{asm, c, gpu};
 use autotune_db::Standing;
 use autotune_ir::{GpuApi, Target};
-use autotune_measure::{Backend, Build, Builder, MeasureOptions};
+use autotune_measure::{Build, Builder, MeasureOptions};
+use autotune_measurement::Backend;
 use autotune_schedules::{Candidate, Config, ScheduleSpace, UnfitError};
 use autotune_workloads::Workload;
 

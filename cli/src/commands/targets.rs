@@ -5,7 +5,8 @@ use autotune::device_name;
 use autotune_ir::DType;
 use autotune_ir::{CpuTarget, GpuApi, Target};
 use autotune_measure::nvrtc;
-use autotune_measure::{Backend, Ceilings, Compiler, MeasureError, MeasureOptions, WorkerMeasurer};
+use autotune_measure::{Ceilings, Compiler, MeasureError, MeasureOptions, WorkerMeasurer};
+use autotune_measurement::Backend;
 use autotune_runtime::{GpuInfo, cuda, opencl};
 
 use crate::output::print;

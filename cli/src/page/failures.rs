@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use autotune_charts::Element;
 use autotune_db::Phase;
-use autotune_measure::CandidateError;
+use autotune_measurement::CandidateError;
 
 use super::history::History;
 use super::html::{cell, code_cell, number_cell, paragraph, section, table};

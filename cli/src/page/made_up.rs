@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use autotune_db::{Phase, Provenance, TuningRecord};
-use autotune_measure::{CandidateError, Measurement, RunSecs};
+use autotune_measurement::{CandidateError, Measurement, RunSecs};
 use autotune_schedules::{Config, LOWERING_VERSION, Value};
 
 /// A record of a config that has a number, and a failed one where there is no time.

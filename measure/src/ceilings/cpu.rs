@@ -13,7 +13,7 @@ use autotune_runtime::{Cpu, Device, DeviceError, HostMemory, Kernel, Run, View, 
 use super::{Ceilings, fault};
 use crate::available::available_bytes;
 use crate::compiler::Compiler;
-use crate::measurement::MeasureError;
+use crate::error::MeasureError;
 use crate::scratch::Scratch;
 
 mod compiled;

@@ -5,10 +5,10 @@ use autotune_ir::machine::gpu::WARP_THREADS;
 use autotune_ir::plan::{Binding, PlanBuffer, PlanStage};
 use autotune_ir::program::{Layout, Role, When};
 use autotune_ir::{Artifact, Code, GpuApi, GpuTarget, KernelPlan, Launch, Target};
+use autotune_measurement::CandidateError;
 use autotune_runtime::{Bound, Device, bytes_of};
 
 use crate::ceilings::Ceilings;
-use crate::measurement::CandidateError;
 use crate::nvrtc;
 use crate::replays::Replays;
 

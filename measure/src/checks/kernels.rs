@@ -5,10 +5,10 @@ use std::cell::RefCell;
 use autotune_ir::plan::{Binding, PlanBuffer, PlanStage};
 use autotune_ir::program::{Layout, Role, When};
 use autotune_ir::{Artifact, Code, DType, GpuApi, GpuTarget, KernelPlan, Launch, Target};
+use autotune_measurement::CandidateError;
 use autotune_runtime::{Bound, Device, bytes_of, bytes_of_mut};
 
 use super::Checks;
-use crate::measurement::CandidateError;
 use crate::nvrtc;
 
 const THREADS: usize = 256;

@@ -5,13 +5,13 @@ use std::sync::OnceLock;
 use autotune_ir::plan::{Binding, PlanBuffer, PlanStage, TensorBox};
 use autotune_ir::program::{Layout, Role, When};
 use autotune_ir::{Artifact, Code, CpuTarget, GpuTarget, KernelPlan, Launch, MachineCode, Target};
+use autotune_measurement::{CandidateError, RunSecs};
 use autotune_workloads::{Matmul, Workload};
 use serde_json::Value;
 
 use super::{Job, Request, Response, Task};
 use crate::built::Built;
 use crate::ceilings::Ceilings;
-use crate::measurement::{CandidateError, RunSecs};
 use crate::memory::MemoryAtStart;
 use crate::nvrtc::Compiled;
 use crate::options::TimingOptions;

@@ -5,13 +5,13 @@ use std::rc::Rc;
 use autotune_ir::Artifact;
 use autotune_ir::plan::Binding;
 use autotune_ir::program::When;
+use autotune_measurement::CandidateError;
 use autotune_runtime::{Device, Kernel};
 
 use super::slots::{Slot, bound};
 use crate::allocation_cache::Packing;
 use crate::built::Built;
 use crate::fixed::Placed;
-use crate::measurement::CandidateError;
 use crate::resident::Resident;
 
 /// What the stages that run ahead of time make of the constants: known from a kernel that packs alike, or packed now. What they may

@@ -3,12 +3,12 @@
 use autotune_ir::plan::{Binding, PlanBuffer};
 use autotune_ir::program::{Layout, Role};
 use autotune_ir::{DType, KernelPlan};
+use autotune_measurement::CandidateError;
 use autotune_runtime::{Bound, Device};
 
 use crate::expected::Expected;
 use crate::fixed::Placed;
 use crate::guarded::{self, Guarded};
-use crate::measurement::CandidateError;
 use crate::problem::{Problem, misfit};
 use crate::resident::Resident;
 

@@ -7,9 +7,10 @@ use std::time::Duration;
 
 use autotune_ir::{Code, Target};
 use autotune_measure::{
-    Backend, Build, Builder, Built, CandidateError, InProcessMeasurer, MeasureError, MeasureOptions, Measurement,
-    Measurer, RaceResult, WorkerCommand, WorkerMeasurer,
+    Build, Builder, Built, InProcessMeasurer, MeasureError, MeasureOptions, Measurer, RaceResult, WorkerCommand,
+    WorkerMeasurer,
 };
+use autotune_measurement::{Backend, CandidateError, Measurement};
 use autotune_schedules::{Candidate, Config, ScheduleSpace};
 use autotune_workloads::Workload;
 use rand::SeedableRng;
@@ -94,7 +95,7 @@ pub(crate) const CPU_TESTS: &[Test] = on_both![
     both_backends_make_right_kernels,
 ];
 
-fn outcome<S: Subject>(subject: &mut S, built: &Built) -> Result<autotune_measure::RunSecs, CandidateError> {
+fn outcome<S: Subject>(subject: &mut S, built: &Built) -> Result<autotune_measurement::RunSecs, CandidateError> {
     subject.run_built(built).unwrap().outcome
 }
 

@@ -7,7 +7,8 @@ use std::process::Command;
 use std::time::Instant;
 
 use autotune_ir::{Code, Target};
-use autotune_measure::{Backend, Build, Builder, CandidateError, Compiler, MeasureError, WorkerCommand};
+use autotune_measure::{Build, Builder, Compiler, MeasureError, WorkerCommand};
+use autotune_measurement::{Backend, CandidateError};
 use autotune_schedules::{Candidate, ScheduleSpace};
 use autotune_workloads::Workload;
 use tempfile::TempDir;

@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use autotune_measure::{Built, CandidateError, MeasureError, MeasureOptions, WorkerCommand, WorkerMeasurer};
+use autotune_measure::{Built, MeasureError, MeasureOptions, WorkerCommand, WorkerMeasurer};
+use autotune_measurement::CandidateError;
 
 use crate::kernels::{build, on_gpu, options, place, right, source, with};
 

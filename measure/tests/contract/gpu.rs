@@ -6,10 +6,10 @@ use std::ops::ControlFlow;
 use autotune_ir::DType;
 use autotune_ir::{Launch, Target};
 use autotune_measure::{
-    Bench, Builder, CandidateError, Ceilings, InProcessMeasurer, MeasureError, MeasureOptions, Measurement, Measurer,
-    Resources, WorkerCommand, WorkerMeasurer,
+    Bench, Builder, Ceilings, InProcessMeasurer, MeasureError, MeasureOptions, Measurer, WorkerCommand, WorkerMeasurer,
 };
 use autotune_measure::{gpu, nvrtc};
+use autotune_measurement::{CandidateError, Measurement, Resources};
 use autotune_runtime::opencl;
 use autotune_schedules::{Candidate, ScheduleSpace};
 use autotune_workloads::Workload;

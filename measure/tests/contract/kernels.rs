@@ -5,7 +5,8 @@ use std::sync::{Mutex, PoisonError};
 use autotune_ir::plan::{Binding, PlanBuffer, PlanStage};
 use autotune_ir::program::{Layout, Role, When};
 use autotune_ir::{CpuTarget, KernelPlan, Launch, Target};
-use autotune_measure::{Backend, Builder, Built, CandidateError, MeasureOptions};
+use autotune_measure::{Builder, Built, MeasureOptions};
+use autotune_measurement::{Backend, CandidateError};
 use autotune_workloads::Workload;
 
 pub(crate) const M: usize = 24;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use autotune_measure::{
-    Backend, Builder, Built, Ceilings, InProcessMeasurer, MeasureError, MeasureOptions, WorkerCommand, WorkerMeasurer,
+    Builder, Built, Ceilings, InProcessMeasurer, MeasureError, MeasureOptions, WorkerCommand, WorkerMeasurer,
 };
+use autotune_measurement::Backend;
 use autotune_schedules::{Candidate, ScheduleSpace};
 use autotune_workloads::Workload;
 

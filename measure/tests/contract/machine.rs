@@ -4,8 +4,10 @@
 use autotune_ir::plan::Binding;
 use autotune_ir::program::{Role, When};
 use autotune_ir::{Code, MachineCode};
-use autotune_measure::{Backend, Builder};
-use autotune_measure::{Built, CandidateError, Measurement, WorkerCommand, WorkerMeasurer};
+use autotune_measure::Builder;
+use autotune_measure::{Built, WorkerCommand, WorkerMeasurer};
+use autotune_measurement::Backend;
+use autotune_measurement::{CandidateError, Measurement};
 use autotune_schedules::{Candidate, ScheduleSpace};
 use autotune_workloads::Workload;
 use rand::{Rng, RngExt, SeedableRng};

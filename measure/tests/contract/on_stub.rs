@@ -5,7 +5,8 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 use autotune_ir::Target;
-use autotune_measure::{Backend, Builder, WorkerCommand, WorkerMeasurer, gpu};
+use autotune_measure::{Builder, WorkerCommand, WorkerMeasurer, gpu};
+use autotune_measurement::Backend;
 use autotune_runtime::cuda::driver::{FUNCTIONS, TENSOR_MAP_FUNCTIONS};
 
 use crate::gpu::missing;

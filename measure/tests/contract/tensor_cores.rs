@@ -13,8 +13,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use autotune_ir::{GpuApi, GpuTarget, Target};
-use autotune_measure::{Builder, MeasureOptions, Measurement, Measurer, WorkerCommand, WorkerMeasurer};
+use autotune_measure::{Builder, MeasureOptions, Measurer, WorkerCommand, WorkerMeasurer};
 use autotune_measure::{gpu, nvrtc};
+use autotune_measurement::Measurement;
 use autotune_schedules::Candidate;
 use autotune_workloads::Workload;
 use cudarc::driver::{CudaContext, DevicePtr, DeviceRepr, DriverError, LaunchConfig, PushKernelArg, sys};

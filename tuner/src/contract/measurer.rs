@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use autotune_ir::Target;
-use autotune_measure::{MeasureError, Measurement, Measurer};
+use autotune_measure::{MeasureError, Measurer};
+use autotune_measurement::Measurement;
 use autotune_schedules::{Candidate, Config, ScheduleSpace};
 use autotune_workloads::Workload;
 use rand_chacha::ChaCha8Rng;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use autotune_ir::{CpuTarget, Target};
-use autotune_measure::{CandidateError, Measurement, RunSecs};
+use autotune_measurement::{CandidateError, Measurement, RunSecs};
 use autotune_schedules::{Candidate, ScheduleSpace};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use autotune_measure::Measurement;
+use autotune_measurement::Measurement;
 use autotune_schedules::{Candidate, ScheduleSpace};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;

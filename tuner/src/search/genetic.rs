@@ -1,6 +1,6 @@
 //! A genetic algorithm over measured times.
 
-use autotune_measure::Measurement;
+use autotune_measurement::Measurement;
 use autotune_schedules::Candidate;
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;

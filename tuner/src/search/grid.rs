@@ -1,6 +1,6 @@
 //! The space in its own order.
 
-use autotune_measure::Measurement;
+use autotune_measurement::Measurement;
 use autotune_schedules::Candidate;
 
 use super::batch::{Batch, TESTED_PER_BATCH};

@@ -1,6 +1,6 @@
 //! Uniform sampling.
 
-use autotune_measure::Measurement;
+use autotune_measurement::Measurement;
 use autotune_schedules::Candidate;
 
 use super::batch::Batch;

@@ -1,7 +1,8 @@
 //! A device that exists only on paper: the run time of a config is a formula, so that search is tested without hardware.
 
 use autotune::PredictParams;
-use autotune_measure::{Batches, CandidateError, MeasureError, Measurement, Measurer, OnResult, RaceResult, RunSecs};
+use autotune_measure::{Batches, MeasureError, Measurer, OnResult, RaceResult};
+use autotune_measurement::{CandidateError, Measurement, RunSecs};
 use autotune_schedules::config::fnv1a;
 use autotune_schedules::{Candidate, Config, ScheduleSpace, Value};
 use rand::SeedableRng;

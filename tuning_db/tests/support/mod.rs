@@ -6,7 +6,7 @@ pub mod child;
 use std::collections::BTreeSet;
 
 use autotune_db::{Phase, Provenance, Standing, TuningDb, TuningRecord};
-use autotune_measure::{Backend, CandidateError, Measurement, RunSecs};
+use autotune_measurement::{Backend, CandidateError, Measurement, RunSecs};
 use autotune_schedules::{Config, LOWERING_VERSION, Value};
 use autotune_workloads::Workload;
 use rand::{Rng, RngExt, SeedableRng};

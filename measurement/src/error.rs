@@ -1,0 +1,105 @@
+//! Why a candidate has no run time.
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Why a candidate has no run time. A failed candidate is data.
+#[derive(Clone, Debug, PartialEq, Error, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum CandidateError {
+    /// The config cannot be lowered for this workload and target.
+    #[error("cannot be lowered: {message}")]
+    Lower {
+        /// Why.
+        message: String,
+    },
+    /// The compiler refused the generated code, or the assembler cannot express it and there is no compiler.
+    #[error("build failed: {message}")]
+    Build {
+        /// Their own words.
+        message: String,
+    },
+    /// Building took too long.
+    #[error("build timed out after {limit_secs} s")]
+    BuildTimeout {
+        /// The limit.
+        limit_secs: f64,
+    },
+    /// The output differs from the reference.
+    #[error("wrong result: relative error {max_rel_error:.3e} exceeds {tolerance:.1e}")]
+    WrongResult {
+        /// Largest deviation over the reference's largest magnitude (infinite if not a number).
+        #[serde(with = "infinite_as_null")]
+        max_rel_error: f64,
+        /// What is allowed.
+        tolerance: f64,
+    },
+    /// The worker died while running it.
+    #[error("crashed: {message}")]
+    Crash {
+        /// Signal or exit status.
+        message: String,
+    },
+    /// It ran too long; its process group was killed.
+    #[error("timed out after {limit_secs} s")]
+    Timeout {
+        /// The limit.
+        limit_secs: f64,
+    },
+    /// It wrote where it must not: outside its buffers or into an operand.
+    #[error("stray write: {message}")]
+    StrayWrite {
+        /// Which memory was changed.
+        message: String,
+    },
+    /// It needed more memory than allowed.
+    #[error("out of memory: {message}")]
+    OutOfMemory {
+        /// What was asked for.
+        message: String,
+    },
+}
+
+impl CandidateError {
+    /// The word for this kind of failure, the `kind` of its JSON form.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Lower { .. } => "lower",
+            Self::Build { .. } => "build",
+            Self::BuildTimeout { .. } => "build_timeout",
+            Self::WrongResult { .. } => "wrong_result",
+            Self::Crash { .. } => "crash",
+            Self::Timeout { .. } => "timeout",
+            Self::StrayWrite { .. } => "stray_write",
+            Self::OutOfMemory { .. } => "out_of_memory",
+        }
+    }
+}
+
+#[cfg(feature = "device")]
+impl From<autotune_runtime::DeviceError> for CandidateError {
+    fn from(error: autotune_runtime::DeviceError) -> Self {
+        use autotune_runtime::DeviceError;
+        let message = error.to_string();
+        match error {
+            DeviceError::Load(_) => Self::Build { message },
+            DeviceError::OutOfMemory { .. } => Self::OutOfMemory { message },
+            DeviceError::Absent(_) | DeviceError::OutOfBounds { .. } | DeviceError::Fault { .. } => {
+                Self::Crash { message }
+            }
+        }
+    }
+}
+
+/// JSON has no infinity: it is written as null.
+mod infinite_as_null {
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(value: &f64, s: S) -> Result<S::Ok, S::Error> {
+        if value.is_finite() { s.serialize_some(value) } else { s.serialize_none() }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<f64, D::Error> {
+        Ok(Option::<f64>::deserialize(d)?.unwrap_or(f64::INFINITY))
+    }
+}
