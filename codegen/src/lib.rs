@@ -3,10 +3,13 @@
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{Access, Node, Program, preorder};
 
+mod artifact;
 pub mod asm;
 pub mod c;
 mod formula;
 pub mod gpu;
+
+pub use artifact::{CompilerNeeded, artifact};
 
 /// Row-major offset of an access in elements.
 fn flat_offset(program: &Program, access: &Access) -> Affine {

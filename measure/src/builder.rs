@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::slice;
 use std::time::Duration;
 
-use autotune_codegen::asm::{AssembleError, assemble};
-use autotune_codegen::{c, gpu};
+use autotune_codegen::asm::AssembleError;
+use autotune_codegen::{CompilerNeeded, artifact, c, gpu};
 use autotune_ir::{Artifact, Code, GpuApi, KernelPlan, Program, Target};
 use autotune_measurement::{Backend, CandidateError, Resources, Toolchain};
 use autotune_schedules::{Candidate, EXACT_TOLERANCE, tolerance};
@@ -124,7 +124,10 @@ impl Builder {
         source: &str,
     ) -> Result<Built, CandidateError> {
         let code = match target.gpu() {
-            Some(gpu) => self.gpu_code(source.to_string(), gpu.api, plan).map_err(unbuilt)??.code,
+            Some(gpu) => match gpu.api {
+                GpuApi::Cuda { sm } => self.cuda_code(source, sm, plan).map_err(unbuilt)??.code,
+                GpuApi::OpenCl => Code::OpenCl(source.to_string()),
+            },
             None => Code::Library(self.build_library(source)?),
         };
         let artifact = Artifact { target: target.clone(), plan: plan.clone(), code };
@@ -173,53 +176,41 @@ impl Builder {
 
     /// Makes the code of loop nests, unless that is left to the C compiler.
     fn draft_of(&self, program: &Program, target: &Target) -> Result<Result<Draft, CandidateError>, MeasureError> {
-        let plan = KernelPlan::of(program);
-        let content = match target.gpu() {
-            Some(gpu) => self.gpu_code(gpu::generate(program, gpu.api), gpu.api, &plan)?.map(Content::Ready),
-            None => Ok(self.cpu_code(program, target)),
+        let by_c = |why| {
+            let source = Source::new(c::generate(program, target));
+            Draft { plan: KernelPlan::of(program), content: Content::Source(source, why) }
         };
-        Ok(content.map(|content| Draft { plan, content }))
-    }
+        if self.backend == Backend::C && target.cpu().is_some() {
+            return Ok(Ok(by_c(None)));
+        }
 
-    /// Code of a CPU, or its source.
-    fn cpu_code(&self, program: &Program, target: &Target) -> Content {
-        let source = || Source::new(c::generate(program, target));
-        match self.backend {
-            Backend::Assembler => match assemble(program, target) {
-                Ok(code) => {
-                    let (code, toolchain) = (Code::Machine(code), assembler());
-                    Content::Ready(Ready { code, toolchain, resources: None })
-                }
-                Err(why) => Content::Source(source(), Some(why)),
-            },
-            Backend::C => Content::Source(source(), None),
+        match artifact(program, target) {
+            Ok(made) => Ok(Ok(Draft { plan: made.plan, content: Content::Ready(ready(made.code)) })),
+            Err(CompilerNeeded::C(why)) => Ok(Ok(by_c(Some(why)))),
+            Err(CompilerNeeded::Nvrtc { sm }) => {
+                let plan = KernelPlan::of(program);
+                let code = self.cuda_code(&gpu::generate(program, GpuApi::Cuda { sm }), sm, &plan)?;
+                Ok(code.map(|code| Draft { plan, content: Content::Ready(code) }))
+            }
         }
     }
 
-    /// Code of a GPU's source.
-    fn gpu_code(
+    /// Code of CUDA C.
+    fn cuda_code(
         &self,
-        source: String,
-        api: GpuApi,
+        source: &str,
+        sm: u32,
         plan: &KernelPlan,
     ) -> Result<Result<Ready, CandidateError>, MeasureError> {
-        let sm = match api {
-            GpuApi::Cuda { sm } => sm,
-            GpuApi::OpenCl => {
-                let (compiler, flags) = ("the OpenCL driver's".into(), String::new());
-                let toolchain = Toolchain { backend: None, compiler, flags };
-                return Ok(Ok(Ready { code: Code::OpenCl(source), toolchain, resources: None }));
-            }
-        };
         let compiled = match &self.workers {
-            Some(workers) => workers.compile(&source, sm)?,
-            None => nvrtc::compile(&source, sm),
+            Some(workers) => workers.compile(source, sm)?,
+            None => nvrtc::compile(source, sm),
         };
         Ok(compiled.map(|compiled| {
             let mut resources = compiled.resources();
             let dynamic = plan.stages.iter().filter_map(|stage| stage.launch).map(|launch| launch.shared_bytes);
             resources.shared_bytes += dynamic.max().unwrap_or(0);
-            let flags = nvrtc::flags(&gpu::architecture(&source, sm)).join(" ");
+            let flags = nvrtc::flags(&gpu::architecture(source, sm)).join(" ");
             let toolchain = Toolchain { backend: None, compiler: compiled.compiler, flags };
             Ready { code: Code::Cubin(compiled.cubin), toolchain, resources: Some(resources) }
         }))
@@ -263,10 +254,14 @@ fn finish(
     Build { outcome, toolchain, resources, build_secs: secs + compile_secs }
 }
 
-/// The assembler of this library.
-fn assembler() -> Toolchain {
-    let compiler = concat!("autotune assembler ", env!("CARGO_PKG_VERSION")).to_string();
-    Toolchain { backend: Some(Backend::Assembler), compiler, flags: String::new() }
+/// Code that needs no compiler here, and what makes it: the assembler of this library, or the driver that loads it.
+fn ready(code: Code) -> Ready {
+    let (backend, compiler) = match code {
+        Code::OpenCl(_) => (None, "the OpenCL driver's"),
+        _ => (Some(Backend::Assembler), concat!("autotune assembler ", env!("CARGO_PKG_VERSION"))),
+    };
+    let toolchain = Toolchain { backend, compiler: compiler.into(), flags: String::new() };
+    Ready { code, toolchain, resources: None }
 }
 
 fn c_toolchain(compiler: &Compiler) -> Toolchain {

@@ -1,0 +1,78 @@
+//! From loop nests to code that can be loaded, where no other compiler is needed.
+
+use autotune_ir::{Artifact, Code, GpuApi, KernelPlan, Program, Target};
+use thiserror::Error;
+
+use crate::asm::{AssembleError, assemble};
+use crate::gpu;
+
+/// The compiler that code for a target has to go through.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CompilerNeeded {
+    /// A C compiler ([`crate::c::generate`]), since the assembler cannot make code of the loop nests.
+    #[error("{0}: a C compiler is needed")]
+    C(AssembleError),
+    /// NVRTC ([`crate::gpu::generate`]).
+    #[error("code for compute capability {}.{} is compiled by NVRTC", sm / 10, sm % 10)]
+    Nvrtc {
+        /// Compute capability, times ten.
+        sm: u32,
+    },
+}
+
+/// Makes code of loop nests: machine code for a CPU, source that its driver compiles for an OpenCL device.
+///
+/// ```
+/// use autotune_codegen::artifact;
+/// use autotune_ir::{Code, CpuTarget, Target};
+/// use autotune_schedules::{ScheduleSpace, lower};
+///
+/// let workload = "matmul:m=16,n=24,k=8,bias".parse()?;
+/// let target = Target::Cpu(CpuTarget::generic_avx2(1));
+/// let program = lower(&workload, &target, &ScheduleSpace::new(&workload, &target).default_config())?;
+/// let made = artifact(&program, &target)?;
+/// assert!(matches!(made.code, Code::Machine(_)));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// # Errors
+///
+/// If code for the target goes through another compiler.
+pub fn artifact(program: &Program, target: &Target) -> Result<Artifact, CompilerNeeded> {
+    let code = match target.gpu().map(|gpu| gpu.api) {
+        None => Code::Machine(assemble(program, target).map_err(CompilerNeeded::C)?),
+        Some(api @ GpuApi::OpenCl) => Code::OpenCl(gpu::generate(program, api)),
+        Some(GpuApi::Cuda { sm }) => return Err(CompilerNeeded::Nvrtc { sm }),
+    };
+    Ok(Artifact { target: target.clone(), plan: KernelPlan::of(program), code })
+}
+
+#[cfg(test)]
+mod tests {
+    use autotune_ir::{CpuTarget, Isa};
+    use autotune_schedules::ScheduleSpace;
+
+    use super::*;
+
+    fn made(target: &Target) -> Result<Artifact, CompilerNeeded> {
+        let space = ScheduleSpace::new(&"matmul:m=16,n=24,k=8".parse().unwrap(), target);
+        artifact(&space.default_candidate().lower().unwrap(), target)
+    }
+
+    #[test]
+    fn what_needs_a_compiler_names_it() {
+        let neon = Target::Cpu(CpuTarget { isa: Isa::Neon, ..CpuTarget::generic_avx2(1) });
+        assert_eq!(made(&neon).unwrap_err(), CompilerNeeded::C(AssembleError::Isa(Isa::Neon)));
+        let cuda = made(&Target::detect("cuda:sm_90", None).unwrap()).unwrap_err();
+        assert_eq!(cuda.to_string(), "code for compute capability 9.0 is compiled by NVRTC");
+    }
+
+    #[test]
+    fn what_needs_none_is_code_with_its_plan() {
+        let opencl = made(&Target::detect("opencl", None).unwrap()).unwrap();
+        assert!(matches!(&opencl.code, Code::OpenCl(source) if source.contains("__kernel")));
+        let cpu = made(&Target::Cpu(CpuTarget::generic_avx2(1))).unwrap();
+        let Code::Machine(code) = &cpu.code else { panic!("not assembled") };
+        assert_eq!(code.entries.len(), cpu.plan.stages.len());
+    }
+}
