@@ -14,9 +14,8 @@ use autotune_schedules::config::fnv1a_of;
 use autotune_schedules::{Candidate, Value};
 
 use crate::trees::Trees;
-use crate::xgb::XgbModel;
 
-const MAGIC: &[u8; 16] = b"autotune-draft-1";
+pub(crate) const MAGIC: &[u8; 16] = b"autotune-draft-1";
 
 /// Tells what is known of a schedule before it is lowered, each value with the name of its column: of the workload the shape and the work, of
 /// the schedule its sketch and what its knobs say, sizes by their binary logarithms. Each column is told once at most; what is not told is missing.
@@ -133,16 +132,7 @@ impl DraftModel {
         }
     }
 
-    /// The written form of a model that was fitted on rows of such columns, and its [expected loss](DraftModel::expected_loss); `None` if it
-    /// has learnt nothing, or too much for the form.
-    pub fn encode(model: &XgbModel, columns: &[String], expected_loss: f32) -> Option<Vec<u8>> {
-        let trees = model.trees()?.to_bytes()?;
-        let names = columns.join("\n");
-        let length = u32::try_from(names.len()).ok()?;
-        Some([&MAGIC[..], &expected_loss.to_le_bytes(), &length.to_le_bytes(), names.as_bytes(), &trees].concat())
-    }
-
-    /// Reads what [`DraftModel::encode`] wrote; `None` if it is something else.
+    /// Reads what `DraftModel::encode` wrote; `None` if it is something else.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let rest = bytes.strip_prefix(MAGIC)?;
         let (loss, rest) = rest.split_first_chunk()?;
@@ -174,6 +164,7 @@ impl DraftModel {
 }
 
 #[cfg(test)]
+#[cfg(feature = "train")]
 mod tests {
     use std::collections::BTreeMap;
 
@@ -183,7 +174,7 @@ mod tests {
     use rand_chacha::ChaCha8Rng;
 
     use super::*;
-    use crate::{CostModel, Sample, XgbParams};
+    use crate::{CostModel, Sample, XgbModel, XgbParams};
 
     const TEXTS: [&str; 7] = [
         "conv2d:c=40,h=36,w=44,o=72,k=3,p=1,bias",

@@ -55,18 +55,15 @@ mod window;
 #[cfg(test)]
 mod tests;
 
-use std::sync::LazyLock;
-
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use autotune_ir::analyse::analyse;
 use autotune_ir::{Program, Target};
-use ndarray::Array2;
-use rayon::prelude::*;
+use autotune_schedules::Candidate;
 
 use columns::{Elements, WHOLE, Whole, position, width, write};
 use gpu::GPU;
-pub use gpu::{estimated_registers, register_limit, set_register_use};
+pub use gpu::{RegisterUse, estimated_registers, register_limit, set_register_use};
 use leaf::LEAF;
 use window::Window;
 
@@ -105,14 +102,9 @@ pub fn extract(program: &Program, target: &Target) -> Vec<f32> {
     row
 }
 
-/// The features of every program, one row each; axes are `[program, column]`. Uses rayon's current thread pool.
-pub fn extract_all(programs: &[Program], target: &Target) -> Array2<f32> {
-    let mut rows = Array2::zeros((programs.len(), FEATURE_COUNT));
-    if let Some(values) = rows.as_slice_mut() {
-        let rows = values.par_chunks_exact_mut(FEATURE_COUNT);
-        rows.zip(programs).for_each(|(row, program)| extract_into(program, target, row));
-    }
-    rows
+/// The features of a candidate; `None` if it cannot be lowered.
+pub fn of(candidate: &Candidate) -> Option<Vec<f32>> {
+    Some(extract(&candidate.lower().ok()?, candidate.target()))
 }
 
 fn extract_into(program: &Program, target: &Target, row: &mut [f32]) {

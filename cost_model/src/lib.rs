@@ -15,7 +15,7 @@
 //! | [`contract`] | the tests that every model must pass, for those who bring one |
 //!
 //! XGBoost trains the trees (`booster`); predicting is done here (`trees`), with the same results and much less time
-//! per call. Neither databases nor devices are known to this crate.
+//! per call. Without the feature `train`, which is a default one, there is no XGBoost, and what ships predicts. Neither databases nor devices are known to this crate.
 //!
 //! ```
 //! use autotune_cost_model::{CostModel, Sample, XgbModel, metrics, relative_throughputs};
@@ -49,20 +49,30 @@ pub mod features;
 pub mod metrics;
 pub mod model;
 pub mod pretrained;
+#[cfg(feature = "train")]
 pub mod registers;
 pub mod sample;
 pub mod score;
+#[cfg(feature = "train")]
 pub mod xgb;
 
+#[cfg(feature = "train")]
 mod booster;
+#[cfg(feature = "train")]
+mod ship;
 mod trees;
 
+#[cfg(feature = "train")]
 pub use booster::BoosterError;
 pub use draft::DraftModel;
+pub use features::RegisterUse;
 pub use model::{CostModel, ModelError};
 pub use pretrained::Pretrained;
-pub use registers::{RegisterModel, RegisterUse};
+#[cfg(feature = "train")]
+pub use registers::RegisterModel;
 pub use sample::Sample;
 pub use score::relative_throughputs;
+#[cfg(feature = "train")]
 pub use trees::TreesError;
+#[cfg(feature = "train")]
 pub use xgb::{Objective, Prior, XgbModel, XgbParams};

@@ -5,9 +5,7 @@ use std::error;
 use ndarray::ArrayView2;
 use thiserror::Error;
 
-use crate::booster::BoosterError;
 use crate::sample::Sample;
-use crate::trees::TreesError;
 
 /// Predicts how good candidates are from their features.
 ///
@@ -62,7 +60,7 @@ pub enum ModelError {
     /// A parameter is out of its range.
     #[error("the parameter {name} is {value}; it must be {range}")]
     Parameter {
-        /// A field of [`crate::XgbParams`].
+        /// A field of `XgbParams`.
         name: &'static str,
         value: f64,
         /// In words, such as `1 to 16`.
@@ -72,12 +70,14 @@ pub enum ModelError {
     #[error("training diverged: the scores are too large for f32 arithmetic")]
     Diverged,
     /// XGBoost refused.
+    #[cfg(feature = "train")]
     #[error(transparent)]
-    Booster(#[from] BoosterError),
+    Booster(#[from] crate::booster::BoosterError),
     /// XGBoost's model is not one that this crate trains.
+    #[cfg(feature = "train")]
     #[error(transparent)]
-    Trees(#[from] TreesError),
-    /// The bytes to load were not written by [`crate::XgbModel::save`], or by another version of it.
+    Trees(#[from] crate::trees::TreesError),
+    /// The bytes to load were not written by `XgbModel::save`, or by another version of it.
     #[error("not a saved cost model: {0}")]
     Format(String),
     /// A model that is not of this crate failed.

@@ -8,14 +8,13 @@ use ndarray::ArrayView2;
 
 use crate::features;
 use crate::trees::Trees;
-use crate::xgb::XgbModel;
 
 const MAGIC: &[u8; 16] = b"autotune-trees-2";
 
 /// Ranks schedules of any workload before anything was measured of it: trees alone, without what trains them.
 ///
 /// Predictions are differences of ranks, higher is better, as those of a model that is fitted with
-/// [`Objective::RankPairwise`](crate::Objective::RankPairwise).
+/// `Objective::RankPairwise`.
 #[derive(Clone, Debug)]
 pub struct Pretrained {
     trees: Trees,
@@ -40,12 +39,6 @@ impl Pretrained {
             Isa::Avx512 => AVX512.clone(),
             Isa::Neon | Isa::Generic => None,
         }
-    }
-
-    /// What a fitted model has learnt beyond what it takes for granted, and its [expected loss](Pretrained::expected_loss); `None` if it has
-    /// learnt nothing, or too much for the written form.
-    pub fn of(model: &XgbModel, expected_loss: f32) -> Option<Self> {
-        Self::from_bytes(&encode(model.trees()?, expected_loss)?)
     }
 
     /// How many times the best recorded time the schedule takes that such a model puts first among those recorded of a workload that it was
@@ -83,24 +76,25 @@ impl Pretrained {
         }
     }
 
-    /// Tells models apart.
-    pub(crate) fn hash(&self) -> u64 {
+    /// Returns a hash of the written form, which tells models apart.
+    pub fn hash(&self) -> u64 {
         self.hash
     }
 }
 
-fn encode(trees: &Trees, expected_loss: f32) -> Option<Vec<u8>> {
+pub(crate) fn encode(trees: &Trees, expected_loss: f32) -> Option<Vec<u8>> {
     let trees = trees.to_bytes()?;
     Some([&MAGIC[..], &features::VERSION.to_le_bytes(), &expected_loss.to_le_bytes(), &trees].concat())
 }
 
 #[cfg(test)]
+#[cfg(feature = "train")]
 mod tests {
     use autotune_ir::CpuTarget;
     use ndarray::Array2;
 
     use super::*;
-    use crate::{CostModel, XgbParams};
+    use crate::{CostModel, XgbModel, XgbParams};
 
     fn target(isa: Isa) -> Target {
         Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(2) })

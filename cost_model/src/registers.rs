@@ -3,19 +3,10 @@
 use autotune_ir::GpuTarget;
 use ndarray::ArrayView2;
 
-use crate::features;
+use crate::features::{self, RegisterUse};
 use crate::model::{CostModel, ModelError};
 use crate::sample::Sample;
 use crate::xgb::{Objective, XgbModel, XgbParams};
-
-/// What the threads of a GPU kernel take.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RegisterUse {
-    /// 32-bit registers of a thread, the most of any stage.
-    pub registers: f32,
-    /// Bytes of a thread's registers that are stored to and loaded from memory for want of registers.
-    pub spill_bytes: f32,
-}
 
 /// Bytes of a register that is stored once and loaded once.
 const SPILL_BYTES: f32 = 8.0;

@@ -7,7 +7,7 @@ use super::columns::{Columns, each, one};
 
 mod compiled;
 
-pub use compiled::{estimated_registers, register_limit, set_register_use};
+pub use compiled::{RegisterUse, estimated_registers, register_limit, set_register_use};
 
 const OPERANDS: &[&str] = &["data", "weight", "output"];
 const SHARED: &[&str] = &["data.load", "weight.load", "data.store", "weight.store"];

@@ -90,6 +90,7 @@ impl Reader<'_> {
 }
 
 #[cfg(test)]
+#[cfg(feature = "train")]
 mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;

@@ -7,7 +7,15 @@ use autotune_ir::{DType, GpuTarget};
 use super::GPU;
 use crate::features::columns::{WHOLE, position, width};
 use crate::features::leaf::LEAF;
-use crate::registers::RegisterUse;
+
+/// What the threads of a GPU kernel take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RegisterUse {
+    /// 32-bit registers of a thread, the most of any stage.
+    pub registers: f32,
+    /// Bytes of a thread's registers that are stored to and loaded from memory for want of registers.
+    pub spill_bytes: f32,
+}
 
 /// Position of the columns of a GPU program in a row.
 const fn place(name: &str) -> usize {

@@ -16,8 +16,7 @@ use rand_chacha::ChaCha8Rng;
 use crate::features::tests::programs::{
     Builder, SMALL, at, close, column, count, gemm, load, mac, store, target, zero,
 };
-use crate::features::{estimated_registers, extract, names, register_limit, set_register_use};
-use crate::registers::RegisterUse;
+use crate::features::{RegisterUse, estimated_registers, extract, names, register_limit, set_register_use};
 
 fn sm_90() -> Target {
     Target::detect("cuda:sm_90", None).unwrap()

@@ -8,7 +8,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::programs::{Gemm, SMALL, close, column, count, gemm, padded_conv, target};
-use crate::features::{FEATURE_COUNT, extract, extract_all, names};
+use crate::features::{FEATURE_COUNT, extract, names};
 
 #[test]
 fn all_programs_give_rows_of_finite_numbers() {
@@ -25,7 +25,7 @@ fn all_programs_give_rows_of_finite_numbers() {
         let configs = sampled.chain([space.default_config()]);
         programs.extend(configs.map(|config| lower(&workload, &gpu, &config).unwrap()));
     }
-    assert!(extract_all(&programs, &gpu).iter().all(|value| value.is_finite()));
+    assert!(programs.iter().flat_map(|program| extract(program, &gpu)).all(|value| value.is_finite()));
     for program in &programs {
         for threads in [1, 2, 64] {
             let row = extract(program, &target(threads));
@@ -60,17 +60,6 @@ fn a_panel_is_the_data_operand_side_by_side() {
     // A register tile reads 54 steps of 16 pixels, a cache tile five of them.
     close(count(&row, "footprint.data.tile.log2_bytes"), 4.0 * 54.0 * 16.0, "one register tile");
     close(count(&row, "footprint.data.task.log2_bytes"), 4.0 * 54.0 * 16.0 * 5.0, "all");
-}
-
-#[test]
-fn extract_all_is_extract_row_by_row() {
-    let programs = [gemm(SMALL), padded_conv(8, 14, 16), gemm(Gemm { m: 27, ..SMALL })];
-    let rows = extract_all(&programs, &target(2));
-    assert_eq!(rows.shape(), [3, FEATURE_COUNT]);
-    for (row, program) in rows.outer_iter().zip(&programs) {
-        assert_eq!(row.to_vec(), extract(program, &target(2)));
-    }
-    assert_eq!(extract_all(&[], &target(2)).shape(), [0, FEATURE_COUNT]);
 }
 
 /// The same program with variable `v` called `renamed[v]`.
@@ -170,9 +159,8 @@ fn every_config_of_every_workload_gives_a_row_of_its_own() {
                 programs.push(program);
             }
         }
-        let rows = extract_all(&programs, &target);
         let mut distinct = Vec::new();
-        for row in rows.outer_iter().map(|row| row.to_vec()) {
+        for row in programs.iter().map(|program| extract(program, &target)) {
             for (name, value) in names().iter().zip(&row) {
                 assert!(value.is_finite(), "{name} of {workload} is {value}");
             }
