@@ -26,6 +26,7 @@ pub mod axes;
 pub mod contract;
 mod once;
 pub mod operands;
+mod parallel;
 pub mod reference;
 mod workload;
 

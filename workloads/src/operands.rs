@@ -9,8 +9,9 @@ use autotune_ir::spec::{Spec, Tensor};
 use ndarray::{ArrayD, IxDyn};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use rayon::prelude::*;
 use thiserror::Error;
+
+use crate::parallel::for_each_chunk;
 
 /// The operands of one run, in their logical shapes, in the order of [`Spec::operands`].
 #[derive(Clone, Debug, PartialEq)]
@@ -190,7 +191,7 @@ fn random_tensor(
 ) -> Result<ArrayD<f32>, OutOfMemory> {
     let len = shape.iter().try_fold(1usize, |len, &extent| len.checked_mul(extent));
     let mut values = OutOfMemory::zeros(len.unwrap_or(usize::MAX))?;
-    values.par_chunks_mut(DRAWN_IN_A_ROW).enumerate().for_each(|(chunk, values)| {
+    for_each_chunk(&mut values, DRAWN_IN_A_ROW, |chunk, values| {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(chunk as u64 | tensor << 40);
         values.iter_mut().for_each(|x| *x = rounded(value(&mut rng)));

@@ -3,12 +3,12 @@
 use autotune_ir::program::Access;
 use autotune_ir::spec::{AxisId, Equation};
 use autotune_ir::{Affine, VarId};
-use rayon::prelude::*;
 
 use super::line::{Elements, Tensor, at, box_of, is_run, points, position, step, unravel};
 use super::selection::Selection;
 use super::tile::dot;
 use crate::operands::OutOfMemory;
+use crate::parallel::for_each_chunk;
 
 /// A tensor and where it is read.
 pub(super) struct Operand<'a> {
@@ -46,7 +46,7 @@ impl Operand<'_> {
         let offsets: Vec<i64> = (0..points(&terms)).map(|term| self.offset(&unravel(term, &terms))).collect();
         let is_run = is_run(&offsets);
         let mut sums = OutOfMemory::zeros(points(&outer).saturating_mul(offsets.len()))?;
-        sums.par_chunks_mut(offsets.len()).enumerate().for_each(|(number, sums): (usize, &mut [f64])| {
+        for_each_chunk(&mut sums, offsets.len(), |number, sums: &mut [f64]| {
             let mut first = unravel(number, &outer);
             let block = std::mem::take(&mut first[channel]) as usize;
             let first = self.position(&first);

@@ -5,11 +5,11 @@ use std::sync::{Mutex, PoisonError};
 use autotune_ir::program::{Access, BinaryOp, Expr};
 use autotune_ir::spec::{AxisId, Equation, Reduction, Spec};
 use autotune_ir::{Affine, VarId};
-use rayon::prelude::*;
 
 use super::line::{Elements, Line, Point, Tensor, at, box_of, points, position, unravel};
 use super::lines::output;
 use crate::operands::OutOfMemory;
+use crate::parallel::for_each;
 
 /// The output, row-major: every equation in order, every point of it. With it the largest finite magnitude of what the last equation is a map of.
 pub(super) fn evaluate(spec: &Spec, mut tensors: Vec<Tensor>) -> Result<(Vec<f32>, f32), OutOfMemory> {
@@ -43,7 +43,7 @@ pub(super) fn reduced(equation: &Equation, tensors: &[Tensor]) -> Result<Vec<f64
     let (reduction, neutral) = (equation.reduction, f64::from(equation.reduction.neutral()));
     let products = Products::of(equation, tensors);
 
-    (0..points(&lines)).into_par_iter().for_each(|line| {
+    for_each(points(&lines), |line| {
         let mut results = vec![neutral; columns.len()];
         let mut first = unravel(line, &lines);
         for term in 0..points(&terms) {

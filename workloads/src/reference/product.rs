@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 use autotune_ir::spec::{AxisId, Spec};
-use rayon::prelude::*;
 
 use super::line::{Line, Point, Tensor, at, points, position, step};
 use super::lines::output;
@@ -13,6 +12,7 @@ use super::operand::Operand;
 use super::selection::{Selection, Stand};
 use super::tile::Tile;
 use crate::operands::OutOfMemory;
+use crate::parallel::for_each;
 
 /// Sums that are made together, for which one operand is read once; and of how many lines and blocks: other cores need some, too.
 const SUMS: usize = 1 << 16;
@@ -89,7 +89,7 @@ impl<'a> Product<'a> {
         let mut values = OutOfMemory::zeros(selection.len())?;
         let shared = Mutex::new(&mut values);
 
-        (0..chosen.div_ceil(self.lines_at_a_time) * parts).into_par_iter().for_each(|task| {
+        for_each(chosen.div_ceil(self.lines_at_a_time) * parts, |task| {
             let part = |number: usize, len: usize, of: usize| number * len..of.min((number + 1) * len);
             let indices = part(task / parts, self.lines_at_a_time, chosen);
             let of_blocks = part(task % parts, self.blocks_at_a_time, blocks);
