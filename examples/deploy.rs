@@ -6,11 +6,10 @@
 //! Without either the schedule is the untuned one, which is also what a compiler falls back to on a miss. In the example `query_database`
 //! the schedule decides on the layouts of the tensors, too.
 
-use autotune::{Origin, Tuned};
-use autotune_db::open_source;
-use autotune_ir::{DType, Target};
-use autotune_runtime::{CudaDevice, Device, OpenClDevice, View, ViewMut};
-use autotune_workloads::{Operands, Workload, max_rel_error, reference};
+use autotune::{
+    CudaDevice, DType, Device, OpenClDevice, Operands, Origin, Target, Tuned, View, ViewMut, Workload, max_rel_error,
+    measure, open_source, reference,
+};
 use ndarray::ArrayD;
 
 /// Shapes of the operands and of the result.
@@ -41,7 +40,7 @@ fn main() -> anyhow::Result<()> {
     let workload: Workload = "matmul:m=197,n=512,k=768".parse()?;
     let words: Vec<String> = std::env::args().skip(1).collect();
     let word = words.get(1).map_or("cpu", String::as_str);
-    let target = match autotune_measure::gpu::find(word).ok().filter(|_| word != "cpu") {
+    let target = match measure::gpu::find(word).ok().filter(|_| word != "cpu") {
         Some(info) => Target::Gpu(info.target),
         None => Target::detect(word, None)?,
     };

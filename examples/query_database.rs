@@ -7,13 +7,9 @@
 
 use std::sync::Arc;
 
-use autotune::Tuned;
-use autotune_db::TuningDb;
-use autotune_ir::Target;
-use autotune_ir::layout::{from_layout, to_layout};
-use autotune_ir::plan::Binding;
-use autotune_runtime::{View, ViewMut};
-use autotune_workloads::{Operands, Workload, max_rel_error, reference};
+use autotune::ir::layout::{from_layout, to_layout};
+use autotune::ir::plan::Binding;
+use autotune::{Operands, Target, Tuned, TuningDb, View, ViewMut, Workload, max_rel_error, reference};
 
 fn main() -> anyhow::Result<()> {
     let workload: Workload = "conv2d:c=32,h=28,w=28,o=32,k=3,p=1,bias,act=relu".parse()?;

@@ -2,10 +2,7 @@
 //!
 //! `cargo run --release -p autotune-examples --example tune_conv2d [TRIALS]`
 
-use autotune::{Task, Tuned, Tuner};
-use autotune_db::TuningDb;
-use autotune_ir::Target;
-use autotune_workloads::Workload;
+use autotune::{Target, Task, Tuned, Tuner, TuningDb, Workload};
 
 fn main() -> anyhow::Result<()> {
     autotune::serve_if_worker();

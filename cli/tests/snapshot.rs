@@ -5,7 +5,7 @@ mod sandbox;
 
 use std::fs;
 
-use autotune::{Deploy, TuneOnMiss};
+use autotune::{Deploy, TuneOnMiss, tune_within};
 use autotune_db::{Standing, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use serde_json::Value;
@@ -156,7 +156,7 @@ fn what_is_in_the_way_is_left_alone_and_bad_usage_is_told() {
 fn a_program_tunes_what_it_misses_and_then_looks_it_up() {
     let sandbox = Sandbox::new();
     let (workload, target) = (TINY.parse().unwrap(), Target::detect("cpu", Some(1)).unwrap());
-    let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(sandbox.path("db")).trials(4));
+    let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(sandbox.path("db"), tune_within(4, None)));
     let tuned = deploy.schedule(&workload, &target).unwrap();
     assert_eq!(tuned.best().map(|best| best.standing), Some(Standing::Raced));
     let records = sandbox.records();

@@ -3,13 +3,13 @@
 use std::time::Instant;
 
 use autotune_db::{Phase, TuningDb};
+use autotune_deploy::predict;
 use autotune_ir::Target;
 use autotune_measure::{MeasureError, Measurer};
 
 use crate::error::TuneError;
 use crate::network::Task;
 use crate::observer::{Event, Observer};
-use crate::predict;
 use crate::race::race;
 use crate::recorder::Recorder;
 use crate::report::{BenchReport, Disturbance};
@@ -35,7 +35,7 @@ pub(crate) fn bench(
         }
 
         observer.event(&Event::Racing { task: i });
-        let space = predict::space(&task.workload, target, &settings.params);
+        let space = predict::space(&task.workload, target, settings.params.predicts_by());
         TuneError::of_space(&space)?;
         recorder.follow(&space);
         match race(&recorder, &space, 0, most_secs, measurer) {

@@ -6,10 +6,7 @@ use std::sync::Arc;
 use autotune_cost_model::features;
 use autotune_schedules::Candidate;
 use autotune_workloads::Workload;
-use ndarray::Array2;
 use rayon::prelude::*;
-
-use crate::ranker::matrix;
 
 /// Feature rows kept, in each of two generations.
 const GENERATION: usize = 40_000;
@@ -41,7 +38,8 @@ impl Featurizer {
                 }
             }
         }
-        let fresh: Vec<_> = missing.into_par_iter().map(|(key, candidate)| (key, extract(candidate))).collect();
+        let fresh: Vec<_> =
+            missing.into_par_iter().map(|(key, candidate)| (key, features::of(candidate).map(Arc::from))).collect();
         self.young.extend(fresh);
         let rows = keys.iter().map(|key| self.young.get(key).cloned().flatten()).collect();
         if self.young.len() > GENERATION {
@@ -49,17 +47,4 @@ impl Featurizer {
         }
         rows
     }
-}
-
-fn extract(candidate: &Candidate) -> Row {
-    let program = candidate.lower().ok()?;
-    Some(features::extract(&program, candidate.target()).into())
-}
-
-/// The candidates that can be lowered, and their features, a row each. Uses rayon's current thread pool.
-pub(crate) fn features_of(candidates: Vec<Candidate>) -> (Vec<Candidate>, Array2<f32>) {
-    let described = candidates.into_par_iter().filter_map(|candidate| extract(&candidate).map(|row| (candidate, row)));
-    let (candidates, rows): (Vec<_>, Vec<Arc<[f32]>>) = described.collect::<Vec<_>>().into_iter().unzip();
-    let rows: Vec<&[f32]> = rows.iter().map(|row| &row[..]).collect();
-    (candidates, matrix(&rows))
 }

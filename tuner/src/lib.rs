@@ -4,13 +4,11 @@
 //! Tune, and look up what was found:
 //!
 //! ```no_run
-//! use autotune::{Task, Tuned, Tuner};
-//! use autotune_db::TuningDb;
-//! use autotune_ir::Target;
+//! use autotune::{Target, Task, Tuned, Tuner, TuningDb, Workload};
 //!
 //! autotune::serve_if_worker(); // candidates run in a process of their own, started from this very program
 //! let target = Target::detect("cpu", None)?;
-//! let workload: autotune_workloads::Workload = "matmul:m=512,n=512,k=512".parse()?;
+//! let workload: Workload = "matmul:m=512,n=512,k=512".parse()?;
 //! let db = TuningDb::open("tuning.db")?;
 //! let report = Tuner::new(&target).trials(64).database(&db).tune(&[Task::single(workload.clone())])?;
 //! println!("{:?} s, untuned {:?} s", report.tasks[0].best_secs, report.tasks[0].default_secs);
@@ -51,8 +49,7 @@
 //! | `scheduler`, `task`, `planner` | which task gets the next trials; one task's state; the next batch |
 //! | `session`, `bench` | the tuning loop; measuring winners again |
 //! | `local`, `tuner` | this machine's device; [`Tuner`] |
-//! | `tuned` | [`Tuned`]: looking up what to deploy |
-//! | `deploy` | [`Deploy`]: whether a program that deploys looks up, and tunes what is not there |
+//! | `on_miss` | [`tune_within`]: tuning what a program that deploys misses |
 //! | `contract` | tests for parts from outside |
 
 #[cfg(doctest)]
@@ -62,7 +59,6 @@ struct Extending;
 mod bench;
 mod cancel;
 pub mod contract;
-mod deploy;
 mod error;
 mod featurizer;
 mod held_out;
@@ -70,9 +66,9 @@ mod learner;
 mod local;
 mod network;
 mod observer;
+mod on_miss;
 mod params;
 mod planner;
-mod predict;
 mod race;
 mod ranker;
 mod recorder;
@@ -87,23 +83,40 @@ mod task;
 #[cfg(test)]
 mod testing;
 mod time;
-mod tuned;
 mod tuner;
 mod worker;
 
+// All that a program needs to tune a workload and to deploy it, and the crates that have the rest.
+pub use autotune_codegen as codegen;
+pub use autotune_cost_model as cost_model;
+pub use autotune_db as db;
+pub use autotune_db::{Snapshot, SnapshotWriter, Source, TuningDb, open_source};
+pub use autotune_deploy as deploy;
+pub use autotune_deploy::{
+    BuildError, Deploy, DeployError, LookupError, Origin, PredictParams, TuneOnMiss, Tuned, predicted,
+};
+pub use autotune_ir as ir;
+pub use autotune_ir::{DType, Target};
+pub use autotune_measure as measure;
+pub use autotune_measurement as measurement;
+pub use autotune_runtime as runtime;
+pub use autotune_runtime::{CudaDevice, Device, OpenClDevice, Runner, View, ViewMut};
+pub use autotune_schedules as schedules;
+pub use autotune_schedules::{Candidate, Config, ScheduleSpace};
+pub use autotune_workloads as workloads;
+pub use autotune_workloads::{Operands, Workload, max_rel_error, reference};
+
 pub use cancel::Cancel;
-pub use deploy::{Deploy, DeployError, TuneOnMiss};
 pub use error::TuneError;
 pub use held_out::{Predicted, predict_held_out};
 pub use local::{LocalDevice, device_name};
 pub use network::{Network, Task};
 pub use observer::{Event, Observer, Silent};
+pub use on_miss::tune_within;
 pub use params::{LearningParams, RaceParams, SchedulingParams, TuneParams};
-pub use predict::{PredictParams, predicted};
 pub use report::{BenchReport, CurvePoint, Disturbance, Ranking, Report, Retired, Stop, TaskReport, Timing};
 pub use settings::Setup;
 pub use support::{Unsupported, check_supported};
 pub use time::TimeShares;
-pub use tuned::{BuildError, LookupError, Origin, Tuned};
 pub use tuner::Tuner;
 pub use worker::{serve_if_worker, worker_command};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::predict::PredictParams;
+use autotune_deploy::PredictParams;
 
 /// The policy of a run. Searchers have parameters of their own.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,6 +59,13 @@ impl Default for TuneParams {
             scheduling: SchedulingParams::default(),
             race: RaceParams::default(),
         }
+    }
+}
+
+impl TuneParams {
+    /// How the untuned schedules of a run are predicted; `None` if the fixed rule picks them.
+    pub(crate) fn predicts_by(&self) -> Option<PredictParams> {
+        self.prediction.filter(|_| self.transfer)
     }
 }
 

@@ -92,7 +92,7 @@ impl Ranker {
 }
 
 /// Rows of equal length.
-pub(crate) fn matrix(rows: &[&[f32]]) -> Array2<f32> {
+fn matrix(rows: &[&[f32]]) -> Array2<f32> {
     let width = rows.first().map_or(0, |row| row.len());
     Array2::from_shape_fn((rows.len(), width), |(row, column)| rows[row][column])
 }

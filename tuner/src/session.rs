@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use autotune_cost_model::CostModel;
 use autotune_db::{Phase, TuningDb, TuningRecord};
+use autotune_deploy::PredictParams;
+use autotune_deploy::predict;
 use autotune_ir::Target;
 use autotune_measure::{Ceilings, MeasureError, Measurer};
 use autotune_schedules::portfolio::{self, Portfolio};
@@ -18,7 +20,6 @@ use crate::learner::Learner;
 use crate::network::Task;
 use crate::observer::{Event, Observer};
 use crate::planner::{Planner, WorkQueue};
-use crate::predict::{self, PredictParams};
 use crate::race::{is_settled, race};
 use crate::recorder::Recorder;
 use crate::report::{CurvePoint, Disturbance, Report, Retired, Stop};
@@ -269,7 +270,7 @@ impl<'a> Session<'a> {
 /// once too much of the time is spent.
 fn space(task: &Task, target: &Target, settings: &Settings, start: Instant) -> ScheduleSpace {
     let hurried = settings.is_in_a_hurry(start).then_some(PredictParams::QUICK);
-    predict::space_within(&task.workload, target, &settings.params, hurried)
+    predict::space_within(&task.workload, target, settings.params.predicts_by(), hurried)
 }
 
 /// What the database knows of a task: its records, and of what is claimed to be fast what is proven to be right.

@@ -73,7 +73,7 @@ fn a_miss_is_tuned_once_and_served_from_then_on() {
         runs.fetch_add(1, Ordering::SeqCst);
         tune(db, workload, target)
     };
-    let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(&path).tuning_by(counted));
+    let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(&path, counted));
     for _ in 0..2 {
         assert_eq!(standing(&deploy), Some(Standing::Raced));
     }
@@ -81,7 +81,7 @@ fn a_miss_is_tuned_once_and_served_from_then_on() {
 
     // Threads are as good as processes.
     let other: Workload = "matmul:m=13,n=16,k=8".parse().unwrap();
-    let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(&path).wait(Duration::from_secs(60)).tuning_by(counted));
+    let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(&path, counted).wait(Duration::from_secs(60)));
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| assert!(deploy.schedule(&other, &target()).unwrap().is_tuned()));
@@ -99,7 +99,7 @@ fn what_a_snapshot_has_raced_here_is_not_tuned_and_what_others_found_is() {
     let path = dir.path().join("db");
     tune(&tuned, &workload(), &target()).unwrap();
     let snapshot = snapshot(&tuned);
-    let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(&path).after(&snapshot).tuning_by(tune));
+    let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(&path, tune).after(&snapshot));
     assert_eq!(standing(&deploy), Some(Standing::Raced));
     assert!(!path.exists(), "no database is made for it");
 
@@ -115,8 +115,9 @@ fn what_a_snapshot_has_raced_here_is_not_tuned_and_what_others_found_is() {
 fn who_does_not_wait_gets_the_best_there_is() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
-    let fails = |_: &TuningDb, _: &Workload, _: &Target| panic!("it is not this one's turn");
-    let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(&path).tuning_by(fails));
+    let fails =
+        |_: &TuningDb, _: &Workload, _: &Target| -> Result<(), TuneError> { panic!("it is not this one's turn") };
+    let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(&path, fails));
     {
         let _tuning = TaskHold::take(&path, &workload(), &target().key(), Duration::ZERO).unwrap().unwrap();
         assert_eq!(standing(&deploy), None, "another tunes it");
@@ -134,7 +135,7 @@ fn who_does_not_wait_gets_the_best_there_is() {
     assert_eq!(tuned.best().map(|best| best.standing), Some(Standing::Searched), "what was measured so far");
 
     let start = Instant::now();
-    let waits = Deploy::TuneOnMiss(TuneOnMiss::into(&path).wait(Duration::from_millis(200)).tuning_by(fails));
+    let waits = Deploy::TuneOnMiss(TuneOnMiss::into(&path, fails).wait(Duration::from_millis(200)));
     waits.schedule(&half_done.workload, &target()).unwrap();
     assert!(start.elapsed() >= Duration::from_millis(200));
 }
@@ -170,8 +171,8 @@ fn what_is_looked_up_in_first_and_the_database_both_have_neighbours_for_a_miss()
         drop(stored);
 
         let _tuning = TaskHold::take(&path, asked.workload(), &target.key(), Duration::ZERO).unwrap().unwrap();
-        let fails = |_: &TuningDb, _: &Workload, _: &Target| panic!("another tunes it");
-        let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(&path).after(&snapshot).tuning_by(fails));
+        let fails = |_: &TuningDb, _: &Workload, _: &Target| -> Result<(), TuneError> { panic!("another tunes it") };
+        let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(&path, fails).after(&snapshot));
         let tuned = deploy.schedule(asked.workload(), &target).unwrap();
         let (wanted, other) = (&known[good][0].1, &known[1 - good][1].1);
         assert!(score(wanted) > score(asked.default_candidate()) && score(wanted) > score(other));
@@ -183,11 +184,11 @@ fn what_is_looked_up_in_first_and_the_database_both_have_neighbours_for_a_miss()
 fn what_cannot_be_tuned_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let refused: Workload = "matmul:m=8,n=8,k=8,dtype=f16".parse().unwrap();
-    let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(dir.path().join("db")).tuning_by(tune));
+    let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(dir.path().join("db"), tune));
     assert!(matches!(deploy.schedule(&refused, &target()), Err(DeployError::Lookup(_))));
     let file = dir.path().join("file");
     fs::write(&file, "text").unwrap();
-    let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(&file).tuning_by(tune));
+    let deploy = Deploy::TuneOnMiss(TuneOnMiss::into(&file, tune));
     assert!(matches!(deploy.schedule(&workload(), &target()), Err(DeployError::Db(_))));
 }
 
@@ -219,7 +220,7 @@ fn another_process() {
         sleep(Duration::from_millis(300));
         tune(db, workload, target)
     };
-    let on_miss = TuneOnMiss::into(folder.join("db")).wait(Duration::from_secs(100)).tuning_by(logged);
+    let on_miss = TuneOnMiss::into(folder.join("db"), logged).wait(Duration::from_secs(100));
     assert_eq!(standing(&Deploy::TuneOnMiss(on_miss)), Some(Standing::Raced));
 }
 

@@ -1,9 +1,9 @@
 //! Schedules that are chosen without measuring.
 #![allow(clippy::unwrap_used)]
 
-use autotune::{Origin, PredictParams, Tuned, predicted};
 use autotune_cost_model::DraftModel;
 use autotune_db::TuningDb;
+use autotune_deploy::{Origin, PredictParams, Tuned, predicted};
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_schedules::ScheduleSpace;
 

@@ -2,17 +2,15 @@
 
 use std::sync::OnceLock;
 
+use autotune_codegen::{CompilerNeeded, artifact};
 use autotune_db::{Best, DbError, Found, Source};
 use autotune_ir::{Isa, Program, Reach, Target, TargetError, verify};
-use autotune_measure::{Builder, MeasureError};
-use autotune_measurement::{Backend, CandidateError};
 use autotune_runtime::{Cpu, Device, DeviceError, Kernel, KernelError, Runner};
 use autotune_schedules::space::LAYOUT_KNOBS;
 use autotune_schedules::{Candidate, Config, ScheduleSpace, UnfitError, Value};
 use autotune_workloads::Workload;
 use thiserror::Error;
 
-use crate::params::TuneParams;
 use crate::predict::{self, PredictParams};
 
 /// The schedule to deploy for a workload on a target: the best that a database or a snapshot has, if it fits today's schedule space, its
@@ -68,13 +66,24 @@ pub enum BuildError {
     /// The machine has no processor that there is code for.
     #[error(transparent)]
     Target(#[from] TargetError),
+    /// Its code takes a compiler, and the feature `compilers` is off.
+    #[error("{workload}: {needed}: build with the feature 'compilers' of autotune-deploy")]
+    CompilerNeeded {
+        /// What is computed.
+        workload: Box<Workload>,
+        /// The compiler.
+        needed: CompilerNeeded,
+    },
     /// A compiler that is needed is missing.
+    #[cfg(feature = "compilers")]
     #[error(transparent)]
-    Compiler(#[from] MeasureError),
+    Compiler(#[from] autotune_measure::MeasureError),
     /// The schedule could not be made into code.
+    #[cfg(feature = "compilers")]
     #[error(transparent)]
-    Code(#[from] CandidateError),
+    Code(#[from] autotune_measurement::CandidateError),
     /// The builder built nothing.
+    #[cfg(feature = "compilers")]
     #[error("nothing was built")]
     Nothing,
     /// The device cannot load it.
@@ -92,6 +101,7 @@ impl From<LookupError> for BuildError {
 }
 
 /// Seconds that a C compiler may take, where there is no assembler for a target.
+#[cfg(feature = "compilers")]
 const COMPILE_SECS: f64 = 60.0;
 
 impl Tuned {
@@ -230,7 +240,7 @@ impl Tuned {
     /// The schedule that is chosen without measuring and without a source, as thoroughly as for the first trial of a search
     /// ([`PredictParams::THOROUGH`]): in some tens of milliseconds.
     pub fn untuned(workload: &Workload, target: &Target) -> Result<Self, LookupError> {
-        let space = predict::space(workload, target, &TuneParams::default());
+        let space = predict::space(workload, target, Some(PredictParams::THOROUGH));
         if let Some(refusal) = space.refusal() {
             return Err(unfit(workload, UnfitError::Refused(refusal.clone())));
         }
@@ -296,7 +306,7 @@ impl Tuned {
     /// The kernel on this machine's processor, by as many threads as the target has: code made here and now from the proven loop nests.
     ///
     /// ```no_run
-    /// # use autotune::Tuned;
+    /// # use autotune_deploy::Tuned;
     /// # use autotune_db::TuningDb;
     /// # use autotune_ir::Target;
     /// # use autotune_runtime::{View, ViewMut};
@@ -312,7 +322,7 @@ impl Tuned {
         self.build_on(Cpu::new(self.target().threads()))
     }
 
-    /// The same on a device, which is one of the target's kind: [`autotune_runtime::CudaDevice`], [`autotune_runtime::OpenClDevice`], or one
+    /// The same on a device, which is one of the target's kind: `CudaDevice` or `OpenClDevice` of autotune-runtime, or one
     /// from outside.
     pub fn build_on<D: Device>(&self, device: D) -> Result<Runner<D>, BuildError> {
         Ok(Runner::new(self.kernel(&device)?, device)?)
@@ -328,12 +338,31 @@ impl Tuned {
             }
         }
 
+        match artifact(self.program()?, self.target()) {
+            // SAFETY: the code was generated just now from loop nests that are proven to keep to their plan; it is for
+            // instructions that this processor has, or for a driver that refuses what it cannot run.
+            Ok(artifact) => Ok(unsafe { Kernel::load(device, &artifact) }?),
+            Err(needed) => self.compiled(needed, device),
+        }
+    }
+
+    /// The kernel by a compiler of this machine.
+    #[cfg(feature = "compilers")]
+    fn compiled<D: Device>(&self, _: CompilerNeeded, device: &D) -> Result<Kernel<D>, BuildError> {
+        use autotune_measure::Builder;
+        use autotune_measurement::Backend;
+
         let mut builder = Builder::new(Backend::Assembler, COMPILE_SECS);
         let build = builder.build_lowered(&self.candidate, self.program()?)?;
         let built = build.ok_or(BuildError::Nothing)?.outcome?;
-        // SAFETY: the code was generated just now from loop nests that are proven to keep to their plan; it is for instructions that this
-        // processor has, or for a driver that refuses what it cannot run.
+        // SAFETY: as in `kernel`.
         Ok(unsafe { Kernel::load(device, &built.artifact) }?)
+    }
+
+    /// There is none.
+    #[cfg(not(feature = "compilers"))]
+    fn compiled<D: Device>(&self, needed: CompilerNeeded, _: &D) -> Result<Kernel<D>, BuildError> {
+        Err(BuildError::CompilerNeeded { workload: Box::new(self.workload().clone()), needed })
     }
 
     /// Its loop nests, proven to run every iteration once and to stay in bounds.

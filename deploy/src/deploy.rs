@@ -1,5 +1,6 @@
 //! How a program that deploys gets its schedules: not at all, by looking them up, or by tuning what is not there.
 
+use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -10,13 +11,8 @@ use autotune_schedules::ScheduleSpace;
 use autotune_workloads::Workload;
 use thiserror::Error;
 
-use crate::error::TuneError;
-use crate::network::Task;
 use crate::tuned::{self, LookupError, Tuned};
-use crate::tuner::Tuner;
 
-/// Trials of a workload that is tuned on a miss, where the caller says nothing.
-const TRIALS: usize = 64;
 /// Pause between two attempts to open a database that another process writes.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -24,15 +20,17 @@ const PAUSE: Duration = Duration::from_millis(50);
 ///
 /// ```no_run
 /// use std::time::Duration;
-/// use autotune::{Deploy, TuneOnMiss};
-/// # use autotune_db::Snapshot;
-/// # use autotune_ir::Target;
+/// use autotune_db::{DbError, Snapshot, TuningDb};
+/// use autotune_deploy::{Deploy, TuneOnMiss};
+/// use autotune_ir::Target;
+/// use autotune_workloads::Workload;
 ///
-/// autotune::serve_if_worker(); // what is tuned runs in a process of its own, started from this very program
+/// // `autotune::tune_within(64, Duration::from_secs(10))` is such a function.
+/// let tune = |db: &TuningDb, workload: &Workload, target: &Target| -> Result<(), DbError> { todo!() };
 /// let snapshot = Snapshot::open("tuning.snapshot")?;
-/// let budget = TuneOnMiss::into("tuning.db").after(&snapshot).trials(64).time_budget(Duration::from_secs(10));
+/// let on_miss = TuneOnMiss::into("tuning.db", tune).after(&snapshot).wait(Duration::from_secs(30));
 /// let (workload, target) = ("matmul:m=197,n=768,k=768".parse()?, Target::detect("cpu", None)?);
-/// for deploy in [Deploy::Off, Deploy::LookUp(&snapshot), Deploy::TuneOnMiss(budget)] {
+/// for deploy in [Deploy::Off, Deploy::LookUp(&snapshot), Deploy::TuneOnMiss(on_miss)] {
 ///     println!("{}", deploy.schedule(&workload, &target)?.config());
 /// }
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -55,13 +53,13 @@ pub enum Deploy<'a> {
 pub struct TuneOnMiss<'a> {
     db: PathBuf,
     first: Option<&'a dyn Source>,
-    trials: usize,
-    time_budget: Option<Duration>,
     wait: Duration,
-    tuning: Option<Box<TuneFn<'a>>>,
+    tune: Box<TuneFn<'a>>,
 }
 
-type TuneFn<'a> = dyn Fn(&TuningDb, &Workload, &Target) -> Result<(), TuneError> + Send + Sync + 'a;
+/// Why tuning failed, in the words of the function that tunes.
+type Failure = Box<dyn Error + Send + Sync>;
+type TuneFn<'a> = dyn Fn(&TuningDb, &Workload, &Target) -> Result<(), Failure> + Send + Sync + 'a;
 
 /// Why there is no schedule.
 #[derive(Debug, Error)]
@@ -71,7 +69,7 @@ pub enum DeployError {
     Lookup(#[from] LookupError),
     /// It cannot be tuned.
     #[error(transparent)]
-    Tune(#[from] TuneError),
+    Tune(Failure),
     /// The database that is tuned into cannot be opened.
     #[error(transparent)]
     Db(#[from] DbError),
@@ -89,11 +87,15 @@ impl Deploy<'_> {
 }
 
 impl<'a> TuneOnMiss<'a> {
-    /// Tunes into the database at a path, which is looked up in, too: 64 trials for each workload, no limit of time, and who finds that
-    /// another tunes does not wait.
-    pub fn into(db: impl AsRef<Path>) -> Self {
-        let db = db.as_ref().to_path_buf();
-        Self { db, first: None, trials: TRIALS, time_budget: None, wait: Duration::ZERO, tuning: None }
+    /// Tunes by a function into the database at a path, which is looked up in, too. By default no one waits who finds that
+    /// another tunes.
+    pub fn into<E: Into<Failure>>(
+        db: impl AsRef<Path>,
+        tune: impl Fn(&TuningDb, &Workload, &Target) -> Result<(), E> + Send + Sync + 'a,
+    ) -> Self {
+        let tune =
+            move |db: &TuningDb, workload: &Workload, target: &Target| tune(db, workload, target).map_err(Into::into);
+        Self { db: db.as_ref().to_path_buf(), first: None, wait: Duration::ZERO, tune: Box::new(tune) }
     }
 
     /// What is looked up in before the database, such as a snapshot.
@@ -102,30 +104,9 @@ impl<'a> TuneOnMiss<'a> {
         self
     }
 
-    /// Measurements of each workload, those of earlier runs included.
-    pub fn trials(mut self, trials: usize) -> Self {
-        self.trials = trials;
-        self
-    }
-
-    /// Wall-clock time of tuning each workload, the final race included; `None` is no limit.
-    pub fn time_budget(mut self, budget: impl Into<Option<Duration>>) -> Self {
-        self.time_budget = budget.into();
-        self
-    }
-
     /// How long to wait for who tunes the workload, or writes the database; after that the best there is will do, the default at worst.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
-        self
-    }
-
-    /// Tunes in a way of one's own: another searcher, another measurer, another budget.
-    pub fn tuning_by(
-        mut self,
-        tune: impl Fn(&TuningDb, &Workload, &Target) -> Result<(), TuneError> + Send + Sync + 'a,
-    ) -> Self {
-        self.tuning = Some(Box::new(tune));
         self
     }
 
@@ -160,13 +141,7 @@ impl<'a> TuneOnMiss<'a> {
             return Ok(settled);
         }
 
-        match &self.tuning {
-            Some(tune) => tune(&db, workload, target)?,
-            None => {
-                let tuner = Tuner::new(target).trials(self.trials).time_budget(self.time_budget).database(&db);
-                tuner.tune(&[Task::single(workload.clone())])?;
-            }
-        }
+        (self.tune)(&db, workload, target).map_err(DeployError::Tune)?;
         Ok(Tuned::lookup(&db, workload, target)?)
     }
 

@@ -9,11 +9,11 @@ use autotune_schedules::portfolio::{self, Entry, is_promising};
 use autotune_schedules::{Candidate, Config, Portfolio, ScheduleSpace};
 use autotune_workloads::Workload;
 use autotune_workloads::axes::Axes;
-use rand::SeedableRng;
+use ndarray::Array2;
 use rand_chacha::ChaCha8Rng;
-
-use crate::featurizer::features_of;
-use crate::params::TuneParams;
+use rand_chacha::rand_core::SeedableRng;
+#[cfg(feature = "rayon")]
+use rayon::prelude::*;
 
 /// How a schedule is looked for without measuring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,23 +53,23 @@ impl Default for PredictParams {
     }
 }
 
-/// The space of a workload, with what is [`predicted`] to be the fastest as its untuned schedule; without transfer, with what the fixed rule
-/// picks.
-pub(crate) fn space(workload: &Workload, target: &Target, params: &TuneParams) -> ScheduleSpace {
+/// Returns the space of a workload, with what is [`predicted`] to be the fastest as its untuned schedule; `None` leaves
+/// that to the fixed rule.
+pub fn space(workload: &Workload, target: &Target, params: Option<PredictParams>) -> ScheduleSpace {
     space_within(workload, target, params, None)
 }
 
-/// The same with what is predicted in a hurry, by other parameters: it is remembered as if by those
-/// of the run, so that whoever asks later has the same untuned schedule, and as soon.
-pub(crate) fn space_within(
+/// The same with what is predicted in a hurry, by other parameters: it is remembered as if by `params`, so that whoever
+/// asks later has the same untuned schedule, and as soon.
+pub fn space_within(
     workload: &Workload,
     target: &Target,
-    params: &TuneParams,
+    params: Option<PredictParams>,
     hurried: Option<PredictParams>,
 ) -> ScheduleSpace {
     let space = ScheduleSpace::new(workload, target);
-    let Some(prediction) = params.prediction.filter(|_| params.transfer) else { return space };
-    let untuned = first(&space, prediction, hurried.unwrap_or(prediction));
+    let Some(params) = params else { return space };
+    let untuned = first(&space, params, hurried.unwrap_or(params));
     space.with_default(untuned)
 }
 
@@ -232,6 +232,19 @@ impl<'a> Ranked<'a> {
     }
 }
 
+/// The candidates that can be lowered, and their features, a row each.
+fn features_of(candidates: Vec<Candidate>) -> (Vec<Candidate>, Array2<f32>) {
+    let describe = |candidate: Candidate| features::of(&candidate).map(|row| (candidate, row));
+    #[cfg(feature = "rayon")]
+    let described: Vec<_> = candidates.into_par_iter().filter_map(describe).collect();
+    #[cfg(not(feature = "rayon"))]
+    let described: Vec<_> = candidates.into_iter().filter_map(describe).collect();
+
+    let (candidates, rows): (Vec<_>, Vec<_>) = described.into_iter().unzip();
+    let shape = (rows.len(), features::FEATURE_COUNT);
+    (candidates, Array2::from_shape_fn(shape, |(row, column)| rows[row][column]))
+}
+
 #[cfg(test)]
 mod tests {
     use autotune_ir::{CpuTarget, Isa};
@@ -261,10 +274,10 @@ mod tests {
     #[test]
     fn what_is_predicted_in_a_hurry_is_remembered() {
         let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(2) });
-        let (workload, params) = ("matmul:m=44,n=76,k=52".parse().unwrap(), TuneParams::default());
+        let (workload, params) = ("matmul:m=44,n=76,k=52".parse().unwrap(), Some(PredictParams::THOROUGH));
         let quick = predicted(&ScheduleSpace::new(&workload, &target), 1, PredictParams::QUICK);
-        let hurried = space_within(&workload, &target, &params, Some(PredictParams::QUICK));
+        let hurried = space_within(&workload, &target, params, Some(PredictParams::QUICK));
         assert_eq!(*hurried.default_candidate(), quick[0]);
-        assert_eq!(space(&workload, &target, &params).default_candidate(), hurried.default_candidate());
+        assert_eq!(space(&workload, &target, params).default_candidate(), hurried.default_candidate());
     }
 }

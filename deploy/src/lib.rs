@@ -1,0 +1,38 @@
+//! What a program that deploys tuned kernels needs, and no more: no search, no worker processes, no C++ compiler.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `tuned` | [`Tuned`]: the schedule of a workload, looked up in a database or a snapshot, and its kernel |
+//! | `deploy` | [`Deploy`]: whether a program looks up, and tunes what is not there |
+//! | [`predict`] | schedules that are chosen without measuring |
+//!
+//! ```no_run
+//! use autotune_db::Snapshot;
+//! use autotune_deploy::Tuned;
+//! use autotune_ir::Target;
+//! use autotune_runtime::{View, ViewMut};
+//!
+//! # fn run(x: &[f32], w: &[f32], y: &mut [f32]) -> Result<(), Box<dyn std::error::Error>> {
+//! let (snapshot, target) = (Snapshot::open("tuning.snapshot")?, Target::detect("cpu", None)?);
+//! let tuned = Tuned::lookup(&snapshot, &"matmul:m=197,n=768,k=768".parse()?, &target)?;
+//! let operands = [View::new(x, &[1, 197, 768]), View::new(w, &[1, 768, 768])];
+//! tuned.build()?.run(&operands, &mut [ViewMut::new(y, &[1, 197, 768])])?;
+//! # Ok(()) }
+//! ```
+//!
+//! # Features
+//!
+//! | feature | what it adds |
+//! |---|---|
+//! | `compilers` | kernels by a C compiler, where there is no assembler for a CPU or for a schedule, and by NVRTC for CUDA devices |
+//! | `rayon` | prediction by all threads of rayon's pool |
+//!
+//! The library `autotune`, which tunes, has both and re-exports this crate. GPUs are features of `autotune-runtime`.
+
+mod deploy;
+pub mod predict;
+mod tuned;
+
+pub use deploy::{Deploy, DeployError, TuneOnMiss};
+pub use predict::{PredictParams, predicted};
+pub use tuned::{BuildError, LookupError, Origin, Tuned};

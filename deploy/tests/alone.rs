@@ -1,0 +1,83 @@
+//! A program that deploys with this crate alone: it looks up in a snapshot, makes the kernel and runs it.
+#![allow(clippy::unwrap_used)]
+
+use autotune_db::{Phase, Provenance, Snapshot, SnapshotWriter, TuningDb, TuningRecord};
+use autotune_deploy::{Deploy, Origin, Tuned};
+use autotune_ir::Target;
+use autotune_measurement::{Measurement, RunSecs};
+use autotune_runtime::{View, ViewMut};
+use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace, tolerance};
+use autotune_workloads::{Operands, Workload, max_rel_error, reference};
+use ndarray::ArrayD;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
+
+fn record(workload: &Workload, target: &Target, config: Config) -> TuningRecord {
+    TuningRecord {
+        workload: workload.clone(),
+        target: target.key(),
+        config,
+        measurement: Measurement::of(Ok(RunSecs::made_up(1e-5))),
+        phase: Phase::Search,
+        imported: false,
+        provenance: Provenance {
+            device: "test".into(),
+            backend: None,
+            compiler: String::new(),
+            flags: String::new(),
+            tuner_version: String::new(),
+            lowering: LOWERING_VERSION,
+            harness: String::new(),
+            seed: 0,
+            unix_secs: 1,
+        },
+    }
+}
+
+/// Runs a kernel on random operands; the error of its output.
+fn run(tuned: &Tuned) -> f64 {
+    let workload = tuned.workload();
+    let operands = Operands::random(workload.spec(), 3);
+    let views: Vec<View> = operands.iter().map(|x| View::new(x.as_slice().unwrap(), x.shape())).collect();
+    let shape = workload.output_shape();
+    let mut output = vec![f32::NAN; shape.iter().product()];
+    tuned.build().unwrap().run(&views, &mut [ViewMut::new(&mut output, shape)]).unwrap();
+    max_rel_error(&ArrayD::from_shape_vec(shape, output).unwrap(), &reference(workload, &operands))
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn what_a_snapshot_has_is_served_and_runs() {
+    let workload: Workload = "matmul:m=37,n=40,k=24,bias,act=relu".parse().unwrap();
+    let target = Target::detect("cpu", Some(2)).unwrap();
+    let space = ScheduleSpace::new(&workload, &target);
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let mut drawn = (0..20).map(|_| space.sample(&mut rng).config().clone());
+    let config = drawn.find(|config| *config != space.default_config()).unwrap();
+
+    let db = TuningDb::temporary().unwrap();
+    db.append(&record(&workload, &target, config.clone())).unwrap();
+    let mut writer = SnapshotWriter::default();
+    writer.add_best_of(&db, &|_| true).unwrap();
+    let snapshot = Snapshot::from_bytes(writer.into_bytes().unwrap()).unwrap();
+
+    let tuned = Deploy::LookUp(&snapshot).schedule(&workload, &target).unwrap();
+    assert!(matches!(tuned.origin(), Origin::Tuned(_)));
+    assert_eq!(*tuned.config(), config);
+    assert!(run(&tuned) <= tolerance(&workload, &config));
+
+    let missed: Workload = "matmul:m=41,n=40,k=24".parse().unwrap();
+    let default = Deploy::LookUp(&snapshot).schedule(&missed, &target).unwrap();
+    assert!(!default.is_tuned());
+    assert!(run(&default) <= tolerance(&missed, default.config()));
+}
+
+#[test]
+#[cfg(not(feature = "compilers"))]
+fn code_that_takes_a_compiler_is_refused_by_its_name() {
+    let workload: Workload = "matmul:m=37,n=40,k=24".parse().unwrap();
+    let target = Target::detect("cuda:sm_90", None).unwrap();
+    let tuned = Tuned::untuned(&workload, &target).unwrap();
+    let error = tuned.kernel(&autotune_runtime::Cpu::new(1)).err().unwrap().to_string();
+    assert!(error.contains("NVRTC") && error.ends_with("'compilers' of autotune-deploy"), "{error}");
+}

@@ -1,0 +1,36 @@
+//! Tuning what a program that deploys misses.
+
+use std::time::Duration;
+
+use autotune_db::TuningDb;
+use autotune_ir::Target;
+use autotune_workloads::Workload;
+
+use crate::error::TuneError;
+use crate::network::Task;
+use crate::tuner::Tuner;
+
+/// Returns a function for [`TuneOnMiss::into`](crate::TuneOnMiss::into) that tunes a workload by `trials` measurements, those
+/// of earlier runs included, within `time_budget` of wall-clock time, the final race included; `None` is no limit.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use autotune::{Deploy, Snapshot, Target, TuneOnMiss, tune_within};
+///
+/// autotune::serve_if_worker(); // what is tuned runs in a process of its own, started from this very program
+/// let snapshot = Snapshot::open("tuning.snapshot")?;
+/// let on_miss = TuneOnMiss::into("tuning.db", tune_within(64, Duration::from_secs(10))).after(&snapshot);
+/// let (workload, target) = ("matmul:m=197,n=768,k=768".parse()?, Target::detect("cpu", None)?);
+/// println!("{}", Deploy::TuneOnMiss(on_miss).schedule(&workload, &target)?.config());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn tune_within(
+    trials: usize,
+    time_budget: impl Into<Option<Duration>>,
+) -> impl Fn(&TuningDb, &Workload, &Target) -> Result<(), TuneError> + Send + Sync {
+    let time_budget = time_budget.into();
+    move |db, workload, target| {
+        let tuner = Tuner::new(target).trials(trials).time_budget(time_budget).database(db);
+        tuner.tune(&[Task::single(workload.clone())]).map(drop)
+    }
+}
