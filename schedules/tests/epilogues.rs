@@ -10,7 +10,7 @@ use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 use common::epilogues::ACTIVATIONS;
 use common::missing;
 use common::random_programs::{check, check_configs};
-use common::workloads::sample_winograd;
+use common::spaces::sample_winograd;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 

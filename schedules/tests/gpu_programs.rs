@@ -13,8 +13,9 @@ use autotune_schedules::gpu::{IMPLICIT_GEMM, MMA, TILED, WGMMA};
 use autotune_schedules::{ScheduleSpace, lower, winograd};
 use autotune_workloads::{Operands, Workload};
 use common::random_programs::{check, check_configs};
+use common::spaces::{sample_sketch, sample_winograd};
 use common::tiling;
-use common::workloads::{random_winograd_of, random_workload, sample_sketch, sample_winograd};
+use common::workloads::{random_winograd_of, random_workload};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 

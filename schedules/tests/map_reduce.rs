@@ -14,7 +14,8 @@ use autotune_workloads::{
 use common::epilogues::activated;
 use common::nests::for_each_store;
 use common::random_programs::{check, check_configs};
-use common::workloads::{random_attention, random_blocked, random_map_reduce};
+use common::spaces::random_blocked;
+use common::workloads::{random_attention, random_map_reduce};
 use ndarray::{ArrayD, Axis, s};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;

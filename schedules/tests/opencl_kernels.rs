@@ -18,7 +18,8 @@ use autotune_schedules::{ScheduleSpace, lower, tolerance};
 use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 use common::missing;
 use common::opencl::OpenCl;
-use common::workloads::{random_workload, sample_sketch};
+use common::spaces::sample_sketch;
+use common::workloads::random_workload;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 

@@ -9,7 +9,8 @@ use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_schedules::{ScheduleSpace, lower};
 use autotune_workloads::Workload;
 use common::random_programs::{check, check_configs};
-use common::workloads::{random_panel, random_workload};
+use common::spaces::random_panel;
+use common::workloads::random_workload;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 

@@ -12,7 +12,8 @@ use autotune_schedules::{EXACT_TOLERANCE, ScheduleSpace, Value, lower, tolerance
 use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 use common::machine;
 use common::nests::{access, assign, for_each_store, number, padded_conv, peeled_conv, repeat, tiled_matmul};
-use common::workloads::{random_blocked, random_odd_winograd, random_panel, random_winograd, sample_winograd};
+use common::spaces::{random_blocked, random_odd_winograd, random_panel, sample_winograd};
+use common::workloads::random_winograd;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;

@@ -2,9 +2,11 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod c;
+#[path = "../../../workloads/tests/common/convolutions.rs"]
 pub mod convolutions;
 #[cfg(unix)]
 pub mod cuda_on_cpu;
+#[path = "../../../workloads/tests/common/epilogues.rs"]
 pub mod epilogues;
 #[cfg(unix)]
 pub mod gpu_kernels;
@@ -15,19 +17,25 @@ pub mod maps;
 pub mod nests;
 #[cfg(unix)]
 pub mod nvrtc;
+#[path = "../../../workloads/tests/common/odd_workloads.rs"]
 pub mod odd_workloads;
 #[cfg(unix)]
 pub mod opencl;
+#[path = "../../../workloads/tests/common/operators.rs"]
 pub mod operators;
+#[path = "../../../workloads/tests/common/pairs.rs"]
 pub mod pairs;
 pub mod pipelines;
+#[path = "../../../workloads/tests/common/pointwise.rs"]
 pub mod pointwise;
 pub mod random_programs;
 #[cfg(unix)]
 pub mod shim;
+pub mod spaces;
 pub mod targets;
 pub mod tiling;
 pub mod variants;
+#[path = "../../../workloads/tests/common/workloads.rs"]
 pub mod workloads;
 
 use std::io::Write;

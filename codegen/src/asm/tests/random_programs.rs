@@ -16,13 +16,17 @@ use rand_chacha::ChaCha8Rng;
 use super::simulator::{Machine, Recorded, Recorder, Set};
 use crate::asm::{AssembleError, generate};
 
-#[path = "../../../../schedules/tests/common/epilogues.rs"]
+#[path = "../../../../workloads/tests/common/epilogues.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod epilogues;
 
-#[path = "../../../../schedules/tests/common/workloads.rs"]
+#[path = "../../../../workloads/tests/common/workloads.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod workloads;
+
+#[path = "../../../../schedules/tests/common/spaces.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod spaces;
 
 #[path = "../../../../schedules/tests/common/maps.rs"]
 #[allow(dead_code, unreachable_pub)]
@@ -139,7 +143,7 @@ fn random_programs_agree_with_the_interpreter() {
                 0 => (workloads::random_winograd(&mut rng, target.cpu().unwrap().lanes()), None),
                 1 => (workloads::random_workload(&mut rng), None),
                 _ => {
-                    let (workload, panel) = workloads::random_panel(&target, &mut rng);
+                    let (workload, panel) = spaces::random_panel(&target, &mut rng);
                     (workload, Some(panel))
                 }
             };

@@ -1,11 +1,9 @@
 //! Random workloads that stay small enough for the interpreter: odd, prime and tiny sizes, strides, padding, dilation, groups,
 //! epilogues.
 
-use autotune_ir::Target;
-use autotune_schedules::{Config, ScheduleSpace, Value, winograd};
 use autotune_workloads::{
     Attention, Batch, Conv2d, GroupNorm, LayerNorm, LocalResponseNorm, Mask, Matmul, Pool2d, PoolKind, Reduce,
-    ReduceOp, Resize, ResizeMode, RmsNorm, Sides, Softmax, Transpose, Workload, WorkloadError,
+    ReduceOp, RmsNorm, Sides, Softmax, Transpose, Workload, WorkloadError,
 };
 use rand::seq::SliceRandom;
 use rand::{Rng, RngExt};
@@ -111,34 +109,6 @@ pub fn random_pool<R: Rng>(rng: &mut R) -> Pool2d {
     }
 }
 
-/// A map or a reduction of images, with a config that has one of them or both in blocks of channels.
-pub fn random_blocked<R: Rng>(target: &Target, rng: &mut R) -> (Workload, Config) {
-    loop {
-        let (n, c) = (pick(rng, &[1, 1, 2]), 8 * pick(rng, &[1, 2, 2, 3, 4, 6, 10]));
-        let workload = match rng.random_range(0..5) {
-            0 => {
-                let n = rng.random_range(1..50);
-                let op = pick(rng, &["copy", "gelu", "neg"]);
-                format!("pointwise:b={b},m={c},n={n},op={op},channels=column", b = pick(rng, &[1, 1, 2])).parse()
-            }
-            1 => {
-                let (h, w) = (rng.random_range(1..6), rng.random_range(1..9));
-                let scale = [pick(rng, &[1, 2, 3]), pick(rng, &[1, 2, 5])];
-                Workload::new(Resize { n, c, h, w, scale, mode: ResizeMode::Nearest })
-            }
-            _ => Workload::new(Pool2d { n, c, ..random_pool(rng) }),
-        };
-        let epilogue = random_epilogue(rng);
-        let Ok(workload) = workload.map(|workload| workload.with_epilogue(epilogue)) else { continue };
-        let space = ScheduleSpace::new(&workload, target);
-        let blocked = Value::Choice("blocked".into());
-        let mut drawn = (0..if workload.flops() < 5e5 { 50 } else { 0 }).map(|_| space.sample(rng).config().clone());
-        if let Some(config) = drawn.find(|config| config.knobs.values().any(|value| *value == blocked)) {
-            return (workload, config);
-        }
-    }
-}
-
 /// Rows, columns of matrices, or more axes that lie apart; now and then a mean of more elements than one sum has.
 pub fn random_reduce<R: Rng>(rng: &mut R) -> Reduce {
     // Products of many elements below 1 vanish.
@@ -208,88 +178,7 @@ pub fn random_winograd_of<R: Rng>(rng: &mut R, block: usize, taps: usize, stride
     }
 }
 
-/// A workload that the Winograd sketch is for on a target's CPU, of numbers of channels that blocks do not divide, of both or of one side.
-pub fn random_odd_winograd<R: Rng>(rng: &mut R, target: &Target) -> Workload {
-    let block = target.cpu().unwrap().lanes().max(8);
-    let odd = [1, 2, 3, 3, 4, 5, 7, 12, 17, 20, 24, 29, 58];
-    let whole = [block, 2 * block];
-    let (taps, stride) = pick(rng, &[(3, 1), (3, 1), (3, 2), (2, 1), (4, 1), (5, 1), (5, 2), (7, 2), (5, 3), (11, 4)]);
-    let sides = rng.random_range(0..3);
-    let channels = |rng: &mut R, is_odd: bool| if is_odd { pick(rng, &odd) } else { pick(rng, &whole) };
-    let image = [4, 5, 6, 7, 8, 11, 13, 14, 17];
-    let conv = Conv2d {
-        n: pick(rng, &[1, 1, 2]),
-        c: channels(rng, sides != 1),
-        h: stride * pick(rng, &image),
-        w: stride * pick(rng, &image),
-        o: channels(rng, sides != 2),
-        kh: taps,
-        kw: taps,
-        stride: [stride, stride],
-        pad: [pick(rng, &[0, taps / 2, taps - 1]), pick(rng, &[0, taps / 2, taps - 1])],
-        dilation: [1, 1],
-        groups: 1,
-    };
-    // Not every kernel fits every image.
-    let Ok(workload) = Workload::new(conv) else { return random_odd_winograd(rng, target) };
-    let workload = workload.with_epilogue(random_epilogue(rng));
-
-    let space = ScheduleSpace::new(&workload, target);
-    match space.sketches().iter().any(|sketch| sketch.name() == winograd::SKETCH) {
-        true => workload,
-        false => random_odd_winograd(rng, target),
-    }
-}
-
-/// A config of the Winograd sketch.
-pub fn sample_winograd<R: Rng>(space: &ScheduleSpace, rng: &mut R) -> Config {
-    sample_sketch(space, winograd::SKETCH, rng)
-}
-
-/// A config of a sketch that the space has.
-pub fn sample_sketch<R: Rng>(space: &ScheduleSpace, sketch: &str, rng: &mut R) -> Config {
-    let drawn = (0..200).map(|_| space.sample(rng).config().clone()).find(|config| config.sketch == sketch);
-    drawn.unwrap_or_else(|| panic!("no {sketch} config of {}", space.workload()))
-}
-
-/// A workload that panels of the data operand may pay for: a matrix product of many columns, or a convolution that is strided along
-/// the width and has channels that are no whole vectors. With it a config that has them.
-pub fn random_panel<R: Rng>(target: &Target, rng: &mut R) -> (Workload, Config) {
-    loop {
-        let workload = if rng.random_bool(0.7) {
-            let mut conv = random_conv(rng);
-            conv.stride[1] = pick(rng, &[2, 2, 3, 4]);
-            conv.o = conv.groups * pick(rng, &[17, 20, 23, 36]);
-            Workload::new(conv)
-        } else {
-            let mut matmul = random_matmul(rng);
-            matmul.n = pick(rng, &[1024, 1031, 1100]);
-            Workload::new(matmul)
-        };
-        let epilogue = random_epilogue(rng);
-        let Ok(workload) = workload.map(|workload| with_random_prologue(workload, rng).with_epilogue(epilogue)) else {
-            continue;
-        };
-        let space = ScheduleSpace::new(&workload, target);
-        for _ in 0..if workload.flops() < 2e6 { 50 } else { 0 } {
-            let mut config = space.sample(rng).config().clone();
-            let layout = config.knobs.get("layout.in").cloned();
-            let mut set = |knob: &str, value: Value| {
-                config.knobs.entry(knob.into()).and_modify(|old| *old = value);
-            };
-            set("data", Value::Choice("panel".into()));
-            if let Some(layout) = layout {
-                set("layout.data", layout);
-                set("vector", Value::Choice("ow".into()));
-            }
-            if space.contains(&config) {
-                return (workload, config);
-            }
-        }
-    }
-}
-
-fn pick<R: Rng, T: Copy>(rng: &mut R, values: &[T]) -> T {
+pub fn pick<R: Rng, T: Copy>(rng: &mut R, values: &[T]) -> T {
     values[rng.random_range(0..values.len())]
 }
 

@@ -1,7 +1,6 @@
 //! Random workloads of every operator that there is, small enough for the interpreter: extents of 1 and primes, strides, padding, dilation,
 //! groups, epilogues.
 
-use autotune_schedules::{Candidate, ScheduleSpace};
 use autotune_workloads::{GroupNorm, LayerNorm, LocalResponseNorm, RmsNorm, Softmax, Workload, operators};
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt};
@@ -70,18 +69,6 @@ pub fn random_of<R: Rng>(name: &str, rng: &mut R) -> Workload {
             return with_random_prologue(odd_weights(workload, rng), rng).with_epilogue(epilogue);
         }
     }
-}
-
-/// Some schedules of a space: the default one, then one of each sketch in turns.
-pub fn some<R: Rng>(space: &ScheduleSpace, count: usize, rng: &mut R) -> Vec<Candidate> {
-    let mut all = vec![space.default_candidate().clone()];
-    for number in 1..count {
-        let sketch = space.sketches()[number % space.sketches().len()].name();
-        let mut drawn = (0..100).map(|_| space.sample(rng));
-        let of_sketch = drawn.find(|candidate| candidate.config().sketch == sketch);
-        all.push(of_sketch.unwrap_or_else(|| space.sample(rng)));
-    }
-    all
 }
 
 /// 1, powers of two and primes.
