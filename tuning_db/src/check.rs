@@ -3,7 +3,8 @@
 use autotune_measurement::{CandidateError, RunSecs};
 use autotune_schedules::tolerance;
 
-use crate::record::{RecordError, TuningRecord};
+use crate::error::RecordError;
+use crate::record::TuningRecord;
 
 /// Longest target key, in bytes.
 pub(crate) const MAX_TARGET_BYTES: usize = 256;

@@ -6,9 +6,13 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use crate::holder::Holder;
-use crate::record::RecordError;
-use crate::snapshot::SnapshotError;
 use crate::warning::TaskCounts;
+
+mod record;
+mod snapshot;
+
+pub use record::RecordError;
+pub use snapshot::SnapshotError;
 
 /// Why a database cannot be opened, read or written. Every message names the path or the line at fault, and tells the cause: there is
 /// no source behind it that would say it again.

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::error::DbError;
-use crate::holder::Hold;
+use crate::hold::Hold;
 
 /// Format of the database. It grows when an older version of this library would misread the files.
 pub(crate) const FORMAT: u32 = 2;

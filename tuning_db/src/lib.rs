@@ -2,7 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`record`] | [`TuningRecord`]: workload, target, config, measurement and their circumstances; its line of JSON |
+//! | [`record`] | [`TuningRecord`]: workload, target, config, measurement and their circumstances |
 //! | [`store`] | [`TuningDb`]: open for writing or for reading, append, flush |
 //! | [`lookup`] | best, top, claims, query, contains, tasks |
 //! | [`snapshot`] | [`Snapshot`]: the read-only file that deployed compilers look up in; [`SnapshotWriter`] |
@@ -12,6 +12,16 @@
 //! | [`holder`] | [`Holder`]: which process has a database open for writing |
 //! | [`task_hold`] | [`TaskHold`]: which process tunes a task |
 //! | [`error`], [`warning`] | [`DbError`]; [`Warning`]: what the user should be told though the work goes on |
+//!
+//! A file uses files of the lines above its own, and those before it on its line:
+//!
+//! ```text
+//! words    holder keys record index warning error
+//! records  check line
+//! files    checksum lock_file hold files flushed journal engine
+//! opening  reading writer mend store task_hold
+//! asking   lookup log salvage snapshot source
+//! ```
 //!
 //! Records are kept twice on disk, in an append-only journal, which readers read while a tuner writes, and in a storage engine: what is
 //! damaged in one is restored from the other. A handle holds the records in memory, as text, and decodes those of a task when it is
@@ -72,10 +82,12 @@ mod engine;
 pub mod error;
 mod files;
 mod flushed;
+mod hold;
 pub mod holder;
 mod index;
 mod journal;
 mod keys;
+mod line;
 mod lock_file;
 pub mod log;
 pub mod lookup;
@@ -90,13 +102,13 @@ pub mod task_hold;
 pub mod warning;
 mod writer;
 
-pub use error::DbError;
+pub use error::{DbError, RecordError, SnapshotError};
 pub use holder::Holder;
 pub use log::{ImportReport, OnInvalid};
 pub use lookup::{Best, Standing, TaskSummary};
-pub use record::{Phase, Provenance, RECORD_VERSION, RecordError, TuningRecord};
+pub use record::{Phase, Provenance, RECORD_VERSION, TuningRecord};
 pub use salvage::SalvageReport;
-pub use snapshot::{Entry, KeyChain, Snapshot, SnapshotError, SnapshotWriter};
+pub use snapshot::{Entry, KeyChain, Snapshot, SnapshotWriter};
 pub use source::{Empty, Found, Source, open_source};
 pub use store::TuningDb;
 pub use task_hold::TaskHold;

@@ -5,10 +5,10 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::error::DbError;
+use crate::error::{DbError, RecordError};
 use crate::files::io_error;
 use crate::keys::TaskKey;
-use crate::record::{RecordError, TuningRecord};
+use crate::record::TuningRecord;
 use crate::store::TuningDb;
 
 /// Longest line that is taken for a record.

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::engine::Engine;
 use crate::error::DbError;
 use crate::files::{self, Layout, io_error};
-use crate::holder::Hold;
+use crate::hold::Hold;
 use crate::log::{passable, write_line};
 use crate::mend::Copies;
 use crate::store::TuningDb;

@@ -23,11 +23,11 @@ use std::path::{Path, PathBuf};
 use autotune_ir::{KeyParts, Reach};
 use memmap2::Mmap;
 
+use crate::error::SnapshotError;
 use crate::record::RECORD_VERSION;
 
 mod check;
 mod entry;
-mod error;
 mod layout;
 mod near;
 mod replace;
@@ -35,7 +35,6 @@ mod writer;
 
 pub use check::{SnapshotFlaw, SnapshotReport};
 pub use entry::Entry;
-pub use error::SnapshotError;
 pub use writer::{LeftOut, SnapshotWriter, Written};
 
 use layout::{Bucket, FORMAT, Header, HeaderFlaw, Label};

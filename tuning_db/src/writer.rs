@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::engine::Engine;
 use crate::error::DbError;
 use crate::flushed::Counts;
-use crate::holder::Hold;
+use crate::hold::Hold;
 use crate::journal::Journal;
 use crate::keys::Entry;
 

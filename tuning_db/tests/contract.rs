@@ -2,6 +2,8 @@
 //! at random against a model.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../../measure/tests/layers.rs"]
+mod layers;
 mod support;
 
 use std::io::Cursor;

@@ -7,7 +7,8 @@ use autotune_schedules::ScheduleSpace;
 use autotune_workloads::Workload;
 
 use super::layout::{self, HEADER_BYTES};
-use super::{Entry, KeyChain, Snapshot, SnapshotError};
+use super::{Entry, KeyChain, Snapshot};
+use crate::error::SnapshotError;
 use crate::lookup::Standing;
 
 /// What [`Snapshot::check`] found.

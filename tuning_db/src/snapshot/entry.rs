@@ -4,9 +4,10 @@ use autotune_ir::Reach;
 use autotune_schedules::{Config, LOWERING_VERSION};
 use serde_json::{Map, Value};
 
+use super::Snapshot;
 use super::layout::{ALIGNMENT, IMPORTED, RACED, RECORD_FIELDS, u32_at, u64_at};
-use super::{Snapshot, SnapshotError};
 use crate::check::check_values;
+use crate::error::SnapshotError;
 use crate::lookup::{Best, Standing};
 use crate::record::{Phase, TuningRecord};
 

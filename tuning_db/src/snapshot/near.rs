@@ -7,7 +7,8 @@ use autotune_ir::Reach;
 use autotune_workloads::{Workload, shape_distance};
 
 use super::layout::{self, u32_at, u64_at};
-use super::{Entry, KeyChain, Snapshot, SnapshotError};
+use super::{Entry, KeyChain, Snapshot};
+use crate::error::SnapshotError;
 
 /// Workloads of a table at most: a sample, if there are more.
 pub(super) const MAX_ROWS: usize = 2048;

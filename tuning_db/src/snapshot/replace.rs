@@ -5,8 +5,8 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
-use super::SnapshotError;
 use super::layout::MAGIC;
+use crate::error::SnapshotError;
 use crate::lock_file::LockFile;
 
 /// Makes a snapshot's bytes the content of the file at `path`. At every moment there is the old file or the new one, whole, and the new one is

@@ -9,15 +9,14 @@ use autotune_ir::{KeyParts, Reach};
 use autotune_schedules::{Config, ScheduleSpace};
 use autotune_workloads::Workload;
 
-use super::SnapshotError;
 use super::check::target_of;
 use super::entry::{details_of, record_content};
 use super::layout::{self, ALIGNMENT, Bucket, Header, Label, RECORDS_PER_BUCKET, SLOTS};
 use super::near;
 use super::replace::replace;
 use crate::check::check_values;
-use crate::error::DbError;
-use crate::record::{RECORD_VERSION, RecordError, TuningRecord};
+use crate::error::{DbError, RecordError, SnapshotError};
+use crate::record::{RECORD_VERSION, TuningRecord};
 use crate::store::TuningDb;
 
 /// Makes a snapshot of records.
