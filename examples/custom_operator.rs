@@ -8,17 +8,14 @@
 use std::fmt;
 
 use anyhow::Context;
-use autotune::{Task, Tuned, Tuner};
-use autotune_db::TuningDb;
-use autotune_ir::Target;
-use autotune_ir::program::{BinaryOp, Compare, Expr, UnaryOp};
-use autotune_ir::spec::{Reduction, axis_vars};
-use autotune_runtime::{View, ViewMut};
-use autotune_schedules::tolerance;
-use autotune_workloads::{
-    Computed, Fields, Formula, Operands, Operator, OperatorKind, Tensor, Workload, WorkloadError, check_elements,
-    check_positive, contract, element, max_rel_error, named_axes, reference, register_operator,
+use autotune::ir::program::{BinaryOp, Compare, Expr, UnaryOp};
+use autotune::ir::spec::{Reduction, axis_vars};
+use autotune::schedules::tolerance;
+use autotune::workloads::{
+    Computed, Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive, contract,
+    element, named_axes, register_operator,
 };
+use autotune::{Operands, Target, Task, Tuned, Tuner, TuningDb, View, ViewMut, Workload, max_rel_error, reference};
 use ndarray::ArrayD;
 
 /// `output[o, x] = Σ input[c, x + k] * weight[o, c, k]`, over channels `c` and taps `k`.

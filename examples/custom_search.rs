@@ -5,12 +5,10 @@
 //! The searcher is a walk by single knobs from the best candidate so far, the cost model the mean of the nearest neighbours. Both are run
 //! through the contracts that the tuner relies on, then they tune a matrix product.
 
+use autotune::cost_model::{CostModel, ModelError, Sample};
+use autotune::measurement::Measurement;
 use autotune::search::{Ask, Batch, Searcher};
-use autotune::{Task, Tuner, contract};
-use autotune_cost_model::{CostModel, ModelError, Sample};
-use autotune_ir::Target;
-use autotune_measurement::Measurement;
-use autotune_schedules::Candidate;
+use autotune::{Candidate, Target, Task, Tuner, contract};
 use ndarray::{ArrayView1, ArrayView2};
 
 /// Neighbours of the best candidate that are scored for each that is wanted.
