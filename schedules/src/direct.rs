@@ -97,7 +97,7 @@ pub struct Direct {
     pub reduce: Vec<AxisId>,
     /// Most reduction steps in one straight-line body.
     pub unroll: usize,
-    /// Distance in f32 elements at which packed weights are prefetched, 0 for none.
+    /// Distance in f32 elements at which weights are prefetched, 0 for none.
     pub prefetch: usize,
 }
 
@@ -148,6 +148,12 @@ fn loops(contraction: &Contraction, order: &[&str], tiles: &[(AxisId, usize)]) -
     order.iter().filter_map(tile_loop).collect()
 }
 
+/// Elements from a weight to that of the same column in the next cache tile's steps.
+fn next_steps(roles: &Roles, contraction: &Contraction, tiles: &Tiles) -> usize {
+    let steps = tiles.cache.iter().find(|tile| roles.step == Some(tile.0));
+    steps.map_or(0, |&(step, size)| size * contraction.weight.stride(step).unsigned_abs() as usize)
+}
+
 impl Direct {
     /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
     /// target.
@@ -185,7 +191,7 @@ impl Direct {
             inner: loops(contraction, &reader.order("order.inner", &names.spatial)?, &tiles.register),
             reduce: reduce.iter().filter_map(|name| contraction.axis(name)).collect(),
             unroll: reader.number("unroll")?,
-            prefetch: 0,
+            prefetch: if reader.prefetches_next_steps()? { next_steps(roles, contraction, &tiles) } else { 0 },
             batch: roles.batch.clone(),
         };
         direct.check(&roles.axes, target, layouts.data)?;

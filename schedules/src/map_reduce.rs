@@ -309,12 +309,13 @@ impl MapReduce {
             && self.reduces_lanes(number + 1)
     }
 
-    /// What a pass reads of which the next tile's is to be asked for meanwhile, and how many elements behind it that begins.
+    /// Returns the operand of a pass whose part for the next tile is prefetched, and the distance to
+    /// that in elements. The next tile is the next one of the innermost loop over several.
     pub(crate) fn next_tile(&self, number: usize) -> Option<(&Access, usize)> {
         let (at, access) = self.chain.reads_at_rest().filter(|_| self.prefetch)?;
         let last = self.chain.passes()[at].axes.get(self.vectors[at])?;
         let is_along = axis_of(access.index.last()?) == Some(self.vectors[at]) && last.extent > 1;
-        let inner = self.order.iter().copied().rfind(|&axis| self.chain.row_axes()[axis].extent > 1)?;
+        let inner = self.order.iter().copied().rfind(|&axis| self.chain.row_axes()[axis].extent > self.tiles[axis])?;
         let mut ahead = 0;
         for (dim, index) in access.index.iter().enumerate() {
             let behind = self.chain.spec.tensor(access).shape[dim + 1..].iter().product::<usize>();

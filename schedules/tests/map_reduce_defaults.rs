@@ -134,3 +134,40 @@ fn rows_between_what_is_combined_are_added_up_in_the_cache_by_default() {
         }
     }
 }
+
+/// Few operands beside a matrix are read again and again: prefetching those would gain nothing.
+#[test]
+fn the_matrix_of_a_product_from_memory_is_prefetched() {
+    let cpu = CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(1) };
+    let target = Target::Cpu(cpu.clone());
+    for (text, matrix) in [
+        ("matmul:m=8192,n=1,k=4096", 0),
+        ("matmul:m=8192,n=8,k=4096,weights=data", 0),
+        ("matmul:m=8,n=8192,k=4096,tb,weights=data", 1),
+        ("matmul:m=1,n=8192,k=4096,weights=data", 1),
+        ("matmul:m=4,n=8192,k=4096,weights=data", 1),
+        ("matmul:m=8,n=8192,k=4096,weights=data", 1),
+    ] {
+        let workload: Workload = text.parse().unwrap();
+        let config = ScheduleSpace::new(&workload, &target).default_config();
+        let program = lower(&workload, &target, &config).unwrap().to_string();
+        let name = workload.spec().operands().nth(matrix).unwrap().name.clone();
+        let mut prefetches = program.lines().filter_map(|line| line.trim().strip_prefix("prefetch ")).peekable();
+        assert!(prefetches.peek().is_some(), "{text}\n{config}\n{program}");
+        assert!(prefetches.all(|what| what.starts_with(&format!("{name}["))), "{text}\n{config}\n{program}");
+    }
+    let small = ScheduleSpace::new(&"matmul:m=512,n=4,k=512,weights=data".parse().unwrap(), &target).default_config();
+    assert_eq!(small.knobs["prefetch"], Value::Choice("0".into()), "{small}");
+}
+
+/// Rows that lie a power of two apart share the lines of a few ways of the first-level cache.
+#[test]
+fn tiles_have_no_more_rows_than_the_cache_holds_lines_of() {
+    let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(1) });
+    for (k, most) in [(1000, 28), (512, 16), (1024, 8), (4096, 8)] {
+        let workload: Workload = format!("matmul:m=1024,n=16,k={k}").parse().unwrap();
+        let config = ScheduleSpace::new(&workload, &target).default_config();
+        let Value::Tile(tile) = &config.knobs["tile.m"] else { panic!("{config}") };
+        assert_eq!(tile[1], most, "{config}");
+    }
+}

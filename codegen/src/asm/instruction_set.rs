@@ -220,7 +220,7 @@ pub(super) trait Vectors {
     /// Lane `r` of `to` is what all lanes of `rows[r]` come to, of as many rows as there are lanes at most; the other lanes of `to` are lost.
     fn fold(&mut self, by: Reduction, to: Vector, rows: &[Vector], first: Vector);
 
-    /// Asks for the cache line of an address, to be written to if so said.
+    /// Prefetches the cache line of an address into the second-level cache, or to write to it.
     fn prefetch(&mut self, at: Address, to_write: bool);
 
     /// `v` is a constant of these bits in every lane.

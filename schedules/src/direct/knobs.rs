@@ -48,6 +48,9 @@ pub(super) fn knobs(roles: &Roles, target: &CpuTarget) -> Vec<Knob> {
     let orders = [("order", &names.cache), ("order.inner", &names.spatial), ("order.reduce", &names.reduce)];
     knobs.extend(orders.into_iter().filter(|(_, axes)| !axes.is_empty()).map(|(name, axes)| Knob::order(name, axes)));
     knobs.push(Knob::choice("unroll", &UNROLLS));
+    if default::streams(roles, target) {
+        knobs.push(Knob::choice("prefetch", &["0", "1"]).optional());
+    }
     let parallel: &[&str] = if target.threads > 1 { &["1", "2", "3"] } else { &["1"] };
     knobs.push(Knob::choice("parallel", &parallel[..parallel.len().min(names.spatial.len().max(1))]));
     knobs

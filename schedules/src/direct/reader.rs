@@ -56,6 +56,13 @@ impl<'a> Reader<'a> {
         Ok(bytes / 4)
     }
 
+    /// True if the next steps of a matrix that is read in place are prefetched; false where there is
+    /// no knob.
+    pub(crate) fn prefetches_next_steps(&self) -> Result<bool, LowerError> {
+        const NAME: &str = "prefetch";
+        Ok(self.has(NAME) && self.one_of(NAME, &["0", "1"])? == "1")
+    }
+
     pub(crate) fn data_mode(&self) -> Result<DataMode, LowerError> {
         Ok(match self.one_of("data", &["inplace", "copy", "tile", "panel"])? {
             "inplace" => DataMode::InPlace,

@@ -1,5 +1,6 @@
 //! A spec as passes over the same rows.
 
+use std::cmp::Reverse;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -113,7 +114,7 @@ impl Chain {
     }
 
     /// The pass that reads an operand along an axis of its own while memory has the least to do, and how it does: the first to which an
-    /// earlier one has brought the operand, or the only one.
+    /// earlier one has brought the operand, or the only one. Of several operands, the largest.
     pub(crate) fn reads_at_rest(&self) -> Option<(usize, &Access)> {
         let passes = self.passes();
         let is_axis = |index: &Affine, is_own: bool| axis_of(index).is_some_and(|axis| (axis >= self.rows) == is_own);
@@ -124,9 +125,10 @@ impl Chain {
         let is_brought = |number: usize, access: &Access| {
             passes.len() == 1 || passes[..number].iter().any(|earlier| earlier.loads().contains(&access))
         };
+        let elements = |access: &Access| self.spec.tensor(access).shape.iter().product::<usize>();
         passes.iter().enumerate().find_map(|(number, pass)| {
-            let mut loads = pass.loads().into_iter();
-            Some((number, loads.find(|access| goes_along(access) && is_brought(number, access))?))
+            let loads = pass.loads().into_iter().filter(|access| goes_along(access) && is_brought(number, access));
+            Some((number, loads.min_by_key(|access| Reverse(elements(access)))?))
         })
     }
 

@@ -25,7 +25,7 @@ const UNROLLED: [usize; 3] = [4, 8, 16];
 const LEAST_SQUARE: usize = 8;
 /// Rows that are woven together by permutations.
 const WOVEN: [usize; 3] = [3, 5, 7];
-/// Elements of a page, which several rows of a tile are within where memory is slow: what the processor reads ahead ends with it.
+/// Elements of a page, where hardware prefetching ends.
 const PAGE: usize = 1 << 10;
 /// Results of a tile that is added up in the cache.
 const IN_CACHE: usize = 1 << 13;
@@ -42,7 +42,7 @@ const LEAST_SHARED: usize = 1 << 13;
 /// what they combine. Else vectors go along
 /// the result where what is read is contiguous there, too, in tiles of up to two vectors, beyond the cache of whole rows where columns are added
 /// up, and of several of them where more is combined around them; along what is reduced where only that is contiguous, for four results at a time,
-/// beyond the cache for as many as a page holds the rows of; rows of a window that are no whole vectors are one vector as wide as the row, not several
+/// beyond the cache for one unless rows are short; rows of a window that are no whole vectors are one vector as wide as the row, not several
 /// and what is left over. What is contiguous along different axes is done in square blocks of a vector's lanes. As
 /// many loops are parallel as it takes to have work for every thread, none where there is little work. What does not fit the second-level cache is
 /// asked for a tile ahead.
@@ -77,10 +77,10 @@ pub(super) fn prefers(spec: &Arc<Spec>, cpu: &CpuTarget) -> bool {
     }
     let goes_along_row = chain.row_axes().iter().any(|axis| axis.name == vector_of(&chain));
     let is_long = is_of_vector || main.reduction_len() >= LEAST_STEPS;
-    // Turned columns far beyond the first-level cache would be read again for every few rows.
+    // Turned columns beyond the second-level cache would be read again for every few rows.
     let weight = spec.tensor(weight);
     let bytes = size_of::<f32>() * weight.shape.iter().product::<usize>();
-    let is_far = weight.source == Source::Computed && bytes > 3 * cpu.l1d_bytes;
+    let is_far = weight.source == Source::Computed && bytes > cpu.l2_bytes;
     !goes_along_row && is_long && !is_far && (is_of_columns || !weight.is_constant())
 }
 
@@ -163,27 +163,31 @@ impl Rule {
         let last = knobs::tiled(chain).last().map(|axis| rows[axis].name);
         let reads_whole_rows = is_beyond_cache && reads_whole_rows(chain, vector, cpu);
         let is_scattered = of_rows && !reads_along(chain, vector);
+        // Rows one after the other are read in order; those of a few vectors are added up together.
+        let is_short = row_elements(chain) <= RESULTS * cpu.lanes();
         let most = |(number, axis): (AxisId, &'static str)| match axis == vector {
             true if is_scattered => cpu.lanes(),
             true if reads_whole_rows => usize::MAX,
             true => 2 * cpu.lanes(),
             false if is_beyond_cache && knobs::is_inside(chain, number) => rows_of_tile(chain, vector, cpu),
             false if is_scattered && reads_along(chain, axis) => cpu.lanes(),
-            false if !of_rows && last == Some(axis) && !is_beyond_cache => RESULTS,
-            false if !of_rows && last == Some(axis) => (PAGE / row_elements(chain).max(1)).clamp(1, RESULTS),
+            false if !of_rows && last == Some(axis) && (!is_beyond_cache || is_short) => RESULTS,
             false => 1,
         };
         let tiles = rows.iter().map(|axis| axis.name).enumerate().map(most).collect();
         let parallel = parallel_loops(chain, rows.iter().map(|axis| axis.extent), cpu);
         let width = width(chain, vector, cpu.lanes());
-        let (unroll, prefetches) = (UNROLLED[0], is_beyond_cache);
+        // A single pass over long rows is what hardware prefetching is for.
+        let is_one_pass = matches!(chain.passes(), [pass] if pass.reduces());
+        let prefetches = is_beyond_cache && (of_rows || !is_one_pass || row_elements(chain) <= PAGE);
+        let unroll = UNROLLED[0];
         Self { vector, layout: "plain", outermost: None, tiles, parallel, width, unroll, prefetches }
     }
 
-    /// A product with a few vectors: memory is read in order. Along what is summed over, a tile has
-    /// all of the few, and of the rows of the matrix as many as registers hold sums for. Where the
-    /// first-level cache holds the few, these are some, and of a single vector by a matrix from
-    /// beyond the second one: what is read beside each other is of pages that lie apart.
+    /// A product with a few vectors. Along what is summed over, a tile has all of the few, and of the
+    /// rows of the matrix as many as registers hold sums for. Rows of a matrix from memory lie on
+    /// pages of their own, where hardware prefetching begins anew: the next tile's are prefetched.
+    /// Shorter rows are read one after the other.
     fn of_product(chain: &Chain, cpu: &CpuTarget) -> Self {
         let mut rule = Self { prefetches: false, ..Self::plain(chain, cpu) };
         let rows = chain.row_axes();
@@ -196,17 +200,23 @@ impl Rule {
         let Some(many) = (0..rows.len()).max_by_key(|&axis| rows[axis].extent) else { return rule };
         let others = rows.iter().enumerate().filter(|(axis, _)| *axis != many);
         let few: usize = others.map(|(_, axis)| axis.extent).product();
-        let few_bytes = size_of::<f32>() * few * chain.last().reduction_len();
+        let row_bytes = size_of::<f32>() * chain.last().reduction_len();
+        let (bytes, is_near) = (row_bytes * rows[many].extent, row_bytes * few < cpu.l1d_bytes / 2);
+        let is_far = bytes > cpu.l3_bytes / 2;
+        let is_short = chain.last().reduction_len() < PAGE;
         let registers = cpu.isa.vector_registers();
         // Results of a tile, and rows of it.
-        let (results, most) = match few_bytes < cpu.l1d_bytes / 2 {
-            true if few == 1 && few_bytes * rows[many].extent > 2 * cpu.l2_bytes => (1, 1),
-            true if few == 1 => (RESULTS, RESULTS),
-            true => (registers / 2, STREAMS),
-            false => (registers - SPARE_REGISTERS - RESULTS, FEW),
+        let (results, most) = match few {
+            _ if is_far && is_short => (few, 1),
+            1 if is_far => (FEW, FEW),
+            1 if bytes > 2 * cpu.l2_bytes => (1, 1),
+            1 => (RESULTS, RESULTS),
+            _ if is_near && !is_far => (registers / 2, STREAMS),
+            _ => (registers - SPARE_REGISTERS - RESULTS, FEW),
         };
         let tile = (results / few).min(most).min(rows[many].extent / (TASKS * cpu.threads)).max(1);
         rule.tiles = (0..rows.len()).map(|axis| if axis == many { tile } else { rows[axis].extent }).collect();
+        rule.prefetches = is_far && !is_short;
         rule.width = (2 * RESULTS / (tile * few)).clamp(1, RESULTS);
         rule.unroll = if few == 1 { UNROLLED[2] } else { UNROLLED[1] };
         rule

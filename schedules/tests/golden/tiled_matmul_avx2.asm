@@ -154,7 +154,7 @@ stage 1:
    284  vmaskmovps ymm5, ymm5, [rsi+20h]
    28a  vfmadd231ps ymm1, ymm4, ymm5
    28f  vfmadd231ps ymm3, ymm6, ymm5
-   294  prefetcht0 [rsi+84h]
+   294  prefetcht1 [rsi+84h]
    29b  add rdi, 4
    29f  add rsi, 2Ch
    2a3  dec r8

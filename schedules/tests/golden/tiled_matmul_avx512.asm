@@ -146,7 +146,7 @@ stage 1:
    259  vmovups zmm2{k1}{z}, [rsi]
    25f  vfmadd231ps zmm0, zmm2, [rdi]{1to16}
    265  vfmadd231ps zmm1, zmm2, [rdi+0Ch]{1to16}
-   26c  prefetcht0 [rsi+84h]
+   26c  prefetcht1 [rsi+84h]
    273  add rdi, 4
    277  add rsi, 2Ch
    27b  dec r8

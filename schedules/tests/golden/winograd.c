@@ -188,7 +188,7 @@ LEAF tile4(float *restrict p0, float *restrict p1, float *restrict p2) {
   a24 = splat8(0.0f);
   for (long i3 = 0; i3 < 2; ++i3) {
     for (long i4 = 0; i4 < 4; ++i4) {
-      __builtin_prefetch((const void *)((__UINTPTR_TYPE__)(p0 + 128*i3 + 32*i4) + 4096));
+      __builtin_prefetch((const void *)((__UINTPTR_TYPE__)(p0 + 128*i3 + 32*i4) + 4096), 0, 2);
       const float x0 = p1[24*i3 + 2*i4];
       const vec8 x1 = LD8(p0 + 128*i3 + 32*i4);
       a0 += (x0 * x1);
@@ -197,7 +197,7 @@ LEAF tile4(float *restrict p0, float *restrict p1, float *restrict p2) {
       const float x3 = p1[24*i3 + 2*i4 + 8];
       a16 += (x3 * x1);
       a24 += (x3 * x2);
-      __builtin_prefetch((const void *)((__UINTPTR_TYPE__)(p0 + 128*i3 + 32*i4 + 16) + 4096));
+      __builtin_prefetch((const void *)((__UINTPTR_TYPE__)(p0 + 128*i3 + 32*i4 + 16) + 4096), 0, 2);
       const float x4 = p1[24*i3 + 2*i4 + 1];
       const vec8 x5 = LD8(p0 + 128*i3 + 32*i4 + 16);
       a0 += (x4 * x5);
@@ -220,13 +220,13 @@ LEAF tile5(float *restrict p0, float *restrict p1, float *restrict p2) {
   a8 = splat8(0.0f);
   for (long i2 = 0; i2 < 2; ++i2) {
     for (long i3 = 0; i3 < 4; ++i3) {
-      __builtin_prefetch((const void *)((__UINTPTR_TYPE__)(p0 + 128*i2 + 32*i3) + 4096));
+      __builtin_prefetch((const void *)((__UINTPTR_TYPE__)(p0 + 128*i2 + 32*i3) + 4096), 0, 2);
       const float x0 = p1[24*i2 + 2*i3];
       const vec8 x1 = LD8(p0 + 128*i2 + 32*i3);
       a0 += (x0 * x1);
       const vec8 x2 = LD8(p0 + 128*i2 + 32*i3 + 8);
       a8 += (x0 * x2);
-      __builtin_prefetch((const void *)((__UINTPTR_TYPE__)(p0 + 128*i2 + 32*i3 + 16) + 4096));
+      __builtin_prefetch((const void *)((__UINTPTR_TYPE__)(p0 + 128*i2 + 32*i3 + 16) + 4096), 0, 2);
       const float x3 = p1[24*i2 + 2*i3 + 1];
       const vec8 x4 = LD8(p0 + 128*i2 + 32*i3 + 16);
       a0 += (x3 * x4);
@@ -244,13 +244,13 @@ LEAF tile6(float *restrict p0, float *restrict p1, float *restrict p2) {
   a8 = splat8(0.0f);
   for (long i2 = 0; i2 < 2; ++i2) {
     for (long i3 = 0; i3 < 4; ++i3) {
-      __builtin_prefetch((const void *)((__UINTPTR_TYPE__)(p0 + 128*i2 + 32*i3) + 4096));
+      __builtin_prefetch((const void *)((__UINTPTR_TYPE__)(p0 + 128*i2 + 32*i3) + 4096), 0, 2);
       const float x0 = p1[24*i2 + 2*i3];
       const vec8 x1 = LD8(p0 + 128*i2 + 32*i3);
       a0 += (x0 * x1);
       const float x2 = p1[24*i2 + 2*i3 + 8];
       a8 += (x2 * x1);
-      __builtin_prefetch((const void *)((__UINTPTR_TYPE__)(p0 + 128*i2 + 32*i3 + 16) + 4096));
+      __builtin_prefetch((const void *)((__UINTPTR_TYPE__)(p0 + 128*i2 + 32*i3 + 16) + 4096), 0, 2);
       const float x3 = p1[24*i2 + 2*i3 + 1];
       const vec8 x4 = LD8(p0 + 128*i2 + 32*i3 + 16);
       a0 += (x3 * x4);
@@ -266,11 +266,11 @@ LEAF tile7(float *restrict p0, float *restrict p1, float *restrict p2) {
   a0 = splat8(0.0f);
   for (long i1 = 0; i1 < 2; ++i1) {
     for (long i2 = 0; i2 < 4; ++i2) {
-      __builtin_prefetch((const void *)((__UINTPTR_TYPE__)(p0 + 128*i1 + 32*i2) + 4096));
+      __builtin_prefetch((const void *)((__UINTPTR_TYPE__)(p0 + 128*i1 + 32*i2) + 4096), 0, 2);
       const float x0 = p1[24*i1 + 2*i2];
       const vec8 x1 = LD8(p0 + 128*i1 + 32*i2);
       a0 += (x0 * x1);
-      __builtin_prefetch((const void *)((__UINTPTR_TYPE__)(p0 + 128*i1 + 32*i2 + 16) + 4096));
+      __builtin_prefetch((const void *)((__UINTPTR_TYPE__)(p0 + 128*i1 + 32*i2 + 16) + 4096), 0, 2);
       const float x2 = p1[24*i1 + 2*i2 + 1];
       const vec8 x3 = LD8(p0 + 128*i1 + 32*i2 + 16);
       a0 += (x2 * x3);

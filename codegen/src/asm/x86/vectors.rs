@@ -207,7 +207,10 @@ impl Vectors for X86 {
     }
 
     fn prefetch(&mut self, at: At, to_write: bool) {
-        self.code.legacy(false, if to_write { 0x0f0d } else { 0x0f18 }, 1, address(at));
+        // `prefetchw`, or `prefetcht1`: what is read comes to the second-level cache, since a tile
+        // ahead may be as large as the first-level one.
+        let (opcode, extension) = if to_write { (0x0f0d, 1) } else { (0x0f18, 2) };
+        self.code.legacy(false, opcode, extension, address(at));
     }
 
     fn constant(&mut self, v: Vector, bits: u32) {

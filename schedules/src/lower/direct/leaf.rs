@@ -250,15 +250,23 @@ impl Lowering<'_> {
         nodes
     }
 
-    /// Prefetches as many lines of packed weights as a step of the reduction reads, in the order in which they lie in memory: the
-    /// tile's next steps, then the next tile. What the last tile's are ahead of is not read, at the end of everything.
+    /// Prefetches as many lines of weights as a step of the reduction reads, at the distance of the
+    /// plan: of packed ones the tile's next steps, then the next tile; of a matrix read in place the
+    /// same columns of the next steps. Nothing reads the last prefetches.
     fn prefetches(&self, tile: &Tile, local: &Local) -> Vec<Node> {
-        let (Some(packed), ahead @ 1..) = (&self.packed_weight, self.direct.prefetch) else { return Vec::new() };
+        let ahead @ 1.. = self.direct.prefetch else { return Vec::new() };
         let mut first = local.clone();
         tile.parts.iter().for_each(|part| first[part.axis] = Affine::default());
-        let access = Access { buffer: packed.buffer, index: packed.index(tile.region, &first, &tile.point(&first)) };
+        let Expr::Load(access) = self.weight_access(tile.region, &first, &tile.point(&first)) else {
+            return Vec::new();
+        };
+
+        let elements = match &self.packed_weight {
+            Some(packed) => packed.step_len(),
+            None => tile.parts.last().map_or(1, |part| part.len),
+        };
         let line = |line: usize| Node::Prefetch { access: access.clone(), ahead: ahead + line };
-        (0..packed.step_len()).step_by(LINE).map(line).collect()
+        (0..elements).step_by(LINE).map(line).collect()
     }
 
     /// The parts without the elements whose taps lie in the padding; none if nothing is left. Where a dimension is padded, the
