@@ -21,13 +21,29 @@ const DEFAULT_DATA: [(&str, &str); 6] = [
     ("plain", "tile"),
 ];
 
-/// Rows of a matrix that are streamed side by side, and their columns.
-const STREAMED: [usize; 2] = [8, usize::MAX];
+/// Ways of first-level caches, at least.
+const WAYS: usize = 8;
 /// Rows of data up to which reading a matrix from memory takes longer than multiplying by it.
 const LIGHT: usize = 4;
-/// Rows and columns of a part of a matrix, and of one in the second-level cache.
-const PART: [usize; 2] = [128, 512];
-const NEAR_PART: [usize; 2] = [512, 128];
+
+/// How a matrix is read in place: steps and columns of a cache tile, most vectors of a register
+/// tile, and whether the next steps are prefetched.
+struct Stream {
+    steps: usize,
+    columns: usize,
+    vectors: usize,
+    prefetches: bool,
+}
+
+/// Whole rows side by side, which hardware prefetching follows.
+const STREAMED: Stream = Stream { steps: 8, columns: usize::MAX, vectors: 4, prefetches: false };
+/// The same from memory, where hardware prefetching stops at the end of each page.
+const FAR: Stream = Stream { steps: 4, columns: usize::MAX, vectors: 1, prefetches: true };
+/// Parts of the matrix, so that more steps are added up in registers where arithmetic takes as long
+/// as memory: of one within the second-level cache, the third-level cache, and from memory.
+const NEAR_PART: Stream = Stream { steps: 512, columns: 128, vectors: 1, prefetches: false };
+const PART: Stream = Stream { steps: 128, columns: 512, vectors: 1, prefetches: false };
+const FAR_PART: Stream = Stream { steps: 32, columns: 512, vectors: 2, prefetches: true };
 
 /// A fixed rule without measuring: vectors over the output channels (else the width), blocked layouts where they fit, data
 /// read in place, constant weights packed, the largest register tile of a few vectors by as many columns as the registers hold,
@@ -61,10 +77,8 @@ fn matrix_bytes(contraction: &Contraction) -> usize {
     size_of::<f32>() * contraction.weight.shape.iter().product::<usize>()
 }
 
-/// A schedule that reads a few rows of the matrix side by side from beginning to end, so that
-/// hardware prefetching follows them, and adds to the output. A tile of a few columns and all steps
-/// would read a part of a page of every row. Where arithmetic takes as long as memory, parts of
-/// many rows instead, so that more steps are added up in registers.
+/// A schedule that reads a few rows of the matrix side by side from beginning to end, and adds to
+/// the output. A tile of a few columns and all steps would read a part of a page of every row.
 fn streaming_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
     if !streams(roles, target) {
         return None;
@@ -72,17 +86,20 @@ fn streaming_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) ->
     let rows = count(roles.contraction.equation(), &roles.axes.rows);
     let (columns, registers) = (roles.extent(roles.channel), target.isa.vector_registers());
     let bytes = matrix_bytes(&roles.contraction);
-    let [steps, most] = match rows {
+    let is_far = bytes > target.l3_bytes / 2;
+    let stream = match rows {
+        ..=LIGHT if is_far => FAR,
         1 => STREAMED,
+        ..=LIGHT if bytes <= target.l2_bytes => Stream { vectors: STREAMED.vectors, ..NEAR_PART },
+        ..=LIGHT if rows == 2 || bytes > target.l3_bytes / 4 => STREAMED,
+        ..=LIGHT => Stream { vectors: STREAMED.vectors, ..PART },
+        _ if is_far => FAR_PART,
         _ if bytes <= target.l2_bytes => NEAR_PART,
-        2 => STREAMED,
-        3..=LIGHT if bytes > target.l3_bytes / 2 => STREAMED,
         _ => PART,
     };
-    let most_vectors = if rows > LIGHT { 1 } else { 4 };
-    let vectors = (1..=most_vectors).rev().find(|vectors| (rows + 1) * vectors < registers)?;
+    let vectors = (1..=stream.vectors).rev().find(|vectors| (rows + 1) * vectors < registers)?;
     let of_thread = columns.div_ceil(target.threads).next_multiple_of(vectors * target.lanes());
-    let most = if target.threads == 1 { most } else { most.min(of_thread) };
+    let most = if target.threads == 1 { stream.columns } else { stream.columns.min(of_thread) };
 
     let point = space.point_of(|knob| {
         let last = |fits: &dyn Fn(&[usize]) -> bool| {
@@ -95,7 +112,7 @@ fn streaming_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) ->
                 return if axis == roles.channel {
                     last(&|tile| tile[1] == vectors * target.lanes() && tile[0] <= most)
                 } else if roles.step == Some(axis) {
-                    last(&|tile| tile[0] <= steps)
+                    last(&|tile| tile[0] <= stream.steps)
                 } else {
                     last(&|tile| tile[1] == roles.extent(axis))
                 };
@@ -107,6 +124,7 @@ fn streaming_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) ->
             ("vector", _) => roles.name(roles.channel),
             ("unroll", _) => "8",
             ("parallel", _) => "1",
+            ("prefetch", _) => ["0", "1"][usize::from(stream.prefetches)],
             _ => "inplace",
         };
         knob.values.iter().position(|value| matches!(value, Value::Choice(other) if other == word))
@@ -184,6 +202,7 @@ impl<'r> DefaultRule<'r> {
         } else {
             (2, 28, 1, "4")
         };
+        let width = if roles.is_product() { width.min(rows_in_ways(roles, target)) } else { width };
         let outermost = if roles.contraction.weight_is_constant { roles.channel } else { roles.spatial[0] };
         Self { roles, vector, vectors, width, height, outermost, unroll, lanes: target.lanes() }
     }
@@ -259,6 +278,18 @@ impl<'r> DefaultRule<'r> {
             widest(knob, self.height)
         }
     }
+}
+
+/// Most rows of data that the first-level cache holds a line of each, read in place. Rows whose
+/// distance is a large power of two compete for the same few lines.
+fn rows_in_ways(roles: &Roles, target: &CpuTarget) -> usize {
+    let data = &roles.contraction.data;
+    let rows = roles.spatial.iter().filter(|&&axis| axis != roles.channel);
+    let distance = rows.map(|&axis| size_of::<f32>() * data.stride(axis).unsigned_abs() as usize).max();
+    let way = (target.l1d_bytes / WAYS).max(1);
+    // The power of two in the distance, at most a way.
+    let shared = distance.map_or(1, |bytes| 1 << bytes.trailing_zeros().min(way.ilog2()));
+    WAYS * (way / shared)
 }
 
 /// The first order whose outermost axis is `axis`. With `kh` outermost in the reduction the weights are read in one go even
