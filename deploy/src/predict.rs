@@ -171,6 +171,24 @@ pub(crate) fn pick(space: &ScheduleSpace, known: &[Entry]) -> Pick {
     best.unwrap_or_else(|| Pick { candidate: space.default_candidate().clone(), expected_loss: None })
 }
 
+/// How many times as long as its own choice a workload may take so that a constant is packed once.
+const MOST_PACKING_LOSS: f32 = 1.1;
+
+/// Returns the schedule of `own`'s workload that is carried over from another workload's, if both
+/// pack their constants alike, and by the analysis it takes hardly longer than `own`.
+pub(crate) fn packed_like(own: &Candidate, other: &Candidate) -> Option<Candidate> {
+    let space = ScheduleSpace::new(own.workload(), own.target());
+    let carried = space.adapt_within(other.config(), other.workload(), PredictParams::QUICK.tries)?;
+    let is_alike = carried.lower().ok()?.packing().0 == other.lower().ok()?.packing().0;
+    if !is_alike || !is_promising(&carried) {
+        return None;
+    }
+    // The logarithm of cycles for each operation of the workload.
+    let estimate = |candidate| Some(features::of(candidate)?[features::estimate_column(own.target())]);
+    let loss = (estimate(&carried)? - estimate(own)?).exp();
+    (loss <= MOST_PACKING_LOSS).then_some(carried)
+}
+
 /// What ships for a workload's operator on a target, unless a sketch's own choice is [settled](ScheduleSpace::is_settled).
 struct Shipped {
     model: Arc<Pretrained>,

@@ -247,6 +247,20 @@ impl Tuned {
         Ok(Self::unmeasured(space.default_candidate().clone(), predict::expected_loss(&space)))
     }
 
+    /// Returns a schedule that packs constants as another workload's does, so that both can use one
+    /// packing of the same constant. It is carried over from that one. `None` if this schedule is
+    /// from a record, packs them so already, or is estimated to be more than a tenth faster.
+    ///
+    /// # Errors
+    /// If a schedule cannot be lowered.
+    pub fn packed_like(&self, other: &Self) -> Result<Option<Self>, LookupError> {
+        if self.is_tuned() || self.program()?.packing().0 == other.program()?.packing().0 {
+            return Ok(None);
+        }
+        let carried = predict::packed_like(&self.candidate, &other.candidate);
+        Ok(carried.map(|candidate| Self { candidate, program: OnceLock::new(), origin: self.origin.clone() }))
+    }
+
     /// Where the schedule is from.
     pub fn origin(&self) -> &Origin {
         &self.origin

@@ -76,3 +76,33 @@ fn a_miss_is_answered_by_a_schedule_that_the_draft_puts_before_the_default() {
         assert!(scores[0] >= scores[1], "{text}: {scores:?}");
     }
 }
+
+/// A vector by the matrix is done by another schedule: one that packs the matrix for many rows takes
+/// twice as long.
+#[test]
+fn schedules_follow_the_packing_of_another_workload_unless_that_takes_longer() {
+    let tuned = |text: &str| {
+        let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(2) });
+        Tuned::untuned(&text.parse().unwrap(), &target).unwrap()
+    };
+    let packing = |tuned: &Tuned| tuned.program().unwrap().packing().0;
+    let other = tuned("matmul:m=512,n=768,k=3072");
+    let mut followers = 0;
+    for rows in [16, 32, 64, 100, 128, 197, 256] {
+        let own = tuned(&format!("matmul:m={rows},n=768,k=3072"));
+        match own.packed_like(&other).unwrap() {
+            Some(alike) => {
+                followers += 1;
+                assert_eq!(packing(&alike), packing(&other), "{rows} rows: {}", alike.config());
+                assert_eq!(alike.workload(), own.workload());
+                assert!(alike.packed_like(&other).unwrap().is_none(), "it packs alike already");
+            }
+            None => assert_eq!(packing(&own), packing(&other), "{rows} rows: {}", own.config()),
+        }
+    }
+    assert!(followers > 0);
+
+    let vector = tuned("matmul:m=1,n=768,k=3072");
+    assert!(vector.packed_like(&other).unwrap().is_none());
+    assert_ne!(packing(&vector), packing(&other), "{}", vector.config());
+}

@@ -1,5 +1,6 @@
 //! Which schedules a network's steps may choose from.
 
+use std::cmp::Ordering::Equal;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -17,6 +18,13 @@ pub(crate) trait Choose {
     /// Looks up what there is for steps, by their numbers, all at once and side by side.
     fn prepare(&mut self, steps: &[(usize, &Workload)]) -> Result<(), CompileError> {
         let _ = steps;
+        Ok(())
+    }
+
+    /// Has predicted schedules of workloads that share a constant pack it alike, where that costs
+    /// little: the others follow one that was tuned, else the one with the most operations.
+    fn agree(&mut self, sharing: &[Vec<&Workload>]) -> Result<(), CompileError> {
+        let _ = sharing;
         Ok(())
     }
 
@@ -101,6 +109,28 @@ impl Choose for Schedules<'_> {
         let found = open.into_par_iter().map(|workload| Ok((workload.clone(), self.found(workload)?)));
         let found: Vec<_> = found.collect::<Result<_, CompileError>>()?;
         self.known.extend(found);
+        Ok(())
+    }
+
+    fn agree(&mut self, sharing: &[Vec<&Workload>]) -> Result<(), CompileError> {
+        let mut agreed: HashSet<&Workload> = HashSet::new();
+        for workloads in sharing {
+            let first = |workload: &&Workload| self.known.get(*workload).map(|found| found[0].clone());
+            let known: Vec<(&Workload, Tuned)> = workloads.iter().filter_map(|w| Some((*w, first(w)?))).collect();
+            let weight = |(workload, tuned): &(&Workload, Tuned)| (tuned.is_tuned(), workload.work().flops);
+            let Some((leader, packed)) = known.iter().max_by(|a, b| weight(a).partial_cmp(&weight(b)).unwrap_or(Equal))
+            else {
+                continue;
+            };
+
+            agreed.insert(*leader);
+            for (workload, own) in known.iter().filter(|(workload, _)| !agreed.contains(workload)) {
+                if let Some(alike) = own.packed_like(packed)? {
+                    self.known.insert((*workload).clone(), Arc::new([alike]));
+                }
+            }
+            agreed.extend(known.iter().map(|(workload, _)| *workload));
+        }
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! What a network's plan is chosen from: schedules of its steps, layouts of its tensors, and how long everything takes.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use autotune::Tuned;
@@ -13,7 +13,7 @@ use crate::choose::{Choice, Choose};
 use crate::conversion;
 use crate::cut::{Cut, Step, Value, ValueId, Work};
 use crate::error::CompileError;
-use crate::graph::Graph;
+use crate::graph::{Graph, NodeId};
 use crate::layouts::{Conversions, Layouts, Sum, Wish, Wishes, blocked};
 use crate::op::Op;
 
@@ -32,6 +32,28 @@ pub(crate) struct Options<'a> {
     parts: Vec<Vec<ValueId>>,
 }
 
+/// Different workloads that have their largest constant in common, once for each such group.
+fn sharing<'a>(graph: &Graph, cut: &'a Cut) -> Vec<Vec<&'a Workload>> {
+    let elements = |node: &NodeId| graph.node(*node).shape.iter().product::<usize>();
+    let mut of_constants: BTreeMap<NodeId, Vec<&Workload>> = BTreeMap::new();
+    for step in &cut.steps {
+        let Work::Kernel(workload) = &step.work else { continue };
+        let nodes = step.operands.iter().map(|value| cut.values[value.0 as usize].node);
+        let Some(largest) = nodes.filter(|&node| graph.constant_of(node).is_some()).max_by_key(elements) else {
+            continue;
+        };
+        let workloads = of_constants.entry(largest).or_default();
+        if !workloads.contains(&workload) {
+            workloads.push(workload);
+        }
+    }
+
+    let mut groups: Vec<Vec<&Workload>> = of_constants.into_values().filter(|group| group.len() > 1).collect();
+    let mut met = HashSet::new();
+    groups.retain(|group| met.insert(group.clone()));
+    groups
+}
+
 impl<'a> Options<'a> {
     pub(crate) fn of(graph: &'a Graph, cut: &'a Cut, choose: &mut dyn Choose) -> Result<Self, CompileError> {
         let (schedules, wishes, conversions) = (Vec::new(), Vec::new(), Conversions::new());
@@ -41,6 +63,7 @@ impl<'a> Options<'a> {
             Work::Copy(_) | Work::Interpret(_) => None,
         };
         choose.prepare(&cut.steps.iter().enumerate().filter_map(kernel).collect::<Vec<_>>())?;
+        choose.agree(&sharing(graph, cut))?;
 
         for (number, step) in cut.steps.iter().enumerate() {
             let schedules = match &step.work {

@@ -220,7 +220,7 @@ impl Compiled {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use autotune_db::TuningDb;
-    use autotune_ir::Target;
+    use autotune_ir::{CpuTarget, Target};
     use autotune_schedules::ScheduleSpace;
 
     use super::*;
@@ -278,6 +278,22 @@ mod tests {
         for epilogue in ["", "relu", "sum"] {
             assert_eq!(bytes(&products(8, epilogue)), once, "{epilogue}");
         }
+    }
+
+    /// Schedules that nobody measured follow the largest step, for which 64 rows are as good as any.
+    #[test]
+    fn predicted_schedules_agree_on_what_is_packed_of_a_constant() {
+        let net = Builder::new("levels", Seeded { seed: 1 });
+        let weight = net.weight("w", &[3072, 768], Fill::deviation(0.1));
+        for rows in [512, 128, 64, 32] {
+            let x = net.input(&format!("x{rows}"), &[rows, 3072]);
+            net.output(&format!("y{rows}"), x.matmul(weight));
+        }
+        let target = Target::Cpu(CpuTarget::generic_avx2(1));
+        let network = Compiled::new(&net.finish().unwrap(), None, &target).unwrap();
+        assert_eq!(network.kernels.len(), 4);
+        let once = size_of::<f32>() * 3072 * 768;
+        assert!((once..once + once / 4).contains(&network.constant_bytes()), "{}", network.constant_bytes());
     }
 
     /// Results are right where one kernel reads what another one packed.
