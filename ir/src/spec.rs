@@ -202,6 +202,14 @@ impl Spec {
         &self.tensors[access.buffer.0 as usize]
     }
 
+    /// True if an equation reads some tensor beyond its ends.
+    pub fn reads_beyond(&self, equation: &Equation) -> bool {
+        equation.loads().into_iter().any(|access| {
+            let mut dims = access.index.iter().zip(&self.tensor(access).shape);
+            dims.any(|(index, &extent)| equation.is_beyond(index, extent))
+        })
+    }
+
     /// What buffers that hold a tensor are for.
     pub fn role(&self, tensor: BufferId) -> Role {
         let before = &self.tensors[..tensor.0 as usize];

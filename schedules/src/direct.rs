@@ -26,6 +26,7 @@ mod balance;
 mod default;
 pub(crate) mod knobs;
 pub(crate) mod laid;
+pub(crate) mod lower;
 pub(crate) mod reader;
 pub(crate) mod roles;
 mod rules;

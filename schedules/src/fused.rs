@@ -29,6 +29,7 @@ use crate::error::LowerError;
 mod default;
 mod gpu;
 mod knobs;
+mod lower;
 mod pair;
 mod part;
 mod sketch;

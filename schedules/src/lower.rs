@@ -1,4 +1,4 @@
-//! What lowerings share, and those for CPUs.
+//! What lowerings share: each sketch has its own.
 
 use std::iter::{RepeatN, repeat_n};
 use std::sync::Arc;
@@ -14,13 +14,9 @@ use autotune_workloads::Workload;
 
 use nest::Nest;
 
-pub(crate) mod direct;
-pub(crate) mod fused;
-pub(crate) mod map_reduce;
 pub(crate) mod nest;
 pub(crate) mod partial;
 pub(crate) mod tables;
-pub(crate) mod winograd;
 
 /// The buffers that the caller gives and gets; of a contraction among several what that one reads and defines.
 #[derive(Clone)]

@@ -37,6 +37,7 @@ mod chain;
 mod default;
 mod knobs;
 mod laid;
+mod lower;
 mod memory;
 mod separable;
 mod sketch;

@@ -96,7 +96,7 @@ pub(crate) fn chain_for(spec: &Arc<Spec>) -> Option<Chain> {
     let chain = Chain::of(spec).filter(|chain| chain.numbers.start == 0 && !chain.is_product())?;
     let is_alike = |pass: &Equation| pass.axes[chain.rows..].iter().all(|axis| axis.reduce == pass.reduces());
     let is_filled = |pass: &Equation| {
-        pass.reduction == Reduction::Sum || matches!(pass.value, Expr::Load(_)) || !reads_beyond(spec, pass)
+        pass.reduction == Reduction::Sum || matches!(pass.value, Expr::Load(_)) || !spec.reads_beyond(pass)
     };
     chain.passes().iter().all(|pass| is_alike(pass) && is_filled(pass)).then_some(chain)
 }
@@ -105,14 +105,6 @@ pub(crate) fn chain_for(spec: &Arc<Spec>) -> Option<Chain> {
 fn chain_of(workload: &Workload) -> Option<Chain> {
     let spec = workload.spec();
     if workload.dtype() == DType::Tf32 && spec.is_contraction() { None } else { chain_for(spec) }
-}
-
-/// True if some operand is read beyond its ends.
-pub(crate) fn reads_beyond(spec: &Spec, pass: &Equation) -> bool {
-    pass.loads().into_iter().any(|access| {
-        let mut dims = access.index.iter().zip(&spec.tensor(access).shape);
-        dims.any(|(index, &extent)| pass.is_beyond(index, extent))
-    })
 }
 
 /// Elements of a row in an equation.

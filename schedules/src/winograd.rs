@@ -46,6 +46,7 @@ use autotune_workloads::{Work, Workload};
 pub mod conv;
 pub mod gpu;
 mod knobs;
+mod lower;
 pub mod matrices;
 pub(crate) mod passes;
 pub(crate) mod rewrite;

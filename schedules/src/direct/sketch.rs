@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use super::lower::lower;
 use super::{Direct, Roles, default, knobs};
 use crate::config::KnobValues;
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
-use crate::lower::direct;
 use crate::point::Point;
 use crate::sketch::{Plan, Sketch};
 use autotune_ir::program::Program;
@@ -58,7 +58,7 @@ impl Sketch for DirectSketch {
 
 impl Plan for Planned {
     fn lower(&self) -> Program {
-        direct::lower(&self.workload, &self.direct, self.lanes)
+        lower(&self.workload, &self.direct, self.lanes)
     }
 
     fn largest_share(&self) -> f64 {

@@ -7,12 +7,12 @@ use autotune_ir::target::Target;
 use autotune_workloads::Workload;
 
 use super::gpu::{self, GpuFused};
+use super::lower::lower;
 use super::pair::Pair;
 use super::{Fused, default, knobs};
 use crate::config::KnobValues;
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
-use crate::lower::fused;
 use crate::point::Point;
 use crate::sketch::{self, Plan, Sketch};
 
@@ -87,7 +87,7 @@ impl Sketch for FusedSketch {
 
 impl Plan for Planned {
     fn lower(&self) -> Program {
-        fused::lower(&self.workload, &self.fused, self.lanes)
+        lower(&self.workload, &self.fused, self.lanes)
     }
 
     fn largest_share(&self) -> f64 {

@@ -13,7 +13,6 @@ use super::laid;
 use super::storing::Storing;
 use crate::direct::block_size;
 use crate::knob_space::Knob;
-use crate::rows::reads_beyond;
 
 /// Loops whose order is chosen, the innermost ones.
 const ORDERED: usize = 4;
@@ -35,7 +34,7 @@ const FEW_ITERATIONS: usize = 1 << 16;
 /// True if a row lies within what the only pass combines, so that columns of several positions are added up together.
 pub(super) fn is_inside(chain: &Chain, axis: AxisId) -> bool {
     let [pass] = chain.passes() else { return false };
-    pass.reduces() && chain.is_inside(pass, axis) && !reads_beyond(&chain.spec, pass)
+    pass.reduces() && chain.is_inside(pass, axis) && !chain.spec.reads_beyond(pass)
 }
 
 /// Iterations of all passes.

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::default::{self, default_point};
+use super::lower::lower;
 use super::turned::spec_of;
 use super::{MapReduce, chain_for, knobs, separable};
 use crate::config::{Config, KnobValues};
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
-use crate::lower::map_reduce;
 use crate::point::Point;
 use crate::sketch::{Plan, Sketch};
 use autotune_ir::program::Program;
@@ -71,6 +71,6 @@ impl Sketch for MapReduceSketch {
 
 impl Plan for Planned {
     fn lower(&self) -> Program {
-        Program { spec: Arc::clone(&self.spec), ..map_reduce::lower(&self.plan) }
+        Program { spec: Arc::clone(&self.spec), ..lower(&self.plan) }
     }
 }

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::conv::Conv;
 use super::gpu::{self, GpuWinograd};
+use super::lower::lower;
 use super::matrices::Filtering;
 use super::{INPUT_KNOB, TILE_SIZE_KNOB, Winograd, knobs, tolerance, work};
 use crate::config::{Config, KnobValues, Value};
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
-use crate::lower::winograd;
 use crate::point::Point;
 use crate::sketch::{self, EXACT_TOLERANCE, Plan, Sketch};
 use autotune_ir::target::Target;
@@ -35,7 +35,7 @@ impl Sketch for WinogradSketch {
 
     fn plan(&self, workload: &Workload, target: &Target, knobs: &dyn KnobValues) -> Result<Box<dyn Plan>, LowerError> {
         Ok(match target {
-            Target::Cpu(cpu) => sketch::plan(workload, Winograd::new(workload, cpu, knobs)?, winograd::lower),
+            Target::Cpu(cpu) => sketch::plan(workload, Winograd::new(workload, cpu, knobs)?, lower),
             Target::Gpu(gpu) => sketch::plan(workload, GpuWinograd::new(workload, gpu, knobs)?, gpu::lower::lower),
         })
     }

@@ -4,7 +4,6 @@ use super::{Lowering, Made, Values};
 use crate::lower::nest::{guarded, guarded_value};
 use crate::lower::{assign, at, load};
 use crate::map_reduce::axis_of;
-use crate::rows::reads_beyond;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{Access, BufferId, Expr, Iteration, Node, Role, Store, StoreMode};
 use autotune_ir::spec::{Equation, Reduction};
@@ -64,7 +63,7 @@ impl Lowering<'_> {
     fn value_at(&mut self, place: At) -> (Vec<Node>, Expr) {
         let chain = &self.plan.chain;
         let equation = &chain.passes()[place.pass];
-        let is_filled = reads_beyond(&chain.spec, equation);
+        let is_filled = chain.spec.reads_beyond(equation);
         let (mut nodes, mut read): (Vec<Node>, Vec<(&Access, Expr)>) = (Vec::new(), Vec::new());
         for access in equation.loads() {
             if read.iter().any(|(known, _)| *known == access) {

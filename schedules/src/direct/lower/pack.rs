@@ -12,8 +12,8 @@ use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, Expr, Index, LoopKind, Node, Role, Scope};
 
 /// A packed operand: an element's index is the numbers of its register tile, then its place within.
-pub(in crate::lower) struct Packed {
-    pub(in crate::lower) buffer: BufferId,
+pub(crate) struct Packed {
+    pub(crate) buffer: BufferId,
     /// Axes with several register tiles, and the extent of those.
     tiles: Vec<(AxisId, usize)>,
     /// What one register tile reads, in the order in which it lies in memory.
@@ -32,7 +32,7 @@ struct Inner {
 
 impl Packed {
     /// The index of an element: of the register tile `region`, `local` within it, `point` in all.
-    pub(in crate::lower) fn index(&self, region: &[Span], local: &[Affine], point: &[Affine]) -> Index {
+    pub(crate) fn index(&self, region: &[Span], local: &[Affine], point: &[Affine]) -> Index {
         let tiles = self.tiles.iter().map(|&(axis, tile)| match &self.region {
             Some(origin) => divide(&(region[axis].base.clone() + origin[axis].base.clone() * -1), tile),
             None => divide(&region[axis].base, tile),
@@ -155,7 +155,7 @@ impl Lowering<'_> {
     }
 
     /// Adds a buffer for packed weights, which register tiles read from then on.
-    pub(in crate::lower) fn open_packed_weight(&mut self, name: &str) -> Rc<Packed> {
+    pub(crate) fn open_packed_weight(&mut self, name: &str) -> Rc<Packed> {
         let packed = Rc::new(self.packed(name, Scope::Global, &self.direct.contraction.weight, None));
         self.packed_weight = Some(Rc::clone(&packed));
         packed

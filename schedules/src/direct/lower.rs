@@ -25,10 +25,10 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::nest::{Builder, Nest, Run, Segment, runs};
-use super::{OperandBuffers, assign, at, load, nest};
 use crate::contraction::{AxisId, Operand};
 use crate::direct::{DataMode, Direct, TileLoop};
+use crate::lower::nest::{Builder, Nest, Run, Segment, runs};
+use crate::lower::{OperandBuffers, assign, at, load, nest};
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{BufferId, Index, LoopKind, Node, Program, Stage, VarName, When};
 use autotune_workloads::Workload;
@@ -37,7 +37,7 @@ mod copy;
 mod leaf;
 mod pack;
 
-pub(super) use pack::Packed;
+pub(crate) use pack::Packed;
 
 /// The loop nests of a config, for vectors of `lanes` lanes.
 pub(crate) fn lower(workload: &Workload, direct: &Direct, lanes: usize) -> Program {
@@ -46,34 +46,34 @@ pub(crate) fn lower(workload: &Workload, direct: &Direct, lanes: usize) -> Progr
 
 /// What one axis covers at some depth of the nest: `base..base + extent`.
 #[derive(Clone, Debug)]
-pub(super) struct Span {
-    pub(super) base: Affine,
-    pub(super) extent: usize,
+pub(crate) struct Span {
+    pub(crate) base: Affine,
+    pub(crate) extent: usize,
 }
 
 impl Span {
     /// A segment's tile of number `index`.
-    pub(super) fn tile(&self, segment: Segment, index: Affine) -> Self {
+    pub(crate) fn tile(&self, segment: Segment, index: Affine) -> Self {
         let base = index * segment.extent as i64 + self.base.clone() + segment.start as i64;
         Self { base, extent: segment.extent }
     }
 }
 
 /// A span per axis of the contraction.
-pub(super) type Region = Vec<Span>;
+pub(crate) type Region = Vec<Span>;
 
 /// What is done in a region.
-pub(super) type Body<'b, L> = dyn FnMut(&mut L, &mut Region) -> Vec<Node> + 'b;
+pub(crate) type Body<'b, L> = dyn FnMut(&mut L, &mut Region) -> Vec<Node> + 'b;
 
 /// Where register tiles find an operand or leave their sums.
-pub(super) struct Place {
-    pub(super) buffer: BufferId,
+pub(crate) struct Place {
+    pub(crate) buffer: BufferId,
     /// The first indices, which are the same for all elements.
-    pub(super) lead: Vec<Affine>,
+    pub(crate) lead: Vec<Affine>,
     /// The others, affine in the axes.
-    pub(super) index: Vec<Affine>,
+    pub(crate) index: Vec<Affine>,
     /// Values of the axes at the first element, if that is not where all are zero.
-    pub(super) origin: Option<Vec<Affine>>,
+    pub(crate) origin: Option<Vec<Affine>>,
 }
 
 impl Place {
@@ -134,20 +134,20 @@ fn loop_names(axis: &str) -> [VarName; LEVELS.len()] {
     names!["b" "m" "n" "k" "g" "o" "oh" "ow" "c" "kh" "kw" "gi" "oi" "ci" "xi" "t" "od" "kd" "uh" "uw" "vh" "vw"]
 }
 
-pub(super) struct Lowering<'a> {
+pub(crate) struct Lowering<'a> {
     direct: &'a Direct,
     lanes: usize,
-    pub(super) all: Nest,
+    pub(crate) all: Nest,
     /// Name of a loop over each axis at each [`Level`].
     names: Vec<[VarName; LEVELS.len()]>,
-    pub(super) operands: OperandBuffers,
+    pub(crate) operands: OperandBuffers,
     packed_weight: Option<Rc<Packed>>,
     /// The panel that the compute nest reads.
     panel: Option<Rc<Packed>>,
     /// What it reads where there is none: the input or a padded copy of it (whole or tile).
-    pub(super) data: Place,
+    pub(crate) data: Place,
     /// Where the sums of register tiles go.
-    pub(super) sums: Place,
+    pub(crate) sums: Place,
     /// True within the copies of a data tile.
     is_copied: bool,
 }
@@ -159,7 +159,7 @@ impl Builder for Lowering<'_> {
 }
 
 impl<'a> Lowering<'a> {
-    pub(super) fn new(workload: &Workload, direct: &'a Direct, lanes: usize) -> Self {
+    pub(crate) fn new(workload: &Workload, direct: &'a Direct, lanes: usize) -> Self {
         let mut all = Nest::new(workload.dtype());
         let inputs = (direct.input.shape.as_slice(), direct.in_layout);
         let outputs = (direct.output.shape.as_slice(), direct.out_layout);
@@ -168,7 +168,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// The lowering of one of several contractions of a program.
-    pub(super) fn of_part(all: Nest, operands: OperandBuffers, direct: &'a Direct, lanes: usize) -> Self {
+    pub(crate) fn of_part(all: Nest, operands: OperandBuffers, direct: &'a Direct, lanes: usize) -> Self {
         let axes = direct.contraction.axes.iter();
         let place = |buffer, of: &Operand| Place { buffer, lead: Vec::new(), index: of.index.clone(), origin: None };
         Self {
@@ -202,7 +202,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// The stages that copy operands.
-    pub(super) fn copies(&mut self) -> Vec<Stage> {
+    pub(crate) fn copies(&mut self) -> Vec<Stage> {
         let mut stages = Vec::new();
         if self.direct.packed_weights {
             let name = self.all.buffers[self.operands.weight.0 as usize].name.clone();
@@ -218,7 +218,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// The whole iteration space.
-    pub(super) fn whole_region(&self) -> Region {
+    pub(crate) fn whole_region(&self) -> Region {
         let axes = &self.direct.contraction.axes;
         axes.iter().map(|a| Span { base: Affine::default(), extent: a.extent }).collect()
     }
@@ -229,7 +229,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// The name of a loop over cache tiles of an axis.
-    pub(super) fn cache_loop(&self, axis: AxisId) -> VarName {
+    pub(crate) fn cache_loop(&self, axis: AxisId) -> VarName {
         self.axis_name(axis, Level::Cache)
     }
 
@@ -240,14 +240,14 @@ impl<'a> Lowering<'a> {
     }
 
     /// The stage's trees: one per combination of segments of the parallel loops, each perfectly nested.
-    pub(super) fn compute(&mut self) -> Vec<Node> {
+    pub(crate) fn compute(&mut self) -> Vec<Node> {
         let (levels, direct) = (self.direct.parallel_loops(), self.direct);
         let serial = &direct.cache[levels.len() - direct.batch.len()..];
         self.trees(&levels, &mut |this, region| this.cache_nest(serial, region))
     }
 
     /// A tree per combination of segments of parallel loops.
-    pub(super) fn trees(&mut self, levels: &[TileLoop], body: &mut Body<Self>) -> Vec<Node> {
+    pub(crate) fn trees(&mut self, levels: &[TileLoop], body: &mut Body<Self>) -> Vec<Node> {
         let (mut region, mut roots) = (self.whole_region(), Vec::new());
         self.roots(levels, body, &mut region, &mut Vec::new(), &mut roots);
         roots
@@ -288,7 +288,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// Serial loops over cache tiles, with the copy of the data tile outside the loops that do not concern it.
-    pub(super) fn cache_nest(&mut self, levels: &[TileLoop], region: &mut Region) -> Vec<Node> {
+    pub(crate) fn cache_nest(&mut self, levels: &[TileLoop], region: &mut Region) -> Vec<Node> {
         let copies = matches!(self.direct.data_mode, DataMode::Tile | DataMode::Panel);
         if copies && !self.is_copied && !levels.iter().any(|l| self.direct.data.uses(l.axis)) {
             return self.copying_nest(levels, region);
@@ -316,7 +316,7 @@ impl<'a> Lowering<'a> {
     }
 
     /// Serial loops over the register tiles of a cache tile.
-    pub(super) fn register_nest(&mut self, region: &mut Region) -> Vec<Node> {
+    pub(crate) fn register_nest(&mut self, region: &mut Region) -> Vec<Node> {
         let direct = self.direct;
         self.register_loops(&direct.inner, region)
     }
@@ -362,7 +362,7 @@ impl<'a> Lowering<'a> {
 
     /// The tiles of an axis, grouped: whole tiles in one loop, the remainder by itself; of a reduction axis also the first
     /// and the last tile by themselves; if `peel`, also each tile that touches padding.
-    pub(super) fn segments(&self, level: TileLoop, region: &Region, peel: bool) -> SmallVec<[Segment; 4]> {
+    pub(crate) fn segments(&self, level: TileLoop, region: &Region, peel: bool) -> SmallVec<[Segment; 4]> {
         let TileLoop { axis, tile } = level;
         let extent = region[axis].extent;
         let count = extent.div_ceil(tile);
@@ -420,6 +420,6 @@ impl<'a> Lowering<'a> {
 }
 
 /// The first element of the region along every axis.
-pub(super) fn bases(region: &Region) -> Vec<Affine> {
+pub(crate) fn bases(region: &Region) -> Vec<Affine> {
     region.iter().map(|span| span.base.clone()).collect()
 }

@@ -3,12 +3,12 @@
 use std::mem::swap;
 use std::sync::Arc;
 
-use super::direct::{Lowering, Place, Region};
-use super::nest::{Builder, Nest, allocated};
-use super::{OperandBuffers, direct};
 use crate::contraction::divide;
+use crate::direct::lower::{Lowering, Place, Region, bases};
 use crate::direct::{Direct, TileLoop};
 use crate::fused::Fused;
+use crate::lower::OperandBuffers;
+use crate::lower::nest::{Builder, Nest, allocated};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, LoopKind, Node, Program, Role, Scope, Stage, When};
 use autotune_workloads::Workload;
@@ -110,5 +110,5 @@ fn own_steps(first: &Direct) -> Vec<TileLoop> {
 
 /// What is between, beside the tile of a region.
 fn beside(buffer: BufferId, index: &[Affine], region: &Region) -> Place {
-    Place { buffer, lead: Vec::new(), index: index.to_vec(), origin: Some(direct::bases(region)) }
+    Place { buffer, lead: Vec::new(), index: index.to_vec(), origin: Some(bases(region)) }
 }

@@ -1,9 +1,9 @@
 //! What a pass combines: in registers, or in memory of the thread where registers do not hold a tile or a sum is too long for one f32.
 
-use super::super::nest::{Builder, allocated};
-use super::super::{assign, load, nest};
 use super::pass::Tile;
 use super::{Lowering, Span};
+use crate::lower::nest::{Builder, allocated};
+use crate::lower::{assign, load, nest};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{Access, BufferId, Expr, LoopKind, Node, Role, Scope, Store, StoreMode};
 use autotune_ir::spec::AxisId;

@@ -1,8 +1,8 @@
 //! One pass over a tile of rows.
 
-use super::super::nest::{Builder, Loops};
-use super::super::{at, load, nest};
 use super::{Lowering, Span};
+use crate::lower::nest::{Builder, Loops};
+use crate::lower::{at, load, nest};
 use crate::map_reduce::{Piece, Taps, axis_of};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{Access, BufferId, Expr, Index, Iteration, LoopKind, Node, Role, Store, StoreMode};

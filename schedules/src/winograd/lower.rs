@@ -8,10 +8,10 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use super::direct::{self, Packed, Place};
-use super::nest::{Builder, Nest, Run, Segment, allocated, runs};
-use super::{assign, load, nest};
 use crate::direct::Direct;
+use crate::direct::lower::{self as direct, Packed, Place};
+use crate::lower::nest::{Builder, Nest, Run, Segment, allocated, runs};
+use crate::lower::{assign, load, nest};
 use crate::winograd::Winograd;
 use crate::winograd::matrices::Transforms;
 use crate::winograd::passes::{Cut, Passes};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::nest::{Builder, Nest, allocated};
-use super::tables::tables;
+use crate::lower::nest::{Builder, Nest, allocated};
+use crate::lower::tables::tables;
 use crate::map_reduce::{MapReduce, Piece, Storing, Taps};
 use autotune_ir::DType;
 use autotune_ir::affine::Affine;
