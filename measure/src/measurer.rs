@@ -27,16 +27,17 @@ impl RaceResult {
 /// Gives the next candidates to be measured; none is the end.
 pub type Batches<'a> = dyn FnMut() -> Vec<Candidate> + Send + 'a;
 
-/// Takes a measurement and the position of its candidate; [`ControlFlow::Break`] ends the measuring.
+/// Takes the position of a candidate among all that were given, and its measurement;
+/// [`ControlFlow::Break`] ends the measuring.
 pub type OnResult<'a> = dyn FnMut(usize, Measurement) -> ControlFlow<()> + 'a;
 
 /// Measures candidates on one device.
 ///
 /// A failed candidate is a result; an error means that the infrastructure is broken and says nothing about candidates.
 pub trait Measurer {
-    /// Measures batches of candidates for one target until `next_batch` gives an empty one. Each measurement goes to `on_result`,
-    /// in this thread, as soon as it is there, with the candidate's position among all of them, in order. After a break the
-    /// candidates behind are not measured.
+    /// Measures batches of candidates until `next_batch` gives an empty one. Each measurement goes to `on_result` once, in this
+    /// thread, as soon as it is there, with the candidate's position among all of them, by which who takes it knows it: those of
+    /// several devices come in any order. After a break nothing more is measured.
     ///
     /// On a CPU the next batch is asked for once the last one is measured. On a GPU it is asked for, in another thread, once all
     /// of the last one are being built, and built while the device runs: the results of the latest candidates are not there yet.

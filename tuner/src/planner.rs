@@ -1,6 +1,6 @@
 //! What to measure next: the tasks, the model, and the batches that are proposed.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -30,18 +30,28 @@ pub(crate) struct WorkQueue(Mutex<Work>);
 
 #[derive(Default)]
 pub(crate) struct Work {
-    /// In the order in which they are measured.
-    pub(crate) proposals: VecDeque<Proposal>,
-    /// Task, candidate and what came out, in order.
+    /// By their positions among all that were proposed.
+    pub(crate) proposals: BTreeMap<usize, Proposal>,
+    /// Candidates that were proposed so far.
+    proposed: usize,
+    /// Task, candidate and what came out, in the order in which that was known.
     pub(crate) results: Vec<(usize, Candidate, Measurement)>,
     /// Tasks that get no more trials, until they are announced.
     pub(crate) retired: Vec<(usize, Retired)>,
 }
 
 impl Work {
-    /// True if what is measured next is measured however late it is.
+    /// Adds proposals behind all others.
+    fn propose(&mut self, proposals: impl IntoIterator<Item = Proposal>) {
+        for proposal in proposals {
+            self.proposals.insert(self.proposed, proposal);
+            self.proposed += 1;
+        }
+    }
+
+    /// True if something is measured however late it is.
     pub(crate) fn is_needed(&self) -> bool {
-        self.proposals.front().is_some_and(|next| next.is_needed)
+        self.proposals.values().any(|proposal| proposal.is_needed)
     }
 }
 
@@ -118,7 +128,7 @@ impl<'a> Planner<'a> {
 
         let candidates = batch.iter().map(|(_, candidate)| candidate.clone()).collect();
         let proposals = batch.into_iter().map(|(task, candidate)| Proposal { task, candidate, planned, is_needed });
-        queue.lock().proposals.extend(proposals);
+        queue.lock().propose(proposals);
         candidates
     }
 

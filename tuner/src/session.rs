@@ -119,10 +119,11 @@ impl<'a> Session<'a> {
         // When the device had nothing to do any more.
         let mut idle_since = Instant::now();
         let deadline = settings.search_deadline(start);
-        let measured = measurer.measure_batches(&mut || planner.next_batch(&queue), &mut |_, measurement| {
+        let measured = measurer.measure_batches(&mut || planner.next_batch(&queue), &mut |position, measurement| {
             let ran = Instant::now();
-            let Some(proposal) = queue.lock().proposals.pop_front() else {
-                return ControlFlow::Break(());
+            // A second result of one candidate says nothing new.
+            let Some(proposal) = queue.lock().proposals.remove(&position) else {
+                return ControlFlow::Continue(());
             };
 
             // Until it began, the device waited.

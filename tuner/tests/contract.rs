@@ -111,6 +111,7 @@ fn target() -> Target {
 fn our_measurers_keep_the_contract() {
     contract::measurer(&mut PaperDevice::default(), &target());
     contract::measurer(&mut PaperDevice { ahead: true, ..PaperDevice::default() }, &target());
+    contract::measurer(&mut PaperDevice { backwards: true, ..PaperDevice::default() }, &target());
     let here = Target::detect("cpu", Some(1)).unwrap();
     // SAFETY: all that it measures is what the contract draws from a schedule space.
     let mut in_process = unsafe { InProcessMeasurer::new(MeasureOptions::default()) };
@@ -133,6 +134,10 @@ impl Measurer for FaultyDevice {
             if fault == "skips one" && index == 1 && !skipped {
                 skipped = true;
                 return std::ops::ControlFlow::Continue(());
+            }
+            if fault == "says it twice" && index == 1 && !skipped {
+                skipped = true;
+                let _ = on_result(index, measurement.clone());
             }
             let answer = on_result(if fault == "starts at one" { index + 1 } else { index }, measurement);
             if fault == "goes on" && answer.is_break() {
@@ -164,8 +169,9 @@ fn impossible() -> autotune_measurement::CandidateError {
 fn a_measurer_that_breaks_the_contract_is_told_where() {
     let broken = |fault| breach(|| contract::measurer(&mut FaultyDevice(fault), &target()));
     assert_eq!(broken("none"), "nothing");
-    assert!(broken("skips one").contains("measure: results are not in order"), "{}", broken("skips one"));
-    assert!(broken("starts at one").contains("measure: results are not in order"));
+    assert!(broken("skips one").contains("measure: one result for each candidate"), "{}", broken("skips one"));
+    assert!(broken("starts at one").contains("a candidate of an unknown sketch ran"));
+    assert!(broken("says it twice").contains("measure: a second result of candidate 1"));
     assert!(broken("goes on").contains("no result behind a break"), "{}", broken("goes on"));
     assert!(broken("asks again").contains("asked until a batch is empty"), "{}", broken("asks again"));
     assert!(broken("loses the last racer").contains("race: one result for each candidate"));

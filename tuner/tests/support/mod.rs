@@ -25,6 +25,8 @@ pub(crate) struct PaperDevice {
     pub(crate) fails: Option<fn(&Candidate) -> bool>,
     /// The next batch is asked for before the last one is measured, as GPUs do.
     pub(crate) ahead: bool,
+    /// The results of a batch come last first, as those of several devices may.
+    pub(crate) backwards: bool,
     /// Called before each measurement with the number of measurements so far.
     pub(crate) before: Option<Box<dyn FnMut(usize)>>,
 }
@@ -49,20 +51,24 @@ impl Measurer for PaperDevice {
         next_batch: &mut Batches<'_>,
         on_result: &mut OnResult<'_>,
     ) -> Result<(), MeasureError> {
-        let mut index = 0;
+        let mut first = 0;
         let mut batch = next_batch();
         while !batch.is_empty() {
             let ahead = self.ahead.then(&mut *next_batch);
-            for candidate in &batch {
+            let mut numbered: Vec<_> = batch.iter().enumerate().collect();
+            if self.backwards {
+                numbered.reverse();
+            }
+            for (number, candidate) in numbered {
                 if let Some(before) = &mut self.before {
                     before(self.measured.len());
                 }
                 self.measured.push(candidate.clone());
-                if on_result(index, self.outcome(candidate)).is_break() {
+                if on_result(first + number, self.outcome(candidate)).is_break() {
                     return Ok(());
                 }
-                index += 1;
             }
+            first += batch.len();
             batch = ahead.unwrap_or_else(&mut *next_batch);
         }
         Ok(())
