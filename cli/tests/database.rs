@@ -7,9 +7,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use autotune_db::{Phase, Provenance, TuningDb, TuningRecord};
+use autotune_db::{TuningDb, TuningRecord};
 use autotune_ir::Target;
-use autotune_measurement::{CandidateError, Measurement, RunSecs};
+use autotune_measurement::{CandidateError, Measurement};
 use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace, Value};
 use autotune_workloads::Workload;
 use sandbox::{Sandbox, TINY, finish, signal};
@@ -17,26 +17,10 @@ use sandbox::{Sandbox, TINY, finish, signal};
 /// A record of a workload's default config on this machine.
 fn record(workload: &str, run_secs: f64) -> TuningRecord {
     let (workload, target): (Workload, _) = (workload.parse().unwrap(), Target::detect("cpu", None).unwrap());
-    let run = RunSecs { max_rel_error: 1e-7, ..RunSecs::made_up(run_secs) };
-    TuningRecord {
-        workload: workload.clone(),
-        target: target.key(),
-        config: ScheduleSpace::new(&workload, &target).default_config(),
-        measurement: Measurement::of(Ok(run)),
-        phase: Phase::Search,
-        provenance: Provenance {
-            device: String::new(),
-            backend: None,
-            compiler: "an assembler".into(),
-            flags: String::new(),
-            tuner_version: String::new(),
-            harness: String::new(),
-            lowering: LOWERING_VERSION,
-            seed: 0,
-            unix_secs: 1,
-        },
-        imported: false,
-    }
+    let config = ScheduleSpace::new(&workload, &target).default_config();
+    let mut record = TuningRecord::made_up(&workload, &target, config, run_secs);
+    record.provenance.compiler = "an assembler".into();
+    record
 }
 
 /// The record with a knob that today's space does not have.

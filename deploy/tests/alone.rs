@@ -1,38 +1,15 @@
 //! A program that deploys with this crate alone: it looks up in a snapshot, makes the kernel and runs it.
 #![allow(clippy::unwrap_used)]
 
-use autotune_db::{Phase, Provenance, Snapshot, SnapshotWriter, TuningDb, TuningRecord};
+use autotune_db::{Snapshot, SnapshotWriter, TuningDb, TuningRecord};
 use autotune_deploy::{Deploy, Origin, Tuned};
 use autotune_ir::Target;
-use autotune_measurement::{Measurement, RunSecs};
 use autotune_runtime::{View, ViewMut};
-use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace, tolerance};
+use autotune_schedules::{ScheduleSpace, tolerance};
 use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 use ndarray::ArrayD;
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
-
-fn record(workload: &Workload, target: &Target, config: Config) -> TuningRecord {
-    TuningRecord {
-        workload: workload.clone(),
-        target: target.key(),
-        config,
-        measurement: Measurement::of(Ok(RunSecs::made_up(1e-5))),
-        phase: Phase::Search,
-        imported: false,
-        provenance: Provenance {
-            device: "test".into(),
-            backend: None,
-            compiler: String::new(),
-            flags: String::new(),
-            tuner_version: String::new(),
-            lowering: LOWERING_VERSION,
-            harness: String::new(),
-            seed: 0,
-            unix_secs: 1,
-        },
-    }
-}
 
 /// Runs a kernel on random operands; the error of its output.
 fn run(tuned: &Tuned) -> f64 {
@@ -56,7 +33,7 @@ fn what_a_snapshot_has_is_served_and_runs() {
     let config = drawn.find(|config| *config != space.default_config()).unwrap();
 
     let db = TuningDb::temporary().unwrap();
-    db.append(&record(&workload, &target, config.clone())).unwrap();
+    db.append(&TuningRecord::made_up(&workload, &target, config.clone(), 1e-5)).unwrap();
     let mut writer = SnapshotWriter::default();
     writer.add_best_of(&db, &|_| true).unwrap();
     let snapshot = Snapshot::from_bytes(writer.into_bytes().unwrap()).unwrap();

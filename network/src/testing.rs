@@ -1,11 +1,9 @@
 //! Networks and databases that are made up, for tests.
 #![allow(clippy::expect_used)]
 
-use autotune_db::{Phase, Provenance, TuningDb, TuningRecord};
+use autotune_db::{TuningDb, TuningRecord};
 use autotune_ir::Target;
-use autotune_measurement::{Measurement, RunSecs};
-use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace};
-use autotune_workloads::Workload;
+use autotune_schedules::ScheduleSpace;
 use rand::{Rng, RngExt};
 
 use crate::builder::{Builder, Conv, Seeded};
@@ -35,30 +33,6 @@ pub(crate) fn random_graph(rng: &mut impl Rng, layers: usize) -> Graph {
     net.finish().expect("a graph that makes sense")
 }
 
-/// A record that says how long a schedule takes.
-pub(crate) fn record(workload: &Workload, target: &Target, config: Config, run_secs: f64) -> TuningRecord {
-    let provenance = Provenance {
-        device: String::new(),
-        backend: None,
-        compiler: String::new(),
-        flags: String::new(),
-        tuner_version: String::new(),
-        lowering: LOWERING_VERSION,
-        harness: String::new(),
-        seed: 0,
-        unix_secs: 1,
-    };
-    TuningRecord {
-        workload: workload.clone(),
-        target: target.key(),
-        config,
-        measurement: Measurement::of(Ok(RunSecs { max_rel_error: 1e-7, ..RunSecs::made_up(run_secs) })),
-        phase: Phase::Search,
-        provenance,
-        imported: false,
-    }
-}
-
 /// Seconds of something small.
 pub(crate) fn any_secs(rng: &mut impl Rng) -> f64 {
     1e-6 * rng.random_range(1.0..10.0)
@@ -73,7 +47,8 @@ pub(crate) fn known(graph: &Graph, target: &Target, rng: &mut impl Rng, schedule
         for _ in 0..schedules {
             let config = space.sample(rng).config().clone();
             if space.proven(&config).is_ok() {
-                db.append(&record(workload, target, config, any_secs(rng))).expect("a record that makes sense");
+                db.append(&TuningRecord::made_up(workload, target, config, any_secs(rng)))
+                    .expect("a record that makes sense");
             }
         }
     }

@@ -9,12 +9,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use autotune::{Cancel, Tuned};
-use autotune_db::{Phase, Provenance, Snapshot, SnapshotWriter, Source, TuningDb, TuningRecord};
+use autotune_db::{Snapshot, SnapshotWriter, Source, TuningDb, TuningRecord};
 use autotune_ir::Target;
-use autotune_measurement::{Measurement, RunSecs};
 use autotune_network::op::Sliding;
 use autotune_network::{Builder, Compiled, Conv, Graph, RaceError, Seeded, race, tasks};
-use autotune_schedules::{Config, LOWERING_VERSION, ScheduleSpace};
+use autotune_schedules::{Config, ScheduleSpace};
 use autotune_workloads::{Activation, Workload};
 use common::graphs::brought;
 use common::rng;
@@ -34,29 +33,6 @@ fn graph(name: &str, layers: usize) -> Graph {
     net.finish().unwrap()
 }
 
-fn record(workload: &Workload, target: &Target, config: Config, run_secs: f64) -> TuningRecord {
-    let provenance = Provenance {
-        device: String::new(),
-        backend: None,
-        compiler: String::new(),
-        flags: String::new(),
-        tuner_version: String::new(),
-        lowering: LOWERING_VERSION,
-        harness: String::new(),
-        seed: 0,
-        unix_secs: 1,
-    };
-    TuningRecord {
-        workload: workload.clone(),
-        target: target.key(),
-        config,
-        measurement: Measurement::of(Ok(RunSecs { max_rel_error: 1e-7, ..RunSecs::made_up(run_secs) })),
-        phase: Phase::Search,
-        provenance,
-        imported: false,
-    }
-}
-
 /// A database with several schedules of every workload of a graph, all said to take about as long.
 fn known(graph: &Graph, target: &Target) -> TuningDb {
     let db = TuningDb::temporary().unwrap();
@@ -69,7 +45,7 @@ fn known(graph: &Graph, target: &Target) -> TuningDb {
             .collect();
         for (place, config) in fitting.sample(&mut rng, 6).enumerate() {
             let run_secs = 1e-3 * (1.0 + 0.01 * place as f64);
-            db.append(&record(&task.workload, target, config.clone(), run_secs)).unwrap();
+            db.append(&TuningRecord::made_up(&task.workload, target, config.clone(), run_secs)).unwrap();
         }
     }
     db
@@ -182,7 +158,7 @@ fn a_long_chain_is_planned_and_raced_in_proportion_to_its_length() {
     let db = TuningDb::temporary().unwrap();
     for task in tasks(&graph) {
         let config = Tuned::untuned(&task.workload, &target).unwrap().config().clone();
-        db.append(&record(&task.workload, &target, config, 1e-6)).unwrap();
+        db.append(&TuningRecord::made_up(&task.workload, &target, config, 1e-6)).unwrap();
     }
     let inputs = brought(&graph, &mut rng(1));
     let raced = race(&graph, &db, &target, &inputs, Duration::from_secs(1000), &Cancel::default()).unwrap();

@@ -1,6 +1,7 @@
 //! One measured schedule and the causes of its time.
 
-use autotune_measurement::{Backend, Measurement};
+use autotune_ir::Target;
+use autotune_measurement::{Backend, Measurement, RunSecs};
 use autotune_schedules::{Config, LOWERING_VERSION};
 use autotune_workloads::Workload;
 use serde::{Deserialize, Serialize};
@@ -81,6 +82,32 @@ fn first_lowering() -> u32 {
 }
 
 impl TuningRecord {
+    /// Returns a record of a time in seconds that nobody measured, for tests: found by a search with
+    /// today's lowering, on a device without a name.
+    pub fn made_up(workload: &Workload, target: &Target, config: Config, run_secs: f64) -> Self {
+        let run = RunSecs { max_rel_error: 1e-7, ..RunSecs::made_up(run_secs) };
+        let provenance = Provenance {
+            device: String::new(),
+            backend: None,
+            compiler: String::new(),
+            flags: String::new(),
+            tuner_version: String::new(),
+            lowering: LOWERING_VERSION,
+            harness: String::new(),
+            seed: 0,
+            unix_secs: 1,
+        };
+        Self {
+            workload: workload.clone(),
+            target: target.key(),
+            config,
+            measurement: Measurement::of(Ok(run)),
+            phase: Phase::Search,
+            provenance,
+            imported: false,
+        }
+    }
+
     /// True if its time is not one that was measured here of the code that its config becomes today: it was imported, or another
     /// version's lowering made the code.
     pub fn is_claim(&self) -> bool {

@@ -219,7 +219,7 @@ impl Compiled {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use autotune_db::TuningDb;
+    use autotune_db::{TuningDb, TuningRecord};
     use autotune_ir::{CpuTarget, Target};
     use autotune_schedules::ScheduleSpace;
 
@@ -228,7 +228,6 @@ mod tests {
     use crate::builder::{Builder, Fill, Seeded};
     use crate::cut::{Cut, Work};
     use crate::rewrite::rewrite_traced;
-    use crate::testing::record;
 
     const SIZE: usize = 128;
 
@@ -262,7 +261,7 @@ mod tests {
             let space = ScheduleSpace::new(workload, &target());
             let config = config.get_or_insert_with(|| space.default_config()).clone();
             assert!(space.proven(&config).is_ok());
-            db.append(&record(workload, &target(), config, 1e-6)).unwrap();
+            db.append(&TuningRecord::made_up(workload, &target(), config, 1e-6)).unwrap();
         }
         db
     }

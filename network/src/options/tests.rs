@@ -1,7 +1,7 @@
 //! Plans against all that there are.
 #![allow(clippy::unwrap_used)]
 
-use autotune_db::TuningDb;
+use autotune_db::{TuningDb, TuningRecord};
 use autotune_ir::{CpuTarget, Target};
 use autotune_workloads::Transpose;
 use rand::{RngExt, SeedableRng};
@@ -11,7 +11,7 @@ use super::*;
 use crate::choose::Schedules;
 use crate::conversion::conversions;
 use crate::plan::Plan;
-use crate::testing::{any_secs, known, random_graph, record};
+use crate::testing::{any_secs, known, random_graph};
 
 fn target() -> Target {
     Target::Cpu(CpuTarget::generic_avx2(1))
@@ -24,7 +24,7 @@ fn time_some(db: &TuningDb, cut: &Cut, rng: &mut ChaCha8Rng) {
             let workload = conversion::workload(&value.shape, from, to).unwrap();
             if rng.random_bool(0.5) {
                 let config = Tuned::untuned(&workload, &target()).unwrap().config().clone();
-                db.append(&record(&workload, &target(), config, any_secs(rng))).unwrap();
+                db.append(&TuningRecord::made_up(&workload, &target(), config, any_secs(rng))).unwrap();
             }
         }
     }
@@ -151,13 +151,13 @@ fn conversions_are_measured_that_plans_need() {
             let planned = conversions(&graph, &db, &target()).unwrap();
             let Some(task) = planned.unmeasured.first() else { break };
             let config = Tuned::untuned(&task.workload, &target()).unwrap().config().clone();
-            let claim = record(&task.workload, &target(), config.clone(), 1e-9);
+            let claim = TuningRecord::made_up(&task.workload, &target(), config.clone(), 1e-9);
             let claim = autotune_db::TuningRecord { imported: true, ..claim };
             db.append(&claim).unwrap();
             assert!(
                 conversions(&graph, &db, &target()).unwrap().unmeasured.iter().any(|t| t.workload == task.workload)
             );
-            db.append(&record(&task.workload, &target(), config, 1e-3)).unwrap();
+            db.append(&TuningRecord::made_up(&task.workload, &target(), config, 1e-3)).unwrap();
             rounds += 1;
             assert!(rounds <= 2 * Cut::of(&graph).values.len());
         }

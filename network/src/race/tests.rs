@@ -1,7 +1,7 @@
 //! What is compared how, and what a race leaves behind.
 #![allow(clippy::unwrap_used)]
 
-use autotune_db::{Snapshot, SnapshotWriter, Source};
+use autotune_db::{Snapshot, SnapshotWriter, Source, TuningRecord};
 use autotune_ir::CpuTarget;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
@@ -9,7 +9,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::plan::Plan;
-use crate::testing::{known, random_graph, record};
+use crate::testing::{known, random_graph};
 
 #[test]
 fn a_step_gains_only_if_it_does_in_most_rounds() {
@@ -112,7 +112,7 @@ fn what_another_machine_chose_for_steps_holds_until_more_is_known() {
     assert!(is_same(&loaded(&there, &db), &choice));
     for (workload, _) in there.alike.groups() {
         let config = Tuned::untuned(workload, &alike).unwrap().config().clone();
-        db.append(&record(workload, &alike, config, 1.0)).unwrap();
+        db.append(&TuningRecord::made_up(workload, &alike, config, 1.0)).unwrap();
     }
     let own = there.alike.workloads().map(|workload| Some(Tuned::untuned(workload?, &alike).unwrap())).collect();
     assert!(is_same(&loaded(&there, &db), &own) && is_same(&loaded(&course, &db), &choice));
