@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use autotune_cost_model::{DraftModel, Pretrained, features};
-use autotune_ir::Target;
+use autotune_ir::{Program, Target};
 use autotune_schedules::portfolio::{self, Entry, is_promising};
 use autotune_schedules::{Candidate, Config, Portfolio, ScheduleSpace};
 use autotune_workloads::Workload;
@@ -53,14 +53,14 @@ impl Default for PredictParams {
     }
 }
 
-/// Returns the space of a workload, with what is [`predicted`] to be the fastest as its untuned schedule; `None` leaves
-/// that to the fixed rule.
+/// Returns the space of a workload, with the schedule that is [`predicted`] to be the fastest as its
+/// untuned one; `None` leaves that to the fixed rule.
 pub fn space(workload: &Workload, target: &Target, params: Option<PredictParams>) -> ScheduleSpace {
     space_within(workload, target, params, None)
 }
 
-/// The same with what is predicted in a hurry, by other parameters: it is remembered as if by `params`, so that whoever
-/// asks later has the same untuned schedule, and as soon.
+/// Returns the space of [`space`] with a schedule that is predicted in a hurry, by other parameters.
+/// It is remembered as if by `params`, so that later calls have the same untuned schedule at once.
 pub fn space_within(
     workload: &Workload,
     target: &Target,
@@ -171,22 +171,22 @@ pub(crate) fn pick(space: &ScheduleSpace, known: &[Entry]) -> Pick {
     best.unwrap_or_else(|| Pick { candidate: space.default_candidate().clone(), expected_loss: None })
 }
 
-/// How many times as long as its own choice a workload may take so that a constant is packed once.
+/// Largest ratio of a workload's estimated time to that of its own choice, so that a constant is
+/// packed once.
 const MOST_PACKING_LOSS: f32 = 1.1;
 
-/// Returns the schedule of `own`'s workload that is carried over from another workload's, if both
-/// pack their constants alike, and by the analysis it takes hardly longer than `own`.
-pub(crate) fn packed_like(own: &Candidate, other: &Candidate) -> Option<Candidate> {
+/// Returns the schedule of a workload on a target that is transferred from another workload's.
+pub(crate) fn transferred(own: &Candidate, other: &Candidate) -> Option<Candidate> {
     let space = ScheduleSpace::new(own.workload(), own.target());
-    let carried = space.adapt_within(other.config(), other.workload(), PredictParams::QUICK.tries)?;
-    let is_alike = carried.lower().ok()?.packing().0 == other.lower().ok()?.packing().0;
-    if !is_alike || !is_promising(&carried) {
-        return None;
-    }
+    let found = space.adapt_within(other.config(), other.workload(), PredictParams::QUICK.tries);
+    found.filter(is_promising)
+}
+
+/// True if by the analysis the loop nests take hardly longer than `own`, which compute the same.
+pub(crate) fn is_as_good(program: &Program, own: &Program, target: &Target) -> bool {
     // The logarithm of cycles for each operation of the workload.
-    let estimate = |candidate| Some(features::of(candidate)?[features::estimate_column(own.target())]);
-    let loss = (estimate(&carried)? - estimate(own)?).exp();
-    (loss <= MOST_PACKING_LOSS).then_some(carried)
+    let estimate = |program| features::extract(program, target)[features::estimate_column(target)];
+    (estimate(program) - estimate(own)).exp() <= MOST_PACKING_LOSS
 }
 
 /// What ships for a workload's operator on a target, unless a sketch's own choice is [settled](ScheduleSpace::is_settled).

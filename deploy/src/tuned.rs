@@ -248,17 +248,27 @@ impl Tuned {
     }
 
     /// Returns a schedule that packs constants as another workload's does, so that both can use one
-    /// packing of the same constant. It is carried over from that one. `None` if this schedule is
+    /// packing of the same constant. It is transferred from that one. `None` if this schedule is
     /// from a record, packs them so already, or is estimated to be more than a tenth faster.
     ///
     /// # Errors
-    /// If a schedule cannot be lowered.
+    /// If one of the two schedules cannot be lowered.
     pub fn packed_like(&self, other: &Self) -> Result<Option<Self>, LookupError> {
-        if self.is_tuned() || self.program()?.packing().0 == other.program()?.packing().0 {
+        if self.is_tuned() {
             return Ok(None);
         }
-        let carried = predict::packed_like(&self.candidate, &other.candidate);
-        Ok(carried.map(|candidate| Self { candidate, program: OnceLock::new(), origin: self.origin.clone() }))
+        let (own, packing) = (self.program()?, other.program()?.packing().0);
+        if own.packing().0 == packing {
+            return Ok(None);
+        }
+
+        let candidate = predict::transferred(&self.candidate, &other.candidate);
+        let origin = self.origin.clone();
+        let alike = candidate.map(|candidate| Self { candidate, program: OnceLock::new(), origin });
+        Ok(alike.filter(|alike| {
+            let program = alike.program().ok().filter(|program| program.packing().0 == packing);
+            program.is_some_and(|program| predict::is_as_good(program, own, self.target()))
+        }))
     }
 
     /// Where the schedule is from.
@@ -336,8 +346,8 @@ impl Tuned {
         self.build_on(Cpu::new(self.target().threads()))
     }
 
-    /// The same on a device, which is one of the target's kind: `CudaDevice` or `OpenClDevice` of autotune-runtime, or one
-    /// from outside.
+    /// Returns the kernel on a device of the target's kind: `CudaDevice` or `OpenClDevice` of
+    /// autotune-runtime, or one from outside.
     pub fn build_on<D: Device>(&self, device: D) -> Result<Runner<D>, BuildError> {
         Ok(Runner::new(self.kernel(&device)?, device)?)
     }

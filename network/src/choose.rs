@@ -1,6 +1,5 @@
 //! Which schedules a network's steps may choose from.
 
-use std::cmp::Ordering::Equal;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -115,17 +114,20 @@ impl Choose for Schedules<'_> {
     fn agree(&mut self, sharing: &[Vec<&Workload>]) -> Result<(), CompileError> {
         let mut agreed: HashSet<&Workload> = HashSet::new();
         for workloads in sharing {
-            let first = |workload: &&Workload| self.known.get(*workload).map(|found| found[0].clone());
-            let known: Vec<(&Workload, Tuned)> = workloads.iter().filter_map(|w| Some((*w, first(w)?))).collect();
-            let weight = |(workload, tuned): &(&Workload, Tuned)| (tuned.is_tuned(), workload.work().flops);
-            let Some((leader, packed)) = known.iter().max_by(|a, b| weight(a).partial_cmp(&weight(b)).unwrap_or(Equal))
-            else {
-                continue;
+            // Not copies of schedules: a schedule keeps the loop nests that are made of it.
+            let found = |workload: &&Workload| self.known.get(*workload).map(Arc::clone);
+            let known: Vec<(&Workload, Arc<[Tuned]>)> =
+                workloads.iter().filter_map(|w| Some((*w, found(w)?))).collect();
+            let weight = |of: &(&Workload, Arc<[Tuned]>)| (of.1[0].is_tuned(), of.0.work().flops);
+            let heavier = |a: &_, b: &_| {
+                let (a, b) = (weight(a), weight(b));
+                a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
             };
+            let Some((leader, packed)) = known.iter().max_by(|a, b| heavier(a, b)) else { continue };
 
             agreed.insert(*leader);
             for (workload, own) in known.iter().filter(|(workload, _)| !agreed.contains(workload)) {
-                if let Some(alike) = own.packed_like(packed)? {
+                if let Some(alike) = own[0].packed_like(&packed[0])? {
                     self.known.insert((*workload).clone(), Arc::new([alike]));
                 }
             }
