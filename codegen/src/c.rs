@@ -18,7 +18,7 @@ use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::formula::Formula;
 use autotune_ir::plan::KernelPlan;
 use autotune_ir::program::{
-    Access, BinaryOp, BufferId, Expr, Loop, LoopKind, Node, Program, Role, Scope, Store, StoreMode, parallel_prefix,
+    Access, BinaryOp, BufferId, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode, parallel_prefix,
 };
 use autotune_ir::target::{CpuTarget, Target};
 use autotune_ir::vector::Vector;
@@ -26,6 +26,7 @@ use autotune_ir::vector::Vector;
 mod gather;
 mod leaf;
 mod narrow;
+mod prefetch;
 
 use leaf::{Leaf, Pointer};
 
@@ -294,17 +295,6 @@ impl<'g, 'p> Writer<'g, 'p> {
                 self.constants.remove(&l.var);
             }
         }
-    }
-
-    /// The address is made as an integer, since no pointer may point beyond a buffer's end.
-    fn prefetch(&mut self, access: &Access, ahead: usize) {
-        let (pointer, offset, _) = self.address(access);
-        let buffer = self.generator.program.buffer(access.buffer);
-        let bytes = formula::memory_dtype(buffer).bytes() * ahead;
-        // To write, or to read from the second-level cache.
-        let hints = if buffer.role == Role::Output { "1, 3" } else { "0, 2" };
-        let address = format!("(const void *)((__UINTPTR_TYPE__)({pointer} + {offset}) + {bytes})");
-        self.line(&format!("__builtin_prefetch({address}, {hints});"));
     }
 
     fn store(&mut self, store: &Store) {

@@ -124,7 +124,13 @@ fn streaming_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) ->
             ("vector", _) => roles.name(roles.channel),
             ("unroll", _) => "8",
             ("parallel", _) => "1",
-            ("prefetch", _) => ["0", "1"][usize::from(stream.prefetches)],
+            ("prefetch", _) => {
+                if stream.prefetches {
+                    "1"
+                } else {
+                    "0"
+                }
+            }
             _ => "inplace",
         };
         knob.values.iter().position(|value| matches!(value, Value::Choice(other) if other == word))

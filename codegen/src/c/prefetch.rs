@@ -1,0 +1,19 @@
+//! Hints that memory is used soon.
+
+use super::Writer;
+use crate::formula;
+use autotune_ir::program::{Access, Role};
+
+impl Writer<'_, '_> {
+    /// Writes a prefetch of what lies some elements ahead. The address is made as an
+    /// integer, since no pointer may point beyond a buffer's end.
+    pub(super) fn prefetch(&mut self, access: &Access, ahead: usize) {
+        let (pointer, offset, _) = self.address(access);
+        let buffer = self.generator.program.buffer(access.buffer);
+        let bytes = formula::memory_dtype(buffer).bytes() * ahead;
+        // To write, or to read from the second-level cache.
+        let hints = if buffer.role == Role::Output { "1, 3" } else { "0, 2" };
+        let address = format!("(const void *)((__UINTPTR_TYPE__)({pointer} + {offset}) + {bytes})");
+        self.line(&format!("__builtin_prefetch({address}, {hints});"));
+    }
+}
