@@ -15,7 +15,8 @@
 //! | [`contract`] | the tests that every model must pass, for those who bring one |
 //!
 //! XGBoost trains the trees (`booster`); predicting is done here (`trees`), with the same results and much less time
-//! per call. Without the feature `train`, which is a default one, there is no XGBoost, and what ships predicts. Neither databases nor devices are known to this crate.
+//! per call. Without the feature `train`, which is a default one, there is no XGBoost, and the models that ship
+//! predict. Neither databases nor devices are known to this crate.
 //!
 //! ```
 //! use autotune_cost_model::{CostModel, Sample, XgbModel, metrics, relative_throughputs};

@@ -1,4 +1,5 @@
-//! What a program that deploys tuned kernels needs, and no more: no search, no worker processes, no C++ compiler.
+//! Deploys tuned kernels: look-up, prediction on a miss, machine code. No search, no worker processes,
+//! no C++ compiler.
 //!
 //! | module | what it holds |
 //! |---|---|
@@ -24,10 +25,11 @@
 //!
 //! | feature | what it adds |
 //! |---|---|
-//! | `compilers` | kernels by a C compiler, where there is no assembler for a CPU or for a schedule, and by NVRTC for CUDA devices |
+//! | `compilers` | kernels by a C compiler where there is no assembler, and by NVRTC for CUDA |
 //! | `rayon` | prediction by all threads of rayon's pool |
 //!
-//! The library `autotune`, which tunes, has both and re-exports this crate. GPUs are features of `autotune-runtime`.
+//! The library `autotune`, which tunes, has both and re-exports this crate. GPUs are features of
+//! `autotune-runtime`.
 
 mod deploy;
 pub mod predict;

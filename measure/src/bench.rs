@@ -75,7 +75,7 @@ impl Bench {
         self.kernel.recheck(false)
     }
 
-    /// How many runs the graph holds whose replays the turns so far were: [`autotune_measurement::RunSecs::graph_runs`].
+    /// Number of runs in the graph that the turns replayed: [`autotune_measurement::RunSecs::graph_runs`].
     pub fn graph_runs(&self) -> usize {
         self.kernel.graph_runs()
     }

@@ -1,4 +1,4 @@
-//! What keeps candidates from being measured.
+//! Broken infrastructure, for which candidates cannot be measured.
 
 use autotune_workloads::Workload;
 use thiserror::Error;

@@ -8,7 +8,7 @@ use super::GPU;
 use crate::features::columns::{WHOLE, position, width};
 use crate::features::leaf::LEAF;
 
-/// What the threads of a GPU kernel take.
+/// Registers and spills of a GPU kernel's threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RegisterUse {
     /// 32-bit registers of a thread, the most of any stage.
