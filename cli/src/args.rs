@@ -10,7 +10,7 @@ use autotune_ir::DType;
 use autotune_measurement::Backend;
 use autotune_network::Subject;
 use autotune_schedules::Config;
-use autotune_workloads::Workload;
+use autotune_workloads::{Workload, WorkloadError};
 use clap::builder::StyledStr;
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
@@ -227,17 +227,19 @@ pub(crate) struct VariantArgs {
 
 impl VariantArgs {
     /// Returns the network with each task's workload as these arguments want it.
-    pub(crate) fn of(&self, mut network: Network) -> Network {
-        network.tasks.iter_mut().for_each(|task| task.workload = self.of_workload(&task.workload));
-        network
+    pub(crate) fn of(&self, mut network: Network) -> Result<Network, WorkloadError> {
+        for task in &mut network.tasks {
+            task.workload = self.of_workload(&task.workload)?;
+        }
+        Ok(network)
     }
 
     /// Returns the workload with the element type and the exactness that these arguments ask for.
-    pub(crate) fn of_workload(&self, workload: &Workload) -> Workload {
+    pub(crate) fn of_workload(&self, workload: &Workload) -> Result<Workload, WorkloadError> {
         let workload = if self.exact { workload.with_exact(true) } else { workload.clone() };
         match self.dtype {
             Some(dtype) => workload.with_dtype(dtype),
-            None => workload,
+            None => Ok(workload),
         }
     }
 }
@@ -300,9 +302,9 @@ fn parse_trials(text: &str) -> Result<usize, String> {
 }
 
 fn parse_dtype(text: &str) -> Result<DType, String> {
-    let known = DType::WORDS.into_iter().find(|(word, _)| *word == text);
-    let words = DType::WORDS.map(|(word, _)| word).join(", ");
-    known.map(|(_, dtype)| dtype).ok_or_else(|| format!("--dtype '{text}' is not a type of elements ({words})"))
+    let words = DType::WORKLOADS.map(DType::word).join(", ");
+    let known = DType::of_word(text).filter(|dtype| DType::WORKLOADS.contains(dtype));
+    known.ok_or_else(|| format!("--dtype '{text}' is not a type of elements ({words})"))
 }
 
 fn parse_config(text: &str) -> Result<Config, String> {

@@ -55,7 +55,7 @@ pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
             profile::run(&subject, &target, &db, json)?
         }
         Some(Command::Bench { subject, target, db, variant, backend, json, profile: false }) => {
-            let network = variant.of(subject.tasks(&target)?);
+            let network = variant.of(subject.tasks(&target)?)?;
             bench::run(&network, &target, &db, backend, json)?;
         }
         Some(Command::Show { workload, config, target, db, backend }) => {

@@ -18,7 +18,7 @@ use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::formula::Formula;
 use autotune_ir::plan::KernelPlan;
 use autotune_ir::program::{
-    Access, BinaryOp, BufferId, Expr, Loop, LoopKind, Node, Program, Scope, Store, StoreMode, parallel_prefix,
+    Access, BinaryOp, BufferId, Expr, Loop, LoopKind, Node, Program, Scope, Stage, Store, StoreMode, parallel_prefix,
 };
 use autotune_ir::target::{CpuTarget, Target};
 use autotune_ir::vector::Vector;
@@ -40,7 +40,7 @@ pub fn generate(program: &Program, target: &Target) -> String {
     let mut generator = Generator { program, lanes, leaves: String::new(), leaf_names: HashMap::new() };
     let plan = KernelPlan::of(program);
     let stages: Vec<String> =
-        program.stages.iter().zip(&plan.stages).map(|(s, p)| generator.stage(&s.body, &p.symbol)).collect();
+        program.stages.iter().zip(&plan.stages).map(|(s, p)| generator.stage(s, &p.symbol)).collect();
     let mut source = prelude(generator.lanes);
     if formula::gathers(program) {
         source.push_str(&gather::functions(generator.lanes));
@@ -108,29 +108,23 @@ struct Generator<'a> {
 }
 
 impl Generator<'_> {
-    fn stage(&mut self, body: &[Node], symbol: &str) -> String {
+    fn stage(&mut self, stage: &Stage, symbol: &str) -> String {
         let mut text = format!("void {symbol}(float *const *buffers, char *local, long begin, long end) {{\n");
-        let mut local_offset = 0;
-        for (i, buffer) in self.program.buffers.iter().enumerate() {
-            match buffer.scope {
-                Scope::Global => {
-                    let element = narrow::element_type(buffer);
-                    let cast = if element == "float" { String::new() } else { format!("({element} *)") };
-                    let _ = writeln!(text, "  {element} *const b{i} = {cast}buffers[{i}];");
-                }
-                Scope::Local => {
-                    let _ = writeln!(text, "  float *const b{i} = (float *)(local + {local_offset});");
-                    local_offset += (buffer.len() * 4).next_multiple_of(64);
-                }
-                Scope::Shared | Scope::Register => {}
-            }
+        for (i, buffer) in self.program.buffers.iter().enumerate().filter(|(_, buffer)| buffer.scope == Scope::Global) {
+            let element = narrow::element_type(buffer);
+            let cast = if element == "float" { String::new() } else { format!("({element} *)") };
+            let _ = writeln!(text, "  {element} *const b{i} = {cast}buffers[{i}];");
+        }
+        for (BufferId(i), place) in self.program.local_places(stage) {
+            let element = narrow::element_type(self.program.buffer(BufferId(i)));
+            let _ = writeln!(text, "  {element} *const b{i} = ({element} *)(local + {});", place.start);
         }
 
         text.push_str("  (void)local;\n");
 
         // Each tree has its share of the range of tasks, and a task is the digits of its number.
         let mut first = 0;
-        for node in body {
+        for node in &stage.body {
             let loops = parallel_prefix(node);
             let count: usize = loops.iter().map(|l| l.extent).product();
             let last = first + count;

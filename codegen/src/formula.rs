@@ -40,9 +40,9 @@ pub(crate) fn used(program: &Program) -> Option<BTreeMap<&'static str, &'static 
     (!is_plain).then_some(functions)
 }
 
-/// What the elements of a buffer are in memory where all is computed in f32: what a thread keeps is as it was computed.
+/// Returns the type of a buffer's elements in memory. Registers hold values as they were computed.
 pub(crate) fn memory_dtype(buffer: &Buffer) -> DType {
-    if buffer.scope == Scope::Global { buffer.dtype } else { DType::F32 }
+    if matches!(buffer.scope, Scope::Global | Scope::Local) { buffer.dtype } else { DType::F32 }
 }
 
 /// The formulas between values and elements of 16 bits, of those types that a program has, by the names of functions.
@@ -60,9 +60,9 @@ pub(crate) fn conversions(program: &Program) -> BTreeMap<&'static str, &'static 
 /// The names of the functions that make elements of a type of values, and values of elements.
 pub(crate) fn conversion_words(dtype: DType) -> [&'static str; 2] {
     match dtype {
-        DType::F32 | DType::Tf32 => ["", ""],
         DType::F16 => ["to_f16", "from_f16"],
         DType::Bf16 => ["to_bf16", "from_bf16"],
+        _ => ["", ""],
     }
 }
 

@@ -1,94 +1,236 @@
-//! Element types and how they round.
+//! Element types: one table row each.
 
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 
-/// Element type of every tensor of a workload. Sums are f32 whatever it is.
+/// Element type of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DType {
     /// IEEE 754 binary32.
     #[default]
     F32,
-    /// binary32 in memory; data and weights of a contraction are rounded to 10 bits behind the leading one before they are multiplied.
-    /// What is no contraction, or several, is computed as of binary32.
+    /// binary32 in memory; factors of a contraction are rounded to 10 fraction bits before they are
+    /// multiplied. In other workloads the same as [`DType::F32`].
     Tf32,
-    /// IEEE 754 binary16 in memory.
+    /// IEEE 754 binary16.
     F16,
-    /// The upper half of a binary32 in memory.
+    /// The upper half of a binary32.
     Bf16,
+    /// Two's complement, 8 bits.
+    I8,
+    /// Unsigned, 8 bits.
+    U8,
+    /// Two's complement, 32 bits.
+    I32,
+    /// Two's complement, 64 bits. Values beyond 2^53 are rounded where they are computed with.
+    I64,
+    /// 0 and 1 in a byte.
+    Bool,
 }
 
+/// Representation of a type's values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Floating point.
+    Float,
+    /// Two's complement.
+    Signed,
+    /// Whole numbers from zero on.
+    Unsigned,
+}
+
+/// Properties of an element type.
+struct Row {
+    dtype: DType,
+    word: &'static str,
+    bytes: usize,
+    kind: Kind,
+    /// Type in which sums of the values and of their products are kept.
+    accumulator: DType,
+    /// Fraction bits that memory holds; 0 for integers.
+    fraction_bits: i32,
+    /// Fraction bits that products of a contraction read.
+    multiplied_bits: i32,
+    /// Smallest and largest finite value.
+    range: [f64; 2],
+}
+
+const fn float(dtype: DType, word: &'static str, bytes: usize, bits: [i32; 2], most: f64) -> Row {
+    let [fraction_bits, multiplied_bits] = bits;
+    let (kind, accumulator) = (Kind::Float, DType::F32);
+    Row { dtype, word, bytes, kind, accumulator, fraction_bits, multiplied_bits, range: [-most, most] }
+}
+
+const fn integer(dtype: DType, word: &'static str, bytes: usize, kind: Kind, range: [f64; 2]) -> Row {
+    let accumulator = if bytes == 8 { dtype } else { DType::I32 };
+    Row { dtype, word, bytes, kind, accumulator, fraction_bits: 0, multiplied_bits: 0, range }
+}
+
+/// Rows in the order of the enumeration.
+const ROWS: [Row; 9] = [
+    float(DType::F32, "f32", 4, [23, 23], f32::MAX as f64),
+    float(DType::Tf32, "tf32", 4, [23, 10], f32::MAX as f64),
+    float(DType::F16, "f16", 2, [10, 10], 65504.0),
+    float(DType::Bf16, "bf16", 2, [7, 7], 3.389_531_389_251_535_5e38),
+    integer(DType::I8, "i8", 1, Kind::Signed, [-128.0, 127.0]),
+    integer(DType::U8, "u8", 1, Kind::Unsigned, [0.0, 255.0]),
+    integer(DType::I32, "i32", 4, Kind::Signed, [i32::MIN as f64, i32::MAX as f64]),
+    integer(DType::I64, "i64", 8, Kind::Signed, [i64::MIN as f64, i64::MAX as f64]),
+    integer(DType::Bool, "bool", 1, Kind::Unsigned, [0.0, 1.0]),
+];
+
 impl DType {
-    /// Every type with its word in the text form of workloads.
-    pub const WORDS: [(&'static str, DType); 4] =
-        [("f32", DType::F32), ("tf32", DType::Tf32), ("f16", DType::F16), ("bf16", DType::Bf16)];
+    /// Every type.
+    pub const ALL: [DType; ROWS.len()] = {
+        let (mut all, mut at) = ([DType::F32; ROWS.len()], 0);
+        while at < ROWS.len() {
+            all[at] = ROWS[at].dtype;
+            assert!(all[at] as usize == at);
+            at += 1;
+        }
+        all
+    };
 
-    /// Its word in the text form of workloads.
+    /// Types of a workload's tensors.
+    pub const WORKLOADS: [DType; 7] =
+        [DType::F32, DType::Tf32, DType::F16, DType::Bf16, DType::I8, DType::U8, DType::I32];
+
+    fn row(self) -> &'static Row {
+        &ROWS[self as usize]
+    }
+
+    /// Returns the type's word in the text form of workloads.
     pub fn word(self) -> &'static str {
-        Self::WORDS[self as usize].0
+        self.row().word
     }
 
-    /// Size of one element in memory in bytes.
+    /// Returns the type of a word.
+    pub fn of_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|dtype| dtype.word() == word)
+    }
+
+    /// Returns the size of one element in memory, in bytes.
     pub fn bytes(self) -> usize {
+        self.row().bytes
+    }
+
+    /// Returns the representation of its values.
+    pub fn kind(self) -> Kind {
+        self.row().kind
+    }
+
+    /// True for whole numbers.
+    pub fn is_integer(self) -> bool {
+        self.kind() != Kind::Float
+    }
+
+    /// Returns the type in which sums of its values and of their products are kept.
+    pub fn accumulator(self) -> DType {
+        self.row().accumulator
+    }
+
+    /// Returns the smallest and the largest finite value.
+    pub fn range(self) -> [f64; 2] {
+        self.row().range
+    }
+
+    /// True if elements are 32-bit floating-point numbers, whose values are stored without rounding.
+    pub fn is_word(self) -> bool {
+        !self.is_integer() && self.bytes() == 4
+    }
+
+    /// Returns the number that memory holds after `number` is stored: the nearest one, of two the
+    /// even one. Integers are at most the ends of their range; NaN, which stands for undefined
+    /// memory, stays NaN.
+    pub fn rounded(self, number: f64) -> f64 {
+        let [least, most] = self.range();
         match self {
-            DType::F32 | DType::Tf32 => 4,
-            DType::F16 | DType::Bf16 => 2,
+            _ if self.is_integer() => number.round_ties_even().clamp(least, most) + 0.0,
+            DType::F16 => f16::from_f32(number as f32).to_f64(),
+            DType::Bf16 => bf16::from_f32(number as f32).to_f64(),
+            _ => f64::from(number as f32),
         }
     }
 
-    /// The value that memory holds after `value` is stored: the nearest one, of two the even one.
+    /// Returns the value that memory holds after `value` is stored ([`DType::rounded`]).
     pub fn stored(self, value: f32) -> f32 {
-        match self {
-            DType::F32 | DType::Tf32 => value,
-            DType::F16 => f16::from_f32(value).to_f32(),
-            DType::Bf16 => bf16::from_f32(value).to_f32(),
-        }
+        if self.is_word() { value } else { self.rounded(value.into()) as f32 }
     }
 
-    /// The value that is multiplied where data or weights of a contraction hold `value`.
+    /// Returns the value that is multiplied where data or weights of a contraction hold `value`.
     pub fn multiplied(self, value: f32) -> f32 {
-        match self {
-            DType::F32 | DType::F16 | DType::Bf16 => self.stored(value),
-            // To the nearest, of two the one further from zero.
-            DType::Tf32 if value.is_finite() => f32::from_bits((value.to_bits() + 0x1000) & !0x1fff),
-            DType::Tf32 => value,
+        let (held, multiplied) = (self.row().fraction_bits, self.row().multiplied_bits);
+        if held == multiplied {
+            return self.stored(value);
         }
+        // Rounded to the nearest, of two the one further from zero.
+        let lost = 1u32 << (held - multiplied);
+        if value.is_finite() { f32::from_bits((value.to_bits() + lost / 2) & !(lost - 1)) } else { value }
     }
 
-    /// Largest difference, relative to a value, between it and what memory holds of it.
+    /// Returns the largest difference, relative to a value, between it and what memory holds of it;
+    /// 0 for integers.
     pub fn unit_roundoff(self) -> f64 {
+        if self.is_integer() { 0.0 } else { 2f64.powi(-1 - self.row().fraction_bits) }
+    }
+
+    /// Returns the bits of the element that holds `number`, above them zeros.
+    pub fn encode(self, number: f64) -> u64 {
         match self {
-            DType::F32 | DType::Tf32 => 2f64.powi(-24),
-            DType::F16 => 2f64.powi(-11),
-            DType::Bf16 => 2f64.powi(-8),
+            DType::F32 | DType::Tf32 => (number as f32).to_bits().into(),
+            DType::F16 => f16::from_f32(number as f32).to_bits().into(),
+            DType::Bf16 => bf16::from_f32(number as f32).to_bits().into(),
+            _ => self.rounded(number) as i64 as u64 & (u64::MAX >> (64 - 8 * self.bytes())),
         }
     }
 
-    /// The values as they lie in memory, in whole 32-bit words; two 16-bit elements share one, the first in its lower half.
+    /// Returns the number of an element by its bits, the lowest of `bits`.
+    pub fn decode(self, bits: u64) -> f64 {
+        let unused = 64 - 8 * self.bytes();
+        match (self, self.kind()) {
+            (DType::F16, _) => f16::from_bits(bits as u16).to_f64(),
+            (DType::Bf16, _) => bf16::from_bits(bits as u16).to_f64(),
+            (_, Kind::Float) => f32::from_bits(bits as u32).into(),
+            (_, Kind::Signed) => ((bits << unused) as i64 >> unused) as f64,
+            (_, Kind::Unsigned) => (bits << unused >> unused) as f64,
+        }
+    }
+
+    /// Returns the values as they lie in memory, in whole 32-bit words; elements that share one lie
+    /// in it from its lowest byte on.
     pub fn words(self, values: &[f32]) -> Vec<u32> {
-        let half = |value: f32| match self {
-            DType::Bf16 => u32::from(bf16::from_f32(value).to_bits()),
-            _ => u32::from(f16::from_f32(value).to_bits()),
-        };
-        match self {
-            DType::F32 | DType::Tf32 => values.iter().map(|value| value.to_bits()).collect(),
-            DType::F16 | DType::Bf16 => {
-                values.chunks(2).map(|pair| half(pair[0]) | pair.get(1).map_or(0, |&high| half(high) << 16)).collect()
+        if self.is_word() {
+            return values.iter().map(|value| value.to_bits()).collect();
+        }
+        let bits = values.iter().map(|&value| self.encode(value.into()));
+        match (4 / self.bytes()).max(1) {
+            1 => bits.flat_map(|bits| [bits as u32, (bits >> 32) as u32].into_iter().take(self.bytes() / 4)).collect(),
+            shared => {
+                let (bits, mut words) = (bits.collect::<Vec<_>>(), Vec::new());
+                for elements in bits.chunks(shared) {
+                    let placed =
+                        elements.iter().enumerate().map(|(at, &bits)| (bits as u32) << (8 * at * self.bytes()));
+                    words.push(placed.sum::<u32>());
+                }
+                words
             }
         }
     }
 
-    /// The first `len` elements of memory that [`DType::words`] describes.
+    /// Returns the first `len` elements of memory that [`DType::words`] describes, integers beyond
+    /// 2^24 rounded to f32.
     pub fn values(self, words: &[u32], len: usize) -> Vec<f32> {
-        let half = |bits: u32| match self {
-            DType::Bf16 => bf16::from_bits(bits as u16).to_f32(),
-            _ => f16::from_bits(bits as u16).to_f32(),
-        };
-        match self {
-            DType::F32 | DType::Tf32 => words.iter().take(len).map(|&word| f32::from_bits(word)).collect(),
-            DType::F16 | DType::Bf16 => {
-                words.iter().flat_map(|&word| [half(word & 0xffff), half(word >> 16)]).take(len).collect()
+        if self.is_word() {
+            return words.iter().take(len).map(|&word| f32::from_bits(word)).collect();
+        }
+        let value = |bits: u64| self.decode(bits) as f32;
+        match 4 / self.bytes() {
+            0 => words.chunks(2).map(|pair| value(u64::from(pair[0]) | u64::from(pair[1]) << 32)).take(len).collect(),
+            shared => {
+                let elements =
+                    words.iter().flat_map(|&word| (0..shared).map(move |at| word >> (8 * at * self.bytes())));
+                elements.map(|bits| value(bits.into())).take(len).collect()
             }
         }
     }
@@ -101,12 +243,7 @@ mod tests {
     #[test]
     fn values_are_rounded_to_the_nearest() {
         let third = 1.0f32 / 3.0;
-        for (_, dtype) in DType::WORDS {
-            let bits = match dtype {
-                DType::F32 => 23,
-                DType::Tf32 | DType::F16 => 10,
-                DType::Bf16 => 7,
-            };
+        for (dtype, bits) in [(DType::F32, 23), (DType::Tf32, 10), (DType::F16, 10), (DType::Bf16, 7)] {
             let scale = 2f32.powi(bits + 2);
             assert_eq!(dtype.multiplied(third), (third * scale).round() / scale, "{dtype:?}");
             assert_eq!(dtype.multiplied(dtype.multiplied(third)), dtype.multiplied(third));
@@ -122,7 +259,7 @@ mod tests {
     #[test]
     fn memory_holds_what_was_stored() {
         let values = [1.0, -2.5, 1.0 / 3.0, f32::MIN_POSITIVE, 65504.0];
-        for (_, dtype) in DType::WORDS {
+        for dtype in DType::ALL {
             let words = dtype.words(&values);
             assert_eq!(words.len(), (values.len() * dtype.bytes()).div_ceil(4));
             let stored: Vec<f32> = values.iter().map(|&value| dtype.stored(value)).collect();
@@ -130,5 +267,33 @@ mod tests {
         }
         assert_eq!(DType::F16.words(&[1.0, -2.0, 0.5]), [0xc000_3c00, 0x3800]);
         assert_eq!(DType::Bf16.words(&[1.0, -2.0]), [0xc000_3f80]);
+        assert_eq!(DType::I8.words(&[1.0, -2.0, 3.0, -128.0, 5.0]), [0x8003_fe01, 0x05]);
+        assert_eq!(DType::I64.words(&[-2.0, 3.0]), [0xffff_fffe, 0xffff_ffff, 3, 0]);
+    }
+
+    #[test]
+    fn integers_are_rounded_to_even_and_saturated() {
+        for (number, wanted) in [(0.5, 0.0), (1.5, 2.0), (-2.5, -2.0), (127.5, 127.0), (-1e9, -128.0)] {
+            assert_eq!(DType::I8.rounded(number), wanted);
+        }
+        assert_eq!([DType::U8, DType::Bool].map(|dtype| dtype.rounded(-3.0)), [0.0; 2]);
+        assert_eq!(DType::I32.rounded(f64::INFINITY), f64::from(i32::MAX));
+        assert!(DType::I8.rounded(f64::NAN).is_nan());
+        for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_integer()) {
+            for number in dtype.range().into_iter().chain([0.0, 1.0]) {
+                assert_eq!(dtype.decode(dtype.encode(number)), number, "{dtype:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn accumulators_hold_their_own_sums() {
+        for dtype in DType::ALL {
+            assert_eq!(DType::of_word(dtype.word()), Some(dtype));
+            let accumulator = dtype.accumulator();
+            assert_eq!(accumulator.accumulator(), accumulator);
+            assert_eq!(accumulator.is_integer(), dtype.is_integer());
+            assert!(accumulator.bytes() >= dtype.bytes().min(4));
+        }
     }
 }

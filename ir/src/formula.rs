@@ -41,7 +41,6 @@
 
 use std::sync::LazyLock;
 
-use crate::dtype::DType;
 use crate::program::{BinaryOp, Compare, Expr, UnaryOp};
 
 mod functions;
@@ -180,10 +179,7 @@ impl Formula {
             UnaryOp::Expm1 => 15,
             UnaryOp::Log1p => 16,
             UnaryOp::Sign => 17,
-            UnaryOp::Cast(DType::F32) => 18,
-            UnaryOp::Cast(DType::Tf32) => 19,
-            UnaryOp::Cast(DType::F16) => 20,
-            UnaryOp::Cast(DType::Bf16) => 21,
+            UnaryOp::Cast(dtype) => 18 + dtype as usize,
         };
         &UNARY[position]
     }
@@ -321,7 +317,7 @@ static BINARY: LazyLock<[Formula; 8]> =
     LazyLock::new(|| BinaryOp::ALL.map(|op| Formula::written(2, |f, of| f.function_of_two(op, [of[0], of[1]]))));
 
 /// In the order of [`UnaryOp::ALL`].
-static UNARY: LazyLock<[Formula; 22]> =
+static UNARY: LazyLock<[Formula; UnaryOp::ALL.len()]> =
     LazyLock::new(|| UnaryOp::ALL.map(|op| Formula::written(1, |f, of| f.function(op, of[0]))));
 
 #[cfg(test)]

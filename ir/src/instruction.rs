@@ -17,28 +17,78 @@
 use std::fmt;
 
 use crate::affine::{Affine, VarId};
-use crate::program::{Access, Grid, LoopKind, Node, Program};
+use crate::dtype::DType;
+use crate::program::{Access, Grid, Loop, LoopKind, Node, Program};
+use crate::target::{CpuTarget, GpuApi, GpuTarget, Isa};
 
 mod box_copy;
+mod dot;
 mod fragments;
 mod mma;
 mod wgmma;
 
 pub use box_copy::{BOX_COPY, BOX_ROW_BYTES, BoxCopy};
+pub use dot::{DOT_BF16, Dot};
 pub use fragments::{Fragments, LANES, ThreadGroup};
 pub use mma::MMA;
 pub use wgmma::WGMMA;
 
-/// An instruction.
+/// A row of the table: an instruction.
 pub struct Instruction {
     /// How PTX or another machine's manual calls it, in short; unique.
     pub name: &'static str,
-    /// The threads whose registers hold its sums; none if it does not multiply.
-    pub multiplies: Option<ThreadGroup>,
+    /// Types of the factors that it multiplies; none if it does not multiply.
+    pub factors: &'static [Factors],
+    /// What executes it.
+    pub executor: Executor,
+    /// Where its sums are.
+    pub registers: Registers,
+    /// What offers it.
+    pub feature: Feature,
     /// What of it goes on behind it.
     pub asynchrony: Asynchrony,
     /// Whether it does the nest in a body, where that stands, or why not.
     pub check: fn(&[Node], &Site) -> Result<(), &'static str>,
+}
+
+/// Factors of one type that an instruction multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Factors {
+    /// Type of both.
+    pub dtype: DType,
+    /// Steps of the reduction that one instruction takes: of a lane for vectors, of the whole product for matrices.
+    pub steps: usize,
+}
+
+/// Threads that execute an instruction together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Executor {
+    /// A thread of a CPU.
+    Core,
+    /// Threads of a GPU whose registers hold the sums together.
+    Threads(ThreadGroup),
+    /// One thread of a GPU for its whole block.
+    Block,
+}
+
+/// Registers that hold the sums of an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Registers {
+    /// None: it leaves nothing in registers.
+    None,
+    /// Those of single threads of a GPU.
+    Thread,
+    /// Vector registers, a sum in each lane.
+    Vector,
+}
+
+/// What a processor must have for an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Feature {
+    /// A feature of CPUs by its name in [`CpuTarget::features`](crate::target::CpuTarget), and the instruction set that it extends.
+    Cpu(Isa, &'static str),
+    /// A compute capability of CUDA, or a later one.
+    ComputeCapability(u32),
 }
 
 /// What of an instruction goes on while the threads that called it do something else.
@@ -54,20 +104,52 @@ pub enum Asynchrony {
     Copies,
 }
 
+impl Instruction {
+    /// Returns the steps of the reduction that one instruction takes for factors of a type; `None` if it does not multiply these.
+    pub fn steps(&self, dtype: DType) -> Option<usize> {
+        self.factors.iter().find(|factors| factors.dtype == dtype).map(|factors| factors.steps)
+    }
+
+    /// Returns the threads of a GPU whose registers hold its sums; `None` if it is of CPUs or does not multiply.
+    pub fn threads(&self) -> Option<ThreadGroup> {
+        match self.executor {
+            Executor::Threads(group) if !self.factors.is_empty() => Some(group),
+            _ => None,
+        }
+    }
+}
+
+impl Feature {
+    /// True if a CPU has it.
+    pub fn is_of_cpu(self, cpu: &CpuTarget) -> bool {
+        matches!(self, Feature::Cpu(isa, name) if cpu.isa == isa && cpu.features.iter().any(|known| known == name))
+    }
+
+    /// True if a GPU has it.
+    pub fn is_of_gpu(self, gpu: &GpuTarget) -> bool {
+        matches!((self, gpu.api), (Feature::ComputeCapability(least), GpuApi::Cuda { sm }) if sm >= least)
+    }
+}
+
 /// Where a call stands.
 pub struct Site<'a> {
     /// The program.
     pub program: &'a Program,
-    /// The grid of its stage.
-    pub grid: &'a Grid<'a>,
+    /// The grid of its stage; none on a CPU.
+    pub grid: Option<&'a Grid<'a>>,
     /// Extent of a variable around.
     pub extent: &'a dyn Fn(VarId) -> usize,
 }
 
-impl Site<'_> {
+impl<'a> Site<'a> {
+    /// Returns the loops over the threads of a block, outermost first; none on a CPU.
+    pub fn threads(&self) -> &[&'a Loop] {
+        self.grid.map_or(&[], |grid| &grid.threads)
+    }
+
     /// True for a variable that numbers the threads of a block.
     pub fn is_thread(&self, var: VarId) -> bool {
-        self.grid.threads.iter().any(|l| l.var == var && l.kind == LoopKind::Thread)
+        self.threads().iter().any(|l| l.var == var && l.kind == LoopKind::Thread)
     }
 }
 

@@ -1,8 +1,9 @@
 //! The loop nest executed one iteration after another: slow and obviously right, the oracle for every code generator.
 //!
 //! Memory that nothing has written is NaN, also in a buffer that is entered again, and every operation passes NaN on, so
-//! that a read of undefined memory shows in the output. Values are f32; operands are rounded to the workload's type first, and
-//! whatever is stored is rounded to its buffer's. Every index is looked at before it is used. Tasks that touch each other's
+//! that a read of undefined memory shows in the output. Values are f32, integers i32 ([`Expr::is_integer`](crate::program::Expr::is_integer));
+//! operands are rounded to their types first, and whatever is stored is rounded to its buffer's. Memory is kept as f64, which
+//! holds both exactly. Every index is looked at before it is used. Tasks that touch each other's
 //! memory are an error.
 //!
 //! The threads of a GPU's block run one after the other from barrier to barrier. Two of them that touch one element of shared
@@ -66,7 +67,7 @@ pub fn check_operands(spec: &Spec, operands: &[ArrayD<f32>]) -> Result<(), Opera
     Ok(())
 }
 
-/// The output of `program` for the operands of its spec, in order.
+/// The output of `program` for the operands of its spec, in order; integers beyond 2^24 are rounded to f32.
 ///
 /// Vectorized, unrolled and parallel loops run like serial ones. A location of global memory that is written by one task
 /// of a stage (see [`crate::program::Stage::tasks`]) and read or written by another is a [`Problem::Conflict`], and so is one of
@@ -83,16 +84,17 @@ pub fn interpret(program: &Program, operands: &[ArrayD<f32>]) -> Result<ArrayD<f
     let output = program.find(Role::Output).ok_or_else(|| interface("program".into(), "there is no output"))?;
     let buffer = program.buffer(output);
     let shape = program.spec.find(Role::Output).map_or(&[][..], |tensor| &tensor.shape);
-    Ok(from_layout(&machine.memory[output.0 as usize], shape, buffer.layout).map_err(|e| misfit(buffer, &e))?)
+    let result: Vec<f32> = machine.memory[output.0 as usize].iter().map(|&number| number as f32).collect();
+    Ok(from_layout(&result, shape, buffer.layout).map_err(|e| misfit(buffer, &e))?)
 }
 
 /// What a buffer holds at first: an operand, rounded as its type is where it is used, or nothing.
-fn content(spec: &Spec, buffer: &Buffer, operands: &[ArrayD<f32>]) -> Result<Vec<f32>, ProgramError> {
+fn content(spec: &Spec, buffer: &Buffer, operands: &[ArrayD<f32>]) -> Result<Vec<f64>, ProgramError> {
     let given = match buffer.role {
         Role::Operand(number) => spec.find(buffer.role).zip(operands.get(number)),
         Role::Output | Role::Packed | Role::Accumulator => None,
     };
-    let Some((tensor, operand)) = given else { return Ok(vec![f32::NAN; buffer.len()]) };
+    let Some((tensor, operand)) = given else { return Ok(vec![f64::NAN; buffer.len()]) };
     let rounded = match spec.is_multiplied(tensor) {
         true => operand.mapv(|x| tensor.dtype.multiplied(x)),
         false => operand.mapv(|x| tensor.dtype.stored(x)),
@@ -102,7 +104,7 @@ fn content(spec: &Spec, buffer: &Buffer, operands: &[ArrayD<f32>]) -> Result<Vec
         let what = format!("{} elements for a tensor of {}", buffer.len(), data.len());
         return Err(interface(format!("buffer '{}'", buffer.name), what));
     }
-    Ok(data)
+    Ok(data.into_iter().map(f64::from).collect())
 }
 
 fn misfit(buffer: &Buffer, error: &LayoutError) -> ProgramError {

@@ -66,7 +66,7 @@ pub mod cpu {
 pub mod gpu {
     use crate::dtype::DType;
     use crate::formula::Primitive;
-    use crate::instruction::ThreadGroup;
+    use crate::instruction::{MMA, ThreadGroup};
     use crate::target::{GpuApi, GpuTarget};
 
     /// Threads of a warp of NVIDIA's (Guide, "SIMT Architecture"); other devices say theirs: [`GpuTarget::warp_threads`].
@@ -172,11 +172,7 @@ pub mod gpu {
             GpuApi::Cuda { sm: 81.. } => 512.0,
             _ => return None,
         };
-        match dtype {
-            DType::F32 => None,
-            DType::Tf32 => Some(halves / 2.0),
-            DType::F16 | DType::Bf16 => Some(halves),
-        }
+        MMA.steps(dtype).map(|steps| halves * steps as f64 / 16.0)
     }
 
     /// The share of them that kernels by the instructions of a team reach: on compute capability

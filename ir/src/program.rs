@@ -29,7 +29,9 @@
 //! ([`Node::Specialised`]).
 
 use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -54,6 +56,9 @@ pub use warp_role::{Mbarrier, PRODUCER_THREADS, WarpRole};
 
 /// Most memory that one thread of a CPU's kernel has to itself.
 pub const MAX_LOCAL_BYTES: usize = 64 << 20;
+
+/// Thread-private buffers begin at multiples of this number of bytes, a cache line.
+pub const LOCAL_ALIGNMENT: usize = 64;
 
 /// A buffer, by its position in [`Program::buffers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -136,6 +141,11 @@ impl Buffer {
     /// Number of elements.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
+    }
+
+    /// Size of the elements in memory, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.len() * self.dtype.bytes()
     }
 
     /// True if some dimension is zero.
@@ -479,8 +489,31 @@ impl Program {
         self.buffers.iter().position(|b| b.role == role).map(|i| BufferId(i as u32))
     }
 
-    /// Bytes of thread-private memory that one thread needs.
+    /// Returns the bytes of each buffer that a stage allocates in thread-private memory, one after the other without
+    /// gaps, each a whole number of cache lines. The largest comes first: it begins at a page, as tensors do, so that a
+    /// row of a tensor that is read is not taken for one at the same distance from another page that was just stored.
+    pub fn local_places(&self, stage: &Stage) -> Vec<(BufferId, Range<usize>)> {
+        let allocated = preorder(&stage.body).filter_map(|node| match node {
+            Node::Alloc { buffer, .. } if self.buffer(*buffer).scope == Scope::Local => Some(*buffer),
+            _ => None,
+        });
+        let mut allocated: Vec<BufferId> = allocated.collect();
+        allocated.sort_unstable();
+        allocated.dedup();
+        allocated.sort_by_key(|&id| Reverse(self.buffer(id).bytes()));
+
+        let mut end = 0;
+        let places = allocated.into_iter().map(|id| {
+            let first = end;
+            end += self.buffer(id).bytes().next_multiple_of(LOCAL_ALIGNMENT);
+            (id, first..end)
+        });
+        places.collect()
+    }
+
+    /// Returns the bytes of thread-private memory that one thread needs.
     pub fn local_bytes(&self) -> usize {
-        self.buffers.iter().filter(|b| b.scope == Scope::Local).map(|b| (b.len() * 4).next_multiple_of(64)).sum()
+        let ends = self.stages.iter().filter_map(|stage| self.local_places(stage).last().map(|(_, place)| place.end));
+        ends.max().unwrap_or(0)
     }
 }

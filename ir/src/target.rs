@@ -170,8 +170,13 @@ impl Target {
         match (self.gpu().map(|g| g.api), dtype) {
             (_, DType::F32) | (Some(GpuApi::Cuda { .. }), DType::F16) => true,
             (Some(GpuApi::Cuda { sm }), DType::Bf16 | DType::Tf32) => sm >= 80,
-            (None | Some(GpuApi::OpenCl), DType::F16 | DType::Bf16 | DType::Tf32) => false,
+            _ => false,
         }
+    }
+
+    /// True if there are kernels for contractions with factors of a type: those of [all kernels](Target::supports).
+    pub fn multiplies(&self, dtype: DType) -> bool {
+        self.supports(dtype)
     }
 
     /// True if elements may be converted from and to a type where they are loaded and stored, as casts do: those of [all kernels](Target::supports),

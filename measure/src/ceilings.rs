@@ -133,9 +133,9 @@ impl Ceilings {
     /// Multiply-adds of a type, two FLOP each, per second on the target's threads or on all of the GPU.
     pub fn dtype_flops_per_sec(&self, dtype: DType) -> f64 {
         match dtype {
-            DType::F32 => self.flops_per_sec,
             DType::Tf32 => self.tf32_flops_per_sec,
             DType::F16 | DType::Bf16 => self.half_flops_per_sec,
+            _ => self.flops_per_sec,
         }
     }
 

@@ -95,7 +95,7 @@ use std::sync::Arc;
 use crate::contraction::AxisId;
 use autotune_ir::DType;
 use autotune_ir::affine::Affine;
-use autotune_ir::instruction::{Fragments, ThreadGroup};
+use autotune_ir::instruction::{self, ThreadGroup};
 use autotune_ir::launch::ARRIVAL_BYTES;
 use autotune_ir::machine::gpu::{
     ASYNC_COPY_REGISTERS, COPY_REGISTERS, MMA_THREAD_REGISTERS, PREFETCH_REGISTERS, THREAD_REGISTERS,
@@ -324,7 +324,7 @@ impl Tiling {
 
     /// Steps of one matrix instruction.
     pub fn instruction_steps(&self) -> usize {
-        Fragments::steps(self.dtype).unwrap_or(1)
+        instruction::MMA.steps(self.dtype).unwrap_or(1)
     }
 
     /// Registers that each thread of a block is given at the launch, at most.

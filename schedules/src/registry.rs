@@ -132,7 +132,8 @@ pub(crate) fn check_target(workload: &Workload, target: &Target) -> Result<(), L
 /// Why no sketch is for a workload of a type that the target has.
 pub(crate) fn no_sketch(workload: &Workload, target: &Target) -> LowerError {
     let dtype = workload.dtype();
-    if dtype != DType::F32 && !offered(&workload.with_dtype(DType::F32), target).is_empty() {
+    let as_f32 = workload.with_dtype(DType::F32);
+    if dtype != DType::F32 && as_f32.is_ok_and(|as_f32| !offered(&as_f32, target).is_empty()) {
         return LowerError::DType { target: target.key(), field: "dtype", dtype };
     }
     let mut sketches = own(target).iter().copied().flatten();

@@ -17,8 +17,8 @@ use crate::sketch::EXACT_TOLERANCE;
 pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
     let sums = find_anywhere(&config.sketch).map_or(EXACT_TOLERANCE, |sketch| sketch.tolerance(workload, config));
     let rounded = match workload.result_dtype() {
-        DType::F32 | DType::Tf32 => 0.0,
-        rounded @ (DType::F16 | DType::Bf16) => 2.0 * rounded.unit_roundoff(),
+        dtype if dtype.is_word() => 0.0,
+        rounded => 2.0 * rounded.unit_roundoff(),
     };
     let cut_off = match workload.dtype() {
         DType::F32 => 0.0,

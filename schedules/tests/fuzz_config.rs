@@ -138,9 +138,9 @@ fn check_all(
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let target = target_of(&mut rng);
             let mut workload = if seed % 4 == 0 { odd(&mut rng) } else { usual(&mut rng) };
-            let dtype = DType::WORDS.choose(&mut rng).unwrap().1;
+            let dtype = *DType::WORKLOADS.choose(&mut rng).unwrap();
             if target.supports(dtype) {
-                workload = workload.with_dtype(dtype);
+                workload = workload.with_dtype(dtype).unwrap();
             }
             check(&workload, &target, &mut rng)
         })

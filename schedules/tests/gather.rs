@@ -105,7 +105,7 @@ fn random_numbers_are_those_of_rows_and_now_and_then_beyond() {
     assert!((50..300).contains(&count(&|number| number >= 50.0)), "{}", count(&|number| number >= 50.0));
     assert!((0..50).all(|row| count(&|number| number == row as f32) > 20));
     // A number is 4 bytes whatever the elements are, and a table has more rows than are read.
-    let halves = workload.with_dtype(DType::F16);
+    let halves = workload.with_dtype(DType::F16).unwrap();
     assert_eq!(halves.work().bytes, (50 * 2 * 2 + 4000 * 4 + 4000 * 2 * 2) as f64);
     assert_eq!("gather:m=3,n=8,k=100".parse::<Workload>().unwrap().work().bytes, (4 * (3 * 8 + 3 + 3 * 8)) as f64);
 }

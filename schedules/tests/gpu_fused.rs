@@ -66,7 +66,7 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
             let dtypes = [DType::F32, DType::F32, DType::F16, DType::Bf16];
             let dtype = dtypes[rng.random_range(0..4)];
             let dtype = if target.supports(dtype) { dtype } else { DType::F32 };
-            check(&plain.with_dtype(dtype), &target, seed, 4);
+            check(&plain.with_dtype(dtype).unwrap(), &target, seed, 4);
         }
     }
 }
@@ -82,7 +82,7 @@ fn half_precision_takes_no_longer_than_single() {
         let single: Workload = text.parse().unwrap();
         let config = ScheduleSpace::new(&single, &target).default_config();
         let [single, half] = [DType::F32, DType::F16].map(|dtype| {
-            let program = lower(&single.with_dtype(dtype), &target, &config).unwrap();
+            let program = lower(&single.with_dtype(dtype).unwrap(), &target, &config).unwrap();
             let mut shared = program.buffers.iter().filter(|buffer| buffer.scope == Scope::Shared);
             assert!(shared.all(|buffer| buffer.dtype == DType::F32), "{text}\n{config}\n{program}");
             analyse(&program, &target).cycles()
@@ -133,7 +133,7 @@ fn rows_of_many_columns_are_refused_where_a_block_has_no_memory_for_them() {
 fn cuda_agrees_with_the_reference() {
     let dtyped = (0..).zip(WORKLOADS).map(|(number, text)| {
         let dtype = [DType::F32, DType::F16, DType::F32, DType::Bf16][number % 4];
-        text.parse::<Workload>().unwrap().with_dtype(dtype)
+        text.parse::<Workload>().unwrap().with_dtype(dtype).unwrap()
     });
     assert_cuda_agrees(&dtyped.collect::<Vec<Workload>>(), 4);
 }

@@ -77,7 +77,7 @@ fn winograd_programs_are_proven_and_agree_with_the_reference() {
             check_configs(&space, seed, (0..3).map(|_| sample_winograd(&space, &mut rng)));
             checked += 1;
         }
-        for other in [workload.with_exact(true), workload.with_dtype(DType::F16)] {
+        for other in [workload.with_exact(true), workload.with_dtype(DType::F16).unwrap()] {
             let other = ScheduleSpace::new(&other, &targets[0]);
             assert!(other.sketches().iter().all(|sketch| sketch.name() != winograd::SKETCH));
         }
@@ -98,8 +98,8 @@ fn shared_memory_is_that_of_the_program() {
                 1 => "matmul:m=200,n=72,k=96".parse().unwrap(),
                 _ => random_workload(&mut rng),
             };
-            for (_, dtype) in DType::WORDS.into_iter().filter(|&(_, dtype)| target.supports(dtype)) {
-                let workload = plain.with_dtype(dtype);
+            for dtype in DType::ALL.into_iter().filter(|&dtype| target.supports(dtype)) {
+                let workload = plain.with_dtype(dtype).unwrap();
                 let space = ScheduleSpace::new(&workload, &target);
                 for config in (0..3).map(|_| space.sample(&mut rng)) {
                     let context = format!("seed {seed}: {workload} on {word}\n{config}");
@@ -142,7 +142,7 @@ fn threads_of_their_own_multiply_what_is_wide_already() {
         for text in
             ["conv2d:c=3,h=23,w=23,o=64,k=7,s=2,p=3,bias", "conv2d:c=9,h=8,w=8,o=7,k=3,p=1", "matmul:m=33,n=40,k=65"]
         {
-            let space = ScheduleSpace::new(&text.parse::<Workload>().unwrap().with_dtype(dtype), &target);
+            let space = ScheduleSpace::new(&text.parse::<Workload>().unwrap().with_dtype(dtype).unwrap(), &target);
             let mut rng = ChaCha8Rng::seed_from_u64(3);
             for sketch in [TILED.name, IMPLICIT_GEMM.name] {
                 if space.sketches().iter().all(|offered| offered.name() != sketch) {

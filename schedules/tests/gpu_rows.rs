@@ -79,7 +79,7 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
             let plain = if seed % 5 == 0 { random_pointwise(&mut rng) } else { random_map_reduce(&mut rng) };
             let dtype = if target.supports(DType::F16) && rng.random_bool(0.2) { DType::F16 } else { DType::F32 };
-            let workload = plain.with_dtype(dtype);
+            let workload = plain.with_dtype(dtype).unwrap();
             check(&workload, &target, seed, 4);
         }
     }
@@ -121,7 +121,7 @@ fn cuda_compiles() {
     };
     let sm = if nvrtc.architectures.contains(&80) { 80 } else { nvrtc.architectures[0] };
     let target = target(&format!("cuda:sm_{sm}"));
-    let with = |text: &str, dtype| text.parse::<Workload>().unwrap().with_dtype(dtype);
+    let with = |text: &str, dtype| text.parse::<Workload>().unwrap().with_dtype(dtype).unwrap();
     for (seed, text) in (0..).zip(WORKLOADS.into_iter().chain(CASTS)) {
         for dtype in [DType::F32, DType::F16] {
             let workload = with(text, dtype);
@@ -175,7 +175,7 @@ fn the_default_accesses_whole_vectors() {
         ("reduce:m=4096,n=4096,op=sum", false),
     ] {
         for dtype in [DType::F32, DType::F16] {
-            let workload = text.parse::<Workload>().unwrap().with_dtype(dtype);
+            let workload = text.parse::<Workload>().unwrap().with_dtype(dtype).unwrap();
             let config = ScheduleSpace::new(&workload, &target).default_config();
             let program = lower(&workload, &target, &config).unwrap();
             let memory = analyse(&program, &target).kernels.unwrap().main.global;

@@ -25,7 +25,7 @@ fn random_half<R: Rng>(rng: &mut R) -> Workload {
     loop {
         let workload = {
             let dtype = TYPES[rng.random_range(0..3)];
-            random_workload(rng).with_dtype(dtype)
+            random_workload(rng).with_dtype(dtype).unwrap()
         };
         if workload.flops() < 2e5 {
             return workload;
@@ -113,7 +113,7 @@ fn planted_faults_are_found() {
             let broken = broken(&program, |list| {
                 for node in list.iter_mut() {
                     let Node::Call { instruction, body } = node else { continue };
-                    if instruction.multiplies.is_none() {
+                    if instruction.threads().is_none() {
                         continue;
                     }
                     common::nests::for_each_store(body, &mut |store| match dim {
@@ -225,7 +225,7 @@ fn types_that_a_target_does_not_have_are_refused() {
     for (word, dtypes) in [("cpu", &TYPES[..]), ("opencl", &TYPES), ("cuda:sm_75", &[DType::Bf16, DType::Tf32])] {
         let target = Target::detect(word, None).unwrap();
         for &dtype in dtypes {
-            let workload = "matmul:m=40,n=36,k=24".parse::<Workload>().unwrap().with_dtype(dtype);
+            let workload = "matmul:m=40,n=36,k=24".parse::<Workload>().unwrap().with_dtype(dtype).unwrap();
             let space = ScheduleSpace::new(&workload, &target);
             let config = space.default_config();
             assert!(!target.supports(dtype) && !space.contains(&config));

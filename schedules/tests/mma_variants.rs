@@ -98,7 +98,7 @@ fn cases(gpu: &GpuTarget, every_type: bool) -> Vec<Case> {
         let types = |turn: usize| vec![TYPES[0].1[turn % 3]];
         add(&mut cases, gpu, (MMA.name, &other(1, 7)), types, |dtype, variant| {
             let (stages, split) = (number(variant, "stages"), number(variant, "split"));
-            other(split, chunks(stages, split)).parse::<Workload>().unwrap().with_dtype(dtype)
+            other(split, chunks(stages, split)).parse::<Workload>().unwrap().with_dtype(dtype).unwrap()
         });
     }
     cases
@@ -112,7 +112,7 @@ fn add(
     types: impl Fn(usize) -> Vec<DType>,
     workload: impl Fn(DType, &Variant) -> Workload,
 ) {
-    let nominal = nominal.parse::<Workload>().unwrap().with_dtype(DType::F16);
+    let nominal = nominal.parse::<Workload>().unwrap().with_dtype(DType::F16).unwrap();
     let all = variants::combinations(&nominal, &small_target(), sketch);
     let begin = cases.len();
     for (turn, variant) in variants::spread(all.clone()).iter().enumerate() {

@@ -47,8 +47,8 @@ impl Case {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let (kinds, target) = (operators(), target_of(&mut rng));
         let plain = random_of(kinds[seed as usize % kinds.len()].name, &mut rng);
-        let dtypes: Vec<DType> = DType::WORDS.map(|word| word.1).into_iter().filter(|&d| target.supports(d)).collect();
-        let typed = plain.with_dtype(*dtypes.choose(&mut rng).unwrap());
+        let dtypes: Vec<DType> = DType::ALL.into_iter().filter(|&d| target.supports(d)).collect();
+        let typed = plain.with_dtype(*dtypes.choose(&mut rng).unwrap()).unwrap();
         // Only packed weights of a convolution are multiplied as tf32.
         let is_multiplied =
             typed.dtype() == DType::Tf32 && typed.spec().is_contraction() && !typed.weights().is_empty();

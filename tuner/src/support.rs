@@ -54,13 +54,18 @@ pub fn check_supported(workloads: &[Workload], target: &Target) -> Result<(), Un
     let mut lacking = workloads.iter().filter_map(|workload| Some((workload, workload.unsupported_dtype(target)?)));
     if let Some((workload, (field, dtype))) = lacking.next() {
         let is_cast = field == "to" || workload.operator().is_cast();
-        let has = |&dtype: &DType| if is_cast { target.supports_cast(dtype) } else { target.supports(dtype) };
+        let is_contraction = workload.spec().is_contraction();
+        let has = |&dtype: &DType| match (is_contraction, is_cast) {
+            (true, _) => target.multiplies(dtype),
+            (false, true) => target.supports_cast(dtype),
+            (false, false) => target.supports(dtype),
+        };
         return Err(Unsupported::DType {
             operator: workload.operator().kind().name,
             field,
             dtype,
             target: target.key(),
-            supported: DType::WORDS.map(|(_, dtype)| dtype).into_iter().filter(has).collect(),
+            supported: DType::ALL.into_iter().filter(has).collect(),
         });
     }
     if let Some(within) = workloads.iter().find(|workload| workload.network().is_some()) {

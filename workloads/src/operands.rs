@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
 
+use autotune_ir::DType;
+use autotune_ir::dtype::Kind;
 use autotune_ir::interp::{OperandError, check_operands};
 use autotune_ir::program::{BinaryOp, Expr, Role, UnaryOp};
 use autotune_ir::spec::{Spec, Tensor};
@@ -41,7 +43,8 @@ impl Operands {
     /// smaller by a power of two, so that sums are where it does. What other tensors are indexed by is whole numbers, some of them beyond
     /// the ends. What a logarithm or a root is taken of is positive.
     ///
-    /// The values are those that the operand's type can hold and multiply. The same seed gives the same values on every
+    /// The values are those that the operand's type can hold and multiply, integers up to the end of the range and all positive where
+    /// the type has no negative ones. The same seed gives the same values on every
     /// machine and any number of cores.
     ///
     /// # Panics
@@ -62,13 +65,27 @@ impl Operands {
         let scaled = if spec.prologue().is_some() { loads.last() } else { loads.first() };
         let scaled = scaled.map(|access| &spec.tensor(access).name);
 
+        // The size of a product of two integers, and of a result.
+        let factors = spec.main().loads().into_iter().map(|access| unit(spec.tensor(access).dtype));
+        let (products, has_integers) = (factors.product::<f32>(), spec.multiplied_dtype().is_integer());
+        let result = spec.find(Role::Output).map_or(1.0, |tensor| unit(tensor.dtype).min(sum_scale * products));
+
         let draw = |(number, tensor): (usize, &Tensor)| {
             let (seed, dtype) = ([seed, number as u64], tensor.dtype);
             if let Some(extent) = spec.indexes(tensor) {
                 return random_tensor(&tensor.shape, seed, |x| index(x, extent));
             }
             if has_roots(spec, tensor) {
-                return random_tensor(&tensor.shape, seed, |x| dtype.stored(x.abs()));
+                return random_tensor(&tensor.shape, seed, |x| dtype.stored(unit(dtype) * x.abs()));
+            }
+            if dtype.is_integer() {
+                let size = if is_multiplied(spec, tensor) { unit(dtype) } else { sum_scale * products };
+                let sign = |x: f32| if dtype.kind() == Kind::Unsigned { x.abs() } else { x };
+                return random_tensor(&tensor.shape, seed, |x| dtype.stored(size.min(unit(dtype)) * sign(x)));
+            }
+            if has_integers && !is_multiplied(spec, tensor) {
+                let size = if scales_sums(spec, tensor) { result / (sum_scale * products) } else { result };
+                return random_tensor(&tensor.shape, seed, |x| dtype.stored(size * x));
             }
             match is_multiplied(spec, tensor) {
                 true if Some(&tensor.name) == scaled => {
@@ -101,6 +118,11 @@ impl Operands {
     pub fn check(&self, spec: &Spec) -> Result<(), OperandError> {
         check_operands(spec, self)
     }
+}
+
+/// Returns the size of the largest operands: 1, of integers the end of the range.
+fn unit(dtype: DType) -> f32 {
+    if dtype.is_integer() { dtype.range()[1] as f32 } else { 1.0 }
 }
 
 /// True for operands of products, and for what is read on the way to them; others are added to their sums.

@@ -169,7 +169,7 @@ fn make_data(spec: &Spec, tensors: &mut [line::Tensor<'_>]) -> Result<(), OutOfM
     let Some(map) = spec.prologue() else { return Ok(()) };
     let dtype = spec.tensor(&map.output).dtype;
     let mut mapped = plain::reduced(map, tensors)?;
-    mapped.iter_mut().filter(|_| dtype != DType::F32).for_each(|x| *x = dtype.stored(*x as f32).into());
+    mapped.iter_mut().filter(|_| dtype != DType::F32).for_each(|x| *x = dtype.rounded(*x));
     tensors[map.output.buffer.0 as usize].elements = line::Elements::Made(mapped);
     Ok(())
 }

@@ -43,6 +43,7 @@ mod softmax;
 mod spec;
 mod text;
 mod transpose;
+mod types;
 mod window;
 
 pub use activation::Activation;
@@ -77,6 +78,7 @@ pub use shape::shape_distance;
 pub use softmax::Softmax;
 pub use text::{Fields, write_each};
 pub use transpose::Transpose;
+pub use types::Types;
 pub use window::Window;
 
 /// What happens to each output element at its final store, in this order: `act(scale * x + bias + residual) * post_scale + post_bias`.
@@ -108,7 +110,7 @@ impl Epilogue {
 struct Terms {
     /// Whether weights are constant, where that is not as it is with the operator alone.
     weights: Option<bool>,
-    dtype: DType,
+    types: Types,
     prologue: Prologue,
     epilogue: Epilogue,
     exact: bool,
@@ -149,12 +151,30 @@ impl Workload {
             terms.weights = spec::unusual_weights(&formula, is_constant).map_err(|reason| unfit("weights", reason))?;
         }
         let formula = terms.prologue.in_front_of(formula).map_err(|reason| unfit("pre", reason))?;
-        Ok(Self::made(op, terms, formula))
+        Self::made(op, terms, formula).checked()
+    }
+
+    /// Fails where types do not fit each other or the sums.
+    fn checked(self) -> Result<Self, WorkloadError> {
+        let types = self.types();
+        let field = if types.is_uniform() { "dtype" } else { "data" };
+        let unfit =
+            |field, reason: String| Err(WorkloadError::Unfit { op: self.operator().kind().name, field, reason });
+        if self.operator().result_dtype().is_some() && !types.is_uniform() {
+            return unfit("out", "the operator says the type of its result by another field".into());
+        }
+        match types::overflow(self.spec()) {
+            Some(reason) => unfit(field, reason),
+            None => Ok(self),
+        }
     }
 
     /// Of an operator's formula behind the prologue.
     fn made(op: Arc<dyn Operator>, terms: Terms, formula: Formula) -> Self {
-        let text = text::of(&*op, &terms);
+        let has_weights = formula.operands.iter().any(spec::is_weight);
+        let types = terms.types.canonical(has_weights, &terms.epilogue);
+        let terms = Terms { types, ..terms };
+        let text = text::of(&*op, &terms, has_weights);
         let spec = Arc::new(spec::of(&*op, &text, &terms, formula));
         let shape_vector = shape::vector(&spec, &terms.epilogue);
         Self(Arc::new(Inner { op, terms, text, spec, shape_vector, once: Once::default() }))
@@ -182,8 +202,19 @@ impl Workload {
     }
 
     /// The same workload on elements of another type.
-    pub fn with_dtype(&self, dtype: DType) -> Self {
-        self.with(Terms { dtype, ..self.0.terms })
+    ///
+    /// # Errors
+    /// If sums of integers may overflow.
+    pub fn with_dtype(&self, dtype: DType) -> Result<Self, WorkloadError> {
+        self.with_types(Types::of(dtype))
+    }
+
+    /// The same workload on tensors of other types.
+    ///
+    /// # Errors
+    /// If sums of integers may overflow, or the operator says the type of its result itself.
+    pub fn with_types(&self, types: Types) -> Result<Self, WorkloadError> {
+        self.with(Terms { types, ..self.0.terms }).checked()
     }
 
     /// The same workload for kernels that are exact ([`Workload::is_exact`]) or need not be.
@@ -240,24 +271,47 @@ impl Workload {
         op.downcast_ref()
     }
 
-    /// Element type.
+    /// Element type of the data.
     pub fn dtype(&self) -> DType {
-        self.0.terms.dtype
+        self.types().data
     }
 
-    /// The type of the result's elements: the same, but for casts.
+    /// Element types of all tensors.
+    pub fn types(&self) -> Types {
+        self.0.terms.types
+    }
+
+    /// The type of the result's elements.
     pub fn result_dtype(&self) -> DType {
-        self.operator().result_dtype().unwrap_or(self.dtype())
+        self.operator().result_dtype().unwrap_or(self.types().out)
     }
 
-    /// The type that a target has no kernels with, if there is one, and the field that says it: `dtype`, the operands', or `to`, the result's.
+    /// Returns a type that a target has no kernels with, if there is one, and the field that says it: `dtype` for all
+    /// tensors, `to` for the result of a cast, or that of some tensors. CPUs multiply factors of other types than f32, GPUs
+    /// have kernels for tensors of one type.
     pub fn unsupported_dtype(&self, target: &Target) -> Option<(&'static str, DType)> {
-        let (operands, result) = (self.dtype(), self.result_dtype());
-        let is_cast = self.operator().is_cast();
-        match target.supports(operands) || is_cast && target.supports_cast(operands) {
-            true => (!target.supports_cast(result)).then_some(("to", result)),
-            false => Some(("dtype", operands)),
-        }
+        let types = self.types();
+        let is_mixed = !types.is_uniform();
+        let is_supported = |dtype| match (self.spec().is_contraction(), self.operator().is_cast()) {
+            _ if is_mixed && target.gpu().is_some() => false,
+            (true, _) => target.multiplies(dtype),
+            (_, true) => target.supports_cast(dtype),
+            _ => !is_mixed && target.supports(dtype),
+        };
+        let to = self.operator().result_dtype().filter(|&to| !target.supports_cast(to));
+        let Epilogue { scale, bias, residual, .. } = self.epilogue();
+
+        let all = [
+            (true, "data", types.data),
+            (is_mixed, "weights", types.weights),
+            (is_mixed, "out", types.out),
+            (is_mixed && scale, "scale", types.scale),
+            (is_mixed && bias, "bias", types.bias),
+            (is_mixed && residual, "add", types.residual),
+        ];
+        let found = all.into_iter().find(|&(is_read, _, dtype)| is_read && !is_supported(dtype));
+        let found = found.map(|(_, field, dtype)| (if is_mixed { field } else { "dtype" }, dtype));
+        found.or(to.map(|to| ("to", to)))
     }
 
     /// What happens to the data first.
@@ -336,7 +390,7 @@ impl Workload {
     /// How unlike the shapes of two workloads of one operator and element type are; infinity for others, and where the other is a part of a
     /// network, whose schedules are known of the workload by itself, too.
     pub fn distance(&self, other: &Self) -> f32 {
-        let is_alike = self.operator().kind().name == other.operator().kind().name && self.dtype() == other.dtype();
+        let is_alike = self.operator().kind().name == other.operator().kind().name && self.types() == other.types();
         let is_alike = is_alike && other.network().is_none();
         if is_alike { shape_distance(self.shape_vector(), other.shape_vector()) } else { f32::INFINITY }
     }

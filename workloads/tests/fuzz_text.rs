@@ -6,7 +6,7 @@
 mod common;
 
 use autotune_ir::DType;
-use autotune_workloads::Workload;
+use autotune_workloads::{Types, Workload};
 use common::odd_workloads::{cases, odd_workload};
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt, SeedableRng};
@@ -15,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 const USUAL_CASES: u64 = 100_000;
 
 /// What texts are put together from.
-const PIECES: [&str; 54] = [
+const PIECES: [&str; 61] = [
     "conv2d",
     "matmul",
     "conv3d",
@@ -57,6 +57,13 @@ const PIECES: [&str; 54] = [
     "dtype",
     "f16",
     "bf16",
+    "u8",
+    "i8",
+    "i32",
+    "data",
+    "weights",
+    "data:i8",
+    "out",
     "tf32",
     "f32",
     "0",
@@ -80,12 +87,24 @@ fn piece<R: Rng>(rng: &mut R) -> String {
     }
 }
 
+/// Types of the text form, or any.
+fn random_types<R: Rng>(rng: &mut R) -> Types {
+    let mut dtype = || *DType::WORKLOADS.choose(rng).unwrap();
+    let [data, weights, out, scale, bias, residual] = std::array::from_fn(|_| dtype());
+    match data.bytes() % 2 + weights.bytes() % 2 {
+        0 => Types::of(data),
+        1 => Types { out, ..Types::of_sums(data, weights) },
+        _ => Types { data, weights, out, scale, bias, residual },
+    }
+}
+
 /// Pieces one behind the other, or the text of a workload with some of its characters and fields changed.
 fn random_text<R: Rng>(rng: &mut R) -> String {
     if rng.random_ratio(1, 4) {
         return (0..rng.random_range(0..24)).map(|_| piece(rng)).collect();
     }
-    let workload = odd_workload(rng).with_dtype(DType::WORDS.choose(rng).unwrap().1);
+    let plain = odd_workload(rng);
+    let workload = plain.with_types(random_types(rng)).unwrap_or(plain);
     let mut chars: Vec<char> = workload.to_string().chars().collect();
     for _ in 0..rng.random_range(0..4) {
         let at = rng.random_range(0..=chars.len());

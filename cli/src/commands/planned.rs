@@ -1,5 +1,7 @@
 //! `autotune NETWORK --target cuda` where there is no such device: the kernels that it would have.
 
+use std::cell::OnceCell;
+
 use anyhow::Result;
 use autotune_db::Source;
 use autotune_ir::{KernelPlan, Target};
@@ -17,7 +19,16 @@ pub(super) fn run(graph: &Graph, target: &Target, variant: &VariantArgs, db: &Db
     // Tuning would make it.
     let db = look_up_db(Place { is_given: false, ..db.place()? })?;
     let source = db.as_ref().map(|db| db as &dyn Source);
-    let steps = planned(graph, source, target, |workload| variant.of_workload(workload))?;
+    let unfit = OnceCell::new();
+    let steps = planned(graph, source, target, |workload| {
+        variant.of_workload(workload).unwrap_or_else(|error| {
+            unfit.get_or_init(|| error);
+            workload.clone()
+        })
+    })?;
+    if let Some(error) = unfit.into_inner() {
+        return Err(error.into());
+    }
 
     let mut table = Table::new();
     table.load_style(ASCII_MARKDOWN).set_header(["step", "sketch", "schedule", "launches", "workload"]);

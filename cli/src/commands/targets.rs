@@ -88,7 +88,7 @@ fn gpu(word: &str, info: &GpuInfo, measurer: &mut WorkerMeasurer) -> String {
 
 /// How fast multiply-adds of each type are that the target has kernels for.
 fn speeds(target: &Target, ceilings: &Ceilings) -> String {
-    let dtypes = DType::WORDS.into_iter().filter(|(_, dtype)| target.supports(*dtype));
-    let speed = |(word, dtype)| format!("{:.1} GFLOP/s {word}", ceilings.dtype_flops_per_sec(dtype) / 1e9);
+    let dtypes = DType::ALL.into_iter().filter(|&dtype| target.supports(dtype));
+    let speed = |dtype: DType| format!("{:.1} GFLOP/s {}", ceilings.dtype_flops_per_sec(dtype) / 1e9, dtype.word());
     dtypes.map(speed).collect::<Vec<_>>().join(", ")
 }

@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use autotune_ir::DType;
 use autotune_ir::program::{BufferId, Program};
 use autotune_ir::target::Isa;
 
@@ -15,6 +16,9 @@ pub enum AssembleError {
     /// lane where the element does so, too; or it has 16 bits.
     #[error("no assembler for elements found by values in so large a buffer, or where lanes are also apart")]
     Gather,
+    /// A buffer has elements of a type that kernels of CPUs do not compute with.
+    #[error("no assembler for elements of type {}", .0.word())]
+    Type(DType),
     /// Something is added to elements of 16 bits.
     #[error("no assembler for elements of 16 bits that are added to")]
     Narrow,

@@ -239,7 +239,8 @@ impl<'p> Resolver<'p> {
         match memory_dtype(self.program.buffer(buffer)) {
             DType::F16 if self.offers.rounds_to_f16 => ElementType::F16,
             DType::F16 | DType::Bf16 => ElementType::Half,
-            DType::F32 | DType::Tf32 => ElementType::F32,
+            // Programs with other types are refused before.
+            _ => ElementType::F32,
         }
     }
 

@@ -3,7 +3,7 @@
 //! Variables outside leaves live on the stack. A leaf is a subroutine that gets its pointers in registers and may change every
 //! register but the stack pointer; leaves that do the same share one subroutine.
 
-use std::cmp::Reverse;
+use std::ops::Range;
 use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
@@ -12,14 +12,14 @@ use smallvec::SmallVec;
 use super::block::{self, Common};
 use super::error::{AssembleError, Failure};
 use super::expander::Expander;
-use super::instruction_set::{ElementType, InstructionSet, Limit, Order};
+use super::instruction_set::{InstructionSet, Limit, Order};
 use super::leaf::{Item, Leaf};
 use super::nest::{Nest, Offers, Resolver};
 use super::numbers::OfNumbers;
 use super::plan::Plan;
 use super::share::share;
 use autotune_ir::affine::VarId;
-use autotune_ir::program::{Node, Program, Scope, Stage, parallel_prefix, preorder};
+use autotune_ir::program::{Buffer, BufferId, Node, Program, Scope, Stage, parallel_prefix, preorder};
 
 /// Stack slots of eight bytes; behind them those of the variables outside leaves, then those of the buffers.
 const TASK: usize = 0;
@@ -54,9 +54,11 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
     pub(super) fn stage(&mut self, stage: &'p Stage) -> Result<usize, Failure> {
         let entry = self.isa.here();
         self.var_slots = stage.body.iter().map(loops_outside).max().unwrap_or(0);
-        let buffers = self.buffers_of(stage);
-        let slots = self.buffer_slot(buffers.last().map_or(0, |&last| last + 1));
-        self.enter(slots, &buffers);
+        let local = self.program.local_places(stage);
+        let is_global = |buffer: &Buffer| buffer.scope == Scope::Global;
+        let used = local.iter().map(|(id, _)| id.0 as usize).chain(self.program.buffers.iter().rposition(is_global));
+        let slots = self.buffer_slot(used.max().map_or(0, |last| last + 1));
+        self.enter(slots, &local);
         let mut first = 0;
         for node in &stage.body {
             first += self.tree(node, first)?;
@@ -69,36 +71,18 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         Ok(entry)
     }
 
-    /// The buffers that a stage may use: the global ones, and what it allocates of thread-private memory.
-    fn buffers_of(&self, stage: &Stage) -> Vec<usize> {
-        let mut allocated = vec![false; self.program.buffers.len()];
-        note_allocated(&stage.body, &mut allocated);
-        let is_used = |&i: &usize| match self.program.buffers[i].scope {
-            Scope::Global => true,
-            Scope::Local => allocated[i],
-            Scope::Shared | Scope::Register => false,
-        };
-        (0..allocated.len()).filter(is_used).collect()
-    }
-
-    /// Saves the arguments: the range of tasks, and a pointer to each of these buffers. Of thread-private memory the largest comes first, at
-    /// the beginning of a page as tensors are: what is read of a row of a tensor is not taken for what was just stored at the same distance
-    /// from another page, as it is where the one is a little behind the other.
-    fn enter(&mut self, slots: usize, buffers: &[usize]) {
+    /// Saves the arguments: the range of tasks, and a pointer to each buffer that a stage may use, the global ones and
+    /// what it allocates of thread-private memory.
+    fn enter(&mut self, slots: usize, local: &[(BufferId, Range<usize>)]) {
         let first_slot = self.buffer_slot(0);
         self.isa.enter(slots, BEGIN, END);
-        let mut buffers = buffers.to_vec();
-        buffers.sort_by_key(|&i| match &self.program.buffers[i] {
-            buffer if buffer.scope == Scope::Local => Reverse(buffer.len()),
-            _ => Reverse(usize::MAX),
-        });
-        for i in buffers {
-            let buffer = &self.program.buffers[i];
+        for (number, buffer) in self.program.buffers.iter().enumerate() {
             if buffer.scope == Scope::Global {
-                self.isa.take_buffer(first_slot + i, i);
-            } else {
-                self.isa.take_local(first_slot + i, (buffer.len() as i64 * ElementType::F32.bytes() + 63) / 64 * 64);
+                self.isa.take_buffer(first_slot + number, number);
             }
+        }
+        for (id, place) in local {
+            self.isa.take_local(first_slot + id.0 as usize, place.len() as i64);
         }
     }
 
@@ -220,16 +204,6 @@ fn loops_outside(node: &Node) -> usize {
     match node {
         Node::Alloc { body, .. } => body.iter().filter(|n| has_alloc(n)).map(loops_outside).max().unwrap_or(0),
         _ => usize::from(matches!(node, Node::Loop(_))) + node.body().iter().map(loops_outside).max().unwrap_or(0),
-    }
-}
-
-/// Marks the buffers that nodes allocate.
-fn note_allocated(nodes: &[Node], allocated: &mut [bool]) {
-    for node in nodes {
-        if let Node::Alloc { buffer, .. } = node {
-            allocated[buffer.0 as usize] = true;
-        }
-        note_allocated(node.body(), allocated);
     }
 }
 

@@ -3,10 +3,7 @@
 use autotune_ir::DType;
 
 pub(super) fn type_of(dtype: DType) -> &'static str {
-    match dtype {
-        DType::F32 | DType::Tf32 => "float",
-        DType::F16 | DType::Bf16 => "unsigned short",
-    }
+    if dtype.is_word() { "float" } else { "unsigned short" }
 }
 
 /// Type of 2, 4 or 8 neighbouring elements.
@@ -22,10 +19,7 @@ pub(super) fn vector_type(dtype: DType, lanes: usize) -> &'static str {
 
 /// The value of an element.
 pub(super) fn widened(dtype: DType, element: &str) -> String {
-    match dtype {
-        DType::F32 | DType::Tf32 => element.into(),
-        DType::F16 | DType::Bf16 => format!("from_{}({element})", dtype.word()),
-    }
+    if dtype.is_word() { element.into() } else { format!("from_{}({element})", dtype.word()) }
 }
 
 /// The functions of [`widened`], [`narrowed`] and [`words`], by formulas of these names. The bits of an element may have others above them.
@@ -40,18 +34,15 @@ pub(super) fn conversions<'a>(head: &str, names: impl Iterator<Item = &'a str>) 
 
 /// The element that holds a value.
 pub(super) fn narrowed(dtype: DType, value: &str) -> String {
-    match dtype {
-        DType::F32 | DType::Tf32 => value.into(),
-        DType::F16 | DType::Bf16 => format!("to_{}({value})", dtype.word()),
-    }
+    if dtype.is_word() { value.into() } else { format!("to_{}({value})", dtype.word()) }
 }
 
 /// The value of one lane of a vector.
 pub(super) fn lane(dtype: DType, name: &str, lanes: usize, lane: usize) -> String {
     let word = lane * dtype.bytes() / 4;
     let part = if lanes * dtype.bytes() == 4 { String::new() } else { format!(".{}", ["x", "y", "z", "w"][word]) };
-    match (dtype, lane % 2) {
-        (DType::F32 | DType::Tf32, _) => format!("{name}{part}"),
+    match (dtype.is_word(), lane % 2) {
+        (true, _) => format!("{name}{part}"),
         (_, 0) => widened(dtype, &format!("{name}{part}")),
         _ => widened(dtype, &format!("{name}{part} >> 16")),
     }
@@ -59,14 +50,12 @@ pub(super) fn lane(dtype: DType, name: &str, lanes: usize, lane: usize) -> Strin
 
 /// The words of a vector of values: for 16-bit elements two values in each.
 pub(super) fn words(dtype: DType, values: &[String]) -> Vec<String> {
-    match dtype {
-        DType::F32 | DType::Tf32 => values.to_vec(),
-        DType::F16 | DType::Bf16 => {
-            let pair = |pair: &[String]| {
-                let halves: Vec<String> = pair.iter().map(|value| narrowed(dtype, value)).collect();
-                format!("pair({})", halves.join(", "))
-            };
-            values.chunks(2).map(pair).collect()
-        }
+    if dtype.is_word() {
+        return values.to_vec();
     }
+    let pair = |pair: &[String]| {
+        let halves: Vec<String> = pair.iter().map(|value| narrowed(dtype, value)).collect();
+        format!("pair({})", halves.join(", "))
+    };
+    values.chunks(2).map(pair).collect()
 }

@@ -87,9 +87,10 @@ impl Formula {
             UnaryOp::Log1p => self.log1p(x),
             UnaryOp::Sign => self.sign(x),
             // As it is: what comes in with any sign goes out with it.
-            UnaryOp::Cast(DType::F32 | DType::Tf32) => self.apply(Primitive::Or, &[x, x]),
+            UnaryOp::Cast(dtype) if dtype.is_word() => self.apply(Primitive::Or, &[x, x]),
             UnaryOp::Cast(DType::F16) => self.f16(x),
             UnaryOp::Cast(DType::Bf16) => self.bf16(x),
+            UnaryOp::Cast(dtype) => self.integer(x, dtype),
         };
     }
 
@@ -340,6 +341,21 @@ impl Formula {
         let odd = self.apply(Primitive::And, &[last, one]);
         let almost_half = self.apply(Primitive::AddBits, &[x, most]);
         self.apply(Primitive::AddBits, &[almost_half, odd])
+    }
+
+    /// The nearest integer in the range of a type, of two the even one; NaN as it is.
+    fn integer(&mut self, x: u8, dtype: DType) -> u8 {
+        let [least, most] = dtype.range().map(|end| self.number(end as f32));
+        let x = self.select(Compare::Less, [x, least], least, x);
+        let x = self.select(Compare::Less, [most, x], most, x);
+
+        // A sum with 2^23 has no fraction bits left. Larger numbers have none.
+        let (magnitude, end) = (self.magnitude(x), self.number(8_388_608.0));
+        let sum = self.add(magnitude, end);
+        let (rounded, zero) = (self.sub(sum, end), self.number(0.0));
+        let opposite = self.sub(zero, rounded);
+        let signed = self.select(Compare::Less, [x, zero], opposite, rounded);
+        self.select(Compare::Less, [magnitude, end], signed, x)
     }
 
     fn bf16(&mut self, x: u8) -> u8 {

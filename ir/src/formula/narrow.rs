@@ -30,22 +30,22 @@ static OF_BF16: LazyLock<Formula> = LazyLock::new(|| {
 });
 
 impl Formula {
-    /// The value of an element of a type of 16 bits, whose bits are those of the operand, below zeros. `None` for types of 32 bits.
+    /// The value of an element of a type of 16 bits, whose bits are those of the operand, below zeros. `None` for other types.
     pub fn widened(dtype: DType) -> Option<&'static Self> {
         match dtype {
-            DType::F32 | DType::Tf32 => None,
             DType::F16 => Some(&OF_F16),
             DType::Bf16 => Some(&OF_BF16),
+            _ => None,
         }
     }
 
     /// The bits of the element that a value becomes where a type of 16 bits is stored, below zeros: those of the nearest, of two the even
-    /// one; what is not a number stays none. `None` for types of 32 bits, which are stored as they come.
+    /// one; what is not a number stays none. `None` for other types.
     pub fn narrowed(dtype: DType) -> Option<&'static Self> {
         match dtype {
-            DType::F32 | DType::Tf32 => None,
             DType::F16 => Some(&F16),
             DType::Bf16 => Some(&BF16),
+            _ => None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Copies of boxes by the tensor memory accelerator (TMA).
 
-use super::{Asynchrony, Instruction, Site, has_terms};
+use super::{Asynchrony, Executor, Feature, Instruction, Registers, Site, has_terms};
 use crate::affine::{Affine, VarId};
 use crate::program::{Access, Buffer, Digit, InBounds, Loop, LoopKind, Node, Scope};
 use crate::sets::Set;
@@ -8,7 +8,10 @@ use crate::sets::Set;
 /// `cp.async.bulk.tensor` of a [`BoxCopy`], whose bytes an mbarrier awaits (CUDA, compute capability 9.0).
 pub static BOX_COPY: Instruction = Instruction {
     name: "tma",
-    multiplies: None,
+    factors: &[],
+    executor: Executor::Block,
+    registers: Registers::None,
+    feature: Feature::ComputeCapability(90),
     asynchrony: Asynchrony::Copies,
     check: |body, site| match BoxCopy::of(body) {
         Some(copy) if !copy.is_of_block(site) => {

@@ -2,7 +2,6 @@
 
 use super::{BOX_ROW_BYTES, Instruction, MMA, Site, WGMMA, has_terms};
 use crate::affine::{Affine, VarId};
-use crate::dtype::DType;
 use crate::machine::gpu::WARP_THREADS;
 use crate::program::{Access, Loop, LoopKind, Node, Program, Scope, Store, StoreMode};
 
@@ -81,15 +80,6 @@ pub struct Fragments<'a> {
 }
 
 impl<'a> Fragments<'a> {
-    /// Steps of the reduction that one instruction takes; `None` where there is no instruction for a type.
-    pub fn steps(dtype: DType) -> Option<usize> {
-        match dtype {
-            DType::F32 => None,
-            DType::Tf32 => Some(8),
-            DType::F16 | DType::Bf16 => Some(16),
-        }
-    }
-
     /// The loops and the multiply-accumulate; `None` if the body has another structure.
     pub fn of(body: &'a [Node]) -> Option<Self> {
         let (mut loops, mut body) = (Vec::new(), body);
@@ -128,10 +118,10 @@ impl<'a> Fragments<'a> {
         let Some(tile) = Fragments::of(body) else {
             return Err("matrix instructions of another form");
         };
-        let Some(steps) = Self::steps(site.program.dtype(tile.rows.buffer)) else {
+        let Some(steps) = by.instruction().steps(site.program.dtype(tile.rows.buffer)) else {
             return Err("matrix instructions of a type that has none");
         };
-        let lanes: Option<[&Loop; 2]> = site.grid.threads.last_chunk().copied();
+        let lanes: Option<[&Loop; 2]> = site.threads().last_chunk().copied();
         let Some(lanes) = lanes.filter(|lanes| lanes.map(|l| l.extent) == LANES) else {
             return Err("matrix instructions in a block whose threads are not numbered by the lanes of warps");
         };
@@ -155,7 +145,7 @@ impl<'a> Fragments<'a> {
 
     /// The variable that numbers the warps of a warp group.
     fn warp(&self, site: &Site, by: ThreadGroup) -> Result<Option<VarId>, &'static str> {
-        let third = site.grid.threads.iter().rev().nth(2).filter(|l| l.extent == 4);
+        let third = site.threads().iter().rev().nth(2).filter(|l| l.extent == 4);
         match (by, third) {
             (ThreadGroup::Warp, _) => Ok(None),
             (ThreadGroup::WarpGroup, Some(l)) if site.program.dtype(self.rows.buffer).bytes() == 2 => Ok(Some(l.var)),

@@ -1,11 +1,19 @@
 //! Matrix instructions of a warp.
 
-use super::{Asynchrony, Fragments, Instruction, ThreadGroup};
+use super::{Asynchrony, Executor, Factors, Feature, Fragments, Instruction, Registers, ThreadGroup};
+use crate::dtype::DType;
 
 /// `m16n8k16` of f16 and bf16, `m16n8k8` of tf32, for all fragments of a [`Fragments`] (CUDA, compute capability 8.0).
 pub static MMA: Instruction = Instruction {
     name: "mma.sync",
-    multiplies: Some(ThreadGroup::Warp),
+    factors: &[
+        Factors { dtype: DType::Tf32, steps: 8 },
+        Factors { dtype: DType::F16, steps: 16 },
+        Factors { dtype: DType::Bf16, steps: 16 },
+    ],
+    executor: Executor::Threads(ThreadGroup::Warp),
+    registers: Registers::Thread,
+    feature: Feature::ComputeCapability(80),
     asynchrony: Asynchrony::Nothing,
     check: |body, site| Fragments::check(body, site, ThreadGroup::Warp),
 };

@@ -1,11 +1,15 @@
 //! Matrix instructions of a warp group.
 
-use super::{Asynchrony, Fragments, Instruction, ThreadGroup};
+use super::{Asynchrony, Executor, Factors, Feature, Fragments, Instruction, Registers, ThreadGroup};
+use crate::dtype::DType;
 
 /// `m64nNk16` of f16 and bf16, for all fragments of a [`Fragments`], operands read from shared memory (CUDA, compute capability 9.0).
 pub static WGMMA: Instruction = Instruction {
     name: "wgmma",
-    multiplies: Some(ThreadGroup::WarpGroup),
+    factors: &[Factors { dtype: DType::F16, steps: 16 }, Factors { dtype: DType::Bf16, steps: 16 }],
+    executor: Executor::Threads(ThreadGroup::WarpGroup),
+    registers: Registers::Thread,
+    feature: Feature::ComputeCapability(90),
     asynchrony: Asynchrony::Reads,
     check: |body, site| Fragments::check(body, site, ThreadGroup::WarpGroup),
 };

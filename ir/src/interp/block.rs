@@ -13,7 +13,7 @@ impl<'p> Machine<'p> {
         for (id, buffer) in self.program.buffers.iter().enumerate() {
             if matches!(buffer.scope, Scope::Register | Scope::Local) {
                 self.part_len[id] = buffer.len();
-                self.memory[id] = vec![f32::NAN; buffer.len() * threads];
+                self.memory[id] = vec![f64::NAN; buffer.len() * threads];
             }
         }
 
@@ -41,7 +41,7 @@ impl<'p> Machine<'p> {
                 Ok(())
             }
             Node::Alloc { buffer, body } => self.allocated(*buffer, &mut |machine| {
-                machine.memory[buffer.0 as usize].fill(f32::NAN);
+                machine.memory[buffer.0 as usize].fill(f64::NAN);
                 machine.together(body)
             }),
             Node::Loop(l) if is_collective(node) => self.looped(l, &mut |machine| machine.together(&l.body)),

@@ -4,15 +4,16 @@ use std::collections::{HashSet, VecDeque};
 
 use super::marks::Marks;
 use crate::affine::{Affine, VarId};
+use crate::dtype::DType;
 use crate::formula::{Formula, Primitive};
 use crate::problem::Problem;
 use crate::program::{
-    Access, BufferId, Digit, Expr, Grid, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, StoreMode,
-    gathered_index, parallel_prefix, preorder,
+    Access, BinaryOp, BufferId, Digit, Expr, Grid, InBounds, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store,
+    StoreMode, gathered_index, parallel_prefix, preorder,
 };
 
 /// An element that a copy under way will write: buffer, offset and value.
-pub(super) type Copy = (BufferId, usize, f32);
+pub(super) type Copy = (BufferId, usize, f64);
 
 /// What goes on within a loop or the like.
 pub(super) type Body<'b, 'p> = &'b mut dyn FnMut(&mut Machine<'p>) -> Result<(), Problem>;
@@ -21,7 +22,9 @@ pub(super) type Body<'b, 'p> = &'b mut dyn FnMut(&mut Machine<'p>) -> Result<(),
 pub(super) struct Machine<'p> {
     pub(super) program: &'p Program,
     /// By buffer; of a buffer that each thread of a block has for itself, one part for each.
-    pub(super) memory: Vec<Vec<f32>>,
+    pub(super) memory: Vec<Vec<f64>>,
+    /// True if some buffer has elements of an integer type.
+    has_integers: bool,
     /// By buffer: elements of one part, 0 where there is one for all.
     pub(super) part_len: Vec<usize>,
     /// By buffer: whether its allocation is open.
@@ -49,10 +52,11 @@ pub(super) struct Machine<'p> {
 }
 
 impl<'p> Machine<'p> {
-    pub(super) fn new(program: &'p Program, memory: Vec<Vec<f32>>) -> Self {
+    pub(super) fn new(program: &'p Program, memory: Vec<Vec<f64>>) -> Self {
         Self {
             program,
             memory,
+            has_integers: program.buffers.iter().any(|buffer| buffer.dtype.is_integer()),
             part_len: vec![0; program.buffers.len()],
             open: vec![false; program.buffers.len()],
             vars: vec![None; program.vars.len()],
@@ -112,7 +116,7 @@ impl<'p> Machine<'p> {
                     0 => &mut machine.memory[id][..],
                     len => &mut machine.memory[id][thread * len..][..len],
                 };
-                own.fill(f32::NAN);
+                own.fill(f64::NAN);
                 machine.nodes(body)
             }),
             Node::Prefetch { access, .. } => self.offset(access).map(|_| ()),
@@ -222,9 +226,13 @@ impl<'p> Machine<'p> {
         }
         let mut value = self.value(&store.value)?;
         if store.mode == StoreMode::Accumulate {
-            value += self.read(store.dst.buffer, offset)?;
+            let before = self.read(store.dst.buffer, offset)?;
+            value = match buffer.dtype.is_integer() {
+                true => integers(BinaryOp::Add, before, DType::I32.rounded(value)),
+                false => f64::from(before as f32 + value as f32),
+            };
         }
-        let value = buffer.dtype.stored(value);
+        let value = buffer.dtype.rounded(value);
 
         // A copy leaves its element undefined until it is awaited.
         let Some(group) = &mut self.group else { return self.write(store.dst.buffer, offset, value) };
@@ -232,7 +240,7 @@ impl<'p> Machine<'p> {
         if !self.under_way.insert((store.dst.buffer, offset)) {
             return Err(self.conflict(store.dst.buffer, offset));
         }
-        self.write(store.dst.buffer, offset, f32::NAN)
+        self.write(store.dst.buffer, offset, f64::NAN)
     }
 
     /// Ends the copies of all groups of the thread but the latest `but`.
@@ -246,9 +254,9 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    fn value(&mut self, expr: &Expr) -> Result<f32, Problem> {
+    fn value(&mut self, expr: &Expr) -> Result<f64, Problem> {
         Ok(match expr {
-            Expr::Const(value) => *value,
+            Expr::Const(value) => f64::from(*value),
             Expr::Load(access) => self.read(access.buffer, self.offset(access)?)?,
             Expr::Gather(gather) => {
                 let mut access = gather.access.clone();
@@ -258,7 +266,7 @@ impl<'p> Machine<'p> {
                     let (Some(index), Some(&extent)) = (access.index.get_mut(dim), extent) else {
                         return Problem::nesting("a gather along a dimension that there is not");
                     };
-                    *index = Affine::constant(gathered_index(value, extent) as i64);
+                    *index = Affine::constant(gathered_index(value as f32, extent) as i64);
                 }
                 self.read(access.buffer, self.offset(&access)?)?
             }
@@ -269,17 +277,25 @@ impl<'p> Machine<'p> {
                 true => self.value(value)?,
                 false => 0.0,
             },
+            Expr::Binary(op, of) if self.has_integers && expr.is_integer(&|id| self.is_integer(id)) => {
+                let [a, b] = [self.value(&of[0])?, self.value(&of[1])?];
+                integers(*op, a, b)
+            }
             Expr::Unary(..) | Expr::Binary(..) | Expr::Select(..) => {
                 let mut values = [0.0; Primitive::MOST_OPERANDS];
                 for (value, of) in values.iter_mut().zip(expr.operands()) {
-                    *value = self.value(of)?;
+                    *value = self.value(of)? as f32;
                 }
-                Formula::of(expr).map_or(f32::NAN, |formula| formula.value(values))
+                Formula::of(expr).map_or(f64::NAN, |formula| f64::from(formula.value(values)))
             }
         })
     }
 
-    fn read(&mut self, buffer: BufferId, offset: usize) -> Result<f32, Problem> {
+    fn is_integer(&self, buffer: BufferId) -> bool {
+        self.program.buffers.get(buffer.0 as usize).is_some_and(|buffer| buffer.dtype.is_integer())
+    }
+
+    fn read(&mut self, buffer: BufferId, offset: usize) -> Result<f64, Problem> {
         let (task, over) = self.who(buffer);
         let id = buffer.0 as usize;
         if let Some(marks) = &mut self.marks[id]
@@ -290,7 +306,7 @@ impl<'p> Machine<'p> {
         Ok(self.memory[id][offset])
     }
 
-    fn write(&mut self, buffer: BufferId, offset: usize, value: f32) -> Result<(), Problem> {
+    fn write(&mut self, buffer: BufferId, offset: usize, value: f64) -> Result<(), Problem> {
         let (task, over) = self.who(buffer);
         let id = buffer.0 as usize;
         if let Some(marks) = &mut self.marks[id]
@@ -351,4 +367,9 @@ impl<'p> Machine<'p> {
         }
         Ok(self.thread * self.part_len[id] + offset)
     }
+}
+
+/// Returns what an operation makes of two integers; NaN, which stands for undefined memory, where either is.
+fn integers(op: BinaryOp, a: f64, b: f64) -> f64 {
+    if a.is_nan() || b.is_nan() { f64::NAN } else { op.of_integers(a as i32, b as i32).map_or(f64::NAN, f64::from) }
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::BufferId;
 use super::op::{BinaryOp, Compare, UnaryOp};
 use crate::affine::Affine;
+use crate::dtype::DType;
 
 /// One element of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -88,7 +89,7 @@ pub fn gathered_index(value: f32, extent: usize) -> usize {
     if value >= 1.0 { (value as usize).min(extent.saturating_sub(1)) } else { 0 }
 }
 
-/// A value of type f32.
+/// A value: f32, or i32 where it [is an integer](Expr::is_integer).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expr {
     /// A constant.
@@ -146,6 +147,24 @@ impl Expr {
     /// `then` where `a` and `b` compare so, else `otherwise`.
     pub fn select(compare: Compare, [a, b]: [Expr; 2], then: Expr, otherwise: Expr) -> Self {
         Expr::Select(compare, Box::new([a, b, then, otherwise]))
+    }
+
+    /// True for an integer, computed with as i32 (wrapping): an element of an integer type, and sums, differences,
+    /// products, maxima and minima of integers and whole constants. Elsewhere integers are rounded to f32 first.
+    /// `is_integer` says whether a buffer has integers.
+    pub fn is_integer(&self, is_integer: &impl Fn(BufferId) -> bool) -> bool {
+        match self {
+            Expr::Load(access) => is_integer(access.buffer),
+            Expr::Gather(gather) => is_integer(gather.access.buffer),
+            Expr::Guarded { value, .. } => value.is_integer(is_integer),
+            Expr::Binary(op, of) if op.of_integers(0, 0).is_some() => {
+                let is_whole =
+                    |expr: &Expr| matches!(expr, Expr::Const(x) if DType::I32.rounded(f64::from(*x)) == f64::from(*x));
+                of.iter().any(|expr| expr.is_integer(is_integer))
+                    && of.iter().all(|expr| is_whole(expr) || expr.is_integer(is_integer))
+            }
+            Expr::Const(_) | Expr::Unary(..) | Expr::Binary(..) | Expr::Select(..) => false,
+        }
     }
 
     /// The values that it is made of, left to right.

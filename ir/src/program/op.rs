@@ -46,6 +46,28 @@ pub enum UnaryOp {
     Cast(DType),
 }
 
+/// Every operation but casts.
+const OTHERS: [UnaryOp; 18] = [
+    UnaryOp::Neg,
+    UnaryOp::Abs,
+    UnaryOp::Sqrt,
+    UnaryOp::Rsqrt,
+    UnaryOp::Floor,
+    UnaryOp::Exp,
+    UnaryOp::Log,
+    UnaryOp::Tanh,
+    UnaryOp::Erf,
+    UnaryOp::Sigmoid,
+    UnaryOp::Gelu,
+    UnaryOp::GeluTanh,
+    UnaryOp::Silu,
+    UnaryOp::Mish,
+    UnaryOp::Softplus,
+    UnaryOp::Expm1,
+    UnaryOp::Log1p,
+    UnaryOp::Sign,
+];
+
 impl UnaryOp {
     /// The result in f64, which references are made of.
     pub fn exact(self, x: f64) -> f64 {
@@ -77,30 +99,17 @@ impl UnaryOp {
     }
 
     /// Every operation.
-    pub const ALL: [UnaryOp; 22] = [
-        UnaryOp::Neg,
-        UnaryOp::Abs,
-        UnaryOp::Sqrt,
-        UnaryOp::Rsqrt,
-        UnaryOp::Floor,
-        UnaryOp::Exp,
-        UnaryOp::Log,
-        UnaryOp::Tanh,
-        UnaryOp::Erf,
-        UnaryOp::Sigmoid,
-        UnaryOp::Gelu,
-        UnaryOp::GeluTanh,
-        UnaryOp::Silu,
-        UnaryOp::Mish,
-        UnaryOp::Softplus,
-        UnaryOp::Expm1,
-        UnaryOp::Log1p,
-        UnaryOp::Sign,
-        UnaryOp::Cast(DType::F32),
-        UnaryOp::Cast(DType::Tf32),
-        UnaryOp::Cast(DType::F16),
-        UnaryOp::Cast(DType::Bf16),
-    ];
+    pub const ALL: [UnaryOp; OTHERS.len() + DType::ALL.len()] = {
+        let (mut all, mut at) = ([UnaryOp::Neg; OTHERS.len() + DType::ALL.len()], 0);
+        while at < all.len() {
+            all[at] = match at.checked_sub(OTHERS.len()) {
+                Some(number) => UnaryOp::Cast(DType::ALL[number]),
+                None => OTHERS[at],
+            };
+            at += 1;
+        }
+        all
+    };
 
     /// Its name in text and in generated source: a C identifier.
     pub fn word(self) -> &'static str {
@@ -163,6 +172,18 @@ impl BinaryOp {
             BinaryOp::MaxNumber => [a, b][usize::from(a < b)],
             BinaryOp::Min => a.min(b),
             BinaryOp::Pow => libm::pow(a, b),
+        }
+    }
+
+    /// Returns the result of two integers, wrapping in 32 bits; `None` for an operation of floating-point numbers.
+    pub fn of_integers(self, a: i32, b: i32) -> Option<i32> {
+        match self {
+            BinaryOp::Add => Some(a.wrapping_add(b)),
+            BinaryOp::Sub => Some(a.wrapping_sub(b)),
+            BinaryOp::Mul => Some(a.wrapping_mul(b)),
+            BinaryOp::Max | BinaryOp::MaxNumber => Some(a.max(b)),
+            BinaryOp::Min => Some(a.min(b)),
+            BinaryOp::Div | BinaryOp::Pow => None,
         }
     }
 

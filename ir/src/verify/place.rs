@@ -3,7 +3,7 @@
 use super::ProgramError;
 use super::walk::Walk;
 use crate::affine::VarId;
-use crate::instruction::Asynchrony;
+use crate::instruction::{Asynchrony, Executor};
 use crate::program::{Access, Buffer, BufferId, Gather, LoopKind, Node, Role, Scope, Store, WarpRole};
 
 impl Walk<'_, '_> {
@@ -81,9 +81,11 @@ impl Walk<'_, '_> {
     /// all threads; nobody waits for all threads of a block.
     fn may_be_on(&self, node: &Node) -> bool {
         match (self.role, node) {
-            _ if !self.on_gpu => {
-                matches!(node, Node::Loop(_) | Node::Alloc { .. } | Node::Store(_) | Node::Prefetch { .. })
-            }
+            _ if !self.on_gpu => match node {
+                Node::Call { instruction, .. } => instruction.executor == Executor::Core,
+                _ => matches!(node, Node::Loop(_) | Node::Alloc { .. } | Node::Store(_) | Node::Prefetch { .. }),
+            },
+            (_, Node::Call { instruction, .. }) if instruction.executor == Executor::Core => false,
             (role, Node::Mbarrier(mbarrier)) => role == Some(mbarrier.role()),
             (None, _) => true,
             (Some(_), Node::Barrier | Node::AwaitCopies { .. } | Node::Alloc { .. } | Node::Prefetch { .. }) => false,

@@ -172,11 +172,9 @@ impl<'a, 'f> Walk<'a, 'f> {
 
     /// An instruction does the nest of its call.
     fn call(&self, instruction: &Instruction, body: &[Node]) -> Result<(), ProgramError> {
-        let Some(grid) = Grid::of(self.stage.1) else {
-            return self.nesting("an instruction outside of a grid");
-        };
+        let grid = Grid::of(self.stage.1);
         let extent = |var| self.extent(var);
-        let site = Site { program: self.program, grid: &grid, extent: &extent };
+        let site = Site { program: self.program, grid: grid.as_ref(), extent: &extent };
         (instruction.check)(body, &site).or_else(|what| self.nesting(what))
     }
 

@@ -152,9 +152,9 @@ impl<D: Device> Checks<D> for KernelChecks<D> {
         len: usize,
     ) -> Result<f32, CandidateError> {
         let stage = match dtype {
-            DType::F32 | DType::Tf32 => 0,
             DType::F16 => 1,
             DType::Bf16 => 2,
+            _ => 0,
         };
         let bytes = (len * dtype.bytes()).next_multiple_of(4);
         let [worst, _] = self.run(device, stage, [actual, expected], bytes, len)?;

@@ -41,6 +41,7 @@ impl MapPlan {
             DType::F16 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
             DType::Bf16 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
             DType::F32 | DType::Tf32 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+            other => return Err(format!("a box of {} elements", other.word())),
         };
         Ok(Self {
             buffer: plan.buffers[..of.buffer].iter().filter(|b| b.is_global()).count(),

@@ -39,7 +39,7 @@ use crate::direct::reader::Reader;
 use crate::error::LowerError;
 use crate::knob_space::Knob;
 use autotune_ir::DType;
-use autotune_ir::instruction::{BOX_ROW_BYTES, Fragments, LANES, ThreadGroup};
+use autotune_ir::instruction::{BOX_ROW_BYTES, LANES, ThreadGroup};
 use autotune_ir::target::{GpuApi, GpuTarget};
 
 /// Bytes of the widest copy, and those by which rows of shared memory are longer than what they hold.
@@ -64,7 +64,7 @@ pub(super) fn are_for(roles: &AxisRoles, dtype: DType, target: &GpuTarget, by: T
     match by {
         ThreadGroup::Warp => {
             let can_pack = roles.own.weight_is_constant || !must_pack(roles, by);
-            sm >= 80 && can_pack && Fragments::steps(dtype).is_some()
+            by.instruction().feature.is_of_gpu(target) && can_pack && by.instruction().steps(dtype).is_some()
         }
         ThreadGroup::WarpGroup => {
             let bytes = dtype.bytes();
@@ -178,7 +178,7 @@ pub(super) fn tiling(
     let [rows, team_rows] = read_tile(&reader, "tile.m", by.rows(), roles.extent(row))?;
     let [columns, team_columns] = read_tile(&reader, "tile.n", LEAST_COLUMNS, roles.extent(column))?;
     let [chunk] = reader.tile("tile.k")?;
-    let steps = Fragments::steps(dtype).unwrap_or(1);
+    let steps = by.instruction().steps(dtype).unwrap_or(1);
     require(chunk.is_multiple_of(2 * steps) || chunk == steps, "tile.k", "is not whole instructions")?;
     if is_group {
         require(chunk * dtype.bytes() == BOX_ROW_BYTES, "tile.k", "is not a row of a box")?;

@@ -106,7 +106,7 @@ pub fn faults(program: &Program) -> Vec<(&'static str, Program)> {
     let moved = |by: i64, wanted: bool| {
         broken(program, |list| {
             let multiplies =
-                |node: &Node| matches!(node, Node::Call { instruction, .. } if instruction.multiplies.is_some());
+                |node: &Node| matches!(node, Node::Call { instruction, .. } if instruction.threads().is_some());
             for node in list {
                 if let Node::Unflatten { value, body, digits } = node
                     && digits.len() == 2

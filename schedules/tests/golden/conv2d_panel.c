@@ -167,8 +167,6 @@ void autotune_pack_weight(float *const *buffers, char *local, long begin, long e
   float *const b1 = buffers[1];
   float *const b2 = buffers[2];
   float *const b3 = buffers[3];
-  float *const b4 = (float *)(local + 0);
-  float *const b5 = (float *)(local + 2368);
   (void)local;
   for (long t = begin > 0 ? begin : 0; t < (end < 4 ? end : 4); ++t) {
     long r = t - 0;
@@ -189,8 +187,8 @@ void autotune_compute(float *const *buffers, char *local, long begin, long end) 
   float *const b1 = buffers[1];
   float *const b2 = buffers[2];
   float *const b3 = buffers[3];
-  float *const b4 = (float *)(local + 0);
-  float *const b5 = (float *)(local + 2368);
+  float *const b5 = (float *)(local + 0);
+  float *const b4 = (float *)(local + 5184);
   (void)local;
   for (long t = begin > 0 ? begin : 0; t < (end < 1 ? end : 1); ++t) {
     long r = t - 0;

@@ -394,7 +394,6 @@ void autotune_pack_weight(float *const *buffers, char *local, long begin, long e
   float *const b1 = buffers[1];
   float *const b2 = buffers[2];
   float *const b3 = buffers[3];
-  float *const b4 = (float *)(local + 0);
   (void)local;
   for (long t = begin > 0 ? begin : 0; t < (end < 1 ? end : 1); ++t) {
     long r = t - 0;

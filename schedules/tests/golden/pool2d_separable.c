@@ -314,8 +314,8 @@ LEAF tile7(float *restrict p0, float *restrict p1) {
 void autotune_main(float *const *buffers, char *local, long begin, long end) {
   float *const b0 = buffers[0];
   float *const b1 = buffers[1];
-  float *const b2 = (float *)(local + 0);
-  float *const b7 = (float *)(local + 64);
+  float *const b7 = (float *)(local + 0);
+  float *const b2 = (float *)(local + 128);
   (void)local;
   for (long t = begin > 0 ? begin : 0; t < (end < 2 ? end : 2); ++t) {
     long r = t - 0;

@@ -452,7 +452,6 @@ void autotune_pack_depthwise(float *const *buffers, char *local, long begin, lon
   float *const b3 = buffers[3];
   float *const b4 = buffers[4];
   float *const b5 = buffers[5];
-  float *const b6 = (float *)(local + 0);
   float *const b7 = buffers[7];
   float *const b8 = buffers[8];
   (void)local;
@@ -473,7 +472,6 @@ void autotune_pack_pointwise(float *const *buffers, char *local, long begin, lon
   float *const b3 = buffers[3];
   float *const b4 = buffers[4];
   float *const b5 = buffers[5];
-  float *const b6 = (float *)(local + 0);
   float *const b7 = buffers[7];
   float *const b8 = buffers[8];
   (void)local;
@@ -495,9 +493,9 @@ void autotune_compute(float *const *buffers, char *local, long begin, long end) 
   float *const b3 = buffers[3];
   float *const b4 = buffers[4];
   float *const b5 = buffers[5];
-  float *const b6 = (float *)(local + 0);
   float *const b7 = buffers[7];
   float *const b8 = buffers[8];
+  float *const b6 = (float *)(local + 0);
   (void)local;
   for (long t = begin > 0 ? begin : 0; t < (end < 1 ? end : 1); ++t) {
     long r = t - 0;

@@ -612,12 +612,8 @@ void autotune_transform_weight(float *const *buffers, char *local, long begin, l
   float *const b1 = buffers[1];
   float *const b2 = buffers[2];
   float *const b3 = buffers[3];
-  float *const b4 = (float *)(local + 0);
-  float *const b5 = (float *)(local + 3072);
   float *const b6 = buffers[6];
-  float *const b7 = (float *)(local + 8000);
-  float *const b12 = (float *)(local + 8512);
-  float *const b14 = (float *)(local + 9024);
+  float *const b7 = (float *)(local + 0);
   (void)local;
   for (long t = begin > 0 ? begin : 0; t < (end < 16 ? end : 16); ++t) {
     long r = t - 0;
@@ -641,12 +637,11 @@ void autotune_compute(float *const *buffers, char *local, long begin, long end) 
   float *const b1 = buffers[1];
   float *const b2 = buffers[2];
   float *const b3 = buffers[3];
-  float *const b4 = (float *)(local + 0);
-  float *const b5 = (float *)(local + 3072);
   float *const b6 = buffers[6];
-  float *const b7 = (float *)(local + 8000);
-  float *const b12 = (float *)(local + 8512);
-  float *const b14 = (float *)(local + 9024);
+  float *const b5 = (float *)(local + 0);
+  float *const b4 = (float *)(local + 4928);
+  float *const b12 = (float *)(local + 8000);
+  float *const b14 = (float *)(local + 8512);
   (void)local;
   for (long t = begin > 0 ? begin : 0; t < (end < 1 ? end : 1); ++t) {
     long r = t - 0;

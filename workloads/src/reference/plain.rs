@@ -19,7 +19,7 @@ pub(super) fn evaluate(spec: &Spec, mut tensors: Vec<Tensor>) -> Result<(Vec<f32
     let (output, last) = (output(spec), &spec.equations[spec.equations.len() - 1].output);
     let elements = &tensors[last.buffer.0 as usize];
     let mut values = OutOfMemory::zeros(points(&output.shape))?;
-    values.iter_mut().zip(0..).for_each(|(value, at)| *value = output.dtype.stored(elements.get(at) as f32));
+    values.iter_mut().zip(0..).for_each(|(value, at)| *value = output.dtype.rounded(elements.get(at)) as f32);
 
     let [.., before, _] = &spec.equations[..] else { return Ok((values, 0.0)) };
     let mapped = match &tensors[before.output.buffer.0 as usize].elements {

@@ -130,7 +130,7 @@ impl<'a> Product<'a> {
             let dtype = output(self.spec).dtype;
             for run in &mut runs {
                 run.sums = self.tail(run);
-                run.sums.iter_mut().for_each(|sum| *sum = dtype.stored(*sum as f32).into());
+                run.sums.iter_mut().for_each(|sum| *sum = dtype.rounded(*sum));
             }
         } else if tail.loads().len() > 1 {
             let of_line = runs.len() / lines.len();

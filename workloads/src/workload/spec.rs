@@ -10,41 +10,42 @@ use super::{Formula, Operator, Terms};
 /// What is computed on the way, `sum = Σ value`, then `output = act(share * output_scale * sum + bias + residual) * post_scale + post_bias`.
 /// The formula is the operator's, behind the prologue.
 pub(super) fn of(op: &dyn Operator, name: &str, terms: &Terms, formula: Formula) -> Spec {
-    let Terms { weights, dtype, prologue, epilogue, .. } = *terms;
+    let Terms { weights, types, prologue, epilogue, .. } = *terms;
     let Formula { operands, computed, axes, value, reduction, share, shape, index, channel } = formula;
-    let mut tensors = Vec::new();
-    let mut add = |name: &'static str, shape: &[usize], dtype, source| {
-        tensors.push(Tensor { name: name.into(), shape: shape.to_vec(), dtype, source });
-        BufferId(tensors.len() as u32 - 1)
-    };
+    let mut tensors = Tensors(Vec::new());
     let given = |is_constant| Source::Given { is_constant };
     for (number, operand) in operands.iter().enumerate() {
         let is_index = computed.iter().map(|computed| &computed.value).chain([&value]).any(|of| indexes(number, of));
-        let dtype = if is_index { DType::F32 } else { dtype };
-        let is_constant = if is_weight(operand) { weights.unwrap_or(operand.is_constant) } else { false };
-        add(operand.name, &operand.shape, dtype, given(is_constant));
+        let (own, is_constant) = match is_weight(operand) {
+            true => (types.weights, weights.unwrap_or(operand.is_constant)),
+            false => (types.data, false),
+        };
+        tensors.add(operand.name, &operand.shape, if is_index { DType::F32 } else { own }, given(is_constant));
     }
     let mut equations: Vec<Equation> = Vec::new();
     for Computed { name, axes, value, reduction, dims } in computed {
         let shape: Vec<usize> = dims.iter().map(|&axis| axes[axis].extent).collect();
         let index = dims.iter().map(|&axis| Affine::var(VarId(axis as u32))).collect();
         // What is multiplied has the data's type.
-        let dtype = if prologue.is_none() { DType::F32 } else { dtype };
-        let output = Access { buffer: add(name, &shape, dtype, Source::Computed), index };
+        let dtype = if prologue.is_none() { tensors.dtype_of_sums(&value) } else { types.data };
+        let output = Access { buffer: tensors.add(name, &shape, dtype, Source::Computed), index };
         equations.push(Equation { axes, output, value, reduction });
     }
     for Table { name, elements } in op.tables() {
-        add(name, &[elements.len()], DType::F32, Source::Known(elements));
+        tensors.add(name, &[elements.len()], DType::F32, Source::Known(elements));
     }
     let of_channels = &shape[channel..=channel];
-    let scale = epilogue.scale.then(|| add("output_scale", of_channels, dtype, given(false)));
-    let bias = epilogue.bias.then(|| add("bias", of_channels, dtype, given(false)));
-    let residual = epilogue.residual.then(|| add("residual", &shape, dtype, given(false)));
-    let slope = epilogue.activation.has_slopes().then(|| add("slope", of_channels, dtype, given(false)));
-    let post_scale = epilogue.post_scale.then(|| add("post_scale", of_channels, dtype, given(false)));
-    let post_bias = epilogue.post_bias.then(|| add("post_bias", of_channels, dtype, given(false)));
-    let sum = add("sum", &shape, DType::F32, Source::Computed);
-    let output = add("output", &shape, op.result_dtype().unwrap_or(dtype), Source::Computed);
+    let sums = tensors.dtype_of_sums(&value);
+    let mut read =
+        |is_read: bool, name, shape: &[usize], dtype| is_read.then(|| tensors.add(name, shape, dtype, given(false)));
+    let scale = read(epilogue.scale, "output_scale", of_channels, types.scale);
+    let bias = read(epilogue.bias, "bias", of_channels, types.bias);
+    let residual = read(epilogue.residual, "residual", &shape, types.residual);
+    let slope = read(epilogue.activation.has_slopes(), "slope", of_channels, types.scale);
+    let post_scale = read(epilogue.post_scale, "post_scale", of_channels, types.scale);
+    let post_bias = read(epilogue.post_bias, "post_bias", of_channels, types.bias);
+    let sum = tensors.add("sum", &shape, sums, Source::Computed);
+    let output = tensors.add("output", &shape, op.result_dtype().unwrap_or(types.out), Source::Computed);
 
     let at = |buffer| Access { buffer, index: index.clone().into() };
     let of_channel = |buffer| Expr::Load(Access { buffer, index: [index[channel].clone()].into() });
@@ -68,7 +69,23 @@ pub(super) fn of(op: &dyn Operator, name: &str, terms: &Terms, formula: Formula)
     equations.push(last);
     let main = main(&equations);
     equations.push(tail);
-    Spec { name: name.into(), tensors, equations, main }
+    Spec { name: name.into(), tensors: tensors.0, equations, main }
+}
+
+/// Tensors of a spec while it is made.
+struct Tensors(Vec<Tensor>);
+
+impl Tensors {
+    fn add(&mut self, name: &'static str, shape: &[usize], dtype: DType, source: Source) -> BufferId {
+        self.0.push(Tensor { name: name.into(), shape: shape.to_vec(), dtype, source });
+        BufferId(self.0.len() as u32 - 1)
+    }
+
+    /// Returns the type in which values are combined.
+    fn dtype_of_sums(&self, value: &Expr) -> DType {
+        let is_integer = |id: BufferId| self.0.get(id.0 as usize).is_some_and(|tensor| tensor.dtype.is_integer());
+        if value.is_integer(&is_integer) { DType::I32 } else { DType::F32 }
+    }
 }
 
 /// True if an operand is what others are multiplied by, the same in every run or not.

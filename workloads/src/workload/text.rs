@@ -3,44 +3,43 @@
 use std::fmt;
 use std::str::FromStr;
 
-use autotune_ir::DType;
 use autotune_ir::spec::AxisId;
 
 use super::operator::operators;
+use super::types::{self, Types, WEIGHTS};
 use super::{Activation, Epilogue, Operator, OperatorKind, Prologue, Terms, Workload, WorkloadError};
 
 /// The fields that every operator has.
-const COMMON_FIELDS: &str = "weights,dtype,pre,scale,bias,add,act,post_scale,post_bias,exact,cold,within";
-
-/// Whether weights are constant.
-const WEIGHTS: [(&str, bool); 2] = [("constant", true), ("data", false)];
+const COMMON_FIELDS: &str = "weights,dtype,data,out,pre,scale,bias,add,act,post_scale,post_bias,exact,cold,within";
 
 /// The text form of a workload of these parts.
-pub(super) fn of(op: &dyn Operator, terms: &Terms) -> String {
-    let Terms { weights, dtype, prologue, epilogue, exact, cold, within } = terms;
+pub(super) fn of(op: &dyn Operator, terms: &Terms, has_weights: bool) -> String {
+    let Terms { weights, types, prologue, epilogue, exact, cold, within } = terms;
     let mut text = format!("{}:", op.kind().name);
     // Writing to a string does not fail.
     let _ = op.write_fields(&mut text);
-    if let Some((word, _)) = WEIGHTS.iter().find(|(_, is_constant)| Some(*is_constant) == *weights) {
-        text += &format!(",weights={word}");
-    }
-    if *dtype != DType::F32 {
-        text += ",dtype=";
-        text += dtype.word();
-    }
+    let role = WEIGHTS.iter().find(|(_, is_constant)| Some(*is_constant) == *weights).map(|(word, _)| *word);
+    text += &types.text(role, has_weights);
     if !prologue.is_none() {
         text += &format!(",pre={prologue}");
     }
 
-    let words =
-        |parts: &[(bool, &'static str)]| -> String { parts.iter().filter(|part| part.0).map(|part| part.1).collect() };
-    text += &words(&[(epilogue.scale, ",scale"), (epilogue.bias, ",bias"), (epilogue.residual, ",add")]);
+    let types = types.suffixes();
+    let words = |parts: &[(bool, &str, &str)]| -> String {
+        parts.iter().filter(|part| part.0).map(|(_, word, suffix)| format!(",{word}{suffix}")).collect()
+    };
+    text += &words(&[
+        (epilogue.scale, "scale", &types.scale),
+        (epilogue.bias, "bias", &types.bias),
+        (epilogue.residual, "add", &types.residual),
+    ]);
     if epilogue.activation != Activation::None {
         text += &format!(",act={}", epilogue.activation);
     }
-    text += &words(&[(epilogue.post_scale, ",post_scale"), (epilogue.post_bias, ",post_bias")]);
+    text +=
+        &words(&[(epilogue.post_scale, "post_scale", &types.scale), (epilogue.post_bias, "post_bias", &types.bias)]);
 
-    text += &words(&[(*exact, ",exact"), (*cold, ",cold")]);
+    text += &words(&[(*exact, "exact", ""), (*cold, "cold", "")]);
     if let Some(network) = within {
         text += &format!(",within={network:016x}");
     }
@@ -226,11 +225,6 @@ impl Fields {
         read(text).map(Some).or_else(|expected| self.bad(field, text, expected))
     }
 
-    fn dtype(&self) -> Result<DType, WorkloadError> {
-        let dtype = self.word("dtype", &DType::WORDS, "a supported element type (f32, tf32, f16 or bf16)")?;
-        Ok(dtype.unwrap_or(DType::F32))
-    }
-
     /// None where the field is the operator's own.
     fn prologue(&self) -> Result<Prologue, WorkloadError> {
         const NAME: &str = "pre";
@@ -242,7 +236,7 @@ impl Fields {
 
     fn epilogue(&self) -> Result<Epilogue, WorkloadError> {
         let activation = self.read("act", Activation::parse)?.unwrap_or_default();
-        let flag = |field| self.flag(field);
+        let flag = |field| Ok::<_, WorkloadError>(types::flag(self, field)?.0);
         let (scale, bias, residual) = (flag("scale")?, flag("bias")?, flag("add")?);
         let (post_scale, post_bias) = (flag("post_scale")?, flag("post_bias")?);
         Ok(Epilogue { scale, bias, residual, activation, post_scale, post_bias })
@@ -261,12 +255,12 @@ impl FromStr for Workload {
         };
         let fields = Fields::parse(kind, rest)?;
         let op = (kind.parse)(&fields).map_err(|e| fields.blame(e))?;
-        let (dtype, prologue, epilogue) = (fields.dtype()?, fields.prologue()?, fields.epilogue()?);
+        let (types, prologue, epilogue) = (Types::read(&fields)?, fields.prologue()?, fields.epilogue()?);
         let within = fields
             .read("within", |text| u64::from_str_radix(text, 16).map_err(|_| "a number of 16 hexadecimal digits"))?;
-        let weights = fields.word("weights", &WEIGHTS, "constant or data")?;
+        let weights = fields.read("weights", types::weights)?.and_then(|(role, _)| role);
         let (exact, cold) = (fields.flag("exact")?, fields.flag("cold")?);
-        let terms = Terms { weights, dtype, prologue, epilogue, exact, cold, within };
+        let terms = Terms { weights, types, prologue, epilogue, exact, cold, within };
         Self::of(op.into(), terms).map_err(|e| fields.blame(e))
     }
 }

@@ -68,7 +68,7 @@ fn text(dtypes: &[DType], parts: &[String]) -> String {
     let of_type = |dtype: &DType| match dtype {
         DType::F16 => include_str!("f16.cu"),
         DType::Bf16 => include_str!("bf16.cu"),
-        DType::F32 | DType::Tf32 => "",
+        _ => "",
     };
     let mut conversions: String = dtypes.iter().map(of_type).collect();
     if !conversions.is_empty() {

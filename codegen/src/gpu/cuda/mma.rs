@@ -16,9 +16,9 @@ pub(super) const PRINTER: Printer<Cuda> =
 
 pub(super) fn functions(dtype: DType) -> String {
     let product = match dtype {
-        DType::F32 | DType::Tf32 => include_str!("mma_tf32.cu"),
         DType::F16 => include_str!("mma_f16.cu"),
         DType::Bf16 => include_str!("mma_bf16.cu"),
+        _ => include_str!("mma_tf32.cu"),
     };
     [include_str!("matrices.cu"), product].concat()
 }
@@ -42,9 +42,9 @@ impl Writer<'_, Cuda> {
 
         // Where lane 0 begins; the lanes in groups of eight give the addresses of the rows of four matrices of 16-byte rows.
         let (row, row_step) = (along(&rows, h.var) / 8, along(&rows, k.var));
-        let (rows_at, load_rows) = match (tile.rows_are_rows(), dtype) {
+        let (rows_at, load_rows) = match (tile.rows_are_rows(), dtype.bytes()) {
             (true, _) => (format!("lane % 16 * {row} + lane / 16 * {unit}"), "load_matrices"),
-            (false, DType::F16 | DType::Bf16) => {
+            (false, 2) => {
                 (format!("(lane % 8 + lane / 16 * 8) * {row_step} + lane / 8 % 2 * 8"), "load_matrices_transposed")
             }
             (false, _) => (format!("lane % 4 * {row_step} + lane / 4"), ""),
@@ -53,11 +53,9 @@ impl Writer<'_, Cuda> {
 
         let column = along(&columns, j.var) / 8;
         let step = along(&columns, k.var);
-        let (columns_at, load) = match (tile.columns_are_rows(), dtype) {
+        let (columns_at, load) = match (tile.columns_are_rows(), dtype.bytes()) {
             (true, _) => (format!("(lane % 8 + lane / 16 * 8) * {column} + lane / 8 % 2 * {unit}"), "load_matrices"),
-            (false, DType::F16 | DType::Bf16) => {
-                (format!("lane % 16 * {step} + lane / 16 * 8"), "load_matrices_transposed")
-            }
+            (false, 2) => (format!("lane % 16 * {step} + lane / 16 * 8"), "load_matrices_transposed"),
             (false, _) => (format!("lane % 4 * {step} + lane / 4"), ""),
         };
         let columns_start = format!("{} + {columns_at}", self.start(tile.columns, &tile));

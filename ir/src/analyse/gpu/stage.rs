@@ -215,7 +215,7 @@ impl<'a> Walk<'a> {
                 (self.work.other, self.copies) = (other, copies);
             }
             Node::Specialised { body, .. } => self.nodes(body, vector),
-            Node::Call { instruction, body } => match (instruction.multiplies, Fragments::of(body)) {
+            Node::Call { instruction, body } => match (instruction.threads(), Fragments::of(body)) {
                 (Some(by), Some(tile)) => self.mma(by, &tile),
                 _ => self.nodes(body, vector),
             },

@@ -1,0 +1,93 @@
+//! Dot products of groups of reduction steps in the lanes of vectors.
+
+use super::{Asynchrony, Executor, Factors, Feature, Instruction, Registers, Site};
+use crate::affine::{Affine, VarId};
+use crate::dtype::DType;
+use crate::program::{Access, Loop, LoopKind, Node, Program, Scope, Store, StoreMode};
+use crate::target::Isa;
+
+/// `vdpbf16ps` of a [`Dot`] (AVX512_BF16): each lane adds two products. It takes denormal factors and sums as zero
+/// (Intel, "Software Developer's Manual", volume 2).
+pub static DOT_BF16: Instruction = Instruction {
+    name: "vdpbf16ps",
+    factors: &[Factors { dtype: DType::Bf16, steps: 2 }],
+    executor: Executor::Core,
+    registers: Registers::Vector,
+    feature: Feature::Cpu(Isa::Avx512, "avx512bf16"),
+    asynchrony: Asynchrony::Nothing,
+    check: |body, site| Dot::check(body, site, &DOT_BF16),
+};
+
+/// The nest of a dot product, whose steps lie side by side in both factors, as one word of 32 bits:
+///
+/// ```text
+/// unrolled s in 0..STEPS
+///   vectorized v in 0..V               (or none: a single sum)
+///     sums[.., v] += a[.., s + ..] * b[.., s + ..]
+/// ```
+///
+/// `..` stands for multiples of `STEPS` in the last index of `a` and `b`, whose last extents are such multiples, too, and
+/// for anything without `s` elsewhere.
+pub struct Dot<'a> {
+    /// The loop over the steps.
+    pub steps: &'a Loop,
+    /// The loop over the lanes; none for a single sum.
+    pub lanes: Option<&'a Loop>,
+    /// The multiply-accumulate.
+    pub store: &'a Store,
+    /// Its factors.
+    pub factors: [&'a Access; 2],
+}
+
+impl<'a> Dot<'a> {
+    /// Returns the parts of a nest; `None` if it has another structure.
+    pub fn of(body: &'a [Node]) -> Option<Self> {
+        let [Node::Loop(steps)] = body else { return None };
+        let (lanes, inner) = match &steps.body[..] {
+            [Node::Loop(lanes)] if lanes.kind == LoopKind::Vectorized => (Some(lanes), &lanes.body[..]),
+            other => (None, other),
+        };
+        let [Node::Store(store)] = inner else { return None };
+        Some(Self { steps, lanes, store, factors: store.factors()? })
+    }
+
+    fn check(body: &[Node], site: &Site, instruction: &Instruction) -> Result<(), &'static str> {
+        let Some(dot) = Dot::of(body) else { return Err("a dot product of another form") };
+        let dtypes = dot.factors.map(|factor| site.program.dtype(factor.buffer));
+        let Some(steps) = instruction.steps(dtypes[0]).filter(|_| dtypes[0] == dtypes[1]) else {
+            return Err("a dot product of types that the instruction does not multiply");
+        };
+        if dot.steps.kind != LoopKind::Unrolled || dot.steps.extent != steps {
+            return Err("a dot product of another number of steps");
+        }
+        if !dot.has_own_sums(site.program, dtypes[0].accumulator()) {
+            return Err("a dot product with sums elsewhere than in registers");
+        }
+        if !dot.factors.iter().all(|factor| is_by_words(factor, dot.steps.var, steps, site.program)) {
+            return Err("a dot product whose steps are not side by side");
+        }
+        Ok(())
+    }
+
+    fn has_own_sums(&self, program: &Program, dtype: DType) -> bool {
+        let sums = program.buffer(self.store.dst.buffer);
+        sums.scope == Scope::Register
+            && sums.dtype == dtype
+            && self.store.mode == StoreMode::Accumulate
+            && self.store.dst.index.iter().all(|index| !index.uses(self.steps.var))
+    }
+}
+
+/// True if the elements of an access are whole groups of `steps` elements, which `var` numbers.
+fn is_by_words(access: &Access, var: VarId, steps: usize, program: &Program) -> bool {
+    let [outer @ .., last] = &access.index[..] else { return false };
+    let is_whole = |index: &Affine| {
+        let mut others = index.terms.iter().filter(|term| term.0 != var);
+        index.constant % steps as i64 == 0 && others.all(|term| term.1 % steps as i64 == 0)
+    };
+    let row = program.buffer(access.buffer).shape.last().copied().unwrap_or(1);
+    last.coefficient(var) == 1
+        && is_whole(last)
+        && row.is_multiple_of(steps)
+        && outer.iter().all(|index| !index.uses(var))
+}

@@ -1,0 +1,194 @@
+//! Element types of a workload's tensors, and their text form.
+
+use autotune_ir::DType;
+use autotune_ir::program::{BinaryOp, Expr};
+use autotune_ir::spec::{Reduction, Spec};
+
+use super::{Epilogue, Fields, WorkloadError};
+
+/// Words that say whether weights are constant.
+pub(super) const WEIGHTS: [(&str, bool); 2] = [("constant", true), ("data", false)];
+
+/// What reading a type expects.
+const EXPECTED: &str = "an element type (f32, tf32, f16, bf16, i8, u8 or i32)";
+
+/// Element types of a workload's tensors. Indices into other tensors are f32 whatever they say.
+///
+/// | text | meaning |
+/// |---|---|
+/// | `dtype=bf16` | every tensor, as [`Types::of`] says |
+/// | `data=u8,weights=i8` | sums in i32, and with them the result, `bias` and `add`; `scale` in f32 |
+/// | `data=u8,weights=i8,out=u8,bias=f32` | the same but for result and bias |
+/// | `dtype=bf16,out=f32` | bf16 but for the result |
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Types {
+    /// Operands of the operator that are no weights.
+    pub data: DType,
+    /// Weights of the operator.
+    pub weights: DType,
+    /// The result.
+    pub out: DType,
+    /// What is multiplied with sums: `scale`, `post_scale`, slopes.
+    pub scale: DType,
+    /// What is added by channel: `bias`, `post_bias`.
+    pub bias: DType,
+    /// The residual tensor.
+    pub residual: DType,
+}
+
+impl Types {
+    /// Returns the types of `dtype=`: all the same, but for integers sums in i32, to which biases and residuals are added,
+    /// and scales in f32.
+    pub fn of(dtype: DType) -> Self {
+        let other = if dtype.is_integer() { Self::of_sums(dtype, dtype) } else { Self::all(dtype) };
+        Self { out: dtype, ..other }
+    }
+
+    /// Returns the types of `data=` and `weights=`: everything else is of the type of sums.
+    pub fn of_sums(data: DType, weights: DType) -> Self {
+        let sums = accumulator(data, weights);
+        let scale = if sums.is_integer() { DType::F32 } else { sums };
+        Self { data, weights, out: sums, scale, bias: sums, residual: sums }
+    }
+
+    fn all(dtype: DType) -> Self {
+        Self { data: dtype, weights: dtype, out: dtype, scale: dtype, bias: dtype, residual: dtype }
+    }
+
+    /// Returns the types of tensors that there are as they are, and those of others as the text form implies them.
+    pub(super) fn canonical(self, has_weights: bool, epilogue: &Epilogue) -> Self {
+        let is_there = |types: &Self| Self {
+            weights: if has_weights { self.weights } else { types.weights },
+            scale: if epilogue.scale || epilogue.post_scale { self.scale } else { types.scale },
+            bias: if epilogue.bias || epilogue.post_bias { self.bias } else { types.bias },
+            residual: if epilogue.residual { self.residual } else { types.residual },
+            ..self
+        };
+        let uniform = Self::of(self.data);
+        let weights = if has_weights { self.weights } else { self.data };
+        if is_there(&uniform) == uniform { uniform } else { is_there(&Self::of_sums(self.data, weights)) }
+    }
+
+    /// True if they are all that `dtype=` says.
+    pub fn is_uniform(&self) -> bool {
+        *self == Self::of(self.data)
+    }
+
+    /// Reads the fields of a text.
+    pub(super) fn read(fields: &Fields) -> Result<Self, WorkloadError> {
+        let read = |field| fields.read(field, |text| of_text(text).ok_or(EXPECTED));
+        let (dtype, data) = (read("dtype")?, read("data")?);
+        let weights = fields.read("weights", |text| Ok(weights(text)?.1))?.flatten();
+        let mut types = match (data.or(weights), dtype) {
+            (None, dtype) => Self::of(dtype.unwrap_or_default()),
+            (Some(given), None) => Self::of_sums(data.unwrap_or(given), weights.unwrap_or(given)),
+            (Some(_), Some(dtype)) => {
+                Self { data: data.unwrap_or(dtype), weights: weights.unwrap_or(dtype), ..Self::of(dtype) }
+            }
+        };
+
+        types.out = read("out")?.unwrap_or(types.out);
+        for (field, to) in [("scale", &mut types.scale), ("bias", &mut types.bias), ("add", &mut types.residual)] {
+            *to = flag(fields, field)?.1.unwrap_or(*to);
+        }
+        Ok(types)
+    }
+
+    /// Returns the fields that say types, each after a comma, and whether weights are constant where that is unusual.
+    pub(super) fn text(&self, role: Option<&str>, has_weights: bool) -> String {
+        let role_field = role.map_or_else(String::new, |role| format!(",weights={role}"));
+        if self.is_uniform() {
+            let word = if self.data == DType::F32 { String::new() } else { format!(",dtype={}", self.data.word()) };
+            return role_field + &word;
+        }
+        let role = role.map_or_else(String::new, |role| format!("{role}:"));
+        let weights = if has_weights { format!(",weights={role}{}", self.weights.word()) } else { String::new() };
+        format!(",data={}{weights},out={}", self.data.word(), self.out.word())
+    }
+
+    /// Returns `=TYPE` for each tensor of an epilogue whose type is not what [`Types::text`] implies.
+    pub(super) fn suffixes(&self) -> Suffixes {
+        let implied = if self.is_uniform() { Self::of(self.data) } else { Self::of_sums(self.data, self.weights) };
+        let suffix = |own: DType, implied| if own == implied { String::new() } else { format!("={}", own.word()) };
+        Suffixes {
+            scale: suffix(self.scale, implied.scale),
+            bias: suffix(self.bias, implied.bias),
+            residual: suffix(self.residual, implied.residual),
+        }
+    }
+}
+
+/// What the flags of an epilogue end in.
+pub(super) struct Suffixes {
+    pub(super) scale: String,
+    pub(super) bias: String,
+    pub(super) residual: String,
+}
+
+/// Returns the type of a word of workloads.
+fn of_text(word: &str) -> Option<DType> {
+    DType::of_word(word).filter(|dtype| DType::WORKLOADS.contains(dtype))
+}
+
+/// Reads `weights=`: whether they are constant, their type, or both, as in `data:i8`.
+pub(super) fn weights(text: &str) -> Result<(Option<bool>, Option<DType>), &'static str> {
+    const EXPECTED: &str = "constant or data, an element type, or both as in data:i8";
+    let role = |word: &str| WEIGHTS.iter().find(|(known, _)| *known == word).map(|(_, is_constant)| *is_constant);
+    match text.split_once(':') {
+        Some((first, second)) => match (role(first), of_text(second)) {
+            (Some(role), Some(dtype)) => Ok((Some(role), Some(dtype))),
+            _ => Err(EXPECTED),
+        },
+        None => match (role(text), of_text(text)) {
+            (None, None) => Err(EXPECTED),
+            either => Ok(either),
+        },
+    }
+}
+
+/// Reads a flag of an epilogue, whose value may be the type of the tensor that it adds.
+pub(super) fn flag(fields: &Fields, field: &str) -> Result<(bool, Option<DType>), WorkloadError> {
+    let read = |text: &str| match text {
+        "" | "1" | "true" => Ok((true, None)),
+        "0" | "false" => Ok((false, None)),
+        word => of_text(word).map(|dtype| (true, Some(dtype))).ok_or("a flag (0 or 1) or an element type"),
+    };
+    Ok(fields.read(field, read)?.unwrap_or_default())
+}
+
+/// Returns the type that sums of products are kept in.
+fn accumulator(a: DType, b: DType) -> DType {
+    if a.is_integer() == b.is_integer() { a.accumulator() } else { DType::F32 }
+}
+
+/// Returns why sums of integers may be larger than the type that they are kept in, if they may.
+pub(super) fn overflow(spec: &Spec) -> Option<String> {
+    spec.equations.iter().find_map(|equation| {
+        let sums = spec.tensor(&equation.output).dtype;
+        let is_sum = equation.reduction == Reduction::Sum && equation.reduces() && sums.is_integer();
+        let len = equation.reduction_len();
+        let most = largest(spec, &equation.value).filter(|_| is_sum)? * len as f64;
+        (most > sums.range()[1])
+            .then(|| format!("{len} values of up to {} may exceed {}", most / len as f64, sums.word()))
+    })
+}
+
+/// Returns the largest magnitude of an integer value; `None` if it is no integer.
+fn largest(spec: &Spec, value: &Expr) -> Option<f64> {
+    match value {
+        Expr::Const(x) => Some(f64::from(x.abs())),
+        Expr::Load(access) => {
+            let dtype = spec.tensor(access).dtype;
+            dtype.is_integer().then(|| dtype.range().into_iter().fold(0.0, |most: f64, end| most.max(end.abs())))
+        }
+        Expr::Binary(op, of) => {
+            let [a, b] = [largest(spec, &of[0])?, largest(spec, &of[1])?];
+            match op {
+                BinaryOp::Mul => Some(a * b),
+                BinaryOp::Add | BinaryOp::Sub => Some(a + b),
+                _ => Some(a.max(b)),
+            }
+        }
+        _ => None,
+    }
+}
