@@ -16,6 +16,7 @@ use std::fmt::Write;
 use crate::{flat_offset, formula};
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::formula::Formula;
+use autotune_ir::instruction::Executor;
 use autotune_ir::plan::KernelPlan;
 use autotune_ir::program::{
     Access, BinaryOp, BufferId, Expr, Loop, LoopKind, Node, Program, Scope, Stage, Store, StoreMode, parallel_prefix,
@@ -250,6 +251,8 @@ impl<'g, 'p> Writer<'g, 'p> {
                     }
                     _ => self.nodes(body),
                 },
+                // Compilers choose the instructions themselves.
+                Node::Call { instruction, body } if instruction.executor == Executor::Core => self.nodes(body),
                 _ => self.line("#error \"for a GPU\""),
             }
         }

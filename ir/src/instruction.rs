@@ -119,6 +119,16 @@ impl Instruction {
     }
 }
 
+/// Instructions of CPUs that multiply.
+static DOTS: [&Instruction; 1] = [&DOT_BF16];
+
+/// Returns the instruction of a CPU that multiplies factors of some types, if it has one.
+pub fn dot_of(cpu: &CpuTarget, factors: [DType; 2]) -> Option<&'static Instruction> {
+    let [dtype, other] = factors;
+    let multiplies = |dot: &&&Instruction| dot.steps(dtype).is_some() && dot.feature.is_of_cpu(cpu);
+    DOTS.iter().find(multiplies).copied().filter(|_| dtype == other)
+}
+
 impl Feature {
     /// True if a CPU has it.
     pub fn is_of_cpu(self, cpu: &CpuTarget) -> bool {

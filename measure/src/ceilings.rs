@@ -30,7 +30,8 @@ pub struct Ceilings {
     /// The same on the target's threads; on a GPU, on all of it, without tensor cores.
     pub flops_per_sec: f64,
     /// The same with f16 or bf16 operands and f32 sums: tensor cores, by the matrix instructions of warps (CUDA from compute
-    /// capability 8.0 on) or, where those are faster, of warp groups (9.0), else `flops_per_sec`.
+    /// capability 8.0 on) or, where those are faster, of warp groups (9.0); on a CPU with bf16 operands, if an instruction
+    /// multiplies them; else `flops_per_sec`.
     pub half_flops_per_sec: f64,
     /// The same with tf32 operands.
     pub tf32_flops_per_sec: f64,

@@ -35,6 +35,14 @@ impl Operand {
         self.index.iter().position(|i| i.uses(VarId(axis as u32)))
     }
 
+    /// Puts a value in the place of an axis.
+    pub fn substitute(&mut self, axis: AxisId, replacement: &Affine) {
+        let id = VarId(axis as u32);
+        for index in self.index.iter_mut().filter(|index| index.uses(id)) {
+            *index = index.substitute(id, replacement);
+        }
+    }
+
     /// True if the element read depends on `axis`.
     pub fn uses(&self, axis: AxisId) -> bool {
         self.dim_of(axis).is_some()
@@ -149,13 +157,10 @@ impl Contraction {
     }
 
     fn substitute(&mut self, axis: AxisId, replacement: &Affine) {
-        let id = VarId(axis as u32);
         for operand in [&mut self.data, &mut self.weight, &mut self.output] {
-            for index in operand.index.iter_mut().filter(|index| index.uses(id)) {
-                *index = index.substitute(id, replacement);
-            }
+            operand.substitute(axis, replacement);
         }
-        self.bias = self.bias.substitute(id, replacement);
+        self.bias = self.bias.substitute(VarId(axis as u32), replacement);
     }
 
     /// The axis called `name`.
@@ -166,18 +171,25 @@ impl Contraction {
     /// Splits a channel axis (extent a multiple of `block`) into itself, now counting blocks, and a new innermost axis of
     /// extent `block`, whose id is returned: `for o in 0..64` → `for o in 0..4 { for oi in 0..16 }`.
     pub fn split(&mut self, axis: AxisId, block: usize) -> AxisId {
+        let name = lane_name(self.axes[axis].name).unwrap_or(self.axes[axis].name);
+        self.split_to(axis, block, name).0
+    }
+
+    /// The same with a name for the new axis; says what replaces the old one in accesses.
+    pub fn split_to(&mut self, axis: AxisId, block: usize, name: &'static str) -> (AxisId, Affine) {
         let inner = self.axes.len();
         let info = &mut self.axes[axis];
         info.extent /= block;
-        let mut lanes = AxisInfo { name: lane_name(info.name).unwrap_or(info.name), extent: block, ..info.clone() };
+        let mut lanes = AxisInfo { name, extent: block, ..info.clone() };
         if let AxisOf::Part { axis, step } = info.of {
             info.of = AxisOf::Part { axis, step: step * block };
             lanes.of = AxisOf::Part { axis, step };
         }
         let blocks = if info.extent == 1 { Affine::default() } else { var(axis) * block as i64 };
         self.axes.push(lanes);
-        self.substitute(axis, &(blocks + var(inner)));
-        inner
+        let replacement = blocks + var(inner);
+        self.substitute(axis, &replacement);
+        (inner, replacement)
     }
 
     /// Lowest and highest value of an index over the whole iteration space.

@@ -18,6 +18,8 @@ use std::sync::Arc;
 use crate::config::KnobValues;
 use crate::contraction::{AxisId, Contraction, Operand};
 use crate::error::LowerError;
+use autotune_ir::DType;
+use autotune_ir::instruction::Instruction;
 use autotune_ir::program::Layout;
 use autotune_ir::target::CpuTarget;
 use autotune_workloads::Workload;
@@ -65,6 +67,15 @@ pub struct TileLoop {
     pub tile: usize,
 }
 
+/// Groups of reduction steps, side by side in copies of both operands.
+#[derive(Clone, Copy, Debug)]
+pub struct Group {
+    /// The axis over the steps of a group.
+    pub axis: AxisId,
+    /// What multiplies a group.
+    pub instruction: &'static Instruction,
+}
+
 /// The typed form of a config.
 #[derive(Clone, Debug)]
 pub struct Direct {
@@ -84,6 +95,10 @@ pub struct Direct {
     pub data_mode: DataMode,
     /// True if weights are copied into the register tile's layout.
     pub packed_weights: bool,
+    /// Groups of reduction steps that an instruction multiplies at once, if there are such.
+    pub dot: Option<Group>,
+    /// Type of the elements of copies.
+    pub copied: DType,
     /// The vectorised axis.
     pub vector: AxisId,
     /// Loops of one element around everything, parallel.
@@ -119,7 +134,11 @@ impl Tiles {
         let axes = roles.spatial.iter().copied().chain(roles.step);
         for axis in axes.filter(|&axis| roles.extent(axis) > 1) {
             let knob = format!("tile.{}", roles.name(axis));
-            let unit = if laid.lane_of(axis).is_some() { block } else { 1 };
+            let unit = match laid.lane_of(axis) {
+                Some(_) => block,
+                None if roles.step == Some(axis) => laid.group.map_or(1, |group| laid.contraction.axes[group].extent),
+                None => 1,
+            };
             let (cache, smallest) = if roles.step == Some(axis) {
                 let [chunk] = reader.tile::<1>(&knob)?;
                 (chunk, chunk)
@@ -137,6 +156,12 @@ impl Tiles {
         }
         Ok(tiles)
     }
+}
+
+/// The type of copies: that of the factors if an instruction multiplies it, else f32.
+pub(crate) fn copied(roles: &Roles, has_dot: bool) -> DType {
+    let [dtype, _] = roles.factors();
+    if has_dot || dtype.is_word() { dtype } else { DType::F32 }
 }
 
 /// Loops over tiles, in the order of their axes' names.
@@ -171,7 +196,8 @@ impl Direct {
         let data_mode = reader.data_mode()?;
         let packed_weights = reader.packs_weights()?;
 
-        let laid = roles.laid(layouts, block);
+        let dot = roles.dot(target);
+        let laid = roles.laid(layouts, block, dot.map_or(1, |(_, steps)| steps));
         let tiles = Tiles::read(&reader, roles, &laid, block)?;
         let vector = roles.vector_of(reader.choice("vector")?)?;
 
@@ -186,6 +212,8 @@ impl Direct {
             out_layout: layouts.output,
             data_mode,
             packed_weights,
+            dot: laid.group.zip(dot).map(|(axis, (instruction, _))| Group { axis, instruction }),
+            copied: copied(roles, dot.is_some()),
             vector: laid.lane_of(vector).unwrap_or(vector),
             cache: loops(contraction, &reader.order("order", &names.cache)?, &tiles.cache),
             parallel: reader.number("parallel")?,
@@ -248,7 +276,7 @@ impl Direct {
             true => self.cache_extent(a),
             false => self.cache_extent(a).next_multiple_of(self.register_extent(a)),
         };
-        4 * used.map(extent).product::<usize>()
+        self.copied.bytes() * used.map(extent).product::<usize>()
     }
 
     /// Shape of the copied data tile: what the largest cache tile reads.

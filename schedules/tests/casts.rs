@@ -278,10 +278,13 @@ fn every_element_has_its_value() {
 fn operators_that_combine_elements_have_f32_only() {
     for (word, dtype) in TYPES {
         let target = target(Isa::Avx2, 1);
-        for text in ["matmul:m=4,n=4,k=4", "softmax:m=4,n=4", "pool2d:c=4,h=4,w=4,k=2,kind=max", "transpose:m=3,n=4"] {
+        for text in ["softmax:m=4,n=4", "pool2d:c=4,h=4,w=4,k=2,kind=max", "transpose:m=3,n=4"] {
             let workload: Workload = format!("{text},dtype={word}").parse().unwrap();
             assert_eq!(workload.unsupported_dtype(&target), Some(("dtype", dtype)), "{workload}");
         }
+        // Of factors there are those of bf16, too.
+        let product: Workload = format!("matmul:m=4,n=4,k=4,dtype={word}").parse().unwrap();
+        assert_eq!(product.unsupported_dtype(&target), (dtype != DType::Bf16).then_some(("dtype", dtype)));
         for cast in ["", ",to=f32", ",to=f16"] {
             let workload: Workload = format!("pointwise:m=4,n=4,op=copy,dtype={word}{cast}").parse().unwrap();
             assert_eq!(workload.unsupported_dtype(&target), None, "{workload}");

@@ -10,7 +10,7 @@ mod common;
 
 use autotune_ir::{CpuTarget, DType, GpuTarget, Isa, Program, Target, interpret, verify};
 use autotune_schedules::{Candidate, ScheduleSpace, tolerance};
-use autotune_workloads::{Operands, Reference, Workload, operators};
+use autotune_workloads::{Operands, Reference, Types, Workload, operators};
 use common::cuda_on_cpu::OnCpu;
 use common::missing;
 use common::odd_workloads::cases;
@@ -47,8 +47,7 @@ impl Case {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let (kinds, target) = (operators(), target_of(&mut rng));
         let plain = random_of(kinds[seed as usize % kinds.len()].name, &mut rng);
-        let dtypes: Vec<DType> = DType::ALL.into_iter().filter(|&d| target.supports(d)).collect();
-        let typed = plain.with_dtype(*dtypes.choose(&mut rng).unwrap()).unwrap();
+        let typed = random_typed(&plain, &target, &mut rng);
         // Only packed weights of a convolution are multiplied as tf32.
         let is_multiplied =
             typed.dtype() == DType::Tf32 && typed.spec().is_contraction() && !typed.weights().is_empty();
@@ -89,6 +88,16 @@ impl Case {
     }
 }
 
+/// A workload on elements of types that the target has kernels for.
+fn random_typed(plain: &Workload, target: &Target, rng: &mut ChaCha8Rng) -> Workload {
+    let uniform = DType::ALL.map(Types::of);
+    let out = Types { out: DType::F32, ..Types::of(DType::Bf16) };
+    let mixed = [out, Types::of_sums(DType::Bf16, DType::Bf16), Types::of_sums(DType::Bf16, DType::F32)];
+    let typed = uniform.into_iter().chain(mixed).filter_map(|types| plain.with_types(types).ok());
+    let typed: Vec<Workload> = typed.filter(|typed| typed.unsupported_dtype(target).is_none()).collect();
+    typed.choose(rng).unwrap().clone()
+}
+
 fn stated(word: &str) -> Target {
     Target::Gpu(GpuTarget::stated(word).unwrap())
 }
@@ -117,10 +126,11 @@ fn programs_for_gpus_are_proven_and_interpreted() {
 fn programs_are_assembled() {
     use autotune_codegen::asm::assemble;
     use common::machine;
-    for isa in [Isa::Avx2, Isa::Avx512] {
-        let runs = machine::runs(isa);
+    for (isa, features) in [(Isa::Avx2, &[][..]), (Isa::Avx512, &[]), (Isa::Avx512, &["avx512bf16"])] {
+        let runs = machine::runs(isa) && features.iter().all(|feature| machine::has(feature));
         (0..cases(ASSEMBLED)).into_par_iter().for_each(|seed| {
-            let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 2) });
+            let features = features.iter().map(|feature| feature.to_string()).collect();
+            let target = Target::Cpu(CpuTarget { isa, features, ..CpuTarget::generic_avx2(1 + seed as usize % 2) });
             let case = Case::new(seed, |_| target.clone(), 4);
             case.check_all(|program, target, operands| {
                 let code = assemble(program, target).map_err(|error| error.to_string())?;

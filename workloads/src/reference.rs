@@ -21,9 +21,9 @@
 
 use ndarray::ArrayD;
 
+use autotune_ir::Spec;
 use autotune_ir::interp::OperandError;
 use autotune_ir::spec::{Source, Tensor};
-use autotune_ir::{DType, Spec};
 
 use crate::axes::is_pair;
 use crate::operands::{Operands, OutOfMemory, bends, bends_sums, sum_size};
@@ -109,7 +109,7 @@ impl Reference {
         let mut tensors = line::Tensor::all(spec, &given);
         let (values, mapped) = match selection.lines.vector {
             Some(axis) => {
-                make_data(spec, &mut tensors)?;
+                spec.prologue().map_or(Ok(()), |map| plain::make(spec, map, &mut tensors))?;
                 (Product::new(spec, &selection, axis, tensors)?.values()?, 0.0)
             }
             None => plain::evaluate(spec, tensors)?,
@@ -162,16 +162,6 @@ impl Reference {
     pub fn shape(&self) -> Vec<usize> {
         self.selection.lines.shape.clone()
     }
-}
-
-/// Makes what a prologue makes of the data, rounded to its type.
-fn make_data(spec: &Spec, tensors: &mut [line::Tensor<'_>]) -> Result<(), OutOfMemory> {
-    let Some(map) = spec.prologue() else { return Ok(()) };
-    let dtype = spec.tensor(&map.output).dtype;
-    let mut mapped = plain::reduced(map, tensors)?;
-    mapped.iter_mut().filter(|_| dtype != DType::F32).for_each(|x| *x = dtype.rounded(*x));
-    tensors[map.output.buffer.0 as usize].elements = line::Elements::Made(mapped);
-    Ok(())
 }
 
 /// Largest difference between two tensors, relative to the largest magnitude in `reference`.

@@ -76,7 +76,7 @@ pub(super) fn emit(
             continue;
         }
         match code.ops[i] {
-            Op::MulAdd { acc, part, factors } => block.multiply_add((acc as Vector, part), factors)?,
+            Op::MulAdd { acc, part, factors, by } => block.multiply_add((acc as Vector, part), factors, by)?,
             Op::Store { dst, mode, value: value @ Tree { steps: Some(first), .. } } => {
                 block.store_steps(dst, mode, value, first)?;
             }
@@ -160,18 +160,18 @@ impl<S: Vectors> Block<'_, S> {
         self.code.sources[id as usize]
     }
 
-    fn multiply_add(&mut self, (acc, part): (Vector, u8), [a, b]: [u32; 2]) -> Result<(), Failure> {
+    fn multiply_add(&mut self, (acc, part): (Vector, u8), [a, b]: [u32; 2], by: Arithmetic) -> Result<(), Failure> {
         let (kept, other) = if self.memory_operand(a).is_some() { (b, a) } else { (a, b) };
         let resident = self.resident(other).map(Operand::Register);
         let kept = self.source(kept)?;
         let other = resident.map_or_else(|| self.operand(other), Ok)?;
         if part == 0 {
-            self.arithmetic(Arithmetic::MulAdd, Some(acc), kept, other)?;
+            self.arithmetic(by, Some(acc), kept, other)?;
             return Ok(());
         }
         let sum = self.spare()?;
         self.isa.copy(sum, acc);
-        self.arithmetic(Arithmetic::MulAdd, Some(sum), kept, other)?;
+        self.arithmetic(by, Some(sum), kept, other)?;
         self.keep_part((acc, part), StoreMode::Assign, sum)
     }
 

@@ -119,7 +119,7 @@ impl<'p> Expander<'p> {
 
     fn statement(&mut self, nest: &Nest, node: &Node) -> Result<(), Failure> {
         match *node {
-            Node::MulAdd { acc, factors: [a, b] } => {
+            Node::MulAdd { acc, factors: [a, b], by } => {
                 let (a, b, dst) = (self.input(nest, a)?, self.input(nest, b)?, self.destination(nest, acc)?);
                 let acc = match dst {
                     Input::Accumulator(acc) => Some((acc, 0)),
@@ -127,7 +127,7 @@ impl<'p> Expander<'p> {
                     Input::Source(_) => None,
                 };
                 if let (Input::Source(a), Input::Source(b), Some((acc, part))) = (a, b, acc) {
-                    self.leaf.ops.push(Op::MulAdd { acc, part, factors: [a, b] });
+                    self.leaf.ops.push(Op::MulAdd { acc, part, factors: [a, b], by });
                 }
             }
 

@@ -6,6 +6,7 @@
 
 use super::error::Failure;
 use super::leaf::{Leaf, Memory};
+use autotune_ir::instruction::Instruction;
 use autotune_ir::program::Compare;
 use autotune_ir::spec::Reduction;
 
@@ -86,6 +87,8 @@ pub(super) enum Arithmetic {
     Min,
     /// Adds the product to the destination, rounded once.
     MulAdd,
+    /// Adds the products of both pairs of bf16 in a lane to the destination; only where [`Vectors::dots`] has it.
+    DotBf16,
     /// Multiplies the destination by the first operand and adds the second, rounded once.
     MulThenAdd,
     /// The bits that both have, and those that either has.
@@ -98,6 +101,9 @@ pub(super) enum Arithmetic {
     /// The first operand times two to the power of the second, a whole number; only where [`Vectors::scales`].
     Scale,
 }
+
+/// Instructions of programs, each with what does it.
+pub(super) type Dots = &'static [(&'static Instruction, Arithmetic)];
 
 /// Which of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -163,6 +169,9 @@ pub(super) trait Vectors {
 
     /// True if there is [`Arithmetic::Scale`].
     fn scales(&self) -> bool;
+
+    /// Instructions of programs that there are, and what does them in the lanes of vectors.
+    fn dots(&self) -> Dots;
 
     /// `v = [at]`.
     fn load(&mut self, v: Vector, shape: Shape, at: Address);

@@ -19,7 +19,7 @@ use std::ops::Range;
 use smallvec::SmallVec;
 
 use super::error::{AssembleError, Failure};
-use super::instruction_set::{Address, ElementType, Shape};
+use super::instruction_set::{Address, Arithmetic, ElementType, Shape};
 use super::nest::{Nest, Place, Tree, Value};
 use autotune_ir::program::{BufferId, Program, StoreMode};
 use autotune_ir::spec::Reduction;
@@ -84,8 +84,8 @@ pub(super) enum Item {
 /// An operation of a block. Sources are counted from the block's first, the inputs of a value from the leaf's first.
 #[derive(Clone, Copy)]
 pub(super) enum Op {
-    /// Accumulator += product of two values in memory, in its first `part` lanes if that is not 0.
-    MulAdd { acc: u16, part: u8, factors: [u32; 2] },
+    /// Accumulator += product of two values in memory by such an instruction, in its first `part` lanes if that is not 0.
+    MulAdd { acc: u16, part: u8, factors: [u32; 2], by: Arithmetic },
     /// Accumulator or memory = value, or += value.
     Store { dst: Input, mode: StoreMode, value: Tree },
     /// Accumulator = the first value combined with the second, if there is one; each is a source or an accumulator.

@@ -5,11 +5,12 @@ use std::hash::{Hash, Hasher};
 use smallvec::SmallVec;
 
 use super::error::{AssembleError, Failure};
-use super::instruction_set::{Arithmetic, ElementType};
+use super::instruction_set::{Arithmetic, Dots, ElementType};
 use crate::formula::memory_dtype;
 use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::formula::{Formula, Primitive};
+use autotune_ir::instruction::{Dot, Instruction};
 use autotune_ir::program::{self, BinaryOp, BufferId, Expr, LoopKind, Program, Scope, StoreMode};
 
 mod steps;
@@ -17,6 +18,8 @@ mod steps;
 /// Elements of `buffer` from `base` on, affine in the variables outside.
 pub(super) struct Pointer {
     pub(super) buffer: BufferId,
+    /// Elements of the buffer that are read as one, as a word of 32 bits if there are several. Everything else counts these.
+    group: usize,
     pub(super) base: Affine,
     /// Serial variables around its accesses, and by how many elements it advances with each.
     steps: Steps,
@@ -78,8 +81,8 @@ impl Hash for Nest {
 pub(super) enum Node {
     /// A loop over the nodes from here to `end`.
     Loop { var: u32, extent: usize, kind: LoopKind, end: usize },
-    /// Accumulator += product of two elements of memory.
-    MulAdd { acc: u32, factors: [u32; 2] },
+    /// Accumulator += product of two elements of memory, by such an instruction.
+    MulAdd { acc: u32, factors: [u32; 2], by: Arithmetic },
     /// Element = value, or += value.
     Store { dst: u32, mode: StoreMode, value: Tree },
     /// A hint that memory is read soon.
@@ -182,6 +185,14 @@ enum Binding {
 pub(super) struct Offers {
     pub(super) scales: bool,
     pub(super) rounds_to_f16: bool,
+    pub(super) dots: Dots,
+}
+
+impl Offers {
+    /// What does an instruction of programs, if something does.
+    fn of(&self, instruction: &Instruction) -> Option<Arithmetic> {
+        self.dots.iter().find(|(known, _)| *known == instruction).map(|(_, by)| *by)
+    }
 }
 
 /// Resolves one nest after the other.
@@ -230,7 +241,8 @@ impl<'p> Resolver<'p> {
             let step = |&(var, elements): &(u32, i64)| Advance { pointer: i as u8, var, elements };
             self.nest.steps.extend(pointer.steps.iter().map(step));
             self.nest.pointers.push(pointer.buffer);
-            self.nest.types.push(self.element_type(pointer.buffer));
+            let single = self.element_type(pointer.buffer);
+            self.nest.types.push(if pointer.group > 1 { ElementType::F32 } else { single });
         }
         Ok(())
     }
@@ -256,18 +268,47 @@ impl<'p> Resolver<'p> {
                 self.nest.elements.push(element);
                 Ok(())
             }
+            program::Node::Call { instruction, body } => match self.offers.of(instruction).zip(Dot::of(body)) {
+                Some((by, dot)) => self.dot(by, &dot),
+                None => body.iter().try_for_each(|node| self.node(node)),
+            },
             program::Node::Barrier
             | program::Node::Guard { .. }
             | program::Node::Unflatten { .. }
             | program::Node::CopyGroup { .. }
             | program::Node::AwaitCopies { .. }
-            | program::Node::Call { .. }
             | program::Node::Specialised { .. }
             | program::Node::Mbarrier(_) => Err(AssembleError::Gpu.into()),
         }
     }
 
     fn repeat(&mut self, l: &'p program::Loop) -> Result<(), Failure> {
+        self.looped(l, |this| l.body.iter().try_for_each(|node| this.node(node)))
+    }
+
+    /// A dot product, whose steps are one word of each factor.
+    fn dot(&mut self, by: Arithmetic, dot: &Dot<'p>) -> Result<(), Failure> {
+        let statement = |this: &mut Self| {
+            for factor in dot.factors {
+                let word = this.access_in_groups(factor, dot.steps.extent)?;
+                this.nest.elements.push(word);
+            }
+            let (acc, end) = (this.access(&dot.store.dst)?, this.nest.elements.len() as u32);
+            this.nest.elements.push(acc);
+            this.nest.nodes.push(Node::MulAdd { acc: end, factors: [end - 2, end - 1], by });
+            Ok(())
+        };
+        match dot.lanes {
+            Some(lanes) => self.looped(lanes, statement),
+            None => statement(self),
+        }
+    }
+
+    fn looped(
+        &mut self,
+        l: &'p program::Loop,
+        body: impl FnOnce(&mut Self) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
         let var = self.nest.vars as u32;
         self.nest.vars += 1;
         let is_serial = !matches!(l.kind, LoopKind::Unrolled | LoopKind::Vectorized);
@@ -276,7 +317,7 @@ impl<'p> Resolver<'p> {
         let at = self.nest.nodes.len();
         self.nest.nodes.push(Node::Prefetch(0));
         self.scope.push(Scoped { var: l.var, binding, coefficient: 0 });
-        l.body.iter().try_for_each(|node| self.node(node))?;
+        body(self)?;
         self.scope.pop();
         self.nest.nodes[at] = Node::Loop { var, extent: l.extent, kind: l.kind, end: self.nest.nodes.len() };
         Ok(())
@@ -288,12 +329,16 @@ impl<'p> Resolver<'p> {
         if of != ElementType::F32 && mode == StoreMode::Accumulate {
             return Err(AssembleError::Narrow.into());
         }
+        // Elements that are copied need not be converted.
+        let dtype_of = |access: &program::Access| memory_dtype(self.program.buffer(access.buffer));
+        let is_copy = store.copied().is_some_and(|(from, _)| dtype_of(from) == dtype_of(&store.dst));
         let narrowed = match of {
+            ElementType::Half if is_copy => None,
             ElementType::Half => Formula::narrowed(self.program.dtype(store.dst.buffer)),
             ElementType::F32 | ElementType::F16 => None,
         };
         let widens = |expr: &Expr| self.widening(expr).is_some();
-        let has_steps = narrowed.is_some() || !is_tree(&store.value) || store.value.any(&widens);
+        let has_steps = narrowed.is_some() || !is_tree(&store.value) || !is_copy && store.value.any(&widens);
         let steps = has_steps.then_some(self.nest.values.len() as u32);
         let root = match steps {
             Some(from) => {
@@ -312,7 +357,7 @@ impl<'p> Resolver<'p> {
             (Place::Accumulators(_), StoreMode::Accumulate, Kind::Binary(Arithmetic::Mul, ..), [a, b])
                 if in_memory(a) && in_memory(b) =>
             {
-                Node::MulAdd { acc: end, factors: [end - 2, end - 1] }
+                Node::MulAdd { acc: end, factors: [end - 2, end - 1], by: Arithmetic::MulAdd }
             }
             _ => Node::Store { dst: end, mode, value: Tree { root, inputs: (first as u32, end), steps } },
         });
@@ -358,6 +403,11 @@ impl<'p> Resolver<'p> {
     }
 
     fn access(&mut self, access: &program::Access) -> Result<Element, Failure> {
+        self.access_in_groups(access, 1)
+    }
+
+    /// The same of elements that are read as one, `group` of them; the offset of the first is a multiple of that, whatever variables are.
+    fn access_in_groups(&mut self, access: &program::Access, group: usize) -> Result<Element, Failure> {
         // The row-major offset: coefficients in the scope, and the constant.
         let buffer = self.program.buffer(access.buffer);
         let (mut constant, mut stride) = (0, 1);
@@ -371,10 +421,11 @@ impl<'p> Resolver<'p> {
             stride *= extent as i64;
         }
 
+        constant /= group as i64;
         let first = self.nest.terms.len() as u32;
         let (mut outer, mut steps) = (SmallVec::<[(VarId, i64); 8]>::new(), Steps::new());
         for Scoped { var, binding, coefficient } in &mut self.scope {
-            match (*binding, std::mem::take(coefficient)) {
+            match (*binding, std::mem::take(coefficient) / group as i64) {
                 (Binding::Serial(number), coefficient) => steps.push((number, coefficient)),
                 (_, 0) => {}
                 (Binding::Outside, coefficient) => outer.push((*var, coefficient)),
@@ -383,7 +434,7 @@ impl<'p> Resolver<'p> {
         }
         let terms = (first, self.nest.terms.len() as u32);
         if buffer.scope != Scope::Register {
-            let pointer = self.pointer(access.buffer, constant, &outer, &steps)?;
+            let pointer = self.pointer((access.buffer, group), constant, &outer, &steps)?;
             constant -= self.pointers[usize::from(pointer)].base.constant;
             return Ok(Element { place: Place::Memory(pointer), constant, terms });
         }
@@ -398,18 +449,25 @@ impl<'p> Resolver<'p> {
     /// The pointer to a buffer with these outer terms and steps.
     fn pointer(
         &mut self,
-        buffer: BufferId,
+        (buffer, group): (BufferId, usize),
         constant: i64,
         outer: &[(VarId, i64)],
         steps: &Steps,
     ) -> Result<u8, Failure> {
-        let fits = |p: &Pointer| p.buffer == buffer && p.base.terms.as_slice() == outer && p.goes_along(steps);
+        let fits = |p: &Pointer| {
+            (p.buffer, p.group) == (buffer, group) && p.base.terms.as_slice() == outer && p.goes_along(steps)
+        };
         let found = self.pointers.iter().position(fits);
         let number = found.unwrap_or(self.pointers.len());
         let pointer = u8::try_from(number)
             .map_err(|_| AssembleError::Pointers { needed: number + 1, available: self.integers })?;
         if found.is_none() {
-            self.pointers.push(Pointer { buffer, base: Affine { constant, terms: outer.into() }, steps: Steps::new() });
+            self.pointers.push(Pointer {
+                buffer,
+                group,
+                base: Affine { constant, terms: outer.into() },
+                steps: Steps::new(),
+            });
         }
         let known = &mut self.pointers[number].steps;
         for step in steps {

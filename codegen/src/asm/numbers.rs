@@ -15,7 +15,7 @@
 
 use std::ops::Range;
 
-use super::instruction_set::{Vector, Vectors};
+use super::instruction_set::{Arithmetic, Vector, Vectors};
 use super::leaf::{Block, Input, Item, Leaf, Op, Source};
 use super::nest::Nest;
 use super::share::{combination, share, spare};
@@ -171,6 +171,6 @@ impl Rewritten {
         };
         let acc = self.sums.start + self.next as u16;
         self.next = (self.next + 1) % self.sums.len();
-        self.ops.push(Op::MulAdd { acc, part: 0, factors: [half, id] });
+        self.ops.push(Op::MulAdd { acc, part: 0, factors: [half, id], by: Arithmetic::MulAdd });
     }
 }

@@ -121,13 +121,19 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::asm::instruction_set::Arithmetic;
     use crate::asm::nest::Tree;
     use autotune_ir::program::StoreMode;
 
     #[test]
     fn multiply_adds_are_grouped_by_the_factor_of_more_values() {
         let grid = |step: u16, rows: u32, columns: u32| {
-            let at = move |(i, (r, c))| Op::MulAdd { acc: step + i as u16, part: 0, factors: [r, rows + c] };
+            let at = move |(i, (r, c))| Op::MulAdd {
+                acc: step + i as u16,
+                part: 0,
+                factors: [r, rows + c],
+                by: Arithmetic::MulAdd,
+            };
             (0..rows).flat_map(move |r| (0..columns).map(move |c| (r, c))).enumerate().map(at)
         };
         let mut ops = Vec::new();

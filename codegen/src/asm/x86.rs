@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use iced_x86::{Decoder, DecoderOptions, Formatter, NasmFormatter};
 
-use super::instruction_set::Vector;
+use super::instruction_set::{Dots, Vector};
 use autotune_ir::artifact::MachineCode;
 use autotune_ir::target::Isa;
 
@@ -24,6 +24,8 @@ pub use routine::{Condition, Label, Routine};
 pub(super) struct X86 {
     isa: Isa,
     code: encode::Code,
+    /// What it has beyond the instruction set.
+    dots: Dots,
     /// Lanes of the masks in k1, k2, ...
     masks: Vec<u8>,
     /// True in leaves with vector slots; they have many constants, which they load from behind the code.
@@ -33,8 +35,8 @@ pub(super) struct X86 {
 }
 
 impl X86 {
-    pub(super) fn new(isa: Isa) -> Self {
-        Self { isa, code: encode::Code::default(), masks: Vec::new(), has_steps: false, even_numbers: None }
+    pub(super) fn new(isa: Isa, dots: Dots) -> Self {
+        Self { isa, dots, code: encode::Code::default(), masks: Vec::new(), has_steps: false, even_numbers: None }
     }
 }
 

@@ -6,6 +6,7 @@ use smallvec::SmallVec;
 
 use super::footprint::Region;
 use crate::affine::{Affine, VarId};
+use crate::instruction::Dot;
 use crate::program::{
     Access, AxisInfo, Buffer, BufferId, Loop, LoopKind, Node, Program, Role, Scope, Stage, Store, When,
     parallel_prefix, preorder,
@@ -46,6 +47,8 @@ pub(super) struct Leaf<'a> {
     pub(super) register_depth: Option<usize>,
     /// Number of times it runs.
     pub(super) trips: f64,
+    /// Runs that one instruction does in a lane.
+    pub(super) group: usize,
 }
 
 impl<'a> Leaf<'a> {
@@ -94,8 +97,13 @@ impl<'a> Nest<'a> {
             operands: program.buffers.iter().map(|b| operand_of_role(b.role)).collect(),
             axis_of: vec![None; program.vars.len()],
         };
-        let mut walk =
-            Walk { stack: Vec::with_capacity(32), placed: None, trips: 1.0, opened: vec![0; program.buffers.len()] };
+        let mut walk = Walk {
+            stack: Vec::with_capacity(32),
+            placed: None,
+            trips: 1.0,
+            opened: vec![0; program.buffers.len()],
+            group: 1,
+        };
         for stage in &program.stages {
             nest.add_stage(stage, &mut walk);
         }
@@ -141,6 +149,11 @@ impl<'a> Nest<'a> {
                     self.add_leaf(store, walk);
                 }
                 Node::Prefetch { .. } => self.prefetches += walk.trips,
+                Node::Call { body, .. } => {
+                    walk.group = Dot::of(body).map_or(1, |dot| dot.steps.extent);
+                    self.add_nodes(body, walk);
+                    walk.group = 1;
+                }
                 node => self.add_nodes(node.body(), walk),
             }
         }
@@ -166,6 +179,7 @@ impl<'a> Nest<'a> {
             tree: self.trees.len() - 1,
             register_depth: in_registers.then(|| walk.opened[dst.0 as usize]),
             trips: walk.trips,
+            group: walk.group,
         });
     }
 
@@ -271,6 +285,8 @@ struct Walk<'a> {
     trips: f64,
     /// Number of loops around the latest allocation of each buffer.
     opened: Vec<usize>,
+    /// Steps of the dot product around, 1 outside.
+    group: usize,
 }
 
 fn operand_of_role(role: Role) -> Operand {

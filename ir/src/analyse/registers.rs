@@ -44,6 +44,8 @@ pub struct RegisterTile {
     pub fmas: f64,
     /// Elements that the accumulators hold.
     pub elements: f64,
+    /// Steps that one instruction takes in a lane; the steps below are groups of these.
+    pub group: f64,
     /// Loads of neighbouring elements into a vector.
     pub vector_loads: f64,
     /// Loads of one element into all lanes.
@@ -81,8 +83,10 @@ impl RegisterTile {
         let extent = vector.map_or(1, |l| l.extent);
         let vectors = pieces(extent, core.lanes) as f64;
 
+        let group = leaf.group as f64;
         let steps = |range: Range<usize>| -> f64 {
-            loops[range].iter().filter(|l| nest.is_reduction(l.var)).map(|l| l.extent as f64).product()
+            let reductions = loops[range].iter().filter(|l| nest.is_reduction(l.var));
+            reductions.map(|l| l.extent as f64).product::<f64>() / group
         };
         let mut tile_of_registers = Self {
             tile,
@@ -91,6 +95,7 @@ impl RegisterTile {
             lane_use: extent as f64 / (vectors * core.lanes as f64),
             fmas: vectors,
             elements: extent as f64,
+            group,
             unrolled_steps: steps(body..loops.len()),
             inner_steps: steps(tile..loops.len()),
             in_memory: leaf.register_depth.is_none(),
@@ -119,13 +124,13 @@ impl RegisterTile {
             .filter(|l| !nest.is_reduction(l.var) && nest.stride_along(load, l.var) != 0)
             .map(|l| l.extent as f64)
             .product();
-        let stride = vector.map_or(0, |l| nest.stride_along(load, l.var));
-        match stride {
+        let stride = vector.map_or(0, |l| nest.stride_along(load, l.var)) as f64 / self.group;
+        match stride as i64 {
             0 => self.broadcasts += distinct,
             1 => self.vector_loads += distinct * vectors,
             _ => self.gathers += distinct * self.vector_extent,
         }
-        if stride == 0 { distinct } else { distinct * vectors }
+        if stride == 0.0 { distinct } else { distinct * vectors }
     }
 
     fn finish(&mut self, core: &Core, written_out: f64) {
@@ -149,7 +154,7 @@ impl RegisterTile {
 
     /// Number of steps that all runs of the leaf take.
     pub(super) fn steps(&self, leaf: &Leaf) -> f64 {
-        leaf.trips / self.elements
+        leaf.trips / (self.elements * self.group)
     }
 }
 

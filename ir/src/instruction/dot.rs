@@ -23,11 +23,11 @@ pub static DOT_BF16: Instruction = Instruction {
 /// ```text
 /// unrolled s in 0..STEPS
 ///   vectorized v in 0..V               (or none: a single sum)
-///     sums[.., v] += a[.., s + ..] * b[.., s + ..]
+///     sums[.., v] += a[s + ..] * b[s + ..]
 /// ```
 ///
-/// `..` stands for multiples of `STEPS` in the last index of `a` and `b`, whose last extents are such multiples, too, and
-/// for anything without `s` elsewhere.
+/// By the row-major offsets of `a` and `b`; `..` stands for multiples of `STEPS` in these, and for anything without `s`
+/// in the index of the sums.
 pub struct Dot<'a> {
     /// The loop over the steps.
     pub steps: &'a Loop,
@@ -78,16 +78,14 @@ impl<'a> Dot<'a> {
     }
 }
 
-/// True if the elements of an access are whole groups of `steps` elements, which `var` numbers.
+/// True if the elements of an access lie in whole groups of `steps` elements, which `var` numbers.
 fn is_by_words(access: &Access, var: VarId, steps: usize, program: &Program) -> bool {
-    let [outer @ .., last] = &access.index[..] else { return false };
-    let is_whole = |index: &Affine| {
-        let mut others = index.terms.iter().filter(|term| term.0 != var);
-        index.constant % steps as i64 == 0 && others.all(|term| term.1 % steps as i64 == 0)
-    };
-    let row = program.buffer(access.buffer).shape.last().copied().unwrap_or(1);
-    last.coefficient(var) == 1
-        && is_whole(last)
-        && row.is_multiple_of(steps)
-        && outer.iter().all(|index| !index.uses(var))
+    let dims = access.index.iter().zip(program.buffer(access.buffer).strides());
+    let offset = dims.fold(Affine::default(), |mut offset, (index, stride)| {
+        offset.add_scaled(index, stride);
+        offset
+    });
+    let is_whole = |count: i64| count % steps as i64 == 0;
+    let mut others = offset.terms.iter().filter(|term| term.0 != var);
+    offset.coefficient(var) == 1 && is_whole(offset.constant) && others.all(|term| is_whole(term.1))
 }

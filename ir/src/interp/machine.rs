@@ -120,6 +120,7 @@ impl<'p> Machine<'p> {
                 machine.nodes(body)
             }),
             Node::Prefetch { access, .. } => self.offset(access).map(|_| ()),
+            Node::Call { body, .. } => self.nodes(body),
             _ if self.threads.is_none() => Problem::nesting("a node for GPUs outside of a grid"),
             Node::Guard { when, body } => match self.holds(when)? {
                 true => self.guarded(body),
@@ -128,7 +129,6 @@ impl<'p> Machine<'p> {
             Node::Unflatten { value, digits, body } => {
                 self.unflatten(value, digits, &mut |machine| machine.guarded(body))
             }
-            Node::Call { body, .. } => self.nodes(body),
             Node::CopyGroup { body } if self.guards == 0 => {
                 self.group = Some(Vec::new());
                 self.nodes(body)?;

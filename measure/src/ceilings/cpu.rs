@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_long};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use autotune_ir::instruction::DOT_BF16;
 use autotune_ir::plan::{Binding, PlanBuffer, PlanStage};
 use autotune_ir::program::{Layout, Role, When};
 use autotune_ir::{Artifact, Code, CpuTarget, DType, KernelPlan, Target};
@@ -53,6 +54,8 @@ enum Loop {
     /// Task `t` runs independent multiply-adds on line `t` of the operands, vectors of `lanes` f32, and leaves their sum in
     /// line `t` of the results.
     MultiplyAdd { lanes: usize },
+    /// The same with dot products of pairs of bf16 in 16 lanes.
+    DotBf16,
     /// Task `t` copies the `t`-th chunk of the operands to the results.
     Copy,
     /// Task `t` reads the `t`-th chunk of the operands and leaves its sum in line `t` of the results.
@@ -64,6 +67,7 @@ impl Loop {
     fn symbol(self) -> String {
         match self {
             Loop::MultiplyAdd { lanes } => format!("autotune_fma{lanes}"),
+            Loop::DotBf16 => "autotune_dot_bf16".into(),
             Loop::Copy => "autotune_copy".into(),
             Loop::Read => "autotune_read".into(),
         }
@@ -155,6 +159,19 @@ impl<'a> Loops<'a> {
         })
     }
 
+    /// Multiply-adds of bf16 on the target's threads, two FLOP each, per second; `None` where no instruction does them.
+    fn bf16_flops_per_sec(&self) -> Result<Option<f64>, MeasureError> {
+        let Some(steps) = DOT_BF16.steps(DType::Bf16).filter(|_| DOT_BF16.feature.is_of_cpu(self.cpu)) else {
+            return Ok(None);
+        };
+        if native(Loop::DotBf16).is_none() {
+            return Ok(None);
+        }
+        let flops = (2 * steps * self.cpu.lanes() * ACCUMULATORS * ROUNDS * self.cpu.threads) as f64;
+        let secs = self.best_secs([REPEATS, 1], Loop::DotBf16, LINE, self.cpu.threads)?;
+        Ok(Some(flops / secs))
+    }
+
     pub(super) fn ceilings(&self) -> Result<Ceilings, MeasureError> {
         let cpu = self.cpu;
         let copy_bytes = (2 * cpu.l3_bytes).clamp(MIN_COPY_BYTES, MAX_COPY_BYTES).min(available_bytes() / 8);
@@ -179,7 +196,7 @@ impl<'a> Loops<'a> {
             Ok(Ceilings {
                 core_flops_per_sec: core,
                 flops_per_sec,
-                half_flops_per_sec: flops_per_sec,
+                half_flops_per_sec: self.bf16_flops_per_sec()?.unwrap_or(flops_per_sec).max(flops_per_sec),
                 tf32_flops_per_sec: flops_per_sec,
                 bytes_per_sec,
                 read_bytes_per_sec,

@@ -10,7 +10,7 @@ use super::Ceilings;
 use crate::cache_folder;
 
 /// Changes when ceilings are measured in another way: what was kept is measured again.
-const METHOD: u32 = 2;
+const METHOD: u32 = 3;
 
 /// How long ceilings are believed: memory is added, firmware and kernels change.
 const MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3600);

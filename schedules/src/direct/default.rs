@@ -12,14 +12,17 @@ use autotune_ir::target::CpuTarget;
 use autotune_workloads::axes::{FEW, count};
 
 /// Layouts and data modes in the order in which the default tries them.
-const DEFAULT_DATA: [(&str, &str); 6] = [
+const DEFAULT_DATA: [(&str, &str); 7] = [
     ("blocked", "inplace"),
     ("blocked", "copy"),
     ("blocked", "tile"),
     ("plain", "inplace"),
     ("plain", "copy"),
     ("plain", "tile"),
+    DOT_DATA,
 ];
+/// What only dot products need, whose steps lie apart elsewhere.
+const DOT_DATA: (&str, &str) = ("plain", "panel");
 
 /// Ways of first-level caches, at least.
 const WAYS: usize = 8;
@@ -195,6 +198,8 @@ struct DefaultRule<'a> {
     unroll: &'static str,
     /// Elements of a vector register.
     lanes: usize,
+    /// True if an instruction multiplies groups of steps.
+    has_dot: bool,
 }
 
 impl<'r> DefaultRule<'r> {
@@ -210,7 +215,8 @@ impl<'r> DefaultRule<'r> {
         };
         let width = if roles.is_product() { width.min(rows_in_ways(roles, target)) } else { width };
         let outermost = if roles.contraction.weight_is_constant { roles.channel } else { roles.spatial[0] };
-        Self { roles, vector, vectors, width, height, outermost, unroll, lanes: target.lanes() }
+        let (lanes, has_dot) = (target.lanes(), roles.dot(target).is_some());
+        Self { roles, vector, vectors, width, height, outermost, unroll, lanes, has_dot }
     }
 
     /// False for `size` elements of an axis that vectors run along without being whole there.
@@ -227,7 +233,8 @@ impl<'r> DefaultRule<'r> {
     ) -> impl Iterator<Item = impl Iterator<Item = Point> + 'a> + 'a {
         let blocked = Value::Choice("blocked".into());
         let is_blockable = space.knobs.iter().any(|knob| knob.values.contains(&blocked));
-        let data = DEFAULT_DATA.into_iter().filter(move |(layout, _)| is_blockable || *layout == "plain");
+        let fits = move |data: &(&str, &str)| is_blockable || data.0 == "plain";
+        let data = DEFAULT_DATA.into_iter().filter(fits).filter(|data| self.has_dot || *data != DOT_DATA);
         let is_whole = |width: &usize| self.roles.width.is_none_or(|axis| self.is_whole(axis, *width));
         let widths = data.flat_map(move |data| (1..=self.width).rev().filter(is_whole).map(move |width| (data, width)));
         widths.map(move |((layout, data), width)| {
@@ -257,7 +264,9 @@ impl<'r> DefaultRule<'r> {
                 ("order", "reduce") => Some(outermost_tap.map_or(0, |tap| starting_with(knob, roles.name(tap)))),
                 ("order", "") => Some(starting_with(knob, roles.name(self.outermost))),
                 // Vectors need weights that lie side by side.
-                ("weights", _) if roles.contraction.weight.stride(self.vector) > 1 => position("packed"),
+                ("weights", _) if self.has_dot || roles.contraction.weight.stride(self.vector) > 1 => {
+                    position("packed")
+                }
                 ("weights", _) => position("inplace").or(Some(0)),
                 ("unroll", _) => position(self.unroll),
                 ("layout", _) => position(words[2].1).or(Some(0)),

@@ -60,7 +60,7 @@ pub(super) fn knobs(roles: &Roles, target: &CpuTarget) -> Vec<Knob> {
 /// is copied.
 pub(crate) fn data_modes(roles: &Roles, target: &CpuTarget) -> Vec<&'static str> {
     let (contraction, copies) = (&roles.contraction, roles.vectors(target).len() > 1);
-    let panel = panels_pay(roles, copies).then_some("panel");
+    let panel = (panels_pay(roles, copies) || roles.dot(target).is_some()).then_some("panel");
     if contraction.prologue().is_some() {
         return ["copy", "tile"].into_iter().chain(panel).collect();
     }

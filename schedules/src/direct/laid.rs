@@ -53,11 +53,16 @@ pub(crate) struct Laid {
     pub(crate) data: Arc<Operand>,
     pub(crate) output: Arc<Operand>,
     pub(crate) names: LoopNames,
+    /// The axis over the steps of a group, if there are groups.
+    pub(crate) group: Option<AxisId>,
 }
 
+/// Name of the axis over the steps of a group.
+const GROUP: &str = "group";
+
 impl Laid {
-    /// Blocks are of `block` channels.
-    pub(crate) fn of(roles: &Roles, layouts: Layouts, block: usize) -> Self {
+    /// Blocks are of `block` channels, groups of `steps` steps of the reduction, one where there are none.
+    pub(crate) fn of(roles: &Roles, layouts: Layouts, block: usize, steps: usize) -> Self {
         let is_blocked = |layout: Layout| layout != Layout::Plain;
         let input = roles.input_channel().filter(|_| is_blocked(layouts.input) || is_blocked(layouts.data));
         let output = is_blocked(layouts.output).then_some(roles.channel);
@@ -71,14 +76,27 @@ impl Laid {
 
         let lane_of = |axis: AxisId| lanes.iter().find(|lane| lane.0 == axis).map(|lane| lane.1);
         let (in_lane, out_lane) = (roles.input_channel().and_then(lane_of), lane_of(roles.channel));
-        let laid = |operand: &Operand, layout, lane| Arc::new(with_layout(operand, layout, lane));
+        let mut input = with_layout(&contraction.data, layouts.input, in_lane);
+        let mut data = with_layout(&contraction.data, layouts.data, in_lane);
+        let mut output = with_layout(&contraction.output, layouts.output, out_lane);
+
+        // Groups are of neighbouring channels: of a block, if there are blocks.
+        let split = in_lane.filter(|_| !roles.is_depthwise).or(roles.step).filter(|_| steps > 1);
+        let group = split.map(|axis| {
+            let (group, replacement) = contraction.split_to(axis, steps, GROUP);
+            for operand in [&mut input, &mut data, &mut output] {
+                operand.substitute(axis, &replacement);
+            }
+            group
+        });
         Self {
-            input: laid(&contraction.data, layouts.input, in_lane),
-            data: laid(&contraction.data, layouts.data, in_lane),
-            output: laid(&contraction.output, layouts.output, out_lane),
+            input: Arc::new(input),
+            data: Arc::new(data),
+            output: Arc::new(output),
             names: LoopNames::of(roles, roles.blockable(block)[0]),
             contraction: Arc::new(contraction),
             lanes,
+            group,
         }
     }
 

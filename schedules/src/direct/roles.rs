@@ -5,7 +5,9 @@ use std::sync::Arc;
 use super::laid::{Laid, Layouts};
 use crate::contraction::{AxisId, Contraction, Operand, lane_name};
 use crate::error::LowerError;
+use autotune_ir::DType;
 use autotune_ir::affine::VarId;
+use autotune_ir::instruction::{Instruction, dot_of};
 use autotune_ir::target::CpuTarget;
 use autotune_workloads::axes::{Axes, count};
 use autotune_workloads::{Once, Workload};
@@ -36,7 +38,7 @@ pub(crate) struct Roles {
     pub(crate) step: Option<AxisId>,
     /// True if no two channels share what they read.
     pub(crate) is_depthwise: bool,
-    /// By layouts and their block: [`Laid`].
+    /// By layouts, their block and the steps of a group: [`Laid`].
     laid: Once,
 }
 
@@ -78,9 +80,24 @@ impl Roles {
         self.contraction.equation().axes[axis].extent
     }
 
-    /// The contraction in some layouts, whose blocks are of `block` channels; made once.
-    pub(crate) fn laid(&self, layouts: Layouts, block: usize) -> Arc<Laid> {
-        self.laid.get((block, layouts), || Laid::of(self, layouts, block))
+    /// The contraction in some layouts, whose blocks are of `block` channels, with groups of `steps` steps; made once.
+    pub(crate) fn laid(&self, layouts: Layouts, block: usize, steps: usize) -> Arc<Laid> {
+        self.laid.get((block, layouts, steps), || Laid::of(self, layouts, block, steps))
+    }
+
+    /// The types of the factors.
+    pub(crate) fn factors(&self) -> [DType; 2] {
+        let loads = self.contraction.equation().loads();
+        [0, 1].map(|number| loads.get(number).map_or(DType::F32, |load| self.contraction.spec.tensor(load).dtype))
+    }
+
+    /// The instruction that multiplies groups of reduction steps, and how many these are; `None` where there is none for the
+    /// factors, or steps are left over.
+    pub(crate) fn dot(&self, target: &CpuTarget) -> Option<(&'static Instruction, usize)> {
+        let dot = dot_of(target, self.factors())?;
+        let steps = dot.steps(self.factors()[0])?;
+        let is_whole = self.step.is_some_and(|step| self.extent(step).is_multiple_of(steps));
+        (is_whole && !self.is_depthwise).then_some((dot, steps))
     }
 
     /// Names of the axes of more than one element, which the order knobs permute.
@@ -162,10 +179,10 @@ mod tests {
     use super::super::{DirectSketch, default::default_point, knobs::knobs};
     use super::*;
     use crate::knob_space::KnobSpace;
+    use autotune_ir::Spec;
     use autotune_ir::affine::Affine;
     use autotune_ir::program::{Access, BufferId, Expr};
     use autotune_ir::spec::{Axis, Equation, Reduction, Source, Tensor};
-    use autotune_ir::{DType, Spec};
 
     /// `result[..] = Σ data[..] * weight[..]`, each index a sum of axes; capital axes are summed over.
     fn contraction(axes: &[(&'static str, usize)], accesses: [&[&str]; 3]) -> Roles {

@@ -1,11 +1,12 @@
 //! Rules between the knobs of the direct sketch, and limits of the target.
 
-use super::{DataMode, Direct, TileLoop};
-use crate::contraction::{AxisId, Contraction};
+use super::{DataMode, Direct, Group, TileLoop};
+use crate::contraction::{AxisId, Contraction, Operand};
 use crate::error::LowerError;
+use autotune_ir::DType;
 use autotune_ir::affine::VarId;
 use autotune_ir::analyse::{pieces, tile_registers};
-use autotune_ir::program::{Layout, MAX_LOCAL_BYTES};
+use autotune_ir::program::{Layout, MAX_LOCAL_BYTES, Role};
 use autotune_ir::target::CpuTarget;
 use autotune_workloads::axes::Axes;
 
@@ -52,6 +53,7 @@ impl Direct {
             _ => {}
         }
 
+        self.check_dot()?;
         if !self.packed_weights && !self.contraction.axes_beyond_weights().is_empty() {
             return Err(LowerError::knob("weights", "those that are read beyond their ends are packed"));
         }
@@ -62,6 +64,31 @@ impl Direct {
         self.check_cuts()?;
         self.check_memory(target)?;
         self.check_code(body)
+    }
+
+    /// The steps of a group are side by side in what register tiles read. Sums between chunks of the reduction are kept in the output,
+    /// which must have their type.
+    fn check_dot(&self) -> Result<(), LowerError> {
+        let of_group = |operand: &Operand, group: &Group| operand.stride(group.axis);
+        if let Some(group) = &self.dot {
+            if !self.packed_weights && of_group(&self.contraction.weight, group) != 1 {
+                return Err(LowerError::knob("weights", "the steps of a dot product are not side by side"));
+            }
+            if self.data_mode != DataMode::Panel && of_group(&self.data, group) != 1 {
+                return Err(LowerError::knob("data", "the steps of a dot product are not side by side"));
+            }
+        }
+
+        let spec = &self.contraction.spec;
+        let result = spec.find(Role::Output).map_or(DType::F32, |tensor| tensor.dtype);
+        let is_cut = |tiles: &TileLoop| {
+            let axis = &self.contraction.axes[tiles.axis];
+            axis.reduce && tiles.tile < axis.extent
+        };
+        if !result.is_word() && self.cache.iter().any(is_cut) {
+            return Err(LowerError::knob("tile", "sums between chunks are rounded to the type of the output"));
+        }
+        Ok(())
     }
 
     /// The vector is whole registers or the whole axis. Along it weights must have stride 0 or 1, the data operand too unless the vector
@@ -206,7 +233,7 @@ impl Direct {
     fn check_memory(&self, target: &CpuTarget) -> Result<(), LowerError> {
         let is_panel = self.data_mode == DataMode::Panel;
         let copies_tile = self.data_mode == DataMode::Tile || is_panel && self.contraction.is_padded();
-        let tile = if copies_tile { self.tile_shape().iter().product::<usize>() * 4 } else { 0 };
+        let tile = if copies_tile { self.tile_shape().iter().product::<usize>() * self.copied.bytes() } else { 0 };
         let panel = if is_panel { self.panel_bytes() } else { 0 };
         let tile_limit = (target.l3_bytes / target.cores).max(target.l2_bytes);
         for (bytes, limit) in [(tile, tile_limit), (panel, target.l2_bytes), (tile + panel, MAX_LOCAL_BYTES)] {
@@ -221,6 +248,10 @@ impl Direct {
     /// are made of each of its elements.
     fn check_panel(&self, axes: &Axes) -> Result<(), LowerError> {
         let refuse = |reason: &str| Err(LowerError::knob("data", reason));
+        // Dot products may have no other way to read the data.
+        if self.dot.is_some() {
+            return Ok(());
+        }
         let rows = || axes.rows.iter().map(|&row| self.register_extent(row)).product::<usize>();
         let least = match axes.windows.is_empty() {
             true if rows() < MIN_PANEL_ROWS => return refuse("a panel of few rows"),

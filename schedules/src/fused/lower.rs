@@ -17,7 +17,7 @@ use autotune_workloads::Workload;
 pub(crate) fn lower(workload: &Workload, fused: &Fused, lanes: usize) -> Program {
     let Fused { first, second, is_whole, .. } = fused;
     let spec = workload.spec();
-    let mut all = Nest::new(workload.dtype());
+    let mut all = Nest::new(workload.spec(), workload.dtype());
     let input = (first.input.shape.as_slice(), first.in_layout);
     let operands = OperandBuffers::new(&mut all, workload, input, (&second.output.shape, second.out_layout));
 
@@ -30,7 +30,7 @@ pub(crate) fn lower(workload: &Workload, fused: &Fused, lanes: usize) -> Program
     let of_first = operands.part(&first.contraction, [operands.input, between]);
     let of_second = operands.part(&second.contraction, [between, operands.output]);
     let mut first_nests = Lowering::of_part(all, of_first, first, lanes);
-    let mut second_nests = Lowering::of_part(Nest::new(workload.dtype()), of_second, second, lanes);
+    let mut second_nests = Lowering::of_part(Nest::new(workload.spec(), workload.dtype()), of_second, second, lanes);
 
     let mut stages = first_nests.copies();
     stages.extend(lent(&mut first_nests, &mut second_nests, Lowering::copies));

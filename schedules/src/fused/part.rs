@@ -10,7 +10,7 @@ use crate::config::{KnobValues, Value};
 use crate::direct::laid::{Laid, Layouts};
 use crate::direct::reader::Reader;
 use crate::direct::roles::Roles;
-use crate::direct::{DataMode, Direct, TileLoop};
+use crate::direct::{DataMode, Direct, TileLoop, copied};
 use crate::error::LowerError;
 
 /// Prefixes of the knobs of either contraction.
@@ -28,7 +28,7 @@ pub(super) struct Part<'a> {
 impl<'a> Part<'a> {
     pub(super) fn new(pair: &'a Pair, number: usize, layouts: Layouts, block: usize) -> Self {
         let roles = [&pair.first, &pair.second][number];
-        Self { number, roles, laid: roles.laid(layouts, block), layouts, block }
+        Self { number, roles, laid: roles.laid(layouts, block, 1), layouts, block }
     }
 
     /// Elements of an axis that one step counts: those of a block where it is split.
@@ -75,6 +75,8 @@ impl<'a> Part<'a> {
             // What is between lies as the second reads it.
             data_mode: if self.number == 0 { reader.data_mode()? } else { DataMode::InPlace },
             packed_weights: reader.packs_weights()?,
+            dot: None,
+            copied: copied(roles, false),
             vector: laid.lane_of(vector).unwrap_or(vector),
             batch: roles.batch.clone(),
             cache: cache.into_iter().filter(|tile| several(&tile.0)).map(tile_loop).collect(),

@@ -23,7 +23,7 @@ mod registers;
 
 /// The loop nests of a tiling of a workload.
 pub(crate) fn lower(workload: &Workload, tiling: &Tiling) -> Program {
-    let mut all = Nest::new(workload.dtype());
+    let mut all = Nest::new(workload.spec(), workload.dtype());
     let (own, [input, output]) = (&tiling.roles.own, tiling.roles.in_memory());
     let operands = OperandBuffers::new(&mut all, workload, input, output);
 

@@ -1,16 +1,20 @@
 //! Variables, loops and buffers of a program while its stages are built.
 
+use std::sync::Arc;
+
 use super::nest;
-use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{Buffer, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Role, Scope, VarName};
+use autotune_ir::{DType, Spec};
 
 /// Loops, outermost first.
 pub(crate) type Loops = Vec<(VarId, usize, LoopKind)>;
 
 /// What the stages of a program share.
 pub(crate) struct Nest {
-    /// Type of what buffers hold that are no sums.
+    /// What is computed.
+    spec: Arc<Spec>,
+    /// Type of copies of operands.
     dtype: DType,
     pub(crate) vars: Vec<VarName>,
     pub(crate) extents: Vec<usize>,
@@ -18,13 +22,17 @@ pub(crate) struct Nest {
 }
 
 impl Nest {
-    pub(crate) fn new(dtype: DType) -> Self {
-        Self { dtype, vars: Vec::new(), extents: Vec::new(), buffers: Vec::new() }
+    pub(crate) fn new(spec: &Arc<Spec>, dtype: DType) -> Self {
+        Self { spec: Arc::clone(spec), dtype, vars: Vec::new(), extents: Vec::new(), buffers: Vec::new() }
     }
 
-    /// A buffer of plain layout; partial sums are f32.
+    /// A buffer of plain layout: operands, result and partial sums of their types, others of that of copies.
     pub(crate) fn buffer(&mut self, name: impl Into<String>, role: Role, scope: Scope, shape: Vec<usize>) -> BufferId {
-        let dtype = if role == Role::Accumulator { DType::F32 } else { self.dtype };
+        let dtype = match role {
+            Role::Operand(_) | Role::Output => self.spec.find(role).map_or(self.dtype, |tensor| tensor.dtype),
+            Role::Accumulator => self.spec.tensor(&self.spec.main().output).dtype,
+            Role::Packed => self.dtype,
+        };
         self.buffers.push(Buffer::plain(name, role, scope, shape, dtype));
         BufferId(self.buffers.len() as u32 - 1)
     }

@@ -15,7 +15,7 @@ mod reduction;
 
 /// The loop nests of a plan.
 pub(crate) fn lower(plan: &MapReduce) -> Program {
-    let (spec, mut all) = (plan.spec(), Nest::new(DType::F32));
+    let (spec, mut all) = (plan.spec(), Nest::new(plan.spec(), DType::F32));
     let output = operands(plan, &mut all);
     all.buffers[output.0 as usize].streamed = plan.storing == Storing::Streamed;
 
@@ -47,11 +47,8 @@ pub(crate) fn lower(plan: &MapReduce) -> Program {
 fn operands(plan: &MapReduce, all: &mut Nest) -> BufferId {
     let spec = &plan.chain.spec;
     let mut add = |name: String, role, tensor: BufferId| {
-        let Tensor { shape, dtype, .. } = &spec.tensors[tensor.0 as usize];
-        let id = all.buffer(name, role, Scope::Global, shape.clone());
-        let buffer = &mut all.buffers[id.0 as usize];
-        buffer.dtype = *dtype;
-        buffer.layout = plan.laid.as_ref().map_or(Layout::Plain, |laid| laid.layout(tensor));
+        let id = all.buffer(name, role, Scope::Global, spec.tensors[tensor.0 as usize].shape.clone());
+        all.buffers[id.0 as usize].layout = plan.laid.as_ref().map_or(Layout::Plain, |laid| laid.layout(tensor));
         id
     };
     let tensors = (0..).map(BufferId).zip(&spec.tensors);

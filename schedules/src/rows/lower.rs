@@ -18,14 +18,12 @@ mod tile;
 /// The loop nests of a plan.
 pub(super) fn lower(plan: &Rows) -> Program {
     let spec = &plan.chain.spec;
-    let mut all = Nest::new(DType::F32);
+    let mut all = Nest::new(spec, DType::F32);
     for (number, tensor) in spec.operands().enumerate() {
-        let id = all.buffer(tensor.name.to_string(), Role::Operand(number), Scope::Global, tensor.shape.clone());
-        all.buffers[id.0 as usize].dtype = tensor.dtype;
+        all.buffer(tensor.name.to_string(), Role::Operand(number), Scope::Global, tensor.shape.clone());
     }
     let result = spec.find(Role::Output);
     let output = all.buffer("output", Role::Output, Scope::Global, result.map_or_else(Vec::new, |it| it.shape.clone()));
-    all.buffers[output.0 as usize].dtype = result.map_or(DType::F32, |tensor| tensor.dtype);
 
     let (tables, made_ahead) = tables(spec, &mut all, &[("b", LoopKind::Block), ("t", LoopKind::Thread)]);
     let (made, counted) = (vec![None; spec.tensors.len()], vec![false; spec.tensors.len()]);

@@ -57,7 +57,7 @@ impl Conv {
     fn find(workload: &Workload) -> Option<Self> {
         let main = workload.spec().main();
         let (axes, loads) = (Axes::of(workload.spec())?, main.loads());
-        if workload.spec().prologue().is_some() {
+        if workload.spec().prologue().is_some() || !workload.spec().is_of_words() {
             return None;
         }
         let ([h, w], [data, weight]) = (&axes.windows[..], &loads[..]) else { return None };

@@ -5,7 +5,7 @@ use std::{ptr, slice};
 use autotune_ir::MachineCode;
 use autotune_ir::layout::from_layout;
 use autotune_ir::program::{Role, When};
-use autotune_ir::{Isa, KernelPlan, Program};
+use autotune_ir::{Isa, KernelPlan, Program, Target};
 use autotune_workloads::Operands;
 use ndarray::ArrayD;
 
@@ -24,6 +24,15 @@ pub fn runs(isa: Isa) -> bool {
         eprintln!("this machine does not run {isa}: assembled only");
     }
     runs
+}
+
+/// True if this machine has a feature of [`autotune_ir::CpuTarget`]; says so where it does not.
+pub fn has(feature: &str) -> bool {
+    let has = Target::detect("cpu", Some(1)).unwrap().cpu().unwrap().features.iter().any(|own| own == feature);
+    if !has {
+        eprintln!("this machine has no {feature}: assembled only");
+    }
+    has
 }
 
 /// Code in executable memory.

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use autotune_ir::program::{Access, BinaryOp, Expr};
 use autotune_ir::spec::{AxisId, Equation, Reduction, Spec};
-use autotune_ir::{Affine, VarId};
+use autotune_ir::{Affine, DType, VarId};
 
 use super::line::{Elements, Line, Point, Tensor, at, box_of, points, position, unravel};
 use super::lines::output;
@@ -14,12 +14,12 @@ use crate::parallel::for_each;
 /// The output, row-major: every equation in order, every point of it. With it the largest finite magnitude of what the last equation is a map of.
 pub(super) fn evaluate(spec: &Spec, mut tensors: Vec<Tensor>) -> Result<(Vec<f32>, f32), OutOfMemory> {
     for equation in &spec.equations {
-        tensors[equation.output.buffer.0 as usize].elements = Elements::Made(reduced(equation, &tensors)?);
+        make(spec, equation, &mut tensors)?;
     }
     let (output, last) = (output(spec), &spec.equations[spec.equations.len() - 1].output);
     let elements = &tensors[last.buffer.0 as usize];
     let mut values = OutOfMemory::zeros(points(&output.shape))?;
-    values.iter_mut().zip(0..).for_each(|(value, at)| *value = output.dtype.rounded(elements.get(at)) as f32);
+    values.iter_mut().zip(0..).for_each(|(value, at)| *value = elements.get(at) as f32);
 
     let [.., before, _] = &spec.equations[..] else { return Ok((values, 0.0)) };
     let mapped = match &tensors[before.output.buffer.0 as usize].elements {
@@ -31,8 +31,17 @@ pub(super) fn evaluate(spec: &Spec, mut tensors: Vec<Tensor>) -> Result<(Vec<f32
     Ok((values, mapped as f32))
 }
 
+/// Makes the elements of the tensor that an equation defines; those of types other than f32 are rounded, as whatever reads them finds them so.
+pub(super) fn make(spec: &Spec, equation: &Equation, tensors: &mut [Tensor]) -> Result<(), OutOfMemory> {
+    let dtype = spec.tensor(&equation.output).dtype;
+    let mut made = reduced(equation, tensors)?;
+    made.iter_mut().filter(|_| dtype != DType::F32).for_each(|x| *x = dtype.rounded(*x));
+    tensors[equation.output.buffer.0 as usize].elements = Elements::Made(made);
+    Ok(())
+}
+
 /// The elements of the tensor that an equation defines.
-pub(super) fn reduced(equation: &Equation, tensors: &[Tensor]) -> Result<Vec<f64>, OutOfMemory> {
+fn reduced(equation: &Equation, tensors: &[Tensor]) -> Result<Vec<f64>, OutOfMemory> {
     let line_axis = equation.axes.iter().rposition(|axis| !axis.reduce);
     let axis = line_axis.unwrap_or(equation.axes.len());
     let columns: Vec<usize> = (0..line_axis.map_or(1, |axis| equation.axes[axis].extent)).collect();

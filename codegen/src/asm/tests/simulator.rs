@@ -4,10 +4,11 @@
 #![allow(clippy::expect_used)]
 
 use crate::asm::instruction_set::{
-    Address, Arithmetic, Bound, ElementType, Operand, Shape, Unary, VECTOR_SLOTS, Vector, Vectors,
+    Address, Arithmetic, Bound, Dots, ElementType, Operand, Shape, Unary, VECTOR_SLOTS, Vector, Vectors,
 };
 use crate::asm::leaf::Memory;
 use autotune_ir::DType;
+use autotune_ir::instruction::{DOT_BF16, Instruction};
 use autotune_ir::program::Compare;
 use autotune_ir::spec::Reduction;
 use machine::{LOST, MOST_LANES};
@@ -24,8 +25,9 @@ pub(super) struct Set {
     pub(super) integers: usize,
     /// Operands of arithmetic in memory: whole vectors, elements for every lane.
     pub(super) operands: [bool; 2],
-    /// Products with powers of two, and rounding to f16.
+    /// Products with powers of two, dot products of bf16, and rounding to f16.
     pub(super) scales: bool,
+    pub(super) dots: bool,
     pub(super) rounds_to_f16: bool,
     /// The number of columns that a copy can transpose, and of rows that it can weave.
     pub(super) transposes: Option<u8>,
@@ -118,6 +120,11 @@ impl Vectors for Recorder {
         self.set.scales
     }
 
+    fn dots(&self) -> Dots {
+        const BF16: [(&Instruction, Arithmetic); 1] = [(&DOT_BF16, Arithmetic::DotBf16)];
+        if self.set.dots { &BF16 } else { &[] }
+    }
+
     fn load(&mut self, v: Vector, shape: Shape, at: Address) {
         self.check(&[v], &[]);
         self.check_memory(shape, at);
@@ -147,7 +154,7 @@ impl Vectors for Recorder {
         self.check_memory(shape, at);
         assert!(of == ElementType::F16 && self.set.rounds_to_f16 || of == ElementType::Half, "{of:?}");
         self.record(move |m| {
-            m.vectors[usize::from(v)] = m.load(shape, at).map(|lane| match of {
+            m.vectors[usize::from(v)] = m.load_elements(shape, at).map(|lane| match of {
                 ElementType::F16 => DType::F16.values(&[lane.to_bits()], 1)[0],
                 _ => lane,
             });
@@ -351,6 +358,11 @@ impl Vectors for Recorder {
                 Arithmetic::Scale => (f64::from(a[i]) * f64::from(b[i]).exp2()) as f32,
                 Arithmetic::MulAdd => a[i].mul_add(b[i], old[i]),
                 Arithmetic::MulThenAdd => old[i].mul_add(a[i], b[i]),
+                Arithmetic::DotBf16 => {
+                    let pair = |x: f32| [x.to_bits() << 16, x.to_bits() & 0xffff_0000].map(f32::from_bits);
+                    let ([a0, a1], [b0, b1]) = (pair(a[i]), pair(b[i]));
+                    a0.mul_add(b0, a1.mul_add(b1, old[i]))
+                }
             });
         });
     }

@@ -4,7 +4,7 @@ use super::X86;
 use super::control::{address, integer};
 use super::encode::{Address, Goal, Integer, Opcode, Place, evex};
 use crate::asm::instruction_set::{
-    Address as At, Arithmetic, Bound, ElementType, Operand, Shape, Unary, Vector, Vectors,
+    Address as At, Arithmetic, Bound, Dots, ElementType, Operand, Shape, Unary, Vector, Vectors,
 };
 use crate::asm::leaf::{Leaf, Memory};
 use autotune_ir::program::Compare;
@@ -86,6 +86,10 @@ impl Vectors for X86 {
 
     fn scales(&self) -> bool {
         self.isa == Isa::Avx512
+    }
+
+    fn dots(&self) -> Dots {
+        self.dots
     }
 
     fn load(&mut self, v: Vector, shape: Shape, at: At) {
@@ -277,6 +281,7 @@ impl Vectors for X86 {
             Arithmetic::AddBits => opcode(1, 1, 0xfe),
             Arithmetic::MulBits => opcode(2, 1, 0x40),
             Arithmetic::MulAdd => opcode(2, 1, 0xb8),
+            Arithmetic::DotBf16 => opcode(2, 2, 0x52),
             Arithmetic::MulThenAdd => opcode(2, 1, 0xa8),
             Arithmetic::Scale => opcode(2, 1, 0x2c),
         };

@@ -14,20 +14,21 @@ pub(super) fn find(name: Loop) -> Option<StageFn> {
     match name {
         Loop::MultiplyAdd { lanes: 16 } if avx512 => Some(multiply_add_16),
         Loop::MultiplyAdd { lanes: 8 } if avx2 => Some(multiply_add_8),
+        Loop::DotBf16 if avx512 && is_x86_feature_detected!("avx512bf16") => Some(dot_bf16),
         Loop::Read if avx512 => Some(read_16),
         Loop::Read if avx2 => Some(read_8),
         _ => None,
     }
 }
 
-/// The loops with the vector registers called `$r`, of `$bytes` bytes. The numbers are those of the accumulators.
-macro_rules! loops {
-    ($multiply_add:ident, $read:ident, $feature:literal, $r:literal, $bytes:literal, $($n:literal)*; $($m:literal)*) => {
+/// The loop of multiply-adds by an instruction, with the vector registers called `$r`. The numbers are those of the accumulators.
+macro_rules! multiply_adds {
+    ($name:ident, $feature:literal, $instruction:literal, $r:literal, $($n:literal)*) => {
         /// # Safety
         ///
-        /// As [`Loop::MultiplyAdd`], on a processor with the feature.
+        /// As [`Loop::MultiplyAdd`], on a processor with the feature and the instruction.
         #[target_feature(enable = $feature)]
-        unsafe extern "C" fn $multiply_add(buffers: *const *mut f32, _: *mut c_char, begin: c_long, end: c_long) {
+        unsafe extern "C" fn $name(buffers: *const *mut f32, _: *mut c_char, begin: c_long, end: c_long) {
             for task in begin..end {
                 let line = LINE as isize * task as isize;
                 // SAFETY: the caller's promise; reads and writes at most a line, and names what it overwrites.
@@ -36,7 +37,7 @@ macro_rules! loops {
                         concat!("vmovups ", $r, "12, [{data}]"),
                         $(concat!("vmovaps ", $r, $n, ", ", $r, "12"),)*
                         "2:",
-                        $(concat!("vfmadd213ps ", $r, $n, ", ", $r, "12, ", $r, "12"),)*
+                        $(concat!($instruction, " ", $r, $n, ", ", $r, "12, ", $r, "12"),)*
                         "sub {rounds}, 1",
                         "jnz 2b",
                         $(concat!("vaddps ", $r, "12, ", $r, "12, ", $r, $n),)*
@@ -52,6 +53,13 @@ macro_rules! loops {
                 }
             }
         }
+    };
+}
+
+/// The loops with the vector registers called `$r`, of `$bytes` bytes. The numbers are those of the accumulators.
+macro_rules! loops {
+    ($multiply_add:ident, $read:ident, $feature:literal, $r:literal, $bytes:literal, $($n:literal)*; $($m:literal)*) => {
+        multiply_adds!($multiply_add, $feature, "vfmadd213ps", $r, $($n)*);
 
         /// # Safety
         ///
@@ -88,3 +96,4 @@ macro_rules! loops {
 
 loops!(multiply_add_8, read_8, "avx2,fma", "ymm", "32", "0" "1" "2" "3" "4" "5" "6" "7" "8" "9" "10" "11"; "0" "1" "2" "3" "4" "5" "6" "7");
 loops!(multiply_add_16, read_16, "avx512f", "zmm", "64", "0" "1" "2" "3" "4" "5" "6" "7" "8" "9" "10" "11"; "0" "1" "2" "3" "4" "5" "6" "7");
+multiply_adds!(dot_bf16, "avx512f", "vdpbf16ps", "zmm", "0" "1" "2" "3" "4" "5" "6" "7" "8" "9" "10" "11");

@@ -24,7 +24,7 @@ impl Lowering<'_> {
         let region = self.whole_region();
         let runs = self.runs(&region);
         let shape = runs.iter().map(|dim| dim.iter().map(|r| r.len).sum()).collect();
-        let copy = self.all.buffer_named("data_copy", Role::Packed, Scope::Global, shape);
+        let copy = self.data_buffer("data_copy", Scope::Global, shape);
         let axes = &self.direct.contraction.axes;
         let index = self.direct.data.index.iter().map(|index| {
             let (low, _) = index.range(|axis| axes[axis.0 as usize].extent);
@@ -34,9 +34,19 @@ impl Lowering<'_> {
         self.copy_nests(copy, &runs, true)
     }
 
+    /// A buffer for a copy of the data. What a prologue makes is rounded to its type.
+    pub(super) fn data_buffer(&mut self, name: &str, scope: Scope, shape: Vec<usize>) -> BufferId {
+        let id = self.all.buffer_named(name, Role::Packed, scope, shape);
+        let contraction = &self.direct.contraction;
+        if let Some(map) = contraction.prologue() {
+            self.all.buffers[id.0 as usize].dtype = contraction.spec.tensor(&map.output).dtype;
+        }
+        id
+    }
+
     /// A copy of what the cache tile of `region` reads, with its padding written out: the buffer, and what fills it.
     pub(super) fn copy_tile(&mut self, region: &Region) -> (BufferId, Vec<Node>) {
-        let tile = self.all.buffer_named("data_tile", Role::Packed, Scope::Local, self.direct.tile_shape());
+        let tile = self.data_buffer("data_tile", Scope::Local, self.direct.tile_shape());
         let index = self.direct.data.index.clone();
         self.data = Place { buffer: tile, lead: Vec::new(), index, origin: Some(bases(region)) };
         let runs = self.runs(region);

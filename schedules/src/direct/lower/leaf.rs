@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::{Level, Lowering, Region, assign, at, bases, load, nest};
 use crate::contraction::AxisId;
-use crate::direct::DataMode;
+use crate::direct::{DataMode, Group};
 use crate::lower::nest::Builder;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{Access, Buffer, BufferId, Expr, Index, LoopKind, Node, Role, Scope, Store, StoreMode};
@@ -238,16 +238,35 @@ impl Lowering<'_> {
             return Vec::new();
         };
         let prefetches = self.prefetches(tile, local);
-        let mut nodes = self.over_parts(&valid, local, |this, local| {
-            let point = tile.point(local);
-            let data = this.data_access(tile.region, local, &point);
-            let weight = this.weight_access(tile.region, local, &point);
-            let value = Expr::product(data, weight);
-            let (dst, iteration) = (tile.acc_access(local), this.direct.contraction.iteration(point));
-            vec![Node::Store(Store { dst, mode: StoreMode::Accumulate, value, iteration })]
-        });
+        let mut nodes = match (self.direct.dot, valid.split_last()) {
+            (Some(group), Some((vector, others))) => {
+                self.over_parts(others, local, |this, local| vec![this.dot(group, *vector, tile, local)])
+            }
+            _ => self.over_parts(&valid, local, |this, local| vec![this.product(tile, local)]),
+        };
         nodes.splice(0..0, prefetches);
         nodes
+    }
+
+    /// `acc += data * weight` for one element of the register tile.
+    fn product(&self, tile: &Tile, local: &Local) -> Node {
+        let point = tile.point(local);
+        let data = self.data_access(tile.region, local, &point);
+        let weight = self.weight_access(tile.region, local, &point);
+        let value = Expr::product(data, weight);
+        let (dst, iteration) = (tile.acc_access(local), self.direct.contraction.iteration(point));
+        Node::Store(Store { dst, mode: StoreMode::Accumulate, value, iteration })
+    }
+
+    /// The same for a part of a vector and all steps of a group.
+    fn dot(&mut self, Group { axis, instruction }: Group, vector: Part, tile: &Tile, local: &Local) -> Node {
+        let mut local = local.clone();
+        let steps = self.direct.contraction.axes[axis].extent;
+        let body = self.repeat(self.axis_name(axis, Level::Reduce), steps, LoopKind::Unrolled, |this, step| {
+            local[axis] = step;
+            this.over_parts(&[vector], &mut local, |this, local| vec![this.product(tile, local)])
+        });
+        Node::Call { instruction, body }
     }
 
     /// Prefetches as many lines of weights as a step of the reduction reads, at the distance of the

@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::{Level, Lowering, Region, Segment, Span, assign, at, bases, load, nest};
 use crate::contraction::{AxisId, Operand, divide};
-use crate::direct::TileLoop;
+use crate::direct::{Group, TileLoop};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, Expr, Index, LoopKind, Node, Role, Scope};
 
@@ -109,7 +109,8 @@ impl Lowering<'_> {
         let kind = |i: &Inner| if i.axis == vector { LoopKind::Vectorized } else { LoopKind::Serial };
         let mut nodes = Vec::new();
         for part in self.combinations(&packed, &region) {
-            let steps: Vec<Steps> = part.inner.iter().map(|i| Steps::each(i, kind(i))).collect();
+            let (group, inner) = self.without_group(&part.inner);
+            let steps: Vec<Steps> = group.into_iter().chain(inner.iter().map(|i| Steps::each(i, kind(i)))).collect();
             for (tiles, steps) in self.inside_or_beyond(&packed, &part.tiles, steps) {
                 nodes.extend(self.pack_nest(&packed, &source, &tiles, &steps, LoopKind::Parallel));
             }
@@ -180,13 +181,25 @@ impl Lowering<'_> {
         };
         let mut nodes = Vec::new();
         for part in self.combinations(&packed, region) {
-            for steps in panel_nests(&source.operand, &part.inner, self.lanes) {
+            let (group, inner) = self.without_group(&part.inner);
+            for steps in panel_nests(&source.operand, inner, self.lanes) {
+                let steps: Vec<Steps> = group.into_iter().chain(steps).collect();
                 nodes.extend(self.pack_nest(&packed, &source, &part.tiles, &steps, LoopKind::Serial));
             }
         }
         let buffer = packed.buffer;
         self.panel = Some(Rc::new(packed));
         (buffer, nodes)
+    }
+
+    /// The loop over the steps of a group, if there are groups, and the other axes: it is outside of those, as vectors do not go along it.
+    fn without_group<'i>(&self, inner: &'i [Inner]) -> (Option<Steps>, &'i [Inner]) {
+        match (inner.split_last(), self.direct.dot) {
+            (Some((last, others)), Some(group)) if last.axis == group.axis => {
+                (Some(Steps::each(last, LoopKind::Serial)), others)
+            }
+            _ => (None, inner),
+        }
     }
 
     /// A buffer for an operand: all of it, or as much as any cache tile reads if it is to hold a region.
@@ -202,10 +215,14 @@ impl Lowering<'_> {
         let reduce = direct.reduce.iter().map(|&axis| Inner { axis, extent: covers(axis), is_reduced: true });
         let registers = direct.register_tile().into_iter();
         let registers = registers.map(|(axis, extent)| Inner { axis, extent, is_reduced: false });
-        let inner: Vec<Inner> = reduce.chain(registers).filter(|i| operand.uses(i.axis)).collect();
+        let group = direct.dot.map(|Group { axis, .. }| Inner { axis, extent: axes[axis].extent, is_reduced: true });
+        let inner: Vec<Inner> = reduce.chain(registers).chain(group).filter(|i| operand.uses(i.axis)).collect();
         let counts = tiles.iter().map(|&(axis, tile)| covers(axis).div_ceil(tile));
         let shape = counts.chain(inner.iter().map(|i| i.extent)).collect();
-        let buffer = self.all.buffer_named(name, Role::Packed, scope, shape);
+        let buffer = match region {
+            Some(_) => self.data_buffer(name, scope, shape),
+            None => self.all.buffer_named(name, Role::Packed, scope, shape),
+        };
         Packed { buffer, tiles, inner, region }
     }
 

@@ -28,7 +28,7 @@ const FIRST: &str = "first_";
 /// The loop nests of a config.
 pub(in crate::fused) fn lower(workload: &Workload, fused: &GpuFused) -> Program {
     let (spec, pair) = (workload.spec(), &fused.pair);
-    let mut all = Nest::new(workload.dtype());
+    let mut all = Nest::new(workload.spec(), workload.dtype());
     let shape = |role| spec.find(role).map_or(&[][..], |tensor| &tensor.shape);
     let whole = [Role::Operand(0), Role::Output].map(|role| (shape(role), Layout::Plain));
     let operands = OperandBuffers::new(&mut all, workload, whole[0], whole[1]);
@@ -67,7 +67,7 @@ pub(in crate::fused) fn lower(workload: &Workload, fused: &GpuFused) -> Program 
             add("compute".into(), When::EveryRun, compute(&fused.second, second, "", &mut all));
         }
         false => {
-            let mut spare = Nest::new(workload.dtype());
+            let mut spare = Nest::new(workload.spec(), workload.dtype());
             let both = Both::new(fused, [first, second], tables, [&mut all, &mut spare]);
             add("compute".into(), When::EveryRun, both.compute());
         }

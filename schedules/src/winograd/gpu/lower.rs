@@ -19,7 +19,7 @@ const THREADS: usize = 128;
 
 /// The loop nests of a config.
 pub(crate) fn lower(workload: &Workload, winograd: &GpuWinograd) -> Program {
-    let mut all = Nest::new(workload.dtype());
+    let mut all = Nest::new(workload.spec(), workload.dtype());
     let plain = Layout::Plain;
     let shape = |role| workload.spec().find(role).map_or(&[][..], |tensor| &tensor.shape);
     let operands =

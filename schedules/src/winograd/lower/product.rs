@@ -3,6 +3,7 @@
 use super::*;
 use crate::contraction::{Contraction, Operand};
 use crate::direct::{DataMode, TileLoop};
+use autotune_ir::DType;
 use autotune_ir::affine::VarId;
 use autotune_ir::program::Layout;
 use autotune_ir::spec::Spec;
@@ -46,6 +47,8 @@ pub(super) fn plan(workload: &Workload, winograd: &Winograd, algorithm: &Arc<Spe
         out_layout,
         data_mode: DataMode::Tile,
         packed_weights: true,
+        dot: None,
+        copied: DType::F32,
         vector: O_LANE,
         batch: Vec::new(),
         cache: Vec::new(),

@@ -87,13 +87,33 @@ impl Machine {
         element.unwrap_or_else(|| panic!("{at:?} is beyond buffer {buffer}"))
     }
 
+    /// The word of 32 bits `behind` words behind an address, of one element or two.
+    fn word(&mut self, at: Address, behind: usize) -> f32 {
+        let buffer = (self.integer(at.pointer) + i64::from(at.disp)).div_euclid(APART) - 1;
+        if self.sizes.get(buffer as usize) != Some(&2) {
+            return *self.element(at, behind);
+        }
+        let [low, high] = [0, 1].map(|half| self.element(at, 2 * behind + half).to_bits());
+        f32::from_bits(low | high << 16)
+    }
+
+    /// Words of memory in lanes.
     pub(super) fn load(&mut self, shape: Shape, at: Address) -> Lanes {
+        self.lanes_of(shape, at, Self::word)
+    }
+
+    /// Elements of memory in lanes.
+    pub(super) fn load_elements(&mut self, shape: Shape, at: Address) -> Lanes {
+        self.lanes_of(shape, at, |machine, at, behind| *machine.element(at, behind))
+    }
+
+    fn lanes_of(&mut self, shape: Shape, at: Address, read: fn(&mut Self, Address, usize) -> f32) -> Lanes {
         let mut lanes = [0.0; MOST_LANES];
         match shape {
-            Shape::Splat => lanes.fill(*self.element(at, 0)),
-            Shape::Lanes(n) => (0..usize::from(n)).for_each(|i| lanes[i] = *self.element(at, i)),
+            Shape::Splat => lanes.fill(read(self, at, 0)),
+            Shape::Lanes(n) => (0..usize::from(n)).for_each(|i| lanes[i] = read(self, at, i)),
             Shape::Strided { lanes: n, stride } => {
-                (0..usize::from(n)).for_each(|i| lanes[i] = *self.element(at.behind(i, stride), 0));
+                (0..usize::from(n)).for_each(|i| lanes[i] = read(self, at.behind(i, stride), 0));
             }
         }
         lanes
