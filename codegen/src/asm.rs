@@ -27,9 +27,8 @@
 //! Assembling is pure and takes microseconds on any host; running the code is up to the caller.
 
 use autotune_ir::artifact::MachineCode;
-use autotune_ir::instruction::{DOT_BF16, Instruction};
 use autotune_ir::program::Program;
-use autotune_ir::target::{CpuTarget, Isa, Target};
+use autotune_ir::target::{Isa, Target};
 
 mod block;
 mod error;
@@ -51,7 +50,7 @@ pub mod x86;
 pub use error::AssembleError;
 
 use error::Failure;
-use instruction_set::{Arithmetic, Dots, InstructionSet};
+use instruction_set::InstructionSet;
 
 /// Machine code of the program's kernel.
 ///
@@ -76,17 +75,11 @@ pub fn assemble(program: &Program, target: &Target) -> Result<MachineCode, Assem
         return Err(AssembleError::Type(buffer.dtype));
     }
     let assembled = match cpu.isa {
-        isa @ (Isa::Avx2 | Isa::Avx512) => generate(program, x86::X86::new(isa, dots(cpu))),
+        Isa::Avx2 | Isa::Avx512 => generate(program, x86::X86::new(cpu)),
         isa @ (Isa::Neon | Isa::Generic) => return Err(AssembleError::Isa(isa)),
     };
     let ((bytes, code_bytes), entries) = assembled.map_err(|failure| *failure)?;
     Ok(MachineCode { bytes, code_bytes, entries })
-}
-
-/// The instructions of programs that a CPU has.
-fn dots(cpu: &CpuTarget) -> Dots {
-    const BF16: [(&Instruction, Arithmetic); 1] = [(&DOT_BF16, Arithmetic::DotBf16)];
-    if DOT_BF16.feature.is_of_cpu(cpu) { &BF16 } else { &[] }
 }
 
 /// The code of a program, and the place of each stage's function in it.

@@ -54,17 +54,22 @@ struct Row {
     multiplied_bits: i32,
     /// Smallest and largest finite value.
     range: [f64; 2],
+    /// True if CPUs have kernels for contractions of it.
+    is_multiplied_by_cpus: bool,
 }
 
 const fn float(dtype: DType, word: &'static str, bytes: usize, bits: [i32; 2], most: f64) -> Row {
     let [fraction_bits, multiplied_bits] = bits;
     let (kind, accumulator) = (Kind::Float, DType::F32);
-    Row { dtype, word, bytes, kind, accumulator, fraction_bits, multiplied_bits, range: [-most, most] }
+    let range = [-most, most];
+    let is_multiplied_by_cpus = matches!(dtype, DType::F32 | DType::Bf16);
+    Row { dtype, word, bytes, kind, accumulator, fraction_bits, multiplied_bits, range, is_multiplied_by_cpus }
 }
 
 const fn integer(dtype: DType, word: &'static str, bytes: usize, kind: Kind, range: [f64; 2]) -> Row {
     let accumulator = if bytes == 8 { dtype } else { DType::I32 };
-    Row { dtype, word, bytes, kind, accumulator, fraction_bits: 0, multiplied_bits: 0, range }
+    let (fraction_bits, multiplied_bits, is_multiplied_by_cpus) = (0, 0, false);
+    Row { dtype, word, bytes, kind, accumulator, fraction_bits, multiplied_bits, range, is_multiplied_by_cpus }
 }
 
 /// Rows in the order of the enumeration.
@@ -133,6 +138,11 @@ impl DType {
     /// Returns the smallest and the largest finite value.
     pub fn range(self) -> [f64; 2] {
         self.row().range
+    }
+
+    /// True if CPUs have kernels for contractions with factors of the type.
+    pub fn is_multiplied_by_cpus(self) -> bool {
+        self.row().is_multiplied_by_cpus
     }
 
     /// True if elements are 32-bit floating-point numbers, whose values are stored without rounding.

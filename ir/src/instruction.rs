@@ -28,7 +28,7 @@ mod mma;
 mod wgmma;
 
 pub use box_copy::{BOX_COPY, BOX_ROW_BYTES, BoxCopy};
-pub use dot::{DOT_BF16, Dot};
+pub use dot::{DOT_BF16, Dot, dot_of};
 pub use fragments::{Fragments, LANES, ThreadGroup};
 pub use mma::MMA;
 pub use wgmma::WGMMA;
@@ -117,16 +117,6 @@ impl Instruction {
             _ => None,
         }
     }
-}
-
-/// Instructions of CPUs that multiply.
-static DOTS: [&Instruction; 1] = [&DOT_BF16];
-
-/// Returns the instruction of a CPU that multiplies factors of some types, if it has one.
-pub fn dot_of(cpu: &CpuTarget, factors: [DType; 2]) -> Option<&'static Instruction> {
-    let [dtype, other] = factors;
-    let multiplies = |dot: &&&Instruction| dot.steps(dtype).is_some() && dot.feature.is_of_cpu(cpu);
-    DOTS.iter().find(multiplies).copied().filter(|_| dtype == other)
 }
 
 impl Feature {

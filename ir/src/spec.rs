@@ -66,6 +66,11 @@ pub struct Tensor {
 }
 
 impl Tensor {
+    /// Size of its elements in memory, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.shape.iter().product::<usize>() * self.dtype.bytes()
+    }
+
     /// True if the caller gives it.
     pub fn is_given(&self) -> bool {
         matches!(self.source, Source::Given { .. })

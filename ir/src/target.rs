@@ -176,7 +176,7 @@ impl Target {
 
     /// True if there are kernels for contractions with factors of a type: those of [all kernels](Target::supports), on CPUs bf16, too.
     pub fn multiplies(&self, dtype: DType) -> bool {
-        self.supports(dtype) || self.cpu().is_some() && dtype == DType::Bf16
+        self.supports(dtype) || self.cpu().is_some() && dtype.is_multiplied_by_cpus()
     }
 
     /// True if elements may be converted from and to a type where they are loaded and stored, as casts do: those of [all kernels](Target::supports),

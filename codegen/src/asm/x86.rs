@@ -6,7 +6,7 @@ use iced_x86::{Decoder, DecoderOptions, Formatter, NasmFormatter};
 
 use super::instruction_set::{Dots, Vector};
 use autotune_ir::artifact::MachineCode;
-use autotune_ir::target::Isa;
+use autotune_ir::target::{CpuTarget, Isa};
 
 mod control;
 mod encode;
@@ -35,8 +35,15 @@ pub(super) struct X86 {
 }
 
 impl X86 {
-    pub(super) fn new(isa: Isa, dots: Dots) -> Self {
-        Self { isa, dots, code: encode::Code::default(), masks: Vec::new(), has_steps: false, even_numbers: None }
+    pub(super) fn new(cpu: &CpuTarget) -> Self {
+        Self {
+            isa: cpu.isa,
+            dots: vectors::dots(cpu),
+            code: encode::Code::default(),
+            masks: Vec::new(),
+            has_steps: false,
+            even_numbers: None,
+        }
     }
 }
 

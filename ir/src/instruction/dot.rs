@@ -4,7 +4,7 @@ use super::{Asynchrony, Executor, Factors, Feature, Instruction, Registers, Site
 use crate::affine::{Affine, VarId};
 use crate::dtype::DType;
 use crate::program::{Access, Loop, LoopKind, Node, Program, Scope, Store, StoreMode};
-use crate::target::Isa;
+use crate::target::{CpuTarget, Isa};
 
 /// `vdpbf16ps` of a [`Dot`] (AVX512_BF16): each lane adds two products. It takes denormal factors and sums as zero
 /// (Intel, "Software Developer's Manual", volume 2).
@@ -17,6 +17,16 @@ pub static DOT_BF16: Instruction = Instruction {
     asynchrony: Asynchrony::Nothing,
     check: |body, site| Dot::check(body, site, &DOT_BF16),
 };
+
+/// Instructions of CPUs that multiply.
+static DOTS: [&Instruction; 1] = [&DOT_BF16];
+
+/// Returns the instruction of a CPU that multiplies factors of some types, if it has one.
+pub fn dot_of(cpu: &CpuTarget, factors: [DType; 2]) -> Option<&'static Instruction> {
+    let [dtype, other] = factors;
+    let multiplies = |dot: &&&Instruction| dot.steps(dtype).is_some() && dot.feature.is_of_cpu(cpu);
+    DOTS.iter().find(multiplies).copied().filter(|_| dtype == other)
+}
 
 /// The nest of a dot product, whose steps lie side by side in both factors, as one word of 32 bits:
 ///

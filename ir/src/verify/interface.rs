@@ -131,7 +131,7 @@ pub(super) fn check_memory(program: &Program, target: &Target) -> Result<(), Pro
         let buffers = program.buffers.iter().filter(|b| b.scope == scope);
         let bytes = buffers.fold(0u64, |sum, b| {
             let elements = b.shape.iter().fold(1u64, |len, &d| len.saturating_mul(d as u64));
-            sum.saturating_add(elements.saturating_mul(4))
+            sum.saturating_add(elements.saturating_mul(b.dtype.bytes() as u64))
         });
         if bytes > limit {
             return Err(ProgramError { place: "program".into(), problem: Problem::Memory { scope, bytes, limit } });

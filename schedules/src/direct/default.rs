@@ -70,14 +70,14 @@ pub(super) fn default_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobS
 pub(super) fn streams(roles: &Roles, target: &CpuTarget) -> bool {
     let Contraction { weight, weight_is_constant, .. } = &roles.contraction;
     let rows = count(roles.contraction.equation(), &roles.axes.rows);
-    let bytes = matrix_bytes(&roles.contraction);
+    let bytes = matrix_bytes(roles);
     let is_read_in_place = !weight_is_constant && weight.stride(roles.channel) == 1;
     let is_one_product = roles.is_product() && roles.batch.iter().all(|&axis| roles.extent(axis) == 1);
     is_one_product && is_read_in_place && rows <= FEW && bytes > target.l1d_bytes
 }
 
-fn matrix_bytes(contraction: &Contraction) -> usize {
-    size_of::<f32>() * contraction.weight.shape.iter().product::<usize>()
+fn matrix_bytes(roles: &Roles) -> usize {
+    roles.factors()[1].bytes() * roles.contraction.weight.shape.iter().product::<usize>()
 }
 
 /// A schedule that reads a few rows of the matrix side by side from beginning to end, and adds to
@@ -88,7 +88,7 @@ fn streaming_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) ->
     }
     let rows = count(roles.contraction.equation(), &roles.axes.rows);
     let (columns, registers) = (roles.extent(roles.channel), target.isa.vector_registers());
-    let bytes = matrix_bytes(&roles.contraction);
+    let bytes = matrix_bytes(roles);
     let is_far = bytes > target.l3_bytes / 2;
     let stream = match rows {
         ..=LIGHT if is_far => FAR,
@@ -200,6 +200,8 @@ struct DefaultRule<'a> {
     lanes: usize,
     /// True if an instruction multiplies groups of steps.
     has_dot: bool,
+    /// True if data is widened before it is multiplied.
+    widens: bool,
 }
 
 impl<'r> DefaultRule<'r> {
@@ -215,8 +217,8 @@ impl<'r> DefaultRule<'r> {
         };
         let width = if roles.is_product() { width.min(rows_in_ways(roles, target)) } else { width };
         let outermost = if roles.contraction.weight_is_constant { roles.channel } else { roles.spatial[0] };
-        let (lanes, has_dot) = (target.lanes(), roles.dot(target).is_some());
-        Self { roles, vector, vectors, width, height, outermost, unroll, lanes, has_dot }
+        let (lanes, has_dot, widens) = (target.lanes(), roles.dot(target).is_some(), roles.widens(target));
+        Self { roles, vector, vectors, width, height, outermost, unroll, lanes, has_dot, widens }
     }
 
     /// False for `size` elements of an axis that vectors run along without being whole there.
@@ -234,9 +236,15 @@ impl<'r> DefaultRule<'r> {
         let blocked = Value::Choice("blocked".into());
         let is_blockable = space.knobs.iter().any(|knob| knob.values.contains(&blocked));
         let fits = move |data: &(&str, &str)| is_blockable || data.0 == "plain";
-        let data = DEFAULT_DATA.into_iter().filter(fits).filter(|data| self.has_dot || *data != DOT_DATA);
+        let mut data = DEFAULT_DATA.to_vec();
+        data.retain(|data| fits(data) && (self.has_dot || *data != DOT_DATA));
+        if self.widens {
+            data.sort_by_key(|data| data.1 != "tile");
+        }
         let is_whole = |width: &usize| self.roles.width.is_none_or(|axis| self.is_whole(axis, *width));
-        let widths = data.flat_map(move |data| (1..=self.width).rev().filter(is_whole).map(move |width| (data, width)));
+        let widths = data
+            .into_iter()
+            .flat_map(move |data| (1..=self.width).rev().filter(is_whole).map(move |width| (data, width)));
         widths.map(move |((layout, data), width)| {
             ["2", "1", "3"].into_iter().filter_map(move |parallel| {
                 let vector = self.roles.name(self.vector);
@@ -300,7 +308,7 @@ impl<'r> DefaultRule<'r> {
 fn rows_in_ways(roles: &Roles, target: &CpuTarget) -> usize {
     let data = &roles.contraction.data;
     let rows = roles.spatial.iter().filter(|&&axis| axis != roles.channel);
-    let distance = rows.map(|&axis| size_of::<f32>() * data.stride(axis).unsigned_abs() as usize).max();
+    let distance = rows.map(|&axis| roles.factors()[0].bytes() * data.stride(axis).unsigned_abs() as usize).max();
     let way = (target.l1d_bytes / WAYS).max(1);
     // The power of two in the distance, at most a way.
     let shared = distance.map_or(1, |bytes| 1 << bytes.trailing_zeros().min(way.ilog2()));

@@ -91,6 +91,11 @@ impl Roles {
         [0, 1].map(|number| loads.get(number).map_or(DType::F32, |load| self.contraction.spec.tensor(load).dtype))
     }
 
+    /// True if the data is widened before it is multiplied, which a copy does once for all vectors that read an element.
+    pub(crate) fn widens(&self, target: &CpuTarget) -> bool {
+        !self.factors()[0].is_word() && self.dot(target).is_none()
+    }
+
     /// The instruction that multiplies groups of reduction steps, and how many these are; `None` where there is none for the
     /// factors, or steps are left over.
     pub(crate) fn dot(&self, target: &CpuTarget) -> Option<(&'static Instruction, usize)> {

@@ -79,7 +79,7 @@ pub(super) fn prefers(spec: &Arc<Spec>, cpu: &CpuTarget) -> bool {
     let is_long = is_of_vector || main.reduction_len() >= LEAST_STEPS;
     // Turned columns beyond the second-level cache would be read again for every few rows.
     let weight = spec.tensor(weight);
-    let bytes = size_of::<f32>() * weight.shape.iter().product::<usize>();
+    let bytes = weight.bytes();
     let is_far = weight.source == Source::Computed && bytes > cpu.l2_bytes;
     !goes_along_row && is_long && !is_far && (is_of_columns || !weight.is_constant())
 }
@@ -200,7 +200,8 @@ impl Rule {
         let Some(many) = (0..rows.len()).max_by_key(|&axis| rows[axis].extent) else { return rule };
         let others = rows.iter().enumerate().filter(|(axis, _)| *axis != many);
         let few: usize = others.map(|(_, axis)| axis.extent).product();
-        let row_bytes = size_of::<f32>() * chain.last().reduction_len();
+        let widest = chain.spec.operands().map(|tensor| tensor.dtype.bytes()).max().unwrap_or(1);
+        let row_bytes = widest * chain.last().reduction_len();
         let (bytes, is_near) = (row_bytes * rows[many].extent, row_bytes * few < cpu.l1d_bytes / 2);
         let is_far = bytes > cpu.l3_bytes / 2;
         let is_short = chain.last().reduction_len() < PAGE;

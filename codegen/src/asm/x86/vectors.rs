@@ -7,9 +7,10 @@ use crate::asm::instruction_set::{
     Address as At, Arithmetic, Bound, Dots, ElementType, Operand, Shape, Unary, Vector, Vectors,
 };
 use crate::asm::leaf::{Leaf, Memory};
+use autotune_ir::instruction::{DOT_BF16, Instruction};
 use autotune_ir::program::Compare;
 use autotune_ir::spec::Reduction;
-use autotune_ir::target::Isa;
+use autotune_ir::target::{CpuTarget, Isa};
 
 /// Bytes below the stack pointer through which strided lanes go; a leaf calls nothing, so that they are its own.
 pub(super) const LANES_AT: Address = Address { base: Integer::Rsp, disp: -64 };
@@ -359,6 +360,12 @@ impl Vectors for X86 {
             _ => None,
         }
     }
+}
+
+/// The instructions of programs that a CPU has.
+pub(super) fn dots(cpu: &CpuTarget) -> Dots {
+    const BF16: [(&Instruction, Arithmetic); 1] = [(&DOT_BF16, Arithmetic::DotBf16)];
+    if DOT_BF16.feature.is_of_cpu(cpu) { &BF16 } else { &[] }
 }
 
 impl X86 {
