@@ -89,7 +89,7 @@ pub mod nvrtc;
 pub mod options;
 mod problem;
 mod process;
-mod protocol;
+pub mod protocol;
 mod race;
 mod reference_kernel;
 mod reference_kernels;
