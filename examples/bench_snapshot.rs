@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use autotune::Tuned;
+use autotune::Query;
 use autotune_db::{KeyChain, Phase, Provenance, Snapshot, SnapshotWriter, TuningRecord};
 use autotune_examples::test_bed;
 use autotune_ir::Target;
@@ -54,7 +54,7 @@ fn predicted_misses(snapshot: &Snapshot, target: &Target) -> anyhow::Result<Stri
     let (mut times, mut waited) = (Vec::new(), 0);
     for (_, workload) in test_bed::workloads()?.into_iter().chain(test_bed::held_out()?) {
         let faults = major_faults()?;
-        let (nanos, tuned) = nanos(|| Tuned::lookup(snapshot, &workload, target))?;
+        let (nanos, tuned) = nanos(|| Query::new(&workload, target).source(snapshot).best())?;
         if !tuned.is_tuned() {
             times.push(nanos);
             waited += usize::from(major_faults()? > faults);

@@ -15,7 +15,7 @@ use autotune::workloads::{
     Computed, Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive, contract,
     element, named_axes, register_operator,
 };
-use autotune::{Operands, Target, Task, Tuned, Tuner, TuningDb, View, ViewMut, Workload, max_rel_error, reference};
+use autotune::{Operands, Query, Target, Task, Tuner, TuningDb, View, ViewMut, Workload, max_rel_error, reference};
 use ndarray::ArrayD;
 
 /// `output[o, x] = Σ input[c, x + k] * weight[o, c, k]`, over channels `c` and taps `k`.
@@ -154,7 +154,7 @@ fn tune_and_run(workload: &Workload, trials: usize) -> anyhow::Result<()> {
     let task = &report.tasks[0];
     println!("{workload}: {:?} s, untuned {:?} s", task.best_secs, task.default_secs);
 
-    let tuned = Tuned::lookup(&db, workload, &target)?;
+    let tuned = Query::new(workload, &target).source(&db).best()?;
     let operands = Operands::random(workload.spec(), 1);
     let views: Vec<View> = operands.iter().filter_map(|x| Some(View::new(x.as_slice()?, x.shape()))).collect();
     let mut output = vec![f32::NAN; workload.output_shape().iter().product()];

@@ -7,8 +7,8 @@
 //! the schedule decides on the layouts of the tensors, too.
 
 use autotune::{
-    CudaDevice, DType, Device, OpenClDevice, Operands, Origin, Target, Tuned, View, ViewMut, Workload, max_rel_error,
-    measure, open_source, reference,
+    CudaDevice, DType, Device, OpenClDevice, Operands, Origin, Query, Target, Tuned, View, ViewMut, Workload,
+    max_rel_error, measure, open_source, reference,
 };
 use ndarray::ArrayD;
 
@@ -44,9 +44,10 @@ fn main() -> anyhow::Result<()> {
         Some(info) => Target::Gpu(info.target),
         None => Target::detect(word, None)?,
     };
+    let query = Query::new(&workload, &target);
     let tuned = match words.first() {
-        Some(path) => Tuned::lookup(&*open_source(path)?, &workload, &target)?,
-        None => Tuned::untuned(&workload, &target)?,
+        Some(path) => query.source(&*open_source(path)?).best()?,
+        None => query.best()?,
     };
     let origin = match tuned.origin() {
         Origin::Tuned(found) => format!("tuned, {:?}, found under the key of the {}", found.best.standing, found.reach),

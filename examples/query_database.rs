@@ -9,14 +9,15 @@ use std::sync::Arc;
 
 use autotune::ir::layout::{from_layout, to_layout};
 use autotune::ir::plan::Binding;
-use autotune::{Operands, Target, Tuned, TuningDb, View, ViewMut, Workload, max_rel_error, reference};
+use autotune::{Operands, Query, Target, TuningDb, View, ViewMut, Workload, max_rel_error, reference};
 
 fn main() -> anyhow::Result<()> {
     let workload: Workload = "conv2d:c=32,h=28,w=28,o=32,k=3,p=1,bias,act=relu".parse()?;
     let target = Target::detect("cpu", Some(1))?;
+    let query = Query::new(&workload, &target);
     let tuned = match std::env::args().nth(1) {
-        Some(path) => Tuned::lookup(&TuningDb::open_reading(path)?, &workload, &target)?,
-        None => Tuned::untuned(&workload, &target)?,
+        Some(path) => query.source(&TuningDb::open_reading(path)?).best()?,
+        None => query.best()?,
     };
     let origin = if tuned.is_tuned() { "found in the database:" } else { "not in a database, the untuned schedule:" };
     println!("{origin}");

@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p autotune-examples --example tune_conv2d [TRIALS]`
 
-use autotune::{Target, Task, Tuned, Tuner, TuningDb, Workload};
+use autotune::{Query, Target, Task, Tuner, TuningDb, Workload};
 
 fn main() -> anyhow::Result<()> {
     autotune::serve_if_worker();
@@ -12,6 +12,6 @@ fn main() -> anyhow::Result<()> {
     let db = TuningDb::temporary()?;
     let report = Tuner::new(&target).trials(trials).database(&db).tune(&[Task::single(workload.clone())])?;
     println!("best {:?} s, untuned {:?} s", report.tasks[0].best_secs, report.tasks[0].default_secs);
-    println!("{}", Tuned::lookup(&db, &workload, &target)?.config());
+    println!("{}", Query::new(&workload, &target).source(&db).best()?.config());
     Ok(())
 }

@@ -20,17 +20,17 @@ pub enum CompilerNeeded {
     },
 }
 
-/// Makes code of loop nests: machine code for a CPU, source that its driver compiles for an OpenCL device.
+/// Makes code of loop nests and their interface: machine code for a CPU, source that its driver compiles for an OpenCL device.
 ///
 /// ```
 /// use autotune_codegen::artifact;
-/// use autotune_ir::{Code, CpuTarget, Target};
+/// use autotune_ir::{Code, CpuTarget, KernelPlan, Target};
 /// use autotune_schedules::{ScheduleSpace, lower};
 ///
 /// let workload = "matmul:m=16,n=24,k=8,bias".parse()?;
 /// let target = Target::Cpu(CpuTarget::generic_avx2(1));
 /// let program = lower(&workload, &target, &ScheduleSpace::new(&workload, &target).default_config())?;
-/// let made = artifact(&program, &target)?;
+/// let made = artifact(&program, &KernelPlan::of(&program), &target)?;
 /// assert!(matches!(made.code, Code::Machine(_)));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -38,13 +38,13 @@ pub enum CompilerNeeded {
 /// # Errors
 ///
 /// If code for the target goes through another compiler.
-pub fn artifact(program: &Program, target: &Target) -> Result<Artifact, CompilerNeeded> {
+pub fn artifact(program: &Program, plan: &KernelPlan, target: &Target) -> Result<Artifact, CompilerNeeded> {
     let code = match target.gpu().map(|gpu| gpu.api) {
         None => Code::Machine(assemble(program, target).map_err(CompilerNeeded::C)?),
         Some(api @ GpuApi::OpenCl) => Code::OpenCl(gpu::generate(program, api)),
         Some(GpuApi::Cuda { sm }) => return Err(CompilerNeeded::Nvrtc { sm }),
     };
-    Ok(Artifact { target: target.clone(), plan: KernelPlan::of(program), code })
+    Ok(Artifact { target: target.clone(), plan: plan.clone(), code })
 }
 
 #[cfg(test)]
@@ -56,7 +56,8 @@ mod tests {
 
     fn made(target: &Target) -> Result<Artifact, CompilerNeeded> {
         let space = ScheduleSpace::new(&"matmul:m=16,n=24,k=8".parse().unwrap(), target);
-        artifact(&space.default_candidate().lower().unwrap(), target)
+        let program = space.default_candidate().lower().unwrap();
+        artifact(&program, &KernelPlan::of(&program), target)
     }
 
     #[test]

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use autotune_db::{DbError, Source, Standing, TaskHold, TuningDb};
 use autotune_ir::Target;
-use autotune_schedules::ScheduleSpace;
 use autotune_workloads::Workload;
 use thiserror::Error;
 
-use crate::tuned::{self, LookupError, Tuned};
+use crate::query::{LookupSpace, Query};
+use crate::tuned::{LookupError, Tuned};
 
 /// Pause between two attempts to open a database that another process writes.
 const PAUSE: Duration = Duration::from_millis(50);
@@ -79,8 +79,8 @@ impl Deploy<'_> {
     /// The schedule of a workload on a target, which to be tuned must be this machine's.
     pub fn schedule(&self, workload: &Workload, target: &Target) -> Result<Tuned, DeployError> {
         match self {
-            Deploy::Off => Ok(Tuned::untuned(workload, target)?),
-            Deploy::LookUp(source) => Ok(Tuned::lookup(*source, workload, target)?),
+            Deploy::Off => Ok(Query::new(workload, target).best()?),
+            Deploy::LookUp(source) => Ok(Query::new(workload, target).source(*source).best()?),
             Deploy::TuneOnMiss(on_miss) => on_miss.schedule(workload, target),
         }
     }
@@ -112,8 +112,8 @@ impl<'a> TuneOnMiss<'a> {
 
     fn schedule(&self, workload: &Workload, target: &Target) -> Result<Tuned, DeployError> {
         let start = Instant::now();
-        let space = tuned::space(workload, target)?;
-        let first = self.first.map(|source| Tuned::found(source, &space)).transpose()?.flatten();
+        let space = LookupSpace::new(workload, target)?;
+        let first = self.first.map(|source| space.found(source)).transpose()?.flatten();
         if let Some(settled) = first.as_ref().filter(|tuned| is_settled(tuned)) {
             return Ok(settled.clone());
         }
@@ -137,35 +137,35 @@ impl<'a> TuneOnMiss<'a> {
                 }
             }
         };
-        if let Some(settled) = Tuned::found(&db, &space)?.filter(is_settled) {
+        if let Some(settled) = space.found(&db)?.filter(is_settled) {
             return Ok(settled);
         }
 
         (self.tune)(&db, workload, target).map_err(DeployError::Tune)?;
-        Ok(Tuned::lookup(&db, workload, target)?)
+        Ok(Query::new(workload, target).source(&db).best()?)
     }
 
     /// What the database has by now, and the best of that and of what was found first.
-    fn seen(&self, first: Option<&Tuned>, space: &ScheduleSpace) -> Result<Seen, DeployError> {
+    fn seen(&self, first: Option<&Tuned>, space: &LookupSpace) -> Result<Seen, DeployError> {
         let stored = match TuningDb::open_reading(&self.db) {
             Ok(db) => Some(db),
             Err(DbError::NotFound { .. }) => None,
             Err(error) => return Err(error.into()),
         };
-        let found = stored.as_ref().map(|db| Tuned::found(db, space)).transpose()?.flatten();
+        let found = stored.as_ref().map(|db| space.found(db)).transpose()?.flatten();
         // Of equals what is stored.
         let best = found.into_iter().chain(first.cloned()).min_by_key(|tuned| tuned.best().map(|best| best.standing));
         Ok(Seen { stored, best })
     }
 
     /// The best that was seen; else what is predicted, by what is looked up in first and the database.
-    fn or_predicted(&self, Seen { stored, best }: Seen, space: &ScheduleSpace) -> Result<Tuned, DeployError> {
+    fn or_predicted(&self, Seen { stored, best }: Seen, space: &LookupSpace) -> Result<Tuned, DeployError> {
         if let Some(best) = best {
             return Ok(best);
         }
         let stored = stored.as_ref().map(|db| db as &dyn Source);
         let sources: Vec<&dyn Source> = self.first.into_iter().chain(stored).collect();
-        Ok(Tuned::predicted(&sources, space)?)
+        Ok(space.predicted(&sources)?)
     }
 
     /// The database for writing; `None` if another process still writes it when the wait is over.

@@ -3,19 +3,21 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `tuned` | [`Tuned`]: the schedule of a workload, looked up in a database or a snapshot, and its kernel |
+//! | `query` | [`Query`]: looks schedules up in a database or a snapshot |
+//! | `tuned` | [`Tuned`]: the schedule of a workload, and its kernel |
 //! | `deploy` | [`Deploy`]: whether a program looks up, and tunes what is not there |
 //! | [`predict`] | schedules that are chosen without measuring |
 //!
 //! ```no_run
 //! use autotune_db::Snapshot;
-//! use autotune_deploy::Tuned;
+//! use autotune_deploy::Query;
 //! use autotune_ir::Target;
 //! use autotune_runtime::{View, ViewMut};
 //!
 //! # fn run(x: &[f32], w: &[f32], y: &mut [f32]) -> Result<(), Box<dyn std::error::Error>> {
 //! let (snapshot, target) = (Snapshot::open("tuning.snapshot")?, Target::detect("cpu", None)?);
-//! let tuned = Tuned::lookup(&snapshot, &"matmul:m=197,n=768,k=768".parse()?, &target)?;
+//! let workload = "matmul:m=197,n=768,k=768".parse()?;
+//! let tuned = Query::new(&workload, &target).source(&snapshot).best()?;
 //! let operands = [View::new(x, &[1, 197, 768]), View::new(w, &[1, 768, 768])];
 //! tuned.build()?.run(&operands, &mut [ViewMut::new(y, &[1, 197, 768])])?;
 //! # Ok(()) }
@@ -33,8 +35,10 @@
 
 mod deploy;
 pub mod predict;
+mod query;
 mod tuned;
 
 pub use deploy::{Deploy, DeployError, TuneOnMiss};
 pub use predict::{PredictParams, predicted};
+pub use query::Query;
 pub use tuned::{BuildError, LookupError, Origin, Tuned};

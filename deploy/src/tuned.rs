@@ -1,17 +1,16 @@
-//! What a compiler asks for when it deploys: the schedule of a workload.
+//! A schedule to deploy, and its kernel.
 
 use std::sync::OnceLock;
 
 use autotune_codegen::{CompilerNeeded, artifact};
-use autotune_db::{Best, DbError, Found, Source};
-use autotune_ir::{Isa, Program, Reach, Target, TargetError, verify};
+use autotune_db::{Best, DbError, Found};
+use autotune_ir::{Isa, KernelPlan, Program, Reach, Target, TargetError};
 use autotune_runtime::{Cpu, Device, DeviceError, Kernel, KernelError, Runner};
-use autotune_schedules::space::LAYOUT_KNOBS;
-use autotune_schedules::{Candidate, Config, ScheduleSpace, UnfitError, Value};
+use autotune_schedules::{Candidate, Config, UnfitError};
 use autotune_workloads::Workload;
 use thiserror::Error;
 
-use crate::predict::{self, PredictParams};
+use crate::predict;
 
 /// The schedule to deploy for a workload on a target: the best that a database or a snapshot has, if it fits today's schedule space, its
 /// loop nests proven right; else the default one, whose loop nests are made and proven when they are first wanted.
@@ -19,6 +18,7 @@ use crate::predict::{self, PredictParams};
 pub struct Tuned {
     candidate: Candidate,
     program: OnceLock<Program>,
+    plan: OnceLock<KernelPlan>,
     origin: Origin,
 }
 
@@ -105,146 +105,17 @@ impl From<LookupError> for BuildError {
 const COMPILE_SECS: f64 = 60.0;
 
 impl Tuned {
-    /// The best schedule that a database or a snapshot has, whoever wrote it: its loop nests are proven before anybody runs their code. On a
-    /// miss what is predicted among those of the most similar workloads: the source's and, where some ship for the
-    /// target, those of the portfolio ([`Origin::Predicted`]).
-    ///
-    /// Where nothing is known under the target's own key, what machines found that are like it is served, as a claim: [`Source::find`]. Where
-    /// nothing is known of a [cold](Workload::is_cold) workload, what was found with its constants in the caches is, and the other way round.
-    pub fn lookup(source: &dyn Source, workload: &Workload, target: &Target) -> Result<Self, LookupError> {
-        let space = space(workload, target)?;
-        match Self::found(source, &space)? {
-            Some(found) => Ok(found),
-            None => Self::missed(source, &space),
-        }
+    /// Returns a schedule of a record, with its proven loop nests.
+    pub(crate) fn of_record(candidate: Candidate, program: Program, found: Found) -> Self {
+        let program = OnceLock::from(program);
+        Self { candidate, program, plan: OnceLock::new(), origin: Origin::Tuned(Box::new(found)) }
     }
 
-    /// The best schedule that a source has of each kind, the best of all first: for who knows more of where it will run, such as in which layouts
-    /// tensors lie there, or that weights come from memory. Of a kind are those of the same sketch, layouts, and size of Winograd's tiles.
-    /// Where the source has none, what [`Tuned::lookup`] has.
-    ///
-    /// All are from records under the same key, so that their times can be compared.
-    pub fn lookup_kinds(source: &dyn Source, workload: &Workload, target: &Target) -> Result<Vec<Self>, LookupError> {
-        let space = space(workload, target)?;
-        let Some(best) = Self::found(source, &space)? else { return Ok(vec![Self::missed(source, &space)?]) };
-        let mut found = vec![best];
-        loop {
-            let known: Vec<Kind> = found.iter().map(|tuned| kind(tuned.config())).collect();
-            let others = |config: &Config| !known.contains(&kind(config));
-            match Self::found_of(source, &space, &others)? {
-                Some(other) if other.reach() == found[0].reach() => found.push(other),
-                _ => return Ok(found),
-            }
-        }
-    }
-
-    /// The schedules that a network may choose from for a workload: the one that it was found to be the fastest with as a whole, if a source knows
-    /// it ([`Tuned::chosen_within`]) and knows nothing of the workload under a narrower key; else [`Tuned::lookup_kinds`].
-    pub fn lookup_within(
-        source: &dyn Source,
-        workload: &Workload,
-        network: u64,
-        target: &Target,
-    ) -> Result<Vec<Self>, LookupError> {
-        let chosen = Self::chosen_within(source, workload, network, target)?;
-        if let Some(chosen) = chosen.as_ref().filter(|chosen| chosen.reach() == Some(Reach::Machine)) {
-            return Ok(vec![chosen.clone()]);
-        }
-        let kinds = Self::lookup_kinds(source, workload, target)?;
-        let is_narrow = |chosen: &Self| chosen.is_known_as_well_as(&kinds[0]);
-        Ok(chosen.filter(is_narrow).map_or(kinds, |chosen| vec![chosen]))
-    }
-
-    /// The schedule of a workload that a network, or a part of one, was found to be the fastest with, by its number ([`Workload::network`]), if a
-    /// source knows it.
-    pub fn chosen_within(
-        source: &dyn Source,
-        workload: &Workload,
-        network: u64,
-        target: &Target,
-    ) -> Result<Option<Self>, LookupError> {
-        Self::found_as(source, &space(&workload.within(Some(network)), target)?, &space(workload, target)?, &|_| true)
-    }
-
-    /// The best schedule that a source has among those that `fit`, if it has one.
-    pub fn lookup_among(
-        source: &dyn Source,
-        workload: &Workload,
-        target: &Target,
-        fit: &dyn Fn(&Config) -> bool,
-    ) -> Result<Option<Self>, LookupError> {
-        Self::found_of(source, &space(workload, target)?, fit)
-    }
-
-    /// What a source has for a space's workload.
-    pub(crate) fn found(source: &dyn Source, space: &ScheduleSpace) -> Result<Option<Self>, LookupError> {
-        Self::found_of(source, space, &|_| true)
-    }
-
-    /// The same of configs that fit.
-    fn found_of(
-        source: &dyn Source,
-        space: &ScheduleSpace,
-        fit: &dyn Fn(&Config) -> bool,
-    ) -> Result<Option<Self>, LookupError> {
-        Self::found_as(source, space, space, fit)
-    }
-
-    /// What a source has for the workload of one space, as a schedule of another that computes the same.
-    fn found_as(
-        source: &dyn Source,
-        known: &ScheduleSpace,
-        space: &ScheduleSpace,
-        fit: &dyn Fn(&Config) -> bool,
-    ) -> Result<Option<Self>, LookupError> {
-        // Records that are in the space and yet not right.
-        let mut wrong: Vec<Config> = Vec::new();
-        while let Some(found) = source.find(known, &|config| !wrong.contains(config) && fit(config))? {
-            match space.proven(&found.best.record.config) {
-                Ok((candidate, program)) => {
-                    let (program, origin) = (OnceLock::from(program), Origin::Tuned(Box::new(found)));
-                    return Ok(Some(Self { candidate, program, origin }));
-                }
-                Err(_) => wrong.push(found.best.record.config),
-            }
-        }
-        Ok(None)
-    }
-
-    /// What is known where a source has nothing of a space's workload: of the same one with warm constants for cold ones, or cold for warm; else
-    /// what is predicted.
-    fn missed(source: &dyn Source, space: &ScheduleSpace) -> Result<Self, LookupError> {
-        let workload = space.workload();
-        let other = self::space(&workload.with_cold(!workload.is_cold()), space.target())?;
-        match Self::found(source, &other)? {
-            Some(found) => Ok(found),
-            None => Self::predicted(&[source], space),
-        }
-    }
-
-    /// The answer to a miss of some sources.
-    pub(crate) fn predicted(sources: &[&dyn Source], space: &ScheduleSpace) -> Result<Self, LookupError> {
-        let mut known = Vec::new();
-        for source in sources {
-            known.extend(source.nearest(space, PredictParams::QUICK.nearest)?);
-        }
-        let predict::Pick { candidate, expected_loss } = predict::pick(space, &known);
-        Ok(Self::unmeasured(candidate, expected_loss))
-    }
-
-    fn unmeasured(candidate: Candidate, expected_loss: Option<f32>) -> Self {
+    /// Returns a schedule that nobody measured, with the loss that is expected of it if a model chose it.
+    pub(crate) fn unmeasured(candidate: Candidate, expected_loss: Option<f32>) -> Self {
         let predicted = |expected_loss| Origin::Predicted { expected_loss };
-        Self { candidate, program: OnceLock::new(), origin: expected_loss.map_or(Origin::Default, predicted) }
-    }
-
-    /// The schedule that is chosen without measuring and without a source, as thoroughly as for the first trial of a search
-    /// ([`PredictParams::THOROUGH`]): in some tens of milliseconds.
-    pub fn untuned(workload: &Workload, target: &Target) -> Result<Self, LookupError> {
-        let space = predict::space(workload, target, Some(PredictParams::THOROUGH));
-        if let Some(refusal) = space.refusal() {
-            return Err(unfit(workload, UnfitError::Refused(refusal.clone())));
-        }
-        Ok(Self::unmeasured(space.default_candidate().clone(), predict::expected_loss(&space)))
+        let origin = expected_loss.map_or(Origin::Default, predicted);
+        Self { candidate, program: OnceLock::new(), plan: OnceLock::new(), origin }
     }
 
     /// Returns a schedule that packs constants as another workload's does, so that both can use one
@@ -264,7 +135,8 @@ impl Tuned {
 
         let candidate = predict::transferred(&self.candidate, &other.candidate);
         let origin = self.origin.clone();
-        let alike = candidate.map(|candidate| Self { candidate, program: OnceLock::new(), origin });
+        let (program, plan) = (OnceLock::new(), OnceLock::new());
+        let alike = candidate.map(|candidate| Self { candidate, program, plan, origin });
         Ok(alike.filter(|alike| {
             let program = alike.program().ok().filter(|program| program.packing().0 == packing);
             program.is_some_and(|program| predict::is_as_good(program, own, self.target()))
@@ -300,7 +172,7 @@ impl Tuned {
     }
 
     /// How wide the key is that the record is kept under.
-    fn reach(&self) -> Option<Reach> {
+    pub(crate) fn reach(&self) -> Option<Reach> {
         match &self.origin {
             Origin::Tuned(found) => Some(found.reach),
             Origin::Predicted { .. } | Origin::Default => None,
@@ -330,13 +202,14 @@ impl Tuned {
     /// The kernel on this machine's processor, by as many threads as the target has: code made here and now from the proven loop nests.
     ///
     /// ```no_run
-    /// # use autotune_deploy::Tuned;
     /// # use autotune_db::TuningDb;
+    /// # use autotune_deploy::Query;
     /// # use autotune_ir::Target;
     /// # use autotune_runtime::{View, ViewMut};
     /// # fn deploy(x: &[f32], w: &[f32], y: &mut [f32]) -> Result<(), Box<dyn std::error::Error>> {
     /// let (db, target) = (TuningDb::open_reading("tuning.db")?, Target::detect("cpu", None)?);
-    /// let mut kernel = Tuned::lookup(&db, &"matmul:m=197,n=768,k=768".parse()?, &target)?.build()?;
+    /// let workload = "matmul:m=197,n=768,k=768".parse()?;
+    /// let mut kernel = Query::new(&workload, &target).source(&db).best()?.build()?;
     /// let operands = [View::new(x, &[1, 197, 768]), View::new(w, &[1, 768, 768])];
     /// kernel.pack(&operands[1..])?; // the weights, once
     /// kernel.run(&operands, &mut [ViewMut::new(y, &[1, 197, 768])])?;
@@ -362,7 +235,7 @@ impl Tuned {
             }
         }
 
-        match artifact(self.program()?, self.target()) {
+        match artifact(self.program()?, self.plan()?, self.target()) {
             // SAFETY: the code was generated just now from loop nests that are proven to keep to their plan; it is for
             // instructions that this processor has, or for a driver that refuses what it cannot run.
             Ok(artifact) => Ok(unsafe { Kernel::load(device, &artifact) }?),
@@ -394,31 +267,17 @@ impl Tuned {
         if let Some(program) = self.program.get() {
             return Ok(program);
         }
-        let wrong = |why| unfit(self.workload(), why);
-        let program = self.candidate.lower().map_err(|why| wrong(UnfitError::Lower(why)))?;
-        verify(&program, self.target()).map_err(|why| wrong(UnfitError::Verify(why)))?;
+        let program = self.candidate.proven().map_err(|why| unfit(self.workload(), why))?;
         Ok(self.program.get_or_init(|| program))
     }
-}
 
-/// The space of a workload that the target has kernels for.
-pub(crate) fn space(workload: &Workload, target: &Target) -> Result<ScheduleSpace, LookupError> {
-    let space = ScheduleSpace::new(workload, target);
-    match space.refusal().cloned() {
-        Some(refusal) => Err(unfit(workload, UnfitError::Refused(refusal))),
-        None => Ok(space),
+    /// Returns the kernel's interface: its buffers, and the stages that a run goes through.
+    pub fn plan(&self) -> Result<&KernelPlan, LookupError> {
+        let program = self.program()?;
+        Ok(self.plan.get_or_init(|| KernelPlan::of(program)))
     }
 }
 
-/// What tells kinds of schedules apart: the sketch, and the values of some knobs where it has them.
-type Kind = (String, [Option<Value>; 3]);
-
-fn kind(config: &Config) -> Kind {
-    let [data, output] = LAYOUT_KNOBS;
-    let knobs = [data, output, "m"].map(|knob| config.knobs.get(knob).cloned());
-    (config.sketch.clone(), knobs)
-}
-
-fn unfit(workload: &Workload, why: UnfitError) -> LookupError {
+pub(crate) fn unfit(workload: &Workload, why: UnfitError) -> LookupError {
     LookupError::Unfit { workload: Box::new(workload.clone()), why }
 }

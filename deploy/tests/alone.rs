@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 use autotune_db::{Snapshot, SnapshotWriter, TuningDb, TuningRecord};
+#[cfg(not(feature = "compilers"))]
+use autotune_deploy::Query;
 use autotune_deploy::{Deploy, Origin, Tuned};
 use autotune_ir::Target;
 use autotune_runtime::{View, ViewMut};
@@ -54,7 +56,7 @@ fn what_a_snapshot_has_is_served_and_runs() {
 fn code_that_takes_a_compiler_is_refused_by_its_name() {
     let workload: Workload = "matmul:m=37,n=40,k=24".parse().unwrap();
     let target = Target::detect("cuda:sm_90", None).unwrap();
-    let tuned = Tuned::untuned(&workload, &target).unwrap();
+    let tuned = Query::new(&workload, &target).best().unwrap();
     let error = tuned.kernel(&autotune_runtime::Cpu::new(1)).err().unwrap().to_string();
     assert!(error.contains("NVRTC") && error.ends_with("'compilers' of autotune-deploy"), "{error}");
 }

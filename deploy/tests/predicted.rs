@@ -3,7 +3,7 @@
 
 use autotune_cost_model::DraftModel;
 use autotune_db::TuningDb;
-use autotune_deploy::{Origin, PredictParams, Tuned, predicted};
+use autotune_deploy::{Origin, PredictParams, Query, Tuned, predicted};
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_schedules::ScheduleSpace;
 
@@ -65,7 +65,7 @@ fn a_miss_is_answered_by_a_schedule_that_the_draft_puts_before_the_default() {
         "matmul:m=60,n=100,k=70",
     ] {
         let (space, empty) = (space(text, Isa::Avx512), TuningDb::temporary().unwrap());
-        let look_up = || Tuned::lookup(&empty, space.workload(), space.target()).unwrap();
+        let look_up = || Query::new(space.workload(), space.target()).source(&empty).best().unwrap();
         let tuned = look_up();
         assert!(matches!(tuned.origin(), Origin::Predicted { expected_loss } if *expected_loss >= 1.0), "{text}");
         assert!(space.contains(tuned.candidate()) && space.checked(tuned.config()).is_ok(), "{text}");
@@ -83,7 +83,7 @@ fn a_miss_is_answered_by_a_schedule_that_the_draft_puts_before_the_default() {
 fn schedules_follow_the_packing_of_another_workload_unless_that_takes_longer() {
     let tuned = |text: &str| {
         let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(2) });
-        Tuned::untuned(&text.parse().unwrap(), &target).unwrap()
+        Query::new(&text.parse().unwrap(), &target).best().unwrap()
     };
     let packing = |tuned: &Tuned| tuned.program().unwrap().packing().0;
     let other = tuned("matmul:m=512,n=768,k=3072");

@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use crate::plan::KernelPlan;
 use crate::target::Target;
 
 /// A kernel for one machine: code and the interface that it keeps.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Artifact {
     /// The machine it is made for.
     pub target: Target,
@@ -17,9 +19,9 @@ pub struct Artifact {
 }
 
 /// A kernel's code.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Code {
-    /// In a shared object, under the names of the plan's stages.
+    /// In a shared object of this machine, under the names of the plan's stages.
     Library(PathBuf),
     /// In hand, one entry per stage of the plan.
     Machine(MachineCode),
@@ -31,7 +33,7 @@ pub enum Code {
 
 /// Machine code of a CPU. It is position independent and refers to nothing outside itself; a stage refers to nothing behind the
 /// entry of the next but to constants.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineCode {
     /// Code, then constants.
     pub bytes: Vec<u8>,

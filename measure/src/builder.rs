@@ -176,23 +176,20 @@ impl Builder {
 
     /// Makes the code of loop nests, unless that is left to the C compiler.
     fn draft_of(&self, program: &Program, target: &Target) -> Result<Result<Draft, CandidateError>, MeasureError> {
-        let by_c = |why| {
-            let source = Source::new(c::generate(program, target));
-            Draft { plan: KernelPlan::of(program), content: Content::Source(source, why) }
-        };
+        let plan = KernelPlan::of(program);
+        let by_c = |why| Content::Source(Source::new(c::generate(program, target)), why);
         if self.backend == Backend::C && target.cpu().is_some() {
-            return Ok(Ok(by_c(None)));
+            return Ok(Ok(Draft { content: by_c(None), plan }));
         }
 
-        match artifact(program, target) {
-            Ok(made) => Ok(Ok(Draft { plan: made.plan, content: Content::Ready(ready(made.code)) })),
-            Err(CompilerNeeded::C(why)) => Ok(Ok(by_c(Some(why)))),
+        let content = match artifact(program, &plan, target) {
+            Ok(made) => Ok(Content::Ready(ready(made.code))),
+            Err(CompilerNeeded::C(why)) => Ok(by_c(Some(why))),
             Err(CompilerNeeded::Nvrtc { sm }) => {
-                let plan = KernelPlan::of(program);
-                let code = self.cuda_code(&gpu::generate(program, GpuApi::Cuda { sm }), sm, &plan)?;
-                Ok(code.map(|code| Draft { plan, content: Content::Ready(code) }))
+                self.cuda_code(&gpu::generate(program, GpuApi::Cuda { sm }), sm, &plan)?.map(Content::Ready)
             }
-        }
+        };
+        Ok(content.map(|content| Draft { plan, content }))
     }
 
     /// Code of CUDA C.

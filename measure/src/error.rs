@@ -22,10 +22,10 @@ pub enum MeasureError {
         near: String,
     },
     /// The worker program cannot be started.
-    #[error("cannot start the measuring worker '{program}': {source}")]
+    #[error("cannot start the measuring worker '{command}': {source}")]
     Spawn {
-        /// Its path.
-        program: String,
+        /// The program and its arguments.
+        command: String,
         /// Why.
         source: std::io::Error,
     },

@@ -12,7 +12,7 @@ use autotune_measurement::CandidateError;
 
 use crate::error::MeasureError;
 use crate::interrupt::Interrupt;
-use crate::location::{WORKER_ARGUMENT, WorkerCommand};
+use crate::location::WorkerCommand;
 use crate::memory::{MemoryAtStart, reported_bytes};
 use crate::process::kill_group;
 use crate::protocol::{self, Request, Response};
@@ -81,9 +81,9 @@ enum Silence {
 impl WorkerProcess {
     /// Starts a worker and waits until it is ready.
     pub(crate) fn spawn(command: &WorkerCommand, interrupt: &Interrupt) -> Result<Self, MeasureError> {
-        let spawn_error = |source| MeasureError::Spawn { program: command.program.display().to_string(), source };
+        let spawn_error = |source| MeasureError::Spawn { command: command.to_string(), source };
         let mut child = Command::new(&command.program)
-            .arg(WORKER_ARGUMENT)
+            .args(&command.arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -104,7 +104,7 @@ impl WorkerProcess {
             Err(Silence::HungUp) => worker.last_words(),
             Err(Silence::Interrupted) => return Err(MeasureError::Interrupted),
         };
-        Err(MeasureError::Worker { message: format!("'{} {WORKER_ARGUMENT}': {fault}", command.program.display()) })
+        Err(MeasureError::Worker { message: format!("'{command}': {fault}") })
     }
 
     /// Process number.

@@ -9,7 +9,8 @@
 //! | [`gpu`] | which GPUs there are |
 //! | [`in_worker`] | [`WorkerMeasurer`]: in a worker process that may die |
 //! | [`in_process`] | [`InProcessMeasurer`]: here, without protection |
-//! | [`worker`], [`location`] | the worker's main function, and where its program is |
+//! | `measurer_pool` | [`MeasurerPool`]: on several devices at once |
+//! | [`worker`], [`location`], [`protocol`] | the worker's main function, where its program is, and what is said to it |
 //! | [`bench`](mod@bench) | [`Bench`]: a kernel that stays loaded, timed in turns with others |
 //! | [`scratch`] | temporary folders, and what killed processes left of them |
 //! | [`ceilings`] | what a device of this machine can do at best |
@@ -28,7 +29,7 @@
 //! devices   ceilings station bench
 //! worker    protocol host worker
 //! building  compile_workers libraries builder
-//! measurers front in_process in_worker
+//! measurers front in_process in_worker measurer_pool
 //! ```
 //!
 //! A candidate is lowered and assembled or compiled, loaded by a worker, run once on random operands, and compared with the reference
@@ -82,12 +83,13 @@ pub mod load;
 mod loaded;
 pub mod location;
 pub mod measurer;
+mod measurer_pool;
 mod memory;
 pub mod nvrtc;
 pub mod options;
 mod problem;
 mod process;
-mod protocol;
+pub mod protocol;
 mod race;
 mod reference_kernel;
 mod reference_kernels;
@@ -111,5 +113,6 @@ pub use in_worker::WorkerMeasurer;
 pub use load::{Load, LoadWatch};
 pub use location::WorkerCommand;
 pub use measurer::{Batches, Measurer, OnResult, RaceResult};
+pub use measurer_pool::MeasurerPool;
 pub use options::{MeasureOptions, TimingOptions};
 pub use summary::failure_summary;

@@ -1,5 +1,7 @@
 //! Where the worker program is.
 
+use std::ffi::OsString;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::error::MeasureError;
@@ -7,17 +9,42 @@ use crate::error::MeasureError;
 /// Environment variable that names the worker program.
 pub const WORKER_VARIABLE: &str = "AUTOTUNE_WORKER";
 
-/// The argument that makes a program serve.
+/// The argument that makes programs of this project serve.
 pub const WORKER_ARGUMENT: &str = "worker";
 
-/// The program that serves a measurer when it is started with the one argument `worker`; see [`crate::worker::serve`].
+/// A command that serves a measurer over its standard input and output; see [`crate::worker::serve`].
+///
+/// The program may be another one that starts the worker, as long as it passes on both streams:
+///
+/// ```
+/// use autotune_measure::WorkerCommand;
+///
+/// let here = WorkerCommand::new("target/release/autotune");
+/// assert_eq!(here.to_string(), "target/release/autotune worker");
+/// let arguments = ["--cpunodebind=0", "autotune", "worker"];
+/// let on_one_node = WorkerCommand::new("numactl").with_arguments(arguments);
+/// assert_eq!(on_one_node.to_string(), "numactl --cpunodebind=0 autotune worker");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerCommand {
-    /// Its path.
+    /// Path of the program, or its name, which is looked for in `PATH`.
     pub program: PathBuf,
+    /// Arguments of the program, in order.
+    pub arguments: Vec<OsString>,
 }
 
 impl WorkerCommand {
+    /// Returns the command of a program that serves when its one argument is `worker`.
+    pub fn new(program: impl Into<PathBuf>) -> Self {
+        Self { program: program.into(), arguments: vec![WORKER_ARGUMENT.into()] }
+    }
+
+    /// Replaces all arguments.
+    pub fn with_arguments(mut self, arguments: impl IntoIterator<Item = impl Into<OsString>>) -> Self {
+        self.arguments = arguments.into_iter().map(Into::into).collect();
+        self
+    }
+
     /// The program that `AUTOTUNE_WORKER` names, else this executable if it is called `autotune`, else an `autotune`
     /// beside it or one folder up (where cargo puts it relative to examples and tests).
     pub fn find() -> Result<Self, MeasureError> {
@@ -28,15 +55,22 @@ impl WorkerCommand {
 
     fn choose(named: Option<PathBuf>, here: Option<&Path>) -> Result<Self, MeasureError> {
         if let Some(program) = named {
-            return Ok(Self { program });
+            return Ok(Self::new(program));
         }
         let name = format!("autotune{}", std::env::consts::EXE_SUFFIX);
         let own = here.filter(|path| path.file_name().is_some_and(|n| n == name.as_str())).map(Path::to_path_buf);
         let folders = here.into_iter().flat_map(|path| path.ancestors().skip(1).take(2));
         let beside = folders.map(|folder| folder.join(&name)).find(|path| path.is_file());
-        own.or(beside).map(|program| Self { program }).ok_or_else(|| MeasureError::NoWorker {
+        own.or(beside).map(Self::new).ok_or_else(|| MeasureError::NoWorker {
             near: here.and_then(Path::parent).unwrap_or(Path::new(".")).display().to_string(),
         })
+    }
+}
+
+impl fmt::Display for WorkerCommand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.program.display())?;
+        self.arguments.iter().try_for_each(|argument| write!(f, " {}", argument.display()))
     }
 }
 

@@ -1,5 +1,21 @@
 //! What a measurer and its worker say to each other over the worker's standard input and output. A message is two
 //! lengths (32 bits, little endian), a text in JSON of the first, and raw bytes of the second: code.
+//!
+//! Other transports can send kernels in the same form, [`Job`], and results as JSON:
+//!
+//! ```
+//! # fn relay(built: &autotune_measure::Built, wire: &mut Vec<u8>) -> std::io::Result<()> {
+//! use autotune_measure::protocol::{Job, receive, send};
+//!
+//! let mut code = Vec::new();
+//! let job = Job::new(built, &mut code);
+//! send(wire, &job, &code)?;
+//! let received: Option<(Job, Vec<u8>)> = receive(&mut wire.as_slice())?;
+//! assert_eq!(received.and_then(|(job, code)| job.built(&code)).as_ref(), Some(built));
+//! # Ok(()) }
+//! ```
+//!
+//! Whoever runs a kernel that came over a wire runs foreign code: take it only from whom you trust.
 
 use std::io::{self, Read, Write};
 use std::ops::Range;
@@ -24,9 +40,9 @@ pub(crate) use version::version;
 /// Largest message; more is noise that something else wrote.
 const MAX_BYTES: u32 = 64 << 20;
 
-/// A kernel to be run.
+/// A kernel to be run, whose code is among the raw bytes of a message.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Job {
+pub struct Job {
     pub(crate) workload: Workload,
     pub(crate) target: Target,
     pub(crate) plan: KernelPlan,
@@ -48,8 +64,8 @@ enum CodePlace {
 }
 
 impl Job {
-    /// The job of running `built`; its code is added to the message's raw bytes.
-    pub(crate) fn new(built: &Built, raw: &mut Vec<u8>) -> Self {
+    /// Returns the job of running `built`. Appends its code to `raw`.
+    pub fn new(built: &Built, raw: &mut Vec<u8>) -> Self {
         let mut place = |bytes: &[u8]| {
             let start = raw.len();
             raw.extend(bytes);
@@ -68,8 +84,8 @@ impl Job {
         Self { workload: workload.clone(), target, plan, tolerance: *tolerance, code }
     }
 
-    /// What is to be run, with its code from the message's raw bytes; `None` if it is not there.
-    pub(crate) fn built(&self, raw: &[u8]) -> Option<Built> {
+    /// Returns the kernel with its code from the message's raw bytes; `None` if these are too few.
+    pub fn built(&self, raw: &[u8]) -> Option<Built> {
         let code = match &self.code {
             CodePlace::Library(path) => Code::Library(path.clone()),
             CodePlace::Machine { bytes, code_bytes, entries } => Code::Machine(MachineCode {
@@ -125,7 +141,10 @@ pub(crate) enum Response {
 }
 
 /// Writes one message.
-pub(crate) fn send(to: &mut impl Write, message: &impl Serialize, raw: &[u8]) -> io::Result<()> {
+///
+/// # Errors
+/// If text or raw bytes are longer than 64 MiB, or the stream fails.
+pub fn send(to: &mut impl Write, message: &impl Serialize, raw: &[u8]) -> io::Result<()> {
     let text = serde_json::to_vec(message)?;
     let mut frame = Vec::with_capacity(8 + text.len() + raw.len());
     for part in [text.as_slice(), raw] {
@@ -139,8 +158,11 @@ pub(crate) fn send(to: &mut impl Write, message: &impl Serialize, raw: &[u8]) ->
     to.flush()
 }
 
-/// Reads one message and its raw bytes; `None` at a proper end.
-pub(crate) fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<(T, Vec<u8>)>> {
+/// Reads one message and its raw bytes; `None` if the stream ends before it.
+///
+/// # Errors
+/// If the stream ends within the message or fails, or the text is not of the type.
+pub fn receive<T: DeserializeOwned>(from: &mut impl Read) -> io::Result<Option<(T, Vec<u8>)>> {
     let mut lens = [0; 8];
     match from.read_exact(&mut lens) {
         Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),

@@ -85,9 +85,8 @@ pub struct Resources {
 pub struct Measurement {
     /// Run time, or why there is none.
     pub outcome: Result<RunSecs, CandidateError>,
-    /// What made its code; `None` where that is not known. No part of the written form: records tell it in their
-    /// provenance.
-    #[serde(skip)]
+    /// What made its code; `None` where that is not known, and in records, whose provenance has it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub toolchain: Option<Toolchain>,
     /// What the kernel takes of a GPU; `None` where no compiler tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]

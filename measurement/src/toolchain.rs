@@ -56,7 +56,7 @@ impl FromStr for Backend {
 }
 
 /// What made a candidate's code.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Toolchain {
     /// The kind of it, of a CPU's.
     pub backend: Option<Backend>,

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use autotune::Tuned;
+use autotune::{Query, Tuned};
 use autotune_db::Source;
 use autotune_ir::Target;
 use autotune_workloads::Workload;
@@ -84,12 +84,21 @@ impl<'a> Schedules<'a> {
     }
 
     fn found(&self, workload: &Workload) -> Result<Arc<[Tuned]>, CompileError> {
-        let found = match (self.source, &self.among) {
-            (None, _) => vec![Tuned::untuned(workload, self.target)?],
-            (Some(source), &Among::Network(network)) => Tuned::lookup_within(source, workload, network, self.target)?,
-            (Some(source), _) => Tuned::lookup_kinds(source, workload, self.target)?,
+        let query = self.query(workload);
+        let found = match self.among {
+            Among::Network(network) => query.within(network).kinds()?,
+            Among::Kinds | Among::Chosen(_) => query.kinds()?,
         };
         Ok(found.into())
+    }
+
+    /// Asks the source, if there is one.
+    fn query<'q>(&self, workload: &'q Workload) -> Query<'q>
+    where
+        'a: 'q,
+    {
+        let query = Query::new(workload, self.target);
+        self.source.map_or(query, |source| query.source(source))
     }
 
     /// The schedule of a choice for a step.
@@ -141,23 +150,19 @@ impl Choose for Schedules<'_> {
             return Ok(Arc::new([chosen.clone()]));
         }
         let found = self.of_workload(workload)?;
-        let (Some(source), &Among::Network(network)) = (self.source, &self.among) else { return Ok(found) };
+        let Among::Network(network) = self.among else { return Ok(found) };
 
         // Steps of one workload may differ.
-        let own = Tuned::chosen_within(source, workload, step_number(network, step), self.target)?;
+        let own = self.query(workload).within(step_number(network, step)).record()?;
         Ok(own.filter(|own| own.is_known_as_well_as(&found[0])).map_or(found, |own| Arc::new([own])))
     }
 
     fn of_conversion(&mut self, workload: &Workload) -> Result<Tuned, CompileError> {
-        Ok(match self.source {
-            Some(source) => Tuned::lookup(source, workload, self.target)?,
-            None => Tuned::untuned(workload, self.target)?,
-        })
+        Ok(self.query(workload).best()?)
     }
 
     fn conversion_secs(&mut self, workload: &Workload) -> Result<Option<f64>, CompileError> {
-        let Some(source) = self.source else { return Ok(None) };
-        let found = Tuned::lookup_among(source, workload, self.target, &|_| true)?;
+        let found = self.query(workload).record()?;
         Ok(found.as_ref().and_then(Tuned::run_secs))
     }
 }

@@ -81,28 +81,42 @@ impl Compiled {
     /// A network on this machine's processor, with the schedules by which a source knows it to be the fastest ([`race`](crate::race())), the best it has where
     /// it knows none, what is predicted where it has none.
     pub fn new(graph: &Graph, source: Option<&dyn Source>, target: &Target) -> Result<Arc<Self>, CompileError> {
-        let network = || Cut::of(graph).fingerprint(graph);
+        Self::of_cut(graph, Cut::of(graph), source, target)
+    }
+
+    /// Returns the network of [`Compiled::new`], given the steps of the graph.
+    pub(crate) fn of_cut(
+        graph: &Graph,
+        cut: Cut,
+        source: Option<&dyn Source>,
+        target: &Target,
+    ) -> Result<Arc<Self>, CompileError> {
         let mut choose = match source {
-            Some(source) => Schedules::of_network(source, target, network()),
+            Some(source) => Schedules::of_network(source, target, cut.fingerprint(graph)),
             None => Schedules::kinds(None, target),
         };
-        Self::with(graph, target, &mut choose, None)
+        Self::with(graph, cut, target, &mut choose, None)
     }
 
     /// The same graph on the same processor with the schedules that are chosen without measuring. Where both have the same, kernels and packed weights
     /// are there once.
     pub fn untuned_beside(&self, target: &Target) -> Result<Arc<Self>, CompileError> {
-        Self::with(&self.graph, target, &mut Schedules::kinds(None, target), Some(self))
+        self.beside(target, &mut Schedules::kinds(None, target))
     }
 
-    /// A network with schedules of the caller's choice. It shares kernels and packed weights with another one of the same graph, where that has the same.
-    pub(crate) fn with(
+    /// Returns the same graph with schedules of the caller's choice. It shares kernels and packed
+    /// weights with this one where both have the same.
+    pub(crate) fn beside(&self, target: &Target, choose: &mut dyn Choose) -> Result<Arc<Self>, CompileError> {
+        Self::with(&self.graph, self.cut.clone(), target, choose, Some(self))
+    }
+
+    fn with(
         graph: &Graph,
+        cut: Cut,
         target: &Target,
         choose: &mut dyn Choose,
         beside: Option<&Self>,
     ) -> Result<Arc<Self>, CompileError> {
-        let cut = Cut::of(graph);
         let plan = Plan::of(graph, &cut, choose)?;
         let threads = target.threads();
         let team = Cpu::new(threads);

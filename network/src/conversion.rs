@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use autotune::{Task, Tuned};
+use autotune::{Query, Task, Tuned};
 use autotune_db::{Source, Standing};
 use autotune_ir::Target;
 use autotune_ir::program::Layout;
@@ -97,6 +97,6 @@ pub fn conversions(graph: &Graph, source: &dyn Source, target: &Target) -> Resul
 
 /// True if a source knows how long a workload takes on this machine.
 fn is_measured(source: &dyn Source, workload: &Workload, target: &Target) -> Result<bool, CompileError> {
-    let found = Tuned::lookup_among(source, workload, target, &|_| true)?;
+    let found = Query::new(workload, target).source(source).record()?;
     Ok(found.as_ref().and_then(Tuned::best).is_some_and(|best| best.standing != Standing::Claimed))
 }

@@ -6,7 +6,7 @@
 //! | `driver`, `copy` | the code around kernels: what the library's functions do |
 //! | `processor` | which instructions it is made of, and whether they are there |
 //! | `export`, `description` | which functions there are; what inputs and outputs are called |
-//! | `elf` | the file |
+//! | `format`, `elf` | what a file format has to do; ELF |
 //! | `header`, `name` | the same for C |
 
 use std::io::{self, Write};
@@ -17,9 +17,10 @@ use crate::compiled::Compiled;
 use crate::graph::{Node, NodeId};
 use description::{Data, Described};
 use driver::{Distances, HEADER_BYTES, Job};
-use elf::{Contents, Function, Places};
+use elf::Elf;
 use error::LibraryError;
 use export::{Export, Fault, Side};
+use format::{Contents, Format, Function, Parts, Places};
 use processor::Features;
 use steps::Steps;
 use weights::Weights;
@@ -30,6 +31,7 @@ mod driver;
 mod elf;
 pub(crate) mod error;
 mod export;
+mod format;
 mod header;
 mod name;
 mod processor;
@@ -40,6 +42,9 @@ pub use name::identifier;
 
 /// Addresses are numbers of 32 bits with a sign.
 const MOST_BYTES: usize = i32::MAX as usize;
+
+/// The format of the files.
+const FORMAT: Elf = Elf;
 
 /// A network as a shared library for x86-64 and Linux, which needs no other library, allocates nothing and calls no system.
 ///
@@ -101,7 +106,7 @@ impl<'a> Library<'a> {
 
         // The driver is behind the kernels, whose places it must know.
         kernels.resize(kernels.len().next_multiple_of(64), 0xcc);
-        let places = Places::of(&library.contents(&library.names()));
+        let places = FORMAT.places(&library.contents(&library.names()))?;
         let driver_at = places.text as i64 + kernels.len() as i64;
         let job = Job {
             steps: &steps,
@@ -162,7 +167,8 @@ impl<'a> Library<'a> {
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let names = self.names();
         let contents = self.contents(&names);
-        elf::write(&contents, &self.rodata, self.weights.pieces(), &self.text, &self.functions, out)
+        let (rodata, text, functions) = (&self.rodata[..], &self.text[..], &self.functions[..]);
+        FORMAT.write(&contents, Parts { rodata, weights: Box::new(self.weights.pieces()), text, functions }, out)
     }
 
     /// The names of its functions.

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use autotune::Tuned;
-use autotune_ir::KernelPlan;
 use autotune_ir::plan::Binding;
 use autotune_ir::program::{Layout, Role};
 use autotune_workloads::{Broadcast, Pointwise, Workload};
@@ -230,7 +229,7 @@ fn fits(value: &Value, layout: Layout) -> bool {
 
 /// What a schedule wants.
 fn wish(tuned: &Tuned, operands: usize) -> Result<Wish, CompileError> {
-    let plan = KernelPlan::of(tuned.program()?);
+    let plan = tuned.plan()?;
     let mut wish = Wish { operands: vec![None; operands], output: Layout::Plain, run_secs: 0.0 };
     for buffer in &plan.buffers {
         match (buffer.role, buffer.binding) {

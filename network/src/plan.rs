@@ -187,14 +187,14 @@ impl Planner<'_, '_> {
     }
 
     fn kernel(&mut self, step: &Step, number: usize) -> Result<(), CompileError> {
-        let schedules = &self.options.schedules[number];
-        let pick = schedules.get(self.layouts.picks[number]);
-        let number = self.kernel_of(pick.ok_or_else(|| DeviceError::fault("no such schedule"))?);
-        let plan = KernelPlan::of(self.plan.kernels[number].program()?);
+        let options = self.options;
+        let pick = options.schedules[number].get(self.layouts.picks[number]);
+        let pick = pick.ok_or_else(|| DeviceError::fault("no such schedule"))?;
+        let (plan, number) = (pick.plan()?, self.kernel_of(pick));
         let follows = if self.options.follows_layouts(step) { self.layout(step.operands[0]) } else { None };
 
         let mut operands = Vec::new();
-        for buffer in given(&plan) {
+        for buffer in given(plan) {
             let Role::Operand(place) = buffer.role else { continue };
             let value = step.operands[place];
             let node = self.cut.value(value).node;

@@ -1,6 +1,6 @@
 //! What a network's kernels would be on a target that this machine need not have.
 
-use autotune::{LookupError, Tuned};
+use autotune::{LookupError, Query, Tuned};
 use autotune_db::Source;
 use autotune_ir::Target;
 use autotune_schedules::UnfitError;
@@ -49,11 +49,8 @@ pub fn planned(
         };
         // On other devices weights are where the last run left them.
         let workload = variant(&workload.with_cold(workload.is_cold() && target.cpu().is_some()));
-        let tuned = match source {
-            Some(source) => Tuned::lookup(source, &workload, target),
-            None => Tuned::untuned(&workload, target),
-        };
-        match tuned {
+        let query = Query::new(&workload, target);
+        match source.map_or(query, |source| query.source(source)).best() {
             Ok(tuned) => Ok(PlannedKernel::Of(Box::new(tuned))),
             Err(LookupError::Unfit { workload, why }) => Ok(PlannedKernel::Refused(*workload, why)),
             Err(error) => Err(error),

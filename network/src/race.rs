@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use autotune::{Cancel, Tuned};
+use autotune::{Cancel, Query, Tuned};
 use autotune_db::{DbError, TuningDb};
 use autotune_ir::Target;
 use autotune_schedules::Config;
@@ -139,7 +139,7 @@ pub fn race(
     let mut course = Course::of(graph, db, target, inputs, cancel);
     course.go_on()?;
     let making = Instant::now();
-    let network = Compiled::new(graph, Some(db), target)?;
+    let network = Compiled::of_cut(graph, course.cut.clone(), Some(db), target)?;
     let mut best = course.entrant(Arc::clone(&network))?;
     let before = best.choice.clone();
     let making_secs = making.elapsed().as_secs_f64();
@@ -168,7 +168,7 @@ pub fn race(
     let is_new = course.keep(before, &mut best, rounds)?;
 
     let mut choose = Schedules::of_network(db, target, course.cut.fingerprint(graph));
-    let network = Compiled::with(graph, target, &mut choose, Some(best.workspace.network()))?;
+    let network = best.workspace.network().beside(target, &mut choose)?;
     Ok(Raced { network, is_new })
 }
 
@@ -187,7 +187,7 @@ impl<'a> Course<'a> {
             if clock.is_late(UNTUNED_SHARE) {
                 break;
             }
-            let tuned = Tuned::untuned(workload, self.target).map_err(CompileError::from)?;
+            let tuned = Query::new(workload, self.target).best().map_err(CompileError::from)?;
             if self.measured(&tuned)?.is_some() {
                 measured.insert(workload.clone(), tuned);
             }
@@ -206,7 +206,7 @@ impl<'a> Course<'a> {
     fn network(&self, choice: &Choice, beside: &Entrant) -> Result<Entrant, RaceError> {
         self.go_on()?;
         let mut choose = Schedules::chosen(self.db, self.target, choice);
-        self.entrant(Compiled::with(self.graph, self.target, &mut choose, Some(beside.workspace.network()))?)
+        self.entrant(beside.workspace.network().beside(self.target, &mut choose)?)
     }
 
     /// Fails once the caller wants no more.
@@ -289,7 +289,7 @@ impl<'a> Course<'a> {
         let mut rivals = HashMap::new();
         for (workload, steps) in self.alike.groups() {
             self.go_on()?;
-            let kinds = Tuned::lookup_kinds(self.db, workload, self.target).map_err(CompileError::from)?;
+            let kinds = Query::new(workload, self.target).source(self.db).kinds().map_err(CompileError::from)?;
             let least = kinds.first().and_then(Tuned::run_secs).unwrap_or(f64::INFINITY);
             let promising = |tuned: &&Tuned| tuned.run_secs().is_some_and(|secs| secs <= SLOWER * least);
 

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use autotune::{Cancel, Tuned};
+use autotune::{Cancel, Query};
 use autotune_db::{Snapshot, SnapshotWriter, Source, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use autotune_network::op::Sliding;
@@ -157,7 +157,7 @@ fn a_long_chain_is_planned_and_raced_in_proportion_to_its_length() {
     let graph = net.finish().unwrap();
     let db = TuningDb::temporary().unwrap();
     for task in tasks(&graph) {
-        let config = Tuned::untuned(&task.workload, &target).unwrap().config().clone();
+        let config = Query::new(&task.workload, &target).best().unwrap().config().clone();
         db.append(&TuningRecord::made_up(&task.workload, &target, config, 1e-6)).unwrap();
     }
     let inputs = brought(&graph, &mut rng(1));

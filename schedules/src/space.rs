@@ -263,9 +263,15 @@ impl ScheduleSpace {
         None
     }
 
-    /// True if the config can be proposed: its sketch and every knob known, every value allowed, and the whole valid.
+    /// Returns the candidate of a config that can be proposed: its sketch and every knob known, every
+    /// value allowed, and the whole valid. It keeps its plan.
+    pub fn admitted(&self, config: &Config) -> Option<Candidate> {
+        self.locate(config).and_then(|point| self.admit(point))
+    }
+
+    /// True if the config can be proposed ([`ScheduleSpace::admitted`]).
     pub fn contains(&self, config: &Config) -> bool {
-        self.locate(config).and_then(|point| self.admit(point)).is_some()
+        self.admitted(config).is_some()
     }
 }
 

@@ -4,7 +4,7 @@
 //! Tune, and look up what was found:
 //!
 //! ```no_run
-//! use autotune::{Target, Task, Tuned, Tuner, TuningDb, Workload};
+//! use autotune::{Query, Target, Task, Tuner, TuningDb, Workload};
 //!
 //! autotune::serve_if_worker(); // candidates run in a process of their own, started from this very program
 //! let target = Target::detect("cpu", None)?;
@@ -13,7 +13,7 @@
 //! let report = Tuner::new(&target).trials(64).database(&db).tune(&[Task::single(workload.clone())])?;
 //! println!("{:?} s, untuned {:?} s", report.tasks[0].best_secs, report.tasks[0].default_secs);
 //!
-//! let tuned = Tuned::lookup(&db, &workload, &target)?;
+//! let tuned = Query::new(&workload, &target).source(&db).best()?;
 //! println!("{}", tuned.program()?);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -93,7 +93,7 @@ pub use autotune_db as db;
 pub use autotune_db::{Snapshot, SnapshotWriter, Source, TuningDb, open_source};
 pub use autotune_deploy as deploy;
 pub use autotune_deploy::{
-    BuildError, Deploy, DeployError, LookupError, Origin, PredictParams, TuneOnMiss, Tuned, predicted,
+    BuildError, Deploy, DeployError, LookupError, Origin, PredictParams, Query, TuneOnMiss, Tuned, predicted,
 };
 pub use autotune_ir as ir;
 pub use autotune_ir::{DType, Target};

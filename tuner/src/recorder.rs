@@ -80,7 +80,7 @@ impl<'a> Recorder<'a> {
             workload: candidate.workload().clone(),
             target: self.target.key(),
             config: candidate.config().clone(),
-            measurement: measurement.clone(),
+            measurement: Measurement { toolchain: None, ..measurement.clone() },
             phase,
             imported: false,
             provenance: Provenance {

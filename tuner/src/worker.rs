@@ -1,6 +1,5 @@
 //! Programs that are their own measuring worker.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use autotune_measure::location::{WORKER_ARGUMENT, WorkerCommand};
@@ -26,5 +25,5 @@ pub fn serve_if_worker() {
 /// The program that candidates run in: this one, if it [serves](serve_if_worker), else [`WorkerCommand::find`].
 pub fn worker_command() -> Result<WorkerCommand, MeasureError> {
     let own = || std::env::current_exe().ok().filter(|_| SERVES.load(Ordering::SeqCst));
-    own().map_or_else(WorkerCommand::find, |program: PathBuf| Ok(WorkerCommand { program }))
+    own().map_or_else(WorkerCommand::find, |program| Ok(WorkerCommand::new(program)))
 }

@@ -128,6 +128,9 @@ impl Measurer for FaultyDevice {
         on_result: &mut OnResult<'_>,
     ) -> Result<(), MeasureError> {
         let fault = self.0;
+        if fault == "numbers each batch backwards" {
+            return backwards(next_batch, on_result);
+        }
         let mut device = PaperDevice::default();
         let mut skipped = false;
         let measured = device.measure_batches(next_batch, &mut |index, measurement| {
@@ -154,10 +157,30 @@ impl Measurer for FaultyDevice {
 
     fn race(&mut self, candidates: &[Candidate], budget_secs: f64) -> Result<RaceResult, MeasureError> {
         let mut raced = PaperDevice::default().race(candidates, budget_secs)?;
-        if self.0 == "loses the last racer" {
-            raced.measurements.pop();
+        match self.0 {
+            "loses the last racer" => drop(raced.measurements.pop()),
+            "races backwards" => raced.measurements.reverse(),
+            _ => {}
         }
         Ok(raced)
+    }
+}
+
+/// Measures in order, but says of the last of a batch that it was the first.
+fn backwards(next_batch: &mut Batches<'_>, on_result: &mut OnResult<'_>) -> Result<(), MeasureError> {
+    let mut first = 0;
+    loop {
+        let batch = next_batch();
+        let mut is_over = batch.is_empty();
+        PaperDevice::default().measure(&batch, &mut |index, measurement| {
+            let answer = on_result(first + batch.len() - 1 - index, measurement);
+            is_over |= answer.is_break();
+            answer
+        })?;
+        first += batch.len();
+        if is_over {
+            return Ok(());
+        }
     }
 }
 
@@ -174,5 +197,8 @@ fn a_measurer_that_breaks_the_contract_is_told_where() {
     assert!(broken("says it twice").contains("measure: a second result of candidate 1"));
     assert!(broken("goes on").contains("no result behind a break"), "{}", broken("goes on"));
     assert!(broken("asks again").contains("asked until a batch is empty"), "{}", broken("asks again"));
+    let swapped = broken("numbers each batch backwards");
+    assert!(swapped.contains("candidate 5 failed"), "{swapped}");
+    assert!(broken("races backwards").contains("a candidate of an unknown sketch ran"));
     assert!(broken("loses the last racer").contains("race: one result for each candidate"));
 }

@@ -4,7 +4,7 @@
 mod support;
 
 use autotune::search::Random;
-use autotune::{BuildError, LookupError, Origin, PredictParams, Task, Tuned, Tuner};
+use autotune::{BuildError, LookupError, Origin, PredictParams, Query, Task, Tuned, Tuner};
 use autotune_cost_model::DraftModel;
 use autotune_db::{Phase, Snapshot, SnapshotWriter, Source, Standing, TuningDb, TuningRecord};
 use autotune_ir::layout::{from_layout, to_layout};
@@ -43,16 +43,16 @@ fn fastest(db: &TuningDb) -> TuningRecord {
 #[test]
 fn the_winner_is_found_and_without_one_the_default() {
     let (db, space) = (tuned_db(), ScheduleSpace::new(&workload(), &target()));
-    let tuned = Tuned::lookup(&db, &workload(), &target()).unwrap();
+    let tuned = Query::new(&workload(), &target()).source(&db).best().unwrap();
     let best = db.best(&workload(), &target().key(), &|_| true).unwrap().unwrap();
     assert!(tuned.is_tuned() && tuned.best() == Some(&best) && best.standing == Standing::Raced);
     assert_eq!(tuned.config(), &best.record.config);
     assert_eq!(tuned.program().unwrap(), &space.checked(&best.record.config).unwrap().lower().unwrap());
 
     let other = "matmul:m=13,n=16,k=8".parse().unwrap();
-    let of_others = Tuned::lookup(&db, &other, &target()).unwrap();
+    let of_others = Query::new(&other, &target()).source(&db).best().unwrap();
     assert!(matches!(of_others.origin(), Origin::Predicted { .. }) && of_others.best().is_none());
-    let untuned = Tuned::untuned(&other, &target()).unwrap();
+    let untuned = Query::new(&other, &target()).best().unwrap();
     assert!(!untuned.is_tuned());
     let predicted = autotune::predicted(&ScheduleSpace::new(&other, &target()), 1, PredictParams::default());
     assert_eq!(untuned.config(), predicted[0].config());
@@ -61,8 +61,8 @@ fn the_winner_is_found_and_without_one_the_default() {
 #[test]
 fn what_was_found_with_warm_constants_answers_for_cold_ones_that_nothing_is_known_of() {
     let (db, cold) = (tuned_db(), workload().with_cold(true));
-    let look_up = || Tuned::lookup(&db, &cold, &target()).unwrap();
-    let warm = Tuned::lookup(&db, &workload(), &target()).unwrap();
+    let look_up = || Query::new(&cold, &target()).source(&db).best().unwrap();
+    let warm = Query::new(&workload(), &target()).source(&db).best().unwrap();
     assert!(look_up().is_tuned() && look_up().config() == warm.config() && *look_up().workload() == workload());
 
     // Slower than any of the other's, but its own.
@@ -71,16 +71,17 @@ fn what_was_found_with_warm_constants_answers_for_cold_ones_that_nothing_is_know
     own.measurement.outcome.as_mut().unwrap().run_secs = 1.0;
     db.append(&own).unwrap();
     assert_eq!((look_up().workload(), look_up().config()), (&cold, &own.config));
-    let kinds = Tuned::lookup_kinds(&db, &cold, &target()).unwrap();
+    let kinds = Query::new(&cold, &target()).source(&db).kinds().unwrap();
     assert!(kinds.len() == 1 && kinds[0].config() == &own.config);
-    assert_eq!(Tuned::lookup(&db, &workload(), &target()).unwrap().config(), warm.config());
+    assert_eq!(Query::new(&workload(), &target()).source(&db).best().unwrap().config(), warm.config());
 }
 
 #[test]
 fn what_a_network_was_raced_with_is_its_own_choice_and_no_news_to_a_machine_that_knows_more() {
     let (db, network) = (tuned_db(), 7);
-    let within = |target: &Target, network| Tuned::lookup_within(&db, &workload(), network, target).unwrap();
-    let kinds = Tuned::lookup_kinds(&db, &workload(), &target()).unwrap();
+    let within =
+        |target: &Target, network| Query::new(&workload(), target).source(&db).within(network).kinds().unwrap();
+    let kinds = Query::new(&workload(), &target()).source(&db).kinds().unwrap();
     let configs = |found: &[Tuned]| found.iter().map(|tuned| tuned.config().clone()).collect::<Vec<_>>();
     assert_eq!(configs(&within(&target(), network)), configs(&kinds));
 
@@ -94,7 +95,7 @@ fn what_a_network_was_raced_with_is_its_own_choice_and_no_news_to_a_machine_that
     let found = within(&target(), network);
     assert_eq!((configs(&found), found[0].workload()), (vec![chosen.config.clone()], &workload()));
     assert_eq!(configs(&within(&target(), 8)), configs(&kinds));
-    assert_eq!(Tuned::lookup(&db, &workload(), &target()).unwrap().config(), best);
+    assert_eq!(Query::new(&workload(), &target()).source(&db).best().unwrap().config(), best);
 
     // A machine like it takes the choice, until it has measured something itself.
     let alike = Target::Cpu(CpuTarget { l3_bytes: 16 << 20, ..CpuTarget::generic_avx2(2) });
@@ -112,7 +113,7 @@ fn what_a_source_knows_of_other_workloads_and_what_ships_are_ranked_together() {
     let model = DraftModel::for_target(&target).unwrap();
     let score = |candidate: &Candidate| model.scores(std::slice::from_ref(candidate))[0];
 
-    let look_up = |source: &dyn Source| Tuned::lookup(source, asked.workload(), &target).unwrap();
+    let look_up = |source: &dyn Source| Query::new(asked.workload(), &target).source(source).best().unwrap();
     let shipped = look_up(&TuningDb::temporary().unwrap());
     assert_ne!(shipped.candidate(), asked.default_candidate(), "what ships makes a difference");
     let [best, worst] = best_and_worst(&near, &asked, score);
@@ -144,21 +145,21 @@ fn what_is_not_in_todays_space_stands_in_no_ones_way() {
     let mut poison = fastest(&db);
     poison.config.knobs.insert("warp".into(), Value::Choice("9".into()));
     db.append(&poison).unwrap();
-    let tuned = Tuned::lookup(&db, &workload(), &target()).unwrap();
+    let tuned = Query::new(&workload(), &target()).source(&db).best().unwrap();
     assert!(tuned.is_tuned() && tuned.config() != &poison.config);
 }
 
 #[test]
 fn a_stated_gpu_finds_what_any_of_its_kind_found() {
     let (db, stated) = (tuned_db(), Target::detect("cuda:sm_80", None).unwrap());
-    assert!(!Tuned::lookup(&db, &workload(), &stated).unwrap().is_tuned());
+    assert!(!Query::new(&workload(), &stated).source(&db).best().unwrap().is_tuned());
     let record = TuningRecord {
         target: "cuda:sm_80:Some_device".into(),
         config: ScheduleSpace::new(&workload(), &stated).default_config(),
         ..fastest(&db)
     };
     db.append(&record).unwrap();
-    assert_eq!(Tuned::lookup(&db, &workload(), &stated).unwrap().best().unwrap().record, record);
+    assert_eq!(Query::new(&workload(), &stated).source(&db).best().unwrap().best().unwrap().record, record);
 }
 
 #[test]
@@ -166,7 +167,7 @@ fn claims_are_served_as_what_they_are_and_never_before_what_was_measured() {
     let db = TuningDb::temporary().unwrap();
     let claim = TuningRecord { imported: true, ..fastest(&tuned_db()) };
     db.append(&claim).unwrap();
-    let standing = || Tuned::lookup(&db, &workload(), &target()).unwrap().best().map(|best| best.standing);
+    let standing = || Query::new(&workload(), &target()).source(&db).best().unwrap().best().map(|best| best.standing);
     assert_eq!(standing(), Some(Standing::Claimed));
     let mut measured = fastest(&tuned_db());
     measured.measurement.outcome.as_mut().unwrap().run_secs = 1.0;
@@ -177,7 +178,7 @@ fn claims_are_served_as_what_they_are_and_never_before_what_was_measured() {
 #[test]
 fn what_was_looked_up_is_built_and_runs_on_the_callers_memory() {
     let here = Target::detect("cpu", Some(1)).unwrap();
-    let tuned = Tuned::untuned(&workload(), &here).unwrap();
+    let tuned = Query::new(&workload(), &here).best().unwrap();
     let mut runner = tuned.build().unwrap();
     let plan = runner.kernel().plan().clone();
     let operands = Operands::random(workload().spec(), 0);
@@ -197,16 +198,16 @@ fn what_was_looked_up_is_built_and_runs_on_the_callers_memory() {
 fn code_for_another_machine_is_not_built() {
     let arm = Target::Cpu(CpuTarget { isa: autotune_ir::Isa::Neon, ..CpuTarget::generic_avx2(1) });
     if Target::detect("cpu", Some(1)).unwrap().cpu().unwrap().isa != autotune_ir::Isa::Neon {
-        let error = Tuned::untuned(&workload(), &arm).unwrap().build().err().unwrap();
+        let error = Query::new(&workload(), &arm).best().unwrap().build().err().unwrap();
         assert!(matches!(error, BuildError::Isa { .. }), "{error}");
     }
     let gpu = Target::detect("cuda:sm_80", None).unwrap();
-    assert!(Tuned::untuned(&workload(), &gpu).unwrap().build().is_err(), "a CPU runs no code for GPUs");
+    assert!(Query::new(&workload(), &gpu).best().unwrap().build().is_err(), "a CPU runs no code for GPUs");
 }
 
 #[test]
 fn a_workload_that_the_target_has_no_kernels_for_is_an_error() {
     let workload: Workload = "matmul:m=8,n=8,k=8,dtype=f16".parse().unwrap();
-    let error = Tuned::untuned(&workload, &target());
+    let error = Query::new(&workload, &target()).best();
     assert!(matches!(error, Err(LookupError::Unfit { .. })), "{error:?}");
 }

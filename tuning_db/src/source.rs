@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use autotune_ir::{KeyParts, Reach};
+use autotune_ir::{KeyParts, Reach, Target};
 use autotune_schedules::{Config, ScheduleSpace, portfolio};
 use autotune_workloads::Workload;
 use serde::Serialize;
@@ -25,12 +25,18 @@ pub struct Found {
 
 /// What schedules are looked up in.
 pub trait Source: Send + Sync {
-    /// The best record for the space's workload and target under the narrowest key that has one: its own, that of its model, of its family,
-    /// of its instruction set ([`Reach`]). Records count whose config is in the space and one of those that `fit`.
+    /// The best record for a workload and a target under the narrowest key that has one: its own, that of its model, of its family,
+    /// of its instruction set ([`Reach`]). Records count whose config `fits`: whether it is in today's schedule space is the
+    /// caller's to say.
     ///
     /// What a wider key answers is a claim: it was not measured on this machine. A GPU that is stated stands for every device of its kind,
     /// and what was measured on one counts as measured.
-    fn find(&self, space: &ScheduleSpace, fit: &dyn Fn(&Config) -> bool) -> Result<Option<Found>, DbError>;
+    fn find(
+        &self,
+        workload: &Workload,
+        target: &Target,
+        fits: &dyn Fn(&Config) -> bool,
+    ) -> Result<Option<Found>, DbError>;
 
     /// Schedules to be carried over to a space whose workload there is no record of: of at most `n` workloads of its operator and element
     /// type, under the narrowest keys first, and under each of the workloads whose shapes are the nearest ([`Workload::distance`]).
@@ -53,7 +59,7 @@ pub trait Source: Send + Sync {
 pub struct Empty;
 
 impl Source for Empty {
-    fn find(&self, _: &ScheduleSpace, _: &dyn Fn(&Config) -> bool) -> Result<Option<Found>, DbError> {
+    fn find(&self, _: &Workload, _: &Target, _: &dyn Fn(&Config) -> bool) -> Result<Option<Found>, DbError> {
         Ok(None)
     }
 
@@ -72,17 +78,21 @@ pub fn open_source(path: impl AsRef<Path>) -> Result<Box<dyn Source>, DbError> {
 }
 
 impl Source for TuningDb {
-    fn find(&self, space: &ScheduleSpace, fit: &dyn Fn(&Config) -> bool) -> Result<Option<Found>, DbError> {
-        let key = space.target().key();
+    fn find(
+        &self,
+        workload: &Workload,
+        target: &Target,
+        fits: &dyn Fn(&Config) -> bool,
+    ) -> Result<Option<Found>, DbError> {
+        let key = target.key();
         let own = KeyParts::of(&key);
-        let fits = |config: &Config| space.contains(config) && fit(config);
-        let targets = self.targets_of(space.workload());
+        let targets = self.targets_of(workload);
         let reach_of = |target: &String| own.narrowest_shared(&KeyParts::of(target));
 
         for reach in Reach::ALL {
             let mut best: Option<Best> = None;
             for target in targets.iter().filter(|target| reach_of(target) == Some(reach)) {
-                let of_target = self.best(space.workload(), target, &fits)?;
+                let of_target = self.best(workload, target, fits)?;
                 best = best.into_iter().chain(of_target).min_by(Best::compare);
             }
             if let Some(mut best) = best {
@@ -121,12 +131,17 @@ impl Source for TuningDb {
 }
 
 impl Source for Snapshot {
-    fn find(&self, space: &ScheduleSpace, fit: &dyn Fn(&Config) -> bool) -> Result<Option<Found>, DbError> {
-        let (keys, workload) = (KeyChain::of(&space.target().key()), space.workload().to_string());
+    fn find(
+        &self,
+        workload: &Workload,
+        target: &Target,
+        fits: &dyn Fn(&Config) -> bool,
+    ) -> Result<Option<Found>, DbError> {
+        let (keys, workload) = (KeyChain::of(&target.key()), workload.to_string());
         for entry in self.entries(&keys, &workload)? {
             let entry = entry?;
             let best = entry.best()?;
-            if space.contains(&best.record.config) && fit(&best.record.config) {
+            if fits(&best.record.config) {
                 return Ok(Some(Found { best, reach: entry.reach() }));
             }
         }

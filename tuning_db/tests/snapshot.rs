@@ -225,10 +225,10 @@ fn a_databases_best_are_written_and_looked_up_alike() {
     ] {
         let space = ScheduleSpace::new(&parsed, asks);
         for source in [&db as &dyn Source, &snapshot] {
-            let found = source.find(&space, &|_| true).unwrap().unwrap();
+            let found = source.find(&parsed, asks, &|config| space.contains(config)).unwrap().unwrap();
             assert_eq!((&found.best.record, found.reach, found.best.standing), (record, reach, standing), "{asks}");
-            let is_other = |config: &Config| *config != record.config;
-            assert_eq!(source.find(&space, &is_other).unwrap(), None, "{asks}");
+            let is_other = |config: &Config| space.contains(config) && *config != record.config;
+            assert_eq!(source.find(&parsed, asks, &is_other).unwrap(), None, "{asks}");
             assert!(source.knows(&parsed, &record.target).unwrap());
             assert!(!source.knows(&parsed, "cpu:test:avx2:threads=7").unwrap());
         }

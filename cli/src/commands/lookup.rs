@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use anyhow::Result;
-use autotune::{LookupError, Origin, Tuned};
+use autotune::{LookupError, Origin, Query, Tuned};
 use autotune_db::{DbError, Empty, Found, Snapshot, SnapshotError, Source, TuningDb, open_source};
 use autotune_ir::{Reach, Target};
 use autotune_schedules::UnfitError;
@@ -43,10 +43,8 @@ fn if_there<T>(opened: Result<T, DbError>, is_given: bool) -> Result<Option<T>> 
 /// The schedule to deploy for a workload, and what there is to say of damage. A workload that the target has no kernels for was
 /// badly chosen.
 pub(super) fn look_up(source: Option<&dyn Source>, workload: &Workload, target: &Target) -> Result<Tuned> {
-    let tuned = match source {
-        Some(source) => Tuned::lookup(source, workload, target),
-        None => Tuned::untuned(workload, target),
-    };
+    let query = Query::new(workload, target);
+    let tuned = source.map_or(query, |source| query.source(source)).best();
     source.iter().for_each(|source| warn(*source));
     tuned.map_err(|error| match error {
         LookupError::Db(error) => refusal(error),

@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use anyhow::Result;
 use autotune_db::Source;
-use autotune_ir::{KernelPlan, Target};
+use autotune_ir::Target;
 use autotune_network::{Graph, PlannedKernel, PlannedStep, planned};
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
@@ -44,7 +44,7 @@ fn row(step: &PlannedStep) -> Result<[String; 5]> {
     let without = |what: &str, workload: String| [name.clone(), "-".into(), what.into(), "-".into(), workload];
     Ok(match &step.kernel {
         PlannedKernel::Of(tuned) => {
-            let launches = KernelPlan::of(tuned.program()?).stages.into_iter().filter_map(|stage| stage.launch);
+            let launches = tuned.plan()?.stages.iter().filter_map(|stage| stage.launch);
             let launches: Vec<String> =
                 launches.map(|launch| format!("{}x{}", launch.blocks, launch.threads)).collect();
             let (sketch, workload) = (tuned.config().sketch.clone(), tuned.workload().to_string());

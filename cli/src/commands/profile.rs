@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use anyhow::Result;
 use autotune::{Origin, Timing, Tuned};
 use autotune_db::Standing;
-use autotune_ir::KernelPlan;
 use autotune_ir::program::{Layout, Role};
 use autotune_measure::{Ceilings, LoadWatch};
 use autotune_network::{Compiled, StepTime, quantile, time_in_turns};
@@ -133,7 +132,7 @@ fn chosen(tuned: &Tuned) -> String {
 
 /// The layouts of a kernel's first operand and of its output.
 fn layouts(tuned: &Tuned) -> Result<String> {
-    let plan = KernelPlan::of(tuned.program()?);
+    let plan = tuned.plan()?;
     let layout = |role: Role| match plan.buffers.iter().find(|buffer| buffer.role == role).map(|buffer| buffer.layout) {
         Some(Layout::ChannelBlocked(block)) => format!("c{block}"),
         _ => "plain".into(),

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use autotune::{Setup, Task, Tuned, Tuner};
+use autotune::{Query, Setup, Task, Tuner};
 use autotune_db::{Standing, TuningDb};
 use autotune_ir::{GpuApi, Target};
 use autotune_measure::{Ceilings, WorkerMeasurer, gpu};
@@ -147,7 +147,7 @@ fn tune_missing(
 ) -> Result<()> {
     let mut tasks = Vec::new();
     for Subject { name, workload, .. } in subjects {
-        if !Tuned::lookup(db, workload, target)?.is_tuned() {
+        if !Query::new(workload, target).source(db).best()?.is_tuned() {
             tasks.push(Task { name: name.clone(), workload: workload.clone(), count: 1 });
         }
     }
@@ -236,7 +236,7 @@ fn compare(subject: &Subject, field: &Field<'_>, ours: &mut Server, peers: &mut 
 
 /// The database's best schedule and what is known of it; the untuned one if it has none.
 fn schedule(workload: &Workload, target: &Target, db: &TuningDb) -> Result<(Config, &'static str)> {
-    let tuned = Tuned::lookup(db, workload, target)?;
+    let tuned = Query::new(workload, target).source(db).best()?;
     let worth = match tuned.best().map(|best| best.standing) {
         None => "untuned",
         Some(Standing::Raced | Standing::Searched) => "tuned",

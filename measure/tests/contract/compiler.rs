@@ -68,7 +68,7 @@ fn stand_in() -> (TempDir, WorkerCommand) {
     let script = format!("#!/bin/sh\nAUTOTUNE_NVRTC={} exec {} \"$@\"\n", folder.path().display(), own.display());
     fs::write(&program, script).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-    (folder, WorkerCommand { program })
+    (folder, WorkerCommand::new(program))
 }
 
 fn candidate(text: &str) -> Candidate {
@@ -145,7 +145,7 @@ fn workers_that_do_not_work_are_broken_infrastructure() {
         ("/no/such/worker", (|e| matches!(e, MeasureError::Spawn { .. })) as fn(&MeasureError) -> bool),
         ("true", |e| matches!(e, MeasureError::Worker { .. })),
     ] {
-        let mut builder = Builder::with_workers(Backend::Assembler, 20.0, WorkerCommand { program: program.into() });
+        let mut builder = Builder::with_workers(Backend::Assembler, 20.0, WorkerCommand::new(program));
         let error = builder.build(&[candidate("matmul:m=64,n=64,k=64")]).unwrap_err();
         assert!(is_told(&error), "{error:?}");
     }

@@ -18,6 +18,7 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("noise_on_standard_output_harms_nobody", noise_on_standard_output_harms_nobody),
     ("the_innocent_are_tried_again", the_innocent_are_tried_again),
     ("broken_infrastructure_is_an_error", broken_infrastructure_is_an_error),
+    ("a_worker_is_started_with_the_arguments_of_its_command", a_worker_is_started_with_the_arguments_of_its_command),
 ];
 
 /// Those that are the same for kernels on GPUs.
@@ -273,7 +274,7 @@ fn no_worker_outlives_a_killed_parent() {
 
 fn broken_infrastructure_is_an_error() {
     let with_program = |program: &str| {
-        let command = WorkerCommand { program: program.into() };
+        let command = WorkerCommand::new(program);
         let mut measurer = WorkerMeasurer::with(command, options()).unwrap();
         measurer.run_built(&right(1)).unwrap_err()
     };
@@ -282,4 +283,20 @@ fn broken_infrastructure_is_an_error() {
     assert!(matches!(&mute, MeasureError::Worker { message } if message.contains("status 0")), "{mute}");
     let chatty = with_program("echo");
     assert!(matches!(&chatty, MeasureError::Worker { .. }), "{chatty}");
+}
+
+fn a_worker_is_started_with_the_arguments_of_its_command() {
+    let own = WorkerCommand::find().unwrap();
+    let (mark, program) = ("AUTOTUNE_TEST_MARK=it came through", own.program.to_str().unwrap());
+    let command = WorkerCommand::new("env").with_arguments([mark, program, "worker"]);
+    let mut measurer = WorkerMeasurer::with(command, options()).unwrap();
+    let measurement = measurer.run_built(&right(1)).unwrap();
+    assert!(measurement.outcome.is_ok(), "{measurement:?}");
+
+    let environment = std::fs::read(format!("/proc/{}/environ", measurer.worker_pid().unwrap())).unwrap();
+    assert!(environment.split(|&byte| byte == 0).any(|variable| variable == mark.as_bytes()));
+
+    let idle = WorkerCommand::new(program).with_arguments(["no such", "argument"]);
+    let error = WorkerMeasurer::with(idle, options()).unwrap().run_built(&right(1)).unwrap_err();
+    assert!(error.to_string().contains(&format!("'{program} no such argument'")), "{error}");
 }

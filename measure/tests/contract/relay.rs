@@ -1,8 +1,6 @@
 //! Damage between a measurer and its worker: a program that stands between the two and changes what they say.
 
-use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
 
@@ -109,15 +107,12 @@ fn replace_one(value: &mut Value, rng: &mut ChaCha8Rng) {
 }
 
 fn damaged_messages_end_in_typed_errors() {
-    let folder = tempfile::tempdir().unwrap();
-    let program = folder.path().join("relay");
+    let own = WorkerCommand::find().unwrap();
     let (mut measured, mut failed, mut refused) = (0, 0, 0);
     for seed in 0..14 {
-        let own = std::env::current_exe().unwrap();
-        fs::write(&program, format!("#!/bin/sh\nexec '{}' {RELAY_ARGUMENT} {seed}\n", own.display())).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        let relay = own.clone().with_arguments([RELAY_ARGUMENT.into(), seed.to_string()]);
         let options = MeasureOptions { run_limit_secs: 0.3, ..options() };
-        let mut measurer = WorkerMeasurer::with(WorkerCommand { program: program.clone() }, options).unwrap();
+        let mut measurer = WorkerMeasurer::with(relay, options).unwrap();
         match measurer.run_built(&right(1)).map(|measurement| measurement.outcome) {
             Ok(Ok(_)) => measured += 1,
             Ok(Err(_)) => failed += 1,

@@ -10,8 +10,8 @@ use autotune_codegen::asm::x86::{Condition, Integer, Label, Routine};
 
 use super::copy;
 use super::description::{self, Described};
-use super::elf::Function;
 use super::export::{ALIGNMENT, Export, Fault, Side};
+use super::format::Function;
 use super::processor::{self, Features};
 use super::steps::{KernelStep, Place, Step};
 

@@ -33,6 +33,9 @@ pub enum LibraryError {
     /// A kernel's memory is too large a number of bytes.
     #[error(transparent)]
     Kernel(#[from] KernelError),
+    /// The file cannot be laid out.
+    #[error("the file of the library: {0}")]
+    File(#[from] object::write::Error),
     /// Code, weights or the tensors of a run are more than addresses of 32 bits reach.
     #[error("weights or tensors of 2 GiB or more: a library has less")]
     TooLarge,

@@ -1,6 +1,7 @@
 //! Plans against all that there are.
 #![allow(clippy::unwrap_used)]
 
+use autotune::Query;
 use autotune_db::{TuningDb, TuningRecord};
 use autotune_ir::{CpuTarget, Target};
 use autotune_workloads::Transpose;
@@ -23,7 +24,7 @@ fn time_some(db: &TuningDb, cut: &Cut, rng: &mut ChaCha8Rng) {
         for (from, to) in [(Layout::Plain, Layout::ChannelBlocked(8)), (Layout::ChannelBlocked(8), Layout::Plain)] {
             let workload = conversion::workload(&value.shape, from, to).unwrap();
             if rng.random_bool(0.5) {
-                let config = Tuned::untuned(&workload, &target()).unwrap().config().clone();
+                let config = Query::new(&workload, &target()).best().unwrap().config().clone();
                 db.append(&TuningRecord::made_up(&workload, &target(), config, any_secs(rng))).unwrap();
             }
         }
@@ -150,7 +151,7 @@ fn conversions_are_measured_that_plans_need() {
         loop {
             let planned = conversions(&graph, &db, &target()).unwrap();
             let Some(task) = planned.unmeasured.first() else { break };
-            let config = Tuned::untuned(&task.workload, &target()).unwrap().config().clone();
+            let config = Query::new(&task.workload, &target()).best().unwrap().config().clone();
             let claim = TuningRecord::made_up(&task.workload, &target(), config.clone(), 1e-9);
             let claim = autotune_db::TuningRecord { imported: true, ..claim };
             db.append(&claim).unwrap();

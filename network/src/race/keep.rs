@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use autotune::Tuned;
+use autotune::{Query, Tuned};
 use autotune_db::{Phase, Source, Standing, TuningRecord};
 use autotune_schedules::Config;
 use autotune_workloads::Workload;
@@ -107,7 +107,8 @@ impl Course<'_> {
     /// The record of a schedule by itself, if it was measured on this machine.
     pub(super) fn measured(&self, tuned: &Tuned) -> Result<Option<TuningRecord>, RaceError> {
         let own = |config: &_| config == tuned.config();
-        let found = Tuned::lookup_among(self.db, tuned.workload(), self.target, &own).map_err(CompileError::from)?;
+        let query = Query::new(tuned.workload(), self.target).source(self.db).fitting(&own);
+        let found = query.record().map_err(CompileError::from)?;
         let best = found.as_ref().and_then(Tuned::best).filter(|best| best.standing != Standing::Claimed);
         Ok(best.map(|best| best.record.clone()))
     }

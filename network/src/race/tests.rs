@@ -29,7 +29,7 @@ fn networks_are_compared_round_by_round() {
 /// A schedule of every step, of those that a database has.
 fn any_choice(course: &Course<'_>, rng: &mut impl Rng) -> Choice {
     let any = |workload: &Workload| {
-        let kinds = Tuned::lookup_kinds(course.db, workload, course.target).unwrap();
+        let kinds = Query::new(workload, course.target).source(course.db).kinds().unwrap();
         kinds.choose(rng).cloned().unwrap()
     };
     let mut any = any;
@@ -111,9 +111,9 @@ fn what_another_machine_chose_for_steps_holds_until_more_is_known() {
     let there = Course::of(&graph, &db, &alike, &[], &cancel);
     assert!(is_same(&loaded(&there, &db), &choice));
     for (workload, _) in there.alike.groups() {
-        let config = Tuned::untuned(workload, &alike).unwrap().config().clone();
+        let config = Query::new(workload, &alike).best().unwrap().config().clone();
         db.append(&TuningRecord::made_up(workload, &alike, config, 1.0)).unwrap();
     }
-    let own = there.alike.workloads().map(|workload| Some(Tuned::untuned(workload?, &alike).unwrap())).collect();
+    let own = there.alike.workloads().map(|workload| Some(Query::new(workload?, &alike).best().unwrap())).collect();
     assert!(is_same(&loaded(&there, &db), &own) && is_same(&loaded(&course, &db), &choice));
 }

@@ -44,12 +44,23 @@ impl ScheduleSpace {
         if let Some(refusal) = self.refusal() {
             return Err(UnfitError::Refused(refusal.clone()));
         }
-        let Some(candidate) = self.locate(config).and_then(|point| self.admit(point)) else {
+        let Some(candidate) = self.admitted(config) else {
             let why = lower(self.workload(), self.target(), config).err();
             return Err(why.map_or(UnfitError::NotOffered, UnfitError::Lower));
         };
-        let program = candidate.lower().map_err(UnfitError::Lower)?;
-        verify(&program, self.target()).map_err(UnfitError::Verify)?;
+        let program = candidate.proven()?;
         Ok((candidate, program))
+    }
+}
+
+impl Candidate {
+    /// Returns its loop nests, which [`verify()`] has proven.
+    ///
+    /// # Errors
+    /// If it cannot be lowered, or the proof fails.
+    pub fn proven(&self) -> Result<Program, UnfitError> {
+        let program = self.lower().map_err(UnfitError::Lower)?;
+        verify(&program, self.target()).map_err(UnfitError::Verify)?;
+        Ok(program)
     }
 }

@@ -28,7 +28,7 @@ pub(crate) struct PaperDevice {
     /// The results of a batch come last first, as those of several devices may.
     pub(crate) backwards: bool,
     /// Called before each measurement with the number of measurements so far.
-    pub(crate) before: Option<Box<dyn FnMut(usize)>>,
+    pub(crate) before: Option<Box<dyn FnMut(usize) + Send>>,
 }
 
 impl PaperDevice {
