@@ -221,10 +221,6 @@ impl From<Tensor> for Constant {
 }
 
 impl Operator for Constant {
-    fn name(&self) -> &'static str {
-        "Constant"
-    }
-
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
         check_count(operands, 0..=0)?;
         Ok((self.shape().to_vec(), self.element()))

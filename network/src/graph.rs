@@ -4,31 +4,14 @@ use std::collections::HashSet;
 
 use crate::constant::Constant;
 use crate::error::{GraphError, OpError};
-use crate::op::{Facts, NodeView, Op, OperandView, Operator, check_count, unfit};
-use crate::tensor::{Element, Stored, Tensor};
+use crate::op::{Facts, NodeView, Op, OperandView, Operator};
+
+pub use crate::op::Input;
+use crate::tensor::{Element, Stored};
 
 /// A node of a graph, by its position: its operands have lower ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct NodeId(pub u32);
-
-/// The operator of nodes whose tensors the caller brings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Input;
-
-impl Operator for Input {
-    fn name(&self) -> &'static str {
-        "Input"
-    }
-
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
-        check_count(operands, 0..=0)?;
-        unfit("it has its shape from elsewhere")
-    }
-
-    fn compute(&self, _: &[&Tensor], _: &[usize]) -> Result<Tensor, OpError> {
-        unfit("it has its tensor from elsewhere")
-    }
-}
 
 /// A tensor and what computes it of others.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,12 +5,12 @@ use std::fmt::{self, Debug};
 use std::ops::{Deref, RangeInclusive};
 use std::sync::Arc;
 
-use autotune_workloads::{Epilogue, Workload};
+use autotune_workloads::{Epilogue, Operands, Reference, Workload};
 
 use crate::error::OpError;
 use crate::onnx::error::ExportError;
 use crate::onnx::writer::Writer;
-use crate::tensor::{Element, Tensor, elements};
+use crate::tensor::{Element, Tensor, array, elements};
 use crate::typed::empty;
 
 pub use crate::tensor::Facts;
@@ -20,14 +20,20 @@ pub use crate::tensor::Facts;
 ///
 /// Two operators are equal if they are of one type and equal; their `Debug` text has all that distinguishes them.
 pub trait Operator: Any + Comparable + Debug + Send + Sync {
-    /// The operator in a word, as messages have it.
-    fn name(&self) -> &'static str;
+    /// The operator in a word, as messages have it: the name of its type, if it says no other.
+    fn name(&self) -> &'static str {
+        let path = std::any::type_name::<Self>();
+        path.rsplit_once("::").map_or(path, |(_, name)| name)
+    }
 
     /// Returns shape and element type of the output; fails for operands that it cannot have.
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError>;
 
-    /// Computes the output, of which `shape` has no extent of 0, from operands that [`Operator::output`] took.
-    fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError>;
+    /// Computes the output, of which `shape` has no extent of 0, from operands that [`Operator::output`] took: as the spec of the
+    /// workload says, if nothing else does.
+    fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+        by_spec(self, operands, shape)
+    }
 
     /// Returns shape and element type of the output, from those of the operands.
     fn infer(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
@@ -65,6 +71,13 @@ pub trait Operator: Any + Comparable + Debug + Send + Sync {
 
     /// Returns where the elements of the output are among those of the operands, if it computes none.
     fn movement(&self, node: &NodeView) -> Option<Movement> {
+        let _ = node;
+        None
+    }
+
+    /// Returns other operators that compute the same, for a node without a workload: nodes one behind the other, the last of
+    /// which has its tensor.
+    fn parts(&self, node: &NodeView) -> Option<Vec<Part>> {
         let _ = node;
         None
     }
@@ -168,6 +181,41 @@ impl Debug for Op {
     }
 }
 
+/// The operator of nodes whose tensors the caller brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Input;
+
+impl Operator for Input {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+        check_count(operands, 0..=0)?;
+        unfit("it has its shape from elsewhere")
+    }
+
+    fn compute(&self, _: &[&Tensor], _: &[usize]) -> Result<Tensor, OpError> {
+        unfit("it has its tensor from elsewhere")
+    }
+}
+
+/// What the spec of an operator's workload makes of operands.
+fn by_spec(operator: &(impl Operator + ?Sized), operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+    let known: Vec<Facts> = operands.iter().map(|tensor| (tensor.shape(), tensor.element())).collect();
+    let (input, element) = (Op::from(Input), operator.output(&known)?.1);
+    let given = known.iter().map(|&facts| OperandView { facts, op: &input }).collect();
+    let anchor = operator.workload(&NodeView { operands: given, output: (shape, element) });
+    let anchor = anchor.ok_or_else(|| OpError::Unfit("nothing says what it computes of such operands".into()))?;
+
+    let spec = anchor.workload.spec();
+    let read = anchor.reads.iter().filter_map(|read| match *read {
+        Read::Operand(operand) => Some(operands[operand].to_numbers()),
+        Read::Behind(_) => None,
+    });
+    let tensors = read.zip(spec.operands()).map(|(numbers, tensor)| array(&tensor.shape, numbers));
+    let given = Operands::of(spec, tensors.collect::<Result<_, _>>()?).map_err(|e| OpError::Unfit(e.to_string()))?;
+    let made = Reference::with_bound(spec, &given, u64::MAX, 0).map_err(|e| OpError::Unfit(e.to_string()))?;
+    let numbers: Vec<f32> = made.exact().into_iter().flatten().copied().collect();
+    Tensor::of_numbers(shape, element, &numbers)
+}
+
 /// A node as its operator sees it.
 pub struct NodeView<'a> {
     pub(crate) operands: Vec<OperandView<'a>>,
@@ -263,6 +311,22 @@ pub enum Movement {
     },
     /// In all operands, one behind the other along this axis.
     Parts(usize),
+}
+
+/// One of the nodes that compute the same as another.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// What it computes.
+    pub op: Op,
+    /// Of what: numbers of the other node's operands, and behind them of parts.
+    pub operands: Vec<usize>,
+}
+
+impl Part {
+    /// A node of an operator.
+    pub fn new(op: impl Into<Op>, operands: Vec<usize>) -> Self {
+        Self { op: op.into(), operands }
+    }
 }
 
 /// Returns the shapes of operands of one element type, if they are as many as an operator has.

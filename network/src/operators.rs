@@ -15,6 +15,7 @@ pub(crate) mod concat;
 mod contract;
 pub(crate) mod conv;
 pub(crate) mod conv_transpose;
+pub(crate) mod cumsum;
 pub(crate) mod expand;
 pub(crate) mod gather;
 pub(crate) mod group_norm;
@@ -29,6 +30,7 @@ pub(crate) mod pad;
 mod pointwise;
 pub(crate) mod pool;
 pub(crate) mod prelu;
+pub mod prelude;
 mod recurrent;
 pub(crate) mod reduce;
 pub(crate) mod reshape;
@@ -45,6 +47,7 @@ pub use choose::Where;
 pub use concat::Concat;
 pub use conv::Conv;
 pub use conv_transpose::ConvTranspose;
+pub use cumsum::CumSum;
 pub use expand::Expand;
 pub use gather::Gather;
 pub use group_norm::GroupNorm;
@@ -73,6 +76,7 @@ const OWN: &[&[OnnxOperator]] = &[
     concat::IMPORTS,
     conv::IMPORTS,
     conv_transpose::IMPORTS,
+    cumsum::IMPORTS,
     expand::IMPORTS,
     gather::IMPORTS,
     group_norm::IMPORTS,

@@ -8,8 +8,8 @@ mod common;
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, Work};
 use autotune_network::operators::{
-    Binary, Concat, Conv, ConvTranspose, Gather, GroupNorm, LocalResponseNorm, MatMul, Pad, Pool, Reduce, Resize,
-    Sliding, Softmax, Transpose,
+    Binary, Cast, Concat, Conv, ConvTranspose, CumSum, Gather, GroupNorm, LocalResponseNorm, MatMul, Pad, Pool, Reduce,
+    Resize, Sliding, Softmax, Transpose,
 };
 use autotune_network::{Compiled, Element, Graph, Library, NodeId, Op, Tensor, rewrite};
 use autotune_workloads::{Coordinates, PadMode, PoolKind, ReduceOp, Rounding, Sampling};
@@ -248,6 +248,20 @@ fn long_and_empty_axes_of_everything_else() {
         };
         let operands = if op.is::<Concat>() { vec![x, x] } else { vec![x] };
         single(net, op, &operands)
+    });
+}
+
+#[test]
+fn cumulative_sums() {
+    of_seeds(60, |net| {
+        let shape: Vec<usize> = (0..any(&mut net.rng, 1..=3)).map(|_| any(&mut net.rng, 0..=9)).collect();
+        let axis = any(&mut net.rng, 0..=shape.len() - 1);
+        let mut x = net.input(&shape);
+        if any(&mut net.rng, 0..=1) == 0 {
+            x = net.add(Cast(Element::I64), &[x]);
+        }
+        let [exclusive, reverse] = [0; 2].map(|_| any(&mut net.rng, 0..=1) == 0);
+        single(net, CumSum { axis, exclusive, reverse }, &[x])
     });
 }
 

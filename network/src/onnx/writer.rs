@@ -106,13 +106,15 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes the operator that makes the node's tensor of all operands.
-    pub fn operator(&mut self, operator: &str, attributes: Vec<Attribute>) {
+    pub fn operator(&mut self, operator: &str, attributes: Vec<Attribute>) -> Result<(), ExportError> {
         self.file.node((self.domain, operator), self.inputs.clone(), self.output, attributes);
+        Ok(())
     }
 
     /// Writes the operator that makes the node's tensor; an input of an empty name is left out.
-    pub fn node(&mut self, operator: &str, inputs: &[&String], attributes: Vec<Attribute>) {
+    pub fn node(&mut self, operator: &str, inputs: &[&String], attributes: Vec<Attribute>) -> Result<(), ExportError> {
         self.file.node((self.domain, operator), owned(inputs), self.output, attributes);
+        Ok(())
     }
 
     /// Writes an operator in front of it, and returns the name of what that makes.
@@ -123,13 +125,13 @@ impl<'a> Writer<'a> {
     }
 
     /// Writes operators one behind the other, from the first operand to the node's tensor.
-    pub fn chain(&mut self, operators: &[(&str, Vec<Attribute>)]) {
-        let Some(((last, attributes), before)) = operators.split_last() else { return };
+    pub fn chain(&mut self, operators: &[(&str, Vec<Attribute>)]) -> Result<(), ExportError> {
+        let Some(((last, attributes), before)) = operators.split_last() else { return Ok(()) };
         let mut input = self.input(0);
         for (operator, attributes) in before {
             input = self.between(operator, &[&input], attributes.clone());
         }
-        self.node(last, &[&input], attributes.clone());
+        self.node(last, &[&input], attributes.clone())
     }
 
     /// Writes a list of integers as a constant, and returns its name.

@@ -5,9 +5,8 @@ use autotune_workloads::Activation;
 
 use super::binary::Binary;
 use super::choose::Where;
-use crate::onnx::call::{Call, Result, Value};
-use crate::onnx::operator::OnnxOperator;
-use crate::tensor::Element;
+use super::prelude::*;
+use crate::onnx::call::Result;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("Ceil", ceil),

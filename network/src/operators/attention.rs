@@ -3,14 +3,7 @@
 use autotune_workloads::{self as workload, Mask, Workload};
 
 use super::contract::{columns_of, contract, last_two};
-use crate::error::OpError;
-use crate::onnx::attribute::{int, ints};
-use crate::onnx::error::ExportError;
-use crate::onnx::writer::Writer;
-use crate::op::{Anchor, Facts, NodeView, Operator, check_count, check_element, fixed, unfit};
-use crate::tensor::{Element, Tensor, elements};
-use crate::typed::{larger, tensor, values};
-use crate::walk::Rows;
+use super::prelude::*;
 
 /// `softmax(scale * q k^T + mask) v` of `[.., m, d]`, `[.., n, d]` and `[.., n, e]`, and, as a fourth operand, a mask that is broadcast to
 /// `[.., m, n]`.
@@ -21,10 +14,6 @@ pub struct Attention {
 }
 
 impl Operator for Attention {
-    fn name(&self) -> &'static str {
-        "Attention"
-    }
-
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
         check_count(operands, 3..=4)?;
         let is_mask = |operand: usize| operand == 3 && operands[3].1 == Element::Bool;
@@ -34,8 +23,33 @@ impl Operator for Attention {
         Ok((output(&shapes)?, Element::F32))
     }
 
+    /// A row all of whose scores are minus infinity has no weights: it is not a number.
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-        evaluate(self.scale, operands, shape)
+        let scale = self.scale;
+        let (q, k, v) = (values::<f32>(operands, 0)?, values::<f32>(operands, 1)?, values::<f32>(operands, 2)?);
+        let ([m, d], [n, e]) = (last_two(operands[0].shape()), last_two(operands[2].shape()));
+        let batch = shape[..shape.len() - 2].iter().product::<usize>();
+        let mask = mask(operands, &[&shape[..shape.len() - 2], &[m, n]].concat())?;
+
+        let mut outputs = Vec::with_capacity(elements(shape)?);
+        for number in 0..batch {
+            let of = |x: &[f32], size: usize| x[number * size..(number + 1) * size].to_vec();
+            let (q, k, v) = (of(&q, m * d), of(&k, n * d), of(&v, n * e));
+            let mut scores = contract(&q, [m, d, n], |first, columns| {
+                for (i, column) in columns.iter_mut().enumerate() {
+                    column.iter_mut().zip(first..n).for_each(|(column, key)| *column = k[key * d + i].into());
+                }
+            });
+            for (row, scores) in scores.chunks_exact_mut(n.max(1)).enumerate() {
+                let mask = mask.as_ref().map(|mask| &mask[(number * m + row) * n..][..n]);
+                scores.iter_mut().for_each(|score| *score *= f64::from(scale));
+                mask.into_iter().for_each(|mask| scores.iter_mut().zip(mask).for_each(|(score, mask)| *score += mask));
+                weigh(scores);
+            }
+            let sums = contract(&scores, [m, n, e], |first, columns| columns_of(&v, e, first, columns));
+            outputs.extend(sums.into_iter().map(|sum| sum as f32));
+        }
+        tensor(shape, outputs)
     }
 
     /// Attention whose mask, if it has one, is repeated for queries, heads, or all of the batch.
@@ -78,8 +92,7 @@ impl Operator for Attention {
             };
         }
         let weights = to.between("Softmax", &[&scores], vec![int("axis", axes - 1)]);
-        to.node("MatMul", &[&weights, &operands[2]], vec![]);
-        Ok(())
+        to.node("MatMul", &[&weights, &operands[2]], vec![])
     }
 
     fn steps(&self, _: &[Facts], _: &[usize]) -> Option<usize> {
@@ -104,34 +117,6 @@ fn output(shapes: &[&[usize]]) -> Result<Vec<usize>, OpError> {
         fixed(&scores, mask)?;
     }
     Ok([batch, &[*m, *e]].concat())
-}
-
-/// A row all of whose scores are minus infinity has no weights: it is not a number.
-fn evaluate(scale: f32, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-    let (q, k, v) = (values::<f32>(operands, 0)?, values::<f32>(operands, 1)?, values::<f32>(operands, 2)?);
-    let ([m, d], [n, e]) = (last_two(operands[0].shape()), last_two(operands[2].shape()));
-    let batch = shape[..shape.len() - 2].iter().product::<usize>();
-    let mask = mask(operands, &[&shape[..shape.len() - 2], &[m, n]].concat())?;
-
-    let mut outputs = Vec::with_capacity(elements(shape)?);
-    for number in 0..batch {
-        let of = |x: &[f32], size: usize| x[number * size..(number + 1) * size].to_vec();
-        let (q, k, v) = (of(&q, m * d), of(&k, n * d), of(&v, n * e));
-        let mut scores = contract(&q, [m, d, n], |first, columns| {
-            for (i, column) in columns.iter_mut().enumerate() {
-                column.iter_mut().zip(first..n).for_each(|(column, key)| *column = k[key * d + i].into());
-            }
-        });
-        for (row, scores) in scores.chunks_exact_mut(n.max(1)).enumerate() {
-            let mask = mask.as_ref().map(|mask| &mask[(number * m + row) * n..][..n]);
-            scores.iter_mut().for_each(|score| *score *= f64::from(scale));
-            mask.into_iter().for_each(|mask| scores.iter_mut().zip(mask).for_each(|(score, mask)| *score += mask));
-            weigh(scores);
-        }
-        let sums = contract(&scores, [m, n, e], |first, columns| columns_of(&v, e, first, columns));
-        outputs.extend(sums.into_iter().map(|sum| sum as f32));
-    }
-    tensor(shape, outputs)
 }
 
 /// What is added to the scores of these extents, minus infinity where a mask of truth values is false.

@@ -5,15 +5,8 @@ use autotune_workloads::PointwiseOp;
 
 use super::not::Not;
 use super::pointwise::pointwise;
-use crate::error::OpError;
-use crate::onnx::call::{self, Call, Value};
-use crate::onnx::error::{self, ExportError};
-use crate::onnx::operator::OnnxOperator;
-use crate::onnx::writer::Writer;
-use crate::op::{Anchor, Facts, NodeView, Operator, broadcast, check_alike, check_count, shapes_of};
-use crate::tensor::{Element, Tensor};
-use crate::typed::{Typed, by_type, larger, smaller, tensor, values};
-use crate::walk::Rows;
+use super::prelude::*;
+use crate::onnx::error;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("Add", |call| of_two(call, Binary::Add)),
@@ -95,7 +88,27 @@ impl Operator for Binary {
     }
 
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-        evaluate(*self, operands, shape)
+        let op = *self;
+        fn equal<T: Typed + PartialEq>(operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+            paired(operands, shape, |a: T, b: T| a == b)
+        }
+        let element = operands[0].element();
+        match (op, element) {
+            (Binary::Equal, _) => by_type!(element, equal(operands, shape)),
+            (Binary::And, _) => paired(operands, shape, |a: bool, b: bool| a && b),
+            (Binary::Less, Element::I64) => paired(operands, shape, |a: i64, b: i64| a < b),
+            (Binary::Less, _) => paired(operands, shape, |a: f32, b: f32| a < b),
+            (Binary::Div, Element::I64) if values::<i64>(operands, 1)?.contains(&0) => {
+                Err(OpError::Unfit("an integer division by zero".into()))
+            }
+            (_, Element::I64) => paired(operands, shape, |a, b| of_integers(op, a, b)),
+            _ => match operation(op, element) {
+                Some(PointwiseOp::Binary(op)) => {
+                    paired(operands, shape, |a: f32, b: f32| op.exact(a.into(), b.into()) as f32)
+                }
+                _ => unfit("numbers have truth values made of them"),
+            },
+        }
     }
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
@@ -103,8 +116,7 @@ impl Operator for Binary {
     }
 
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
-        to.operator(self.name(), Vec::new());
-        Ok(())
+        to.operator(self.name(), Vec::new())
     }
 
     fn is_light(&self) -> bool {
@@ -116,38 +128,6 @@ impl Operator for Binary {
             Binary::Mul => of_data,
             _ => matches!(self, Binary::Div | Binary::Pow),
         }
-    }
-}
-
-fn evaluate(op: Binary, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-    fn equal<T: Typed + PartialEq>(operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-        paired(operands, shape, |a: T, b: T| a == b)
-    }
-    let element = operands[0].element();
-    match (op, element) {
-        (Binary::Equal, _) => by_type!(element, equal(operands, shape)),
-        (Binary::And, _) => paired(operands, shape, |a: bool, b: bool| a && b),
-        (Binary::Less, Element::I64) => paired(operands, shape, |a: i64, b: i64| a < b),
-        (Binary::Less, _) => paired(operands, shape, |a: f32, b: f32| a < b),
-        (Binary::Div, Element::I64) if values::<i64>(operands, 1)?.contains(&0) => {
-            Err(OpError::Unfit("an integer division by zero".into()))
-        }
-        (_, Element::I64) => paired(operands, shape, |a, b| of_integers(op, a, b)),
-        _ => paired(operands, shape, |a: f32, b: f32| of_numbers(op, a.into(), b.into()) as f32),
-    }
-}
-
-fn of_numbers(op: Binary, a: f64, b: f64) -> f64 {
-    match op {
-        Binary::Add => a + b,
-        Binary::Sub => a - b,
-        Binary::Mul => a * b,
-        Binary::Div => a / b,
-        Binary::Max => larger(a, b),
-        Binary::Min => smaller(a, b),
-        Binary::Pow => libm::pow(a, b),
-        // Of these, truth values are made.
-        Binary::Equal | Binary::Less | Binary::And => f64::NAN,
     }
 }
 

@@ -3,15 +3,9 @@
 use autotune_workloads::PointwiseOp;
 
 use super::pointwise::pointwise;
-use crate::error::OpError;
+use super::prelude::*;
 use crate::onnx::attribute::{data_type, typed};
-use crate::onnx::call::{self, Call, Value, attribute};
-use crate::onnx::error::ExportError;
-use crate::onnx::operator::OnnxOperator;
 use crate::onnx::tensor;
-use crate::onnx::writer::Writer;
-use crate::op::{Anchor, Facts, Movement, NodeView, Operator, check_count};
-use crate::tensor::{Element, Tensor};
 
 pub(super) static IMPORTS: &[OnnxOperator] =
     &[OnnxOperator::one("Cast", import), OnnxOperator::one("CastLike", cast_like)];
@@ -21,17 +15,31 @@ pub(super) static IMPORTS: &[OnnxOperator] =
 pub struct Cast(pub Element);
 
 impl Operator for Cast {
-    fn name(&self) -> &'static str {
-        "Cast"
-    }
-
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
         check_count(operands, 1..=1)?;
         Ok((operands[0].0.to_vec(), self.0))
     }
 
     fn compute(&self, operands: &[&Tensor], _: &[usize]) -> Result<Tensor, OpError> {
-        evaluate(self.0, operands[0])
+        let to = self.0;
+        let from = operands[0];
+        match from {
+            Tensor::F32(x) => match to {
+                Element::F32 => Ok(from.clone()),
+                Element::I64 => Ok(Tensor::I64(x.mapv(|x| x as i64))),
+                Element::Bool => Ok(Tensor::Bool(x.mapv(|x| x != 0.0))),
+            },
+            Tensor::I64(x) => match to {
+                Element::F32 => Ok(Tensor::F32(x.mapv(|x| x as f32))),
+                Element::I64 => Ok(from.clone()),
+                Element::Bool => Ok(Tensor::Bool(x.mapv(|x| x != 0))),
+            },
+            Tensor::Bool(x) => match to {
+                Element::F32 => Ok(Tensor::F32(x.mapv(|x| f32::from(u8::from(x))))),
+                Element::I64 => Ok(Tensor::I64(x.mapv(i64::from))),
+                Element::Bool => Ok(from.clone()),
+            },
+        }
     }
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
@@ -50,28 +58,7 @@ impl Operator for Cast {
     }
 
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
-        to.operator("Cast", vec![typed("to", data_type(self.0))]);
-        Ok(())
-    }
-}
-
-fn evaluate(to: Element, from: &Tensor) -> Result<Tensor, OpError> {
-    match from {
-        Tensor::F32(x) => match to {
-            Element::F32 => Ok(from.clone()),
-            Element::I64 => Ok(Tensor::I64(x.mapv(|x| x as i64))),
-            Element::Bool => Ok(Tensor::Bool(x.mapv(|x| x != 0.0))),
-        },
-        Tensor::I64(x) => match to {
-            Element::F32 => Ok(Tensor::F32(x.mapv(|x| x as f32))),
-            Element::I64 => Ok(from.clone()),
-            Element::Bool => Ok(Tensor::Bool(x.mapv(|x| x != 0))),
-        },
-        Tensor::Bool(x) => match to {
-            Element::F32 => Ok(Tensor::F32(x.mapv(|x| f32::from(u8::from(x))))),
-            Element::I64 => Ok(Tensor::I64(x.mapv(i64::from))),
-            Element::Bool => Ok(from.clone()),
-        },
+        to.operator("Cast", vec![typed("to", data_type(self.0))])
     }
 }
 

@@ -3,15 +3,7 @@
 use autotune_workloads::PointwiseOp;
 
 use super::pointwise::pointwise;
-use crate::error::OpError;
-use crate::onnx::call::{self, Call, Value};
-use crate::onnx::error::ExportError;
-use crate::onnx::operator::OnnxOperator;
-use crate::onnx::writer::Writer;
-use crate::op::{Anchor, Facts, NodeView, Operator, broadcast, check_alike, check_count, check_element};
-use crate::tensor::{Element, Tensor};
-use crate::typed::{Typed, by_type, tensor, values};
-use crate::walk::Rows;
+use super::prelude::*;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Where", import)];
 
@@ -20,10 +12,6 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Where", import
 pub struct Where;
 
 impl Operator for Where {
-    fn name(&self) -> &'static str {
-        "Where"
-    }
-
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
         check_count(operands, 3..=3)?;
         check_element(operands, 0, Element::Bool)?;
@@ -47,8 +35,7 @@ impl Operator for Where {
     }
 
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
-        to.operator("Where", Vec::new());
-        Ok(())
+        to.operator("Where", Vec::new())
     }
 }
 

@@ -1,14 +1,6 @@
 //! Tensors of parts.
 
-use crate::error::OpError;
-use crate::onnx::attribute::int;
-use crate::onnx::call::{self, Call, Value, attribute, axis};
-use crate::onnx::error::{ExportError, NodeError};
-use crate::onnx::operator::OnnxOperator;
-use crate::onnx::writer::Writer;
-use crate::op::{Facts, Movement, NodeView, Operator, axis_of, check_alike, check_count, unfit};
-use crate::tensor::{Element, Tensor, elements};
-use crate::typed::{Typed, by_type, tensor, values};
+use super::prelude::*;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Concat", import)];
 
@@ -20,10 +12,6 @@ pub struct Concat {
 }
 
 impl Operator for Concat {
-    fn name(&self) -> &'static str {
-        "Concat"
-    }
-
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
         check_count(operands, 1..=usize::MAX)?;
         check_alike(operands, 0)?;
@@ -32,7 +20,21 @@ impl Operator for Concat {
     }
 
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-        evaluate(self.axis, operands, shape)
+        let axis = self.axis;
+        fn of<T: Typed>(axis: usize, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+            let parts: Vec<_> =
+                (0..operands.len()).map(|part| values::<T>(operands, part)).collect::<Result<_, _>>()?;
+            let mut all: Vec<T> = Vec::with_capacity(elements(shape)?);
+            let rows = shape[..axis].iter().product::<usize>();
+            for row in 0..rows {
+                for part in &parts {
+                    let size = part.len() / rows;
+                    all.extend(&part[row * size..(row + 1) * size]);
+                }
+            }
+            tensor(shape, all)
+        }
+        by_type!(operands[0].element(), of(axis, operands, shape))
     }
 
     fn movement(&self, _: &NodeView) -> Option<Movement> {
@@ -40,8 +42,7 @@ impl Operator for Concat {
     }
 
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
-        to.operator("Concat", vec![int("axis", self.axis)]);
-        Ok(())
+        to.operator("Concat", vec![int("axis", self.axis)])
     }
 }
 
@@ -58,22 +59,6 @@ fn output(axis: usize, shapes: &[&[usize]]) -> Result<Vec<usize>, OpError> {
         }
     }
     Ok(shape)
-}
-
-fn evaluate(axis: usize, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-    fn of<T: Typed>(axis: usize, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-        let parts: Vec<_> = (0..operands.len()).map(|part| values::<T>(operands, part)).collect::<Result<_, _>>()?;
-        let mut all: Vec<T> = Vec::with_capacity(elements(shape)?);
-        let rows = shape[..axis].iter().product::<usize>();
-        for row in 0..rows {
-            for part in &parts {
-                let size = part.len() / rows;
-                all.extend(&part[row * size..(row + 1) * size]);
-            }
-        }
-        tensor(shape, all)
-    }
-    by_type!(operands[0].element(), of(axis, operands, shape))
 }
 
 fn import(call: &mut Call) -> call::Result<Value> {

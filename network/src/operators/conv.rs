@@ -3,21 +3,11 @@
 use autotune_workloads::{Conv1d, Conv2d, Conv3d, Window, Workload};
 
 use super::contract::{COLUMNS, contract, with_bias};
+use super::prelude::*;
 use super::window::{
     self, Sliding, check_bias, check_channels, check_spatial, exported, groups, kernel_of_weights, padded as with_pads,
     scaled, spatial, windows,
 };
-use crate::error::OpError;
-use crate::onnx::attribute::int;
-use crate::onnx::call::{self, Call, Value};
-use crate::onnx::error::ExportError;
-use crate::onnx::operator::OnnxOperator;
-use crate::onnx::writer::Writer;
-use crate::op::{Anchor, Facts, NodeView, Operator, product, shapes_of, unfit};
-use crate::strided::strides;
-use crate::tensor::{Element, Tensor, elements};
-use crate::typed::values;
-use crate::walk::{offsets, padded, picked};
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Conv", import)];
 
@@ -31,17 +21,47 @@ pub struct Conv {
 }
 
 impl Operator for Conv {
-    fn name(&self) -> &'static str {
-        "Conv"
-    }
-
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
         let shapes = shapes_of(operands, 2..=3, Element::F32)?;
         Ok((output(&self.window, self.groups, &shapes)?, Element::F32))
     }
 
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-        evaluate(&self.window, self.groups, operands, shape)
+        let (window, groups) = (&self.window, self.groups);
+        let (x, weights) = (values::<f32>(operands, 0)?, values::<f32>(operands, 1)?);
+        let (x_shape, w_shape) = (operands[0].shape(), operands[1].shape());
+        let [n, c] = [x_shape[0], x_shape[1]];
+        let [o, of_group] = [shape[1] / groups, c / groups];
+
+        let around: Vec<[usize; 2]> = [[0, 0]; 2].into_iter().chain(window.iter().map(|window| window.pad)).collect();
+        let room: Vec<usize> = x_shape.iter().zip(&around).map(|(extent, pad)| extent + pad[0] + pad[1]).collect();
+        elements(&room)?;
+        let places: Vec<_> = x_shape.iter().zip(&around).map(|(&extent, &pad)| padded(extent, pad)).collect();
+        let image = if c == 0 { Vec::new() } else { picked(&x, x_shape, &places, 0.0) };
+
+        // Where each output's window begins, and where from there each tap is.
+        let steps = strides(&room);
+        let positions = offsets(&shape[2..], &scaled(window, &steps, |window| window.stride));
+        let of_channel = offsets(&w_shape[2..], &scaled(window, &steps, |window| window.dilation));
+        let taps: Vec<usize> = (0..of_group)
+            .flat_map(|channel| of_channel.iter().map(move |tap| (channel, tap)))
+            .map(|(c, tap)| c * steps[1] + tap)
+            .collect();
+
+        let size = o * taps.len();
+        let mut sums = Vec::with_capacity(elements(shape)?);
+        for (image_number, group) in (0..n).flat_map(|image| (0..groups).map(move |group| (image, group))) {
+            let start = image_number * steps[0] + group * of_group * steps[1];
+            let fill = |first: usize, columns: &mut [[f64; COLUMNS]]| {
+                for (column, tap) in columns.iter_mut().zip(&taps) {
+                    let at = positions[first..].iter();
+                    column.iter_mut().zip(at).for_each(|(column, at)| *column = image[start + at + tap].into());
+                }
+            };
+            let weights = &weights[group * size..(group + 1) * size];
+            sums.extend(contract(weights, [o, taps.len(), positions.len()], fill));
+        }
+        with_bias(sums, operands, shape)
     }
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
@@ -50,8 +70,7 @@ impl Operator for Conv {
     }
 
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
-        to.operator("Conv", [exported(&self.window), vec![int("group", self.groups)]].concat());
-        Ok(())
+        to.operator("Conv", [exported(&self.window), vec![int("group", self.groups)]].concat())
     }
 
     fn steps(&self, operands: &[Facts], output: &[usize]) -> Option<usize> {
@@ -76,43 +95,6 @@ fn output(window: &[Sliding], groups: usize, shapes: &[&[usize]]) -> Result<Vec<
 
     let spatial = window.iter().zip(extents).map(|(window, &extent)| window.outputs(extent, false));
     [Ok(n), Ok(o)].into_iter().chain(spatial).collect()
-}
-
-fn evaluate(window: &[Sliding], groups: usize, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-    let (x, weights) = (values::<f32>(operands, 0)?, values::<f32>(operands, 1)?);
-    let (x_shape, w_shape) = (operands[0].shape(), operands[1].shape());
-    let [n, c] = [x_shape[0], x_shape[1]];
-    let [o, of_group] = [shape[1] / groups, c / groups];
-
-    let around: Vec<[usize; 2]> = [[0, 0]; 2].into_iter().chain(window.iter().map(|window| window.pad)).collect();
-    let room: Vec<usize> = x_shape.iter().zip(&around).map(|(extent, pad)| extent + pad[0] + pad[1]).collect();
-    elements(&room)?;
-    let places: Vec<_> = x_shape.iter().zip(&around).map(|(&extent, &pad)| padded(extent, pad)).collect();
-    let image = if c == 0 { Vec::new() } else { picked(&x, x_shape, &places, 0.0) };
-
-    // Where each output's window begins, and where from there each tap is.
-    let steps = strides(&room);
-    let positions = offsets(&shape[2..], &scaled(window, &steps, |window| window.stride));
-    let of_channel = offsets(&w_shape[2..], &scaled(window, &steps, |window| window.dilation));
-    let taps: Vec<usize> = (0..of_group)
-        .flat_map(|channel| of_channel.iter().map(move |tap| (channel, tap)))
-        .map(|(c, tap)| c * steps[1] + tap)
-        .collect();
-
-    let size = o * taps.len();
-    let mut sums = Vec::with_capacity(elements(shape)?);
-    for (image_number, group) in (0..n).flat_map(|image| (0..groups).map(move |group| (image, group))) {
-        let start = image_number * steps[0] + group * of_group * steps[1];
-        let fill = |first: usize, columns: &mut [[f64; COLUMNS]]| {
-            for (column, tap) in columns.iter_mut().zip(&taps) {
-                let at = positions[first..].iter();
-                column.iter_mut().zip(at).for_each(|(column, at)| *column = image[start + at + tap].into());
-            }
-        };
-        let weights = &weights[group * size..(group + 1) * size];
-        sums.extend(contract(weights, [o, taps.len(), positions.len()], fill));
-    }
-    with_bias(sums, operands, shape)
 }
 
 fn workload(window: &[Sliding], groups: usize, shapes: [&[usize]; 2]) -> Option<Workload> {

@@ -5,21 +5,11 @@ use autotune_workloads::{ConvTranspose2d, PadMode, Workload};
 use super::binary::Binary;
 use super::contract::{columns_of, contract, with_bias};
 use super::pad::Pad;
+use super::prelude::*;
 use super::window::{
     self, AutoPad, Sliding, auto_pad, check_bias, check_channels, check_spatial, exported, groups, halves,
     kernel_of_weights, pads, reach, scaled, spatial, windows,
 };
-use crate::error::OpError;
-use crate::onnx::attribute::{int, ints};
-use crate::onnx::call::{self, Call, Value, attribute};
-use crate::onnx::error::ExportError;
-use crate::onnx::operator::OnnxOperator;
-use crate::onnx::writer::Writer;
-use crate::op::{Anchor, Facts, NodeView, Operator, product, shapes_of, unfit};
-use crate::strided::strides;
-use crate::tensor::{Element, Tensor, elements};
-use crate::typed::values;
-use crate::walk::{offsets, picked};
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("ConvTranspose", import)];
 
@@ -35,17 +25,53 @@ pub struct ConvTranspose {
 }
 
 impl Operator for ConvTranspose {
-    fn name(&self) -> &'static str {
-        "ConvTranspose"
-    }
-
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
         let shapes = shapes_of(operands, 2..=3, Element::F32)?;
         Ok((output(&self.window, &self.output_pad, self.groups, &shapes)?, Element::F32))
     }
 
+    /// Every element of the image is added to all outputs of its window; the padding is cut off afterwards.
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-        evaluate(&self.window, &self.output_pad, self.groups, operands, shape)
+        let (window, output_pad, groups) = (&self.window, &self.output_pad, self.groups);
+        let (x, weights) = (values::<f32>(operands, 0)?, values::<f32>(operands, 1)?);
+        let (x_shape, w_shape) = (operands[0].shape(), operands[1].shape());
+        let [n, of_group, o] = [x_shape[0], x_shape[1] / groups, w_shape[1]];
+
+        let uncut = |(axis, window): (usize, &Sliding)| {
+            (x_shape[axis + 2] - 1) * window.stride + (window.kernel - 1) * window.dilation + 1 + output_pad[axis]
+        };
+        let uncut: Vec<usize> = [n, shape[1]].into_iter().chain(window.iter().enumerate().map(uncut)).collect();
+        let size = elements(&uncut)?;
+
+        let steps = strides(&uncut);
+        let positions = offsets(&x_shape[2..], &scaled(window, &steps, |window| window.stride));
+        let of_channel = offsets(&w_shape[2..], &scaled(window, &steps, |window| window.dilation));
+        let (pixels, taps) = (positions.len(), o * of_channel.len());
+        elements(&[taps, pixels])?;
+
+        let mut sums = vec![0.0; size];
+        for (image, group) in (0..n).flat_map(|image| (0..groups).map(move |group| (image, group))) {
+            let x = &x[(image * groups + group) * of_group * pixels..][..of_group * pixels];
+            let weights = &weights[group * of_group * taps..][..of_group * taps];
+            let turned: Vec<f32> =
+                (0..taps).flat_map(|tap| (0..of_group).map(move |c| weights[c * taps + tap])).collect();
+            let products = contract(&turned, [taps, of_group, pixels], |first, columns| {
+                columns_of(x, pixels, first, columns);
+            });
+
+            for (tap, products) in products.chunks_exact(pixels).enumerate() {
+                let channel = group * o + tap / of_channel.len();
+                let start = image * steps[0] + channel * steps[1] + of_channel[tap % of_channel.len()];
+                positions.iter().zip(products).for_each(|(at, product)| sums[start + at] += product);
+            }
+        }
+
+        let kept = |(axis, &extent): (usize, &usize)| {
+            let cut = axis.checked_sub(2).map_or(0, |axis| window[axis].pad[0]);
+            (cut..cut + extent).map(Some).collect()
+        };
+        let kept: Vec<Vec<_>> = shape.iter().enumerate().map(kept).collect();
+        with_bias(picked(&sums, &uncut, &kept, 0.0), operands, shape)
     }
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
@@ -55,8 +81,7 @@ impl Operator for ConvTranspose {
 
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
         let more = vec![ints("output_padding", self.output_pad.iter().copied()), int("group", self.groups)];
-        to.operator("ConvTranspose", [exported(&self.window), more].concat());
-        Ok(())
+        to.operator("ConvTranspose", [exported(&self.window), more].concat())
     }
 
     fn steps(&self, operands: &[Facts], _: &[usize]) -> Option<usize> {
@@ -88,54 +113,6 @@ fn output(window: &[Sliding], output_pad: &[usize], groups: usize, shapes: &[&[u
     let spatial = window.iter().zip(extents).zip(output_pad);
     let spatial = spatial.map(|axis| extent(axis).ok_or_else(|| OpError::Unfit("padding leaves no output".into())));
     [Ok(n), Ok(o)].into_iter().chain(spatial).collect()
-}
-
-/// Every element of the image is added to all outputs of its window; the padding is cut off afterwards.
-fn evaluate(
-    window: &[Sliding],
-    output_pad: &[usize],
-    groups: usize,
-    operands: &[&Tensor],
-    shape: &[usize],
-) -> Result<Tensor, OpError> {
-    let (x, weights) = (values::<f32>(operands, 0)?, values::<f32>(operands, 1)?);
-    let (x_shape, w_shape) = (operands[0].shape(), operands[1].shape());
-    let [n, of_group, o] = [x_shape[0], x_shape[1] / groups, w_shape[1]];
-
-    let uncut = |(axis, window): (usize, &Sliding)| {
-        (x_shape[axis + 2] - 1) * window.stride + (window.kernel - 1) * window.dilation + 1 + output_pad[axis]
-    };
-    let uncut: Vec<usize> = [n, shape[1]].into_iter().chain(window.iter().enumerate().map(uncut)).collect();
-    let size = elements(&uncut)?;
-
-    let steps = strides(&uncut);
-    let positions = offsets(&x_shape[2..], &scaled(window, &steps, |window| window.stride));
-    let of_channel = offsets(&w_shape[2..], &scaled(window, &steps, |window| window.dilation));
-    let (pixels, taps) = (positions.len(), o * of_channel.len());
-    elements(&[taps, pixels])?;
-
-    let mut sums = vec![0.0; size];
-    for (image, group) in (0..n).flat_map(|image| (0..groups).map(move |group| (image, group))) {
-        let x = &x[(image * groups + group) * of_group * pixels..][..of_group * pixels];
-        let weights = &weights[group * of_group * taps..][..of_group * taps];
-        let turned: Vec<f32> = (0..taps).flat_map(|tap| (0..of_group).map(move |c| weights[c * taps + tap])).collect();
-        let products = contract(&turned, [taps, of_group, pixels], |first, columns| {
-            columns_of(x, pixels, first, columns);
-        });
-
-        for (tap, products) in products.chunks_exact(pixels).enumerate() {
-            let channel = group * o + tap / of_channel.len();
-            let start = image * steps[0] + channel * steps[1] + of_channel[tap % of_channel.len()];
-            positions.iter().zip(products).for_each(|(at, product)| sums[start + at] += product);
-        }
-    }
-
-    let kept = |(axis, &extent): (usize, &usize)| {
-        let cut = axis.checked_sub(2).map_or(0, |axis| window[axis].pad[0]);
-        (cut..cut + extent).map(Some).collect()
-    };
-    let kept: Vec<Vec<_>> = shape.iter().enumerate().map(kept).collect();
-    with_bias(picked(&sums, &uncut, &kept, 0.0), operands, shape)
 }
 
 fn workload(window: &[Sliding], output_pad: &[usize], groups: usize, shapes: [&[usize]; 2]) -> Option<Workload> {

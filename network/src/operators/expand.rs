@@ -1,17 +1,9 @@
 //! Broadcast to a shape.
 
+use super::prelude::*;
 use crate::constant::Constant;
-use crate::error::OpError;
-use crate::onnx::call::{self, Call, Value};
-use crate::onnx::error::{ExportError, NodeError, unfit};
-use crate::onnx::operator::OnnxOperator;
+use crate::onnx::error::unfit;
 use crate::onnx::tensor::extents;
-use crate::onnx::writer::Writer;
-use crate::op::{Facts, Movement, NodeView, Operator, broadcast, check_count, fixed};
-use crate::strided::broadcast_strides;
-use crate::tensor::{Element, Tensor};
-use crate::typed::by_type;
-use crate::walk::along;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Expand", import), OnnxOperator::one("Tile", tile)];
 
@@ -20,10 +12,6 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Expand", impor
 pub struct Expand(pub Vec<usize>);
 
 impl Operator for Expand {
-    fn name(&self) -> &'static str {
-        "Expand"
-    }
-
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
         check_count(operands, 1..=1)?;
         Ok((fixed(&self.0, operands[0].0)?, operands[0].1))
@@ -41,8 +29,7 @@ impl Operator for Expand {
 
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
         let shape = to.integers(self.0.iter().map(|&extent| extent as i64))?;
-        to.node("Expand", &[&to.input(0), &shape], vec![]);
-        Ok(())
+        to.node("Expand", &[&to.input(0), &shape], vec![])
     }
 }
 

@@ -2,16 +2,8 @@
 
 use autotune_workloads::{self as workload, Workload};
 
+use super::prelude::*;
 use crate::constant::Constant;
-use crate::error::OpError;
-use crate::onnx::attribute::int;
-use crate::onnx::call::{self, Call, Value, axis};
-use crate::onnx::error::ExportError;
-use crate::onnx::operator::OnnxOperator;
-use crate::onnx::writer::Writer;
-use crate::op::{Anchor, Facts, NodeView, Operator, axis_of, check_count, check_element};
-use crate::tensor::{Element, Tensor, elements};
-use crate::typed::{Typed, by_type, tensor, values};
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Gather", import)];
 
@@ -24,10 +16,6 @@ pub struct Gather {
 }
 
 impl Operator for Gather {
-    fn name(&self) -> &'static str {
-        "Gather"
-    }
-
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
         check_count(operands, 2..=2)?;
         check_element(operands, 1, Element::I64)?;
@@ -37,7 +25,27 @@ impl Operator for Gather {
     }
 
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-        evaluate(self.axis, operands, shape)
+        let axis = self.axis;
+        fn of<T: Typed>(axis: usize, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+            let (x, from) = (values::<T>(operands, 0)?, operands[0].shape());
+            let (outer, extent) = (from[..axis].iter().product::<usize>(), from[axis]);
+            let inner = from[axis + 1..].iter().product::<usize>();
+            let place = |&number: &i64| {
+                let counted = if number < 0 { number as i128 + extent as i128 } else { number.into() };
+                let inside = usize::try_from(counted).ok().filter(|&place| place < extent);
+                inside.ok_or_else(|| OpError::Unfit(format!("number {number} of {extent} along axis {axis}")))
+            };
+            let places: Vec<usize> = values::<i64>(operands, 1)?.iter().map(place).collect::<Result<_, _>>()?;
+
+            let mut all: Vec<T> = Vec::with_capacity(elements(shape)?);
+            for row in 0..outer {
+                for place in &places {
+                    all.extend(&x[(row * extent + place) * inner..][..inner]);
+                }
+            }
+            tensor(shape, all)
+        }
+        by_type!(operands[0].element(), of(axis, operands, shape))
     }
 
     /// Numbers that come with the data may be negative.
@@ -50,32 +58,8 @@ impl Operator for Gather {
     }
 
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
-        to.operator("Gather", vec![int("axis", self.axis)]);
-        Ok(())
+        to.operator("Gather", vec![int("axis", self.axis)])
     }
-}
-
-fn evaluate(axis: usize, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-    fn of<T: Typed>(axis: usize, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-        let (x, from) = (values::<T>(operands, 0)?, operands[0].shape());
-        let (outer, extent) = (from[..axis].iter().product::<usize>(), from[axis]);
-        let inner = from[axis + 1..].iter().product::<usize>();
-        let place = |&number: &i64| {
-            let counted = if number < 0 { number as i128 + extent as i128 } else { number.into() };
-            let inside = usize::try_from(counted).ok().filter(|&place| place < extent);
-            inside.ok_or_else(|| OpError::Unfit(format!("number {number} of {extent} along axis {axis}")))
-        };
-        let places: Vec<usize> = values::<i64>(operands, 1)?.iter().map(place).collect::<Result<_, _>>()?;
-
-        let mut all: Vec<T> = Vec::with_capacity(elements(shape)?);
-        for row in 0..outer {
-            for place in &places {
-                all.extend(&x[(row * extent + place) * inner..][..inner]);
-            }
-        }
-        tensor(shape, all)
-    }
-    by_type!(operands[0].element(), of(axis, operands, shape))
 }
 
 fn import(call: &mut Call) -> call::Result<Value> {

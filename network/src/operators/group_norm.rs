@@ -3,16 +3,9 @@
 use autotune_workloads::{self as workload, Workload};
 
 use super::layer_norm::{EPS, normal};
+use super::prelude::*;
 use super::window::check_channels;
-use crate::error::OpError;
-use crate::onnx::attribute::{float, int};
-use crate::onnx::call::{self, Call, Value, attribute};
-use crate::onnx::error::{self, ExportError};
-use crate::onnx::operator::OnnxOperator;
-use crate::onnx::writer::Writer;
-use crate::op::{Anchor, Facts, NodeView, Operator, shapes_of, unfit};
-use crate::tensor::{Element, Tensor};
-use crate::typed::{tensor, values};
+use crate::onnx::error;
 
 pub(super) static IMPORTS: &[OnnxOperator] =
     &[OnnxOperator::one("GroupNormalization", import), OnnxOperator::one("InstanceNormalization", instance_norm)];
@@ -27,10 +20,6 @@ pub struct GroupNorm {
 }
 
 impl Operator for GroupNorm {
-    fn name(&self) -> &'static str {
-        "GroupNorm"
-    }
-
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
         let shapes = shapes_of(operands, 3..=3, Element::F32)?;
         let &[_, c, ..] = shapes[0] else { return unfit(format!("images of shape {:?}", shapes[0])) };
@@ -42,7 +31,17 @@ impl Operator for GroupNorm {
     }
 
     fn compute(&self, operands: &[&Tensor], _: &[usize]) -> Result<Tensor, OpError> {
-        evaluate(self.groups, self.eps, operands)
+        let (groups, eps) = (self.groups, self.eps);
+        let (x, shape) = (values::<f32>(operands, 0)?, operands[0].shape());
+        let (scale, bias) = (values::<f32>(operands, 1)?, values::<f32>(operands, 2)?);
+        let pixels: usize = shape[2..].iter().product();
+        let rows = x.chunks_exact(shape[1] / groups * pixels);
+        let normal = rows.flat_map(|row| normal(row, eps)).enumerate();
+        let scaled = normal.map(|(at, x)| {
+            let channel = at / pixels % shape[1];
+            (x * f64::from(scale[channel]) + f64::from(bias[channel])) as f32
+        });
+        tensor(shape, scaled.collect())
     }
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
@@ -53,26 +52,12 @@ impl Operator for GroupNorm {
     }
 
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
-        to.operator("GroupNormalization", vec![int("num_groups", self.groups), float("epsilon", self.eps)]);
-        Ok(())
+        to.operator("GroupNormalization", vec![int("num_groups", self.groups), float("epsilon", self.eps)])
     }
 
     fn is_steep(&self, _: bool) -> bool {
         true
     }
-}
-
-fn evaluate(groups: usize, eps: f32, operands: &[&Tensor]) -> Result<Tensor, OpError> {
-    let (x, shape) = (values::<f32>(operands, 0)?, operands[0].shape());
-    let (scale, bias) = (values::<f32>(operands, 1)?, values::<f32>(operands, 2)?);
-    let pixels: usize = shape[2..].iter().product();
-    let rows = x.chunks_exact(shape[1] / groups * pixels);
-    let normal = rows.flat_map(|row| normal(row, eps)).enumerate();
-    let scaled = normal.map(|(at, x)| {
-        let channel = at / pixels % shape[1];
-        (x * f64::from(scale[channel]) + f64::from(bias[channel])) as f32
-    });
-    tensor(shape, scaled.collect())
 }
 
 fn import(call: &mut Call) -> call::Result<Value> {

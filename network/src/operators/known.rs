@@ -1,10 +1,9 @@
 //! Tensors that are known before the network runs.
 
-use crate::onnx::call::{Call, Result, Value, attribute};
-use crate::onnx::error::{NodeError, unfit};
-use crate::onnx::operator::OnnxOperator;
+use super::prelude::*;
+use crate::onnx::call::Result;
+use crate::onnx::error::unfit;
 use crate::onnx::tensor::{self, number};
-use crate::tensor::{Tensor, elements};
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("Constant", constant),

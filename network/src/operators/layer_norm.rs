@@ -4,15 +4,7 @@ use autotune_ir::program::UnaryOp;
 use autotune_workloads::{self as workload, ReduceOp, Workload};
 
 use super::binary::Binary;
-use crate::error::OpError;
-use crate::onnx::attribute::{float, int};
-use crate::onnx::call::{self, Call, Value, axis};
-use crate::onnx::error::ExportError;
-use crate::onnx::operator::OnnxOperator;
-use crate::onnx::writer::Writer;
-use crate::op::{Anchor, Facts, NodeView, Operator, axis_of, shapes_of, unfit};
-use crate::tensor::{Element, Tensor};
-use crate::typed::{tensor, values};
+use super::prelude::*;
 
 pub(super) static IMPORTS: &[OnnxOperator] =
     &[OnnxOperator::one("LayerNormalization", import), OnnxOperator::one("RMSNormalization", rms_norm)];
@@ -31,10 +23,6 @@ pub struct LayerNorm {
 }
 
 impl Operator for LayerNorm {
-    fn name(&self) -> &'static str {
-        "LayerNorm"
-    }
-
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
         let shapes = shapes_of(operands, 2..=3, Element::F32)?;
         let inner = &shapes[0][axis_of(self.axis, shapes[0])?..];
@@ -45,7 +33,13 @@ impl Operator for LayerNorm {
     }
 
     fn compute(&self, operands: &[&Tensor], _: &[usize]) -> Result<Tensor, OpError> {
-        evaluate(self.axis, self.eps, operands)
+        let (axis, eps) = (self.axis, self.eps);
+        let (x, shape) = (values::<f32>(operands, 0)?, operands[0].shape());
+        let scale = values::<f32>(operands, 1)?;
+        let bias = if operands.len() > 2 { values::<f32>(operands, 2)? } else { vec![0.0; scale.len()].into() };
+        let rows = x.chunks_exact(shape[axis..].iter().product());
+        let normal = rows.flat_map(|row| normal(row, eps).into_iter().zip(scale.iter().zip(bias.iter())));
+        tensor(shape, normal.map(|(x, (&scale, &bias))| (x * f64::from(scale) + f64::from(bias)) as f32).collect())
     }
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
@@ -55,22 +49,12 @@ impl Operator for LayerNorm {
     }
 
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
-        to.operator("LayerNormalization", vec![int("axis", self.axis), float("epsilon", self.eps)]);
-        Ok(())
+        to.operator("LayerNormalization", vec![int("axis", self.axis), float("epsilon", self.eps)])
     }
 
     fn is_steep(&self, _: bool) -> bool {
         true
     }
-}
-
-fn evaluate(axis: usize, eps: f32, operands: &[&Tensor]) -> Result<Tensor, OpError> {
-    let (x, shape) = (values::<f32>(operands, 0)?, operands[0].shape());
-    let scale = values::<f32>(operands, 1)?;
-    let bias = if operands.len() > 2 { values::<f32>(operands, 2)? } else { vec![0.0; scale.len()].into() };
-    let rows = x.chunks_exact(shape[axis..].iter().product());
-    let normal = rows.flat_map(|row| normal(row, eps).into_iter().zip(scale.iter().zip(bias.iter())));
-    tensor(shape, normal.map(|(x, (&scale, &bias))| (x * f64::from(scale) + f64::from(bias)) as f32).collect())
 }
 
 /// A row with mean 0 and variance 1.

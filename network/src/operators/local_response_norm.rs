@@ -2,15 +2,7 @@
 
 use autotune_workloads::{self as workload, Workload};
 
-use crate::error::OpError;
-use crate::onnx::attribute::{float, int};
-use crate::onnx::call::{self, Call, Value, attribute};
-use crate::onnx::error::ExportError;
-use crate::onnx::operator::OnnxOperator;
-use crate::onnx::writer::Writer;
-use crate::op::{Anchor, Facts, NodeView, Operator, product, shapes_of, unfit};
-use crate::tensor::{Element, Tensor};
-use crate::typed::{tensor, values};
+use super::prelude::*;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("LRN", import)];
 
@@ -28,10 +20,6 @@ pub struct LocalResponseNorm {
 }
 
 impl Operator for LocalResponseNorm {
-    fn name(&self) -> &'static str {
-        "LocalResponseNorm"
-    }
-
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
         let shape = shapes_of(operands, 1..=1, Element::F32)?[0];
         match self.size > 0 && shape.len() > 1 {
@@ -41,7 +29,19 @@ impl Operator for LocalResponseNorm {
     }
 
     fn compute(&self, operands: &[&Tensor], _: &[usize]) -> Result<Tensor, OpError> {
-        evaluate(self.size, [self.alpha, self.beta, self.bias], operands)
+        let (size, [alpha, beta, bias]) = (self.size, [self.alpha, self.beta, self.bias]);
+        let (x, shape) = (values::<f32>(operands, 0)?, operands[0].shape());
+        let (channels, pixels) = (shape[1], shape[2..].iter().product::<usize>());
+        let (before, behind) = ((size - 1) / 2, size / 2);
+        let of = |(at, &value): (usize, &f32)| {
+            let channel = at / pixels % channels;
+            let first = at - channel * pixels;
+            let near = channel.saturating_sub(before)..channels.min(channel.saturating_add(behind).saturating_add(1));
+            let squares: f64 = near.map(|channel| f64::from(x[first + channel * pixels]).powi(2)).sum();
+            let base = f64::from(bias) + f64::from(alpha) / size as f64 * squares;
+            (f64::from(value) / libm::pow(base, beta.into())) as f32
+        };
+        tensor(shape, x.iter().enumerate().map(of).collect())
     }
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
@@ -54,8 +54,7 @@ impl Operator for LocalResponseNorm {
 
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
         let Self { size, alpha, beta, bias } = *self;
-        to.operator("LRN", vec![int("size", size), float("alpha", alpha), float("beta", beta), float("bias", bias)]);
-        Ok(())
+        to.operator("LRN", vec![int("size", size), float("alpha", alpha), float("beta", beta), float("bias", bias)])
     }
 
     fn steps(&self, _: &[Facts], output: &[usize]) -> Option<usize> {
@@ -65,21 +64,6 @@ impl Operator for LocalResponseNorm {
     fn is_steep(&self, _: bool) -> bool {
         true
     }
-}
-
-fn evaluate(size: usize, [alpha, beta, bias]: [f32; 3], operands: &[&Tensor]) -> Result<Tensor, OpError> {
-    let (x, shape) = (values::<f32>(operands, 0)?, operands[0].shape());
-    let (channels, pixels) = (shape[1], shape[2..].iter().product::<usize>());
-    let (before, behind) = ((size - 1) / 2, size / 2);
-    let of = |(at, &value): (usize, &f32)| {
-        let channel = at / pixels % channels;
-        let first = at - channel * pixels;
-        let near = channel.saturating_sub(before)..channels.min(channel.saturating_add(behind).saturating_add(1));
-        let squares: f64 = near.map(|channel| f64::from(x[first + channel * pixels]).powi(2)).sum();
-        let base = f64::from(bias) + f64::from(alpha) / size as f64 * squares;
-        (f64::from(value) / libm::pow(base, beta.into())) as f32
-    };
-    tensor(shape, x.iter().enumerate().map(of).collect())
 }
 
 fn import(call: &mut Call) -> call::Result<Value> {

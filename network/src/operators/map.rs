@@ -6,16 +6,9 @@ use autotune_workloads::{Activation, Function, Pointwise, PointwiseOp};
 use rten_onnx::onnx::DataType;
 
 use super::pointwise::{anchor, pointwise, shape as rows_of};
-use crate::error::OpError;
-use crate::onnx::attribute::{Attribute, float, typed, word};
-use crate::onnx::call::{self, Call, Value, attribute};
-use crate::onnx::error::{self, ExportError};
-use crate::onnx::operator::OnnxOperator;
-use crate::onnx::writer::Writer;
-use crate::op::{Anchor, Facts, NodeView, Operator, check_count, check_element, unfit};
-use crate::tensor::{Element, Tensor};
-use crate::text::listed;
-use crate::typed::{larger, smaller, tensor, values};
+use super::prelude::*;
+use crate::onnx::attribute::typed;
+use crate::onnx::error;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("Abs", |call| unary(call, UnaryOp::Abs)),
@@ -43,10 +36,6 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
 pub struct Map(pub Function);
 
 impl Operator for Map {
-    fn name(&self) -> &'static str {
-        "Map"
-    }
-
     /// Of integers too: negative numbers and sizes, as shapes are computed with.
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
         check_count(operands, 1..=1)?;
@@ -60,8 +49,21 @@ impl Operator for Map {
         }
     }
 
-    fn compute(&self, operands: &[&Tensor], _: &[usize]) -> Result<Tensor, OpError> {
-        evaluate(self.0, operands)
+    /// Of integers, what stays whole does so exactly; else the fraction is cut off.
+    fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+        let exact = self.0.exact();
+        if operands[0].element() == Element::F32 {
+            return tensor(shape, values(operands, 0)?.iter().map(|&x: &f32| exact(x.into()) as f32).collect());
+        }
+        let of_integer = |&x: &i64| match self.0 {
+            Function::Activation(Activation::None) | Function::Op(UnaryOp::Floor) => x,
+            Function::Activation(Activation::Relu) => x.max(0),
+            Function::Op(UnaryOp::Neg) => x.wrapping_neg(),
+            Function::Op(UnaryOp::Sign) => x.signum(),
+            Function::Op(UnaryOp::Abs) => x.wrapping_abs(),
+            _ => exact(x as f64) as i64,
+        };
+        tensor(shape, values(operands, 0)?.iter().map(of_integer).collect())
     }
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
@@ -84,65 +86,6 @@ impl Operator for Map {
                 Activation::None | Activation::Relu | Activation::Clip { .. } | Activation::LeakyRelu { .. }
             ),
             Function::Op(op) => !matches!(op, UnaryOp::Neg | UnaryOp::Abs),
-        }
-    }
-}
-
-fn evaluate(function: Function, operands: &[&Tensor]) -> Result<Tensor, OpError> {
-    let shape = operands[0].shape();
-    match operands[0].element() {
-        Element::I64 => tensor(shape, values::<i64>(operands, 0)?.iter().map(|&x| of_integer(function, x)).collect()),
-        _ => {
-            let of = |&x: &f32| of_number(function, x.into()) as f32;
-            tensor(shape, values(operands, 0)?.iter().map(of).collect())
-        }
-    }
-}
-
-fn of_number(function: Function, x: f64) -> f64 {
-    match function {
-        Function::Activation(activation) => activated(activation, x),
-        Function::Op(op) => op.exact(x),
-    }
-}
-
-/// What stays whole does so exactly; else the fraction is cut off.
-fn of_integer(function: Function, x: i64) -> i64 {
-    match function {
-        Function::Activation(Activation::None) | Function::Op(UnaryOp::Floor) => x,
-        Function::Activation(Activation::Relu) => x.max(0),
-        Function::Op(UnaryOp::Neg) => x.wrapping_neg(),
-        Function::Op(UnaryOp::Sign) => x.signum(),
-        Function::Op(UnaryOp::Abs) => x.wrapping_abs(),
-        _ => of_number(function, x as f64) as i64,
-    }
-}
-
-fn activated(activation: Activation, x: f64) -> f64 {
-    let clip = |x: f64, lo: f64, hi: f64| smaller(larger(x, lo), hi);
-    let sigmoid = |x: f64| 1.0 / (1.0 + libm::exp(-x));
-    let softplus = |x: f64| larger(x, 0.0) + libm::log1p(libm::exp(-x.abs()));
-    match activation {
-        // Slopes are an operand: that is `Prelu`.
-        Activation::None | Activation::Prelu => x,
-        Activation::Relu => larger(x, 0.0),
-        Activation::Clip { lo, hi, .. } => clip(x, lo.into(), hi.into()),
-        Activation::LeakyRelu { alpha, .. } if x < 0.0 => x * f64::from(alpha),
-        Activation::LeakyRelu { .. } => x,
-        Activation::Sigmoid => sigmoid(x),
-        Activation::Tanh => libm::tanh(x),
-        Activation::HardSigmoid { alpha, beta, .. } => clip(x * f64::from(alpha) + f64::from(beta), 0.0, 1.0),
-        Activation::HardSwish => x * clip(x / 6.0 + 0.5, 0.0, 1.0),
-        Activation::Elu { alpha, .. } if x < 0.0 => f64::from(alpha) * libm::expm1(x),
-        Activation::Elu { .. } => x,
-        Activation::Softplus => softplus(x),
-        Activation::Silu => x * sigmoid(x),
-        Activation::Mish => x * libm::tanh(softplus(x)),
-        Activation::Gelu => 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
-        // Half of 1 + tanh(y) is the sigmoid of 2 * y, which keeps its digits where y is negative.
-        Activation::GeluTanh => {
-            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
-            x * sigmoid(2.0 * inner)
         }
     }
 }
@@ -178,13 +121,9 @@ fn export(to: &mut Writer, function: Function) -> Result<(), ExportError> {
 
             Activation::Clip { lo, hi, .. } => {
                 let (x, lo, hi) = (to.input(0), to.number(lo), to.number(hi));
-                to.node("Clip", &[&x, &lo, &hi], vec![]);
-                return Ok(());
+                return to.node("Clip", &[&x, &lo, &hi], vec![]);
             }
-            Activation::Silu => {
-                silu(to);
-                return Ok(());
-            }
+            Activation::Silu => return silu(to),
 
             Activation::Prelu => return Err(to.wrong("slopes are an operand of Prelu")),
         },
@@ -207,14 +146,8 @@ fn export(to: &mut Writer, function: Function) -> Result<(), ExportError> {
             UnaryOp::Softplus => one("Softplus"),
             UnaryOp::Sign => one("Sign"),
 
-            UnaryOp::Silu => {
-                silu(to);
-                return Ok(());
-            }
-            UnaryOp::Expm1 | UnaryOp::Log1p => {
-                beside_one(to, op);
-                return Ok(());
-            }
+            UnaryOp::Silu => return silu(to),
+            UnaryOp::Expm1 | UnaryOp::Log1p => return beside_one(to, op),
 
             UnaryOp::Cast(DType::F32) => one("Identity"),
             UnaryOp::Cast(DType::F16) => rounded(DataType::FLOAT16),
@@ -223,8 +156,7 @@ fn export(to: &mut Writer, function: Function) -> Result<(), ExportError> {
         },
     };
 
-    to.chain(&chain);
-    Ok(())
+    to.chain(&chain)
 }
 
 fn gelu_of_tanh() -> Vec<(&'static str, Vec<Attribute>)> {
@@ -237,21 +169,21 @@ fn rounded(data_type: DataType) -> Vec<(&'static str, Vec<Attribute>)> {
 }
 
 /// `x * sigmoid(x)`: the operator `Swish` is of a later version.
-fn silu(to: &mut Writer) {
+fn silu(to: &mut Writer) -> Result<(), ExportError> {
     let x = to.input(0);
     let sigmoid = to.between("Sigmoid", &[&x], vec![]);
-    to.node("Mul", &[&x, &sigmoid], vec![]);
+    to.node("Mul", &[&x, &sigmoid], vec![])
 }
 
 /// `exp(x) - 1` and `log(1 + x)`, for which ONNX has no operators that keep the digits of small x.
-fn beside_one(to: &mut Writer, op: UnaryOp) {
+fn beside_one(to: &mut Writer, op: UnaryOp) -> Result<(), ExportError> {
     let (x, one) = (to.input(0), to.number(1.0));
     if op == UnaryOp::Expm1 {
         let inner = to.between("Exp", &[&x], vec![]);
-        to.node("Sub", &[&inner, &one], vec![]);
+        to.node("Sub", &[&inner, &one], vec![])
     } else {
         let inner = to.between("Add", &[&x, &one], vec![]);
-        to.node("Log", &[&inner], vec![]);
+        to.node("Log", &[&inner], vec![])
     }
 }
 

@@ -4,17 +4,9 @@ use autotune_workloads::{Batch, Matmul, Sides, Workload};
 
 use super::binary::Binary;
 use super::contract::{columns_of, contract, last_two};
+use super::prelude::*;
 use super::transpose::Transpose;
-use crate::error::OpError;
-use crate::onnx::call::{self, Call, Value};
-use crate::onnx::error::{self, ExportError};
-use crate::onnx::operator::OnnxOperator;
-use crate::onnx::writer::Writer;
-use crate::op::{Anchor, Facts, NodeView, Operator, Read, broadcast, product, shapes_of};
-use crate::strided::broadcast_strides;
-use crate::tensor::{Element, Tensor, elements};
-use crate::typed::{tensor, values};
-use crate::walk::offsets;
+use crate::onnx::error;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("MatMul", import), OnnxOperator::one("Gemm", gemm)];
 
@@ -24,17 +16,32 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("MatMul", impor
 pub struct MatMul;
 
 impl Operator for MatMul {
-    fn name(&self) -> &'static str {
-        "MatMul"
-    }
-
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
         let shapes = shapes_of(operands, 2..=2, Element::F32)?;
         Ok((output(shapes[0], shapes[1])?, Element::F32))
     }
 
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-        evaluate(operands, shape)
+        let (a, b) = (values::<f32>(operands, 0)?, values::<f32>(operands, 1)?);
+        let (a_shape, b_shape) = (operands[0].shape(), operands[1].shape());
+        let [m, k] = if let [k] = *a_shape { [1, k] } else { last_two(a_shape) };
+        let n = if b_shape.len() == 1 { 1 } else { last_two(b_shape)[1] };
+
+        let outer = |shape: &[usize]| shape[..shape.len().saturating_sub(2)].to_vec();
+        let own = usize::from(a_shape.len() > 1) + usize::from(b_shape.len() > 1);
+        let batch = &shape[..shape.len() - own];
+        let starts = |shape: &[usize], size: usize| -> Vec<usize> {
+            let strides = broadcast_strides(&outer(shape), batch);
+            offsets(batch, &strides).into_iter().map(|matrix| matrix * size).collect()
+        };
+
+        let mut product = Vec::with_capacity(elements(shape)?);
+        for (a_start, b_start) in starts(a_shape, m * k).into_iter().zip(starts(b_shape, k * n)) {
+            let (a, b) = (&a[a_start..a_start + m * k], &b[b_start..b_start + k * n]);
+            let sums = contract(a, [m, k, n], |first, columns| columns_of(b, n, first, columns));
+            product.extend(sums.into_iter().map(|sum| sum as f32));
+        }
+        tensor(shape, product)
     }
 
     /// A product, with what transposes an operand in it if there is such a kernel: `MatMul(a, Transpose(b))` → `matmul:..,tb`
@@ -47,8 +54,7 @@ impl Operator for MatMul {
     }
 
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
-        to.operator("MatMul", Vec::new());
-        Ok(())
+        to.operator("MatMul", Vec::new())
     }
 
     fn steps(&self, operands: &[Facts], output: &[usize]) -> Option<usize> {
@@ -73,29 +79,6 @@ fn output(a: &[usize], b: &[usize]) -> Result<Vec<usize>, OpError> {
     shape.extend((a.len() > 1).then_some(*m));
     shape.extend((b.len() > 1).then_some(*n));
     Ok(shape)
-}
-
-fn evaluate(operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-    let (a, b) = (values::<f32>(operands, 0)?, values::<f32>(operands, 1)?);
-    let (a_shape, b_shape) = (operands[0].shape(), operands[1].shape());
-    let [m, k] = if let [k] = *a_shape { [1, k] } else { last_two(a_shape) };
-    let n = if b_shape.len() == 1 { 1 } else { last_two(b_shape)[1] };
-
-    let outer = |shape: &[usize]| shape[..shape.len().saturating_sub(2)].to_vec();
-    let own = usize::from(a_shape.len() > 1) + usize::from(b_shape.len() > 1);
-    let batch = &shape[..shape.len() - own];
-    let starts = |shape: &[usize], size: usize| -> Vec<usize> {
-        let strides = broadcast_strides(&outer(shape), batch);
-        offsets(batch, &strides).into_iter().map(|matrix| matrix * size).collect()
-    };
-
-    let mut product = Vec::with_capacity(elements(shape)?);
-    for (a_start, b_start) in starts(a_shape, m * k).into_iter().zip(starts(b_shape, k * n)) {
-        let (a, b) = (&a[a_start..a_start + m * k], &b[b_start..b_start + k * n]);
-        let sums = contract(a, [m, k, n], |first, columns| columns_of(b, n, first, columns));
-        product.extend(sums.into_iter().map(|sum| sum as f32));
-    }
-    tensor(shape, product)
 }
 
 /// A product of operands, those that are exchanged without what exchanges them.

@@ -6,9 +6,9 @@ use autotune_workloads::ReduceOp;
 use super::binary::Binary;
 use super::choose::Where;
 use super::layer_norm::EPS;
-use crate::onnx::call::{Call, Result, Value, attribute, axis};
+use super::prelude::*;
+use crate::onnx::call::Result;
 use crate::onnx::error::unfit;
-use crate::onnx::operator::OnnxOperator;
 
 pub(super) static IMPORTS: &[OnnxOperator] =
     &[OnnxOperator::one("BatchNormalization", batch_norm), OnnxOperator::one("LpNormalization", lp_norm)];

@@ -3,14 +3,7 @@
 use autotune_workloads::PointwiseOp;
 
 use super::pointwise::pointwise;
-use crate::error::OpError;
-use crate::onnx::call::{self, Call, Value};
-use crate::onnx::error::ExportError;
-use crate::onnx::operator::OnnxOperator;
-use crate::onnx::writer::Writer;
-use crate::op::{Anchor, Facts, NodeView, Operator, shapes_of};
-use crate::tensor::{Element, Tensor};
-use crate::typed::{tensor, values};
+use super::prelude::*;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Not", import)];
 
@@ -19,10 +12,6 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Not", import)]
 pub struct Not;
 
 impl Operator for Not {
-    fn name(&self) -> &'static str {
-        "Not"
-    }
-
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
         Ok((shapes_of(operands, 1..=1, Element::Bool)?[0].to_vec(), Element::Bool))
     }
@@ -36,8 +25,7 @@ impl Operator for Not {
     }
 
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
-        to.operator("Not", Vec::new());
-        Ok(())
+        to.operator("Not", Vec::new())
     }
 }
 

@@ -2,18 +2,10 @@
 
 use autotune_workloads::{self as workload, PadMode, Workload};
 
+use super::prelude::*;
 use super::slice::Range;
-use crate::error::OpError;
-use crate::onnx::attribute::word;
-use crate::onnx::call::{self, Call, Value, attribute, axis};
-use crate::onnx::error::{ExportError, NodeError, unfit};
-use crate::onnx::operator::OnnxOperator;
-use crate::onnx::writer::Writer;
-use crate::op::{self, Anchor, Facts, NodeView, Operator, shapes_of};
-use crate::tensor::{Element, Tensor};
-use crate::text::listed;
-use crate::typed::{tensor, values};
-use crate::walk::{padded, picked};
+use crate::onnx::error::unfit;
+use crate::op;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Pad", import)];
 
@@ -29,17 +21,33 @@ pub struct Pad {
 }
 
 impl Operator for Pad {
-    fn name(&self) -> &'static str {
-        "Pad"
-    }
-
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
         let shape = shapes_of(operands, 1..=1, Element::F32)?[0];
         Ok((output(&self.pad, self.mode, shape)?, Element::F32))
     }
 
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-        evaluate(&self.pad, self.mode, self.value, operands, shape)
+        let (pad, mode, value) = (&self.pad, self.mode, self.value);
+        let (x, from) = (values::<f32>(operands, 0)?, operands[0].shape());
+        let mut places = Vec::new();
+        for (&extent, &[before, behind]) in from.iter().zip(pad) {
+            // As if the padding were as wide in front as the image is far, so that no number is negative.
+            let last = extent.saturating_sub(1);
+            places.push(match mode {
+                PadMode::Constant => padded(extent, [before, behind]),
+                PadMode::Edge => {
+                    (0..before + extent + behind).map(|y| Some(y.saturating_sub(before).min(last))).collect()
+                }
+                PadMode::Reflect => {
+                    let mirrored = |y: usize| {
+                        let inside = y.abs_diff(before);
+                        inside.min(2 * last - inside.min(2 * last))
+                    };
+                    (0..before + extent + behind).map(|y| Some(mirrored(y))).collect()
+                }
+            });
+        }
+        tensor(shape, picked(&x, from, &places, value))
     }
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
@@ -54,8 +62,7 @@ impl Operator for Pad {
             PadMode::Reflect => "reflect",
             PadMode::Edge => "edge",
         };
-        to.node("Pad", &[&to.input(0), &ends, &value], vec![word("mode", mode)]);
-        Ok(())
+        to.node("Pad", &[&to.input(0), &ends, &value], vec![word("mode", mode)])
     }
 }
 
@@ -81,33 +88,6 @@ fn output(pad: &[[usize; 2]], mode: PadMode, shape: &[usize]) -> Result<Vec<usiz
     let extent = |(&[before, behind], &extent): (&[usize; 2], &usize)| extent.checked_add(before)?.checked_add(behind);
     let extents: Option<Vec<usize>> = pad.iter().zip(shape).map(extent).collect();
     extents.ok_or_else(|| OpError::TooLarge { shape: shape.to_vec() })
-}
-
-fn evaluate(
-    pad: &[[usize; 2]],
-    mode: PadMode,
-    value: f32,
-    operands: &[&Tensor],
-    shape: &[usize],
-) -> Result<Tensor, OpError> {
-    let (x, from) = (values::<f32>(operands, 0)?, operands[0].shape());
-    let mut places = Vec::new();
-    for (&extent, &[before, behind]) in from.iter().zip(pad) {
-        // As if the padding were as wide in front as the image is far, so that no number is negative.
-        let last = extent.saturating_sub(1);
-        places.push(match mode {
-            PadMode::Constant => padded(extent, [before, behind]),
-            PadMode::Edge => (0..before + extent + behind).map(|y| Some(y.saturating_sub(before).min(last))).collect(),
-            PadMode::Reflect => {
-                let mirrored = |y: usize| {
-                    let inside = y.abs_diff(before);
-                    inside.min(2 * last - inside.min(2 * last))
-                };
-                (0..before + extent + behind).map(|y| Some(mirrored(y))).collect()
-            }
-        });
-    }
-    tensor(shape, picked(&x, from, &places, value))
 }
 
 /// Images, or whatever is padded along one axis only.

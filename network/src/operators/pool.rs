@@ -3,20 +3,11 @@
 use autotune_workloads::{PadMode, Pool2d, PoolKind, ReduceOp, Workload};
 
 use super::pad::Pad;
+use super::prelude::*;
 use super::window::{
     Sliding, check_spatial, exported, kernel_shape, padded as with_pads, reach, scaled, spatial, windows,
 };
-use crate::error::OpError;
-use crate::onnx::attribute::int;
-use crate::onnx::call::{self, Call, Value, attribute};
-use crate::onnx::error::{self, ExportError};
-use crate::onnx::operator::OnnxOperator;
-use crate::onnx::writer::Writer;
-use crate::op::{Anchor, Facts, NodeView, Operator, product, shapes_of, unfit};
-use crate::strided::strides;
-use crate::tensor::{Element, Tensor, elements};
-use crate::typed::{larger, tensor, values};
-use crate::walk::{offsets, padded, picked};
+use crate::onnx::error;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("MaxPool", max_pool),
@@ -37,17 +28,46 @@ pub struct Pool {
 }
 
 impl Operator for Pool {
-    fn name(&self) -> &'static str {
-        "Pool"
-    }
-
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
         let shape = shapes_of(operands, 1..=1, Element::F32)?[0];
         Ok((output(&self.window, self.ceil, shape)?, Element::F32))
     }
 
+    /// A mean with padding is one over the elements of the window that are within image and padding: those beyond, of windows that are rounded
+    /// up, do not count. The largest of no elements is minus infinity, their mean is not a number.
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-        evaluate(&self.window, self.kind, operands, shape)
+        let (window, kind) = (&self.window, self.kind);
+        let (x, x_shape) = (values::<f32>(operands, 0)?, operands[0].shape());
+        let outside = if kind == PoolKind::Max { f32::NEG_INFINITY } else { 0.0 };
+
+        // The image with as much around it that all windows are inside.
+        let around = |(axis, window): (usize, &Sliding)| {
+            let reach = (window.kernel - 1) * window.dilation + 1;
+            let end = (shape[axis + 2] - 1) * window.stride + reach;
+            [window.pad[0], window.pad[1].max(end.saturating_sub(x_shape[axis + 2] + window.pad[0]))]
+        };
+        let around: Vec<[usize; 2]> = [[0, 0]; 2].into_iter().chain(window.iter().enumerate().map(around)).collect();
+        let room: Vec<usize> = x_shape.iter().zip(&around).map(|(extent, pad)| extent + pad[0] + pad[1]).collect();
+        elements(&room)?;
+        let places: Vec<_> = x_shape.iter().zip(&around).map(|(&extent, &pad)| padded(extent, pad)).collect();
+        let image = picked(&x, x_shape, &places, outside);
+
+        let steps = strides(&room);
+        let kernels: Vec<usize> = window.iter().map(|window| window.kernel).collect();
+        let positions = offsets(&shape[2..], &scaled(window, &steps, |window| window.stride));
+        let taps = offsets(&kernels, &scaled(window, &steps, |window| window.dilation));
+        let counts = counts(window, kind, &x_shape[2..], &shape[2..]);
+
+        let planes = offsets(&shape[..2], &steps[..2]);
+        let windows = planes.iter().flat_map(|plane| positions.iter().zip(&counts).map(move |at| (plane, at)));
+        let made = windows.map(|(plane, (position, count))| {
+            let all = taps.iter().map(|tap| f64::from(image[plane + position + tap]));
+            match kind {
+                PoolKind::Max => all.fold(f64::NEG_INFINITY, larger) as f32,
+                PoolKind::Average | PoolKind::InnerAverage => (all.sum::<f64>() / count) as f32,
+            }
+        });
+        tensor(shape, made.collect())
     }
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
@@ -60,10 +80,9 @@ impl Operator for Pool {
             PoolKind::Max => to.operator("MaxPool", all),
             kind => {
                 let counts = int("count_include_pad", (kind == PoolKind::Average).into());
-                to.operator("AveragePool", [all, vec![counts]].concat());
+                to.operator("AveragePool", [all, vec![counts]].concat())
             }
         }
-        Ok(())
     }
 
     fn steps(&self, _: &[Facts], output: &[usize]) -> Option<usize> {
@@ -77,42 +96,6 @@ fn output(window: &[Sliding], ceil: bool, shape: &[usize]) -> Result<Vec<usize>,
     check_spatial(window, extents, &kernels)?;
     let spatial = window.iter().zip(extents).map(|(window, &extent)| window.outputs(extent, ceil));
     [Ok(n), Ok(c)].into_iter().chain(spatial).collect()
-}
-
-/// A mean with padding is one over the elements of the window that are within image and padding: those beyond, of windows that are rounded
-/// up, do not count. The largest of no elements is minus infinity, their mean is not a number.
-fn evaluate(window: &[Sliding], kind: PoolKind, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-    let (x, x_shape) = (values::<f32>(operands, 0)?, operands[0].shape());
-    let outside = if kind == PoolKind::Max { f32::NEG_INFINITY } else { 0.0 };
-
-    // The image with as much around it that all windows are inside.
-    let around = |(axis, window): (usize, &Sliding)| {
-        let reach = (window.kernel - 1) * window.dilation + 1;
-        let end = (shape[axis + 2] - 1) * window.stride + reach;
-        [window.pad[0], window.pad[1].max(end.saturating_sub(x_shape[axis + 2] + window.pad[0]))]
-    };
-    let around: Vec<[usize; 2]> = [[0, 0]; 2].into_iter().chain(window.iter().enumerate().map(around)).collect();
-    let room: Vec<usize> = x_shape.iter().zip(&around).map(|(extent, pad)| extent + pad[0] + pad[1]).collect();
-    elements(&room)?;
-    let places: Vec<_> = x_shape.iter().zip(&around).map(|(&extent, &pad)| padded(extent, pad)).collect();
-    let image = picked(&x, x_shape, &places, outside);
-
-    let steps = strides(&room);
-    let kernels: Vec<usize> = window.iter().map(|window| window.kernel).collect();
-    let positions = offsets(&shape[2..], &scaled(window, &steps, |window| window.stride));
-    let taps = offsets(&kernels, &scaled(window, &steps, |window| window.dilation));
-    let counts = counts(window, kind, &x_shape[2..], &shape[2..]);
-
-    let planes = offsets(&shape[..2], &steps[..2]);
-    let windows = planes.iter().flat_map(|plane| positions.iter().zip(&counts).map(move |at| (plane, at)));
-    let made = windows.map(|(plane, (position, count))| {
-        let all = taps.iter().map(|tap| f64::from(image[plane + position + tap]));
-        match kind {
-            PoolKind::Max => all.fold(f64::NEG_INFINITY, larger) as f32,
-            PoolKind::Average | PoolKind::InnerAverage => (all.sum::<f64>() / count) as f32,
-        }
-    });
-    tensor(shape, made.collect())
 }
 
 /// Elements of each window that a mean counts.

@@ -4,13 +4,7 @@ use autotune_workloads::PointwiseOp;
 
 use super::binary::paired;
 use super::pointwise::pointwise;
-use crate::error::OpError;
-use crate::onnx::call::{self, Call, Value};
-use crate::onnx::error::ExportError;
-use crate::onnx::operator::OnnxOperator;
-use crate::onnx::writer::Writer;
-use crate::op::{Anchor, Facts, NodeView, Operator, fixed, shapes_of};
-use crate::tensor::{Element, Tensor};
+use super::prelude::*;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("PRelu", import)];
 
@@ -19,10 +13,6 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("PRelu", import
 pub struct Prelu;
 
 impl Operator for Prelu {
-    fn name(&self) -> &'static str {
-        "Prelu"
-    }
-
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
         let shapes = shapes_of(operands, 2..=2, Element::F32)?;
         Ok((fixed(shapes[0], shapes[1])?, Element::F32))
@@ -37,8 +27,7 @@ impl Operator for Prelu {
     }
 
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
-        to.operator("PRelu", Vec::new());
-        Ok(())
+        to.operator("PRelu", Vec::new())
     }
 }
 

@@ -5,10 +5,9 @@ use autotune_workloads::Activation;
 use super::binary::Binary;
 use super::concat::Concat;
 use super::matmul::MatMul;
-use crate::onnx::call::{Call, Result, Value, attribute};
-use crate::onnx::error::{NodeError, unfit};
-use crate::onnx::operator::OnnxOperator;
-use crate::tensor::Tensor;
+use super::prelude::*;
+use crate::onnx::call::Result;
+use crate::onnx::error::unfit;
 
 mod cell;
 

@@ -5,16 +5,7 @@ use autotune_workloads::{self as workload, ReduceOp, Workload};
 
 use super::binary::Binary;
 use super::choose::Where;
-use crate::error::OpError;
-use crate::onnx::attribute::int;
-use crate::onnx::call::{self, Call, Value, axes, axis};
-use crate::onnx::error::ExportError;
-use crate::onnx::operator::OnnxOperator;
-use crate::onnx::writer::Writer;
-use crate::op::{Anchor, Facts, NodeView, Operator, axis_of, check_count, check_element, unfit};
-use crate::tensor::{Element, Tensor, elements};
-use crate::typed::{larger, smaller, tensor, values};
-use crate::walk::Rows;
+use super::prelude::*;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("ReduceSum", |call| plain(call, ReduceOp::Sum)),
@@ -43,10 +34,6 @@ pub struct Reduce {
 }
 
 impl Operator for Reduce {
-    fn name(&self) -> &'static str {
-        "Reduce"
-    }
-
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
         check_count(operands, 1..=1)?;
         let (shape, element) = operands[0];
@@ -57,7 +44,31 @@ impl Operator for Reduce {
     }
 
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-        evaluate(self.op, &self.axes, operands, shape)
+        let (op, axes) = (self.op, &self.axes);
+        // Where in the output each element of the input goes: axes that are reduced have one place.
+        let from = operands[0].shape();
+        let kept: Vec<usize> =
+            from.iter().enumerate().map(|(axis, &extent)| if axes.contains(&axis) { 1 } else { extent }).collect();
+        let places = Rows::broadcast([&kept], from).map(|[to]| to);
+        let each = axes.iter().map(|&axis| from[axis]).product::<usize>();
+
+        if operands[0].element() == Element::I64 {
+            let (x, first) = (values::<i64>(operands, 0)?, first_integer(op));
+            let mut all = vec![first; elements(shape)?];
+            for (x, &to) in x.iter().zip(&places) {
+                all[to] = of_integers(op, all[to], *x);
+            }
+            let mean = |sum: i64| if op == ReduceOp::Mean { sum / each as i64 } else { sum };
+            return tensor(shape, all.into_iter().map(mean).collect());
+        }
+
+        let (x, first) = (values::<f32>(operands, 0)?, first_number(op));
+        let mut all = vec![first; elements(shape)?];
+        for (x, &to) in x.iter().zip(&places) {
+            all[to] = of_numbers(op, all[to], (*x).into());
+        }
+        let mean = |sum: f64| if op == ReduceOp::Mean { sum / each as f64 } else { sum };
+        tensor(shape, all.into_iter().map(|x| mean(x) as f32).collect())
     }
 
     /// Integers' means would have fractions.
@@ -77,8 +88,7 @@ impl Operator for Reduce {
             ReduceOp::Prod => "ReduceProd",
             ReduceOp::Mean => "ReduceMean",
         };
-        to.node(operator, &[&to.input(0), &axes], attributes);
-        Ok(())
+        to.node(operator, &[&to.input(0), &axes], attributes)
     }
 
     fn is_steep(&self, _: bool) -> bool {
@@ -100,33 +110,6 @@ fn output(axes: &[usize], keep_axes: bool, shape: &[usize]) -> Result<Vec<usize>
         (true, false) => None,
     };
     Ok(shape.iter().enumerate().filter_map(extent).collect())
-}
-
-fn evaluate(op: ReduceOp, axes: &[usize], operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-    // Where in the output each element of the input goes: axes that are reduced have one place.
-    let from = operands[0].shape();
-    let kept: Vec<usize> =
-        from.iter().enumerate().map(|(axis, &extent)| if axes.contains(&axis) { 1 } else { extent }).collect();
-    let places = Rows::broadcast([&kept], from).map(|[to]| to);
-    let each = axes.iter().map(|&axis| from[axis]).product::<usize>();
-
-    if operands[0].element() == Element::I64 {
-        let (x, first) = (values::<i64>(operands, 0)?, first_integer(op));
-        let mut all = vec![first; elements(shape)?];
-        for (x, &to) in x.iter().zip(&places) {
-            all[to] = of_integers(op, all[to], *x);
-        }
-        let mean = |sum: i64| if op == ReduceOp::Mean { sum / each as i64 } else { sum };
-        return tensor(shape, all.into_iter().map(mean).collect());
-    }
-
-    let (x, first) = (values::<f32>(operands, 0)?, first_number(op));
-    let mut all = vec![first; elements(shape)?];
-    for (x, &to) in x.iter().zip(&places) {
-        all[to] = of_numbers(op, all[to], (*x).into());
-    }
-    let mean = |sum: f64| if op == ReduceOp::Mean { sum / each as f64 } else { sum };
-    tensor(shape, all.into_iter().map(|x| mean(x) as f32).collect())
 }
 
 fn first_number(op: ReduceOp) -> f64 {

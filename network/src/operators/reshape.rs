@@ -1,16 +1,9 @@
 //! The same elements in another shape.
 
-use crate::error::OpError;
-use crate::onnx::attribute::int;
-use crate::onnx::call::{self, Call, Value, axes, axis};
-use crate::onnx::error::{ExportError, NodeError, unfit};
-use crate::onnx::operator::OnnxOperator;
+use super::prelude::*;
+use crate::onnx::error::unfit;
 use crate::onnx::tensor::extents;
-use crate::onnx::writer::Writer;
-use crate::op::{self, Facts, Movement, NodeView, Operator, check_count};
-use crate::tensor::{Element, Tensor, elements};
-use crate::text::listed;
-use crate::typed::{Typed, by_type, tensor, values};
+use crate::op;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("Reshape", import),
@@ -24,10 +17,6 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
 pub struct Reshape(pub Vec<usize>);
 
 impl Operator for Reshape {
-    fn name(&self) -> &'static str {
-        "Reshape"
-    }
-
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
         check_count(operands, 1..=1)?;
         let (shape, element) = operands[0];
@@ -50,8 +39,7 @@ impl Operator for Reshape {
 
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
         let shape = to.integers(self.0.iter().map(|&extent| extent as i64))?;
-        to.node("Reshape", &[&to.input(0), &shape], vec![int("allowzero", 1)]);
-        Ok(())
+        to.node("Reshape", &[&to.input(0), &shape], vec![int("allowzero", 1)])
     }
 
     fn is_light(&self) -> bool {

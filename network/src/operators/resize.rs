@@ -2,18 +2,9 @@
 
 use autotune_workloads::{self as workload, Coordinates, Resample, ResizeMode, Rounding, Sampling, Workload};
 
-use crate::error::OpError;
-use crate::onnx::attribute::{Attribute, word};
-use crate::onnx::call::{self, Call, Value, attribute, axis};
-use crate::onnx::error::{ExportError, NodeError, unfit};
-use crate::onnx::operator::OnnxOperator;
-use crate::onnx::writer::Writer;
-use crate::op::{self, Anchor, Facts, NodeView, Operator, shapes_of};
-use crate::strided::strides;
-use crate::tensor::{Element, Tensor, elements};
-use crate::text::listed;
-use crate::typed::{tensor, values};
-use crate::walk::{offsets, pick};
+use super::prelude::*;
+use crate::onnx::error::unfit;
+use crate::op;
 
 pub(super) static IMPORTS: &[OnnxOperator] =
     &[OnnxOperator::one("Resize", import), OnnxOperator::one("Upsample", upsample)];
@@ -30,10 +21,6 @@ pub struct Resize {
 }
 
 impl Operator for Resize {
-    fn name(&self) -> &'static str {
-        "Resize"
-    }
-
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
         let shape = shapes_of(operands, 1..=1, Element::F32)?[0];
         match (shape, self.size) {
@@ -43,13 +30,33 @@ impl Operator for Resize {
     }
 
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-        evaluate(self.size, self.coordinates, self.sampling, operands, shape)
+        let (from, resample) = (operands[0].shape(), self.resample(operands[0].shape()));
+        let places = [0, 1].map(|axis| resample.places(axis));
+        if let Sampling::Nearest(_) = self.sampling {
+            let all = |extent: usize| (0..extent).map(Some).collect();
+            let nearest = places.map(|places| places.into_iter().map(|place| Some(place as usize)).collect());
+            let [rows, columns] = nearest;
+            return pick(operands, &[all(shape[0]), all(shape[1]), rows, columns], shape);
+        }
+
+        let x = values::<f32>(operands, 0)?;
+        let steps = strides(from);
+        let mut all = Vec::with_capacity(elements(shape)?);
+        for plane in offsets(&shape[..2], &steps[..2]) {
+            for (top, bottom, down) in places[0].iter().map(|&place| between(place, from[2])) {
+                for (left, right, across) in places[1].iter().map(|&place| between(place, from[3])) {
+                    let at = |row: usize, column: usize| f64::from(x[plane + row * steps[2] + column]);
+                    let along = |row: usize| at(row, left) * (1.0 - across) + at(row, right) * across;
+                    all.push((along(top) * (1.0 - down) + along(bottom) * down) as f32);
+                }
+            }
+        }
+        tensor(shape, all)
     }
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
-        let &[n, c, h, w] = node.shape(0) else { return None };
-        let Self { size, coordinates, sampling } = *self;
-        let resample = Resample { n, c, input: [h, w], output: size, coordinates, sampling };
+        let resample = self.resample(node.shape(0));
+        let Resample { n, c, input: [h, w], .. } = resample;
         let workload = match resample.scale() {
             Some(scale) => Workload::new(workload::Resize { n, c, h, w, scale, mode: ResizeMode::Nearest }),
             None => Workload::new(resample),
@@ -60,82 +67,22 @@ impl Operator for Resize {
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
         let extents: Vec<i64> = to.shape().iter().map(|&extent| extent as i64).collect();
         let (x, none, extents) = (to.input(0), String::new(), to.integers(extents)?);
-        to.node("Resize", &[&x, &none, &none, &extents], exported(self.coordinates, self.sampling));
-        Ok(())
+        to.node("Resize", &[&x, &none, &none, &extents], exported(self.coordinates, self.sampling))
     }
 }
 
-fn evaluate(
-    size: [usize; 2],
-    coordinates: Coordinates,
-    sampling: Sampling,
-    operands: &[&Tensor],
-    shape: &[usize],
-) -> Result<Tensor, OpError> {
-    let from = operands[0].shape();
-    let place = |axis: usize, y: usize| Place::new(coordinates, [from[axis + 2], size[axis]], y);
-    if let Sampling::Nearest(rounding) = sampling {
-        let all = |extent: usize| (0..extent).map(Some).collect();
-        let nearest = |axis: usize| (0..size[axis]).map(|y| Some(place(axis, y).rounded(rounding))).collect();
-        return pick(operands, &[all(shape[0]), all(shape[1]), nearest(0), nearest(1)], shape);
+impl Resize {
+    /// What becomes of images of a shape, which has four axes.
+    fn resample(&self, shape: &[usize]) -> Resample {
+        let Self { size, coordinates, sampling } = *self;
+        Resample { n: shape[0], c: shape[1], input: [shape[2], shape[3]], output: size, coordinates, sampling }
     }
-
-    let x = values::<f32>(operands, 0)?;
-    let steps = strides(from);
-    let between = |axis: usize| (0..size[axis]).map(|y| place(axis, y).between()).collect::<Vec<_>>();
-    let (rows, columns) = (between(0), between(1));
-    let mut all = Vec::with_capacity(elements(shape)?);
-    for plane in offsets(&shape[..2], &steps[..2]) {
-        for (top, bottom, down) in &rows {
-            for (left, right, across) in &columns {
-                let at = |row: usize, column: usize| f64::from(x[plane + row * steps[2] + column]);
-                let along = |row: usize| at(row, *left) * (1.0 - across) + at(row, *right) * across;
-                all.push((along(*top) * (1.0 - down) + along(*bottom) * down) as f32);
-            }
-        }
-    }
-    tensor(shape, all)
 }
 
-/// A place along an axis, a fraction, which may be outside.
-struct Place {
-    number: i128,
-    of: i128,
-    last: i128,
-}
-
-impl Place {
-    /// That of an element of the output; the extents are those of input and output.
-    fn new(coordinates: Coordinates, extents: [usize; 2], y: usize) -> Self {
-        let ([from, to], y) = (extents.map(|extent| extent as i128), y as i128);
-        let (number, of) = match coordinates {
-            Coordinates::HalfPixel => ((2 * y + 1) * from - to, 2 * to),
-            Coordinates::AlignCorners if to == 1 => (0, 1),
-            Coordinates::AlignCorners => (y * (from - 1), to - 1),
-            Coordinates::Asymmetric => (y * from, to),
-        };
-        Self { number, of, last: from - 1 }
-    }
-
-    /// The element that it is nearest to.
-    fn rounded(&self, rounding: Rounding) -> usize {
-        let below = self.number.div_euclid(self.of);
-        let rest = 2 * self.number.rem_euclid(self.of);
-        let up = match rounding {
-            Rounding::Floor => false,
-            Rounding::Ceil => rest > 0,
-            Rounding::PreferFloor => rest > self.of,
-            Rounding::PreferCeil => rest >= self.of,
-        };
-        (below + i128::from(up)).clamp(0, self.last) as usize
-    }
-
-    /// The elements before and behind it, and how far it is from the first to the second.
-    fn between(&self) -> (usize, usize, f64) {
-        let at = (self.number as f64 / self.of as f64).clamp(0.0, self.last as f64);
-        let below = at.floor();
-        (below as usize, (below as i128 + 1).min(self.last) as usize, at - below)
-    }
+/// The elements before and behind a place along an axis, and how far it is from the first to the second.
+fn between(place: f64, extent: usize) -> (usize, usize, f64) {
+    let below = place.floor();
+    (below as usize, (below as usize + 1).min(extent - 1), place - below)
 }
 
 fn exported(coordinates: Coordinates, sampling: Sampling) -> Vec<Attribute> {

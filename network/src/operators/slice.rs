@@ -1,15 +1,8 @@
 //! Parts of tensors.
 
-use crate::error::OpError;
-use crate::onnx::call::{self, Call, Value, attribute, axis};
-use crate::onnx::error::{ExportError, NodeError, unfit};
-use crate::onnx::operator::OnnxOperator;
-use crate::onnx::writer::Writer;
-use crate::op::{self, Facts, Movement, NodeView, Operator, check_count};
-use crate::strided::strides;
-use crate::tensor::{Element, Tensor};
-use crate::text::listed;
-use crate::walk::pick;
+use super::prelude::*;
+use crate::onnx::error::unfit;
+use crate::op;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Slice", import), OnnxOperator::many("Split", split)];
 
@@ -36,10 +29,6 @@ impl Range {
 }
 
 impl Operator for Slice {
-    fn name(&self) -> &'static str {
-        "Slice"
-    }
-
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
         check_count(operands, 1..=1)?;
         Ok((output(&self.0, operands[0].0)?, operands[0].1))
@@ -70,8 +59,7 @@ impl Operator for Slice {
         let ends = to.integers(ranges.iter().zip(extents).map(|(range, &extent)| end(range, extent)))?;
         let axes = to.integers(0..ranges.len() as i64)?;
         let steps = to.integers(ranges.iter().map(|range| range.step as i64))?;
-        to.node("Slice", &[&to.input(0), &starts, &ends, &axes, &steps], vec![]);
-        Ok(())
+        to.node("Slice", &[&to.input(0), &starts, &ends, &axes, &steps], vec![])
     }
 }
 

@@ -2,17 +2,7 @@
 
 use autotune_workloads::{self as workload, Workload};
 
-use crate::error::OpError;
-use crate::onnx::attribute::int;
-use crate::onnx::call::{self, Call, Value, axis};
-use crate::onnx::error::ExportError;
-use crate::onnx::operator::OnnxOperator;
-use crate::onnx::writer::Writer;
-use crate::op::{Anchor, Facts, NodeView, Operator, axis_of, shapes_of};
-use crate::strided::strides;
-use crate::tensor::{Element, Tensor, elements};
-use crate::typed::{larger, tensor, values};
-use crate::walk::offsets;
+use super::prelude::*;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("Softmax", |call| import(call, false)),
@@ -39,10 +29,6 @@ impl Operator for Softmax {
         Ok((shapes[0].to_vec(), Element::F32))
     }
 
-    fn compute(&self, operands: &[&Tensor], _: &[usize]) -> Result<Tensor, OpError> {
-        evaluate(self.axis, self.log, operands)
-    }
-
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
         let (before, rest) = node.shape(0).split_at(self.axis);
         let (m, n, k) = (before.iter().product(), rest[0], rest[1..].iter().product());
@@ -51,37 +37,12 @@ impl Operator for Softmax {
     }
 
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
-        to.operator(self.name(), vec![int("axis", self.axis)]);
-        Ok(())
+        to.operator(self.name(), vec![int("axis", self.axis)])
     }
 
     fn is_steep(&self, _: bool) -> bool {
         true
     }
-}
-
-fn evaluate(axis: usize, log: bool, operands: &[&Tensor]) -> Result<Tensor, OpError> {
-    let (x, shape) = (values::<f32>(operands, 0)?, operands[0].shape());
-    let (steps, extent) = (strides(shape), shape[axis]);
-    let mut firsts = shape.to_vec();
-    firsts[axis] = 1;
-
-    let mut result = vec![0.0; x.len()];
-    for first in offsets(&firsts, &steps) {
-        let row = || (0..extent).map(|i| first + i * steps[axis]);
-        let largest = row().map(|at| x[at].into()).fold(f64::NEG_INFINITY, larger);
-        let below = |at: usize| f64::from(x[at]) - largest;
-        // The largest are 1 each: of one of them the logarithm is that of 1 and what is beside it.
-        let largest_too = row().filter(|&at| below(at) == 0.0).count() as f64;
-        let others: f64 = row().filter(|&at| below(at) != 0.0).map(|at| libm::exp(below(at))).sum();
-        for at in row() {
-            result[at] = match log {
-                true => below(at) - libm::log1p(largest_too - 1.0 + others),
-                false => libm::exp(below(at)) / (largest_too + others),
-            } as f32;
-        }
-    }
-    tensor(shape, result)
 }
 
 /// Before version 13 rows are made of all axes from one on.

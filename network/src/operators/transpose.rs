@@ -2,18 +2,9 @@
 
 use autotune_workloads::{self as workload, Workload};
 
-use crate::error::OpError;
-use crate::onnx::attribute::ints;
-use crate::onnx::call::{self, Call, Value, attribute};
-use crate::onnx::error::{ExportError, unfit};
-use crate::onnx::operator::OnnxOperator;
-use crate::onnx::writer::Writer;
-use crate::op::{self, Anchor, Facts, Movement, NodeView, Operator, check_count};
-use crate::strided::strides;
-use crate::tensor::{Element, Tensor};
-use crate::text::listed;
-use crate::typed::by_type;
-use crate::walk::along;
+use super::prelude::*;
+use crate::onnx::error::unfit;
+use crate::op;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("Transpose", import),
@@ -26,10 +17,6 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
 pub struct Transpose(pub Vec<usize>);
 
 impl Operator for Transpose {
-    fn name(&self) -> &'static str {
-        "Transpose"
-    }
-
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
         check_count(operands, 1..=1)?;
         let (shape, element) = operands[0];
@@ -63,8 +50,7 @@ impl Operator for Transpose {
     }
 
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
-        to.operator("Transpose", vec![ints("perm", self.0.iter().copied())]);
-        Ok(())
+        to.operator("Transpose", vec![ints("perm", self.0.iter().copied())])
     }
 
     fn is_light(&self) -> bool {

@@ -1,8 +1,7 @@
 //! Windows along the spatial axes of images, `[n, c, ..spatial]`.
 
-use crate::error::OpError;
-use crate::onnx::attribute::{Attribute, ints};
-use crate::onnx::call::{Call, Result, Value, attribute};
+use super::prelude::*;
+use crate::onnx::call::Result;
 use crate::onnx::error::unfit;
 use crate::op;
 

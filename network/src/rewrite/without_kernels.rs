@@ -13,6 +13,7 @@ use super::rule::Rule;
 use super::site::{Rewritten, Site};
 use crate::cut::has_kernel;
 use crate::error::GraphError;
+use crate::op::Part;
 use crate::operators::{
     Binary, Concat, Conv, ConvTranspose, Expand, Gather, LocalResponseNorm, Map, MatMul, Pad, Prelu, Range, Reduce,
     Reshape, Resize, Slice, Sliding, Transpose, Where,
@@ -74,6 +75,12 @@ pub(super) const RULES: &[Rule] = &[
         before: "Reduce along more axes that lie apart than kernels have",
         after: "Reduce(Reduce(x))",
         apply: reduce_in_steps,
+    },
+    Rule {
+        name: "parts",
+        before: "CumSum, or another operator of parts that have kernels",
+        after: "the parts",
+        apply: parts,
     },
     Rule {
         name: "power_of_integers",
@@ -386,6 +393,23 @@ fn reduce_in_steps(site: &mut Site) -> Rewritten {
     let part = site.add(Reduce { op: *op, axes: last.to_vec(), keep_axes: true }, &[x])?;
     let rest = site.add(Reduce { op: *op, axes: first.to_vec(), keep_axes: true }, &[part])?;
     if *keep_axes { Ok(Some(rest)) } else { site.add(Reshape(node.shape.clone()), &[rest]).map(Some) }
+}
+
+/// What an operator says that computes the same.
+fn parts(site: &mut Site) -> Rewritten {
+    if has_kernel(site.from, site.id) {
+        return Ok(None);
+    }
+    let Some(parts) = site.node().op.parts(&site.from.view(site.id)) else { return Ok(None) };
+    let mut made = site.operands_of(site.id);
+    for Part { op, operands } in parts {
+        let part = match op.of() {
+            Some(constant) => site.new.constant(&site.node().name, constant),
+            None => site.add(op, &operands.iter().map(|&operand| made[operand]).collect::<Vec<_>>())?,
+        };
+        made.push(part);
+    }
+    Ok(made.pop())
 }
 
 /// Of an exponent below zero the fraction is cut off; one over zero is the largest number.

@@ -5,8 +5,9 @@ use autotune_ir::program::UnaryOp;
 use autotune_network::Operator;
 use autotune_network::onnx::{self, ImportOptions};
 use autotune_network::operators::{
-    Attention, Binary, Cast, Concat, Conv, ConvTranspose, Expand, Gather, GroupNorm, LayerNorm, LocalResponseNorm, Map,
-    MatMul, Not, Pad, Pool, Prelu, Range, Reduce, Reshape, Resize, Slice, Sliding, Softmax, Transpose, Where,
+    Attention, Binary, Cast, Concat, Conv, ConvTranspose, CumSum, Expand, Gather, GroupNorm, LayerNorm,
+    LocalResponseNorm, Map, MatMul, Not, Pad, Pool, Prelu, Range, Reduce, Reshape, Resize, Slice, Sliding, Softmax,
+    Transpose, Where,
 };
 use autotune_network::{Element, Graph, NodeId, Op, Tensor, zoo};
 use autotune_workloads::{Activation, Coordinates, Function, PadMode, PoolKind, ReduceOp, Rounding, Sampling};
@@ -94,7 +95,7 @@ fn functions() {
     for op in UnaryOp::ALL {
         let graph = single(Map(Function::Op(op)), &[X]);
         match op {
-            UnaryOp::Cast(DType::Tf32) => {
+            UnaryOp::Cast(dtype) if ![DType::F32, DType::F16, DType::Bf16].contains(&dtype) => {
                 let message = "node 'y' (Map): there is no type that rounds so";
                 assert_eq!(onnx::write(&graph).unwrap_err().to_string(), message);
             }
@@ -153,6 +154,13 @@ fn images() {
     for mode in [PadMode::Constant, PadMode::Reflect, PadMode::Edge] {
         let pad = vec![[0, 0], [0, 0], [1, 2], [3, 0]];
         check(&single(Pad { pad, mode, value: 0.5 }, &[X]), "padding");
+    }
+}
+
+#[test]
+fn cumulative_sums() {
+    for (axis, exclusive, reverse) in [(0, false, true), (1, true, false), (3, true, true)] {
+        check(&single(CumSum { axis, exclusive, reverse }, &[X]), "sums");
     }
 }
 
