@@ -8,7 +8,10 @@ use autotune_workloads::{Activation, Function, PoolKind, ReduceOp};
 
 use crate::error::{GraphError, OpError};
 use crate::graph::{Graph, NodeId};
-use crate::op::{Binary, Op, Range, Sliding};
+use crate::op::Op;
+use crate::operators::{
+    Binary, Concat, Gather, Map, MatMul, Pool, Range, Reduce, Reshape, Slice, Sliding, Softmax, Transpose,
+};
 use crate::tensor::{Element, Tensor};
 
 mod layers;
@@ -20,7 +23,7 @@ pub use weights::{Fill, Seeded, Weights};
 /// Builds a [`Graph`] by what its tensors are made of. What goes wrong is told once, by [`Builder::finish`].
 ///
 /// ```
-/// use autotune_network::op::Sliding;
+/// use autotune_network::operators::Sliding;
 /// use autotune_network::{Builder, Conv, Seeded};
 ///
 /// let net = Builder::new("small", Seeded { seed: 1 });
@@ -137,13 +140,13 @@ impl<'b> Value<'b> {
     }
 
     /// What an operation makes of this tensor and others; the node is called after the operation and its number.
-    pub fn op(self, op: Op, others: &[Value<'_>]) -> Value<'b> {
-        let number = self.builder.state.borrow().graph.nodes().len();
+    pub fn op(self, op: impl Into<Op>, others: &[Value<'_>]) -> Value<'b> {
+        let (op, number) = (op.into(), self.builder.state.borrow().graph.nodes().len());
         self.named(&format!("{}_{number}", op.name()), op, others)
     }
 
     /// What an operation makes of this tensor and others.
-    pub fn named(self, name: &str, op: Op, others: &[Value<'_>]) -> Value<'b> {
+    pub fn named(self, name: &str, op: impl Into<Op>, others: &[Value<'_>]) -> Value<'b> {
         let others = others.iter().map(|&other| self.builder.own(other).id);
         let operands: Vec<NodeId> = [self.id].into_iter().chain(others).collect();
         self.builder.add(|state| state.graph.add(name, op, &operands))
@@ -151,7 +154,7 @@ impl<'b> Value<'b> {
 
     /// A function of every element.
     pub fn map(self, function: Function) -> Value<'b> {
-        self.op(Op::Map(function), &[])
+        self.op(Map(function), &[])
     }
 
     /// An activation of every element.
@@ -177,40 +180,40 @@ impl<'b> Value<'b> {
 
     /// An operation on two tensors, broadcast to each other as in NumPy.
     pub fn binary(self, op: Binary, other: Value<'_>) -> Value<'b> {
-        self.op(Op::Binary(op), &[other])
+        self.op(op, &[other])
     }
 
     /// Product of the last two axes; those before are broadcast.
     pub fn matmul(self, other: Value<'_>) -> Value<'b> {
-        self.op(Op::MatMul, &[other])
+        self.op(MatMul, &[other])
     }
 
     /// Of every window of an image, the same along all spatial axes, one element.
     pub fn pool(self, kind: PoolKind, window: Sliding) -> Value<'b> {
         let window = vec![window; self.shape().len().saturating_sub(2)];
-        self.op(Op::Pool { window, ceil: false, kind }, &[])
+        self.op(Pool { window, ceil: false, kind }, &[])
     }
 
     /// The mean of every channel of an image: `[n, c]`.
     pub fn global_average_pool(self) -> Value<'b> {
         let axes = (2..self.shape().len()).collect();
-        self.op(Op::Reduce { op: ReduceOp::Mean, axes, keep_axes: false }, &[])
+        self.op(Reduce { op: ReduceOp::Mean, axes, keep_axes: false }, &[])
     }
 
     /// `exp(x) / sum(exp(x))` along the last axis.
     pub fn softmax(self) -> Value<'b> {
         let axis = self.shape().len().saturating_sub(1);
-        self.op(Op::Softmax { axis, log: false }, &[])
+        self.op(Softmax { axis, log: false }, &[])
     }
 
     /// Tensors behind this one along an axis.
     pub fn concat(self, others: &[Value<'_>], axis: usize) -> Value<'b> {
-        self.op(Op::Concat { axis }, others)
+        self.op(Concat { axis }, others)
     }
 
     /// The same elements in another shape.
     pub fn reshape(self, shape: &[usize]) -> Value<'b> {
-        self.op(Op::Reshape(shape.to_vec()), &[])
+        self.op(Reshape(shape.to_vec()), &[])
     }
 
     /// All elements but those of different `n` in one row: `[n, ..]`.
@@ -222,7 +225,7 @@ impl<'b> Value<'b> {
 
     /// Axis `i` of the result is axis `perm[i]` of the tensor.
     pub fn transpose(self, perm: &[usize]) -> Value<'b> {
-        self.op(Op::Transpose(perm.to_vec()), &[])
+        self.op(Transpose(perm.to_vec()), &[])
     }
 
     /// Elements `range` along an axis.
@@ -232,12 +235,12 @@ impl<'b> Value<'b> {
             false => Range { start: 0, step: 1, count },
         };
         let ranges = self.shape().into_iter().enumerate().map(of_axis).collect();
-        self.op(Op::Slice(ranges), &[])
+        self.op(Slice(ranges), &[])
     }
 
     /// Slices along the first axis, by their numbers.
     pub fn gather(self, numbers: Value<'_>) -> Value<'b> {
-        self.op(Op::Gather { axis: 0 }, &[numbers])
+        self.op(Gather { axis: 0 }, &[numbers])
     }
 
     fn name(self) -> String {

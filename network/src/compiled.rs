@@ -17,9 +17,9 @@ use crate::error::{CompileError, GraphError, RunError};
 use crate::graph::{Graph, Node, NodeId};
 use crate::places::places;
 use crate::plan::{Action, Doing, Operand, Plan, Span, given};
+use crate::quantile::{QUIET, quantile};
 use crate::strided::Copying;
 use crate::tensor::Tensor;
-use crate::turns::{QUIET, quantile};
 
 mod check;
 mod held;
@@ -283,8 +283,7 @@ impl Workspace {
         self.run(&inputs, &mut outputs)?;
 
         let tensor = |(node, numbers): (&Node, &Vec<f32>)| {
-            let wrong = |source| GraphError { node: node.name.clone(), op: node.op.name(), source };
-            Ok(Tensor::of_numbers(&node.shape, node.element, numbers).map_err(wrong)?)
+            Ok(Tensor::of_numbers(&node.shape, node.element, numbers).map_err(|source| node.wrong(source))?)
         };
         let nodes = network.graph.outputs().iter().map(|output| network.graph.node(output.node));
         nodes.zip(&results).map(tensor).collect()
@@ -382,14 +381,18 @@ impl Workspace {
 /// Computes a node by the interpreter.
 fn interpret(graph: &Graph, id: NodeId, operands: &[HostMemory], output: &mut HostMemory) -> Result<(), GraphError> {
     let node = graph.node(id);
-    let wrong = |source| GraphError { node: node.name.clone(), op: node.op.name(), source };
     let tensor = |(memory, &id): (&HostMemory, &NodeId)| {
         let Node { shape, element, .. } = graph.node(id);
         let count = shape.iter().product();
         Tensor::of_numbers(shape, *element, &memory.elements()[..count])
     };
-    let tensors = operands.iter().zip(&node.operands).map(tensor).collect::<Result<Vec<_>, _>>().map_err(wrong)?;
-    let result = node.op.evaluate(&tensors.iter().collect::<Vec<_>>()).map_err(wrong)?;
+    let tensors = operands
+        .iter()
+        .zip(&node.operands)
+        .map(tensor)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|source| node.wrong(source))?;
+    let result = node.op.evaluate(&tensors.iter().collect::<Vec<_>>()).map_err(|source| node.wrong(source))?;
     let numbers = result.to_numbers();
     output.elements_mut()[..numbers.len()].copy_from_slice(&numbers);
     Ok(())

@@ -5,13 +5,11 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock, Weak};
 
-use ndarray::{ArrayView, IxDyn};
-
 use crate::error::OpError;
 use crate::mapped::Mapped;
-use crate::op::Op;
-use crate::strided::first_of_piece;
-use crate::tensor::{Element, Tensor, array};
+use crate::op::{Facts, Movement, NodeView, Op, OperandView, Operator, check_count};
+use crate::tensor::{Element, Tensor, array, elements};
+use crate::walk::Rows;
 
 /// Bytes of a tensor from which on it is worth while not to have it in memory before it is packed.
 pub(crate) const LARGE_BYTES: usize = 64 << 10;
@@ -58,41 +56,48 @@ impl Constant {
 
     /// What an operation makes of constants: if it is large, and cannot fail, not before it is asked for.
     pub(crate) fn computed(op: &Op, operands: &[&Constant]) -> Result<Self, OpError> {
-        let known: Vec<_> = operands.iter().map(|operand| (operand.shape(), operand.element())).collect();
+        let known: Vec<Facts> = operands.iter().map(|operand| (operand.shape(), operand.element())).collect();
         let (shape, element) = op.infer(&known)?;
-        if let Some(part) = operands.first().and_then(|operand| operand.part_of_file(op, &shape)) {
+        if let Some(part) = operands.first().and_then(|operand| operand.part_of_file(op, (&shape, element))) {
             return Ok(part);
         }
         let bytes = shape.iter().product::<usize>().saturating_mul(size_of::<f32>());
         // Of what is computed anew whenever it is read, nothing else is: that would take time without bound.
         let is_simple = |operand: &&&Constant| operand.is_f32() && !matches!(operand.0.origin, Origin::Computed(..));
-        let is_light = matches!(op, Op::Binary(_) | Op::Transpose(_) | Op::Reshape(_));
         let is_f32 = element == Element::F32;
-        if is_light && is_f32 && bytes >= LARGE_BYTES && operands.iter().filter(is_simple).count() == operands.len() {
+        if op.is_light() && is_f32 && bytes >= LARGE_BYTES && operands.iter().all(|operand| is_simple(&operand)) {
             let operands = operands.iter().map(|&operand| operand.clone()).collect();
             return Ok(Self::new(shape, element, Origin::Computed(op.clone(), operands)));
         }
 
-        // A product takes longer than reading its operands again, so these need not stay in memory.
+        // What takes longer than reading its operands again does not need them to stay in memory.
+        let steps = op.steps(&known, &shape).unwrap_or(usize::MAX);
+        let is_long =
+            steps > elements(&shape)?.saturating_add(known.first().map_or(0, |&(first, _)| first.iter().product()));
         let tensors: Vec<Cow<Tensor>> = operands
             .iter()
-            .map(|&operand| match op {
-                Op::MatMul => operand.read(),
-                _ => operand.tensor().map(|tensor| Cow::Borrowed(&**tensor)),
+            .map(|&operand| match is_long {
+                true => operand.read(),
+                false => operand.tensor().map(|tensor| Cow::Borrowed(&**tensor)),
             })
             .collect::<Result<_, OpError>>()?;
         Ok(op.evaluate(&tensors.iter().map(|tensor| &**tensor).collect::<Vec<_>>())?.into())
     }
 
+    /// Where an operation on this constant alone finds the elements of its output.
+    fn moved(&self, op: &Op, output: Facts) -> Option<Movement> {
+        let own = Op::from(self.clone());
+        let operand = OperandView { facts: (self.shape(), self.element()), op: &own };
+        op.movement(&NodeView { operands: vec![operand], output })
+    }
+
     /// Returns the result of an operation that is one piece of the constant's file, if it is.
-    fn part_of_file(&self, op: &Op, shape: &[usize]) -> Option<Self> {
+    fn part_of_file(&self, op: &Op, output: Facts) -> Option<Self> {
         let Origin::File(file, bytes) = &self.0.origin else { return None };
-        let first = match op {
-            Op::Reshape(_) => 0,
-            Op::Slice(ranges) => first_of_piece(ranges, &self.0.shape)?,
-            _ => return None,
+        let Some(Movement::Piece(first)) = self.moved(op, output).filter(|_| output.1 == Element::F32) else {
+            return None;
         };
-        let first = bytes.start + first * size_of::<f32>();
+        let (shape, first) = (output.0, bytes.start + first * size_of::<f32>());
         let part = first..first + shape.iter().product::<usize>() * size_of::<f32>();
         Some(Self::in_file(shape.to_vec(), Arc::clone(file), part))
     }
@@ -135,12 +140,11 @@ impl Constant {
                 let numbers = file[bytes.clone()].as_chunks().0.iter().map(|&number| f32::from_le_bytes(number));
                 Ok(Cow::Owned(Tensor::F32(array(&self.0.shape, numbers.collect())?)))
             }
-            (None, Origin::Computed(Op::Transpose(perm), operands)) if operands[0].file_bytes().is_some() => {
-                let numbers = operands[0].transposed_file(perm)?;
-                operands[0].release();
-                Ok(Cow::Owned(Tensor::F32(array(&self.0.shape, numbers)?)))
-            }
             (None, Origin::Computed(op, operands)) => {
+                if let Some(numbers) = operands[0].moved_file(op, (self.shape(), self.element())) {
+                    operands[0].release();
+                    return Ok(Cow::Owned(Tensor::F32(array(&self.0.shape, numbers)?)));
+                }
                 let read = operands.iter().map(Constant::read).collect::<Result<Vec<_>, _>>()?;
                 let result = op.evaluate(&read.iter().map(|tensor| &**tensor).collect::<Vec<_>>());
                 operands.iter().for_each(Constant::release);
@@ -160,12 +164,12 @@ impl Constant {
         }
     }
 
-    /// Returns the numbers of a file with its axes in another order, without copying them first.
-    fn transposed_file(&self, perm: &[usize]) -> Result<Vec<f32>, OpError> {
-        let bytes = self.file_bytes().unwrap_or_default().as_chunks().0;
-        let numbers = ArrayView::from_shape(IxDyn(&self.0.shape), bytes);
-        let numbers = numbers.map_err(|error| OpError::Unfit(error.to_string()))?;
-        Ok(numbers.permuted_axes(IxDyn(perm)).iter().map(|&number| f32::from_le_bytes(number)).collect())
+    /// Returns numbers of a file that an operation takes from it in another order, without copying them first.
+    fn moved_file(&self, op: &Op, output: Facts) -> Option<Vec<f32>> {
+        let numbers = self.file_bytes()?.as_chunks().0;
+        let Some(Movement::Strided { from, steps }) = self.moved(op, output) else { return None };
+        let steps: Vec<usize> = steps.into_iter().map(|step| usize::try_from(step).ok()).collect::<Option<_>>()?;
+        Some(Rows::new(output.0, [steps]).map(|[at]| f32::from_le_bytes(numbers[from + at])))
     }
 
     /// Copies the bytes that a file has to memory of the same size, piece by piece: never all of it is in memory twice.
@@ -216,6 +220,17 @@ impl From<Tensor> for Constant {
     }
 }
 
+impl Operator for Constant {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+        check_count(operands, 0..=0)?;
+        Ok((self.shape().to_vec(), self.element()))
+    }
+
+    fn compute(&self, _: &[&Tensor], _: &[usize]) -> Result<Tensor, OpError> {
+        Ok(self.read()?.into_owned())
+    }
+}
+
 /// Equal if the tensors are.
 impl PartialEq for Constant {
     fn eq(&self, other: &Self) -> bool {
@@ -240,7 +255,7 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-    use crate::op::Range as Slice;
+    use crate::operators::{MatMul, Range, Reshape, Slice, Transpose};
 
     /// Numbers in a file, at an address that is no multiple of their size.
     fn in_file(shape: &[usize]) -> Constant {
@@ -255,10 +270,10 @@ mod tests {
     fn parts_of_files_in_one_piece_stay_there() {
         let whole = in_file(&[3, 4, 5]);
         let slice = |start: [usize; 3], count: [usize; 3]| {
-            Op::Slice((0..3).map(|axis| Slice { start: start[axis], step: 1, count: count[axis] }).collect())
+            Op::from(Slice((0..3).map(|axis| Range { start: start[axis], step: 1, count: count[axis] }).collect()))
         };
         for (op, is_in_file) in [
-            (Op::Reshape(vec![12, 5]), true),
+            (Reshape(vec![12, 5]).into(), true),
             (slice([1, 0, 0], [2, 4, 5]), true),
             (slice([2, 1, 0], [1, 2, 5]), true),
             (slice([0, 1, 0], [3, 2, 5]), false),
@@ -273,14 +288,14 @@ mod tests {
     #[test]
     fn what_is_made_of_a_weight_does_not_keep_it_in_memory() {
         let weight = in_file(&[1, 300, 100]);
-        let matrix = Constant::computed(&Op::Reshape(vec![300, 100]), &[&weight]).unwrap();
-        let transposed = Constant::computed(&Op::Transpose(vec![1, 0]), &[&matrix]).unwrap();
+        let matrix = Constant::computed(&Reshape(vec![300, 100]).into(), &[&weight]).unwrap();
+        let transposed = Constant::computed(&Transpose(vec![1, 0]).into(), &[&matrix]).unwrap();
         let x = Constant::from(Tensor::f32(&[1, 100], vec![1.0; 100]).unwrap());
-        let product = Constant::computed(&Op::MatMul, &[&x, &transposed]).unwrap();
+        let product = Constant::computed(&MatMul.into(), &[&x, &transposed]).unwrap();
         assert_eq!(product.shape(), [1, 300]);
         assert!([&weight, &matrix, &transposed].iter().all(|constant| constant.in_memory().is_none()));
 
-        let wanted = Op::Transpose(vec![1, 0]).evaluate(&[&matrix.read().unwrap()]).unwrap();
+        let wanted = Transpose(vec![1, 0]).evaluate(&[&matrix.read().unwrap()]).unwrap();
         assert_eq!(*transposed.read().unwrap(), wanted);
     }
 }

@@ -10,7 +10,7 @@ use autotune_ir::program::Layout;
 use autotune_runtime::{Cpu, Device, DeviceError, HostMemory, Kernel, Packed, View, bytes_of};
 
 use crate::constant::Constant;
-use crate::error::{CompileError, GraphError};
+use crate::error::CompileError;
 use crate::graph::{Graph, NodeId};
 use crate::plan::{Operand, given};
 use crate::tensor::Tensor;
@@ -104,8 +104,7 @@ pub(crate) fn laid(
     }
 
     let node = graph.node(id);
-    let wrong = |source| GraphError { node: node.name.clone(), op: node.op.name(), source };
-    let tensor = constant.read().map_err(wrong)?;
+    let tensor = constant.read().map_err(|source| node.wrong(source))?;
     constant.release();
     let numbers = match (tensor, layout) {
         (Cow::Borrowed(Tensor::F32(array)), Layout::Plain) if array.is_standard_layout() => {

@@ -12,13 +12,13 @@ use autotune_workloads::Workload;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::graph::{Graph, NodeId};
-use crate::op::Op;
-use group::Groups;
+use crate::op::Movement;
+use crate::strided::strides;
+use group::{Groups, anchor};
 
-mod anchor;
-mod elementwise;
 mod group;
-mod view;
+
+pub use crate::strided::Strided;
 
 /// Constants of a network that stay where a core reads them fast from run to run, at most: what a second-level cache holds. The last level is shared with
 /// others.
@@ -48,20 +48,6 @@ pub enum Work {
     Copy(Strided),
     /// Has the interpreter compute a node: there is no workload for it.
     Interpret(NodeId),
-}
-
-/// Elements of a tensor that are copied row by row: element `i, j, ..` of `extents` from `from + i * read[0] + j * read[1] ..` to
-/// the same with `write` behind the first of the output.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Strided {
-    /// How many there are along each axis, outermost first.
-    pub extents: Vec<usize>,
-    /// The first that is read.
-    pub from: usize,
-    /// Distances of neighbours that are read; backwards they are negative.
-    pub read: Vec<isize>,
-    /// Distances of neighbours that are written.
-    pub write: Vec<usize>,
 }
 
 /// A part of a network that runs as a whole.
@@ -97,15 +83,14 @@ impl Cut {
         let given_to_caller = graph.outputs().iter().map(|output| output.node).collect();
         let mut cutter = Cutter { graph, cut: Self::default(), of_nodes: HashMap::new(), given_to_caller };
         for id in needed(graph, &groups) {
-            let node = graph.node(id);
-            match (groups.ending_at(id), &node.op) {
-                (Some(group), _) => {
+            match groups.ending_at(id) {
+                Some(group) => {
                     let operands = group.operands().into_iter().map(|operand| cutter.value(operand)).collect();
                     let output = cutter.own(id);
                     cutter.step(group.first(), Work::Kernel(group.workload()), operands, output);
                 }
-                (None, Op::Input | Op::Constant(_)) => drop(cutter.own(id)),
-                (None, _) => view::place(&mut cutter, id),
+                None if graph.is_given(id) => drop(cutter.own(id)),
+                None => cutter.place(id),
             }
         }
         cutter.cut.inputs = graph.inputs().iter().map(|&id| cutter.value(id)).collect();
@@ -175,7 +160,7 @@ impl Cut {
 
 /// True if a workload computes a node by itself.
 pub(crate) fn has_kernel(graph: &Graph, id: NodeId) -> bool {
-    anchor::anchor(graph, id).is_some()
+    anchor(graph, id).is_some()
 }
 
 /// A number that tells the steps of a network apart, whose own number is given, and them from networks.
@@ -229,5 +214,66 @@ impl Cutter<'_> {
     fn step(&mut self, node: NodeId, work: Work, operands: Vec<ValueId>, output: ValueId) {
         let name = self.graph.node(node).name.clone();
         self.cut.steps.push(Step { name, work, operands, output });
+    }
+
+    /// Gives the tensor of a node that has no workload a place in memory, and the steps that fill it.
+    fn place(&mut self, id: NodeId) {
+        let node = self.graph.node(id);
+        match node.op.movement(&self.graph.view(id)) {
+            Some(Movement::Piece(first)) => self.within(id, first),
+            Some(Movement::Strided { from, steps }) => {
+                let (extents, write) = (node.shape.clone(), strides(&node.shape));
+                let work = Work::Copy(Strided { extents, from, read: steps, write });
+                let operand = self.value(node.operands[0]);
+                let output = self.own(id);
+                self.step(id, work, vec![operand], output);
+            }
+            Some(Movement::Parts(axis)) => self.concat(id, axis),
+            None => {
+                let operands = node.operands.iter().map(|&operand| self.value(operand)).collect();
+                let output = self.own(id);
+                self.step(id, Work::Interpret(id), operands, output);
+            }
+        }
+    }
+
+    /// The node's tensor is among the elements of its operand, from the first on.
+    fn within(&mut self, id: NodeId, first: usize) {
+        let outer = self.value(self.graph.node(id).operands[0]);
+        // Among the elements of what that lies in, if it does: long chains of parts are one step from
+        // their memory.
+        let within = self.cut.value(outer).within.map_or((outer, first), |(root, before)| (root, before + first));
+        let shape = self.graph.node(id).shape.clone();
+        let value = self.add(Value { node: id, shape, within: Some(within) });
+        self.of_nodes.insert(id, value);
+    }
+
+    /// The parts of a tensor are computed in place where they lie in one piece each and nothing else says where they are; else they are copied.
+    fn concat(&mut self, id: NodeId, axis: usize) {
+        let node = self.graph.node(id);
+        let output = self.own(id);
+        let write = strides(&node.shape);
+        let is_dense = node.shape[..axis].iter().all(|&extent| extent == 1);
+        let mut first = 0;
+        for &operand in &node.operands {
+            let extents = self.graph.node(operand).shape.clone();
+            let part = self.value(operand);
+            let elements = extents[axis] * write[axis];
+            if is_dense && self.can_move(part) {
+                self.cut.values[part.0 as usize].within = Some((output, first));
+            } else {
+                let value = self.add(Value { node: id, shape: extents.clone(), within: Some((output, first)) });
+                let read = strides(&extents).into_iter().map(|stride| stride as isize).collect();
+                let work = Work::Copy(Strided { extents, from: 0, read, write: write.clone() });
+                self.step(id, work, vec![part], value);
+            }
+            first += elements;
+        }
+    }
+
+    /// True if a value is computed by steps, and has memory of its own that may be elsewhere.
+    fn can_move(&self, value: ValueId) -> bool {
+        let Value { node, within, .. } = self.cut.value(value);
+        within.is_none() && !self.graph.is_given(*node) && !self.given_to_caller.contains(node)
     }
 }

@@ -1,5 +1,7 @@
 //! What can be wrong with a graph.
 
+use std::ops::RangeInclusive;
+
 use autotune::{BuildError, LookupError};
 use autotune_ir::layout::LayoutError;
 use autotune_ir::program::Layout;
@@ -7,7 +9,6 @@ use autotune_runtime::{DeviceError, KernelError};
 use autotune_workloads::WorkloadError;
 use thiserror::Error;
 
-use crate::evaluate::EvaluateError;
 use crate::tensor::Element;
 use crate::text::{listed, printable};
 
@@ -15,12 +16,12 @@ use crate::text::{listed, printable};
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum OpError {
     /// It has too many operands or too few.
-    #[error("{found} operands, where {wanted} are wanted")]
+    #[error("{found} operands, where {} are wanted", words(wanted))]
     Count {
         /// How many it has.
         found: usize,
-        /// How many it may have, in words.
-        wanted: &'static str,
+        /// How many it may have.
+        wanted: RangeInclusive<usize>,
     },
     /// An operand is of another element type than is wanted.
     #[error("operand {operand} is of {found}, where {wanted} is wanted")]
@@ -49,10 +50,40 @@ pub enum OpError {
 pub struct GraphError {
     /// Its name.
     pub node: String,
-    /// What it computes, by its [name](crate::Op::name).
+    /// What it computes, by its [name](crate::Operator::name).
     pub op: &'static str,
     /// What is wrong.
     pub source: OpError,
+}
+
+/// Why a graph was not evaluated.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum EvaluateError {
+    /// There are more or fewer tensors than the graph has inputs.
+    #[error("{found} tensors for {wanted} inputs")]
+    Count {
+        /// How many were brought.
+        found: usize,
+        /// How many the graph has.
+        wanted: usize,
+    },
+    /// A tensor is not what its input is declared as.
+    #[error("input '{name}' is {found_element}{found:?}, where {wanted_element}{wanted:?} is declared")]
+    Input {
+        /// The input's name.
+        name: String,
+        /// Shape of the tensor.
+        found: Vec<usize>,
+        /// Type of its elements.
+        found_element: Element,
+        /// Shape that was declared.
+        wanted: Vec<usize>,
+        /// Type that was declared.
+        wanted_element: Element,
+    },
+    /// A node's tensor cannot be computed.
+    #[error(transparent)]
+    Node(#[from] GraphError),
 }
 
 /// Why a graph cannot be made into something that runs.
@@ -148,4 +179,14 @@ pub enum CheckError {
     /// A tensor does not lie as its kernel says.
     #[error(transparent)]
     Compile(#[from] CompileError),
+}
+
+/// A number of operands in words.
+fn words(counts: &RangeInclusive<usize>) -> String {
+    match (*counts.start(), *counts.end()) {
+        (0, 0) => "none".into(),
+        (least, usize::MAX) => format!("at least {least}"),
+        (least, most) if least == most => least.to_string(),
+        (least, most) => format!("{least} or {most}"),
+    }
 }

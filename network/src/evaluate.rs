@@ -1,52 +1,19 @@
-//! The tensors of a graph, by reference: every node by [`Op::evaluate`].
+//! The tensors of a graph, by reference: every node by [`Operator::evaluate`](crate::Operator::evaluate).
 
 use std::borrow::Cow;
 
-use thiserror::Error;
-
-use crate::error::{GraphError, OpError};
-use crate::graph::{Graph, Node, NodeId};
-use crate::op::Op;
-use crate::tensor::{Element, Tensor};
-
-/// Why a graph was not evaluated.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum EvaluateError {
-    /// There are more or fewer tensors than the graph has inputs.
-    #[error("{found} tensors for {wanted} inputs")]
-    Count {
-        /// How many were brought.
-        found: usize,
-        /// How many the graph has.
-        wanted: usize,
-    },
-    /// A tensor is not what its input is declared as.
-    #[error("input '{name}' is {found_element}{found:?}, where {wanted_element}{wanted:?} is declared")]
-    Input {
-        /// The input's name.
-        name: String,
-        /// Shape of the tensor.
-        found: Vec<usize>,
-        /// Type of its elements.
-        found_element: Element,
-        /// Shape that was declared.
-        wanted: Vec<usize>,
-        /// Type that was declared.
-        wanted_element: Element,
-    },
-    /// A node's tensor cannot be computed.
-    #[error(transparent)]
-    Node(#[from] GraphError),
-}
+use crate::error::{EvaluateError, GraphError};
+use crate::graph::{Graph, Input, Node, NodeId};
+use crate::tensor::Tensor;
 
 impl Graph {
     /// The tensors of all outputs, in their order; `inputs` are in the order of [`Graph::inputs`].
     ///
     /// ```
-    /// use autotune_network::{Element, Graph, Op, Tensor, op::Binary};
+    /// use autotune_network::{Element, Graph, Tensor, operators::Binary};
     /// let mut graph = Graph::new("sum");
     /// let x = graph.input("x", Element::F32, &[2])?;
-    /// let y = graph.add("y", Op::Binary(Binary::Add), &[x, x])?;
+    /// let y = graph.add("y", Binary::Add, &[x, x])?;
     /// graph.output("y", y);
     /// assert_eq!(graph.evaluate(&[Tensor::f32(&[2], vec![1.0, 2.0])?])?, [Tensor::f32(&[2], vec![2.0, 4.0])?]);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -67,10 +34,10 @@ impl Graph {
         let mut tensors: Vec<Option<Cow<Tensor>>> = Vec::with_capacity(uses.len());
 
         for (id, node) in self.nodes() {
-            let tensor = match &node.op {
-                Op::Input => brought.next().map(Cow::Borrowed),
-                Op::Constant(constant) => Some(constant.read().map_err(|source| wrong(node, source))?),
-                _ => Some(Cow::Owned(evaluate_node(node, &tensors)?)),
+            let tensor = match self.constant_of(id) {
+                Some(constant) => Some(constant.read().map_err(|source| node.wrong(source))?),
+                None if node.op.is::<Input>() => brought.next().map(Cow::Borrowed),
+                None => Some(Cow::Owned(evaluate_node(node, &tensors)?)),
             };
             tensor.iter().for_each(|tensor| visit(id, tensor));
             tensors.push(tensor.filter(|_| uses[id.0 as usize] > 0));
@@ -112,9 +79,5 @@ impl Graph {
 /// The tensor of a node, from those of its operands, which are there: they are dropped behind their last use only.
 fn evaluate_node(node: &Node, tensors: &[Option<Cow<Tensor>>]) -> Result<Tensor, GraphError> {
     let operands: Vec<&Tensor> = node.operands.iter().filter_map(|id| tensors[id.0 as usize].as_deref()).collect();
-    node.op.evaluate(&operands).map_err(|source| wrong(node, source))
-}
-
-fn wrong(node: &Node, source: OpError) -> GraphError {
-    GraphError { node: node.name.clone(), op: node.op.name(), source }
+    node.op.evaluate(&operands).map_err(|source| node.wrong(source))
 }

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 
 use crate::constant::Constant;
 use crate::error::{GraphError, OpError};
-use crate::op::Op;
+use crate::op::{Facts, NodeView, Op, OperandView, Operator};
+
+pub use crate::op::Input;
 use crate::tensor::{Element, Stored};
 
 /// A node of a graph, by its position: its operands have lower ones.
@@ -18,12 +20,19 @@ pub struct Node {
     pub name: String,
     /// What is computed.
     pub op: Op,
-    /// Of what, in the order that [`Op`] says.
+    /// Of what, in the order that its operator says.
     pub operands: Vec<NodeId>,
     /// Extents of the tensor, outermost first.
     pub shape: Vec<usize>,
     /// Type of its elements.
     pub element: Element,
+}
+
+impl Node {
+    /// Returns an error that says what is wrong with the node.
+    pub(crate) fn wrong(&self, source: OpError) -> GraphError {
+        GraphError { node: self.name.clone(), op: self.op.name(), source }
+    }
 }
 
 /// A tensor that a network gives to its caller.
@@ -40,14 +49,14 @@ pub struct Output {
 /// A network: nodes with one tensor each, every one behind its operands. All shapes are known.
 ///
 /// ```
-/// use autotune_network::{Element, Graph, Op, Tensor};
+/// use autotune_network::{Element, Graph, Tensor, operators::{Map, MatMul}};
 /// use autotune_workloads::{Activation, Function};
 ///
 /// let mut graph = Graph::new("perceptron");
 /// let x = graph.input("x", Element::F32, &[1, 4])?;
 /// let w = graph.constant("w", Tensor::f32(&[4, 2], vec![0.5; 8])?);
-/// let sums = graph.add("fc", Op::MatMul, &[x, w])?;
-/// let y = graph.add("relu", Op::Map(Function::Activation(Activation::Relu)), &[sums])?;
+/// let sums = graph.add("fc", MatMul, &[x, w])?;
+/// let y = graph.add("relu", Map(Function::Activation(Activation::Relu)), &[sums])?;
 /// graph.output("y", y);
 /// assert_eq!(graph.node(y).shape, [1, 2]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -74,13 +83,13 @@ impl Graph {
 
     /// A tensor that the caller brings to every run; its name is unique among inputs.
     pub fn input(&mut self, name: &str, element: Element, shape: &[usize]) -> Result<NodeId, GraphError> {
-        let wrong = |source| GraphError { node: name.into(), op: Op::Input.name(), source };
+        let wrong = |source| GraphError { node: name.into(), op: Input.name(), source };
         crate::tensor::elements(shape).map_err(wrong)?;
         if !self.input_names.insert(name.into()) {
             return Err(wrong(OpError::Unfit("another input has the name".into())));
         }
 
-        let node = Node { name: name.into(), op: Op::Input, operands: Vec::new(), shape: shape.to_vec(), element };
+        let node = Node { name: name.into(), op: Input.into(), operands: Vec::new(), shape: shape.to_vec(), element };
         let id = self.push(node);
         self.inputs.push(id);
         Ok(id)
@@ -90,15 +99,18 @@ impl Graph {
     pub fn constant(&mut self, name: impl Into<String>, constant: impl Into<Constant>) -> NodeId {
         let constant = constant.into();
         let (shape, element) = (constant.shape().to_vec(), constant.element());
-        self.push(Node { name: name.into(), op: Op::Constant(constant), operands: Vec::new(), shape, element })
+        self.push(Node { name: name.into(), op: constant.into(), operands: Vec::new(), shape, element })
     }
 
     /// What an operation makes of the tensors of other nodes.
-    pub fn add(&mut self, name: impl Into<String>, op: Op, operands: &[NodeId]) -> Result<NodeId, GraphError> {
-        let name = name.into();
-        let known: Vec<(&[usize], Element)> =
-            operands.iter().map(|&id| (&*self.node(id).shape, self.node(id).element)).collect();
-        match op.infer(&known) {
+    pub fn add(
+        &mut self,
+        name: impl Into<String>,
+        op: impl Into<Op>,
+        operands: &[NodeId],
+    ) -> Result<NodeId, GraphError> {
+        let (name, op) = (name.into(), op.into());
+        match op.infer(&self.facts(operands)) {
             Ok((shape, element)) => Ok(self.push(Node { name, op, operands: operands.to_vec(), shape, element })),
             Err(source) => Err(GraphError { node: name, op: op.name(), source }),
         }
@@ -119,12 +131,27 @@ impl Graph {
         &self.nodes[id.0 as usize]
     }
 
+    /// True for a node whose tensor nothing computes: an input or a constant.
+    pub(crate) fn is_given(&self, id: NodeId) -> bool {
+        self.node(id).op.is::<Input>() || self.constant_of(id).is_some()
+    }
+
     /// The tensor of a node that is the same in all runs.
     pub fn constant_of(&self, id: NodeId) -> Option<&Constant> {
-        match &self.node(id).op {
-            Op::Constant(constant) => Some(constant),
-            _ => None,
-        }
+        self.node(id).op.of()
+    }
+
+    /// Shapes and element types of nodes' tensors.
+    pub(crate) fn facts(&self, nodes: &[NodeId]) -> Vec<Facts<'_>> {
+        nodes.iter().map(|&id| (&*self.node(id).shape, self.node(id).element)).collect()
+    }
+
+    /// A node as its operator sees it.
+    pub(crate) fn view(&self, id: NodeId) -> NodeView<'_> {
+        let node = self.node(id);
+        let facts = self.facts(&node.operands).into_iter().zip(&node.operands);
+        let operands = facts.map(|(facts, &id)| OperandView { facts, op: &self.node(id).op }).collect();
+        NodeView { operands, output: (&node.shape, node.element) }
     }
 
     /// All nodes, every one behind its operands.

@@ -7,20 +7,21 @@
 //! | `tensor` | tensors of any element type, by value |
 //! | `text` | names and lists in messages: [`listed`], [`printable`] |
 //! | `constant`, `mapped` | tensors that are the same in all runs: in memory, in a file, or computed when they are packed |
-//! | `op`, `op/` | what a node computes: attributes, and the shape of its output |
-//! | `op/evaluate` | what a node computes, as plain loops: the reference |
+//! | `op` | what a node computes: [`Operator`] |
+//! | [`operators`] | the operators, a file each: ONNX import and export, shapes, reference, workload; their registry |
+//! | `typed`, `walk` | elements by their types, and in the order of other tensors |
 //! | `graph` | nodes over each other: [`Graph`] |
 //! | `cut`, `cut/` | a graph as steps: kernels of workloads, copies, what is the same memory |
 //! | `choose`, `options` | schedules that steps may have, what they want of layouts, times of conversions |
 //! | `layouts`, `minimise` | which layout every tensor has, and which schedule every step |
-//! | `plan`, `conversion` | what runs on which memory, conversions between layouts |
+//! | `plan`, `conversion`, `conversions` | what runs on which memory, conversions between layouts |
 //! | `arena`, `places`, `strided` | where tensors lie, copies of elements that lie apart |
 //! | `compiled`, `constants` | a network that runs: [`Compiled`], [`Workspace`]; what its kernels have of constants |
 //! | `compiled/check` | what it computes beside the reference, and beside the graph before rewriting |
 //! | `library`, `library/` | networks as shared libraries: [`Library`] |
 //! | `builder`, `builder/` | graphs layer by layer, and where their weights are from: [`Builder`] |
 //! | `zoo`, `zoo/` | networks that come with the library |
-//! | `turns` | networks timed beside each other |
+//! | `turns`, `quantile` | networks timed beside each other |
 //! | `planned` | what would run on a target that this machine need not have |
 //! | `race`, `race/` | schedules timed where they run, within the network |
 //! | `testing` | networks and databases that are made up, for tests |
@@ -32,6 +33,7 @@
 pub mod cut;
 pub mod onnx;
 pub mod op;
+pub mod operators;
 pub mod rewrite;
 pub mod zoo;
 
@@ -42,6 +44,7 @@ mod compiled;
 mod constant;
 mod constants;
 mod conversion;
+mod conversions;
 mod error;
 mod evaluate;
 mod graph;
@@ -53,6 +56,7 @@ mod options;
 mod places;
 mod plan;
 mod planned;
+mod quantile;
 mod race;
 mod strided;
 mod subject;
@@ -61,21 +65,23 @@ mod tensor;
 mod testing;
 mod text;
 mod turns;
+mod typed;
+mod walk;
 
 pub use builder::{Builder, Conv, Fill, Seeded, Value, Weights};
 pub use compiled::{Checked, Compiled, StepError, StepTime, Workspace};
 pub use constant::Constant;
-pub use conversion::{PlannedConversions, conversions};
-pub use error::{CheckError, CompileError, GraphError, OpError, RunError};
-pub use evaluate::EvaluateError;
-pub use graph::{Graph, Node, NodeId, Output};
+pub use conversions::{PlannedConversions, conversions};
+pub use error::{CheckError, CompileError, EvaluateError, GraphError, OpError, RunError};
+pub use graph::{Graph, Input, Node, NodeId, Output};
 pub use library::error::LibraryError;
 pub use library::{Library, identifier};
-pub use op::Op;
+pub use op::{Op, Operator};
 pub use planned::{PlannedKernel, PlannedStep, planned};
+pub use quantile::quantile;
 pub use race::{RaceError, Raced, race};
 pub use rewrite::{Trace, rewrite};
 pub use subject::{LoadError, Subject, SubjectError, tasks};
 pub use tensor::{Element, Stored, Tensor};
 pub use text::{Listed, listed, printable};
-pub use turns::{quantile, time_in_turns};
+pub use turns::time_in_turns;

@@ -1,56 +1,31 @@
 //! Networks from ONNX files, and back.
 
-use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
 use std::path::Path;
 
 use crate::graph::Graph;
-use crate::tensor::Tensor;
 use file::ModelFile;
 
-mod call;
-mod draft;
-mod error;
+pub(crate) mod attribute;
+pub(crate) mod call;
+pub(crate) mod draft;
+pub(crate) mod error;
 mod export;
 mod file;
 mod import;
 mod inputs;
-mod operators;
-mod tensor;
+mod limits;
+pub(crate) mod operator;
+pub(crate) mod tensor;
 mod wire;
+pub(crate) mod writer;
 
+pub use attribute::{Attribute, float, int, ints, word};
+pub use call::{Call, Result as CallResult, Value, attribute, axes, axis};
 pub use error::{ExportError, ImportError, NodeError};
-pub use inputs::DeclaredInput;
-
-/// Versions of the operators that are read.
-pub const VERSIONS: RangeInclusive<i64> = 6..=24;
-
-/// Axes of a tensor, at most.
-const MOST_AXES: usize = 16;
-
-/// Bytes of a file, at most: those of a message.
-const MOST_BYTES: u64 = 1 << 31;
-
-/// How a file is read.
-#[derive(Clone, Debug)]
-pub struct ImportOptions {
-    /// What the graph is called.
-    pub name: Option<String>,
-    /// Shapes of inputs by their names, for those whose shapes the file leaves open.
-    pub shapes: BTreeMap<String, Vec<usize>>,
-    /// Inputs that are the same in all runs, by their names: they become constants, which shapes
-    /// and the branch of an `If` may depend on.
-    pub values: BTreeMap<String, Tensor>,
-    /// Elements of constants that are computed while the file is read, and steps of their computation, at most: what goes beyond stays to be
-    /// computed when the network runs. Bounds memory and time that a small file may ask for.
-    pub most_folded: usize,
-}
-
-impl Default for ImportOptions {
-    fn default() -> Self {
-        Self { name: None, shapes: BTreeMap::new(), values: BTreeMap::new(), most_folded: 1 << 29 }
-    }
-}
+pub use inputs::{DeclaredInput, ImportOptions};
+pub use limits::VERSIONS;
+pub use operator::OnnxOperator;
+pub use writer::Writer;
 
 /// The graph of a file. Tensors that it has in other files are read from its folder, and from nowhere else.
 ///

@@ -1,290 +1,403 @@
-//! What a node computes.
+//! What a node of a network computes: an [`Operator`].
 
-use autotune_workloads::{Coordinates, Function, PadMode, PoolKind, ReduceOp, Sampling};
+use std::any::Any;
+use std::fmt::{self, Debug};
+use std::ops::{Deref, RangeInclusive};
+use std::sync::Arc;
 
-use crate::constant::Constant;
+use autotune_workloads::{Epilogue, Operands, Reference, Workload};
+
 use crate::error::OpError;
-use crate::tensor::{Element, Tensor};
+use crate::onnx::error::ExportError;
+use crate::onnx::writer::Writer;
+use crate::tensor::{Element, Tensor, array, elements};
+use crate::typed::empty;
 
-mod evaluate;
-mod infer;
+pub use crate::tensor::Facts;
 
-pub(crate) use infer::broadcast;
-
-/// A window along one spatial axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Sliding {
-    /// Elements of the window.
-    pub kernel: usize,
-    /// Distance of neighbouring windows, in elements of the image.
-    pub stride: usize,
-    /// Distance of neighbouring elements of the window, in elements of the image.
-    pub dilation: usize,
-    /// Elements of padding before and behind the image.
-    pub pad: [usize; 2],
-}
-
-impl Sliding {
-    /// A dense window of these elements, one at every element of the image, without padding.
-    pub fn new(kernel: usize) -> Self {
-        Self { kernel, stride: 1, dilation: 1, pad: [0, 0] }
+/// An operator with its attributes. Each is a file of its own, in `operators/` or in another crate, from which import, shapes, reference,
+/// steps and export are made. Shapes are outermost first; images are `[n, c, ..spatial]`; axes are counted from the outermost one, from 0 on.
+///
+/// Two operators are equal if they are of one type and equal; their `Debug` text has all that distinguishes them.
+pub trait Operator: Any + Comparable + Debug + Send + Sync {
+    /// The operator in a word, as messages have it: the name of its type, if it says no other.
+    fn name(&self) -> &'static str {
+        let path = std::any::type_name::<Self>();
+        path.rsplit_once("::").map_or(path, |(_, name)| name)
     }
 
-    /// The same with another distance of windows.
-    pub fn stride(self, stride: usize) -> Self {
-        Self { stride, ..self }
+    /// Returns shape and element type of the output; fails for operands that it cannot have.
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError>;
+
+    /// Computes the output, of which `shape` has no extent of 0, from operands that [`Operator::output`] took: as the spec of the
+    /// workload says, if nothing else does.
+    fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+        by_spec(self, operands, shape)
     }
 
-    /// The same with padding at both ends.
-    pub fn pad(self, pad: usize) -> Self {
-        Self { pad: [pad, pad], ..self }
-    }
-}
-
-/// An operation on two tensors, element by element.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Binary {
-    /// `a + b`.
-    Add,
-    /// `a - b`.
-    Sub,
-    /// `a * b`.
-    Mul,
-    /// `a / b`, of integers rounded towards zero.
-    Div,
-    /// The larger.
-    Max,
-    /// The smaller.
-    Min,
-    /// `a` to the power of `b`.
-    Pow,
-    /// Whether they are the same.
-    Equal,
-    /// Whether `a < b`.
-    Less,
-    /// Whether both are true.
-    And,
-}
-
-/// The operation of a node, with everything about it that is no tensor. Shapes are outermost first; images are `[n, c, ..spatial]`; an axis is
-/// counted from the outermost one, from 0 on.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Op {
-    /// What the caller brings.
-    Input,
-    /// The same in all runs.
-    Constant(Constant),
-    /// Convolution of `[n, c, ..]` with weights `[o, c/groups, ..kernel]` and, as a third operand, biases `[o]`: one to three spatial axes.
-    Conv {
-        /// One for each spatial axis.
-        window: Vec<Sliding>,
-        /// Groups of channels.
-        groups: usize,
-    },
-    /// Transposed convolution of `[n, c, ..]` with weights `[c, o/groups, ..kernel]` and, as a third operand, biases `[o]`.
-    ConvTranspose {
-        /// One for each spatial axis; padding is cut off the output.
-        window: Vec<Sliding>,
-        /// Rows that are added behind the output, for each spatial axis.
-        output_pad: Vec<usize>,
-        /// Groups of channels.
-        groups: usize,
-    },
-    /// Product of the last two axes, `[.., m, k]` by `[.., k, n]`; those before are broadcast, a tensor of one axis is a row or a column
-    /// (as `numpy.matmul`).
-    MatMul,
-    /// A function of every element.
-    Map(Function),
-    /// `x`, below zero `slope * x`; the slope is broadcast to `x`.
-    Prelu,
-    /// Of two tensors, broadcast to each other as in NumPy.
-    Binary(Binary),
-    /// True if not.
-    Not,
-    /// Where the first operand is true the second, else the third; all broadcast.
-    Where,
-    /// Of every window of `[n, c, ..]` one element.
-    Pool {
-        /// One for each spatial axis.
-        window: Vec<Sliding>,
-        /// True if windows that begin inside, but end beyond the padding, count.
-        ceil: bool,
-        /// What is made of a window.
-        kind: PoolKind,
-    },
-    /// Of all elements along some axes one.
-    Reduce {
-        /// What is made of them.
-        op: ReduceOp,
-        /// The axes, in order.
-        axes: Vec<usize>,
-        /// True if the axes stay, with an extent of 1.
-        keep_axes: bool,
-    },
-    /// `exp(x) / sum(exp(x))` along an axis, or its logarithm.
-    Softmax {
-        /// The axis.
-        axis: usize,
-        /// True for the logarithm.
-        log: bool,
-    },
-    /// `(x - mean) / sqrt(variance + eps) * scale + bias` over the last axes, from `axis` on; scale and, if there is one, bias have the shape
-    /// of these axes.
-    LayerNorm {
-        /// The first axis that is normalised over.
-        axis: usize,
-        /// What is added to the variance.
-        eps: f32,
-    },
-    /// The same over the channels of a group and all spatial axes of `[n, c, ..]`; scale and bias are `[c]`.
-    GroupNorm {
-        /// Groups of channels: one is a layer normalisation, one for each channel an instance normalisation.
-        groups: usize,
-        /// What is added to the variance.
-        eps: f32,
-    },
-    /// `x / (bias + alpha/size * (sum of squares of the nearest channels))^beta` of `[n, c, ..]`.
-    LocalResponseNorm {
-        /// Channels that are summed over.
-        size: usize,
-        /// What the mean of the squares counts.
-        alpha: f32,
-        /// The power.
-        beta: f32,
-        /// What is added.
-        bias: f32,
-    },
-    /// Tensors one behind the other along an axis.
-    Concat {
-        /// The axis.
-        axis: usize,
-    },
-    /// Every `step`-th element from `start` on, `count` of them, for each axis.
-    Slice(Vec<Range>),
-    /// The same elements in another shape.
-    Reshape(Vec<usize>),
-    /// Axis `i` of the output is axis `perm[i]` of the input.
-    Transpose(Vec<usize>),
-    /// Broadcast to a shape.
-    Expand(Vec<usize>),
-    /// Elements around a tensor.
-    Pad {
-        /// Before and behind, for each axis.
-        pad: Vec<[usize; 2]>,
-        /// What is there.
-        mode: PadMode,
-        /// What is there of [`PadMode::Constant`].
-        value: f32,
-    },
-    /// `[n, c, h, w]` to another height and width.
-    Resize {
-        /// Height and width of the output.
-        size: [usize; 2],
-        /// Where an element of the output lies.
-        coordinates: Coordinates,
-        /// What is made of the elements around it.
-        sampling: Sampling,
-    },
-    /// Slices of the first operand along an axis, by their numbers in the second, which is of integers; negative ones count from the end. The
-    /// output has the second's shape in place of the axis.
-    Gather {
-        /// The axis.
-        axis: usize,
-    },
-    /// The same values as elements of another type: fractions are cut off, whatever is not 0 is true.
-    Cast(Element),
-    /// `softmax(scale * q k^T + mask) v` of `[.., m, d]`, `[.., n, d]` and `[.., n, e]`, and, as a fourth operand, a mask that is broadcast to
-    /// `[.., m, n]`.
-    Attention {
-        /// What products of queries and keys are multiplied by.
-        scale: f32,
-    },
-}
-
-/// Elements along an axis that a slice has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Range {
-    /// The first.
-    pub start: usize,
-    /// From one to the next, backwards if negative.
-    pub step: isize,
-    /// How many.
-    pub count: usize,
-}
-
-impl Range {
-    /// All elements of every axis of a shape.
-    pub(crate) fn all(shape: &[usize]) -> Vec<Self> {
-        shape.iter().map(|&count| Self { start: 0, step: 1, count }).collect()
-    }
-}
-
-impl Op {
-    /// The operation in a word, as messages have it.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Op::Input => "Input",
-            Op::Constant(_) => "Constant",
-
-            Op::Conv { .. } => "Conv",
-            Op::ConvTranspose { .. } => "ConvTranspose",
-            Op::MatMul => "MatMul",
-
-            Op::Map(_) => "Map",
-            Op::Prelu => "Prelu",
-            Op::Binary(Binary::Add) => "Add",
-            Op::Binary(Binary::Sub) => "Sub",
-            Op::Binary(Binary::Mul) => "Mul",
-            Op::Binary(Binary::Div) => "Div",
-            Op::Binary(Binary::Max) => "Max",
-            Op::Binary(Binary::Min) => "Min",
-            Op::Binary(Binary::Pow) => "Pow",
-            Op::Binary(Binary::Equal) => "Equal",
-            Op::Binary(Binary::Less) => "Less",
-            Op::Binary(Binary::And) => "And",
-
-            Op::Not => "Not",
-            Op::Where => "Where",
-
-            Op::Pool { .. } => "Pool",
-            Op::Reduce { .. } => "Reduce",
-            Op::Softmax { log: false, .. } => "Softmax",
-            Op::Softmax { log: true, .. } => "LogSoftmax",
-            Op::LayerNorm { .. } => "LayerNorm",
-            Op::GroupNorm { .. } => "GroupNorm",
-            Op::LocalResponseNorm { .. } => "LocalResponseNorm",
-
-            Op::Concat { .. } => "Concat",
-            Op::Slice(_) => "Slice",
-            Op::Reshape(_) => "Reshape",
-            Op::Transpose(_) => "Transpose",
-            Op::Expand(_) => "Expand",
-
-            Op::Pad { .. } => "Pad",
-            Op::Resize { .. } => "Resize",
-            Op::Gather { .. } => "Gather",
-            Op::Cast(_) => "Cast",
-            Op::Attention { .. } => "Attention",
-        }
+    /// Returns shape and element type of the output, from those of the operands.
+    fn infer(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+        let (shape, element) = self.output(operands)?;
+        elements(&shape)?;
+        Ok((shape, element))
     }
 
-    /// Shape and element type of the output, from those of the operands.
-    pub fn infer(&self, operands: &[(&[usize], Element)]) -> Result<(Vec<usize>, Element), OpError> {
-        infer::output(self, operands)
-    }
-
-    /// The output, from the operands: the reference that kernels and rewriting are held to. Functions and sums are computed in double
+    /// Returns the output, from the operands: the reference that kernels and rewriting are held to. Functions and sums are computed in double
     /// precision and rounded once; where ONNX has the operation, the meaning is its own. Whole numbers wrap around; an integer division by
-    /// zero, and a number of [`Op::Gather`] that is out of range, are errors.
+    /// zero, and a number of a `Gather` that is out of range, are errors.
     ///
     /// ```
-    /// use autotune_network::{Op, Tensor};
+    /// use autotune_network::{Operator, Tensor, operators::MatMul};
     /// let x = Tensor::f32(&[1, 3], vec![1.0, 2.0, 3.0])?;
-    /// let y = Op::MatMul.evaluate(&[&x, &Tensor::f32(&[3, 1], vec![1.0; 3])?])?;
+    /// let y = MatMul.evaluate(&[&x, &Tensor::f32(&[3, 1], vec![1.0; 3])?])?;
     /// assert_eq!(y, Tensor::f32(&[1, 1], vec![6.0])?);
     /// # Ok::<(), autotune_network::OpError>(())
     /// ```
-    pub fn evaluate(&self, operands: &[&Tensor]) -> Result<Tensor, OpError> {
-        evaluate::output(self, operands)
+    fn evaluate(&self, operands: &[&Tensor]) -> Result<Tensor, OpError> {
+        let known: Vec<Facts> = operands.iter().map(|tensor| (tensor.shape(), tensor.element())).collect();
+        let (shape, element) = self.infer(&known)?;
+        // Behind this, no extent of the output is 0; one of an operand may be.
+        match elements(&shape)? {
+            0 => empty(&shape, element),
+            _ => self.compute(operands, &shape),
+        }
+    }
+
+    /// Returns the workload that computes a node of this operator, if there is one.
+    fn workload(&self, node: &NodeView) -> Option<Anchor> {
+        let _ = node;
+        None
+    }
+
+    /// Returns where the elements of the output are among those of the operands, if it computes none.
+    fn movement(&self, node: &NodeView) -> Option<Movement> {
+        let _ = node;
+        None
+    }
+
+    /// Returns other operators that compute the same, for a node without a workload: nodes one behind the other, the last of
+    /// which has its tensor.
+    fn parts(&self, node: &NodeView) -> Option<Vec<Part>> {
+        let _ = node;
+        None
+    }
+
+    /// Writes a node as operators of ONNX.
+    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+        Err(to.wrong("ONNX has no such operator"))
+    }
+
+    /// Returns about how many steps an evaluation takes, if that can be counted.
+    fn steps(&self, operands: &[Facts], output: &[usize]) -> Option<usize> {
+        let first = operands.first().map_or(&[][..], |&(shape, _)| shape);
+        product(output)?.checked_add(product(first)?)
+    }
+
+    /// True if an evaluation takes about as long as reading the operands: large constants are computed anew each time.
+    fn is_light(&self) -> bool {
+        false
+    }
+
+    /// True if a small change of operands may change the output by more, relative to the largest elements; `of_data` is
+    /// true if no operand is a constant.
+    fn is_steep(&self, of_data: bool) -> bool {
+        let _ = of_data;
+        false
+    }
+
+    /// Returns the axis of channels of an output of some axes, if each element is a sum of products with weights.
+    fn channel_of_sums(&self, rank: usize) -> Option<usize> {
+        let _ = rank;
+        None
+    }
+}
+
+/// Comparison of operators of any type; every type that is `PartialEq` has it.
+pub trait Comparable {
+    /// True if the other is of the same type and equal.
+    fn is_same(&self, other: &dyn Any) -> bool;
+}
+
+impl<T: PartialEq + Any> Comparable for T {
+    fn is_same(&self, other: &dyn Any) -> bool {
+        other.downcast_ref::<T>().is_some_and(|other| self == other)
+    }
+}
+
+/// An operator of a node, shared by all nodes that are made of it.
+#[derive(Clone)]
+pub struct Op(Arc<dyn Operator>);
+
+impl Op {
+    /// Returns the operator, if it is of this type.
+    ///
+    /// ```
+    /// use autotune_network::{Op, operators::{MatMul, Transpose}};
+    /// let op = Op::from(Transpose(vec![1, 0]));
+    /// let Some(Transpose(perm)) = op.of() else { unreachable!() };
+    /// assert_eq!(*perm, [1, 0]);
+    /// assert!(!op.is::<MatMul>());
+    /// ```
+    pub fn of<T: Operator>(&self) -> Option<&T> {
+        let any: &dyn Any = &*self.0;
+        any.downcast_ref()
+    }
+
+    /// True if the operator is of this type.
+    pub fn is<T: Operator>(&self) -> bool {
+        self.of::<T>().is_some()
+    }
+}
+
+impl<T: Operator> From<T> for Op {
+    fn from(operator: T) -> Self {
+        Self(Arc::new(operator))
+    }
+}
+
+impl Deref for Op {
+    type Target = dyn Operator;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+impl PartialEq for Op {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.is_same(&*other.0)
+    }
+}
+
+impl<T: Operator> PartialEq<T> for Op {
+    fn eq(&self, other: &T) -> bool {
+        self.0.is_same(other)
+    }
+}
+
+impl Debug for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// The operator of nodes whose tensors the caller brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Input;
+
+impl Operator for Input {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+        check_count(operands, 0..=0)?;
+        unfit("it has its shape from elsewhere")
+    }
+
+    fn compute(&self, _: &[&Tensor], _: &[usize]) -> Result<Tensor, OpError> {
+        unfit("it has its tensor from elsewhere")
+    }
+}
+
+/// What the spec of an operator's workload makes of operands.
+fn by_spec(operator: &(impl Operator + ?Sized), operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+    let known: Vec<Facts> = operands.iter().map(|tensor| (tensor.shape(), tensor.element())).collect();
+    let (input, element) = (Op::from(Input), operator.output(&known)?.1);
+    let given = known.iter().map(|&facts| OperandView { facts, op: &input }).collect();
+    let anchor = operator.workload(&NodeView { operands: given, output: (shape, element) });
+    let anchor = anchor.ok_or_else(|| OpError::Unfit("nothing says what it computes of such operands".into()))?;
+
+    let spec = anchor.workload.spec();
+    let read = anchor.reads.iter().filter_map(|read| match *read {
+        Read::Operand(operand) => Some(operands[operand].to_numbers()),
+        Read::Behind(_) => None,
+    });
+    let tensors = read.zip(spec.operands()).map(|(numbers, tensor)| array(&tensor.shape, numbers));
+    let given = Operands::of(spec, tensors.collect::<Result<_, _>>()?).map_err(|e| OpError::Unfit(e.to_string()))?;
+    let made = Reference::with_bound(spec, &given, u64::MAX, 0).map_err(|e| OpError::Unfit(e.to_string()))?;
+    let numbers: Vec<f32> = made.exact().into_iter().flatten().copied().collect();
+    Tensor::of_numbers(shape, element, &numbers)
+}
+
+/// A node as its operator sees it.
+pub struct NodeView<'a> {
+    pub(crate) operands: Vec<OperandView<'a>>,
+    pub(crate) output: Facts<'a>,
+}
+
+/// An operand of a node: its tensor, and what computes it.
+#[derive(Clone, Copy)]
+pub(crate) struct OperandView<'a> {
+    pub(crate) facts: Facts<'a>,
+    pub(crate) op: &'a Op,
+}
+
+impl<'a> NodeView<'a> {
+    /// Returns the number of operands.
+    pub fn count(&self) -> usize {
+        self.operands.len()
+    }
+
+    /// Returns the shape of an operand.
+    pub fn shape(&self, operand: usize) -> &'a [usize] {
+        self.operands[operand].facts.0
+    }
+
+    /// Returns the element type of an operand.
+    pub fn element(&self, operand: usize) -> Element {
+        self.operands[operand].facts.1
+    }
+
+    /// Returns what computes an operand.
+    pub fn op(&self, operand: usize) -> &'a Op {
+        self.operands[operand].op
+    }
+
+    /// Returns shape and element type of the output.
+    pub fn output(&self) -> Facts<'a> {
+        self.output
+    }
+}
+
+/// A workload that computes a node's tensor.
+#[derive(Clone, Debug)]
+pub struct Anchor {
+    /// What is computed; that weights are constant, and what is fused behind it, is added to it.
+    pub workload: Workload,
+    /// What it reads, in the order of its spec.
+    pub reads: Vec<Read>,
+    /// The axis of the node's tensor along which an epilogue has scale and bias, if there is one.
+    pub channel: Option<usize>,
+    /// True if the epilogue may scale the tensor along that axis, and add to it.
+    pub takes_sums: bool,
+}
+
+/// A tensor that a step reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Read {
+    /// The operand of a number.
+    Operand(usize),
+    /// The first operand of what computes it.
+    Behind(usize),
+}
+
+impl Anchor {
+    /// A workload on all operands of a node, whose epilogue is an activation at most.
+    pub fn new(workload: Workload, node: &NodeView) -> Self {
+        let reads = (0..node.count()).map(Read::Operand).collect();
+        Self { workload, reads, channel: None, takes_sums: false }
+    }
+
+    /// The same with an epilogue that has a value for each step along an axis: its scale, its bias and sums with others.
+    pub fn with_sums(self, channel: Option<usize>) -> Self {
+        Self { channel, takes_sums: true, ..self }
+    }
+
+    /// The same with the last operand as the bias of the epilogue, if there are three.
+    pub fn with_bias(self) -> Self {
+        let epilogue = Epilogue { bias: self.reads.len() == 3, ..self.workload.epilogue() };
+        Self { workload: self.workload.with_epilogue(epilogue), ..self }
+    }
+}
+
+/// Where the elements of an output are among those of the operands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Movement {
+    /// In one piece in the first operand, from the element of this number on.
+    Piece(usize),
+    /// In the first operand: element `i, j, ..` of the output is that at `from + i * steps[0] + j * steps[1] ..`.
+    Strided {
+        /// The first.
+        from: usize,
+        /// Distances of neighbours along each axis of the output.
+        steps: Vec<isize>,
+    },
+    /// In all operands, one behind the other along this axis.
+    Parts(usize),
+}
+
+/// One of the nodes that compute the same as another.
+#[derive(Clone, Debug)]
+pub struct Part {
+    /// What it computes.
+    pub op: Op,
+    /// Of what: numbers of the other node's operands, and behind them of parts.
+    pub operands: Vec<usize>,
+}
+
+impl Part {
+    /// A node of an operator.
+    pub fn new(op: impl Into<Op>, operands: Vec<usize>) -> Self {
+        Self { op: op.into(), operands }
+    }
+}
+
+/// Returns the shapes of operands of one element type, if they are as many as an operator has.
+pub fn shapes_of<'a>(
+    operands: &[Facts<'a>],
+    counts: RangeInclusive<usize>,
+    element: Element,
+) -> Result<Vec<&'a [usize]>, OpError> {
+    check_count(operands, counts)?;
+    (0..operands.len()).try_for_each(|operand| check_element(operands, operand, element))?;
+    Ok(operands.iter().map(|&(shape, _)| shape).collect())
+}
+
+/// Fails unless operands are as many as an operator has.
+pub fn check_count(operands: &[Facts], counts: RangeInclusive<usize>) -> Result<(), OpError> {
+    match counts.contains(&operands.len()) {
+        true => Ok(()),
+        false => Err(OpError::Count { found: operands.len(), wanted: counts }),
+    }
+}
+
+/// Fails unless an operand is of an element type.
+pub fn check_element(operands: &[Facts], operand: usize, wanted: Element) -> Result<(), OpError> {
+    match operands[operand].1 {
+        found if found == wanted => Ok(()),
+        found => Err(OpError::Element { operand, found, wanted: wanted.name() }),
+    }
+}
+
+/// Fails unless all operands from one on are of one element type.
+pub fn check_alike(operands: &[Facts], first: usize) -> Result<(), OpError> {
+    let wrong = (first..operands.len()).find(|&operand| operands[operand].1 != operands[first].1);
+    let wanted = "the type of the others";
+    wrong.map_or(Ok(()), |operand| Err(OpError::Element { operand, found: operands[operand].1, wanted }))
+}
+
+/// Returns an axis that a shape has.
+pub fn axis_of(axis: usize, shape: &[usize]) -> Result<usize, OpError> {
+    if axis < shape.len() { Ok(axis) } else { unfit(format!("axis {axis} of a tensor of shape {shape:?}")) }
+}
+
+/// Fails: attributes or shapes do not fit each other.
+pub fn unfit<T>(reason: impl Into<String>) -> Result<T, OpError> {
+    Err(OpError::Unfit(reason.into()))
+}
+
+/// Returns the number of elements of a shape, if that is a number.
+pub(crate) fn product(extents: &[usize]) -> Option<usize> {
+    extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent))
+}
+
+/// The shape that two shapes are broadcast to, as in NumPy: axes are matched from the last on, an extent of 1 fits all.
+pub(crate) fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>, OpError> {
+    let rank = a.len().max(b.len());
+    let extent = |shape: &[usize], axis: usize| match (axis + shape.len()).checked_sub(rank) {
+        Some(own) => shape[own],
+        None => 1,
+    };
+    let merged = (0..rank).map(|axis| match (extent(a, axis), extent(b, axis)) {
+        (a, b) if a == b => Some(a),
+        (1, other) | (other, 1) => Some(other),
+        _ => None,
+    });
+    let merged: Option<Vec<usize>> = merged.collect();
+    merged.ok_or_else(|| OpError::Unfit(format!("shapes {a:?} and {b:?} cannot be broadcast to each other")))
+}
+
+/// `shape`, if `other` is broadcast to it.
+pub(crate) fn fixed(shape: &[usize], other: &[usize]) -> Result<Vec<usize>, OpError> {
+    match broadcast(shape, other) {
+        Ok(merged) if merged == shape => Ok(merged),
+        _ => unfit(format!("shape {other:?} cannot be broadcast to {shape:?}")),
     }
 }

@@ -14,7 +14,6 @@ use crate::cut::{Cut, Step, Value, ValueId, Work};
 use crate::error::CompileError;
 use crate::graph::{Graph, NodeId};
 use crate::layouts::{Conversions, Layouts, Sum, Wish, Wishes, blocked};
-use crate::op::Op;
 
 /// How far times of kernels by themselves are off within networks, about: what else a plan does may gain this share of its time.
 const DOUBT: f64 = 0.1;
@@ -183,7 +182,7 @@ impl<'a> Options<'a> {
     pub(crate) fn can_lie(&self, root: ValueId, layout: Layout) -> bool {
         let Layout::ChannelBlocked(block) = layout else { return true };
         let outer = self.cut.value(root);
-        let is_given = matches!(self.graph.node(outer.node).op, Op::Input | Op::Constant(_));
+        let is_given = self.graph.is_given(outer.node);
         let [n, c, pixels @ ..] = &outer.shape[..] else { return false };
         let area: usize = pixels.iter().product();
         let fits = |part: &ValueId| {

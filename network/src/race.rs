@@ -17,8 +17,9 @@ use crate::cut::Cut;
 use crate::error::{CompileError, RunError};
 use crate::graph::Graph;
 use crate::options::Options;
+use crate::quantile::quantile;
 use crate::tensor::Tensor;
-use crate::turns::{WARM_UP, quantile, time_in_turns};
+use crate::turns::{WARM_UP, time_in_turns};
 
 mod alike;
 mod keep;

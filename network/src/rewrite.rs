@@ -13,10 +13,11 @@
 //! residual, then a function of every element.
 
 use crate::error::GraphError;
-use crate::graph::{Graph, NodeId};
-use crate::op::Op;
+use crate::graph::{Graph, Input, NodeId};
 use new_graph::{Constants, Made, NewGraph};
 use site::{Rewritten, Site};
+
+pub use rule::Rule;
 
 mod activation;
 mod affine;
@@ -30,22 +31,12 @@ mod movement;
 mod new_graph;
 mod padding;
 mod rows;
+mod rule;
 mod site;
 mod without_kernels;
 
 /// Most passes with the same rules; every pass halves chains of what can be merged.
 const MOST_PASSES: usize = 32;
-
-/// One way to put a node in the place of others that computes the same.
-pub struct Rule {
-    /// Its name.
-    pub name: &'static str,
-    /// What is recognised.
-    pub before: &'static str,
-    /// What stands in its place.
-    pub after: &'static str,
-    apply: fn(&mut Site) -> Rewritten,
-}
 
 /// For each node of a graph the node that computes its tensor in the graph that it was rewritten
 /// to, up to rounding.
@@ -88,13 +79,14 @@ const STAGES: [&[&[Rule]]; 4] = [
 /// A graph that computes the same, in the form that tasks are cut from.
 ///
 /// ```
-/// use autotune_network::{Element, Graph, Op, Tensor, op::Binary, op::Sliding, rewrite};
+/// use autotune_network::operators::{Binary, Conv, Sliding};
+/// use autotune_network::{Element, Graph, Tensor, rewrite};
 /// let mut graph = Graph::new("scaled");
 /// let x = graph.input("x", Element::F32, &[1, 1, 4])?;
 /// let weights = graph.constant("weights", Tensor::f32(&[2, 1, 3], vec![1.0; 6])?);
 /// let scale = graph.constant("scale", Tensor::f32(&[2, 1], vec![2.0, 3.0])?);
-/// let conv = graph.add("conv", Op::Conv { window: vec![Sliding::new(3)], groups: 1 }, &[x, weights])?;
-/// let y = graph.add("scaled", Op::Binary(Binary::Mul), &[conv, scale])?;
+/// let conv = graph.add("conv", Conv { window: vec![Sliding::new(3)], groups: 1 }, &[x, weights])?;
+/// let y = graph.add("scaled", Binary::Mul, &[conv, scale])?;
 /// graph.output("y", y);
 ///
 /// let rewritten = rewrite(&graph)?;
@@ -154,11 +146,11 @@ fn pass(
     let mut applied = 0;
 
     for (id, node) in from.nodes() {
-        let replacement = match &node.op {
-            Op::Input => new.input(node)?,
+        let replacement = match from.constant_of(id) {
+            _ if node.op.is::<Input>() => new.input(node)?,
             _ if uses[id.0 as usize] == 0 => Made::NOTHING,
-            Op::Constant(constant) => new.constant(&node.name, constant),
-            _ => {
+            Some(constant) => new.constant(&node.name, constant),
+            None => {
                 let mut site = Site { from, id, uses: &uses, made: &made, new: &mut new };
                 let (made, by_rule) = replaced(&mut site, rules)?;
                 applied += usize::from(by_rule);

@@ -5,8 +5,19 @@ use std::ptr;
 
 use autotune_runtime::HostMemory;
 
-use crate::cut::Strided;
-use crate::op::Range as Slice;
+/// Elements of a tensor that are copied row by row: element `i, j, ..` of `extents` from `from + i * read[0] + j * read[1] ..` to
+/// the same with `write` behind the first of the output.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Strided {
+    /// How many there are along each axis, outermost first.
+    pub extents: Vec<usize>,
+    /// The first that is read.
+    pub from: usize,
+    /// Distances of neighbours that are read; backwards they are negative.
+    pub read: Vec<isize>,
+    /// Distances of neighbours that are written.
+    pub write: Vec<usize>,
+}
 
 /// Distance of neighbours along each axis of a row-major tensor.
 pub(crate) fn strides(shape: &[usize]) -> Vec<usize> {
@@ -22,21 +33,6 @@ pub(crate) fn strides(shape: &[usize]) -> Vec<usize> {
 pub(crate) fn broadcast_strides(shape: &[usize], to: &[usize]) -> Vec<usize> {
     let own = shape.iter().zip(strides(shape)).map(|(&extent, stride)| if extent == 1 { 0 } else { stride });
     std::iter::repeat_n(0, to.len() - shape.len()).chain(own).collect()
-}
-
-/// The first element of a slice of a row-major tensor, if what is cut out lies in one piece.
-pub(crate) fn first_of_piece(ranges: &[Slice], shape: &[usize]) -> Option<usize> {
-    let is_whole = |(range, &extent): (&Slice, &usize)| range.count == extent && (range.step == 1 || extent == 1);
-    // Axes of which there is one element, then one that is cut, then whole ones.
-    let ones = ranges.iter().take_while(|range| range.count == 1).count();
-    let is_dense = ranges.get(ones).is_none_or(|range| range.step == 1);
-    let is_one_piece = is_dense && ranges.iter().zip(shape).skip(ones + 1).all(is_whole);
-    is_one_piece.then(|| first_of(ranges, shape))
-}
-
-/// The first element of a slice of a row-major tensor.
-pub(crate) fn first_of(ranges: &[Slice], shape: &[usize]) -> usize {
-    ranges.iter().zip(strides(shape)).map(|(range, stride)| range.start * stride).sum()
 }
 
 /// Elements of a copy for which one thread is enough.

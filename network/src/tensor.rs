@@ -39,6 +39,9 @@ pub enum Stored {
     F64,
 }
 
+/// Shape and element type of a tensor.
+pub type Facts<'a> = (&'a [usize], Element);
+
 /// A tensor, row-major.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tensor {
@@ -133,13 +136,20 @@ impl Tensor {
     }
 }
 
-impl fmt::Display for Element {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
+impl Element {
+    /// Returns its name in messages.
+    pub fn name(self) -> &'static str {
+        match self {
             Element::F32 => "f32",
             Element::I64 => "i64",
             Element::Bool => "bool",
-        })
+        }
+    }
+}
+
+impl fmt::Display for Element {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
     }
 }
 

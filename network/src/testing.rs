@@ -9,7 +9,7 @@ use rand::{Rng, RngExt};
 use crate::builder::{Builder, Conv, Seeded};
 use crate::cut::{Cut, Work};
 use crate::graph::Graph;
-use crate::op::Sliding;
+use crate::operators::Sliding;
 
 /// A few layers on images of 16 channels or 32: convolutions of which some compute the same, products of two tensors, parts side by side. Some are
 /// outputs.

@@ -10,9 +10,6 @@ use crate::tensor::Tensor;
 /// Runs of each network before those that count; not more than count.
 pub(crate) const WARM_UP: usize = 3;
 
-/// Share of some runs that are faster than what stands for them: disturbances only add time.
-pub(crate) const QUIET: f64 = 0.25;
-
 /// Seconds of each run of some networks on the same tensors, in turns: what disturbs the machine disturbs all of them. Between rounds it is asked
 /// whether it `is_over`: then there are fewer runs.
 pub fn time_in_turns<W: BorrowMut<Workspace>>(
@@ -40,11 +37,4 @@ pub fn time_in_turns<W: BorrowMut<Workspace>>(
         }
     }
     Ok(secs)
-}
-
-/// The value that a share of all, from 0 to 1, is not above; not a number if there is none.
-pub fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
-    values.sort_by(f64::total_cmp);
-    let at = (values.len().saturating_sub(1) as f64 * share).round() as usize;
-    values.get(at).copied().unwrap_or(f64::NAN)
 }

@@ -5,8 +5,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use autotune_network::op::{Binary, Sliding};
-use autotune_network::{Builder, Constant, Conv, Op, Seeded, Tensor};
+use autotune_network::operators::{Binary, Sliding};
+use autotune_network::{Builder, Constant, Conv, Seeded, Tensor};
 
 fn builder() -> Builder {
     Builder::new("test", Seeded { seed: 7 })
@@ -84,7 +84,7 @@ fn weights_may_be_brought_by_name() {
     let constants: Vec<_> = graph.nodes().filter_map(|(id, _)| graph.constant_of(id)).collect();
     let is_given = |constant: &Constant, name: &str| Arc::ptr_eq(constant.tensor().unwrap(), &all[name]);
     assert!(constants.iter().zip(["fc.weight", "fc.bias"]).all(|(found, name)| is_given(found, name)));
-    assert!(matches!(graph.node(graph.outputs()[0].node).op, Op::Binary(Binary::Add)));
+    assert!(graph.node(graph.outputs()[0].node).op == Binary::Add);
 
     let missing = HashMap::from([("fc.weight".to_string(), tensor(&[3, 2]))]);
     assert_eq!(build(missing).unwrap_err().to_string(), "node 'fc.bias' (Constant): no weight has the name");

@@ -7,9 +7,11 @@ mod common;
 
 use autotune_ir::Target;
 use autotune_ir::program::UnaryOp;
-use autotune_network::op::{Binary, Sliding};
+use autotune_network::operators::{
+    Binary, Cast, Conv, GroupNorm, LayerNorm, MatMul, Pool, Reduce, Sliding, Softmax, Transpose,
+};
 use autotune_network::rewrite::rewrite_traced;
-use autotune_network::{Compiled, Element, Graph, NodeId, Op, StepError, Tensor};
+use autotune_network::{Compiled, Element, Graph, NodeId, StepError, Tensor};
 use autotune_workloads::{PoolKind, ReduceOp};
 use common::graphs::{Net, brought, ops};
 use common::rng;
@@ -46,10 +48,10 @@ fn sums_that_are_zero_by_construction() {
         let mut net = Net::new(1);
         let x = net.input(&[2, 8, extent, extent]);
         let (scale, bias) = (ones(&mut net, 8), zeros(&mut net, 8));
-        let normal = net.add(Op::GroupNorm { groups, eps: 1e-5 }, &[x, scale, bias]);
+        let normal = net.add(GroupNorm { groups, eps: 1e-5 }, &[x, scale, bias]);
         let window = vec![Sliding::new(extent); 2];
-        let pooled = net.add(Op::Pool { window, ceil: false, kind: PoolKind::Average }, &[normal]);
-        let all = net.add(Op::Reduce { op: ReduceOp::Sum, axes: vec![1, 2, 3], keep_axes: false }, &[normal]);
+        let pooled = net.add(Pool { window, ceil: false, kind: PoolKind::Average }, &[normal]);
+        let all = net.add(Reduce { op: ReduceOp::Sum, axes: vec![1, 2, 3], keep_axes: false }, &[normal]);
         net.output(pooled);
         net.output(all);
         assert_right_on_any(&net, "means of images");
@@ -58,10 +60,10 @@ fn sums_that_are_zero_by_construction() {
         let mut net = Net::new(2);
         let x = net.input(&[5, 768]);
         let scale = ones(&mut net, 768);
-        let normal = net.add(Op::LayerNorm { axis: 1, eps: 1e-5 }, &[x, scale]);
-        let mean = net.add(Op::Reduce { op, axes: vec![1], keep_axes: true }, &[normal]);
+        let normal = net.add(LayerNorm { axis: 1, eps: 1e-5 }, &[x, scale]);
+        let mean = net.add(Reduce { op, axes: vec![1], keep_axes: true }, &[normal]);
         let column = net.graph.constant("column", Tensor::f32(&[768, 1], vec![0.5; 768]).unwrap());
-        let product = net.add(Op::MatMul, &[normal, column]);
+        let product = net.add(MatMul, &[normal, column]);
         net.output(mean);
         net.output(product);
         assert_right_on_any(&net, "means of rows");
@@ -73,7 +75,7 @@ fn sums_that_are_zero_by_construction() {
     let window = vec![Sliding::new(3); 2];
     let laplacian: Vec<f32> = [0.3, 0.3, 0.3, 0.3, -2.4, 0.3, 0.3, 0.3, 0.3].repeat(3 * 16);
     let weights = net.graph.constant("weights", Tensor::f32(&[16, 3, 3, 3], laplacian).unwrap());
-    let sums = net.add(Op::Conv { window, groups: 1 }, &[x, weights]);
+    let sums = net.add(Conv { window, groups: 1 }, &[x, weights]);
     let relu = net.act("relu", &[], sums);
     net.output(relu);
     assert_right(&net.graph, &[Tensor::f32(&[1, 3, 20, 20], vec![0.77; 1200]).unwrap()], "differences");
@@ -81,7 +83,7 @@ fn sums_that_are_zero_by_construction() {
 
 /// `(x - mean) / sqrt(mean((x - mean)^2) + eps)` as exporters write it.
 fn normalisation(net: &mut Net, x: NodeId) -> NodeId {
-    let mean = Op::Reduce { op: ReduceOp::Mean, axes: vec![1], keep_axes: true };
+    let mean = Reduce { op: ReduceOp::Mean, axes: vec![1], keep_axes: true };
     let average = net.add(mean.clone(), &[x]);
     let centred = net.binary(Binary::Sub, x, average);
     let square = net.binary(Binary::Mul, centred, centred);
@@ -101,7 +103,7 @@ fn rows_that_are_the_same_throughout() {
             let x = net.input(&[4, 384]);
             let (scale, bias) = (ones(&mut net, 384), zeros(&mut net, 384));
             let normal = match is_one {
-                true => net.add(Op::LayerNorm { axis: 1, eps: 1e-5 }, &[x, scale, bias]),
+                true => net.add(LayerNorm { axis: 1, eps: 1e-5 }, &[x, scale, bias]),
                 false => normalisation(&mut net, x),
             };
             let more = net.with(Binary::Mul, normal, 0.5);
@@ -119,12 +121,12 @@ fn rows_of_attention_that_are_masked_throughout() {
         let numbers = (0..2 * 32).map(|i| if i < 32 && (all || i > 20) { -1e4 } else { 0.0 }).collect();
         let mask = Tensor::f32(&[2, 1, 1, 32], numbers).unwrap();
         let added = if is_constant { net.graph.constant("mask", mask.clone()) } else { net.input(&[2, 1, 1, 32]) };
-        let turned = net.add(Op::Transpose(vec![0, 1, 3, 2]), &[k]);
-        let scores = net.add(Op::MatMul, &[q, turned]);
+        let turned = net.add(Transpose(vec![0, 1, 3, 2]), &[k]);
+        let scores = net.add(MatMul, &[q, turned]);
         let scaled = net.with(Binary::Div, scores, 8.0);
         let masked = net.binary(Binary::Add, scaled, added);
-        let weights = net.add(Op::Softmax { axis: 3, log: false }, &[masked]);
-        let sums = net.add(Op::MatMul, &[weights, v]);
+        let weights = net.add(Softmax { axis: 3, log: false }, &[masked]);
+        let sums = net.add(MatMul, &[weights, v]);
         net.output(sums);
         let mut inputs = brought(&net.graph, &mut rng(7));
         inputs.truncate(3);
@@ -157,9 +159,9 @@ fn infinities_and_what_is_no_number() {
 
     let mut net = Net::new(6);
     let input = net.input(&[2, 8]);
-    let whole = net.add(Op::Cast(Element::I64), &[input]);
-    let truth = net.add(Op::Cast(Element::Bool), &[input]);
-    let (whole, truth) = (net.add(Op::Cast(Element::F32), &[whole]), net.add(Op::Cast(Element::F32), &[truth]));
+    let whole = net.add(Cast(Element::I64), &[input]);
+    let truth = net.add(Cast(Element::Bool), &[input]);
+    let (whole, truth) = (net.add(Cast(Element::F32), &[whole]), net.add(Cast(Element::F32), &[truth]));
     let sum = net.binary(Binary::Add, whole, truth);
     for output in [whole, truth, sum] {
         net.output(output);
@@ -191,15 +193,15 @@ fn rounding_by_large_constants_stays() {
     let products: [(&str, Maker); 3] = [
         ("Conv", |net| {
             let (x, weights) = (net.input(&[1, 4, 6, 6]), net.random(&[8, 4, 3, 3]));
-            net.add(Op::Conv { window: vec![Sliding::new(3).pad(1); 2], groups: 1 }, &[x, weights])
+            net.add(Conv { window: vec![Sliding::new(3).pad(1); 2], groups: 1 }, &[x, weights])
         }),
         ("MatMul", |net| {
             let (x, weights) = (net.input(&[5, 16]), net.random(&[16, 8]));
-            net.add(Op::MatMul, &[x, weights])
+            net.add(MatMul, &[x, weights])
         }),
         ("LayerNorm", |net| {
             let (x, scale) = (net.input(&[5, 16]), ones(net, 16));
-            net.add(Op::LayerNorm { axis: 1, eps: 1e-5 }, &[x, scale])
+            net.add(LayerNorm { axis: 1, eps: 1e-5 }, &[x, scale])
         }),
     ];
     for (name, of) in products {

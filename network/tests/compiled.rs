@@ -6,7 +6,7 @@ mod common;
 
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, Work};
-use autotune_network::op::{Binary, Sliding};
+use autotune_network::operators::{self, Binary, Concat, ConvTranspose, Expand, Gather, MatMul, Reduce, Sliding};
 use autotune_network::{Builder, Compiled, Conv, Element, Fill, Graph, NodeId, Op, Seeded, Tensor, rewrite, zoo};
 use autotune_schedules::{Portfolio, winograd};
 use autotune_workloads::{Activation, ReduceOp};
@@ -55,7 +55,7 @@ fn negative_numbers_of_rows_count_from_the_end() {
     let (table, brought) = (graph.constant("table", table), graph.input("rows", Element::I64, &[2, 3]).unwrap());
     let known = graph.constant("known", numbers.clone());
     for (name, rows) in [("of_data", brought), ("of_constants", known)] {
-        let found = graph.add(name, Op::Gather { axis: 0 }, &[table, rows]).unwrap();
+        let found = graph.add(name, Gather { axis: 0 }, &[table, rows]).unwrap();
         graph.output(name, found);
     }
     let network = Compiled::new(&graph, None, &Target::detect("cpu", Some(1)).unwrap()).unwrap();
@@ -102,22 +102,22 @@ fn what_is_done_to_channels_behind_an_activation_is_fused() {
 /// Channels that no block divides, between plain images and such in blocks, some by Winograd's algorithm without having been tuned.
 #[test]
 fn weights_may_come_with_every_run() {
-    let steps = |op: Op, weights: &[usize]| {
+    fn steps(op: impl Into<Op>, weights: &[usize]) -> Vec<Work> {
         let mut graph = Graph::new("weights");
         let x = graph.input("x", Element::F32, &[1, 6, 9, 7]).unwrap();
         let weights = graph.input("weights", Element::F32, weights).unwrap();
         let y = graph.add("y", op, &[x, weights]).unwrap();
         graph.output("y", y);
         check(&graph, 2, [1, 2], "weights");
-        Cut::of(&graph).steps.into_iter().map(|step| step.work).collect::<Vec<_>>()
-    };
+        Cut::of(&graph).steps.into_iter().map(|step| step.work).collect()
+    }
 
     let window = vec![Sliding::new(3).pad(1), Sliding::new(4).stride(2)];
-    let conv = steps(Op::Conv { window: window.clone(), groups: 2 }, &[8, 3, 3, 4]);
+    let conv = steps(operators::Conv { window: window.clone(), groups: 2 }, &[8, 3, 3, 4]);
     let is_kernel = |work: &Work| matches!(work, Work::Kernel(workload) if workload.as_str().contains(",weights=data"));
     assert!(matches!(&conv[..], [work] if is_kernel(work)), "{conv:?}");
 
-    let transposed = steps(Op::ConvTranspose { window, output_pad: vec![0, 0], groups: 1 }, &[6, 4, 3, 4]);
+    let transposed = steps(ConvTranspose { window, output_pad: vec![0, 0], groups: 1 }, &[6, 4, 3, 4]);
     assert!(matches!(&transposed[..], [work] if is_kernel(work)), "{transposed:?}");
 }
 
@@ -134,9 +134,9 @@ fn broadcast_products_and_sums_over_axes_that_lie_apart_are_one_kernel() {
         let a = graph.input("a", Element::F32, shapes[0]).unwrap();
         let mut b = graph.input("b", Element::F32, shapes[1]).unwrap();
         if let Some(shape) = repeated {
-            b = graph.add("repeated", Op::Expand(shape.to_vec()), &[b]).unwrap();
+            b = graph.add("repeated", Expand(shape.to_vec()), &[b]).unwrap();
         }
-        let c = graph.add("c", Op::MatMul, &[a, b]).unwrap();
+        let c = graph.add("c", MatMul, &[a, b]).unwrap();
         graph.output("c", c);
         graph
     };
@@ -153,7 +153,7 @@ fn broadcast_products_and_sums_over_axes_that_lie_apart_are_one_kernel() {
 
     let mut graph = Graph::new("sum");
     let x = graph.input("x", Element::F32, &[3, 4, 5, 6]).unwrap();
-    let op = Op::Reduce { op: ReduceOp::Sum, axes: vec![0, 2], keep_axes: false };
+    let op = Reduce { op: ReduceOp::Sum, axes: vec![0, 2], keep_axes: false };
     let sum = graph.add("sum", op, &[x]).unwrap();
     graph.output("sum", sum);
     assert_eq!(steps(&graph), ["reduce:shape=3x4x5x6,axes=02,op=sum"]);
@@ -190,7 +190,7 @@ fn images_of_one_column_compute_what_they_mean() {
     let conv = |net: &mut Net, x, channels, rows: Sliding, stride| {
         let weights = net.random(&[32, channels, rows.kernel, 1]);
         let window = vec![rows.stride(stride), Sliding::new(1).stride(stride)];
-        net.graph.add("conv", Op::Conv { window, groups: 1 }, &[x, weights]).unwrap()
+        net.graph.add("conv", operators::Conv { window, groups: 1 }, &[x, weights]).unwrap()
     };
     let x = net.input(&[2, 16, 70, 1]);
     let y = conv(&mut net, x, 16, Sliding::new(5).pad(2), 1);
@@ -234,11 +234,13 @@ fn random_graphs_compute_what_they_mean() {
 fn parts_of_one_tensor_and_outputs_that_are_read_keep_their_elements() {
     let mut graph = Graph::new("parts");
     let x = graph.input("x", Element::F32, &[1, 32, 4, 4]).unwrap();
-    let add = |graph: &mut Graph, op: Op, operands: &[NodeId]| graph.add("node", op, operands).unwrap();
-    let twice = add(&mut graph, Op::Binary(Binary::Add), &[x, x]);
+    fn add(graph: &mut Graph, op: impl Into<Op>, operands: &[NodeId]) -> NodeId {
+        graph.add("node", op, operands).unwrap()
+    }
+    let twice = add(&mut graph, Binary::Add, &[x, x]);
     // A part twice, an input, and what is an output itself.
-    let whole = add(&mut graph, Op::Concat { axis: 1 }, &[twice, x, twice]);
-    let square = add(&mut graph, Op::Binary(Binary::Mul), &[whole, whole]);
+    let whole = add(&mut graph, Concat { axis: 1 }, &[twice, x, twice]);
+    let square = add(&mut graph, Binary::Mul, &[whole, whole]);
     graph.output("x", x);
     graph.output("twice", twice);
     graph.output("square", square);

@@ -4,8 +4,12 @@
 
 mod common;
 
-use autotune_network::op::{Binary, Range};
-use autotune_network::{Element, EvaluateError, Graph, Op, OpError, Tensor};
+use autotune_network::Operator;
+use autotune_network::operators::{
+    Attention, Binary, Cast, Concat, Expand, Gather, LayerNorm, Map, MatMul, Not, Prelu, Range, Reduce, Reshape, Slice,
+    Softmax, Transpose, Where,
+};
+use autotune_network::{Element, EvaluateError, Graph, OpError, Tensor};
 use autotune_workloads::{Activation, Function, ReduceOp};
 use common::{any, assert_near, at, indices, made, numbers, rng};
 
@@ -18,7 +22,7 @@ fn i64s(values: &[i64]) -> Tensor {
 }
 
 fn bools(values: &[bool]) -> Tensor {
-    Op::Cast(Element::Bool).evaluate(&[&i64s(&values.iter().map(|&x| x.into()).collect::<Vec<_>>())]).unwrap()
+    Cast(Element::Bool).evaluate(&[&i64s(&values.iter().map(|&x| x.into()).collect::<Vec<_>>())]).unwrap()
 }
 
 #[test]
@@ -54,10 +58,10 @@ fn products() {
             };
             (0..k).map(of).sum()
         });
-        assert_near(&Op::MatMul.evaluate(&[&a, &b]).unwrap(), &wanted, &format!("{a_shape:?} by {b_shape:?}"));
+        assert_near(&MatMul.evaluate(&[&a, &b]).unwrap(), &wanted, &format!("{a_shape:?} by {b_shape:?}"));
     }
 
-    let nothing = Op::MatMul.evaluate(&[&numbers(&mut rng, &[2, 0]), &numbers(&mut rng, &[0, 3])]);
+    let nothing = MatMul.evaluate(&[&numbers(&mut rng, &[2, 0]), &numbers(&mut rng, &[0, 3])]);
     assert_eq!(nothing, Tensor::f32(&[2, 3], vec![0.0; 6]));
 }
 
@@ -68,7 +72,7 @@ fn attention() {
         let (q, k) = (numbers(&mut rng, &[2, 3, m, d]), numbers(&mut rng, &[2, 3, n, d]));
         let (v, added) = (numbers(&mut rng, &[2, 3, n, e]), numbers(&mut rng, &[3, 1, n]));
         let chosen = bools(&(0..m * n).map(|i| i % n == 0 || i % 3 > 0).collect::<Vec<_>>());
-        let chosen = Op::Reshape(vec![m, n]).evaluate(&[&chosen]).unwrap();
+        let chosen = Reshape(vec![m, n]).evaluate(&[&chosen]).unwrap();
         for mask in [None, Some(&added), Some(&chosen)] {
             let wanted = made(&[2, 3, m, e], |out| {
                 let score = |key: i64| {
@@ -87,7 +91,7 @@ fn attention() {
                 sum / weights.iter().sum::<f64>()
             });
             let operands: Vec<&Tensor> = [&q, &k, &v].into_iter().chain(mask).collect();
-            assert_near(&Op::Attention { scale: 0.5 }.evaluate(&operands).unwrap(), &wanted, "attention");
+            assert_near(&Attention { scale: 0.5 }.evaluate(&operands).unwrap(), &wanted, "attention");
         }
     }
 }
@@ -104,7 +108,7 @@ fn broadcast_operations() {
         };
         let (a_shape, b_shape) = (part(), part());
         let (a, b) = (numbers(&mut rng, &a_shape), numbers(&mut rng, &b_shape));
-        let found = Op::Binary(Binary::Sub).evaluate(&[&a, &b]).unwrap();
+        let found = Binary::Sub.evaluate(&[&a, &b]).unwrap();
         let of = |x: &Tensor, out: &[i64]| {
             let own = out[out.len() - x.shape().len()..].iter().zip(x.shape());
             at(x, &own.map(|(&i, &extent)| i.min(extent as i64 - 1)).collect::<Vec<_>>()).unwrap()
@@ -112,20 +116,20 @@ fn broadcast_operations() {
         let wanted = made(found.shape(), |out| of(&a, out) - of(&b, out));
         assert_near(&found, &wanted, &format!("{a_shape:?} and {b_shape:?}"));
 
-        let choice = Op::Binary(Binary::Less).evaluate(&[&a, &b]).unwrap();
-        let smaller = Op::Where.evaluate(&[&choice, &a, &b]).unwrap();
-        assert_eq!(smaller, Op::Binary(Binary::Min).evaluate(&[&a, &b]).unwrap());
+        let choice = Binary::Less.evaluate(&[&a, &b]).unwrap();
+        let smaller = Where.evaluate(&[&choice, &a, &b]).unwrap();
+        assert_eq!(smaller, Binary::Min.evaluate(&[&a, &b]).unwrap());
 
         let slopes = made(a.shape(), |out| if at(&a, out).unwrap() < 0.0 { 0.5 } else { 1.0 });
-        let bent = Op::Binary(Binary::Mul).evaluate(&[&a, &slopes]);
-        assert_eq!(Op::Prelu.evaluate(&[&a, &Tensor::scalar(0.5)]), bent);
+        let bent = Binary::Mul.evaluate(&[&a, &slopes]);
+        assert_eq!(Prelu.evaluate(&[&a, &Tensor::scalar(0.5)]), bent);
     }
 }
 
 #[test]
 fn special_numbers() {
     let (nan, inf) = (f32::NAN, f32::INFINITY);
-    let binary = |op, a: &[f32], b: &[f32]| Op::Binary(op).evaluate(&[&f32s(a), &f32s(b)]).unwrap();
+    let binary = |op: Binary, a: &[f32], b: &[f32]| op.evaluate(&[&f32s(a), &f32s(b)]).unwrap();
     let max = binary(Binary::Max, &[nan, 1.0, -inf, 2.0], &[1.0, nan, 3.0, -2.0]);
     assert_near(&max, &f32s(&[nan, nan, 3.0, 2.0]), "max");
     let min = binary(Binary::Min, &[nan, 1.0, -inf, 2.0], &[1.0, nan, 3.0, -2.0]);
@@ -135,24 +139,21 @@ fn special_numbers() {
     assert_near(&binary(Binary::Div, &[1.0, -1.0, 0.0], &[0.0; 3]), &f32s(&[inf, -inf, nan]), "div");
     assert_eq!(binary(Binary::Equal, &[nan, 0.0, inf], &[nan, -0.0, inf]), bools(&[false, true, true]));
 
-    let of = |op, x: &[f32]| Op::Reduce { op, axes: vec![0], keep_axes: false }.evaluate(&[&f32s(x)]).unwrap();
+    let of = |op, x: &[f32]| Reduce { op, axes: vec![0], keep_axes: false }.evaluate(&[&f32s(x)]).unwrap();
     assert_near(&of(ReduceOp::Max, &[1.0, nan, 2.0]), &Tensor::scalar(nan), "largest");
     assert_near(&of(ReduceOp::Min, &[nan, 1.0, 2.0]), &Tensor::scalar(nan), "smallest");
 
-    let softmax = Op::Softmax { axis: 0, log: false }.evaluate(&[&f32s(&[-inf, 1000.0, 1000.0])]).unwrap();
+    let softmax = Softmax { axis: 0, log: false }.evaluate(&[&f32s(&[-inf, 1000.0, 1000.0])]).unwrap();
     assert_near(&softmax, &f32s(&[0.0, 0.5, 0.5]), "softmax");
-    let casts = Op::Cast(Element::I64).evaluate(&[&f32s(&[1.9, -1.9, nan, inf])]);
+    let casts = Cast(Element::I64).evaluate(&[&f32s(&[1.9, -1.9, nan, inf])]);
     assert_eq!(casts, Ok(i64s(&[1, -1, 0, i64::MAX])));
-    assert_eq!(
-        Op::Cast(Element::Bool).evaluate(&[&f32s(&[0.0, -0.0, 0.1, nan])]),
-        Ok(bools(&[false, false, true, true]))
-    );
-    assert_eq!(Op::Cast(Element::F32).evaluate(&[&bools(&[true, false])]), Ok(f32s(&[1.0, 0.0])));
+    assert_eq!(Cast(Element::Bool).evaluate(&[&f32s(&[0.0, -0.0, 0.1, nan])]), Ok(bools(&[false, false, true, true])));
+    assert_eq!(Cast(Element::F32).evaluate(&[&bools(&[true, false])]), Ok(f32s(&[1.0, 0.0])));
 }
 
 #[test]
 fn integers() {
-    let binary = |op, a: &[i64], b: &[i64]| Op::Binary(op).evaluate(&[&i64s(a), &i64s(b)]);
+    let binary = |op: Binary, a: &[i64], b: &[i64]| op.evaluate(&[&i64s(a), &i64s(b)]);
     assert_eq!(binary(Binary::Div, &[7, -7, 7, i64::MIN], &[2, 2, -2, -1]), Ok(i64s(&[3, -3, -3, i64::MIN])));
     assert!(matches!(binary(Binary::Div, &[1, 2], &[1, 0]), Err(OpError::Unfit(_))));
     assert_eq!(binary(Binary::Add, &[i64::MAX], &[1]), Ok(i64s(&[i64::MIN])));
@@ -162,7 +163,7 @@ fn integers() {
     assert_eq!(binary(Binary::Less, &[1, 2], &[2, 2]), Ok(bools(&[true, false])));
     assert_eq!(binary(Binary::Equal, &[1, 2], &[2, 2]), Ok(bools(&[false, true])));
 
-    let map = |function, x: &[i64]| Op::Map(function).evaluate(&[&i64s(x)]);
+    let map = |function, x: &[i64]| Map(function).evaluate(&[&i64s(x)]);
     let large = (1 << 60) + 1;
     assert_eq!(map(Function::Activation(Activation::Relu), &[-3, large]), Ok(i64s(&[0, large])));
     use autotune_ir::program::UnaryOp;
@@ -170,14 +171,14 @@ fn integers() {
     assert_eq!(map(Function::Op(UnaryOp::Abs), &[-large, 3]), Ok(i64s(&[large, 3])));
     assert_eq!(map(Function::Op(UnaryOp::Sqrt), &[10, 16]), Ok(i64s(&[3, 4])));
 
-    let reduce = |op| Op::Reduce { op, axes: vec![0], keep_axes: true }.evaluate(&[&i64s(&[-2, 3, -6])]);
+    let reduce = |op| Reduce { op, axes: vec![0], keep_axes: true }.evaluate(&[&i64s(&[-2, 3, -6])]);
     let all =
         [(ReduceOp::Sum, -5), (ReduceOp::Prod, 36), (ReduceOp::Max, 3), (ReduceOp::Min, -6), (ReduceOp::Mean, -1)];
     for (op, wanted) in all {
         assert_eq!(reduce(op), Ok(i64s(&[wanted])), "{op:?}");
     }
-    assert_eq!(Op::Not.evaluate(&[&bools(&[true, false])]), Ok(bools(&[false, true])));
-    let and = Op::Binary(Binary::And).evaluate(&[&bools(&[true, true, false]), &bools(&[true, false, false])]);
+    assert_eq!(Not.evaluate(&[&bools(&[true, false])]), Ok(bools(&[false, true])));
+    let and = Binary::And.evaluate(&[&bools(&[true, true, false]), &bools(&[true, false, false])]);
     assert_eq!(and, Ok(bools(&[true, false, false])));
 }
 
@@ -200,9 +201,9 @@ fn functions() {
     for (word, parameters, values) in cases {
         let function = Function::Activation(Activation::new(word, parameters).unwrap());
         let (x, y): (Vec<f32>, Vec<f32>) = values.iter().copied().unzip();
-        assert_near(&Op::Map(function).evaluate(&[&f32s(&x)]).unwrap(), &f32s(&y), word);
+        assert_near(&Map(function).evaluate(&[&f32s(&x)]).unwrap(), &f32s(&y), word);
     }
-    let relu = Op::Map(Function::Activation(Activation::Relu));
+    let relu = Map(Function::Activation(Activation::Relu));
     assert_near(&relu.evaluate(&[&f32s(&[f32::NAN])]).unwrap(), &f32s(&[f32::NAN]), "not a number");
 }
 
@@ -227,10 +228,10 @@ fn reductions_and_rows() {
                 }
             };
             let wanted = made(&kept, of);
-            let found = Op::Reduce { op, axes: axes.clone(), keep_axes: true }.evaluate(&[&x]).unwrap();
+            let found = Reduce { op, axes: axes.clone(), keep_axes: true }.evaluate(&[&x]).unwrap();
             assert_near(&found, &wanted, &format!("{op:?} over {axes:?}"));
-            let bare = Op::Reduce { op, axes: axes.clone(), keep_axes: false }.evaluate(&[&x]).unwrap();
-            assert_eq!(Op::Reshape(bare.shape().to_vec()).evaluate(&[&found]), Ok(bare));
+            let bare = Reduce { op, axes: axes.clone(), keep_axes: false }.evaluate(&[&x]).unwrap();
+            assert_eq!(Reshape(bare.shape().to_vec()).evaluate(&[&found]), Ok(bare));
         }
     }
 
@@ -240,9 +241,9 @@ fn reductions_and_rows() {
             (0..shape[axis] as i64).map(|k| at(&x, &on(k)).unwrap().exp()).sum::<f64>()
         };
         let wanted = made(&shape, |i| at(&x, i).unwrap().exp() / total(i));
-        assert_near(&Op::Softmax { axis, log: false }.evaluate(&[&x]).unwrap(), &wanted, "softmax");
+        assert_near(&Softmax { axis, log: false }.evaluate(&[&x]).unwrap(), &wanted, "softmax");
         let wanted = made(&shape, |i| at(&x, i).unwrap() - total(i).ln());
-        assert_near(&Op::Softmax { axis, log: true }.evaluate(&[&x]).unwrap(), &wanted, "its logarithm");
+        assert_near(&Softmax { axis, log: true }.evaluate(&[&x]).unwrap(), &wanted, "its logarithm");
 
         let (scale, bias) = (numbers(&mut rng, &shape[axis..]), numbers(&mut rng, &shape[axis..]));
         let wanted = made(&shape, |i| {
@@ -253,10 +254,10 @@ fn reductions_and_rows() {
             let variance = row.iter().map(|x| x * x).sum::<f64>() / row.len() as f64 - mean * mean;
             (at(&x, i).unwrap() - mean) / (variance + 0.125).sqrt() * at(&scale, &i[axis..]).unwrap()
         });
-        let op = Op::LayerNorm { axis, eps: 0.125 };
+        let op = LayerNorm { axis, eps: 0.125 };
         let found = op.evaluate(&[&x, &scale]).unwrap();
         assert_near(&found, &wanted, "layer normalisation");
-        let shifted = Op::Binary(Binary::Add).evaluate(&[&wanted, &bias]).unwrap();
+        let shifted = Binary::Add.evaluate(&[&wanted, &bias]).unwrap();
         assert_near(&op.evaluate(&[&x, &scale, &bias]).unwrap(), &shifted, "with a bias");
     }
 }
@@ -265,37 +266,37 @@ fn reductions_and_rows() {
 fn moved_elements() {
     let mut rng = rng(5);
     let x = numbers(&mut rng, &[2, 3, 4]);
-    let moved = Op::Transpose(vec![2, 0, 1]).evaluate(&[&x]).unwrap();
+    let moved = Transpose(vec![2, 0, 1]).evaluate(&[&x]).unwrap();
     assert_eq!(moved, made(&[4, 2, 3], |i| at(&x, &[i[1], i[2], i[0]]).unwrap()));
 
     let range = |start, step, count| Range { start, step, count };
-    let slice = Op::Slice(vec![range(1, -1, 2), range(0, 2, 2), range(3, -2, 2)]).evaluate(&[&x]).unwrap();
+    let slice = Slice(vec![range(1, -1, 2), range(0, 2, 2), range(3, -2, 2)]).evaluate(&[&x]).unwrap();
     assert_eq!(slice, made(&[2, 2, 2], |i| at(&x, &[1 - i[0], 2 * i[1], 3 - 2 * i[2]]).unwrap()));
 
     let column = numbers(&mut rng, &[3, 1]);
-    let wide = Op::Expand(vec![2, 3, 4]).evaluate(&[&column]).unwrap();
+    let wide = Expand(vec![2, 3, 4]).evaluate(&[&column]).unwrap();
     assert_eq!(wide, made(&[2, 3, 4], |i| at(&column, &[i[1], 0]).unwrap()));
 
     let other = numbers(&mut rng, &[2, 1, 4]);
     let nothing = numbers(&mut rng, &[2, 0, 4]);
-    let both = Op::Concat { axis: 1 }.evaluate(&[&x, &nothing, &other]).unwrap();
+    let both = Concat { axis: 1 }.evaluate(&[&x, &nothing, &other]).unwrap();
     let of = |i: &[i64]| at(&x, i).or_else(|| at(&other, &[i[0], i[1] - 3, i[2]])).unwrap();
     assert_eq!(both, made(&[2, 4, 4], of));
 
     let rows = Tensor::i64(&[2, 2], vec![0, -1, 2, 1]).unwrap();
-    let gathered = Op::Gather { axis: 1 }.evaluate(&[&x, &rows]).unwrap();
+    let gathered = Gather { axis: 1 }.evaluate(&[&x, &rows]).unwrap();
     let number = |i: &[i64]| [[0, 2], [2, 1]][i[1] as usize][i[2] as usize];
     assert_eq!(gathered, made(&[2, 2, 2, 4], |i| at(&x, &[i[0], number(i), i[3]]).unwrap()));
     for wrong in [3, -4, i64::MAX, i64::MIN] {
-        let refused = Op::Gather { axis: 1 }.evaluate(&[&x, &i64s(&[wrong])]);
+        let refused = Gather { axis: 1 }.evaluate(&[&x, &i64s(&[wrong])]);
         assert!(matches!(refused, Err(OpError::Unfit(_))), "{wrong}");
     }
 
     // Of other types, the same.
-    let pick = Op::Slice(vec![range(2, -1, 2)]);
+    let pick = Slice(vec![range(2, -1, 2)]);
     assert_eq!(pick.evaluate(&[&i64s(&[5, 6, 7])]), Ok(i64s(&[7, 6])));
     assert_eq!(pick.evaluate(&[&bools(&[true, false, true])]), Ok(bools(&[true, false])));
-    assert_eq!(Op::Where.evaluate(&[&bools(&[true, false]), &i64s(&[1, 2]), &i64s(&[3])]), Ok(i64s(&[1, 3])));
+    assert_eq!(Where.evaluate(&[&bools(&[true, false]), &i64s(&[1, 2]), &i64s(&[3])]), Ok(i64s(&[1, 3])));
 }
 
 #[test]
@@ -303,12 +304,12 @@ fn tensors_without_elements() {
     let huge = 1 << 60;
     let x = Tensor::f32(&[0, huge], vec![]).unwrap();
     let turned = Tensor::f32(&[huge, 0], vec![]).unwrap();
-    assert_eq!(Op::Transpose(vec![1, 0]).evaluate(&[&x]), Ok(turned.clone()));
-    assert_eq!(Op::Binary(Binary::Add).evaluate(&[&x, &Tensor::scalar(1.0)]), Ok(x.clone()));
-    assert_eq!(Op::Softmax { axis: 0, log: false }.evaluate(&[&turned]), Ok(turned.clone()));
-    assert_eq!(Op::Concat { axis: 0 }.evaluate(&[&turned, &turned]).unwrap().shape(), [huge * 2, 0]);
-    assert_eq!(Op::Cast(Element::I64).evaluate(&[&x]).unwrap().element(), Element::I64);
-    assert!(matches!(Op::Gather { axis: 0 }.evaluate(&[&x, &i64s(&[0])]), Err(OpError::TooLarge { .. })));
+    assert_eq!(Transpose(vec![1, 0]).evaluate(&[&x]), Ok(turned.clone()));
+    assert_eq!(Binary::Add.evaluate(&[&x, &Tensor::scalar(1.0)]), Ok(x.clone()));
+    assert_eq!(Softmax { axis: 0, log: false }.evaluate(&[&turned]), Ok(turned.clone()));
+    assert_eq!(Concat { axis: 0 }.evaluate(&[&turned, &turned]).unwrap().shape(), [huge * 2, 0]);
+    assert_eq!(Cast(Element::I64).evaluate(&[&x]).unwrap().element(), Element::I64);
+    assert!(matches!(Gather { axis: 0 }.evaluate(&[&x, &i64s(&[0])]), Err(OpError::TooLarge { .. })));
 }
 
 #[test]
@@ -316,9 +317,9 @@ fn graphs() {
     let mut graph = Graph::new("graph");
     let x = graph.input("x", Element::F32, &[2]).unwrap();
     let two = graph.constant("two", Tensor::scalar(2.0));
-    let y = graph.add("y", Op::Binary(Binary::Mul), &[x, two]).unwrap();
-    let z = graph.add("z", Op::Binary(Binary::Mul), &[y, y]).unwrap();
-    let unused = graph.add("unused", Op::Binary(Binary::Sub), &[z, y]).unwrap();
+    let y = graph.add("y", Binary::Mul, &[x, two]).unwrap();
+    let z = graph.add("z", Binary::Mul, &[y, y]).unwrap();
+    let unused = graph.add("unused", Binary::Sub, &[z, y]).unwrap();
     graph.output("z", z);
     graph.output("x", x);
     graph.output("again", z);
@@ -336,7 +337,7 @@ fn graphs() {
     assert_eq!(wrong.to_string(), "input 'x' is i64[2], where f32[2] is declared");
 
     let numbers = graph.input("numbers", Element::I64, &[1]).unwrap();
-    let row = graph.add("row", Op::Gather { axis: 0 }, &[x, numbers]).unwrap();
+    let row = graph.add("row", Gather { axis: 0 }, &[x, numbers]).unwrap();
     graph.output("row", row);
     let wrong = graph.evaluate(&[brought, i64s(&[7])]).unwrap_err();
     assert_eq!(wrong.to_string(), "node 'row' (Gather): number 7 of 2 along axis 0");

@@ -4,8 +4,8 @@
 
 mod common;
 
-use autotune_network::op::Sliding;
-use autotune_network::{Op, OpError, Tensor};
+use autotune_network::operators::{Conv, ConvTranspose, GroupNorm, LocalResponseNorm, Pad, Pool, Resize, Sliding};
+use autotune_network::{OpError, Operator, Tensor};
 use autotune_workloads::{Coordinates, PadMode, PoolKind, Rounding, Sampling};
 use common::{any, assert_near, at, indices, made, numbers, rng};
 use rand::Rng;
@@ -33,7 +33,7 @@ fn taps(window: &[Sliding]) -> Vec<Vec<usize>> {
     indices(&window.iter().map(|window| window.kernel).collect::<Vec<_>>())
 }
 
-fn shape(op: &Op, operands: &[&Tensor]) -> Vec<usize> {
+fn shape(op: &impl Operator, operands: &[&Tensor]) -> Vec<usize> {
     op.infer(&operands.iter().map(|x| (x.shape(), x.element())).collect::<Vec<_>>()).unwrap().0
 }
 
@@ -52,7 +52,7 @@ fn convolutions() {
         let b = numbers(&mut rng, &[o * groups]);
         let operands = if case % 2 == 0 { vec![&x, &w, &b] } else { vec![&x, &w] };
 
-        let op = Op::Conv { window: window.clone(), groups };
+        let op = Conv { window: window.clone(), groups };
         let wanted = made(&shape(&op, &operands), |out| {
             let first = out[1] / o as i64 * c as i64;
             let mut sum = operands.get(2).map_or(0.0, |b| at(b, &[out[1]]).unwrap());
@@ -87,7 +87,7 @@ fn transposed_convolutions() {
         let w = numbers(&mut rng, &[&[c * groups, o][..], &kernels].concat());
         let b = numbers(&mut rng, &[o * groups]);
         let operands = if seen % 2 == 0 { vec![&x, &w, &b] } else { vec![&x, &w] };
-        let op = Op::ConvTranspose { window: window.clone(), output_pad, groups };
+        let op = ConvTranspose { window: window.clone(), output_pad, groups };
         let known: Vec<_> = operands.iter().map(|x| (x.shape(), x.element())).collect();
         let Ok((shape, _)) = op.infer(&known) else { continue };
         seen += 1;
@@ -125,7 +125,7 @@ fn poolings() {
         let window: Vec<Sliding> = extents.iter().map(|&extent| sliding(&mut rng, extent)).collect();
         let (n, c) = (any(&mut rng, 1..=2), any(&mut rng, 1..=3));
         let x = numbers(&mut rng, &[&[n, c][..], &extents].concat());
-        let op = Op::Pool { window: window.clone(), ceil: case % 2 == 0, kind };
+        let op = Pool { window: window.clone(), ceil: case % 2 == 0, kind };
 
         let wanted = made(&shape(&op, &[&x]), |out| {
             let (mut inside, mut padding) = (Vec::new(), 0);
@@ -153,7 +153,7 @@ fn poolings() {
 #[test]
 fn the_largest_of_a_window_is_not_a_number_where_one_of_it_is_none() {
     let x = Tensor::f32(&[1, 1, 4], vec![1.0, f32::NAN, 3.0, 5.0]).unwrap();
-    let op = Op::Pool { window: vec![Sliding::new(2)], ceil: false, kind: PoolKind::Max };
+    let op = Pool { window: vec![Sliding::new(2)], ceil: false, kind: PoolKind::Max };
     let wanted = Tensor::f32(&[1, 1, 3], vec![f32::NAN, f32::NAN, 5.0]).unwrap();
     assert_near(&op.evaluate(&[&x]).unwrap(), &wanted, "a maximum");
 }
@@ -162,7 +162,7 @@ fn the_largest_of_a_window_is_not_a_number_where_one_of_it_is_none() {
 fn resized_images() {
     let row = |values: &[f32]| Tensor::f32(&[1, 1, 1, values.len()], values.to_vec()).unwrap();
     let resized = |x: &Tensor, width, coordinates, sampling| {
-        Op::Resize { size: [1, width], coordinates, sampling }.evaluate(&[x]).unwrap()
+        Resize { size: [1, width], coordinates, sampling }.evaluate(&[x]).unwrap()
     };
     let (x, nearest) = (row(&[1.0, 2.0, 3.0, 4.0]), Sampling::Nearest);
 
@@ -188,7 +188,7 @@ fn resized_images() {
 
     // Both axes: a corner between four.
     let x = Tensor::f32(&[1, 1, 2, 2], vec![0.0, 1.0, 2.0, 5.0]).unwrap();
-    let op = Op::Resize { size: [3, 3], coordinates: Coordinates::AlignCorners, sampling: Sampling::Linear };
+    let op = Resize { size: [3, 3], coordinates: Coordinates::AlignCorners, sampling: Sampling::Linear };
     let wanted = Tensor::f32(&[1, 1, 3, 3], vec![0.0, 0.5, 1.0, 1.0, 2.0, 3.0, 2.0, 3.5, 5.0]).unwrap();
     assert_near(&op.evaluate(&[&x]).unwrap(), &wanted, "both axes");
 }
@@ -196,7 +196,7 @@ fn resized_images() {
 #[test]
 fn paddings() {
     let x = Tensor::f32(&[1, 3], vec![1.0, 2.0, 3.0]).unwrap();
-    let padded = |mode, behind| Op::Pad { pad: vec![[0, 0], [2, behind]], mode, value: 9.0 }.evaluate(&[&x]);
+    let padded = |mode, behind| Pad { pad: vec![[0, 0], [2, behind]], mode, value: 9.0 }.evaluate(&[&x]);
     let row = |values: Vec<f32>| Tensor::f32(&[1, values.len()], values);
     assert_eq!(padded(PadMode::Constant, 1), row(vec![9.0, 9.0, 1.0, 2.0, 3.0, 9.0]));
     assert_eq!(padded(PadMode::Reflect, 1), row(vec![3.0, 2.0, 1.0, 2.0, 3.0, 2.0]));
@@ -204,7 +204,7 @@ fn paddings() {
     assert!(matches!(padded(PadMode::Reflect, 3), Err(OpError::Unfit(_))));
 
     let nothing = Tensor::f32(&[1, 0], vec![]).unwrap();
-    let of_nothing = |mode| Op::Pad { pad: vec![[0, 0], [1, 1]], mode, value: 9.0 }.evaluate(&[&nothing]);
+    let of_nothing = |mode| Pad { pad: vec![[0, 0], [1, 1]], mode, value: 9.0 }.evaluate(&[&nothing]);
     assert_eq!(of_nothing(PadMode::Constant), row(vec![9.0, 9.0]));
     assert!(of_nothing(PadMode::Edge).is_err() && of_nothing(PadMode::Reflect).is_err());
 }
@@ -214,7 +214,7 @@ fn normalised_channels() {
     let mut rng = rng(4);
     for size in 1..=5 {
         let x = numbers(&mut rng, &[2, 4, 3]);
-        let op = Op::LocalResponseNorm { size, alpha: 0.5, beta: 0.75, bias: 2.0 };
+        let op = LocalResponseNorm { size, alpha: 0.5, beta: 0.75, bias: 2.0 };
         let wanted = made(&[2, 4, 3], |i| {
             let near = -((size as i64 - 1) / 2)..=size as i64 / 2;
             let squares: f64 = near.filter_map(|by| at(&x, &[i[0], i[1] + by, i[2]])).map(|x| x * x).sum();
@@ -235,7 +235,7 @@ fn normalised_channels() {
             let normal = (at(&x, i).unwrap() - mean) / (variance + 0.01).sqrt();
             normal * at(&scale, &i[1..2]).unwrap() + at(&bias, &i[1..2]).unwrap()
         });
-        let op = Op::GroupNorm { groups, eps: 0.01 };
+        let op = GroupNorm { groups, eps: 0.01 };
         assert_near(&op.evaluate(&[&x, &scale, &bias]).unwrap(), &wanted, "groups");
     }
 }
@@ -244,26 +244,26 @@ fn normalised_channels() {
 fn what_would_be_too_large_on_the_way_is_refused() {
     let (x, w) = (Tensor::f32(&[1, 1, 1], vec![1.0]).unwrap(), Tensor::f32(&[1, 1, 1], vec![1.0]).unwrap());
     let far = Sliding { kernel: 1, stride: 1 << 40, dilation: 1, pad: [1 << 40, 1 << 40] };
-    let conv = Op::Conv { window: vec![far], groups: 1 };
+    let conv = Conv { window: vec![far], groups: 1 };
     assert!(matches!(conv.evaluate(&[&x, &w]), Err(OpError::TooLarge { .. })));
-    let pool = Op::Pool { window: vec![far], ceil: false, kind: PoolKind::Average };
+    let pool = Pool { window: vec![far], ceil: false, kind: PoolKind::Average };
     assert!(matches!(pool.evaluate(&[&x]), Err(OpError::TooLarge { .. })));
 }
 
 #[test]
 fn images_without_elements() {
     let empty = |shape: &[usize]| Tensor::f32(shape, vec![]).unwrap();
-    let op = |groups| Op::Conv { window: vec![Sliding::new(1); 2], groups };
+    let op = |groups| Conv { window: vec![Sliding::new(1); 2], groups };
     let bias = Tensor::f32(&[2], vec![1.0, 2.0]).unwrap();
     // No channels to sum over: the bias is left.
     let wanted = Tensor::f32(&[1, 2, 1, 2], vec![1.0, 1.0, 2.0, 2.0]).unwrap();
     assert_eq!(op(1).evaluate(&[&empty(&[1, 0, 1, 2]), &empty(&[2, 0, 1, 1]), &bias]), Ok(wanted.clone()));
-    let transposed = Op::ConvTranspose { window: vec![Sliding::new(1); 2], output_pad: vec![0, 0], groups: 1 };
+    let transposed = ConvTranspose { window: vec![Sliding::new(1); 2], output_pad: vec![0, 0], groups: 1 };
     assert_eq!(transposed.evaluate(&[&empty(&[1, 0, 1, 2]), &empty(&[0, 2, 1, 1]), &bias]), Ok(wanted));
 
     let none = op(1).evaluate(&[&empty(&[0, 3, 4, 4]), &numbers(&mut rng(1), &[2, 3, 1, 1]), &bias]);
     assert_eq!(none, Ok(empty(&[0, 2, 4, 4])));
-    let norm = Op::GroupNorm { groups: 1, eps: 1e-5 };
+    let norm = GroupNorm { groups: 1, eps: 1e-5 };
     let x = empty(&[2, 2, 0]);
     assert_eq!(norm.evaluate(&[&x, &bias, &bias]), Ok(x));
 }

@@ -6,7 +6,7 @@ use autotune_codegen::asm::assemble;
 use autotune_ir::plan::Binding;
 use autotune_ir::program::Role;
 use autotune_ir::{Artifact, Code, DType, Program, Target, may_overwrite};
-use autotune_network::op::Sliding;
+use autotune_network::operators::Sliding;
 use autotune_network::{Builder, Compiled, Conv, Graph, Seeded, Trace};
 use autotune_runtime::{Cpu, Device, HostMemory, Kernel, View, ViewMut};
 use autotune_schedules::ScheduleSpace;

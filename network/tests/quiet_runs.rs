@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, Work};
-use autotune_network::op::{Binary, Range, Sliding};
+use autotune_network::operators::{Binary, Range, Reduce, Slice, Sliding, Transpose};
 use autotune_network::{Builder, Compiled, Conv, Element, Graph, NodeId, Op, Seeded, Tensor, Workspace, rewrite, zoo};
 use autotune_workloads::ReduceOp;
 
@@ -47,16 +47,18 @@ fn moving() -> Graph {
     let mut graph = net.finish().unwrap();
 
     let y = graph.outputs()[0].node;
-    let add = |graph: &mut Graph, op: Op, operands: &[NodeId]| graph.add("node", op, operands).unwrap();
+    fn add(graph: &mut Graph, op: impl Into<Op>, operands: &[NodeId]) -> NodeId {
+        graph.add("node", op, operands).unwrap()
+    }
     let whole = |count| Range { start: 0, step: 1, count };
-    let odd = Op::Slice(vec![
+    let odd = Slice(vec![
         whole(2),
         whole(48),
         Range { start: 11, step: -1, count: 12 },
         Range { start: 1, step: 2, count: 6 },
     ]);
     let odd = add(&mut graph, odd, &[y]);
-    let turned = add(&mut graph, Op::Transpose(vec![3, 0, 2, 1]), &[odd]);
+    let turned = add(&mut graph, Transpose(vec![3, 0, 2, 1]), &[odd]);
     graph.output("turned", turned);
     graph
 }
@@ -65,13 +67,13 @@ fn moving() -> Graph {
 fn integers() -> Graph {
     let mut graph = Graph::new("integers");
     let x = graph.input("x", Element::I64, &[4, 6, 5]).unwrap();
-    let op = Op::Reduce { op: ReduceOp::Mean, axes: vec![0, 2], keep_axes: true };
+    let op = Reduce { op: ReduceOp::Mean, axes: vec![0, 2], keep_axes: true };
     let mean = graph.add("mean", op, &[x]).unwrap();
-    let y = graph.add("y", Op::Binary(Binary::Sub), &[x, mean]).unwrap();
+    let y = graph.add("y", Binary::Sub, &[x, mean]).unwrap();
     graph.output("y", y);
 
     let five = graph.constant("five", Tensor::i64(&[], vec![5]).unwrap());
-    let power = graph.add("power", Op::Binary(Binary::Pow), &[x, five]).unwrap();
+    let power = graph.add("power", Binary::Pow, &[x, five]).unwrap();
     graph.output("power", power);
     graph
 }

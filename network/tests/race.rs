@@ -11,7 +11,7 @@ use std::time::Duration;
 use autotune::{Cancel, Query};
 use autotune_db::{Snapshot, SnapshotWriter, Source, TuningDb, TuningRecord};
 use autotune_ir::Target;
-use autotune_network::op::Sliding;
+use autotune_network::operators::Sliding;
 use autotune_network::{Builder, Compiled, Conv, Graph, RaceError, Seeded, race, tasks};
 use autotune_schedules::{Config, ScheduleSpace};
 use autotune_workloads::{Activation, Workload};

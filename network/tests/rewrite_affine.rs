@@ -5,8 +5,10 @@
 mod common;
 
 use autotune_ir::program::UnaryOp;
-use autotune_network::op::{Binary, Sliding};
-use autotune_network::{NodeId, Op, rewrite};
+use autotune_network::operators::{
+    Binary, Conv, ConvTranspose, Gather, GroupNorm, LayerNorm, MatMul, Reshape, Sliding, Transpose,
+};
+use autotune_network::{NodeId, rewrite};
 use common::graphs::{Net, assert_same, ops};
 
 /// A convolution with random weights, of images of 4 channels in groups to 6; with a bias if that is said.
@@ -15,7 +17,7 @@ fn conv(net: &mut Net, x: NodeId, pad: usize, groups: usize, bias: bool) -> Node
     let weights = net.random(&[6, 4 / groups, 3, 2]);
     let bias = bias.then(|| net.random(&[6]));
     let operands: Vec<NodeId> = [x, weights].into_iter().chain(bias).collect();
-    net.add(Op::Conv { window, groups }, &operands)
+    net.add(Conv { window, groups }, &operands)
 }
 
 /// A batch normalisation as a product and a sum.
@@ -110,7 +112,7 @@ fn normalisations_behind_transposed_convolutions() {
         let x = net.input(&[1, 4, 3, 3]);
         let weights = net.random(&[4, 3, 4, 4]);
         let window = vec![Sliding::new(4).stride(2); 2];
-        let sums = net.add(Op::ConvTranspose { window, output_pad: vec![0, 0], groups }, &[x, weights]);
+        let sums = net.add(ConvTranspose { window, output_pad: vec![0, 0], groups }, &[x, weights]);
         let normal = batch_norm(&mut net, sums, 3 * groups, 2);
         net.output(normal);
         let rewritten = rewrite(&net.graph).unwrap();
@@ -127,7 +129,7 @@ fn products_with_biases_and_normalisations() {
         let x = net.input(&[3, 5]);
         let before = batch_norm(&mut net, x, 5, 0);
         let (weights, bias) = (net.random(&[5, 4]), net.random(&[4]));
-        let product = net.add(Op::MatMul, &[before, weights]);
+        let product = net.add(MatMul, &[before, weights]);
         let sums = net.binary(Binary::Add, bias, product);
         let after = batch_norm(&mut net, sums, 4, 0);
         let scaled = net.with(Binary::Div, after, 4.0);
@@ -171,11 +173,11 @@ fn scales_behind_normalisations() {
     let mut net = Net::new(5);
     let x = net.input(&[2, 3, 4]);
     let (one, channel) = (net.random(&[4]), net.random(&[3]));
-    let normal = net.add(Op::LayerNorm { axis: 2, eps: 1e-5 }, &[x, one]);
+    let normal = net.add(LayerNorm { axis: 2, eps: 1e-5 }, &[x, one]);
     let (scale, shift) = (net.random(&[1, 1, 4]), net.random(&[]));
     let scaled = net.binary(Binary::Mul, normal, scale);
     let shifted = net.binary(Binary::Add, scaled, shift);
-    let grouped = net.add(Op::GroupNorm { groups: 1, eps: 1e-5 }, &[shifted, channel, channel]);
+    let grouped = net.add(GroupNorm { groups: 1, eps: 1e-5 }, &[shifted, channel, channel]);
     let normal = batch_norm(&mut net, grouped, 3, 1);
     net.output(normal);
     let rewritten = rewrite(&net.graph).unwrap();
@@ -186,7 +188,7 @@ fn scales_behind_normalisations() {
     let mut net = Net::new(5);
     let x = net.input(&[2, 3, 4]);
     let one = net.random(&[4]);
-    let normal = net.add(Op::LayerNorm { axis: 2, eps: 1e-5 }, &[x, one]);
+    let normal = net.add(LayerNorm { axis: 2, eps: 1e-5 }, &[x, one]);
     let scale = net.random(&[3, 1]);
     let scaled = net.binary(Binary::Mul, normal, scale);
     net.output(scaled);
@@ -200,9 +202,9 @@ fn constants_are_folded_and_shared() {
     let mut net = Net::new(6);
     let x = net.input(&[3, 4]);
     let weights = net.random(&[5, 4]);
-    let turned = net.add(Op::Transpose(vec![1, 0]), &[weights]);
-    let again = net.add(Op::Transpose(vec![1, 0]), &[weights]);
-    let (a, b) = (net.add(Op::MatMul, &[x, turned]), net.add(Op::MatMul, &[x, again]));
+    let turned = net.add(Transpose(vec![1, 0]), &[weights]);
+    let again = net.add(Transpose(vec![1, 0]), &[weights]);
+    let (a, b) = (net.add(MatMul, &[x, turned]), net.add(MatMul, &[x, again]));
     let unused = net.act("tanh", &[], a);
     assert_eq!(net.graph.node(unused).shape, [3, 5]);
     let sum = net.binary(Binary::Add, a, b);
@@ -224,7 +226,7 @@ fn a_constant_that_cannot_be_computed_stays_a_node() {
     let mut net = Net::new(7);
     let data = net.random(&[3]);
     let numbers = net.graph.constant("numbers", autotune_network::Tensor::i64(&[1], vec![5]).unwrap());
-    let found = net.add(Op::Gather { axis: 0 }, &[data, numbers]);
+    let found = net.add(Gather { axis: 0 }, &[data, numbers]);
     net.output(found);
     let rewritten = rewrite(&net.graph).unwrap();
     assert_eq!(ops(&rewritten), ["Gather"]);
@@ -243,8 +245,8 @@ fn deep_and_wide_graphs_end() {
         let shifted = net.with(Binary::Sub, scaled, 0.5);
         x = net.act(["relu", "sigmoid", "tanh"][step % 3], &[], shifted);
         if step % 7 == 0 {
-            x = net.add(Op::Reshape(vec![1, 4, 9, 1]), &[x]);
-            x = net.add(Op::Reshape(vec![1, 4, 3, 3]), &[x]);
+            x = net.add(Reshape(vec![1, 4, 9, 1]), &[x]);
+            x = net.add(Reshape(vec![1, 4, 3, 3]), &[x]);
         }
     }
     net.output(x);

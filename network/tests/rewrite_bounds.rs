@@ -4,8 +4,8 @@
 
 mod common;
 
-use autotune_network::op::{Binary, Sliding};
-use autotune_network::{NodeId, Op, Tensor, rewrite};
+use autotune_network::operators::{Binary, Conv, ConvTranspose, GroupNorm, LayerNorm, MatMul, Reshape, Sliding};
+use autotune_network::{NodeId, Tensor, rewrite};
 use common::graphs::{Net, assert_same_on, brought, ops};
 use common::rng;
 
@@ -32,22 +32,19 @@ const SUMS: [Merged; 6] = [
     ("a convolution with a bias", |net| conv(net, &[2, 4, 5, 5], true)),
     ("a transposed convolution", |net| {
         let (x, weights) = (net.input(&[1, 4, 3, 3]), net.random(&[4, 6, 2, 2]));
-        net.add(
-            Op::ConvTranspose { window: vec![Sliding::new(2); 2], output_pad: vec![0, 0], groups: 1 },
-            &[x, weights],
-        )
+        net.add(ConvTranspose { window: vec![Sliding::new(2); 2], output_pad: vec![0, 0], groups: 1 }, &[x, weights])
     }),
     ("a product", |net| {
         let (x, weights) = (net.input(&[3, 5]), net.random(&[5, 6]));
-        net.add(Op::MatMul, &[x, weights])
+        net.add(MatMul, &[x, weights])
     }),
     ("normalised rows", |net| {
         let (x, scale, bias) = (net.input(&[3, 6]), net.random(&[6]), net.random(&[6]));
-        net.add(Op::LayerNorm { axis: 1, eps: 1e-5 }, &[x, scale, bias])
+        net.add(LayerNorm { axis: 1, eps: 1e-5 }, &[x, scale, bias])
     }),
     ("normalised channels", |net| {
         let (x, scale, bias) = (net.input(&[2, 6, 3, 3]), net.random(&[6]), net.random(&[6]));
-        net.add(Op::GroupNorm { groups: 2, eps: 1e-5 }, &[x, scale, bias])
+        net.add(GroupNorm { groups: 2, eps: 1e-5 }, &[x, scale, bias])
     }),
 ];
 
@@ -56,7 +53,7 @@ fn conv(net: &mut Net, shape: &[usize], bias: bool) -> NodeId {
     let (x, weights) = (net.input(shape), net.random(&[6, shape[1], 3, 3]));
     let bias = bias.then(|| net.random(&[6]));
     let operands: Vec<NodeId> = [x, weights].into_iter().chain(bias).collect();
-    net.add(Op::Conv { window: vec![Sliding::new(3).pad(1); 2], groups: 1 }, &operands)
+    net.add(Conv { window: vec![Sliding::new(3).pad(1); 2], groups: 1 }, &operands)
 }
 
 /// Sums with constants, one behind the other.
@@ -129,9 +126,9 @@ fn rounding_in_front_of_products_stays() {
         let x = net.input(&[1, 4, 9, 9]);
         let rounded = sums(&mut net, x, &[ROUNDING]);
         let weights = net.random(&[4, 4, 3, 3]);
-        let product = net.add(Op::Conv { window: vec![Sliding::new(3).pad(pad); 2], groups: 1 }, &[rounded, weights]);
+        let product = net.add(Conv { window: vec![Sliding::new(3).pad(pad); 2], groups: 1 }, &[rounded, weights]);
         let zero_sum = net.random(&[4]);
-        let shifted = net.add(Op::Reshape(vec![1, 4, 1, 1]), &[zero_sum]);
+        let shifted = net.add(Reshape(vec![1, 4, 1, 1]), &[zero_sum]);
         let back = net.binary(Binary::Add, product, shifted);
         net.output(back);
         rewritten_on_any(&net, "a convolution");
@@ -142,7 +139,7 @@ fn rounding_in_front_of_products_stays() {
     let rounded = sums(&mut net, x, &[ROUNDING]);
     let numbers = vec![1.0, 0.0, 0.0, -1.0, 1.0, 0.0, 0.0, -1.0, 1.0, 0.0, 0.0, -1.0];
     let weights = net.graph.constant("differences", Tensor::f32(&[4, 3], numbers).unwrap());
-    let product = net.add(Op::MatMul, &[rounded, weights]);
+    let product = net.add(MatMul, &[rounded, weights]);
     net.output(product);
     assert_eq!(rewritten_on_any(&net, "a product"), ["Add", "MatMul"]);
 }
@@ -157,10 +154,10 @@ fn constants_do_not_become_too_large_or_too_small() {
         let mut net = Net::new(4);
         let input = net.input(&[1, 3]);
         let constant = net.graph.constant("weights", weights.clone());
-        let product = net.add(Op::MatMul, &[input, constant]);
+        let product = net.add(MatMul, &[input, constant]);
         let scaled = net.with(Binary::Mul, product, factor);
         let before = net.with(Binary::Mul, input, factor);
-        let before = net.add(Op::MatMul, &[before, constant]);
+        let before = net.add(MatMul, &[before, constant]);
         net.output(scaled);
         net.output(before);
         let x = Tensor::f32(&[1, 3], vec![x, 2.0 * x, 0.5 * x]).unwrap();

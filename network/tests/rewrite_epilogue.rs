@@ -5,8 +5,8 @@
 mod common;
 
 use autotune_network::cut::{Cut, Work};
-use autotune_network::op::{Binary, Sliding};
-use autotune_network::{Graph, NodeId, Op, rewrite};
+use autotune_network::operators::{Binary, Conv, ConvTranspose, MatMul, Reshape, Resize, Sliding, Transpose};
+use autotune_network::{Graph, NodeId, rewrite};
 use autotune_workloads::{Coordinates, Rounding, Sampling};
 use common::graphs::{Net, assert_same, ops};
 
@@ -30,7 +30,7 @@ fn steps(graph: &Graph) -> Vec<String> {
 fn conv(net: &mut Net, x: NodeId, [c, o, kernel]: [usize; 3]) -> NodeId {
     let weights = net.random(&[o, c, kernel, kernel]);
     let window = vec![Sliding::new(kernel).pad(kernel / 2); 2];
-    net.add(Op::Conv { window, groups: 1 }, &[x, weights])
+    net.add(Conv { window, groups: 1 }, &[x, weights])
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn one_number_behind_a_product_of_matrices() {
     let mut net = Net::new(2);
     let x = net.input(&[5, 3]);
     let weights = net.random(&[3, 4]);
-    let product = net.add(Op::MatMul, &[x, weights]);
+    let product = net.add(MatMul, &[x, weights]);
     let act = net.act("sigmoid", &[], product);
     let scaled = net.with(Binary::Mul, act, 2.0);
     net.output(scaled);
@@ -99,8 +99,8 @@ fn activations_go_before_what_only_moves() {
     let (x, residual) = (net.input(&[2, 3, 4, 4]), net.input(&[2, 6, 4, 4]));
     let sums = conv(&mut net, x, [3, 6, 3]);
     let sums = net.binary(Binary::Add, residual, sums);
-    let rows = net.add(Op::Reshape(vec![2, 6, 16]), &[sums]);
-    let last = net.add(Op::Transpose(vec![0, 2, 1]), &[rows]);
+    let rows = net.add(Reshape(vec![2, 6, 16]), &[sums]);
+    let last = net.add(Transpose(vec![0, 2, 1]), &[rows]);
     let act = net.act("silu", &[], last);
     net.output(act);
     assert_eq!(ops(&rewritten(&net, 4)), ["Conv", "Add", "Map", "Reshape", "Transpose"]);
@@ -110,7 +110,7 @@ fn activations_go_before_what_only_moves() {
     assert_eq!(ops(&rewritten(&net, 4)), ["Conv", "Add", "Reshape", "Transpose", "Map"]);
     let mut net = Net::new(4);
     let x = net.input(&[2, 3]);
-    let last = net.add(Op::Transpose(vec![1, 0]), &[x]);
+    let last = net.add(Transpose(vec![1, 0]), &[x]);
     let act = net.act("silu", &[], last);
     net.output(act);
     assert_eq!(ops(&rewritten(&net, 4)), ["Transpose", "Map"]);
@@ -122,7 +122,7 @@ fn transposed(net: &mut Net, x: NodeId, window: &[Sliding], groups: usize, bias:
     let weights = net.random(&[&[4, 3][..], &kernel].concat());
     let bias = bias.then(|| net.random(&[3 * groups]));
     let operands: Vec<NodeId> = [x, weights].into_iter().chain(bias).collect();
-    let op = Op::ConvTranspose { window: window.to_vec(), output_pad: vec![0; window.len()], groups };
+    let op = ConvTranspose { window: window.to_vec(), output_pad: vec![0; window.len()], groups };
     let sums = net.add(op, &operands);
 
     let shape = [&[3 * groups][..], &vec![1; window.len()]].concat();
@@ -175,7 +175,7 @@ fn transposed_convolutions_behind_each_other() {
         let y = transposed(&mut net, x, &window, 1, true);
         let weights = net.random(&[3, 1, 3, 1]);
         let window = vec![Sliding::new(3).stride(3), Sliding::new(1)];
-        let op = Op::ConvTranspose { window, output_pad: vec![0; 2], groups: 1 };
+        let op = ConvTranspose { window, output_pad: vec![0; 2], groups: 1 };
         let y = net.add(op, &[y, weights]);
         let y = net.act("sigmoid", &[], y);
         net.output(y);
@@ -192,9 +192,9 @@ fn convolutions_of_blocks() {
     for (outputs, wanted) in [(5, &["Conv", "Map", "Transpose"][..]), (6, &["Transpose", "Conv", "Map"])] {
         let mut net = Net::new(6);
         let x = net.input(&[2, 4 * 5, 3, 4]);
-        let split = net.add(Op::Reshape(vec![2, 2, 2, 5, 3, 4]), &[x]);
-        let ordered = net.add(Op::Transpose(vec![0, 3, 4, 1, 5, 2]), &[split]);
-        let whole = net.add(Op::Reshape(vec![2, 5, 6, 8]), &[ordered]);
+        let split = net.add(Reshape(vec![2, 2, 2, 5, 3, 4]), &[x]);
+        let ordered = net.add(Transpose(vec![0, 3, 4, 1, 5, 2]), &[split]);
+        let whole = net.add(Reshape(vec![2, 5, 6, 8]), &[ordered]);
         let sums = conv(&mut net, whole, [5, outputs, 1]);
         let act = net.act("relu", &[], sums);
         net.output(act);
@@ -209,7 +209,7 @@ fn what_is_added_to_a_resized_image_is_fused() {
     let mut net = Net::new(7);
     let (x, other) = (net.input(&[1, 16, 4, 5]), net.input(&[1, 16, 8, 10]));
     let sampling = Sampling::Nearest(Rounding::Floor);
-    let larger = net.add(Op::Resize { size: [8, 10], coordinates: Coordinates::Asymmetric, sampling }, &[x]);
+    let larger = net.add(Resize { size: [8, 10], coordinates: Coordinates::Asymmetric, sampling }, &[x]);
     let sum = net.binary(Binary::Add, other, larger);
     net.output(sum);
     assert_eq!(steps(&rewritten(&net, 7)), ["resize:c=16,h=4,w=5,s=2,mode=nearest,add"]);

@@ -4,8 +4,12 @@
 
 mod common;
 
-use autotune_network::op::{Binary, Range, Sliding};
-use autotune_network::{Element, Graph, NodeId, Op, Tensor, rewrite};
+use autotune_network::Operator;
+use autotune_network::operators::{
+    Binary, Cast, Concat, Conv, ConvTranspose, Expand, Gather, MatMul, Not, Pad, Pool, Range, Reduce, Reshape, Resize,
+    Slice, Sliding, Transpose, Where,
+};
+use autotune_network::{Element, Graph, Input, NodeId, Op, Tensor, rewrite};
 use autotune_workloads::{Coordinates, PadMode, PoolKind, ReduceOp, Sampling};
 use common::any;
 use common::graphs::{Net, assert_same, only, ops};
@@ -26,7 +30,7 @@ fn assert_ops(shape: &[usize], all: &[Op], wanted: &[Op]) {
     net.output(x);
     let rewritten = rewritten(&net);
     let found = rewritten.nodes().map(|(_, node)| node.op.clone());
-    assert_eq!(found.filter(|op| *op != Op::Input).collect::<Vec<_>>(), wanted);
+    assert_eq!(found.filter(|op| !op.is::<Input>()).collect::<Vec<_>>(), wanted);
 }
 
 fn range(start: usize, step: isize, count: usize) -> Range {
@@ -34,13 +38,15 @@ fn range(start: usize, step: isize, count: usize) -> Range {
 }
 
 fn zeros(pad: &[[usize; 2]]) -> Op {
-    Op::Pad { pad: pad.to_vec(), mode: PadMode::Constant, value: 0.0 }
+    Pad { pad: pad.to_vec(), mode: PadMode::Constant, value: 0.0 }.into()
 }
 
 #[test]
 fn moved_twice() {
-    let reshape = |shape: &[usize]| Op::Reshape(shape.to_vec());
-    let transpose = |perm: &[usize]| Op::Transpose(perm.to_vec());
+    let reshape = |shape: &[usize]| Op::from(Reshape(shape.to_vec()));
+    let transpose = |perm: &[usize]| Op::from(Transpose(perm.to_vec()));
+    let slice = |start, step, count| Op::from(Slice(vec![range(start, step, count)]));
+    let expand = |shape: &[usize]| Op::from(Expand(shape.to_vec()));
     assert_ops(&[2, 6], &[reshape(&[12]), reshape(&[3, 4]), reshape(&[4, 3])], &[reshape(&[4, 3])]);
     assert_ops(&[2, 6], &[reshape(&[12]), reshape(&[2, 6])], &[]);
     assert_ops(&[2, 3, 4], &[transpose(&[2, 0, 1]), transpose(&[0, 2, 1])], &[transpose(&[2, 1, 0])]);
@@ -48,25 +54,25 @@ fn moved_twice() {
     assert_ops(&[2, 1, 4], &[transpose(&[1, 0, 2])], &[reshape(&[1, 2, 4])]);
     assert_ops(&[2, 1, 4], &[transpose(&[1, 0, 2]), reshape(&[8])], &[reshape(&[8])]);
 
-    let slices = [Op::Slice(vec![range(1, 2, 4)]), Op::Slice(vec![range(3, -2, 2)])];
-    assert_ops(&[9], &slices, &[Op::Slice(vec![range(7, -4, 2)])]);
-    assert_ops(&[9], &[Op::Slice(vec![range(0, 1, 9)])], &[]);
-    assert_ops(&[1], &[Op::Slice(vec![range(0, -3, 1)])], &[]);
-    assert_ops(&[3, 1], &[Op::Expand(vec![3, 4]), Op::Expand(vec![2, 3, 4])], &[Op::Expand(vec![2, 3, 4])]);
-    assert_ops(&[3, 4], &[Op::Expand(vec![1, 3, 4])], &[reshape(&[1, 3, 4])]);
+    let slices = [slice(1, 2, 4), slice(3, -2, 2)];
+    assert_ops(&[9], &slices, &[slice(7, -4, 2)]);
+    assert_ops(&[9], &[slice(0, 1, 9)], &[]);
+    assert_ops(&[1], &[slice(0, -3, 1)], &[]);
+    assert_ops(&[3, 1], &[expand(&[3, 4]), expand(&[2, 3, 4])], &[expand(&[2, 3, 4])]);
+    assert_ops(&[3, 4], &[expand(&[1, 3, 4])], &[reshape(&[1, 3, 4])]);
 
     assert_ops(&[3, 4], &[zeros(&[[0, 1], [2, 0]]), zeros(&[[1, 0], [0, 0]])], &[zeros(&[[1, 1], [2, 0]])]);
     assert_ops(&[3, 4], &[zeros(&[[0, 0], [0, 0]])], &[]);
-    let reflect = Op::Pad { pad: vec![[1, 1]], mode: PadMode::Reflect, value: 0.0 };
+    let reflect = Op::from(Pad { pad: vec![[1, 1]], mode: PadMode::Reflect, value: 0.0 });
     assert_ops(&[4], &[reflect.clone(), reflect.clone()], &[reflect.clone(), reflect]);
 
-    assert_ops(&[3], &[Op::Cast(Element::F32), Op::Concat { axis: 0 }], &[]);
-    let casts = [Op::Cast(Element::I64), Op::Cast(Element::F32)];
+    assert_ops(&[3], &[Cast(Element::F32).into(), Concat { axis: 0 }.into()], &[]);
+    let casts = [Cast(Element::I64), Cast(Element::F32)].map(Op::from);
     assert_ops(&[3], &casts, &casts);
-    let resize = Op::Resize { size: [2, 3], coordinates: Coordinates::HalfPixel, sampling: Sampling::Linear };
-    assert_ops(&[1, 2, 2, 3], &[resize], &[]);
-    let reduce = Op::Reduce { op: ReduceOp::Sum, axes: vec![1], keep_axes: false };
-    assert_ops(&[2, 1, 3], &[reduce], &[reshape(&[2, 3])]);
+    let resize = Resize { size: [2, 3], coordinates: Coordinates::HalfPixel, sampling: Sampling::Linear };
+    assert_ops(&[1, 2, 2, 3], &[resize.into()], &[]);
+    let reduce = Reduce { op: ReduceOp::Sum, axes: vec![1], keep_axes: false };
+    assert_ops(&[2, 1, 3], &[reduce.into()], &[reshape(&[2, 3])]);
 }
 
 #[test]
@@ -74,8 +80,8 @@ fn concatenations() {
     let mut net = Net::new(1);
     let (x, y) = (net.input(&[2, 3]), net.input(&[2, 2]));
     let nothing = net.random(&[2, 0]);
-    let inner = net.add(Op::Concat { axis: 1 }, &[x, nothing, y]);
-    let outer = net.add(Op::Concat { axis: 1 }, &[y, inner]);
+    let inner = net.add(Concat { axis: 1 }, &[x, nothing, y]);
+    let outer = net.add(Concat { axis: 1 }, &[y, inner]);
     net.output(outer);
     let once = rewritten(&net);
     assert_eq!(ops(&once), ["Concat"]);
@@ -85,8 +91,8 @@ fn concatenations() {
     // Along another axis.
     let mut net = Net::new(1);
     let x = net.input(&[2, 3]);
-    let inner = net.add(Op::Concat { axis: 0 }, &[x, x]);
-    let outer = net.add(Op::Concat { axis: 1 }, &[inner, inner]);
+    let inner = net.add(Concat { axis: 0 }, &[x, x]);
+    let outer = net.add(Concat { axis: 1 }, &[inner, inner]);
     net.output(outer);
     assert_eq!(ops(&rewritten(&net)), ["Concat", "Concat"]);
 }
@@ -106,7 +112,7 @@ fn numbers_of_slices() {
         let x = net.input(&[2, 3, 4]);
         let shape: &[usize] = if numbers.len() == 1 { &[] } else { &[numbers.len()] };
         let numbers = net.graph.constant("numbers", Tensor::i64(shape, numbers).unwrap());
-        let y = net.add(Op::Gather { axis: 1 }, &[x, numbers]);
+        let y = net.add(Gather { axis: 1 }, &[x, numbers]);
         net.output(y);
         assert_eq!(ops(&rewritten(&net)), wanted);
     }
@@ -142,10 +148,10 @@ fn operations_that_do_nothing() {
 
     let mut net = Net::new(1);
     let (x, y) = (net.input(&[2, 3]), net.input(&[3]));
-    let wide = net.add(Op::Expand(vec![2, 3]), &[y]);
+    let wide = net.add(Expand(vec![2, 3]), &[y]);
     let sum = net.binary(Binary::Less, x, wide);
-    let not = net.add(Op::Not, &[sum]);
-    let chosen = net.add(Op::Where, &[not, wide, x]);
+    let not = net.add(Not, &[sum]);
+    let chosen = net.add(Where, &[not, wide, x]);
     net.output(chosen);
     assert_eq!(ops(&rewritten(&net)), ["Less", "Where"]);
 }
@@ -154,12 +160,11 @@ fn operations_that_do_nothing() {
 fn what_is_always_chosen_and_inverses() {
     let mut net = Net::new(1);
     let (x, y) = (net.input(&[2, 3]), net.input(&[2, 3]));
-    let all = net
-        .graph
-        .constant("all", Op::Cast(Element::Bool).evaluate(&[&Tensor::i64(&[3], vec![1; 3]).unwrap()]).unwrap());
-    let chosen = net.add(Op::Where, &[all, x, y]);
-    let not = net.add(Op::Not, &[all]);
-    let other = net.add(Op::Where, &[not, chosen, y]);
+    let all =
+        net.graph.constant("all", Cast(Element::Bool).evaluate(&[&Tensor::i64(&[3], vec![1; 3]).unwrap()]).unwrap());
+    let chosen = net.add(Where, &[all, x, y]);
+    let not = net.add(Not, &[all]);
+    let other = net.add(Where, &[not, chosen, y]);
     let one = net.scalar(1.0);
     let inverse = net.binary(Binary::Div, one, other);
     let product = net.binary(Binary::Mul, inverse, chosen);
@@ -181,14 +186,14 @@ fn padding_goes_into_windows() {
         let x = net.input(&shape);
         let padded = net.add(zeros(&[[0, 0], [0, 0], front[0], front[1]]), &[x]);
         let weights = net.random(&[2, 3, 3, 3]);
-        let y = net.add(Op::Conv { window: window(pads), groups: 1 }, &[padded, weights]);
+        let y = net.add(Conv { window: window(pads), groups: 1 }, &[padded, weights]);
         net.output(y);
         let rewritten = rewritten(&net);
-        let pad = rewritten.nodes().find_map(|(_, node)| match &node.op {
-            Op::Pad { pad, .. } => Some([pad[2], pad[3]]),
+        let pad = rewritten.nodes().find_map(|(_, node)| match node.op.of() {
+            Some(Pad { pad, .. }) => Some([pad[2], pad[3]]),
             _ => None,
         });
-        let Op::Conv { window, .. } = only(&rewritten, "Conv") else { panic!("no convolution") };
+        let Some(Conv { window, .. }) = only(&rewritten, "Conv").of() else { panic!("no convolution") };
         (pad, [window[0].pad, window[1].pad])
     };
     assert_eq!(conv([[1, 1], [2, 2]], [[0, 0], [0, 0]]), (None, [[1, 1], [2, 2]]));
@@ -212,8 +217,8 @@ fn padding_of_other_values_stays() {
         let mut net = Net::new(1);
         let x = net.input(&[1, 2, 5, 5]);
         let pad = vec![[0, 0], [0, 0], [1, 1], [1, 1]];
-        let padded = net.add(Op::Pad { pad, mode: PadMode::Constant, value }, &[x]);
-        let y = net.add(Op::Pool { window: vec![Sliding::new(3); 2], ceil: false, kind }, &[padded]);
+        let padded = net.add(Pad { pad, mode: PadMode::Constant, value }, &[x]);
+        let y = net.add(Pool { window: vec![Sliding::new(3); 2], ceil: false, kind }, &[padded]);
         net.output(y);
         assert_eq!(ops(&rewritten(&net)), wanted, "{value} {kind:?}");
     }
@@ -227,12 +232,12 @@ fn pools_of_any_padding() {
         let extents: Vec<usize> = (0..2).map(|_| any(&mut net.rng, 1..=7)).collect();
         let window: Vec<Sliding> = extents.iter().map(|_| random_window(&mut net)).collect();
         let x = net.input(&[&[1, 2][..], &extents].concat());
-        let op = Op::Pool { window, ceil: any(&mut net.rng, 0..=1) == 1, kind };
+        let op = Pool { window, ceil: any(&mut net.rng, 0..=1) == 1, kind };
         let Ok(y) = net.graph.add("pool", op, &[x]) else { continue };
         net.output(y);
         let rewritten = rewritten(&net);
         for (_, node) in rewritten.nodes() {
-            let Op::Pool { window, .. } = &node.op else { continue };
+            let Some(Pool { window, .. }) = node.op.of() else { continue };
             assert!(window.iter().all(|window| window.pad[0] == window.pad[1]), "{seed}: {window:?}");
         }
     }
@@ -259,14 +264,14 @@ fn transposed_convolutions_of_any_padding() {
         let output_pad = window.iter().map(|window| any(&mut net.rng, 0..=window.pad[1])).collect();
         let x = net.input(&[&[1, 2][..], &extents].concat());
         let weights = net.random(&[&[2, 3][..], &kernels].concat());
-        let op = Op::ConvTranspose { window, output_pad, groups: 1 };
+        let op = ConvTranspose { window, output_pad, groups: 1 };
         let Ok(y) = net.graph.add("conv", op, &[x, weights]) else { continue };
         net.output(y);
         let rewritten = rewritten(&net);
         // What is neither cut off nor overlaps is a convolution.
         let Some((_, node)) = rewritten.nodes().find(|(_, node)| node.op.name() == "ConvTranspose") else { continue };
         left += 1;
-        let Op::ConvTranspose { window, output_pad, .. } = &node.op else { panic!("no convolution") };
+        let Some(ConvTranspose { window, output_pad, .. }) = node.op.of() else { panic!("no convolution") };
         for (axis, window) in window.iter().enumerate() {
             assert_eq!((window.pad[0], window.dilation), (window.pad[1], 1), "{seed}");
             assert!(output_pad[axis] < window.stride && node.shape[axis + 2] % window.stride == 0, "{seed}");
@@ -279,7 +284,7 @@ fn transposed_convolutions_of_any_padding() {
 fn a_node_that_is_an_output_too() {
     let mut net = Net::new(1);
     let x = net.input(&[2, 3]);
-    let same: NodeId = net.add(Op::Reshape(vec![2, 3]), &[x]);
+    let same: NodeId = net.add(Reshape(vec![2, 3]), &[x]);
     net.output(same);
     net.output(x);
     let constant = net.random(&[2]);
@@ -295,8 +300,8 @@ fn tensors_without_elements() {
     let (x, none) = (net.input(&[2, 3]), net.input(&[0, 3]));
     let sum = net.binary(Binary::Add, none, none);
     let weights = net.random(&[3, 0]);
-    let product = net.add(Op::MatMul, &[x, weights]);
-    let both = net.add(Op::Concat { axis: 0 }, &[sum, x]);
+    let product = net.add(MatMul, &[x, weights]);
+    let both = net.add(Concat { axis: 0 }, &[sum, x]);
     net.output(product);
     net.output(both);
     let rewritten = rewritten(&net);

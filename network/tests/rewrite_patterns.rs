@@ -5,7 +5,11 @@
 mod common;
 
 use autotune_ir::program::UnaryOp;
-use autotune_network::op::{Binary, Sliding};
+use autotune_network::Operator;
+use autotune_network::operators::{
+    Attention, Binary, Cast, GroupNorm, LayerNorm, Map, MatMul, Not, Pool, Prelu, Reduce, Reshape, Sliding, Softmax,
+    Transpose, Where,
+};
 use autotune_network::{Element, Graph, NodeId, Op, Tensor, rewrite};
 use autotune_workloads::{Activation, Function, PoolKind, ReduceOp};
 use common::graphs::{Net, assert_same, assert_same_on, brought, only, ops};
@@ -25,7 +29,7 @@ fn assert_function(shape: &[usize], wanted: Activation, of: impl Fn(&mut Net, No
     net.output(y);
     let rewritten = rewritten(&net);
     assert_eq!(ops(&rewritten), ["Map"], "{wanted:?}");
-    assert_eq!(*only(&rewritten, "Map"), Op::Map(Function::Activation(wanted)));
+    assert_eq!(*only(&rewritten, "Map"), Map(Function::Activation(wanted)));
 }
 
 /// The operands in an order.
@@ -169,7 +173,7 @@ fn bounds() {
     });
     assert_function(&[2, 3], Activation::new("leaky_relu", &[0.25]).unwrap(), |net, x| {
         let slopes = net.graph.constant("slopes", Tensor::f32(&[3], vec![0.25; 3]).unwrap());
-        net.add(Op::Prelu, &[x, slopes])
+        net.add(Prelu, &[x, slopes])
     });
 }
 
@@ -192,9 +196,10 @@ fn functions_that_are_others() {
     net.output(gate);
     let found = rewritten(&net);
     assert!(
-        !found
-            .nodes()
-            .any(|(_, node)| matches!(node.op, Op::Map(Function::Activation(Activation::Gelu | Activation::Silu))))
+        !found.nodes().any(|(_, node)| matches!(
+            node.op.of(),
+            Some(Map(Function::Activation(Activation::Gelu | Activation::Silu)))
+        ))
     );
 
     let mut net = Net::new(1);
@@ -209,8 +214,7 @@ fn functions_that_are_others() {
 
 /// `(x - mean) / sqrt(variance + eps)` over axes.
 fn normal(net: &mut Net, x: NodeId, axes: &[usize], case: usize) -> NodeId {
-    let mean =
-        |net: &mut Net, x| net.add(Op::Reduce { op: ReduceOp::Mean, axes: axes.to_vec(), keep_axes: true }, &[x]);
+    let mean = |net: &mut Net, x| net.add(Reduce { op: ReduceOp::Mean, axes: axes.to_vec(), keep_axes: true }, &[x]);
     let average = mean(net, x);
     let centred = net.binary(Binary::Sub, x, average);
     // Some exporters compute it twice.
@@ -247,10 +251,10 @@ fn normal(net: &mut Net, x: NodeId, axes: &[usize], case: usize) -> NodeId {
 #[test]
 fn normalisations() {
     let cases: [([&[usize]; 3], Op); 4] = [
-        ([&[2, 3, 4], &[2], &[4]], Op::LayerNorm { axis: 2, eps: 0.01 }),
-        ([&[2, 3, 4], &[1, 2], &[3, 4]], Op::LayerNorm { axis: 1, eps: 0.01 }),
-        ([&[2, 3, 4, 5], &[3], &[5]], Op::LayerNorm { axis: 3, eps: 0.01 }),
-        ([&[2, 3, 4, 5], &[2, 3], &[3, 1, 1]], Op::GroupNorm { groups: 3, eps: 0.01 }),
+        ([&[2, 3, 4], &[2], &[4]], LayerNorm { axis: 2, eps: 0.01 }.into()),
+        ([&[2, 3, 4], &[1, 2], &[3, 4]], LayerNorm { axis: 1, eps: 0.01 }.into()),
+        ([&[2, 3, 4, 5], &[3], &[5]], LayerNorm { axis: 3, eps: 0.01 }.into()),
+        ([&[2, 3, 4, 5], &[2, 3], &[3, 1, 1]], GroupNorm { groups: 3, eps: 0.01 }.into()),
     ];
     for ([shape, axes, constant], wanted) in cases {
         for case in 0..30 {
@@ -279,25 +283,25 @@ fn normalisations() {
 fn groups_of_channels() {
     let mut net = Net::new(2);
     let x = net.input(&[2, 6, 3, 5]);
-    let split = net.add(Op::Reshape(vec![2, 3, 30]), &[x]);
+    let split = net.add(Reshape(vec![2, 3, 30]), &[x]);
     let (scale, bias) = (net.random(&[3]), net.random(&[3]));
-    let normal = net.add(Op::GroupNorm { groups: 3, eps: 0.01 }, &[split, scale, bias]);
-    let whole = net.add(Op::Reshape(vec![2, 6, 3, 5]), &[normal]);
+    let normal = net.add(GroupNorm { groups: 3, eps: 0.01 }, &[split, scale, bias]);
+    let whole = net.add(Reshape(vec![2, 6, 3, 5]), &[normal]);
     let (scale, shift) = (net.random(&[6, 1, 1]), net.random(&[6, 1, 1]));
     let scaled = net.binary(Binary::Mul, whole, scale);
     let shifted = net.binary(Binary::Add, scaled, shift);
     net.output(shifted);
     let found = rewritten(&net);
     assert_eq!(ops(&found), ["GroupNorm"]);
-    assert_eq!(*only(&found, "GroupNorm"), Op::GroupNorm { groups: 3, eps: 0.01 });
+    assert_eq!(*only(&found, "GroupNorm"), GroupNorm { groups: 3, eps: 0.01 });
 
     // Groups of rows, not of channels.
     let mut net = Net::new(2);
     let x = net.input(&[2, 6, 3, 5]);
-    let split = net.add(Op::Reshape(vec![4, 3, 15]), &[x]);
+    let split = net.add(Reshape(vec![4, 3, 15]), &[x]);
     let (scale, bias) = (net.random(&[3]), net.random(&[3]));
-    let normal = net.add(Op::GroupNorm { groups: 3, eps: 0.01 }, &[split, scale, bias]);
-    let whole = net.add(Op::Reshape(vec![2, 6, 3, 5]), &[normal]);
+    let normal = net.add(GroupNorm { groups: 3, eps: 0.01 }, &[split, scale, bias]);
+    let whole = net.add(Reshape(vec![2, 6, 3, 5]), &[normal]);
     net.output(whole);
     assert_eq!(ops(&rewritten(&net)), ["Reshape", "GroupNorm", "Reshape"]);
 }
@@ -307,7 +311,7 @@ fn softmax() {
     for with_largest in [false, true] {
         let mut net = Net::new(3);
         let x = net.input(&[2, 3, 4]);
-        let reduced = |net: &mut Net, op, x| net.add(Op::Reduce { op, axes: vec![1], keep_axes: true }, &[x]);
+        let reduced = |net: &mut Net, op, x| net.add(Reduce { op, axes: vec![1], keep_axes: true }, &[x]);
         let mut below = x;
         if with_largest {
             let largest = reduced(&mut net, ReduceOp::Max, x);
@@ -327,7 +331,7 @@ fn softmax() {
             }
         };
         net.output(log);
-        assert_eq!(*only(&rewritten(&net), "LogSoftmax"), Op::Softmax { axis: 1, log: true });
+        assert_eq!(*only(&rewritten(&net), "LogSoftmax"), Softmax { axis: 1, log: true });
         net.output(softmax);
         assert!(ops(&rewritten(&net)).contains(&"Softmax"));
     }
@@ -339,19 +343,19 @@ fn whole_images() {
         for keep_axes in [false, true] {
             let mut net = Net::new(4);
             let x = net.input(&[2, 3, 4, 5]);
-            let y = net.add(Op::Reduce { op, axes: vec![2, 3], keep_axes }, &[x]);
-            let flat = net.add(Op::Reshape(vec![2, 3]), &[y]);
+            let y = net.add(Reduce { op, axes: vec![2, 3], keep_axes }, &[x]);
+            let flat = net.add(Reshape(vec![2, 3]), &[y]);
             net.output(flat);
             let rewritten = rewritten(&net);
             assert_eq!(ops(&rewritten), ["Pool", "Reshape"]);
             let window = vec![Sliding::new(4), Sliding::new(5)];
-            assert_eq!(*only(&rewritten, "Pool"), Op::Pool { window, ceil: false, kind });
+            assert_eq!(*only(&rewritten, "Pool"), Pool { window, ceil: false, kind });
         }
         let mut net = Net::new(4);
         let x = net.input(&[2, 3, 7]);
-        let y = net.add(Op::Pool { window: vec![Sliding::new(7)], ceil: false, kind }, &[x]);
+        let y = net.add(Pool { window: vec![Sliding::new(7)], ceil: false, kind }, &[x]);
         net.output(y);
-        assert_eq!(*only(&rewritten(&net), "Reduce"), Op::Reduce { op, axes: vec![2], keep_axes: true });
+        assert_eq!(*only(&rewritten(&net), "Reduce"), Reduce { op, axes: vec![2], keep_axes: true });
     }
 }
 
@@ -369,8 +373,8 @@ fn heads(net: &mut Net, case: Case) -> (NodeId, NodeId) {
     let (b, t, h, d) = (2, 5, 3, 4);
     let split = |net: &mut Net, perm: &[usize]| {
         let x = net.input(&[b, t, h * d]);
-        let split = net.add(Op::Reshape(vec![b, t, h, d]), &[x]);
-        net.add(Op::Transpose(perm.to_vec()), &[split])
+        let split = net.add(Reshape(vec![b, t, h, d]), &[x]);
+        net.add(Transpose(perm.to_vec()), &[split])
     };
     let mut q = split(net, &[0, 2, 1, 3]);
     let mut k = split(net, &[0, 2, 3, 1]);
@@ -383,7 +387,7 @@ fn heads(net: &mut Net, case: Case) -> (NodeId, NodeId) {
         }
         _ => {}
     }
-    let mut scores = net.add(Op::MatMul, &[q, k]);
+    let mut scores = net.add(MatMul, &[q, k]);
     if case.scale == 0 {
         scores = net.with(Binary::Div, scores, 2.0);
     }
@@ -395,21 +399,21 @@ fn heads(net: &mut Net, case: Case) -> (NodeId, NodeId) {
         3 | 4 => {
             // One key at least counts.
             let mask = Tensor::i64(&[1, 1, t, t], (0..t * t).map(|i| i64::from(i % t <= i / t)).collect()).unwrap();
-            let mut mask = Op::Cast(Element::Bool).evaluate(&[&mask]).unwrap();
+            let mut mask = Cast(Element::Bool).evaluate(&[&mask]).unwrap();
             let below = net.graph.constant("below", Tensor::scalar(f32::NEG_INFINITY));
             if case.mask == 4 {
-                mask = Op::Not.evaluate(&[&mask]).unwrap();
+                mask = Not.evaluate(&[&mask]).unwrap();
             }
             let mask = net.graph.constant("mask", mask);
             let operands = if case.mask == 3 { [mask, scores, below] } else { [mask, below, scores] };
-            net.add(Op::Where, &operands)
+            net.add(Where, &operands)
         }
         _ => scores,
     };
-    let weights = net.add(Op::Softmax { axis: 3, log: false }, &[scores]);
-    let sums = net.add(Op::MatMul, &[weights, v]);
-    let together = net.add(Op::Transpose(vec![0, 2, 1, 3]), &[sums]);
-    (net.add(Op::Reshape(vec![b, t, h * d]), &[together]), weights)
+    let weights = net.add(Softmax { axis: 3, log: false }, &[scores]);
+    let sums = net.add(MatMul, &[weights, v]);
+    let together = net.add(Transpose(vec![0, 2, 1, 3]), &[sums]);
+    (net.add(Reshape(vec![b, t, h * d]), &[together]), weights)
 }
 
 #[test]
@@ -432,7 +436,7 @@ fn attention() {
             let scaled = if scale > 1 { vec!["Mul"] } else { vec![] };
             let wanted = [wanted, vec!["Transpose", "Reshape"], scaled].concat();
             assert_eq!(sorted(found), sorted(wanted), "{case:?}");
-            let Op::Attention { scale: found } = *only(&rewritten, "Attention") else { panic!("no attention") };
+            let Some(&Attention { scale: found }) = only(&rewritten, "Attention").of() else { panic!("no attention") };
             assert!((found - 0.5).abs() < 1e-6, "{case:?}");
         }
     }
@@ -443,9 +447,9 @@ fn masks_of_truth_values() {
     let mut net = Net::new(8);
     let (q, k, v) = (net.input(&[2, 3, 4]), net.input(&[2, 5, 4]), net.input(&[2, 5, 6]));
     let mask = Tensor::i64(&[3, 5], (0..15).map(|i| i % 4).collect()).unwrap();
-    let mask = Op::Cast(Element::Bool).evaluate(&[&mask]).unwrap();
+    let mask = Cast(Element::Bool).evaluate(&[&mask]).unwrap();
     let mask = net.graph.constant("mask", mask);
-    let y = net.add(Op::Attention { scale: 0.5 }, &[q, k, v, mask]);
+    let y = net.add(Attention { scale: 0.5 }, &[q, k, v, mask]);
     net.output(y);
     let found = rewritten(&net);
     let operands = &found.nodes().find(|(_, node)| node.op.name() == "Attention").unwrap().1.operands;
@@ -467,9 +471,9 @@ fn attention_with_one_batch_for_all() {
     // Values are broadcast over the batch: that is no attention as one operation.
     let mut net = Net::new(7);
     let (q, k, v) = (net.input(&[2, 3, 4]), net.input(&[2, 4, 5]), net.input(&[5, 6]));
-    let scores = net.add(Op::MatMul, &[q, k]);
-    let weights = net.add(Op::Softmax { axis: 2, log: false }, &[scores]);
-    let sums = net.add(Op::MatMul, &[weights, v]);
+    let scores = net.add(MatMul, &[q, k]);
+    let weights = net.add(Softmax { axis: 2, log: false }, &[scores]);
+    let sums = net.add(MatMul, &[weights, v]);
     net.output(sums);
     assert_eq!(ops(&rewritten(&net)), ["MatMul", "Softmax", "MatMul"]);
 }
@@ -481,7 +485,7 @@ fn powers_of_integers() {
         let mut graph = Graph::new("powers");
         let x = graph.input("x", Element::I64, &[2, 3]).unwrap();
         let by = graph.constant("by", Tensor::i64(&[1], vec![exponent]).unwrap());
-        let power = graph.add("power", Op::Binary(Binary::Pow), &[x, by]).unwrap();
+        let power = graph.add("power", Binary::Pow, &[x, by]).unwrap();
         graph.output("y", power);
 
         let rewritten = rewrite(&graph).unwrap();

@@ -4,7 +4,8 @@
 
 mod common;
 
-use autotune_network::{Op, rewrite};
+use autotune_network::operators::{MatMul, Transpose};
+use autotune_network::rewrite;
 use common::graphs::{Net, assert_same_on, brought};
 use common::rng;
 
@@ -15,13 +16,13 @@ fn few_columns_of_transposed_matrices() {
     for (rows, columns, is_turned) in [(30, 1, true), (30, 8, true), (30, 9, false), (8, 3, false)] {
         let mut net = Net::new(1);
         let (a, b) = (net.input(&[20, rows]), net.input(&[20, columns]));
-        let transposed = net.graph.add("transposed", Op::Transpose(vec![1, 0]), &[a]).unwrap();
-        let product = net.graph.add("product", Op::MatMul, &[transposed, b]).unwrap();
+        let transposed = net.graph.add("transposed", Transpose(vec![1, 0]), &[a]).unwrap();
+        let product = net.graph.add("product", MatMul, &[transposed, b]).unwrap();
         net.output(product);
 
         let rewritten = rewrite(&net.graph).unwrap();
         let reads_whole =
-            rewritten.nodes().any(|(_, node)| node.op == Op::MatMul && node.operands.contains(&rewritten.inputs()[0]));
+            rewritten.nodes().any(|(_, node)| node.op == MatMul && node.operands.contains(&rewritten.inputs()[0]));
         assert_eq!(reads_whole, is_turned, "{rows} {columns}: {rewritten:#?}");
         assert_same_on(&net.graph, &rewritten, &brought(&net.graph, &mut rng(1)), &format!("{rows} {columns}"));
     }
@@ -33,11 +34,11 @@ fn long_products_of_vectors() {
     for (k, parts) in [(1 << 15, 16), (40004, 4), (40001, 0), (1 << 14, 0)] {
         let mut net = Net::new(1);
         let (a, b) = (net.input(&[1, k]), net.input(&[k, 1]));
-        let product = net.graph.add("product", Op::MatMul, &[a, b]).unwrap();
+        let product = net.graph.add("product", MatMul, &[a, b]).unwrap();
         net.output(product);
 
         let rewritten = rewrite(&net.graph).unwrap();
-        let (_, node) = rewritten.nodes().find(|(_, node)| node.op == Op::MatMul).unwrap();
+        let (_, node) = rewritten.nodes().find(|(_, node)| node.op == MatMul).unwrap();
         assert_eq!(node.shape, if parts == 0 { vec![1, 1] } else { vec![parts, 1, 1] }, "{k}");
         assert_same_on(&net.graph, &rewritten, &brought(&net.graph, &mut rng(1)), &k.to_string());
     }

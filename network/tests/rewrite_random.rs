@@ -7,7 +7,8 @@ mod common;
 use std::collections::HashSet;
 
 use autotune_network::cut::{Cut, Work};
-use autotune_network::{Graph, Op, rewrite};
+use autotune_network::operators::{Conv, Pool};
+use autotune_network::{Graph, Input, rewrite};
 use common::graphs::{assert_same, assert_same_by, ops};
 use common::random_graphs::random_graph;
 
@@ -45,7 +46,8 @@ fn every_node_has_a_kernel() {
 /// What kernels do not have is gone.
 fn assert_normal(graph: &Graph, seed: u64) {
     for (_, node) in graph.nodes() {
-        if let Op::Conv { window, .. } | Op::Pool { window, .. } = &node.op {
+        let windows = node.op.of().map(|Conv { window, .. }| window);
+        if let Some(window) = windows.or_else(|| node.op.of().map(|Pool { window, .. }| window)) {
             assert!(window.iter().all(|window| window.pad[0] == window.pad[1]), "{seed}: {node:?}");
         }
         let all_constant = node.operands.iter().all(|&id| graph.constant_of(id).is_some());
@@ -53,7 +55,7 @@ fn assert_normal(graph: &Graph, seed: u64) {
     }
     let reached: HashSet<_> = graph.nodes().flat_map(|(_, node)| node.operands.clone()).collect();
     let outputs: HashSet<_> = graph.outputs().iter().map(|output| output.node).collect();
-    let mut others = graph.nodes().filter(|(_, node)| node.op != Op::Input);
+    let mut others = graph.nodes().filter(|(_, node)| !node.op.is::<Input>());
     assert!(others.all(|(id, _)| reached.contains(&id) || outputs.contains(&id)), "{seed}");
 }
 

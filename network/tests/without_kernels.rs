@@ -7,7 +7,10 @@ mod common;
 
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, Work};
-use autotune_network::op::{Binary, Sliding};
+use autotune_network::operators::{
+    Binary, Cast, Concat, Conv, ConvTranspose, CumSum, Gather, GroupNorm, LocalResponseNorm, MatMul, Pad, Pool, Reduce,
+    Resize, Sliding, Softmax, Transpose,
+};
 use autotune_network::{Compiled, Element, Graph, Library, NodeId, Op, Tensor, rewrite};
 use autotune_workloads::{Coordinates, PadMode, PoolKind, ReduceOp, Rounding, Sampling};
 use common::graphs::{Net, assert_same, assert_same_on, brought};
@@ -48,7 +51,7 @@ fn assert_compiles(graph: &Graph, seed: u64) {
 }
 
 /// A graph of one node, some of whose operands are constants.
-fn single(net: &mut Net, op: Op, operands: &[NodeId]) -> Option<NodeId> {
+fn single(net: &mut Net, op: impl Into<Op>, operands: &[NodeId]) -> Option<NodeId> {
     let node = net.graph.add("node", op, operands).ok()?;
     net.output(node);
     Some(node)
@@ -95,7 +98,7 @@ fn transposed_convolutions() {
         if any(&mut net.rng, 0..=1) == 0 {
             operands.push(net.random(&[groups * outer]));
         }
-        single(net, Op::ConvTranspose { window, output_pad, groups }, &operands)
+        single(net, ConvTranspose { window, output_pad, groups }, &operands)
     });
 }
 
@@ -112,13 +115,13 @@ fn convolutions_and_poolings_of_many_axes() {
             let kind = [PoolKind::Max, PoolKind::Average, PoolKind::InnerAverage][any(&mut net.rng, 0..=2)];
             let window =
                 window.into_iter().map(|window| Sliding { dilation: 1, pad: [0, window.kernel - 1], ..window });
-            let op = Op::Pool { window: window.collect(), ceil: any(&mut net.rng, 0..=1) == 0, kind };
+            let op = Pool { window: window.collect(), ceil: any(&mut net.rng, 0..=1) == 0, kind };
             return single(net, op, &[x]);
         }
 
         let w = weights(net, &[&[groups * outer, inner][..], &kernels].concat());
         let biases = net.random(&[groups * outer]);
-        single(net, Op::Conv { window, groups }, &[x, w, biases])
+        single(net, Conv { window, groups }, &[x, w, biases])
     });
 }
 
@@ -136,7 +139,7 @@ fn poolings_with_gaps() {
         let kind = [PoolKind::Max, PoolKind::Average, PoolKind::InnerAverage][any(&mut net.rng, 0..=2)];
         let ceil = any(&mut net.rng, 0..=1) == 0;
         let x = net.input(&[&[1, 2][..], &extents].concat());
-        single(net, Op::Pool { window, ceil, kind }, &[x])
+        single(net, Pool { window, ceil, kind }, &[x])
     });
 }
 
@@ -148,7 +151,7 @@ fn sums_of_squares_over_more_channels_than_there_are() {
         let channels = any(&mut net.rng, 1..=7);
         let size = [1, 2, 3, 4, 5, 8, 13, 14, 1000, 1 << 40][any(&mut net.rng, 0..=9)];
         let x = net.input(&[&[2, channels][..], &extents].concat());
-        single(net, Op::LocalResponseNorm { size, alpha: 0.5 * size as f32, beta: 0.75, bias: 1.0 }, &[x])
+        single(net, LocalResponseNorm { size, alpha: 0.5 * size as f32, beta: 0.75, bias: 1.0 }, &[x])
     });
 }
 
@@ -167,7 +170,7 @@ fn paddings_of_several_and_of_long_axes() {
         let pad = shape.iter().map(|&extent| [0, 1].map(|_| any(&mut net.rng, 0..=most(extent)))).collect();
         let value = any(&mut net.rng, 0..=1) as f32;
         let x = net.input(&shape);
-        single(net, Op::Pad { pad, mode, value }, &[x])
+        single(net, Pad { pad, mode, value }, &[x])
     });
 }
 
@@ -192,7 +195,7 @@ fn images_resized_along_long_axes() {
         };
         let channels = any(&mut net.rng, 1..=2);
         let x = net.input(&[1, channels, from[0], from[1]]);
-        single(net, Op::Resize { size: to, coordinates, sampling }, &[x])
+        single(net, Resize { size: to, coordinates, sampling }, &[x])
     });
 }
 
@@ -214,7 +217,7 @@ fn means_over_long_axes() {
         let kind = [PoolKind::Average, PoolKind::InnerAverage][any(&mut net.rng, 0..=1)];
         let ceil = any(&mut net.rng, 0..=1) == 0;
         let x = net.input(&shape);
-        single(net, Op::Pool { window, ceil, kind }, &[x])
+        single(net, Pool { window, ceil, kind }, &[x])
     });
 }
 
@@ -226,25 +229,39 @@ fn long_and_empty_axes_of_everything_else() {
         let axis = any(&mut net.rng, 0..=shape.len() - 1);
         shape[axis] = [0, any(&mut net.rng, 16_380..=40_000)][any(&mut net.rng, 0..=3).min(1)];
         let (rank, x) = (shape.len(), net.input(&shape));
-        let op = match any(&mut net.rng, 0..=6) {
-            0 => Op::Softmax { axis: any(&mut net.rng, 0..=rank - 1), log: any(&mut net.rng, 0..=1) == 0 },
-            1 => Op::GroupNorm { groups: 1, eps: 1e-5 },
-            2 => Op::LocalResponseNorm { size: any(&mut net.rng, 1..=5), alpha: 0.5, beta: 0.75, bias: 1.0 },
-            3 => Op::Transpose((0..rank).rev().collect()),
+        let op: Op = match any(&mut net.rng, 0..=6) {
+            0 => Softmax { axis: any(&mut net.rng, 0..=rank - 1), log: any(&mut net.rng, 0..=1) == 0 }.into(),
+            1 => GroupNorm { groups: 1, eps: 1e-5 }.into(),
+            2 => LocalResponseNorm { size: any(&mut net.rng, 1..=5), alpha: 0.5, beta: 0.75, bias: 1.0 }.into(),
+            3 => Transpose((0..rank).rev().collect()).into(),
             4 => {
                 let op = [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Mean][any(&mut net.rng, 0..=2)];
-                Op::Reduce { op, axes: vec![any(&mut net.rng, 0..=rank - 1)], keep_axes: false }
+                Reduce { op, axes: vec![any(&mut net.rng, 0..=rank - 1)], keep_axes: false }.into()
             }
-            5 => Op::Concat { axis: any(&mut net.rng, 0..=rank - 1) },
+            5 => Concat { axis: any(&mut net.rng, 0..=rank - 1) }.into(),
             _ => {
                 let last = shape[axis].checked_sub(1)?;
                 let numbers = (0..5).map(|_| any(&mut net.rng, 0..=last) as i64).collect();
                 let numbers = net.graph.constant("numbers", Tensor::i64(&[5], numbers).unwrap());
-                return single(net, Op::Gather { axis }, &[x, numbers]);
+                return single(net, Gather { axis }, &[x, numbers]);
             }
         };
-        let operands = if matches!(op, Op::Concat { .. }) { vec![x, x] } else { vec![x] };
+        let operands = if op.is::<Concat>() { vec![x, x] } else { vec![x] };
         single(net, op, &operands)
+    });
+}
+
+#[test]
+fn cumulative_sums() {
+    of_seeds(60, |net| {
+        let shape: Vec<usize> = (0..any(&mut net.rng, 1..=3)).map(|_| any(&mut net.rng, 0..=9)).collect();
+        let axis = any(&mut net.rng, 0..=shape.len() - 1);
+        let mut x = net.input(&shape);
+        if any(&mut net.rng, 0..=1) == 0 {
+            x = net.add(Cast(Element::I64), &[x]);
+        }
+        let [exclusive, reverse] = [0; 2].map(|_| any(&mut net.rng, 0..=1) == 0);
+        single(net, CumSum { axis, exclusive, reverse }, &[x])
     });
 }
 
@@ -260,16 +277,16 @@ fn many_axes_that_lie_apart() {
                 let axes = (0..shape.len()).filter(|_| any(&mut net.rng, 0..=1) == 0).collect();
                 let op = [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Mean][any(&mut net.rng, 0..=2)];
                 let keep_axes = any(&mut net.rng, 0..=1) == 0;
-                single(net, Op::Reduce { op, axes, keep_axes }, &[x])
+                single(net, Reduce { op, axes, keep_axes }, &[x])
             }
             1 => {
                 let x = net.input(&[&left[..], &[2, 3]].concat());
                 let w = weights(net, &[&right[..], &[3, 2]].concat());
-                single(net, Op::MatMul, &[x, w])
+                single(net, MatMul, &[x, w])
             }
             _ => {
                 let (x, y) = (net.input(&left), weights(net, &right));
-                single(net, Op::Binary(Binary::Mul), &[x, y])
+                single(net, Binary::Mul, &[x, y])
             }
         }
     });
@@ -280,10 +297,10 @@ fn many_axes_that_lie_apart() {
 fn scores_times_a_large_number() {
     let mut net = Net::new(1);
     let (q, k, v) = (net.input(&[3, 4]), net.input(&[4, 3]), net.input(&[3, 4]));
-    let scores = net.add(Op::MatMul, &[q, k]);
+    let scores = net.add(MatMul, &[q, k]);
     let scores = net.with(Binary::Mul, scores, 6e8);
-    let weights = net.add(Op::Softmax { axis: 1, log: false }, &[scores]);
-    let mixed = net.add(Op::MatMul, &[weights, v]);
+    let weights = net.add(Softmax { axis: 1, log: false }, &[scores]);
+    let mixed = net.add(MatMul, &[weights, v]);
     net.output(mixed);
     let steps = Cut::of(&rewrite(&net.graph).unwrap()).steps;
     assert!(!steps.iter().any(|step| matches!(step.work, Work::Interpret(_))), "{steps:?}");
@@ -294,7 +311,7 @@ fn products_of_nothing() {
     for (left, right) in [(&[3, 0][..], &[0, 4][..]), (&[2, 3, 0], &[2, 0, 1]), (&[0], &[0, 2])] {
         let mut net = Net::new(1);
         let (a, b) = (net.input(left), weights(&mut net, right));
-        single(&mut net, Op::MatMul, &[a, b]).unwrap();
+        single(&mut net, MatMul, &[a, b]).unwrap();
         assert_compiles(&net.graph, 1);
     }
 }
@@ -305,7 +322,7 @@ fn products_of_nothing() {
 fn powers_of_integers() {
     let mut graph = Graph::new("powers");
     let [x, n] = ["x", "n"].map(|name| graph.input(name, Element::I64, &[200]).unwrap());
-    let y = graph.add("y", Op::Binary(Binary::Pow), &[x, n]).unwrap();
+    let y = graph.add("y", Binary::Pow, &[x, n]).unwrap();
     graph.output("y", y);
     assert_compiles(&graph, 1);
 

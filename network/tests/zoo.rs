@@ -6,7 +6,8 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use autotune_network::cut::{Cut, Work};
-use autotune_network::{Element, Fill, Graph, Node, Op, OpError, Tensor, Weights, rewrite, zoo};
+use autotune_network::operators::{Attention, Binary, Conv, ConvTranspose, LayerNorm, MatMul};
+use autotune_network::{Constant, Element, Fill, Graph, Node, Op, OpError, Tensor, Weights, rewrite, zoo};
 
 /// Weights that take no time: pages of zeros that nobody touches.
 struct Zeros;
@@ -36,10 +37,10 @@ fn is_constant(graph: &Graph, node: &Node, operand: usize) -> bool {
 /// Multiply-adds of convolutions and products, padding taps included.
 fn multiply_adds(graph: &Graph, node: &Node) -> usize {
     match &node.op {
-        Op::Conv { .. } => count(&node.shape) * count(&shape(graph, node, 1)[1..]),
-        Op::ConvTranspose { .. } => count(shape(graph, node, 0)) * count(&shape(graph, node, 1)[1..]),
-        Op::MatMul => count(&node.shape) * shape(graph, node, 0).last().unwrap(),
-        Op::Attention { .. } => {
+        op if op.is::<Conv>() => count(&node.shape) * count(&shape(graph, node, 1)[1..]),
+        op if op.is::<ConvTranspose>() => count(shape(graph, node, 0)) * count(&shape(graph, node, 1)[1..]),
+        op if op.is::<MatMul>() => count(&node.shape) * shape(graph, node, 0).last().unwrap(),
+        op if op.is::<Attention>() => {
             let keys = shape(graph, node, 1)[2];
             keys * (count(shape(graph, node, 0)) + count(&node.shape))
         }
@@ -48,7 +49,7 @@ fn multiply_adds(graph: &Graph, node: &Node) -> usize {
 }
 
 fn parameters(graph: &Graph) -> usize {
-    graph.nodes().filter(|(_, node)| matches!(node.op, Op::Constant(_))).map(|(_, node)| count(&node.shape)).sum()
+    graph.nodes().filter(|(_, node)| node.op.is::<Constant>()).map(|(_, node)| count(&node.shape)).sum()
 }
 
 fn nodes(graph: &Graph, wanted: fn(&Op) -> bool) -> usize {
@@ -87,9 +88,9 @@ fn networks_have_the_published_sizes() {
         let total: usize = graph.nodes().map(|(_, node)| multiply_adds(&graph, node)).sum();
         let error = (total as f64 / 1e6 - millions).abs();
         assert!(error <= 0.5_f64.min(millions * 1e-3), "{name}: {total} multiply-adds, not {millions} million");
-        let convolutions = nodes(&graph, |op| matches!(op, Op::Conv { .. } | Op::ConvTranspose { .. }));
+        let convolutions = nodes(&graph, |op| op.is::<Conv>() || op.is::<ConvTranspose>());
         assert_eq!(convolutions, convs, "{name}: convolutions");
-        assert_eq!(nodes(&graph, |op| matches!(op, Op::MatMul)), products, "{name}: products");
+        assert_eq!(nodes(&graph, |op| op.is::<MatMul>()), products, "{name}: products");
         let found: Vec<&[usize]> = graph.outputs().iter().map(|output| &*graph.node(output.node).shape).collect();
         assert_eq!(found, outputs, "{name}: outputs");
     }
@@ -99,8 +100,8 @@ fn networks_have_the_published_sizes() {
 fn transformers_have_twelve_layers() {
     for name in ["bert_base", "vit_b16"] {
         let graph = graph(name);
-        assert_eq!(nodes(&graph, |op| matches!(op, Op::Attention { .. })), 12, "{name}");
-        assert_eq!(nodes(&graph, |op| matches!(op, Op::LayerNorm { .. })), 25, "{name}");
+        assert_eq!(nodes(&graph, |op| op.is::<Attention>()), 12, "{name}");
+        assert_eq!(nodes(&graph, |op| op.is::<LayerNorm>()), 25, "{name}");
     }
 }
 
@@ -112,7 +113,7 @@ fn every_weight_has_a_name_of_its_own_and_is_used() {
         for (id, node) in graph.nodes() {
             assert!(uses[id.0 as usize] > 0, "{name}: nobody needs '{}'", node.name);
             let is_new = names.insert(&node.name);
-            assert!(is_new || !matches!(node.op, Op::Constant(_)), "{name}: '{}' twice", node.name);
+            assert!(is_new || !node.op.is::<Constant>(), "{name}: '{}' twice", node.name);
         }
     }
 }
@@ -136,8 +137,8 @@ const TABLE_1: [[usize; 6]; 12] = [
 #[test]
 fn the_convolutions_of_the_papers_table_are_those_of_resnet18() {
     let graph = graph("resnet18");
-    let found = graph.nodes().filter_map(|(_, node)| match &node.op {
-        Op::Conv { window, groups: 1 } => {
+    let found = graph.nodes().filter_map(|(_, node)| match node.op.of() {
+        Some(Conv { window, groups: 1 }) => {
             let ([_, c, h, w], &[o, ..]) = (shape(&graph, node, 0), shape(&graph, node, 1)) else { return None };
             assert!(window.iter().all(|axis| axis.pad == [axis.kernel / 2; 2] && axis.dilation == 1));
             Some([*c, *h, *w, o, window[0].kernel, window[0].stride])
@@ -152,11 +153,11 @@ fn the_convolutions_of_the_papers_table_are_those_of_resnet18() {
 #[test]
 fn batch_normalisation_is_a_product_and_a_sum_behind_a_convolution() {
     let graph = graph("resnet50");
-    for (_, node) in graph.nodes().filter(|(_, node)| matches!(node.op, Op::Conv { .. })) {
+    for (_, node) in graph.nodes().filter(|(_, node)| node.op.is::<Conv>()) {
         assert_eq!(node.operands.len(), 2, "{}", node.name);
     }
     let by_channel = graph.nodes().filter(|(_, node)| {
-        matches!(node.op, Op::Binary(_)) && is_constant(&graph, node, 1) && shape(&graph, node, 1)[1..] == [1, 1]
+        node.op.is::<Binary>() && is_constant(&graph, node, 1) && shape(&graph, node, 1)[1..] == [1, 1]
     });
     assert_eq!(by_channel.count(), 2 * 53);
 }

@@ -37,6 +37,13 @@ impl DerefMut for Operands {
 }
 
 impl Operands {
+    /// Tensors as the operands of a spec, in the order of [`Spec::operands`]; fails unless they are ([`Operands::check`]).
+    pub fn of(spec: &Spec, tensors: Vec<ArrayD<f32>>) -> Result<Self, OperandError> {
+        let operands = Self { names: spec.operands().map(|tensor| tensor.name.clone()).collect(), tensors };
+        operands.check(spec)?;
+        Ok(operands)
+    }
+
     /// Random operands that let no wrong kernel pass: every value is of either sign and between 0.1 and 1 in
     /// magnitude, so that no term vanishes, and what is added to sums is scaled by half their usual size, so that it weighs as much as
     /// they. Where products are added up for a function that bends beside zero or has ends, such as a sigmoid, one factor of each is

@@ -1,7 +1,8 @@
 //! Layers that have weights. A weight is called after its layer: `conv1.weight`, `conv1.bias`.
 
 use super::{Fill, Value};
-use crate::op::{Op, Sliding};
+use crate::op::Op;
+use crate::operators::{self, Attention, ConvTranspose, LayerNorm, MatMul, Sliding};
 
 /// Standard deviation of biases and shifts that were not trained.
 const BIAS: f32 = 0.05;
@@ -47,7 +48,7 @@ impl<'b> Value<'b> {
         let weights = [&[conv.channels, channels], &vec![window.kernel; spatial][..]].concat();
         let products = weights[1..].iter().product();
 
-        let op = Op::Conv { window: vec![window; spatial], groups };
+        let op = operators::Conv { window: vec![window; spatial], groups };
         self.weighted(name, op, &weights, products, conv)
     }
 
@@ -60,7 +61,7 @@ impl<'b> Value<'b> {
         // What lies between neighbouring elements of the image is no product.
         let taps = window.kernel.div_ceil(window.stride.max(1)).pow(spatial as u32);
 
-        let op = Op::ConvTranspose { window: vec![window; spatial], output_pad: vec![0; spatial], groups };
+        let op = ConvTranspose { window: vec![window; spatial], output_pad: vec![0; spatial], groups };
         self.weighted(name, op, &weights, channels / groups_of * taps, conv)
     }
 
@@ -78,7 +79,7 @@ impl<'b> Value<'b> {
         let inner = self.shape().last().copied().unwrap_or(1);
         let weight = self.builder.weight(&format!("{name}.weight"), &[inner, features], Fill::of_sums(inner, 1.0));
         let bias = self.builder.weight(&format!("{name}.bias"), &[features], Fill::deviation(BIAS));
-        self.named(name, Op::MatMul, &[weight]) + bias
+        self.named(name, MatMul, &[weight]) + bias
     }
 
     /// Layer normalisation of the last axis, with a scale and a bias for each of its elements.
@@ -88,15 +89,15 @@ impl<'b> Value<'b> {
         let scale = Fill { mean: 1.0, deviation: 0.1 };
         let scale = self.builder.weight(&format!("{name}.weight"), &shape[axis..], scale);
         let bias = self.builder.weight(&format!("{name}.bias"), &shape[axis..], Fill::deviation(BIAS));
-        self.named(name, Op::LayerNorm { axis, eps }, &[scale, bias])
+        self.named(name, LayerNorm { axis, eps }, &[scale, bias])
     }
 
     /// Self-attention of `[b, n, features]` with several heads: projections to queries, keys and values, attention of each head
-    /// ([`Op::Attention`]), and a projection of all heads together. The mask, if any, is broadcast to `[b, heads, n, n]`.
+    /// ([`Attention`]), and a projection of all heads together. The mask, if any, is broadcast to `[b, heads, n, n]`.
     ///
     /// Attention is one node, for it is easier to take it apart where there is no kernel of it than to find it again among products.
     pub fn self_attention(self, name: &str, heads: usize, mask: Option<Value<'_>>) -> Value<'b> {
-        let [b, n, features] = self.shape()[..] else { return self.op(Op::Attention { scale: 1.0 }, &[]) };
+        let [b, n, features] = self.shape()[..] else { return self.op(Attention { scale: 1.0 }, &[]) };
         let of_head = features / heads.max(1);
         let project = |part: &str| {
             let projected = self.linear(&format!("{name}.{part}"), features);
@@ -106,7 +107,7 @@ impl<'b> Value<'b> {
         let (query, mut others) = (project("query"), vec![project("key"), project("value")]);
         others.extend(mask);
         let scale = 1.0 / (of_head as f32).sqrt();
-        let mixed = query.named(name, Op::Attention { scale }, &others);
+        let mixed = query.named(name, Attention { scale }, &others);
         mixed.transpose(&[0, 2, 1, 3]).reshape(&[b, n, features]).linear(&format!("{name}.output"), features)
     }
 
@@ -115,7 +116,7 @@ impl<'b> Value<'b> {
         self.shape().get(1).copied().unwrap_or(1)
     }
 
-    fn weighted(self, name: &str, op: Op, shape: &[usize], products: usize, conv: Conv) -> Value<'b> {
+    fn weighted(self, name: &str, op: impl Into<Op>, shape: &[usize], products: usize, conv: Conv) -> Value<'b> {
         let fill = Fill::of_sums(products, conv.gain);
         let mut operands = vec![self.builder.weight(&format!("{name}.weight"), shape, fill)];
         if conv.has_bias {

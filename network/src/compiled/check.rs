@@ -17,10 +17,9 @@ use autotune_schedules::tolerance;
 
 use super::Workspace;
 use crate::cut::{Strided, Value};
-use crate::error::{CheckError, CompileError, GraphError, OpError};
-use crate::evaluate::EvaluateError;
-use crate::graph::{Graph, Node, NodeId, Output};
-use crate::op::{Binary, Op};
+use crate::error::{CheckError, CompileError, EvaluateError};
+use crate::graph::{Graph, NodeId, Output};
+use crate::operators::{Binary, Map, Prelu};
 use crate::plan::{Action, Doing};
 use crate::rewrite::Trace;
 use crate::tensor::{Element, Tensor};
@@ -88,7 +87,7 @@ impl Workspace {
         let output = |(output, &span): (&Output, _)| {
             let node = graph.node(output.node);
             let numbers = self.result(span, node.shape.iter().product());
-            Tensor::of_numbers(&node.shape, node.element, numbers).map_err(|source| wrong(node, source))
+            Tensor::of_numbers(&node.shape, node.element, numbers).map_err(|source| node.wrong(source))
         };
         let outputs = graph.outputs().iter().zip(&plan.outputs).map(output).collect::<Result<Vec<_>, _>>();
         let outputs = outputs.map_err(EvaluateError::from)?;
@@ -196,7 +195,7 @@ impl<'a> Computed<'a> {
 
     fn put(&mut self, id: NodeId, numbers: &[f32], allowed: Allowed) -> Result<(), EvaluateError> {
         let node = self.graph.node(id);
-        let tensor = Tensor::of_numbers(&node.shape, node.element, numbers).map_err(|source| wrong(node, source))?;
+        let tensor = Tensor::of_numbers(&node.shape, node.element, numbers).map_err(|source| node.wrong(source))?;
         let at = id.0 as usize;
         (self.tensors[at], self.allowed[at]) = (Some(tensor), allowed);
         Ok(())
@@ -231,19 +230,16 @@ impl<'a> Computed<'a> {
         let (mut most, mut is_of_sums, mut numbers) = (0f32, false, Vec::new());
         for (id, tensor) in self.made(id)? {
             numbers = tensor.to_numbers();
-            let op = &self.graph.node(id).op;
-            let keeps = matches!(op, Op::Binary(Binary::Add | Binary::Sub | Binary::Max | Binary::Min))
-                || matches!(op, Op::Map(_) | Op::Prelu);
+            let node = self.graph.node(id);
+            let keeps = matches!(node.op.of(), Some(Binary::Add | Binary::Sub | Binary::Max | Binary::Min))
+                || node.op.is::<Map>()
+                || node.op.is::<Prelu>();
             let before = if is_of_sums && keeps { most } else { 0.0 };
             most = largest(&numbers).max(before);
-            is_of_sums |= matches!(op, Op::Conv { .. } | Op::ConvTranspose { .. } | Op::MatMul);
+            is_of_sums |= node.op.channel_of_sums(node.shape.len()).is_some();
         }
         Ok(Wanted { numbers, most })
     }
-}
-
-fn wrong(node: &Node, source: OpError) -> GraphError {
-    GraphError { node: node.name.clone(), op: node.op.name(), source }
 }
 
 /// The elements that a copy writes, in the order of its extents.

@@ -123,7 +123,7 @@ impl Drop for Bound<'_> {
 mod tests {
     use autotune_ir::Target;
 
-    use crate::op::{Binary, Op};
+    use crate::operators::{Binary, Concat, MatMul};
     use crate::{Builder, Compiled, Element, Graph, Seeded};
 
     #[test]
@@ -132,9 +132,9 @@ mod tests {
         let mut input = |name: &str, shape: &[usize]| graph.input(name, Element::F32, shape).unwrap();
         let (read, small) = (input("read", &[64, 64]), input("small", &[1, 64]));
         let (given, joined) = (input("given", &[64, 64]), input("joined", &[64, 64]));
-        let product = graph.add("product", Op::MatMul, &[read, given]).unwrap();
-        let sum = graph.add("sum", Op::Binary(Binary::Add), &[product, small]).unwrap();
-        let both = graph.add("both", Op::Concat { axis: 1 }, &[sum, joined]).unwrap();
+        let product = graph.add("product", MatMul, &[read, given]).unwrap();
+        let sum = graph.add("sum", Binary::Add, &[product, small]).unwrap();
+        let both = graph.add("both", Concat { axis: 1 }, &[sum, joined]).unwrap();
         graph.output("given", given);
         graph.output("both", both);
 

@@ -1,14 +1,21 @@
 //! Which nodes are one step.
 
-use autotune_workloads::{Activation, Epilogue, Function, Workload};
+use autotune_workloads::{Activation, Channels, Epilogue, Function, Pointwise, PointwiseOp, Workload};
 
-use super::anchor::{Anchor, anchor, channels};
 use crate::graph::{Graph, Node, NodeId};
-use crate::op::{Binary, Op};
+use crate::op::{Anchor, Read};
+use crate::operators::binary::Binary;
+use crate::operators::map::Map;
+use crate::operators::prelu::Prelu;
 
 /// A node with a workload, and those behind it that are its epilogue.
 pub(super) struct Group {
-    anchor: Anchor,
+    /// The workload without what is fused behind it.
+    anchor: Workload,
+    /// Its operands, in the order of its spec, a bias included.
+    read: Vec<NodeId>,
+    /// The axis of the tensor along which an epilogue has scale and bias, if there is one.
+    channel: Option<usize>,
     first: NodeId,
     tail: NodeId,
     /// True if what scales the tensor and is added to it can be fused.
@@ -86,33 +93,34 @@ impl Groups {
 
 impl Group {
     fn of(graph: &Graph, id: NodeId) -> Option<Self> {
-        let anchor = anchor(graph, id)?;
-        let op = &graph.node(id).op;
-        let takes_sums = matches!(op, Op::Conv { .. } | Op::ConvTranspose { .. } | Op::MatMul | Op::Resize { .. });
+        let (anchor, read) = anchor(graph, id)?;
+        let Anchor { workload, channel, takes_sums, .. } = anchor;
         // A third operand is the bias.
-        let bias = anchor.workload.epilogue().bias.then(|| anchor.operands[2]);
-        Some(Self { takes_sums, bias, ..Self::bare(anchor, id) })
+        let bias = workload.epilogue().bias.then(|| read[2]);
+        Some(Self { channel, takes_sums, bias, ..Self::bare(workload, read, id) })
     }
 
     /// A product with a value for each channel of an image, or the sum with it, as the epilogue of a copy: what else is done to channels can
     /// be fused behind it.
     fn of_channels(graph: &Graph, id: NodeId) -> Option<Self> {
         let node = graph.node(id);
-        let Op::Binary(binary @ (Binary::Mul | Binary::Add)) = node.op else { return None };
+        let Some(&binary @ (Binary::Mul | Binary::Add)) = node.op.of() else { return None };
         let shape = |place: usize| &*graph.node(node.operands[place]).shape;
         let is_image = |place: usize| shape(place) == node.shape && node.shape.len() > 2;
         let place = (0..2).find(|&place| is_image(place) && is_along(shape(1 - place), &node.shape, 1))?;
         let [image, values] = [place, 1 - place].map(|place| node.operands[place]);
 
-        let anchor = Anchor { workload: channels(&node.shape)?, operands: vec![image], channel: Some(1) };
         let [scale, bias] = [Binary::Mul, Binary::Add].map(|op| (op == binary).then_some(values));
-        Some(Self { takes_sums: true, scale, bias, ..Self::bare(anchor, id) })
+        let bare = Self::bare(channels(&node.shape)?, vec![image], id);
+        Some(Self { channel: Some(1), takes_sums: true, scale, bias, ..bare })
     }
 
     /// Without an epilogue.
-    fn bare(anchor: Anchor, id: NodeId) -> Self {
+    fn bare(anchor: Workload, read: Vec<NodeId>, id: NodeId) -> Self {
         Self {
             anchor,
+            read,
+            channel: None,
             first: id,
             tail: id,
             takes_sums: false,
@@ -127,35 +135,40 @@ impl Group {
     }
 
     fn flops(&self) -> f64 {
-        self.anchor.workload.flops()
+        self.anchor.flops()
     }
 
     /// What a node does to this group's tensor, which is its operand at `place`, if an epilogue has that and has it last.
     fn part(&self, graph: &Graph, node: &Node, place: usize) -> Option<Part> {
         let other = node.operands.get(1 - place.min(1)).copied();
         let of_channels = |id: NodeId| {
-            let axis = self.anchor.channel.filter(|_| self.takes_sums)?;
+            let axis = self.channel.filter(|_| self.takes_sums)?;
             is_along(&graph.node(id).shape, &node.shape, axis).then_some(id)
         };
 
+        let binary = node.op.of();
         if self.activation != Activation::None {
             let is_open = self.post_bias.is_none();
-            return match node.op {
-                Op::Binary(Binary::Mul) if is_open && self.post_scale.is_none() => {
-                    of_channels(other?).map(Part::PostScale)
-                }
-                Op::Binary(Binary::Add) if is_open => of_channels(other?).map(Part::PostBias),
+            return match binary {
+                Some(Binary::Mul) if is_open && self.post_scale.is_none() => of_channels(other?).map(Part::PostScale),
+                Some(Binary::Add) if is_open => of_channels(other?).map(Part::PostBias),
                 _ => None,
             };
         }
 
+        if let Some(&Map(function)) = node.op.of() {
+            return match function {
+                Function::Activation(Activation::None | Activation::Prelu) | Function::Op(_) => None,
+                Function::Activation(activation) => Some(Part::Activation(activation)),
+            };
+        }
+        if node.op.is::<Prelu>() && place == 0 {
+            return of_channels(other?).map(Part::Slope);
+        }
         let is_scaled_only = self.bias.is_none() && self.residual.is_none();
-        match node.op {
-            Op::Map(Function::Activation(Activation::None | Activation::Prelu)) => None,
-            Op::Map(Function::Activation(activation)) => Some(Part::Activation(activation)),
-            Op::Prelu if place == 0 => of_channels(other?).map(Part::Slope),
-            Op::Binary(Binary::Mul) if is_scaled_only && self.scale.is_none() => of_channels(other?).map(Part::Scale),
-            Op::Binary(Binary::Add) if self.takes_sums && self.residual.is_none() => {
+        match binary {
+            Some(Binary::Mul) if is_scaled_only && self.scale.is_none() => of_channels(other?).map(Part::Scale),
+            Some(Binary::Add) if self.takes_sums && self.residual.is_none() => {
                 let other = other?;
                 let bias = of_channels(other).filter(|_| self.bias.is_none()).map(Part::Bias);
                 bias.or_else(|| (graph.node(other).shape == node.shape).then_some(Part::Residual(other)))
@@ -187,15 +200,42 @@ impl Group {
         let parts = [self.scale, self.bias, self.residual, self.post_scale, self.post_bias];
         let [scale, bias, residual, post_scale, post_bias] = parts.map(|part| part.is_some());
         let activation = self.activation;
-        self.anchor.workload.with_epilogue(Epilogue { scale, bias, residual, activation, post_scale, post_bias })
+        self.anchor.with_epilogue(Epilogue { scale, bias, residual, activation, post_scale, post_bias })
     }
 
     /// What the step reads, in the order of its workload's spec.
     pub(super) fn operands(&self) -> Vec<NodeId> {
-        let own = self.anchor.operands.len() - usize::from(self.anchor.workload.epilogue().bias);
+        let own = self.read.len() - usize::from(self.anchor.epilogue().bias);
         let parts = [self.scale, self.bias, self.residual, self.slope, self.post_scale, self.post_bias];
-        self.anchor.operands[..own].iter().copied().chain(parts.into_iter().flatten()).collect()
+        self.read[..own].iter().copied().chain(parts.into_iter().flatten()).collect()
     }
+}
+
+/// The workload of a node, if there is one, and what it reads; its weights are constant if they are in the graph.
+pub(super) fn anchor(graph: &Graph, id: NodeId) -> Option<(Anchor, Vec<NodeId>)> {
+    let node = graph.node(id);
+    let anchor = node.op.workload(&graph.view(id))?;
+    let read = |read: &Read| match *read {
+        Read::Operand(operand) => node.operands[operand],
+        Read::Behind(operand) => graph.node(node.operands[operand]).operands[0],
+    };
+    let operands: Vec<NodeId> = anchor.reads.iter().map(read).collect();
+
+    let weights = anchor.workload.weights();
+    if weights.is_empty() {
+        return Some((anchor, operands));
+    }
+    let is_constant = weights.iter().all(|&number| graph.constant_of(operands[number]).is_some());
+    let workload = anchor.workload.with_constant_weights(is_constant).ok()?;
+    Some((Anchor { workload, ..anchor }, operands))
+}
+
+/// A copy of `[n, c, ..]` whose epilogue has a scale and a bias for each channel.
+fn channels(shape: &[usize]) -> Option<Workload> {
+    let &[n, c, ref spatial @ ..] = shape else { return None };
+    let copy = Pointwise::new(1, 1, PointwiseOp::Unary(Function::Activation(Activation::None)));
+    let shape = vec![n, c, spatial.iter().product()];
+    Workload::new(Pointwise { shape, channels: Channels::Column, ..copy }).ok()
 }
 
 /// True if a tensor of `own` shape has an element for each step along one axis of a `whole` shape, to which it is broadcast.

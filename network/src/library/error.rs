@@ -13,7 +13,7 @@ pub enum LibraryError {
     Interpreted {
         /// Its name.
         node: String,
-        /// What it computes, by its [name](crate::Op::name).
+        /// What it computes, by its [name](crate::Operator::name).
         op: &'static str,
     },
     /// A kernel's schedule is not right.

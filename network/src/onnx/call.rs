@@ -3,29 +3,30 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use autotune_ir::program::UnaryOp;
-use autotune_workloads::{Activation, Function, ReduceOp};
 use rten_onnx::onnx::{AttributeProto, AttributeType, NodeProto};
 
-use super::draft::{Draft, Value};
-use super::error::unfit;
+use super::draft::Draft;
+use super::error::{NodeError, unfit};
 use super::file::ModelFile;
-use super::{NodeError, tensor};
+use super::tensor::{self, number};
 use crate::constant::Constant;
-use crate::op::{Binary, Op, Range};
+use crate::op::Op;
 use crate::tensor::{Element, Tensor};
 use crate::text::{listed, printable};
 
-pub(super) type Result<T> = std::result::Result<T, NodeError>;
+pub use super::draft::Value;
+
+/// What is made of a node, or why it cannot be.
+pub type Result<T> = std::result::Result<T, NodeError>;
 
 /// A node of a file, what it is given, and the graph that it goes into.
-pub(super) struct Call<'a> {
-    pub(super) draft: &'a mut Draft,
+pub struct Call<'a> {
+    pub(crate) draft: &'a mut Draft,
     file: &'a ModelFile<'a>,
     /// Version of the operators.
-    pub(super) version: i64,
+    pub version: i64,
     /// What new nodes are called.
-    pub(super) name: &'a str,
+    pub name: &'a str,
     node: &'a NodeProto,
     operands: Vec<Option<Value>>,
     /// Attributes that nothing has asked for: they would be ignored.
@@ -59,34 +60,43 @@ impl<'a> Call<'a> {
     }
 
     /// Whether it is a node of some operator.
-    pub(super) fn is(&self, operator: &str) -> bool {
+    pub fn is(&self, operator: &str) -> bool {
         self.node.op_type.as_deref() == Some(operator)
     }
 
     /// Whether an input is left out or has no elements.
-    pub(super) fn is_empty(&self, input: usize) -> bool {
+    pub fn is_empty(&self, input: usize) -> bool {
         self.optional(input).is_none_or(|value| self.draft.shape(value).contains(&0))
     }
 
     /// How many inputs are named, those left out between others included.
-    pub(super) fn count(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.operands.len()
     }
 
-    pub(super) fn optional(&self, input: usize) -> Option<Value> {
+    /// An input, unless it is left out.
+    pub fn optional(&self, input: usize) -> Option<Value> {
         self.operands.get(input).copied().flatten()
     }
 
-    pub(super) fn operand(&self, input: usize) -> Result<Value> {
+    /// An input that is there.
+    pub fn operand(&self, input: usize) -> Result<Value> {
         self.optional(input).ok_or_else(|| NodeError::Input { input, reason: "it is missing".into() })
     }
 
     /// All inputs; none may be left out.
-    pub(super) fn operands(&self) -> Result<Vec<Value>> {
+    pub fn operands(&self) -> Result<Vec<Value>> {
         (0..self.count()).map(|input| self.operand(input)).collect()
     }
 
-    pub(super) fn check_most(&self, most: usize) -> Result<()> {
+    /// The only input.
+    pub fn only(&self) -> Result<Value> {
+        self.check_most(1)?;
+        self.operand(0)
+    }
+
+    /// Fails if there are more inputs.
+    pub fn check_most(&self, most: usize) -> Result<()> {
         match self.count() > most {
             true => unfit(format!("{} inputs, where {most} at most are supported", self.count())),
             false => Ok(()),
@@ -94,28 +104,28 @@ impl<'a> Call<'a> {
     }
 
     /// The tensor of an input that has to be known before the network runs.
-    pub(super) fn known(&self, input: usize) -> Result<Option<Arc<Tensor>>> {
+    pub fn known(&self, input: usize) -> Result<Option<Arc<Tensor>>> {
         let Some(value) = self.optional(input) else { return Ok(None) };
         let unknown = || NodeError::Input { input, reason: "it is not known before the network runs".into() };
         Ok(Some(Arc::clone(self.draft.constant_of(value).ok_or_else(unknown)?.tensor()?)))
     }
 
     /// The integers of an input that has to be known.
-    pub(super) fn known_integers(&self, input: usize) -> Result<Option<Vec<i64>>> {
+    pub fn known_integers(&self, input: usize) -> Result<Option<Vec<i64>>> {
         let Some(tensor) = self.known(input)? else { return Ok(None) };
         let wrong = || NodeError::Input { input, reason: "it is not of integers".into() };
         Ok(Some(tensor.as_i64().ok_or_else(wrong)?.iter().copied().collect()))
     }
 
     /// The floating-point numbers of an input that has to be known.
-    pub(super) fn known_floats(&self, input: usize) -> Result<Option<Vec<f32>>> {
+    pub fn known_floats(&self, input: usize) -> Result<Option<Vec<f32>>> {
         let Some(tensor) = self.known(input)? else { return Ok(None) };
         let wrong = || NodeError::Input { input, reason: "it is not of floating-point numbers".into() };
         Ok(Some(tensor.as_f32().ok_or_else(wrong)?.iter().copied().collect()))
     }
 
     /// The one number of an input that has to be known, of whatever type.
-    pub(super) fn known_number(&self, input: usize) -> Result<Option<f32>> {
+    pub fn known_number(&self, input: usize) -> Result<Option<f32>> {
         match self.known(input)? {
             Some(tensor) => match number(&tensor) {
                 Some(number) => Ok(Some(number)),
@@ -136,63 +146,73 @@ impl<'a> Call<'a> {
         }
     }
 
-    pub(super) fn int(&self, name: &'static str) -> Result<Option<i64>> {
+    /// An attribute of one integer.
+    pub fn int(&self, name: &'static str) -> Result<Option<i64>> {
         Ok(self.attribute(name, AttributeType::INT)?.map(|attribute| attribute.i.unwrap_or_default()))
     }
 
-    pub(super) fn int_or(&self, name: &'static str, default: i64) -> Result<i64> {
+    /// The same, or what it is without the attribute.
+    pub fn int_or(&self, name: &'static str, default: i64) -> Result<i64> {
         Ok(self.int(name)?.unwrap_or(default))
     }
 
-    pub(super) fn flag(&self, name: &'static str, default: bool) -> Result<bool> {
+    /// An attribute that is true or false.
+    pub fn flag(&self, name: &'static str, default: bool) -> Result<bool> {
         Ok(self.int_or(name, default.into())? != 0)
     }
 
-    pub(super) fn float(&self, name: &'static str) -> Result<Option<f32>> {
+    /// An attribute of one number.
+    pub fn float(&self, name: &'static str) -> Result<Option<f32>> {
         Ok(self.attribute(name, AttributeType::FLOAT)?.map(|attribute| attribute.f.unwrap_or_default()))
     }
 
-    pub(super) fn float_or(&self, name: &'static str, default: f32) -> Result<f32> {
+    /// The same, or what it is without the attribute.
+    pub fn float_or(&self, name: &'static str, default: f32) -> Result<f32> {
         Ok(self.float(name)?.unwrap_or(default))
     }
 
-    pub(super) fn ints(&self, name: &'static str) -> Result<Option<&'a [i64]>> {
+    /// An attribute of several integers.
+    pub fn ints(&self, name: &'static str) -> Result<Option<&'a [i64]>> {
         Ok(self.attribute(name, AttributeType::INTS)?.map(|attribute| &*attribute.ints))
     }
 
-    pub(super) fn floats(&self, name: &'static str) -> Result<Option<&'a [f32]>> {
+    /// An attribute of several numbers.
+    pub fn floats(&self, name: &'static str) -> Result<Option<&'a [f32]>> {
         Ok(self.attribute(name, AttributeType::FLOATS)?.map(|attribute| &*attribute.floats))
     }
 
     /// Extents, distances or the like, which are not negative.
-    pub(super) fn extents(&self, name: &'static str) -> Result<Option<Vec<usize>>> {
+    pub fn extents(&self, name: &'static str) -> Result<Option<Vec<usize>>> {
         let Some(ints) = self.ints(name)? else { return Ok(None) };
         let extents: Option<Vec<usize>> = ints.iter().map(|&extent| usize::try_from(extent).ok()).collect();
         extents.map(Some).ok_or_else(|| attribute(name, "a number is negative"))
     }
 
-    pub(super) fn words(&self, name: &'static str) -> Result<Option<Vec<&'a str>>> {
+    /// An attribute of several words.
+    pub fn words(&self, name: &'static str) -> Result<Option<Vec<&'a str>>> {
         let found = self.attribute(name, AttributeType::STRINGS)?;
         Ok(found.map(|attribute| attribute.strings.iter().map(|word| &**word).collect()))
     }
 
-    pub(super) fn word_or(&self, name: &'static str, default: &'static str) -> Result<&'a str> {
+    /// An attribute of a word, or what it is without.
+    pub fn word_or(&self, name: &'static str, default: &'static str) -> Result<&'a str> {
         Ok(self.attribute(name, AttributeType::STRING)?.map_or(default, |found| found.s.as_deref().unwrap_or_default()))
     }
 
-    pub(super) fn tensor(&self, name: &'static str) -> Result<Option<Constant>> {
+    /// An attribute of a tensor.
+    pub fn tensor(&self, name: &'static str) -> Result<Option<Constant>> {
         let found = self.attribute(name, AttributeType::TENSOR)?.and_then(|attribute| attribute.t.as_ref());
         let read = |proto| tensor::read(proto, self.file).map_err(|reason| attribute(name, reason));
         found.map(read).transpose()
     }
 
     /// Attributes that do not matter, whatever they say.
-    pub(super) fn ignore(&self, names: &[&str]) {
+    pub fn ignore(&self, names: &[&str]) {
         self.unread.borrow_mut().retain(|unread| !names.contains(unread));
     }
 
     /// A number that was an attribute before some version of the operators and an input since.
-    pub(super) fn integers(&self, name: &'static str, input: usize, since: i64) -> Result<Option<Vec<i64>>> {
+    pub fn integers(&self, name: &'static str, input: usize, since: i64) -> Result<Option<Vec<i64>>> {
         match self.version < since {
             true => Ok(self.ints(name)?.map(<[i64]>::to_vec)),
             false => self.known_integers(input),
@@ -202,128 +222,70 @@ impl<'a> Call<'a> {
 
 // What the node becomes.
 impl Call<'_> {
-    pub(super) fn shape(&self, value: Value) -> Vec<usize> {
+    /// The shape of a value.
+    pub fn shape(&self, value: Value) -> Vec<usize> {
         self.draft.shape(value).to_vec()
     }
 
-    pub(super) fn rank(&self, value: Value) -> usize {
+    /// How many axes a value has.
+    pub fn rank(&self, value: Value) -> usize {
         self.draft.shape(value).len()
     }
 
-    pub(super) fn element(&self, value: Value) -> Element {
+    /// The constant, if a value is the same in all runs.
+    pub fn constant_of(&self, value: Value) -> Option<&Constant> {
+        self.draft.constant_of(value)
+    }
+
+    /// The number of a constant of one element.
+    pub fn number_of(&self, value: Value) -> Option<f32> {
+        self.draft.number(value)
+    }
+
+    /// The type of the elements of a value.
+    pub fn element(&self, value: Value) -> Element {
         self.draft.element(value)
     }
 
-    pub(super) fn add(&mut self, op: Op, operands: &[Value]) -> Result<Value> {
-        Ok(self.draft.add(self.name, op, operands)?)
+    /// What an operator makes of values: a constant, if they all are.
+    pub fn add(&mut self, op: impl Into<Op>, operands: &[Value]) -> Result<Value> {
+        Ok(self.draft.add(self.name, op.into(), operands)?)
     }
 
-    pub(super) fn constant(&mut self, constant: impl Into<Constant>) -> Value {
+    /// A value that is the same in all runs.
+    pub fn constant(&mut self, constant: impl Into<Constant>) -> Value {
         self.draft.constant(self.name, constant)
     }
 
     /// A number without axes, of the type of a value.
-    pub(super) fn number(&mut self, number: f32, like: Value) -> Result<Value> {
+    pub fn number(&mut self, number: f32, like: Value) -> Result<Value> {
         let tensor = match self.element(like) {
             Element::I64 => Tensor::i64(&[], vec![number as i64])?,
             _ => Tensor::scalar(number),
         };
         Ok(self.constant(tensor))
     }
-
-    pub(super) fn binary(&mut self, binary: Binary, a: Value, b: Value) -> Result<Value> {
-        self.add(Op::Binary(binary), &[a, b])
-    }
-
-    /// A value and a number.
-    pub(super) fn with(&mut self, binary: Binary, a: Value, number: f32) -> Result<Value> {
-        let number = self.number(number, a)?;
-        self.binary(binary, a, number)
-    }
-
-    pub(super) fn unary(&mut self, op: UnaryOp, x: Value) -> Result<Value> {
-        self.add(Op::Map(Function::Op(op)), &[x])
-    }
-
-    pub(super) fn activation(&mut self, activation: Activation, x: Value) -> Result<Value> {
-        self.add(Op::Map(Function::Activation(activation)), &[x])
-    }
-
-    pub(super) fn reduce(&mut self, op: ReduceOp, axes: &[usize], keep_axes: bool, x: Value) -> Result<Value> {
-        self.add(Op::Reduce { op, axes: axes.to_vec(), keep_axes }, &[x])
-    }
-
-    pub(super) fn reshape(&mut self, shape: &[usize], x: Value) -> Result<Value> {
-        match self.draft.shape(x) == shape {
-            true => Ok(x),
-            false => self.add(Op::Reshape(shape.to_vec()), &[x]),
-        }
-    }
-
-    pub(super) fn expand(&mut self, shape: &[usize], x: Value) -> Result<Value> {
-        match self.draft.shape(x) == shape {
-            true => Ok(x),
-            false => self.add(Op::Expand(shape.to_vec()), &[x]),
-        }
-    }
-
-    pub(super) fn transpose(&mut self, perm: &[usize], x: Value) -> Result<Value> {
-        match perm.len() == self.rank(x) && perm.iter().copied().eq(0..perm.len()) {
-            true => Ok(x),
-            false => self.add(Op::Transpose(perm.to_vec()), &[x]),
-        }
-    }
-
-    pub(super) fn slice(&mut self, ranges: Vec<Range>, x: Value) -> Result<Value> {
-        match ranges == Range::all(self.draft.shape(x)) {
-            true => Ok(x),
-            false => self.add(Op::Slice(ranges), &[x]),
-        }
-    }
-
-    /// Elements of an axis from one on.
-    pub(super) fn part(&mut self, x: Value, axis: usize, [start, count]: [usize; 2]) -> Result<Value> {
-        let mut ranges = Range::all(self.draft.shape(x));
-        ranges[axis] = Range { start, step: 1, count };
-        self.slice(ranges, x)
-    }
-
-    pub(super) fn cast(&mut self, element: Element, x: Value) -> Result<Value> {
-        match self.element(x) == element {
-            true => Ok(x),
-            false => self.add(Op::Cast(element), &[x]),
-        }
-    }
 }
 
-pub(super) fn attribute(name: &str, reason: impl Into<String>) -> NodeError {
+/// What is wrong with an attribute.
+pub fn attribute(name: &str, reason: impl Into<String>) -> NodeError {
     NodeError::Attribute { attribute: printable(name), reason: reason.into() }
 }
 
 /// An axis of a tensor; negative ones count from the end.
-pub(super) fn axis(axis: i64, rank: usize) -> Result<usize> {
+pub fn axis(axis: i64, rank: usize) -> Result<usize> {
     let counted = if axis < 0 { axis.checked_add_unsigned(rank as u64) } else { Some(axis) };
     let found = counted.and_then(|axis| usize::try_from(axis).ok()).filter(|&axis| axis < rank);
     found.ok_or_else(|| NodeError::Unfit(format!("axis {axis} of a tensor of {rank} axes")))
 }
 
 /// Axes of a tensor in order, none twice.
-pub(super) fn axes(numbers: &[i64], rank: usize) -> Result<Vec<usize>> {
+pub fn axes(numbers: &[i64], rank: usize) -> Result<Vec<usize>> {
     let axes: Result<Vec<usize>> = numbers.iter().map(|&number| axis(number, rank)).collect();
     let mut axes = axes?;
     axes.sort_unstable();
     match axes.windows(2).all(|pair| pair[0] < pair[1]) {
         true => Ok(axes),
         false => unfit(format!("axes {:?} have one twice", listed(numbers))),
-    }
-}
-
-/// The only number of a tensor.
-pub(super) fn number(tensor: &Tensor) -> Option<f32> {
-    match tensor {
-        Tensor::F32(array) if array.len() == 1 => array.iter().next().copied(),
-        Tensor::I64(array) if array.len() == 1 => array.iter().next().map(|&number| number as f32),
-        Tensor::Bool(array) if array.len() == 1 => array.iter().next().map(|&truth| f32::from(truth)),
-        _ => None,
     }
 }

@@ -1,7 +1,7 @@
 //! A graph while it is made of a file.
 
-use super::MOST_AXES;
-use super::call::number;
+use super::limits::MOST_AXES;
+use super::tensor::number;
 use crate::constant::Constant;
 use crate::error::OpError;
 use crate::graph::{Graph, NodeId};
@@ -10,7 +10,7 @@ use crate::tensor::{Element, Stored, elements};
 
 /// A tensor of a graph that is being made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Value(u32);
+pub struct Value(u32);
 
 /// What is known of a value.
 enum Known {
@@ -22,7 +22,7 @@ enum Known {
 
 /// A graph under construction. What only constants go into is evaluated at once, so that shapes are numbers when operators ask for them,
 /// and what computed them leaves no nodes.
-pub(super) struct Draft {
+pub(crate) struct Draft {
     graph: Graph,
     values: Vec<Known>,
     /// Steps that may still be evaluated, and elements that may still be made.
@@ -30,37 +30,38 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    pub(super) fn new(name: &str, most_folded: usize) -> Self {
+    pub(crate) fn new(name: &str, most_folded: usize) -> Self {
         Self { graph: Graph::new(name), values: Vec::new(), left: most_folded }
     }
 
-    pub(super) fn finish(self) -> Graph {
+    pub(crate) fn finish(self) -> Graph {
         self.graph
     }
 
-    pub(super) fn input(&mut self, name: &str, element: Element, shape: &[usize]) -> Result<Value, OpError> {
+    pub(crate) fn input(&mut self, name: &str, element: Element, shape: &[usize]) -> Result<Value, OpError> {
         let id = self.graph.input(name, element, shape).map_err(|e| e.source)?;
         Ok(self.value(Known::Node(id)))
     }
 
-    pub(super) fn output(&mut self, name: &str, value: Value, stored: Option<Stored>) {
+    pub(crate) fn output(&mut self, name: &str, value: Value, stored: Option<Stored>) {
         let node = self.node(value);
         self.graph.output_as(name, node, stored);
     }
 
-    pub(super) fn constant(&mut self, name: &str, constant: impl Into<Constant>) -> Value {
+    pub(crate) fn constant(&mut self, name: &str, constant: impl Into<Constant>) -> Value {
         self.value(Known::Constant { name: name.into(), constant: constant.into(), node: None })
     }
 
-    /// A constant of one value.
-    pub(super) fn filled(&mut self, name: &str, value: &Constant, shape: &[usize]) -> Result<Value, OpError> {
-        self.spend(elements(shape)?, shape)?;
-        let filled = Constant::computed(&Op::Expand(shape.to_vec()), &[value])?;
-        Ok(self.constant(name, filled))
+    /// What an operation makes of a constant, whether or not it is large.
+    pub(crate) fn computed(&mut self, name: &str, op: impl Into<Op>, constant: &Constant) -> Result<Value, OpError> {
+        let op = op.into();
+        let (shape, _) = op.infer(&[(constant.shape(), constant.element())])?;
+        self.spend(elements(&shape)?, &shape)?;
+        Ok(self.constant(name, Constant::computed(&op, &[constant])?))
     }
 
     /// What an operation makes of some values.
-    pub(super) fn add(&mut self, name: &str, op: Op, operands: &[Value]) -> Result<Value, OpError> {
+    pub(crate) fn add(&mut self, name: &str, op: Op, operands: &[Value]) -> Result<Value, OpError> {
         let known: Vec<(&[usize], Element)> =
             operands.iter().map(|&value| (self.shape(value), self.element(value))).collect();
         let (shape, _) = op.infer(&known)?;
@@ -69,7 +70,7 @@ impl Draft {
         }
 
         let constants: Option<Vec<Constant>> = operands.iter().map(|&value| self.constant_of(value).cloned()).collect();
-        let steps = steps(&op, &known, &shape);
+        let steps = op.steps(&known, &shape);
         if let (Some(constants), Some(steps)) = (constants, steps)
             && self.spend(steps, &shape).is_ok()
         {
@@ -82,14 +83,14 @@ impl Draft {
         Ok(self.value(Known::Node(id)))
     }
 
-    pub(super) fn shape(&self, value: Value) -> &[usize] {
+    pub(crate) fn shape(&self, value: Value) -> &[usize] {
         match &self.values[value.0 as usize] {
             Known::Node(id) => &self.graph.node(*id).shape,
             Known::Constant { constant, .. } => constant.shape(),
         }
     }
 
-    pub(super) fn element(&self, value: Value) -> Element {
+    pub(crate) fn element(&self, value: Value) -> Element {
         match &self.values[value.0 as usize] {
             Known::Node(id) => self.graph.node(*id).element,
             Known::Constant { constant, .. } => constant.element(),
@@ -97,7 +98,7 @@ impl Draft {
     }
 
     /// The constant, if the tensor is the same in all runs.
-    pub(super) fn constant_of(&self, value: Value) -> Option<&Constant> {
+    pub(crate) fn constant_of(&self, value: Value) -> Option<&Constant> {
         match &self.values[value.0 as usize] {
             Known::Node(_) => None,
             Known::Constant { constant, .. } => Some(constant),
@@ -105,7 +106,7 @@ impl Draft {
     }
 
     /// The number of a constant of one element.
-    pub(super) fn number(&self, value: Value) -> Option<f32> {
+    pub(crate) fn number(&self, value: Value) -> Option<f32> {
         let constant = self.constant_of(value)?;
         let is_one = constant.shape().iter().product::<usize>() == 1;
         number(is_one.then(|| constant.tensor().ok())??)
@@ -133,21 +134,5 @@ impl Draft {
         let left = self.left.checked_sub(steps);
         self.left = left.ok_or_else(|| OpError::TooLarge { shape: shape.to_vec() })?;
         Ok(())
-    }
-}
-
-/// About how many steps an evaluation takes, if that can be counted.
-fn steps(op: &Op, operands: &[(&[usize], Element)], output: &[usize]) -> Option<usize> {
-    let product = |extents: &[usize]| extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent));
-    let first = operands.first().map_or(&[][..], |&(shape, _)| shape);
-    let outputs = product(output)?;
-    match op {
-        Op::Conv { .. } => outputs.checked_mul(product(&operands[1].0[1..])?),
-        Op::ConvTranspose { .. } => product(first)?.checked_mul(product(&operands[1].0[1..])?),
-        Op::MatMul => outputs.checked_mul(*first.last()?),
-        Op::Pool { window, .. } => window.iter().try_fold(outputs, |steps, window| steps.checked_mul(window.kernel)),
-        Op::LocalResponseNorm { size, .. } => outputs.checked_mul(*size),
-        Op::Attention { .. } => None,
-        _ => outputs.checked_add(product(first)?),
     }
 }

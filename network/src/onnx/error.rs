@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
+use super::limits::VERSIONS;
 use crate::error::OpError;
 
 /// Why a file does not become a graph, in one line.
@@ -22,7 +23,7 @@ pub enum ImportError {
     #[error("no ONNX model: {0}")]
     Malformed(String),
     /// The model is of a version of the operators that is not known.
-    #[error("operators of version {found}, where {} to {} are known", super::VERSIONS.start(), super::VERSIONS.end())]
+    #[error("operators of version {found}, where {} to {} are known", VERSIONS.start(), VERSIONS.end())]
     Version {
         /// The version.
         found: i64,
@@ -131,6 +132,6 @@ pub enum NodeError {
     Op(#[from] OpError),
 }
 
-pub(super) fn unfit<T>(reason: impl Into<String>) -> Result<T, NodeError> {
+pub(crate) fn unfit<T>(reason: impl Into<String>) -> Result<T, NodeError> {
     Err(NodeError::Unfit(reason.into()))
 }

@@ -1,21 +1,16 @@
 //! From a graph to the messages of a file.
 
-use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use rten_onnx::onnx::{
-    AttributeProto, DataType, Dimension, GraphProto, NodeProto, OperatorSetIdProto, TensorProto, TensorShapeProto,
-    TypeProto, TypeProtoTensor, ValueInfoProto,
+    Dimension, GraphProto, OperatorSetIdProto, TensorShapeProto, TypeProto, TypeProtoTensor, ValueInfoProto,
 };
-
 use rten_onnx::protobuf::{EncodeMessage, MessageWriter, ProtobufError, ValueWriter, WriteValue};
 
-use super::ExportError;
-use crate::graph::{Graph, Node, NodeId};
-use crate::tensor::{Element, Tensor};
-
-mod attribute;
-mod operators;
+use super::attribute::data_type;
+use super::error::ExportError;
+use super::writer::{Writer, Written, free};
+use crate::graph::{Graph, Input, Node, NodeId};
 
 /// Version of the operators that is written: the first whose group normalisation has numbers for each channel.
 pub(super) const VERSION: i64 = 21;
@@ -27,6 +22,8 @@ const IR_VERSION: i64 = 10;
 pub(super) struct Model<'a> {
     name: &'a str,
     graph: GraphProto,
+    /// Sets of operators other than that of ONNX, with their versions.
+    domains: BTreeMap<String, i64>,
 }
 
 impl Model<'_> {
@@ -48,11 +45,15 @@ impl EncodeMessage for Model<'_> {
         const GRAPH: u64 = 7;
         const OPSET_IMPORT: u64 = 8;
 
-        let opset = OperatorSetIdProto { domain: Some(String::new()), version: Some(VERSION) };
         fields.write_int64(IR_VERSION_FIELD, IR_VERSION)?;
         fields.write_string(PRODUCER_NAME, "autotune")?;
         fields.write_message(GRAPH, &Named(self.name, &self.graph))?;
-        fields.write_message(OPSET_IMPORT, &opset)
+        let own = [(String::new(), VERSION)];
+        for (domain, version) in own.into_iter().chain(self.domains.clone()) {
+            let opset = OperatorSetIdProto { domain: Some(domain), version: Some(version) };
+            fields.write_message(OPSET_IMPORT, &opset)?;
+        }
+        Ok(())
     }
 }
 
@@ -67,15 +68,41 @@ impl EncodeMessage for Named<'_> {
 /// The model of a graph.
 pub(super) fn model(graph: &Graph) -> Result<Model<'_>, ExportError> {
     let (names, taken) = names(graph)?;
-    let mut export = Export { graph, names, taken, written: GraphProto::default(), made: 0 };
-    for (id, node) in graph.nodes() {
-        operators::write(&mut export, id, node)?;
+    let mut file = Written { taken, ..Written::default() };
+    for (id, _) in graph.nodes() {
+        write(&mut file, graph, id, &names)?;
     }
     for output in graph.outputs() {
-        export.output(&output.name, output.node);
+        // The node's own, unless that is called otherwise.
+        let own = &names[output.node.0 as usize];
+        if *own != output.name {
+            file.node((None, "Identity"), vec![own.clone()], &output.name, Vec::new());
+        }
+        file.graph.output.push(info(&output.name, graph.node(output.node)));
     }
 
-    Ok(Model { name: graph.name(), graph: export.written })
+    Ok(Model { name: graph.name(), graph: file.graph, domains: file.domains })
+}
+
+/// Writes what computes a node's tensor.
+fn write(file: &mut Written, graph: &Graph, id: NodeId, names: &[String]) -> Result<(), ExportError> {
+    let (node, output) = (graph.node(id), &names[id.0 as usize]);
+    if node.op.is::<Input>() {
+        file.graph.input.push(info(output, node));
+        return Ok(());
+    }
+
+    let inputs = node.operands.iter().map(|operand| names[operand.0 as usize].clone()).collect();
+    let (operands, called) = (graph.facts(&node.operands), (&*node.name, node.op.name()));
+    let mut to = Writer { file, node: called, inputs, operands, output, shape: &node.shape, domain: None };
+    match graph.constant_of(id) {
+        Some(constant) => {
+            let tensor = constant.read().map_err(|source| to.wrong(source.to_string()))?;
+            to.file.constant(output.clone(), &tensor);
+            Ok(())
+        }
+        None => node.op.export(&mut to),
+    }
 }
 
 /// The name of every node's tensor: that of an input, of an output, or a number; and all names.
@@ -103,93 +130,9 @@ fn names(graph: &Graph) -> Result<(Vec<String>, HashSet<String>), ExportError> {
     Ok((names, taken))
 }
 
-/// A name that is not taken yet; it is now.
-fn free(taken: &mut HashSet<String>, mut name: String) -> String {
-    while !taken.insert(name.clone()) {
-        name.push('_');
-    }
-    name
-}
-
-struct Export<'a> {
-    graph: &'a Graph,
-    /// Of the tensors of nodes.
-    names: Vec<String>,
-    /// All names of tensors.
-    taken: HashSet<String>,
-    written: GraphProto,
-    /// Tensors between the nodes that one operation becomes.
-    made: usize,
-}
-
-impl Export<'_> {
-    fn name(&self, id: NodeId) -> String {
-        self.names[id.0 as usize].clone()
-    }
-
-    fn operands(&self, node: &Node) -> Vec<String> {
-        node.operands.iter().map(|&id| self.name(id)).collect()
-    }
-
-    /// A name for what is between the operators that a node becomes.
-    fn fresh(&mut self, id: NodeId) -> String {
-        self.made += 1;
-        free(&mut self.taken, format!("{}.{}", self.names[id.0 as usize], self.made))
-    }
-
-    fn node(&mut self, operator: &str, inputs: Vec<String>, output: &str, attribute: Vec<AttributeProto>) {
-        self.written.node.push(NodeProto {
-            name: Some(format!("{output}/{operator}")),
-            op_type: Some(operator.into()),
-            input: inputs,
-            output: vec![output.into()],
-            attribute,
-            domain: None,
-        });
-    }
-
-    fn input(&mut self, id: NodeId, node: &Node) {
-        self.written.input.push(info(&self.names[id.0 as usize], node));
-    }
-
-    /// A tensor of an output's name: the node's own, unless that is called otherwise.
-    fn output(&mut self, name: &str, id: NodeId) {
-        let own = self.name(id);
-        if own != name {
-            self.node("Identity", vec![own], name, Vec::new());
-        }
-        let info = info(name, self.graph.node(id));
-        self.written.output.push(info);
-    }
-
-    fn constant(&mut self, name: String, tensor: &Tensor) -> String {
-        let (data_type, bytes) = match tensor {
-            Tensor::F32(array) => (DataType::FLOAT, array.iter().flat_map(|x| x.to_le_bytes()).collect()),
-            Tensor::I64(array) => (DataType::INT64, array.iter().flat_map(|x| x.to_le_bytes()).collect()),
-            Tensor::Bool(array) => (DataType::BOOL, array.iter().map(|&x| u8::from(x)).collect()),
-        };
-        self.written.initializer.push(TensorProto {
-            dims: tensor.shape().iter().map(|&extent| extent as i64).collect(),
-            data_type: Some(data_type),
-            raw_data: Some(RefCell::new(bytes)),
-            name: Some(name.clone()),
-            ..TensorProto::default()
-        });
-        name
-    }
-}
-
 fn info(name: &str, node: &Node) -> ValueInfoProto {
     let extent = |&extent: &usize| Dimension { dim_value: Some(extent as i64), dim_param: None };
     let shape = Some(TensorShapeProto { dim: node.shape.iter().map(extent).collect() });
     let tensor = TypeProtoTensor { elem_type: Some(data_type(node.element)), shape };
     ValueInfoProto { name: Some(name.into()), r#type: Some(TypeProto { tensor_type: Some(tensor), sequence: None }) }
-}
-
-fn data_type(element: Element) -> DataType {
-    match element {
-        Element::F32 => DataType::FLOAT,
-        Element::I64 => DataType::INT64,
-        Element::Bool => DataType::BOOL,
-    }
 }

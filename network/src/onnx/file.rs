@@ -11,8 +11,12 @@ use std::sync::Arc;
 use rten_onnx::onnx::ModelProto;
 use rten_onnx::protobuf::{DecodeMessage, OwnedValues, ProtobufError, ReadValue, ValueReader};
 
-use super::{ImportError, MOST_BYTES, wire};
+use super::error::ImportError;
+use super::wire;
 use crate::mapped::Mapped;
+
+/// Bytes of a file, at most: those of a message.
+const MOST_BYTES: u64 = 1 << 31;
 
 /// A model's bytes, and where tensors are that it has in other files.
 pub(super) struct ModelFile<'a> {

@@ -6,9 +6,13 @@ use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 
 use super::call::{Call, Result as NodeResult, attribute};
 use super::draft::{Draft, Value};
+use super::error::{ImportError, NodeError};
 use super::file::ModelFile;
-use super::{DeclaredInput, ImportError, ImportOptions, NodeError, VERSIONS, operators, tensor};
+use super::inputs::{DeclaredInput, ImportOptions};
+use super::limits::VERSIONS;
+use super::tensor;
 use crate::graph::Graph;
+use crate::operators;
 use crate::text::{printable, visible};
 
 /// The graph of a model.
@@ -195,12 +199,13 @@ impl<'a> Import<'a> {
     }
 
     fn converted(&mut self, node: &NodeProto, operator: &str, name: &str) -> NodeResult<()> {
-        let convert = operators::find(operator).filter(|_| is_default(node)).ok_or(NodeError::Operator)?;
+        let domain = node.domain.as_deref().filter(|_| !is_default(node));
+        let found = operators::find(domain.unwrap_or_default(), operator).ok_or(NodeError::Operator)?;
 
         let operands: NodeResult<Vec<Option<Value>>> =
             node.input.iter().enumerate().map(|(input, name)| self.operand(input, name)).collect();
         let mut call = Call::new(&mut self.draft, self.file, self.version, name, node, operands?)?;
-        let computed = convert.outputs(&mut call, node.output.len())?;
+        let computed = found.outputs(&mut call, node.output.len())?;
         call.check_all_read()?;
         self.outputs_are(node, &computed)
     }

@@ -1,12 +1,35 @@
 //! Shapes of what the caller brings.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use rten_onnx::onnx::{Dimension, ValueInfoProto};
 
-use super::{ImportError, ImportOptions, MOST_AXES, tensor};
+use super::error::ImportError;
+use super::limits::MOST_AXES;
+use super::tensor;
 use crate::tensor::{Element, Tensor};
 use crate::text::{listed, printable};
+
+/// How a file is read.
+#[derive(Clone, Debug)]
+pub struct ImportOptions {
+    /// What the graph is called.
+    pub name: Option<String>,
+    /// Shapes of inputs by their names, for those whose shapes the file leaves open.
+    pub shapes: BTreeMap<String, Vec<usize>>,
+    /// Inputs that are the same in all runs, by their names: they become constants, which shapes
+    /// and the branch of an `If` may depend on.
+    pub values: BTreeMap<String, Tensor>,
+    /// Elements of constants that are computed while the file is read, and steps of their computation, at most: what goes beyond stays to be
+    /// computed when the network runs. Bounds memory and time that a small file may ask for.
+    pub most_folded: usize,
+}
+
+impl Default for ImportOptions {
+    fn default() -> Self {
+        Self { name: None, shapes: BTreeMap::new(), values: BTreeMap::new(), most_folded: 1 << 29 }
+    }
+}
 
 /// What the caller brings to every run.
 pub(super) struct Input {

@@ -3,14 +3,14 @@
 use half::{bf16, f16};
 use rten_onnx::onnx::{DataLocation, DataType, TensorProto};
 
-use super::MOST_AXES;
 use super::file::{ModelFile, Part};
+use super::limits::MOST_AXES;
 use crate::constant::{Constant, LARGE_BYTES};
 use crate::tensor::{Element, Stored, Tensor, array, elements};
 use crate::text::printable;
 
 /// What the elements of a type become, or why they cannot be had.
-pub(super) fn element(data_type: Option<DataType>) -> Result<Element, String> {
+pub(crate) fn element(data_type: Option<DataType>) -> Result<Element, String> {
     match data_type.unwrap_or(DataType(0)) {
         DataType::FLOAT | DataType::FLOAT16 | DataType::BFLOAT16 | DataType::DOUBLE => Ok(Element::F32),
         DataType::INT8 | DataType::INT16 | DataType::INT32 | DataType::INT64 => Ok(Element::I64),
@@ -46,7 +46,7 @@ pub(super) fn stored(data_type: DataType, element: Element) -> Option<Stored> {
 }
 
 /// Extents of a tensor, if it can have them.
-pub(super) fn extents(dims: &[i64]) -> Result<Vec<usize>, String> {
+pub(crate) fn extents(dims: &[i64]) -> Result<Vec<usize>, String> {
     if dims.len() > MOST_AXES {
         return Err(format!("{} axes, where {MOST_AXES} at most are supported", dims.len()));
     }
@@ -54,6 +54,16 @@ pub(super) fn extents(dims: &[i64]) -> Result<Vec<usize>, String> {
     let extents = extents.ok_or_else(|| format!("shape {dims:?} has a negative extent"))?;
     elements(&extents).map_err(|e| e.to_string())?;
     Ok(extents)
+}
+
+/// The only number of a tensor.
+pub(crate) fn number(tensor: &Tensor) -> Option<f32> {
+    match tensor {
+        Tensor::F32(array) if array.len() == 1 => array.iter().next().copied(),
+        Tensor::I64(array) if array.len() == 1 => array.iter().next().map(|&number| number as f32),
+        Tensor::Bool(array) if array.len() == 1 => array.iter().next().map(|&truth| f32::from(truth)),
+        _ => None,
+    }
 }
 
 /// The tensor of a message: in the message, in the file, or in one beside it.

@@ -3,7 +3,7 @@
 //! The parser trusts lengths, and calls itself for every message in a message: a length beyond the file would be allocated, and a deep nest
 //! would overflow the stack. So all lengths and the depth are checked before.
 
-use super::ImportError;
+use super::error::ImportError;
 
 /// Messages in messages, at most: a plain model has 8 levels, each graph in a graph adds 3.
 const DEEPEST: usize = 32;

@@ -10,7 +10,7 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::choose::Schedules;
-use crate::conversion::conversions;
+use crate::conversions::conversions;
 use crate::plan::Plan;
 use crate::testing::{any_secs, known, random_graph};
 

@@ -13,7 +13,7 @@ use super::{Course, Entrant, RaceError, config, is_faster, is_same, median_ratio
 use crate::choose::Choice;
 use crate::cut::step_number;
 use crate::error::CompileError;
-use crate::turns::{QUIET, quantile};
+use crate::quantile::{QUIET, quantile};
 
 /// What the records of a race have in common.
 struct Raced {

@@ -5,12 +5,12 @@ use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use autotune_ir::program::UnaryOp;
 use autotune_workloads::{Activation, Function};
 
-use super::Rule;
 use super::arithmetic::bounds_of;
 use super::bounds::{LARGEST_OFFSET, is_moderate};
+use super::rule::Rule;
 use super::site::{Rewritten, Site, near};
 use crate::graph::NodeId;
-use crate::op::{Binary, Op};
+use crate::operators::{Binary, Map};
 
 pub(super) const RULES: &[Rule] = &[
     Rule { name: "silu", before: "x * sigmoid(x)", after: "silu(x)", apply: silu },
@@ -40,7 +40,7 @@ pub(super) const RULES: &[Rule] = &[
 fn function(site: &mut Site, activation: Activation, x: Option<NodeId>) -> Rewritten {
     let Some(x) = x.filter(|&x| site.fits(x)) else { return Ok(None) };
     let x = site.made(x);
-    site.add(Op::Map(Function::Activation(activation)), &[x]).map(Some)
+    site.add(Map(Function::Activation(activation)), &[x]).map(Some)
 }
 
 fn silu(site: &mut Site) -> Rewritten {
@@ -93,9 +93,9 @@ fn log_sigmoid(site: &mut Site) -> Rewritten {
     let sigmoid = site.unary(site.id, UnaryOp::Log).and_then(|of| site.activation(of));
     let Some((Activation::Sigmoid, x)) = sigmoid.filter(|&(_, x)| site.fits(x)) else { return Ok(None) };
     let x = site.made(x);
-    let opposite = site.add(Op::Map(Function::Op(UnaryOp::Neg)), &[x])?;
-    let softplus = site.add(Op::Map(Function::Activation(Activation::Softplus)), &[opposite])?;
-    site.add(Op::Map(Function::Op(UnaryOp::Neg)), &[softplus]).map(Some)
+    let opposite = site.add(Map(Function::Op(UnaryOp::Neg)), &[x])?;
+    let softplus = site.add(Map(Function::Activation(Activation::Softplus)), &[opposite])?;
+    site.add(Map(Function::Op(UnaryOp::Neg)), &[softplus]).map(Some)
 }
 
 /// What a node adds one to.

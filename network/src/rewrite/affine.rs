@@ -8,14 +8,14 @@
 use autotune_workloads::ReduceOp;
 use ndarray::ArrayD;
 
-use super::Rule;
 use super::bounds::{self, Added};
 use super::epilogue::axis_behind_activation;
 use super::new_graph::Made;
+use super::rule::Rule;
 use super::site::{Rewritten, Site};
 use crate::error::GraphError;
 use crate::graph::NodeId;
-use crate::op::{Binary, Op};
+use crate::operators::{Binary, Conv, ConvTranspose, Expand, GroupNorm, LayerNorm, MatMul, Reduce, Reshape};
 use crate::tensor::{Tensor, array};
 
 pub(super) const RULES: &[Rule] = &[
@@ -95,7 +95,7 @@ fn sum_of_sum(site: &mut Site) -> Rewritten {
     let [a, b] = [a, b].map(|id| site.made(id));
     let Some(constant) = bounds::sum(site, a, b, added)? else { return Ok(None) };
     let x = site.made(x);
-    site.add(Op::Binary(Binary::Add), &[x, constant]).map(Some)
+    site.add(Binary::Add, &[x, constant]).map(Some)
 }
 
 fn product_of_product(site: &mut Site) -> Rewritten {
@@ -103,7 +103,7 @@ fn product_of_product(site: &mut Site) -> Rewritten {
     let (Some(of_a), Some(of_b)) = (site.tensor(a), site.tensor(b)) else { return Ok(None) };
     let Ok(Some(constant)) = bounds::product(of_a, of_b) else { return Ok(None) };
     let (x, constant) = (site.made(x), site.constant(constant));
-    site.add(Op::Binary(Binary::Mul), &[x, constant]).map(Some)
+    site.add(Binary::Mul, &[x, constant]).map(Some)
 }
 
 /// `x`, `a` and `b` of `(x op a) op b`, both constants, unless both together are larger than
@@ -121,7 +121,8 @@ fn in_a_row(site: &Site, op: Binary) -> Option<(NodeId, [NodeId; 2])> {
 
 /// True for sums of products.
 fn is_linear(site: &Site, id: NodeId) -> bool {
-    matches!(site.of(id).op, Op::Conv { .. } | Op::ConvTranspose { .. } | Op::MatMul)
+    let node = site.of(id);
+    node.op.channel_of_sums(node.shape.len()).is_some()
 }
 
 fn scale_of_shift(site: &mut Site) -> Rewritten {
@@ -143,18 +144,18 @@ fn scale_of_shift(site: &mut Site) -> Rewritten {
     }
 
     let (x, a, b) = (site.made(x), site.made(a), site.made(b));
-    let mul = Op::Binary(Binary::Mul);
-    let shift = site.add(mul.clone(), &[a, b])?;
+    let mul = Binary::Mul;
+    let shift = site.add(mul, &[a, b])?;
     let scaled = site.add(mul, &[x, b])?;
-    site.add(Op::Binary(Binary::Add), &[scaled, shift]).map(Some)
+    site.add(Binary::Add, &[scaled, shift]).map(Some)
 }
 
 /// True if the last that is done to a tensor is that a constant is added.
 fn is_shifted(site: &Site, id: NodeId) -> bool {
     let node = site.of(id);
-    match node.op {
-        Op::Binary(Binary::Add) => site.is_constant(node.operands[1]),
-        _ => is_linear(site, id) && node.operands.len() > 2,
+    match node.op == Binary::Add {
+        true => site.is_constant(node.operands[1]),
+        false => is_linear(site, id) && node.operands.len() > 2,
     }
 }
 
@@ -166,11 +167,10 @@ fn linear(site: &Site, op: Binary) -> Option<[NodeId; 2]> {
 
 /// The axis of channels of a convolution's weights, as far as it goes by outputs, and their number in a group.
 fn output_axis(site: &Site, conv: NodeId) -> Option<usize> {
-    match site.of(conv).op {
-        Op::Conv { .. } => Some(0),
+    match &site.of(conv).op {
+        op if op.is::<Conv>() => Some(0),
         // Weights are `[c, o/groups, ..]`: with several groups the axis is shared by them.
-        Op::ConvTranspose { groups: 1, .. } => Some(1),
-        _ => None,
+        op => op.of().and_then(|&ConvTranspose { groups, .. }| (groups == 1).then_some(1)),
     }
 }
 
@@ -194,7 +194,7 @@ fn scale_behind_conv(site: &mut Site) -> Rewritten {
     let mut operands = site.operands_of(conv);
     for (operand, factors) in operands[1..].iter_mut().zip([factors, of_bias]) {
         let factors = site.constant(Tensor::F32(factors));
-        *operand = site.add_as(conv, Op::Binary(Binary::Mul), &[*operand, factors])?;
+        *operand = site.add_as(conv, Binary::Mul, &[*operand, factors])?;
     }
     site.add_as(conv, node.op.clone(), &operands).map(Some)
 }
@@ -210,7 +210,7 @@ fn may_scale_operands(site: &Site, node: NodeId, of_weights: &ArrayD<f32>, of_bi
 fn shift_behind_conv(site: &mut Site) -> Rewritten {
     let Some([conv, c]) = linear(site, Binary::Add) else { return Ok(None) };
     let node = site.of(conv);
-    if !matches!(node.op, Op::Conv { .. } | Op::ConvTranspose { .. }) {
+    if !node.op.is::<Conv>() && !node.op.is::<ConvTranspose>() {
         return Ok(None);
     }
     let Some(values) = site.per_axis(c, &node.shape, 1) else { return Ok(None) };
@@ -234,7 +234,7 @@ fn with_shift(site: &mut Site, node: NodeId, operands: &[Made], shift: Made) -> 
 /// For a convolution of what an operation makes of `x` and a constant for each channel: `x`, and the constant in the shape of the weights.
 fn before_conv(site: &Site, op: Binary) -> Result<Option<(NodeId, ArrayD<f32>)>, GraphError> {
     let node = site.node();
-    let (Op::Conv { groups, .. }, Some(&input)) = (&node.op, node.operands.first()) else { return Ok(None) };
+    let (Some(Conv { groups, .. }), Some(&input)) = (node.op.of(), node.operands.first()) else { return Ok(None) };
     let Some([x, c]) = site.binary(input, op) else { return Ok(None) };
     let same_shape = site.of(x).shape == site.of(input).shape;
     let values = site.per_axis(c, &site.of(input).shape, 1);
@@ -261,12 +261,12 @@ fn scale_before_conv(site: &mut Site) -> Rewritten {
     let mut operands = site.operands_of(site.id);
     operands[0] = site.made(x);
     let factors = site.constant(Tensor::F32(factors));
-    operands[1] = site.add(Op::Binary(Binary::Mul), &[operands[1], factors])?;
+    operands[1] = site.add(Binary::Mul, &[operands[1], factors])?;
     site.add(site.node().op.clone(), &operands).map(Some)
 }
 
 fn shift_before_conv(site: &mut Site) -> Rewritten {
-    let Op::Conv { window, .. } = &site.node().op else { return Ok(None) };
+    let Some(Conv { window, .. }) = site.node().op.of() else { return Ok(None) };
     if window.iter().any(|window| window.pad != [0, 0]) {
         return Ok(None);
     }
@@ -275,9 +275,9 @@ fn shift_before_conv(site: &mut Site) -> Rewritten {
     operands[0] = site.made(x);
 
     let shifts = site.constant(Tensor::F32(shifts));
-    let shifted = site.add(Op::Binary(Binary::Mul), &[operands[1], shifts])?;
+    let shifted = site.add(Binary::Mul, &[operands[1], shifts])?;
     let axes = (1..site.shape_of(shifted).len()).collect();
-    let sum = Op::Reduce { op: ReduceOp::Sum, axes, keep_axes: false };
+    let sum = Reduce { op: ReduceOp::Sum, axes, keep_axes: false };
     match bounds::added_up(site, sum, &[shifted], operands.get(2).copied())? {
         Some(sums) => with_shift(site, site.id, &operands, sums),
         None => Ok(None),
@@ -287,7 +287,7 @@ fn shift_before_conv(site: &mut Site) -> Rewritten {
 /// What is added is less where a window is over the padding: it is a tensor, which reads less than a pass over the image does. Behind an
 /// activation a sum is no such pass.
 fn shift_before_padded_conv(site: &mut Site) -> Rewritten {
-    let Op::Conv { window, .. } = &site.node().op else { return Ok(None) };
+    let Some(Conv { window, .. }) = site.node().op.of() else { return Ok(None) };
     let Some([x, c]) = site.binary(site.operand(0), Binary::Add) else { return Ok(None) };
     let (from, to) = (&site.of(x).shape, &site.node().shape);
     let count = |shape: &[usize]| shape.iter().product::<usize>();
@@ -299,17 +299,17 @@ fn shift_before_padded_conv(site: &mut Site) -> Rewritten {
     let mut operands = site.operands_of(site.id);
     operands[0] = site.made(x);
     let shift = site.made(c);
-    let shift = site.add(Op::Expand(from.clone()), &[shift])?;
+    let shift = site.add(Expand(from.clone()), &[shift])?;
     let op = site.node().op.clone();
     let Some(shift) = bounds::added_up(site, op.clone(), &[shift, operands[1]], None)? else { return Ok(None) };
     let sums = site.add(op, &operands)?;
-    site.add(Op::Binary(Binary::Add), &[sums, shift]).map(Some)
+    site.add(Binary::Add, &[sums, shift]).map(Some)
 }
 
 /// A product with constant weights of at least two axes.
 fn weights_of(site: &Site, matmul: NodeId) -> Option<NodeId> {
     let node = site.of(matmul);
-    let weights = *node.operands.get(1).filter(|_| node.op == Op::MatMul)?;
+    let weights = *node.operands.get(1).filter(|_| node.op == MatMul)?;
     (site.is_constant(weights) && site.of(weights).shape.len() > 1).then_some(weights)
 }
 
@@ -324,8 +324,8 @@ fn scale_behind_matmul(site: &mut Site) -> Rewritten {
     }
     let mut operands = site.operands_of(matmul);
     let factors = site.constant(Tensor::F32(factors));
-    operands[1] = site.add_as(matmul, Op::Binary(Binary::Mul), &[operands[1], factors])?;
-    site.add_as(matmul, Op::MatMul, &operands).map(Some)
+    operands[1] = site.add_as(matmul, Binary::Mul, &[operands[1], factors])?;
+    site.add_as(matmul, MatMul, &operands).map(Some)
 }
 
 /// For a product of what an operation makes of `x` and a constant for each column: `x`, and the constant.
@@ -346,8 +346,8 @@ fn scale_before_matmul(site: &mut Site) -> Rewritten {
     }
     let (x, mut operands) = (site.made(x), site.operands_of(site.id));
     let factors = site.constant(Tensor::F32(factors));
-    operands[1] = site.add(Op::Binary(Binary::Mul), &[operands[1], factors])?;
-    site.add(Op::MatMul, &[x, operands[1]]).map(Some)
+    operands[1] = site.add(Binary::Mul, &[operands[1], factors])?;
+    site.add(MatMul, &[x, operands[1]]).map(Some)
 }
 
 fn shift_before_matmul(site: &mut Site) -> Rewritten {
@@ -358,9 +358,9 @@ fn shift_before_matmul(site: &mut Site) -> Rewritten {
     let (x, weights) = (site.made(x), site.made(site.operand(1)));
     let row = Tensor::F32(along(site, values, 1, 0)?);
     let row = site.constant(row);
-    let Some(shift) = bounds::added_up(site, Op::MatMul, &[row, weights], None)? else { return Ok(None) };
-    let product = site.add(Op::MatMul, &[x, weights])?;
-    site.add(Op::Binary(Binary::Add), &[product, shift]).map(Some)
+    let Some(shift) = bounds::added_up(site, MatMul, &[row, weights], None)? else { return Ok(None) };
+    let product = site.add(MatMul, &[x, weights])?;
+    site.add(Binary::Add, &[product, shift]).map(Some)
 }
 
 /// For what an operation makes of a normalisation and a constant that goes as its scale goes: the normalisation, and the constant in the
@@ -368,11 +368,12 @@ fn shift_before_matmul(site: &mut Site) -> Rewritten {
 fn behind_norm(site: &mut Site, op: Binary) -> Result<Option<(NodeId, Made)>, GraphError> {
     let Some([norm, c]) = linear(site, op) else { return Ok(None) };
     let (node, constant) = (site.of(norm), site.tensor(c));
-    let (axes, constant) = match (&node.op, constant.and_then(Tensor::as_f32)) {
-        (Op::LayerNorm { axis, .. }, Some(constant)) => (*axis..node.shape.len(), constant),
-        (Op::GroupNorm { .. }, Some(constant)) => (1..2, constant),
-        _ => return Ok(None),
+    let axes = match node.op.of() {
+        Some(&LayerNorm { axis, .. }) => axis..node.shape.len(),
+        None if node.op.is::<GroupNorm>() => 1..2,
+        None => return Ok(None),
     };
+    let Some(constant) = constant.and_then(Tensor::as_f32) else { return Ok(None) };
     if node.operands[1..].iter().any(|&id| !site.is_constant(id)) {
         return Ok(None);
     }
@@ -387,8 +388,8 @@ fn behind_norm(site: &mut Site, op: Binary) -> Result<Option<(NodeId, Made)>, Gr
         axes.clone().map(|axis| axis.checked_sub(first).map_or(1, |own| constant.shape()[own])).collect();
     let whole = node.shape[axes].to_vec();
     let constant = site.made(c);
-    let constant = site.add(Op::Reshape(own), &[constant])?;
-    Ok(Some((norm, site.add(Op::Expand(whole), &[constant])?)))
+    let constant = site.add(Reshape(own), &[constant])?;
+    Ok(Some((norm, site.add(Expand(whole), &[constant])?)))
 }
 
 fn scale_behind_norm(site: &mut Site) -> Rewritten {
@@ -399,7 +400,7 @@ fn scale_behind_norm(site: &mut Site) -> Rewritten {
     }
     let mut operands = site.operands_of(norm);
     for operand in &mut operands[1..] {
-        *operand = site.add_as(norm, Op::Binary(Binary::Mul), &[*operand, factors])?;
+        *operand = site.add_as(norm, Binary::Mul, &[*operand, factors])?;
     }
     site.add_as(norm, site.of(norm).op.clone(), &operands).map(Some)
 }

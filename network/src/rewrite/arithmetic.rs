@@ -3,11 +3,11 @@
 use autotune_ir::program::UnaryOp;
 use autotune_workloads::{Activation, Function};
 
-use super::Rule;
+use super::rule::Rule;
 use super::site::{Rewritten, Site, uniform};
 use super::without_kernels::MOST_REPEATED;
 use crate::graph::NodeId;
-use crate::op::{Binary, Op};
+use crate::operators::{Binary, Cast, Expand, Map, MatMul, Not, Prelu, Where};
 use crate::tensor::{Element, Tensor};
 
 pub(super) const RULES: &[Rule] = &[
@@ -56,18 +56,18 @@ pub(super) const POWERS: &[Rule] = &[Rule {
 const MOST_POWER: u64 = 63;
 
 fn constant_last(site: &mut Site) -> Rewritten {
-    let Op::Binary(op) = site.node().op else { return Ok(None) };
+    let Some(&op) = site.node().op.of::<Binary>() else { return Ok(None) };
     let commutes = matches!(op, Binary::Add | Binary::Mul | Binary::Max | Binary::Min | Binary::Equal | Binary::And);
     let [a, b] = [site.operand(0), site.operand(1)];
     if !commutes || !site.is_constant(a) || site.is_constant(b) {
         return Ok(None);
     }
     let operands = [site.made(b), site.made(a)];
-    site.add(Op::Binary(op), &operands).map(Some)
+    site.add(op, &operands).map(Some)
 }
 
 fn neutral(site: &mut Site) -> Rewritten {
-    let Op::Binary(op) = site.node().op else { return Ok(None) };
+    let Some(&op) = site.node().op.of::<Binary>() else { return Ok(None) };
     let (x, constant) = (site.operand(0), site.tensor(site.operand(1)));
     let Some(value) = constant.and_then(uniform).filter(|_| site.fits(x)) else { return Ok(None) };
     let does_nothing = match op {
@@ -81,27 +81,25 @@ fn neutral(site: &mut Site) -> Rewritten {
 }
 
 fn copy(site: &mut Site) -> Rewritten {
-    match site.node().op {
-        Op::Map(Function::Activation(Activation::None)) => site.is(site.operand(0)),
-        Op::Cast(_) if site.fits(site.operand(0)) => site.is(site.operand(0)),
-        _ => Ok(None),
-    }
+    let op = &site.node().op;
+    let is_copy = *op == Map(Function::Activation(Activation::None));
+    if is_copy || op.is::<Cast>() && site.fits(site.operand(0)) { site.is(site.operand(0)) } else { Ok(None) }
 }
 
 fn one_form(site: &mut Site) -> Rewritten {
-    let activation = match site.node().op {
-        Op::Map(Function::Op(UnaryOp::Tanh)) => Activation::Tanh,
-        Op::Map(Function::Op(UnaryOp::Sigmoid)) => Activation::Sigmoid,
+    let activation = match site.node().op.of() {
+        Some(Map(Function::Op(UnaryOp::Tanh))) => Activation::Tanh,
+        Some(Map(Function::Op(UnaryOp::Sigmoid))) => Activation::Sigmoid,
         _ => return Ok(None),
     };
     let x = site.made(site.operand(0));
-    site.add(Op::Map(Function::Activation(activation)), &[x]).map(Some)
+    site.add(Map(Function::Activation(activation)), &[x]).map(Some)
 }
 
 fn twice(site: &mut Site) -> Rewritten {
-    let of = |op: &Op| matches!(op, Op::Not | Op::Map(Function::Op(UnaryOp::Neg)));
     let node = site.node();
-    if !of(&node.op) || site.of(node.operands[0]).op != node.op {
+    let is_own_inverse = node.op.is::<Not>() || node.op == Map(Function::Op(UnaryOp::Neg));
+    if !is_own_inverse || site.of(node.operands[0]).op != node.op {
         return Ok(None);
     }
     site.is(site.of(node.operands[0]).operands[0])
@@ -112,8 +110,8 @@ fn subtraction(site: &mut Site) -> Rewritten {
         return Ok(None);
     };
     let (x, c) = (site.made(x), site.made(c));
-    let c = site.add(Op::Map(Function::Op(UnaryOp::Neg)), &[c])?;
-    site.add(Op::Binary(Binary::Add), &[x, c]).map(Some)
+    let c = site.add(Map(Function::Op(UnaryOp::Neg)), &[c])?;
+    site.add(Binary::Add, &[x, c]).map(Some)
 }
 
 /// Where neither the divisors nor their inverses are too large or too small to be exact to single precision.
@@ -125,7 +123,7 @@ fn division(site: &mut Site) -> Rewritten {
     }
     let inverses = site.constant(Tensor::F32(divisors.mapv(f32::recip)));
     let x = site.made(x);
-    site.add(Op::Binary(Binary::Mul), &[x, inverses]).map(Some)
+    site.add(Binary::Mul, &[x, inverses]).map(Some)
 }
 
 fn root(site: &mut Site) -> Rewritten {
@@ -138,7 +136,7 @@ fn root(site: &mut Site) -> Rewritten {
         _ => return Ok(None),
     };
     let x = site.made(x);
-    site.add(Op::Map(Function::Op(op)), &[x]).map(Some)
+    site.add(Map(Function::Op(op)), &[x]).map(Some)
 }
 
 /// What one is divided by.
@@ -152,14 +150,14 @@ fn inverse_root(site: &mut Site) -> Rewritten {
     let x = divisor(site, site.id).and_then(|root| site.unary(root, UnaryOp::Sqrt));
     let Some(x) = x else { return Ok(None) };
     let x = site.made(x);
-    site.add(Op::Map(Function::Op(UnaryOp::Rsqrt)), &[x]).map(Some)
+    site.add(Map(Function::Op(UnaryOp::Rsqrt)), &[x]).map(Some)
 }
 
 fn inverse(site: &mut Site) -> Rewritten {
     let pair = |[x, y]: [NodeId; 2]| Some([x, divisor(site, y).filter(|_| site.is_single(y))?]);
     let Some(pair) = site.either_way(site.id, Binary::Mul).into_iter().find_map(pair) else { return Ok(None) };
     let operands = pair.map(|id| site.made(id));
-    site.add(Op::Binary(Binary::Div), &operands).map(Some)
+    site.add(Binary::Div, &operands).map(Some)
 }
 
 fn power(site: &mut Site) -> Rewritten {
@@ -168,20 +166,20 @@ fn power(site: &mut Site) -> Rewritten {
     };
     let Some(mut left) = power.filter(|_| site.fits(x)) else { return Ok(None) };
 
-    let mul = Op::Binary(Binary::Mul);
+    let mul = Binary::Mul;
     let (mut square, mut product) = (site.made(x), None);
     loop {
         if left % 2 == 1 {
             product = Some(match product {
                 None => square,
-                Some(product) => site.add(mul.clone(), &[square, product])?,
+                Some(product) => site.add(mul, &[square, product])?,
             });
         }
         left /= 2;
         if left == 0 {
             return Ok(product);
         }
-        square = site.add(mul.clone(), &[square, square])?;
+        square = site.add(mul, &[square, square])?;
     }
 }
 
@@ -199,13 +197,13 @@ fn whole_power(site: &Site, exponent: NodeId) -> Option<u64> {
 }
 
 /// What lies within bounds, in the simplest form; none where they make no sense.
-pub(super) fn clip(lo: f32, hi: f32) -> Option<Op> {
+pub(super) fn clip(lo: f32, hi: f32) -> Option<Map> {
     let activation = match [lo, hi] {
         [0.0, f32::INFINITY] => Activation::Relu,
         [f32::NEG_INFINITY, f32::INFINITY] => Activation::None,
         bounds => Activation::new("clip", &bounds).ok()?,
     };
-    Some(Op::Map(Function::Activation(activation)))
+    Some(Map(Function::Activation(activation)))
 }
 
 fn bound(site: &mut Site) -> Rewritten {
@@ -238,33 +236,33 @@ fn bounds(site: &mut Site) -> Rewritten {
         Some(([inner_lo, inner_hi], x)) => (clip(inner_lo.clamp(lo, hi), inner_hi.clamp(lo, hi)), x),
         None => (clip(lo, hi), x),
     };
-    let Some(op) = op.filter(|op| inner.is_some() || *op != site.node().op) else { return Ok(None) };
+    let Some(op) = op.filter(|op| inner.is_some() || site.node().op != *op) else { return Ok(None) };
     let x = site.made(x);
     site.add(op, &[x]).map(Some)
 }
 
 fn slope(site: &mut Site) -> Rewritten {
-    if site.node().op != Op::Prelu {
+    if site.node().op != Prelu {
         return Ok(None);
     }
     let slope = site.tensor(site.operand(1)).and_then(uniform);
     let function = slope.and_then(|slope| Activation::new("leaky_relu", &[slope as f32]).ok());
     let Some(function) = function else { return Ok(None) };
     let x = site.made(site.operand(0));
-    site.add(Op::Map(Function::Activation(function)), &[x]).map(Some)
+    site.add(Map(Function::Activation(function)), &[x]).map(Some)
 }
 
 fn chosen_if_not(site: &mut Site) -> Rewritten {
-    let (Op::Where, &[choice, yes, no]) = (&site.node().op, &site.node().operands[..]) else { return Ok(None) };
-    if site.of(choice).op != Op::Not {
+    let (Some(Where), &[choice, yes, no]) = (site.node().op.of(), &site.node().operands[..]) else { return Ok(None) };
+    if site.of(choice).op != Not {
         return Ok(None);
     }
     let operands = [site.of(choice).operands[0], no, yes].map(|id| site.made(id));
-    site.add(Op::Where, &operands).map(Some)
+    site.add(Where, &operands).map(Some)
 }
 
 fn chosen_always(site: &mut Site) -> Rewritten {
-    let (Op::Where, &[choice, yes, no]) = (&site.node().op, &site.node().operands[..]) else { return Ok(None) };
+    let (Some(Where), &[choice, yes, no]) = (site.node().op.of(), &site.node().operands[..]) else { return Ok(None) };
     let Some(choice) = site.tensor(choice).and_then(uniform) else { return Ok(None) };
     let chosen = if choice == 1.0 { yes } else { no };
     if site.fits(chosen) { site.is(chosen) } else { Ok(None) }
@@ -273,11 +271,14 @@ fn chosen_always(site: &mut Site) -> Rewritten {
 fn expanded_operand(site: &mut Site) -> Rewritten {
     let node = site.node();
     // Of more axes there may be no kernel that repeats them.
-    if !matches!(node.op, Op::Binary(_) | Op::Where | Op::MatMul) || node.shape.len() > MOST_REPEATED {
+    let broadcasts = node.op.is::<Binary>() || node.op.is::<Where>() || node.op.is::<MatMul>();
+    if !broadcasts || node.shape.len() > MOST_REPEATED {
         return Ok(None);
     }
     for number in 0..node.operands.len() {
-        let Op::Expand(_) = site.of(node.operands[number]).op else { continue };
+        if !site.of(node.operands[number]).op.is::<Expand>() {
+            continue;
+        }
         let mut operands = node.operands.clone();
         operands[number] = site.of(operands[number]).operands[0];
         let known: Vec<_> = operands.iter().map(|&id| (&*site.of(id).shape, site.of(id).element)).collect();

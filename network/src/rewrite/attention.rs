@@ -1,12 +1,12 @@
 //! Attention that exporters write as products around a softmax.
 
-use super::Rule;
 use super::bounds::is_moderate;
 use super::new_graph::Made;
+use super::rule::Rule;
 use super::site::{Rewritten, Site};
 use crate::error::GraphError;
 use crate::graph::NodeId;
-use crate::op::{Binary, Op};
+use crate::operators::{Attention, Binary, MatMul, Softmax, Transpose, Where};
 use crate::tensor::{Element, Tensor};
 
 pub(super) const RULES: &[Rule] = &[
@@ -43,8 +43,8 @@ enum Mask {
 }
 
 fn attention(site: &mut Site) -> Rewritten {
-    let (Op::MatMul, &[weights, v]) = (&site.node().op, &site.node().operands[..]) else { return Ok(None) };
-    let Op::Softmax { axis, log: false } = site.of(weights).op else { return Ok(None) };
+    let (Some(MatMul), &[weights, v]) = (site.node().op.of(), &site.node().operands[..]) else { return Ok(None) };
+    let Some(&Softmax { axis, log: false }) = site.of(weights).op.of() else { return Ok(None) };
     let shape = &site.of(weights).shape;
     if axis + 1 != shape.len() || shape.len() < 2 || !site.is_single(weights) {
         return Ok(None);
@@ -66,9 +66,9 @@ fn attention(site: &mut Site) -> Rewritten {
     let (queries, keys, v) = (site.made(scores.queries), site.made(scores.keys), site.made(v));
     let mut perm: Vec<usize> = (0..shape.len()).collect();
     perm.swap(shape.len() - 2, shape.len() - 1);
-    let keys = site.add(Op::Transpose(perm), &[keys])?;
+    let keys = site.add(Transpose(perm), &[keys])?;
     let operands: Vec<Made> = [queries, keys, v].into_iter().chain(mask).collect();
-    site.add(Op::Attention { scale: scores.scale as f32 }, &operands).map(Some)
+    site.add(Attention { scale: scores.scale as f32 }, &operands).map(Some)
 }
 
 /// True if a mask is broadcast to scores of this shape.
@@ -92,11 +92,13 @@ fn made_mask(site: &mut Site, mask: Mask) -> Result<Option<Made>, GraphError> {
 fn added(site: &mut Site, choice: Made, counts: bool) -> Result<Made, GraphError> {
     let (zero, none) = (site.constant(Tensor::scalar(0.0)), site.constant(Tensor::scalar(f32::NEG_INFINITY)));
     let operands = if counts { [choice, zero, none] } else { [choice, none, zero] };
-    site.add(Op::Where, &operands)
+    site.add(Where, &operands)
 }
 
 fn added_mask(site: &mut Site) -> Rewritten {
-    let (Op::Attention { .. }, &[.., mask]) = (&site.node().op, &site.node().operands[..]) else { return Ok(None) };
+    let (Some(Attention { .. }), &[.., mask]) = (site.node().op.of(), &site.node().operands[..]) else {
+        return Ok(None);
+    };
     if site.of(mask).element != Element::Bool {
         return Ok(None);
     }
@@ -117,7 +119,7 @@ fn scores(site: &Site, id: NodeId) -> Option<Scores> {
 
 /// Scores in place of which there is minus infinity where a mask says so.
 fn chosen(site: &Site, id: NodeId) -> Option<Scores> {
-    let (Op::Where, &[choice, yes, no]) = (&site.of(id).op, &site.of(id).operands[..]) else { return None };
+    let (Some(Where), &[choice, yes, no]) = (site.of(id).op.of(), &site.of(id).operands[..]) else { return None };
     let is_none = |id| site.scalar(id) == Some(f32::NEG_INFINITY);
     match [is_none(yes), is_none(no)] {
         [false, true] => Some(Scores { mask: Mask::Chosen(choice, true), ..products(site, yes)? }),
@@ -130,7 +132,9 @@ fn chosen(site: &Site, id: NodeId) -> Option<Scores> {
 fn products(site: &Site, id: NodeId) -> Option<Scores> {
     let (scale, factors) = site.factors(id);
     let &[product] = &factors[..] else { return None };
-    let (Op::MatMul, &[queries, keys]) = (&site.of(product).op, &site.of(product).operands[..]) else { return None };
+    let (Some(MatMul), &[queries, keys]) = (site.of(product).op.of(), &site.of(product).operands[..]) else {
+        return None;
+    };
     // Numbers in front of the product are numbers behind it.
     let scaled = |id: NodeId| match site.with_scalar(id, Binary::Mul) {
         Some((x, scale)) if site.of(x).shape == site.of(id).shape => (x, f64::from(scale)),

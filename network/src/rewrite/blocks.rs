@@ -4,12 +4,12 @@
 //! brings these to their places, `[n, k..*c, s..]` → `[n, c, (s*k)..]`, is as with `DepthToSpace` of ONNX. Behind a convolution of single
 //! elements there may be less to move than before it.
 
-use super::Rule;
 use super::new_graph::Made;
+use super::rule::Rule;
 use super::site::{Rewritten, Site};
 use crate::error::GraphError;
 use crate::graph::NodeId;
-use crate::op::{Op, Sliding};
+use crate::operators::{Conv, ConvTranspose, Expand, Reshape, Sliding, Transpose};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -39,18 +39,18 @@ fn in_blocks(site: &mut Site, x: Made, extents: &[usize]) -> Result<Made, GraphE
     let image = shape[2..].iter().zip(extents).map(|(pixels, block)| pixels * block);
     let whole = [shape[0], channels].into_iter().chain(image).collect();
 
-    let split = site.add(Op::Reshape(split), &[x])?;
-    let ordered = site.add(Op::Transpose(order(extents.len())), &[split])?;
-    site.add(Op::Reshape(whole), &[ordered])
+    let split = site.add(Reshape(split), &[x])?;
+    let ordered = site.add(Transpose(order(extents.len())), &[split])?;
+    site.add(Reshape(whole), &[ordered])
 }
 
 /// What blocks are made of, and their extents, if nothing else reads what is between.
 fn of_blocks(site: &Site, id: NodeId) -> Option<(NodeId, Vec<usize>)> {
-    let Op::Reshape(whole) = &site.of(id).op else { return None };
+    let Reshape(whole) = site.of(id).op.of()?;
     let ordered = site.of(id).operands[0];
-    let Op::Transpose(perm) = &site.of(ordered).op else { return None };
+    let Transpose(perm) = site.of(ordered).op.of()?;
     let split = site.of(ordered).operands[0];
-    let Op::Reshape(shape) = &site.of(split).op else { return None };
+    let Reshape(shape) = site.of(split).op.of()?;
     let x = site.of(split).operands[0];
     let from = &site.of(x).shape;
 
@@ -64,7 +64,7 @@ fn of_blocks(site: &Site, id: NodeId) -> Option<(NodeId, Vec<usize>)> {
 }
 
 fn conv_transpose_by_blocks(site: &mut Site) -> Rewritten {
-    let Op::ConvTranspose { window, output_pad, groups: 1 } = &site.node().op else { return Ok(None) };
+    let Some(ConvTranspose { window, output_pad, groups: 1 }) = site.node().op.of() else { return Ok(None) };
     let is_apart = |window: &Sliding| *window == Sliding::new(window.kernel).stride(window.kernel);
     let weights = site.operand(1);
     if !window.iter().all(is_apart) || output_pad.iter().any(|pad| *pad != 0) || !site.is_constant(weights) {
@@ -77,20 +77,20 @@ fn conv_transpose_by_blocks(site: &mut Site) -> Rewritten {
     let axes = extents.len();
     let elements: usize = extents.iter().product();
     let mut operands = site.operands_of(site.id);
-    let turned = site.add(Op::Transpose((2..axes + 2).chain([1, 0]).collect()), &[operands[1]])?;
+    let turned = site.add(Transpose((2..axes + 2).chain([1, 0]).collect()), &[operands[1]])?;
     let flat = [&[elements * outputs, shape[0]], &vec![1; axes][..]].concat();
-    operands[1] = site.add(Op::Reshape(flat), &[turned])?;
+    operands[1] = site.add(Reshape(flat), &[turned])?;
     if let Some(bias) = operands.get_mut(2) {
-        let repeated = site.add(Op::Expand(vec![elements, outputs]), &[*bias])?;
-        *bias = site.add(Op::Reshape(vec![elements * outputs]), &[repeated])?;
+        let repeated = site.add(Expand(vec![elements, outputs]), &[*bias])?;
+        *bias = site.add(Reshape(vec![elements * outputs]), &[repeated])?;
     }
 
-    let conv = site.add(Op::Conv { window: vec![Sliding::new(1); axes], groups: 1 }, &operands)?;
+    let conv = site.add(Conv { window: vec![Sliding::new(1); axes], groups: 1 }, &operands)?;
     in_blocks(site, conv, extents).map(Some)
 }
 
 fn conv_before_blocks(site: &mut Site) -> Rewritten {
-    let Op::Conv { window, groups: 1 } = &site.node().op else { return Ok(None) };
+    let Some(Conv { window, groups: 1 }) = site.node().op.of() else { return Ok(None) };
     let Some((x, extents)) = of_blocks(site, site.operand(0)) else { return Ok(None) };
     let weights = &site.of(site.operand(1)).shape;
     if window.iter().any(|window| *window != Sliding::new(1)) || weights[0] > weights[1] {
@@ -104,8 +104,8 @@ fn conv_before_blocks(site: &mut Site) -> Rewritten {
     let together = [&[from[0], elements * weights[0]], &from[2..]].concat();
     let mut operands = site.operands_of(site.id);
     let x = site.made(x);
-    operands[0] = site.add(Op::Reshape(apart), &[x])?;
+    operands[0] = site.add(Reshape(apart), &[x])?;
     let conv = site.add(site.node().op.clone(), &operands)?;
-    let conv = site.add(Op::Reshape(together), &[conv])?;
+    let conv = site.add(Reshape(together), &[conv])?;
     in_blocks(site, conv, &extents).map(Some)
 }

@@ -45,12 +45,13 @@
 
 use ndarray::{ArrayD, ArrayViewD, IxDyn};
 
-use super::new_graph::Made;
+use super::new_graph::{Made, largest, magnitude, of_bits};
 use super::site::Site;
 use crate::constant::Constant;
 use crate::error::{GraphError, OpError};
 use crate::graph::NodeId;
-use crate::op::{Binary, Op, broadcast};
+use crate::op::{Op, Operator, broadcast};
+use crate::operators::Binary;
 use crate::tensor::Tensor;
 
 /// Largest magnitude of what is added.
@@ -98,7 +99,7 @@ pub(super) fn sum(site: &mut Site, a: Made, b: Made, added: Added) -> Result<Opt
         _ => None,
     };
 
-    let sum = site.add(Op::Binary(Binary::Add), &[a, b])?;
+    let sum = site.add(Binary::Add, &[a, b])?;
     most.into_iter().for_each(|most| site.new.reached(sum, most));
     Ok(Some(sum))
 }
@@ -127,10 +128,11 @@ fn keeps(a: &ArrayD<f32>, b: &ArrayD<f32>, most: f32, added: Added) -> bool {
 /// instead of the single terms; something else is added to it, too, if that is said.
 pub(super) fn added_up(
     site: &mut Site,
-    op: Op,
+    op: impl Into<Op>,
     operands: &[Made],
     beside: Option<Made>,
 ) -> Result<Option<Made>, GraphError> {
+    let op = op.into();
     let magnitudes = operands.iter().map(|&made| {
         let [tensor] = site.new.constants([made])?;
         Some(Tensor::F32(tensor.as_f32()?.mapv(f32::abs)))
@@ -151,7 +153,7 @@ pub(super) fn added_up(
 
 /// The product of two constants, if what is multiplied by both may be multiplied by it at once.
 pub(super) fn product(a: &Tensor, b: &Tensor) -> Result<Option<Tensor>, OpError> {
-    let product = Op::Binary(Binary::Mul).evaluate(&[a, b])?;
+    let product = Binary::Mul.evaluate(&[a, b])?;
     let are_moderate = [a, b, &product].into_iter().filter_map(Tensor::as_f32).flatten().all(|&x| is_moderate(x));
     Ok(are_moderate.then_some(product))
 }
@@ -173,11 +175,6 @@ pub(super) fn may_scale(site: &Site, weights: NodeId, factors: &ArrayD<f32>) -> 
 pub(super) fn may_scale_shift(shift: &Tensor, factors: &ArrayD<f32>) -> bool {
     let shift = shift.as_f32().map(largest);
     shift.is_some_and(|shift| shift <= LARGEST_SHIFT / LARGEST_SCALE) && largest(factors) <= LARGEST_SCALE
-}
-
-/// The largest magnitude; infinite if an element is, or is no number.
-pub(super) fn largest(all: &ArrayD<f32>) -> f32 {
-    of_bits(all.iter().fold(0, |most, x| most.max(magnitude(*x))))
 }
 
 /// The largest magnitude of a product of weights and factors; `None` if a factor is too large, or a
@@ -218,14 +215,4 @@ fn largest_of(rows: impl Iterator<Item = u32>, factors: &ArrayViewD<f32>) -> [f6
     largest.zip(factors).fold([0.0; 2], |[most, product], (row, factor): (f64, _)| {
         [most.max(row), product.max(row * f64::from(factor.abs()))]
     })
-}
-
-/// Magnitudes in order; those of infinities and of what is not a number are the last.
-fn magnitude(x: f32) -> u32 {
-    x.to_bits() & 0x7fff_ffff
-}
-
-fn of_bits(magnitude: u32) -> f32 {
-    let x = f32::from_bits(magnitude);
-    if x.is_nan() { f32::INFINITY } else { x }
 }

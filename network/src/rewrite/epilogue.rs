@@ -2,10 +2,10 @@
 
 use autotune_workloads::Activation;
 
-use super::Rule;
+use super::rule::Rule;
 use super::site::{Rewritten, Site};
 use crate::graph::{Node, NodeId};
-use crate::op::{Binary, Op};
+use crate::operators::{Binary, Reshape, Transpose};
 use crate::tensor::Tensor;
 
 pub(super) const RULES: &[Rule] = &[
@@ -25,18 +25,14 @@ pub(super) const RULES: &[Rule] = &[
 
 /// The axis of channels of a convolution or a product, perhaps with something added to it, that one node only reads.
 fn axis_of_sums(site: &Site, id: NodeId) -> Option<usize> {
-    let axis = |node: &Node| match node.op {
-        Op::Conv { .. } | Op::ConvTranspose { .. } => Some(1),
-        Op::MatMul => node.shape.len().checked_sub(1),
-        _ => None,
-    };
+    let axis = |node: &Node| node.op.channel_of_sums(node.shape.len());
     let node = site.of(id);
-    let axis = match node.op {
-        Op::Binary(Binary::Add) => {
+    let axis = match node.op == Binary::Add {
+        true => {
             let sums = node.operands.iter().filter(|&&sum| site.is_single(sum) && site.of(sum).shape == node.shape);
             sums.filter_map(|&sum| axis(site.of(sum))).next()
         }
-        _ => axis(node),
+        false => axis(node),
     };
     axis.filter(|_| site.is_single(id))
 }
@@ -66,13 +62,13 @@ fn number_by_channel(site: &mut Site) -> Rewritten {
     }
     let numbers = Tensor::f32(&shape, vec![number; shape[axis]]).map_err(|source| site.wrong(source))?;
     let operands = [site.made(x), site.constant(numbers)];
-    site.add(Op::Binary(op), &operands).map(Some)
+    site.add(op, &operands).map(Some)
 }
 
 fn activation_before_movement(site: &mut Site) -> Rewritten {
     let Some(mut at) = activation_of(site, site.id) else { return Ok(None) };
     let mut moves = Vec::new();
-    while matches!(site.of(at).op, Op::Reshape(_) | Op::Transpose(_)) && site.is_single(at) {
+    while (site.of(at).op.is::<Reshape>() || site.of(at).op.is::<Transpose>()) && site.is_single(at) {
         moves.push(&site.of(at).op);
         at = site.of(at).operands[0];
     }

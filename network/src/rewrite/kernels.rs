@@ -4,12 +4,15 @@ use autotune_workloads::ReduceOp;
 use autotune_workloads::axes::FEW;
 use ndarray::{ArrayD, IxDyn};
 
-use super::Rule;
 use super::bounds::is_moderate;
 use super::new_graph::Made;
+use super::rule::Rule;
 use super::site::{Rewritten, Site};
 use crate::error::GraphError;
-use crate::op::{Binary, Op, Sliding};
+use crate::op::Operator;
+use crate::operators::{
+    Attention, Binary, Expand, Gather, LayerNorm, MatMul, Pad, Pool, Reduce, Reshape, Sliding, Transpose,
+};
 use crate::tensor::{Element, Tensor};
 
 /// Elements of vectors whose product is worth more than one thread.
@@ -71,8 +74,10 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 fn unshifted_norm(site: &mut Site) -> Rewritten {
-    let (Op::LayerNorm { .. }, &[_, scale]) = (&site.node().op, &site.node().operands[..]) else { return Ok(None) };
-    let zeros = Op::Expand(site.of(scale).shape.clone()).evaluate(&[&Tensor::scalar(0.0)]);
+    let (Some(LayerNorm { .. }), &[_, scale]) = (site.node().op.of(), &site.node().operands[..]) else {
+        return Ok(None);
+    };
+    let zeros = Expand(site.of(scale).shape.clone()).evaluate(&[&Tensor::scalar(0.0)]);
     let zeros = zeros.map_err(|source| site.wrong(source))?;
     let mut operands = site.operands_of(site.id);
     operands.push(site.constant(zeros));
@@ -80,7 +85,7 @@ fn unshifted_norm(site: &mut Site) -> Rewritten {
 }
 
 fn scaled_queries(site: &mut Site) -> Rewritten {
-    let Op::Attention { scale } = site.node().op else { return Ok(None) };
+    let Some(&Attention { scale }) = site.node().op.of() else { return Ok(None) };
     let Some(&d) = site.of(site.operand(0)).shape.last() else { return Ok(None) };
     let usual = 1.0 / (d as f32).sqrt();
     if (scale - usual).abs() <= 1e-6 * usual || !is_moderate(scale / usual) {
@@ -88,12 +93,12 @@ fn scaled_queries(site: &mut Site) -> Rewritten {
     }
     let mut operands = site.operands_of(site.id);
     let factor = site.constant(Tensor::scalar(scale / usual));
-    operands[0] = site.add(Op::Binary(Binary::Mul), &[operands[0], factor])?;
-    site.add(Op::Attention { scale: usual }, &operands).map(Some)
+    operands[0] = site.add(Binary::Mul, &[operands[0], factor])?;
+    site.add(Attention { scale: usual }, &operands).map(Some)
 }
 
 fn repeated_mask(site: &mut Site) -> Rewritten {
-    let (Op::Attention { .. }, &[q, k, _, mask]) = (&site.node().op, &site.node().operands[..]) else {
+    let (Some(Attention { .. }), &[q, k, _, mask]) = (site.node().op.of(), &site.node().operands[..]) else {
         return Ok(None);
     };
     let (Some((batch, [m, _])), Some((_, [n, _]))) =
@@ -113,12 +118,12 @@ fn repeated_mask(site: &mut Site) -> Rewritten {
         return Ok(None);
     }
     let mut operands = site.operands_of(site.id);
-    operands[3] = site.add(Op::Expand(scores), &[operands[3]])?;
+    operands[3] = site.add(Expand(scores), &[operands[3]])?;
     site.add(site.node().op.clone(), &operands).map(Some)
 }
 
 fn mean_of_integers(site: &mut Site) -> Rewritten {
-    let Op::Reduce { op: ReduceOp::Mean, axes, keep_axes } = &site.node().op else { return Ok(None) };
+    let Some(Reduce { op: ReduceOp::Mean, axes, keep_axes }) = site.node().op.of() else { return Ok(None) };
     let from = site.of(site.operand(0));
     if from.element != Element::I64 {
         return Ok(None);
@@ -128,19 +133,19 @@ fn mean_of_integers(site: &mut Site) -> Rewritten {
     if count == 0 {
         return Ok(None);
     }
-    let sum = Op::Reduce { op: ReduceOp::Sum, axes: axes.clone(), keep_axes: *keep_axes };
+    let sum = Reduce { op: ReduceOp::Sum, axes: axes.clone(), keep_axes: *keep_axes };
     let x = site.made(site.operand(0));
     let sum = site.add(sum, &[x])?;
     let count = site.constant(Tensor::I64(ArrayD::from_elem(IxDyn(&[]), count)));
-    site.add(Op::Binary(Binary::Div), &[sum, count]).map(Some)
+    site.add(Binary::Div, &[sum, count]).map(Some)
 }
 
 fn in_shape(site: &mut Site, x: Made, shape: Vec<usize>) -> Result<Made, GraphError> {
-    if site.shape_of(x) == shape { Ok(x) } else { site.add(Op::Reshape(shape), &[x]) }
+    if site.shape_of(x) == shape { Ok(x) } else { site.add(Reshape(shape), &[x]) }
 }
 
 fn product_of_vectors(site: &mut Site) -> Rewritten {
-    let Op::MatMul = site.node().op else { return Ok(None) };
+    let Some(MatMul) = site.node().op.of() else { return Ok(None) };
     let [left, right] = [0, 1].map(|number| site.of(site.operand(number)).shape.clone());
     if left.len() > 1 && right.len() > 1 {
         return Ok(None);
@@ -149,41 +154,41 @@ fn product_of_vectors(site: &mut Site) -> Rewritten {
     let [a, b] = [0, 1].map(|number| site.made(site.operand(number)));
     let a = in_shape(site, a, if left.len() == 1 { row } else { left })?;
     let b = in_shape(site, b, if right.len() == 1 { column } else { right })?;
-    let product = site.add(Op::MatMul, &[a, b])?;
+    let product = site.add(MatMul, &[a, b])?;
     in_shape(site, product, site.node().shape.clone()).map(Some)
 }
 
 /// Rows by a matrix that is read as it lies, in order.
 fn few_columns_of_transposed(site: &mut Site) -> Rewritten {
-    let (Op::MatMul, &[left, right]) = (&site.node().op, &site.node().operands[..]) else { return Ok(None) };
+    let (Some(MatMul), &[left, right]) = (site.node().op.of(), &site.node().operands[..]) else { return Ok(None) };
     let (&[m, _], &[_, n]) = (&site.of(left).shape[..], &site.of(right).shape[..]) else { return Ok(None) };
-    let exchanges = Op::Transpose(vec![1, 0]);
+    let exchanges = Transpose(vec![1, 0]);
     if site.of(left).op != exchanges || n > FEW || m <= FEW {
         return Ok(None);
     }
 
     let [a, b] = [site.of(left).operands[0], right].map(|operand| site.made(operand));
     let rows = site.add(exchanges.clone(), &[b])?;
-    let product = site.add(Op::MatMul, &[rows, a])?;
+    let product = site.add(MatMul, &[rows, a])?;
     site.add(exchanges, &[product]).map(Some)
 }
 
 /// `[1, k]` by `[k, 1]` as `[p, 1, k/p]` by `[p, k/p, 1]`, which threads share.
 fn long_product_of_vectors(site: &mut Site) -> Rewritten {
-    let (Op::MatMul, &[left, right]) = (&site.node().op, &site.node().operands[..]) else { return Ok(None) };
+    let (Some(MatMul), &[left, right]) = (site.node().op.of(), &site.node().operands[..]) else { return Ok(None) };
     let (&[1, k], &[_, 1]) = (&site.of(left).shape[..], &site.of(right).shape[..]) else { return Ok(None) };
     let parts = PARTS.into_iter().find(|parts| k.is_multiple_of(*parts)).filter(|_| k >= LONG);
     let Some(parts) = parts else { return Ok(None) };
 
     let [a, b] = [left, right].map(|operand| site.made(operand));
-    let rows = site.add(Op::Reshape(vec![parts, 1, k / parts]), &[a])?;
-    let columns = site.add(Op::Reshape(vec![parts, k / parts, 1]), &[b])?;
-    let products = site.add(Op::MatMul, &[rows, columns])?;
-    site.add(Op::Reduce { op: ReduceOp::Sum, axes: vec![0], keep_axes: false }, &[products]).map(Some)
+    let rows = site.add(Reshape(vec![parts, 1, k / parts]), &[a])?;
+    let columns = site.add(Reshape(vec![parts, k / parts, 1]), &[b])?;
+    let products = site.add(MatMul, &[rows, columns])?;
+    site.add(Reduce { op: ReduceOp::Sum, axes: vec![0], keep_axes: false }, &[products]).map(Some)
 }
 
 fn gather_along_axis(site: &mut Site) -> Rewritten {
-    let Op::Gather { axis } = site.node().op else { return Ok(None) };
+    let Some(&Gather { axis }) = site.node().op.of() else { return Ok(None) };
     if axis == 0 {
         return Ok(None);
     }
@@ -195,9 +200,9 @@ fn gather_along_axis(site: &mut Site) -> Rewritten {
     let front: Vec<usize> = std::iter::once(axis).chain((0..rank).filter(|&other| other != axis)).collect();
     let behind = of_numbers..of_numbers + axis;
     let back: Vec<usize> = behind.clone().chain(0..of_numbers).chain(behind.end..of_numbers + rank - 1).collect();
-    let x = site.add(Op::Transpose(front), &[x])?;
-    let rows = site.add(Op::Gather { axis: 0 }, &[x, numbers])?;
-    site.add(Op::Transpose(back), &[rows]).map(Some)
+    let x = site.add(Transpose(front), &[x])?;
+    let rows = site.add(Gather { axis: 0 }, &[x, numbers])?;
+    site.add(Transpose(back), &[rows]).map(Some)
 }
 
 /// True if a kernel pads along all of these axes: the last two, or any one.
@@ -208,11 +213,11 @@ pub(super) fn pads_at_once(pad: &[[usize; 2]]) -> bool {
 }
 
 fn pad_in_steps(site: &mut Site) -> Rewritten {
-    let &Op::Pad { ref pad, mode, value } = &site.node().op else { return Ok(None) };
+    let Some(&Pad { ref pad, mode, value }) = site.node().op.of() else { return Ok(None) };
     let Some(first) = pad.iter().position(|pad| *pad != [0, 0]).filter(|_| !pads_at_once(pad)) else { return Ok(None) };
     let part = |is_first: bool| {
         let of = |(axis, pad): (usize, &[usize; 2])| if (axis == first) == is_first { *pad } else { [0, 0] };
-        Op::Pad { pad: pad.iter().enumerate().map(of).collect(), mode, value }
+        Pad { pad: pad.iter().enumerate().map(of).collect(), mode, value }
     };
     let x = site.made(site.operand(0));
     let x = site.add(part(true), &[x])?;
@@ -221,11 +226,11 @@ fn pad_in_steps(site: &mut Site) -> Rewritten {
 
 /// `[n, c, d, .., h, w]` as `[n, c*d*.., h, w]`, then as `[n, c, d, .., h*w]`.
 fn pool_of_volumes(site: &mut Site) -> Rewritten {
-    let Op::Pool { window, ceil, kind } = &site.node().op else { return Ok(None) };
+    let Some(Pool { window, ceil, kind }) = site.node().op.of() else { return Ok(None) };
     let Some((outer, inner)) = window.split_last_chunk::<2>().filter(|(outer, _)| !outer.is_empty()) else {
         return Ok(None);
     };
-    let pool = |window: Vec<Sliding>| Op::Pool { window, ceil: *ceil, kind: *kind };
+    let pool = |window: Vec<Sliding>| Pool { window, ceil: *ceil, kind: *kind };
     let (from, to) = (&site.of(site.operand(0)).shape, &site.node().shape);
     let (n, channels) = (from[0], from[1..from.len() - 2].iter().product::<usize>());
     let slices = [&[n, channels], &from[from.len() - 2..]].concat();

@@ -2,10 +2,12 @@
 
 use autotune_workloads::PadMode;
 
-use super::Rule;
 use super::kernels::pads_at_once;
+use super::new_graph::Made;
+use super::rule::Rule;
 use super::site::{Rewritten, Site};
-use crate::op::{Op, Range};
+use crate::op::Operator;
+use crate::operators::{Concat, Expand, Gather, Pad, Range, Reduce, Reshape, Resize, Slice, Transpose};
 use crate::tensor::Tensor;
 
 pub(super) const RULES: &[Rule] = &[
@@ -55,52 +57,46 @@ pub(super) const RULES: &[Rule] = &[
 
 fn unmoved(site: &mut Site) -> Rewritten {
     let node = site.node();
-    let does_nothing = match &node.op {
-        Op::Reshape(_) | Op::Expand(_) | Op::Resize { .. } => true,
-        Op::Pad { pad, .. } => pad.iter().all(|pad| *pad == [0, 0]),
-        Op::Slice(ranges) => ranges.iter().all(|range| range.start == 0 && (range.step == 1 || range.count < 2)),
-        Op::Transpose(perm) => perm.is_sorted(),
-        _ => false,
-    };
+    let op = &node.op;
+    let is_whole = |range: &Range| range.start == 0 && (range.step == 1 || range.count < 2);
+    let does_nothing = (op.is::<Reshape>() || op.is::<Expand>() || op.is::<Resize>())
+        || op.of().is_some_and(|Pad { pad, .. }| pad.iter().all(|pad| *pad == [0, 0]))
+        || op.of().is_some_and(|Slice(ranges)| ranges.iter().all(is_whole))
+        || op.of().is_some_and(|Transpose(perm)| perm.is_sorted());
     if does_nothing && site.fits(node.operands[0]) { site.is(node.operands[0]) } else { Ok(None) }
 }
 
-/// What an operation is computed of that is computed of another.
-fn inner<'a>(site: &Site<'a, '_>) -> Option<(&'a Op, super::Made)> {
-    let operand = site.of(*site.node().operands.first()?);
-    Some((&operand.op, site.made(*operand.operands.first()?)))
+/// The node's operator and that of its first operand, if both are of one type, and what the latter is computed of.
+fn twice<'a, T: Operator>(site: &Site<'a, '_>) -> Option<(&'a T, &'a T, Made)> {
+    let outer = site.node().op.of()?;
+    let operand = site.of(site.operand(0));
+    Some((outer, operand.op.of()?, site.made(*operand.operands.first()?)))
 }
 
 fn reshape_of_reshape(site: &mut Site) -> Rewritten {
-    match (&site.node().op, inner(site)) {
-        (Op::Reshape(shape), Some((Op::Reshape(_), x))) => site.add(Op::Reshape(shape.clone()), &[x]).map(Some),
-        _ => Ok(None),
-    }
+    let Some((Reshape(shape), _, x)) = twice(site) else { return Ok(None) };
+    site.add(Reshape(shape.clone()), &[x]).map(Some)
 }
 
 fn transpose_of_transpose(site: &mut Site) -> Rewritten {
-    match (&site.node().op, inner(site)) {
-        (Op::Transpose(outer), Some((Op::Transpose(inner), x))) => {
-            let perm = outer.iter().map(|&axis| inner[axis]).collect();
-            site.add(Op::Transpose(perm), &[x]).map(Some)
-        }
-        _ => Ok(None),
-    }
+    let Some((Transpose(outer), Transpose(inner), x)) = twice(site) else { return Ok(None) };
+    let perm = outer.iter().map(|&axis| inner[axis]).collect();
+    site.add(Transpose(perm), &[x]).map(Some)
 }
 
 fn transpose_of_ones(site: &mut Site) -> Rewritten {
-    let Op::Transpose(perm) = &site.node().op else { return Ok(None) };
+    let Some(Transpose(perm)) = site.node().op.of() else { return Ok(None) };
     let from = &site.of(site.operand(0)).shape;
     let long = perm.iter().filter(|&&axis| from[axis] != 1);
     if !long.is_sorted() {
         return Ok(None);
     }
     let x = site.made(site.operand(0));
-    site.add(Op::Reshape(site.node().shape.clone()), &[x]).map(Some)
+    site.add(Reshape(site.node().shape.clone()), &[x]).map(Some)
 }
 
 fn slice_of_slice(site: &mut Site) -> Rewritten {
-    let (Op::Slice(outer), Some((Op::Slice(inner), x))) = (&site.node().op, inner(site)) else { return Ok(None) };
+    let Some((Slice(outer), Slice(inner), x)) = twice(site) else { return Ok(None) };
     let merged = |(outer, inner): (&Range, &Range)| {
         let by = inner.step.checked_mul(isize::try_from(outer.start).ok()?)?;
         let step = if outer.count > 1 { inner.step.checked_mul(outer.step)? } else { 1 };
@@ -108,47 +104,41 @@ fn slice_of_slice(site: &mut Site) -> Rewritten {
         Some(Range { start, step, count: outer.count })
     };
     let Some(ranges) = outer.iter().zip(inner).map(merged).collect::<Option<Vec<_>>>() else { return Ok(None) };
-    site.add(Op::Slice(ranges), &[x]).map(Some)
+    site.add(Slice(ranges), &[x]).map(Some)
 }
 
 fn expand_of_expand(site: &mut Site) -> Rewritten {
-    match (&site.node().op, inner(site)) {
-        (Op::Expand(shape), Some((Op::Expand(_), x))) => site.add(Op::Expand(shape.clone()), &[x]).map(Some),
-        _ => Ok(None),
-    }
+    let Some((Expand(shape), _, x)) = twice(site) else { return Ok(None) };
+    site.add(Expand(shape.clone()), &[x]).map(Some)
 }
 
 fn expand_by_ones(site: &mut Site) -> Rewritten {
-    let Op::Expand(shape) = &site.node().op else { return Ok(None) };
+    let Some(Expand(shape)) = site.node().op.of() else { return Ok(None) };
     let from = &site.of(site.operand(0)).shape;
     let (ones, rest) = shape.split_at(shape.len() - from.len());
     if rest != from || ones.iter().any(|&extent| extent != 1) {
         return Ok(None);
     }
     let x = site.made(site.operand(0));
-    site.add(Op::Reshape(shape.clone()), &[x]).map(Some)
+    site.add(Reshape(shape.clone()), &[x]).map(Some)
 }
 
 fn pad_of_pad(site: &mut Site) -> Rewritten {
-    let constant = PadMode::Constant;
-    match (&site.node().op, inner(site)) {
-        (
-            &Op::Pad { ref pad, mode, value },
-            Some((Op::Pad { pad: inner, mode: inner_mode, value: inner_value }, x)),
-        ) if [mode, *inner_mode] == [constant; 2] && value.to_bits() == inner_value.to_bits() => {
-            let pad: Vec<_> = pad.iter().zip(inner).map(|(a, b)| [a[0] + b[0], a[1] + b[1]]).collect();
-            match pads_at_once(&pad) {
-                true => site.add(Op::Pad { pad, mode, value }, &[x]).map(Some),
-                false => Ok(None),
-            }
-        }
-        _ => Ok(None),
+    let Some((outer, inner, x)) = twice::<Pad>(site) else { return Ok(None) };
+    let (mode, value) = (outer.mode, outer.value);
+    if [mode, inner.mode] != [PadMode::Constant; 2] || value.to_bits() != inner.value.to_bits() {
+        return Ok(None);
+    }
+    let pad: Vec<_> = outer.pad.iter().zip(&inner.pad).map(|(a, b)| [a[0] + b[0], a[1] + b[1]]).collect();
+    match pads_at_once(&pad) {
+        true => site.add(Pad { pad, mode, value }, &[x]).map(Some),
+        false => Ok(None),
     }
 }
 
 /// The inner one has no other use: its elements would be moved twice.
 fn concat_of_concat(site: &mut Site) -> Rewritten {
-    let Op::Concat { axis } = site.node().op else { return Ok(None) };
+    let Some(&Concat { axis }) = site.node().op.of() else { return Ok(None) };
     let is_part = |&id: &_| site.of(id).op == site.node().op && site.is_single(id);
     if !site.node().operands.iter().any(is_part) {
         return Ok(None);
@@ -157,11 +147,11 @@ fn concat_of_concat(site: &mut Site) -> Rewritten {
     for &id in &site.node().operands {
         if is_part(&id) { operands.extend(site.operands_of(id)) } else { operands.push(site.made(id)) }
     }
-    site.add(Op::Concat { axis }, &operands).map(Some)
+    site.add(Concat { axis }, &operands).map(Some)
 }
 
 fn concat_of_one(site: &mut Site) -> Rewritten {
-    let Op::Concat { axis } = site.node().op else { return Ok(None) };
+    let Some(&Concat { axis }) = site.node().op.of() else { return Ok(None) };
     let all = &site.node().operands;
     let parts: Vec<_> = all.iter().copied().filter(|&id| site.of(id).shape[axis] > 0).collect();
     match parts[..] {
@@ -170,14 +160,14 @@ fn concat_of_one(site: &mut Site) -> Rewritten {
         [] if all.len() > 1 => site.is(all[0]),
         [_, _, ..] if parts.len() < all.len() => {
             let parts: Vec<_> = parts.into_iter().map(|id| site.made(id)).collect();
-            site.add(Op::Concat { axis }, &parts).map(Some)
+            site.add(Concat { axis }, &parts).map(Some)
         }
         _ => Ok(None),
     }
 }
 
 fn gather_in_steps(site: &mut Site) -> Rewritten {
-    let Op::Gather { axis } = site.node().op else { return Ok(None) };
+    let Some(&Gather { axis }) = site.node().op.of() else { return Ok(None) };
     let from = &site.of(site.operand(0)).shape;
     let Some(numbers) = site.tensor(site.operand(1)).and_then(Tensor::as_i64) else { return Ok(None) };
     let extent = from[axis];
@@ -195,16 +185,16 @@ fn gather_in_steps(site: &mut Site) -> Rewritten {
     let mut ranges = Range::all(from);
     ranges[axis] = Range { start, step, count: places.len() };
     let x = site.made(site.operand(0));
-    let slice = site.add(Op::Slice(ranges), &[x])?;
-    site.add(Op::Reshape(site.node().shape.clone()), &[slice]).map(Some)
+    let slice = site.add(Slice(ranges), &[x])?;
+    site.add(Reshape(site.node().shape.clone()), &[slice]).map(Some)
 }
 
 fn reduce_of_ones(site: &mut Site) -> Rewritten {
-    let Op::Reduce { axes, .. } = &site.node().op else { return Ok(None) };
+    let Some(Reduce { axes, .. }) = site.node().op.of() else { return Ok(None) };
     let from = &site.of(site.operand(0)).shape;
     if axes.iter().any(|&axis| from[axis] != 1) {
         return Ok(None);
     }
     let x = site.made(site.operand(0));
-    site.add(Op::Reshape(site.node().shape.clone()), &[x]).map(Some)
+    site.add(Reshape(site.node().shape.clone()), &[x]).map(Some)
 }

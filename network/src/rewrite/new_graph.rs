@@ -4,11 +4,13 @@ use std::collections::HashMap;
 use std::fmt::{self, Write};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use super::bounds::largest;
+use ndarray::ArrayD;
+
 use crate::constant::{Constant, Identity};
 use crate::error::GraphError;
 use crate::graph::{Graph, Node, NodeId};
-use crate::op::{Binary, Op};
+use crate::op::Op;
+use crate::operators::{Binary, Expand, Reshape, Slice, Transpose};
 use crate::tensor::{Element, Tensor, array, elements};
 
 /// Elements of all constants together that one rewriting makes: 1 GiB of them.
@@ -156,10 +158,11 @@ impl<'a> NewGraph<'a> {
             let tensor = self.constants([made]).and_then(|[tensor]| tensor.as_f32());
             self.reach(made).or_else(|| tensor.map(largest)).unwrap_or(f32::INFINITY)
         };
-        Some(match op {
-            Op::Binary(Binary::Mul) => operands.iter().map(own).product(),
-            Op::Reshape(_) | Op::Expand(_) | Op::Transpose(_) | Op::Slice(_) => own(&operands[added_up]),
-            _ => f32::INFINITY,
+        let is_moved = op.is::<Reshape>() || op.is::<Expand>() || op.is::<Transpose>() || op.is::<Slice>();
+        Some(match *op == Binary::Mul {
+            true => operands.iter().map(own).product(),
+            false if is_moved => own(&operands[added_up]),
+            false => f32::INFINITY,
         })
     }
 
@@ -216,4 +219,19 @@ fn node_hash(op: &Op, operands: &[NodeId]) -> u64 {
     // Hashing does not fail.
     let _ = write!(text, "{op:?}");
     text.0.finish()
+}
+
+/// The largest magnitude; infinite if an element is, or is no number.
+pub(super) fn largest(all: &ArrayD<f32>) -> f32 {
+    of_bits(all.iter().fold(0, |most, x| most.max(magnitude(*x))))
+}
+
+/// Magnitudes in order; those of infinities and of what is not a number are the last.
+pub(super) fn magnitude(x: f32) -> u32 {
+    x.to_bits() & 0x7fff_ffff
+}
+
+pub(super) fn of_bits(magnitude: u32) -> f32 {
+    let x = f32::from_bits(magnitude);
+    if x.is_nan() { f32::INFINITY } else { x }
 }

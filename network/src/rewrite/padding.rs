@@ -5,12 +5,13 @@
 
 use autotune_workloads::{PadMode, PoolKind};
 
-use super::Rule;
 use super::new_graph::Made;
+use super::rule::Rule;
 use super::site::{Rewritten, Site};
 use crate::cut::has_kernel;
 use crate::error::{GraphError, OpError};
-use crate::op::{Binary, Op, Range, Sliding};
+use crate::op::Operator;
+use crate::operators::{Binary, Conv, ConvTranspose, Expand, Pad, Pool, Range, Slice, Sliding};
 use crate::tensor::Tensor;
 
 pub(super) const RULES: &[Rule] = &[
@@ -67,15 +68,15 @@ fn is_even(window: &Sliding, pad: [usize; 2], pooled: Option<usize>) -> bool {
 }
 
 fn window_of_one(site: &mut Site) -> Rewritten {
-    match &site.node().op {
-        Op::Pool { window, .. } if window.iter().all(|window| *window == Sliding::new(1)) => site.is(site.operand(0)),
+    match site.node().op.of() {
+        Some(Pool { window, .. }) if window.iter().all(|window| *window == Sliding::new(1)) => site.is(site.operand(0)),
         _ => Ok(None),
     }
 }
 
 fn not_rounded_up(site: &mut Site) -> Rewritten {
-    let Op::Pool { window, ceil: true, kind } = &site.node().op else { return Ok(None) };
-    let rounded_down = Op::Pool { window: window.clone(), ceil: false, kind: *kind };
+    let Some(Pool { window, ceil: true, kind }) = site.node().op.of() else { return Ok(None) };
+    let rounded_down = Pool { window: window.clone(), ceil: false, kind: *kind };
     let input = site.of(site.operand(0));
     match rounded_down.infer(&[(&input.shape, input.element)]) {
         Ok((shape, _)) if shape == site.node().shape => {
@@ -87,29 +88,30 @@ fn not_rounded_up(site: &mut Site) -> Rewritten {
 }
 
 fn means_without_padding(site: &mut Site) -> Rewritten {
-    let Op::Pool { window, ceil: false, kind: PoolKind::InnerAverage } = &site.node().op else { return Ok(None) };
+    let Some(Pool { window, ceil: false, kind: PoolKind::InnerAverage }) = site.node().op.of() else { return Ok(None) };
     if window.iter().any(|window| window.pad != [0, 0]) {
         return Ok(None);
     }
     let x = site.made(site.operand(0));
-    site.add(Op::Pool { window: window.clone(), ceil: false, kind: PoolKind::Average }, &[x]).map(Some)
+    site.add(Pool { window: window.clone(), ceil: false, kind: PoolKind::Average }, &[x]).map(Some)
 }
 
 fn pad_into_window(site: &mut Site) -> Rewritten {
-    let (window, neutral) = match &site.node().op {
-        Op::Conv { window, .. } => (window, 0.0),
-        Op::Pool { window, ceil: false, kind: PoolKind::Average } => (window, 0.0),
-        Op::Pool { window, ceil: false, kind: PoolKind::Max } => (window, f32::NEG_INFINITY),
-        _ => return Ok(None),
+    let conv = site.node().op.of().map(|Conv { window, .. }| (window, 0.0));
+    let pool = || match site.node().op.of()? {
+        Pool { window, ceil: false, kind: PoolKind::Average } => Some((window, 0.0)),
+        Pool { window, ceil: false, kind: PoolKind::Max } => Some((window, f32::NEG_INFINITY)),
+        Pool { .. } => None,
     };
+    let Some((window, neutral)) = conv.or_else(pool) else { return Ok(None) };
     let input = site.of(site.operand(0));
-    let Op::Pad { pad, mode: PadMode::Constant, value } = &input.op else { return Ok(None) };
+    let Some(Pad { pad, mode: PadMode::Constant, value }) = input.op.of() else { return Ok(None) };
     if *value != neutral || pad[..2] != [[0, 0]; 2] {
         return Ok(None);
     }
 
     // What makes an axis even goes into the window, the rest stays.
-    let is_pool = matches!(site.node().op, Op::Pool { .. });
+    let is_pool = site.node().op.is::<Pool>();
     let extents = &site.of(input.operands[0]).shape[2..];
     let (mut window, mut rest) = (window.clone(), pad.clone());
     for ((window, rest), &extent) in window.iter_mut().zip(&mut rest[2..]).zip(extents) {
@@ -128,25 +130,24 @@ fn pad_into_window(site: &mut Site) -> Rewritten {
 
 /// The node with other windows over another image.
 fn over(site: &mut Site, image: Made, window: Vec<Sliding>) -> Rewritten {
-    let op = match &site.node().op {
-        Op::Conv { groups, .. } => Op::Conv { window, groups: *groups },
-        Op::Pool { kind, .. } => Op::Pool { window, ceil: false, kind: *kind },
-        _ => return Ok(None),
-    };
     let mut operands = site.operands_of(site.id);
     operands[0] = image;
-    site.add(op, &operands).map(Some)
+    if let Some(&Conv { groups, .. }) = site.node().op.of() {
+        return site.add(Conv { window, groups }, &operands).map(Some);
+    }
+    let Some(&Pool { kind, .. }) = site.node().op.of() else { return Ok(None) };
+    site.add(Pool { window, ceil: false, kind }, &operands).map(Some)
 }
 
 fn with_pad(site: &mut Site, x: Made, pad: Vec<[usize; 2]>, value: f32) -> Result<Made, GraphError> {
     match pad.iter().all(|pad| *pad == [0, 0]) {
         true => Ok(x),
-        false => site.add(Op::Pad { pad, mode: PadMode::Constant, value }, &[x]),
+        false => site.add(Pad { pad, mode: PadMode::Constant, value }, &[x]),
     }
 }
 
 fn uneven_conv(site: &mut Site) -> Rewritten {
-    let Op::Conv { window, .. } = &site.node().op else { return Ok(None) };
+    let Some(Conv { window, .. }) = site.node().op.of() else { return Ok(None) };
     if window.iter().all(|window| is_even(window, window.pad, None)) {
         return Ok(None);
     }
@@ -170,7 +171,7 @@ fn split(window: &[Sliding], pads: &[[usize; 2]], pooled: &[Option<usize>]) -> (
 }
 
 fn uneven_pool(site: &mut Site) -> Rewritten {
-    let Op::Pool { window, ceil, kind } = &site.node().op else { return Ok(None) };
+    let Some(Pool { window, ceil, kind }) = site.node().op.of() else { return Ok(None) };
     // Pools over more axes become several.
     let counts = *ceil || *kind == PoolKind::InnerAverage;
     let is_uncounted = || counts && window.len() <= 2 && !has_kernel(site.from, site.id);
@@ -197,9 +198,9 @@ fn uneven_pool(site: &mut Site) -> Rewritten {
 
     // The mean of all elements is too small where fewer of them count.
     let share = share(*kind, window, &from[2..], &pads).map_err(|source| site.wrong(source))?;
-    let mean = site.add(Op::Pool { window: windows, ceil: false, kind: PoolKind::Average }, &[padded])?;
+    let mean = site.add(Pool { window: windows, ceil: false, kind: PoolKind::Average }, &[padded])?;
     let share = site.constant(share);
-    site.add(Op::Binary(Binary::Mul), &[mean, share]).map(Some)
+    site.add(Binary::Mul, &[mean, share]).map(Some)
 }
 
 /// All elements of a window over those that a mean counts, `[1, 1, ..]`, if an image of these extents has these paddings.
@@ -212,15 +213,15 @@ fn share(kind: PoolKind, window: &[Sliding], extents: &[usize], pads: &[[usize; 
         shape.push(extent + before + behind);
         around.push([pad[0] - before, pad[1] - behind]);
     }
-    let ones = Op::Expand(shape).evaluate(&[&Tensor::scalar(1.0)])?;
-    let padded = Op::Pad { pad: around, mode: PadMode::Constant, value: 0.0 }.evaluate(&[&ones])?;
+    let ones = Expand(shape).evaluate(&[&Tensor::scalar(1.0)])?;
+    let padded = Pad { pad: around, mode: PadMode::Constant, value: 0.0 }.evaluate(&[&ones])?;
     let window = window.iter().map(|window| Sliding { pad: [0, 0], ..*window }).collect();
-    let op = Op::Pool { window, ceil: false, kind: PoolKind::Average };
-    Op::Binary(Binary::Div).evaluate(&[&Tensor::scalar(1.0), &op.evaluate(&[&padded])?])
+    let op = Pool { window, ceil: false, kind: PoolKind::Average };
+    Binary::Div.evaluate(&[&Tensor::scalar(1.0), &op.evaluate(&[&padded])?])
 }
 
 fn uneven_conv_transpose(site: &mut Site) -> Rewritten {
-    let Op::ConvTranspose { window, output_pad, groups } = &site.node().op else { return Ok(None) };
+    let Some(ConvTranspose { window, output_pad, groups }) = site.node().op.of() else { return Ok(None) };
     let (from, to) = (&site.of(site.operand(0)).shape, &site.node().shape);
     let (mut windows, mut output_pads) = (Vec::new(), Vec::new());
     let mut ranges = Range::all(to);
@@ -235,11 +236,11 @@ fn uneven_conv_transpose(site: &mut Site) -> Rewritten {
         return Ok(None);
     }
     let operands = site.operands_of(site.id);
-    let op = Op::ConvTranspose { window: windows, output_pad: output_pads, groups: *groups };
+    let op = ConvTranspose { window: windows, output_pad: output_pads, groups: *groups };
     let larger = site.add(op, &operands)?;
     match site.shape_of(larger) == *to {
         true => Ok(Some(larger)),
-        false => site.add(Op::Slice(ranges), &[larger]).map(Some),
+        false => site.add(Slice(ranges), &[larger]).map(Some),
     }
 }
 

@@ -3,11 +3,12 @@
 use autotune_ir::program::UnaryOp;
 use autotune_workloads::{PoolKind, ReduceOp};
 
-use super::Rule;
 use super::new_graph::Made;
+use super::rule::Rule;
 use super::site::{Rewritten, Site};
 use crate::graph::NodeId;
-use crate::op::{Binary, Op, Sliding};
+use crate::op::Operator;
+use crate::operators::{Binary, Expand, GroupNorm, LayerNorm, Pool, Reduce, Reshape, Sliding, Softmax};
 use crate::tensor::{Element, Tensor};
 
 pub(super) const RULES: &[Rule] = &[
@@ -50,8 +51,8 @@ pub(super) const POOLINGS: &[Rule] = &[
 
 /// What is reduced, and over which axes, if these stay.
 fn reduced<'a>(site: &Site<'a, '_>, id: NodeId, wanted: ReduceOp) -> Option<(NodeId, &'a [usize])> {
-    match &site.of(id).op {
-        Op::Reduce { op, axes, keep_axes: true } if *op == wanted => Some((site.of(id).operands[0], axes)),
+    match site.of(id).op.of()? {
+        Reduce { op, axes, keep_axes: true } if *op == wanted => Some((site.of(id).operands[0], axes)),
         _ => None,
     }
 }
@@ -68,15 +69,15 @@ fn normalisation(site: &mut Site) -> Rewritten {
 
     let (axis, of_images) = (axes[0], axes[0] == 2 && shape.len() > 3);
     let scale = if of_images { vec![shape[1]] } else { shape[axis..].to_vec() };
-    let all = |value: f32| Op::Expand(scale.clone()).evaluate(&[&Tensor::scalar(value)]);
+    let all = |value: f32| Expand(scale.clone()).evaluate(&[&Tensor::scalar(value)]);
     let ones = all(1.0).map_err(|source| site.wrong(source))?;
     let zeros = all(0.0).map_err(|source| site.wrong(source))?;
     let (x, ones) = (site.made(x), site.constant(ones));
     if of_images {
         let zeros = site.constant(zeros);
-        return site.add(Op::GroupNorm { groups: shape[1], eps }, &[x, ones, zeros]).map(Some);
+        return site.add(GroupNorm { groups: shape[1], eps }, &[x, ones, zeros]).map(Some);
     }
-    site.add(Op::LayerNorm { axis, eps }, &[x, ones]).map(Some)
+    site.add(LayerNorm { axis, eps }, &[x, ones]).map(Some)
 }
 
 /// For something divided by its deviation: that, what is added to the variance, and the axes of the mean.
@@ -95,10 +96,10 @@ fn over_deviation(site: &Site) -> Option<(NodeId, f32, Vec<usize>)> {
 
 /// A normalisation of channels that are groups of those of `[n, c, ..]`, for each of which there is one scale.
 fn groups_of_channels(site: &mut Site) -> Rewritten {
-    let (Op::Reshape(shape), norm) = (&site.node().op, site.of(site.operand(0))) else { return Ok(None) };
-    let Op::GroupNorm { groups, eps } = norm.op else { return Ok(None) };
+    let (Some(Reshape(shape)), norm) = (site.node().op.of(), site.of(site.operand(0))) else { return Ok(None) };
+    let Some(&GroupNorm { groups, eps }) = norm.op.of() else { return Ok(None) };
     let (split, scales) = (site.of(norm.operands[0]), [norm.operands[1], norm.operands[2]]);
-    let Op::Reshape(grouped) = &split.op else { return Ok(None) };
+    let Some(Reshape(grouped)) = split.op.of() else { return Ok(None) };
     let x = split.operands[0];
     let is_split = site.of(x).shape == *shape && shape.len() > 2 && grouped[..2] == [shape[0], groups];
     if !is_split || !shape[1].is_multiple_of(groups) || scales.iter().any(|&id| !site.is_constant(id)) {
@@ -107,12 +108,12 @@ fn groups_of_channels(site: &mut Site) -> Rewritten {
 
     let [x, scale, bias] = [x, scales[0], scales[1]].map(|id| site.made(id));
     let mut each_channel = |scale: Made| {
-        let column = site.add(Op::Reshape(vec![groups, 1]), &[scale])?;
-        let all = site.add(Op::Expand(vec![groups, shape[1] / groups]), &[column])?;
-        site.add(Op::Reshape(vec![shape[1]]), &[all])
+        let column = site.add(Reshape(vec![groups, 1]), &[scale])?;
+        let all = site.add(Expand(vec![groups, shape[1] / groups]), &[column])?;
+        site.add(Reshape(vec![shape[1]]), &[all])
     };
     let operands = [x, each_channel(scale)?, each_channel(bias)?];
-    site.add(Op::GroupNorm { groups, eps }, &operands).map(Some)
+    site.add(GroupNorm { groups, eps }, &operands).map(Some)
 }
 
 fn softmax(site: &mut Site) -> Rewritten {
@@ -122,18 +123,18 @@ fn softmax(site: &mut Site) -> Rewritten {
     let largest = |&[x, most]: &[NodeId; 2]| reduced(site, most, ReduceOp::Max) == Some((x, &[axis]));
     let x = site.binary(x, Binary::Sub).filter(largest).map_or(x, |[x, _]| x);
     let x = site.made(x);
-    site.add(Op::Softmax { axis, log: false }, &[x]).map(Some)
+    site.add(Softmax { axis, log: false }, &[x]).map(Some)
 }
 
 fn log_softmax(site: &mut Site) -> Rewritten {
     let Some(softmax) = site.unary(site.id, UnaryOp::Log) else { return Ok(None) };
-    let Op::Softmax { axis, log: false } = site.of(softmax).op else { return Ok(None) };
+    let Some(&Softmax { axis, log: false }) = site.of(softmax).op.of() else { return Ok(None) };
     let operands = site.operands_of(softmax);
-    site.add(Op::Softmax { axis, log: true }, &operands).map(Some)
+    site.add(Softmax { axis, log: true }, &operands).map(Some)
 }
 
 fn reduce_of_image(site: &mut Site) -> Rewritten {
-    let Op::Reduce { op, axes, .. } = &site.node().op else { return Ok(None) };
+    let Some(Reduce { op, axes, .. }) = site.node().op.of() else { return Ok(None) };
     let from = site.of(site.operand(0));
     let kind = match op {
         ReduceOp::Mean => PoolKind::Average,
@@ -145,15 +146,15 @@ fn reduce_of_image(site: &mut Site) -> Rewritten {
     }
     let window = from.shape[2..].iter().map(|&extent| Sliding::new(extent)).collect();
     let x = site.made(site.operand(0));
-    let pooled = site.add(Op::Pool { window, ceil: false, kind }, &[x])?;
+    let pooled = site.add(Pool { window, ceil: false, kind }, &[x])?;
     match site.shape_of(pooled) == site.node().shape {
         true => Ok(Some(pooled)),
-        false => site.add(Op::Reshape(site.node().shape.clone()), &[pooled]).map(Some),
+        false => site.add(Reshape(site.node().shape.clone()), &[pooled]).map(Some),
     }
 }
 
 fn pool_of_row(site: &mut Site) -> Rewritten {
-    let Op::Pool { window, kind, .. } = &site.node().op else { return Ok(None) };
+    let Some(Pool { window, kind, .. }) = site.node().op.of() else { return Ok(None) };
     let from = &site.of(site.operand(0)).shape;
     let is_whole =
         |(window, &extent): (&Sliding, &usize)| [window.kernel, window.dilation] == [extent, 1] && window.pad == [0, 0];
@@ -163,5 +164,5 @@ fn pool_of_row(site: &mut Site) -> Rewritten {
     }
     let op = if *kind == PoolKind::Max { ReduceOp::Max } else { ReduceOp::Mean };
     let x = site.made(site.operand(0));
-    site.add(Op::Reduce { op, axes: (2..from.len()).collect(), keep_axes: true }, &[x]).map(Some)
+    site.add(Reduce { op, axes: (2..from.len()).collect(), keep_axes: true }, &[x]).map(Some)
 }

@@ -6,7 +6,8 @@ use autotune_workloads::{Activation, Function};
 use super::new_graph::{Made, NewGraph};
 use crate::error::{GraphError, OpError};
 use crate::graph::{Graph, Node, NodeId};
-use crate::op::{Binary, Op};
+use crate::op::Op;
+use crate::operators::{Binary, Map};
 use crate::tensor::{Element, Tensor};
 
 /// Factors of a product that are looked at.
@@ -68,13 +69,13 @@ impl<'a> Site<'a, '_> {
     }
 
     /// A node that is called as this one.
-    pub(super) fn add(&mut self, op: Op, operands: &[Made]) -> Result<Made, GraphError> {
+    pub(super) fn add(&mut self, op: impl Into<Op>, operands: &[Made]) -> Result<Made, GraphError> {
         self.add_as(self.id, op, operands)
     }
 
     /// A node that is called as another.
-    pub(super) fn add_as(&mut self, named: NodeId, op: Op, operands: &[Made]) -> Result<Made, GraphError> {
-        self.new.add(&self.from.node(named).name, op, operands)
+    pub(super) fn add_as(&mut self, named: NodeId, op: impl Into<Op>, operands: &[Made]) -> Result<Made, GraphError> {
+        self.new.add(&self.from.node(named).name, op.into(), operands)
     }
 
     pub(super) fn constant(&mut self, tensor: Tensor) -> Made {
@@ -111,8 +112,8 @@ impl<'a> Site<'a, '_> {
 
     /// Operands of an operation on two tensors.
     pub(super) fn binary(&self, id: NodeId, op: Binary) -> Option<[NodeId; 2]> {
-        match (&self.of(id).op, &self.of(id).operands[..]) {
-            (Op::Binary(found), &[a, b]) if *found == op => Some([a, b]),
+        match self.of(id).operands[..] {
+            [a, b] if self.of(id).op == op => Some([a, b]),
             _ => None,
         }
     }
@@ -130,10 +131,8 @@ impl<'a> Site<'a, '_> {
 
     /// What a function is computed of.
     pub(super) fn function(&self, id: NodeId) -> Option<(Function, NodeId)> {
-        match self.of(id).op {
-            Op::Map(function) => Some((function, self.of(id).operands[0])),
-            _ => None,
-        }
+        let &Map(function) = self.of(id).op.of()?;
+        Some((function, self.of(id).operands[0]))
     }
 
     /// What an operation on one value is computed of.
@@ -182,8 +181,7 @@ impl<'a> Site<'a, '_> {
 
     /// That something is wrong with what the node is made to.
     pub(super) fn wrong(&self, source: OpError) -> GraphError {
-        let node = self.node();
-        GraphError { node: node.name.clone(), op: node.op.name(), source }
+        self.node().wrong(source)
     }
 
     /// What is read of a constant along an axis of a tensor that it is broadcast to, if it is the same along all others.

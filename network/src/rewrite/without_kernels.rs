@@ -8,12 +8,16 @@ use autotune_ir::program::UnaryOp;
 use autotune_workloads::{Function, PadMode, ReduceOp, Resample, Sampling};
 use ndarray::{Array1, Axis};
 
-use super::Rule;
 use super::new_graph::Made;
+use super::rule::Rule;
 use super::site::{Rewritten, Site};
 use crate::cut::has_kernel;
 use crate::error::GraphError;
-use crate::op::{Binary, Op, Range, Sliding};
+use crate::op::Part;
+use crate::operators::{
+    Binary, Concat, Conv, ConvTranspose, Expand, Gather, LocalResponseNorm, Map, MatMul, Pad, Prelu, Range, Reduce,
+    Reshape, Resize, Slice, Sliding, Transpose, Where,
+};
 use crate::tensor::{Element, Tensor};
 
 /// Spatial axes of a convolution that has a kernel, at most.
@@ -73,6 +77,12 @@ pub(super) const RULES: &[Rule] = &[
         apply: reduce_in_steps,
     },
     Rule {
+        name: "parts",
+        before: "CumSum, or another operator of parts that have kernels",
+        after: "the parts",
+        apply: parts,
+    },
+    Rule {
         name: "power_of_integers",
         before: "x^n of integers",
         after: "the product of those of x, x^2, x^4, .. that the digits of n choose",
@@ -84,19 +94,20 @@ pub(super) const RULES: &[Rule] = &[
 fn part(site: &mut Site, x: Made, axis: usize, range: Range) -> Result<Made, GraphError> {
     let mut ranges = Range::all(&site.shape_of(x));
     ranges[axis] = range;
-    site.add(Op::Slice(ranges), &[x])
+    site.add(Slice(ranges), &[x])
 }
 
 fn with_zeros(site: &mut Site, x: Made, pad: Vec<[usize; 2]>) -> Result<Made, GraphError> {
-    site.add(Op::Pad { pad, mode: PadMode::Constant, value: 0.0 }, &[x])
+    site.add(Pad { pad, mode: PadMode::Constant, value: 0.0 }, &[x])
 }
 
 fn sum_of_nothing(site: &mut Site) -> Rewritten {
     let node = site.node();
-    let summed = match (&node.op, &node.operands[..]) {
-        (Op::MatMul, &[a, _]) => site.of(a).shape.last().copied(),
-        (Op::Conv { .. }, &[_, weights, ..]) => Some(site.of(weights).shape[1]),
-        (Op::ConvTranspose { .. }, &[_, weights, ..]) => Some(site.of(weights).shape[0]),
+    let shape = |operand: usize| &site.of(node.operands[operand]).shape;
+    let summed = match &node.op {
+        op if op.is::<MatMul>() => shape(0).last().copied(),
+        op if op.is::<Conv>() => Some(shape(1)[1]),
+        op if op.is::<ConvTranspose>() => Some(shape(1)[0]),
         _ => return Ok(None),
     };
     if summed != Some(0) {
@@ -109,17 +120,17 @@ fn sum_of_nothing(site: &mut Site) -> Rewritten {
             let ones = node.shape.len() - 2;
             let of_channels = [&site.of(biases).shape[..], &vec![1; ones]].concat();
             let biases = site.made(biases);
-            site.add(Op::Reshape(of_channels), &[biases])?
+            site.add(Reshape(of_channels), &[biases])?
         }
     };
-    site.add(Op::Expand(node.shape.clone()), &[sums]).map(Some)
+    site.add(Expand(node.shape.clone()), &[sums]).map(Some)
 }
 
 /// Every output is the sum of products with the elements around its place in the image, where these
 /// lie a stride apart.
 fn conv_transpose_as_conv(site: &mut Site) -> Rewritten {
     let node = site.node();
-    let Op::ConvTranspose { window, output_pad, groups } = &node.op else { return Ok(None) };
+    let Some(ConvTranspose { window, output_pad, groups }) = node.op.of() else { return Ok(None) };
     if has_kernel(site.from, site.id) {
         return Ok(None);
     }
@@ -131,7 +142,7 @@ fn conv_transpose_as_conv(site: &mut Site) -> Rewritten {
     operands[0] = surrounded(site, operands[0], window, output_pad)?;
     operands[1] = turned(site, operands[1], *groups)?;
     let dense = |window: &Sliding| Sliding { stride: 1, pad: [0, 0], ..*window };
-    site.add(Op::Conv { window: window.iter().map(dense).collect(), groups: *groups }, &operands).map(Some)
+    site.add(Conv { window: window.iter().map(dense).collect(), groups: *groups }, &operands).map(Some)
 }
 
 /// Zeros between the elements along an axis.
@@ -143,13 +154,13 @@ fn spread(site: &mut Site, x: Made, axis: usize, stride: usize) -> Result<Made, 
     }
 
     shape.insert(axis + 1, 1);
-    let split = site.add(Op::Reshape(shape.clone()), &[x])?;
+    let split = site.add(Reshape(shape.clone()), &[x])?;
     let mut pad = vec![[0, 0]; shape.len()];
     pad[axis + 1] = [0, stride - 1];
     let padded = with_zeros(site, split, pad)?;
     shape.remove(axis + 1);
     shape[axis] = extent * stride;
-    let joined = site.add(Op::Reshape(shape), &[padded])?;
+    let joined = site.add(Reshape(shape), &[padded])?;
     part(site, joined, axis, Range { start: 0, step: 1, count: (extent - 1) * stride + 1 })
 }
 
@@ -166,7 +177,7 @@ fn surrounded(site: &mut Site, x: Made, window: &[Sliding], output_pad: &[usize]
         pad.push([before, behind]);
     }
     let padded = with_zeros(site, x, pad)?;
-    site.add(Op::Slice(ranges), &[padded])
+    site.add(Slice(ranges), &[padded])
 }
 
 /// Weights `[c, o/groups, ..]` as `[o, c/groups, ..]`, the last element of a window first.
@@ -176,19 +187,19 @@ fn turned(site: &mut Site, weights: Made, groups: usize) -> Result<Made, GraphEr
     for range in &mut ranges[2..] {
         *range = Range { start: range.count - 1, step: -1, count: range.count };
     }
-    let backwards = site.add(Op::Slice(ranges), &[weights])?;
+    let backwards = site.add(Slice(ranges), &[weights])?;
 
     let (inputs, outputs, kernel) = (shape[0] / groups, shape[1], &shape[2..]);
-    let by_groups = site.add(Op::Reshape([&[groups, inputs, outputs], kernel].concat()), &[backwards])?;
+    let by_groups = site.add(Reshape([&[groups, inputs, outputs], kernel].concat()), &[backwards])?;
     let perm = [0, 2, 1].into_iter().chain(3..shape.len() + 1).collect();
-    let exchanged = site.add(Op::Transpose(perm), &[by_groups])?;
-    site.add(Op::Reshape([&[groups * outputs, inputs], kernel].concat()), &[exchanged])
+    let exchanged = site.add(Transpose(perm), &[by_groups])?;
+    site.add(Reshape([&[groups * outputs, inputs], kernel].concat()), &[exchanged])
 }
 
 /// The places of windows along the first axis become a part of the batch.
 fn conv_of_many_axes(site: &mut Site) -> Rewritten {
     let node = site.node();
-    let Op::Conv { window, groups } = &node.op else { return Ok(None) };
+    let Some(Conv { window, groups }) = node.op.of() else { return Ok(None) };
     let [first, rest @ ..] = &window[..] else { return Ok(None) };
     if rest.len() < MOST_AXES {
         return Ok(None);
@@ -206,17 +217,17 @@ fn conv_of_many_axes(site: &mut Site) -> Rewritten {
     for tap in 0..first.kernel {
         let range = Range { start: tap * first.dilation, step: first.stride as isize, count: outputs };
         let rows = part(site, image, 2, range)?;
-        let rows = site.add(Op::Transpose(front.clone()), &[rows])?;
+        let rows = site.add(Transpose(front.clone()), &[rows])?;
         let mut shape = site.shape_of(rows);
         let batch = shape[0] * shape[1];
         shape.splice(..2, [batch]);
-        operands[0] = site.add(Op::Reshape(shape), &[rows])?;
+        operands[0] = site.add(Reshape(shape), &[rows])?;
 
         let of_tap = part(site, weights, 2, Range { start: tap, step: 1, count: 1 })?;
         let mut shape = site.shape_of(of_tap);
         shape.remove(2);
-        operands[1] = site.add(Op::Reshape(shape), &[of_tap])?;
-        let products = site.add(Op::Conv { window: rest.to_vec(), groups: *groups }, &operands)?;
+        operands[1] = site.add(Reshape(shape), &[of_tap])?;
+        let products = site.add(Conv { window: rest.to_vec(), groups: *groups }, &operands)?;
         // Biases are added once.
         operands.truncate(2);
         sum = Some(match sum {
@@ -228,14 +239,14 @@ fn conv_of_many_axes(site: &mut Site) -> Rewritten {
     let Some(sum) = sum else { return Ok(None) };
     let mut shape = site.shape_of(sum);
     shape.splice(..1, [node.shape[0], outputs]);
-    let split = site.add(Op::Reshape(shape), &[sum])?;
-    site.add(Op::Transpose(front), &[split]).map(Some)
+    let split = site.add(Reshape(shape), &[sum])?;
+    site.add(Transpose(front), &[split]).map(Some)
 }
 
 /// Channels of zeros add nothing to sums of squares.
 fn norm_of_all_channels(site: &mut Site) -> Rewritten {
     let node = site.node();
-    let Op::LocalResponseNorm { size, alpha, beta, bias } = node.op else { return Ok(None) };
+    let Some(&LocalResponseNorm { size, alpha, beta, bias }) = node.op.of() else { return Ok(None) };
     let channels = node.shape[1];
     if size <= channels {
         return Ok(None);
@@ -248,12 +259,12 @@ fn norm_of_all_channels(site: &mut Site) -> Rewritten {
     let x = site.made(site.operand(0));
     let padded = with_zeros(site, x, pad)?;
     let alpha = (f64::from(alpha) * reach as f64 / size as f64) as f32;
-    let norm = site.add(Op::LocalResponseNorm { size: reach, alpha, beta, bias }, &[padded])?;
+    let norm = site.add(LocalResponseNorm { size: reach, alpha, beta, bias }, &[padded])?;
     part(site, norm, 1, Range { start: 0, step: 1, count: channels }).map(Some)
 }
 
 fn pad_by_parts(site: &mut Site) -> Rewritten {
-    let &Op::Pad { ref pad, mode, value } = &site.node().op else { return Ok(None) };
+    let Some(&Pad { ref pad, mode, value }) = site.node().op.of() else { return Ok(None) };
     let padded = pad.iter().position(|pad| *pad != [0, 0]);
     let Some(axis) = padded.filter(|_| !has_kernel(site.from, site.id)) else { return Ok(None) };
 
@@ -262,7 +273,7 @@ fn pad_by_parts(site: &mut Site) -> Rewritten {
     let [before, behind] = std::mem::take(&mut rest[axis]);
     let mut x = site.made(site.operand(0));
     if rest.iter().any(|pad| *pad != [0, 0]) {
-        x = site.add(Op::Pad { pad: rest, mode, value }, &[x])?;
+        x = site.add(Pad { pad: rest, mode, value }, &[x])?;
     }
     let extent = site.shape_of(x)[axis];
 
@@ -282,18 +293,18 @@ fn pad_by_parts(site: &mut Site) -> Rewritten {
             };
             let mut shape = site.shape_of(x);
             shape[axis] = count;
-            parts.push(if site.shape_of(block) == shape { block } else { site.add(Op::Expand(shape), &[block])? });
+            parts.push(if site.shape_of(block) == shape { block } else { site.add(Expand(shape), &[block])? });
         }
         if !is_behind {
             parts.push(x);
         }
     }
-    site.add(Op::Concat { axis }, &parts).map(Some)
+    site.add(Concat { axis }, &parts).map(Some)
 }
 
 /// One axis after the other: the weights of neighbours along both are products.
 fn resize_by_axes(site: &mut Site) -> Rewritten {
-    let Op::Resize { size, coordinates, sampling } = site.node().op else { return Ok(None) };
+    let Some(&Resize { size, coordinates, sampling }) = site.node().op.of() else { return Ok(None) };
     let (&[n, c, ref input @ ..], false) = (&*site.of(site.operand(0)).shape, has_kernel(site.from, site.id)) else {
         return Ok(None);
     };
@@ -328,7 +339,7 @@ fn elements_at(
     numbers: impl Iterator<Item = usize>,
 ) -> Result<Made, GraphError> {
     let numbers = site.constant(Tensor::I64(Array1::from_iter(numbers.map(|number| number as i64)).into_dyn()));
-    site.add(Op::Gather { axis }, &[x, numbers])
+    site.add(Gather { axis }, &[x, numbers])
 }
 
 /// Images times a number for each row (axis 0) or column (1).
@@ -346,7 +357,8 @@ fn weighted(
 
 fn whole_operands(site: &mut Site) -> Rewritten {
     let node = site.node();
-    let is_repeated = matches!(node.op, Op::Binary(_) | Op::Where | Op::Prelu | Op::MatMul);
+    let op = &node.op;
+    let is_repeated = op.is::<Binary>() || op.is::<Where>() || op.is::<Prelu>() || op.is::<MatMul>();
     if !is_repeated || node.shape.len() <= MOST_REPEATED || has_kernel(site.from, site.id) {
         return Ok(None);
     }
@@ -355,13 +367,13 @@ fn whole_operands(site: &mut Site) -> Rewritten {
     let mut is_changed = false;
     for operand in &mut operands {
         let own = site.shape_of(*operand);
-        let whole = match (&node.op, &own[..]) {
-            (Op::MatMul, [.., rows, columns]) => [&node.shape[..node.shape.len() - 2], &[*rows, *columns]].concat(),
-            (Op::MatMul, _) => return Ok(None),
+        let whole = match (op.is::<MatMul>(), &own[..]) {
+            (true, [.., rows, columns]) => [&node.shape[..node.shape.len() - 2], &[*rows, *columns]].concat(),
+            (true, _) => return Ok(None),
             _ => node.shape.clone(),
         };
         if own != whole {
-            (*operand, is_changed) = (site.add(Op::Expand(whole), &[*operand])?, true);
+            (*operand, is_changed) = (site.add(Expand(whole), &[*operand])?, true);
         }
     }
     if is_changed { site.add(node.op.clone(), &operands).map(Some) } else { Ok(None) }
@@ -369,7 +381,7 @@ fn whole_operands(site: &mut Site) -> Rewritten {
 
 fn reduce_in_steps(site: &mut Site) -> Rewritten {
     let node = site.node();
-    let Op::Reduce { op, axes, keep_axes } = &node.op else { return Ok(None) };
+    let Some(Reduce { op, axes, keep_axes }) = node.op.of() else { return Ok(None) };
     // Means of whole numbers are cut off, once.
     let is_cut_off = *op == ReduceOp::Mean && node.element == Element::I64;
     if axes.len() < 2 || is_cut_off || has_kernel(site.from, site.id) {
@@ -378,32 +390,51 @@ fn reduce_in_steps(site: &mut Site) -> Rewritten {
 
     let (first, last) = axes.split_at(axes.len() / 2);
     let x = site.made(site.operand(0));
-    let part = site.add(Op::Reduce { op: *op, axes: last.to_vec(), keep_axes: true }, &[x])?;
-    let rest = site.add(Op::Reduce { op: *op, axes: first.to_vec(), keep_axes: true }, &[part])?;
-    if *keep_axes { Ok(Some(rest)) } else { site.add(Op::Reshape(node.shape.clone()), &[rest]).map(Some) }
+    let part = site.add(Reduce { op: *op, axes: last.to_vec(), keep_axes: true }, &[x])?;
+    let rest = site.add(Reduce { op: *op, axes: first.to_vec(), keep_axes: true }, &[part])?;
+    if *keep_axes { Ok(Some(rest)) } else { site.add(Reshape(node.shape.clone()), &[rest]).map(Some) }
+}
+
+/// What an operator says that computes the same.
+fn parts(site: &mut Site) -> Rewritten {
+    if has_kernel(site.from, site.id) {
+        return Ok(None);
+    }
+    let Some(parts) = site.node().op.parts(&site.from.view(site.id)) else { return Ok(None) };
+    let mut made = site.operands_of(site.id);
+    for Part { op, operands } in parts {
+        let part = match op.of() {
+            Some(constant) => site.new.constant(&site.node().name, constant),
+            None => site.add(op, &operands.iter().map(|&operand| made[operand]).collect::<Vec<_>>())?,
+        };
+        made.push(part);
+    }
+    Ok(made.pop())
 }
 
 /// Of an exponent below zero the fraction is cut off; one over zero is the largest number.
 fn power_of_integers(site: &mut Site) -> Rewritten {
     let node = site.node();
-    let (Op::Binary(Binary::Pow), Element::I64) = (&node.op, node.element) else { return Ok(None) };
+    if node.op != Binary::Pow || node.element != Element::I64 {
+        return Ok(None);
+    }
     let [x, n] = [0, 1].map(|number| site.made(site.operand(number)));
     let [zero, one] = [0, 1].map(|number| integer(site, number));
     let power = power_of_size(site, x, n)?;
 
-    let size = site.add(Op::Map(Function::Op(UnaryOp::Abs)), &[x])?;
+    let size = site.add(Map(Function::Op(UnaryOp::Abs)), &[x])?;
     let (is_one, is_zero) = (binary(site, Binary::Equal, size, one)?, binary(site, Binary::Equal, size, zero)?);
     let largest = integer(site, i64::MAX);
-    let others = site.add(Op::Where, &[is_zero, largest, zero])?;
-    let inverse = site.add(Op::Where, &[is_one, power, others])?;
+    let others = site.add(Where, &[is_zero, largest, zero])?;
+    let inverse = site.add(Where, &[is_one, power, others])?;
     let is_inverse = binary(site, Binary::Less, n, zero)?;
-    site.add(Op::Where, &[is_inverse, inverse, power]).map(Some)
+    site.add(Where, &[is_inverse, inverse, power]).map(Some)
 }
 
 /// A power by the exponent without its sign.
 fn power_of_size(site: &mut Site, x: Made, n: Made) -> Result<Made, GraphError> {
     let [zero, one, most] = [0, 1, 62].map(|number| integer(site, number));
-    let mut left = site.add(Op::Map(Function::Op(UnaryOp::Abs)), &[n])?;
+    let mut left = site.add(Map(Function::Op(UnaryOp::Abs)), &[n])?;
 
     // Beyond the digits of 63 only powers of 0, 1 and -1 are numbers, and those are the same for
     // all exponents that are as odd.
@@ -418,7 +449,7 @@ fn power_of_size(site: &mut Site, x: Made, n: Made) -> Result<Made, GraphError> 
         }
         let (half, odd) = halved(site, left)?;
         let counts = binary(site, Binary::Less, zero, odd)?;
-        let factor = site.add(Op::Where, &[counts, square, one])?;
+        let factor = site.add(Where, &[counts, square, one])?;
         power = binary(site, Binary::Mul, power, factor)?;
         left = half;
     }
@@ -438,5 +469,5 @@ fn integer(site: &mut Site, number: i64) -> Made {
 }
 
 fn binary(site: &mut Site, op: Binary, a: Made, b: Made) -> Result<Made, GraphError> {
-    site.add(Op::Binary(op), &[a, b])
+    site.add(op, &[a, b])
 }

@@ -3,7 +3,7 @@
 use autotune_workloads::{Activation, PoolKind};
 
 use crate::builder::{Builder, Conv, Fill};
-use crate::op::Sliding;
+use crate::operators::Sliding;
 
 /// Convolutions of each stage and their channels; a pooling is behind each stage.
 const VGG16: [(usize, usize); 5] = [(2, 64), (2, 128), (3, 256), (3, 512), (3, 512)];

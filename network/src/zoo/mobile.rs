@@ -3,7 +3,7 @@
 use autotune_workloads::PoolKind;
 
 use crate::builder::{Builder, Conv, Value};
-use crate::op::{Op, Sliding};
+use crate::operators::{Pool, Sliding};
 
 /// MobileNetV2: how many times wider a block is inside, its channels, how often it is repeated, the stride of the first.
 const INVERTED_RESIDUALS: [[usize; 4]; 7] =
@@ -60,7 +60,7 @@ pub(super) fn squeezenet(net: &Builder) {
     for (number, [squeezed, expanded]) in FIRES.into_iter().enumerate() {
         if let 0 | 2 | 4 = number {
             let window = vec![Sliding::new(3).stride(2); 2];
-            x = x.op(Op::Pool { window, ceil: true, kind: PoolKind::Max }, &[]);
+            x = x.op(Pool { window, ceil: true, kind: PoolKind::Max }, &[]);
         }
         let name = format!("fire{}", number + 2);
         let squeeze = biased_relu(x, &format!("{name}.squeeze"), Conv::new(squeezed, Sliding::new(1)));

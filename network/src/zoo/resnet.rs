@@ -3,7 +3,7 @@
 use autotune_workloads::PoolKind;
 
 use crate::builder::{Builder, Conv, Value};
-use crate::op::Sliding;
+use crate::operators::Sliding;
 
 /// Gain of the last convolution of a block, so that sums do not grow by much from block to block.
 const BRANCH_GAIN: f32 = 0.25;

@@ -3,7 +3,7 @@
 use autotune_workloads::Activation;
 
 use crate::builder::{Builder, Conv, Fill, Value};
-use crate::op::Sliding;
+use crate::operators::Sliding;
 use crate::tensor::Element;
 
 const LAYERS: usize = 12;

@@ -1,7 +1,8 @@
 //! Graphs that are made and compared.
 
 use autotune_ir::program::UnaryOp;
-use autotune_network::op::Binary;
+use autotune_network::Operator;
+use autotune_network::operators::{Binary, Map};
 use autotune_network::{Element, Graph, NodeId, Op, Tensor};
 use autotune_workloads::{Activation, Function};
 use rand::{Rng, RngExt};
@@ -34,13 +35,13 @@ impl Net {
         self.graph.constant("scalar", Tensor::scalar(value))
     }
 
-    pub(crate) fn add(&mut self, op: Op, operands: &[NodeId]) -> NodeId {
+    pub(crate) fn add(&mut self, op: impl Into<Op>, operands: &[NodeId]) -> NodeId {
         let name = format!("n{}", self.graph.nodes().len());
         self.graph.add(name, op, operands).unwrap()
     }
 
     pub(crate) fn binary(&mut self, op: Binary, a: NodeId, b: NodeId) -> NodeId {
-        self.add(Op::Binary(op), &[a, b])
+        self.add(op, &[a, b])
     }
 
     /// An operation on a node and a number.
@@ -50,11 +51,11 @@ impl Net {
     }
 
     pub(crate) fn unary(&mut self, op: UnaryOp, x: NodeId) -> NodeId {
-        self.add(Op::Map(Function::Op(op)), &[x])
+        self.add(Map(Function::Op(op)), &[x])
     }
 
     pub(crate) fn act(&mut self, word: &str, parameters: &[f32], x: NodeId) -> NodeId {
-        self.add(Op::Map(Function::Activation(Activation::new(word, parameters).unwrap())), &[x])
+        self.add(Map(Function::Activation(Activation::new(word, parameters).unwrap())), &[x])
     }
 
     pub(crate) fn output(&mut self, node: NodeId) {
@@ -73,7 +74,7 @@ pub(crate) fn brought(graph: &Graph, rng: &mut impl Rng) -> Vec<Tensor> {
             Element::I64 => Tensor::i64(&node.shape, (0..count).map(|_| rng.random_range(0..3)).collect()).unwrap(),
             Element::Bool => {
                 let signs = numbers(rng, &node.shape);
-                Op::Binary(Binary::Less).evaluate(&[&signs, &Tensor::scalar(0.5)]).unwrap()
+                Binary::Less.evaluate(&[&signs, &Tensor::scalar(0.5)]).unwrap()
             }
         }
     };

@@ -1,7 +1,10 @@
 //! Random graphs of all operations, small and of moderate numbers.
 
 use autotune_ir::program::UnaryOp;
-use autotune_network::op::{Binary, Range, Sliding};
+use autotune_network::operators::{
+    Binary, Cast, Concat, Conv, ConvTranspose, Expand, Gather, GroupNorm, LayerNorm, LocalResponseNorm, Map, MatMul,
+    Not, Pad, Pool, Prelu, Range, Reduce, Reshape, Resize, Slice, Sliding, Softmax, Transpose, Where,
+};
 use autotune_network::{Element, Graph, NodeId, Op, Tensor};
 use autotune_workloads::{Activation, Coordinates, Function, PadMode, PoolKind, ReduceOp, Rounding, Sampling};
 use rand::seq::IndexedRandom;
@@ -71,7 +74,8 @@ impl Maker {
     }
 
     /// A node of an operation, if it makes sense and its numbers are moderate.
-    fn add(&mut self, op: Op, operands: &[NodeId]) -> Option<NodeId> {
+    fn add(&mut self, op: impl Into<Op>, operands: &[NodeId]) -> Option<NodeId> {
+        let op = op.into();
         operands.iter().for_each(|&id| {
             self.known(id);
         });
@@ -156,18 +160,18 @@ impl Maker {
             Binary::Pow => {
                 let number = self.one_of(4);
                 let half = self.net.scalar([0.5, 2.0, 3.0, 1.0][number]);
-                (self.add(Op::Map(Function::Op(UnaryOp::Abs)), &[x])?, self.known(half))
+                (self.add(Map(Function::Op(UnaryOp::Abs)), &[x])?, self.known(half))
             }
             _ => (x, constant),
         };
         let turned = !matches!(op, Binary::Div | Binary::Pow) && self.one_of(3) == 0;
-        self.add(Op::Binary(op), &if turned { [constant, x] } else { [x, constant] })
+        self.add(op, &if turned { [constant, x] } else { [x, constant] })
     }
 
     fn pair(&mut self, x: NodeId) -> Option<NodeId> {
         let op = *[Binary::Add, Binary::Sub, Binary::Mul, Binary::Max].choose(&mut self.net.rng).unwrap();
         let y = self.value();
-        self.add(Op::Binary(op), &[x, y])
+        self.add(op, &[x, y])
     }
 
     fn function(&mut self, x: NodeId) -> Option<NodeId> {
@@ -191,7 +195,7 @@ impl Maker {
             Some((word, parameters)) => Function::Activation(Activation::new(word, parameters).unwrap()),
             None => Function::Op(ops[number - words.len()]),
         };
-        self.add(Op::Map(function), &[x])
+        self.add(Map(function), &[x])
     }
 
     fn window(&mut self, most: usize) -> Sliding {
@@ -219,18 +223,18 @@ impl Maker {
         if self.one_of(2) == 0 {
             operands.push(self.random(&[if transposed { 2 * groups } else { 4 }]));
         }
-        let op = match transposed {
+        let op: Op = match transposed {
             true => {
                 let output_pad = window.iter().map(|_| self.one_of(2)).collect();
-                Op::ConvTranspose { window, output_pad, groups }
+                ConvTranspose { window, output_pad, groups }.into()
             }
-            false => Op::Conv { window, groups },
+            false => Conv { window, groups }.into(),
         };
         let conv = self.add(op, &operands)?;
         if self.one_of(2) == 0 {
             let constant = self.constant(conv);
             let op = [Binary::Mul, Binary::Add][self.one_of(2)];
-            return self.add(Op::Binary(op), &[conv, constant]);
+            return self.add(op, &[conv, constant]);
         }
         Some(conv)
     }
@@ -246,57 +250,57 @@ impl Maker {
         });
         let kind = [PoolKind::Max, PoolKind::Average, PoolKind::InnerAverage][self.one_of(3)];
         let ceil = self.one_of(3) == 0;
-        self.add(Op::Pool { window: window.collect(), ceil, kind }, &[x])
+        self.add(Pool { window: window.collect(), ceil, kind }, &[x])
     }
 
     fn matmul(&mut self, x: NodeId) -> Option<NodeId> {
         let shape = self.shape(x);
         let k = *shape.last()?;
         let weights = self.random(&[k, 5]);
-        let product = self.add(Op::MatMul, &[x, weights])?;
+        let product = self.add(MatMul, &[x, weights])?;
         let bias = self.random(&[5]);
-        self.add(Op::Binary(Binary::Add), &[bias, product])
+        self.add(Binary::Add, &[bias, product])
     }
 
     fn movement(&mut self, x: NodeId) -> Option<NodeId> {
         let shape = self.shape(x);
         let rank = shape.len();
-        let op = match self.one_of(9) {
+        let op: Op = match self.one_of(9) {
             0 => {
                 let mut perm: Vec<usize> = (0..rank).collect();
                 let (a, b) = (self.one_of(rank.max(1)), self.one_of(rank.max(1)));
                 perm.swap(*[a, 0].get(usize::from(rank == 0))?, b.min(rank.checked_sub(1)?));
-                Op::Transpose(perm)
+                Transpose(perm).into()
             }
             1 => {
                 let at = self.one_of(rank.max(1));
                 let merged = [&shape[..at], &[shape[at..].iter().product()]].concat();
-                Op::Reshape(merged)
+                Reshape(merged).into()
             }
-            2 => Op::Reshape([&shape[..], &[1]].concat()),
+            2 => Reshape([&shape[..], &[1]].concat()).into(),
             3 => {
                 let half = |extent: usize| Range { start: extent / 3, step: 1, count: extent - extent / 3 };
-                Op::Slice(shape.iter().map(|&extent| half(extent)).collect())
+                Slice(shape.iter().map(|&extent| half(extent)).collect()).into()
             }
             4 => {
                 let back = |extent: usize| Range { start: extent - 1, step: -2, count: extent.div_ceil(2) };
-                Op::Slice(shape.iter().map(|&extent| back(extent)).collect())
+                Slice(shape.iter().map(|&extent| back(extent)).collect()).into()
             }
-            5 => Op::Expand([&[2], &shape[..]].concat()),
+            5 => Expand([&[2], &shape[..]].concat()).into(),
             6 => {
                 let mode = [PadMode::Constant, PadMode::Edge, PadMode::Reflect][self.one_of(3)];
                 let axes = (0..rank).map(|axis| if axis > 1 { [self.one_of(3), self.one_of(3)] } else { [0, 0] });
-                Op::Pad { pad: axes.collect(), mode, value: 0.0 }
+                Pad { pad: axes.collect(), mode, value: 0.0 }.into()
             }
             7 => {
                 let sampling = [Sampling::Linear, Sampling::Nearest(Rounding::PreferFloor)][self.one_of(2)];
                 let size = [1 + self.one_of(6), 1 + self.one_of(6)];
-                Op::Resize { size, coordinates: Coordinates::HalfPixel, sampling }
+                Resize { size, coordinates: Coordinates::HalfPixel, sampling }.into()
             }
             _ => {
                 let y = self.value();
                 let axis = self.one_of(rank.max(1));
-                return self.add(Op::Concat { axis }, &[x, y]).or_else(|| self.add(Op::Concat { axis }, &[x, x]));
+                return self.add(Concat { axis }, &[x, y]).or_else(|| self.add(Concat { axis }, &[x, x]));
             }
         };
         self.add(op, &[x])
@@ -308,22 +312,22 @@ impl Maker {
         match self.one_of(6) {
             0 => {
                 let log = self.one_of(2) == 0;
-                self.add(Op::Softmax { axis, log }, &[x])
+                self.add(Softmax { axis, log }, &[x])
             }
             1 => {
                 let (scale, bias) = (self.random(shape.get(axis..)?), self.random(&shape[axis..]));
-                self.add(Op::LayerNorm { axis, eps: 0.1 }, &[x, scale, bias])
+                self.add(LayerNorm { axis, eps: 0.1 }, &[x, scale, bias])
             }
             2 => {
                 let (scale, bias) = (self.random(shape.get(1..2)?), self.random(&shape[1..2]));
-                self.add(Op::GroupNorm { groups: 1, eps: 0.1 }, &[x, scale, bias])
+                self.add(GroupNorm { groups: 1, eps: 0.1 }, &[x, scale, bias])
             }
-            3 => self.add(Op::LocalResponseNorm { size: 3, alpha: 0.1, beta: 0.75, bias: 1.0 }, &[x]),
+            3 => self.add(LocalResponseNorm { size: 3, alpha: 0.1, beta: 0.75, bias: 1.0 }, &[x]),
             _ => {
                 let op = [ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min, ReduceOp::Mean][self.one_of(4)];
                 let all = [vec![axis], (1..shape.len()).collect(), (2..shape.len()).collect()];
                 let (axes, keep_axes) = (all[self.one_of(3)].clone(), self.one_of(2) == 0);
-                self.add(Op::Reduce { op, axes, keep_axes }, &[x])
+                self.add(Reduce { op, axes, keep_axes }, &[x])
             }
         }
     }
@@ -335,22 +339,22 @@ impl Maker {
         match self.one_of(4) {
             0 => {
                 let constant = self.constant(input);
-                let less = self.add(Op::Binary(Binary::Less), &[input, constant])?;
-                let not = self.add(Op::Not, &[less])?;
+                let less = self.add(Binary::Less, &[input, constant])?;
+                let not = self.add(Not, &[less])?;
                 let scalar = self.scalar();
-                self.add(Op::Where, &[not, input, scalar])
+                self.add(Where, &[not, input, scalar])
             }
             1 => {
                 let slopes = self.constant(x);
-                self.add(Op::Prelu, &[x, slopes])
+                self.add(Prelu, &[x, slopes])
             }
             2 => {
                 let numbers = self.net.graph.constant("numbers", Tensor::i64(&[2], vec![1, 0]).unwrap());
                 self.known(numbers);
                 let axis = self.one_of(self.shape(x).len().max(1));
-                self.add(Op::Gather { axis }, &[x, numbers])
+                self.add(Gather { axis }, &[x, numbers])
             }
-            _ => self.add(Op::Cast(Element::F32), &[x]),
+            _ => self.add(Cast(Element::F32), &[x]),
         }
     }
 
@@ -358,26 +362,26 @@ impl Maker {
         let with = |maker: &mut Self, op, x, value: f32| {
             let scalar = maker.net.scalar(value);
             maker.known(scalar);
-            maker.add(Op::Binary(op), &[x, scalar])
+            maker.add(op, &[x, scalar])
         };
         let activation =
-            |word, parameters: &[f32]| Op::Map(Function::Activation(Activation::new(word, parameters).unwrap()));
+            |word, parameters: &[f32]| Map(Function::Activation(Activation::new(word, parameters).unwrap()));
         match self.one_of(3) {
             0 => {
                 let sigmoid = self.add(activation("sigmoid", &[]), &[x])?;
-                self.add(Op::Binary(Binary::Mul), &[sigmoid, x])
+                self.add(Binary::Mul, &[sigmoid, x])
             }
             1 => {
                 let sum = with(self, Binary::Add, x, 3.0)?;
                 let clip = self.add(activation("clip", &[0.0, 6.0]), &[sum])?;
-                let product = self.add(Op::Binary(Binary::Mul), &[x, clip])?;
+                let product = self.add(Binary::Mul, &[x, clip])?;
                 with(self, Binary::Div, product, 6.0)
             }
             _ => {
                 let scaled = with(self, Binary::Div, x, std::f32::consts::SQRT_2)?;
-                let erf = self.add(Op::Map(Function::Op(UnaryOp::Erf)), &[scaled])?;
+                let erf = self.add(Map(Function::Op(UnaryOp::Erf)), &[scaled])?;
                 let sum = with(self, Binary::Add, erf, 1.0)?;
-                let product = self.add(Op::Binary(Binary::Mul), &[x, sum])?;
+                let product = self.add(Binary::Mul, &[x, sum])?;
                 with(self, Binary::Mul, product, 0.5)
             }
         }
@@ -386,34 +390,34 @@ impl Maker {
     fn normal(&mut self, x: NodeId) -> Option<NodeId> {
         let rank = self.shape(x).len();
         let axes: Vec<usize> = (rank.saturating_sub(1 + self.one_of(2))..rank).collect();
-        let mean = Op::Reduce { op: ReduceOp::Mean, axes, keep_axes: true };
+        let mean = Reduce { op: ReduceOp::Mean, axes, keep_axes: true };
         let average = self.add(mean.clone(), &[x])?;
-        let centred = self.add(Op::Binary(Binary::Sub), &[x, average])?;
-        let square = self.add(Op::Binary(Binary::Mul), &[centred, centred])?;
+        let centred = self.add(Binary::Sub, &[x, average])?;
+        let square = self.add(Binary::Mul, &[centred, centred])?;
         let variance = self.add(mean, &[square])?;
         let eps = self.net.scalar(0.1);
-        let sum = self.add(Op::Binary(Binary::Add), &[variance, eps])?;
-        let root = self.add(Op::Map(Function::Op(UnaryOp::Sqrt)), &[sum])?;
-        let normal = self.add(Op::Binary(Binary::Div), &[centred, root])?;
+        let sum = self.add(Binary::Add, &[variance, eps])?;
+        let root = self.add(Map(Function::Op(UnaryOp::Sqrt)), &[sum])?;
+        let normal = self.add(Binary::Div, &[centred, root])?;
         let scale = self.constant(normal);
-        self.add(Op::Binary(Binary::Mul), &[normal, scale])
+        self.add(Binary::Mul, &[normal, scale])
     }
 
     fn attention(&mut self, x: NodeId) -> Option<NodeId> {
         let rank = self.shape(x).len();
         let mut perm: Vec<usize> = (0..rank).collect();
         perm.swap(rank.checked_sub(2)?, rank - 1);
-        let keys = self.add(Op::Transpose(perm), &[x])?;
-        let mut scores = self.add(Op::MatMul, &[x, keys])?;
+        let keys = self.add(Transpose(perm), &[x])?;
+        let mut scores = self.add(MatMul, &[x, keys])?;
         if self.one_of(2) == 0 {
             let scale = self.scalar();
-            scores = self.add(Op::Binary(Binary::Mul), &[scores, scale])?;
+            scores = self.add(Binary::Mul, &[scores, scale])?;
         }
         if self.one_of(2) == 0 {
             let mask = self.constant(scores);
-            scores = self.add(Op::Binary(Binary::Add), &[mask, scores])?;
+            scores = self.add(Binary::Add, &[mask, scores])?;
         }
-        let weights = self.add(Op::Softmax { axis: rank - 1, log: false }, &[scores])?;
-        self.add(Op::MatMul, &[weights, x])
+        let weights = self.add(Softmax { axis: rank - 1, log: false }, &[scores])?;
+        self.add(MatMul, &[weights, x])
     }
 }

@@ -12,9 +12,9 @@ use std::ptr;
 use std::sync::Arc;
 
 use autotune_ir::{Isa, Target};
-use autotune_network::op::{Range, Sliding};
+use autotune_network::operators::{Concat, Expand, Gather, Pad, Range, Slice, Sliding, Transpose};
 use autotune_network::{
-    Builder, Compiled, Conv, Element, Fill, Graph, LibraryError, Op, Seeded, Tensor, Value, rewrite, zoo,
+    Builder, Compiled, Conv, Element, Fill, Graph, LibraryError, Seeded, Tensor, Value, rewrite, zoo,
 };
 use autotune_workloads::{Activation, PadMode};
 use common::graphs::brought;
@@ -164,17 +164,17 @@ fn copies_of_elements_that_lie_apart_are_the_same() {
         [range(0, 2, 1), range(0, 2, 2), range(5, 7, 1), range(0, 1, 1)],
     ];
     for (number, ranges) in slices.into_iter().enumerate() {
-        let part = graph.add(format!("slice{number}"), Op::Slice(ranges.to_vec()), &[x]).unwrap();
+        let part = graph.add(format!("slice{number}"), Slice(ranges.to_vec()), &[x]).unwrap();
         graph.output(format!("slice{number}"), part);
     }
     for (number, perm) in [[3, 2, 1, 0], [1, 0, 3, 2], [0, 3, 1, 2]].into_iter().enumerate() {
-        let turned = graph.add(format!("turned{number}"), Op::Transpose(perm.to_vec()), &[x]).unwrap();
+        let turned = graph.add(format!("turned{number}"), Transpose(perm.to_vec()), &[x]).unwrap();
         graph.output(format!("turned{number}"), turned);
     }
     let row = graph.input("row", Element::F32, &[3, 1, 1]).unwrap();
-    let wide = graph.add("wide", Op::Expand(vec![4, 3, 9, 2]), &[row]).unwrap();
+    let wide = graph.add("wide", Expand(vec![4, 3, 9, 2]), &[row]).unwrap();
     graph.output("wide", wide);
-    let joined = graph.add("joined", Op::Concat { axis: 2 }, &[wide, wide]).unwrap();
+    let joined = graph.add("joined", Concat { axis: 2 }, &[wide, wide]).unwrap();
     graph.output("joined", joined);
     let one = graph.input("one", Element::I64, &[]).unwrap();
     graph.output("one", one);
@@ -187,7 +187,7 @@ fn rows_are_found_by_any_number() {
     let mut graph = Graph::new("rows");
     let table = graph.constant("table", numbers(&mut rng(1), &[5, 3]));
     let rows = graph.input("rows", Element::I64, &[9]).unwrap();
-    let found = graph.add("found", Op::Gather { axis: 0 }, &[table, rows]).unwrap();
+    let found = graph.add("found", Gather { axis: 0 }, &[table, rows]).unwrap();
     graph.output("found", found);
     let Some(network) = compiled(&graph, 1) else { return };
     let library = Loaded::of(&network).unwrap();
@@ -206,7 +206,7 @@ fn images_are_padded_the_same() {
             let x = graph.input("x", Element::F32, &[2, 3, 4, 5]).unwrap();
             let [above, below, left, right] = pad;
             let pad = vec![[0, 0], [0, 0], [above, below], [left, right]];
-            let padded = graph.add("padded", Op::Pad { pad, mode, value: 0.75 }, &[x]).unwrap();
+            let padded = graph.add("padded", Pad { pad, mode, value: 0.75 }, &[x]).unwrap();
             graph.output("padded", padded);
             let Some(network) = compiled(&graph, 1) else { return };
             let library = Loaded::of(&network).unwrap();
@@ -222,7 +222,7 @@ fn a_library_says_what_it_is_and_what_is_wrong() {
     let mut graph = Graph::new("words");
     let x = graph.input("the \u{e9}mage", Element::F32, &[2, 3]).unwrap();
     let mask = graph.input("mask", Element::Bool, &[]).unwrap();
-    let turned = graph.add("turned", Op::Transpose(vec![1, 0]), &[x]).unwrap();
+    let turned = graph.add("turned", Transpose(vec![1, 0]), &[x]).unwrap();
     graph.output("turned", turned);
     graph.output("mask */ again", mask);
     let Some(network) = compiled(&graph, 2) else { return };

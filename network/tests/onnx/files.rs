@@ -6,8 +6,9 @@ use std::path::Path;
 
 use autotune_ir::Target;
 use autotune_network::onnx::{self, ImportOptions};
+use autotune_network::operators::Transpose;
 use autotune_network::rewrite::rewrite_traced;
-use autotune_network::{Compiled, Graph, Op, Tensor, rewrite};
+use autotune_network::{Compiled, Graph, Tensor, rewrite};
 use rten_onnx::onnx::{DataLocation, StringStringEntryProto, TensorProto};
 
 use crate::build::{Model, counted, float, int, ints};
@@ -108,7 +109,7 @@ fn constants_of_constants_take_no_longer_than_their_number() {
     fs::write(&path, model.bytes()).unwrap();
 
     let graph = rewrite(&read(&path)).unwrap();
-    assert!(graph.nodes().all(|(_, node)| !matches!(node.op, Op::Transpose(_))));
+    assert!(graph.nodes().all(|(_, node)| !node.op.is::<Transpose>()));
     let x = Tensor::f32(&[256, 128], vec![0.0; 256 * 128]).unwrap();
     let found = graph.evaluate(&[x]).unwrap().swap_remove(0).to_numbers();
     let w = weights(&[128, 256]).to_numbers();

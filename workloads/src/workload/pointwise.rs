@@ -231,6 +231,26 @@ impl Function {
             Function::Op(op) => Expr::unary(op, x),
         }
     }
+
+    /// Returns the function, to be computed of any number in f64, as references do.
+    pub fn exact(self) -> impl Fn(f64) -> f64 {
+        let function = self.of(element(0, &[]));
+        move |x| exact(&function, x)
+    }
+}
+
+/// An expression of one value.
+fn exact(expr: &Expr, x: f64) -> f64 {
+    match expr {
+        Expr::Const(number) => f64::from(*number),
+        Expr::Unary(op, of) => op.exact(exact(of, x)),
+        Expr::Binary(op, of) => op.exact(exact(&of[0], x), exact(&of[1], x)),
+        Expr::Select(compare, of) => {
+            let chosen = if compare.holds(exact(&of[0], x), exact(&of[1], x)) { &of[2] } else { &of[3] };
+            exact(chosen, x)
+        }
+        Expr::Load(_) | Expr::Gather(_) | Expr::Guarded { .. } => x,
+    }
 }
 
 /// The whole number towards zero.

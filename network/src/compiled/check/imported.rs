@@ -12,10 +12,9 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use autotune_ir::DType;
 
 use super::judge::{Allowed, Segment, difference, largest};
-use super::{Computed, StepError, wrong};
-use crate::evaluate::EvaluateError;
-use crate::graph::{Graph, NodeId};
-use crate::op::Op;
+use super::{Computed, StepError};
+use crate::error::EvaluateError;
+use crate::graph::{Graph, Input, NodeId};
 use crate::rewrite::Trace;
 use crate::tensor::Tensor;
 
@@ -34,12 +33,12 @@ pub(super) fn errors(
     let (mut tensors, mut errors): (Vec<Option<Cow<Tensor>>>, _) = (vec![None; uses.len()], Vec::new());
 
     for (id, node) in graph.nodes().filter(|(id, _)| walk.is_needed[id.0 as usize]) {
-        let made = match &node.op {
-            Op::Input => walk.known(id).map(Cow::Borrowed),
-            Op::Constant(constant) => Some(constant.read().map_err(|source| wrong(node, source))?),
-            op => {
+        let made = match graph.constant_of(id) {
+            Some(constant) => Some(constant.read().map_err(|source| node.wrong(source))?),
+            None if node.op.is::<Input>() => walk.known(id).map(Cow::Borrowed),
+            None => {
                 let operands = node.operands.iter().filter_map(|id| tensors[id.0 as usize].as_deref());
-                let made = op.evaluate(&operands.collect::<Vec<_>>()).map_err(|source| wrong(node, source))?;
+                let made = node.op.evaluate(&operands.collect::<Vec<_>>()).map_err(|source| node.wrong(source))?;
                 for found in walk.found(id) {
                     errors.push(walk.error(id, found, &made)?);
                 }
@@ -79,7 +78,7 @@ impl<'a> Walk<'a> {
 
         let mut is_needed = vec![false; graph.nodes().len()];
         outputs.keys().for_each(|id| is_needed[id.0 as usize] = true);
-        for (id, node) in graph.nodes().rev().filter(|(_, node)| node.op != Op::Input) {
+        for (id, node) in graph.nodes().rev().filter(|(_, node)| !node.op.is::<Input>()) {
             if is_needed[id.0 as usize] {
                 node.operands.iter().for_each(|operand| is_needed[operand.0 as usize] = true);
             }

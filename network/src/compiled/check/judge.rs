@@ -10,16 +10,11 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use autotune_ir::DType;
-use autotune_ir::program::UnaryOp;
-use autotune_workloads::{Activation, Function, ReduceOp};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::wrong;
-use crate::error::OpError;
-use crate::evaluate::EvaluateError;
+use crate::error::{EvaluateError, OpError};
 use crate::graph::{Graph, NodeId};
-use crate::op::{Binary, Op};
 use crate::tensor::Tensor;
 
 /// How often operands are changed at random, and how many times the largest difference that this
@@ -95,16 +90,16 @@ impl<'k> Segment<'k, '_> {
         let mut made: Made = BTreeMap::new();
         for &id in inner {
             let node = self.graph.node(id);
-            let tensor = match &node.op {
-                Op::Constant(of) => of.read().map(|tensor| constant(id, tensor)),
-                _ => {
+            let tensor = match self.graph.constant_of(id) {
+                Some(of) => of.read().map(|tensor| constant(id, tensor)),
+                None => {
                     let there = |id: &NodeId| made.get(id).cloned().or_else(|| known(*id));
                     let operands = node.operands.iter().map(|id| there(id).ok_or_else(|| missing(self.graph, *id)));
                     let operands = operands.collect::<Result<Vec<_>, _>>()?;
                     node.op.evaluate(&operands.iter().map(|tensor| &**tensor).collect::<Vec<_>>()).map(Cow::Owned)
                 }
             };
-            made.insert(id, tensor.map_err(|source| wrong(node, source))?);
+            made.insert(id, tensor.map_err(|source| node.wrong(source))?);
         }
         Ok(made)
     }
@@ -181,24 +176,12 @@ fn changed(tensor: &Tensor, part: f64, rng: &mut ChaCha8Rng) -> Tensor {
 /// largest.
 fn is_steep(graph: &Graph, id: NodeId) -> bool {
     let node = graph.node(id);
-    match &node.op {
-        Op::Map(Function::Activation(activation)) => !matches!(
-            activation,
-            Activation::None | Activation::Relu | Activation::Clip { .. } | Activation::LeakyRelu { .. }
-        ),
-        Op::Map(Function::Op(op)) => !matches!(op, UnaryOp::Neg | UnaryOp::Abs),
-        Op::Binary(Binary::Mul) => node.operands.iter().all(|&id| graph.constant_of(id).is_none()),
-        Op::Binary(op) => matches!(op, Binary::Div | Binary::Pow),
-        Op::Reduce { op, .. } => *op == ReduceOp::Prod,
-        Op::Softmax { .. } | Op::LayerNorm { .. } | Op::GroupNorm { .. } => true,
-        Op::LocalResponseNorm { .. } | Op::Attention { .. } => true,
-        _ => false,
-    }
+    node.op.is_steep(node.operands.iter().all(|&id| graph.constant_of(id).is_none()))
 }
 
 /// That a tensor is not there which a node is computed of.
 pub(super) fn missing(graph: &Graph, id: NodeId) -> EvaluateError {
-    wrong(graph.node(id), OpError::Unfit("it stands behind who reads it".into())).into()
+    graph.node(id).wrong(OpError::Unfit("it stands behind who reads it".into())).into()
 }
 
 /// The largest finite magnitude.

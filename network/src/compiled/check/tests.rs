@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use super::*;
 use crate::builder::{Builder, Conv, Seeded};
 use crate::compiled::Compiled;
-use crate::op::Sliding;
+use crate::operators::{self, Binary, Pool, Sliding};
 use crate::tensor::Element;
 use crate::testing::{known, random_graph};
 
@@ -202,7 +202,7 @@ fn planted_padding_and_weights_are_found() {
         let numbers = (0..16 * 16 * 9).map(|i: usize| if i == 77 { kernel } else { (i * 29 % 97) as f32 / 48.0 - 1.0 });
         let weights = graph.constant("weights", Tensor::f32(&[16, 16, 3, 3], numbers.collect()).unwrap());
         let window = vec![Sliding { pad, ..Sliding::new(3) }, Sliding::new(3).pad(1)];
-        let conv = graph.add("conv", Op::Conv { window, groups: 1 }, &[x, weights]).unwrap();
+        let conv = graph.add("conv", operators::Conv { window, groups: 1 }, &[x, weights]).unwrap();
         graph.output("y", conv);
         graph
     };
@@ -229,7 +229,7 @@ fn wrong_rules_are_found() {
         let input = graph.input("x", Element::F32, &[1, 4, 6, 6]).unwrap();
         let numbers = (0..16).map(|i| i as f32 * 3.7 - 30.0).collect();
         let weights = graph.constant("weights", Tensor::f32(&[4, 4, 1, 1], numbers).unwrap());
-        let conv = Op::Conv { window: vec![Sliding::new(1); 2], groups: 1 };
+        let conv = operators::Conv { window: vec![Sliding::new(1); 2], groups: 1 };
         let (mut x, mut trace) = (input, vec![Some(input), Some(weights)]);
         if is_conv {
             x = graph.add("conv", conv, &[input, weights]).unwrap();
@@ -238,11 +238,11 @@ fn wrong_rules_are_found() {
         let of = x;
         for value in [12_582_912.0, -12_582_912.0].into_iter().filter(|_| is_kept) {
             let value = number(&mut graph, value);
-            x = graph.add("sum", Op::Binary(Binary::Add), &[x, value]).unwrap();
+            x = graph.add("sum", Binary::Add, &[x, value]).unwrap();
             trace.extend([None, None]);
         }
         *trace.last_mut().unwrap() = Some(of);
-        let pool = Op::Pool { window: vec![Sliding::new(1).stride(2); 2], ceil: false, kind: PoolKind::Max };
+        let pool = Pool { window: vec![Sliding::new(1).stride(2); 2], ceil: false, kind: PoolKind::Max };
         let pooled = graph.add("pooled", pool, &[x]).unwrap();
         graph.output("y", pooled);
         trace.push(Some(NodeId(if is_conv { 3 } else { 2 })));

@@ -1,0 +1,74 @@
+//! The conversions of layouts that networks need.
+
+use std::collections::{HashMap, HashSet};
+
+use autotune::{Query, Task, Tuned};
+use autotune_db::{Source, Standing};
+use autotune_ir::Target;
+use autotune_workloads::Workload;
+
+use crate::choose::Schedules;
+use crate::cut::Cut;
+use crate::error::CompileError;
+use crate::graph::Graph;
+use crate::options::Options;
+use crate::plan::Plan;
+
+/// Plans whose conversions are worth measuring: those that take at most this multiple of the fastest's time.
+const NEAR: f64 = 1.03;
+/// Steps of all these plans together, at most: of large networks there are fewer plans.
+const MOST_STEPS: usize = 1 << 19;
+
+/// The conversions of layouts of a network, by what a source knows.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlannedConversions {
+    /// Those of the fastest plan.
+    pub needed: Vec<Task>,
+    /// Part of that plan's time that they take.
+    pub share: f64,
+    /// Those whose times tell the fastest plan from others, and that were not measured on this machine: needed, or in the place of others in a plan
+    /// that takes little longer. The former come first.
+    pub unmeasured: Vec<Task>,
+}
+
+/// The conversions of layouts that a network's plan needs.
+pub fn conversions(graph: &Graph, source: &dyn Source, target: &Target) -> Result<PlannedConversions, CompileError> {
+    let cut = Cut::of(graph);
+    let mut choose = Schedules::kinds(Some(source), target);
+    let options = Options::of(graph, &cut, &mut choose)?;
+
+    let mut known: Vec<Task> = Vec::new();
+    let mut are_known: HashSet<Workload> = HashSet::new();
+    let (mut share, mut needed) = (0.0, 0);
+    let most = 1 + MOST_STEPS / cut.steps.len().max(1);
+    for (number, layouts) in options.near(NEAR).iter().take(most).enumerate() {
+        let plan = Plan::with(&options, layouts, &mut choose)?;
+        let mut counts: HashMap<&Workload, usize> = HashMap::new();
+        plan.conversions().for_each(|tuned| *counts.entry(tuned.workload()).or_default() += 1);
+        for workload in plan.conversions().map(Tuned::workload) {
+            if are_known.insert(workload.clone()) {
+                let count = counts[workload];
+                known.push(Task { name: workload.to_string(), workload: workload.clone(), count });
+            }
+        }
+        if number == 0 {
+            needed = known.len();
+            share = options.conversion_secs(layouts) / layouts.secs.max(f64::MIN_POSITIVE);
+        }
+    }
+
+    let mut unmeasured = Vec::new();
+    for task in &known {
+        if !is_measured(source, &task.workload, target)? {
+            unmeasured.push(task.clone());
+        }
+    }
+    known.truncate(needed);
+    Ok(PlannedConversions { needed: known, share, unmeasured })
+}
+
+/// True if a source knows how long a workload takes on this machine.
+fn is_measured(source: &dyn Source, workload: &Workload, target: &Target) -> Result<bool, CompileError> {
+    let found = Query::new(workload, target).source(source).record()?;
+    Ok(found.as_ref().and_then(Tuned::best).is_some_and(|best| best.standing != Standing::Claimed))
+}

@@ -1,0 +1,51 @@
+//! How an operator of files becomes nodes of a graph.
+
+use super::call::{Call, Result, Value};
+
+/// An operator of ONNX files, and how its nodes are read.
+pub struct OnnxOperator {
+    /// The set of operators that it is of; empty for that of ONNX itself.
+    pub(crate) domain: &'static str,
+    /// Its name.
+    pub(crate) name: &'static str,
+    convert: Convert,
+}
+
+/// How an operator is made nodes of a graph.
+#[derive(Clone, Copy)]
+enum Convert {
+    /// It has one output that is supported.
+    One(fn(&mut Call) -> Result<Value>),
+    /// It has as many outputs as the node names.
+    Many(fn(&mut Call, usize) -> Result<Vec<Value>>),
+}
+
+impl OnnxOperator {
+    /// An operator of ONNX itself, of which one output is supported.
+    pub const fn one(name: &'static str, convert: fn(&mut Call) -> Result<Value>) -> Self {
+        Self { domain: "", name, convert: Convert::One(convert) }
+    }
+
+    /// An operator of ONNX itself with several outputs, of which a node names as many as the function is given.
+    pub const fn many(name: &'static str, convert: fn(&mut Call, usize) -> Result<Vec<Value>>) -> Self {
+        Self { domain: "", name, convert: Convert::Many(convert) }
+    }
+
+    /// The same of another set of operators.
+    pub const fn in_domain(self, domain: &'static str) -> Self {
+        Self { domain, ..self }
+    }
+
+    /// True if it is the operator of a name in a set.
+    pub(crate) fn is(&self, domain: &str, name: &str) -> bool {
+        self.name == name && self.domain == domain
+    }
+
+    /// The outputs of a node, which names so many.
+    pub(crate) fn outputs(&self, call: &mut Call, count: usize) -> Result<Vec<Value>> {
+        match self.convert {
+            Convert::One(convert) => Ok(vec![convert(call)?]),
+            Convert::Many(convert) => convert(call, count),
+        }
+    }
+}

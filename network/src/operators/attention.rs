@@ -1,0 +1,169 @@
+//! Attention.
+
+use autotune_workloads::{self as workload, Mask, Workload};
+
+use super::contract::{columns_of, contract, last_two};
+use super::prelude::*;
+
+/// `softmax(scale * q k^T + mask) v` of `[.., m, d]`, `[.., n, d]` and `[.., n, e]`, and, as a fourth operand, a mask that is broadcast to
+/// `[.., m, n]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Attention {
+    /// What products of queries and keys are multiplied by.
+    pub scale: f32,
+}
+
+impl Operator for Attention {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+        check_count(operands, 3..=4)?;
+        let is_mask = |operand: usize| operand == 3 && operands[3].1 == Element::Bool;
+        let mut numbers = (0..operands.len()).filter(|&operand| !is_mask(operand));
+        numbers.try_for_each(|operand| check_element(operands, operand, Element::F32))?;
+        let shapes: Vec<&[usize]> = operands.iter().map(|&(shape, _)| shape).collect();
+        Ok((output(&shapes)?, Element::F32))
+    }
+
+    /// A row all of whose scores are minus infinity has no weights: it is not a number.
+    fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+        let scale = self.scale;
+        let (q, k, v) = (values::<f32>(operands, 0)?, values::<f32>(operands, 1)?, values::<f32>(operands, 2)?);
+        let ([m, d], [n, e]) = (last_two(operands[0].shape()), last_two(operands[2].shape()));
+        let batch = shape[..shape.len() - 2].iter().product::<usize>();
+        let mask = mask(operands, &[&shape[..shape.len() - 2], &[m, n]].concat())?;
+
+        let mut outputs = Vec::with_capacity(elements(shape)?);
+        for number in 0..batch {
+            let of = |x: &[f32], size: usize| x[number * size..(number + 1) * size].to_vec();
+            let (q, k, v) = (of(&q, m * d), of(&k, n * d), of(&v, n * e));
+            let mut scores = contract(&q, [m, d, n], |first, columns| {
+                for (i, column) in columns.iter_mut().enumerate() {
+                    column.iter_mut().zip(first..n).for_each(|(column, key)| *column = k[key * d + i].into());
+                }
+            });
+            for (row, scores) in scores.chunks_exact_mut(n.max(1)).enumerate() {
+                let mask = mask.as_ref().map(|mask| &mask[(number * m + row) * n..][..n]);
+                scores.iter_mut().for_each(|score| *score *= f64::from(scale));
+                mask.into_iter().for_each(|mask| scores.iter_mut().zip(mask).for_each(|(score, mask)| *score += mask));
+                weigh(scores);
+            }
+            let sums = contract(&scores, [m, n, e], |first, columns| columns_of(&v, e, first, columns));
+            outputs.extend(sums.into_iter().map(|sum| sum as f32));
+        }
+        tensor(shape, outputs)
+    }
+
+    /// Attention whose mask, if it has one, is repeated for queries, heads, or all of the batch.
+    fn workload(&self, node: &NodeView) -> Option<Anchor> {
+        let ([batch @ .., m, d], [.., n, _], [.., e]) = (node.shape(0), node.shape(1), node.shape(2)) else {
+            return None;
+        };
+        let usual = 1.0 / (*d as f32).sqrt();
+        if (self.scale - usual).abs() > 1e-6 * usual {
+            return None;
+        }
+
+        let whole = workload::Attention::new(batch.iter().product(), [*m, *n], [*d, *e]);
+        let op = match node.count() {
+            3 => whole,
+            _ if node.element(3) == Element::F32 => masked(whole, batch, node.shape(3))?,
+            _ => return None,
+        };
+        let channel = node.output().0.len().checked_sub(1);
+        Some(Anchor { channel, ..Anchor::new(Workload::new(op).ok()?, node) })
+    }
+
+    /// The products, their softmax and its products.
+    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+        let (operands, axes) = (to.inputs(), to.shape().len());
+        let mut perm: Vec<usize> = (0..axes).collect();
+        perm.swap(axes - 2, axes - 1);
+
+        let keys = to.between("Transpose", &[&operands[1]], vec![ints("perm", perm)]);
+        let products = to.between("MatMul", &[&operands[0], &keys], vec![]);
+        let scale = to.number(self.scale);
+        let mut scores = to.between("Mul", &[&products, &scale], vec![]);
+        if let Some(mask) = operands.get(3) {
+            scores = match to.operand(3).1 {
+                Element::Bool => {
+                    let never = to.number(f32::NEG_INFINITY);
+                    to.between("Where", &[mask, &scores, &never], vec![])
+                }
+                _ => to.between("Add", &[&scores, mask], vec![]),
+            };
+        }
+        let weights = to.between("Softmax", &[&scores], vec![int("axis", axes - 1)]);
+        to.node("MatMul", &[&weights, &operands[2]], vec![])
+    }
+
+    fn steps(&self, _: &[Facts], _: &[usize]) -> Option<usize> {
+        None
+    }
+
+    fn is_steep(&self, _: bool) -> bool {
+        true
+    }
+}
+
+fn output(shapes: &[&[usize]]) -> Result<Vec<usize>, OpError> {
+    let (q, k, v) = (shapes[0], shapes[1], shapes[2]);
+    let ([batch @ .., m, d], [k_batch @ .., n, k_d], [v_batch @ .., v_n, e]) = (q, k, v) else {
+        return unfit("queries, keys and values have at least two axes");
+    };
+    if (batch, d, n) != (k_batch, k_d, v_n) || batch != v_batch {
+        return unfit(format!("queries {q:?}, keys {k:?} and values {v:?} do not fit each other"));
+    }
+    let scores = [batch, &[*m, *n]].concat();
+    if let Some(mask) = shapes.get(3) {
+        fixed(&scores, mask)?;
+    }
+    Ok([batch, &[*m, *e]].concat())
+}
+
+/// What is added to the scores of these extents, minus infinity where a mask of truth values is false.
+fn mask(operands: &[&Tensor], extents: &[usize]) -> Result<Option<Vec<f64>>, OpError> {
+    let Some(mask) = operands.get(3) else { return Ok(None) };
+    if elements(extents)? == 0 {
+        return Ok(Some(Vec::new()));
+    }
+    let rows = Rows::broadcast([mask.shape()], extents);
+    Ok(Some(match mask.element() {
+        Element::Bool => {
+            let mask = values::<bool>(operands, 3)?;
+            rows.map(|[at]| if mask[at] { 0.0 } else { f64::NEG_INFINITY })
+        }
+        _ => {
+            let mask = values::<f32>(operands, 3)?;
+            rows.map(|[at]| mask[at].into())
+        }
+    }))
+}
+
+/// The softmax of a row.
+fn weigh(row: &mut [f64]) {
+    let largest = row.iter().copied().fold(f64::NEG_INFINITY, larger);
+    row.iter_mut().for_each(|x| *x = libm::exp(*x - largest));
+    let total: f64 = row.iter().sum();
+    row.iter_mut().for_each(|x| *x /= total);
+}
+
+/// The same with a mask of a shape that is broadcast to `[..batch, m, n]`.
+fn masked(whole: workload::Attention, batch: &[usize], shape: &[usize]) -> Option<workload::Attention> {
+    let mut own = vec![1; (batch.len() + 2).checked_sub(shape.len())?];
+    own.extend(shape);
+    let (of_batch, of_scores) = own.split_at(batch.len());
+    let of_rows = match of_scores {
+        &[queries, keys] if keys == whole.n => queries != 1,
+        _ => return None,
+    };
+    if of_batch.iter().all(|&extent| extent == 1) {
+        return Some(workload::Attention { mask: if of_rows { Mask::Matrix } else { Mask::Row }, ..whole });
+    }
+
+    let product = |extents: &[usize]| extents.iter().product();
+    // The first axes are the mask's, too, the others are heads.
+    let shared = of_batch.iter().zip(batch).take_while(|(own, whole)| own == whole).count();
+    let (outer, heads) = batch.split_at(shared);
+    let is_repeated = of_batch[shared..].iter().all(|&extent| extent == 1);
+    let mask = if of_rows { Mask::Matrices } else { Mask::Rows };
+    is_repeated.then(|| workload::Attention { b: product(outer), h: product(heads), mask, ..whole })
+}

@@ -1,0 +1,46 @@
+//! A choice between two tensors, element by element.
+
+use autotune_workloads::PointwiseOp;
+
+use super::pointwise::pointwise;
+use super::prelude::*;
+
+pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Where", import)];
+
+/// Where the first operand is true the second, else the third; all broadcast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Where;
+
+impl Operator for Where {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+        check_count(operands, 3..=3)?;
+        check_element(operands, 0, Element::Bool)?;
+        check_alike(operands, 1)?;
+        let shape = broadcast(&broadcast(operands[0].0, operands[1].0)?, operands[2].0)?;
+        Ok((shape, operands[1].1))
+    }
+
+    fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+        fn of<T: Typed>(operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+            let (choice, yes, no) =
+                (values::<bool>(operands, 0)?, values::<T>(operands, 1)?, values::<T>(operands, 2)?);
+            let rows = Rows::broadcast([operands[0].shape(), operands[1].shape(), operands[2].shape()], shape);
+            tensor(shape, rows.map(|[c, y, n]| if choice[c] { yes[y] } else { no[n] }))
+        }
+        by_type!(operands[1].element(), of(operands, shape))
+    }
+
+    fn workload(&self, node: &NodeView) -> Option<Anchor> {
+        pointwise(node, PointwiseOp::Where)
+    }
+
+    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+        to.operator("Where", Vec::new())
+    }
+}
+
+fn import(call: &mut Call) -> call::Result<Value> {
+    call.check_most(3)?;
+    let operands = [call.operand(0)?, call.operand(1)?, call.operand(2)?];
+    call.add(Where, &operands)
+}

@@ -1,0 +1,127 @@
+//! Cumulative sums.
+
+use super::binary::Binary;
+use super::concat::Concat;
+use super::prelude::*;
+use super::reshape::Reshape;
+use super::slice::{Range, Slice};
+use crate::constant::Constant;
+
+pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("CumSum", import)];
+
+/// Sums of all elements along an axis up to each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CumSum {
+    /// The axis.
+    pub axis: usize,
+    /// True if an element is not part of its own sum.
+    pub exclusive: bool,
+    /// True if sums are of what is behind an element, not of what is before it.
+    pub reverse: bool,
+}
+
+impl Operator for CumSum {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+        check_count(operands, 1..=1)?;
+        let (shape, element) = operands[0];
+        if element != Element::I64 {
+            check_element(operands, 0, Element::F32)?;
+        }
+        axis_of(self.axis, shape)?;
+        Ok((shape.to_vec(), element))
+    }
+
+    /// Sums in double precision, of integers with wrap-around.
+    fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+        match operands[0].element() {
+            Element::I64 => self.sums(operands, shape, 0i64, i64::wrapping_add, |sum| sum),
+            _ => self.sums(operands, shape, 0f64, |sum, x: f32| sum + f64::from(x), |sum| sum as f32),
+        }
+    }
+
+    /// Sums that reach twice as far in each round, by adding those that end where they begin.
+    fn parts(&self, node: &NodeView) -> Option<Vec<Part>> {
+        let (shape, extent) = (node.shape(0), node.shape(0)[self.axis]);
+        let mut parts = Vec::new();
+        let mut sums = if self.exclusive { self.shifted(&mut parts, node, 0, 1)? } else { 0 };
+        let mut reach = 1;
+        while reach < extent {
+            let before = self.shifted(&mut parts, node, sums, reach)?;
+            parts.push(Part::new(Binary::Add, vec![sums, before]));
+            (sums, reach) = (parts.len(), 2 * reach);
+        }
+        if parts.is_empty() {
+            parts.push(Part::new(Reshape(shape.to_vec()), vec![0]));
+        }
+        Some(parts)
+    }
+
+    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+        let axis = Tensor::i64(&[], vec![self.axis as i64]).map_err(|source| to.wrong(source.to_string()))?;
+        let (x, axis) = (to.input(0), to.constant(&axis));
+        let attributes = vec![int("exclusive", self.exclusive.into()), int("reverse", self.reverse.into())];
+        to.node("CumSum", &[&x, &axis], attributes)
+    }
+}
+
+impl CumSum {
+    /// Moves a tensor along the axis, zeros where it was, and returns its number among node's operand and parts.
+    fn shifted(&self, parts: &mut Vec<Part>, node: &NodeView, sums: usize, by: usize) -> Option<usize> {
+        let (shape, element) = node.output();
+        let mut ranges = Range::all(shape);
+        let range = &mut ranges[self.axis];
+        *range = Range { start: if self.reverse { by } else { 0 }, step: 1, count: range.count - by };
+        if range.count == 0 {
+            range.start = 0;
+        }
+        let mut zeros = shape.to_vec();
+        zeros[self.axis] = by;
+
+        parts.push(Part::new(Slice(ranges), vec![sums]));
+        let rest = parts.len();
+        parts.push(Part::new(Constant::from(zero(&zeros, element).ok()?), Vec::new()));
+        let pieces = if self.reverse { vec![rest, rest + 1] } else { vec![rest + 1, rest] };
+        parts.push(Part::new(Concat { axis: self.axis }, pieces));
+        Some(parts.len())
+    }
+
+    fn sums<T: Typed, S: Copy>(
+        &self,
+        operands: &[&Tensor],
+        shape: &[usize],
+        zero: S,
+        add: impl Fn(S, T) -> S,
+        rounded: impl Fn(S) -> T,
+    ) -> Result<Tensor, OpError> {
+        let x = values::<T>(operands, 0)?;
+        let (extent, stride) = (shape[self.axis], shape[self.axis + 1..].iter().product::<usize>());
+        let mut sums = x.to_vec();
+        for first in (0..x.len()).filter(|at| at / stride % extent == 0) {
+            let mut sum = zero;
+            for step in 0..extent {
+                let at = first + stride * if self.reverse { extent - 1 - step } else { step };
+                let with_own = add(sum, x[at]);
+                sums[at] = rounded(if self.exclusive { sum } else { with_own });
+                sum = with_own;
+            }
+        }
+        tensor(shape, sums)
+    }
+}
+
+fn zero(shape: &[usize], element: Element) -> Result<Tensor, OpError> {
+    let count = shape.iter().product();
+    match element {
+        Element::I64 => tensor(shape, vec![0i64; count]),
+        _ => tensor(shape, vec![0f32; count]),
+    }
+}
+
+fn import(call: &mut Call) -> call::Result<Value> {
+    call.check_most(2)?;
+    let (x, number) = (call.operand(0)?, call.known_number(1)?);
+    let number = number.ok_or_else(|| NodeError::Input { input: 1, reason: "it is missing".into() })?;
+    let axis = axis(number as i64, call.rank(x))?;
+    let (exclusive, reverse) = (call.flag("exclusive", false)?, call.flag("reverse", false)?);
+    call.add(CumSum { axis, exclusive, reverse }, &[x])
+}

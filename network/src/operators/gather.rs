@@ -1,0 +1,70 @@
+//! Slices by their numbers.
+
+use autotune_workloads::{self as workload, Workload};
+
+use super::prelude::*;
+use crate::constant::Constant;
+
+pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Gather", import)];
+
+/// Slices of the first operand along an axis, by their numbers in the second, which is of integers; negative ones count from the end. The
+/// output has the second's shape in place of the axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gather {
+    /// The axis.
+    pub axis: usize,
+}
+
+impl Operator for Gather {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+        check_count(operands, 2..=2)?;
+        check_element(operands, 1, Element::I64)?;
+        let ((data, element), (numbers, _)) = (operands[0], operands[1]);
+        let axis = axis_of(self.axis, data)?;
+        Ok(([&data[..axis], numbers, &data[axis + 1..]].concat(), element))
+    }
+
+    fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+        let axis = self.axis;
+        fn of<T: Typed>(axis: usize, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+            let (x, from) = (values::<T>(operands, 0)?, operands[0].shape());
+            let (outer, extent) = (from[..axis].iter().product::<usize>(), from[axis]);
+            let inner = from[axis + 1..].iter().product::<usize>();
+            let place = |&number: &i64| {
+                let counted = if number < 0 { number as i128 + extent as i128 } else { number.into() };
+                let inside = usize::try_from(counted).ok().filter(|&place| place < extent);
+                inside.ok_or_else(|| OpError::Unfit(format!("number {number} of {extent} along axis {axis}")))
+            };
+            let places: Vec<usize> = values::<i64>(operands, 1)?.iter().map(place).collect::<Result<_, _>>()?;
+
+            let mut all: Vec<T> = Vec::with_capacity(elements(shape)?);
+            for row in 0..outer {
+                for place in &places {
+                    all.extend(&x[(row * extent + place) * inner..][..inner]);
+                }
+            }
+            tensor(shape, all)
+        }
+        by_type!(operands[0].element(), of(axis, operands, shape))
+    }
+
+    /// Numbers that come with the data may be negative.
+    fn workload(&self, node: &NodeView) -> Option<Anchor> {
+        let known = node.op(1).of::<Constant>().and_then(|numbers| numbers.tensor().ok()?.as_i64());
+        let from_end = known.is_none_or(|numbers| numbers.iter().any(|&number| number < 0));
+        let (k, row) = node.shape(0).split_first().filter(|_| self.axis == 0)?;
+        let (m, n) = (node.shape(1).iter().product(), row.iter().product());
+        Some(Anchor::new(Workload::new(workload::Gather { m, n, k: *k, from_end }).ok()?, node))
+    }
+
+    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+        to.operator("Gather", vec![int("axis", self.axis)])
+    }
+}
+
+fn import(call: &mut Call) -> call::Result<Value> {
+    call.check_most(2)?;
+    let (x, numbers) = (call.operand(0)?, call.operand(1)?);
+    let axis = axis(call.int_or("axis", 0)?, call.rank(x))?;
+    call.add(Gather { axis }, &[x, numbers])
+}

@@ -1,0 +1,98 @@
+//! Layer normalisation.
+
+use autotune_ir::program::UnaryOp;
+use autotune_workloads::{self as workload, ReduceOp, Workload};
+
+use super::binary::Binary;
+use super::prelude::*;
+
+pub(super) static IMPORTS: &[OnnxOperator] =
+    &[OnnxOperator::one("LayerNormalization", import), OnnxOperator::one("RMSNormalization", rms_norm)];
+
+/// What is added to a variance where a file does not say it.
+pub(super) const EPS: f32 = 1e-5;
+
+/// `(x - mean) / sqrt(variance + eps) * scale + bias` over the last axes, from `axis` on; scale and, if there is one, bias have the shape
+/// of these axes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerNorm {
+    /// The first axis that is normalised over.
+    pub axis: usize,
+    /// What is added to the variance.
+    pub eps: f32,
+}
+
+impl Operator for LayerNorm {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+        let shapes = shapes_of(operands, 2..=3, Element::F32)?;
+        let inner = &shapes[0][axis_of(self.axis, shapes[0])?..];
+        match shapes[1..].iter().find(|shape| **shape != inner) {
+            Some(shape) => unfit(format!("scale or bias of shape {shape:?} for rows of shape {inner:?}")),
+            None => Ok((shapes[0].to_vec(), Element::F32)),
+        }
+    }
+
+    fn compute(&self, operands: &[&Tensor], _: &[usize]) -> Result<Tensor, OpError> {
+        let (axis, eps) = (self.axis, self.eps);
+        let (x, shape) = (values::<f32>(operands, 0)?, operands[0].shape());
+        let scale = values::<f32>(operands, 1)?;
+        let bias = if operands.len() > 2 { values::<f32>(operands, 2)? } else { vec![0.0; scale.len()].into() };
+        let rows = x.chunks_exact(shape[axis..].iter().product());
+        let normal = rows.flat_map(|row| normal(row, eps).into_iter().zip(scale.iter().zip(bias.iter())));
+        tensor(shape, normal.map(|(x, (&scale, &bias))| (x * f64::from(scale) + f64::from(bias)) as f32).collect())
+    }
+
+    fn workload(&self, node: &NodeView) -> Option<Anchor> {
+        let (outer, inner) = node.shape(0).split_at(self.axis);
+        let op = workload::LayerNorm { m: outer.iter().product(), n: inner.iter().product(), eps: self.eps };
+        (node.count() == 3).then_some(Anchor::new(Workload::new(op).ok()?, node))
+    }
+
+    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+        to.operator("LayerNormalization", vec![int("axis", self.axis), float("epsilon", self.eps)])
+    }
+
+    fn is_steep(&self, _: bool) -> bool {
+        true
+    }
+}
+
+/// A row with mean 0 and variance 1.
+pub(super) fn normal(row: &[f32], eps: f32) -> Vec<f64> {
+    let mean_of = |sum: f64| sum / row.len() as f64;
+    let mean = mean_of(row.iter().map(|&x| f64::from(x)).sum());
+    let variance = mean_of(row.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum());
+    let deviation = (variance + f64::from(eps)).sqrt();
+    row.iter().map(|&x| (f64::from(x) - mean) / deviation).collect()
+}
+
+fn import(call: &mut Call) -> call::Result<Value> {
+    call.check_most(3)?;
+    call.ignore(&["stash_type"]);
+    let eps = call.float_or("epsilon", EPS)?;
+    let x = call.operand(0)?;
+    let axis = axis(call.int_or("axis", -1)?, call.rank(x))?;
+    let rows = call.shape(x)[axis..].to_vec();
+    let mut operands = vec![x];
+    for numbers in [Some(call.operand(1)?), call.optional(2)].into_iter().flatten() {
+        operands.push(call.expand(&rows, numbers)?);
+    }
+    call.add(LayerNorm { axis, eps }, &operands)
+}
+
+/// `x / sqrt(mean of squares + eps) * scale`.
+fn rms_norm(call: &mut Call) -> call::Result<Value> {
+    call.check_most(2)?;
+    call.ignore(&["stash_type"]);
+    let eps = call.float_or("epsilon", EPS)?;
+    let (x, scale) = (call.operand(0)?, call.operand(1)?);
+    let axis = axis(call.int_or("axis", -1)?, call.rank(x))?;
+    let axes: Vec<usize> = (axis..call.rank(x)).collect();
+
+    let squares = call.binary(Binary::Mul, x, x)?;
+    let mean = call.reduce(ReduceOp::Mean, &axes, true, squares)?;
+    let shifted = call.with(Binary::Add, mean, eps)?;
+    let reciprocal = call.unary(UnaryOp::Rsqrt, shifted)?;
+    let normal = call.binary(Binary::Mul, x, reciprocal)?;
+    call.binary(Binary::Mul, normal, scale)
+}

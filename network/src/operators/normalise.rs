@@ -1,0 +1,70 @@
+//! Normalisations that are several operators of networks.
+
+use autotune_ir::program::UnaryOp;
+use autotune_workloads::ReduceOp;
+
+use super::binary::Binary;
+use super::choose::Where;
+use super::layer_norm::EPS;
+use super::prelude::*;
+use crate::onnx::call::Result;
+use crate::onnx::error::unfit;
+
+pub(super) static IMPORTS: &[OnnxOperator] =
+    &[OnnxOperator::one("BatchNormalization", batch_norm), OnnxOperator::one("LpNormalization", lp_norm)];
+
+/// Numbers of channels, as they are broadcast to images of some axes.
+fn of_channels(call: &mut Call, numbers: Value, rank: usize) -> Result<Value> {
+    let shape = call.shape(numbers);
+    match shape.len() == 1 && rank > 1 {
+        true => call.reshape(&[shape, vec![1; rank - 2]].concat(), numbers),
+        false => unfit(format!("numbers of channels of shape {shape:?} for a tensor of {rank} axes")),
+    }
+}
+
+/// `x * a + b` with `a = scale / sqrt(variance + eps)` and `b = bias - mean * a`, which are constants where the statistics are.
+fn batch_norm(call: &mut Call) -> Result<Value> {
+    call.check_most(5)?;
+    call.ignore(&["momentum", "is_test"]);
+    let eps = call.float_or("epsilon", EPS)?;
+    if call.flag("training_mode", false)? || !call.flag("spatial", true)? {
+        return unfit("it is supported with the statistics of channels only, not for training");
+    }
+    let [x, scale, bias, mean, variance] =
+        [call.operand(0)?, call.operand(1)?, call.operand(2)?, call.operand(3)?, call.operand(4)?];
+
+    let shifted = call.with(Binary::Add, variance, eps)?;
+    let reciprocal = call.unary(UnaryOp::Rsqrt, shifted)?;
+    let a = call.binary(Binary::Mul, scale, reciprocal)?;
+    let moved = call.binary(Binary::Mul, mean, a)?;
+    let b = call.binary(Binary::Sub, bias, moved)?;
+
+    let rank = call.rank(x);
+    let (a, b) = (of_channels(call, a, rank)?, of_channels(call, b, rank)?);
+    let scaled = call.binary(Binary::Mul, x, a)?;
+    call.binary(Binary::Add, scaled, b)
+}
+
+/// `x` by the sum of sizes along an axis, or by the root of the sum of squares; what has no size in
+/// f32 becomes zeros.
+fn lp_norm(call: &mut Call) -> Result<Value> {
+    call.check_most(1)?;
+    let x = call.operand(0)?;
+    let axis = axis(call.int_or("axis", -1)?, call.rank(x))?;
+    let norm = match call.int_or("p", 2)? {
+        1 => {
+            let sizes = call.unary(UnaryOp::Abs, x)?;
+            call.reduce(ReduceOp::Sum, &[axis], true, sizes)?
+        }
+        2 => {
+            let squares = call.binary(Binary::Mul, x, x)?;
+            let sum = call.reduce(ReduceOp::Sum, &[axis], true, squares)?;
+            call.unary(UnaryOp::Sqrt, sum)?
+        }
+        _ => return Err(attribute("p", "it is neither 1 nor 2")),
+    };
+    let (zero, infinity) = (call.number(0.0, x)?, call.number(f32::INFINITY, x)?);
+    let is_zero = call.binary(Binary::Equal, norm, zero)?;
+    let divisor = call.add(Where, &[is_zero, infinity, norm])?;
+    call.binary(Binary::Div, x, divisor)
+}

@@ -1,0 +1,150 @@
+//! Elements around a tensor.
+
+use autotune_workloads::{self as workload, PadMode, Workload};
+
+use super::prelude::*;
+use super::slice::Range;
+use crate::onnx::error::unfit;
+use crate::op;
+
+pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Pad", import)];
+
+/// Elements around a tensor.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pad {
+    /// Before and behind, for each axis.
+    pub pad: Vec<[usize; 2]>,
+    /// What is there.
+    pub mode: PadMode,
+    /// What is there of [`PadMode::Constant`].
+    pub value: f32,
+}
+
+impl Operator for Pad {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+        let shape = shapes_of(operands, 1..=1, Element::F32)?[0];
+        Ok((output(&self.pad, self.mode, shape)?, Element::F32))
+    }
+
+    fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+        let (pad, mode, value) = (&self.pad, self.mode, self.value);
+        let (x, from) = (values::<f32>(operands, 0)?, operands[0].shape());
+        let mut places = Vec::new();
+        for (&extent, &[before, behind]) in from.iter().zip(pad) {
+            // As if the padding were as wide in front as the image is far, so that no number is negative.
+            let last = extent.saturating_sub(1);
+            places.push(match mode {
+                PadMode::Constant => padded(extent, [before, behind]),
+                PadMode::Edge => {
+                    (0..before + extent + behind).map(|y| Some(y.saturating_sub(before).min(last))).collect()
+                }
+                PadMode::Reflect => {
+                    let mirrored = |y: usize| {
+                        let inside = y.abs_diff(before);
+                        inside.min(2 * last - inside.min(2 * last))
+                    };
+                    (0..before + extent + behind).map(|y| Some(mirrored(y))).collect()
+                }
+            });
+        }
+        tensor(shape, picked(&x, from, &places, value))
+    }
+
+    fn workload(&self, node: &NodeView) -> Option<Anchor> {
+        Some(Anchor::new(workload_of(&self.pad, self.mode, self.value, node.shape(0))?, node))
+    }
+
+    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+        let ends = [0, 1].into_iter().flat_map(|end| self.pad.iter().map(move |pad| pad[end] as i64));
+        let (ends, value) = (to.integers(ends)?, to.number(self.value));
+        let mode = match self.mode {
+            PadMode::Constant => "constant",
+            PadMode::Reflect => "reflect",
+            PadMode::Edge => "edge",
+        };
+        to.node("Pad", &[&to.input(0), &ends, &value], vec![word("mode", mode)])
+    }
+}
+
+fn output(pad: &[[usize; 2]], mode: PadMode, shape: &[usize]) -> Result<Vec<usize>, OpError> {
+    if pad.len() != shape.len() {
+        return op::unfit(format!("padding of {} axes for a tensor of shape {shape:?}", pad.len()));
+    }
+    // What is repeated has to be there.
+    let most = |extent: usize| match mode {
+        PadMode::Constant => usize::MAX,
+        PadMode::Reflect => extent.saturating_sub(1),
+        PadMode::Edge => {
+            if extent > 0 {
+                usize::MAX
+            } else {
+                0
+            }
+        }
+    };
+    if pad.iter().zip(shape).any(|(pad, &extent)| pad.iter().any(|&pad| pad > most(extent))) {
+        return op::unfit(format!("nothing to repeat {:?} times in a tensor of shape {shape:?}", listed(pad)));
+    }
+    let extent = |(&[before, behind], &extent): (&[usize; 2], &usize)| extent.checked_add(before)?.checked_add(behind);
+    let extents: Option<Vec<usize>> = pad.iter().zip(shape).map(extent).collect();
+    extents.ok_or_else(|| OpError::TooLarge { shape: shape.to_vec() })
+}
+
+/// Images, or whatever is padded along one axis only.
+fn workload_of(pad: &[[usize; 2]], mode: PadMode, value: f32, shape: &[usize]) -> Option<Workload> {
+    let padded: Vec<usize> = (0..pad.len()).filter(|&axis| pad[axis] != [0, 0]).collect();
+    let (image, [rows, columns]) = match (shape, pad, &padded[..]) {
+        (&[n, c, h, w], &[[0, 0], [0, 0], rows, columns], _) => ([n, c, h, w], [rows, columns]),
+        (_, _, &[axis]) => {
+            let [before, behind] = [&shape[..axis], &shape[axis + 1..]].map(|part| part.iter().product());
+            ([1, before, shape[axis], behind], [pad[axis], [0, 0]])
+        }
+        (_, _, &[row, column]) if column + 1 == shape.len() && row + 1 == column => {
+            ([1, shape[..row].iter().product(), shape[row], shape[column]], [pad[row], pad[column]])
+        }
+        _ => return None,
+    };
+    let [n, c, h, w] = image;
+    let pad = [rows[0], rows[1], columns[0], columns[1]];
+    Workload::new(workload::Pad { n, c, h, w, pad, mode, value: value + 0.0 }).ok()
+}
+
+/// Amounts and value are attributes before version 11; negative amounts cut off.
+fn import(call: &mut Call) -> call::Result<Value> {
+    call.check_most(if call.version < 11 { 1 } else { 4 })?;
+    let x = call.operand(0)?;
+    let shape = call.shape(x);
+    let mode = match call.word_or("mode", "constant")? {
+        "constant" => PadMode::Constant,
+        "reflect" => PadMode::Reflect,
+        "edge" => PadMode::Edge,
+        _ => return Err(attribute("mode", "it is none of constant, reflect and edge")),
+    };
+    let amounts = call.integers("pads", 1, 11)?.ok_or(NodeError::Input { input: 1, reason: "it is missing".into() })?;
+    let value = if call.version < 11 { call.float("value")? } else { call.known_number(2)? }.unwrap_or(0.0);
+    let axes = match call.known_integers(3)? {
+        Some(numbers) => {
+            numbers.iter().map(|&number| axis(number, shape.len())).collect::<call::Result<Vec<usize>>>()?
+        }
+        None => (0..shape.len()).collect(),
+    };
+    if amounts.len() != 2 * axes.len() {
+        return unfit(format!("{} amounts of padding for {} axes", amounts.len(), axes.len()));
+    }
+
+    let mut ranges = Range::all(&shape);
+    let mut pad = vec![[0, 0]; shape.len()];
+    for (index, &axis) in axes.iter().enumerate() {
+        let ends = [amounts[index], amounts[index + axes.len()]];
+        let cut = ends.map(|amount| amount.min(0).unsigned_abs() as usize);
+        let left = cut.iter().try_fold(ranges[axis].count, |left, &cut| left.checked_sub(cut));
+        let Some(count) = left else { return unfit("more is cut off than there is") };
+        ranges[axis] = Range { start: if count == 0 { 0 } else { cut[0] }, step: 1, count };
+        pad[axis] = ends.map(|amount| amount.max(0) as usize);
+    }
+    let x = call.slice(ranges, x)?;
+    match pad.iter().all(|pad| *pad == [0, 0]) {
+        true => Ok(x),
+        false => call.add(Pad { pad, mode, value }, &[x]),
+    }
+}

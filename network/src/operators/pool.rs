@@ -1,0 +1,197 @@
+//! Pooling.
+
+use autotune_workloads::{PadMode, Pool2d, PoolKind, ReduceOp, Workload};
+
+use super::pad::Pad;
+use super::prelude::*;
+use super::window::{
+    Sliding, check_spatial, exported, kernel_shape, padded as with_pads, reach, scaled, spatial, windows,
+};
+use crate::onnx::error;
+
+pub(super) static IMPORTS: &[OnnxOperator] = &[
+    OnnxOperator::one("MaxPool", max_pool),
+    OnnxOperator::one("AveragePool", average_pool),
+    OnnxOperator::one("GlobalAveragePool", |call| global(call, ReduceOp::Mean)),
+    OnnxOperator::one("GlobalMaxPool", |call| global(call, ReduceOp::Max)),
+];
+
+/// Of every window of `[n, c, ..]` one element.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pool {
+    /// One for each spatial axis.
+    pub window: Vec<Sliding>,
+    /// True if windows that begin inside, but end beyond the padding, count.
+    pub ceil: bool,
+    /// What is made of a window.
+    pub kind: PoolKind,
+}
+
+impl Operator for Pool {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+        let shape = shapes_of(operands, 1..=1, Element::F32)?[0];
+        Ok((output(&self.window, self.ceil, shape)?, Element::F32))
+    }
+
+    /// A mean with padding is one over the elements of the window that are within image and padding: those beyond, of windows that are rounded
+    /// up, do not count. The largest of no elements is minus infinity, their mean is not a number.
+    fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+        let (window, kind) = (&self.window, self.kind);
+        let (x, x_shape) = (values::<f32>(operands, 0)?, operands[0].shape());
+        let outside = if kind == PoolKind::Max { f32::NEG_INFINITY } else { 0.0 };
+
+        // The image with as much around it that all windows are inside.
+        let around = |(axis, window): (usize, &Sliding)| {
+            let reach = (window.kernel - 1) * window.dilation + 1;
+            let end = (shape[axis + 2] - 1) * window.stride + reach;
+            [window.pad[0], window.pad[1].max(end.saturating_sub(x_shape[axis + 2] + window.pad[0]))]
+        };
+        let around: Vec<[usize; 2]> = [[0, 0]; 2].into_iter().chain(window.iter().enumerate().map(around)).collect();
+        let room: Vec<usize> = x_shape.iter().zip(&around).map(|(extent, pad)| extent + pad[0] + pad[1]).collect();
+        elements(&room)?;
+        let places: Vec<_> = x_shape.iter().zip(&around).map(|(&extent, &pad)| padded(extent, pad)).collect();
+        let image = picked(&x, x_shape, &places, outside);
+
+        let steps = strides(&room);
+        let kernels: Vec<usize> = window.iter().map(|window| window.kernel).collect();
+        let positions = offsets(&shape[2..], &scaled(window, &steps, |window| window.stride));
+        let taps = offsets(&kernels, &scaled(window, &steps, |window| window.dilation));
+        let counts = counts(window, kind, &x_shape[2..], &shape[2..]);
+
+        let planes = offsets(&shape[..2], &steps[..2]);
+        let windows = planes.iter().flat_map(|plane| positions.iter().zip(&counts).map(move |at| (plane, at)));
+        let made = windows.map(|(plane, (position, count))| {
+            let all = taps.iter().map(|tap| f64::from(image[plane + position + tap]));
+            match kind {
+                PoolKind::Max => all.fold(f64::NEG_INFINITY, larger) as f32,
+                PoolKind::Average | PoolKind::InnerAverage => (all.sum::<f64>() / count) as f32,
+            }
+        });
+        tensor(shape, made.collect())
+    }
+
+    fn workload(&self, node: &NodeView) -> Option<Anchor> {
+        Some(Anchor::new(workload(&self.window, self.ceil, self.kind, node.shape(0))?, node))
+    }
+
+    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+        let all = [exported(&self.window), vec![int("ceil_mode", self.ceil.into())]].concat();
+        match self.kind {
+            PoolKind::Max => to.operator("MaxPool", all),
+            kind => {
+                let counts = int("count_include_pad", (kind == PoolKind::Average).into());
+                to.operator("AveragePool", [all, vec![counts]].concat())
+            }
+        }
+    }
+
+    fn steps(&self, _: &[Facts], output: &[usize]) -> Option<usize> {
+        self.window.iter().try_fold(product(output)?, |steps, window| steps.checked_mul(window.kernel))
+    }
+}
+
+fn output(window: &[Sliding], ceil: bool, shape: &[usize]) -> Result<Vec<usize>, OpError> {
+    let &[n, c, ref extents @ ..] = shape else { return unfit(format!("images of shape {shape:?}")) };
+    let kernels: Vec<usize> = window.iter().map(|window| window.kernel).collect();
+    check_spatial(window, extents, &kernels)?;
+    let spatial = window.iter().zip(extents).map(|(window, &extent)| window.outputs(extent, ceil));
+    [Ok(n), Ok(c)].into_iter().chain(spatial).collect()
+}
+
+/// Elements of each window that a mean counts.
+fn counts(window: &[Sliding], kind: PoolKind, extents: &[usize], outputs: &[usize]) -> Vec<f64> {
+    let mut counts = vec![1.0];
+    for ((window, extent), &outputs) in window.iter().zip(extents).zip(outputs) {
+        let [before, behind] = window.pad;
+        let counted = match kind {
+            PoolKind::InnerAverage => before..before + extent,
+            PoolKind::Max | PoolKind::Average => 0..before + extent + behind,
+        };
+        let count = |y: usize| {
+            let taps = (0..window.kernel).map(|tap| y * window.stride + tap * window.dilation);
+            taps.filter(|at| counted.contains(at)).count() as f64
+        };
+        counts = counts
+            .iter()
+            .flat_map(|others| (0..outputs).map(move |y| (others, y)))
+            .map(|(others, y)| others * count(y))
+            .collect();
+    }
+    counts
+}
+
+fn workload(window: &[Sliding], ceil: bool, kind: PoolKind, shape: &[usize]) -> Option<Workload> {
+    let whole = [Sliding::new(1)];
+    let (image, windows) = match (shape, window) {
+        (&[n, c, w], [a]) => ([n, c, 1, w], [&whole[0], a]),
+        (&[n, c, h, w], [a, b]) => ([n, c, h, w], [a, b]),
+        _ => return None,
+    };
+    let [n, c, h, w] = image;
+    let pad = [windows[0].even()?, windows[1].even()?];
+    let of = |get: fn(&Sliding) -> usize| windows.map(get);
+    let (kernel, stride, dilation) = (of(|a| a.kernel), of(|a| a.stride), of(|a| a.dilation));
+    Workload::new(Pool2d { n, c, h, w, kernel, stride, pad, dilation, ceil, kind }).ok()
+}
+
+/// The images of a pooling and its windows.
+fn pool_windows(call: &Call) -> call::Result<(Value, Vec<Sliding>)> {
+    call.check_most(1)?;
+    let x = call.operand(0)?;
+    let extents = spatial(call, x)?;
+    let kernel = kernel_shape(call, extents.len())?.ok_or_else(|| attribute("kernel_shape", "it is missing"))?;
+    Ok((x, with_pads(call, windows(call, &kernel)?, &extents)?))
+}
+
+/// Elements that all windows within an image and its padding cover, and whether one more begins in the image or the padding before it.
+fn covered(window: &Sliding, extent: usize) -> call::Result<(usize, bool)> {
+    let reach = reach(window)?;
+    let padded = window.pad.iter().fold(extent, |sum, &pad| sum.saturating_add(pad));
+    let Some(room) = padded.checked_sub(reach) else { return error::unfit("a window is larger than the image") };
+    let next = (room / window.stride + 1).saturating_mul(window.stride);
+    Ok((room - room % window.stride + reach, room % window.stride > 0 && next < extent + window.pad[0]))
+}
+
+/// Whether windows that end behind the padding count, and there are any.
+fn has_more(call: &Call, x: Value, window: &[Sliding]) -> call::Result<bool> {
+    let more: call::Result<Vec<bool>> =
+        window.iter().zip(spatial(call, x)?).map(|(window, extent)| Ok(covered(window, extent)?.1)).collect();
+    Ok(call.flag("ceil_mode", false)? && more?.contains(&true))
+}
+
+fn max_pool(call: &mut Call) -> call::Result<Value> {
+    // Of the order of indices, which are no output here.
+    call.ignore(&["storage_order"]);
+    let (x, window) = pool_windows(call)?;
+    let ceil = has_more(call, x, &window)?;
+    call.add(Pool { window, ceil, kind: PoolKind::Max }, &[x])
+}
+
+fn average_pool(call: &mut Call) -> call::Result<Value> {
+    let with_padding = call.flag("count_include_pad", false)?;
+    let (mut x, mut window) = pool_windows(call)?;
+    let ceil = has_more(call, x, &window)?;
+
+    // Padding counts, but not what is behind it: so it becomes a part of the images, as far as windows go.
+    if with_padding && ceil {
+        let mut pad = vec![[0, 0]; 2];
+        for (window, extent) in window.iter_mut().zip(spatial(call, x)?) {
+            let (covered, more) = covered(window, extent)?;
+            let [before, behind] = std::mem::take(&mut window.pad);
+            pad.push([before, if more { behind } else { covered.saturating_sub(extent + before) }]);
+        }
+        x = call.add(Pad { pad, mode: PadMode::Constant, value: 0.0 }, &[x])?;
+    }
+    let is_padded = window.iter().any(|window| window.pad != [0, 0]);
+    let counts_all = !ceil && (with_padding || !is_padded);
+    let kind = if counts_all { PoolKind::Average } else { PoolKind::InnerAverage };
+    call.add(Pool { window, ceil, kind }, &[x])
+}
+
+/// Of all elements of an image one.
+fn global(call: &mut Call, op: ReduceOp) -> call::Result<Value> {
+    call.check_most(1)?;
+    let x = call.operand(0)?;
+    let axes: Vec<usize> = (2..2 + spatial(call, x)?.len()).collect();
+    call.reduce(op, &axes, true, x)
+}

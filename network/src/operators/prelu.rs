@@ -1,0 +1,44 @@
+//! A function of two slopes, that below zero an operand.
+
+use autotune_workloads::PointwiseOp;
+
+use super::binary::paired;
+use super::pointwise::pointwise;
+use super::prelude::*;
+
+pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("PRelu", import)];
+
+/// `x`, below zero `slope * x`; the slope is broadcast to `x`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prelu;
+
+impl Operator for Prelu {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+        let shapes = shapes_of(operands, 2..=2, Element::F32)?;
+        Ok((fixed(shapes[0], shapes[1])?, Element::F32))
+    }
+
+    fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+        paired(operands, shape, |x: f32, slope: f32| if x < 0.0 { x * slope } else { x })
+    }
+
+    fn workload(&self, node: &NodeView) -> Option<Anchor> {
+        pointwise(node, PointwiseOp::Prelu)
+    }
+
+    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+        to.operator("PRelu", Vec::new())
+    }
+}
+
+fn import(call: &mut Call) -> call::Result<Value> {
+    call.check_most(2)?;
+    let (x, mut slope) = (call.operand(0)?, call.operand(1)?);
+    // Before version 7 there is one slope for each channel, or one for all.
+    let (rank, slopes) = (call.rank(x), call.shape(slope));
+    if call.version < 7 && slopes.len() == 1 && rank > 2 {
+        let shape = [slopes, vec![1; rank - 2]].concat();
+        slope = call.reshape(&shape, slope)?;
+    }
+    call.add(Prelu, &[x, slope])
+}

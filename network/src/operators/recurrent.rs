@@ -1,0 +1,177 @@
+//! Recurrent layers, as the nodes of all their steps.
+
+use autotune_workloads::Activation;
+
+use super::binary::Binary;
+use super::concat::Concat;
+use super::matmul::MatMul;
+use super::prelude::*;
+use crate::onnx::call::Result;
+use crate::onnx::error::unfit;
+
+mod cell;
+
+use cell::{Cell, Kind};
+
+pub(super) static IMPORTS: &[OnnxOperator] = &[
+    OnnxOperator::many("LSTM", |call, _| lstm(call)),
+    OnnxOperator::many("GRU", |call, _| gru(call)),
+    OnnxOperator::many("RNN", |call, _| layer(call, Kind::Plain)),
+];
+
+/// Steps of a layer, at most: each becomes about twenty nodes.
+const MOST_STEPS: usize = 256;
+
+fn lstm(call: &mut Call) -> Result<Vec<Value>> {
+    if call.flag("input_forget", false)? {
+        return Err(attribute("input_forget", "it is not supported"));
+    }
+    layer(call, Kind::LongShort)
+}
+
+fn gru(call: &mut Call) -> Result<Vec<Value>> {
+    let resets_product = call.flag("linear_before_reset", false)?;
+    layer(call, Kind::Gated { resets_product })
+}
+
+/// Extents of a layer's states, `[images, hidden]`.
+#[derive(Clone, Copy)]
+struct Sizes {
+    images: usize,
+    hidden: usize,
+}
+
+impl Sizes {
+    /// Those of a layer with inputs `[steps, images, inputs]`, where all that it is given fits.
+    fn of(call: &Call, kind: Kind, x: Value, [w, r]: [Value; 2], directions: usize) -> Result<Self> {
+        let [x, w, r] = [x, w, r].map(|value| call.shape(value));
+        let (&[steps, images, inputs], &[_, _, hidden]) = (&x[..], &r[..]) else {
+            return unfit(format!("inputs of shape {x:?}, states' weights of {r:?}"));
+        };
+        let rows = hidden.checked_mul(kind.gates()).unwrap_or(0);
+        let wanted = [[directions, rows, inputs], [directions, rows, hidden]];
+        if w != wanted[0] || r != wanted[1] {
+            return unfit(format!("weights of shapes {w:?} and {r:?} for inputs of {x:?} in {directions} directions"));
+        }
+        if !(1..=MOST_STEPS).contains(&steps) || x.contains(&0) || hidden == 0 {
+            return unfit(format!("inputs of shape {x:?}, where 1 to {MOST_STEPS} steps are supported"));
+        }
+        if call.int("hidden_size")?.is_some_and(|size| size != hidden as i64) {
+            return Err(attribute("hidden_size", format!("the weights are for {hidden}")));
+        }
+        if call.known_integers(4)?.is_some_and(|lengths| lengths.iter().any(|&length| length != steps as i64)) {
+            let reason = "sequences that are shorter than others are not supported".into();
+            return Err(NodeError::Input { input: 4, reason });
+        }
+        Ok(Self { images, hidden })
+    }
+}
+
+/// For each direction whether it is from the last step to the first.
+fn directions(call: &Call) -> Result<&'static [bool]> {
+    match call.word_or("direction", "forward")? {
+        "forward" => Ok(&[false]),
+        "reverse" => Ok(&[true]),
+        "bidirectional" => Ok(&[false, true]),
+        _ => Err(attribute("direction", "it is none of forward, reverse and bidirectional")),
+    }
+}
+
+/// The functions of a kind of layer, those of one direction behind those of the other.
+fn activations(call: &Call, kind: Kind, directions: usize) -> Result<Vec<Activation>> {
+    let defaults = kind.activations();
+    let Some(words) = call.words("activations")? else { return Ok(defaults.repeat(directions)) };
+    if words.len() != directions * defaults.len() {
+        return Err(attribute("activations", format!("{} for {directions} directions", words.len())));
+    }
+    let read = |word: &str| match &*word.to_ascii_lowercase() {
+        "sigmoid" => Ok(Activation::Sigmoid),
+        "tanh" => Ok(Activation::Tanh),
+        "relu" => Ok(Activation::Relu),
+        _ => Err(attribute("activations", "one is none of Sigmoid, Tanh and Relu")),
+    };
+    words.into_iter().map(read).collect()
+}
+
+/// All outputs of each step, the last ones, and the last cells where there are cells.
+fn layer(call: &mut Call, kind: Kind) -> Result<Vec<Value>> {
+    call.check_most(kind.inputs())?;
+    let (mut x, images_first) = (call.operand(0)?, call.flag("layout", false)?);
+    if images_first && call.rank(x) == 3 {
+        x = call.transpose(&[1, 0, 2], x)?;
+    }
+    let (weights, directions) = ([call.operand(1)?, call.operand(2)?], directions(call)?);
+    let sizes = Sizes::of(call, kind, x, weights, directions.len())?;
+    let Sizes { images, hidden } = sizes;
+    let activations = activations(call, kind, directions.len())?;
+    let of_direction = activations.chunks_exact(kind.activations().len());
+
+    // Behind the outputs of all steps the last states.
+    let (mut all, mut last) = (Vec::new(), vec![Vec::new(); kind.states().len()]);
+    for (direction, (&is_backwards, activations)) in directions.iter().zip(of_direction).enumerate() {
+        let cell = Cell::of(call, kind, hidden, direction, activations)?;
+        let starts = kind.states().iter().map(|&input| start(call, input, sizes, direction, images_first));
+        let mut states = starts.collect::<Result<Vec<Value>>>()?;
+        let outputs = run(call, &cell, x, &mut states, is_backwards)?;
+        let rows = outputs.into_iter().map(|output| call.reshape(&[1, 1, images, hidden], output));
+        let rows = rows.collect::<Result<Vec<Value>>>()?;
+        all.push(joined(call, 0, &rows)?);
+        for (last, state) in last.iter_mut().zip(states) {
+            last.push(call.reshape(&[1, images, hidden], state)?);
+        }
+    }
+
+    let mut outputs = vec![joined(call, 1, &all)?];
+    for states in last {
+        outputs.push(joined(call, 0, &states)?);
+    }
+    if images_first {
+        outputs[0] = call.transpose(&[2, 0, 1, 3], outputs[0])?;
+        for state in &mut outputs[1..] {
+            *state = call.transpose(&[1, 0, 2], *state)?;
+        }
+    }
+    Ok(outputs)
+}
+
+fn joined(call: &mut Call, axis: usize, parts: &[Value]) -> Result<Value> {
+    match parts {
+        [only] => Ok(*only),
+        _ => call.add(Concat { axis }, parts),
+    }
+}
+
+/// The outputs of all steps by their places in the sequence; `states` become the last ones.
+fn run(call: &mut Call, cell: &Cell, x: Value, states: &mut [Value], backwards: bool) -> Result<Vec<Value>> {
+    let (steps, images) = (call.shape(x)[0], call.shape(x)[1]);
+    // What the gates have of the inputs is one product for all steps.
+    let rows = call.reshape(&[steps * images, call.shape(x)[2]], x)?;
+    let mut gates = call.add(MatMul, &[rows, cell.of_input])?;
+    if let Some(bias) = cell.bias {
+        gates = call.binary(Binary::Add, gates, bias)?;
+    }
+
+    let mut outputs = vec![x; steps];
+    for step in 0..steps {
+        let place = if backwards { steps - 1 - step } else { step };
+        let of_input = call.part(gates, 0, [place * images, images])?;
+        cell.step(call, of_input, states)?;
+        outputs[place] = states[0];
+    }
+    Ok(outputs)
+}
+
+/// What a direction starts with, `[images, hidden]`: zeros where nothing is given.
+fn start(call: &mut Call, input: usize, sizes: Sizes, direction: usize, images_first: bool) -> Result<Value> {
+    let Sizes { images, hidden } = sizes;
+    let Some(mut given) = call.optional(input) else {
+        return call.filled(&Tensor::scalar(0.0).into(), &[images, hidden]);
+    };
+    if images_first && call.rank(given) == 3 {
+        given = call.transpose(&[1, 0, 2], given)?;
+    }
+    match call.shape(given)[..] {
+        [directions, n, h] if direction < directions && [n, h] == [images, hidden] => cell::one(call, given, direction),
+        ref shape => Err(NodeError::Input { input, reason: format!("its shape is {shape:?}") }),
+    }
+}

@@ -1,0 +1,208 @@
+//! What a recurrent layer does in a step.
+
+use autotune_workloads::Activation;
+
+use crate::onnx::call::{Call, Result, Value};
+use crate::onnx::error::NodeError;
+use crate::operators::binary::Binary;
+use crate::operators::concat::Concat;
+use crate::operators::matmul::MatMul;
+use crate::tensor::Tensor;
+
+/// Inputs of every kind that have biases, and of one that has peepholes.
+const BIAS: usize = 3;
+const PEEPHOLES: usize = 7;
+
+/// Kinds of layers, by what they do with the state.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Kind {
+    /// `state = f(x w + state r)`.
+    Plain,
+    /// Gated recurrent unit: gates update and reset, and a candidate.
+    Gated {
+        /// True if the reset gate is of the product with the state, false if of the state.
+        resets_product: bool,
+    },
+    /// Long short-term memory: gates input, output and forget, and a candidate.
+    LongShort,
+}
+
+impl Kind {
+    /// Gates and candidates, each with weights of its own.
+    pub(super) fn gates(self) -> usize {
+        match self {
+            Kind::Plain => 1,
+            Kind::Gated { .. } => 3,
+            Kind::LongShort => 4,
+        }
+    }
+
+    /// Inputs at most.
+    pub(super) fn inputs(self) -> usize {
+        if self == Kind::LongShort { 8 } else { 6 }
+    }
+
+    /// The inputs with what states are at first: that which is put out, and the cells.
+    pub(super) fn states(self) -> &'static [usize] {
+        if self == Kind::LongShort { &[5, 6] } else { &[5] }
+    }
+
+    /// The functions of a direction where none are named.
+    pub(super) fn activations(self) -> &'static [Activation] {
+        match self {
+            Kind::Plain => &[Activation::Tanh],
+            Kind::Gated { .. } => &[Activation::Sigmoid, Activation::Tanh],
+            Kind::LongShort => &[Activation::Sigmoid, Activation::Tanh, Activation::Tanh],
+        }
+    }
+}
+
+/// One direction of a layer. Weights are for rows on the left: `[inputs, gates * hidden]` and `[hidden, gates * hidden]`.
+pub(super) struct Cell {
+    kind: Kind,
+    hidden: usize,
+    activations: Vec<Activation>,
+    pub(super) of_input: Value,
+    of_state: Value,
+    /// What is added to the products with inputs, `[gates * hidden]`.
+    pub(super) bias: Option<Value>,
+    /// What is added to the candidate's product with the state before that is reset, `[hidden]`.
+    reset_bias: Option<Value>,
+    /// Of the gates input, output and forget what the cells count, `[3 * hidden]`.
+    peepholes: Option<Value>,
+}
+
+/// One of the first axis, which is left out.
+pub(super) fn one(call: &mut Call, x: Value, at: usize) -> Result<Value> {
+    let one = call.part(x, 0, [at, 1])?;
+    let shape = call.shape(one)[1..].to_vec();
+    call.reshape(&shape, one)
+}
+
+/// A direction of an input of `[directions, extent]` that may be left out.
+fn row(call: &mut Call, input: usize, extent: usize, direction: usize) -> Result<Option<Value>> {
+    let Some(given) = call.optional(input) else { return Ok(None) };
+    match call.shape(given)[..] {
+        [directions, own] if direction < directions && own == extent => one(call, given, direction).map(Some),
+        ref shape => Err(NodeError::Input { input, reason: format!("its shape is {shape:?}") }),
+    }
+}
+
+impl Cell {
+    pub(super) fn of(
+        call: &mut Call,
+        kind: Kind,
+        hidden: usize,
+        direction: usize,
+        activations: &[Activation],
+    ) -> Result<Self> {
+        let mut turned = [call.operand(1)?, call.operand(2)?];
+        for weights in &mut turned {
+            let own = one(call, *weights, direction)?;
+            *weights = call.transpose(&[1, 0], own)?;
+        }
+
+        let rows = kind.gates() * hidden;
+        let (mut bias, mut reset_bias) = (None, None);
+        if let Some(both) = row(call, BIAS, 2 * rows, direction)? {
+            let (of_input, mut of_state) = (call.part(both, 0, [0, rows])?, call.part(both, 0, [rows, rows])?);
+            if kind == (Kind::Gated { resets_product: true }) {
+                let gates = call.part(of_state, 0, [0, 2 * hidden])?;
+                let zeros = call.filled(&Tensor::scalar(0.0).into(), &[hidden])?;
+                reset_bias = Some(call.part(of_state, 0, [2 * hidden, hidden])?);
+                of_state = call.add(Concat { axis: 0 }, &[gates, zeros])?;
+            }
+            bias = Some(call.binary(Binary::Add, of_input, of_state)?);
+        }
+        let peepholes = match kind {
+            Kind::LongShort => row(call, PEEPHOLES, 3 * hidden, direction)?,
+            _ => None,
+        };
+        let ([of_input, of_state], activations) = (turned, activations.to_vec());
+        Ok(Self { kind, hidden, activations, of_input, of_state, bias, reset_bias, peepholes })
+    }
+
+    /// The states after a step, from those before it and what all gates have of the inputs, `[images, gates * hidden]`.
+    pub(super) fn step(&self, call: &mut Call, of_input: Value, states: &mut [Value]) -> Result<()> {
+        match (self.kind, states) {
+            (Kind::LongShort, [state, cells]) => {
+                let sums = self.sums(call, of_input, *state)?;
+                (*state, *cells) = self.remember(call, sums, *cells)?;
+            }
+            (Kind::Gated { resets_product }, [state]) => *state = self.gated(call, of_input, *state, resets_product)?,
+            (_, states) => {
+                let sums = self.sums(call, of_input, states[0])?;
+                states[0] = call.activation(self.activations[0], sums)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What all gates have of inputs and state.
+    fn sums(&self, call: &mut Call, of_input: Value, state: Value) -> Result<Value> {
+        let of_state = call.add(MatMul, &[state, self.of_state])?;
+        call.binary(Binary::Add, of_state, of_input)
+    }
+
+    /// The columns of `count` gates from `first` on.
+    fn gates(&self, call: &mut Call, sums: Value, first: usize, count: usize) -> Result<Value> {
+        call.part(sums, 1, [first * self.hidden, count * self.hidden])
+    }
+
+    /// `candidate + update * (state - candidate)`.
+    fn gated(&self, call: &mut Call, of_input: Value, state: Value, resets_product: bool) -> Result<Value> {
+        let count = if resets_product { 3 } else { 2 };
+        let weights = self.gates(call, self.of_state, 0, count)?;
+        let of_state = call.add(MatMul, &[state, weights])?;
+        let (of_gates, of_candidate) = (self.gates(call, of_input, 0, 2)?, self.gates(call, of_input, 2, 1)?);
+        let own = self.gates(call, of_state, 0, 2)?;
+        let gates = call.binary(Binary::Add, own, of_gates)?;
+        let gates = call.activation(self.activations[0], gates)?;
+        let (update, reset) = (self.gates(call, gates, 0, 1)?, self.gates(call, gates, 1, 1)?);
+
+        let product = match resets_product {
+            true => {
+                let mut product = self.gates(call, of_state, 2, 1)?;
+                if let Some(bias) = self.reset_bias {
+                    product = call.binary(Binary::Add, product, bias)?;
+                }
+                call.binary(Binary::Mul, product, reset)?
+            }
+            false => {
+                let (left, weights) = (call.binary(Binary::Mul, state, reset)?, self.gates(call, self.of_state, 2, 1)?);
+                call.add(MatMul, &[left, weights])?
+            }
+        };
+        let candidate = call.binary(Binary::Add, product, of_candidate)?;
+        let candidate = call.activation(self.activations[1], candidate)?;
+        let change = call.binary(Binary::Sub, state, candidate)?;
+        let change = call.binary(Binary::Mul, change, update)?;
+        call.binary(Binary::Add, change, candidate)
+    }
+
+    /// Output and cells: `forget * cells + input * candidate`, of which the output gate lets a part out.
+    fn remember(&self, call: &mut Call, sums: Value, cells: Value) -> Result<(Value, Value)> {
+        let input = self.gate(call, sums, 0, cells)?;
+        let forget = self.gate(call, sums, 2, cells)?;
+        let candidate = self.gates(call, sums, 3, 1)?;
+        let candidate = call.activation(self.activations[1], candidate)?;
+        let kept = call.binary(Binary::Mul, forget, cells)?;
+        let added = call.binary(Binary::Mul, input, candidate)?;
+        let cells = call.binary(Binary::Add, kept, added)?;
+
+        let output = self.gate(call, sums, 1, cells)?;
+        let bounded = call.activation(self.activations[2], cells)?;
+        Ok((call.binary(Binary::Mul, output, bounded)?, cells))
+    }
+
+    /// The gate of a number, which sees the cells where there are peepholes.
+    fn gate(&self, call: &mut Call, sums: Value, number: usize, cells: Value) -> Result<Value> {
+        let mut sums = self.gates(call, sums, number, 1)?;
+        if let Some(peepholes) = self.peepholes {
+            let own = call.part(peepholes, 0, [number * self.hidden, self.hidden])?;
+            let seen = call.binary(Binary::Mul, cells, own)?;
+            sums = call.binary(Binary::Add, sums, seen)?;
+        }
+        call.activation(self.activations[0], sums)
+    }
+}

@@ -1,0 +1,260 @@
+//! Reductions along axes.
+
+use autotune_ir::program::UnaryOp;
+use autotune_workloads::{self as workload, ReduceOp, Workload};
+
+use super::binary::Binary;
+use super::choose::Where;
+use super::prelude::*;
+
+pub(super) static IMPORTS: &[OnnxOperator] = &[
+    OnnxOperator::one("ReduceSum", |call| plain(call, ReduceOp::Sum)),
+    OnnxOperator::one("ReduceMean", |call| plain(call, ReduceOp::Mean)),
+    OnnxOperator::one("ReduceMax", |call| plain(call, ReduceOp::Max)),
+    OnnxOperator::one("ReduceMin", |call| plain(call, ReduceOp::Min)),
+    OnnxOperator::one("ReduceProd", |call| plain(call, ReduceOp::Prod)),
+    OnnxOperator::one("ReduceL1", l1),
+    OnnxOperator::one("ReduceL2", l2),
+    OnnxOperator::one("ReduceSumSquare", sum_square),
+    OnnxOperator::one("ReduceLogSum", log_sum),
+    OnnxOperator::one("ReduceLogSumExp", log_sum_exp),
+    OnnxOperator::one("ArgMax", |call| place_of(call, ReduceOp::Max)),
+    OnnxOperator::one("ArgMin", |call| place_of(call, ReduceOp::Min)),
+];
+
+/// Of all elements along some axes one.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reduce {
+    /// What is made of them.
+    pub op: ReduceOp,
+    /// The axes, in order.
+    pub axes: Vec<usize>,
+    /// True if the axes stay, with an extent of 1.
+    pub keep_axes: bool,
+}
+
+impl Operator for Reduce {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+        check_count(operands, 1..=1)?;
+        let (shape, element) = operands[0];
+        if element != Element::I64 {
+            check_element(operands, 0, Element::F32)?;
+        }
+        Ok((output(&self.axes, self.keep_axes, shape)?, element))
+    }
+
+    fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+        let (op, axes) = (self.op, &self.axes);
+        // Where in the output each element of the input goes: axes that are reduced have one place.
+        let from = operands[0].shape();
+        let kept: Vec<usize> =
+            from.iter().enumerate().map(|(axis, &extent)| if axes.contains(&axis) { 1 } else { extent }).collect();
+        let places = Rows::broadcast([&kept], from).map(|[to]| to);
+        let each = axes.iter().map(|&axis| from[axis]).product::<usize>();
+
+        if operands[0].element() == Element::I64 {
+            let (x, first) = (values::<i64>(operands, 0)?, first_integer(op));
+            let mut all = vec![first; elements(shape)?];
+            for (x, &to) in x.iter().zip(&places) {
+                all[to] = of_integers(op, all[to], *x);
+            }
+            let mean = |sum: i64| if op == ReduceOp::Mean { sum / each as i64 } else { sum };
+            return tensor(shape, all.into_iter().map(mean).collect());
+        }
+
+        let (x, first) = (values::<f32>(operands, 0)?, first_number(op));
+        let mut all = vec![first; elements(shape)?];
+        for (x, &to) in x.iter().zip(&places) {
+            all[to] = of_numbers(op, all[to], (*x).into());
+        }
+        let mean = |sum: f64| if op == ReduceOp::Mean { sum / each as f64 } else { sum };
+        tensor(shape, all.into_iter().map(|x| mean(x) as f32).collect())
+    }
+
+    /// Integers' means would have fractions.
+    fn workload(&self, node: &NodeView) -> Option<Anchor> {
+        let has_fractions = self.op == ReduceOp::Mean && node.element(0) == Element::I64;
+        let op = workload::Reduce::new(node.shape(0), &self.axes, self.op).ok().filter(|_| !has_fractions)?;
+        Some(Anchor::new(Workload::new(op).ok()?, node))
+    }
+
+    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+        let axes = to.integers(self.axes.iter().map(|&axis| axis as i64))?;
+        let attributes = vec![int("keepdims", self.keep_axes.into()), int("noop_with_empty_axes", 1)];
+        let operator = match self.op {
+            ReduceOp::Sum => "ReduceSum",
+            ReduceOp::Max => "ReduceMax",
+            ReduceOp::Min => "ReduceMin",
+            ReduceOp::Prod => "ReduceProd",
+            ReduceOp::Mean => "ReduceMean",
+        };
+        to.node(operator, &[&to.input(0), &axes], attributes)
+    }
+
+    fn is_steep(&self, _: bool) -> bool {
+        self.op == ReduceOp::Prod
+    }
+}
+
+fn output(axes: &[usize], keep_axes: bool, shape: &[usize]) -> Result<Vec<usize>, OpError> {
+    axes.iter().try_for_each(|&axis| axis_of(axis, shape).map(drop))?;
+    if !axes.is_sorted_by(|a, b| a < b) {
+        return unfit(format!("axes {axes:?} are not in order"));
+    }
+    if let Some(axis) = axes.iter().find(|&&axis| shape[axis] == 0) {
+        return unfit(format!("axis {axis} has no elements"));
+    }
+    let extent = |(axis, &extent): (usize, &usize)| match (axes.contains(&axis), keep_axes) {
+        (false, _) => Some(extent),
+        (true, true) => Some(1),
+        (true, false) => None,
+    };
+    Ok(shape.iter().enumerate().filter_map(extent).collect())
+}
+
+fn first_number(op: ReduceOp) -> f64 {
+    match op {
+        ReduceOp::Sum | ReduceOp::Mean => 0.0,
+        ReduceOp::Prod => 1.0,
+        ReduceOp::Max => f64::NEG_INFINITY,
+        ReduceOp::Min => f64::INFINITY,
+    }
+}
+
+fn of_numbers(op: ReduceOp, a: f64, b: f64) -> f64 {
+    match op {
+        ReduceOp::Sum | ReduceOp::Mean => a + b,
+        ReduceOp::Prod => a * b,
+        ReduceOp::Max => larger(a, b),
+        ReduceOp::Min => smaller(a, b),
+    }
+}
+
+fn first_integer(op: ReduceOp) -> i64 {
+    match op {
+        ReduceOp::Sum | ReduceOp::Mean => 0,
+        ReduceOp::Prod => 1,
+        ReduceOp::Max => i64::MIN,
+        ReduceOp::Min => i64::MAX,
+    }
+}
+
+fn of_integers(op: ReduceOp, a: i64, b: i64) -> i64 {
+    match op {
+        ReduceOp::Sum | ReduceOp::Mean => a.wrapping_add(b),
+        ReduceOp::Prod => a.wrapping_mul(b),
+        ReduceOp::Max => a.max(b),
+        ReduceOp::Min => a.min(b),
+    }
+}
+
+impl Call<'_> {
+    pub(crate) fn reduce(&mut self, op: ReduceOp, axes: &[usize], keep_axes: bool, x: Value) -> call::Result<Value> {
+        self.add(Reduce { op, axes: axes.to_vec(), keep_axes }, &[x])
+    }
+}
+
+/// What is reduced: a tensor and its axes.
+struct Reduction {
+    x: Value,
+    axes: Vec<usize>,
+    keep_axes: bool,
+}
+
+impl Reduction {
+    /// Axes are an attribute before version 18, and before 13 that of sums; without any all are meant, unless nothing is.
+    fn of(call: &Call) -> call::Result<Self> {
+        let since = if call.is("ReduceSum") { 13 } else { 18 };
+        call.check_most(if call.version < since { 1 } else { 2 })?;
+        let x = call.operand(0)?;
+        let rank = call.rank(x);
+        let said = call.integers("axes", 1, since)?.filter(|said| !said.is_empty());
+        let none_if_empty = call.flag("noop_with_empty_axes", false)?;
+        let axes = match said {
+            Some(said) => axes(&said, rank)?,
+            None if none_if_empty => Vec::new(),
+            None => (0..rank).collect(),
+        };
+        Ok(Self { x, axes, keep_axes: call.flag("keepdims", true)? })
+    }
+
+    fn reduced(&self, call: &mut Call, op: ReduceOp, x: Value) -> call::Result<Value> {
+        match self.axes.is_empty() {
+            true => Ok(x),
+            false => call.reduce(op, &self.axes, self.keep_axes, x),
+        }
+    }
+}
+
+fn plain(call: &mut Call, op: ReduceOp) -> call::Result<Value> {
+    let reduction = Reduction::of(call)?;
+    reduction.reduced(call, op, reduction.x)
+}
+
+fn l1(call: &mut Call) -> call::Result<Value> {
+    let reduction = Reduction::of(call)?;
+    let sizes = call.unary(UnaryOp::Abs, reduction.x)?;
+    reduction.reduced(call, ReduceOp::Sum, sizes)
+}
+
+fn sum_square(call: &mut Call) -> call::Result<Value> {
+    let reduction = Reduction::of(call)?;
+    let squares = call.binary(Binary::Mul, reduction.x, reduction.x)?;
+    reduction.reduced(call, ReduceOp::Sum, squares)
+}
+
+fn l2(call: &mut Call) -> call::Result<Value> {
+    let sum = sum_square(call)?;
+    call.unary(UnaryOp::Sqrt, sum)
+}
+
+fn log_sum(call: &mut Call) -> call::Result<Value> {
+    let reduction = Reduction::of(call)?;
+    let sum = reduction.reduced(call, ReduceOp::Sum, reduction.x)?;
+    call.unary(UnaryOp::Log, sum)
+}
+
+/// The largest, or the finite number next to it, comes out of the sum, so that nothing overflows
+/// but what is infinite itself.
+fn log_sum_exp(call: &mut Call) -> call::Result<Value> {
+    let mut reduction = Reduction::of(call)?;
+    let keep_axes = std::mem::replace(&mut reduction.keep_axes, true);
+    let largest = reduction.reduced(call, ReduceOp::Max, reduction.x)?;
+    let largest = call.with(Binary::Max, largest, f32::MIN)?;
+    let largest = call.with(Binary::Min, largest, f32::MAX)?;
+    let shifted = call.binary(Binary::Sub, reduction.x, largest)?;
+    let powers = call.unary(UnaryOp::Exp, shifted)?;
+    let sum = reduction.reduced(call, ReduceOp::Sum, powers)?;
+    let log = call.unary(UnaryOp::Log, sum)?;
+    let whole = call.binary(Binary::Add, log, largest)?;
+
+    let shape = call.shape(whole).into_iter().enumerate();
+    let shape: Vec<usize> =
+        shape.filter(|(axis, _)| keep_axes || !reduction.axes.contains(axis)).map(|axis| axis.1).collect();
+    call.reshape(&shape, whole)
+}
+
+/// Where the largest or smallest element is along an axis: of several the first, or the last. What
+/// is not a number counts as either, as in NumPy.
+fn place_of(call: &mut Call, op: ReduceOp) -> call::Result<Value> {
+    call.check_most(1)?;
+    let x = call.operand(0)?;
+    let mut shape = vec![1; call.rank(x)];
+    let axis = axis(call.int_or("axis", 0)?, shape.len())?;
+    let (keep_axes, is_last) = (call.flag("keepdims", true)?, call.flag("select_last_index", false)?);
+
+    let best = call.reduce(op, &[axis], true, x)?;
+    let is_best = call.binary(Binary::Equal, x, best)?;
+    let extent = call.shape(x)[axis] as i64;
+    shape[axis] = call.shape(x)[axis];
+    let places = call.constant(Tensor::i64(&shape, (0..extent).collect())?);
+    // Others count as the place that is chosen last.
+    let (other, op) = if is_last { (0, ReduceOp::Max) } else { (extent - 1, ReduceOp::Min) };
+    let other = call.constant(Tensor::i64(&[], vec![other])?);
+    let mut found = call.add(Where, &[is_best, places, other])?;
+    if call.element(x) == Element::F32 {
+        let is_number = call.binary(Binary::Equal, x, x)?;
+        found = call.add(Where, &[is_number, found, places])?;
+    }
+    call.reduce(op, &[axis], keep_axes, found)
+}

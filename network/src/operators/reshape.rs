@@ -1,0 +1,128 @@
+//! The same elements in another shape.
+
+use super::prelude::*;
+use crate::onnx::error::unfit;
+use crate::onnx::tensor::extents;
+use crate::op;
+
+pub(super) static IMPORTS: &[OnnxOperator] = &[
+    OnnxOperator::one("Reshape", import),
+    OnnxOperator::one("Flatten", flatten),
+    OnnxOperator::one("Squeeze", squeeze),
+    OnnxOperator::one("Unsqueeze", unsqueeze),
+];
+
+/// The same elements in another shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reshape(pub Vec<usize>);
+
+impl Operator for Reshape {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+        check_count(operands, 1..=1)?;
+        let (shape, element) = operands[0];
+        match elements(&self.0)? == elements(shape)? {
+            true => Ok((self.0.clone(), element)),
+            false => op::unfit(format!("{shape:?} has not as many elements as {:?}", self.0)),
+        }
+    }
+
+    fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+        fn of<T: Typed>(operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+            tensor(shape, values::<T>(operands, 0)?.into_owned())
+        }
+        by_type!(operands[0].element(), of(operands, shape))
+    }
+
+    fn movement(&self, _: &NodeView) -> Option<Movement> {
+        Some(Movement::Piece(0))
+    }
+
+    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+        let shape = to.integers(self.0.iter().map(|&extent| extent as i64))?;
+        to.node("Reshape", &[&to.input(0), &shape], vec![int("allowzero", 1)])
+    }
+
+    fn is_light(&self) -> bool {
+        true
+    }
+}
+
+impl Call<'_> {
+    pub(crate) fn reshape(&mut self, shape: &[usize], x: Value) -> call::Result<Value> {
+        match self.draft.shape(x) == shape {
+            true => Ok(x),
+            false => self.add(Reshape(shape.to_vec()), &[x]),
+        }
+    }
+}
+
+/// 0 is the extent that is there, unless it is meant; -1 what is left.
+fn import(call: &mut Call) -> call::Result<Value> {
+    call.check_most(2)?;
+    let x = call.operand(0)?;
+    let means_zero = call.flag("allowzero", false)?;
+    let from = call.shape(x);
+    let wanted = call.known_integers(1)?.ok_or(NodeError::Input { input: 1, reason: "it is missing".into() })?;
+
+    let same = |axis: usize| from.get(axis).map(|&extent| extent as i64);
+    let filled = wanted.iter().enumerate().map(|(axis, &extent)| match extent {
+        0 if !means_zero => same(axis),
+        extent => Some(extent),
+    });
+    let filled: Option<Vec<i64>> = filled.collect();
+    let Some(mut filled) = filled else {
+        return unfit(format!("shape {:?} has a 0 where {from:?} has no axis", listed(&wanted)));
+    };
+
+    let open: Vec<usize> = (0..filled.len()).filter(|&axis| filled[axis] == -1).collect();
+    if let &[axis] = &open[..] {
+        filled[axis] = 1;
+        let rest = elements(&extents(&filled).map_err(NodeError::Unfit)?)?;
+        let whole = elements(&from)?;
+        match whole.checked_div(rest) {
+            Some(extent) if extent * rest == whole => filled[axis] = extent as i64,
+            _ => return unfit(format!("{whole} elements in shape {:?}", listed(&wanted))),
+        }
+    }
+    let to = extents(&filled).map_err(NodeError::Unfit)?;
+    call.reshape(&to, x)
+}
+
+/// A matrix: the axes before one, and those from it on.
+fn flatten(call: &mut Call) -> call::Result<Value> {
+    call.check_most(1)?;
+    let x = call.operand(0)?;
+    let shape = call.shape(x);
+    let at = match call.int_or("axis", 1)? {
+        at if at == shape.len() as i64 => shape.len(),
+        at => axis(at, shape.len())?,
+    };
+    let matrix = [elements(&shape[..at])?, elements(&shape[at..])?];
+    call.reshape(&matrix, x)
+}
+
+fn squeeze(call: &mut Call) -> call::Result<Value> {
+    let x = call.operand(0)?;
+    let shape = call.shape(x);
+    let axes = match call.integers("axes", 1, 13)? {
+        Some(numbers) => axes(&numbers, shape.len())?,
+        None => (0..shape.len()).filter(|&axis| shape[axis] == 1).collect(),
+    };
+    if let Some(axis) = axes.iter().find(|&&axis| shape[axis] != 1) {
+        return unfit(format!("axis {axis} of shape {shape:?} has not one element"));
+    }
+    let kept: Vec<usize> = (0..shape.len()).filter(|axis| !axes.contains(axis)).map(|axis| shape[axis]).collect();
+    call.reshape(&kept, x)
+}
+
+/// New axes are counted in the output.
+fn unsqueeze(call: &mut Call) -> call::Result<Value> {
+    let x = call.operand(0)?;
+    let mut shape = call.shape(x);
+    let missing = || NodeError::Unfit("it does not say which axes".into());
+    let numbers = call.integers("axes", 1, 13)?.ok_or_else(missing)?;
+    for axis in axes(&numbers, shape.len() + numbers.len())? {
+        shape.insert(axis, 1);
+    }
+    call.reshape(&shape, x)
+}

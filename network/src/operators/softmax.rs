@@ -1,0 +1,70 @@
+//! Softmax, and its logarithm.
+
+use autotune_workloads::{self as workload, Workload};
+
+use super::prelude::*;
+
+pub(super) static IMPORTS: &[OnnxOperator] = &[
+    OnnxOperator::one("Softmax", |call| import(call, false)),
+    OnnxOperator::one("LogSoftmax", |call| import(call, true)),
+];
+
+/// `exp(x) / sum(exp(x))` along an axis, or its logarithm.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Softmax {
+    /// The axis.
+    pub axis: usize,
+    /// True for the logarithm.
+    pub log: bool,
+}
+
+impl Operator for Softmax {
+    fn name(&self) -> &'static str {
+        if self.log { "LogSoftmax" } else { "Softmax" }
+    }
+
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+        let shapes = shapes_of(operands, 1..=1, Element::F32)?;
+        axis_of(self.axis, shapes[0])?;
+        Ok((shapes[0].to_vec(), Element::F32))
+    }
+
+    fn workload(&self, node: &NodeView) -> Option<Anchor> {
+        let (before, rest) = node.shape(0).split_at(self.axis);
+        let (m, n, k) = (before.iter().product(), rest[0], rest[1..].iter().product());
+        let op = workload::Softmax { m, n, k, log: self.log };
+        Some(Anchor::new(Workload::new(op).ok()?, node))
+    }
+
+    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+        to.operator(self.name(), vec![int("axis", self.axis)])
+    }
+
+    fn is_steep(&self, _: bool) -> bool {
+        true
+    }
+}
+
+/// Before version 13 rows are made of all axes from one on.
+fn import(call: &mut Call, log: bool) -> call::Result<Value> {
+    call.check_most(1)?;
+    let x = call.operand(0)?;
+    let shape = call.shape(x);
+    // A number without axes is a row of one.
+    if shape.is_empty() {
+        let zero_or_one = Tensor::scalar(if log { 0.0 } else { 1.0 });
+        return Ok(call.constant(zero_or_one));
+    }
+    if call.version >= 13 {
+        let axis = axis(call.int_or("axis", -1)?, shape.len())?;
+        return call.add(Softmax { axis, log }, &[x]);
+    }
+
+    let axis = axis(call.int_or("axis", if shape.len() > 1 { 1 } else { 0 })?, shape.len())?;
+    if shape[axis + 1..].iter().all(|&extent| extent == 1) {
+        return call.add(Softmax { axis, log }, &[x]);
+    }
+    let rows = call.reshape(&[elements(&shape[..axis])?, elements(&shape[axis..])?], x)?;
+    let rows = call.add(Softmax { axis: 1, log }, &[rows])?;
+    call.reshape(&shape, rows)
+}

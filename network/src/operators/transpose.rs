@@ -1,0 +1,111 @@
+//! Axes in another order.
+
+use autotune_workloads::{self as workload, Workload};
+
+use super::prelude::*;
+use crate::onnx::error::unfit;
+use crate::op;
+
+pub(super) static IMPORTS: &[OnnxOperator] = &[
+    OnnxOperator::one("Transpose", import),
+    OnnxOperator::one("DepthToSpace", depth_to_space),
+    OnnxOperator::one("SpaceToDepth", space_to_depth),
+];
+
+/// Axis `i` of the output is axis `perm[i]` of the input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transpose(pub Vec<usize>);
+
+impl Operator for Transpose {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+        check_count(operands, 1..=1)?;
+        let (shape, element) = operands[0];
+        let mut sorted = self.0.clone();
+        sorted.sort_unstable();
+        match sorted.iter().copied().eq(0..shape.len()) {
+            true => Ok((self.0.iter().map(|&axis| shape[axis]).collect(), element)),
+            false => op::unfit(format!("{:?} is no permutation of the axes of {shape:?}", listed(&self.0))),
+        }
+    }
+
+    fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+        let own = strides(operands[0].shape());
+        let steps: Vec<usize> = self.0.iter().map(|&axis| own[axis]).collect();
+        by_type!(operands[0].element(), along(operands, steps, shape))
+    }
+
+    fn workload(&self, node: &NodeView) -> Option<Anchor> {
+        let op = workload::Transpose::new(node.shape(0), &self.0).ok()?;
+        Some(Anchor::new(Workload::new(op).ok()?, node))
+    }
+
+    fn movement(&self, node: &NodeView) -> Option<Movement> {
+        let shape = node.shape(0);
+        // Axes that have more than one element keep their order.
+        if self.0.iter().filter(|&&axis| shape[axis] != 1).is_sorted() {
+            return Some(Movement::Piece(0));
+        }
+        let strides = strides(shape);
+        Some(Movement::Strided { from: 0, steps: self.0.iter().map(|&axis| strides[axis] as isize).collect() })
+    }
+
+    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+        to.operator("Transpose", vec![ints("perm", self.0.iter().copied())])
+    }
+
+    fn is_light(&self) -> bool {
+        true
+    }
+}
+
+impl Call<'_> {
+    pub(crate) fn transpose(&mut self, perm: &[usize], x: Value) -> call::Result<Value> {
+        match perm.len() == self.rank(x) && perm.iter().copied().eq(0..perm.len()) {
+            true => Ok(x),
+            false => self.add(Transpose(perm.to_vec()), &[x]),
+        }
+    }
+}
+
+fn import(call: &mut Call) -> call::Result<Value> {
+    call.check_most(1)?;
+    let x = call.operand(0)?;
+    let perm = call.extents("perm")?.unwrap_or_else(|| (0..call.rank(x)).rev().collect());
+    call.transpose(&perm, x)
+}
+
+/// Images and the size of the blocks that channels become, or that become channels.
+fn blocks(call: &Call) -> call::Result<(Value, [usize; 4], usize)> {
+    call.check_most(1)?;
+    let x = call.operand(0)?;
+    let size = call.int("blocksize")?.and_then(|size| usize::try_from(size).ok()).filter(|&size| size > 0);
+    let size = size.ok_or_else(|| attribute("blocksize", "it is missing or not positive"))?;
+    match call.shape(x)[..] {
+        [n, c, h, w] if size < 1 << 16 => Ok((x, [n, c, h, w], size)),
+        ref shape => unfit(format!("blocks of {size} in images of shape {shape:?}")),
+    }
+}
+
+fn depth_to_space(call: &mut Call) -> call::Result<Value> {
+    let (x, [n, c, h, w], size) = blocks(call)?;
+    let inner = c / (size * size);
+    let (split, perm) = match call.word_or("mode", "DCR")? {
+        "DCR" => ([n, size, size, inner, h, w], [0, 3, 4, 1, 5, 2]),
+        "CRD" => ([n, inner, size, size, h, w], [0, 1, 4, 2, 5, 3]),
+        _ => return Err(attribute("mode", "it is neither DCR nor CRD")),
+    };
+    let parts = call.reshape(&split, x)?;
+    let ordered = call.transpose(&perm, parts)?;
+    let extents = [h.checked_mul(size), w.checked_mul(size)];
+    let [Some(h), Some(w)] = extents else { return unfit("the images are too large") };
+    call.reshape(&[n, inner, h, w], ordered)
+}
+
+fn space_to_depth(call: &mut Call) -> call::Result<Value> {
+    let (x, [n, c, h, w], size) = blocks(call)?;
+    let (h, w) = (h / size, w / size);
+    let parts = call.reshape(&[n, c, h, size, w, size], x)?;
+    let ordered = call.transpose(&[0, 3, 5, 1, 2, 4], parts)?;
+    let Some(channels) = c.checked_mul(size * size) else { return unfit("the blocks are too large") };
+    call.reshape(&[n, channels, h, w], ordered)
+}

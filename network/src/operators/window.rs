@@ -1,0 +1,223 @@
+//! Windows along the spatial axes of images, `[n, c, ..spatial]`.
+
+use super::prelude::*;
+use crate::onnx::call::Result;
+use crate::onnx::error::unfit;
+use crate::op;
+
+/// A window along one spatial axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Sliding {
+    /// Elements of the window.
+    pub kernel: usize,
+    /// Distance of neighbouring windows, in elements of the image.
+    pub stride: usize,
+    /// Distance of neighbouring elements of the window, in elements of the image.
+    pub dilation: usize,
+    /// Elements of padding before and behind the image.
+    pub pad: [usize; 2],
+}
+
+impl Sliding {
+    /// A dense window of these elements, one at every element of the image, without padding.
+    pub fn new(kernel: usize) -> Self {
+        Self { kernel, stride: 1, dilation: 1, pad: [0, 0] }
+    }
+
+    /// The same with another distance of windows.
+    pub fn stride(self, stride: usize) -> Self {
+        Self { stride, ..self }
+    }
+
+    /// The same with padding at both ends.
+    pub fn pad(self, pad: usize) -> Self {
+        Self { pad: [pad, pad], ..self }
+    }
+
+    /// Padding, if it is the same at both ends.
+    pub(super) fn even(&self) -> Option<usize> {
+        (self.pad[0] == self.pad[1]).then_some(self.pad[0])
+    }
+
+    /// Elements from the first that a window reads to its last, both included.
+    pub(super) fn reach(&self) -> Option<usize> {
+        (self.kernel - 1).checked_mul(self.dilation)?.checked_add(1)
+    }
+
+    /// Windows along an axis.
+    pub(super) fn outputs(&self, extent: usize, ceil: bool) -> std::result::Result<usize, OpError> {
+        let [before, behind] = self.pad;
+        let padded = extent.checked_add(before).and_then(|sum| sum.checked_add(behind));
+        let room = padded.zip(self.reach()).and_then(|(padded, reach)| padded.checked_sub(reach));
+        let Some(room) = room else {
+            return op::unfit(format!("a window of {} elements in an image of {extent}", self.kernel));
+        };
+        let whole = room / self.stride + 1;
+        // One more where the last does not reach the end, unless it would begin in the padding behind the image.
+        let more = ceil && room % self.stride > 0 && whole * self.stride < extent + before;
+        Ok(whole + usize::from(more))
+    }
+}
+
+/// Fails unless there is a window of some kernel for each axis of an image, none of them empty.
+pub(super) fn check_spatial(
+    window: &[Sliding],
+    extents: &[usize],
+    kernels: &[usize],
+) -> std::result::Result<(), OpError> {
+    let found: Vec<usize> = window.iter().map(|window| window.kernel).collect();
+    if found != kernels || window.len() != extents.len() || window.is_empty() {
+        return op::unfit(format!("windows {found:?} over images of {extents:?}, weights of {kernels:?}"));
+    }
+    let is_empty = |window: &Sliding| [window.kernel, window.stride, window.dilation].contains(&0);
+    if window.iter().any(is_empty) || extents.contains(&0) {
+        return op::unfit("kernel, stride, dilation and image have at least one element");
+    }
+    Ok(())
+}
+
+/// Fails unless channels can be divided into groups.
+pub(super) fn check_channels(groups: usize, channels: &[usize]) -> std::result::Result<(), OpError> {
+    match groups > 0 && channels.iter().all(|c| c.is_multiple_of(groups)) {
+        true => Ok(()),
+        false => op::unfit(format!("{channels:?} channels in {groups} groups")),
+    }
+}
+
+/// Fails if there is a third operand which is not one number for each of `o` channels.
+pub(super) fn check_bias(shapes: &[&[usize]], o: usize) -> std::result::Result<(), OpError> {
+    match shapes.get(2) {
+        Some(&shape) if shape != [o] => op::unfit(format!("biases of shape {shape:?} for {o} channels")),
+        _ => Ok(()),
+    }
+}
+
+/// Distances of what windows read along each axis of an image with these distances of neighbours.
+pub(super) fn scaled(window: &[Sliding], strides: &[usize], by: fn(&Sliding) -> usize) -> Vec<usize> {
+    window.iter().zip(&strides[2..]).map(|(window, step)| step * by(window)).collect()
+}
+
+/// Strides, distances and padding, all before the images and then all behind them.
+pub(super) fn exported(window: &[Sliding]) -> Vec<Attribute> {
+    let each = |name: &str, of: fn(&Sliding) -> usize| ints(name, window.iter().map(of));
+    let pads = window.iter().map(|window| window.pad[0]).chain(window.iter().map(|window| window.pad[1]));
+    vec![
+        each("kernel_shape", |window| window.kernel),
+        each("strides", |window| window.stride),
+        each("dilations", |window| window.dilation),
+        ints("pads", pads),
+    ]
+}
+
+/// Where padding that is not said lies.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum AutoPad {
+    /// It is said.
+    None,
+    /// There is none.
+    Valid,
+    /// As many windows as strides fit, the odd element behind the image.
+    Upper,
+    /// The same, the odd element before it.
+    Lower,
+}
+
+pub(super) fn auto_pad(call: &Call) -> Result<AutoPad> {
+    match call.word_or("auto_pad", "NOTSET")? {
+        "NOTSET" | "" => Ok(AutoPad::None),
+        "VALID" => Ok(AutoPad::Valid),
+        "SAME_UPPER" => Ok(AutoPad::Upper),
+        "SAME_LOWER" => Ok(AutoPad::Lower),
+        _ => Err(attribute("auto_pad", "it is none of NOTSET, VALID, SAME_UPPER and SAME_LOWER")),
+    }
+}
+
+/// Extents of images, behind batch and channels.
+pub(super) fn spatial(call: &Call, x: Value) -> Result<Vec<usize>> {
+    match &call.shape(x)[..] {
+        [_, _, spatial @ ..] if !spatial.is_empty() => Ok(spatial.to_vec()),
+        shape => unfit(format!("images of shape {shape:?}")),
+    }
+}
+
+/// Windows as attributes say them, without padding.
+pub(super) fn windows(call: &Call, kernel: &[usize]) -> Result<Vec<Sliding>> {
+    let axes = kernel.len();
+    let numbers = |name| match call.extents(name)? {
+        Some(numbers) if numbers.len() != axes => Err(attribute(name, format!("it has not {axes} numbers"))),
+        Some(numbers) if numbers.contains(&0) => Err(attribute(name, "a number is 0")),
+        numbers => Ok(numbers.unwrap_or_else(|| vec![1; axes])),
+    };
+    let (strides, dilations) = (numbers("strides")?, numbers("dilations")?);
+    let each = kernel.iter().zip(strides).zip(dilations);
+    Ok(each.map(|((&kernel, stride), dilation)| Sliding { kernel, stride, dilation, pad: [0, 0] }).collect())
+}
+
+pub(super) fn kernel_shape(call: &Call, axes: usize) -> Result<Option<Vec<usize>>> {
+    match call.extents("kernel_shape")? {
+        Some(kernel) if kernel.len() != axes => Err(attribute("kernel_shape", format!("it has not {axes} numbers"))),
+        Some(kernel) if kernel.contains(&0) => Err(attribute("kernel_shape", "a number is 0")),
+        kernel => Ok(kernel),
+    }
+}
+
+/// Padding before and behind each axis.
+pub(super) fn pads(call: &Call, axes: usize) -> Result<Vec<[usize; 2]>> {
+    match call.extents("pads")? {
+        Some(pads) if pads.len() != 2 * axes => Err(attribute("pads", format!("it has not {} numbers", 2 * axes))),
+        Some(pads) => Ok((0..axes).map(|axis| [pads[axis], pads[axes + axis]]).collect()),
+        None => Ok(vec![[0, 0]; axes]),
+    }
+}
+
+/// Halves of some padding, the odd element behind the image or before it.
+pub(super) fn halves(total: usize, auto: AutoPad) -> [usize; 2] {
+    let (less, more) = (total / 2, total - total / 2);
+    if auto == AutoPad::Lower { [more, less] } else { [less, more] }
+}
+
+/// Elements from the first of a window to its last.
+pub(super) fn reach(window: &Sliding) -> Result<usize> {
+    window.reach().map_or_else(|| unfit("the windows are too large"), Ok)
+}
+
+/// Windows with the padding that attributes say, over images of these extents.
+pub(super) fn padded(call: &Call, mut windows: Vec<Sliding>, extents: &[usize]) -> Result<Vec<Sliding>> {
+    let auto = auto_pad(call)?;
+    let said = pads(call, windows.len())?;
+    for ((window, said), &extent) in windows.iter_mut().zip(said).zip(extents) {
+        window.pad = match auto {
+            AutoPad::None => said,
+            AutoPad::Valid => [0, 0],
+            AutoPad::Upper | AutoPad::Lower => {
+                let last = (extent.div_ceil(window.stride).saturating_sub(1)).saturating_mul(window.stride);
+                halves(last.saturating_add(reach(window)?).saturating_sub(extent), auto)
+            }
+        };
+    }
+    Ok(windows)
+}
+
+/// The kernel of weights; an attribute must not say another.
+pub(super) fn kernel_of_weights(call: &Call, weights: Value, axes: usize) -> Result<Vec<usize>> {
+    let shape = call.shape(weights);
+    let kernel = match &shape[..] {
+        [_, _, kernel @ ..] if kernel.len() == axes && !kernel.contains(&0) => kernel,
+        _ => return unfit(format!("weights of shape {shape:?} for images of {axes} spatial axes")),
+    };
+    match kernel_shape(call, axes)? {
+        Some(said) if said != kernel => Err(attribute("kernel_shape", format!("the weights are of {kernel:?}"))),
+        _ => Ok(kernel.to_vec()),
+    }
+}
+
+pub(super) fn groups(call: &Call) -> Result<usize> {
+    let groups = call.int_or("group", 1)?;
+    usize::try_from(groups).ok().filter(|&groups| groups > 0).ok_or_else(|| attribute("group", "it is not positive"))
+}
+
+/// Images, weights and, if there are any, biases.
+pub(super) fn operands(call: &Call) -> Result<Vec<Value>> {
+    call.check_most(3)?;
+    Ok([call.operand(0)?, call.operand(1)?].into_iter().chain(call.optional(2)).collect())
+}

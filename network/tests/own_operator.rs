@@ -1,0 +1,130 @@
+//! An operator that is defined here, outside the library: read from an ONNX file, compiled, run and
+//! written again.
+
+#![allow(unreachable_pub, clippy::unwrap_used)]
+
+#[path = "onnx/build.rs"]
+mod build;
+
+use autotune_ir::Target;
+use autotune_network::cut::{Cut, Work};
+use autotune_network::onnx::{
+    self, Call, ExportError, ImportError, ImportOptions, NodeError, OnnxOperator, Value, Writer, attribute, float,
+};
+use autotune_network::op::{Anchor, Facts, NodeView, Part, shapes_of};
+use autotune_network::operators::{Binary, Map, register_onnx};
+use autotune_network::{Compiled, Constant, Element, Graph, OpError, Operator, Tensor, rewrite};
+use autotune_workloads::{Activation, Function, Pointwise, PointwiseOp, Workload};
+use build::{Model, f32s};
+use rten_onnx::onnx::OperatorSetIdProto;
+
+/// `x` from 0 to a number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Ramp {
+    most: f32,
+}
+
+static RAMP: OnnxOperator = OnnxOperator::one("Ramp", import).in_domain("com.example");
+
+fn import(call: &mut Call) -> Result<Value, NodeError> {
+    let x = call.only()?;
+    let most = call.float("most")?.filter(|most| *most > 0.0);
+    call.add(Ramp { most: most.ok_or_else(|| attribute("most", "it is missing or not positive"))? }, &[x])
+}
+
+impl Operator for Ramp {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+        Ok((shapes_of(operands, 1..=1, Element::F32)?[0].to_vec(), Element::F32))
+    }
+
+    fn workload(&self, node: &NodeView) -> Option<Anchor> {
+        let clip = Activation::new("clip", &[0.0, self.most]).ok()?;
+        let elements = node.shape(0).iter().product();
+        let op = Pointwise::new(1, elements, PointwiseOp::Unary(Function::Activation(clip)));
+        Some(Anchor::new(Workload::new(op).ok()?, node))
+    }
+
+    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+        to.in_domain("com.example", 1);
+        to.operator("Ramp", vec![float("most", self.most)])
+    }
+}
+
+/// `exp(x) + 1`, of which there is neither a workload nor an operator of ONNX.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct AboveOne;
+
+impl Operator for AboveOne {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+        Ok((shapes_of(operands, 1..=1, Element::F32)?[0].to_vec(), Element::F32))
+    }
+
+    fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+        Tensor::f32(shape, operands[0].to_numbers().into_iter().map(|x| (f64::from(x).exp() + 1.0) as f32).collect())
+    }
+
+    fn parts(&self, _: &NodeView) -> Option<Vec<Part>> {
+        Some(vec![
+            Part::new(Map(Function::Op(autotune_ir::program::UnaryOp::Exp)), vec![0]),
+            Part::new(Constant::from(Tensor::scalar(1.0)), vec![]),
+            Part::new(Binary::Add, vec![1, 2]),
+        ])
+    }
+}
+
+fn model(domain: &str) -> Model {
+    let mut model = Model::new(13)
+        .input("x", &[2, 3])
+        .node("Abs", "x", "a", vec![])
+        .node("Ramp", "a", "y", vec![build::float("most", 1.5)])
+        .output("y");
+    model.graph().node[1].domain = Some(domain.into());
+    let own = OperatorSetIdProto { domain: Some("com.example".into()), version: Some(1) };
+    model.0.opset_import.push(own);
+    model
+}
+
+fn run(graph: &Graph, input: &Tensor) -> Tensor {
+    let graph = rewrite(graph).unwrap();
+    assert!(Cut::of(&graph).steps.iter().all(|step| matches!(step.work, Work::Kernel(_))));
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    let mut workspace = Compiled::new(&graph, None, &target).unwrap().workspace().unwrap();
+    workspace.run_tensors(std::slice::from_ref(input)).unwrap().remove(0)
+}
+
+#[test]
+fn an_operator_from_outside_is_read_run_and_written() {
+    let is_unknown =
+        |model: Model| matches!(model.import(), Err(ImportError::Node { source: NodeError::Operator, .. }));
+    assert!(is_unknown(model("com.example")));
+    register_onnx(&RAMP).unwrap();
+    assert!(register_onnx(&RAMP).unwrap_err().to_string().contains("Ramp"));
+    // The name in another set of operators is another operator.
+    assert!(is_unknown(model("")));
+
+    let graph = model("com.example").import().unwrap();
+    let node = graph.node(graph.outputs()[0].node);
+    assert_eq!((node.op.of(), &node.shape[..]), (Some(&Ramp { most: 1.5 }), &[2, 3][..]));
+    let x = f32s(&[2, 3], &[-3.0, -1.0, -0.0, 0.25, 1.5, 2.0]);
+    let wanted = f32s(&[2, 3], &[1.5, 1.0, 0.0, 0.25, 1.5, 1.5]);
+    assert_eq!(graph.evaluate(std::slice::from_ref(&x)).unwrap(), std::slice::from_ref(&wanted));
+    assert_eq!(run(&graph, &x), wanted);
+
+    let written = onnx::write(&graph).unwrap();
+    let again = onnx::read_bytes(&written, &ImportOptions::default()).unwrap();
+    assert!(again.node(again.outputs()[0].node).op == Ramp { most: 1.5 });
+    assert_eq!(again.evaluate(std::slice::from_ref(&x)).unwrap(), [wanted]);
+}
+
+#[test]
+fn an_operator_without_a_workload_runs_as_its_parts() {
+    let mut graph = Graph::new("parts");
+    let x = graph.input("x", Element::F32, &[4]).unwrap();
+    let y = graph.add("y", AboveOne, &[x]).unwrap();
+    graph.output("y", y);
+
+    let numbers = f32s(&[4], &[-1.0, 0.0, 0.5, 3.0]);
+    let (found, wanted) = (run(&graph, &numbers), graph.evaluate(std::slice::from_ref(&numbers)).unwrap().remove(0));
+    assert_eq!(build::difference(&found, &wanted, 1e-6, 0.0), None);
+    assert!(onnx::write(&graph).unwrap_err().to_string().contains("AboveOne"));
+}
