@@ -4,6 +4,8 @@
 mod made_up;
 
 use std::collections::{HashMap, HashSet};
+use std::io::Read;
+use std::path::Path;
 
 use autotune::search::{Annealing, Genetic, Grid, Searcher};
 use autotune::{TuneParams, contract};
@@ -129,4 +131,29 @@ fn a_search_ends_where_the_record_is_used_up() {
         let all = measured(&task, new, 1, 10 * CONFIGS);
         assert_eq!(all.len(), task.pool.candidates().len());
     }
+}
+
+/// Keys of databases, and of what was recorded, are texts: none may mean something else than it did.
+#[test]
+fn recorded_workloads_keep_their_texts() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("test_bed");
+    let mut known = HashSet::new();
+    for bed in ["avx2_2threads", "avx512_2threads", "h200"] {
+        let mut lines = String::new();
+        let file = std::fs::File::open(folder.join(format!("{bed}.jsonl.gz"))).unwrap();
+        flate2::read::GzDecoder::new(file).read_to_string(&mut lines).unwrap();
+        for line in lines.lines().skip(1) {
+            let recorded: serde_json::Value = serde_json::from_str(line).unwrap();
+            let text = recorded["workload"].as_str().unwrap();
+            let workload: Workload = text.parse().unwrap_or_else(|error| panic!("{bed}: {text}: {error}"));
+            assert_eq!(workload.as_str(), text, "{bed}");
+
+            // Everything is of the one type that the text says.
+            let said = text.split(',').find_map(|field| field.strip_prefix("dtype=")).unwrap_or("f32");
+            let types = workload.spec().operands().map(|tensor| tensor.dtype);
+            assert!(types.chain([workload.result_dtype()]).all(|dtype| dtype.word() == said), "{bed}: {text}");
+            known.insert(text.to_string());
+        }
+    }
+    assert!(known.len() > 100, "{} workloads", known.len());
 }
