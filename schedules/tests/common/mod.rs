@@ -2,16 +2,18 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod c;
+#[path = "../../../workloads/tests/common/cases.rs"]
+pub mod cases;
 #[path = "../../../workloads/tests/common/convolutions.rs"]
 pub mod convolutions;
 #[cfg(unix)]
 pub mod cuda_on_cpu;
 #[path = "../../../workloads/tests/common/epilogues.rs"]
 pub mod epilogues;
-#[cfg(unix)]
-pub mod gpu_kernels;
 #[path = "../../../workloads/tests/common/golden.rs"]
 pub mod golden;
+#[cfg(unix)]
+pub mod gpu_kernels;
 pub mod instructions;
 #[cfg(target_arch = "x86_64")]
 pub mod machine;
