@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use autotune_measurement::CandidateError;
-use autotune_schedules::config::fnv1a;
 use rayon::prelude::*;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::compiler::Compiler;
 use crate::error::MeasureError;
@@ -24,7 +24,7 @@ pub(crate) struct Source {
 
 impl Source {
     pub(crate) fn new(text: String) -> Self {
-        let key = (fnv1a(text.as_bytes()), text.len());
+        let key = (xxh3_64(text.as_bytes()), text.len());
         Self { text, key }
     }
 }

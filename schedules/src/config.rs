@@ -100,20 +100,13 @@ pub(crate) fn stable_hash<'a>(sketch: &str, knobs: impl Iterator<Item = (&'a str
     hash.0
 }
 
-/// FNV-1a over bytes, 64 bits: <http://www.isthe.com/chongo/tech/comp/fnv/>.
+/// FNV-1a over bytes, 64 bits: <http://www.isthe.com/chongo/tech/comp/fnv/>. Only for hashes that are kept from version to version: of
+/// configs, which decide on what models are tested, of models' bases and columns, of held tasks, and of databases' files of
+/// earlier versions. All others are by XXH3.
 pub fn fnv1a(bytes: &[u8]) -> u64 {
     let mut hash = Fnv1a::default();
     hash.take_in(bytes);
     hash.0
-}
-
-/// The hash of no bytes.
-pub const FNV1A_START: u64 = 0xcbf2_9ce4_8422_2325;
-
-/// The hash of one byte more than a hash is of.
-#[inline]
-pub fn fnv1a_step(hash: u64, byte: u8) -> u64 {
-    (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
 }
 
 /// The same of a text, which is not put together.
@@ -129,13 +122,13 @@ struct Fnv1a(u64);
 
 impl Default for Fnv1a {
     fn default() -> Self {
-        Self(FNV1A_START)
+        Self(0xcbf2_9ce4_8422_2325)
     }
 }
 
 impl Fnv1a {
     fn take_in(&mut self, bytes: &[u8]) {
-        self.0 = bytes.iter().fold(self.0, |hash, &byte| fnv1a_step(hash, byte));
+        self.0 = bytes.iter().fold(self.0, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
     }
 }
 

@@ -35,7 +35,8 @@ type Tiers = &'static [&'static [&'static dyn Sketch]];
 const CPU: Tiers = &[&[&FusedSketch], &[&SeparableSketch], &[&DirectSketch, &MapReduceSketch], &[&WinogradSketch]];
 const GPU: Tiers = &[&[&FusedSketch], &[&WGMMA], &[&MMA], &[&TILED, &IMPLICIT_GEMM, &WinogradSketch], &[&RowsSketch]];
 
-/// Those from outside, for any target.
+/// Those from outside, for any target. Of the process: configs name their sketch, and are read from files, records and other processes
+/// where no schedule space is at hand.
 static OTHERS: RwLock<Vec<&dyn Sketch>> = RwLock::new(Vec::new());
 
 fn others() -> Vec<&'static dyn Sketch> {

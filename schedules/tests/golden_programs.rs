@@ -1,43 +1,70 @@
-//! Loop nests and C sources of a few schedules against files under `tests/golden`, refreshed by `UPDATE_GOLDEN=1`.
+//! Loop nests of a few schedules against files under `tests/golden`, refreshed by `UPDATE_GOLDEN=1`; for each feature of the code
+//! generators one kernel in C, without what stands before every kernel.
 
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
 use autotune_codegen::{c, gpu};
-use autotune_ir::{CpuTarget, GpuApi, Target};
+use autotune_ir::{CpuTarget, GpuApi, Program, Target};
 use autotune_schedules::{Config, ScheduleSpace, Value, lower};
 use autotune_workloads::Workload;
-use common::assert_golden;
+use common::golden::assert_golden;
 
-fn golden(name: &str, workload: &str, changes: &[(&str, Value)]) {
-    let target = Target::Cpu(CpuTarget::generic_avx2(1));
-    let workload: Workload = workload.parse().unwrap();
-    let config = ScheduleSpace::new(&workload, &target).default_config();
-    golden_of(name, &workload, &target, config, changes);
+fn cpu() -> Target {
+    Target::Cpu(CpuTarget::generic_avx2(1))
 }
 
-fn golden_of(name: &str, workload: &Workload, target: &Target, mut config: Config, changes: &[(&str, Value)]) {
+/// The program of the default with other values of some knobs.
+fn program(workload: &str, target: &Target, changes: &[(&str, Value)]) -> Program {
+    let workload: Workload = workload.parse().unwrap();
+    let mut config = ScheduleSpace::new(&workload, target).default_config();
     for (knob, value) in changes {
         assert!(config.knobs.insert(knob.to_string(), value.clone()).is_some(), "no knob {knob}");
     }
-    let program = lower(workload, target, &config).unwrap();
-    assert_golden(&format!("{name}.txt"), &program.to_string());
-    assert_golden(&format!("{name}.c"), &c::generate(&program, target));
+    lower(&workload, target, &config).unwrap()
 }
 
-/// The loop nest of the default on a GPU with other values of some knobs, in CUDA C and in OpenCL C.
-fn golden_gpu(name: &str, workload: &str, changes: &[(&str, Value)]) {
-    let target = Target::detect("cuda:sm_80", None).unwrap();
-    let workload: Workload = workload.parse().unwrap();
-    let mut config = ScheduleSpace::new(&workload, &target).default_config();
-    for (knob, value) in changes {
-        assert!(config.knobs.insert(knob.to_string(), value.clone()).is_some(), "no knob {knob}");
-    }
-    let program = lower(&workload, &target, &config).unwrap();
+fn golden(name: &str, workload: &str, changes: &[(&str, Value)]) -> Program {
+    let program = program(workload, &cpu(), changes);
     assert_golden(&format!("{name}.txt"), &program.to_string());
-    assert_golden(&format!("{name}.cu"), &gpu::generate(&program, GpuApi::Cuda { sm: 80 }));
-    assert_golden(&format!("{name}.cl"), &gpu::generate(&program, GpuApi::OpenCl));
+    program
+}
+
+/// The same with the kernels in C.
+fn golden_c(name: &str, workload: &str, changes: &[(&str, Value)]) {
+    let program = golden(name, workload, changes);
+    let (prelude, kernels) = parts(&c::generate(&program, &cpu()));
+    assert_golden(&format!("{name}.c"), &kernels);
+
+    let (all, _) = parts(&c::generate(&with_functions(), &cpu()));
+    let missing = prelude.lines().find(|line| all.lines().all(|known| known != *line));
+    assert_eq!(missing, None, "in front of {name}, but not in prelude.c");
+}
+
+/// What stands in front of the first kernel, and the kernels.
+fn parts(source: &str) -> (String, String) {
+    let is_kernel = |line: &&str| line.starts_with("LEAF ") || line.starts_with("void ");
+    let prelude: String = source.split_inclusive('\n').take_while(|line| !is_kernel(line)).collect();
+    let kernels = source[prelude.len()..].to_string();
+    (prelude, kernels)
+}
+
+/// A program that has functions of elements: all that stands in front of the kernels of others is in front of its own.
+fn with_functions() -> Program {
+    program("matmul:m=2,n=8,k=4,ta,weights=data,act=clip:0:6", &cpu(), &[])
+}
+
+#[test]
+fn what_stands_in_front_of_kernels_in_c() {
+    assert_golden("prelude.c", &parts(&c::generate(&with_functions(), &cpu())).0);
+}
+
+/// The loop nest on a GPU.
+fn golden_gpu(name: &str, workload: &str, changes: &[(&str, Value)]) -> Program {
+    let program = program(workload, &Target::detect("cuda:sm_80", None).unwrap(), changes);
+    assert_golden(&format!("{name}.txt"), &program.to_string());
+    program
 }
 
 fn word(word: &str) -> Value {
@@ -66,7 +93,10 @@ fn attention_keeps_scores_in_the_block() {
         ("first.tile.k", Value::Tile(vec![4])),
         ("second.tile.n", Value::Tile(vec![4])),
     ];
-    golden_gpu("attention", "attention:b=2,m=6,n=22,k=4,d=10,mask=row", &[&plain()[..], &changes].concat());
+    let changes = [&plain()[..], &changes].concat();
+    let program = golden_gpu("attention", "attention:b=2,m=6,n=22,k=4,d=10,mask=row", &changes);
+    assert_golden("attention.cu", &gpu::generate(&program, GpuApi::Cuda { sm: 80 }));
+    assert_golden("attention.cl", &gpu::generate(&program, GpuApi::OpenCl));
 }
 
 #[test]
@@ -130,12 +160,17 @@ fn strided_conv2d_packs_panels() {
 
 #[test]
 fn matmul_has_remainders() {
-    golden("matmul_remainders", "matmul:m=5,n=19,k=6", &[("tile.m", Value::Tile(vec![2, 2]))]);
+    golden_c("matmul_remainders", "matmul:m=5,n=19,k=6", &[("tile.m", Value::Tile(vec![2, 2]))]);
+}
+
+#[test]
+fn rows_of_a_matrix_from_memory_are_prefetched() {
+    golden_c("matmul_prefetch", "matmul:m=2,n=4096,k=4096,weights=data", &[("prefetch", word("1"))]);
 }
 
 #[test]
 fn what_follows_sums_is_fused_behind_the_register_tile() {
-    golden("matmul_epilogue", "matmul:m=3,n=11,k=4,tb,scale,bias,add,act=prelu", &[]);
+    golden_c("matmul_epilogue", "matmul:m=3,n=11,k=4,tb,scale,bias,add,act=prelu", &[]);
     golden("matmul_clip", "matmul:m=2,n=8,k=4,ta,weights=data,act=clip:0:6", &[]);
 }
 
@@ -155,17 +190,17 @@ fn fused_contractions_keep_what_is_between_in_chunks() {
 
 #[test]
 fn pooling_goes_by_blocks_of_channels_and_peels_padding() {
-    golden("pool2d_separable", "pool2d:c=2,h=7,w=15,k=3,s=2,p=1,kind=max", &[]);
+    golden_c("pool2d_separable", "pool2d:c=2,h=7,w=15,k=3,s=2,p=1,kind=max", &[]);
     golden("pool2d_blocked", "pool2d:c=16,h=7,w=15,k=3,s=2,p=1,kind=max", &[]);
 }
 
 #[test]
 fn winograd_peels_tiles_at_the_borders() {
-    let target = Target::Cpu(CpuTarget::generic_avx2(1));
     let workload: Workload = "conv2d:c=16,h=6,w=5,o=24,k=3,p=1,bias,act=relu".parse().unwrap();
-    let config = serde_json::from_str(
+    let config: Config = serde_json::from_str(
         r#"{"sketch":"winograd","knobs":{"m":"2","tile.th":[1],"tile.tw":[3],"tile.register":[2,16],"tile.o":[24],
             "input":"fused","unroll":"2","prefetch":"4096"}}"#,
-    );
-    golden_of("winograd", &workload, &target, config.unwrap(), &[]);
+    )
+    .unwrap();
+    assert_golden("winograd.txt", &lower(&workload, &cpu(), &config).unwrap().to_string());
 }

@@ -1,4 +1,5 @@
-//! Random workloads × random configs: the verifier accepts what lowering makes, and the interpreter agrees with the reference.
+//! Random workloads × random configs: the verifier accepts what lowering makes, and the interpreter agrees with the reference. A case
+//! that fails is made simpler before it is told.
 
 #![allow(clippy::unwrap_used)]
 
@@ -8,7 +9,8 @@ use autotune_ir::program::{Node, parallel_prefix};
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_schedules::{ScheduleSpace, lower};
 use autotune_workloads::Workload;
-use common::random_programs::{check, check_configs};
+use common::cases::for_cases;
+use common::random_programs::{check, check_configs, check_drawn};
 use common::spaces::random_panel;
 use common::workloads::random_workload;
 use rand::SeedableRng;
@@ -21,33 +23,34 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
         if lanes == "avx512" {
             cpu.isa = autotune_ir::Isa::Avx512;
         }
-        for seed in 0..60 {
-            let workload = random_workload(&mut ChaCha8Rng::seed_from_u64(seed));
-            check(&workload, &Target::Cpu(cpu.clone()), seed, 4);
-        }
+        let target = Target::Cpu(cpu);
+        for_cases(60, |seed, choices| {
+            let workload = random_workload(choices);
+            check_drawn(&workload, &target, seed, 4, choices);
+        });
     }
 }
 
 #[test]
 fn random_panels_are_proven_and_agree_with_the_reference() {
-    for seed in 0..100 {
+    for_cases(100, |seed, choices| {
         let isa = if seed % 2 == 0 { Isa::Avx2 } else { Isa::Avx512 };
         let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 3 / 2) });
-        let (workload, config) = random_panel(&target, &mut ChaCha8Rng::seed_from_u64(seed));
+        let (workload, config) = random_panel(&target, choices);
         check_configs(&ScheduleSpace::new(&workload, &target), seed, [config]);
-    }
+    });
 }
 
 #[test]
 fn defaults_can_be_proposed() {
     for isa in [Isa::Avx2, Isa::Avx512] {
-        for seed in 0..400 {
+        for_cases(400, |seed, choices| {
             let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 3) });
-            let workload = random_workload(&mut ChaCha8Rng::seed_from_u64(seed));
+            let workload = random_workload(choices);
             let space = ScheduleSpace::new(&workload, &target);
             let config = space.default_config();
-            assert!(space.contains(&config), "seed {seed}, {isa}: {workload}\n{config}");
-        }
+            assert!(space.contains(&config), "{isa}: {workload}\n{config}");
+        });
     }
 }
 

@@ -457,6 +457,6 @@ fn disassembly_of_a_small_kernel() {
     let program = tiled_matmul("matmul:m=2,n=11,k=3,bias,act=relu", [2, 11, 3]);
     for isa in ISAS {
         let code = assemble(&program, &target(isa, 1)).unwrap();
-        common::assert_golden(&format!("tiled_matmul_{isa}.asm"), &disassemble(&code));
+        common::golden::assert_golden(&format!("tiled_matmul_{isa}.asm"), &disassemble(&code));
     }
 }

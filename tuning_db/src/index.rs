@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use autotune_schedules::config::fnv1a;
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::record::{Phase, TuningRecord};
 
@@ -42,7 +42,7 @@ impl TaskIndex {
     pub(crate) fn of(lines: &BTreeMap<u64, String>) -> (Self, Vec<(u64, String)>) {
         let (mut index, mut skipped) = (Self::default(), Vec::new());
         for (&place, line) in lines {
-            index.lines.insert(fnv1a(line.as_bytes()), place);
+            index.lines.insert(xxh3_64(line.as_bytes()), place);
             match TuningRecord::from_line(line) {
                 Ok(record) => index.push(place, &record),
                 Err(error) => skipped.push((place, error.to_string())),
@@ -53,7 +53,7 @@ impl TaskIndex {
 
     /// Takes in the next record of the task.
     pub(crate) fn append(&mut self, place: u64, line: &str, record: &TuningRecord) {
-        self.lines.insert(fnv1a(line.as_bytes()), place);
+        self.lines.insert(xxh3_64(line.as_bytes()), place);
         self.push(place, record);
     }
 
@@ -74,7 +74,7 @@ impl TaskIndex {
 
     /// Place of the record that may have this line.
     pub(crate) fn place_of(&self, line: &str) -> Option<u64> {
-        self.lines.get(&fnv1a(line.as_bytes())).copied()
+        self.lines.get(&xxh3_64(line.as_bytes())).copied()
     }
 
     /// True if there is a record of the config.

@@ -15,7 +15,7 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::checksum::{self, TOGETHER};
+use crate::checksum::{checksum, is_checksum};
 use crate::error::DbError;
 use crate::files::{io_error, set_aside_name, sync_folder};
 use crate::keys::{Entry, Records, TaskKey};
@@ -63,23 +63,14 @@ pub(crate) fn read_beside_writer(path: &Path) -> Result<Option<Contents>, DbErro
 
 fn parse(mut journal: impl BufRead) -> io::Result<Contents> {
     let mut parser = Parser::default();
-    let mut lines: [Vec<u8>; TOGETHER] = Default::default();
+    let mut line = Vec::new();
     loop {
-        let mut read = 0;
-        for line in &mut lines {
-            journal.read_until(b'\n', line)?;
-            if line.pop_if(|end| *end == b'\n').is_none() {
-                line.clear();
-                break;
-            }
-            read += 1;
-        }
-        let hashes = checksum::hashes(lines.each_ref().map(|line| checked_part(line)));
-        lines[..read].iter().zip(hashes).for_each(|(line, hash)| parser.take(line, hash));
-        if read < TOGETHER {
+        line.clear();
+        journal.read_until(b'\n', &mut line)?;
+        if line.pop_if(|end| *end == b'\n').is_none() {
             break;
         }
-        lines.iter_mut().for_each(Vec::clear);
+        parser.take(&line);
     }
     parser.contents.unfinished = parser.append;
     Ok(parser.contents)
@@ -97,11 +88,11 @@ struct Parser {
 }
 
 impl Parser {
-    /// Takes the next line in, without its end, with the hash of what its checksum is of.
-    fn take(&mut self, line: &[u8], hash: u64) {
+    /// Takes the next line in, without its end.
+    fn take(&mut self, line: &[u8]) {
         self.lines += 1;
         self.at += line.len() as u64 + 1;
-        match parse_line(line, hash) {
+        match parse_line(line) {
             Some((still_left, entry)) => {
                 // An append that lost its end to damage does not go on in the next one.
                 if self.left != still_left + 1 {
@@ -127,15 +118,10 @@ impl Parser {
     }
 }
 
-/// What a line's checksum is of: what is behind its first tab.
-fn checked_part(line: &[u8]) -> &[u8] {
-    line.iter().position(|&byte| byte == b'\t').map_or(&[], |tab| &line[tab + 1..])
-}
-
 /// A line's number of lines left, and its entry; `None` if it is damaged.
-fn parse_line(line: &[u8], hash: u64) -> Option<(u64, Entry)> {
+fn parse_line(line: &[u8]) -> Option<(u64, Entry)> {
     let (digits, rest) = std::str::from_utf8(line).ok()?.split_once('\t')?;
-    if !checksum::tells(digits, hash) {
+    if !is_checksum(digits, rest.as_bytes()) {
         return None;
     }
     let mut fields = rest.splitn(5, '\t');
@@ -147,7 +133,7 @@ fn parse_line(line: &[u8], hash: u64) -> Option<(u64, Entry)> {
 
 fn write_line(text: &mut String, left: usize, task: &TaskKey, place: u64, line: &str) {
     let rest = format!("{left}\t{place}\t{}\t{}\t{line}", task.target, task.workload);
-    text.push_str(&format!("{}\t{rest}\n", checksum::checksum(&rest)));
+    text.push_str(&format!("{}\t{rest}\n", checksum(&rest)));
 }
 
 /// The journal as its one writer has it open.

@@ -282,6 +282,40 @@ fn losses_of_a_database_without_a_journal_are_noticed() {
     assert!(error.contains("has lost 9 record(s)"), "{error}");
 }
 
+/// Gives a file's lines, or only its first one, the checksums that earlier versions wrote, of what stands behind `separator`.
+fn with_earlier_checksums(path: &Path, separator: char, is_by_line: bool) {
+    let text = fs::read_to_string(path).unwrap();
+    let parts: Vec<&str> = if is_by_line { text.split_inclusive('\n').collect() } else { vec![&text] };
+    let earlier = |part: &&str| {
+        let (digits, rest) = part.split_once(separator).unwrap();
+        let checked = if is_by_line { rest.trim_end_matches('\n') } else { rest };
+        let hash = format!("{:016x}", fnv1a(checked.as_bytes()));
+        assert_ne!(digits, hash);
+        format!("{hash}{separator}{rest}")
+    };
+    fs::write(path, parts.iter().map(earlier).collect::<String>()).unwrap();
+}
+
+#[test]
+fn databases_with_the_checksums_of_earlier_versions_open() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    filled(&path);
+    let records = || TuningDb::open_reading(&path).unwrap().query_target(TARGETS[0]).unwrap();
+    let wanted = records();
+    with_earlier_checksums(&path.join("journal"), '\t', true);
+    with_earlier_checksums(&path.join("flushed"), '\n', false);
+    for open in [TuningDb::open_reading, TuningDb::open, TuningDb::open_reading] {
+        let db = open(&path).unwrap();
+        assert_eq!(db.warnings(), []);
+        assert_eq!(db.query_target(TARGETS[0]).unwrap(), wanted);
+    }
+
+    // What is appended now and what was there stand together.
+    TuningDb::open(&path).unwrap().append(&record(WORKLOADS[0], TARGETS[0], 99, 1e-3)).unwrap();
+    assert_eq!(records().len(), wanted.len() + 1);
+}
+
 /// Appends a line to the journal as another version might.
 fn append_line(path: &Path, place: u64, target: &str, workload: &str, json: &str) {
     let rest = format!("0\t{place}\t{target}\t{workload}\t{json}");

@@ -8,6 +8,7 @@ use autotune_ir::{Artifact, Code, CpuTarget, GpuTarget, KernelPlan, Launch, Mach
 use autotune_measurement::{CandidateError, RunSecs};
 use autotune_workloads::{Matmul, Workload};
 use serde_json::Value;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Job, Request, Response, Task};
 use crate::built::Built;
@@ -23,10 +24,10 @@ pub(crate) fn version() -> u64 {
     *VERSION.get_or_init(|| hash(&examples()))
 }
 
-/// By FNV-1a (Fowler, Noll and Vo), which is the same in every program.
+/// By XXH3, which is the same in every program.
 fn hash(examples: &[Value]) -> u64 {
     let text = examples.iter().map(Value::to_string).collect::<Vec<_>>().join("\n") + env!("CARGO_PKG_VERSION");
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+    xxh3_64(text.as_bytes())
 }
 
 /// An example of every message.

@@ -11,6 +11,7 @@ use rten_onnx::onnx::{DataType, TensorProto};
 use rten_onnx::protobuf::{DecodeMessage, ValueReader};
 
 use crate::build::{difference, tensor_of};
+use crate::golden::assert_golden;
 
 /// The folder of the conformance models, if there is one.
 pub(crate) fn data() -> Option<PathBuf> {
@@ -124,16 +125,4 @@ fn model_zoo_topologies() {
 fn ramp(shape: &[usize]) -> Tensor {
     let count: usize = shape.iter().product();
     Tensor::f32(shape, (0..count).map(|index| (index as f64 / count as f64) as f32).collect()).unwrap()
-}
-
-/// Asserts that `text` is the content of `tests/golden/{name}`; with `UPDATE_GOLDEN=1` in the environment the file is
-/// written instead.
-pub(crate) fn assert_golden(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    if env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
-        fs::write(&path, text).unwrap();
-        return;
-    }
-    let wanted = fs::read_to_string(&path).unwrap_or_default();
-    assert!(text == wanted, "{} differs (UPDATE_GOLDEN=1 rewrites it); it would be\n{text}", path.display());
 }

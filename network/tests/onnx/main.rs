@@ -9,6 +9,8 @@ mod build;
 mod conformance;
 mod export;
 mod files;
+#[path = "../../../workloads/tests/common/golden.rs"]
+mod golden;
 mod inputs;
 mod large;
 mod recurrent;

@@ -12,7 +12,7 @@ use crate::registry;
 /// Knob spaces that are kept; the next one takes the place of all.
 const KEPT: usize = 512;
 
-/// Those that were asked for in this process: portfolios and near workloads are asked for again and again, and making one takes longer than
+/// Those that were asked for in this process, by spaces that do not know one another: portfolios and near workloads are asked for again and again, and making one takes longer than
 /// carrying a schedule over.
 static MADE: LazyLock<RwLock<HashMap<Origin, Option<Arc<KnobSpace>>>>> = LazyLock::new(RwLock::default);
 

@@ -2,12 +2,16 @@
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod c;
+#[path = "../../../workloads/tests/common/cases.rs"]
+pub mod cases;
 #[path = "../../../workloads/tests/common/convolutions.rs"]
 pub mod convolutions;
 #[cfg(unix)]
 pub mod cuda_on_cpu;
 #[path = "../../../workloads/tests/common/epilogues.rs"]
 pub mod epilogues;
+#[path = "../../../workloads/tests/common/golden.rs"]
+pub mod golden;
 #[cfg(unix)]
 pub mod gpu_kernels;
 pub mod instructions;
@@ -39,8 +43,7 @@ pub mod variants;
 pub mod workloads;
 
 use std::io::Write;
-use std::path::Path;
-use std::{env, fs, io};
+use std::{env, io};
 
 use autotune_ir::layout::to_layout;
 use autotune_ir::plan::PlanBuffer;
@@ -75,26 +78,4 @@ pub fn elements(buffer: &PlanBuffer, words: &[f32]) -> Vec<f32> {
         assert_eq!(words[len / 2] >> 16, 0, "a write behind buffer '{}'", buffer.name);
     }
     buffer.dtype.values(&words, len)
-}
-
-/// Asserts that `text` is the content of `tests/golden/{name}`; with `UPDATE_GOLDEN=1` in the environment the file is
-/// written instead.
-pub fn assert_golden(name: &str, text: &str) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
-    if env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
-        fs::write(&path, text).unwrap();
-        return;
-    }
-    let wanted =
-        fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e} (UPDATE_GOLDEN=1 writes it)", path.display()));
-    if text != wanted {
-        let line = text.lines().zip(wanted.lines()).take_while(|(a, b)| a == b).count();
-        panic!(
-            "{} differs from line {} on (UPDATE_GOLDEN=1 rewrites it)\n  golden: {:?}\n  actual: {:?}",
-            path.display(),
-            line + 1,
-            wanted.lines().nth(line),
-            text.lines().nth(line)
-        );
-    }
 }

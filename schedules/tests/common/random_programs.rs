@@ -3,14 +3,18 @@
 use autotune_ir::{Target, interpret, verify};
 use autotune_schedules::{Config, ScheduleSpace, lower, tolerance};
 use autotune_workloads::{Operands, Workload, max_rel_error, reference};
-use rand::SeedableRng;
+use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 /// The default and random configs of all sketches.
 pub fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
-    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    check_drawn(workload, target, seed, configs, &mut ChaCha8Rng::seed_from_u64(seed));
+}
+
+/// The same with configs that are drawn from these numbers.
+pub fn check_drawn(workload: &Workload, target: &Target, seed: u64, configs: usize, rng: &mut impl Rng) {
     let space = ScheduleSpace::new(workload, target);
-    let drawn = (1..configs).map(|_| space.sample(&mut rng).config().clone());
+    let drawn = (1..configs).map(|_| space.sample(rng).config().clone());
     check_configs(&space, seed, std::iter::once(space.default_config()).chain(drawn));
 }
 

@@ -1,26 +1,3 @@
-#define LEAF static __attribute__((noinline)) void
-static inline float max1(float a, float b) { return a < b ? b : a; }
-typedef float vec2 __attribute__((vector_size(8)));
-typedef int i2 __attribute__((vector_size(8)));
-typedef float u2 __attribute__((vector_size(8), aligned(4), may_alias));
-#define LD2(p) ((vec2)*(const u2 *)(p))
-#define ST2(p, x) (*(u2 *)(p) = (u2)(x))
-static inline vec2 splat2(float x) { return (vec2){x, x}; }
-static inline vec2 max2(vec2 a, vec2 b) { i2 m = a < b; return (vec2)(((i2)b & m) | ((i2)a & ~m)); }
-typedef float vec4 __attribute__((vector_size(16)));
-typedef int i4 __attribute__((vector_size(16)));
-typedef float u4 __attribute__((vector_size(16), aligned(4), may_alias));
-#define LD4(p) ((vec4)*(const u4 *)(p))
-#define ST4(p, x) (*(u4 *)(p) = (u4)(x))
-static inline vec4 splat4(float x) { return (vec4){x, x, x, x}; }
-static inline vec4 max4(vec4 a, vec4 b) { i4 m = a < b; return (vec4)(((i4)b & m) | ((i4)a & ~m)); }
-typedef float vec8 __attribute__((vector_size(32)));
-typedef int i8 __attribute__((vector_size(32)));
-typedef float u8 __attribute__((vector_size(32), aligned(4), may_alias));
-#define LD8(p) ((vec8)*(const u8 *)(p))
-#define ST8(p, x) (*(u8 *)(p) = (u8)(x))
-static inline vec8 splat8(float x) { return (vec8){x, x, x, x, x, x, x, x}; }
-static inline vec8 max8(vec8 a, vec8 b) { i8 m = a < b; return (vec8)(((i8)b & m) | ((i8)a & ~m)); }
 LEAF tile0(float *restrict p0, float *restrict p1, float *restrict p2) {
   vec8 a0;
   vec8 a8;

@@ -201,7 +201,8 @@ const OWN: &[&OperatorKind] = &[
     &gather::KIND,
     &pad::KIND,
 ];
-/// Those from outside.
+/// Those from outside. Of the process: texts of workloads are parsed wherever they come from, files, records, command lines and other
+/// processes, by `FromStr`, which takes nothing but the text.
 static OTHERS: RwLock<Vec<&OperatorKind>> = RwLock::new(Vec::new());
 
 /// A part from outside whose name is taken.

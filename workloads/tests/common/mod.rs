@@ -1,6 +1,7 @@
 //! Random workloads, for the tests of all crates. Each test binary uses its own part of it.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
+pub mod cases;
 pub mod convolutions;
 pub mod epilogues;
 pub mod odd_workloads;

@@ -10,11 +10,15 @@ use autotune_ir::program::{Access, Expr, Loop, LoopKind, Node, Role, Store, Stor
 use autotune_ir::{Affine, CpuTarget, Isa, KernelPlan, Program, Target, VarId, interpret};
 use autotune_schedules::{EXACT_TOLERANCE, ScheduleSpace, Value, lower, tolerance};
 use autotune_workloads::{Operands, Workload, max_rel_error};
-use rand::{RngExt, SeedableRng};
+use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::simulator::{Machine, Recorded, Recorder, Set};
 use crate::asm::{AssembleError, generate};
+
+#[path = "../../../../workloads/tests/common/cases.rs"]
+#[allow(dead_code, unreachable_pub)]
+mod cases;
 
 #[path = "../../../../workloads/tests/common/epilogues.rs"]
 #[allow(dead_code, unreachable_pub)]
@@ -228,7 +232,7 @@ const GROUP: usize = 12;
 const GROUPS: usize = 8;
 
 /// `0.5 * input` of `GROUPS` groups to the output; then, twice, statements that read and write groups of it.
-fn random_overwrites(rng: &mut ChaCha8Rng) -> Program {
+fn random_overwrites<R: Rng>(rng: &mut R) -> Program {
     let target = Target::Cpu(CpuTarget::generic_avx2(1));
     let elements = GROUP * GROUPS;
     let workload = format!("matmul:m=1,n={elements},k={elements}").parse().unwrap();
@@ -249,7 +253,7 @@ fn random_overwrites(rng: &mut ChaCha8Rng) -> Program {
             Affine::var(twice) * (step * GROUP as i64) + lane + (group * GROUP) as i64
         };
         let lane = || Affine::var(x);
-        let operand = |rng: &mut ChaCha8Rng| {
+        let operand = |rng: &mut R| {
             let role = if rng.random_bool(0.8) { Role::Output } else { Role::Operand(0) };
             if rng.random_bool(0.3) {
                 let other = (group + rng.random_range(1..GROUPS - 1)) % (GROUPS - 1);
@@ -353,14 +357,14 @@ fn lanes_of_rows_are_folded_together() {
 #[test]
 fn what_was_overwritten_is_read_again() {
     for (_, set) in SETS {
-        for seed in 0..150 {
-            let program = random_overwrites(&mut ChaCha8Rng::seed_from_u64(seed));
+        cases::for_cases(150, |seed, choices| {
+            let program = random_overwrites(choices);
             let (code, entries) = generate(&program, Recorder::new(set)).unwrap();
             let operands = Operands::random(&program.spec, seed);
             let output = run(&program, (&code, &entries), &operands);
             let error = max_rel_error(&output, &interpret(&program, &operands).unwrap());
-            assert!(error <= EXACT_TOLERANCE, "seed {seed}, {set:?}: error {error}\n{program}");
-        }
+            assert!(error <= EXACT_TOLERANCE, "{set:?}: error {error}\n{program}");
+        });
     }
 }
 
@@ -368,17 +372,16 @@ fn what_was_overwritten_is_read_again() {
 fn random_maps_agree_with_the_interpreter_bit_for_bit() {
     for (isa, set) in SETS {
         let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1) });
-        for seed in 0..60 {
-            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        cases::for_cases(60, |seed, rng| {
             let count = rng.random_range(1..4);
-            let values: Vec<Expr> = (0..count).map(|_| maps::random_value(&mut rng, 1 + seed as usize % 4)).collect();
+            let values: Vec<Expr> = (0..count).map(|_| maps::random_value(rng, 1 + seed as usize % 4)).collect();
             let extents = [rng.random_range(1..4), rng.random_range(1..36)];
             let program = maps::mapped(&target, &values, extents, [LoopKind::Parallel, LoopKind::Vectorized]);
             let (code, entries) = generate(&program, Recorder::new(set)).unwrap();
             let operands = maps::operands(&program, seed);
             let output = run(&program, (&code, &entries), &operands);
             let wrong = maps::difference(&output, &interpret(&program, &operands).unwrap());
-            assert_eq!(wrong, None, "seed {seed}, {set:?}\n{program}");
-        }
+            assert_eq!(wrong, None, "{set:?}\n{program}");
+        });
     }
 }

@@ -1,0 +1,79 @@
+//! Random cases that become simpler when they fail, by proptest.
+
+use std::convert::Infallible;
+
+use proptest::collection;
+use proptest::num::u8::ANY;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+use rand::rand_core::TryRng;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+/// Numbers of a case that become smaller while it fails; those that it draws behind them stay.
+const SIMPLER: usize = 48;
+
+/// Tries to make a failed case simpler.
+const TRIES: u32 = 400;
+
+/// The numbers that generators draw for a case: of the first the highest byte becomes smaller. Zeros are the first of all
+/// choices, the smallest of all sizes, and true.
+pub struct Choices {
+    highest: std::vec::IntoIter<u8>,
+    rest: ChaCha8Rng,
+}
+
+impl Choices {
+    fn new(highest: Vec<u8>, seed: u64) -> Self {
+        Self { highest: highest.into_iter(), rest: ChaCha8Rng::seed_from_u64(seed) }
+    }
+}
+
+impl TryRng for Choices {
+    type Error = Infallible;
+
+    fn try_next_u32(&mut self) -> Result<u32, Infallible> {
+        Ok((self.try_next_u64()? >> 32) as u32)
+    }
+
+    fn try_next_u64(&mut self) -> Result<u64, Infallible> {
+        let drawn = self.rest.next_u64();
+        Ok(match self.highest.next() {
+            Some(0) => 0,
+            Some(highest) => u64::from(highest) << 56 | drawn >> 8,
+            None => drawn,
+        })
+    }
+
+    fn try_fill_bytes(&mut self, bytes: &mut [u8]) -> Result<(), Infallible> {
+        for part in bytes.chunks_mut(8) {
+            part.copy_from_slice(&self.try_next_u64()?.to_le_bytes()[..part.len()]);
+        }
+        Ok(())
+    }
+}
+
+/// Tests a property on so many cases, each with its number as the seed. A case that fails is made simpler as long as it
+/// fails; what it says then is the panic.
+pub fn for_cases(cases: u32, property: impl Fn(u64, &mut Choices)) {
+    for seed in 0..u64::from(cases) {
+        if let Err(error) = for_case(seed, &property) {
+            panic!("seed {seed}, made simpler: {error}");
+        }
+    }
+}
+
+fn for_case(seed: u64, property: &impl Fn(u64, &mut Choices)) -> Result<(), String> {
+    let mut bytes = [0; 32];
+    bytes[..8].copy_from_slice(&seed.to_le_bytes());
+    let config = Config { cases: 1, failure_persistence: None, max_shrink_iters: TRIES, ..Config::default() };
+    let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+    let mut runner = TestRunner::new_with_rng(config, rng);
+    let tested = runner.run(&collection::vec(ANY, SIMPLER), |numbers| {
+        property(seed, &mut Choices::new(numbers, seed));
+        Ok::<(), TestCaseError>(())
+    });
+    tested.map_err(|error| match error {
+        TestError::Fail(reason, _) => reason.to_string(),
+        error => error.to_string(),
+    })
+}

@@ -1,0 +1,26 @@
+//! Texts against files under `tests/golden` of the crate that is tested.
+
+use std::path::Path;
+use std::{env, fs};
+
+/// Asserts that `text` is the content of `tests/golden/{name}`; with `UPDATE_GOLDEN=1` in the environment the file is
+/// written instead.
+pub fn assert_golden(name: &str, text: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    if env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {
+        fs::write(&path, text).unwrap();
+        return;
+    }
+    let wanted =
+        fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e} (UPDATE_GOLDEN=1 writes it)", path.display()));
+    if text != wanted {
+        let line = text.lines().zip(wanted.lines()).take_while(|(a, b)| a == b).count();
+        panic!(
+            "{} differs from line {} on (UPDATE_GOLDEN=1 rewrites it)\n  golden: {:?}\n  actual: {:?}",
+            path.display(),
+            line + 1,
+            wanted.lines().nth(line),
+            text.lines().nth(line)
+        );
+    }
+}

@@ -1,0 +1,52 @@
+//! A random case that fails is told in its simplest form that was found.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use common::cases::for_cases;
+use common::workloads::random_workload;
+use rand::RngExt;
+
+fn told(property: impl Fn(u64, &mut common::cases::Choices)) -> String {
+    let failed = catch_unwind(AssertUnwindSafe(|| for_cases(20, property))).unwrap_err();
+    *failed.downcast::<String>().unwrap()
+}
+
+#[test]
+fn numbers_become_as_small_as_fails() {
+    let said = told(|_, choices| {
+        let [n, other] = [choices.random_range(0..1000), choices.random_range(0..1000)];
+        assert!(n < 100, "{n} and {other}");
+    });
+    let numbers = said.split_once("made simpler: ").unwrap().1.split_once(" and ").unwrap();
+    let n: u32 = numbers.0.rsplit(' ').next().unwrap().parse().unwrap();
+    assert!((100..110).contains(&n) && numbers.1.starts_with('0'), "{said}");
+    assert!(said.starts_with("seed "), "{said}");
+}
+
+#[test]
+fn workloads_become_small() {
+    let failed = std::cell::RefCell::new(Vec::new());
+    let said = told(|_, choices| {
+        let workload = random_workload(choices);
+        if workload.flops() >= 100.0 {
+            failed.borrow_mut().push(workload.flops());
+            panic!("flops={} {workload}", workload.flops());
+        }
+    });
+    let flops: f64 = said.split_once("flops=").unwrap().1.split(' ').next().unwrap().parse().unwrap();
+    assert!(flops < failed.borrow()[0] / 8.0, "{said}, at first {}", failed.borrow()[0]);
+}
+
+#[test]
+fn cases_are_the_same_every_time() {
+    let drawn = || {
+        let drawn = std::cell::RefCell::new(Vec::new());
+        for_cases(5, |_, choices| drawn.borrow_mut().push(random_workload(choices).to_string()));
+        drawn.into_inner()
+    };
+    assert_eq!((drawn().len(), drawn()), (5, drawn()));
+}
