@@ -29,9 +29,7 @@
 //! ([`Node::Specialised`]).
 
 use std::borrow::Cow;
-use std::cmp::Reverse;
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -44,6 +42,7 @@ use crate::spec::{Axis, AxisId, Spec};
 
 mod expr;
 mod grid;
+mod local;
 mod op;
 mod preorder;
 mod warp_role;
@@ -56,9 +55,6 @@ pub use warp_role::{Mbarrier, PRODUCER_THREADS, WarpRole};
 
 /// Most memory that one thread of a CPU's kernel has to itself.
 pub const MAX_LOCAL_BYTES: usize = 64 << 20;
-
-/// Thread-private buffers begin at multiples of this number of bytes, a cache line.
-pub const LOCAL_ALIGNMENT: usize = 64;
 
 /// A buffer, by its position in [`Program::buffers`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -487,33 +483,5 @@ impl Program {
     /// The first buffer of a role, if there is one.
     pub fn find(&self, role: Role) -> Option<BufferId> {
         self.buffers.iter().position(|b| b.role == role).map(|i| BufferId(i as u32))
-    }
-
-    /// Returns the bytes of each buffer that a stage allocates in thread-private memory, one after the other without
-    /// gaps, each a whole number of cache lines. The largest comes first: it begins at a page, as tensors do, so that a
-    /// row of a tensor that is read is not taken for one at the same distance from another page that was just stored.
-    pub fn local_places(&self, stage: &Stage) -> Vec<(BufferId, Range<usize>)> {
-        let allocated = preorder(&stage.body).filter_map(|node| match node {
-            Node::Alloc { buffer, .. } if self.buffer(*buffer).scope == Scope::Local => Some(*buffer),
-            _ => None,
-        });
-        let mut allocated: Vec<BufferId> = allocated.collect();
-        allocated.sort_unstable();
-        allocated.dedup();
-        allocated.sort_by_key(|&id| Reverse(self.buffer(id).bytes()));
-
-        let mut end = 0;
-        let places = allocated.into_iter().map(|id| {
-            let first = end;
-            end += self.buffer(id).bytes().next_multiple_of(LOCAL_ALIGNMENT);
-            (id, first..end)
-        });
-        places.collect()
-    }
-
-    /// Returns the bytes of thread-private memory that one thread needs.
-    pub fn local_bytes(&self) -> usize {
-        let ends = self.stages.iter().filter_map(|stage| self.local_places(stage).last().map(|(_, place)| place.end));
-        ends.max().unwrap_or(0)
     }
 }

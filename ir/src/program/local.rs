@@ -1,0 +1,39 @@
+//! Thread-private memory of programs.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+
+use super::{BufferId, Node, Program, Scope, Stage, preorder};
+
+/// Thread-private buffers begin at multiples of this number of bytes, a cache line.
+const LOCAL_ALIGNMENT: usize = 64;
+
+impl Program {
+    /// Returns the bytes of each buffer that a stage allocates in thread-private memory, one after the other without
+    /// gaps, each a whole number of cache lines. The largest comes first: it begins at a page, as tensors do, so that a
+    /// row of a tensor that is read is not taken for one at the same distance from another page that was just stored.
+    pub fn local_places(&self, stage: &Stage) -> Vec<(BufferId, Range<usize>)> {
+        let allocated = preorder(&stage.body).filter_map(|node| match node {
+            Node::Alloc { buffer, .. } if self.buffer(*buffer).scope == Scope::Local => Some(*buffer),
+            _ => None,
+        });
+        let mut allocated: Vec<BufferId> = allocated.collect();
+        allocated.sort_unstable();
+        allocated.dedup();
+        allocated.sort_by_key(|&id| Reverse(self.buffer(id).bytes()));
+
+        let mut end = 0;
+        let places = allocated.into_iter().map(|id| {
+            let first = end;
+            end += self.buffer(id).bytes().next_multiple_of(LOCAL_ALIGNMENT);
+            (id, first..end)
+        });
+        places.collect()
+    }
+
+    /// Returns the bytes of thread-private memory that one thread needs.
+    pub fn local_bytes(&self) -> usize {
+        let ends = self.stages.iter().filter_map(|stage| self.local_places(stage).last().map(|(_, place)| place.end));
+        ends.max().unwrap_or(0)
+    }
+}
