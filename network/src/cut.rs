@@ -219,7 +219,8 @@ impl Cutter<'_> {
     /// Gives the tensor of a node that has no workload a place in memory, and the steps that fill it.
     fn place(&mut self, id: NodeId) {
         let node = self.graph.node(id);
-        match node.op.movement(&self.graph.view(id)) {
+        let movement = node.op.movement(&self.graph.view(id));
+        match movement.filter(|movement| self.is_inside(id, movement)) {
             Some(Movement::Piece(first)) => self.within(id, first),
             Some(Movement::Strided { from, steps }) => {
                 let (extents, write) = (node.shape.clone(), strides(&node.shape));
@@ -234,6 +235,19 @@ impl Cutter<'_> {
                 let output = self.own(id);
                 self.step(id, Work::Interpret(id), operands, output);
             }
+        }
+    }
+
+    /// True if elements that an operator says to be in one piece, or in parts, are those of its operands; copies are checked when they are made.
+    fn is_inside(&self, id: NodeId, movement: &Movement) -> bool {
+        let node = self.graph.node(id);
+        let count = |id: &NodeId| self.graph.node(*id).shape.iter().product::<usize>();
+        match *movement {
+            Movement::Piece(first) => node.operands.first().is_some_and(|from| first + count(&id) <= count(from)),
+            Movement::Parts(axis) => {
+                axis < node.shape.len() && node.operands.iter().map(count).sum::<usize>() == count(&id)
+            }
+            Movement::Strided { .. } => !node.operands.is_empty(),
         }
     }
 

@@ -227,10 +227,12 @@ pub(super) fn largest(all: &ArrayD<f32>) -> f32 {
 }
 
 /// Magnitudes in order; those of infinities and of what is not a number are the last.
+#[inline]
 pub(super) fn magnitude(x: f32) -> u32 {
     x.to_bits() & 0x7fff_ffff
 }
 
+#[inline]
 pub(super) fn of_bits(magnitude: u32) -> f32 {
     let x = f32::from_bits(magnitude);
     if x.is_nan() { f32::INFINITY } else { x }

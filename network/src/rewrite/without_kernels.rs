@@ -397,10 +397,10 @@ fn reduce_in_steps(site: &mut Site) -> Rewritten {
 
 /// What an operator says that computes the same.
 fn parts(site: &mut Site) -> Rewritten {
+    let Some(parts) = site.node().op.parts(&site.from.view(site.id)) else { return Ok(None) };
     if has_kernel(site.from, site.id) {
         return Ok(None);
     }
-    let Some(parts) = site.node().op.parts(&site.from.view(site.id)) else { return Ok(None) };
     let mut made = site.operands_of(site.id);
     for Part { op, operands } in parts {
         let part = match op.of() {
