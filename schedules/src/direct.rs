@@ -160,7 +160,7 @@ impl Tiles {
 
 /// The type of copies: that of the factors if an instruction multiplies it, else f32.
 pub(crate) fn copied(roles: &Roles, has_dot: bool) -> DType {
-    let [dtype, _] = roles.factors();
+    let [dtype, _] = roles.factors;
     if has_dot || dtype.is_word() { dtype } else { DType::F32 }
 }
 

@@ -331,7 +331,8 @@ impl<'p> Resolver<'p> {
         }
         // Elements that are copied need not be converted.
         let dtype_of = |access: &program::Access| memory_dtype(self.program.buffer(access.buffer));
-        let is_copy = store.copied().is_some_and(|(from, _)| dtype_of(from) == dtype_of(&store.dst));
+        let is_copy =
+            of == ElementType::Half && store.copied().is_some_and(|(from, _)| dtype_of(from) == dtype_of(&store.dst));
         let narrowed = match of {
             ElementType::Half if is_copy => None,
             ElementType::Half => Formula::narrowed(self.program.dtype(store.dst.buffer)),
@@ -421,11 +422,14 @@ impl<'p> Resolver<'p> {
             stride *= extent as i64;
         }
 
-        constant /= group as i64;
+        // A division takes longer than everything else here.
+        let in_groups = |elements: i64| if group == 1 { elements } else { elements / group as i64 };
+        constant = in_groups(constant);
         let first = self.nest.terms.len() as u32;
         let (mut outer, mut steps) = (SmallVec::<[(VarId, i64); 8]>::new(), Steps::new());
         for Scoped { var, binding, coefficient } in &mut self.scope {
-            match (*binding, std::mem::take(coefficient) / group as i64) {
+            let coefficient = in_groups(std::mem::take(coefficient));
+            match (*binding, coefficient) {
                 (Binding::Serial(number), coefficient) => steps.push((number, coefficient)),
                 (_, 0) => {}
                 (Binding::Outside, coefficient) => outer.push((*var, coefficient)),

@@ -77,7 +77,7 @@ pub(super) fn streams(roles: &Roles, target: &CpuTarget) -> bool {
 }
 
 fn matrix_bytes(roles: &Roles) -> usize {
-    roles.factors()[1].bytes() * roles.contraction.weight.shape.iter().product::<usize>()
+    roles.factors[1].bytes() * roles.contraction.weight.shape.iter().product::<usize>()
 }
 
 /// A schedule that reads a few rows of the matrix side by side from beginning to end, and adds to
@@ -308,7 +308,7 @@ impl<'r> DefaultRule<'r> {
 fn rows_in_ways(roles: &Roles, target: &CpuTarget) -> usize {
     let data = &roles.contraction.data;
     let rows = roles.spatial.iter().filter(|&&axis| axis != roles.channel);
-    let distance = rows.map(|&axis| roles.factors()[0].bytes() * data.stride(axis).unsigned_abs() as usize).max();
+    let distance = rows.map(|&axis| roles.factors[0].bytes() * data.stride(axis).unsigned_abs() as usize).max();
     let way = (target.l1d_bytes / WAYS).max(1);
     // The power of two in the distance, at most a way.
     let shared = distance.map_or(1, |bytes| 1 << bytes.trailing_zeros().min(way.ilog2()));

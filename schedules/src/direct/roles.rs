@@ -38,6 +38,8 @@ pub(crate) struct Roles {
     pub(crate) step: Option<AxisId>,
     /// True if no two channels share what they read.
     pub(crate) is_depthwise: bool,
+    /// The types of the factors.
+    pub(crate) factors: [DType; 2],
     /// By layouts, their block and the steps of a group: [`Laid`].
     laid: Once,
 }
@@ -67,8 +69,10 @@ impl Roles {
         let innermost = main.output.index.last()?;
         let width = axes.rows.iter().copied().find(|&row| innermost.uses(VarId(row as u32)));
         let step = axes.steps.first().copied();
-        let laid = Once::default();
-        Some(Self { contraction, axes, spatial, batch, channel, width, step, is_depthwise, laid })
+        let loads = main.loads();
+        let factor = |number: usize| loads.get(number).map_or(DType::F32, |load| contraction.spec.tensor(load).dtype);
+        let (factors, laid) = ([0, 1].map(factor), Once::default());
+        Some(Self { contraction, axes, spatial, batch, channel, width, step, is_depthwise, factors, laid })
     }
 
     pub(crate) fn name(&self, axis: AxisId) -> &'static str {
@@ -85,22 +89,16 @@ impl Roles {
         self.laid.get((block, layouts, steps), || Laid::of(self, layouts, block, steps))
     }
 
-    /// The types of the factors.
-    pub(crate) fn factors(&self) -> [DType; 2] {
-        let loads = self.contraction.equation().loads();
-        [0, 1].map(|number| loads.get(number).map_or(DType::F32, |load| self.contraction.spec.tensor(load).dtype))
-    }
-
     /// True if the data is widened before it is multiplied, which a copy does once for all vectors that read an element.
     pub(crate) fn widens(&self, target: &CpuTarget) -> bool {
-        !self.factors()[0].is_word() && self.dot(target).is_none()
+        !self.factors[0].is_word() && self.dot(target).is_none()
     }
 
     /// The instruction that multiplies groups of reduction steps, and how many these are; `None` where there is none for the
     /// factors, or steps are left over.
     pub(crate) fn dot(&self, target: &CpuTarget) -> Option<(&'static Instruction, usize)> {
-        let dot = dot_of(target, self.factors())?;
-        let steps = dot.steps(self.factors()[0])?;
+        let dot = dot_of(target, self.factors)?;
+        let steps = dot.steps(self.factors[0])?;
         let is_whole = self.step.is_some_and(|step| self.extent(step).is_multiple_of(steps));
         (is_whole && !self.is_depthwise).then_some((dot, steps))
     }
