@@ -375,7 +375,10 @@ mod tests {
             ("autotune resnet19", "unknown network 'resnet19'"),
             ("autotune resnet18 --trials many", "--trials 'many'"),
             ("autotune resnet18 --tuner bayes", "unknown tuner 'bayes'"),
-            ("autotune resnet18 --dtype f64", "--dtype 'f64' is not a type of elements (f32, tf32, f16, bf16, i8, u8, i32)"),
+            (
+                "autotune resnet18 --dtype f64",
+                "--dtype 'f64' is not a type of elements (f32, tf32, f16, bf16, i8, u8, i32)",
+            ),
             ("autotune resnet18 --backend rust", "unknown backend 'rust'"),
             ("autotune resnet18 --time-budget 0s", "--time-budget '0s'"),
             ("autotune resnet18 --time-budget 5x", "--time-budget '5x'"),

@@ -106,7 +106,9 @@ mod tests {
         );
         assert!(text("cpu", "tf32").unwrap_err().contains("it has f32, bf16; tf32"));
         assert!(text("cpu", "i8").unwrap_err().ends_with("it has f32, bf16"));
-        for (word, dtype) in [("cpu", "f32"), ("cpu", "bf16"), ("opencl", "f32"), ("cuda:sm_75", "f16"), ("cuda:sm_90", "tf32")] {
+        for (word, dtype) in
+            [("cpu", "f32"), ("cpu", "bf16"), ("opencl", "f32"), ("cuda:sm_75", "f16"), ("cuda:sm_90", "tf32")]
+        {
             assert_eq!(text(word, dtype), Ok(()));
         }
 
