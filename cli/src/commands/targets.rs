@@ -31,7 +31,7 @@ fn cpu() -> Result<String> {
 
     Ok(format!(
         "cpu: {}\n  key       {target}\n  cores     {}, {} vectors of {} f32\n  caches    {} KiB L1d, {} KiB L2 a core, {} KiB L3\n  \
-         code      {}, C compiler: {compiler}\n  ceilings  {:.1} GFLOP/s f32 on one core, {:.1} on {} thread(s), {:.1} GB/s copied in memory\n  threads   fork and join {:.2} us",
+         code      {}, C compiler: {compiler}\n  ceilings  {:.1} GFLOP/s f32 on one core, on {} thread(s) {}, {:.1} GB/s copied in memory\n  threads   fork and join {:.2} us",
         device_name(&target).unwrap_or_else(|| cpu.model.clone()),
         cpu.cores,
         cpu.isa,
@@ -44,8 +44,8 @@ fn cpu() -> Result<String> {
             Backend::C => "compiled from C",
         },
         ceilings.core_flops_per_sec / 1e9,
-        ceilings.flops_per_sec / 1e9,
         cpu.threads,
+        speeds(&target, &ceilings),
         ceilings.bytes_per_sec / 1e9,
         ceilings.fork_join_secs * 1e6,
     ))
@@ -88,7 +88,7 @@ fn gpu(word: &str, info: &GpuInfo, measurer: &mut WorkerMeasurer) -> String {
 
 /// How fast multiply-adds of each type are that the target has kernels for.
 fn speeds(target: &Target, ceilings: &Ceilings) -> String {
-    let dtypes = DType::ALL.into_iter().filter(|&dtype| target.supports(dtype));
+    let dtypes = DType::ALL.into_iter().filter(|&dtype| target.multiplies(dtype));
     let speed = |dtype: DType| format!("{:.1} GFLOP/s {}", ceilings.dtype_flops_per_sec(dtype) / 1e9, dtype.word());
     dtypes.map(speed).collect::<Vec<_>>().join(", ")
 }
