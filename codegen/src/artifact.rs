@@ -20,7 +20,8 @@ pub enum CompilerNeeded {
     },
 }
 
-/// Makes code of loop nests and their interface: machine code for a CPU, source that its driver compiles for an OpenCL device.
+/// Makes code of loop nests and their interface: machine code for a CPU, source that its driver
+/// compiles for an OpenCL device.
 ///
 /// ```
 /// use autotune_codegen::artifact;

@@ -39,11 +39,11 @@ pub struct Instruction {
     pub name: &'static str,
     /// Types of the factors that it multiplies; none if it does not multiply.
     pub factors: &'static [Factors],
-    /// What executes it.
+    /// Threads that execute it together.
     pub executor: Executor,
-    /// Where its sums are.
+    /// Registers that hold its sums.
     pub registers: Registers,
-    /// What offers it.
+    /// Processor feature that offers it.
     pub feature: Feature,
     /// What of it goes on behind it.
     pub asynchrony: Asynchrony,
@@ -54,9 +54,10 @@ pub struct Instruction {
 /// Factors of one type that an instruction multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Factors {
-    /// Type of both.
+    /// Type of both factors.
     pub dtype: DType,
-    /// Steps of the reduction that one instruction takes: of a lane for vectors, of the whole product for matrices.
+    /// Steps of the reduction that one instruction takes: in a lane for vectors, in the whole
+    /// product for matrices.
     pub steps: usize,
 }
 

@@ -87,7 +87,8 @@ pub(super) enum Arithmetic {
     Min,
     /// Adds the product to the destination, rounded once.
     MulAdd,
-    /// Adds the products of both pairs of bf16 in a lane to the destination; only where [`Vectors::dots`] has it.
+    /// Adds the products of both pairs of bf16 in a lane to the destination; only where
+    /// [`Vectors::dots`] has it.
     DotBf16,
     /// Multiplies the destination by the first operand and adds the second, rounded once.
     MulThenAdd,
@@ -102,7 +103,7 @@ pub(super) enum Arithmetic {
     Scale,
 }
 
-/// Instructions of programs, each with what does it.
+/// Instructions of programs, each with the operation that does it.
 pub(super) type Dots = &'static [(&'static Instruction, Arithmetic)];
 
 /// Which of two values.
@@ -170,7 +171,7 @@ pub(super) trait Vectors {
     /// True if there is [`Arithmetic::Scale`].
     fn scales(&self) -> bool;
 
-    /// Instructions of programs that there are, and what does them in the lanes of vectors.
+    /// Returns the instructions of programs that there are.
     fn dots(&self) -> Dots;
 
     /// `v = [at]`.

@@ -84,7 +84,8 @@ pub(super) enum Item {
 /// An operation of a block. Sources are counted from the block's first, the inputs of a value from the leaf's first.
 #[derive(Clone, Copy)]
 pub(super) enum Op {
-    /// Accumulator += product of two values in memory by such an instruction, in its first `part` lanes if that is not 0.
+    /// Accumulator += product of two values in memory, by the operation `by`; in its first `part`
+    /// lanes if that is not 0.
     MulAdd { acc: u16, part: u8, factors: [u32; 2], by: Arithmetic },
     /// Accumulator or memory = value, or += value.
     Store { dst: Input, mode: StoreMode, value: Tree },

@@ -18,7 +18,8 @@ mod steps;
 /// Elements of `buffer` from `base` on, affine in the variables outside.
 pub(super) struct Pointer {
     pub(super) buffer: BufferId,
-    /// Elements of the buffer that are read as one, as a word of 32 bits if there are several. Everything else counts these.
+    /// Elements of the buffer that are read as one, a word of 32 bits if there are several. Offsets
+    /// count these.
     group: usize,
     pub(super) base: Affine,
     /// Serial variables around its accesses, and by how many elements it advances with each.
@@ -81,7 +82,7 @@ impl Hash for Nest {
 pub(super) enum Node {
     /// A loop over the nodes from here to `end`.
     Loop { var: u32, extent: usize, kind: LoopKind, end: usize },
-    /// Accumulator += product of two elements of memory, by such an instruction.
+    /// Accumulator += product of two elements of memory, by the operation `by`.
     MulAdd { acc: u32, factors: [u32; 2], by: Arithmetic },
     /// Element = value, or += value.
     Store { dst: u32, mode: StoreMode, value: Tree },
@@ -189,7 +190,7 @@ pub(super) struct Offers {
 }
 
 impl Offers {
-    /// What does an instruction of programs, if something does.
+    /// Returns the operation that does an instruction of programs, if there is one.
     fn of(&self, instruction: &Instruction) -> Option<Arithmetic> {
         self.dots.iter().find(|(known, _)| *known == instruction).map(|(_, by)| *by)
     }
@@ -407,7 +408,8 @@ impl<'p> Resolver<'p> {
         self.access_in_groups(access, 1)
     }
 
-    /// The same of elements that are read as one, `group` of them; the offset of the first is a multiple of that, whatever variables are.
+    /// Resolves an access to `group` elements that are read as one. The offset of the first is a
+    /// multiple of `group`, whatever variables are.
     fn access_in_groups(&mut self, access: &program::Access, group: usize) -> Result<Element, Failure> {
         // The row-major offset: coefficients in the scope, and the constant.
         let buffer = self.program.buffer(access.buffer);

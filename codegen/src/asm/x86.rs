@@ -24,7 +24,7 @@ pub use routine::{Condition, Label, Routine};
 pub(super) struct X86 {
     isa: Isa,
     code: encode::Code,
-    /// What it has beyond the instruction set.
+    /// Instructions of programs that the processor has.
     dots: Dots,
     /// Lanes of the masks in k1, k2, ...
     masks: Vec<u8>,

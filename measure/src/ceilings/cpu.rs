@@ -196,7 +196,7 @@ impl<'a> Loops<'a> {
             Ok(Ceilings {
                 core_flops_per_sec: core,
                 flops_per_sec,
-                half_flops_per_sec: self.bf16_flops_per_sec()?.unwrap_or(flops_per_sec).max(flops_per_sec),
+                half_flops_per_sec: self.bf16_flops_per_sec()?.map_or(flops_per_sec, |bf16| bf16.max(flops_per_sec)),
                 tf32_flops_per_sec: flops_per_sec,
                 bytes_per_sec,
                 read_bytes_per_sec,
