@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::{BufReader, Read, Write};
 use std::path::Path;
 
-use autotune_network::{Element, Stored, Tensor};
+use autotune_network::{DType, Stored, Tensor};
 use half::f16;
 use ndarray::ArrayD;
 use ndarray_npy::{ReadDataError, ReadNpyError, ReadNpyExt, ReadableElement, WritableElement};
@@ -17,31 +17,27 @@ use py_literal::Value;
 
 use crate::args::Failure;
 
-/// The tensor of a file as one of the element type, from any type of numbers.
-pub(crate) fn read(path: &Path, element: Element) -> Result<Tensor, Failure> {
+/// Returns the tensor of a file as one of the element type, from any type of numbers.
+pub(crate) fn read(path: &Path, dtype: DType) -> Result<Tensor, Failure> {
     let wrong = |why: String| Failure::Usage(format!("--input {}: {why}", path.display()));
-    let file = File::open(path).map(BufReader::new).map_err(|error| wrong(error.to_string()))?;
-    let tensor = match element {
-        Element::F32 => ArrayD::<Exact<f32>>::read_npy(file).map(|array| Tensor::F32(array.map(|Exact(x)| *x))),
-        Element::I64 => ArrayD::<Exact<i64>>::read_npy(file).map(|array| Tensor::I64(array.map(|Exact(x)| *x))),
-        Element::Bool => ArrayD::<Exact<bool>>::read_npy(file).map(|array| Tensor::Bool(array.map(|Exact(x)| *x))),
+    let tensor = match dtype {
+        DType::F32 => read_as(path).map(Tensor::F32),
+        DType::I64 => read_as(path).map(Tensor::I64),
+        DType::Bool => read_as(path).map(Tensor::Bool),
+        other => Err(format!("networks have no inputs of {other}")),
     };
-    tensor.map_err(|error| match error {
-        ReadNpyError::WrongDescriptor(found) => {
-            wrong(format!("elements of type {found}: save them as {}", in_numpy(element)))
-        }
-        ReadNpyError::ParseData(inexact) => wrong(inexact.to_string()),
-        error => wrong(format!("no array of numbers: {error}")),
-    })
+    tensor.map_err(wrong)
 }
 
-/// The type of NumPy that has an element type's values.
-fn in_numpy(element: Element) -> &'static str {
-    match element {
-        Element::F32 => "float32",
-        Element::I64 => "int64",
-        Element::Bool => "bool",
-    }
+/// Returns the numbers of a file, or why a type does not have them.
+fn read_as<T: Kept + Copy>(path: &Path) -> Result<ArrayD<T>, String> {
+    let file = File::open(path).map(BufReader::new).map_err(|error| error.to_string())?;
+    let array = ArrayD::<Exact<T>>::read_npy(file).map_err(|error| match error {
+        ReadNpyError::WrongDescriptor(found) => format!("elements of type {found}: save them as {}", T::NAME),
+        ReadNpyError::ParseData(inexact) => inexact.to_string(),
+        error => format!("no array of numbers: {error}"),
+    })?;
+    Ok(array.map(|Exact(number)| *number))
 }
 
 /// Writes a tensor as NumPy does, in its own type or the one that callers get.
@@ -52,17 +48,18 @@ pub(crate) fn write(to: impl Write, tensor: &Tensor, stored: Option<Stored>) -> 
             Tensor::I64(array) => array.write_npy(to),
             Tensor::Bool(array) => array.write_npy(to),
         },
-        Some(Stored::Bool) => write_as::<bool>(to, tensor),
-        Some(Stored::I8) => write_as::<i8>(to, tensor),
+        Some(Stored::Of(DType::Bool)) => write_as::<bool>(to, tensor),
+        Some(Stored::Of(DType::I8)) => write_as::<i8>(to, tensor),
         Some(Stored::I16) => write_as::<i16>(to, tensor),
-        Some(Stored::I32) => write_as::<i32>(to, tensor),
-        Some(Stored::I64) => write_as::<i64>(to, tensor),
-        Some(Stored::U8) => write_as::<u8>(to, tensor),
+        Some(Stored::Of(DType::I32)) => write_as::<i32>(to, tensor),
+        Some(Stored::Of(DType::I64)) => write_as::<i64>(to, tensor),
+        Some(Stored::Of(DType::U8)) => write_as::<u8>(to, tensor),
         Some(Stored::U16) => write_as::<u16>(to, tensor),
         Some(Stored::U32) => write_as::<u32>(to, tensor),
         Some(Stored::U64) => write_as::<u64>(to, tensor),
-        Some(Stored::F16) => write_as::<Half>(to, tensor),
-        Some(Stored::F32) => write_as::<f32>(to, tensor),
+        Some(Stored::Of(DType::F16)) => write_as::<Half>(to, tensor),
+        // NumPy has no bf16.
+        Some(Stored::Of(DType::F32 | DType::Tf32 | DType::Bf16)) => write_as::<f32>(to, tensor),
         Some(Stored::F64) => write_as::<f64>(to, tensor),
     }
 }

@@ -1,5 +1,7 @@
 //! Element types: one table row each.
 
+use std::fmt;
+
 use half::{bf16, f16};
 use serde::{Deserialize, Serialize};
 
@@ -243,6 +245,12 @@ impl DType {
                 elements.map(|bits| value(bits.into())).take(len).collect()
             }
         }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
     }
 }
 

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::ops;
 
+use autotune_ir::DType;
 use autotune_workloads::{Activation, Function, PoolKind, ReduceOp};
 
 use crate::error::{GraphError, OpError};
@@ -12,7 +13,7 @@ use crate::op::Op;
 use crate::operators::{
     Binary, Concat, Gather, Map, MatMul, Pool, Range, Reduce, Reshape, Slice, Sliding, Softmax, Transpose,
 };
-use crate::tensor::{Element, Tensor};
+use crate::tensor::Tensor;
 
 mod layers;
 mod weights;
@@ -61,12 +62,12 @@ impl Builder {
 
     /// A tensor of floating-point numbers that the caller brings; images are `[n, c, h, w]`.
     pub fn input(&self, name: &str, shape: &[usize]) -> Value<'_> {
-        self.input_of(name, Element::F32, shape)
+        self.input_of(name, DType::F32, shape)
     }
 
     /// A tensor of any type that the caller brings.
-    pub fn input_of(&self, name: &str, element: Element, shape: &[usize]) -> Value<'_> {
-        self.add(|state| state.graph.input(name, element, shape))
+    pub fn input_of(&self, name: &str, dtype: DType, shape: &[usize]) -> Value<'_> {
+        self.add(|state| state.graph.input(name, dtype, shape))
     }
 
     /// A tensor that is the same in all runs.
@@ -78,11 +79,11 @@ impl Builder {
     pub fn weight(&self, name: &str, shape: &[usize], fill: Fill) -> Value<'_> {
         self.add(|State { graph, weights, .. }| {
             let tensor = weights.tensor(name, shape, fill);
-            let fits = |tensor: &Tensor| tensor.shape() == shape && tensor.element() == Element::F32;
+            let fits = |tensor: &Tensor| tensor.shape() == shape && tensor.dtype() == DType::F32;
             let tensor = tensor.and_then(|tensor| match fits(&tensor) {
                 true => Ok(tensor),
                 false => {
-                    let found = (tensor.element(), tensor.shape());
+                    let found = (tensor.dtype(), tensor.shape());
                     Err(OpError::Unfit(format!("a weight of {} {:?}, where f32 {shape:?} is wanted", found.0, found.1)))
                 }
             });

@@ -283,7 +283,7 @@ impl Workspace {
         self.run(&inputs, &mut outputs)?;
 
         let tensor = |(node, numbers): (&Node, &Vec<f32>)| {
-            Ok(Tensor::of_numbers(&node.shape, node.element, numbers).map_err(|source| node.wrong(source))?)
+            Ok(Tensor::of_numbers(&node.shape, node.dtype, numbers).map_err(|source| node.wrong(source))?)
         };
         let nodes = network.graph.outputs().iter().map(|output| network.graph.node(output.node));
         nodes.zip(&results).map(tensor).collect()
@@ -382,9 +382,9 @@ impl Workspace {
 fn interpret(graph: &Graph, id: NodeId, operands: &[HostMemory], output: &mut HostMemory) -> Result<(), GraphError> {
     let node = graph.node(id);
     let tensor = |(memory, &id): (&HostMemory, &NodeId)| {
-        let Node { shape, element, .. } = graph.node(id);
+        let Node { shape, dtype, .. } = graph.node(id);
         let count = shape.iter().product();
-        Tensor::of_numbers(shape, *element, &memory.elements()[..count])
+        Tensor::of_numbers(shape, *dtype, &memory.elements()[..count])
     };
     let tensors = operands
         .iter()

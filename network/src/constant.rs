@@ -5,10 +5,12 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock, Weak};
 
+use autotune_ir::DType;
+
 use crate::error::OpError;
 use crate::mapped::Mapped;
 use crate::op::{Facts, Movement, NodeView, Op, OperandView, Operator, check_count};
-use crate::tensor::{Element, Tensor, array, elements};
+use crate::tensor::{Tensor, array, elements};
 use crate::walk::Rows;
 
 /// Bytes of a tensor from which on it is worth while not to have it in memory before it is packed.
@@ -29,7 +31,7 @@ pub(crate) struct Identity(Weak<Held>);
 
 struct Held {
     shape: Vec<usize>,
-    element: Element,
+    dtype: DType,
     origin: Origin,
     /// Once somebody wanted it in memory.
     tensor: OnceLock<Arc<Tensor>>,
@@ -45,29 +47,29 @@ enum Origin {
 }
 
 impl Constant {
-    fn new(shape: Vec<usize>, element: Element, origin: Origin) -> Self {
-        Self(Arc::new(Held { shape, element, origin, tensor: OnceLock::new() }))
+    fn new(shape: Vec<usize>, dtype: DType, origin: Origin) -> Self {
+        Self(Arc::new(Held { shape, dtype, origin, tensor: OnceLock::new() }))
     }
 
     /// Floating-point numbers that a file has in these bytes, four for each.
     pub(crate) fn in_file(shape: Vec<usize>, file: Arc<Mapped>, bytes: Range<usize>) -> Self {
-        Self::new(shape, Element::F32, Origin::File(file, bytes))
+        Self::new(shape, DType::F32, Origin::File(file, bytes))
     }
 
     /// What an operation makes of constants: if it is large, and cannot fail, not before it is asked for.
     pub(crate) fn computed(op: &Op, operands: &[&Constant]) -> Result<Self, OpError> {
-        let known: Vec<Facts> = operands.iter().map(|operand| (operand.shape(), operand.element())).collect();
-        let (shape, element) = op.infer(&known)?;
-        if let Some(part) = operands.first().and_then(|operand| operand.part_of_file(op, (&shape, element))) {
+        let known: Vec<Facts> = operands.iter().map(|operand| (operand.shape(), operand.dtype())).collect();
+        let (shape, dtype) = op.infer(&known)?;
+        if let Some(part) = operands.first().and_then(|operand| operand.part_of_file(op, (&shape, dtype))) {
             return Ok(part);
         }
         let bytes = shape.iter().product::<usize>().saturating_mul(size_of::<f32>());
         // Of what is computed anew whenever it is read, nothing else is: that would take time without bound.
         let is_simple = |operand: &&&Constant| operand.is_f32() && !matches!(operand.0.origin, Origin::Computed(..));
-        let is_f32 = element == Element::F32;
+        let is_f32 = dtype == DType::F32;
         if op.is_light() && is_f32 && bytes >= LARGE_BYTES && operands.iter().all(|operand| is_simple(&operand)) {
             let operands = operands.iter().map(|&operand| operand.clone()).collect();
-            return Ok(Self::new(shape, element, Origin::Computed(op.clone(), operands)));
+            return Ok(Self::new(shape, dtype, Origin::Computed(op.clone(), operands)));
         }
 
         // What takes longer than reading its operands again does not need them to stay in memory.
@@ -87,14 +89,14 @@ impl Constant {
     /// Where an operation on this constant alone finds the elements of its output.
     fn moved(&self, op: &Op, output: Facts) -> Option<Movement> {
         let own = Op::from(self.clone());
-        let operand = OperandView { facts: (self.shape(), self.element()), op: &own };
+        let operand = OperandView { facts: (self.shape(), self.dtype()), op: &own };
         op.movement(&NodeView { operands: vec![operand], output })
     }
 
     /// Returns the result of an operation that is one piece of the constant's file, if it is.
     fn part_of_file(&self, op: &Op, output: Facts) -> Option<Self> {
         let Origin::File(file, bytes) = &self.0.origin else { return None };
-        let Some(Movement::Piece(first)) = self.moved(op, output).filter(|_| output.1 == Element::F32) else {
+        let Some(Movement::Piece(first)) = self.moved(op, output).filter(|_| output.1 == DType::F32) else {
             return None;
         };
         let (shape, first) = (output.0, bytes.start + first * size_of::<f32>());
@@ -108,12 +110,12 @@ impl Constant {
     }
 
     /// Type of its elements.
-    pub fn element(&self) -> Element {
-        self.0.element
+    pub fn dtype(&self) -> DType {
+        self.0.dtype
     }
 
     fn is_f32(&self) -> bool {
-        self.element() == Element::F32
+        self.dtype() == DType::F32
     }
 
     /// The tensor, if it is in memory.
@@ -141,7 +143,7 @@ impl Constant {
                 Ok(Cow::Owned(Tensor::F32(array(&self.0.shape, numbers.collect())?)))
             }
             (None, Origin::Computed(op, operands)) => {
-                if let Some(numbers) = operands[0].moved_file(op, (self.shape(), self.element())) {
+                if let Some(numbers) = operands[0].moved_file(op, (self.shape(), self.dtype())) {
                     operands[0].release();
                     return Ok(Cow::Owned(Tensor::F32(array(&self.0.shape, numbers)?)));
                 }
@@ -209,8 +211,8 @@ impl Identity {
 
 impl From<Arc<Tensor>> for Constant {
     fn from(tensor: Arc<Tensor>) -> Self {
-        let (shape, element) = (tensor.shape().to_vec(), tensor.element());
-        Self(Arc::new(Held { shape, element, origin: Origin::Memory, tensor: tensor.into() }))
+        let (shape, dtype) = (tensor.shape().to_vec(), tensor.dtype());
+        Self(Arc::new(Held { shape, dtype, origin: Origin::Memory, tensor: tensor.into() }))
     }
 }
 
@@ -221,9 +223,9 @@ impl From<Tensor> for Constant {
 }
 
 impl Operator for Constant {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
         check_count(operands, 0..=0)?;
-        Ok((self.shape().to_vec(), self.element()))
+        Ok((self.shape().to_vec(), self.dtype()))
     }
 
     fn compute(&self, _: &[&Tensor], _: &[usize]) -> Result<Tensor, OpError> {
@@ -234,7 +236,7 @@ impl Operator for Constant {
 /// Equal if the tensors are.
 impl PartialEq for Constant {
     fn eq(&self, other: &Self) -> bool {
-        let is_alike = (self.shape(), self.element()) == (other.shape(), other.element());
+        let is_alike = (self.shape(), self.dtype()) == (other.shape(), other.dtype());
         Arc::ptr_eq(&self.0, &other.0) || is_alike && self.read().ok() == other.read().ok()
     }
 }
@@ -244,7 +246,7 @@ impl fmt::Debug for Constant {
         match (self.0.tensor.get(), &self.0.origin) {
             (Some(tensor), _) => tensor.fmt(f),
             (None, Origin::Computed(op, operands)) => f.debug_tuple("Computed").field(op).field(operands).finish(),
-            (None, _) => write!(f, "{}{:?} in a file", self.element(), self.shape()),
+            (None, _) => write!(f, "{}{:?} in a file", self.dtype(), self.shape()),
         }
     }
 }

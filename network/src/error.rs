@@ -3,13 +3,13 @@
 use std::ops::RangeInclusive;
 
 use autotune::{BuildError, LookupError};
+use autotune_ir::DType;
 use autotune_ir::layout::LayoutError;
 use autotune_ir::program::Layout;
 use autotune_runtime::{DeviceError, KernelError};
 use autotune_workloads::WorkloadError;
 use thiserror::Error;
 
-use crate::tensor::Element;
 use crate::text::{listed, printable};
 
 /// Why a node makes no sense.
@@ -25,11 +25,11 @@ pub enum OpError {
     },
     /// An operand is of another element type than is wanted.
     #[error("operand {operand} is of {found}, where {wanted} is wanted")]
-    Element {
+    DType {
         /// Its number, from 0 on.
         operand: usize,
         /// Its type.
-        found: Element,
+        found: DType,
         /// What would have been right, in words.
         wanted: &'static str,
     },
@@ -68,18 +68,18 @@ pub enum EvaluateError {
         wanted: usize,
     },
     /// A tensor is not what its input is declared as.
-    #[error("input '{name}' is {found_element}{found:?}, where {wanted_element}{wanted:?} is declared")]
+    #[error("input '{name}' is {found_dtype}{found:?}, where {wanted_dtype}{wanted:?} is declared")]
     Input {
         /// The input's name.
         name: String,
         /// Shape of the tensor.
         found: Vec<usize>,
         /// Type of its elements.
-        found_element: Element,
+        found_dtype: DType,
         /// Shape that was declared.
         wanted: Vec<usize>,
         /// Type that was declared.
-        wanted_element: Element,
+        wanted_dtype: DType,
     },
     /// A node's tensor cannot be computed.
     #[error(transparent)]

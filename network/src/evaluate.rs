@@ -10,9 +10,9 @@ impl Graph {
     /// The tensors of all outputs, in their order; `inputs` are in the order of [`Graph::inputs`].
     ///
     /// ```
-    /// use autotune_network::{Element, Graph, Tensor, operators::Binary};
+    /// use autotune_network::{DType, Graph, Tensor, operators::Binary};
     /// let mut graph = Graph::new("sum");
-    /// let x = graph.input("x", Element::F32, &[2])?;
+    /// let x = graph.input("x", DType::F32, &[2])?;
     /// let y = graph.add("y", Binary::Add, &[x, x])?;
     /// graph.output("y", y);
     /// assert_eq!(graph.evaluate(&[Tensor::f32(&[2], vec![1.0, 2.0])?])?, [Tensor::f32(&[2], vec![2.0, 4.0])?]);
@@ -62,13 +62,13 @@ impl Graph {
         }
         for (&id, tensor) in self.inputs().iter().zip(inputs) {
             let node = self.node(id);
-            if (tensor.shape(), tensor.element()) != (&*node.shape, node.element) {
+            if (tensor.shape(), tensor.dtype()) != (&*node.shape, node.dtype) {
                 return Err(EvaluateError::Input {
                     name: node.name.clone(),
                     found: tensor.shape().to_vec(),
-                    found_element: tensor.element(),
+                    found_dtype: tensor.dtype(),
                     wanted: node.shape.clone(),
-                    wanted_element: node.element,
+                    wanted_dtype: node.dtype,
                 });
             }
         }

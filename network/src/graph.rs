@@ -2,12 +2,15 @@
 
 use std::collections::HashSet;
 
+use autotune_ir::DType;
+
 use crate::constant::Constant;
 use crate::error::{GraphError, OpError};
 use crate::op::{Facts, NodeView, Op, OperandView, Operator};
 
 pub use crate::op::Input;
-use crate::tensor::{Element, Stored};
+use crate::tensor::Stored;
+use crate::typed::check_has_tensors;
 
 /// A node of a graph, by its position: its operands have lower ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -25,7 +28,7 @@ pub struct Node {
     /// Extents of the tensor, outermost first.
     pub shape: Vec<usize>,
     /// Type of its elements.
-    pub element: Element,
+    pub dtype: DType,
 }
 
 impl Node {
@@ -49,11 +52,11 @@ pub struct Output {
 /// A network: nodes with one tensor each, every one behind its operands. All shapes are known.
 ///
 /// ```
-/// use autotune_network::{Element, Graph, Tensor, operators::{Map, MatMul}};
+/// use autotune_network::{DType, Graph, Tensor, operators::{Map, MatMul}};
 /// use autotune_workloads::{Activation, Function};
 ///
 /// let mut graph = Graph::new("perceptron");
-/// let x = graph.input("x", Element::F32, &[1, 4])?;
+/// let x = graph.input("x", DType::F32, &[1, 4])?;
 /// let w = graph.constant("w", Tensor::f32(&[4, 2], vec![0.5; 8])?);
 /// let sums = graph.add("fc", MatMul, &[x, w])?;
 /// let y = graph.add("relu", Map(Function::Activation(Activation::Relu)), &[sums])?;
@@ -82,14 +85,15 @@ impl Graph {
     }
 
     /// A tensor that the caller brings to every run; its name is unique among inputs.
-    pub fn input(&mut self, name: &str, element: Element, shape: &[usize]) -> Result<NodeId, GraphError> {
+    pub fn input(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Result<NodeId, GraphError> {
         let wrong = |source| GraphError { node: name.into(), op: Input.name(), source };
         crate::tensor::elements(shape).map_err(wrong)?;
+        check_has_tensors(dtype).map_err(wrong)?;
         if !self.input_names.insert(name.into()) {
             return Err(wrong(OpError::Unfit("another input has the name".into())));
         }
 
-        let node = Node { name: name.into(), op: Input.into(), operands: Vec::new(), shape: shape.to_vec(), element };
+        let node = Node { name: name.into(), op: Input.into(), operands: Vec::new(), shape: shape.to_vec(), dtype };
         let id = self.push(node);
         self.inputs.push(id);
         Ok(id)
@@ -98,8 +102,8 @@ impl Graph {
     /// A tensor that is the same in all runs.
     pub fn constant(&mut self, name: impl Into<String>, constant: impl Into<Constant>) -> NodeId {
         let constant = constant.into();
-        let (shape, element) = (constant.shape().to_vec(), constant.element());
-        self.push(Node { name: name.into(), op: constant.into(), operands: Vec::new(), shape, element })
+        let (shape, dtype) = (constant.shape().to_vec(), constant.dtype());
+        self.push(Node { name: name.into(), op: constant.into(), operands: Vec::new(), shape, dtype })
     }
 
     /// What an operation makes of the tensors of other nodes.
@@ -111,7 +115,7 @@ impl Graph {
     ) -> Result<NodeId, GraphError> {
         let (name, op) = (name.into(), op.into());
         match op.infer(&self.facts(operands)) {
-            Ok((shape, element)) => Ok(self.push(Node { name, op, operands: operands.to_vec(), shape, element })),
+            Ok((shape, dtype)) => Ok(self.push(Node { name, op, operands: operands.to_vec(), shape, dtype })),
             Err(source) => Err(GraphError { node: name, op: op.name(), source }),
         }
     }
@@ -143,7 +147,7 @@ impl Graph {
 
     /// Shapes and element types of nodes' tensors.
     pub(crate) fn facts(&self, nodes: &[NodeId]) -> Vec<Facts<'_>> {
-        nodes.iter().map(|&id| (&*self.node(id).shape, self.node(id).element)).collect()
+        nodes.iter().map(|&id| (&*self.node(id).shape, self.node(id).dtype)).collect()
     }
 
     /// A node as its operator sees it.
@@ -151,7 +155,7 @@ impl Graph {
         let node = self.node(id);
         let facts = self.facts(&node.operands).into_iter().zip(&node.operands);
         let operands = facts.map(|(facts, &id)| OperandView { facts, op: &self.node(id).op }).collect();
-        NodeView { operands, output: (&node.shape, node.element) }
+        NodeView { operands, output: (&node.shape, node.dtype) }
     }
 
     /// All nodes, every one behind its operands.

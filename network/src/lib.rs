@@ -68,6 +68,7 @@ mod turns;
 mod typed;
 mod walk;
 
+pub use autotune_ir::DType;
 pub use builder::{Builder, Conv, Fill, Seeded, Value, Weights};
 pub use compiled::{Checked, Compiled, StepError, StepTime, Workspace};
 pub use constant::Constant;
@@ -82,6 +83,6 @@ pub use quantile::quantile;
 pub use race::{RaceError, Raced, race};
 pub use rewrite::{Trace, rewrite};
 pub use subject::{LoadError, Subject, SubjectError, tasks};
-pub use tensor::{Element, Stored, Tensor};
+pub use tensor::{Stored, Tensor};
 pub use text::{Listed, listed, printable};
 pub use turns::time_in_turns;

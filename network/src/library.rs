@@ -87,7 +87,7 @@ impl<'a> Library<'a> {
         let isa = isas.max_by_key(|isa| isa.vector_bytes());
         let graph = network.graph();
         let described =
-            |name: &str, node: &Node| Described { name: name.into(), element: node.element, shape: node.shape.clone() };
+            |name: &str, node: &Node| Described { name: name.into(), dtype: node.dtype, shape: node.shape.clone() };
         let input = |&id: &NodeId| described(&graph.node(id).name, graph.node(id));
         let tensors = [
             graph.inputs().iter().map(input).collect::<Vec<_>>(),

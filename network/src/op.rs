@@ -5,13 +5,14 @@ use std::fmt::{self, Debug};
 use std::ops::{Deref, RangeInclusive};
 use std::sync::Arc;
 
+use autotune_ir::DType;
 use autotune_workloads::{Epilogue, Operands, Reference, Workload};
 
 use crate::error::OpError;
 use crate::onnx::error::ExportError;
 use crate::onnx::writer::Writer;
-use crate::tensor::{Element, Tensor, array, elements};
-use crate::typed::empty;
+use crate::tensor::{Tensor, array, elements};
+use crate::typed::check_has_tensors;
 
 pub use crate::tensor::Facts;
 
@@ -27,7 +28,7 @@ pub trait Operator: Any + Comparable + Debug + Send + Sync {
     }
 
     /// Returns shape and element type of the output; fails for operands that it cannot have.
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError>;
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError>;
 
     /// Computes the output, of which `shape` has no extent of 0, from operands that [`Operator::output`] took: as the spec of the
     /// workload says, if nothing else does.
@@ -36,10 +37,11 @@ pub trait Operator: Any + Comparable + Debug + Send + Sync {
     }
 
     /// Returns shape and element type of the output, from those of the operands.
-    fn infer(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
-        let (shape, element) = self.output(operands)?;
+    fn infer(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
+        let (shape, dtype) = self.output(operands)?;
         elements(&shape)?;
-        Ok((shape, element))
+        check_has_tensors(dtype)?;
+        Ok((shape, dtype))
     }
 
     /// Returns the output, from the operands: the reference that kernels and rewriting are held to. Functions and sums are computed in double
@@ -54,11 +56,11 @@ pub trait Operator: Any + Comparable + Debug + Send + Sync {
     /// # Ok::<(), autotune_network::OpError>(())
     /// ```
     fn evaluate(&self, operands: &[&Tensor]) -> Result<Tensor, OpError> {
-        let known: Vec<Facts> = operands.iter().map(|tensor| (tensor.shape(), tensor.element())).collect();
-        let (shape, element) = self.infer(&known)?;
+        let known: Vec<Facts> = operands.iter().map(|tensor| (tensor.shape(), tensor.dtype())).collect();
+        let (shape, dtype) = self.infer(&known)?;
         // Behind this, no extent of the output is 0; one of an operand may be.
         match elements(&shape)? {
-            0 => empty(&shape, element),
+            0 => Tensor::of_numbers(&shape, dtype, &[]),
             _ => self.compute(operands, &shape),
         }
     }
@@ -186,7 +188,7 @@ impl Debug for Op {
 pub struct Input;
 
 impl Operator for Input {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
         check_count(operands, 0..=0)?;
         unfit("it has its shape from elsewhere")
     }
@@ -198,10 +200,10 @@ impl Operator for Input {
 
 /// What the spec of an operator's workload makes of operands.
 fn by_spec(operator: &(impl Operator + ?Sized), operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-    let known: Vec<Facts> = operands.iter().map(|tensor| (tensor.shape(), tensor.element())).collect();
-    let (input, element) = (Op::from(Input), operator.output(&known)?.1);
+    let known: Vec<Facts> = operands.iter().map(|tensor| (tensor.shape(), tensor.dtype())).collect();
+    let (input, dtype) = (Op::from(Input), operator.output(&known)?.1);
     let given = known.iter().map(|&facts| OperandView { facts, op: &input }).collect();
-    let anchor = operator.workload(&NodeView { operands: given, output: (shape, element) });
+    let anchor = operator.workload(&NodeView { operands: given, output: (shape, dtype) });
     let anchor = anchor.ok_or_else(|| OpError::Unfit("nothing says what it computes of such operands".into()))?;
 
     let spec = anchor.workload.spec();
@@ -213,7 +215,7 @@ fn by_spec(operator: &(impl Operator + ?Sized), operands: &[&Tensor], shape: &[u
     let given = Operands::of(spec, tensors.collect::<Result<_, _>>()?).map_err(|e| OpError::Unfit(e.to_string()))?;
     let made = Reference::with_bound(spec, &given, u64::MAX, 0).map_err(|e| OpError::Unfit(e.to_string()))?;
     let numbers: Vec<f32> = made.exact().into_iter().flatten().copied().collect();
-    Tensor::of_numbers(shape, element, &numbers)
+    Tensor::of_numbers(shape, dtype, &numbers)
 }
 
 /// A node as its operator sees it.
@@ -241,7 +243,7 @@ impl<'a> NodeView<'a> {
     }
 
     /// Returns the element type of an operand.
-    pub fn element(&self, operand: usize) -> Element {
+    pub fn dtype(&self, operand: usize) -> DType {
         self.operands[operand].facts.1
     }
 
@@ -333,10 +335,10 @@ impl Part {
 pub fn shapes_of<'a>(
     operands: &[Facts<'a>],
     counts: RangeInclusive<usize>,
-    element: Element,
+    dtype: DType,
 ) -> Result<Vec<&'a [usize]>, OpError> {
     check_count(operands, counts)?;
-    (0..operands.len()).try_for_each(|operand| check_element(operands, operand, element))?;
+    (0..operands.len()).try_for_each(|operand| check_dtype(operands, operand, dtype))?;
     Ok(operands.iter().map(|&(shape, _)| shape).collect())
 }
 
@@ -349,10 +351,10 @@ pub fn check_count(operands: &[Facts], counts: RangeInclusive<usize>) -> Result<
 }
 
 /// Fails unless an operand is of an element type.
-pub fn check_element(operands: &[Facts], operand: usize, wanted: Element) -> Result<(), OpError> {
+pub fn check_dtype(operands: &[Facts], operand: usize, wanted: DType) -> Result<(), OpError> {
     match operands[operand].1 {
         found if found == wanted => Ok(()),
-        found => Err(OpError::Element { operand, found, wanted: wanted.name() }),
+        found => Err(OpError::DType { operand, found, wanted: wanted.word() }),
     }
 }
 
@@ -360,7 +362,7 @@ pub fn check_element(operands: &[Facts], operand: usize, wanted: Element) -> Res
 pub fn check_alike(operands: &[Facts], first: usize) -> Result<(), OpError> {
     let wrong = (first..operands.len()).find(|&operand| operands[operand].1 != operands[first].1);
     let wanted = "the type of the others";
-    wrong.map_or(Ok(()), |operand| Err(OpError::Element { operand, found: operands[operand].1, wanted }))
+    wrong.map_or(Ok(()), |operand| Err(OpError::DType { operand, found: operands[operand].1, wanted }))
 }
 
 /// Returns an axis that a shape has.

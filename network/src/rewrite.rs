@@ -80,9 +80,9 @@ const STAGES: [&[&[Rule]]; 4] = [
 ///
 /// ```
 /// use autotune_network::operators::{Binary, Conv, Sliding};
-/// use autotune_network::{Element, Graph, Tensor, rewrite};
+/// use autotune_network::{DType, Graph, Tensor, rewrite};
 /// let mut graph = Graph::new("scaled");
-/// let x = graph.input("x", Element::F32, &[1, 1, 4])?;
+/// let x = graph.input("x", DType::F32, &[1, 1, 4])?;
 /// let weights = graph.constant("weights", Tensor::f32(&[2, 1, 3], vec![1.0; 6])?);
 /// let scale = graph.constant("scale", Tensor::f32(&[2, 1], vec![2.0, 3.0])?);
 /// let conv = graph.add("conv", Conv { window: vec![Sliding::new(3)], groups: 1 }, &[x, weights])?;
@@ -173,7 +173,7 @@ fn replaced(site: &mut Site, rules: &[&Rule]) -> Result<(Made, bool), GraphError
     // Rules see tensors with elements only.
     let found = if node.shape.contains(&0) { site.nothing() } else { by_rules(site, rules)? };
     if let Some(found) = found {
-        debug_assert_eq!((&site.shape_of(found), site.element_of(found)), (&node.shape, node.element));
+        debug_assert_eq!((&site.shape_of(found), site.dtype_of(found)), (&node.shape, node.dtype));
         return Ok((found, true));
     }
     let operands = site.operands_of(site.id);

@@ -1,55 +1,39 @@
 //! Tensors of any element type, by value.
 
-use std::fmt;
-
+use autotune_ir::DType;
 use ndarray::{ArrayD, IxDyn};
 
 use crate::error::OpError;
+use crate::typed::{Typed, by_type, tensor};
 
 /// Most elements of a tensor: what a file asks for beyond it is refused.
 const MOST_ELEMENTS: usize = 1 << 31;
 
-/// Type of a tensor's elements in a graph.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Element {
-    /// 32-bit floating point, which every floating-point type of a file becomes.
-    F32,
-    /// 64-bit integers, which every integer type of a file becomes: shapes, axes, numbers of rows.
-    I64,
-    /// Truth values, `false` and `true`.
-    Bool,
-}
-
-/// Type in which a file says that callers get an output, where that is not the [`Element`] of its
-/// node.
+/// Type in which a file says that callers get an output, where that is not the type of its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Stored {
-    Bool,
-    I8,
+    /// A type of the table.
+    Of(DType),
     I16,
-    I32,
-    I64,
-    U8,
     U16,
     U32,
     U64,
-    F16,
-    F32,
     F64,
 }
 
 /// Shape and element type of a tensor.
-pub type Facts<'a> = (&'a [usize], Element);
+pub type Facts<'a> = (&'a [usize], DType);
 
-/// A tensor, row-major.
+/// A tensor, row-major. Of the types of the table, tensors have those of the variants; every other
+/// floating-point type of a file becomes f32, every other integer type i64.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tensor {
-    /// Of [`Element::F32`].
+    /// Of [`DType::F32`].
     F32(ArrayD<f32>),
-    /// Of [`Element::I64`].
+    /// Of [`DType::I64`]: shapes, axes, numbers of rows.
     I64(ArrayD<i64>),
-    /// Of [`Element::Bool`].
+    /// Of [`DType::Bool`].
     Bool(ArrayD<bool>),
 }
 
@@ -69,13 +53,13 @@ impl Tensor {
         Self::F32(ArrayD::from_elem(IxDyn(&[]), value))
     }
 
-    /// Elements of any type from numbers: integers and truth values as running networks have them.
-    pub(crate) fn of_numbers(shape: &[usize], element: Element, numbers: &[f32]) -> Result<Self, OpError> {
-        Ok(match element {
-            Element::F32 => Self::F32(array(shape, numbers.to_vec())?),
-            Element::I64 => Self::I64(array(shape, numbers.iter().map(|&x| x as i64).collect())?),
-            Element::Bool => Self::Bool(array(shape, numbers.iter().map(|&x| x != 0.0).collect())?),
-        })
+    /// Returns a tensor of a type from numbers: integers without their fractions, truth values by
+    /// whether they are not 0. Fails for types that tensors do not have.
+    pub fn of_numbers(shape: &[usize], dtype: DType, numbers: &[f32]) -> Result<Self, OpError> {
+        fn of<T: Typed>(shape: &[usize], numbers: &[f32]) -> Result<Tensor, OpError> {
+            tensor(shape, numbers.iter().map(|&number| T::of_number(number)).collect())
+        }
+        by_type!(dtype, of(shape, numbers))
     }
 
     /// Its elements as numbers, row-major: truth values are 0 and 1.
@@ -110,12 +94,12 @@ impl Tensor {
         }
     }
 
-    /// Type of its elements.
-    pub fn element(&self) -> Element {
+    /// Returns the type of its elements.
+    pub fn dtype(&self) -> DType {
         match self {
-            Self::F32(_) => Element::F32,
-            Self::I64(_) => Element::I64,
-            Self::Bool(_) => Element::Bool,
+            Self::F32(_) => DType::F32,
+            Self::I64(_) => DType::I64,
+            Self::Bool(_) => DType::Bool,
         }
     }
 
@@ -133,23 +117,6 @@ impl Tensor {
             Self::I64(array) => Some(array),
             _ => None,
         }
-    }
-}
-
-impl Element {
-    /// Returns its name in messages.
-    pub fn name(self) -> &'static str {
-        match self {
-            Element::F32 => "f32",
-            Element::I64 => "i64",
-            Element::Bool => "bool",
-        }
-    }
-}
-
-impl fmt::Display for Element {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -2,19 +2,23 @@
 
 use std::borrow::Cow;
 
+use autotune_ir::DType;
 use ndarray::ArrayD;
 
 use crate::error::OpError;
-use crate::tensor::{Element, Tensor, array};
+use crate::tensor::{Tensor, array};
 
-/// A type of elements.
+/// A type of elements that tensors have.
 pub(crate) trait Typed: Copy + Send + Sync + Sized {
     fn of(tensor: &Tensor) -> Option<&ArrayD<Self>>;
     fn tensor(array: ArrayD<Self>) -> Tensor;
+
+    /// Returns the element that a number of a running network is.
+    fn of_number(number: f32) -> Self;
 }
 
 macro_rules! typed {
-    ($type:ty, $kind:ident) => {
+    ($type:ty, $kind:ident, $of_number:expr) => {
         impl Typed for $type {
             fn of(tensor: &Tensor) -> Option<&ArrayD<Self>> {
                 match tensor {
@@ -26,41 +30,49 @@ macro_rules! typed {
             fn tensor(array: ArrayD<Self>) -> Tensor {
                 Tensor::$kind(array)
             }
+
+            fn of_number(number: f32) -> Self {
+                $of_number(number)
+            }
         }
     };
 }
-typed!(f32, F32);
-typed!(i64, I64);
-typed!(bool, Bool);
+typed!(f32, F32, |number| number);
+typed!(i64, I64, |number| number as i64);
+typed!(bool, Bool, |number| number != 0.0);
 
-/// Calls a function that is generic over the type of elements.
+/// Calls a function that is generic over the type of elements; fails for types that tensors do not
+/// have.
 macro_rules! by_type {
-    ($element:expr, $function:ident($($argument:expr),*)) => {
-        match $element {
-            $crate::tensor::Element::F32 => $function::<f32>($($argument),*),
-            $crate::tensor::Element::I64 => $function::<i64>($($argument),*),
-            $crate::tensor::Element::Bool => $function::<bool>($($argument),*),
+    ($dtype:expr, $function:ident($($argument:expr),*)) => {
+        match $dtype {
+            autotune_ir::DType::F32 => $function::<f32>($($argument),*),
+            autotune_ir::DType::I64 => $function::<i64>($($argument),*),
+            autotune_ir::DType::Bool => $function::<bool>($($argument),*),
+            dtype => Err($crate::typed::no_tensor(dtype)),
         }
     };
 }
 pub(crate) use by_type;
 
+/// Returns the error of a type that tensors do not have.
+pub(crate) fn no_tensor(dtype: DType) -> OpError {
+    OpError::Unfit(format!("networks have no tensors of {dtype}"))
+}
+
+/// Fails for types that tensors do not have.
+pub(crate) fn check_has_tensors(dtype: DType) -> Result<(), OpError> {
+    Tensor::of_numbers(&[0], dtype, &[]).map(drop)
+}
+
 pub(crate) fn tensor<T: Typed>(shape: &[usize], values: Vec<T>) -> Result<Tensor, OpError> {
     array(shape, values).map(T::tensor)
 }
 
-/// A tensor without elements.
-pub(crate) fn empty(shape: &[usize], element: Element) -> Result<Tensor, OpError> {
-    fn of<T: Typed>(shape: &[usize]) -> Result<Tensor, OpError> {
-        tensor::<T>(shape, Vec::new())
-    }
-    by_type!(element, of(shape))
-}
-
 /// The elements of an operand, row-major.
 pub(crate) fn values<'a, T: Typed>(operands: &[&'a Tensor], operand: usize) -> Result<Cow<'a, [T]>, OpError> {
-    let found = operands[operand].element();
-    let array = T::of(operands[operand]).ok_or(OpError::Element { operand, found, wanted: "another type" })?;
+    let found = operands[operand].dtype();
+    let array = T::of(operands[operand]).ok_or(OpError::DType { operand, found, wanted: "another type" })?;
     Ok(match array.as_slice() {
         Some(slice) => Cow::Borrowed(slice),
         None => Cow::Owned(array.iter().copied().collect()),

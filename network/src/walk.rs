@@ -93,7 +93,7 @@ pub(crate) fn pick(operands: &[&Tensor], places: &[Vec<Option<usize>>], shape: &
         let x = values::<T>(operands, 0)?;
         tensor(shape, picked(&x, operands[0].shape(), places, x[0]))
     }
-    by_type!(operands[0].element(), of(operands, places, shape))
+    by_type!(operands[0].dtype(), of(operands, places, shape))
 }
 
 /// The elements of the first operand at distances along each axis of the output.

@@ -11,7 +11,7 @@ use autotune_network::operators::{
     Binary, Cast, Conv, GroupNorm, LayerNorm, MatMul, Pool, Reduce, Sliding, Softmax, Transpose,
 };
 use autotune_network::rewrite::rewrite_traced;
-use autotune_network::{Compiled, Element, Graph, NodeId, StepError, Tensor};
+use autotune_network::{Compiled, DType, Graph, NodeId, StepError, Tensor};
 use autotune_workloads::{PoolKind, ReduceOp};
 use common::graphs::{Net, brought, ops};
 use common::rng;
@@ -159,9 +159,9 @@ fn infinities_and_what_is_no_number() {
 
     let mut net = Net::new(6);
     let input = net.input(&[2, 8]);
-    let whole = net.add(Cast(Element::I64), &[input]);
-    let truth = net.add(Cast(Element::Bool), &[input]);
-    let (whole, truth) = (net.add(Cast(Element::F32), &[whole]), net.add(Cast(Element::F32), &[truth]));
+    let whole = net.add(Cast(DType::I64), &[input]);
+    let truth = net.add(Cast(DType::Bool), &[input]);
+    let (whole, truth) = (net.add(Cast(DType::F32), &[whole]), net.add(Cast(DType::F32), &[truth]));
     let sum = net.binary(Binary::Add, whole, truth);
     for output in [whole, truth, sum] {
         net.output(output);

@@ -7,7 +7,7 @@ mod common;
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, Work};
 use autotune_network::operators::{self, Binary, Concat, ConvTranspose, Expand, Gather, MatMul, Reduce, Sliding};
-use autotune_network::{Builder, Compiled, Conv, Element, Fill, Graph, NodeId, Op, Seeded, Tensor, rewrite, zoo};
+use autotune_network::{Builder, Compiled, Conv, DType, Fill, Graph, NodeId, Op, Seeded, Tensor, rewrite, zoo};
 use autotune_schedules::{Portfolio, winograd};
 use autotune_workloads::{Activation, ReduceOp};
 use common::graphs::{Net, brought};
@@ -52,7 +52,7 @@ fn negative_numbers_of_rows_count_from_the_end() {
     let table = Tensor::f32(&[5, 3], (0..15).map(|x| x as f32).collect()).unwrap();
     let numbers = Tensor::i64(&[2, 3], vec![-1, 0, 4, -5, 2, -2]).unwrap();
     let mut graph = Graph::new("rows");
-    let (table, brought) = (graph.constant("table", table), graph.input("rows", Element::I64, &[2, 3]).unwrap());
+    let (table, brought) = (graph.constant("table", table), graph.input("rows", DType::I64, &[2, 3]).unwrap());
     let known = graph.constant("known", numbers.clone());
     for (name, rows) in [("of_data", brought), ("of_constants", known)] {
         let found = graph.add(name, Gather { axis: 0 }, &[table, rows]).unwrap();
@@ -104,8 +104,8 @@ fn what_is_done_to_channels_behind_an_activation_is_fused() {
 fn weights_may_come_with_every_run() {
     fn steps(op: impl Into<Op>, weights: &[usize]) -> Vec<Work> {
         let mut graph = Graph::new("weights");
-        let x = graph.input("x", Element::F32, &[1, 6, 9, 7]).unwrap();
-        let weights = graph.input("weights", Element::F32, weights).unwrap();
+        let x = graph.input("x", DType::F32, &[1, 6, 9, 7]).unwrap();
+        let weights = graph.input("weights", DType::F32, weights).unwrap();
         let y = graph.add("y", op, &[x, weights]).unwrap();
         graph.output("y", y);
         check(&graph, 2, [1, 2], "weights");
@@ -131,8 +131,8 @@ fn broadcast_products_and_sums_over_axes_that_lie_apart_are_one_kernel() {
 
     let product = |shapes: [&[usize]; 2], repeated: Option<&[usize]>| {
         let mut graph = Graph::new("product");
-        let a = graph.input("a", Element::F32, shapes[0]).unwrap();
-        let mut b = graph.input("b", Element::F32, shapes[1]).unwrap();
+        let a = graph.input("a", DType::F32, shapes[0]).unwrap();
+        let mut b = graph.input("b", DType::F32, shapes[1]).unwrap();
         if let Some(shape) = repeated {
             b = graph.add("repeated", Expand(shape.to_vec()), &[b]).unwrap();
         }
@@ -152,7 +152,7 @@ fn broadcast_products_and_sums_over_axes_that_lie_apart_are_one_kernel() {
     }
 
     let mut graph = Graph::new("sum");
-    let x = graph.input("x", Element::F32, &[3, 4, 5, 6]).unwrap();
+    let x = graph.input("x", DType::F32, &[3, 4, 5, 6]).unwrap();
     let op = Reduce { op: ReduceOp::Sum, axes: vec![0, 2], keep_axes: false };
     let sum = graph.add("sum", op, &[x]).unwrap();
     graph.output("sum", sum);
@@ -233,7 +233,7 @@ fn random_graphs_compute_what_they_mean() {
 #[test]
 fn parts_of_one_tensor_and_outputs_that_are_read_keep_their_elements() {
     let mut graph = Graph::new("parts");
-    let x = graph.input("x", Element::F32, &[1, 32, 4, 4]).unwrap();
+    let x = graph.input("x", DType::F32, &[1, 32, 4, 4]).unwrap();
     fn add(graph: &mut Graph, op: impl Into<Op>, operands: &[NodeId]) -> NodeId {
         graph.add("node", op, operands).unwrap()
     }

@@ -9,7 +9,7 @@ use autotune_network::operators::{
     Attention, Binary, Cast, Concat, Expand, Gather, LayerNorm, Map, MatMul, Not, Prelu, Range, Reduce, Reshape, Slice,
     Softmax, Transpose, Where,
 };
-use autotune_network::{Element, EvaluateError, Graph, OpError, Tensor};
+use autotune_network::{DType, EvaluateError, Graph, OpError, Tensor};
 use autotune_workloads::{Activation, Function, ReduceOp};
 use common::{any, assert_near, at, indices, made, numbers, rng};
 
@@ -22,7 +22,7 @@ fn i64s(values: &[i64]) -> Tensor {
 }
 
 fn bools(values: &[bool]) -> Tensor {
-    Cast(Element::Bool).evaluate(&[&i64s(&values.iter().map(|&x| x.into()).collect::<Vec<_>>())]).unwrap()
+    Cast(DType::Bool).evaluate(&[&i64s(&values.iter().map(|&x| x.into()).collect::<Vec<_>>())]).unwrap()
 }
 
 #[test]
@@ -145,10 +145,10 @@ fn special_numbers() {
 
     let softmax = Softmax { axis: 0, log: false }.evaluate(&[&f32s(&[-inf, 1000.0, 1000.0])]).unwrap();
     assert_near(&softmax, &f32s(&[0.0, 0.5, 0.5]), "softmax");
-    let casts = Cast(Element::I64).evaluate(&[&f32s(&[1.9, -1.9, nan, inf])]);
+    let casts = Cast(DType::I64).evaluate(&[&f32s(&[1.9, -1.9, nan, inf])]);
     assert_eq!(casts, Ok(i64s(&[1, -1, 0, i64::MAX])));
-    assert_eq!(Cast(Element::Bool).evaluate(&[&f32s(&[0.0, -0.0, 0.1, nan])]), Ok(bools(&[false, false, true, true])));
-    assert_eq!(Cast(Element::F32).evaluate(&[&bools(&[true, false])]), Ok(f32s(&[1.0, 0.0])));
+    assert_eq!(Cast(DType::Bool).evaluate(&[&f32s(&[0.0, -0.0, 0.1, nan])]), Ok(bools(&[false, false, true, true])));
+    assert_eq!(Cast(DType::F32).evaluate(&[&bools(&[true, false])]), Ok(f32s(&[1.0, 0.0])));
 }
 
 #[test]
@@ -308,14 +308,14 @@ fn tensors_without_elements() {
     assert_eq!(Binary::Add.evaluate(&[&x, &Tensor::scalar(1.0)]), Ok(x.clone()));
     assert_eq!(Softmax { axis: 0, log: false }.evaluate(&[&turned]), Ok(turned.clone()));
     assert_eq!(Concat { axis: 0 }.evaluate(&[&turned, &turned]).unwrap().shape(), [huge * 2, 0]);
-    assert_eq!(Cast(Element::I64).evaluate(&[&x]).unwrap().element(), Element::I64);
+    assert_eq!(Cast(DType::I64).evaluate(&[&x]).unwrap().dtype(), DType::I64);
     assert!(matches!(Gather { axis: 0 }.evaluate(&[&x, &i64s(&[0])]), Err(OpError::TooLarge { .. })));
 }
 
 #[test]
 fn graphs() {
     let mut graph = Graph::new("graph");
-    let x = graph.input("x", Element::F32, &[2]).unwrap();
+    let x = graph.input("x", DType::F32, &[2]).unwrap();
     let two = graph.constant("two", Tensor::scalar(2.0));
     let y = graph.add("y", Binary::Mul, &[x, two]).unwrap();
     let z = graph.add("z", Binary::Mul, &[y, y]).unwrap();
@@ -336,7 +336,7 @@ fn graphs() {
     let wrong = graph.evaluate(&[i64s(&[1, 2])]).unwrap_err();
     assert_eq!(wrong.to_string(), "input 'x' is i64[2], where f32[2] is declared");
 
-    let numbers = graph.input("numbers", Element::I64, &[1]).unwrap();
+    let numbers = graph.input("numbers", DType::I64, &[1]).unwrap();
     let row = graph.add("row", Gather { axis: 0 }, &[x, numbers]).unwrap();
     graph.output("row", row);
     let wrong = graph.evaluate(&[brought, i64s(&[7])]).unwrap_err();

@@ -34,7 +34,7 @@ fn taps(window: &[Sliding]) -> Vec<Vec<usize>> {
 }
 
 fn shape(op: &impl Operator, operands: &[&Tensor]) -> Vec<usize> {
-    op.infer(&operands.iter().map(|x| (x.shape(), x.element())).collect::<Vec<_>>()).unwrap().0
+    op.infer(&operands.iter().map(|x| (x.shape(), x.dtype())).collect::<Vec<_>>()).unwrap().0
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn transposed_convolutions() {
         let b = numbers(&mut rng, &[o * groups]);
         let operands = if seen % 2 == 0 { vec![&x, &w, &b] } else { vec![&x, &w] };
         let op = ConvTranspose { window: window.clone(), output_pad, groups };
-        let known: Vec<_> = operands.iter().map(|x| (x.shape(), x.element())).collect();
+        let known: Vec<_> = operands.iter().map(|x| (x.shape(), x.dtype())).collect();
         let Ok((shape, _)) = op.infer(&known) else { continue };
         seen += 1;
 

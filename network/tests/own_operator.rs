@@ -13,7 +13,7 @@ use autotune_network::onnx::{
 };
 use autotune_network::op::{Anchor, Facts, NodeView, Part, shapes_of};
 use autotune_network::operators::{Binary, Map, register_onnx};
-use autotune_network::{Compiled, Constant, Element, Graph, OpError, Operator, Tensor, rewrite};
+use autotune_network::{Compiled, Constant, DType, Graph, OpError, Operator, Tensor, rewrite};
 use autotune_workloads::{Activation, Function, Pointwise, PointwiseOp, Workload};
 use build::{Model, f32s};
 use rten_onnx::onnx::OperatorSetIdProto;
@@ -33,8 +33,8 @@ fn import(call: &mut Call) -> Result<Value, NodeError> {
 }
 
 impl Operator for Ramp {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
-        Ok((shapes_of(operands, 1..=1, Element::F32)?[0].to_vec(), Element::F32))
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
+        Ok((shapes_of(operands, 1..=1, DType::F32)?[0].to_vec(), DType::F32))
     }
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
@@ -55,8 +55,8 @@ impl Operator for Ramp {
 struct AboveOne;
 
 impl Operator for AboveOne {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
-        Ok((shapes_of(operands, 1..=1, Element::F32)?[0].to_vec(), Element::F32))
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
+        Ok((shapes_of(operands, 1..=1, DType::F32)?[0].to_vec(), DType::F32))
     }
 
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
@@ -119,7 +119,7 @@ fn an_operator_from_outside_is_read_run_and_written() {
 #[test]
 fn an_operator_without_a_workload_runs_as_its_parts() {
     let mut graph = Graph::new("parts");
-    let x = graph.input("x", Element::F32, &[4]).unwrap();
+    let x = graph.input("x", DType::F32, &[4]).unwrap();
     let y = graph.add("y", AboveOne, &[x]).unwrap();
     graph.output("y", y);
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, Work};
 use autotune_network::operators::{Binary, Range, Reduce, Slice, Sliding, Transpose};
-use autotune_network::{Builder, Compiled, Conv, Element, Graph, NodeId, Op, Seeded, Tensor, Workspace, rewrite, zoo};
+use autotune_network::{Builder, Compiled, Conv, DType, Graph, NodeId, Op, Seeded, Tensor, Workspace, rewrite, zoo};
 use autotune_workloads::ReduceOp;
 
 /// Counts allocations, by whichever thread.
@@ -66,7 +66,7 @@ fn moving() -> Graph {
 /// Means and powers of integers, which no kernel has as such.
 fn integers() -> Graph {
     let mut graph = Graph::new("integers");
-    let x = graph.input("x", Element::I64, &[4, 6, 5]).unwrap();
+    let x = graph.input("x", DType::I64, &[4, 6, 5]).unwrap();
     let op = Reduce { op: ReduceOp::Mean, axes: vec![0, 2], keep_axes: true };
     let mean = graph.add("mean", op, &[x]).unwrap();
     let y = graph.add("y", Binary::Sub, &[x, mean]).unwrap();

@@ -9,7 +9,7 @@ use autotune_network::operators::{
     Binary, Cast, Concat, Conv, ConvTranspose, Expand, Gather, MatMul, Not, Pad, Pool, Range, Reduce, Reshape, Resize,
     Slice, Sliding, Transpose, Where,
 };
-use autotune_network::{Element, Graph, Input, NodeId, Op, Tensor, rewrite};
+use autotune_network::{DType, Graph, Input, NodeId, Op, Tensor, rewrite};
 use autotune_workloads::{Coordinates, PadMode, PoolKind, ReduceOp, Sampling};
 use common::any;
 use common::graphs::{Net, assert_same, only, ops};
@@ -66,8 +66,8 @@ fn moved_twice() {
     let reflect = Op::from(Pad { pad: vec![[1, 1]], mode: PadMode::Reflect, value: 0.0 });
     assert_ops(&[4], &[reflect.clone(), reflect.clone()], &[reflect.clone(), reflect]);
 
-    assert_ops(&[3], &[Cast(Element::F32).into(), Concat { axis: 0 }.into()], &[]);
-    let casts = [Cast(Element::I64), Cast(Element::F32)].map(Op::from);
+    assert_ops(&[3], &[Cast(DType::F32).into(), Concat { axis: 0 }.into()], &[]);
+    let casts = [Cast(DType::I64), Cast(DType::F32)].map(Op::from);
     assert_ops(&[3], &casts, &casts);
     let resize = Resize { size: [2, 3], coordinates: Coordinates::HalfPixel, sampling: Sampling::Linear };
     assert_ops(&[1, 2, 2, 3], &[resize.into()], &[]);
@@ -161,7 +161,7 @@ fn what_is_always_chosen_and_inverses() {
     let mut net = Net::new(1);
     let (x, y) = (net.input(&[2, 3]), net.input(&[2, 3]));
     let all =
-        net.graph.constant("all", Cast(Element::Bool).evaluate(&[&Tensor::i64(&[3], vec![1; 3]).unwrap()]).unwrap());
+        net.graph.constant("all", Cast(DType::Bool).evaluate(&[&Tensor::i64(&[3], vec![1; 3]).unwrap()]).unwrap());
     let chosen = net.add(Where, &[all, x, y]);
     let not = net.add(Not, &[all]);
     let other = net.add(Where, &[not, chosen, y]);

@@ -10,7 +10,7 @@ use autotune_network::operators::{
     Attention, Binary, Cast, GroupNorm, LayerNorm, Map, MatMul, Not, Pool, Prelu, Reduce, Reshape, Sliding, Softmax,
     Transpose, Where,
 };
-use autotune_network::{Element, Graph, NodeId, Op, Tensor, rewrite};
+use autotune_network::{DType, Graph, NodeId, Op, Tensor, rewrite};
 use autotune_workloads::{Activation, Function, PoolKind, ReduceOp};
 use common::graphs::{Net, assert_same, assert_same_on, brought, only, ops};
 use common::rng;
@@ -399,7 +399,7 @@ fn heads(net: &mut Net, case: Case) -> (NodeId, NodeId) {
         3 | 4 => {
             // One key at least counts.
             let mask = Tensor::i64(&[1, 1, t, t], (0..t * t).map(|i| i64::from(i % t <= i / t)).collect()).unwrap();
-            let mut mask = Cast(Element::Bool).evaluate(&[&mask]).unwrap();
+            let mut mask = Cast(DType::Bool).evaluate(&[&mask]).unwrap();
             let below = net.graph.constant("below", Tensor::scalar(f32::NEG_INFINITY));
             if case.mask == 4 {
                 mask = Not.evaluate(&[&mask]).unwrap();
@@ -447,13 +447,13 @@ fn masks_of_truth_values() {
     let mut net = Net::new(8);
     let (q, k, v) = (net.input(&[2, 3, 4]), net.input(&[2, 5, 4]), net.input(&[2, 5, 6]));
     let mask = Tensor::i64(&[3, 5], (0..15).map(|i| i % 4).collect()).unwrap();
-    let mask = Cast(Element::Bool).evaluate(&[&mask]).unwrap();
+    let mask = Cast(DType::Bool).evaluate(&[&mask]).unwrap();
     let mask = net.graph.constant("mask", mask);
     let y = net.add(Attention { scale: 0.5 }, &[q, k, v, mask]);
     net.output(y);
     let found = rewritten(&net);
     let operands = &found.nodes().find(|(_, node)| node.op.name() == "Attention").unwrap().1.operands;
-    assert_eq!(found.node(operands[3]).element, Element::F32);
+    assert_eq!(found.node(operands[3]).dtype, DType::F32);
 }
 
 #[test]
@@ -483,7 +483,7 @@ fn attention_with_one_batch_for_all() {
 fn powers_of_integers() {
     for (exponent, products) in [(2, 1), (3, 2), (5, 3), (13, 5), (63, 10), (64, 0), (0, 0), (-1, 0)] {
         let mut graph = Graph::new("powers");
-        let x = graph.input("x", Element::I64, &[2, 3]).unwrap();
+        let x = graph.input("x", DType::I64, &[2, 3]).unwrap();
         let by = graph.constant("by", Tensor::i64(&[1], vec![exponent]).unwrap());
         let power = graph.add("power", Binary::Pow, &[x, by]).unwrap();
         graph.output("y", power);

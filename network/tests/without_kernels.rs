@@ -11,7 +11,7 @@ use autotune_network::operators::{
     Binary, Cast, Concat, Conv, ConvTranspose, CumSum, Gather, GroupNorm, LocalResponseNorm, MatMul, Pad, Pool, Reduce,
     Resize, Sliding, Softmax, Transpose,
 };
-use autotune_network::{Compiled, Element, Graph, Library, NodeId, Op, Tensor, rewrite};
+use autotune_network::{Compiled, DType, Graph, Library, NodeId, Op, Tensor, rewrite};
 use autotune_workloads::{Coordinates, PadMode, PoolKind, ReduceOp, Rounding, Sampling};
 use common::graphs::{Net, assert_same, assert_same_on, brought};
 use common::{any, assert_near, rng};
@@ -258,7 +258,7 @@ fn cumulative_sums() {
         let axis = any(&mut net.rng, 0..=shape.len() - 1);
         let mut x = net.input(&shape);
         if any(&mut net.rng, 0..=1) == 0 {
-            x = net.add(Cast(Element::I64), &[x]);
+            x = net.add(Cast(DType::I64), &[x]);
         }
         let [exclusive, reverse] = [0; 2].map(|_| any(&mut net.rng, 0..=1) == 0);
         single(net, CumSum { axis, exclusive, reverse }, &[x])
@@ -321,7 +321,7 @@ fn products_of_nothing() {
 #[test]
 fn powers_of_integers() {
     let mut graph = Graph::new("powers");
-    let [x, n] = ["x", "n"].map(|name| graph.input(name, Element::I64, &[200]).unwrap());
+    let [x, n] = ["x", "n"].map(|name| graph.input(name, DType::I64, &[200]).unwrap());
     let y = graph.add("y", Binary::Pow, &[x, n]).unwrap();
     graph.output("y", y);
     assert_compiles(&graph, 1);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use autotune_network::cut::{Cut, Work};
 use autotune_network::operators::{Attention, Binary, Conv, ConvTranspose, LayerNorm, MatMul};
-use autotune_network::{Constant, Element, Fill, Graph, Node, Op, OpError, Tensor, Weights, rewrite, zoo};
+use autotune_network::{Constant, DType, Fill, Graph, Node, Op, OpError, Tensor, Weights, rewrite, zoo};
 
 /// Weights that take no time: pages of zeros that nobody touches.
 struct Zeros;
@@ -167,14 +167,14 @@ fn inputs_are_those_of_the_networks() {
     for name in zoo::NAMES {
         let graph = graph(name);
         let first = graph.node(graph.inputs()[0]);
-        let wanted: (Element, &[usize]) = match name {
-            "bert_base" => (Element::I64, &[1, 128]),
-            "lstm" => (Element::I64, &[1]),
-            "dqn" => (Element::F32, &[1, 4, 84, 84]),
-            "dcgan" => (Element::F32, &[1, 100]),
-            _ => (Element::F32, &[1, 3, 224, 224]),
+        let wanted: (DType, &[usize]) = match name {
+            "bert_base" => (DType::I64, &[1, 128]),
+            "lstm" => (DType::I64, &[1]),
+            "dqn" => (DType::F32, &[1, 4, 84, 84]),
+            "dcgan" => (DType::F32, &[1, 100]),
+            _ => (DType::F32, &[1, 3, 224, 224]),
         };
-        assert_eq!((first.element, &*first.shape), wanted, "{name}");
+        assert_eq!((first.dtype, &*first.shape), wanted, "{name}");
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use autotune::Network;
 use autotune_network::onnx::{self, DeclaredInput, ImportError, ImportOptions};
-use autotune_network::{Element, Graph, LoadError, NodeId, Subject, Tensor, listed, rewrite};
+use autotune_network::{DType, Graph, LoadError, NodeId, Subject, Tensor, listed, rewrite};
 use clap::Args;
 use ndarray::{ArrayD, IxDyn};
 
@@ -138,7 +138,7 @@ impl InputArgs {
         let all = self.words(declared)?.into_iter().filter(|(_, text)| !is_number(text));
         let file = |(input, text): (&DeclaredInput, &str)| {
             let path = PathBuf::from(text);
-            let tensor = npy::read(&path, input.element)?;
+            let tensor = npy::read(&path, input.dtype)?;
             Ok((input.name.clone(), GivenFile { path, tensor }))
         };
         all.map(file).collect()
@@ -178,7 +178,7 @@ fn declared(graph: &Graph) -> Vec<DeclaredInput> {
     let of = |&id: &NodeId| {
         let node = graph.node(id);
         let extents = node.shape.iter().map(|&extent| Some(extent)).collect();
-        DeclaredInput { name: node.name.clone(), element: node.element, extents }
+        DeclaredInput { name: node.name.clone(), dtype: node.dtype, extents }
     };
     graph.inputs().iter().map(of).collect()
 }
@@ -211,16 +211,17 @@ fn number(input: &DeclaredInput, text: &str) -> Option<Result<Tensor, Failure>> 
     }
 
     let shape = IxDyn(&vec![1; input.extents.len()]);
-    let tensor = match input.element {
-        Element::F32 => text.parse().ok().map(|number| Tensor::F32(ArrayD::from_elem(shape, number))),
-        Element::I64 => text.parse().ok().map(|number| Tensor::I64(ArrayD::from_elem(shape, number))),
-        Element::Bool => match text {
+    let tensor = match input.dtype {
+        DType::F32 => text.parse().ok().map(|number| Tensor::F32(ArrayD::from_elem(shape, number))),
+        DType::I64 => text.parse().ok().map(|number| Tensor::I64(ArrayD::from_elem(shape, number))),
+        DType::Bool => match text {
             "true" | "1" => Some(Tensor::Bool(ArrayD::from_elem(shape, true))),
             "false" | "0" => Some(Tensor::Bool(ArrayD::from_elem(shape, false))),
             _ => None,
         },
+        _ => None,
     };
-    Some(tensor.ok_or_else(|| wrong(&format!("it is of {}", input.element))))
+    Some(tensor.ok_or_else(|| wrong(&format!("it is of {}", input.dtype))))
 }
 
 /// `NAME=1x3x224x224`.

@@ -11,7 +11,7 @@ use autotune_ir::Target;
 use autotune_measure::{Load, LoadWatch};
 use autotune_network::rewrite::rewrite_traced;
 use autotune_network::{
-    Checked, Compiled, Element, Graph, Node, NodeId, Output, StepError, Tensor, Workspace, listed, printable, quantile,
+    Checked, Compiled, DType, Graph, Node, NodeId, Output, StepError, Tensor, Workspace, listed, printable, quantile,
     time_in_turns,
 };
 use rand::{RngExt, SeedableRng};
@@ -187,12 +187,12 @@ fn checked(node: &Node, file: &GivenFile) -> Result<Tensor> {
 
 fn random(node: &Node, seed: u64) -> Result<Tensor> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let count = node.shape.iter().product();
-    Ok(match node.element {
-        Element::F32 => Tensor::f32(&node.shape, (0..count).map(|_| rng.random_range(-1.0..1.0)).collect())?,
-        Element::I64 => Tensor::i64(&node.shape, (0..count).map(|_| rng.random_range(0..2)).collect())?,
-        Element::Bool => Tensor::Bool(ndarray::ArrayD::from_elem(node.shape.clone(), true)),
-    })
+    let numbers = (0..node.shape.iter().product()).map(|_| match node.dtype {
+        DType::Bool => 1.0,
+        integer if integer.is_integer() => rng.random_range(0..2i64) as f32,
+        _ => rng.random_range(-1.0..1.0),
+    });
+    Ok(Tensor::of_numbers(&node.shape, node.dtype, &numbers.collect::<Vec<f32>>())?)
 }
 
 /// The names of the files that outputs are written to, each another.

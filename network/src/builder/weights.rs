@@ -39,7 +39,7 @@ impl Fill {
 
 /// Gives a [`Builder`](super::Builder) the tensors of its weights.
 pub trait Weights {
-    /// The tensor of a name, of this shape, and of [`Element::F32`](crate::Element::F32).
+    /// The tensor of a name, of this shape, and of [`DType::F32`](crate::DType::F32).
     fn tensor(&mut self, name: &str, shape: &[usize], fill: Fill) -> Result<Arc<Tensor>, OpError>;
 }
 

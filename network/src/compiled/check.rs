@@ -22,7 +22,7 @@ use crate::graph::{Graph, NodeId, Output};
 use crate::operators::{Binary, Map, Prelu};
 use crate::plan::{Action, Doing};
 use crate::rewrite::Trace;
-use crate::tensor::{Element, Tensor};
+use crate::tensor::Tensor;
 use judge::{Allowed, Made, Segment, difference, largest, missing};
 
 mod imported;
@@ -87,7 +87,7 @@ impl Workspace {
         let output = |(output, &span): (&Output, _)| {
             let node = graph.node(output.node);
             let numbers = self.result(span, node.shape.iter().product());
-            Tensor::of_numbers(&node.shape, node.element, numbers).map_err(|source| node.wrong(source))
+            Tensor::of_numbers(&node.shape, node.dtype, numbers).map_err(|source| node.wrong(source))
         };
         let outputs = graph.outputs().iter().zip(&plan.outputs).map(output).collect::<Result<Vec<_>, _>>();
         let outputs = outputs.map_err(EvaluateError::from)?;
@@ -146,9 +146,9 @@ impl Workspace {
 
         // What is no whole number of 64 bits, such as an infinity that was cast, is as the
         // reference has it.
-        let found = match node.element {
-            Element::I64 => found.into_iter().map(|x: f32| x as i64 as f32).collect(),
-            Element::F32 | Element::Bool => found,
+        let found = match node.dtype {
+            DType::I64 => found.into_iter().map(|x: f32| x as i64 as f32).collect(),
+            _ => found,
         };
         Ok((found, wanted, most))
     }
@@ -195,7 +195,7 @@ impl<'a> Computed<'a> {
 
     fn put(&mut self, id: NodeId, numbers: &[f32], allowed: Allowed) -> Result<(), EvaluateError> {
         let node = self.graph.node(id);
-        let tensor = Tensor::of_numbers(&node.shape, node.element, numbers).map_err(|source| node.wrong(source))?;
+        let tensor = Tensor::of_numbers(&node.shape, node.dtype, numbers).map_err(|source| node.wrong(source))?;
         let at = id.0 as usize;
         (self.tensors[at], self.allowed[at]) = (Some(tensor), allowed);
         Ok(())

@@ -124,12 +124,12 @@ mod tests {
     use autotune_ir::Target;
 
     use crate::operators::{Binary, Concat, MatMul};
-    use crate::{Builder, Compiled, Element, Graph, Seeded};
+    use crate::{Builder, Compiled, DType, Graph, Seeded};
 
     #[test]
     fn large_inputs_of_kernels_alone_are_not_copied() {
         let mut graph = Graph::new("inputs");
-        let mut input = |name: &str, shape: &[usize]| graph.input(name, Element::F32, shape).unwrap();
+        let mut input = |name: &str, shape: &[usize]| graph.input(name, DType::F32, shape).unwrap();
         let (read, small) = (input("read", &[64, 64]), input("small", &[1, 64]));
         let (given, joined) = (input("given", &[64, 64]), input("joined", &[64, 64]));
         let product = graph.add("product", MatMul, &[read, given]).unwrap();

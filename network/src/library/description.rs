@@ -4,14 +4,13 @@
 
 use autotune_codegen::asm::x86::Integer::{Rax, Rdi};
 use autotune_codegen::asm::x86::{Condition, Routine};
-
-use crate::tensor::Element;
+use autotune_ir::DType;
 
 /// An input or an output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Described {
     pub(super) name: String,
-    pub(super) element: Element,
+    pub(super) dtype: DType,
     pub(super) shape: Vec<usize>,
 }
 
@@ -29,20 +28,20 @@ impl Described {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Field {
     Name,
-    Element,
+    DType,
     Shape,
     Rank,
     Elements,
 }
 
 impl Field {
-    pub(super) const ALL: [Self; 5] = [Self::Name, Self::Element, Self::Rank, Self::Shape, Self::Elements];
+    pub(super) const ALL: [Self; 5] = [Self::Name, Self::DType, Self::Rank, Self::Shape, Self::Elements];
 
     /// What the names of functions end with.
     pub(super) fn word(self) -> &'static str {
         match self {
             Self::Name => "name",
-            Self::Element => "type",
+            Self::DType => "type",
             Self::Shape => "shape",
             Self::Rank => "rank",
             Self::Elements => "elements",
@@ -52,7 +51,7 @@ impl Field {
     /// What functions return, in C.
     pub(super) fn c_type(self) -> &'static str {
         match self {
-            Self::Name | Self::Element => "const char *",
+            Self::Name | Self::DType => "const char *",
             Self::Shape => "const size_t *",
             Self::Rank | Self::Elements => "size_t ",
         }
@@ -96,16 +95,16 @@ impl Data {
         let first = self.bytes.len();
         for (number, (tensor, parts)) in tensors.iter().zip(parts).enumerate() {
             let distance = |part: usize| part as i64 - (first + number * RECORD_BYTES) as i64;
-            let [name, element, shape] = parts.map(distance);
-            self.numbers([name, element, shape, tensor.shape.len() as i64, tensor.elements() as i64]);
+            let [name, dtype, shape] = parts.map(distance);
+            self.numbers([name, dtype, shape, tensor.shape.len() as i64, tensor.elements() as i64]);
         }
         first
     }
 
     /// Name, type and shape.
     fn parts(&mut self, tensor: &Described) -> [usize; 3] {
-        let (name, element) = (self.text(&tensor.name), self.text(&tensor.element.to_string()));
-        [name, element, self.numbers(tensor.shape.iter().map(|&extent| extent as i64))]
+        let (name, dtype) = (self.text(&tensor.name), self.text(&tensor.dtype.to_string()));
+        [name, dtype, self.numbers(tensor.shape.iter().map(|&extent| extent as i64))]
     }
 }
 

@@ -126,12 +126,12 @@ fn tensors(library: &Library) -> String {
     let mut text = String::new();
     for side in Side::ALL {
         for (number, tensor) in library.tensors(side).iter().enumerate() {
-            let Described { name, element, shape } = tensor;
+            let Described { name, dtype, shape } = tensor;
             let shape: Vec<String> = shape.iter().map(usize::to_string).collect();
             let shape = if shape.is_empty() { "one number".into() } else { shape.join(" x ") };
             let elements = tensor.elements();
             let _ =
-                writeln!(text, " *   {}s[{number}]: {element} {shape}, {elements} float: {}", side.word(), plain(name));
+                writeln!(text, " *   {}s[{number}]: {dtype} {shape}, {elements} float: {}", side.word(), plain(name));
         }
     }
     text

@@ -1,8 +1,7 @@
 //! Attributes of nodes that are written.
 
+use autotune_ir::DType;
 use rten_onnx::onnx::{AttributeProto, AttributeType, DataType};
-
-use crate::tensor::Element;
 
 /// An attribute of a node that is written.
 #[derive(Clone)]
@@ -39,10 +38,15 @@ pub(crate) fn typed(name: &str, data_type: DataType) -> Attribute {
 }
 
 /// The type in which elements are written.
-pub(crate) fn data_type(element: Element) -> DataType {
-    match element {
-        Element::F32 => DataType::FLOAT,
-        Element::I64 => DataType::INT64,
-        Element::Bool => DataType::BOOL,
+pub(crate) fn data_type(dtype: DType) -> DataType {
+    match dtype {
+        DType::F32 | DType::Tf32 => DataType::FLOAT,
+        DType::F16 => DataType::FLOAT16,
+        DType::Bf16 => DataType::BFLOAT16,
+        DType::I8 => DataType::INT8,
+        DType::U8 => DataType::UINT8,
+        DType::I32 => DataType::INT32,
+        DType::I64 => DataType::INT64,
+        DType::Bool => DataType::BOOL,
     }
 }

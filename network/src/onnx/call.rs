@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use autotune_ir::DType;
 use rten_onnx::onnx::{AttributeProto, AttributeType, NodeProto};
 
 use super::draft::Draft;
@@ -11,7 +12,7 @@ use super::file::ModelFile;
 use super::tensor::{self, number};
 use crate::constant::Constant;
 use crate::op::Op;
-use crate::tensor::{Element, Tensor};
+use crate::tensor::Tensor;
 use crate::text::{listed, printable};
 
 pub use super::draft::Value;
@@ -243,8 +244,8 @@ impl Call<'_> {
     }
 
     /// The type of the elements of a value.
-    pub fn element(&self, value: Value) -> Element {
-        self.draft.element(value)
+    pub fn dtype(&self, value: Value) -> DType {
+        self.draft.dtype(value)
     }
 
     /// What an operator makes of values: a constant, if they all are.
@@ -259,8 +260,8 @@ impl Call<'_> {
 
     /// A number without axes, of the type of a value.
     pub fn number(&mut self, number: f32, like: Value) -> Result<Value> {
-        let tensor = match self.element(like) {
-            Element::I64 => Tensor::i64(&[], vec![number as i64])?,
+        let tensor = match self.dtype(like) {
+            DType::I64 => Tensor::i64(&[], vec![number as i64])?,
             _ => Tensor::scalar(number),
         };
         Ok(self.constant(tensor))

@@ -1,12 +1,14 @@
 //! A graph while it is made of a file.
 
+use autotune_ir::DType;
+
 use super::limits::MOST_AXES;
 use super::tensor::number;
 use crate::constant::Constant;
 use crate::error::OpError;
 use crate::graph::{Graph, NodeId};
 use crate::op::Op;
-use crate::tensor::{Element, Stored, elements};
+use crate::tensor::{Stored, elements};
 
 /// A tensor of a graph that is being made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +40,8 @@ impl Draft {
         self.graph
     }
 
-    pub(crate) fn input(&mut self, name: &str, element: Element, shape: &[usize]) -> Result<Value, OpError> {
-        let id = self.graph.input(name, element, shape).map_err(|e| e.source)?;
+    pub(crate) fn input(&mut self, name: &str, dtype: DType, shape: &[usize]) -> Result<Value, OpError> {
+        let id = self.graph.input(name, dtype, shape).map_err(|e| e.source)?;
         Ok(self.value(Known::Node(id)))
     }
 
@@ -55,15 +57,15 @@ impl Draft {
     /// What an operation makes of a constant, whether or not it is large.
     pub(crate) fn computed(&mut self, name: &str, op: impl Into<Op>, constant: &Constant) -> Result<Value, OpError> {
         let op = op.into();
-        let (shape, _) = op.infer(&[(constant.shape(), constant.element())])?;
+        let (shape, _) = op.infer(&[(constant.shape(), constant.dtype())])?;
         self.spend(elements(&shape)?, &shape)?;
         Ok(self.constant(name, Constant::computed(&op, &[constant])?))
     }
 
     /// What an operation makes of some values.
     pub(crate) fn add(&mut self, name: &str, op: Op, operands: &[Value]) -> Result<Value, OpError> {
-        let known: Vec<(&[usize], Element)> =
-            operands.iter().map(|&value| (self.shape(value), self.element(value))).collect();
+        let known: Vec<(&[usize], DType)> =
+            operands.iter().map(|&value| (self.shape(value), self.dtype(value))).collect();
         let (shape, _) = op.infer(&known)?;
         if shape.len() > MOST_AXES {
             return Err(OpError::Unfit(format!("{} axes, where {MOST_AXES} at most are supported", shape.len())));
@@ -90,10 +92,10 @@ impl Draft {
         }
     }
 
-    pub(crate) fn element(&self, value: Value) -> Element {
+    pub(crate) fn dtype(&self, value: Value) -> DType {
         match &self.values[value.0 as usize] {
-            Known::Node(id) => self.graph.node(*id).element,
-            Known::Constant { constant, .. } => constant.element(),
+            Known::Node(id) => self.graph.node(*id).dtype,
+            Known::Constant { constant, .. } => constant.dtype(),
         }
     }
 

@@ -133,6 +133,6 @@ fn names(graph: &Graph) -> Result<(Vec<String>, HashSet<String>), ExportError> {
 fn info(name: &str, node: &Node) -> ValueInfoProto {
     let extent = |&extent: &usize| Dimension { dim_value: Some(extent as i64), dim_param: None };
     let shape = Some(TensorShapeProto { dim: node.shape.iter().map(extent).collect() });
-    let tensor = TypeProtoTensor { elem_type: Some(data_type(node.element)), shape };
+    let tensor = TypeProtoTensor { elem_type: Some(data_type(node.dtype)), shape };
     ValueInfoProto { name: Some(name.into()), r#type: Some(TypeProto { tensor_type: Some(tensor), sequence: None }) }
 }

@@ -131,7 +131,7 @@ impl<'a> Import<'a> {
             let wrong = |reason: String| ImportError::Input { input: printable(&input.name), reason };
             let value = match input.value {
                 Some(value) => Ok(self.draft.constant(&input.name, value)),
-                None => self.draft.input(&input.name, input.element, &input.shape),
+                None => self.draft.input(&input.name, input.dtype, &input.shape),
             };
             let value = value.map_err(|e| wrong(e.to_string()))?;
             if self.values.insert(input.name.clone(), value).is_some() {
@@ -241,7 +241,7 @@ impl<'a> Import<'a> {
             }
             let tensor = info.r#type.as_ref().and_then(|r#type| r#type.tensor_type.as_ref());
             let declared = tensor.and_then(|tensor| tensor.elem_type);
-            let stored = declared.and_then(|declared| tensor::stored(declared, self.draft.element(value)));
+            let stored = declared.and_then(|declared| tensor::stored(declared, self.draft.dtype(value)));
             self.draft.output(&visible(name).collect::<String>(), value, stored);
         }
         match names.is_empty() {

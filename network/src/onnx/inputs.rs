@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use autotune_ir::DType;
 use rten_onnx::onnx::{Dimension, ValueInfoProto};
 
 use super::error::ImportError;
 use super::limits::MOST_AXES;
 use super::tensor;
-use crate::tensor::{Element, Tensor};
+use crate::tensor::Tensor;
 use crate::text::{listed, printable};
 
 /// How a file is read.
@@ -34,7 +35,7 @@ impl Default for ImportOptions {
 /// What the caller brings to every run.
 pub(super) struct Input {
     pub(super) name: String,
-    pub(super) element: Element,
+    pub(super) dtype: DType,
     pub(super) shape: Vec<usize>,
     /// What it is in all runs, if that is known.
     pub(super) value: Option<Tensor>,
@@ -46,7 +47,7 @@ pub struct DeclaredInput {
     /// Its name.
     pub name: String,
     /// Type of its elements.
-    pub element: Element,
+    pub dtype: DType,
     /// Its extents, `None` where the file leaves them open.
     pub extents: Vec<Option<usize>>,
 }
@@ -81,9 +82,9 @@ pub(super) fn declared<'a>(
     inputs: impl Iterator<Item = &'a ValueInfoProto>,
 ) -> Result<Vec<DeclaredInput>, ImportError> {
     let of = |info| {
-        let Declared { name, element, extents } = Declared::new(info)?;
+        let Declared { name, dtype, extents } = Declared::new(info)?;
         let known = |extent: Extent| if let Extent::Known(extent) = extent { Some(extent) } else { None };
-        Ok(DeclaredInput { name: name.into(), element, extents: extents.into_iter().map(known).collect() })
+        Ok(DeclaredInput { name: name.into(), dtype, extents: extents.into_iter().map(known).collect() })
     };
     inputs.map(of).collect()
 }
@@ -129,7 +130,7 @@ impl<'a> Parameters<'a> {
 
 struct Declared<'a> {
     name: &'a str,
-    element: Element,
+    dtype: DType,
     extents: Vec<Extent<'a>>,
 }
 
@@ -142,19 +143,19 @@ impl<'a> Declared<'a> {
         }
         let tensor = info.r#type.as_ref().and_then(|r#type| r#type.tensor_type.as_ref());
         let tensor = tensor.ok_or_else(|| wrong("it is no tensor"))?;
-        let element = tensor::element(tensor.elem_type).map_err(|reason| wrong(&reason))?;
+        let dtype = tensor::dtype(tensor.elem_type).map_err(|reason| wrong(&reason))?;
         let shape = tensor.shape.as_ref().ok_or_else(|| wrong("the file does not say how many axes it has"))?;
         if shape.dim.len() > MOST_AXES {
             return Err(wrong(&format!("{} axes, where {MOST_AXES} at most are supported", shape.dim.len())));
         }
-        Ok(Self { name, element, extents: shape.dim.iter().map(extent).collect() })
+        Ok(Self { name, dtype, extents: shape.dim.iter().map(extent).collect() })
     }
 
     /// The shape that the caller gives, by itself or with a value.
     fn given<'o>(&self, options: &'o ImportOptions) -> Result<Option<&'o [usize]>, ImportError> {
         match options.values.get(self.name) {
-            Some(value) if value.element() != self.element => {
-                Err(self.wrong(format!("a value of {}, where it is of {}", value.element(), self.element)))
+            Some(value) if value.dtype() != self.dtype => {
+                Err(self.wrong(format!("a value of {}, where it is of {}", value.dtype(), self.dtype)))
             }
             Some(value) => Ok(Some(value.shape())),
             None => Ok(options.shapes.get(self.name).map(Vec::as_slice)),
@@ -185,7 +186,7 @@ impl<'a> Declared<'a> {
         let signed: Vec<i64> = shape.iter().map(|&extent| extent as i64).collect();
         tensor::extents(&signed).map_err(|reason| self.wrong(reason))?;
         let value = options.values.get(self.name).cloned();
-        Ok(Input { name: self.name.into(), element: self.element, shape, value })
+        Ok(Input { name: self.name.into(), dtype: self.dtype, shape, value })
     }
 
     /// The shape by what the file and the shapes of other inputs say.

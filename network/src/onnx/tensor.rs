@@ -1,48 +1,45 @@
 //! Tensors of files: every floating-point type becomes f32, every integer type i64.
 
+use autotune_ir::DType;
 use half::{bf16, f16};
 use rten_onnx::onnx::{DataLocation, DataType, TensorProto};
 
 use super::file::{ModelFile, Part};
 use super::limits::MOST_AXES;
 use crate::constant::{Constant, LARGE_BYTES};
-use crate::tensor::{Element, Stored, Tensor, array, elements};
+use crate::tensor::{Stored, Tensor, array, elements};
 use crate::text::printable;
 
 /// What the elements of a type become, or why they cannot be had.
-pub(crate) fn element(data_type: Option<DataType>) -> Result<Element, String> {
+pub(crate) fn dtype(data_type: Option<DataType>) -> Result<DType, String> {
     match data_type.unwrap_or(DataType(0)) {
-        DataType::FLOAT | DataType::FLOAT16 | DataType::BFLOAT16 | DataType::DOUBLE => Ok(Element::F32),
-        DataType::INT8 | DataType::INT16 | DataType::INT32 | DataType::INT64 => Ok(Element::I64),
-        DataType::UINT8 | DataType::UINT16 | DataType::UINT32 | DataType::UINT64 => Ok(Element::I64),
-        DataType::BOOL => Ok(Element::Bool),
+        DataType::FLOAT | DataType::FLOAT16 | DataType::BFLOAT16 | DataType::DOUBLE => Ok(DType::F32),
+        DataType::INT8 | DataType::INT16 | DataType::INT32 | DataType::INT64 => Ok(DType::I64),
+        DataType::UINT8 | DataType::UINT16 | DataType::UINT32 | DataType::UINT64 => Ok(DType::I64),
+        DataType::BOOL => Ok(DType::Bool),
         other => Err(format!("elements of type {other} are not supported")),
     }
 }
 
 /// The type in which callers get elements by a file's declaration, where that is another than
 /// theirs; bf16, which NumPy lacks, stays f32.
-pub(super) fn stored(data_type: DataType, element: Element) -> Option<Stored> {
+pub(super) fn stored(data_type: DataType, dtype: DType) -> Option<Stored> {
     let stored = match data_type {
-        DataType::BOOL => Stored::Bool,
-        DataType::INT8 => Stored::I8,
+        DataType::BOOL => Stored::Of(DType::Bool),
+        DataType::INT8 => Stored::Of(DType::I8),
         DataType::INT16 => Stored::I16,
-        DataType::INT32 => Stored::I32,
-        DataType::INT64 => Stored::I64,
-        DataType::UINT8 => Stored::U8,
+        DataType::INT32 => Stored::Of(DType::I32),
+        DataType::INT64 => Stored::Of(DType::I64),
+        DataType::UINT8 => Stored::Of(DType::U8),
         DataType::UINT16 => Stored::U16,
         DataType::UINT32 => Stored::U32,
         DataType::UINT64 => Stored::U64,
-        DataType::FLOAT16 => Stored::F16,
-        DataType::FLOAT => Stored::F32,
+        DataType::FLOAT16 => Stored::Of(DType::F16),
+        DataType::FLOAT => Stored::Of(DType::F32),
         DataType::DOUBLE => Stored::F64,
         _ => return None,
     };
-    let is_own = matches!(
-        (stored, element),
-        (Stored::Bool, Element::Bool) | (Stored::I64, Element::I64) | (Stored::F32, Element::F32)
-    );
-    (!is_own).then_some(stored)
+    (stored != Stored::Of(dtype)).then_some(stored)
 }
 
 /// Extents of a tensor, if it can have them.
@@ -69,7 +66,7 @@ pub(crate) fn number(tensor: &Tensor) -> Option<f32> {
 /// The tensor of a message: in the message, in the file, or in one beside it.
 pub(super) fn read(proto: &TensorProto, file: &ModelFile) -> Result<Constant, String> {
     let data_type = proto.data_type.unwrap_or(DataType(0));
-    element(Some(data_type))?;
+    dtype(Some(data_type))?;
     let shape = extents(&proto.dims)?;
     let count = elements(&shape).map_err(|e| e.to_string())?;
 

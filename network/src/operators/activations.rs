@@ -37,8 +37,8 @@ fn reciprocal(call: &mut Call) -> Result<Value> {
 
 fn relu(call: &mut Call) -> Result<Value> {
     let x = call.only()?;
-    match call.element(x) {
-        Element::I64 => call.with(Binary::Max, x, 0.0),
+    match call.dtype(x) {
+        DType::I64 => call.with(Binary::Max, x, 0.0),
         _ => call.activation(Activation::Relu, x),
     }
 }
@@ -86,8 +86,8 @@ fn clip(call: &mut Call) -> Result<Value> {
     let numbers = known(bounds[0], f32::NEG_INFINITY).zip(known(bounds[1], f32::INFINITY));
     match numbers {
         _ if bounds == [None, None] => Ok(x),
-        Some((0.0, f32::INFINITY)) if call.element(x) == Element::F32 => call.activation(Activation::Relu, x),
-        Some((lo, hi)) if call.element(x) == Element::F32 && Activation::new("clip", &[lo, hi]).is_ok() => {
+        Some((0.0, f32::INFINITY)) if call.dtype(x) == DType::F32 => call.activation(Activation::Relu, x),
+        Some((lo, hi)) if call.dtype(x) == DType::F32 && Activation::new("clip", &[lo, hi]).is_ok() => {
             call.with_parameters("clip", &[lo, hi], x)
         }
         _ => {

@@ -14,13 +14,13 @@ pub struct Attention {
 }
 
 impl Operator for Attention {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
         check_count(operands, 3..=4)?;
-        let is_mask = |operand: usize| operand == 3 && operands[3].1 == Element::Bool;
+        let is_mask = |operand: usize| operand == 3 && operands[3].1 == DType::Bool;
         let mut numbers = (0..operands.len()).filter(|&operand| !is_mask(operand));
-        numbers.try_for_each(|operand| check_element(operands, operand, Element::F32))?;
+        numbers.try_for_each(|operand| check_dtype(operands, operand, DType::F32))?;
         let shapes: Vec<&[usize]> = operands.iter().map(|&(shape, _)| shape).collect();
-        Ok((output(&shapes)?, Element::F32))
+        Ok((output(&shapes)?, DType::F32))
     }
 
     /// A row all of whose scores are minus infinity has no weights: it is not a number.
@@ -65,7 +65,7 @@ impl Operator for Attention {
         let whole = workload::Attention::new(batch.iter().product(), [*m, *n], [*d, *e]);
         let op = match node.count() {
             3 => whole,
-            _ if node.element(3) == Element::F32 => masked(whole, batch, node.shape(3))?,
+            _ if node.dtype(3) == DType::F32 => masked(whole, batch, node.shape(3))?,
             _ => return None,
         };
         let channel = node.output().0.len().checked_sub(1);
@@ -84,7 +84,7 @@ impl Operator for Attention {
         let mut scores = to.between("Mul", &[&products, &scale], vec![]);
         if let Some(mask) = operands.get(3) {
             scores = match to.operand(3).1 {
-                Element::Bool => {
+                DType::Bool => {
                     let never = to.number(f32::NEG_INFINITY);
                     to.between("Where", &[mask, &scores, &never], vec![])
                 }
@@ -126,8 +126,8 @@ fn mask(operands: &[&Tensor], extents: &[usize]) -> Result<Option<Vec<f64>>, OpE
         return Ok(Some(Vec::new()));
     }
     let rows = Rows::broadcast([mask.shape()], extents);
-    Ok(Some(match mask.element() {
-        Element::Bool => {
+    Ok(Some(match mask.dtype() {
+        DType::Bool => {
             let mask = values::<bool>(operands, 3)?;
             rows.map(|[at]| if mask[at] { 0.0 } else { f64::NEG_INFINITY })
         }

@@ -70,21 +70,21 @@ impl Operator for Binary {
         }
     }
 
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
         check_count(operands, 2..=2)?;
         let wanted = match (self, operands[0].1) {
             (Binary::Equal, _) => None,
-            (Binary::And, _) => Some(Element::Bool),
-            (_, Element::I64) => Some(Element::I64),
-            _ => Some(Element::F32),
+            (Binary::And, _) => Some(DType::Bool),
+            (_, DType::I64) => Some(DType::I64),
+            _ => Some(DType::F32),
         };
         match wanted {
             Some(wanted) => drop(shapes_of(operands, 2..=2, wanted)?),
             None => check_alike(operands, 0)?,
         }
         let is_truth = matches!(self, Binary::Equal | Binary::Less);
-        let element = if is_truth { Element::Bool } else { operands[0].1 };
-        Ok((broadcast(operands[0].0, operands[1].0)?, element))
+        let dtype = if is_truth { DType::Bool } else { operands[0].1 };
+        Ok((broadcast(operands[0].0, operands[1].0)?, dtype))
     }
 
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
@@ -92,17 +92,17 @@ impl Operator for Binary {
         fn equal<T: Typed + PartialEq>(operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
             paired(operands, shape, |a: T, b: T| a == b)
         }
-        let element = operands[0].element();
-        match (op, element) {
-            (Binary::Equal, _) => by_type!(element, equal(operands, shape)),
+        let dtype = operands[0].dtype();
+        match (op, dtype) {
+            (Binary::Equal, _) => by_type!(dtype, equal(operands, shape)),
             (Binary::And, _) => paired(operands, shape, |a: bool, b: bool| a && b),
-            (Binary::Less, Element::I64) => paired(operands, shape, |a: i64, b: i64| a < b),
+            (Binary::Less, DType::I64) => paired(operands, shape, |a: i64, b: i64| a < b),
             (Binary::Less, _) => paired(operands, shape, |a: f32, b: f32| a < b),
-            (Binary::Div, Element::I64) if values::<i64>(operands, 1)?.contains(&0) => {
+            (Binary::Div, DType::I64) if values::<i64>(operands, 1)?.contains(&0) => {
                 Err(OpError::Unfit("an integer division by zero".into()))
             }
-            (_, Element::I64) => paired(operands, shape, |a, b| of_integers(op, a, b)),
-            _ => match operation(op, element) {
+            (_, DType::I64) => paired(operands, shape, |a, b| of_integers(op, a, b)),
+            _ => match operation(op, dtype) {
                 Some(PointwiseOp::Binary(op)) => {
                     paired(operands, shape, |a: f32, b: f32| op.exact(a.into(), b.into()) as f32)
                 }
@@ -112,7 +112,7 @@ impl Operator for Binary {
     }
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
-        pointwise(node, operation(*self, node.element(0))?)
+        pointwise(node, operation(*self, node.dtype(0))?)
     }
 
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
@@ -171,20 +171,20 @@ pub(super) fn paired<T: Typed, U: Typed>(
 }
 
 /// What kernels call an operation on elements of a type.
-fn operation(binary: Binary, element: Element) -> Option<PointwiseOp> {
+fn operation(binary: Binary, dtype: DType) -> Option<PointwiseOp> {
     Some(match binary {
         Binary::Add => PointwiseOp::Binary(BinaryOp::Add),
         Binary::Sub => PointwiseOp::Binary(BinaryOp::Sub),
         // Of truth values, which are 1 and 0.
         Binary::Mul | Binary::And => PointwiseOp::Binary(BinaryOp::Mul),
-        Binary::Div if element == Element::I64 => PointwiseOp::Quotient,
+        Binary::Div if dtype == DType::I64 => PointwiseOp::Quotient,
         Binary::Div => PointwiseOp::Binary(BinaryOp::Div),
         Binary::Max => PointwiseOp::Binary(BinaryOp::Max),
         Binary::Min => PointwiseOp::Binary(BinaryOp::Min),
         Binary::Equal => PointwiseOp::Compare(Compare::Equal),
         Binary::Less => PointwiseOp::Compare(Compare::Less),
         // Of whole numbers it would not be exact.
-        Binary::Pow if element == Element::I64 => return None,
+        Binary::Pow if dtype == DType::I64 => return None,
         Binary::Pow => PointwiseOp::Binary(BinaryOp::Pow),
     })
 }
@@ -274,7 +274,7 @@ fn xor(call: &mut Call) -> call::Result<Value> {
 /// Powers that are something simpler are that.
 fn power(call: &mut Call) -> call::Result<Value> {
     let [x, exponent] = pair(call)?;
-    let is_number = call.element(x) == Element::F32 && call.rank(exponent) <= call.rank(x);
+    let is_number = call.dtype(x) == DType::F32 && call.rank(exponent) <= call.rank(x);
     let known = if is_number { call.number_of(exponent) } else { None };
     match known {
         Some(1.0) => Ok(x),
@@ -290,7 +290,7 @@ fn power(call: &mut Call) -> call::Result<Value> {
             call.binary(Binary::Div, one, x)
         }
         _ => {
-            let exponent = call.cast(call.element(x), exponent)?;
+            let exponent = call.cast(call.dtype(x), exponent)?;
             call.binary(Binary::Pow, x, exponent)
         }
     }
@@ -300,7 +300,7 @@ fn power(call: &mut Call) -> call::Result<Value> {
 fn remainder(call: &mut Call) -> call::Result<Value> {
     let of_dividend = call.flag("fmod", false)?;
     let [a, b] = pair(call)?;
-    if call.element(a) != Element::I64 {
+    if call.dtype(a) != DType::I64 {
         return error::unfit("it is supported of integers only");
     }
     let remainder = rest(call, a, b)?;

@@ -12,48 +12,40 @@ pub(super) static IMPORTS: &[OnnxOperator] =
 
 /// The same values as elements of another type: fractions are cut off, whatever is not 0 is true.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cast(pub Element);
+pub struct Cast(pub DType);
 
 impl Operator for Cast {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
         check_count(operands, 1..=1)?;
         Ok((operands[0].0.to_vec(), self.0))
     }
 
     fn compute(&self, operands: &[&Tensor], _: &[usize]) -> Result<Tensor, OpError> {
-        let to = self.0;
         let from = operands[0];
-        match from {
-            Tensor::F32(x) => match to {
-                Element::F32 => Ok(from.clone()),
-                Element::I64 => Ok(Tensor::I64(x.mapv(|x| x as i64))),
-                Element::Bool => Ok(Tensor::Bool(x.mapv(|x| x != 0.0))),
-            },
-            Tensor::I64(x) => match to {
-                Element::F32 => Ok(Tensor::F32(x.mapv(|x| x as f32))),
-                Element::I64 => Ok(from.clone()),
-                Element::Bool => Ok(Tensor::Bool(x.mapv(|x| x != 0))),
-            },
-            Tensor::Bool(x) => match to {
-                Element::F32 => Ok(Tensor::F32(x.mapv(|x| f32::from(u8::from(x))))),
-                Element::I64 => Ok(Tensor::I64(x.mapv(i64::from))),
-                Element::Bool => Ok(from.clone()),
-            },
-        }
+        Ok(match (from, self.0) {
+            (from, to) if from.dtype() == to => from.clone(),
+            (Tensor::F32(x), DType::I64) => Tensor::I64(x.mapv(|x| x as i64)),
+            (Tensor::F32(x), DType::Bool) => Tensor::Bool(x.mapv(|x| x != 0.0)),
+            (Tensor::I64(x), DType::F32) => Tensor::F32(x.mapv(|x| x as f32)),
+            (Tensor::I64(x), DType::Bool) => Tensor::Bool(x.mapv(|x| x != 0)),
+            (Tensor::Bool(x), DType::F32) => Tensor::F32(x.mapv(|x| f32::from(u8::from(x)))),
+            (Tensor::Bool(x), DType::I64) => Tensor::I64(x.mapv(i64::from)),
+            (_, to) => return Err(no_tensor(to)),
+        })
     }
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
-        match (node.element(0), self.0) {
-            (Element::F32 | Element::I64, Element::Bool) => pointwise(node, PointwiseOp::Bool),
-            (Element::F32, Element::I64) => pointwise(node, PointwiseOp::Trunc),
+        match (node.dtype(0), self.0) {
+            (DType::F32 | DType::I64, DType::Bool) => pointwise(node, PointwiseOp::Bool),
+            (DType::F32, DType::I64) => pointwise(node, PointwiseOp::Trunc),
             _ => None,
         }
     }
 
     /// Elements of every type are numbers in memory.
     fn movement(&self, node: &NodeView) -> Option<Movement> {
-        let from = node.element(0);
-        let is_same = from == self.0 || from != Element::F32 && self.0 != Element::Bool;
+        let from = node.dtype(0);
+        let is_same = from == self.0 || from != DType::F32 && self.0 != DType::Bool;
         is_same.then_some(Movement::Piece(0))
     }
 
@@ -63,10 +55,10 @@ impl Operator for Cast {
 }
 
 impl Call<'_> {
-    pub(crate) fn cast(&mut self, element: Element, x: Value) -> call::Result<Value> {
-        match self.element(x) == element {
+    pub(crate) fn cast(&mut self, dtype: DType, x: Value) -> call::Result<Value> {
+        match self.dtype(x) == dtype {
             true => Ok(x),
-            false => self.add(Cast(element), &[x]),
+            false => self.add(Cast(dtype), &[x]),
         }
     }
 }
@@ -77,14 +69,14 @@ fn import(call: &mut Call) -> call::Result<Value> {
     call.ignore(&["saturate", "round_mode"]);
     let to = call.int("to")?.ok_or_else(|| attribute("to", "it is missing"))?;
     let to = i32::try_from(to).map_err(|_| attribute("to", "it is no type"))?;
-    let element = tensor::element(Some(rten_onnx::onnx::DataType(to)));
-    let element = element.map_err(|reason| attribute("to", reason))?;
-    call.cast(element, x)
+    let dtype = tensor::dtype(Some(rten_onnx::onnx::DataType(to)));
+    let dtype = dtype.map_err(|reason| attribute("to", reason))?;
+    call.cast(dtype, x)
 }
 
 fn cast_like(call: &mut Call) -> call::Result<Value> {
     call.check_most(2)?;
     call.ignore(&["saturate", "round_mode"]);
     let (x, like) = (call.operand(0)?, call.operand(1)?);
-    call.cast(call.element(like), x)
+    call.cast(call.dtype(like), x)
 }

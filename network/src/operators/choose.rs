@@ -12,9 +12,9 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Where", import
 pub struct Where;
 
 impl Operator for Where {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
         check_count(operands, 3..=3)?;
-        check_element(operands, 0, Element::Bool)?;
+        check_dtype(operands, 0, DType::Bool)?;
         check_alike(operands, 1)?;
         let shape = broadcast(&broadcast(operands[0].0, operands[1].0)?, operands[2].0)?;
         Ok((shape, operands[1].1))
@@ -27,7 +27,7 @@ impl Operator for Where {
             let rows = Rows::broadcast([operands[0].shape(), operands[1].shape(), operands[2].shape()], shape);
             tensor(shape, rows.map(|[c, y, n]| if choice[c] { yes[y] } else { no[n] }))
         }
-        by_type!(operands[1].element(), of(operands, shape))
+        by_type!(operands[1].dtype(), of(operands, shape))
     }
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {

@@ -12,7 +12,7 @@ pub struct Concat {
 }
 
 impl Operator for Concat {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
         check_count(operands, 1..=usize::MAX)?;
         check_alike(operands, 0)?;
         let shapes: Vec<&[usize]> = operands.iter().map(|&(shape, _)| shape).collect();
@@ -34,7 +34,7 @@ impl Operator for Concat {
             }
             tensor(shape, all)
         }
-        by_type!(operands[0].element(), of(axis, operands, shape))
+        by_type!(operands[0].dtype(), of(axis, operands, shape))
     }
 
     fn movement(&self, _: &NodeView) -> Option<Movement> {

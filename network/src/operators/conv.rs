@@ -21,9 +21,9 @@ pub struct Conv {
 }
 
 impl Operator for Conv {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
-        let shapes = shapes_of(operands, 2..=3, Element::F32)?;
-        Ok((output(&self.window, self.groups, &shapes)?, Element::F32))
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
+        let shapes = shapes_of(operands, 2..=3, DType::F32)?;
+        Ok((output(&self.window, self.groups, &shapes)?, DType::F32))
     }
 
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {

@@ -25,9 +25,9 @@ pub struct ConvTranspose {
 }
 
 impl Operator for ConvTranspose {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
-        let shapes = shapes_of(operands, 2..=3, Element::F32)?;
-        Ok((output(&self.window, &self.output_pad, self.groups, &shapes)?, Element::F32))
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
+        let shapes = shapes_of(operands, 2..=3, DType::F32)?;
+        Ok((output(&self.window, &self.output_pad, self.groups, &shapes)?, DType::F32))
     }
 
     /// Every element of the image is added to all outputs of its window; the padding is cut off afterwards.

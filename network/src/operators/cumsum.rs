@@ -21,20 +21,20 @@ pub struct CumSum {
 }
 
 impl Operator for CumSum {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
         check_count(operands, 1..=1)?;
-        let (shape, element) = operands[0];
-        if element != Element::I64 {
-            check_element(operands, 0, Element::F32)?;
+        let (shape, dtype) = operands[0];
+        if dtype != DType::I64 {
+            check_dtype(operands, 0, DType::F32)?;
         }
         axis_of(self.axis, shape)?;
-        Ok((shape.to_vec(), element))
+        Ok((shape.to_vec(), dtype))
     }
 
     /// Sums in double precision, of integers with wrap-around.
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-        match operands[0].element() {
-            Element::I64 => self.sums(operands, shape, 0i64, i64::wrapping_add, |sum| sum),
+        match operands[0].dtype() {
+            DType::I64 => self.sums(operands, shape, 0i64, i64::wrapping_add, |sum| sum),
             _ => self.sums(operands, shape, 0f64, |sum, x: f32| sum + f64::from(x), |sum| sum as f32),
         }
     }
@@ -67,7 +67,7 @@ impl Operator for CumSum {
 impl CumSum {
     /// Moves a tensor along the axis, zeros where it was, and returns its number among node's operand and parts.
     fn shifted(&self, parts: &mut Vec<Part>, node: &NodeView, sums: usize, by: usize) -> Option<usize> {
-        let (shape, element) = node.output();
+        let (shape, dtype) = node.output();
         let mut ranges = Range::all(shape);
         let range = &mut ranges[self.axis];
         *range = Range { start: if self.reverse { by } else { 0 }, step: 1, count: range.count - by };
@@ -79,7 +79,7 @@ impl CumSum {
 
         parts.push(Part::new(Slice(ranges), vec![sums]));
         let rest = parts.len();
-        parts.push(Part::new(Constant::from(zero(&zeros, element).ok()?), Vec::new()));
+        parts.push(Part::new(Constant::from(zero(&zeros, dtype).ok()?), Vec::new()));
         let pieces = if self.reverse { vec![rest, rest + 1] } else { vec![rest + 1, rest] };
         parts.push(Part::new(Concat { axis: self.axis }, pieces));
         Some(parts.len())
@@ -109,10 +109,10 @@ impl CumSum {
     }
 }
 
-fn zero(shape: &[usize], element: Element) -> Result<Tensor, OpError> {
+fn zero(shape: &[usize], dtype: DType) -> Result<Tensor, OpError> {
     let count = shape.iter().product();
-    match element {
-        Element::I64 => tensor(shape, vec![0i64; count]),
+    match dtype {
+        DType::I64 => tensor(shape, vec![0i64; count]),
         _ => tensor(shape, vec![0f32; count]),
     }
 }

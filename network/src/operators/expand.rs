@@ -12,14 +12,14 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Expand", impor
 pub struct Expand(pub Vec<usize>);
 
 impl Operator for Expand {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
         check_count(operands, 1..=1)?;
         Ok((fixed(&self.0, operands[0].0)?, operands[0].1))
     }
 
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
         let steps = broadcast_strides(operands[0].shape(), shape);
-        by_type!(operands[0].element(), along(operands, steps, shape))
+        by_type!(operands[0].dtype(), along(operands, steps, shape))
     }
 
     fn movement(&self, node: &NodeView) -> Option<Movement> {

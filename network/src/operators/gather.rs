@@ -16,12 +16,12 @@ pub struct Gather {
 }
 
 impl Operator for Gather {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
         check_count(operands, 2..=2)?;
-        check_element(operands, 1, Element::I64)?;
-        let ((data, element), (numbers, _)) = (operands[0], operands[1]);
+        check_dtype(operands, 1, DType::I64)?;
+        let ((data, dtype), (numbers, _)) = (operands[0], operands[1]);
         let axis = axis_of(self.axis, data)?;
-        Ok(([&data[..axis], numbers, &data[axis + 1..]].concat(), element))
+        Ok(([&data[..axis], numbers, &data[axis + 1..]].concat(), dtype))
     }
 
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
@@ -45,7 +45,7 @@ impl Operator for Gather {
             }
             tensor(shape, all)
         }
-        by_type!(operands[0].element(), of(axis, operands, shape))
+        by_type!(operands[0].dtype(), of(axis, operands, shape))
     }
 
     /// Numbers that come with the data may be negative.

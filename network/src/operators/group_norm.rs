@@ -20,13 +20,13 @@ pub struct GroupNorm {
 }
 
 impl Operator for GroupNorm {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
-        let shapes = shapes_of(operands, 3..=3, Element::F32)?;
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
+        let shapes = shapes_of(operands, 3..=3, DType::F32)?;
         let &[_, c, ..] = shapes[0] else { return unfit(format!("images of shape {:?}", shapes[0])) };
         check_channels(self.groups, &[c])?;
         match shapes[1..].iter().find(|&&shape| shape != [c]) {
             Some(shape) => unfit(format!("scale or bias of shape {shape:?} for {c} channels")),
-            None => Ok((shapes[0].to_vec(), Element::F32)),
+            None => Ok((shapes[0].to_vec(), DType::F32)),
         }
     }
 

@@ -23,12 +23,12 @@ pub struct LayerNorm {
 }
 
 impl Operator for LayerNorm {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
-        let shapes = shapes_of(operands, 2..=3, Element::F32)?;
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
+        let shapes = shapes_of(operands, 2..=3, DType::F32)?;
         let inner = &shapes[0][axis_of(self.axis, shapes[0])?..];
         match shapes[1..].iter().find(|shape| **shape != inner) {
             Some(shape) => unfit(format!("scale or bias of shape {shape:?} for rows of shape {inner:?}")),
-            None => Ok((shapes[0].to_vec(), Element::F32)),
+            None => Ok((shapes[0].to_vec(), DType::F32)),
         }
     }
 

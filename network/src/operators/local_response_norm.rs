@@ -20,10 +20,10 @@ pub struct LocalResponseNorm {
 }
 
 impl Operator for LocalResponseNorm {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
-        let shape = shapes_of(operands, 1..=1, Element::F32)?[0];
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
+        let shape = shapes_of(operands, 1..=1, DType::F32)?[0];
         match self.size > 0 && shape.len() > 1 {
-            true => Ok((shape.to_vec(), Element::F32)),
+            true => Ok((shape.to_vec(), DType::F32)),
             false => unfit(format!("{} channels of images of shape {shape:?}", self.size)),
         }
     }

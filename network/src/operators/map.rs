@@ -37,22 +37,22 @@ pub struct Map(pub Function);
 
 impl Operator for Map {
     /// Of integers too: negative numbers and sizes, as shapes are computed with.
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
         check_count(operands, 1..=1)?;
-        let (shape, element) = operands[0];
-        if element != Element::I64 {
-            check_element(operands, 0, Element::F32)?;
+        let (shape, dtype) = operands[0];
+        if dtype != DType::I64 {
+            check_dtype(operands, 0, DType::F32)?;
         }
         match self.0 {
             Function::Activation(Activation::Prelu) => unfit("slopes are an operand of Prelu"),
-            _ => Ok((shape.to_vec(), element)),
+            _ => Ok((shape.to_vec(), dtype)),
         }
     }
 
     /// Of integers, what stays whole does so exactly; else the fraction is cut off.
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
         let exact = self.0.exact();
-        if operands[0].element() == Element::F32 {
+        if operands[0].dtype() == DType::F32 {
             return tensor(shape, values(operands, 0)?.iter().map(|&x: &f32| exact(x.into()) as f32).collect());
         }
         let of_integer = |&x: &i64| match self.0 {
@@ -67,7 +67,7 @@ impl Operator for Map {
     }
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
-        if node.element(0) == Element::I64 && !stays_whole(self.0) {
+        if node.dtype(0) == DType::I64 && !stays_whole(self.0) {
             // Of whole numbers, without the fraction that the function leaves.
             let shape = rows_of(node.output().0);
             return anchor(Pointwise { shape, pre: self.0, ..Pointwise::new(1, 1, PointwiseOp::Trunc) }, node);

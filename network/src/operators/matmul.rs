@@ -16,9 +16,9 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("MatMul", impor
 pub struct MatMul;
 
 impl Operator for MatMul {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
-        let shapes = shapes_of(operands, 2..=2, Element::F32)?;
-        Ok((output(shapes[0], shapes[1])?, Element::F32))
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
+        let shapes = shapes_of(operands, 2..=2, DType::F32)?;
+        Ok((output(shapes[0], shapes[1])?, DType::F32))
     }
 
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {

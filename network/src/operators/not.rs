@@ -12,8 +12,8 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Not", import)]
 pub struct Not;
 
 impl Operator for Not {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
-        Ok((shapes_of(operands, 1..=1, Element::Bool)?[0].to_vec(), Element::Bool))
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
+        Ok((shapes_of(operands, 1..=1, DType::Bool)?[0].to_vec(), DType::Bool))
     }
 
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {

@@ -21,9 +21,9 @@ pub struct Pad {
 }
 
 impl Operator for Pad {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
-        let shape = shapes_of(operands, 1..=1, Element::F32)?[0];
-        Ok((output(&self.pad, self.mode, shape)?, Element::F32))
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
+        let shape = shapes_of(operands, 1..=1, DType::F32)?[0];
+        Ok((output(&self.pad, self.mode, shape)?, DType::F32))
     }
 
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {

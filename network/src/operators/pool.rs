@@ -28,9 +28,9 @@ pub struct Pool {
 }
 
 impl Operator for Pool {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
-        let shape = shapes_of(operands, 1..=1, Element::F32)?[0];
-        Ok((output(&self.window, self.ceil, shape)?, Element::F32))
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
+        let shape = shapes_of(operands, 1..=1, DType::F32)?[0];
+        Ok((output(&self.window, self.ceil, shape)?, DType::F32))
     }
 
     /// A mean with padding is one over the elements of the window that are within image and padding: those beyond, of windows that are rounded

@@ -13,9 +13,9 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("PRelu", import
 pub struct Prelu;
 
 impl Operator for Prelu {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
-        let shapes = shapes_of(operands, 2..=2, Element::F32)?;
-        Ok((fixed(shapes[0], shapes[1])?, Element::F32))
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
+        let shapes = shapes_of(operands, 2..=2, DType::F32)?;
+        Ok((fixed(shapes[0], shapes[1])?, DType::F32))
     }
 
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {

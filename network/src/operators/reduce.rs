@@ -34,13 +34,13 @@ pub struct Reduce {
 }
 
 impl Operator for Reduce {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
         check_count(operands, 1..=1)?;
-        let (shape, element) = operands[0];
-        if element != Element::I64 {
-            check_element(operands, 0, Element::F32)?;
+        let (shape, dtype) = operands[0];
+        if dtype != DType::I64 {
+            check_dtype(operands, 0, DType::F32)?;
         }
-        Ok((output(&self.axes, self.keep_axes, shape)?, element))
+        Ok((output(&self.axes, self.keep_axes, shape)?, dtype))
     }
 
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
@@ -52,7 +52,7 @@ impl Operator for Reduce {
         let places = Rows::broadcast([&kept], from).map(|[to]| to);
         let each = axes.iter().map(|&axis| from[axis]).product::<usize>();
 
-        if operands[0].element() == Element::I64 {
+        if operands[0].dtype() == DType::I64 {
             let (x, first) = (values::<i64>(operands, 0)?, first_integer(op));
             let mut all = vec![first; elements(shape)?];
             for (x, &to) in x.iter().zip(&places) {
@@ -73,7 +73,7 @@ impl Operator for Reduce {
 
     /// Integers' means would have fractions.
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
-        let has_fractions = self.op == ReduceOp::Mean && node.element(0) == Element::I64;
+        let has_fractions = self.op == ReduceOp::Mean && node.dtype(0) == DType::I64;
         let op = workload::Reduce::new(node.shape(0), &self.axes, self.op).ok().filter(|_| !has_fractions)?;
         Some(Anchor::new(Workload::new(op).ok()?, node))
     }
@@ -252,7 +252,7 @@ fn place_of(call: &mut Call, op: ReduceOp) -> call::Result<Value> {
     let (other, op) = if is_last { (0, ReduceOp::Max) } else { (extent - 1, ReduceOp::Min) };
     let other = call.constant(Tensor::i64(&[], vec![other])?);
     let mut found = call.add(Where, &[is_best, places, other])?;
-    if call.element(x) == Element::F32 {
+    if call.dtype(x) == DType::F32 {
         let is_number = call.binary(Binary::Equal, x, x)?;
         found = call.add(Where, &[is_number, found, places])?;
     }

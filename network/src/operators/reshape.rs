@@ -17,11 +17,11 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
 pub struct Reshape(pub Vec<usize>);
 
 impl Operator for Reshape {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
         check_count(operands, 1..=1)?;
-        let (shape, element) = operands[0];
+        let (shape, dtype) = operands[0];
         match elements(&self.0)? == elements(shape)? {
-            true => Ok((self.0.clone(), element)),
+            true => Ok((self.0.clone(), dtype)),
             false => op::unfit(format!("{shape:?} has not as many elements as {:?}", self.0)),
         }
     }
@@ -30,7 +30,7 @@ impl Operator for Reshape {
         fn of<T: Typed>(operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
             tensor(shape, values::<T>(operands, 0)?.into_owned())
         }
-        by_type!(operands[0].element(), of(operands, shape))
+        by_type!(operands[0].dtype(), of(operands, shape))
     }
 
     fn movement(&self, _: &NodeView) -> Option<Movement> {

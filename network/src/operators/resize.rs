@@ -21,10 +21,10 @@ pub struct Resize {
 }
 
 impl Operator for Resize {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
-        let shape = shapes_of(operands, 1..=1, Element::F32)?[0];
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
+        let shape = shapes_of(operands, 1..=1, DType::F32)?[0];
         match (shape, self.size) {
-            (&[n, c, h, w], [oh, ow]) if ![h, w, oh, ow].contains(&0) => Ok((vec![n, c, oh, ow], Element::F32)),
+            (&[n, c, h, w], [oh, ow]) if ![h, w, oh, ow].contains(&0) => Ok((vec![n, c, oh, ow], DType::F32)),
             _ => op::unfit(format!("images of shape {shape:?} to {:?}", self.size)),
         }
     }

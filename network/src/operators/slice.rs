@@ -29,7 +29,7 @@ impl Range {
 }
 
 impl Operator for Slice {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
         check_count(operands, 1..=1)?;
         Ok((output(&self.0, operands[0].0)?, operands[0].1))
     }

@@ -23,10 +23,10 @@ impl Operator for Softmax {
         if self.log { "LogSoftmax" } else { "Softmax" }
     }
 
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
-        let shapes = shapes_of(operands, 1..=1, Element::F32)?;
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
+        let shapes = shapes_of(operands, 1..=1, DType::F32)?;
         axis_of(self.axis, shapes[0])?;
-        Ok((shapes[0].to_vec(), Element::F32))
+        Ok((shapes[0].to_vec(), DType::F32))
     }
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {

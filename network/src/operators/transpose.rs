@@ -17,13 +17,13 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
 pub struct Transpose(pub Vec<usize>);
 
 impl Operator for Transpose {
-    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, Element), OpError> {
+    fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
         check_count(operands, 1..=1)?;
-        let (shape, element) = operands[0];
+        let (shape, dtype) = operands[0];
         let mut sorted = self.0.clone();
         sorted.sort_unstable();
         match sorted.iter().copied().eq(0..shape.len()) {
-            true => Ok((self.0.iter().map(|&axis| shape[axis]).collect(), element)),
+            true => Ok((self.0.iter().map(|&axis| shape[axis]).collect(), dtype)),
             false => op::unfit(format!("{:?} is no permutation of the axes of {shape:?}", listed(&self.0))),
         }
     }
@@ -31,7 +31,7 @@ impl Operator for Transpose {
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
         let own = strides(operands[0].shape());
         let steps: Vec<usize> = self.0.iter().map(|&axis| own[axis]).collect();
-        by_type!(operands[0].element(), along(operands, steps, shape))
+        by_type!(operands[0].dtype(), along(operands, steps, shape))
     }
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {

@@ -1,5 +1,6 @@
 //! Operations on elements that do nothing, or have a simpler form.
 
+use autotune_ir::DType;
 use autotune_ir::program::UnaryOp;
 use autotune_workloads::{Activation, Function};
 
@@ -8,7 +9,7 @@ use super::site::{Rewritten, Site, uniform};
 use super::without_kernels::MOST_REPEATED;
 use crate::graph::NodeId;
 use crate::operators::{Binary, Cast, Expand, Map, MatMul, Not, Prelu, Where};
-use crate::tensor::{Element, Tensor};
+use crate::tensor::Tensor;
 
 pub(super) const RULES: &[Rule] = &[
     Rule { name: "constant_last", before: "c + x, c * x, max(c, x), ..", after: "x + c, ..", apply: constant_last },
@@ -143,7 +144,7 @@ fn root(site: &mut Site) -> Rewritten {
 fn divisor(site: &Site, id: NodeId) -> Option<NodeId> {
     let [one, x] = site.binary(id, Binary::Div)?;
     let is_one = site.tensor(one).and_then(uniform) == Some(1.0);
-    (is_one && site.of(x).shape == site.of(id).shape && site.of(x).element == Element::F32).then_some(x)
+    (is_one && site.of(x).shape == site.of(id).shape && site.of(x).dtype == DType::F32).then_some(x)
 }
 
 fn inverse_root(site: &mut Site) -> Rewritten {
@@ -230,7 +231,7 @@ pub(super) fn bounds_of(activation: Activation) -> Option<[f32; 2]> {
 
 fn bounds(site: &mut Site) -> Rewritten {
     let Some((outer, x)) = site.activation(site.id) else { return Ok(None) };
-    let Some([lo, hi]) = bounds_of(outer).filter(|_| site.node().element == Element::F32) else { return Ok(None) };
+    let Some([lo, hi]) = bounds_of(outer).filter(|_| site.node().dtype == DType::F32) else { return Ok(None) };
     let inner = site.activation(x).and_then(|(inner, x)| Some((bounds_of(inner)?, x)));
     let (op, x) = match inner {
         Some(([inner_lo, inner_hi], x)) => (clip(inner_lo.clamp(lo, hi), inner_hi.clamp(lo, hi)), x),
@@ -281,7 +282,7 @@ fn expanded_operand(site: &mut Site) -> Rewritten {
         }
         let mut operands = node.operands.clone();
         operands[number] = site.of(operands[number]).operands[0];
-        let known: Vec<_> = operands.iter().map(|&id| (&*site.of(id).shape, site.of(id).element)).collect();
+        let known: Vec<_> = operands.iter().map(|&id| (&*site.of(id).shape, site.of(id).dtype)).collect();
         if node.op.infer(&known).is_ok_and(|(shape, _)| shape == node.shape) {
             let operands: Vec<_> = operands.into_iter().map(|id| site.made(id)).collect();
             return site.add(node.op.clone(), &operands).map(Some);

@@ -1,5 +1,7 @@
 //! Attention that exporters write as products around a softmax.
 
+use autotune_ir::DType;
+
 use super::bounds::is_moderate;
 use super::new_graph::Made;
 use super::rule::Rule;
@@ -7,7 +9,7 @@ use super::site::{Rewritten, Site};
 use crate::error::GraphError;
 use crate::graph::NodeId;
 use crate::operators::{Attention, Binary, MatMul, Softmax, Transpose, Where};
-use crate::tensor::{Element, Tensor};
+use crate::tensor::Tensor;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -99,7 +101,7 @@ fn added_mask(site: &mut Site) -> Rewritten {
     let (Some(Attention { .. }), &[.., mask]) = (site.node().op.of(), &site.node().operands[..]) else {
         return Ok(None);
     };
-    if site.of(mask).element != Element::Bool {
+    if site.of(mask).dtype != DType::Bool {
         return Ok(None);
     }
     let (mut operands, mask) = (site.operands_of(site.id), site.made(mask));

@@ -1,5 +1,6 @@
 //! What no kernel does, as what kernels do.
 
+use autotune_ir::DType;
 use autotune_workloads::ReduceOp;
 use autotune_workloads::axes::FEW;
 use ndarray::{ArrayD, IxDyn};
@@ -13,7 +14,7 @@ use crate::op::Operator;
 use crate::operators::{
     Attention, Binary, Expand, Gather, LayerNorm, MatMul, Pad, Pool, Reduce, Reshape, Sliding, Transpose,
 };
-use crate::tensor::{Element, Tensor};
+use crate::tensor::Tensor;
 
 /// Elements of vectors whose product is worth more than one thread.
 const LONG: usize = 1 << 15;
@@ -114,7 +115,7 @@ fn repeated_mask(site: &mut Site) -> Rewritten {
     let (of_batch, ones) = (&own[..batch.len()], |of: &[usize]| of.iter().all(|extent| *extent == 1));
     let shared = of_batch.iter().zip(batch).take_while(|(own, whole)| own == whole).count();
     let repeated = ones(of_batch) || ones(&of_batch[shared..]);
-    if site.of(mask).element != Element::F32 || repeated && own.last() == Some(n) {
+    if site.of(mask).dtype != DType::F32 || repeated && own.last() == Some(n) {
         return Ok(None);
     }
     let mut operands = site.operands_of(site.id);
@@ -125,7 +126,7 @@ fn repeated_mask(site: &mut Site) -> Rewritten {
 fn mean_of_integers(site: &mut Site) -> Rewritten {
     let Some(Reduce { op: ReduceOp::Mean, axes, keep_axes }) = site.node().op.of() else { return Ok(None) };
     let from = site.of(site.operand(0));
-    if from.element != Element::I64 {
+    if from.dtype != DType::I64 {
         return Ok(None);
     }
 

@@ -11,7 +11,7 @@ use crate::error::GraphError;
 use crate::graph::{Graph, Node, NodeId};
 use crate::op::Op;
 use crate::operators::{Binary, Expand, Reshape, Slice, Transpose};
-use crate::tensor::{Element, Tensor, array, elements};
+use crate::tensor::{Tensor, elements};
 
 /// Elements of all constants together that one rewriting makes: 1 GiB of them.
 const MOST_FOLDED: usize = 1 << 28;
@@ -87,7 +87,7 @@ impl<'a> NewGraph<'a> {
 
     /// A node without operands again.
     pub(super) fn input(&mut self, node: &Node) -> Result<Made, GraphError> {
-        self.graph.input(&node.name, node.element, &node.shape).map(Made)
+        self.graph.input(&node.name, node.dtype, &node.shape).map(Made)
     }
 
     pub(super) fn constant(&mut self, name: &str, constant: &Constant) -> Made {
@@ -98,12 +98,7 @@ impl<'a> NewGraph<'a> {
 
     /// The tensor of a node without elements, whatever computes it.
     pub(super) fn nothing(&mut self, node: &Node) -> Option<Made> {
-        let shape = &*node.shape;
-        let empty = match node.element {
-            Element::F32 => array(shape, Vec::new()).map(Tensor::F32),
-            Element::I64 => array(shape, Vec::new()).map(Tensor::I64),
-            Element::Bool => array(shape, Vec::new()).map(Tensor::Bool),
-        };
+        let empty = Tensor::of_numbers(&node.shape, node.dtype, &[]);
         Some(self.constant(&node.name, &empty.ok()?.into()))
     }
 
@@ -170,7 +165,7 @@ impl<'a> NewGraph<'a> {
     /// runs.
     fn folded(&mut self, op: &Op, operands: &[NodeId]) -> Option<Constant> {
         let constants: Vec<&Constant> = operands.iter().map(|&id| self.graph.constant_of(id)).collect::<Option<_>>()?;
-        let known: Vec<_> = constants.iter().map(|constant| (constant.shape(), constant.element())).collect();
+        let known: Vec<_> = constants.iter().map(|constant| (constant.shape(), constant.dtype())).collect();
         let count = elements(&op.infer(&known).ok()?.0).ok()?;
         if constants.is_empty() || count > self.constants.left {
             return None;

@@ -78,7 +78,7 @@ fn not_rounded_up(site: &mut Site) -> Rewritten {
     let Some(Pool { window, ceil: true, kind }) = site.node().op.of() else { return Ok(None) };
     let rounded_down = Pool { window: window.clone(), ceil: false, kind: *kind };
     let input = site.of(site.operand(0));
-    match rounded_down.infer(&[(&input.shape, input.element)]) {
+    match rounded_down.infer(&[(&input.shape, input.dtype)]) {
         Ok((shape, _)) if shape == site.node().shape => {
             let x = site.made(site.operand(0));
             site.add(rounded_down, &[x]).map(Some)

@@ -1,5 +1,6 @@
 //! Normalisations and softmax that exporters write as several operations; reductions of whole images.
 
+use autotune_ir::DType;
 use autotune_ir::program::UnaryOp;
 use autotune_workloads::{PoolKind, ReduceOp};
 
@@ -9,7 +10,7 @@ use super::site::{Rewritten, Site};
 use crate::graph::NodeId;
 use crate::op::Operator;
 use crate::operators::{Binary, Expand, GroupNorm, LayerNorm, Pool, Reduce, Reshape, Sliding, Softmax};
-use crate::tensor::{Element, Tensor};
+use crate::tensor::Tensor;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -141,7 +142,7 @@ fn reduce_of_image(site: &mut Site) -> Rewritten {
         ReduceOp::Max => PoolKind::Max,
         ReduceOp::Sum | ReduceOp::Min | ReduceOp::Prod => return Ok(None),
     };
-    if from.shape.len() != 4 || axes[..] != [2, 3] || from.element != Element::F32 {
+    if from.shape.len() != 4 || axes[..] != [2, 3] || from.dtype != DType::F32 {
         return Ok(None);
     }
     let window = from.shape[2..].iter().map(|&extent| Sliding::new(extent)).collect();

@@ -1,5 +1,6 @@
 //! A node in its graph, as rules see it.
 
+use autotune_ir::DType;
 use autotune_ir::program::UnaryOp;
 use autotune_workloads::{Activation, Function};
 
@@ -8,7 +9,7 @@ use crate::error::{GraphError, OpError};
 use crate::graph::{Graph, Node, NodeId};
 use crate::op::Op;
 use crate::operators::{Binary, Map};
-use crate::tensor::{Element, Tensor};
+use crate::tensor::Tensor;
 
 /// Factors of a product that are looked at.
 const MOST_FACTORS: usize = 8;
@@ -65,7 +66,7 @@ impl<'a> Site<'a, '_> {
 
     /// True if a node has shape and type of this one.
     pub(super) fn fits(&self, id: NodeId) -> bool {
-        (&self.of(id).shape, self.of(id).element) == (&self.node().shape, self.node().element)
+        (&self.of(id).shape, self.of(id).dtype) == (&self.node().shape, self.node().dtype)
     }
 
     /// A node that is called as this one.
@@ -91,8 +92,8 @@ impl<'a> Site<'a, '_> {
         self.new.graph.node(made.0).shape.clone()
     }
 
-    pub(super) fn element_of(&self, made: Made) -> Element {
-        self.new.graph.node(made.0).element
+    pub(super) fn dtype_of(&self, made: Made) -> DType {
+        self.new.graph.node(made.0).dtype
     }
 
     /// The tensor of a constant, which is in memory from here on.

@@ -4,6 +4,7 @@
 //! None of it is as fast as a kernel of its own would be; it stands behind everything that makes a
 //! form which has one.
 
+use autotune_ir::DType;
 use autotune_ir::program::UnaryOp;
 use autotune_workloads::{Function, PadMode, ReduceOp, Resample, Sampling};
 use ndarray::{Array1, Axis};
@@ -18,7 +19,7 @@ use crate::operators::{
     Binary, Concat, Conv, ConvTranspose, Expand, Gather, LocalResponseNorm, Map, MatMul, Pad, Prelu, Range, Reduce,
     Reshape, Resize, Slice, Sliding, Transpose, Where,
 };
-use crate::tensor::{Element, Tensor};
+use crate::tensor::Tensor;
 
 /// Spatial axes of a convolution that has a kernel, at most.
 const MOST_AXES: usize = 3;
@@ -383,7 +384,7 @@ fn reduce_in_steps(site: &mut Site) -> Rewritten {
     let node = site.node();
     let Some(Reduce { op, axes, keep_axes }) = node.op.of() else { return Ok(None) };
     // Means of whole numbers are cut off, once.
-    let is_cut_off = *op == ReduceOp::Mean && node.element == Element::I64;
+    let is_cut_off = *op == ReduceOp::Mean && node.dtype == DType::I64;
     if axes.len() < 2 || is_cut_off || has_kernel(site.from, site.id) {
         return Ok(None);
     }
@@ -415,7 +416,7 @@ fn parts(site: &mut Site) -> Rewritten {
 /// Of an exponent below zero the fraction is cut off; one over zero is the largest number.
 fn power_of_integers(site: &mut Site) -> Rewritten {
     let node = site.node();
-    if node.op != Binary::Pow || node.element != Element::I64 {
+    if node.op != Binary::Pow || node.dtype != DType::I64 {
         return Ok(None);
     }
     let [x, n] = [0, 1].map(|number| site.made(site.operand(number)));

@@ -1,16 +1,16 @@
 //! Recurrent networks, of plain operations.
 
+use autotune_ir::DType;
 use autotune_workloads::Activation;
 
 use crate::builder::{Builder, Fill, Value};
-use crate::tensor::Element;
 
 const VOCABULARY: usize = 10_000;
 const WIDTH: usize = 650;
 
 /// A language model of the Penn Treebank with two layers: one step, whose states come and go as inputs and outputs.
 pub(super) fn lstm(net: &Builder) {
-    let token = net.input_of("token", Element::I64, &[1]);
+    let token = net.input_of("token", DType::I64, &[1]);
     let mut x = net.weight("embedding", &[VOCABULARY, WIDTH], Fill::deviation(1.0)).gather(token);
 
     for layer in ["layer0", "layer1"] {

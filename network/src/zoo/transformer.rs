@@ -1,10 +1,10 @@
 //! Transformers: twelve layers of width 768 with twelve heads and a perceptron four times as wide.
 
+use autotune_ir::DType;
 use autotune_workloads::Activation;
 
 use crate::builder::{Builder, Conv, Fill, Value};
 use crate::operators::Sliding;
-use crate::tensor::Element;
 
 const LAYERS: usize = 12;
 const HEADS: usize = 12;
@@ -16,7 +16,7 @@ pub(super) fn bert_base(net: &Builder) {
     let eps = 1e-12;
     let table = |part, rows| net.weight(&format!("embeddings.{part}"), &[rows, WIDTH], Fill::deviation(0.5));
 
-    let tokens = net.input_of("input_ids", Element::I64, &[1, TOKENS]);
+    let tokens = net.input_of("input_ids", DType::I64, &[1, TOKENS]);
     let (words, positions) = (table("words", 30522), table("positions", 512));
     let segment = table("segments", 2).slice(0, 0..1);
     let mut x = (words.gather(tokens) + segment + positions.slice(0, 0..TOKENS)).layer_norm("embeddings.norm", eps);

@@ -3,7 +3,7 @@
 use autotune_ir::program::UnaryOp;
 use autotune_network::Operator;
 use autotune_network::operators::{Binary, Map};
-use autotune_network::{Element, Graph, NodeId, Op, Tensor};
+use autotune_network::{DType, Graph, NodeId, Op, Tensor};
 use autotune_workloads::{Activation, Function};
 use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
@@ -23,7 +23,7 @@ impl Net {
 
     pub(crate) fn input(&mut self, shape: &[usize]) -> NodeId {
         let name = format!("input{}", self.graph.inputs().len());
-        self.graph.input(&name, Element::F32, shape).unwrap()
+        self.graph.input(&name, DType::F32, shape).unwrap()
     }
 
     pub(crate) fn random(&mut self, shape: &[usize]) -> NodeId {
@@ -69,13 +69,14 @@ pub(crate) fn brought(graph: &Graph, rng: &mut impl Rng) -> Vec<Tensor> {
     let of = |&id: &NodeId| {
         let node = graph.node(id);
         let count = node.shape.iter().product();
-        match node.element {
-            Element::F32 => numbers(rng, &node.shape),
-            Element::I64 => Tensor::i64(&node.shape, (0..count).map(|_| rng.random_range(0..3)).collect()).unwrap(),
-            Element::Bool => {
+        match node.dtype {
+            DType::F32 => numbers(rng, &node.shape),
+            DType::I64 => Tensor::i64(&node.shape, (0..count).map(|_| rng.random_range(0..3)).collect()).unwrap(),
+            DType::Bool => {
                 let signs = numbers(rng, &node.shape);
                 Binary::Less.evaluate(&[&signs, &Tensor::scalar(0.5)]).unwrap()
             }
+            other => panic!("tensors of {other}"),
         }
     };
     graph.inputs().iter().map(of).collect()
@@ -151,7 +152,7 @@ fn assert_near(before: &Graph, after: &Graph, brought: &[Tensor], [least, off]: 
 
     let (wanted, found) = (before.evaluate(brought).unwrap(), after.evaluate(brought).unwrap());
     for (wanted, found) in wanted.iter().zip(&found) {
-        assert_eq!((wanted.shape(), wanted.element()), (found.shape(), found.element()), "{what}");
+        assert_eq!((wanted.shape(), wanted.dtype()), (found.shape(), found.dtype()), "{what}");
         let (Some(wanted), Some(found)) = (wanted.as_f32(), found.as_f32()) else {
             assert_eq!(wanted, found, "{what}");
             continue;

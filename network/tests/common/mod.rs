@@ -46,7 +46,7 @@ pub(crate) fn made(shape: &[usize], of: impl Fn(&[i64]) -> f64) -> Tensor {
 
 /// Fails unless two tensors have the same shape and nearly the same numbers.
 pub(crate) fn assert_near(found: &Tensor, wanted: &Tensor, what: &str) {
-    assert_eq!((found.shape(), found.element()), (wanted.shape(), wanted.element()), "{what}");
+    assert_eq!((found.shape(), found.dtype()), (wanted.shape(), wanted.dtype()), "{what}");
     let (Some(a), Some(b)) = (found.as_f32(), wanted.as_f32()) else {
         return assert_eq!(found, wanted, "{what}");
     };

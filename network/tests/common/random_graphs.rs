@@ -5,7 +5,7 @@ use autotune_network::operators::{
     Binary, Cast, Concat, Conv, ConvTranspose, Expand, Gather, GroupNorm, LayerNorm, LocalResponseNorm, Map, MatMul,
     Not, Pad, Pool, Prelu, Range, Reduce, Reshape, Resize, Slice, Sliding, Softmax, Transpose, Where,
 };
-use autotune_network::{Element, Graph, NodeId, Op, Tensor};
+use autotune_network::{DType, Graph, NodeId, Op, Tensor};
 use autotune_workloads::{Activation, Coordinates, Function, PadMode, PoolKind, ReduceOp, Rounding, Sampling};
 use rand::seq::IndexedRandom;
 
@@ -80,7 +80,7 @@ impl Maker {
             self.known(id);
         });
         let tensors: Vec<&Tensor> = operands.iter().map(|id| &self.tensors[id.0 as usize]).collect();
-        let known: Vec<_> = tensors.iter().map(|tensor| (tensor.shape(), tensor.element())).collect();
+        let known: Vec<_> = tensors.iter().map(|tensor| (tensor.shape(), tensor.dtype())).collect();
         let (shape, _) = op.infer(&known).ok()?;
         if shape.iter().product::<usize>() > MOST_ELEMENTS || shape.contains(&0) {
             return None;
@@ -89,7 +89,7 @@ impl Maker {
         if tensor.as_f32().is_some_and(|all| !all.iter().all(|x| x.abs() < LARGEST)) {
             return None;
         }
-        let is_value = tensor.element() == Element::F32;
+        let is_value = tensor.dtype() == DType::F32;
         let id = self.net.add(op, operands);
         self.tensors.push(tensor);
         if is_value {
@@ -354,7 +354,7 @@ impl Maker {
                 let axis = self.one_of(self.shape(x).len().max(1));
                 self.add(Gather { axis }, &[x, numbers])
             }
-            _ => self.add(Cast(Element::F32), &[x]),
+            _ => self.add(Cast(DType::F32), &[x]),
         }
     }
 

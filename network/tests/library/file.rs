@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use autotune_network::operators::Transpose;
-use autotune_network::{Element, Graph, rewrite, zoo};
+use autotune_network::{DType, Graph, rewrite, zoo};
 use object::Endianness;
 use object::elf::{self, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader, SectionHeader, Sym};
@@ -118,7 +118,7 @@ fn headers_are_c_and_cpp() {
     let mut graph = Graph::new("names");
     let names = ["*/ int", "/*", "a\nb", "@NAME@", "back\\\n", "??/", "\u{e9}", ""];
     for name in names {
-        let x = graph.input(name, Element::F32, &[2, 3]).unwrap();
+        let x = graph.input(name, DType::F32, &[2, 3]).unwrap();
         let y = graph.add(name, Transpose(vec![1, 0]), &[x]).unwrap();
         graph.output(name, y);
     }

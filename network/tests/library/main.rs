@@ -14,7 +14,7 @@ use std::sync::Arc;
 use autotune_ir::{Isa, Target};
 use autotune_network::operators::{Concat, Expand, Gather, Pad, Range, Slice, Sliding, Transpose};
 use autotune_network::{
-    Builder, Compiled, Conv, Element, Fill, Graph, LibraryError, Seeded, Tensor, Value, rewrite, zoo,
+    Builder, Compiled, Conv, DType, Fill, Graph, LibraryError, Seeded, Tensor, Value, rewrite, zoo,
 };
 use autotune_workloads::{Activation, PadMode};
 use common::graphs::brought;
@@ -80,7 +80,7 @@ fn networks_of_attention_compute_the_same_as_libraries() {
             net.input("image", &[1, 3, 16, 12]).conv("patches", Conv::new(WIDTH, Sliding::new(4).stride(4)).bias());
         let patches = patches.reshape(&[1, WIDTH, 12]).transpose(&[0, 2, 1]);
         let words = net.weight("words", &[9, WIDTH], Fill::deviation(0.5));
-        let words = words.gather(net.input_of("tokens", Element::I64, &[1, 6]));
+        let words = words.gather(net.input_of("tokens", DType::I64, &[1, 6]));
         let class = net.weight("class", &[1, 1, WIDTH], Fill::deviation(0.5));
         let mut x =
             class.concat(&[patches, words], 1) + net.weight("positions", &[1, TOKENS, WIDTH], Fill::deviation(0.5));
@@ -155,7 +155,7 @@ fn random_graphs_compute_the_same_as_libraries_or_are_refused() {
 #[test]
 fn copies_of_elements_that_lie_apart_are_the_same() {
     let mut graph = Graph::new("copies");
-    let x = graph.input("x", Element::F32, &[2, 3, 40, 5]).unwrap();
+    let x = graph.input("x", DType::F32, &[2, 3, 40, 5]).unwrap();
     let range = |start, count, step| Range { start, count, step };
     let slices = [
         [range(1, 2, -1), range(0, 3, 1), range(39, 20, -2), range(4, 5, -1)],
@@ -171,12 +171,12 @@ fn copies_of_elements_that_lie_apart_are_the_same() {
         let turned = graph.add(format!("turned{number}"), Transpose(perm.to_vec()), &[x]).unwrap();
         graph.output(format!("turned{number}"), turned);
     }
-    let row = graph.input("row", Element::F32, &[3, 1, 1]).unwrap();
+    let row = graph.input("row", DType::F32, &[3, 1, 1]).unwrap();
     let wide = graph.add("wide", Expand(vec![4, 3, 9, 2]), &[row]).unwrap();
     graph.output("wide", wide);
     let joined = graph.add("joined", Concat { axis: 2 }, &[wide, wide]).unwrap();
     graph.output("joined", joined);
-    let one = graph.input("one", Element::I64, &[]).unwrap();
+    let one = graph.input("one", DType::I64, &[]).unwrap();
     graph.output("one", one);
     check(&graph, 2, 1, "copies").unwrap();
 }
@@ -186,7 +186,7 @@ fn copies_of_elements_that_lie_apart_are_the_same() {
 fn rows_are_found_by_any_number() {
     let mut graph = Graph::new("rows");
     let table = graph.constant("table", numbers(&mut rng(1), &[5, 3]));
-    let rows = graph.input("rows", Element::I64, &[9]).unwrap();
+    let rows = graph.input("rows", DType::I64, &[9]).unwrap();
     let found = graph.add("found", Gather { axis: 0 }, &[table, rows]).unwrap();
     graph.output("found", found);
     let Some(network) = compiled(&graph, 1) else { return };
@@ -203,7 +203,7 @@ fn images_are_padded_the_same() {
     for (number, pad) in [[1, 2, 3, 0], [0, 1, 0, 2], [2, 0, 4, 3]].into_iter().enumerate() {
         for mode in [PadMode::Constant, PadMode::Reflect, PadMode::Edge] {
             let mut graph = Graph::new("padded");
-            let x = graph.input("x", Element::F32, &[2, 3, 4, 5]).unwrap();
+            let x = graph.input("x", DType::F32, &[2, 3, 4, 5]).unwrap();
             let [above, below, left, right] = pad;
             let pad = vec![[0, 0], [0, 0], [above, below], [left, right]];
             let padded = graph.add("padded", Pad { pad, mode, value: 0.75 }, &[x]).unwrap();
@@ -220,8 +220,8 @@ fn images_are_padded_the_same() {
 #[test]
 fn a_library_says_what_it_is_and_what_is_wrong() {
     let mut graph = Graph::new("words");
-    let x = graph.input("the \u{e9}mage", Element::F32, &[2, 3]).unwrap();
-    let mask = graph.input("mask", Element::Bool, &[]).unwrap();
+    let x = graph.input("the \u{e9}mage", DType::F32, &[2, 3]).unwrap();
+    let mask = graph.input("mask", DType::Bool, &[]).unwrap();
     let turned = graph.add("turned", Transpose(vec![1, 0]), &[x]).unwrap();
     graph.output("turned", turned);
     graph.output("mask */ again", mask);

@@ -175,8 +175,8 @@ pub fn counted(shape: &[usize]) -> Tensor {
 
 /// The first element at which two tensors are not the same within a tolerance, in words.
 pub fn difference(found: &Tensor, expected: &Tensor, relative: f32, absolute: f32) -> Option<String> {
-    if (found.shape(), found.element()) != (expected.shape(), expected.element()) {
-        let text = |tensor: &Tensor| format!("{} {:?}", tensor.element(), tensor.shape());
+    if (found.shape(), found.dtype()) != (expected.shape(), expected.dtype()) {
+        let text = |tensor: &Tensor| format!("{} {:?}", tensor.dtype(), tensor.shape());
         return Some(format!("{}, where {} is expected", text(found), text(expected)));
     }
     let (Some(found_floats), Some(expected_floats)) = (found.as_f32(), expected.as_f32()) else {

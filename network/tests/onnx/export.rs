@@ -9,7 +9,7 @@ use autotune_network::operators::{
     LocalResponseNorm, Map, MatMul, Not, Pad, Pool, Prelu, Range, Reduce, Reshape, Resize, Slice, Sliding, Softmax,
     Transpose, Where,
 };
-use autotune_network::{Element, Graph, NodeId, Op, Tensor, zoo};
+use autotune_network::{Graph, NodeId, Op, Tensor, zoo};
 use autotune_workloads::{Activation, Coordinates, Function, PadMode, PoolKind, ReduceOp, Rounding, Sampling};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -17,13 +17,14 @@ use rand_chacha::ChaCha8Rng;
 use crate::build::{difference, i64s};
 
 /// Random numbers from -2 to 2, or from 0 to 3, or truth values.
-fn random(element: Element, shape: &[usize], rng: &mut ChaCha8Rng) -> Tensor {
+fn random(dtype: DType, shape: &[usize], rng: &mut ChaCha8Rng) -> Tensor {
     let count = shape.iter().product();
     let integers: Vec<i64> = (0..count).map(|_| rng.random_range(0..4)).collect();
-    match element {
-        Element::F32 => Tensor::f32(shape, (0..count).map(|_| rng.random_range(-2.0..2.0)).collect()).unwrap(),
-        Element::I64 => Tensor::i64(shape, integers).unwrap(),
-        Element::Bool => Cast(Element::Bool).evaluate(&[&Tensor::i64(shape, integers).unwrap()]).unwrap(),
+    match dtype {
+        DType::F32 => Tensor::f32(shape, (0..count).map(|_| rng.random_range(-2.0..2.0)).collect()).unwrap(),
+        DType::I64 => Tensor::i64(shape, integers).unwrap(),
+        DType::Bool => Cast(DType::Bool).evaluate(&[&Tensor::i64(shape, integers).unwrap()]).unwrap(),
+        other => panic!("tensors of {other}"),
     }
 }
 
@@ -36,7 +37,7 @@ pub fn again(graph: &Graph) -> Graph {
 pub fn check(graph: &Graph, what: &str) {
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     let inputs: Vec<Tensor> =
-        graph.inputs().iter().map(|&id| random(graph.node(id).element, &graph.node(id).shape, &mut rng)).collect();
+        graph.inputs().iter().map(|&id| random(graph.node(id).dtype, &graph.node(id).shape, &mut rng)).collect();
     let read = again(graph);
     let names = |graph: &Graph| graph.outputs().iter().map(|output| output.name.clone()).collect::<Vec<_>>();
     assert_eq!(names(graph), names(&read), "{what}");
@@ -46,22 +47,22 @@ pub fn check(graph: &Graph, what: &str) {
 }
 
 /// A graph of one operation.
-fn single(op: impl Into<Op>, operands: &[(Element, &[usize])]) -> Graph {
+fn single(op: impl Into<Op>, operands: &[(DType, &[usize])]) -> Graph {
     let mut graph = Graph::new("single");
     let operands: Vec<NodeId> = operands
         .iter()
         .enumerate()
-        .map(|(index, (element, shape))| graph.input(&format!("x{index}"), *element, shape).unwrap())
+        .map(|(index, (dtype, shape))| graph.input(&format!("x{index}"), *dtype, shape).unwrap())
         .collect();
     let y = graph.add("y", op, &operands).unwrap();
     graph.output("y", y);
     graph
 }
 
-const X: (Element, &[usize]) = (Element::F32, &[2, 4, 5, 6]);
+const X: (DType, &[usize]) = (DType::F32, &[2, 4, 5, 6]);
 
-fn floats(shape: &[usize]) -> (Element, &[usize]) {
-    (Element::F32, shape)
+fn floats(shape: &[usize]) -> (DType, &[usize]) {
+    (DType::F32, shape)
 }
 
 #[test]
@@ -112,18 +113,18 @@ fn elements() {
         [Binary::Add, Binary::Sub, Binary::Mul, Binary::Div, Binary::Max, Binary::Min, Binary::Less, Binary::Equal]
     {
         check(&single(binary, &[X, floats(&[4, 1, 6])]), "binary");
-        let integers = (Element::I64, &[2, 4, 5, 6][..]);
+        let integers = (DType::I64, &[2, 4, 5, 6][..]);
         if binary != Binary::Div {
-            check(&single(binary, &[integers, (Element::I64, &[6])]), "integers");
+            check(&single(binary, &[integers, (DType::I64, &[6])]), "integers");
         }
     }
     check(&single(Binary::Pow, &[X, floats(&[])]), "power");
-    let truths = (Element::Bool, &[5, 6][..]);
+    let truths = (DType::Bool, &[5, 6][..]);
     check(&single(Binary::And, &[truths, truths]), "and");
     check(&single(Not, &[truths]), "not");
     check(&single(Where, &[truths, X, floats(&[6])]), "where");
     check(&single(Prelu, &[X, floats(&[4, 1, 1])]), "slopes");
-    for (from, to) in [(Element::F32, Element::I64), (Element::I64, Element::Bool), (Element::Bool, Element::F32)] {
+    for (from, to) in [(DType::F32, DType::I64), (DType::I64, DType::Bool), (DType::Bool, DType::F32)] {
         check(&single(Cast(to), &[(from, &[3, 4])]), "cast");
     }
 }
@@ -200,14 +201,14 @@ fn parts() {
     check(&single(Reshape(vec![8, 30]), &[X]), "shape");
     check(&single(Transpose(vec![2, 0, 3, 1]), &[X]), "axes");
     check(&single(Expand(vec![3, 4, 5]), &[floats(&[4, 1])]), "broadcast");
-    check(&single(Gather { axis: 1 }, &[X, (Element::I64, &[2, 2])]), "rows");
+    check(&single(Gather { axis: 1 }, &[X, (DType::I64, &[2, 2])]), "rows");
 }
 
 #[test]
 fn names() {
     // An output that is an input, one tensor that is given twice, a constant, and names that are in each other's way.
     let mut graph = Graph::new("names");
-    let x = graph.input("t2", Element::F32, &[2]).unwrap();
+    let x = graph.input("t2", DType::F32, &[2]).unwrap();
     let constant = graph.constant("t2", i64s(&[1, 2]));
     let y = graph.add("t2", Map(Function::Op(UnaryOp::Rsqrt)), &[x]).unwrap();
     let z = graph.add("t2", Map(Function::Op(UnaryOp::Exp)), &[y]).unwrap();

@@ -1,7 +1,7 @@
 //! Inputs whose shapes or values the caller says, and the types of outputs.
 
 use autotune_network::onnx::{self, DeclaredInput, ImportError, ImportOptions};
-use autotune_network::{Element, Graph, Stored, Tensor, rewrite};
+use autotune_network::{DType, Graph, Stored, Tensor, rewrite};
 use rten_onnx::onnx::{DataType, Dimension, GraphProto, ValueInfoProto};
 
 use crate::build::{Model, i64s, info, int, node, subgraph};
@@ -63,15 +63,15 @@ fn inputs_are_declared() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("model.onnx");
     std::fs::write(&path, model.bytes()).unwrap();
-    let declared = |name: &str, element, extents: &[Option<usize>]| DeclaredInput {
+    let declared = |name: &str, dtype, extents: &[Option<usize>]| DeclaredInput {
         name: name.into(),
-        element,
+        dtype,
         extents: extents.to_vec(),
     };
     let wanted = vec![
-        declared("x", Element::F32, &[Some(3)]),
-        declared("sr", Element::I64, &[]),
-        declared("mask", Element::Bool, &[None, None]),
+        declared("x", DType::F32, &[Some(3)]),
+        declared("sr", DType::I64, &[]),
+        declared("mask", DType::Bool, &[None, None]),
     ];
     assert_eq!(onnx::inputs(&path).unwrap(), wanted);
 }
@@ -81,11 +81,11 @@ fn inputs_are_declared() {
 #[test]
 fn outputs_have_the_types_of_the_file() {
     let types = [
-        (DataType::INT32, Some(Stored::I32)),
+        (DataType::INT32, Some(Stored::Of(DType::I32))),
         (DataType::INT64, None),
-        (DataType::UINT8, Some(Stored::U8)),
+        (DataType::UINT8, Some(Stored::Of(DType::U8))),
         (DataType::BOOL, None),
-        (DataType::FLOAT16, Some(Stored::F16)),
+        (DataType::FLOAT16, Some(Stored::Of(DType::F16))),
         (DataType::DOUBLE, Some(Stored::F64)),
         (DataType::FLOAT, None),
     ];

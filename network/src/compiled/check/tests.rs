@@ -1,8 +1,8 @@
 //! Networks that are compared with the reference, whole ones and such in which something is wrong.
 
-use autotune_ir::Target;
 use autotune_ir::layout::to_layout;
 use autotune_ir::program::Layout;
+use autotune_ir::{DType, Target};
 use autotune_runtime::CpuCall;
 use autotune_workloads::PoolKind;
 use ndarray::ArrayD;
@@ -14,7 +14,6 @@ use super::*;
 use crate::builder::{Builder, Conv, Seeded};
 use crate::compiled::Compiled;
 use crate::operators::{self, Binary, Pool, Sliding};
-use crate::tensor::Element;
 use crate::testing::{known, random_graph};
 
 fn target() -> Target {
@@ -198,7 +197,7 @@ fn planted_faults_are_found() {
 fn planted_padding_and_weights_are_found() {
     let of = |pad: [usize; 2], kernel: f32| {
         let mut graph = Graph::new("padded");
-        let x = graph.input("x", Element::F32, &[1, 16, 9, 9]).unwrap();
+        let x = graph.input("x", DType::F32, &[1, 16, 9, 9]).unwrap();
         let numbers = (0..16 * 16 * 9).map(|i: usize| if i == 77 { kernel } else { (i * 29 % 97) as f32 / 48.0 - 1.0 });
         let weights = graph.constant("weights", Tensor::f32(&[16, 16, 3, 3], numbers.collect()).unwrap());
         let window = vec![Sliding { pad, ..Sliding::new(3) }, Sliding::new(3).pad(1)];
@@ -226,7 +225,7 @@ fn wrong_rules_are_found() {
     let number = |graph: &mut Graph, value: f32| graph.constant("number", Tensor::scalar(value));
     let rounded = |is_conv: bool, is_kept: bool| {
         let mut graph = Graph::new("rounded");
-        let input = graph.input("x", Element::F32, &[1, 4, 6, 6]).unwrap();
+        let input = graph.input("x", DType::F32, &[1, 4, 6, 6]).unwrap();
         let numbers = (0..16).map(|i| i as f32 * 3.7 - 30.0).collect();
         let weights = graph.constant("weights", Tensor::f32(&[4, 4, 1, 1], numbers).unwrap());
         let conv = operators::Conv { window: vec![Sliding::new(1); 2], groups: 1 };
