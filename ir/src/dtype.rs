@@ -152,6 +152,11 @@ impl DType {
         !self.is_integer() && self.bytes() == 4
     }
 
+    /// True if elements of both types lie in memory with the same bits for the same numbers.
+    pub fn lies_as(self, other: DType) -> bool {
+        self == other || self.is_word() && other.is_word()
+    }
+
     /// Returns the number that memory holds after `number` is stored: the nearest one, of two the
     /// even one. Integers are at most the ends of their range; NaN, which stands for undefined
     /// memory, stays NaN.

@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use autotune::Tuned;
 use autotune_db::Source;
+use autotune_ir::Target;
 use autotune_ir::plan::Binding;
-use autotune_ir::{DType, Target};
 use autotune_runtime::{Cpu, CpuCall, Device, DeviceError, HostMemory, Kernel, View, ViewMut};
 
 use crate::choose::{Choose, Schedules};
@@ -21,10 +21,13 @@ use crate::quantile::{QUIET, quantile};
 use crate::strided::Copying;
 use crate::tensor::Tensor;
 
+mod border;
 mod check;
 mod held;
 mod in_place;
 
+use border::Piece;
+pub(crate) use border::{decode, encode};
 pub use check::{Checked, StepError};
 pub(crate) use held::Constants;
 use in_place::{Bound, InputReads, slots_in_place};
@@ -174,14 +177,16 @@ impl Compiled {
             Doing::Copy(strided) => {
                 let from = spans().next().ok_or_else(|| DeviceError::fault("a copy of nothing"))?;
                 // SAFETY: as of kernels, below.
-                let copying = unsafe { Copying::new(strided, part(from)?, part(action.output)?) };
+                let copying =
+                    unsafe { Copying::new(strided, self.plan.dtype(from).bytes(), part(from)?, part(action.output)?) };
                 let copying = copying.ok_or_else(|| DeviceError::fault("a copy beyond its tensors"))?;
                 Ok(CpuCall::of_work(cpu, copying.tasks(), move |tasks| copying.run(tasks)))
             }
             Doing::Interpret(node) => {
-                let operands = spans().map(part).collect::<Result<Vec<_>, _>>()?;
+                let piece = |span| Ok(Piece { memory: part(span)?, dtype: self.plan.dtype(span) });
+                let operands = spans().map(piece).collect::<Result<Vec<_>, CompileError>>()?;
                 let (network, node, failure) = (Arc::clone(self), *node, Arc::clone(failure));
-                let output = Mutex::new(part(action.output)?);
+                let output = Mutex::new(piece(action.output)?);
                 Ok(CpuCall::of_work(cpu, 1, move |_| {
                     let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
                     if let Err(error) = interpret(&network.graph, node, &operands, &mut output) {
@@ -210,7 +215,7 @@ impl Compiled {
             .iter()
             .zip(given(kernel.plan()))
             .map(|(part, buffer)| match part {
-                Some(part) => View::of(part, DType::F32, &buffer.shape).in_layout(buffer.layout),
+                Some(part) => View::of(part, buffer.dtype, &buffer.shape).in_layout(buffer.layout),
                 None => View::packed(),
             })
             .collect();
@@ -218,7 +223,7 @@ impl Compiled {
         let mut output = self.part(cpu, memory, action.output)?;
         let written = kernel.plan().buffers.iter().find(|buffer| buffer.binding == Binding::Output);
         let mut outputs: Vec<ViewMut> = written
-            .map(|buffer| ViewMut::of(&mut output, DType::F32, &buffer.shape).in_layout(buffer.layout))
+            .map(|buffer| ViewMut::of(&mut output, buffer.dtype, &buffer.shape).in_layout(buffer.layout))
             .into_iter()
             .collect();
 
@@ -234,8 +239,8 @@ impl Compiled {
 
     /// The memory of a span, to the end of its slot.
     fn part(&self, cpu: &Cpu, memory: &HostMemory, span: Span) -> Result<HostMemory, CompileError> {
-        let slot = &self.plan.slots[span.slot];
-        let bytes = span.first * size_of::<f32>()..slot.elements * size_of::<f32>();
+        let end = self.plan.slots[span.slot].bytes().ok_or(CompileError::TooLarge)?;
+        let bytes = self.plan.offset(span)..end;
         let (memory, first) = match self.constants.slots[span.slot].as_deref() {
             Some(constant) => (constant, 0),
             None => (memory, self.places[span.slot]),
@@ -267,8 +272,7 @@ impl Workspace {
 
         self.start_on(plan, inputs)?;
         for (output, &span) in outputs.iter_mut().zip(&plan.outputs) {
-            let len = output.len();
-            output.copy_from_slice(self.result(span, len));
+            self.read(span, output);
         }
         Ok(())
     }
@@ -337,7 +341,7 @@ impl Workspace {
     fn start_on(&mut self, plan: &Plan, inputs: &[&[f32]]) -> Result<(), RunError> {
         for (number, (&input, &span)) in inputs.iter().zip(&plan.inputs).enumerate() {
             if self.reads.is_copied(number) {
-                self.elements(span, input.len()).copy_from_slice(input);
+                self.write(span, input);
             }
         }
 
@@ -362,29 +366,39 @@ impl Workspace {
         }
     }
 
-    /// Elements of a run's tensor, to be written before it.
-    fn elements(&mut self, span: Span, len: usize) -> &mut [f32] {
-        let first = self.network.places[span.slot] / size_of::<f32>() + span.first;
-        &mut self.memory.elements_mut()[first..first + len]
+    /// Writes the numbers of a tensor before a run.
+    fn write(&mut self, span: Span, numbers: &[f32]) {
+        let Compiled { plan, places, .. } = &*self.network;
+        let (dtype, first) = (plan.dtype(span), places[span.slot] + plan.offset(span));
+        let elements = &mut self.memory.elements_mut::<u8>()[first..][..numbers.len() * dtype.bytes()];
+        encode(dtype, numbers, elements);
     }
 
-    /// Elements of a tensor behind a run.
-    fn result(&self, span: Span, len: usize) -> &[f32] {
-        let (memory, place) = match self.network.constants.slots[span.slot].as_deref() {
+    /// Reads the numbers of a tensor after a run, as many as there is room for.
+    fn read(&self, span: Span, numbers: &mut [f32]) {
+        let Compiled { plan, places, constants, .. } = &*self.network;
+        let (memory, place) = match constants.slots[span.slot].as_deref() {
             Some(constant) => (constant, 0),
-            None => (&self.memory, self.network.places[span.slot] / size_of::<f32>()),
+            None => (&self.memory, places[span.slot]),
         };
-        &memory.elements()[place + span.first..place + span.first + len]
+        let (dtype, first) = (plan.dtype(span), place + plan.offset(span));
+        decode(dtype, &memory.elements::<u8>()[first..][..numbers.len() * dtype.bytes()], numbers);
+    }
+
+    /// Returns the first numbers of a tensor after a run.
+    fn result(&self, span: Span, len: usize) -> Vec<f32> {
+        let mut numbers = vec![0.0; len];
+        self.read(span, &mut numbers);
+        numbers
     }
 }
 
 /// Computes a node by the interpreter.
-fn interpret(graph: &Graph, id: NodeId, operands: &[HostMemory], output: &mut HostMemory) -> Result<(), GraphError> {
+fn interpret(graph: &Graph, id: NodeId, operands: &[Piece], output: &mut Piece) -> Result<(), GraphError> {
     let node = graph.node(id);
-    let tensor = |(memory, &id): (&HostMemory, &NodeId)| {
+    let tensor = |(piece, &id): (&Piece, &NodeId)| {
         let Node { shape, dtype, .. } = graph.node(id);
-        let count = shape.iter().product();
-        Tensor::of_numbers(shape, *dtype, &memory.elements()[..count])
+        Tensor::of_numbers(shape, *dtype, &piece.numbers(shape.iter().product()))
     };
     let tensors = operands
         .iter()
@@ -393,8 +407,7 @@ fn interpret(graph: &Graph, id: NodeId, operands: &[HostMemory], output: &mut Ho
         .collect::<Result<Vec<_>, _>>()
         .map_err(|source| node.wrong(source))?;
     let result = node.op.evaluate(&tensors.iter().collect::<Vec<_>>()).map_err(|source| node.wrong(source))?;
-    let numbers = result.to_numbers();
-    output.elements_mut()[..numbers.len()].copy_from_slice(&numbers);
+    output.put(&result.to_numbers());
     Ok(())
 }
 

@@ -63,7 +63,7 @@ impl Constant {
         if let Some(part) = operands.first().and_then(|operand| operand.part_of_file(op, (&shape, dtype))) {
             return Ok(part);
         }
-        let bytes = shape.iter().product::<usize>().saturating_mul(size_of::<f32>());
+        let bytes = shape.iter().product::<usize>().saturating_mul(dtype.bytes());
         // Of what is computed anew whenever it is read, nothing else is: that would take time without bound.
         let is_simple = |operand: &&&Constant| operand.is_f32() && !matches!(operand.0.origin, Origin::Computed(..));
         let is_f32 = dtype == DType::F32;
@@ -99,8 +99,9 @@ impl Constant {
         let Some(Movement::Piece(first)) = self.moved(op, output).filter(|_| output.1 == DType::F32) else {
             return None;
         };
-        let (shape, first) = (output.0, bytes.start + first * size_of::<f32>());
-        let part = first..first + shape.iter().product::<usize>() * size_of::<f32>();
+        let (shape, size) = (output.0, self.dtype().bytes());
+        let first = bytes.start + first * size;
+        let part = first..first + shape.iter().product::<usize>() * size;
         Some(Self::in_file(shape.to_vec(), Arc::clone(file), part))
     }
 

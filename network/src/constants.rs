@@ -9,17 +9,21 @@ use autotune_ir::plan::PlanBuffer;
 use autotune_ir::program::Layout;
 use autotune_runtime::{Cpu, Device, DeviceError, HostMemory, Kernel, Packed, View, bytes_of};
 
+use crate::compiled::encode;
 use crate::constant::Constant;
 use crate::error::CompileError;
 use crate::graph::{Graph, NodeId};
 use crate::plan::{Operand, given};
 use crate::tensor::Tensor;
 
-/// The numbers of a constant in a layout.
+/// The elements of a constant in a layout.
 pub(crate) enum Laid<'a> {
-    /// As a file has them, at any address.
+    /// Of f32, as a file has them, at any address.
     File(&'a Constant, &'a [u8]),
+    /// Of f32.
     Numbers(Cow<'a, [f32]>),
+    /// Of another type: memory that begins with them, and their bytes.
+    Elements(HostMemory, usize),
 }
 
 /// A constant of a kernel in the layout that it wants it in.
@@ -30,6 +34,7 @@ impl Laid<'_> {
         match self {
             Self::File(_, bytes) => View::of_bytes(bytes, DType::F32, &buffer.shape),
             Self::Numbers(numbers) => View::new(numbers, &buffer.shape),
+            Self::Elements(memory, _) => View::of(memory, buffer.dtype, &buffer.shape),
         }
         .in_layout(buffer.layout)
     }
@@ -39,12 +44,13 @@ impl Laid<'_> {
         let bytes = match self {
             Self::File(_, bytes) => bytes,
             Self::Numbers(numbers) => bytes_of(numbers),
+            Self::Elements(memory, bytes) => &memory.elements()[..*bytes],
         };
         let mut memory = HostMemory::untouched(bytes.len())?;
         let to = &mut memory.elements_mut()[..bytes.len()];
         match self {
             Self::File(constant, _) => constant.copy_file_bytes(to),
-            Self::Numbers(_) => to.copy_from_slice(bytes),
+            Self::Numbers(_) | Self::Elements(..) => to.copy_from_slice(bytes),
         }
         Ok(memory)
     }
@@ -57,7 +63,10 @@ pub(crate) fn constants<'a>(
     operands: &[Operand],
 ) -> Result<Vec<Given<'a>>, CompileError> {
     let given_to = |(operand, buffer): (&Operand, &'a PlanBuffer)| match operand {
-        Operand::Constant(node) => Ok(Some((buffer, laid(graph, *node, buffer.layout, kernel.takes_any_address())?))),
+        Operand::Constant(node) => {
+            let laid = laid(graph, *node, (buffer.layout, buffer.dtype), kernel.takes_any_address())?;
+            Ok(Some((buffer, laid)))
+        }
         Operand::Span(_) => Ok(None),
     };
     operands.iter().zip(given(kernel.plan())).map(given_to).collect()
@@ -88,15 +97,17 @@ pub(crate) fn pack(
     Ok(kernel.pack_in(cpu, &views, own)?)
 }
 
-/// The numbers of a constant in a layout; as a file has them only where they may be at any address.
+/// The elements of a constant in a layout and of a type; as a file has them only where they may be at
+/// any address.
 pub(crate) fn laid(
     graph: &Graph,
     id: NodeId,
-    layout: Layout,
+    (layout, dtype): (Layout, DType),
     takes_any_address: bool,
 ) -> Result<Laid<'_>, CompileError> {
     let Some(constant) = graph.constant_of(id) else { return Ok(Laid::Numbers(Cow::Borrowed(&[]))) };
     if layout == Layout::Plain
+        && dtype.lies_as(DType::F32)
         && takes_any_address
         && let Some(bytes) = constant.file_bytes()
     {
@@ -118,7 +129,13 @@ pub(crate) fn laid(
             Cow::Owned(to_layout(array, blocked).map_err(constant)?)
         }
     };
-    Ok(Laid::Numbers(numbers))
+    if dtype.lies_as(DType::F32) {
+        return Ok(Laid::Numbers(numbers));
+    }
+    let bytes = numbers.len().checked_mul(dtype.bytes()).ok_or(CompileError::TooLarge)?;
+    let mut memory = HostMemory::untouched(bytes)?;
+    encode(dtype, &numbers, &mut memory.elements_mut()[..bytes]);
+    Ok(Laid::Elements(memory, bytes))
 }
 
 /// Gives back what reading constants left in memory.

@@ -1,8 +1,10 @@
 //! Conversions of a tensor from one layout to another.
 
+use autotune_ir::DType;
 use autotune_ir::program::Layout;
 use autotune_workloads::{Transpose, Workload};
 
+use crate::cut::Value;
 use crate::error::CompileError;
 
 /// Seconds that a conversion takes beside moving its bytes, and bytes that it reads and writes a second, about, where it was not measured: within
@@ -14,20 +16,21 @@ const BYTES_PER_SEC: f64 = 20e9;
 /// What a conversion computes, which is a transpose of blocks.
 ///
 /// `[n, c, ..pixels]` → `[n, c/block, ..pixels, block]`: of `n*c/block` matrices of `block` rows and `pixels` columns; and back.
-pub(crate) fn workload(shape: &[usize], from: Layout, to: Layout) -> Result<Workload, CompileError> {
+pub(crate) fn workload(value: &Value, from: Layout, to: Layout) -> Result<Workload, CompileError> {
     let none = || CompileError::Layouts { from, to };
-    let [n, c, pixels @ ..] = shape else { return Err(none()) };
+    let [n, c, pixels @ ..] = &value.shape[..] else { return Err(none()) };
     let area: usize = pixels.iter().product();
     let transpose = match (from, to) {
         (Layout::Plain, Layout::ChannelBlocked(block)) => Transpose::matrices(n * c / block, block, area),
         (Layout::ChannelBlocked(block), Layout::Plain) => Transpose::matrices(n * c / block, area, block),
         _ => return Err(none()),
     };
-    Workload::new(transpose).map_err(CompileError::Workload)
+    let workload = Workload::new(transpose).and_then(|workload| workload.with_dtype(value.dtype));
+    workload.map_err(CompileError::Workload)
 }
 
 /// About how long a conversion of a tensor takes that was not measured.
-pub(crate) fn estimated_secs(shape: &[usize]) -> f64 {
-    let bytes = 2.0 * size_of::<f32>() as f64 * shape.iter().map(|&extent| extent as f64).product::<f64>();
+pub(crate) fn estimated_secs(shape: &[usize], dtype: DType) -> f64 {
+    let bytes = 2.0 * dtype.bytes() as f64 * shape.iter().map(|&extent| extent as f64).product::<f64>();
     SECS + bytes / BYTES_PER_SEC
 }

@@ -8,6 +8,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use autotune_ir::DType;
 use autotune_workloads::Workload;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -31,6 +32,8 @@ pub struct Value {
     pub node: NodeId,
     /// Its shape, outermost first.
     pub shape: Vec<usize>,
+    /// Type in which its elements lie there.
+    pub dtype: DType,
     /// The value among whose elements its own lie, from the one of this number on; `None` if it has memory of its own.
     pub within: Option<(ValueId, usize)>,
 }
@@ -114,9 +117,11 @@ impl Cut {
 
         constants.sort_unstable();
         constants.dedup();
-        let elements = |node: &NodeId| graph.node(*node).shape.iter().product::<usize>();
-        let bytes = size_of::<f32>() * constants.iter().map(elements).sum::<usize>();
-        if bytes > MOST_CACHED_BYTES {
+        let bytes = |id: &NodeId| {
+            let node = graph.node(*id);
+            memory_dtype(node.dtype).bytes() * node.shape.iter().product::<usize>()
+        };
+        if constants.iter().map(bytes).sum::<usize>() > MOST_CACHED_BYTES {
             cold.into_iter().for_each(|workload| *workload = workload.with_cold(true));
         }
     }
@@ -156,6 +161,12 @@ impl Cut {
         }
         (root, first)
     }
+}
+
+/// Returns the type in which tensors of an element type lie in memory while a network runs: f32 for
+/// all. Integers are exact up to 2^24 there, truth values are 0 and 1.
+pub(crate) fn memory_dtype(_: DType) -> DType {
+    DType::F32
 }
 
 /// True if a workload computes a node by itself.
@@ -201,13 +212,14 @@ impl Cutter<'_> {
     /// A value of its own for a node.
     fn own(&mut self, node: NodeId) -> ValueId {
         let shape = self.graph.node(node).shape.clone();
-        let value = self.add(Value { node, shape, within: None });
+        let value = self.add(node, shape, None);
         self.of_nodes.insert(node, value);
         value
     }
 
-    fn add(&mut self, value: Value) -> ValueId {
-        self.cut.values.push(value);
+    fn add(&mut self, node: NodeId, shape: Vec<usize>, within: Option<(ValueId, usize)>) -> ValueId {
+        let dtype = memory_dtype(self.graph.node(node).dtype);
+        self.cut.values.push(Value { node, shape, dtype, within });
         ValueId(self.cut.values.len() as u32 - 1)
     }
 
@@ -238,10 +250,16 @@ impl Cutter<'_> {
         }
     }
 
-    /// True if elements that an operator says to be in one piece, or in parts, are those of its operands; copies are checked when they are made.
+    /// True if the elements that an operator says to be moved lie in memory as those of its operands,
+    /// and are among them where they are in one piece, or in parts. Distances are checked when copies
+    /// are made.
     fn is_inside(&self, id: NodeId, movement: &Movement) -> bool {
         let node = self.graph.node(id);
         let count = |id: &NodeId| self.graph.node(*id).shape.iter().product::<usize>();
+        let lies_as = |id: &NodeId| memory_dtype(self.graph.node(*id).dtype).lies_as(memory_dtype(node.dtype));
+        if !node.operands.iter().all(lies_as) {
+            return false;
+        }
         match *movement {
             Movement::Piece(first) => node.operands.first().is_some_and(|from| first + count(&id) <= count(from)),
             Movement::Parts(axis) => {
@@ -258,7 +276,7 @@ impl Cutter<'_> {
         // their memory.
         let within = self.cut.value(outer).within.map_or((outer, first), |(root, before)| (root, before + first));
         let shape = self.graph.node(id).shape.clone();
-        let value = self.add(Value { node: id, shape, within: Some(within) });
+        let value = self.add(id, shape, Some(within));
         self.of_nodes.insert(id, value);
     }
 
@@ -276,7 +294,7 @@ impl Cutter<'_> {
             if is_dense && self.can_move(part) {
                 self.cut.values[part.0 as usize].within = Some((output, first));
             } else {
-                let value = self.add(Value { node: id, shape: extents.clone(), within: Some((output, first)) });
+                let value = self.add(id, extents.clone(), Some((output, first)));
                 let read = strides(&extents).into_iter().map(|stride| stride as isize).collect();
                 let work = Work::Copy(Strided { extents, from: 0, read, write: write.clone() });
                 self.step(id, work, vec![part], value);

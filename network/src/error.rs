@@ -129,6 +129,16 @@ pub enum CompileError {
         /// The step.
         step: String,
     },
+    /// A step has a tensor of one type where its memory is of another.
+    #[error("{step}: a tensor of {wanted} in memory of {found}")]
+    Types {
+        /// The step.
+        step: String,
+        /// Type of the elements that lie there.
+        found: DType,
+        /// Type that the step reads or writes.
+        wanted: DType,
+    },
     /// The tensors of a run are too many bytes.
     #[error("the tensors of a run are too large for this machine")]
     TooLarge,

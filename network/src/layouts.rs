@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use autotune_ir::program::Layout;
 
 use crate::conversion::estimated_secs;
-use crate::cut::{Cut, ValueId};
+use crate::cut::{Cut, Value, ValueId};
 use crate::minimise::{Factor, Minimum, minimise};
 
 /// Entries of tables that [`Sum::least_otherwise`] makes at most before it begins with no other
@@ -215,7 +215,10 @@ impl<'a> Sum<'a> {
             return 0.0;
         }
         let known = self.conversions.get(&(value, is, wanted)).copied();
-        known.unwrap_or_else(|| estimated_secs(&self.cut.value(value).shape))
+        known.unwrap_or_else(|| {
+            let Value { shape, dtype, .. } = self.cut.value(value);
+            estimated_secs(shape, *dtype)
+        })
     }
 
     /// Seconds that who reads a value in a layout waits for it.
@@ -317,15 +320,18 @@ pub(crate) fn blocked(wishes: &[Wishes]) -> Vec<Layout> {
 
 #[cfg(test)]
 mod tests {
+    use autotune_ir::DType;
+
     use super::*;
-    use crate::cut::{Step, Value, Work};
+    use crate::cut::{Step, Work};
     use crate::graph::NodeId;
 
     const BLOCKED: Layout = Layout::ChannelBlocked(16);
 
     /// A chain of steps over values of as many elements as are given.
     fn chain(sizes: &[usize]) -> Cut {
-        let value = |&size: &usize| Value { node: NodeId(0), shape: vec![1, 16, size], within: None };
+        let value =
+            |&size: &usize| Value { node: NodeId(0), shape: vec![1, 16, size], dtype: DType::F32, within: None };
         let step = |at: usize| Step {
             name: at.to_string(),
             work: Work::Interpret(NodeId(0)),
@@ -352,7 +358,7 @@ mod tests {
     #[test]
     fn a_faster_schedule_is_left_where_its_conversions_cost_more() {
         let cut = chain(&[1000, 1000, 1000]);
-        let convert = estimated_secs(&[1, 16, 1000]);
+        let convert = estimated_secs(&[1, 16, 1000], DType::F32);
         // The first wants its output blocked; the second is faster on the plain one, but not by a conversion.
         let first = Wishes::Of(vec![wish(Layout::Plain, BLOCKED, 1.0)]);
         let second = |gain: f64| {

@@ -14,7 +14,8 @@ use std::io::{self, Write};
 use autotune_ir::Isa;
 
 use crate::compiled::Compiled;
-use crate::graph::{Node, NodeId};
+use crate::graph::{Node, NodeId, Output};
+use crate::plan::Span;
 use description::{Data, Described};
 use driver::{Distances, HEADER_BYTES, Job};
 use elf::Elf;
@@ -36,6 +37,9 @@ mod header;
 mod name;
 mod processor;
 mod steps;
+#[cfg(all(test, target_arch = "x86_64", target_os = "linux"))]
+#[allow(clippy::unwrap_used)]
+mod tests;
 mod weights;
 
 pub use name::identifier;
@@ -86,12 +90,16 @@ impl<'a> Library<'a> {
         let isas = network.schedules().iter().filter_map(|tuned| Some(tuned.target().cpu()?.isa));
         let isa = isas.max_by_key(|isa| isa.vector_bytes());
         let graph = network.graph();
-        let described =
-            |name: &str, node: &Node| Described { name: name.into(), dtype: node.dtype, shape: node.shape.clone() };
-        let input = |&id: &NodeId| described(&graph.node(id).name, graph.node(id));
+        let plan = &network.plan;
+        let described = |name: &str, id: NodeId, &span: &Span| {
+            let Node { dtype, shape, .. } = graph.node(id);
+            Described { name: name.into(), dtype: *dtype, memory: plan.dtype(span), shape: shape.clone() }
+        };
+        let input = |(&id, span): (&NodeId, _)| described(&graph.node(id).name, id, span);
+        let output = |(output, span): (&Output, _)| described(&output.name, output.node, span);
         let tensors = [
-            graph.inputs().iter().map(input).collect::<Vec<_>>(),
-            graph.outputs().iter().map(|output| described(&output.name, graph.node(output.node))).collect(),
+            graph.inputs().iter().zip(&plan.inputs).map(input).collect::<Vec<_>>(),
+            graph.outputs().iter().zip(&plan.outputs).map(output).collect(),
         ];
         let workspace_bytes = HEADER_BYTES + network.workspace_bytes();
         if workspace_bytes > MOST_BYTES || weights.bytes() > MOST_BYTES {

@@ -161,13 +161,14 @@ impl<'a> Options<'a> {
                 // Constants are laid out ahead of time.
                 let is_free = value.within.is_none() && self.graph.constant_of(value.node).is_some();
                 for (from, to) in [(Layout::Plain, layout), (layout, Layout::Plain)] {
-                    let workload = conversion::workload(&value.shape, from, to)?;
+                    let workload = conversion::workload(value, from, to)?;
                     let secs = match known.get(&workload) {
                         _ if is_free => 0.0,
                         Some(&secs) => secs,
                         None => {
                             let measured = choose.conversion_secs(&workload)?;
-                            let secs = measured.unwrap_or_else(|| conversion::estimated_secs(&value.shape));
+                            let secs =
+                                measured.unwrap_or_else(|| conversion::estimated_secs(&value.shape, value.dtype));
                             *known.entry(workload).or_insert(secs)
                         }
                     };

@@ -8,7 +8,7 @@ use autotune_runtime::{Cpu, Kernel, STAGGER_BYTES};
 
 use crate::arena::{self, Need};
 use crate::error::CompileError;
-use crate::plan::{Content, Doing, Operand, Plan, Span, given};
+use crate::plan::{Content, Doing, Operand, Plan, Slot, Span, given};
 
 /// Tensors begin at multiples of this.
 const ALIGNMENT: usize = 256;
@@ -26,12 +26,12 @@ pub(crate) fn places(
     let holders = holders(plan, kernels, &mut lives)?;
 
     // Scratch has bytes of its own behind it.
-    let bytes = |elements: usize| elements.checked_mul(size_of::<f32>())?.checked_add(STAGGER_BYTES);
+    let bytes = |slot: &Slot| slot.bytes()?.checked_add(STAGGER_BYTES);
     let mut needs = Vec::new();
     for (number, (slot, life)) in plan.slots.iter().zip(&lives).enumerate() {
         let held = life.filter(|_| slot.content == Content::Run && holders[number] == number);
         let (first, last) = held.unwrap_or((0, 0));
-        let bytes = if held.is_some() { bytes(slot.elements).ok_or(CompileError::TooLarge)? } else { 0 };
+        let bytes = if held.is_some() { bytes(slot).ok_or(CompileError::TooLarge)? } else { 0 };
         needs.push(Need { bytes, steps: first..=last });
     }
     for (number, action) in plan.actions.iter().enumerate() {

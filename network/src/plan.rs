@@ -3,16 +3,16 @@
 use std::collections::HashMap;
 
 use autotune::Tuned;
-use autotune_ir::KernelPlan;
 use autotune_ir::plan::{Binding, PlanBuffer};
 use autotune_ir::program::{Layout, Role};
+use autotune_ir::{DType, KernelPlan};
 use autotune_runtime::DeviceError;
 use autotune_schedules::Config;
 use autotune_workloads::Workload;
 
 use crate::choose::{Choice, Choose};
 use crate::conversion;
-use crate::cut::{Cut, Step, Strided, ValueId, Work};
+use crate::cut::{Cut, Step, Strided, Value, ValueId, Work};
 use crate::error::CompileError;
 use crate::graph::{Graph, NodeId};
 use crate::layouts::Layouts;
@@ -22,6 +22,8 @@ use crate::options::Options;
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Slot {
     pub(crate) elements: usize,
+    /// Type in which they lie there.
+    pub(crate) dtype: DType,
     pub(crate) content: Content,
 }
 
@@ -100,6 +102,13 @@ struct Planner<'a, 'c> {
     converted: HashMap<(ValueId, Layout), Span>,
 }
 
+impl Slot {
+    /// Returns its size; `None` if that is too large a number.
+    pub(crate) fn bytes(&self) -> Option<usize> {
+        self.elements.checked_mul(self.dtype.bytes())
+    }
+}
+
 impl Operand {
     /// The elements of a slot that it is.
     pub(crate) fn span(&self) -> Option<Span> {
@@ -147,6 +156,24 @@ impl Plan {
         Ok(planner.plan)
     }
 
+    /// Returns the type of a span's elements.
+    pub(crate) fn dtype(&self, span: Span) -> DType {
+        self.slots[span.slot].dtype
+    }
+
+    /// Returns the first byte of a span in its slot.
+    pub(crate) fn offset(&self, span: Span) -> usize {
+        span.first * self.dtype(span).bytes()
+    }
+
+    /// Fails unless a step that reads or writes elements of a type has memory of that type.
+    fn check_dtype(&self, step: &str, span: Span, wanted: DType) -> Result<(), CompileError> {
+        match self.dtype(span) {
+            found if found.lies_as(wanted) => Ok(()),
+            found => Err(CompileError::Types { step: step.into(), found, wanted }),
+        }
+    }
+
     /// For each step its schedule.
     pub(crate) fn choice(&self) -> Choice {
         let steps = self.actions.iter().filter(|action| !action.is_conversion);
@@ -178,8 +205,11 @@ impl Planner<'_, '_> {
     /// A step on row-major tensors.
     fn plain(&mut self, step: &Step, work: Doing) -> Result<(), CompileError> {
         let operands = step.operands.iter().map(|&operand| Ok(Operand::Span(self.in_layout(operand, Layout::Plain)?)));
-        let operands = operands.collect::<Result<_, CompileError>>()?;
+        let operands = operands.collect::<Result<Vec<_>, CompileError>>()?;
         let (output, convert) = self.written(step.output, Layout::Plain);
+        if let (Doing::Copy(_), Some(from)) = (&work, operands.first().and_then(Operand::span)) {
+            self.plan.check_dtype(&step.name, from, self.plan.dtype(output))?;
+        }
         let value = (step.output, convert.unwrap_or(Layout::Plain));
         let name = step.name.clone();
         self.plan.actions.push(Action { name, work, operands, output, value, is_conversion: false });
@@ -205,13 +235,18 @@ impl Planner<'_, '_> {
                 (false, _) => {
                     let is_whole = self.cut.value(value).shape == self.cut.value(step.output).shape;
                     let layout = follows.filter(|_| is_whole).unwrap_or(buffer.layout);
-                    Operand::Span(self.in_layout(value, layout)?)
+                    let span = self.in_layout(value, layout)?;
+                    self.plan.check_dtype(&step.name, span, buffer.dtype)?;
+                    Operand::Span(span)
                 }
             });
         }
         let written = plan.buffers.iter().find(|buffer| buffer.binding == Binding::Output);
         let layout = follows.or(written.map(|buffer| buffer.layout)).unwrap_or(Layout::Plain);
         let (output, convert) = self.written(step.output, layout);
+        if let Some(buffer) = written {
+            self.plan.check_dtype(&step.name, output, buffer.dtype)?;
+        }
         let (name, work, value) = (step.name.clone(), Doing::Kernel(number), (step.output, layout));
         self.plan.actions.push(Action { name, work, operands, output, value, is_conversion: false });
         self.after(step.output, output, convert)
@@ -227,17 +262,15 @@ impl Planner<'_, '_> {
         number
     }
 
-    fn elements(&self, value: ValueId) -> usize {
-        self.cut.value(value).shape.iter().product()
-    }
-
     /// The layout in which a value lies, if it has a place.
     fn layout(&self, value: ValueId) -> Option<Layout> {
         self.roots.get(&self.cut.root(value).0).map(|&(_, layout)| layout)
     }
 
-    fn slot(&mut self, elements: usize, content: Content) -> usize {
-        self.plan.slots.push(Slot { elements, content });
+    /// A slot of its own for a value.
+    fn slot(&mut self, value: ValueId, content: Content) -> usize {
+        let Value { shape, dtype, .. } = self.cut.value(value);
+        self.plan.slots.push(Slot { elements: shape.iter().product(), dtype: *dtype, content });
         self.plan.slots.len() - 1
     }
 
@@ -257,7 +290,7 @@ impl Planner<'_, '_> {
         let node = self.cut.value(root).node;
         let is_constant = self.graph.constant_of(node).is_some();
         if is_constant && root == value {
-            let slot = self.slot(self.elements(value), Content::Constant(node, layout));
+            let slot = self.slot(value, Content::Constant(node, layout));
             let span = Span { slot, first: 0 };
             self.converted.insert((value, layout), span);
             return Ok(span);
@@ -266,7 +299,7 @@ impl Planner<'_, '_> {
         if !self.roots.contains_key(&root) {
             // What the caller brings, or a constant of which others are parts.
             let content = if is_constant { Content::Constant(node, Layout::Plain) } else { Content::Run };
-            let slot = self.slot(self.elements(root), content);
+            let slot = self.slot(root, content);
             self.roots.insert(root, (slot, Layout::Plain));
         }
 
@@ -274,7 +307,7 @@ impl Planner<'_, '_> {
         if at == layout {
             return Ok(own);
         }
-        let slot = self.slot(self.elements(value), Content::Run);
+        let slot = self.slot(value, Content::Run);
         let span = Span { slot, first: 0 };
         self.convert(value, (own, at), (span, layout))?;
         self.converted.insert((value, layout), span);
@@ -286,13 +319,13 @@ impl Planner<'_, '_> {
         let root = self.cut.root(value).0;
         if !self.roots.contains_key(&root) {
             let own = self.layouts.roots.get(&root).copied().unwrap_or(Layout::Plain);
-            let slot = self.slot(self.elements(root), Content::Run);
+            let slot = self.slot(root, Content::Run);
             self.roots.insert(root, (slot, own));
         }
         if self.roots[&root].1 == layout {
             return (self.own(value), None);
         }
-        let slot = self.slot(self.elements(value), Content::Run);
+        let slot = self.slot(value, Content::Run);
         (Span { slot, first: 0 }, Some(layout))
     }
 
@@ -313,10 +346,15 @@ impl Planner<'_, '_> {
         (from, is): (Span, Layout),
         (to, wanted): (Span, Layout),
     ) -> Result<(), CompileError> {
-        let workload = conversion::workload(&self.cut.value(value).shape, is, wanted)?;
+        let workload = conversion::workload(self.cut.value(value), is, wanted)?;
         let tuned = self.choose.of_conversion(&workload)?;
         let number = self.kernel_of(&tuned);
         let name = format!("{} in another layout", self.graph.node(self.cut.value(value).node).name);
+        for (span, binding) in [(from, Binding::Data), (to, Binding::Output)] {
+            for buffer in tuned.plan()?.buffers.iter().filter(|buffer| buffer.binding == binding) {
+                self.plan.check_dtype(&name, span, buffer.dtype)?;
+            }
+        }
         let (work, operands, value) = (Doing::Kernel(number), vec![Operand::Span(from)], (value, wanted));
         self.plan.actions.push(Action { name, work, operands, output: to, value, is_conversion: true });
         Ok(())

@@ -79,15 +79,25 @@ pub(crate) struct Copying {
     begin: usize,
     from: HostMemory,
     to: HostMemory,
+    /// [`Copying::run_as`] for elements of their size.
+    run: unsafe fn(&Self, Range<usize>),
 }
 
 impl Copying {
-    /// A copy, of which no two elements go to one; `None` if something is beyond the memories, or nothing is copied.
+    /// A copy of elements of some bytes, of which no two go to one; `None` if something is beyond the
+    /// memories, or nothing is copied.
     ///
     /// # Safety
     ///
     /// Whenever a [task](Copying::run) is done, nobody else uses what is written, or writes what is read.
-    pub(crate) unsafe fn new(strided: &Strided, from: HostMemory, to: HostMemory) -> Option<Self> {
+    pub(crate) unsafe fn new(strided: &Strided, bytes: usize, from: HostMemory, to: HostMemory) -> Option<Self> {
+        let run: unsafe fn(&Self, Range<usize>) = match bytes {
+            1 => Self::run_as::<u8>,
+            2 => Self::run_as::<u16>,
+            4 => Self::run_as::<u32>,
+            8 => Self::run_as::<u64>,
+            _ => return None,
+        };
         let loops = strided.loops()?;
         let (mut least, mut most, mut last) = (strided.from as i128, strided.from as i128, 0u128);
         for &Loop { count, read, write } in &loops {
@@ -96,14 +106,15 @@ impl Copying {
             most += reach.max(0);
             last += write as u128 * (count as u128 - 1);
         }
-        let has = |memory: &HostMemory, element: u128| element < memory.elements::<f32>().len() as u128;
-        if least < 0 || !has(&from, most as u128) || !has(&to, last) {
+        let has = |memory: &HostMemory, element: u128| element < (memory.elements::<u8>().len() / bytes) as u128;
+        let is_aligned = |memory: &HostMemory| memory.start().addr().is_multiple_of(bytes);
+        if least < 0 || !has(&from, most as u128) || !has(&to, last) || ![&from, &to].into_iter().all(is_aligned) {
             return None;
         }
 
         let (&first, rest) = loops.split_first()?;
         let elements = loops.iter().map(|each| each.count).product();
-        Some(Self { first, rest: rest.to_vec(), elements, begin: strided.from, from, to })
+        Some(Self { first, rest: rest.to_vec(), elements, begin: strided.from, from, to, run })
     }
 
     /// How many tasks it has.
@@ -114,11 +125,21 @@ impl Copying {
     /// Does some tasks.
     pub(crate) fn run(&self, tasks: Range<usize>) {
         let part = if self.tasks() == 1 { 0..self.first.count } else { tasks };
+        // SAFETY: `new` chose the function by the size of the elements.
+        unsafe { (self.run)(self, part) };
+    }
+
+    /// Copies a part of the iterations of the outermost loop.
+    ///
+    /// # Safety
+    ///
+    /// Elements are as large as `T`.
+    unsafe fn run_as<T: Copy>(&self, part: Range<usize>) {
         let outer = Loop { count: part.len(), ..self.first };
         // SAFETY: all elements are inside, as was checked; of the memories the promise is that of `new`, and other tasks write other elements.
         unsafe {
-            let from = self.from.start().cast::<f32>().add(self.begin).offset(outer.read * part.start as isize);
-            let to = self.to.start().cast::<f32>().add(outer.write * part.start);
+            let from = self.from.start().cast::<T>().add(self.begin).offset(outer.read * part.start as isize);
+            let to = self.to.start().cast::<T>().add(outer.write * part.start);
             copy(outer, &self.rest, from, to);
         }
     }
@@ -127,7 +148,7 @@ impl Copying {
 /// # Safety
 ///
 /// All elements are there, and nobody else uses those that are written.
-unsafe fn copy(Loop { count, read, write }: Loop, inner: &[Loop], from: *const f32, to: *mut f32) {
+unsafe fn copy<T: Copy>(Loop { count, read, write }: Loop, inner: &[Loop], from: *const T, to: *mut T) {
     // SAFETY: the caller's promise.
     unsafe {
         match inner {
@@ -168,13 +189,17 @@ mod tests {
             let extents: Vec<usize> = axes.iter().map(|&axis| shape[axis]).collect();
             let strided = Strided { from, read, write: strides(&extents), extents };
 
-            let mut source = HostMemory::new(size * 4).unwrap();
-            source.elements_mut::<f32>()[..size].iter_mut().enumerate().for_each(|(i, x)| *x = i as f32);
-            let target = HostMemory::new(size * 4).unwrap();
+            // The number of an element, as far as its bytes hold it, wherever it is.
+            let bytes = [1, 2, 4, 8][round % 4];
+            let number = |place: usize| place.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()[..bytes].to_vec();
+            let mut source = HostMemory::new(size * bytes).unwrap();
+            let elements = source.elements_mut::<u8>().chunks_exact_mut(bytes).take(size).enumerate();
+            elements.for_each(|(place, element)| element.copy_from_slice(&number(place)));
+            let target = HostMemory::new(size * bytes).unwrap();
             // SAFETY: the target is read behind the copy.
-            let whole = |memory: &HostMemory| unsafe { Cpu::new(1).part(memory, 0..size * 4) }.unwrap();
+            let whole = |memory: &HostMemory| unsafe { Cpu::new(1).part(memory, 0..size * bytes) }.unwrap();
             // SAFETY: as above.
-            let copying = unsafe { Copying::new(&strided, whole(&source), whole(&target)) }.unwrap();
+            let copying = unsafe { Copying::new(&strided, bytes, whole(&source), whole(&target)) }.unwrap();
             let cut = rng.random_range(0..=copying.tasks());
             [cut..copying.tasks(), 0..cut]
                 .into_iter()
@@ -186,11 +211,15 @@ mod tests {
                 let next = |(from, to)| (0..extent).map(move |i| (from + i as isize * read, to + i * write));
                 places = places.into_iter().flat_map(next).collect();
             }
-            let found = target.elements::<f32>();
-            assert!(places.iter().all(|&(from, to)| found[to] == from as f32), "{shape:?} {strided:?}");
+            let found = |place: usize| &target.elements::<u8>()[place * bytes..][..bytes];
+            let is_right = |&(from, to): &(isize, usize)| *found(to) == *number(from as usize);
+            assert!(places.iter().all(is_right), "{shape:?} {strided:?} of {bytes} bytes");
 
             // SAFETY: nothing is copied.
-            let beyond = |strided: Strided| unsafe { Copying::new(&strided, whole(&source), whole(&target)) }.is_none();
+            let copying =
+                |strided: &Strided, bytes| unsafe { Copying::new(strided, bytes, whole(&source), whole(&target)) };
+            let beyond = |strided: Strided| copying(&strided, bytes).is_none();
+            assert!([0, 3, 16].into_iter().all(|bytes| copying(&strided, bytes).is_none()));
             assert!(beyond(Strided { from: size, ..strided.clone() }) || from == 0 && size == 0);
             let (one_more, last) = ([vec![size + 1], strided.extents.clone()].concat(), strided.clone());
             let (read, write) = ([vec![0], last.read].concat(), [vec![1], last.write].concat());

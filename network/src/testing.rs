@@ -1,15 +1,21 @@
 //! Networks and databases that are made up, for tests.
 #![allow(clippy::expect_used)]
 
+use std::sync::Arc;
+
 use autotune_db::{TuningDb, TuningRecord};
-use autotune_ir::Target;
+use autotune_ir::{DType, Target};
 use autotune_schedules::ScheduleSpace;
 use rand::{Rng, RngExt};
 
 use crate::builder::{Builder, Conv, Seeded};
+use crate::compiled::Compiled;
 use crate::cut::{Cut, Work};
-use crate::graph::Graph;
-use crate::operators::Sliding;
+use crate::error::CompileError;
+use crate::graph::{Graph, NodeId};
+use crate::op::Op;
+use crate::operators::{Concat, Expand, Range, Slice, Sliding};
+use crate::tensor::Tensor;
 
 /// A few layers on images of 16 channels or 32: convolutions of which some compute the same, products of two tensors, parts side by side. Some are
 /// outputs.
@@ -53,4 +59,42 @@ pub(crate) fn known(graph: &Graph, target: &Target, rng: &mut impl Rng, schedule
         }
     }
     db
+}
+
+/// Copies of an input and of a constant: several times, every other element from the last on, and as
+/// parts of another tensor.
+pub(crate) fn moves() -> Graph {
+    let numbers = (0..30 * 7).map(|i| (i * 37 % 101) as f32 / 4.0 - 9.0).collect();
+    let fixed = Tensor::f32(&[30, 1, 7], numbers).expect("as many numbers as the shape has");
+    let range = |start, step, count| Range { start, step, count };
+    let back = vec![range(29, -2, 15), range(1, 1, 9), range(0, 3, 3)];
+
+    let mut graph = Graph::new("moves");
+    let x = graph.input("x", DType::F32, &[30, 11, 7]).expect("a first input");
+    let fixed = graph.constant("fixed", fixed);
+    let ops: [(&str, Op, &[NodeId]); 3] = [
+        ("often", Expand(vec![3, 30, 11, 7]).into(), &[x]),
+        ("back", Slice(back).into(), &[x]),
+        ("joined", Concat { axis: 1 }.into(), &[x, fixed]),
+    ];
+    for (name, op, operands) in ops {
+        let node = graph.add(name, op, operands).expect("a node that makes sense");
+        graph.output(name, node);
+    }
+    graph.output("x", x);
+    graph
+}
+
+/// Random numbers for the input of [`moves`], more and larger ones than small types have.
+pub(crate) fn numbers(count: usize) -> Vec<f32> {
+    (0..count).map(|i| (i * 7919 % 4001) as f32 / 10.0 - 200.0).collect()
+}
+
+/// A graph as its own network on one thread, whose tensors lie in memory as elements of a type.
+pub(crate) fn compiled_as(graph: &Graph, dtype: DType) -> Result<Arc<Compiled>, CompileError> {
+    let mut cut = Cut::of(graph);
+    for value in &mut cut.values {
+        value.dtype = dtype;
+    }
+    Compiled::of_cut(graph, cut, None, &Target::detect("cpu", Some(1)).expect("a processor"))
 }

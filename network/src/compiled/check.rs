@@ -74,8 +74,9 @@ impl Workspace {
         let mut computed = Computed::nothing(graph);
         for ((tensor, &id), &span) in inputs.iter().zip(graph.inputs()).zip(&plan.inputs) {
             let numbers = tensor.to_numbers();
-            self.elements(span, numbers.len()).copy_from_slice(&numbers);
-            computed.put(id, &numbers, Allowed::NOTHING)?;
+            self.write(span, &numbers);
+            // As the network has them.
+            computed.put(id, &self.result(span, numbers.len()), Allowed::NOTHING)?;
         }
 
         let mut steps = Vec::new();
@@ -87,7 +88,7 @@ impl Workspace {
         let output = |(output, &span): (&Output, _)| {
             let node = graph.node(output.node);
             let numbers = self.result(span, node.shape.iter().product());
-            Tensor::of_numbers(&node.shape, node.dtype, numbers).map_err(|source| node.wrong(source))
+            Tensor::of_numbers(&node.shape, node.dtype, &numbers).map_err(|source| node.wrong(source))
         };
         let outputs = graph.outputs().iter().zip(&plan.outputs).map(output).collect::<Result<Vec<_>, _>>();
         let outputs = outputs.map_err(EvaluateError::from)?;
@@ -128,17 +129,17 @@ impl Workspace {
     fn found(&self, action: &Action, wanted: Wanted) -> Result<(Vec<f32>, Vec<f32>, f32), CheckError> {
         let Wanted { numbers: wanted, most } = wanted;
         let ((value, layout), network) = (action.value, &self.network);
-        let Value { node, shape, within } = network.cut.value(value);
+        let Value { node, shape, within, .. } = network.cut.value(value);
         let node = network.graph.node(*node);
         let (found, wanted) = match &action.work {
             Doing::Copy(strided) => {
                 let first = within.filter(|_| *shape != node.shape).map_or(0, |(_, first)| first);
                 let places = written(strided);
                 let found = self.result(action.output, places.iter().max().map_or(0, |last| last + 1));
-                (at(found, 0, &places), at(&wanted, first, &places))
+                (at(&found, 0, &places), at(&wanted, first, &places))
             }
             Doing::Kernel(_) | Doing::Interpret(_) => {
-                let found = from_layout(self.result(action.output, shape.iter().product()), shape, layout)
+                let found = from_layout(&self.result(action.output, shape.iter().product()), shape, layout)
                     .map_err(|source| CompileError::Constant { name: action.name.clone(), source })?;
                 (found.into_iter().collect(), wanted)
             }

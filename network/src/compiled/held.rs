@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use autotune::Tuned;
+use autotune_ir::DType;
 use autotune_ir::plan::Binding;
 use autotune_ir::program::{BufferId, Layout};
 use autotune_runtime::{Cpu, HostMemory, Kernel, Packed};
@@ -32,8 +33,11 @@ pub(crate) struct Constants {
     /// For each slot of the plan its memory, if it holds a constant.
     pub(crate) slots: Vec<Option<Arc<HostMemory>>>,
     /// What is not packed.
-    copies: HashMap<(NodeId, Layout), Arc<HostMemory>>,
+    copies: HashMap<Copied, Arc<HostMemory>>,
 }
+
+/// A constant that is not packed, in a layout, of a type.
+type Copied = (NodeId, Layout, DType);
 
 /// A kernel, by its number in the plan, and the constants among its operands.
 type Use = (usize, Vec<Option<NodeId>>);
@@ -54,7 +58,7 @@ struct Maker<'a> {
     /// [`autotune_ir::Program::packing`] of kernels.
     texts: HashMap<usize, (String, Vec<BufferId>)>,
     packed: HashMap<Packing, Arc<Packed>>,
-    copies: HashMap<(NodeId, Layout), Arc<HostMemory>>,
+    copies: HashMap<Copied, Arc<HostMemory>>,
 }
 
 impl Constants {
@@ -94,7 +98,8 @@ impl Constants {
 
         let slot = |slot: &Slot| match slot.content {
             Content::Constant(node, layout) => {
-                maker.copy((node, layout), &|| Ok(laid(graph, node, layout, true)?.copy()?)).map(Some)
+                let lies = (layout, slot.dtype);
+                maker.copy((node, layout, slot.dtype), &|| Ok(laid(graph, node, lies, true)?.copy()?)).map(Some)
             }
             Content::Run => Ok(None),
         };
@@ -132,7 +137,7 @@ impl Maker<'_> {
 
         let kept = |(constant, id): (&Given, &Option<NodeId>)| match (constant, *id) {
             (Some((buffer, numbers)), Some(id)) if buffer.binding == READ_IN_RUNS => {
-                self.copy((id, buffer.layout), &|| Ok(numbers.copy()?)).map(Some)
+                self.copy((id, buffer.layout, buffer.dtype), &|| Ok(numbers.copy()?)).map(Some)
             }
             _ => Ok(None),
         };
@@ -158,10 +163,10 @@ impl Maker<'_> {
         Ok(Some((text.clone(), read.map(|(_, constant)| *constant).collect())))
     }
 
-    /// A constant in a layout: where it is not there yet, what `make` copies.
+    /// A constant as it lies: where it is not there yet, what `make` copies.
     fn copy(
         &mut self,
-        of: (NodeId, Layout),
+        of: Copied,
         make: &dyn Fn() -> Result<HostMemory, CompileError>,
     ) -> Result<Arc<HostMemory>, CompileError> {
         let known = self.copies.get(&of).or_else(|| self.beside?.constants.copies.get(&of));

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicPtr;
 
 use autotune_runtime::{CpuCall, Kernel};
 
+use super::border::is_as_callers_have_it;
 use crate::plan::{Content, Doing, Operand, Plan, Span, given_at};
 
 /// Bytes of the smallest input that is not copied: a copy of less takes no time, and its vectors
@@ -17,8 +18,9 @@ const LEAST_BYTES: usize = 1 << 10;
 pub(crate) fn slots_in_place(plan: &Plan) -> HashMap<usize, usize> {
     let is_input = |(number, span): (usize, &Span)| {
         let slot = &plan.slots[span.slot];
-        let is_large = slot.elements.saturating_mul(size_of::<f32>()) >= LEAST_BYTES;
-        (span.first == 0 && is_large && slot.content == Content::Run).then_some((span.slot, number))
+        let is_large = slot.bytes().is_some_and(|bytes| bytes >= LEAST_BYTES);
+        (span.first == 0 && is_large && is_as_callers_have_it(slot.dtype) && slot.content == Content::Run)
+            .then_some((span.slot, number))
     };
     let mut slots: HashMap<usize, usize> = plan.inputs.iter().enumerate().filter_map(is_input).collect();
 

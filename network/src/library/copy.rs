@@ -6,9 +6,6 @@ use autotune_codegen::asm::x86::{Condition, Routine};
 use crate::cut::Strided;
 use crate::strided::Loop;
 
-/// Bytes of an element.
-const ELEMENT: i64 = 4;
-
 /// Bytes of the longest rows that are copied by moves which are written out.
 const WRITTEN_OUT: i64 = 128;
 
@@ -17,32 +14,32 @@ pub(super) fn slots(strided: &Strided) -> usize {
     strided.loops().map_or(0, |loops| loops.len())
 }
 
-/// Copies elements from where rsi points to, the first that is read, to where rdi does, counting in slots from `[rsp + counters]` on. Changes rax,
-/// rcx, rsi and rdi.
+/// Copies elements of some bytes from where rsi points to, the first that is read, to where rdi does,
+/// counting in slots from `[rsp + counters]` on. Changes rax, rcx, rsi and rdi.
 ///
 /// Distances must be numbers of 32 bits.
-pub(super) fn emit(routine: &mut Routine, strided: &Strided, counters: i32) {
+pub(super) fn emit(routine: &mut Routine, strided: &Strided, element: usize, counters: i32) {
     if let Some(loops) = strided.loops() {
-        emit_loops(routine, &loops, counters);
+        emit_loops(routine, &loops, element as i64, counters);
     }
 }
 
 /// Returns by how many bytes rsi and rdi have moved.
-fn emit_loops(routine: &mut Routine, loops: &[Loop], counter: i32) -> (i64, i64) {
+fn emit_loops(routine: &mut Routine, loops: &[Loop], element: i64, counter: i32) -> (i64, i64) {
     let (outer, inner) = match loops {
-        [] => return emit_row(routine, ELEMENT),
-        [Loop { count, read: 1, write: 1 }] => return emit_row(routine, ELEMENT * *count as i64),
+        [] => return emit_row(routine, element),
+        [Loop { count, read: 1, write: 1 }] => return emit_row(routine, element * *count as i64),
         [outer, inner @ ..] => (outer, inner),
     };
     let (count, is_innermost) = (outer.count as i64, inner.is_empty());
-    let [read_bytes, write_bytes] = [outer.read as i64, outer.write as i64].map(|elements| ELEMENT * elements);
+    let [read_bytes, write_bytes] = [outer.read as i64, outer.write as i64].map(|elements| element * elements);
     routine.set(Rcx, count);
     if !is_innermost {
         routine.store(Rsp, counter, Rcx);
     }
 
     let top = routine.here();
-    let (read, write) = emit_loops(routine, inner, counter + 8);
+    let (read, write) = emit_loops(routine, inner, element, counter + 8);
     advance(routine, read_bytes - read, write_bytes - write);
     if is_innermost {
         routine.add_value(Rcx, -1);
@@ -72,22 +69,32 @@ fn emit_row(routine: &mut Routine, bytes: i64) -> (i64, i64) {
 
     let mut at = 0;
     while at < bytes as i32 {
-        match bytes as i32 - at {
+        at += match bytes as i32 - at {
             16.. => {
                 routine.copy_16_bytes((Rdi, at), (Rsi, at));
-                at += 16;
+                16
             }
             8.. => {
                 routine.load(Rax, Rsi, at);
                 routine.store(Rdi, at, Rax);
-                at += 8;
+                8
             }
-            _ => {
+            4.. => {
                 routine.load_half(Rax, Rsi, at);
                 routine.store_half(Rdi, at, Rax);
-                at += 4;
+                4
             }
-        }
+            2.. => {
+                routine.load_quarter(Rax, Rsi, at);
+                routine.store_quarter(Rdi, at, Rax);
+                2
+            }
+            _ => {
+                routine.load_byte(Rax, Rsi, at);
+                routine.store_byte(Rdi, at, Rax);
+                1
+            }
+        };
     }
 
     (0, 0)

@@ -10,7 +10,10 @@ use autotune_ir::DType;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Described {
     pub(super) name: String,
+    /// Type of its elements: what they mean.
     pub(super) dtype: DType,
+    /// Type in which callers have them.
+    pub(super) memory: DType,
     pub(super) shape: Vec<usize>,
 }
 
@@ -20,7 +23,7 @@ impl Described {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        self.elements() * size_of::<f32>()
+        self.elements() * self.memory.bytes()
     }
 }
 

@@ -197,10 +197,10 @@ impl Driver<'_> {
         for step in self.job.steps {
             match step {
                 Step::Kernel(kernel) => self.kernel(kernel),
-                Step::Copy { strided, from, to } => {
-                    self.point(Rsi, *from, 4 * strided.from);
+                Step::Copy { strided, element, from, to } => {
+                    self.point(Rsi, *from, element * strided.from);
                     self.point(Rdi, *to, 0);
-                    copy::emit(&mut self.routine, strided, self.counters);
+                    copy::emit(&mut self.routine, strided, *element, self.counters);
                 }
             }
         }

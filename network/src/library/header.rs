@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use autotune_ir::DType;
+
 use super::Library;
 use super::description::{Described, Field};
 use super::export::{ALIGNMENT, Fault, Side};
@@ -16,8 +18,7 @@ const TEXT: &str = r#"/* @NAME@: a network as a library, by autotune @VERSION@.
  *   int error = @NAME@_init(workspace);
  *   if (error == @PREFIX@_OK) error = @NAME@_run(workspace, inputs, outputs, NULL, NULL);
  *
- * All tensors are row-major and of float, those of integers and truth values, too: an element is the
- * number, exact up to 2^24, or 1 for true and 0 for false.
+ * @ELEMENTS@
  *
 @TENSORS@ */
 
@@ -49,10 +50,10 @@ size_t @NAME@_workspace_bytes(void);
 int @NAME@_init(void *workspace);
 
 /* Runs the network. Reads inputs[0], .. and writes outputs[0], .., as many elements of each as below;
- * the pointers need no alignment beyond that of float. With parallel_for NULL it runs on the calling
+ * the pointers need no alignment beyond that of @ELEMENT@. With parallel_for NULL it runs on the calling
  * thread alone, else parts of it by parallel_for(context, ..), @NAME@_threads() at most at a time. No
  * exception may pass through. */
-int @NAME@_run(void *workspace, const float *const *inputs, float *const *outputs,
+int @NAME@_run(void *workspace, const @TENSOR@ *const *inputs, @TENSOR@ *const *outputs,
     @NAME@_parallel_for parallel_for, void *context);
 
 /* The weights, as runs read them from the library's file. A program may copy them to memory of its own,
@@ -79,6 +80,14 @@ const char *@NAME@_instruction_set(void);
 #endif
 "#;
 
+/// How elements lie where all tensors are of float.
+const ALL_FLOAT: &str = "\
+All tensors are row-major and of float, those of integers and truth values, too: an element is the
+ * number, exact up to 2^24, or 1 for true and 0 for false.";
+
+/// The same where some are not.
+const TYPED: &str = "All tensors are row-major; what the elements of each are in C, stands beside it.";
+
 /// True if bytes begin as [`TEXT`] does, whatever the name and the version.
 pub(super) fn is_one(start: &[u8]) -> bool {
     let line = start.split(|&byte| byte == b'\n').next().unwrap_or_default();
@@ -88,7 +97,15 @@ pub(super) fn is_one(start: &[u8]) -> bool {
 }
 
 pub(super) fn header(library: &Library) -> String {
+    let is_float = Side::ALL.iter().flat_map(|&side| library.tensors(side)).all(|tensor| tensor.memory.is_word());
+    let [elements, element, tensor] = match is_float {
+        true => [ALL_FLOAT, "float", "float"],
+        false => [TYPED, "an element", "void"],
+    };
     let values = [
+        ("@ELEMENTS@", elements.into()),
+        ("@ELEMENT@", element.into()),
+        ("@TENSOR@", tensor.into()),
         ("@FAULTS@", faults()),
         ("@DESCRIPTION@", description()),
         ("@INSTRUCTIONS@", library.instruction_set().into()),
@@ -126,15 +143,26 @@ fn tensors(library: &Library) -> String {
     let mut text = String::new();
     for side in Side::ALL {
         for (number, tensor) in library.tensors(side).iter().enumerate() {
-            let Described { name, dtype, shape } = tensor;
+            let Described { name, dtype, memory, shape } = tensor;
             let shape: Vec<String> = shape.iter().map(usize::to_string).collect();
             let shape = if shape.is_empty() { "one number".into() } else { shape.join(" x ") };
-            let elements = tensor.elements();
-            let _ =
-                writeln!(text, " *   {}s[{number}]: {dtype} {shape}, {elements} float: {}", side.word(), plain(name));
+            let (side, elements, c_type, name) = (side.word(), tensor.elements(), c_type(*memory), plain(name));
+            let _ = writeln!(text, " *   {side}s[{number}]: {dtype} {shape}, {elements} {c_type}: {name}");
         }
     }
     text
+}
+
+/// Returns the type of C of elements, of 16-bit floating-point numbers that of their bits.
+fn c_type(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 | DType::Tf32 => "float",
+        DType::F16 | DType::Bf16 => "uint16_t",
+        DType::I8 => "int8_t",
+        DType::U8 | DType::Bool => "uint8_t",
+        DType::I32 => "int32_t",
+        DType::I64 => "int64_t",
+    }
 }
 
 /// A name that ends no comment, and has no trigraphs.

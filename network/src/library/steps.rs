@@ -36,7 +36,13 @@ pub(super) enum Place {
 #[derive(Debug)]
 pub(super) enum Step {
     Kernel(KernelStep),
-    Copy { strided: Strided, from: Place, to: Place },
+    /// Copies elements of some bytes.
+    Copy {
+        strided: Strided,
+        element: usize,
+        from: Place,
+        to: Place,
+    },
 }
 
 #[derive(Debug)]
@@ -71,8 +77,8 @@ impl<'a> Steps<'a> {
         let mut maker = Maker { network, text, weights, code };
         let plan = &network.plan;
         let steps = (0..plan.actions.len()).map(|number| maker.step(number)).collect::<Result<_, _>>()?;
-        let inputs = plan.inputs.iter().map(|&span| maker.span(span)).collect();
-        let outputs = plan.outputs.iter().map(|&span| maker.span(span)).collect();
+        let inputs = plan.inputs.iter().map(|&span| maker.span(span)).collect::<Result<_, _>>()?;
+        let outputs = plan.outputs.iter().map(|&span| maker.span(span)).collect::<Result<_, _>>()?;
         Ok(Self { steps, text: maker.text, weights: maker.weights, inputs, outputs })
     }
 }
@@ -83,8 +89,9 @@ impl<'a> Maker<'a> {
         let action = &network.plan.actions[number];
         match &action.work {
             Doing::Copy(strided) => {
-                let from = action.operands.first().map_or(Place::Absent, |operand| self.operand(operand));
-                Ok(Step::Copy { strided: strided.clone(), from, to: self.span(action.output) })
+                let from = action.operands.first().map_or(Ok(Place::Absent), |operand| self.operand(operand))?;
+                let element = network.plan.dtype(action.output).bytes();
+                Ok(Step::Copy { strided: strided.clone(), element, from, to: self.span(action.output)? })
             }
             Doing::Interpret(node) => {
                 let node = network.graph.node(*node);
@@ -95,25 +102,26 @@ impl<'a> Maker<'a> {
     }
 
     /// The place of an operand that is not packed.
-    fn operand(&mut self, operand: &Operand) -> Place {
+    fn operand(&mut self, operand: &Operand) -> Result<Place, LibraryError> {
         match operand {
             Operand::Span(span) => self.span(*span),
-            Operand::Constant(_) => Place::Absent,
+            Operand::Constant(_) => Ok(Place::Absent),
         }
     }
 
-    fn span(&mut self, span: Span) -> Place {
-        let first = span.first * size_of::<f32>();
-        if let Some(&input) = self.network.in_place.get(&span.slot) {
-            return Place::Input(input, first);
+    fn span(&mut self, span: Span) -> Result<Place, LibraryError> {
+        let network = self.network;
+        let first = network.plan.offset(span);
+        if let Some(&input) = network.in_place.get(&span.slot) {
+            return Ok(Place::Input(input, first));
         }
-        match &self.network.constants.slots[span.slot] {
+        Ok(match &network.constants.slots[span.slot] {
             Some(constant) => {
-                let bytes = self.network.plan.slots[span.slot].elements * size_of::<f32>();
+                let bytes = network.plan.slots[span.slot].bytes().ok_or(LibraryError::TooLarge)?;
                 Place::Weights(self.weights.place(&constant.elements()[..bytes]) + first)
             }
-            None => Place::Workspace(self.network.places[span.slot] + first),
-        }
+            None => Place::Workspace(network.places[span.slot] + first),
+        })
     }
 
     fn kernel(&mut self, number: usize, kernel: usize) -> Result<KernelStep, LibraryError> {
@@ -132,12 +140,12 @@ impl<'a> Maker<'a> {
             let bytes = buffer.bytes().ok_or(LibraryError::TooLarge)?;
             buffers.push(match buffer.binding {
                 Binding::Data | Binding::Constant { .. } => match operands.next() {
-                    Some((Operand::Span(span), _)) => self.span(*span),
+                    Some((Operand::Span(span), _)) => self.span(*span)?,
                     Some((_, Some(unpacked))) => self.memory(unpacked, bytes),
                     _ => Place::Absent,
                 },
                 Binding::Packed => packed.next().map_or(Place::Absent, |memory| self.memory(memory, bytes)),
-                Binding::Output => self.span(action.output),
+                Binding::Output => self.span(action.output)?,
                 Binding::Scratch => scratch.next().map_or(Place::Absent, |(place, _)| place),
                 Binding::Private => Place::Absent,
             });

@@ -22,7 +22,7 @@ fn target() -> Target {
 fn time_some(db: &TuningDb, cut: &Cut, rng: &mut ChaCha8Rng) {
     for value in cut.values.iter().filter(|value| fits(value, Layout::ChannelBlocked(8))) {
         for (from, to) in [(Layout::Plain, Layout::ChannelBlocked(8)), (Layout::ChannelBlocked(8), Layout::Plain)] {
-            let workload = conversion::workload(&value.shape, from, to).unwrap();
+            let workload = conversion::workload(value, from, to).unwrap();
             if rng.random_bool(0.5) {
                 let config = Query::new(&workload, &target()).best().unwrap().config().clone();
                 db.append(&TuningRecord::made_up(&workload, &target(), config, any_secs(rng))).unwrap();
@@ -36,7 +36,7 @@ fn secs_of(options: &Options<'_>, layouts: &Layouts, plan: &Plan) -> f64 {
     let steps: f64 = (0..layouts.picks.len()).map(|step| options.run_secs(layouts, step)).sum();
     let conversion = |tuned: &Tuned| {
         let shape = tuned.workload().sizes::<Transpose>().unwrap().shape();
-        tuned.run_secs().unwrap_or_else(|| conversion::estimated_secs(shape))
+        tuned.run_secs().unwrap_or_else(|| conversion::estimated_secs(shape, tuned.workload().dtype()))
     };
     steps + plan.conversions().map(conversion).sum::<f64>()
 }

@@ -154,6 +154,16 @@ impl Routine {
         self.code.legacy(false, 0x8b, to as u8, Address { base, disp });
     }
 
+    /// The same of 16 bits.
+    pub fn load_quarter(&mut self, to: Integer, base: Integer, disp: i32) {
+        self.code.legacy(false, 0x0fb7, to as u8, Address { base, disp });
+    }
+
+    /// The same of 8 bits.
+    pub fn load_byte(&mut self, to: Integer, base: Integer, disp: i32) {
+        self.code.legacy(false, 0x0fb6, to as u8, Address { base, disp });
+    }
+
     /// `[base + disp] = from`.
     pub fn store(&mut self, base: Integer, disp: i32, from: Integer) {
         self.code.legacy(true, 0x89, from as u8, Address { base, disp });
@@ -162,6 +172,18 @@ impl Routine {
     /// The same of 32 bits.
     pub fn store_half(&mut self, base: Integer, disp: i32, from: Integer) {
         self.code.legacy(false, 0x89, from as u8, Address { base, disp });
+    }
+
+    /// The same of 16 bits.
+    pub fn store_quarter(&mut self, base: Integer, disp: i32, from: Integer) {
+        self.code.plain(&[0x66]);
+        self.store_half(base, disp, from);
+    }
+
+    /// The same of 8 bits, from rax, rcx, rdx or rbx: without a prefix, the numbers of others mean
+    /// second bytes of these.
+    pub fn store_byte(&mut self, base: Integer, disp: i32, from: Integer) {
+        self.code.legacy(false, 0x88, from as u8, Address { base, disp });
     }
 
     /// 16 bytes from one place to another, through xmm0.

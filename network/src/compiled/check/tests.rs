@@ -147,15 +147,14 @@ fn planted(
     let action = &plan.actions[number];
     let (inputs, mut workspace) = (inputs(graph), network.workspace().unwrap());
     for (tensor, &span) in inputs.iter().zip(&plan.inputs) {
-        let numbers = tensor.to_numbers();
-        workspace.elements(span, numbers.len()).copy_from_slice(&numbers);
+        workspace.write(span, &tensor.to_numbers());
     }
     workspace.start(0..number + 1).unwrap();
 
     // In its layout, as the kernel would have written it.
     let (value, layout) = action.value;
     let shape = &network.cut.value(value).shape;
-    let right = from_layout(workspace.result(action.output, shape.iter().product()), shape, layout).unwrap();
+    let right = from_layout(&workspace.result(action.output, shape.iter().product()), shape, layout).unwrap();
     let numbers: Vec<f32> = to_layout(&other(&inputs, right), layout).unwrap();
 
     let output = Mutex::new(network.part(&workspace.cpu, &workspace.memory, action.output).unwrap());
