@@ -220,6 +220,10 @@ fn misuse<D: Device>(device: &D, kernel: &Kernel<D>, data: &mut Data<D>) {
             vec![View::of(&data.input, DType::F16, &SHAPE), good()],
             "'input': its elements are f16, the kernel wants f32",
         ),
+        (
+            vec![View::of(&data.input, DType::I32, &SHAPE), good()],
+            "'input': its elements are i32, the kernel wants f32",
+        ),
         (vec![good(), View::of(&data.input, DType::F32, &shape)], "'weight': its physical shape is [24, 4]"),
         (vec![good().in_layout(Layout::ChannelBlocked(2)), good()], "'input': its layout is ChannelBlocked(2)"),
         (vec![View::of(&small, DType::F32, &SHAPE), good()], "'input': its memory has 4 bytes, its shape takes 384"),

@@ -67,8 +67,7 @@ impl<'a, D: Device> View<'a, D> {
         if !device.holds(memory) {
             return Err(Misfit::Elsewhere);
         }
-        let is_same = self.dtype == buffer.dtype || [self.dtype, buffer.dtype].iter().all(|dtype| dtype.bytes() == 4);
-        if !is_same {
+        if !self.dtype.lies_as(buffer.dtype) {
             return Err(Misfit::DType { found: self.dtype, wanted: buffer.dtype });
         }
         if self.layout != buffer.layout {
