@@ -42,7 +42,7 @@ impl Problem {
 
     /// Bytes of the tensors.
     pub(crate) fn bytes(&self) -> usize {
-        4 * self.operands.iter().chain(self.reference.exact()).map(|tensor| tensor.len()).sum::<usize>()
+        size_of::<f32>() * self.operands.iter().chain(self.reference.exact()).map(|tensor| tensor.len()).sum::<usize>()
     }
 
     /// The elements of the operand of a role in the order in which `layout` puts them into memory; `None` if the workload has none.

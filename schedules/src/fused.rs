@@ -108,7 +108,7 @@ impl Fused {
 
     /// What is kept beside a tile must stay in the second-level cache.
     fn check_memory(&self, target: &CpuTarget) -> Result<(), LowerError> {
-        let bytes = self.kept_shape().into_iter().fold(4usize, usize::saturating_mul);
+        let bytes = self.kept_shape().into_iter().fold(self.pair.dtype.bytes(), usize::saturating_mul);
         if !self.is_whole && bytes > target.l2_bytes {
             let reason = format!("{bytes} bytes between the contractions exceed {}", target.l2_bytes);
             return Err(LowerError::knob("between", reason));

@@ -57,6 +57,9 @@ mod turned;
 pub(crate) use sketch::RowsSketch;
 pub use sketch::SKETCH;
 
+/// Type of the values that threads keep and share.
+const KEPT: DType = DType::F32;
+
 /// Blocks of a grid; indices within a kernel are 32 bits wide.
 const MAX_BLOCKS: usize = i32::MAX as usize;
 
@@ -276,10 +279,13 @@ impl Rows {
     fn shared_bytes(&self) -> usize {
         let reducing = self.chain.passes().iter().filter(|pass| pass.reduces());
         let values = reducing.chain(kept(&self.chain)).map(|pass| {
-            let bytes = self.shared_values(pass).saturating_mul(4 * self.block_rows * self.lanes_of(Neighbours::Rows));
+            let bytes = self
+                .shared_values(pass)
+                .saturating_mul(KEPT.bytes() * self.block_rows * self.lanes_of(Neighbours::Rows));
             bytes.checked_next_multiple_of(16).unwrap_or(bytes)
         });
-        let tile = self.tile.map_or(0, |(_, edge)| 4 * turned::tile_shape(edge).into_iter().product::<usize>());
+        let tile =
+            self.tile.map_or(0, |(_, edge)| KEPT.bytes() * turned::tile_shape(edge).into_iter().product::<usize>());
         values.fold(tile.next_multiple_of(16), usize::saturating_add)
     }
 }

@@ -137,7 +137,7 @@ impl<'a> Rule<'a> {
     /// The tile of a row, or of the channels between: these whole, of rows as many as there is room for, the innermost first.
     fn tile(&self, knob: &Knob, name: &str) -> usize {
         let (pair, last) = (self.pair, knob.values.len() - 1);
-        let mut room = self.budget / (4 * pair.second.extent(pair.step));
+        let mut room = self.budget / (pair.dtype.bytes() * pair.second.extent(pair.step));
         for &[_, row] in pair.rows.iter().rev() {
             let is_width = pair.second.width == Some(row) || pair.second.is_product();
             let register = self.registers[1][if is_width { 1 } else { 2 }];

@@ -33,6 +33,7 @@
 
 use std::sync::Arc;
 
+use autotune_ir::DType;
 use autotune_ir::machine::gpu::THREAD_REGISTERS;
 use autotune_ir::target::GpuTarget;
 use autotune_workloads::Workload;
@@ -52,6 +53,9 @@ pub(super) mod lower;
 mod pair;
 mod parts;
 mod softmax;
+
+/// Type of the values that a softmax between the contractions keeps.
+const KEPT: DType = DType::F32;
 
 /// Elements of what is between that are copied at once where it was written out.
 const VECTORS: [usize; 3] = [4, 2, 1];
@@ -125,7 +129,8 @@ impl GpuFused {
         match self.pair.between {
             _ if self.is_whole => first.max(second),
             Between::Softmax(_) => {
-                first + second + (4 * self.parts_shape().iter().product::<usize>()).next_multiple_of(16)
+                let parts = KEPT.bytes() * self.parts_shape().iter().product::<usize>();
+                first + second + parts.next_multiple_of(16)
             }
             Between::Map => first + second,
         }

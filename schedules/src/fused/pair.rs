@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use autotune_ir::DType;
 use autotune_ir::affine::Affine;
-use autotune_ir::spec::{AxisId, Spec};
+use autotune_ir::spec::AxisId;
 use autotune_workloads::Workload;
 use autotune_workloads::axes::is_pair;
 
@@ -30,6 +31,8 @@ pub(crate) struct Pair {
     pub(crate) batch: Vec<[AxisId; 2]>,
     /// The axis that the second sums over.
     pub(crate) step: AxisId,
+    /// Type of what is between in memory.
+    pub(crate) dtype: DType,
 }
 
 /// Equations of a pair.
@@ -41,10 +44,11 @@ const TAIL: usize = 3;
 impl Pair {
     /// What a workload is, if it is a pair; found once.
     pub(crate) fn of(workload: &Workload) -> Option<Arc<Self>> {
-        Option::clone(&workload.once((), || Self::find(workload.spec()).map(Arc::new)))
+        Option::clone(&workload.once((), || Self::find(workload).map(Arc::new)))
     }
 
-    fn find(spec: &Arc<Spec>) -> Option<Self> {
+    fn find(workload: &Workload) -> Option<Self> {
+        let spec = workload.spec();
         if !is_pair(spec) {
             return None;
         }
@@ -66,7 +70,7 @@ impl Pair {
             }
         }
         rows.sort_by_key(|row| row[1]);
-        is_fit.then_some(Self { first, second, rows, batch, step })
+        is_fit.then_some(Self { first, second, rows, batch, step, dtype: workload.dtype() })
     }
 
     /// Whether the input, what is between, and the output can be channel-blocked.

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Neighbours, Rows, elements, is_contiguous_within};
+use super::{KEPT, Neighbours, Rows, elements, is_contiguous_within};
 use crate::lower::nest::{Builder, Loops, Nest, allocated};
 use crate::lower::tables::tables;
 use crate::lower::{assign, load, nest};
-use autotune_ir::DType;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{AxisInfo, BufferId, Digit, Expr, LoopKind, Node, Program, Role, Scope, Stage, When};
 use autotune_ir::spec::{Axis, Equation};
@@ -18,7 +17,7 @@ mod tile;
 /// The loop nests of a plan.
 pub(super) fn lower(plan: &Rows) -> Program {
     let spec = &plan.chain.spec;
-    let mut all = Nest::new(spec, DType::F32);
+    let mut all = Nest::new(spec, KEPT);
     for (number, tensor) in spec.operands().enumerate() {
         all.buffer(tensor.name.to_string(), Role::Operand(number), Scope::Global, tensor.shape.clone());
     }

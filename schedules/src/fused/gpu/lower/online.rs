@@ -2,11 +2,11 @@
 
 use super::{Both, GpuFused};
 use crate::contraction::AxisId;
+use crate::fused::gpu::KEPT;
 use crate::fused::gpu::softmax::Softmax;
 use crate::gpu::Level;
 use crate::lower::nest::{Loops, Nest, guarded, guarded_value};
 use crate::lower::{assign, at, load, nest};
-use autotune_ir::DType;
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{
     Access, BufferId, Expr, InBounds, Iteration, LoopKind, Node, Role, Scope, Store, StoreMode,
@@ -43,7 +43,7 @@ impl Online {
         let spec = &fused.first.roles.own.spec;
         let mut value = |name: &str, scope, shape: Vec<usize>| {
             let id = all.buffer(name, Role::Packed, scope, shape);
-            all.buffers[id.0 as usize].dtype = DType::F32;
+            all.buffers[id.0 as usize].dtype = KEPT;
             id
         };
         let rows = rows(fused).map(|level| level.extent).collect::<Vec<_>>();
