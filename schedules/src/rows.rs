@@ -55,7 +55,9 @@ mod sketch;
 mod turned;
 
 pub(crate) use sketch::RowsSketch;
-pub use sketch::SKETCH;
+
+/// Name of the sketch in configs.
+pub const SKETCH: &str = "rows";
 
 /// Blocks of a grid; indices within a kernel are 32 bits wide.
 const MAX_BLOCKS: usize = i32::MAX as usize;

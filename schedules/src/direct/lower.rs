@@ -36,31 +36,16 @@ use autotune_workloads::Workload;
 mod copy;
 mod leaf;
 mod pack;
+mod packed;
+mod region;
 
-pub(crate) use pack::Packed;
+pub(crate) use packed::Packed;
+pub(crate) use region::{Region, Span, bases};
 
 /// The loop nests of a config, for vectors of `lanes` lanes.
 pub(crate) fn lower(workload: &Workload, direct: &Direct, lanes: usize) -> Program {
     Lowering::new(workload, direct, lanes).run()
 }
-
-/// What one axis covers at some depth of the nest: `base..base + extent`.
-#[derive(Clone, Debug)]
-pub(crate) struct Span {
-    pub(crate) base: Affine,
-    pub(crate) extent: usize,
-}
-
-impl Span {
-    /// A segment's tile of number `index`.
-    pub(crate) fn tile(&self, segment: Segment, index: Affine) -> Self {
-        let base = index * segment.extent as i64 + self.base.clone() + segment.start as i64;
-        Self { base, extent: segment.extent }
-    }
-}
-
-/// A span per axis of the contraction.
-pub(crate) type Region = Vec<Span>;
 
 /// What is done in a region.
 pub(crate) type Body<'b, L> = dyn FnMut(&mut L, &mut Region) -> Vec<Node> + 'b;
@@ -417,9 +402,4 @@ impl<'a> Lowering<'a> {
         }
         (low, high)
     }
-}
-
-/// The first element of the region along every axis.
-pub(crate) fn bases(region: &Region) -> Vec<Affine> {
-    region.iter().map(|span| span.base.clone()).collect()
 }
