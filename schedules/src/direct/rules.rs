@@ -6,6 +6,7 @@ use crate::error::LowerError;
 use autotune_ir::DType;
 use autotune_ir::affine::VarId;
 use autotune_ir::analyse::{pieces, tile_registers};
+use autotune_ir::instruction::Registers;
 use autotune_ir::program::{Layout, MAX_LOCAL_BYTES, Role};
 use autotune_ir::target::CpuTarget;
 use autotune_workloads::axes::Axes;
@@ -153,7 +154,8 @@ impl Direct {
         let weights = product(&|a| self.contraction.weight.uses(a)) * if weights_are_vectors { pieces } else { 1 };
         let data = product(&|a| self.data.uses(a)) * if data_are_vectors { pieces } else { 1 };
         let needed = tile_registers(accumulators, [weights, data]);
-        let registers = target.isa.vector_registers();
+        let class = self.dot.map_or(Registers::Vector, |group| group.instruction.registers);
+        let registers = class.of_cpu(target);
         if needed > registers {
             let reason = format!("the register tile needs {needed} vector registers of {registers}");
             return Err(LowerError::knob("tile", reason));
