@@ -18,7 +18,7 @@
 //! ```
 //!
 //! A reduction split over cache chunks becomes a first chunk (accumulators start at zero), middle chunks, and a last chunk
-//! (with the epilogue); in between partial sums live in the output buffer.
+//! (with the epilogue); in between partial sums live in the output buffer, or beside it if it has another type.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::direct::{DataMode, Direct, TileLoop};
 use crate::lower::nest::{Builder, Nest, Run, Segment, runs};
 use crate::lower::{OperandBuffers, assign, at, load, nest};
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::program::{BufferId, Index, LoopKind, Node, Program, Stage, VarName, When};
+use autotune_ir::program::{BufferId, Index, LoopKind, Node, Program, Scope, Stage, VarName, When};
 use autotune_workloads::Workload;
 
 mod copy;
@@ -133,6 +133,8 @@ pub(crate) struct Lowering<'a> {
     pub(crate) data: Place,
     /// Where the sums of register tiles go.
     pub(crate) sums: Place,
+    /// Where they are between chunks of the reduction, if not there.
+    partial: Option<Place>,
     /// True within the copies of a data tile.
     is_copied: bool,
 }
@@ -153,9 +155,13 @@ impl<'a> Lowering<'a> {
     }
 
     /// The lowering of one of several contractions of a program.
-    pub(crate) fn of_part(all: Nest, operands: OperandBuffers, direct: &'a Direct, lanes: usize) -> Self {
+    pub(crate) fn of_part(mut all: Nest, operands: OperandBuffers, direct: &'a Direct, lanes: usize) -> Self {
         let axes = direct.contraction.axes.iter();
         let place = |buffer, of: &Operand| Place { buffer, lead: Vec::new(), index: of.index.clone(), origin: None };
+        let partial = direct.keeps_partial_sums().then(|| {
+            let shape = direct.output.shape.clone();
+            place(all.partial_sums("partial_sums", Scope::Global, shape), &direct.output)
+        });
         Self {
             direct,
             lanes,
@@ -166,6 +172,7 @@ impl<'a> Lowering<'a> {
             operands,
             packed_weight: None,
             panel: None,
+            partial,
             is_copied: false,
         }
     }
