@@ -21,7 +21,6 @@ mod adapt;
 mod few;
 mod fit;
 mod layouts;
-mod origin;
 
 pub use adapt::MAX_TRIED;
 use few::Few;
