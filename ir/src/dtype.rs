@@ -219,7 +219,12 @@ impl DType {
         if self.is_word() {
             return values.iter().map(|value| value.to_bits()).collect();
         }
-        let bits = values.iter().map(|&value| self.encode(value.into()));
+        self.exact_words(values.iter().map(|&value| value.into()))
+    }
+
+    /// Returns the words of memory that hold numbers, of which f32 may not have all digits.
+    pub fn exact_words(self, numbers: impl Iterator<Item = f64>) -> Vec<u32> {
+        let bits = numbers.map(|number| self.encode(number));
         match (4 / self.bytes()).max(1) {
             1 => bits.flat_map(|bits| [bits as u32, (bits >> 32) as u32].into_iter().take(self.bytes() / 4)).collect(),
             shared => {
