@@ -5,12 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
-use autotune::Network;
-use autotune_ir::DType;
 use autotune_measurement::Backend;
 use autotune_network::Subject;
 use autotune_schedules::Config;
-use autotune_workloads::{Workload, WorkloadError};
+use autotune_workloads::Workload;
 use clap::builder::StyledStr;
 use clap::{Args, Parser, Subcommand, error::ErrorKind};
 
@@ -18,18 +16,22 @@ use crate::search_kind::SearchKind;
 
 mod compile;
 mod db;
+mod failure;
 mod help;
 mod report;
 mod run;
 mod subject;
 mod target;
+mod variant;
 
 pub(crate) use compile::CompileArgs;
 pub(crate) use db::{DbArgs, LookupArgs, Place, RecordsArgs};
+pub(crate) use failure::Failure;
 pub(crate) use report::ReportArgs;
 pub(crate) use run::RunArgs;
 pub(crate) use subject::{GivenFile, InputArgs, Loaded, SubjectArgs};
 pub(crate) use target::TargetArgs;
+pub(crate) use variant::VariantArgs;
 
 /// Finds fast schedules for tensor operators by measuring a few hundred and learning from them.
 #[derive(Debug, Parser)]
@@ -214,57 +216,6 @@ pub(crate) struct TuneArgs {
     pub(crate) json: Option<PathBuf>,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct VariantArgs {
-    /// No Winograd: only schedules that add up the operator's own products. Like ',exact' behind every workload
-    #[arg(long)]
-    exact: bool,
-    /// Type of the elements: f32, or for CUDA tf32, f16, bf16; of functions of elements f16, bf16 anywhere. Like
-    /// ',dtype=...' behind every workload
-    #[arg(long, value_name = "TYPE", value_parser = parse_dtype)]
-    dtype: Option<DType>,
-}
-
-impl VariantArgs {
-    /// Returns the network with each task's workload as these arguments want it.
-    pub(crate) fn of(&self, mut network: Network) -> Result<Network, WorkloadError> {
-        for task in &mut network.tasks {
-            task.workload = self.of_workload(&task.workload)?;
-        }
-        Ok(network)
-    }
-
-    /// Returns the workload with the element type and the exactness that these arguments ask for.
-    pub(crate) fn of_workload(&self, workload: &Workload) -> Result<Workload, WorkloadError> {
-        let workload = if self.exact { workload.with_exact(true) } else { workload.clone() };
-        match self.dtype {
-            Some(dtype) => workload.with_dtype(dtype),
-            None => Ok(workload),
-        }
-    }
-}
-
-/// Why the command ends without having done its work.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Failure {
-    /// Bad usage, such as a path where there is nothing, or something else: exit code 2.
-    #[error("{0}")]
-    Usage(String),
-    /// Tuning stopped by Ctrl-C with everything measured kept: exit code 130.
-    #[error("interrupted: everything measured is kept, rerun the same command to go on")]
-    Interrupted,
-}
-
-impl Failure {
-    /// The process's exit code.
-    pub(crate) fn exit_code(&self) -> u8 {
-        match self {
-            Failure::Usage(_) => 2,
-            Failure::Interrupted => 130,
-        }
-    }
-}
-
 /// The command line parsed, or what to print and the exit code: help and version as clap words them, errors in one line.
 pub(crate) fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Cli, (String, u8)> {
     Cli::try_parse_from(args).map_err(|error| match error.kind() {
@@ -299,12 +250,6 @@ fn one_line(error: &clap::Error) -> String {
 
 fn parse_trials(text: &str) -> Result<usize, String> {
     text.parse().map_err(|_| format!("--trials '{text}' is not a whole number"))
-}
-
-fn parse_dtype(text: &str) -> Result<DType, String> {
-    let words = DType::WORKLOADS.map(DType::word).join(", ");
-    let known = DType::of_word(text).filter(|dtype| DType::WORKLOADS.contains(dtype));
-    known.ok_or_else(|| format!("--dtype '{text}' is not a type of elements ({words})"))
 }
 
 fn parse_config(text: &str) -> Result<Config, String> {

@@ -95,8 +95,8 @@ fn first(space: &ScheduleSpace, asked: PredictParams, params: PredictParams) -> 
 /// Predictions that are kept; the next one takes the place of all.
 const KEPT: usize = 8192;
 
-/// What was asked for in this process: a search, the race within its network and whoever deploys do not know one another, and must have
-/// the same untuned schedule, also if the first was in a hurry.
+/// Predictions of this process, not of an object that callers hold: a search, the race within its network and whoever deploys do not know
+/// one another, and must have the same untuned schedule, also if the first was in a hurry.
 static FIRST: LazyLock<RwLock<HashMap<Asked, Config>>> = LazyLock::new(RwLock::default);
 
 #[derive(PartialEq, Eq, Hash)]

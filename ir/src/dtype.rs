@@ -64,7 +64,7 @@ const fn float(dtype: DType, word: &'static str, bytes: usize, bits: [i32; 2], m
     let [fraction_bits, multiplied_bits] = bits;
     let (kind, accumulator) = (Kind::Float, DType::F32);
     let range = [-most, most];
-    let is_multiplied_by_cpus = matches!(dtype, DType::F32 | DType::Bf16);
+    let is_multiplied_by_cpus = false;
     Row { dtype, word, bytes, kind, accumulator, fraction_bits, multiplied_bits, range, is_multiplied_by_cpus }
 }
 
@@ -74,12 +74,18 @@ const fn integer(dtype: DType, word: &'static str, bytes: usize, kind: Kind, ran
     Row { dtype, word, bytes, kind, accumulator, fraction_bits, multiplied_bits, range, is_multiplied_by_cpus }
 }
 
+impl Row {
+    const fn multiplied_by_cpus(self) -> Self {
+        Self { is_multiplied_by_cpus: true, ..self }
+    }
+}
+
 /// Rows in the order of the enumeration.
 const ROWS: [Row; 9] = [
-    float(DType::F32, "f32", 4, [23, 23], f32::MAX as f64),
+    float(DType::F32, "f32", 4, [23, 23], f32::MAX as f64).multiplied_by_cpus(),
     float(DType::Tf32, "tf32", 4, [23, 10], f32::MAX as f64),
     float(DType::F16, "f16", 2, [10, 10], 65504.0),
-    float(DType::Bf16, "bf16", 2, [7, 7], 3.389_531_389_251_535_5e38),
+    float(DType::Bf16, "bf16", 2, [7, 7], 3.389_531_389_251_535_5e38).multiplied_by_cpus(),
     integer(DType::I8, "i8", 1, Kind::Signed, [-128.0, 127.0]),
     integer(DType::U8, "u8", 1, Kind::Unsigned, [0.0, 255.0]),
     integer(DType::I32, "i32", 4, Kind::Signed, [i32::MIN as f64, i32::MAX as f64]),
@@ -220,7 +226,12 @@ impl DType {
         if self.is_word() {
             return values.iter().map(|value| value.to_bits()).collect();
         }
-        let bits = values.iter().map(|&value| self.encode(value.into()));
+        self.exact_words(values.iter().map(|&value| value.into()))
+    }
+
+    /// Returns the words of memory that hold numbers, of which f32 may not have all digits.
+    pub fn exact_words(self, numbers: impl Iterator<Item = f64>) -> Vec<u32> {
+        let bits = numbers.map(|number| self.encode(number));
         match (4 / self.bytes()).max(1) {
             1 => bits.flat_map(|bits| [bits as u32, (bits >> 32) as u32].into_iter().take(self.bytes() / 4)).collect(),
             shared => {

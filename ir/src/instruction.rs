@@ -120,6 +120,16 @@ impl Instruction {
     }
 }
 
+impl Registers {
+    /// Returns how many of them a CPU has.
+    pub fn of_cpu(self, cpu: &CpuTarget) -> usize {
+        match self {
+            Registers::Vector => cpu.isa.vector_registers(),
+            Registers::None | Registers::Thread => 0,
+        }
+    }
+}
+
 impl Feature {
     /// True if a CPU has it.
     pub fn is_of_cpu(self, cpu: &CpuTarget) -> bool {

@@ -1,14 +1,12 @@
 //! What this machine can do at best: the roofline's two lines.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use autotune_ir::{CpuTarget, DType, Rates, Target};
 use autotune_workloads::Work;
 use serde::{Deserialize, Serialize};
 
-use crate::cache_folder;
 use crate::error::MeasureError;
 
 mod cpu;
@@ -16,11 +14,6 @@ pub(crate) mod gpu;
 mod kept;
 
 use cpu::Loops;
-
-/// Repeats of the multiply-add loop that show whether kept ceilings were measured on a disturbed machine, and by how much they are beaten
-/// then.
-const GLANCE_REPEATS: usize = 4;
-const BEATEN: f64 = 1.01;
 
 /// Measured ceilings of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -53,6 +46,7 @@ impl Ceilings {
     ///
     /// It needs a C compiler where there is no assembler for the target's instruction set.
     pub fn measure(target: &Target) -> Result<Self, MeasureError> {
+        // Facts of the machine, which take seconds to measure.
         static KNOWN: Mutex<Option<HashMap<String, Ceilings>>> = Mutex::new(None);
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         let known = known.get_or_insert_with(HashMap::new);
@@ -63,47 +57,6 @@ impl Ceilings {
         let ceilings = Loops::of(cpu(target)?)?.ceilings()?;
         known.insert(key, ceilings);
         Ok(ceilings)
-    }
-
-    /// A CPU's ceilings, measured once on a machine and kept for a month in a file in `$AUTOTUNE_CACHE`, else `$XDG_CACHE_HOME/autotune`,
-    /// else `~/.cache/autotune`, if one of these folders can be written to. Some milliseconds of multiply-adds show whether the machine
-    /// was disturbed then: if it is faster now, it is measured again, and the larger figures are kept.
-    pub fn known_or_measure(target: &Target) -> Result<Self, MeasureError> {
-        Self::known_in(cache_folder::find().as_deref(), target)
-    }
-
-    fn known_in(folder: Option<&Path>, target: &Target) -> Result<Self, MeasureError> {
-        let Some(known) = folder.and_then(|folder| kept::read(folder, &target.key())) else {
-            return Self::kept_in(folder, target, || Self::measure(target));
-        };
-        let now = Loops::of(cpu(target)?)?.core_flops_per_sec(GLANCE_REPEATS)?;
-        if now <= BEATEN * known.core_flops_per_sec {
-            return Ok(known);
-        }
-        let best = Self::measure(target)?.best_of(known);
-        folder.into_iter().for_each(|folder| kept::write(folder, &target.key(), best));
-        Ok(best)
-    }
-
-    /// The ceilings of a target that are kept, else those that `measure` yields, which are kept from now on.
-    pub(crate) fn kept_or(
-        target: &Target,
-        measure: impl FnOnce() -> Result<Self, MeasureError>,
-    ) -> Result<Self, MeasureError> {
-        Self::kept_in(cache_folder::find().as_deref(), target, measure)
-    }
-
-    fn kept_in(
-        folder: Option<&Path>,
-        target: &Target,
-        measure: impl FnOnce() -> Result<Self, MeasureError>,
-    ) -> Result<Self, MeasureError> {
-        if let Some(known) = folder.and_then(|folder| kept::read(folder, &target.key())) {
-            return Ok(known);
-        }
-        let measured = measure()?;
-        folder.into_iter().for_each(|folder| kept::write(folder, &target.key(), measured));
-        Ok(measured)
     }
 
     /// Of each figure the better one.
@@ -190,34 +143,6 @@ mod tests {
         assert_eq!(rated, of(2).with_rates(rates));
         assert_eq!(rated.key(), of(2).key());
         assert_eq!(ceilings.rated(&of(4)).cpu().unwrap().rates.bytes_per_kilocycle, [32_000, 16_000, 10_000]);
-    }
-
-    #[test]
-    fn ceilings_are_kept_until_a_quiet_machine_beats_them() {
-        let target = Target::Cpu(CpuTarget::detect(Some(1)).unwrap());
-        let dir = tempfile::tempdir().unwrap();
-        let measured = Ceilings::measure(&target).unwrap();
-        let known = || Ceilings::known_in(Some(dir.path()), &target).unwrap();
-        // Numbers in a file may differ in a last digit.
-        let assert_same = |a: Ceilings, b: Ceilings| {
-            let figures = |c: Ceilings| [c.core_flops_per_sec, c.flops_per_sec, c.bytes_per_sec, c.fork_join_secs];
-            let pairs = figures(a).into_iter().zip(figures(b));
-            pairs.for_each(|(x, y)| assert!((x / y - 1.0).abs() < 1e-12, "{a:?}, {b:?}"));
-        };
-        assert_eq!(Ceilings::known_in(None, &target).unwrap(), measured);
-        assert_same(known(), measured);
-        // Faster than any machine: never beaten, and so what was kept is what there is.
-        let fast = Ceilings { core_flops_per_sec: 1e15, bytes_per_sec: 1.5 * measured.bytes_per_sec, ..measured };
-        kept::write(dir.path(), &target.key(), fast);
-        assert_same(known(), fast);
-        // As if from a moment in which the machine hardly worked at all.
-        kept::write(dir.path(), &target.key(), Ceilings { core_flops_per_sec: 2e6, ..fast });
-        let beaten = Ceilings { core_flops_per_sec: measured.core_flops_per_sec, ..fast };
-        assert_same(known(), beaten);
-        assert_same(kept::read(dir.path(), &target.key()).unwrap(), beaten);
-        let other = || Err(fault("it is not measured where it is kept"));
-        assert_same(Ceilings::kept_in(Some(dir.path()), &target, other).unwrap(), beaten);
-        assert!(Ceilings::kept_in(None, &target, other).is_err());
     }
 
     fn made_up() -> Ceilings {

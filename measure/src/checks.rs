@@ -44,14 +44,17 @@ impl<D: Device> Checks<D> for HostChecks {
         len: usize,
     ) -> Result<f32, CandidateError> {
         let words = (len * dtype.bytes()).div_ceil(4);
-        let as_f32 = dtype.bytes() == 4;
+        let in_words = dtype.bytes() == 4;
         with_words(device, actual, words, |actual| {
-            with_words(device, expected, words, |expected| match as_f32 {
-                true => largest(device, len, |part| bits_difference(&actual[part.clone()], &expected[part])),
-                false => {
-                    let (actual, expected) = (dtype.values(actual, len), dtype.values(expected, len));
-                    largest(device, len, |part| difference(&actual[part.clone()], &expected[part]))
+            with_words(device, expected, words, |expected| {
+                if in_words && dtype.is_integer() {
+                    return largest(device, len, |part| whole_difference(&actual[part.clone()], &expected[part]));
                 }
+                if in_words {
+                    return largest(device, len, |part| bits_difference(&actual[part.clone()], &expected[part]));
+                }
+                let (actual, expected) = (dtype.values(actual, len), dtype.values(expected, len));
+                largest(device, len, |part| difference(&actual[part.clone()], &expected[part]))
             })
         })?
     }
@@ -89,6 +92,12 @@ fn largest<D: Device>(device: &D, len: usize, of_part: impl Fn(Range<usize>) -> 
         worst.fetch_max(parts.map(&of_part).fold(0.0, f32::max).to_bits(), Ordering::Relaxed);
     });
     f32::from_bits(worst.into_inner())
+}
+
+/// Largest difference between as many integers of 32 bits; 0 only if all are the same, also where f32 rounds them.
+fn whole_difference(actual: &[u32], expected: &[u32]) -> f32 {
+    let difference = |(&a, &e): (&u32, &u32)| (a as i32).abs_diff(e as i32);
+    actual.iter().zip(expected).map(difference).max().unwrap_or(0) as f32
 }
 
 fn bits_difference(actual: &[u32], expected: &[u32]) -> f32 {
@@ -157,6 +166,23 @@ mod tests {
     use autotune_runtime::Cpu;
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
+
+    /// Beyond 2^24, where f32 rounds, and with signs.
+    #[test]
+    fn integers_are_compared_exactly() {
+        let cpu = Cpu::new(1);
+        for value in [0, -1, 7, 1 << 24, (1 << 24) + 1, i32::MAX, i32::MIN] {
+            let upload =
+                |elements: &[i32]| cpu.upload(&elements.iter().map(|&x| x as u32).collect::<Vec<_>>()).unwrap();
+            let difference =
+                |other: i32| HostChecks.difference(&cpu, &upload(&[3, other]), &upload(&[3, value]), DType::I32, 2);
+            assert_eq!(difference(value), Ok(0.0), "{value}");
+            assert_eq!(difference(value ^ 1), Ok(1.0), "{value}");
+        }
+        let ends = [i32::MIN as u32, i32::MAX as u32].map(|word| cpu.upload(&[word]).unwrap());
+        let difference = HostChecks.difference(&cpu, &ends[0], &ends[1], DType::I32, 1);
+        assert_eq!(difference, Ok(u32::MAX as f32));
+    }
 
     #[test]
     fn one_differing_element_is_found_wherever_it_is() {

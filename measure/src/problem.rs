@@ -4,10 +4,12 @@ use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
 
+use autotune_ir::DType;
 use autotune_ir::layout::{physical_shape, put_in_layout};
 use autotune_ir::program::{Layout, Role};
 use autotune_ir::spec::Tensor;
 use autotune_measurement::CandidateError;
+use autotune_runtime::bytes_of;
 use autotune_workloads::{Operands, OutOfMemory, Reference, ReferenceError, Workload};
 use ndarray::ArrayD;
 
@@ -42,7 +44,8 @@ impl Problem {
 
     /// Bytes of the tensors.
     pub(crate) fn bytes(&self) -> usize {
-        size_of::<f32>() * self.operands.iter().chain(self.reference.exact()).map(|tensor| tensor.len()).sum::<usize>()
+        let known = self.reference.exact().into_iter().chain(self.reference.rests());
+        size_of::<f32>() * self.operands.iter().chain(known).map(|tensor| tensor.len()).sum::<usize>()
     }
 
     /// The elements of the operand of a role in the order in which `layout` puts them into memory; `None` if the workload has none.
@@ -50,9 +53,17 @@ impl Problem {
         self.operands.find(role).map(|tensor| arranged(tensor, role, layout)).transpose()
     }
 
-    /// The output that is right, in the same way; `None` if only samples of it are known.
-    pub(crate) fn output(&self, layout: Layout) -> Result<Option<Cow<'_, [f32]>>, CandidateError> {
-        self.reference.exact().map(|tensor| arranged(tensor, Role::Output, layout)).transpose()
+    /// The output that is right, in the same way, as a memory holds it in elements of a type; `None` if only samples of it are known.
+    pub(crate) fn output(&self, layout: Layout, dtype: DType) -> Result<Option<Words<'_>>, CandidateError> {
+        let of = |tensor| arranged(tensor, Role::Output, layout);
+        let Some(values) = self.reference.exact().map(of).transpose()? else { return Ok(None) };
+        Ok(Some(match self.reference.rests().filter(|_| dtype.is_integer()).map(of).transpose()? {
+            Some(rests) => {
+                let exact = values.iter().zip(&*rests).map(|(&value, &rest)| f64::from(value) + f64::from(rest));
+                Words::Converted(dtype.exact_words(exact))
+            }
+            None => words(values, dtype),
+        }))
     }
 
     /// What outputs in a layout are compared with.
@@ -70,6 +81,29 @@ fn arranged(tensor: &ArrayD<f32>, role: Role, layout: Layout) -> Result<Cow<'_, 
     let mut elements = zeros(tensor.len())?;
     put_in_layout(tensor, layout, &mut elements).map_err(|e| misfit(role, &e.to_string()))?;
     Ok(Cow::Owned(elements))
+}
+
+/// Elements of a tensor as a memory holds them.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Words<'a> {
+    /// As f32.
+    Values(Cow<'a, [f32]>),
+    /// Of another type.
+    Converted(Vec<u32>),
+}
+
+impl Words<'_> {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Words::Values(values) => bytes_of(values),
+            Words::Converted(words) => bytes_of(words),
+        }
+    }
+}
+
+/// Values as a memory holds them in elements of a type.
+pub(crate) fn words(values: Cow<'_, [f32]>, dtype: DType) -> Words<'_> {
+    if dtype.is_word() { Words::Values(values) } else { Words::Converted(dtype.words(&values)) }
 }
 
 /// Decides what of large outputs this process compares.
@@ -120,14 +154,26 @@ mod tests {
         for layout in [Layout::Plain, Layout::ChannelBlocked(2), Layout::ChannelBlocked(4), Layout::Plain] {
             let arranged = problem.operand(Role::Operand(0), layout).unwrap().unwrap();
             assert_eq!(*arranged, to_layout(&input, layout).unwrap());
-            let right = problem.output(layout).unwrap().expect("it is small");
-            assert_eq!(*right, to_layout(&output, layout).unwrap());
+            let right = to_layout(&output, layout).unwrap();
             assert_eq!(problem.expected(layout).unwrap().len(), right.len());
+            assert_eq!(problem.output(layout, DType::F32), Ok(Some(Words::Values(right.into()))));
         }
         assert_eq!(problem.operand(Role::Operand(3), Layout::Plain), Ok(None));
         assert!(problem.operand(Role::Operand(2), Layout::Plain).unwrap().is_some());
         assert!(problem.operand(Role::Operand(0), Layout::ChannelBlocked(3)).is_err());
         assert!(problem.expected(Layout::ChannelBlocked(3)).is_err());
+    }
+
+    #[test]
+    fn tensors_of_integers_are_words_of_their_types() {
+        let workload: Workload = "matmul:m=3,n=4,k=5,data=u8,weights=i8,bias".parse().unwrap();
+        let problem = Problem::new(&workload).unwrap();
+        let wanted: Vec<u32> = reference(&workload, &problem.operands).iter().map(|&x| x as i32 as u32).collect();
+        assert!(wanted.iter().any(|&word| (word as i32) < 0));
+        assert_eq!(problem.output(Layout::Plain, DType::I32), Ok(Some(Words::Converted(wanted))));
+        let bias = problem.operand(Role::Operand(2), Layout::Plain).unwrap().unwrap();
+        let as_integers = bias.iter().map(|&x| x as i32 as u32).collect();
+        assert_eq!(words(bias, DType::I32), Words::Converted(as_integers));
     }
 
     /// A tile of a large product that is wrong, whatever of it is compared.
@@ -137,7 +183,7 @@ mod tests {
         for text in ["matmul:m=2048,n=2048,k=512,bias", "matmul:m=2048,n=2048,k=512,act=relu"] {
             let workload: Workload = text.parse().unwrap();
             let problem = Problem::new(&workload).unwrap();
-            assert_eq!(problem.output(Layout::Plain), Ok(None), "it is large");
+            assert_eq!(problem.output(Layout::Plain, DType::F32), Ok(None), "it is large");
             let right = right_product(&problem.operands, !text.contains("relu"));
             let expected = problem.expected(Layout::Plain).unwrap();
             assert!(error(&expected, &right) < 1e-5);

@@ -9,14 +9,14 @@ use std::time::Instant;
 use autotune_ir::DType;
 use autotune_ir::program::{Layout, Role};
 use autotune_measurement::CandidateError;
-use autotune_runtime::{Device, DeviceError, bytes_of};
+use autotune_runtime::{Device, DeviceError};
 use autotune_workloads::Workload;
 
 use crate::allocation_cache::AllocationCache;
 use crate::checks::Checks;
 use crate::fixed::Fixed;
 use crate::guarded::{self, Guarded};
-use crate::problem::Problem;
+use crate::problem::{Problem, Words, words};
 
 /// A device with what stays on it.
 pub(crate) struct Resident<D: Device> {
@@ -74,7 +74,7 @@ impl<D: Device> Resident<D> {
             return Ok(Some(Rc::clone(known)));
         }
         match problem.operand(role, layout)? {
-            Some(values) => self.keep(key, &values).map(Some),
+            Some(values) => self.keep(key, &words(values, dtype)).map(Some),
             None => Ok(None),
         }
     }
@@ -90,8 +90,8 @@ impl<D: Device> Resident<D> {
         if let Some(known) = self.tensors.borrow().get(&key) {
             return Ok(Some(Rc::clone(known)));
         }
-        match problem.output(layout)? {
-            Some(values) => self.keep(key, &values).map(Some),
+        match problem.output(layout, dtype)? {
+            Some(words) => self.keep(key, &words).map(Some),
             None => Ok(None),
         }
     }
@@ -160,15 +160,8 @@ impl<D: Device> Resident<D> {
         }
     }
 
-    fn keep(&self, key: Key, values: &[f32]) -> Result<Rc<Fixed<D>>, CandidateError> {
-        let words;
-        let content = match key.dtype.bytes() {
-            4 => bytes_of(values),
-            _ => {
-                words = key.dtype.words(values);
-                bytes_of(&words)
-            }
-        };
+    fn keep(&self, key: Key, words: &Words) -> Result<Rc<Fixed<D>>, CandidateError> {
+        let content = words.bytes();
         let bytes = Fixed::bytes_of(&self.device, content.len().div_ceil(4))?;
         self.make_room(&key.workload, bytes);
         let tensor = Rc::new(Fixed::of(&self.device, &*self.checks, self.memory(bytes)?, content)?);

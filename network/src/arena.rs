@@ -140,17 +140,18 @@ fn overlap(a: &RangeInclusive<usize>, b: &RangeInclusive<usize>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rand::{RngExt, SeedableRng};
+    use crate::testing::cases::for_cases;
+    use rand::RngExt;
 
     #[test]
     fn what_lives_together_does_not_overlap() {
-        let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(7);
-        for round in 0..200 {
+        for_cases(200, |_, choices| {
+            let count = choices.random_range(0..40);
             let need = |_| {
-                let first = rng.random_range(0..30);
-                Need { bytes: rng.random_range(0..1000), steps: first..=first + rng.random_range(0..8) }
+                let first = choices.random_range(0..30);
+                Need { bytes: choices.random_range(0..1000), steps: first..=first + choices.random_range(0..8) }
             };
-            let needs: Vec<Need> = (0..round % 40).map(need).collect();
+            let needs: Vec<Need> = (0..count).map(need).collect();
             for (firsts, end) in [by_size(&needs, 64).unwrap(), in_order(&needs, 64).unwrap()] {
                 for (a, need) in needs.iter().enumerate() {
                     assert!(firsts[a].is_multiple_of(64) && firsts[a] + need.bytes <= end);
@@ -158,11 +159,11 @@ mod tests {
                         let apart = firsts[a] + need.bytes <= firsts[b] || firsts[b] + other.bytes <= firsts[a];
                         let is_nothing = need.bytes == 0 || other.bytes == 0;
                         let lives_with = overlap(&need.steps, &other.steps) && !is_nothing;
-                        assert!(apart || !lives_with, "round {round}: {a} and {b}");
+                        assert!(apart || !lives_with, "{a} and {b} of {needs:?}");
                     }
                 }
             }
-        }
+        });
     }
 
     /// Of a hundred thousand tensors, too, memory is used again, whole and in pieces.

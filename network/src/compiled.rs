@@ -29,6 +29,7 @@ mod in_place;
 use border::Piece;
 pub(crate) use border::{decode, encode};
 pub use check::{Checked, StepError};
+use held::Beside;
 pub(crate) use held::Constants;
 use in_place::{Bound, InputReads, slots_in_place};
 
@@ -123,6 +124,7 @@ impl Compiled {
         let plan = Plan::of(graph, &cut, choose)?;
         let threads = target.threads();
         let team = Cpu::new(threads);
+        let beside = beside.map(|Self { plan, kernels, constants, .. }| Beside { plan, kernels, constants });
         let kernels = held::kernels(&plan, beside)?;
         let constants = Constants::of(graph, &plan, &kernels, &team, beside)?;
         let (places, scratch, bytes) = places(&plan, &kernels, &team)?;

@@ -161,16 +161,6 @@ impl<'a> Library<'a> {
         instruction_set(self.isa)
     }
 
-    /// True of the beginning of a header, of whatever network and version.
-    pub fn is_header(start: &[u8]) -> bool {
-        header::is_one(start)
-    }
-
-    /// The header for C and C++.
-    pub fn header(&self) -> String {
-        header::header(self)
-    }
-
     /// Writes the file, from its first byte to its last.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let names = self.names();

@@ -1,8 +1,4 @@
-//! The operators of networks, a file each, and the registry of how they are read from ONNX files.
-
-use std::sync::{PoisonError, RwLock};
-
-use autotune_workloads::AlreadyRegistered;
+//! The operators of networks, a file each, and how they are read from ONNX files.
 
 use crate::onnx::operator::OnnxOperator;
 
@@ -99,26 +95,8 @@ const OWN: &[&[OnnxOperator]] = &[
     transpose::IMPORTS,
 ];
 
-/// Those from outside.
-static OTHERS: RwLock<Vec<&OnnxOperator>> = RwLock::new(Vec::new());
-
-/// Makes an operator of ONNX files known to the import of this process: a program registers its operators before it reads files.
-pub fn register_onnx(operator: &'static OnnxOperator) -> Result<(), AlreadyRegistered> {
-    let is_own = own(operator.domain, operator.name).is_some();
-    let mut others = OTHERS.write().unwrap_or_else(PoisonError::into_inner);
-    if is_own || others.iter().any(|known| known.is(operator.domain, operator.name)) {
-        return Err(AlreadyRegistered { kind: "an operator of ONNX", name: operator.name });
-    }
-    others.push(operator);
-    Ok(())
-}
-
-/// How an operator of some domain and name is read.
-pub(crate) fn find(domain: &str, name: &str) -> Option<&'static OnnxOperator> {
-    let others = || OTHERS.read().unwrap_or_else(PoisonError::into_inner);
-    own(domain, name).or_else(|| others().iter().copied().find(|other| other.is(domain, name)))
-}
-
-fn own(domain: &str, name: &str) -> Option<&'static OnnxOperator> {
-    OWN.iter().copied().flatten().find(|own| own.is(domain, name))
+/// How an operator of some domain and name is read: by one of `others`, else by ours.
+pub(crate) fn find<'a>(others: &[&'a OnnxOperator], domain: &str, name: &str) -> Option<&'a OnnxOperator> {
+    let own = || OWN.iter().copied().flatten().find(|own| own.is(domain, name));
+    others.iter().copied().find(|other| other.is(domain, name)).or_else(own)
 }

@@ -165,16 +165,16 @@ unsafe fn copy<T: Copy>(Loop { count, read, write }: Loop, inner: &[Loop], from:
 #[allow(clippy::unwrap_used)]
 mod tests {
     use autotune_runtime::{Cpu, Device};
-    use rand::{RngExt, SeedableRng};
+    use rand::RngExt;
 
     use super::*;
+    use crate::testing::cases::for_cases;
 
     /// Slices, forwards and backwards, and transpositions of small and large tensors, done in parts, against element by element.
     #[test]
     fn copies_are_what_they_say_and_stay_inside() {
-        let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(5);
-        for round in 0..300 {
-            let most = if round % 10 == 0 { 40 } else { 5 };
+        for_cases(300, |seed, rng| {
+            let most = if seed % 10 == 0 { 40 } else { 5 };
             let shape: Vec<usize> = (0..rng.random_range(0..5)).map(|_| rng.random_range(1..most)).collect();
             let size: usize = shape.iter().product();
             let mut axes: Vec<usize> = (0..shape.len()).collect();
@@ -224,6 +224,6 @@ mod tests {
             let (one_more, last) = ([vec![size + 1], strided.extents.clone()].concat(), strided.clone());
             let (read, write) = ([vec![0], last.read].concat(), [vec![1], last.write].concat());
             assert!(beyond(Strided { extents: one_more, from, read, write }), "{shape:?}");
-        }
+        });
     }
 }

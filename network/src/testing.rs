@@ -1,6 +1,10 @@
 //! Networks and databases that are made up, for tests.
 #![allow(clippy::expect_used)]
 
+#[path = "../../workloads/tests/common/cases.rs"]
+#[allow(dead_code, unreachable_pub)]
+pub(crate) mod cases;
+
 use std::sync::Arc;
 
 use autotune_db::{TuningDb, TuningRecord};

@@ -10,6 +10,7 @@ use autotune_network::operators::{self, Binary, Concat, ConvTranspose, Expand, G
 use autotune_network::{Builder, Compiled, Conv, DType, Fill, Graph, NodeId, Op, Seeded, Tensor, rewrite, zoo};
 use autotune_schedules::{Portfolio, winograd};
 use autotune_workloads::{Activation, ReduceOp};
+use common::cases::for_cases;
 use common::graphs::{Net, brought};
 use common::random_graphs::random_graph;
 use common::rng;
@@ -222,12 +223,12 @@ fn kernels_are_cold_whose_constants_the_caches_do_not_hold() {
 
 #[test]
 fn random_graphs_compute_what_they_mean() {
-    for seed in 0..30 {
-        let graph = random_graph(seed, 25);
+    for_cases(30, |seed, choices| {
+        let graph = random_graph(seed, 30, choices);
         // The inputs that the graph was made for: with others, numbers may grow beyond all bounds.
         check(&graph, 1 + seed as usize % 2, [seed, seed], &format!("seed {seed}:"));
         check(&rewrite(&graph).unwrap(), 1, [seed, seed], &format!("seed {seed}, rewritten:"));
-    }
+    });
 }
 
 #[test]

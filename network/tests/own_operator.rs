@@ -12,7 +12,7 @@ use autotune_network::onnx::{
     self, Call, ExportError, ImportError, ImportOptions, NodeError, OnnxOperator, Value, Writer, attribute, float,
 };
 use autotune_network::op::{Anchor, Facts, NodeView, Part, shapes_of};
-use autotune_network::operators::{Binary, Map, register_onnx};
+use autotune_network::operators::{Binary, Map};
 use autotune_network::{Compiled, Constant, DType, Graph, OpError, Operator, Tensor, rewrite};
 use autotune_workloads::{Activation, Function, Pointwise, PointwiseOp, Workload};
 use build::{Model, f32s};
@@ -94,15 +94,16 @@ fn run(graph: &Graph, input: &Tensor) -> Tensor {
 
 #[test]
 fn an_operator_from_outside_is_read_run_and_written() {
-    let is_unknown =
-        |model: Model| matches!(model.import(), Err(ImportError::Node { source: NodeError::Operator, .. }));
-    assert!(is_unknown(model("com.example")));
-    register_onnx(&RAMP).unwrap();
-    assert!(register_onnx(&RAMP).unwrap_err().to_string().contains("Ramp"));
+    let options = ImportOptions { operators: vec![&RAMP], ..ImportOptions::default() };
+    let read = |domain: &str, options: &ImportOptions| onnx::read_bytes(&model(domain).bytes(), options);
+    let is_unknown = |domain: &str, options: &ImportOptions| {
+        matches!(read(domain, options), Err(ImportError::Node { source: NodeError::Operator, .. }))
+    };
+    assert!(is_unknown("com.example", &ImportOptions::default()));
     // The name in another set of operators is another operator.
-    assert!(is_unknown(model("")));
+    assert!(is_unknown("", &options));
 
-    let graph = model("com.example").import().unwrap();
+    let graph = read("com.example", &options).unwrap();
     let node = graph.node(graph.outputs()[0].node);
     assert_eq!((node.op.of(), &node.shape[..]), (Some(&Ramp { most: 1.5 }), &[2, 3][..]));
     let x = f32s(&[2, 3], &[-3.0, -1.0, -0.0, 0.25, 1.5, 2.0]);
@@ -111,9 +112,21 @@ fn an_operator_from_outside_is_read_run_and_written() {
     assert_eq!(run(&graph, &x), wanted);
 
     let written = onnx::write(&graph).unwrap();
-    let again = onnx::read_bytes(&written, &ImportOptions::default()).unwrap();
+    let again = onnx::read_bytes(&written, &options).unwrap();
     assert!(again.node(again.outputs()[0].node).op == Ramp { most: 1.5 });
     assert_eq!(again.evaluate(std::slice::from_ref(&x)).unwrap(), [wanted]);
+}
+
+#[test]
+fn an_operator_from_outside_is_read_in_place_of_one_of_the_library() {
+    static ABS: OnnxOperator = OnnxOperator::one("Abs", |call| {
+        let x = call.only()?;
+        call.add(Ramp { most: 4.0 }, &[x])
+    });
+    let options = ImportOptions { operators: vec![&ABS, &RAMP], ..ImportOptions::default() };
+    let graph = onnx::read_bytes(&model("com.example").bytes(), &options).unwrap();
+    let ramps = graph.nodes().filter_map(|(_, node)| node.op.of::<Ramp>()).map(|ramp| ramp.most);
+    assert_eq!(ramps.collect::<Vec<_>>(), [4.0, 1.5]);
 }
 
 #[test]

@@ -20,7 +20,7 @@ use crate::contraction::{AxisId, Contraction, Operand};
 use crate::error::LowerError;
 use autotune_ir::DType;
 use autotune_ir::instruction::Instruction;
-use autotune_ir::program::Layout;
+use autotune_ir::program::{Layout, Role};
 use autotune_ir::target::CpuTarget;
 use autotune_workloads::Workload;
 
@@ -35,28 +35,16 @@ mod rules;
 mod sketch;
 
 pub(crate) use balance::MAX_SHARE;
+pub use reader::DataMode;
+pub(crate) use roles::block_size;
 pub(crate) use sketch::DirectSketch;
-pub use sketch::SKETCH;
 
 use laid::{Laid, Layouts};
 use reader::Reader;
 use roles::Roles;
 
-/// How the data operand is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DataMode {
-    /// From the input itself; tiles that touch padding are peeled into nests of their own.
-    InPlace,
-    /// From a padded copy of the whole input, made by a stage of its own.
-    Copy,
-    /// From a padded copy of what the cache tile needs, made by each thread as it goes.
-    Tile,
-    /// From a copy of what the cache tile needs in the order in which its register tiles read it, made by each thread as it
-    /// goes: reduction steps, and for each step the pixels (rows of a matrix product) of the register tile side by side.
-    /// For a kernel of several taps it is the `im2col` of the cache tile; for a matrix product the packed panels of Goto and
-    /// van de Geijn, "Anatomy of high-performance matrix multiplication", 2008.
-    Panel,
-}
+/// Name of the sketch in configs.
+pub const SKETCH: &str = "direct";
 
 /// A loop over tiles of one axis: `tile` elements of the axis each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,11 +103,6 @@ pub struct Direct {
     pub unroll: usize,
     /// Distance in f32 elements at which weights are prefetched, 0 for none.
     pub prefetch: usize,
-}
-
-/// The block of channel-blocked layouts: one vector on AVX-512, at least 8.
-pub(crate) fn block_size(target: &CpuTarget) -> usize {
-    target.lanes().max(8)
 }
 
 /// Tile sizes of the axes of more than one element: elements, or blocks of a split axis (whose knob counts elements of the unsplit one).
@@ -250,6 +233,17 @@ impl Direct {
         let is_spatial = |l: &&TileLoop| !self.contraction.axes[l.axis].reduce;
         let leading = self.cache.iter().take_while(is_spatial).take(self.parallel).copied();
         self.batch.iter().map(|&axis| TileLoop { axis, tile: 1 }).chain(leading).collect()
+    }
+
+    /// True if sums between chunks of the reduction need memory of their own, since the output has another type.
+    pub(crate) fn keeps_partial_sums(&self) -> bool {
+        let spec = &self.contraction.spec;
+        let sums = spec.tensor(&spec.main().output).dtype;
+        let is_cut = |tiles: &TileLoop| {
+            let axis = &self.contraction.axes[tiles.axis];
+            axis.reduce && tiles.tile < axis.extent
+        };
+        spec.find(Role::Output).is_some_and(|output| output.dtype != sums) && self.cache.iter().any(is_cut)
     }
 
     /// Extent of `axis` within one cache tile.

@@ -37,7 +37,9 @@ mod sketch;
 pub(crate) use pair::Pair;
 use part::Part;
 pub(crate) use sketch::FusedSketch;
-pub use sketch::SKETCH;
+
+/// Name of the sketch in configs.
+pub const SKETCH: &str = "fused";
 
 /// f32 elements of a cache line.
 const LINE: usize = 16;

@@ -113,7 +113,6 @@ mod teams;
 pub(crate) mod threads;
 
 pub(crate) use limits::MAX_BODY;
-use limits::require;
 pub(crate) use roles::is_forward;
 pub use roles::{AxisRoles, PIXELS, Pixels};
 pub use sketch::{GpuSketch, IMPLICIT_GEMM, MMA, TILED, WGMMA};

@@ -42,19 +42,21 @@ mod memory;
 mod separable;
 mod sketch;
 mod storing;
+mod tasks;
 mod turned;
 mod window;
 
 pub(crate) use chain::{Chain, axis_of, is_given};
 use laid::Laid;
 pub(crate) use memory::LONGEST_SUM;
-use memory::MOST_IN_CACHE;
 pub(crate) use separable::SeparableSketch;
 pub(crate) use sketch::MapReduceSketch;
-pub use sketch::SKETCH;
 pub(crate) use storing::Storing;
 pub(crate) use window::{Piece, Taps};
 use window::{Window, whole, windows};
+
+/// Name of the sketch in configs.
+pub const SKETCH: &str = "map_reduce";
 
 /// Loop nests that all tiles together may become; more where tiles of one element become half as many, as wide windows beside padding do.
 const MAX_LEAVES: usize = 1 << 10;
@@ -66,6 +68,8 @@ const MAX_CODE: usize = 1 << 13;
 const SPARE_REGISTERS: usize = 4;
 /// Vector registers that rows are folded in, besides those of the rows and one for each time that the lanes of a register are halved.
 const FOLDING_REGISTERS: usize = 4;
+/// Results that a tile has in memory.
+const MOST_IN_CACHE: usize = 1 << 15;
 /// Values that a tile keeps for later equations; more where a single row has more.
 const MAX_KEPT: usize = 1 << 22;
 
@@ -199,7 +203,7 @@ impl MapReduce {
         let read = map.loads().into_iter().filter_map(|access| contiguous(access.index.last()));
         let mut tiles = vec![1; chain.rows];
         read.chain([vector]).for_each(|axis| tiles[axis] = target.lanes().min(map.axes[axis].extent));
-        let parallel = default::parallel_loops(&chain, chain.row_axes().iter().map(|axis| axis.extent), target);
+        let parallel = tasks::parallel_loops(&chain, chain.row_axes().iter().map(|axis| axis.extent), target);
         Self { vectors: vec![vector], tiles, parallel, ..Self::least(chain, Vec::new(), VectorUnit::of(target)) }
     }
 

@@ -55,7 +55,9 @@ mod sketch;
 mod turned;
 
 pub(crate) use sketch::RowsSketch;
-pub use sketch::SKETCH;
+
+/// Name of the sketch in configs.
+pub const SKETCH: &str = "rows";
 
 /// Type of the values that threads keep and share.
 const KEPT: DType = DType::F32;

@@ -21,7 +21,6 @@ mod adapt;
 mod few;
 mod fit;
 mod layouts;
-mod origin;
 
 pub use adapt::MAX_TRIED;
 use few::Few;
@@ -211,7 +210,9 @@ impl ScheduleSpace {
                 return drawn;
             }
         }
-        few.get_or_init(|| Few::find(self, sketch)).pick(self, rng)
+        let admit = |point: Point| self.admit(point);
+        let find = || Few::find(sketch, self.default_candidate().point(), |point| admit(point.clone()).is_some());
+        few.get_or_init(find).pick(admit, rng)
     }
 
     /// A valid candidate that differs from another in one knob, or in more, each one more with a quarter of the probability: good ones

@@ -54,17 +54,16 @@ mod sketch;
 
 use conv::Conv;
 use matrices::Filtering;
-pub use sketch::SKETCH;
 pub(crate) use sketch::WinogradSketch;
+
+/// Name of the sketch in configs.
+pub const SKETCH: &str = "winograd";
 
 /// Name of the knob with the size of output tiles.
 pub const TILE_SIZE_KNOB: &str = "m";
 
 /// Name of the knob that says whether the input is transformed in a stage of its own, on CPUs.
 pub const INPUT_KNOB: &str = "input";
-
-/// Sizes of output tiles that are offered where there are matrices for them.
-pub const TILE_SIZES: [usize; 4] = [2, 3, 4, 6];
 
 /// Straight-line multiply-accumulates of one loop body, at most.
 const MAX_BODY: usize = 1024;

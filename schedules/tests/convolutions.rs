@@ -8,8 +8,9 @@ use autotune_ir::program::When;
 use autotune_ir::{CpuTarget, GpuTarget, Isa, Target};
 use autotune_schedules::{ScheduleSpace, Value, lower};
 use autotune_workloads::{Conv1d, Conv3d, ConvTranspose2d, Operands, Window, Workload, max_rel_error, reference};
+use common::cases::for_cases;
 use common::convolutions::random_convolution;
-use common::random_programs::check;
+use common::random_programs::{check, check_drawn};
 use ndarray::{ArrayD, Dimension};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -80,16 +81,14 @@ fn references_are_what_each_operator_says() {
 #[test]
 fn random_programs_are_proven_and_agree_with_the_reference() {
     for isa in [Isa::Avx2, Isa::Avx512, Isa::Generic] {
-        for seed in 0..80 {
+        for_cases(80, |seed, choices| {
             let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 3) });
-            check(&random_convolution(&mut ChaCha8Rng::seed_from_u64(seed)), &target, seed, 4);
-        }
+            check_drawn(&random_convolution(choices), &target, seed, 4, choices);
+        });
     }
     for word in ["cuda:sm_90", "opencl"] {
         let target = Target::Gpu(GpuTarget::stated(word).unwrap());
-        for seed in 0..60 {
-            check(&random_convolution(&mut ChaCha8Rng::seed_from_u64(seed)), &target, seed, 3);
-        }
+        for_cases(60, |seed, choices| check_drawn(&random_convolution(choices), &target, seed, 3, choices));
     }
 }
 

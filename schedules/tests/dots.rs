@@ -8,11 +8,11 @@ use autotune_codegen::asm::{assemble, x86::disassemble};
 use autotune_ir::instruction::DOT_BF16;
 use autotune_ir::program::{LoopKind, Node, Scope};
 use autotune_ir::{CpuTarget, DType, Isa, Program, Target, interpret, verify};
-use autotune_schedules::{Candidate, ScheduleSpace, lower, tolerance};
+use autotune_schedules::{Candidate, ScheduleSpace, Value, lower, tolerance};
 use autotune_workloads::{Operands, Types, Workload, max_rel_error, reference};
+use common::cases::cases;
 use common::convolutions::random_convolution;
 use common::machine;
-use common::odd_workloads::cases;
 use common::spaces::some;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -160,13 +160,25 @@ fn nests_that_the_instruction_does_not_do_are_found() {
 
 #[test]
 fn chunks_of_a_reduction_keep_their_sums_in_f32() {
-    let target = with_dots(1);
-    for (out, wanted) in [(DType::Bf16, false), (DType::F32, true)] {
-        let types = Types { out, ..Types::of(DType::Bf16) };
-        let workload: Workload = "matmul:m=8,n=32,k=64".parse::<Workload>().unwrap().with_types(types).unwrap();
-        let space = ScheduleSpace::new(&workload, &target);
-        let mut config = space.default_config();
-        config.knobs.insert("tile.k".into(), autotune_schedules::Value::Tile(vec![16]));
-        assert_eq!(lower(&workload, &target, &config).is_ok(), wanted, "{workload}");
+    let chunk = |tile: &str| (tile.to_string(), Value::Tile(vec![16]));
+    for (text, knob) in [
+        ("matmul:m=8,n=32,k=64,bias,act=relu", "tile.k"),
+        ("matmul:b=2,m=9,n=40,k=48,ta", "tile.k"),
+        ("conv2d:c=64,h=5,w=6,o=32,k=3,p=1,add", "tile.c"),
+    ] {
+        for (out, has_own) in [(DType::Bf16, true), (DType::F32, false)] {
+            let types = Types { out, ..Types::of(DType::Bf16) };
+            let workload: Workload = text.parse::<Workload>().unwrap().with_types(types).unwrap();
+            for target in [with_dots(1), with_dots(2), without_dots()] {
+                let space = ScheduleSpace::new(&workload, &target);
+                let mut config = space.default_config();
+                config.knobs.extend([chunk(knob)]);
+                let candidate = space.candidate(&config);
+                let program = candidate.lower().unwrap();
+                let sums = program.buffers.iter().find(|buffer| buffer.name == "partial_sums");
+                assert_eq!(sums.map(|sums| sums.dtype), has_own.then_some(DType::F32), "{workload} on {target}");
+                check(&candidate, 3);
+            }
+        }
     }
 }

@@ -1,24 +1,25 @@
 //! Configs that no space proposes: knobs that are missing, unknown or of the wrong kind, absurd tiles, huge numbers, sketches of other
 //! targets. Whatever is read from JSON is refused with an error or lowered to loop nests that are proven; nothing panics.
-//! `AUTOTUNE_CASES` sets the number of configs.
+//! One that fails is made simpler. `AUTOTUNE_CASES` sets the number of configs.
 
 #![allow(clippy::unwrap_used)]
 
 mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use autotune_codegen::asm::assemble;
 use autotune_codegen::gpu;
 use autotune_ir::{DType, Target, verify};
 use autotune_schedules::{Config, ScheduleSpace, Value, lower};
 use autotune_workloads::Workload;
-use common::odd_workloads::{cases, odd_workload};
+use common::cases::{Choices, cases, for_cases_in_parallel};
+use common::odd_workloads::odd_workload;
 use common::pairs::{odd_pair, random_pair};
 use common::targets::{random_cpu, random_gpu};
 use common::workloads::random_workload;
 use rand::seq::{IndexedRandom, IteratorRandom};
-use rand::{Rng, RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
-use rayon::prelude::*;
+use rand::{Rng, RngExt};
 
 const USUAL_CASES: u64 = 4000;
 /// Configs of a workload, each of them changed a little more than the one before.
@@ -100,7 +101,7 @@ fn change<R: Rng>(config: &mut Config, space: &ScheduleSpace, rng: &mut R) {
 }
 
 /// How many of the changed configs are lowered.
-fn check(workload: &Workload, target: &Target, rng: &mut ChaCha8Rng) -> usize {
+fn check(workload: &Workload, target: &Target, rng: &mut impl Rng) -> usize {
     let space = ScheduleSpace::new(workload, target);
     let mut config = if rng.random() { space.default_config() } else { space.sample(rng).config().clone() };
     let mut lowered = 0;
@@ -128,23 +129,20 @@ fn check(workload: &Workload, target: &Target, rng: &mut ChaCha8Rng) -> usize {
 /// Checks so many of usual configs, on workloads one in four of which are of any size.
 fn check_all(
     cases: u64,
-    target_of: impl Fn(&mut ChaCha8Rng) -> Target + Sync,
-    [usual, odd]: [fn(&mut ChaCha8Rng) -> Workload; 2],
+    target_of: impl Fn(&mut Choices) -> Target + Sync,
+    [usual, odd]: [fn(&mut Choices) -> Workload; 2],
 ) {
-    let workloads = cases.div_ceil(CHANGES as u64);
-    let lowered: usize = (0..workloads)
-        .into_par_iter()
-        .map(|seed| {
-            let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            let target = target_of(&mut rng);
-            let mut workload = if seed % 4 == 0 { odd(&mut rng) } else { usual(&mut rng) };
-            let dtype = *DType::WORKLOADS.choose(&mut rng).unwrap();
-            if target.supports(dtype) {
-                workload = workload.with_dtype(dtype).unwrap();
-            }
-            check(&workload, &target, &mut rng)
-        })
-        .sum();
+    let (workloads, lowered) = (cases.div_ceil(CHANGES as u64), AtomicUsize::new(0));
+    for_cases_in_parallel(workloads, |seed, choices| {
+        let target = target_of(choices);
+        let mut workload = if seed % 4 == 0 { odd(choices) } else { usual(choices) };
+        let dtype = *DType::WORKLOADS.choose(choices).unwrap();
+        if target.supports(dtype) {
+            workload = workload.with_dtype(dtype).unwrap();
+        }
+        lowered.fetch_add(check(&workload, &target, choices), Ordering::Relaxed);
+    });
+    let lowered = lowered.into_inner();
     assert!(lowered as u64 > workloads / 2, "{lowered} configs of {workloads} workloads are lowered");
 }
 

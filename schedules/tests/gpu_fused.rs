@@ -20,12 +20,13 @@ use autotune_schedules::{Config, ScheduleSpace, Value, fused, lower};
 use autotune_workloads::{
     Attention, Computed, Fields, Formula, Mask, Operands, Operator, OperatorKind, Workload, WorkloadError, reference,
 };
+use common::cases::for_cases;
 use common::cuda_on_cpu::OnCpu;
 use common::gpu_kernels::{assert_cuda_agrees, assert_opencl_agrees, programs};
 use common::missing;
 use common::nvrtc::Nvrtc;
 use common::pairs::{odd_pair, random_pair};
-use common::random_programs::{check, check_configs};
+use common::random_programs::{check, check_configs, check_drawn};
 use common::workloads::random_attention;
 use ndarray::ArrayD;
 use rand::{RngExt, SeedableRng};
@@ -57,17 +58,16 @@ fn target(word: &str) -> Target {
 fn random_programs_are_proven_and_agree_with_the_reference() {
     for word in ["cuda:sm_90", "opencl"] {
         let target = target(word);
-        for seed in 0..60 {
-            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        for_cases(60, |seed, choices| {
             let plain = match seed % 2 {
-                0 => random_pair(&mut rng),
-                _ => Workload::new(random_attention(&mut rng)).unwrap(),
+                0 => random_pair(choices),
+                _ => Workload::new(random_attention(choices)).unwrap(),
             };
             let dtypes = [DType::F32, DType::F32, DType::F16, DType::Bf16];
-            let dtype = dtypes[rng.random_range(0..4)];
+            let dtype = dtypes[choices.random_range(0..4)];
             let dtype = if target.supports(dtype) { dtype } else { DType::F32 };
-            check(&plain.with_dtype(dtype).unwrap(), &target, seed, 4);
-        }
+            check_drawn(&plain.with_dtype(dtype).unwrap(), &target, seed, 4, choices);
+        });
     }
 }
 

@@ -12,7 +12,8 @@ use autotune_ir::{Affine, DType, InterpError, Launch, Problem, Program, ProgramE
 use autotune_schedules::gpu::{IMPLICIT_GEMM, MMA, TILED, WGMMA};
 use autotune_schedules::{ScheduleSpace, lower, winograd};
 use autotune_workloads::{Operands, Workload};
-use common::random_programs::{check, check_configs};
+use common::cases::for_cases;
+use common::random_programs::{check_configs, check_drawn};
 use common::spaces::{sample_sketch, sample_winograd};
 use common::tiling;
 use common::workloads::{random_winograd_of, random_workload};
@@ -23,9 +24,7 @@ use rand_chacha::ChaCha8Rng;
 fn random_programs_are_proven_and_agree_with_the_reference() {
     for word in ["cuda:sm_90", "opencl"] {
         let target = Target::detect(word, None).unwrap();
-        for seed in 0..40 {
-            check(&random_workload(&mut ChaCha8Rng::seed_from_u64(seed)), &target, seed, 3);
-        }
+        for_cases(40, |seed, choices| check_drawn(&random_workload(choices), &target, seed, 3, choices));
     }
 }
 

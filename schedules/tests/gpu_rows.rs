@@ -13,16 +13,16 @@ use autotune_ir::program::{Access, BufferId, Expr, Grid, InBounds, Node, Program
 use autotune_ir::{Affine, DType, GpuApi, Launch, Target, interpret, verify};
 use autotune_schedules::{Config, ScheduleSpace, Value, lower};
 use autotune_workloads::{Operands, Workload, reference};
+use common::cases::for_cases;
 use common::cuda_on_cpu::OnCpu;
 use common::gpu_kernels::{assert_cuda_agrees, assert_opencl_agrees, programs};
 use common::missing;
 use common::nvrtc::Nvrtc;
 use common::pointwise::random_pointwise;
-use common::random_programs::{check, check_configs};
+use common::random_programs::{check, check_configs, check_drawn};
 use common::workloads::random_map_reduce;
 use ndarray::ArrayD;
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use rand::RngExt;
 
 /// What each operator has of its own: padding, windows of a whole image, rows along which memory is not contiguous, values for each
 /// element of a row, rows of one element, vectors of elements and of rows.
@@ -75,13 +75,12 @@ fn target(word: &str) -> Target {
 fn random_programs_are_proven_and_agree_with_the_reference() {
     for word in ["cuda:sm_90", "opencl"] {
         let target = target(word);
-        for seed in 0..120 {
-            let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            let plain = if seed % 5 == 0 { random_pointwise(&mut rng) } else { random_map_reduce(&mut rng) };
-            let dtype = if target.supports(DType::F16) && rng.random_bool(0.2) { DType::F16 } else { DType::F32 };
-            let workload = plain.with_dtype(dtype).unwrap();
-            check(&workload, &target, seed, 4);
-        }
+        for_cases(120, |seed, choices| {
+            let plain = if seed % 5 == 0 { random_pointwise(choices) } else { random_map_reduce(choices) };
+            let is_half = target.supports(DType::F16) && choices.random_bool(0.2);
+            let workload = plain.with_dtype(if is_half { DType::F16 } else { DType::F32 }).unwrap();
+            check_drawn(&workload, &target, seed, 4, choices);
+        });
     }
 }
 

@@ -4,6 +4,9 @@
 
 mod common;
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
 use autotune_ir::program::{BufferId, Expr, Layout, Node, Program, Role, Store, StoreMode};
 use autotune_ir::{Affine, CpuTarget, Isa, Target, interpret, verify};
 use autotune_schedules::{ScheduleSpace, Value, lower};
@@ -11,9 +14,10 @@ use autotune_workloads::{
     Attention, GroupNorm, LayerNorm, LocalResponseNorm, Mask, Operands, Pool2d, PoolKind, Reduce, ReduceOp, RmsNorm,
     Softmax, Transpose, Workload, max_rel_error, reference,
 };
+use common::cases::for_cases;
 use common::epilogues::activated;
 use common::nests::for_each_store;
-use common::random_programs::{check, check_configs};
+use common::random_programs::{check, check_configs, check_drawn};
 use common::spaces::random_blocked;
 use common::workloads::{random_attention, random_map_reduce};
 use ndarray::{ArrayD, Axis, s};
@@ -178,24 +182,24 @@ fn references_are_what_each_operator_says() {
 #[test]
 fn random_programs_are_proven_and_agree_with_the_reference() {
     for isa in [Isa::Avx2, Isa::Avx512, Isa::Generic] {
-        for seed in 0..80 {
+        for_cases(80, |seed, choices| {
             let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 3) });
-            check(&random_map_reduce(&mut ChaCha8Rng::seed_from_u64(seed)), &target, seed, 5);
-        }
+            check_drawn(&random_map_reduce(choices), &target, seed, 5, choices);
+        });
     }
 }
 
 #[test]
 fn random_attention_is_proven_and_agrees_with_the_reference() {
-    let mut kinds = std::collections::BTreeSet::new();
-    for seed in 0..90 {
+    let kinds = RefCell::new(BTreeSet::new());
+    for_cases(90, |seed, choices| {
         let isa = [Isa::Avx2, Isa::Avx512, Isa::Generic][seed as usize % 3];
         let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 2) });
-        let attention = random_attention(&mut ChaCha8Rng::seed_from_u64(seed));
-        kinds.insert((attention.mask, attention.causal, attention.h));
-        check(&Workload::new(attention).unwrap(), &target, seed, 3);
-    }
-    assert_eq!(kinds.len(), 14, "{kinds:?}");
+        let attention = random_attention(choices);
+        kinds.borrow_mut().insert((attention.mask, attention.causal, attention.h));
+        check_drawn(&Workload::new(attention).unwrap(), &target, seed, 3, choices);
+    });
+    assert!(kinds.borrow().len() > 12, "{kinds:?}");
 }
 
 /// What a mask of minus infinity leaves out, and what is left of a row of which all but one key is.
@@ -215,16 +219,16 @@ fn masked_keys_have_no_weight() {
 
 #[test]
 fn random_images_in_blocks_of_channels_are_proven_and_agree_with_the_reference() {
-    let mut layouts = std::collections::BTreeSet::new();
+    let layouts = RefCell::new(BTreeSet::new());
     for isa in [Isa::Avx2, Isa::Avx512, Isa::Generic] {
-        for seed in 0..80 {
+        for_cases(80, |seed, choices| {
             let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 3) });
-            let (workload, config) = random_blocked(&target, &mut ChaCha8Rng::seed_from_u64(seed));
-            layouts.insert(["layout.in", "layout.out"].map(|knob| config.knobs[knob].to_string()));
+            let (workload, config) = random_blocked(&target, choices);
+            layouts.borrow_mut().insert(["layout.in", "layout.out"].map(|knob| config.knobs[knob].to_string()));
             check_configs(&ScheduleSpace::new(&workload, &target), seed, [config]);
-        }
+        });
     }
-    assert_eq!(layouts.len(), 3, "{layouts:?}");
+    assert_eq!(layouts.borrow().len(), 3, "{layouts:?}");
 }
 
 #[test]

@@ -11,16 +11,16 @@ mod common;
 use autotune_ir::{CpuTarget, DType, GpuTarget, Isa, Program, Target, interpret, verify};
 use autotune_schedules::{Candidate, ScheduleSpace, tolerance};
 use autotune_workloads::{Operands, Reference, Types, Workload, operators};
+use common::cases::{Choices, cases, for_cases, for_cases_in_parallel};
 use common::cuda_on_cpu::OnCpu;
 use common::missing;
-use common::odd_workloads::cases;
 use common::opencl::OpenCl;
 use common::operators::random_of;
 use common::spaces::some;
 use common::targets::{random_cpu, random_gpu};
 use ndarray::ArrayD;
-use rand::SeedableRng;
 use rand::seq::IndexedRandom;
+use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
@@ -43,20 +43,19 @@ struct Case {
 }
 
 impl Case {
-    fn new(seed: u64, target_of: impl Fn(&mut ChaCha8Rng) -> Target, schedules: usize) -> Self {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let (kinds, target) = (operators(), target_of(&mut rng));
-        let plain = random_of(kinds[seed as usize % kinds.len()].name, &mut rng);
-        let typed = random_typed(&plain, &target, &mut rng);
+    fn new(seed: u64, target: &Target, schedules: usize, rng: &mut impl Rng) -> Self {
+        let kinds = operators();
+        let plain = random_of(kinds[seed as usize % kinds.len()].name, rng);
+        let typed = random_typed(&plain, target, rng);
         // Only packed weights of a convolution are multiplied as tf32.
         let is_multiplied =
             typed.dtype() == DType::Tf32 && typed.spec().is_contraction() && !typed.weights().is_empty();
         let packed = Some(&typed).filter(|_| is_multiplied).and_then(|typed| typed.with_constant_weights(true).ok());
         let workload = packed.unwrap_or(typed);
 
-        let space = ScheduleSpace::new(&workload, &target);
+        let space = ScheduleSpace::new(&workload, target);
         assert_eq!(space.refusal(), None, "seed {seed}: {workload} on {target}");
-        let candidates = some(&space, schedules, &mut rng);
+        let candidates = some(&space, schedules, rng);
         let operands = Operands::random(workload.spec(), seed);
         let reference = Reference::new(&workload, &operands, seed).unwrap();
         Self { seed, workload, candidates, operands, reference }
@@ -89,7 +88,7 @@ impl Case {
 }
 
 /// A workload on elements of types that the target has kernels for.
-fn random_typed(plain: &Workload, target: &Target, rng: &mut ChaCha8Rng) -> Workload {
+fn random_typed(plain: &Workload, target: &Target, rng: &mut impl Rng) -> Workload {
     let uniform = DType::ALL.map(Types::of);
     let out = Types { out: DType::F32, ..Types::of(DType::Bf16) };
     let mixed = [out, Types::of_sums(DType::Bf16, DType::Bf16), Types::of_sums(DType::Bf16, DType::F32)];
@@ -102,9 +101,10 @@ fn stated(word: &str) -> Target {
     Target::Gpu(GpuTarget::stated(word).unwrap())
 }
 
-fn assert_interpreted(target_of: fn(&mut ChaCha8Rng) -> Target) {
-    (0..cases(INTERPRETED)).into_par_iter().for_each(|seed| {
-        Case::new(seed, target_of, 3).check_all(|program, target, operands| {
+fn assert_interpreted(target_of: fn(&mut Choices) -> Target) {
+    for_cases_in_parallel(cases(INTERPRETED), |seed, choices| {
+        let target = target_of(choices);
+        Case::new(seed, &target, 3, choices).check_all(|program, target, operands| {
             verify(program, target).map_err(|problem| problem.to_string())?;
             interpret(program, operands).map_err(|problem| problem.to_string())
         });
@@ -128,10 +128,10 @@ fn programs_are_assembled() {
     use common::machine;
     for (isa, features) in [(Isa::Avx2, &[][..]), (Isa::Avx512, &[]), (Isa::Avx512, &["avx512bf16"])] {
         let runs = machine::runs(isa) && features.iter().all(|feature| machine::has(feature));
-        (0..cases(ASSEMBLED)).into_par_iter().for_each(|seed| {
+        for_cases_in_parallel(cases(ASSEMBLED), |seed, choices| {
             let features = features.iter().map(|feature| feature.to_string()).collect();
             let target = Target::Cpu(CpuTarget { isa, features, ..CpuTarget::generic_avx2(1 + seed as usize % 2) });
-            let case = Case::new(seed, |_| target.clone(), 4);
+            let case = Case::new(seed, &target, 4, choices);
             case.check_all(|program, target, operands| {
                 let code = assemble(program, target).map_err(|error| error.to_string())?;
                 assert_eq!(code.entries.len(), program.stages.len());
@@ -144,17 +144,18 @@ fn programs_are_assembled() {
 #[test]
 fn programs_are_written_in_c() {
     let target = Target::detect("cpu", Some(1)).unwrap();
-    (0..cases(IN_C)).into_par_iter().for_each(|seed| {
-        Case::new(seed, |_| target.clone(), 2).check_all(common::c::run);
+    for_cases_in_parallel(cases(IN_C), |seed, choices| {
+        Case::new(seed, &target, 2, choices).check_all(common::c::run);
     });
 }
 
 /// With their threads in either order.
 #[test]
 fn programs_are_written_in_cuda() {
-    let seeds: Vec<u64> = (0..cases(AS_CUDA)).collect();
+    let (target, seeds) = (stated("cuda:sm_90"), (0..cases(AS_CUDA)).collect::<Vec<u64>>());
     seeds.par_chunks(OF_LIBRARY).for_each(|seeds| {
-        let all: Vec<Case> = seeds.iter().map(|&seed| Case::new(seed, |_| stated("cuda:sm_90"), 2)).collect();
+        let case = |&seed: &u64| Case::new(seed, &target, 2, &mut ChaCha8Rng::seed_from_u64(seed));
+        let all: Vec<Case> = seeds.iter().map(case).collect();
         let each: Vec<(&Case, &Candidate)> =
             all.iter().flat_map(|case| case.candidates.iter().map(move |candidate| (case, candidate))).collect();
         let programs: Vec<Program> = each.iter().map(|(_, candidate)| candidate.lower().unwrap()).collect();
@@ -180,7 +181,7 @@ fn programs_are_written_in_opencl() {
         Err(reason) => return missing("opencl", &reason),
     };
     let target = Target::detect("opencl", None).unwrap();
-    for seed in 0..cases(AS_OPENCL) {
-        Case::new(seed, |_| target.clone(), 2).check_all(|program, _, operands| device.run(program, operands));
-    }
+    for_cases(cases(AS_OPENCL), |seed, choices| {
+        Case::new(seed, &target, 2, choices).check_all(|program, _, operands| device.run(program, operands));
+    });
 }

@@ -7,8 +7,9 @@ mod common;
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_schedules::{ScheduleSpace, lower};
 use autotune_workloads::{Operands, Pad, PadMode, Workload, reference};
+use common::cases::for_cases;
 use common::operators::random_pad;
-use common::random_programs::check;
+use common::random_programs::check_drawn;
 use common::{c, missing};
 use ndarray::ArrayD;
 use rand::SeedableRng;
@@ -54,12 +55,13 @@ fn references_are_what_each_mode_says() {
 
 #[test]
 fn random_programs_are_proven_and_agree_with_the_reference() {
-    for seed in 0..40 {
-        let workload = random_pad(&mut ChaCha8Rng::seed_from_u64(seed));
+    for_cases(40, |seed, choices| {
+        let workload = random_pad(choices);
         let isa = [Isa::Avx2, Isa::Avx512, Isa::Generic][seed as usize % 3];
-        check(&workload, &Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(2) }), seed, 3);
-        check(&workload, &Target::detect(["opencl", "cuda:sm_90"][seed as usize % 2], None).unwrap(), seed, 3);
-    }
+        check_drawn(&workload, &Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(2) }), seed, 3, choices);
+        let gpu = Target::detect(["opencl", "cuda:sm_90"][seed as usize % 2], None).unwrap();
+        check_drawn(&workload, &gpu, seed, 3, choices);
+    });
 }
 
 #[test]

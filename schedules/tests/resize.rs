@@ -6,8 +6,9 @@ mod common;
 
 use autotune_ir::{CpuTarget, Isa, Target};
 use autotune_workloads::{Coordinates, Operands, Resample, Rounding, Sampling, Workload, max_rel_error, reference};
+use common::cases::for_cases;
 use common::operators::random_resample;
-use common::random_programs::check;
+use common::random_programs::{check, check_drawn};
 use ndarray::ArrayD;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -114,12 +115,13 @@ fn references_are_what_coordinates_and_roundings_say() {
 
 #[test]
 fn random_resamplings_are_proven_and_agree_with_the_reference() {
-    for seed in 0..40 {
-        let workload = random_resample(&mut ChaCha8Rng::seed_from_u64(seed));
+    for_cases(40, |seed, choices| {
+        let workload = random_resample(choices);
         let isa = [Isa::Avx2, Isa::Avx512, Isa::Generic][seed as usize % 3];
-        check(&workload, &Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(2) }), seed, 3);
-        check(&workload, &Target::detect(["opencl", "cuda:sm_90"][seed as usize % 2], None).unwrap(), seed, 3);
-    }
+        check_drawn(&workload, &Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(2) }), seed, 3, choices);
+        let gpu = Target::detect(["opencl", "cuda:sm_90"][seed as usize % 2], None).unwrap();
+        check_drawn(&workload, &gpu, seed, 3, choices);
+    });
 }
 
 #[test]

@@ -9,12 +9,12 @@ use autotune_ir::program::{Buffer, BufferId, Loop, Role};
 use autotune_ir::{CpuTarget, Isa, Problem, Program, Target, verify};
 use autotune_schedules::{Config, ScheduleSpace, Value, lower, tolerance, winograd};
 use autotune_workloads::{Operands, Workload, max_rel_error, reference};
+use common::cases::for_cases_in_parallel;
 use common::nests::{for_each_loop, for_each_store};
 use common::spaces::{random_odd_winograd, sample_winograd};
 use common::workloads::random_winograd;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use rayon::prelude::*;
 
 fn target(isa: Isa, threads: usize) -> Target {
     Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(threads) })
@@ -23,19 +23,18 @@ fn target(isa: Isa, threads: usize) -> Target {
 #[test]
 fn random_programs_are_proven_and_agree_with_the_reference() {
     for isa in [Isa::Avx2, Isa::Avx512, Isa::Neon] {
-        (0..70u64).into_par_iter().for_each(|seed| {
-            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        for_cases_in_parallel(70, |seed, choices| {
             let target = target(isa, 1 + seed as usize % 2);
             let block = target.cpu().unwrap().lanes().max(8);
             let workload = match seed < 30 {
-                true => random_winograd(&mut rng, block),
-                false => random_odd_winograd(&mut rng, &target),
+                true => random_winograd(choices, block),
+                false => random_odd_winograd(choices, &target),
             };
             let space = ScheduleSpace::new(&workload, &target);
             let operands = Operands::random(workload.spec(), seed);
             let expected = reference(&workload, &operands);
             for _ in 0..3 {
-                let config = sample_winograd(&space, &mut rng);
+                let config = sample_winograd(&space, choices);
                 let context = format!("seed {seed}, {isa}: {workload}\n{config}");
                 assert!(space.contains(&config), "{context}");
                 assert!(!ScheduleSpace::new(&workload.with_exact(true), &target).contains(&config), "{context}");

@@ -10,13 +10,11 @@ use autotune_ir::program::{Expr, LoopKind, Role, StoreMode};
 use autotune_ir::{Affine, CpuTarget, Isa, Program, Target, VarId};
 use autotune_schedules::{EXACT_TOLERANCE, ScheduleSpace, Value, lower, tolerance};
 use autotune_workloads::{Operands, Workload, max_rel_error, reference};
+use common::cases::for_cases_in_parallel;
 use common::machine;
 use common::nests::{access, assign, for_each_store, number, padded_conv, peeled_conv, repeat, tiled_matmul};
 use common::spaces::{random_blocked, random_odd_winograd, random_panel, sample_winograd};
 use common::workloads::random_winograd;
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
-use rayon::prelude::*;
 
 const ISAS: [Isa; 2] = [Isa::Avx2, Isa::Avx512];
 
@@ -58,9 +56,9 @@ fn keys_that_a_mask_leaves_out_have_no_weight() {
 #[test]
 fn random_images_in_blocks_of_channels_agree_with_the_reference() {
     for isa in ISAS {
-        (0..200u64).into_par_iter().for_each(|seed| {
+        for_cases_in_parallel(200, |seed, choices| {
             let target = target(isa, 1 + seed as usize % 2);
-            let (workload, config) = random_blocked(&target, &mut ChaCha8Rng::seed_from_u64(seed));
+            let (workload, config) = random_blocked(&target, choices);
             let program = lower(&workload, &target, &config).unwrap();
             let context = format!("seed {seed}, {isa}: {workload}\n{config}");
             check_program(&program, &target, seed, EXACT_TOLERANCE, &context);
@@ -71,17 +69,16 @@ fn random_images_in_blocks_of_channels_agree_with_the_reference() {
 #[test]
 fn random_winograd_programs_agree_with_the_reference() {
     for isa in ISAS {
-        (0..120u64).into_par_iter().for_each(|seed| {
-            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        for_cases_in_parallel(120, |seed, choices| {
             let target = target(isa, 1 + seed as usize % 2);
             let block = target.cpu().unwrap().lanes().max(8);
             let workload = match seed < 60 {
-                true => random_winograd(&mut rng, block),
-                false => random_odd_winograd(&mut rng, &target),
+                true => random_winograd(choices, block),
+                false => random_odd_winograd(choices, &target),
             };
             let space = ScheduleSpace::new(&workload, &target);
             for _ in 0..4 {
-                let config = sample_winograd(&space, &mut rng);
+                let config = sample_winograd(&space, choices);
                 let program = lower(&workload, &target, &config).unwrap();
                 let context = format!("seed {seed}, {isa}: {workload}\n{config}");
                 check_program(&program, &target, seed, tolerance(&workload, &config), &context);
@@ -93,9 +90,9 @@ fn random_winograd_programs_agree_with_the_reference() {
 #[test]
 fn random_panels_agree_with_the_reference() {
     for isa in ISAS {
-        (0..150u64).into_par_iter().for_each(|seed| {
+        for_cases_in_parallel(150, |seed, choices| {
             let target = target(isa, 1 + seed as usize % 2);
-            let (workload, config) = random_panel(&target, &mut ChaCha8Rng::seed_from_u64(seed));
+            let (workload, config) = random_panel(&target, choices);
             let program = lower(&workload, &target, &config).unwrap();
             let context = format!("seed {seed}, {isa}: {workload}\n{config}");
             check_program(&program, &target, seed, EXACT_TOLERANCE, &context);

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `layout` | the bytes: header, index, blocks, checksums |
 //! | `entry` | [`Entry`]: a schedule in the file |
+//! | `find` | [`KeyChain`]: the keys that a schedule is looked up under; [`Snapshot::get`] |
 //! | `near` | [`Snapshot::nearest`]: the workloads that are the most like one |
 //! | `writer` | [`SnapshotWriter`]: from records to a file |
 //! | `replace` | one file in another's place, at once |
@@ -20,7 +21,6 @@ use std::io::ErrorKind;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
-use autotune_ir::{KeyParts, Reach};
 use memmap2::Mmap;
 
 use crate::error::SnapshotError;
@@ -28,6 +28,7 @@ use crate::record::RECORD_VERSION;
 
 mod check;
 mod entry;
+mod find;
 mod layout;
 mod near;
 mod replace;
@@ -35,9 +36,10 @@ mod writer;
 
 pub use check::{SnapshotFlaw, SnapshotReport};
 pub use entry::Entry;
+pub use find::KeyChain;
 pub use writer::{LeftOut, SnapshotWriter, Written};
 
-use layout::{Bucket, FORMAT, Header, HeaderFlaw, Label};
+use layout::{Bucket, FORMAT, Header, HeaderFlaw};
 
 /// A snapshot, open for reading. A handle may be shared by threads.
 ///
@@ -89,48 +91,6 @@ impl Deref for Bytes {
             Bytes::Mapped(map) => map,
             Bytes::Given(bytes) => bytes,
         }
-    }
-}
-
-/// The keys that a target's schedules are looked up under, the narrowest first: its own, then those of machines that are more and more
-/// unlike it. Made once, it makes look-ups cheap.
-#[derive(Clone, Debug)]
-pub struct KeyChain {
-    keys: Vec<ChainKey>,
-}
-
-#[derive(Clone, Debug)]
-struct ChainKey {
-    reach: Reach,
-    seed: u64,
-    words: [String; 4],
-    /// What it finds counts as the target's own.
-    is_own: bool,
-}
-
-impl ChainKey {
-    fn is_of(&self, target: &str) -> bool {
-        match self.reach {
-            Reach::Machine => self.words[0] == target,
-            reach => KeyParts::of(target).words(reach).is_some_and(|words| self.words == words),
-        }
-    }
-}
-
-impl KeyChain {
-    /// Of a target's [key](autotune_ir::Target::key).
-    pub fn of(key: &str) -> Self {
-        let parts = KeyParts::of(key);
-        let chain_key = |(reach, seed)| {
-            let words = parts.words(reach)?;
-            Some(ChainKey { reach, seed, words: words.map(str::to_string), is_own: parts.owns(reach) })
-        };
-        Self { keys: layout::key_seeds(parts).filter_map(chain_key).collect() }
-    }
-
-    /// Where the keys of a workload are in an index.
-    fn place(&self, workload: &str) -> u64 {
-        layout::place(self.keys.last().map(|key| key.seed), workload)
     }
 }
 
@@ -192,62 +152,6 @@ impl Snapshot {
             return Err(SnapshotError::NewerRecords { path, found: header.record_version, supported: RECORD_VERSION });
         }
         Ok(Self { path, bytes, header })
-    }
-
-    /// The schedule of a workload's text under the narrowest key that there is one of; [`Entry::reach`] tells which answered.
-    ///
-    /// # Errors
-    /// [`Corrupt`](SnapshotError::Corrupt) if what it was looked up in is not what was written.
-    pub fn get<'a>(&'a self, keys: &KeyChain, workload: &str) -> Result<Option<Entry<'a>>, SnapshotError> {
-        self.entries(keys, workload)?.next().transpose()
-    }
-
-    /// The schedules of a workload's text under every key that there is one of, the narrowest first.
-    ///
-    /// # Errors
-    /// As of [`get`](Self::get).
-    pub fn entries<'a>(
-        &'a self,
-        keys: &KeyChain,
-        workload: &str,
-    ) -> Result<impl Iterator<Item = Result<Entry<'a>, SnapshotError>>, SnapshotError> {
-        // All keys begin in one bucket.
-        let place = keys.place(workload);
-        let number = layout::first_bucket(place, self.header.buckets);
-        let first = (number, self.bucket(number)?);
-        Ok(keys.keys.iter().filter_map(move |key| self.probe(key, place, first, workload).transpose()))
-    }
-
-    /// The schedule under one key of a place, whose first bucket is this one.
-    fn probe(
-        &self,
-        key: &ChainKey,
-        place: u64,
-        first: (u64, Bucket),
-        workload: &str,
-    ) -> Result<Option<Entry<'_>>, SnapshotError> {
-        let (sought, (mut number, mut bucket)) = (Label::of(place).with(key.reach, key.seed), first);
-        let mut left = self.header.max_probes.min(self.header.buckets);
-        loop {
-            for (label, record) in bucket.slots {
-                if record == 0 {
-                    return Ok(None);
-                }
-                if label.serves(sought, key.reach) {
-                    let entry = Entry::of(self, record, key.reach, key.is_own)?;
-                    if entry.workload() == workload && key.is_of(entry.target()) {
-                        return Ok(Some(entry));
-                    }
-                }
-            }
-
-            left = left.saturating_sub(1);
-            if left == 0 {
-                return Ok(None);
-            }
-            number = (number + 1) % self.header.buckets;
-            bucket = self.bucket(number)?;
-        }
     }
 
     fn bucket(&self, number: u64) -> Result<Bucket, SnapshotError> {

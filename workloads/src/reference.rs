@@ -78,6 +78,8 @@ pub struct Reference {
     selection: Selection,
     /// Line by line, block by block, element by element: `[lines, blocks, width]`. The output if exact.
     values: ArrayD<f32>,
+    /// What integers have beyond these, in the same order: f32 rounds those above 2^24. None if it is not exact, or of other types.
+    rests: Option<ArrayD<f32>>,
     /// The largest finite magnitude.
     largest: f32,
     /// True if all elements are compared and some are infinite, as what images are padded with may be.
@@ -106,13 +108,15 @@ impl Reference {
         operands.check(spec)?;
         let selection = Selection::of(spec, bound, seed);
         let given: Vec<_> = operands.iter().map(|operand| operand.as_standard_layout()).collect();
-        let mut tensors = line::Tensor::all(spec, &given);
-        let (values, mapped) = match selection.lines.vector {
-            Some(axis) => {
-                spec.prologue().map_or(Ok(()), |map| plain::make(spec, map, &mut tensors))?;
-                (Product::new(spec, &selection, axis, tensors)?.values()?, 0.0)
-            }
-            None => plain::evaluate(spec, tensors)?,
+        let tensors = line::Tensor::all(spec, &given);
+        let (values, rests, mapped) = if has_rests(spec, &selection) {
+            let (exact, mapped) = evaluated(spec, &selection, tensors, |x| x)?;
+            let values: Vec<f32> = exact.iter().map(|&x| x as f32).collect();
+            let rests = exact.iter().zip(&values).map(|(x, &value)| (x - f64::from(value)) as f32).collect();
+            (values, Some(rests), mapped)
+        } else {
+            let (values, mapped) = evaluated(spec, &selection, tensors, |x| x as f32)?;
+            (values, None, mapped)
         };
 
         let least = match (spec.is_chain(), bends_sums(spec)) {
@@ -133,9 +137,11 @@ impl Reference {
             true => selection.lines.shape.clone(),
             false => vec![selection.chosen_lines(), selection.blocks(), selection.lines.width.1],
         };
-        let bytes = usize::MAX;
-        let values = ArrayD::from_shape_vec(shape, values).map_err(|_| OutOfMemory { bytes })?;
-        Ok(Self { selection, values, largest, has_infinities })
+        let tensor = |values: Vec<f32>| {
+            ArrayD::from_shape_vec(shape.clone(), values).map_err(|_| OutOfMemory { bytes: usize::MAX })
+        };
+        let (values, rests) = (tensor(values)?, rests.map(tensor).transpose()?);
+        Ok(Self { selection, values, rests, largest, has_infinities })
     }
 
     /// Bytes of the reference of a workload, and of the tensors on the way to it, which what is no sum of products needs.
@@ -145,7 +151,9 @@ impl Reference {
         let made = workload.spec().tensors.iter().filter(is_made).map(|tensor| points(&tensor.shape).saturating_mul(8));
         let mapped =
             workload.spec().prologue().map(|map| points(&workload.spec().tensor(&map.output).shape).saturating_mul(8));
-        made.chain(mapped).fold(selection.len().saturating_mul(4), usize::saturating_add)
+        // With rests there are also the elements in f64, for a while.
+        let of_element = if has_rests(workload.spec(), &selection) { 16 } else { 4 };
+        made.chain(mapped).fold(selection.len().saturating_mul(of_element), usize::saturating_add)
     }
 
     /// What errors are relative to: the largest finite magnitude in it, or that of a usual sum where all that is left of the sums is small.
@@ -158,10 +166,34 @@ impl Reference {
         self.selection.is_exact().then_some(&self.values)
     }
 
+    /// What the integers of the output have beyond those of [`exact`](Self::exact), which f32 rounds above 2^24. `None` for other types,
+    /// and if not all of the output is compared.
+    pub fn rests(&self) -> Option<&ArrayD<f32>> {
+        self.rests.as_ref()
+    }
+
     /// The shape of outputs.
     pub fn shape(&self) -> Vec<usize> {
         self.selection.lines.shape.clone()
     }
+}
+
+/// True if all of an output of integers is compared that f32 may round.
+fn has_rests(spec: &Spec, selection: &Selection) -> bool {
+    let dtype = lines::output(spec).dtype;
+    selection.is_exact() && dtype.is_integer() && dtype.bytes() >= 4
+}
+
+/// What `of` makes of the values of a selection, and the largest finite magnitude of what the output is a map of; 0 if that is not known.
+fn evaluated<T: Clone + Default + Send>(
+    spec: &Spec,
+    selection: &Selection,
+    mut tensors: Vec<line::Tensor>,
+    of: fn(f64) -> T,
+) -> Result<(Vec<T>, f32), OutOfMemory> {
+    let Some(axis) = selection.lines.vector else { return plain::evaluate(spec, tensors, of) };
+    spec.prologue().map_or(Ok(()), |map| plain::make(spec, map, &mut tensors))?;
+    Ok((Product::new(spec, selection, axis, tensors)?.values(of)?, 0.0))
 }
 
 /// Largest difference between two tensors, relative to the largest magnitude in `reference`.
@@ -287,6 +319,25 @@ mod tests {
                 assert!(error < 1e-6, "{text}, batch {at:?}: {error}");
             }
         }
+    }
+
+    /// Sums of 600 products of 255 and 127, and one product of 1 and 1, are beyond what f32 counts by one.
+    #[test]
+    fn integers_are_exact() {
+        let workload: Workload = "matmul:m=1,n=2,k=601,data=u8,weights=i8".parse().unwrap();
+        let mut operands = Operands::random(workload.spec(), 0);
+        operands[0].fill(255.0);
+        operands[1].fill(-127.0);
+        operands[0][[0, 0, 600]] = 1.0;
+        operands[1][[0, 600, 0]] = -1.0;
+        operands[1][[0, 600, 1]] = -2.0;
+        let made = Reference::new(&workload, &operands, 0).unwrap();
+        let exact = made.exact().unwrap().iter().zip(made.rests().unwrap());
+        let exact: Vec<f64> = exact.map(|(&value, &rest)| f64::from(value) + f64::from(rest)).collect();
+        assert_eq!(exact, [-19_431_001.0, -19_431_002.0]);
+
+        let as_f32: Workload = "matmul:m=1,n=2,k=601,data=u8,weights=i8,out=f32".parse().unwrap();
+        assert!(Reference::new(&as_f32, &operands, 0).unwrap().rests().is_none());
     }
 
     #[test]

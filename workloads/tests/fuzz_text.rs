@@ -1,16 +1,18 @@
 //! Texts that are no workloads, or hardly: none makes the parser panic, and what it takes it prints in a way that it takes again.
-//! `AUTOTUNE_CASES` sets their number.
+//! One that does is made simpler. `AUTOTUNE_CASES` sets their number.
 
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use autotune_ir::DType;
 use autotune_workloads::{Types, Workload};
-use common::odd_workloads::{cases, odd_workload};
+use common::cases::{cases, for_cases_in_parallel};
+use common::odd_workloads::odd_workload;
 use rand::seq::IndexedRandom;
-use rand::{Rng, RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use rand::{Rng, RngExt};
 
 const USUAL_CASES: u64 = 100_000;
 
@@ -117,19 +119,18 @@ fn random_text<R: Rng>(rng: &mut R) -> String {
 
 #[test]
 fn no_text_makes_the_parser_panic_and_what_it_takes_is_printed_so_that_it_takes_it_again() {
-    let (mut taken, cases) = (0, cases(USUAL_CASES));
-    for seed in 0..cases {
-        let text = random_text(&mut ChaCha8Rng::seed_from_u64(seed));
-        let Ok(workload) = text.parse::<Workload>() else {
-            continue;
-        };
-        taken += 1;
+    let (taken, cases) = (AtomicU64::new(0), cases(USUAL_CASES));
+    for_cases_in_parallel(cases, |seed, choices| {
+        let text = random_text(choices);
+        let Ok(workload) = text.parse::<Workload>() else { return };
+        taken.fetch_add(1, Ordering::Relaxed);
         let printed = workload.to_string();
         assert_eq!(printed.parse::<Workload>().as_ref(), Ok(&workload), "seed {seed}: {text:?}");
         assert_eq!(printed.parse::<Workload>().unwrap().to_string(), printed, "seed {seed}: {text:?}");
         // What sizes are asked for are all within what was checked.
         assert!(workload.flops() > 0.0 && workload.work().bytes > 0.0, "seed {seed}: {text:?}");
         assert!(workload.output_shape().iter().all(|&extent| extent > 0), "seed {seed}: {text:?}");
-    }
+    });
+    let taken = taken.into_inner();
     assert!((cases / 20..cases).contains(&taken), "{taken} of {cases} are workloads");
 }

@@ -4,13 +4,15 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
 
-use common::cases::for_cases;
+use common::cases::{Choices, for_cases, for_cases_in_parallel};
 use common::workloads::random_workload;
 use rand::RngExt;
 
-fn told(property: impl Fn(u64, &mut common::cases::Choices)) -> String {
+fn told(property: impl Fn(u64, &mut Choices)) -> String {
     let failed = catch_unwind(AssertUnwindSafe(|| for_cases(20, property))).unwrap_err();
     *failed.downcast::<String>().unwrap()
 }
@@ -49,4 +51,21 @@ fn cases_are_the_same_every_time() {
         drawn.into_inner()
     };
     assert_eq!((drawn().len(), drawn()), (5, drawn()));
+}
+
+type Property<'a> = dyn Fn(u64, &mut Choices) + Sync + 'a;
+
+#[test]
+fn cases_by_all_cores_are_the_same_and_the_first_that_fails_is_told() {
+    let drawn = |run: &dyn Fn(&Property)| {
+        let drawn = Mutex::new(BTreeMap::new());
+        run(&|seed, choices| drop(drawn.lock().unwrap().insert(seed, random_workload(choices).to_string())));
+        drawn.into_inner().unwrap()
+    };
+    let in_parallel = drawn(&|property| for_cases_in_parallel(50, property));
+    assert_eq!((in_parallel.len(), &in_parallel), (50, &drawn(&|property| for_cases(50, property))));
+
+    let fails = || for_cases_in_parallel(50, |seed, _| assert!(![7, 31, 44].contains(&seed), "this"));
+    let said = *catch_unwind(fails).unwrap_err().downcast::<String>().unwrap();
+    assert!(said.starts_with("seed 7, made simpler: ") && said.contains("this"), "{said}");
 }

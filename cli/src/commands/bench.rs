@@ -7,7 +7,7 @@ use anyhow::Result;
 use autotune::{Network, Tuner};
 use autotune_measurement::Backend;
 
-use super::{JsonSink, open_db, open_device};
+use super::shared::{JsonSink, open_db, open_device};
 use crate::args::{DbArgs, Failure, TargetArgs};
 use crate::report::{caveats, table};
 use crate::{interrupt, progress};

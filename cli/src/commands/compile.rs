@@ -9,7 +9,7 @@ use autotune_network::{Compiled, Library, identifier};
 use super::file::{NewFile, check_ours, check_output};
 use super::lookup::network_source;
 use super::run::{network, say_untuned};
-use super::warn;
+use super::shared::warn;
 use crate::args::{CompileArgs, Failure};
 use crate::output::print;
 

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, anyhow};
 use autotune_db::{DbError, OnInvalid, TuningDb};
 
 use super::file::{NewFile, check_ours};
-use super::{open_db, refusal, warn};
+use super::shared::{open_db, refusal, warn};
 use crate::args::{DbArgs, Failure, LogAction, RecordsArgs};
 use crate::interrupt;
 use crate::output::say;

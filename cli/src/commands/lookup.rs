@@ -9,7 +9,7 @@ use autotune_ir::{Reach, Target};
 use autotune_schedules::UnfitError;
 use autotune_workloads::Workload;
 
-use super::{refusal, warn};
+use super::shared::{refusal, warn};
 use crate::args::{Failure, Place};
 use crate::output::say;
 

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::lookup::{claim, network_source};
 use super::run::{inputs, network};
-use super::{JsonSink, or_without, warn};
+use super::shared::{JsonSink, or_without, warn};
 use crate::args::{DbArgs, SubjectArgs, TargetArgs};
 use crate::report::{caveat, marked};
 

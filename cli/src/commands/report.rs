@@ -13,7 +13,7 @@ use autotune_workloads::Workload;
 
 use super::file::{check_output, replace};
 use super::lookup::look_up_db;
-use super::warn;
+use super::shared::warn;
 use crate::args::{Failure, ReportArgs};
 use crate::output::{print, say};
 use crate::page::{History, Page};

@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use super::file::{NewFile, check_folder};
 use super::lookup::network_source;
-use super::{JsonSink, warn};
+use super::shared::{JsonSink, warn};
 use crate::args::{Failure, GivenFile, Loaded, RunArgs, SubjectArgs, TargetArgs};
 use crate::npy;
 use crate::output::say;

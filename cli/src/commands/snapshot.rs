@@ -7,7 +7,7 @@ use autotune_db::{Snapshot, SnapshotWriter, TuningDb};
 use autotune_ir::{KeyParts, Reach, Target, TargetError};
 use autotune_measure::gpu;
 
-use super::{refusal, warn};
+use super::shared::{refusal, warn};
 use crate::args::{Failure, RecordsArgs, SnapshotAction};
 use crate::interrupt;
 use crate::output::{print, say};

@@ -15,7 +15,7 @@ use super::conversions::{Bench, Budget};
 use super::lookup::adopt_legacy;
 use super::planned;
 use super::run::{inputs, latencies};
-use super::{JsonSink, open_db, open_device};
+use super::shared::{JsonSink, open_db, open_device};
 use crate::args::{Failure, Loaded, TuneArgs};
 use crate::output::say;
 use crate::report::{caveat, compared, summary, table};

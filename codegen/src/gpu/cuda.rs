@@ -9,43 +9,25 @@ use super::element;
 use super::used::Used;
 use super::writer::Writer;
 use autotune_ir::DType;
-use autotune_ir::affine::VarId;
 use autotune_ir::instruction::WGMMA;
 use autotune_ir::launch::{Launch, box_copies};
 use autotune_ir::plan::TensorBox;
-use autotune_ir::program::{Grid, LoopKind, Node, Program, Scope, Stage, WarpRole};
+use autotune_ir::program::{Grid, LoopKind, Node, Program, Scope, Stage};
 
 mod copy;
 mod functions;
 mod mma;
 mod roles;
+mod threads;
 mod wgmma;
 
 pub use functions::device_functions;
+pub(super) use threads::Cuda;
 
 /// The architecture that CUDA source of [`crate::gpu::generate`] is compiled for, for compute capability `sm` (times ten): `sm_90`, or
 /// `sm_90a` where it uses what only that has.
 pub fn architecture(source: &str, sm: u32) -> String {
     format!("sm_{sm}{}", if source.contains("wgmma") { "a" } else { "" })
-}
-
-/// A kernel's threads, and its copies.
-pub(super) struct Cuda {
-    /// The two innermost thread loops, and the third.
-    lanes: [Option<VarId>; 2],
-    group_warp: Option<VarId>,
-    /// Threads that the thread loops number; the block has more where its warps are specialised.
-    block_threads: usize,
-    is_specialised: bool,
-    /// Whose part is written.
-    role: Option<WarpRole>,
-    /// True for instructions of warp groups.
-    has_groups: bool,
-    /// True within a group of copies.
-    in_group: bool,
-    /// What has tensor maps, and the slots that it is copied to: none where copies are not of boxes.
-    boxes: Vec<TensorBox>,
-    slots: usize,
 }
 
 impl Dialect for Cuda {

@@ -4,10 +4,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use autotune_ir::Target;
 use serde::{Deserialize, Serialize};
 
-use super::Ceilings;
+use super::cpu::Loops;
+use super::{Ceilings, cpu};
 use crate::cache_folder;
+use crate::error::MeasureError;
 
 /// Changes when ceilings are measured in another way: what was kept is measured again.
 const METHOD: u32 = 3;
@@ -19,6 +22,11 @@ const MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 const CREDIBLE_PER_SEC: std::ops::RangeInclusive<f64> = 1e6..=1e18;
 const CREDIBLE_SECS: std::ops::RangeInclusive<f64> = 1e-9..=1.0;
 
+/// Repeats of the multiply-add loop that show whether kept ceilings were measured on a disturbed machine, and by how much they are beaten
+/// then.
+const GLANCE_REPEATS: usize = 4;
+const BEATEN: f64 = 1.01;
+
 /// The content of a file.
 #[derive(Serialize, Deserialize)]
 struct Kept {
@@ -28,6 +36,49 @@ struct Kept {
     ceilings: Ceilings,
 }
 
+impl Ceilings {
+    /// A CPU's ceilings, measured once on a machine and kept for a month in a file in `$AUTOTUNE_CACHE`, else `$XDG_CACHE_HOME/autotune`,
+    /// else `~/.cache/autotune`, if one of these folders can be written to. Some milliseconds of multiply-adds show whether the machine
+    /// was disturbed then: if it is faster now, it is measured again, and the larger figures are kept.
+    pub fn known_or_measure(target: &Target) -> Result<Self, MeasureError> {
+        Self::known_in(cache_folder::find().as_deref(), target)
+    }
+
+    fn known_in(folder: Option<&Path>, target: &Target) -> Result<Self, MeasureError> {
+        let Some(known) = folder.and_then(|folder| read(folder, &target.key())) else {
+            return Self::kept_in(folder, target, || Self::measure(target));
+        };
+        let now = Loops::of(cpu(target)?)?.core_flops_per_sec(GLANCE_REPEATS)?;
+        if now <= BEATEN * known.core_flops_per_sec {
+            return Ok(known);
+        }
+        let best = Self::measure(target)?.best_of(known);
+        folder.into_iter().for_each(|folder| write(folder, &target.key(), best));
+        Ok(best)
+    }
+
+    /// The ceilings of a target that are kept, else those that `measure` yields, which are kept from now on.
+    pub(crate) fn kept_or(
+        target: &Target,
+        measure: impl FnOnce() -> Result<Self, MeasureError>,
+    ) -> Result<Self, MeasureError> {
+        Self::kept_in(cache_folder::find().as_deref(), target, measure)
+    }
+
+    fn kept_in(
+        folder: Option<&Path>,
+        target: &Target,
+        measure: impl FnOnce() -> Result<Self, MeasureError>,
+    ) -> Result<Self, MeasureError> {
+        if let Some(known) = folder.and_then(|folder| read(folder, &target.key())) {
+            return Ok(known);
+        }
+        let measured = measure()?;
+        folder.into_iter().for_each(|folder| write(folder, &target.key(), measured));
+        Ok(measured)
+    }
+}
+
 /// The file of a target: its key may have characters that a file's name must not.
 fn file(folder: &Path, target: &str) -> PathBuf {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
@@ -35,7 +86,7 @@ fn file(folder: &Path, target: &str) -> PathBuf {
 }
 
 /// What is kept of a target; `None` unless it is credible and of late.
-pub(super) fn read(folder: &Path, target: &str) -> Option<Ceilings> {
+fn read(folder: &Path, target: &str) -> Option<Ceilings> {
     let kept: Kept = serde_json::from_slice(&fs::read(file(folder, target)).ok()?).ok()?;
     let measured = UNIX_EPOCH.checked_add(Duration::from_secs(kept.measured_unix_secs))?;
     // A clock that went back makes it a time to come.
@@ -45,7 +96,7 @@ pub(super) fn read(folder: &Path, target: &str) -> Option<Ceilings> {
 }
 
 /// Keeps ceilings that were measured now. A folder that cannot be written to keeps nothing.
-pub(super) fn write(folder: &Path, target: &str, ceilings: Ceilings) {
+fn write(folder: &Path, target: &str, ceilings: Ceilings) {
     let Ok(now) = SystemTime::now().duration_since(UNIX_EPOCH) else { return };
     let target = target.to_string();
     let kept = Kept { method: METHOD, measured_unix_secs: now.as_secs(), ceilings, target };
@@ -74,6 +125,8 @@ fn is_credible(ceilings: &Ceilings) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ceilings::fault;
+    use autotune_ir::CpuTarget;
 
     const CEILINGS: Ceilings = Ceilings {
         core_flops_per_sec: 1e9,
@@ -134,5 +187,33 @@ mod tests {
         write(&file, TARGET, CEILINGS);
         assert_eq!(read(&file, TARGET), None);
         assert_eq!(fs::read(&file).unwrap(), b"text");
+    }
+
+    #[test]
+    fn ceilings_are_kept_until_a_quiet_machine_beats_them() {
+        let target = Target::Cpu(CpuTarget::detect(Some(1)).unwrap());
+        let dir = tempfile::tempdir().unwrap();
+        let measured = Ceilings::measure(&target).unwrap();
+        let known = || Ceilings::known_in(Some(dir.path()), &target).unwrap();
+        // Numbers in a file may differ in a last digit.
+        let assert_same = |a: Ceilings, b: Ceilings| {
+            let figures = |c: Ceilings| [c.core_flops_per_sec, c.flops_per_sec, c.bytes_per_sec, c.fork_join_secs];
+            let pairs = figures(a).into_iter().zip(figures(b));
+            pairs.for_each(|(x, y)| assert!((x / y - 1.0).abs() < 1e-12, "{a:?}, {b:?}"));
+        };
+        assert_eq!(Ceilings::known_in(None, &target).unwrap(), measured);
+        assert_same(known(), measured);
+        // Faster than any machine: never beaten, and so what was kept is what there is.
+        let fast = Ceilings { core_flops_per_sec: 1e15, bytes_per_sec: 1.5 * measured.bytes_per_sec, ..measured };
+        write(dir.path(), &target.key(), fast);
+        assert_same(known(), fast);
+        // As if from a moment in which the machine hardly worked at all.
+        write(dir.path(), &target.key(), Ceilings { core_flops_per_sec: 2e6, ..fast });
+        let beaten = Ceilings { core_flops_per_sec: measured.core_flops_per_sec, ..fast };
+        assert_same(known(), beaten);
+        assert_same(read(dir.path(), &target.key()).unwrap(), beaten);
+        let other = || Err(fault("it is not measured where it is kept"));
+        assert_same(Ceilings::kept_in(Some(dir.path()), &target, other).unwrap(), beaten);
+        assert!(Ceilings::kept_in(None, &target, other).is_err());
     }
 }

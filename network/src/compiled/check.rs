@@ -4,11 +4,10 @@
 //! Each step is compared with what the reference makes of the tensors that the steps in front of it
 //! computed, as they were then: errors do not add up on the way, and what a step may differ by is
 //! what its kernel alone may ([`allowed`]). Copies and conversions of layouts change no number. A
-//! second walk ([`imported`]) has the reference make the tensors of the graph before it was
+//! second walk (`imported`) has the reference make the tensors of the graph before it was
 //! rewritten.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use autotune::Tuned;
 use autotune_ir::DType;
@@ -18,10 +17,9 @@ use autotune_schedules::tolerance;
 use super::Workspace;
 use crate::cut::{Strided, Value};
 use crate::error::{CheckError, CompileError, EvaluateError};
-use crate::graph::{Graph, NodeId, Output};
+use crate::graph::{Graph, NodeId};
 use crate::operators::{Binary, Map, Prelu};
 use crate::plan::{Action, Doing};
-use crate::rewrite::Trace;
 use crate::tensor::Tensor;
 use judge::{Allowed, Made, Segment, difference, largest, missing};
 
@@ -30,6 +28,7 @@ mod judge;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests;
+mod walks;
 
 /// How far what a step computes is from what the reference makes of the same operands.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,37 +63,6 @@ pub struct Checked {
 }
 
 impl Workspace {
-    /// Runs the network on tensors and compares what every step computes with the reference, then
-    /// with what the reference makes of the graph that it was
-    /// [rewritten](crate::rewrite::rewrite_traced) from; all tensors are in memory meanwhile.
-    pub fn check(&mut self, inputs: &[Tensor], imported: &Graph, trace: &Trace) -> Result<Checked, CheckError> {
-        let network = Arc::clone(&self.network);
-        let (graph, plan) = (&network.graph, &network.plan);
-        graph.check_inputs(inputs)?;
-        let mut computed = Computed::nothing(graph);
-        for ((tensor, &id), &span) in inputs.iter().zip(graph.inputs()).zip(&plan.inputs) {
-            let numbers = tensor.to_numbers();
-            self.write(span, &numbers);
-            // As the network has them.
-            computed.put(id, &self.result(span, numbers.len()), Allowed::NOTHING)?;
-        }
-
-        let mut steps = Vec::new();
-        for (number, action) in plan.actions.iter().enumerate() {
-            self.start(number..number + 1)?;
-            steps.push(self.step_error(action, &mut computed)?);
-        }
-
-        let output = |(output, &span): (&Output, _)| {
-            let node = graph.node(output.node);
-            let numbers = self.result(span, node.shape.iter().product());
-            Tensor::of_numbers(&node.shape, node.dtype, &numbers).map_err(|source| node.wrong(source))
-        };
-        let outputs = graph.outputs().iter().zip(&plan.outputs).map(output).collect::<Result<Vec<_>, _>>();
-        let outputs = outputs.map_err(EvaluateError::from)?;
-        Ok(Checked { steps, imported: imported::errors(imported, trace, &computed, &outputs)? })
-    }
-
     /// Compares what an action has just written.
     fn step_error(&self, action: &Action, computed: &mut Computed) -> Result<StepError, CheckError> {
         let network = &self.network;

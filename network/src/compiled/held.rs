@@ -10,7 +10,6 @@ use autotune_ir::program::{BufferId, Layout};
 use autotune_runtime::{Cpu, HostMemory, Kernel, Packed};
 use rayon::prelude::*;
 
-use super::Compiled;
 use crate::constants::{Given, constants, laid, pack, packed_memory, release};
 use crate::error::CompileError;
 use crate::graph::{Graph, NodeId};
@@ -39,6 +38,14 @@ pub(crate) struct Constants {
 /// A constant that is not packed, in a layout, of a type.
 type Copied = (NodeId, Layout, DType);
 
+/// A network on the same graph: what both have is there once.
+#[derive(Clone, Copy)]
+pub(super) struct Beside<'a> {
+    pub(super) plan: &'a Plan,
+    pub(super) kernels: &'a [Arc<Kernel>],
+    pub(super) constants: &'a Constants,
+}
+
 /// A kernel, by its number in the plan, and the constants among its operands.
 type Use = (usize, Vec<Option<NodeId>>);
 
@@ -50,7 +57,7 @@ struct Maker<'a> {
     plan: &'a Plan,
     kernels: &'a [Arc<Kernel>],
     team: &'a Cpu,
-    beside: Option<&'a Compiled>,
+    beside: Option<Beside<'a>>,
     /// For what is still to be packed.
     memory: HostMemory,
     /// Constants that more than one kernel has.
@@ -68,10 +75,10 @@ impl Constants {
         plan: &Plan,
         kernels: &[Arc<Kernel>],
         team: &Cpu,
-        beside: Option<&Compiled>,
+        beside: Option<Beside>,
     ) -> Result<Self, CompileError> {
         let uses: Vec<Option<Use>> = plan.actions.iter().map(use_of).collect();
-        let there = beside.map(Compiled::held_by_kernels).unwrap_or_default();
+        let there = beside.map(|beside| beside.held_by_kernels()).unwrap_or_default();
         let mut known: HashMap<&Use, Arc<Held>> = HashMap::new();
         for of in uses.iter().flatten() {
             let held = there.get(&(Arc::as_ptr(&kernels[of.0]), of.1.clone()));
@@ -196,7 +203,7 @@ fn shared(uses: &HashSet<&Use>) -> HashSet<NodeId> {
 }
 
 /// The kernels of a plan; those of another network where it has them.
-pub(super) fn kernels(plan: &Plan, beside: Option<&Compiled>) -> Result<Vec<Arc<Kernel>>, CompileError> {
+pub(super) fn kernels(plan: &Plan, beside: Option<Beside>) -> Result<Vec<Arc<Kernel>>, CompileError> {
     let kernel = |tuned: &Tuned| match beside.and_then(|beside| beside.kernel_of(tuned)) {
         Some(known) => Ok(known),
         None => Ok(Arc::new(tuned.kernel(&Cpu::new(1))?)),
@@ -204,7 +211,7 @@ pub(super) fn kernels(plan: &Plan, beside: Option<&Compiled>) -> Result<Vec<Arc<
     plan.kernels.par_iter().map(kernel).collect()
 }
 
-impl Compiled {
+impl Beside<'_> {
     /// The kernel of a schedule, if there is one.
     fn kernel_of(&self, tuned: &Tuned) -> Option<Arc<Kernel>> {
         let place = self.plan.kernels.iter().position(|own| own.candidate() == tuned.candidate())?;
@@ -231,6 +238,7 @@ mod tests {
     use super::*;
     use crate::Checked;
     use crate::builder::{Builder, Fill, Seeded};
+    use crate::compiled::Compiled;
     use crate::cut::{Cut, Work};
     use crate::rewrite::rewrite_traced;
 

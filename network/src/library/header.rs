@@ -88,35 +88,38 @@ All tensors are row-major and of float, those of integers and truth values, too:
 /// The same where some are not.
 const TYPED: &str = "All tensors are row-major; what the elements of each are in C, stands beside it.";
 
-/// True if bytes begin as [`TEXT`] does, whatever the name and the version.
-pub(super) fn is_one(start: &[u8]) -> bool {
-    let line = start.split(|&byte| byte == b'\n').next().unwrap_or_default();
-    let (before, rest) = TEXT.split_once("@NAME@").unwrap_or_default();
-    let between = rest.split("@VERSION@").next().unwrap_or_default();
-    String::from_utf8_lossy(line).strip_prefix(before).is_some_and(|named| named.contains(between))
-}
+impl Library<'_> {
+    /// True of the beginning of a header, of whatever network and version.
+    pub fn is_header(start: &[u8]) -> bool {
+        let line = start.split(|&byte| byte == b'\n').next().unwrap_or_default();
+        let (before, rest) = TEXT.split_once("@NAME@").unwrap_or_default();
+        let between = rest.split("@VERSION@").next().unwrap_or_default();
+        String::from_utf8_lossy(line).strip_prefix(before).is_some_and(|named| named.contains(between))
+    }
 
-pub(super) fn header(library: &Library) -> String {
-    let is_float = Side::ALL.iter().flat_map(|&side| library.tensors(side)).all(|tensor| tensor.memory.is_word());
-    let [elements, element, tensor] = match is_float {
-        true => [ALL_FLOAT, "float", "float"],
-        false => [TYPED, "an element", "void"],
-    };
-    let values = [
-        ("@ELEMENTS@", elements.into()),
-        ("@ELEMENT@", element.into()),
-        ("@TENSOR@", tensor.into()),
-        ("@FAULTS@", faults()),
-        ("@DESCRIPTION@", description()),
-        ("@INSTRUCTIONS@", library.instruction_set().into()),
-        ("@ALIGNMENT@", ALIGNMENT.to_string()),
-        ("@VERSION@", env!("CARGO_PKG_VERSION").into()),
-        ("@PREFIX@", library.name.to_uppercase()),
-        ("@NAME@", library.name.clone()),
-        // Last, as names of tensors may be anything.
-        ("@TENSORS@", tensors(library)),
-    ];
-    values.iter().fold(TEXT.into(), |text: String, (word, value)| text.replace(word, value))
+    /// The header for C and C++.
+    pub fn header(&self) -> String {
+        let is_float = Side::ALL.iter().flat_map(|&side| self.tensors(side)).all(|tensor| tensor.memory.is_word());
+        let [elements, element, tensor] = match is_float {
+            true => [ALL_FLOAT, "float", "float"],
+            false => [TYPED, "an element", "void"],
+        };
+        let values = [
+            ("@ELEMENTS@", elements.into()),
+            ("@ELEMENT@", element.into()),
+            ("@TENSOR@", tensor.into()),
+            ("@FAULTS@", faults()),
+            ("@DESCRIPTION@", description()),
+            ("@INSTRUCTIONS@", self.instruction_set().into()),
+            ("@ALIGNMENT@", ALIGNMENT.to_string()),
+            ("@VERSION@", env!("CARGO_PKG_VERSION").into()),
+            ("@PREFIX@", self.name.to_uppercase()),
+            ("@NAME@", self.name.clone()),
+            // Last, as names of tensors may be anything.
+            ("@TENSORS@", tensors(self)),
+        ];
+        values.iter().fold(TEXT.into(), |text: String, (word, value)| text.replace(word, value))
+    }
 }
 
 fn faults() -> String {

@@ -10,6 +10,7 @@ use super::error::{ImportError, NodeError};
 use super::file::ModelFile;
 use super::inputs::{DeclaredInput, ImportOptions};
 use super::limits::VERSIONS;
+use super::operator::OnnxOperator;
 use super::tensor;
 use crate::graph::Graph;
 use crate::operators;
@@ -28,6 +29,7 @@ pub(super) fn graph(file: &ModelFile, options: &ImportOptions) -> Result<Graph, 
         wanted,
         version,
         file,
+        operators: &options.operators,
     };
     import.initializers(&proto)?;
     import.inputs(&proto, options)?;
@@ -104,6 +106,8 @@ struct Import<'a> {
     version: i64,
     /// Where tensors are.
     file: &'a ModelFile<'a>,
+    /// Operators from outside.
+    operators: &'a [&'static OnnxOperator],
 }
 
 impl<'a> Import<'a> {
@@ -200,7 +204,7 @@ impl<'a> Import<'a> {
 
     fn converted(&mut self, node: &NodeProto, operator: &str, name: &str) -> NodeResult<()> {
         let domain = node.domain.as_deref().filter(|_| !is_default(node));
-        let found = operators::find(domain.unwrap_or_default(), operator).ok_or(NodeError::Operator)?;
+        let found = operators::find(self.operators, domain.unwrap_or_default(), operator).ok_or(NodeError::Operator)?;
 
         let operands: NodeResult<Vec<Option<Value>>> =
             node.input.iter().enumerate().map(|(input, name)| self.operand(input, name)).collect();

@@ -7,6 +7,7 @@ use rten_onnx::onnx::{Dimension, ValueInfoProto};
 
 use super::error::ImportError;
 use super::limits::MOST_AXES;
+use super::operator::OnnxOperator;
 use super::tensor;
 use crate::tensor::Tensor;
 use crate::text::{listed, printable};
@@ -24,11 +25,19 @@ pub struct ImportOptions {
     /// Elements of constants that are computed while the file is read, and steps of their computation, at most: what goes beyond stays to be
     /// computed when the network runs. Bounds memory and time that a small file may ask for.
     pub most_folded: usize,
+    /// Operators of other crates. One that has the domain and the name of an operator of this crate is read in its place.
+    pub operators: Vec<&'static OnnxOperator>,
 }
 
 impl Default for ImportOptions {
     fn default() -> Self {
-        Self { name: None, shapes: BTreeMap::new(), values: BTreeMap::new(), most_folded: 1 << 29 }
+        Self {
+            name: None,
+            shapes: BTreeMap::new(),
+            values: BTreeMap::new(),
+            most_folded: 1 << 29,
+            operators: Vec::new(),
+        }
     }
 }
 

@@ -1,5 +1,7 @@
 //! How an operator of files becomes nodes of a graph.
 
+use std::fmt;
+
 use super::call::{Call, Result, Value};
 
 /// An operator of ONNX files, and how its nodes are read.
@@ -18,6 +20,12 @@ enum Convert {
     One(fn(&mut Call) -> Result<Value>),
     /// It has as many outputs as the node names.
     Many(fn(&mut Call, usize) -> Result<Vec<Value>>),
+}
+
+impl fmt::Debug for OnnxOperator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OnnxOperator").field("domain", &self.domain).field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl OnnxOperator {

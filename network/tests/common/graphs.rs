@@ -11,14 +11,20 @@ use rand_chacha::ChaCha8Rng;
 use super::{numbers, rng};
 
 /// A graph in the making, with random constants.
-pub(crate) struct Net {
+pub(crate) struct Net<R = ChaCha8Rng> {
     pub(crate) graph: Graph,
-    pub(crate) rng: ChaCha8Rng,
+    pub(crate) rng: R,
 }
 
 impl Net {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { graph: Graph::new("net"), rng: rng(seed) }
+        Self::drawn(rng(seed))
+    }
+}
+
+impl<R: Rng> Net<R> {
+    pub(crate) fn drawn(rng: R) -> Self {
+        Self { graph: Graph::new("net"), rng }
     }
 
     pub(crate) fn input(&mut self, shape: &[usize]) -> NodeId {

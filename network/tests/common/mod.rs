@@ -1,6 +1,9 @@
 //! Random tensors, and walks through shapes.
 #![allow(dead_code, clippy::unwrap_used)]
 
+#[path = "../../../workloads/tests/common/cases.rs"]
+#[allow(unreachable_pub)]
+pub(crate) mod cases;
 pub(crate) mod graphs;
 pub(crate) mod random_graphs;
 

@@ -7,33 +7,35 @@ use autotune_network::operators::{
 };
 use autotune_network::{DType, Graph, NodeId, Op, Tensor};
 use autotune_workloads::{Activation, Coordinates, Function, PadMode, PoolKind, ReduceOp, Rounding, Sampling};
+use rand::Rng;
 use rand::seq::IndexedRandom;
 
+use super::any;
 use super::graphs::{Net, brought};
-use super::{any, rng};
 
 /// Most elements of a tensor, and the largest number in it.
 const MOST_ELEMENTS: usize = 2000;
 const LARGEST: f32 = 1e3;
 
-struct Maker {
-    net: Net,
+struct Maker<R> {
+    net: Net<R>,
     /// The tensor of every node for the inputs of the seed.
     tensors: Vec<Tensor>,
     /// Nodes of floating-point numbers that are no constants.
     values: Vec<NodeId>,
 }
 
-/// A graph of some nodes; [`super::graphs::assert_same`] runs it by the inputs that it was made with.
-pub(crate) fn random_graph(seed: u64, steps: usize) -> Graph {
-    let mut net = Net::new(seed ^ 0x5eed);
+/// A graph of up to so many nodes; [`super::graphs::assert_same`] runs it by the inputs of the seed, which it was made with.
+pub(crate) fn random_graph(seed: u64, most: usize, rng: &mut impl Rng) -> Graph {
+    let mut net = Net::drawn(rng);
     for shape in [&[2, 4, 5, 6][..], &[1, 6, 4, 4], &[2, 3, 8], &[3, 6]] {
         net.input(shape);
     }
-    let tensors = brought(&net.graph, &mut rng(seed));
+    let tensors = brought(&net.graph, &mut super::rng(seed));
     let values = net.graph.inputs().to_vec();
     let mut maker = Maker { net, tensors, values };
-    while maker.net.graph.nodes().len() < steps {
+    let nodes = any(&mut maker.net.rng, maker.net.graph.nodes().len() + 1..=most);
+    while maker.net.graph.nodes().len() < nodes {
         maker.step();
     }
 
@@ -47,7 +49,7 @@ pub(crate) fn random_graph(seed: u64, steps: usize) -> Graph {
     maker.net.graph
 }
 
-impl Maker {
+impl<R: Rng> Maker<R> {
     fn one_of(&mut self, range: usize) -> usize {
         any(&mut self.net.rng, 0..=range - 1)
     }

@@ -8,6 +8,7 @@ mod common;
 mod file;
 mod loaded;
 
+use std::cell::Cell;
 use std::ptr;
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use autotune_network::{
     Builder, Compiled, Conv, DType, Fill, Graph, LibraryError, Seeded, Tensor, Value, rewrite, zoo,
 };
 use autotune_workloads::{Activation, PadMode};
+use common::cases::for_cases;
 use common::graphs::brought;
 use common::random_graphs::random_graph;
 use common::{numbers, rng};
@@ -134,20 +136,21 @@ fn weights_may_be_where_the_program_has_copied_them() {
 /// Graphs with a node that only the interpreter computes are refused, in one line; the others compute the same.
 #[test]
 fn random_graphs_compute_the_same_as_libraries_or_are_refused() {
-    let mut made = 0;
-    for seed in 0..60 {
-        let graph = random_graph(seed, 7 + seed as usize % 20);
+    let made = Cell::new(0);
+    for_cases(60, |seed, choices| {
+        let graph = random_graph(seed, 8 + seed as usize % 24, choices);
         let threads = 1 + seed as usize % 3;
         for graph in [&graph, &rewrite(&graph).unwrap()] {
             match check(graph, threads, seed, &format!("seed {seed}")) {
-                Ok(()) => made += 1,
+                Ok(()) => made.set(made.get() + 1),
                 Err(error) => {
                     let text = error.to_string();
                     assert!(text.starts_with("node '") && text.lines().count() == 1, "seed {seed}: {text}");
                 }
             }
         }
-    }
+    });
+    let made = made.get();
     assert!(made > 40, "{made} of 120 graphs became libraries");
 }
 

@@ -1,20 +1,19 @@
-//! Valid models of which something is changed, bytes or messages. `AUTOTUNE_CASES` sets how many.
+//! Valid models of which something is changed, bytes or messages. A change that fails is made simpler. `AUTOTUNE_CASES` sets how many.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::{env, fs};
 
 use autotune_network::Tensor;
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use rand::{Rng, RngExt};
 use rten_onnx::onnx::ModelProto;
 
 use crate::build::{Model, counted, f32s, float, floats, i64s, initializer, int, ints, tensor, word};
+use crate::cases::{cases, for_cases};
 use crate::import;
 
-/// How many models each test changes.
-fn cases() -> usize {
-    env::var("AUTOTUNE_CASES").map_or(20_000, |text| text.parse().unwrap())
-}
+/// Models that each test changes in an ordinary run.
+const USUAL_CASES: u64 = 20_000;
 
 /// Models that are changed: all kinds of messages, and operators that look closely at what they are given.
 fn models() -> Vec<Vec<u8>> {
@@ -79,21 +78,20 @@ fn changed_files() {
         }
     }
 
-    let mut rng = ChaCha8Rng::seed_from_u64(1);
-    for _ in 0..cases() {
-        let mut bytes = models[rng.random_range(0..models.len())].clone();
-        for _ in 0..rng.random_range(1..4) {
-            change(&mut bytes, &models, &mut rng);
+    for_cases(cases(USUAL_CASES), |_, choices| {
+        let mut bytes = models[choices.random_range(0..models.len())].clone();
+        for _ in 0..choices.random_range(1..4) {
+            change(&mut bytes, &models, choices);
         }
         import(&bytes);
-    }
+    });
     for bytes in models {
         (0..bytes.len().min(2048)).for_each(|end| drop(import(&bytes[..end])));
     }
 }
 
 /// A byte, a few bytes or a part of another model in place of what was there.
-fn change(bytes: &mut Vec<u8>, models: &[Vec<u8>], rng: &mut ChaCha8Rng) {
+fn change(bytes: &mut Vec<u8>, models: &[Vec<u8>], rng: &mut impl Rng) {
     if bytes.is_empty() {
         return;
     }
@@ -166,21 +164,21 @@ const NUMBERS: &[i64] =
 #[test]
 fn changed_messages() {
     let models = models();
-    let mut rng = ChaCha8Rng::seed_from_u64(2);
-    let mut read = 0;
-    for _ in 0..cases() {
-        let mut model = ModelProto::parse_buf(&models[rng.random_range(0..models.len())]).unwrap();
-        for _ in 0..rng.random_range(1..4) {
-            change_message(&mut model, &mut rng);
+    let read = Cell::new(0);
+    for_cases(cases(USUAL_CASES), |_, choices| {
+        let mut model = ModelProto::parse_buf(&models[choices.random_range(0..models.len())]).unwrap();
+        for _ in 0..choices.random_range(1..4) {
+            change_message(&mut model, choices);
         }
-        read += usize::from(import(&model.write_buf().unwrap()).is_none());
-    }
+        read.set(read.get() + u64::from(import(&model.write_buf().unwrap()).is_none()));
+    });
+    let read = read.get();
     // Enough changes are ones that a model may have.
-    assert!(read > cases() / 40, "{read}");
-    println!("{read} of {} models were read", cases());
+    assert!(read > cases(USUAL_CASES) / 40, "{read}");
+    println!("{read} of {} models were read", cases(USUAL_CASES));
 }
 
-fn change_message(model: &mut ModelProto, rng: &mut ChaCha8Rng) {
+fn change_message(model: &mut ModelProto, rng: &mut impl Rng) {
     let number = NUMBERS[rng.random_range(0..NUMBERS.len())];
     let graph = model.graph.as_mut().unwrap();
     let nodes = graph.node.len();

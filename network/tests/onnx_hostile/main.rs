@@ -11,6 +11,9 @@ use rten_onnx::onnx::{DataType, Dimension, GraphProto, StringStringEntryProto};
 
 #[path = "../onnx/build.rs"]
 mod build;
+#[path = "../../../workloads/tests/common/cases.rs"]
+#[allow(dead_code)]
+mod cases;
 mod changed;
 
 use build::{Model, counted, f32s, floats, i64s, info, int, ints, node, raw, subgraph, word};

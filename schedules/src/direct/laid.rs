@@ -57,6 +57,13 @@ pub(crate) struct Laid {
     pub(crate) group: Option<AxisId>,
 }
 
+impl Roles {
+    /// The contraction in some layouts, whose blocks are of `block` channels, with groups of `steps` steps; made once.
+    pub(crate) fn laid(&self, layouts: Layouts, block: usize, steps: usize) -> Arc<Laid> {
+        self.laid.get((block, layouts, steps), || Laid::of(self, layouts, block, steps))
+    }
+}
+
 /// Name of the axis over the steps of a group.
 const GROUP: &str = "group";
 

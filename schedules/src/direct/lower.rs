@@ -18,7 +18,7 @@
 //! ```
 //!
 //! A reduction split over cache chunks becomes a first chunk (accumulators start at zero), middle chunks, and a last chunk
-//! (with the epilogue); in between partial sums live in the output buffer.
+//! (with the epilogue); in between partial sums live in the output buffer, or beside it if it has another type.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,37 +30,22 @@ use crate::direct::{DataMode, Direct, TileLoop};
 use crate::lower::nest::{Builder, Nest, Run, Segment, runs};
 use crate::lower::{OperandBuffers, assign, at, load, nest};
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::program::{BufferId, Index, LoopKind, Node, Program, Stage, VarName, When};
+use autotune_ir::program::{BufferId, Index, LoopKind, Node, Program, Scope, Stage, VarName, When};
 use autotune_workloads::Workload;
 
 mod copy;
 mod leaf;
 mod pack;
+mod packed;
+mod region;
 
-pub(crate) use pack::Packed;
+pub(crate) use packed::Packed;
+pub(crate) use region::{Region, Span, bases};
 
 /// The loop nests of a config, for vectors of `lanes` lanes.
 pub(crate) fn lower(workload: &Workload, direct: &Direct, lanes: usize) -> Program {
     Lowering::new(workload, direct, lanes).run()
 }
-
-/// What one axis covers at some depth of the nest: `base..base + extent`.
-#[derive(Clone, Debug)]
-pub(crate) struct Span {
-    pub(crate) base: Affine,
-    pub(crate) extent: usize,
-}
-
-impl Span {
-    /// A segment's tile of number `index`.
-    pub(crate) fn tile(&self, segment: Segment, index: Affine) -> Self {
-        let base = index * segment.extent as i64 + self.base.clone() + segment.start as i64;
-        Self { base, extent: segment.extent }
-    }
-}
-
-/// A span per axis of the contraction.
-pub(crate) type Region = Vec<Span>;
 
 /// What is done in a region.
 pub(crate) type Body<'b, L> = dyn FnMut(&mut L, &mut Region) -> Vec<Node> + 'b;
@@ -148,6 +133,8 @@ pub(crate) struct Lowering<'a> {
     pub(crate) data: Place,
     /// Where the sums of register tiles go.
     pub(crate) sums: Place,
+    /// Where they are between chunks of the reduction, if not there.
+    partial: Option<Place>,
     /// True within the copies of a data tile.
     is_copied: bool,
 }
@@ -168,9 +155,13 @@ impl<'a> Lowering<'a> {
     }
 
     /// The lowering of one of several contractions of a program.
-    pub(crate) fn of_part(all: Nest, operands: OperandBuffers, direct: &'a Direct, lanes: usize) -> Self {
+    pub(crate) fn of_part(mut all: Nest, operands: OperandBuffers, direct: &'a Direct, lanes: usize) -> Self {
         let axes = direct.contraction.axes.iter();
         let place = |buffer, of: &Operand| Place { buffer, lead: Vec::new(), index: of.index.clone(), origin: None };
+        let partial = direct.keeps_partial_sums().then(|| {
+            let shape = direct.output.shape.clone();
+            place(all.partial_sums("partial_sums", Scope::Global, shape), &direct.output)
+        });
         Self {
             direct,
             lanes,
@@ -181,6 +172,7 @@ impl<'a> Lowering<'a> {
             operands,
             packed_weight: None,
             panel: None,
+            partial,
             is_copied: false,
         }
     }
@@ -417,9 +409,4 @@ impl<'a> Lowering<'a> {
         }
         (low, high)
     }
-}
-
-/// The first element of the region along every axis.
-pub(crate) fn bases(region: &Region) -> Vec<Affine> {
-    region.iter().map(|span| span.base.clone()).collect()
 }

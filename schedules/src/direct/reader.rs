@@ -2,10 +2,25 @@
 
 use std::ops::RangeInclusive;
 
-use super::DataMode;
 use crate::config::{KnobValues, Value};
 use crate::error::LowerError;
 use autotune_ir::program::Layout;
+
+/// How the data operand is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DataMode {
+    /// From the input itself; tiles that touch padding are peeled into nests of their own.
+    InPlace,
+    /// From a padded copy of the whole input, made by a stage of its own.
+    Copy,
+    /// From a padded copy of what the cache tile needs, made by each thread as it goes.
+    Tile,
+    /// From a copy of what the cache tile needs in the order in which its register tiles read it, made by each thread as it
+    /// goes: reduction steps, and for each step the pixels (rows of a matrix product) of the register tile side by side.
+    /// For a kernel of several taps it is the `im2col` of the cache tile; for a matrix product the packed panels of Goto and
+    /// van de Geijn, "Anatomy of high-performance matrix multiplication", 2008.
+    Panel,
+}
 
 /// Reads values of knobs by name and type.
 pub(crate) struct Reader<'a>(pub(crate) &'a dyn KnobValues);

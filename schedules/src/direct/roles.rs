@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::laid::{Laid, Layouts};
 use crate::contraction::{AxisId, Contraction, Operand, lane_name};
 use crate::error::LowerError;
 use autotune_ir::DType;
@@ -11,6 +10,11 @@ use autotune_ir::instruction::{Instruction, dot_of};
 use autotune_ir::target::CpuTarget;
 use autotune_workloads::axes::{Axes, count};
 use autotune_workloads::{Once, Workload};
+
+/// The block of channel-blocked layouts: one vector on AVX-512, at least 8.
+pub(crate) fn block_size(target: &CpuTarget) -> usize {
+    target.lanes().max(8)
+}
 
 /// The parts that the axes of a contraction play in the sketch.
 ///
@@ -40,8 +44,8 @@ pub(crate) struct Roles {
     pub(crate) is_depthwise: bool,
     /// The types of the factors.
     pub(crate) factors: [DType; 2],
-    /// By layouts, their block and the steps of a group: [`Laid`].
-    laid: Once,
+    /// What is made of layouts, their block and the steps of a group, once (`laid.rs`).
+    pub(super) laid: Once,
 }
 
 impl Roles {
@@ -82,11 +86,6 @@ impl Roles {
     /// Extent of an axis before it is split.
     pub(crate) fn extent(&self, axis: AxisId) -> usize {
         self.contraction.equation().axes[axis].extent
-    }
-
-    /// The contraction in some layouts, whose blocks are of `block` channels, with groups of `steps` steps; made once.
-    pub(crate) fn laid(&self, layouts: Layouts, block: usize, steps: usize) -> Arc<Laid> {
-        self.laid.get((block, layouts, steps), || Laid::of(self, layouts, block, steps))
     }
 
     /// True if the data is widened before it is multiplied, which a copy does once for all vectors that read an element.
@@ -148,7 +147,7 @@ impl Roles {
     /// that go with them.
     pub(crate) fn vectors(&self, target: &CpuTarget) -> Vec<AxisId> {
         let whole = self.extent(self.channel).is_multiple_of(target.lanes());
-        let lanes_match = !self.is_depthwise || self.blockable(super::block_size(target))[0];
+        let lanes_match = !self.is_depthwise || self.blockable(block_size(target))[0];
         let width = self.width.filter(|_| !whole || !lanes_match);
         [Some(self.channel), width].into_iter().flatten().collect()
     }

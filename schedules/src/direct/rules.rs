@@ -3,10 +3,10 @@
 use super::{DataMode, Direct, Group, TileLoop};
 use crate::contraction::{AxisId, Contraction, Operand};
 use crate::error::LowerError;
-use autotune_ir::DType;
 use autotune_ir::affine::VarId;
 use autotune_ir::analyse::{pieces, tile_registers};
-use autotune_ir::program::{Layout, MAX_LOCAL_BYTES, Role};
+use autotune_ir::instruction::Registers;
+use autotune_ir::program::{Layout, MAX_LOCAL_BYTES};
 use autotune_ir::target::CpuTarget;
 use autotune_workloads::axes::Axes;
 
@@ -66,8 +66,7 @@ impl Direct {
         self.check_code(body)
     }
 
-    /// The steps of a group are side by side in what register tiles read. Sums between chunks of the reduction are kept in the output,
-    /// which must have their type.
+    /// The steps of a group are side by side in what register tiles read.
     fn check_dot(&self) -> Result<(), LowerError> {
         let of_group = |operand: &Operand, group: &Group| operand.stride(group.axis);
         if let Some(group) = &self.dot {
@@ -77,16 +76,6 @@ impl Direct {
             if self.data_mode != DataMode::Panel && of_group(&self.data, group) != 1 {
                 return Err(LowerError::knob("data", "the steps of a dot product are not side by side"));
             }
-        }
-
-        let spec = &self.contraction.spec;
-        let result = spec.find(Role::Output).map_or(DType::F32, |tensor| tensor.dtype);
-        let is_cut = |tiles: &TileLoop| {
-            let axis = &self.contraction.axes[tiles.axis];
-            axis.reduce && tiles.tile < axis.extent
-        };
-        if !result.is_word() && self.cache.iter().any(is_cut) {
-            return Err(LowerError::knob("tile", "sums between chunks are rounded to the type of the output"));
         }
         Ok(())
     }
@@ -153,7 +142,8 @@ impl Direct {
         let weights = product(&|a| self.contraction.weight.uses(a)) * if weights_are_vectors { pieces } else { 1 };
         let data = product(&|a| self.data.uses(a)) * if data_are_vectors { pieces } else { 1 };
         let needed = tile_registers(accumulators, [weights, data]);
-        let registers = target.isa.vector_registers();
+        let class = self.dot.map_or(Registers::Vector, |group| group.instruction.registers);
+        let registers = class.of_cpu(target);
         if needed > registers {
             let reason = format!("the register tile needs {needed} vector registers of {registers}");
             return Err(LowerError::knob("tile", reason));

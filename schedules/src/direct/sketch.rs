@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::lower::lower;
-use super::{Direct, Roles, default, knobs};
+use super::roles::Roles;
+use super::{Direct, SKETCH, default, knobs};
 use crate::config::KnobValues;
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
@@ -12,9 +13,6 @@ use crate::sketch::{Plan, Sketch};
 use autotune_ir::program::Program;
 use autotune_ir::target::Target;
 use autotune_workloads::Workload;
-
-/// Name of the sketch in configs.
-pub const SKETCH: &str = "direct";
 
 /// The sketch.
 pub(crate) struct DirectSketch;

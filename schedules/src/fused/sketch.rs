@@ -9,15 +9,12 @@ use autotune_workloads::Workload;
 use super::gpu::{self, GpuFused};
 use super::lower::lower;
 use super::pair::Pair;
-use super::{Fused, default, knobs};
+use super::{Fused, SKETCH, default, knobs};
 use crate::config::KnobValues;
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
 use crate::point::Point;
 use crate::sketch::{self, Plan, Sketch};
-
-/// Name of the sketch in configs.
-pub const SKETCH: &str = "fused";
 
 /// The sketch.
 pub(crate) struct FusedSketch;

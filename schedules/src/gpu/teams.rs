@@ -32,7 +32,8 @@
 
 use std::sync::{Arc, OnceLock};
 
-use super::{AxisRoles, Kernel, Level, Packing, Pipeline, Staged, Tiling, require};
+use super::limits::require;
+use super::{AxisRoles, Kernel, Level, Packing, Pipeline, Staged, Tiling};
 use crate::config::KnobValues;
 use crate::contraction::{AxisId, Operand};
 use crate::direct::reader::Reader;

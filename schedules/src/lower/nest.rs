@@ -30,11 +30,22 @@ impl Nest {
     pub(crate) fn buffer(&mut self, name: impl Into<String>, role: Role, scope: Scope, shape: Vec<usize>) -> BufferId {
         let dtype = match role {
             Role::Operand(_) | Role::Output => self.spec.find(role).map_or(self.dtype, |tensor| tensor.dtype),
-            Role::Accumulator => self.spec.tensor(&self.spec.main().output).dtype,
+            Role::Accumulator => self.sum_dtype(),
             Role::Packed => self.dtype,
         };
         self.buffers.push(Buffer::plain(name, role, scope, shape, dtype));
         BufferId(self.buffers.len() as u32 - 1)
+    }
+
+    /// A buffer in memory for partial sums, of their type.
+    pub(crate) fn partial_sums(&mut self, name: &str, scope: Scope, shape: Vec<usize>) -> BufferId {
+        let dtype = self.sum_dtype();
+        self.buffers.push(Buffer::plain(name, Role::Packed, scope, shape, dtype));
+        BufferId(self.buffers.len() as u32 - 1)
+    }
+
+    fn sum_dtype(&self) -> DType {
+        self.spec.tensor(&self.spec.main().output).dtype
     }
 
     /// The buffer of a name, added if there is none.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::chain::Chain;
 use super::storing::{self, Storing};
+use super::tasks::{TASKS, parallel_loops};
 use super::{MapReduce, SPARE_REGISTERS, knobs, laid};
 use crate::config::Value;
 use crate::direct::block_size;
@@ -29,14 +30,10 @@ const WOVEN: [usize; 3] = [3, 5, 7];
 const PAGE: usize = 1 << 10;
 /// Results of a tile that is added up in the cache.
 const IN_CACHE: usize = 1 << 13;
-/// Tasks for each thread.
-const TASKS: usize = 4;
 /// Steps of a product with several vectors from which on adding up lanes does not count.
 const LEAST_STEPS: usize = 64;
 /// Rows of a matrix that are read side by side by several vectors in the first-level cache.
 const STREAMS: usize = 3;
-/// Iterations that are not worth a second thread.
-const LEAST_SHARED: usize = 1 << 13;
 
 /// Images whose channels are whole blocks are in blocks of channels, and a tile is two by four results of two blocks, whose windows share most of
 /// what they combine. Else vectors go along
@@ -345,21 +342,4 @@ fn reads_along(chain: &Chain, name: &str) -> bool {
 
 fn uses(index: Option<&Affine>, axis: AxisId) -> bool {
     index.is_some_and(|index| index.uses(VarId(axis as u32)))
-}
-
-/// The number of the outermost loops, of which the extents are given, that together make work for every thread; none of them if there is
-/// little to do.
-pub(super) fn parallel_loops(chain: &Chain, loops: impl Iterator<Item = usize>, cpu: &CpuTarget) -> usize {
-    if cpu.threads == 1 {
-        return 1;
-    }
-    if knobs::iterations(chain) <= LEAST_SHARED {
-        return 0;
-    }
-    let mut tasks = 1;
-    let enough = loops.filter(|&extent| extent > 1).position(|extent| {
-        tasks *= extent;
-        tasks >= TASKS * cpu.threads
-    });
-    enough.map_or(1, |at| at + 1).min(3)
 }

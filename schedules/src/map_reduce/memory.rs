@@ -11,8 +11,6 @@ use crate::contraction::stride;
 /// Values that are added up one after the other. Longer sums are added up in parts: an f32 that has grown loses more of each value than rounding
 /// errors of either sign make up for (N. J. Higham, "The accuracy of floating point summation", 1993).
 pub(crate) const LONGEST_SUM: usize = 1 << 11;
-/// Results that a tile has in memory.
-pub(super) const MOST_IN_CACHE: usize = 1 << 15;
 
 impl MapReduce {
     /// True if the results of a tile stay in memory of the thread while they are combined.

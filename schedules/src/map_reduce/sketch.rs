@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::default::{self, default_point};
 use super::lower::lower;
 use super::turned::spec_of;
-use super::{MapReduce, chain_for, knobs, separable};
+use super::{MapReduce, SKETCH, chain_for, knobs, separable};
 use crate::config::{Config, KnobValues};
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
@@ -15,9 +15,6 @@ use autotune_ir::program::Program;
 use autotune_ir::spec::Spec;
 use autotune_ir::target::Target;
 use autotune_workloads::{Work, Workload};
-
-/// Name of the sketch in configs.
-pub const SKETCH: &str = "map_reduce";
 
 /// The sketch.
 pub(crate) struct MapReduceSketch;

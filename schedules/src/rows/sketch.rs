@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::turned::Turned;
-use super::{Rows, chain_of, kept, longest, lower, vectors, widest};
+use super::{Rows, SKETCH, chain_of, kept, longest, lower, vectors, widest};
 use crate::config::KnobValues;
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
@@ -12,9 +12,6 @@ use crate::sketch::{self, Plan, Sketch};
 use autotune_ir::program::Program;
 use autotune_ir::target::Target;
 use autotune_workloads::Workload;
-
-/// Name of the sketch in configs.
-pub const SKETCH: &str = "rows";
 
 /// Threads of a block.
 const THREADS: [usize; 6] = [32, 64, 128, 256, 512, 1024];

@@ -8,10 +8,11 @@ use autotune_workloads::Workload;
 use rustc_hash::FxHashMap;
 use smallvec::{SmallVec, smallvec};
 
-use super::{ScheduleSpace, origin};
+use super::ScheduleSpace;
 use crate::candidate::Candidate;
 use crate::config::{Config, Value};
 use crate::knob_space::{Knob, KnobSpace};
+use crate::registry;
 
 /// Combinations that are tried until one is valid, where nothing says otherwise: as good as all that are near.
 pub const MAX_TRIED: usize = 4_000;
@@ -40,10 +41,13 @@ impl ScheduleSpace {
     pub fn adapt_within(&self, config: &Config, origin: &Workload, tries: usize) -> Option<Candidate> {
         let number = self.sketches.iter().position(|space| space.name() == config.sketch)?;
         let space = &self.sketches[number];
-        let known = origin::knobs_of(&config.sketch, origin, &self.target)?;
+        // The origin keeps its knobs, as portfolios and near workloads are asked for again and again: making them takes
+        // longer than carrying a schedule over.
+        let of_origin = (config.sketch.clone(), Arc::clone(&self.target));
+        let known = origin.once(of_origin, || registry::knobs_of(&config.sketch, origin, &self.target));
+        let known = Option::as_ref(&known)?;
         let covering = self.covering[number].get_or_init(|| space.knobs.iter().map(covering).collect());
-        let ranked =
-            |(knob, covering): (&Knob, &Vec<bool>)| self.ranked((knob, covering), &known, config, space, tries);
+        let ranked = |(knob, covering): (&Knob, &Vec<bool>)| self.ranked((knob, covering), known, config, space, tries);
         let ranked: Vec<Vec<Ranked>> = space.knobs.iter().zip(covering).map(ranked).collect::<Option<_>>()?;
 
         // The least sum of costs first; each combination is reached by one way, on which the number of the knob that moves never falls.

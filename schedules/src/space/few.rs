@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use rand::{Rng, RngExt};
 
-use super::ScheduleSpace;
 use crate::candidate::Candidate;
 use crate::knob_space::KnobSpace;
 use crate::point::Point;
@@ -28,13 +27,11 @@ pub(super) struct Few {
 impl Few {
     /// All of a small sketch; of others the default and what single knobs lead to from it, and so on: none if the default is of
     /// another sketch. The same every time.
-    pub(super) fn find(space: &ScheduleSpace, sketch: &Arc<KnobSpace>) -> Self {
-        let is_valid = |point: &Point| space.admit(point.clone()).is_some();
+    pub(super) fn find(sketch: &Arc<KnobSpace>, default: Option<&Point>, is_valid: impl Fn(&Point) -> bool) -> Self {
         if sketch.len() <= MAX_TESTED as u128 {
             let all = (0..sketch.len()).map(|number| sketch.nth(number));
             return Self { points: all.filter(is_valid).collect(), is_closed: true };
         }
-        let default = space.default_candidate().point();
         let Some(default) = default.filter(|point| point.space().name() == sketch.name() && is_valid(point)) else {
             return Self { points: Vec::new(), is_closed: true };
         };
@@ -56,11 +53,15 @@ impl Few {
         Self { points, is_closed: true }
     }
 
-    /// One of them, or one that a random move leads to where there are others.
-    pub(super) fn pick<R: Rng + ?Sized>(&self, space: &ScheduleSpace, rng: &mut R) -> Option<Candidate> {
+    /// One of them, or one that a random move leads to where there are others; `admit` makes candidates of valid points.
+    pub(super) fn pick<R: Rng + ?Sized>(
+        &self,
+        admit: impl Fn(Point) -> Option<Candidate>,
+        rng: &mut R,
+    ) -> Option<Candidate> {
         let from = self.points.get(rng.random_range(0..self.points.len().max(1)))?;
         let mut moves = (0..if self.is_closed { 0 } else { MOVES }).map(|_| from.random_move(rng));
-        let moved = moves.find_map(|other| space.admit(other));
-        moved.or_else(|| space.admit(from.clone()))
+        let moved = moves.find_map(&admit);
+        moved.or_else(|| admit(from.clone()))
     }
 }

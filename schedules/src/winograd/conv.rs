@@ -1,12 +1,14 @@
 //! The convolutions that minimal filtering is for.
 
-use super::TILE_SIZES;
 use super::matrices::Filtering;
 use autotune_ir::program::Access;
 use autotune_ir::spec::AxisId;
 use autotune_ir::{Affine, VarId};
 use autotune_workloads::Workload;
 use autotune_workloads::axes::{Axes, Window, count};
+
+/// Sizes of output tiles that are offered where there are matrices for them.
+const TILE_SIZES: [usize; 4] = [2, 3, 4, 6];
 
 /// The share of the direct way's multiply-adds that tiles may take where channels are padded and transposed.
 const MAX_FILLED_SHARE: f64 = 0.7;

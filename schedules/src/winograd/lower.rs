@@ -16,7 +16,7 @@ use crate::winograd::Winograd;
 use crate::winograd::matrices::Transforms;
 use crate::winograd::passes::{Cut, Passes};
 use crate::winograd::rewrite::{Multiples, rewritten};
-use autotune_ir::affine::Affine;
+use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{BufferId, Expr, Index, Layout, LoopKind, Node, Program, Role, Scope, Stage, When};
 use autotune_workloads::Workload;
 
@@ -24,6 +24,8 @@ mod phases;
 mod product;
 mod strip;
 mod transform;
+
+use product::{C, C_LANE, O, O_LANE, T, XI};
 
 /// The loop nests of a config.
 pub(crate) fn lower(workload: &Workload, winograd: &Winograd) -> Program {
@@ -104,6 +106,28 @@ struct Strip<'a, T> {
     lanes: usize,
 }
 
+/// Memory in which rows of tiles of plain images are transposed, where there are such.
+#[derive(Clone, Copy)]
+struct Strips {
+    /// [`Winograd::input_strip`].
+    input: Option<BufferId>,
+    /// [`Winograd::output_strip`], and `[lane, column]` of one of its rows.
+    output: Option<[BufferId; 2]>,
+}
+
+impl Strips {
+    fn new(winograd: &Winograd, all: &mut Nest) -> Self {
+        let mut local = |name, shape: &[usize]| all.buffer(name, Role::Packed, Scope::Local, shape.to_vec());
+        let [input, output] = winograd.layouts().map(|layout| layout == Layout::Plain);
+        let [_, width, block] = winograd.output_strip();
+        Self {
+            input: input.then(|| local("input_strip", &winograd.input_strip())),
+            output: output
+                .then(|| [local("output_strip", &winograd.output_strip()), local("output_row", &[block, width])]),
+        }
+    }
+}
+
 struct Lowering<'a> {
     winograd: &'a Winograd,
     transforms: Arc<Transforms>,
@@ -116,7 +140,7 @@ struct Lowering<'a> {
     /// What each transform keeps to itself.
     scratch: Vec<(&'static str, [BufferId; 2])>,
     /// Where rows of tiles of plain images are transposed.
-    strips: strip::Strips,
+    strips: Strips,
     /// How tiles are transformed along one axis, by the inputs that are not padding.
     input_cuts: Vec<(Range<usize>, Rc<Cut>)>,
     /// The same by the number of outputs.
@@ -141,7 +165,7 @@ impl<'a> Lowering<'a> {
         let mut packed = |name, scope, shape| product.all.buffer(name, Role::Packed, scope, shape);
         let inputs = packed("input_transformed", scope, shape);
         let products = packed("products", Scope::Local, winograd.product_shape().to_vec());
-        let strips = strip::Strips::new(winograd, &mut product.all);
+        let strips = Strips::new(winograd, &mut product.all);
         let (scratch, input_cuts, output_cuts) = (Vec::new(), Vec::new(), Vec::new());
         let transforms = Transforms::of(workload, winograd.conv.filtering(winograd.m));
         Self { winograd, transforms, product, inputs, products, scratch, strips, input_cuts, output_cuts }
@@ -256,6 +280,26 @@ impl<'a> Lowering<'a> {
         }
         body.extend(nests.into_iter().flatten());
         vec![allocated([self.inputs], body)]
+    }
+
+    /// The products of a block of tiles and the `size` channel blocks from `chunk` on.
+    pub(super) fn multiply(&mut self, blocks: &Blocks, chunk: &Affine, size: usize) -> Vec<Node> {
+        let Winograd { tiles: [rows, columns], .. } = *self.winograd;
+        let ([all_rows, all_columns], [height, width]) = (self.winograd.grid(), blocks.tiles());
+        // Tiles of an image are counted block by block: all blocks of a row of blocks before the next.
+        let above = blocks.image.clone() * all_rows as i64 + &(blocks.number[0].clone() * rows as i64);
+        let first = above * all_columns as i64 + &(blocks.number[1].clone() * (height * columns) as i64);
+
+        let mut region = self.product.whole_region();
+        (region[T].base, region[T].extent) = (first, height * width);
+        (region[O].base, region[O].extent) = (chunk.clone(), size);
+
+        let axes = |axes: [usize; 4]| axes.map(|axis| Affine::var(VarId(axis as u32))).to_vec();
+        let origin: Vec<Affine> = region.iter().map(|span| span.base.clone()).collect();
+        let place = |buffer, lead, index| Place { buffer, lead, index, origin: Some(origin.clone()) };
+        self.product.data = place(self.inputs, self.input_block(blocks), axes([XI, C, T, C_LANE]));
+        self.product.sums = place(self.products, Vec::new(), axes([O, T, XI, O_LANE]));
+        self.product.register_nest(&mut region)
     }
 
     /// Where a block's transformed input is: nowhere particular if it is the task's own.

@@ -6,7 +6,7 @@ use super::conv::Conv;
 use super::gpu::{self, GpuWinograd};
 use super::lower::lower;
 use super::matrices::Filtering;
-use super::{INPUT_KNOB, TILE_SIZE_KNOB, Winograd, knobs, tolerance, work};
+use super::{INPUT_KNOB, SKETCH, TILE_SIZE_KNOB, Winograd, knobs, tolerance, work};
 use crate::config::{Config, KnobValues, Value};
 use crate::error::LowerError;
 use crate::knob_space::{Knob, KnobSpace};
@@ -14,9 +14,6 @@ use crate::point::Point;
 use crate::sketch::{self, EXACT_TOLERANCE, Plan, Sketch};
 use autotune_ir::target::Target;
 use autotune_workloads::{Work, Workload};
-
-/// Name of the sketch in configs.
-pub const SKETCH: &str = "winograd";
 
 /// The sketch.
 pub(crate) struct WinogradSketch;

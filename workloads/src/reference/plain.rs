@@ -11,15 +11,20 @@ use super::lines::output;
 use crate::operands::OutOfMemory;
 use crate::parallel::for_each;
 
-/// The output, row-major: every equation in order, every point of it. With it the largest finite magnitude of what the last equation is a map of.
-pub(super) fn evaluate(spec: &Spec, mut tensors: Vec<Tensor>) -> Result<(Vec<f32>, f32), OutOfMemory> {
+/// The output, row-major, each element what `of` makes of it: every equation in order, every point of it. With it the largest finite
+/// magnitude of what the last equation is a map of.
+pub(super) fn evaluate<T: Clone + Default>(
+    spec: &Spec,
+    mut tensors: Vec<Tensor>,
+    of: fn(f64) -> T,
+) -> Result<(Vec<T>, f32), OutOfMemory> {
     for equation in &spec.equations {
         make(spec, equation, &mut tensors)?;
     }
     let (output, last) = (output(spec), &spec.equations[spec.equations.len() - 1].output);
     let elements = &tensors[last.buffer.0 as usize];
     let mut values = OutOfMemory::zeros(points(&output.shape))?;
-    values.iter_mut().zip(0..).for_each(|(value, at)| *value = elements.get(at) as f32);
+    values.iter_mut().zip(0..).for_each(|(value, at)| *value = of(elements.get(at)));
 
     let [.., before, _] = &spec.equations[..] else { return Ok((values, 0.0)) };
     let mapped = match &tensors[before.output.buffer.0 as usize].elements {
@@ -213,7 +218,7 @@ mod tests {
 
     fn by_definition(spec: &Spec, operands: &Operands) -> ndarray::ArrayD<f32> {
         let given: Vec<_> = operands.iter().map(|operand| operand.as_standard_layout()).collect();
-        let (values, _) = evaluate(spec, super::Tensor::all(spec, &given)).unwrap();
+        let (values, _) = evaluate(spec, super::Tensor::all(spec, &given), |x| x as f32).unwrap();
         ndarray::ArrayD::from_shape_vec(output(spec).shape.clone(), values).unwrap()
     }
 

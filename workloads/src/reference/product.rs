@@ -80,8 +80,8 @@ impl<'a> Product<'a> {
         Ok(Self { spec, selection, tensors, axis, rows, factors, tile, lines_at_a_time, blocks_at_a_time, columns })
     }
 
-    /// The values of the selection in its order; in the output's if they are all.
-    pub(super) fn values(&self) -> Result<Vec<f32>, OutOfMemory> {
+    /// The values of the selection in its order, in the output's if they are all: what `of` makes of them.
+    pub(super) fn values<T: Clone + Default + Send>(&self, of: fn(f64) -> T) -> Result<Vec<T>, OutOfMemory> {
         let (selection, lines, width) = (self.selection, &self.selection.lines, self.columns.len());
         let (chosen, blocks) = (selection.chosen_lines(), selection.blocks());
         let parts = blocks.div_ceil(self.blocks_at_a_time);
@@ -99,7 +99,7 @@ impl<'a> Product<'a> {
             let mut values = shared.lock().unwrap_or_else(PoisonError::into_inner);
             let mut put = |first: usize, stride: usize, sums: &[f64]| {
                 let values = values[first..].iter_mut().step_by(stride);
-                values.zip(sums).for_each(|(value, &sum)| *value = sum as f32);
+                values.zip(sums).for_each(|(value, &sum)| *value = of(sum));
             };
             for (index, runs) in indices.zip(runs.chunks(runs.len() / numbers.len())) {
                 let mut next = (index * blocks + of_blocks.start) * width;

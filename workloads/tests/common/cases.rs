@@ -1,6 +1,10 @@
 //! Random cases that become simpler when they fail, by proptest.
 
 use std::convert::Infallible;
+use std::env;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 
 use proptest::collection;
 use proptest::num::u8::ANY;
@@ -14,6 +18,14 @@ const SIMPLER: usize = 48;
 
 /// Tries to make a failed case simpler.
 const TRIES: u32 = 400;
+
+/// How many random cases a test runs: `AUTOTUNE_CASES` in the environment, else `usual`.
+pub fn cases(usual: u64) -> u64 {
+    match env::var("AUTOTUNE_CASES") {
+        Ok(text) => text.parse().unwrap_or_else(|e| panic!("AUTOTUNE_CASES={text}: {e}")),
+        Err(_) => usual,
+    }
+}
 
 /// The numbers that generators draw for a case: of the first the highest byte becomes smaller. Zeros are the first of all
 /// choices, the smallest of all sizes, and true.
@@ -54,11 +66,29 @@ impl TryRng for Choices {
 
 /// Tests a property on so many cases, each with its number as the seed. A case that fails is made simpler as long as it
 /// fails; what it says then is the panic.
-pub fn for_cases(cases: u32, property: impl Fn(u64, &mut Choices)) {
-    for seed in 0..u64::from(cases) {
-        if let Err(error) = for_case(seed, &property) {
-            panic!("seed {seed}, made simpler: {error}");
+pub fn for_cases(cases: u64, property: impl Fn(u64, &mut Choices)) {
+    tell((0..cases).find_map(|seed| Some((seed, for_case(seed, &property).err()?))));
+}
+
+/// The same by all cores, in any order; of several cases that fail the first is told.
+pub fn for_cases_in_parallel(cases: u64, property: impl Fn(u64, &mut Choices) + Sync) {
+    let (next, failed) = (AtomicU64::new(0), Mutex::new(Vec::new()));
+    let work = || {
+        let seeds = std::iter::repeat_with(|| next.fetch_add(1, Ordering::Relaxed)).take_while(|&seed| seed < cases);
+        let found: Vec<_> = seeds.filter_map(|seed| Some((seed, for_case(seed, &property).err()?))).collect();
+        failed.lock().unwrap_or_else(PoisonError::into_inner).extend(found);
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
         }
+    });
+    tell(failed.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().min());
+}
+
+fn tell(failed: Option<(u64, String)>) {
+    if let Some((seed, error)) = failed {
+        panic!("seed {seed}, made simpler: {error}");
     }
 }
 

@@ -2,8 +2,6 @@
 //! taps that are all padding, strides and dilations beyond what they step over, single elements, primes, depthwise and grouped
 //! convolutions, tall and flat products, rows of any length.
 
-use std::env;
-
 use autotune_workloads::{Conv2d, Matmul, Workload, operators};
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt};
@@ -12,14 +10,6 @@ use super::epilogues::random_epilogue;
 use super::operators::random_of;
 use super::pairs::{odd_mlp, odd_separable};
 use super::workloads::random_batch;
-
-/// How many random cases a test runs: `AUTOTUNE_CASES` in the environment, else `usual`.
-pub fn cases(usual: u64) -> u64 {
-    match env::var("AUTOTUNE_CASES") {
-        Ok(text) => text.parse().unwrap_or_else(|e| panic!("AUTOTUNE_CASES={text}: {e}")),
-        Err(_) => usual,
-    }
-}
 
 /// A workload of any operator on f32 that parses.
 pub fn odd_operator<R: Rng>(rng: &mut R) -> Workload {

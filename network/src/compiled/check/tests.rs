@@ -8,12 +8,13 @@ use autotune_workloads::PoolKind;
 use ndarray::ArrayD;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::builder::{Builder, Conv, Seeded};
 use crate::compiled::Compiled;
 use crate::operators::{self, Binary, Pool, Sliding};
+use crate::rewrite::Trace;
 use crate::testing::{known, random_graph};
 
 fn target() -> Target {

@@ -82,7 +82,7 @@ impl Tile<'_> {
 impl Lowering<'_> {
     /// ```text
     /// alloc acc
-    ///   acc[..] = 0, or the partial sums in the output if this is not the first reduction chunk
+    ///   acc[..] = 0, or the partial sums if this is not the first reduction chunk
     ///   reduction loops: acc[..] += data[..] * weight[..]
     ///   output[..] = act(acc[..] + bias + residual), or the partial sums if this is not the last chunk
     /// ```
@@ -96,7 +96,8 @@ impl Lowering<'_> {
 
         let mut local: Local = vec![Affine::default(); region.len()];
         let mut body = self.over_parts(&tile.parts, &mut local, |this, local| {
-            let partial = || load(this.sums.buffer, this.sums.at(|index| tile.at(index, local)));
+            let sums = this.partial.as_ref().unwrap_or(&this.sums);
+            let partial = || load(sums.buffer, sums.at(|index| tile.at(index, local)));
             let start = if is_first { Expr::Const(0.0) } else { partial() };
             let Access { buffer, index } = tile.acc_access(local);
             vec![assign(buffer, index, start)]
@@ -332,12 +333,13 @@ impl Lowering<'_> {
     }
 
     fn finish(&self, tile: &Tile, local: &Local, is_last: bool) -> Node {
-        let index = self.sums.at(|index| tile.at(index, local));
+        let place = self.partial.as_ref().filter(|_| !is_last).unwrap_or(&self.sums);
+        let index = place.at(|index| tile.at(index, local));
         let sum = Expr::Load(tile.acc_access(local));
-        let is_result = is_last && self.sums.buffer == self.operands.output;
+        let is_result = is_last && place.buffer == self.operands.output;
         let channel = || tile.at(&self.direct.contraction.bias, local);
         let value = if is_result { self.operands.fused(sum, &channel(), &index) } else { sum };
-        assign(self.sums.buffer, index, value)
+        assign(place.buffer, index, value)
     }
 }
 

@@ -21,6 +21,7 @@ use autotune_workloads::Workload;
 use online::Online;
 
 mod online;
+mod weigh;
 
 /// What buffers of the first contraction have in front of their names.
 const FIRST: &str = "first_";

@@ -1,16 +1,18 @@
 //! The matrix products, `M[o, t, xi] = sum over c of V[xi, c, t] * U[xi, o, c]`, in the direct sketch's register tiles.
 
-use super::*;
+use std::sync::Arc;
+
 use crate::contraction::{Contraction, Operand};
-use crate::direct::{DataMode, TileLoop};
+use crate::direct::{DataMode, Direct, TileLoop};
+use crate::winograd::Winograd;
 use autotune_ir::DType;
-use autotune_ir::affine::VarId;
 use autotune_ir::program::Layout;
 use autotune_ir::spec::Spec;
+use autotune_workloads::Workload;
 
 /// Axes of the products, `xi, t, o, c`, and the lanes of `o` and `c`.
 pub(super) const XI: usize = 0;
-const T: usize = 1;
+pub(super) const T: usize = 1;
 pub(super) const O: usize = 2;
 pub(super) const C: usize = 3;
 pub(super) const O_LANE: usize = 4;
@@ -57,27 +59,5 @@ pub(super) fn plan(workload: &Workload, winograd: &Winograd, algorithm: &Arc<Spe
         reduce: vec![C, C_LANE],
         unroll: winograd.unroll,
         prefetch: winograd.prefetch,
-    }
-}
-
-impl Lowering<'_> {
-    /// The products of a block of tiles and the `size` channel blocks from `chunk` on.
-    pub(super) fn multiply(&mut self, blocks: &Blocks, chunk: &Affine, size: usize) -> Vec<Node> {
-        let Winograd { tiles: [rows, columns], .. } = *self.winograd;
-        let ([all_rows, all_columns], [height, width]) = (self.winograd.grid(), blocks.tiles());
-        // Tiles of an image are counted block by block: all blocks of a row of blocks before the next.
-        let above = blocks.image.clone() * all_rows as i64 + &(blocks.number[0].clone() * rows as i64);
-        let first = above * all_columns as i64 + &(blocks.number[1].clone() * (height * columns) as i64);
-
-        let mut region = self.product.whole_region();
-        (region[T].base, region[T].extent) = (first, height * width);
-        (region[O].base, region[O].extent) = (chunk.clone(), size);
-
-        let axes = |axes: [usize; 4]| axes.map(|axis| Affine::var(VarId(axis as u32))).to_vec();
-        let origin: Vec<Affine> = region.iter().map(|span| span.base.clone()).collect();
-        let place = |buffer, lead, index| Place { buffer, lead, index, origin: Some(origin.clone()) };
-        self.product.data = place(self.inputs, self.input_block(blocks), axes([XI, C, T, C_LANE]));
-        self.product.sums = place(self.products, Vec::new(), axes([O, T, XI, O_LANE]));
-        self.product.register_nest(&mut region)
     }
 }

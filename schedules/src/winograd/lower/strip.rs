@@ -15,28 +15,6 @@ const COLUMNS: [usize; 2] = [4, 8];
 /// Groups that are written out one behind the other.
 const MAX_UNROLLED: usize = 2;
 
-/// The memory for it, where there are plain images.
-#[derive(Clone, Copy)]
-pub(super) struct Strips {
-    /// [`Winograd::input_strip`].
-    pub(super) input: Option<BufferId>,
-    /// [`Winograd::output_strip`], and `[lane, column]` of one of its rows.
-    pub(super) output: Option<[BufferId; 2]>,
-}
-
-impl Strips {
-    pub(super) fn new(winograd: &Winograd, all: &mut Nest) -> Self {
-        let mut local = |name, shape: &[usize]| all.buffer(name, Role::Packed, Scope::Local, shape.to_vec());
-        let [input, output] = winograd.layouts().map(|layout| layout == Layout::Plain);
-        let [_, width, block] = winograd.output_strip();
-        Self {
-            input: input.then(|| local("input_strip", &winograd.input_strip())),
-            output: output
-                .then(|| [local("output_strip", &winograd.output_strip()), local("output_row", &[block, width])]),
-        }
-    }
-}
-
 impl Lowering<'_> {
     /// What the tiles of a strip read of the input, in `to`.
     pub(super) fn read_strip(&mut self, to: BufferId, image: &Affine, strip: &Strip<Inside>) -> Vec<Node> {

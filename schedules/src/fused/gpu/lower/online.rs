@@ -1,41 +1,34 @@
 //! A softmax that goes on from chunk to chunk of keys.
 
-use super::{Both, GpuFused};
+use super::GpuFused;
 use crate::contraction::AxisId;
 use crate::fused::gpu::KEPT;
 use crate::fused::gpu::softmax::Softmax;
 use crate::gpu::Level;
-use crate::lower::nest::{Loops, Nest, guarded, guarded_value};
-use crate::lower::{assign, at, load, nest};
-use autotune_ir::affine::Affine;
-use autotune_ir::program::{
-    Access, BufferId, Expr, InBounds, Iteration, LoopKind, Node, Role, Scope, Store, StoreMode,
-};
-use autotune_ir::spec::{Reduction, Spec};
-
-/// Parts up to which combining them is written out.
-const MAX_UNROLLED_PARTS: usize = 16;
+use crate::lower::nest::Nest;
+use autotune_ir::program::{Access, BufferId, Role, Scope};
+use autotune_ir::spec::Spec;
 
 /// What a thread knows of each of its rows, all but `total` the same in all threads of a row.
 pub(super) struct Online {
-    softmax: Softmax,
+    pub(super) softmax: Softmax,
     /// By tensor: where what is known lies.
-    tables: Vec<Option<BufferId>>,
+    pub(super) tables: Vec<Option<BufferId>>,
     /// The largest score so far, that before the chunk, and what sums up to then are multiplied by.
-    largest: BufferId,
-    before: BufferId,
-    rescale: BufferId,
+    pub(super) largest: BufferId,
+    pub(super) before: BufferId,
+    pub(super) rescale: BufferId,
     /// The sum of the thread's weights, and one over that of all.
-    total: BufferId,
-    scale: BufferId,
+    pub(super) total: BufferId,
+    pub(super) scale: BufferId,
     /// Scores of the thread, minus infinity beyond the keys.
-    masked: BufferId,
+    pub(super) masked: BufferId,
     /// One score, one weight, and what is read beside the scores.
-    score: BufferId,
-    weight: BufferId,
-    read: Vec<BufferId>,
+    pub(super) score: BufferId,
+    pub(super) weight: BufferId,
+    pub(super) read: Vec<BufferId>,
     /// What each thread of a row has found, `[row, thread]`.
-    parts: Option<BufferId>,
+    pub(super) parts: Option<BufferId>,
 }
 
 impl Online {
@@ -67,13 +60,13 @@ impl Online {
 }
 
 /// The sums of a thread along rows.
-fn rows(fused: &GpuFused) -> impl Iterator<Item = &Level> {
+pub(super) fn rows(fused: &GpuFused) -> impl Iterator<Item = &Level> {
     let is_row = |axis: AxisId| fused.pair.rows.iter().any(|row| row[0] == axis);
     fused.first.sums.iter().filter(move |level| is_row(level.axis))
 }
 
 /// What is read beside the scores: a mask, positions.
-fn others(spec: &Spec, softmax: &Softmax) -> Vec<Access> {
+pub(super) fn others(spec: &Spec, softmax: &Softmax) -> Vec<Access> {
     let mut others: Vec<Access> = Vec::new();
     for access in spec.equations[softmax.largest].loads() {
         if *access != spec.equations[softmax.scores].output && !others.contains(access) {
@@ -81,198 +74,4 @@ fn others(spec: &Spec, softmax: &Softmax) -> Vec<Access> {
         }
     }
     others
-}
-
-impl Both<'_> {
-    fn spec(&self) -> &Spec {
-        &self.fused.first.roles.own.spec
-    }
-
-    /// Loops over a thread's rows, and the place of each.
-    fn open_rows(&mut self) -> (Loops, Vec<Affine>) {
-        let fused = self.fused;
-        self.first.open_sums(rows(fused))
-    }
-
-    /// `largest = the least number; total = 0`.
-    pub(super) fn begin_rows(&mut self) -> Vec<Node> {
-        let Some(online) = &self.online else { return Vec::new() };
-        let (largest, total) = (online.largest, online.total);
-        let (loops, row) = self.open_rows();
-        // Of nothing but scores of minus infinity, such as a mask has, exponents are of minus infinity, too, and of nothing else.
-        let least = assign(largest, row.clone(), Expr::Const(f32::MIN));
-        nest(loops, vec![least, assign(total, row, Expr::Const(0.0))])
-    }
-
-    /// What becomes of the scores of a chunk: weights in shared memory, and what is known of each row.
-    pub(super) fn weigh(&mut self) -> Vec<Node> {
-        let Some(online) = &self.online else { return Vec::new() };
-        let (largest, before) = (online.largest, online.before);
-        let reduction = self.spec().equations[online.softmax.largest].reduction;
-        let (loops, row) = self.open_rows();
-        let mut nodes = nest(loops, vec![assign(before, row.clone(), load(largest, row))]);
-        nodes.extend(self.mask());
-        nodes.extend(self.combine(largest, reduction));
-        nodes.extend(self.rescale());
-        nodes.extend(self.exponentials());
-        nodes
-    }
-
-    /// ```text
-    /// for the thread's scores
-    ///   score = if there is such a key then first_acc else -infinity
-    ///   largest = max(masked(score), largest);  masked = masked(score)
-    /// ```
-    fn mask(&mut self) -> Vec<Node> {
-        let Some(online) = &self.online else { return Vec::new() };
-        let Online { softmax, largest, masked, score, .. } = online;
-        let (softmax, [largest, masked, score]) = (softmax.clone(), [*largest, *masked, *score]);
-        let (read, tables) = (online.read.clone(), online.tables.clone());
-
-        let (loops, index, row, point) = self.open_scores();
-        let when = self.keys(&point);
-        let mut nodes = vec![assign(score, Vec::new(), Expr::Const(f32::NEG_INFINITY))];
-        nodes.extend(guarded(when, vec![assign(score, Vec::new(), load(self.first.acc, index.clone()))]));
-        let others = others(self.spec(), &softmax);
-        for (access, &register) in others.iter().zip(&read) {
-            let value = self.read(access, &point, &tables);
-            nodes.push(assign(register, Vec::new(), value));
-        }
-
-        let found = |access: &Access| match others.iter().position(|other| other == access) {
-            Some(number) => load(read[number], Vec::new()),
-            None => load(score, Vec::new()),
-        };
-        let equation = &self.spec().equations[softmax.largest];
-        let value = equation.value.replaced(&mut { found });
-        let iteration = Iteration { equation: softmax.largest, point: point[..equation.axes.len()].to_vec() };
-        let dst = Access { buffer: largest, index: row.into() };
-        nodes.push(Node::Store(equation.reduction.store(dst, value.clone(), Some(iteration))));
-        nodes.push(assign(masked, index, value));
-        nest(loops, nodes)
-    }
-
-    /// Loops over a thread's scores: the place of each among them, of its row, and its point.
-    fn open_scores(&mut self) -> (Loops, Vec<Affine>, Vec<Affine>, Vec<Affine>) {
-        let sums = &self.first.tiling.sums;
-        let (loops, index) = self.first.open_sums(sums.iter());
-        let point = self.first.point(self.first.in_block(sums.iter(), &index), &Vec::new());
-        let is_row = |axis: AxisId| self.fused.pair.rows.iter().any(|row| row[0] == axis);
-        let row = sums.iter().zip(&index).filter(|(level, _)| is_row(level.axis)).map(|(_, place)| place.clone());
-        let row = row.collect();
-        (loops, index, row, point)
-    }
-
-    /// The condition that there is such a key.
-    fn keys(&self, point: &[Affine]) -> Vec<InBounds> {
-        let roles = &self.first.tiling.roles;
-        let key = self.fused.pair.channel.map(|[channel, _]| (point[channel].clone(), roles.extent(channel)));
-        self.first.all.guards(key)
-    }
-
-    /// What is read beside the scores; zero where that is beyond them.
-    fn read(&self, access: &Access, point: &[Affine], tables: &[Option<BufferId>]) -> Expr {
-        let spec = self.spec();
-        let buffer = match spec.role(access.buffer) {
-            Role::Operand(number) => BufferId(number as u32),
-            _ => tables[access.buffer.0 as usize].unwrap_or(access.buffer),
-        };
-        let index: Vec<Affine> = access.index.iter().map(|index| at(index, point)).collect();
-        let bounds = index.iter().cloned().zip(spec.tensor(access).shape.iter().copied());
-        guarded_value(self.first.all.guards(bounds), load(buffer, index))
-    }
-
-    /// What all threads of a row have, in each of them: `parts[row, x] = value; barrier; value = parts[row, 0] + parts[row, 1] + ..`
-    fn combine(&mut self, value: BufferId, reduction: Reduction) -> Vec<Node> {
-        let Some(parts) = self.online.as_ref().and_then(|online| online.parts) else { return Vec::new() };
-        let (threads, fused) = (self.fused.row_threads(), self.fused);
-        let channel = fused.pair.channel.map_or(0, |channel| channel[0]);
-        let own = super::divide(&self.first.thread_base[channel], super::step(&fused.first, channel));
-
-        let part = |this: &mut Self, thread: Affine| {
-            let (loops, row) = this.open_rows();
-            let values = this.first.in_block(rows(fused), &row);
-            let rows = fused.pair.rows.iter().map(|row| values[row[0]].clone());
-            (loops, row, rows.chain([thread]).collect::<Vec<_>>())
-        };
-        let (loops, row, place) = part(self, own);
-        let mut nodes = nest(loops, vec![assign(parts, place, load(value, row))]);
-        nodes.push(Node::Barrier);
-
-        let (loops, row) = self.open_rows();
-        nodes.extend(nest(loops, vec![assign(value, row, Expr::Const(reduction.neutral()))]));
-        let mut around = Loops::new();
-        let kind = if threads <= MAX_UNROLLED_PARTS { LoopKind::Unrolled } else { LoopKind::Serial };
-        let thread = self.first.all.open("x", threads, kind, &mut around);
-        let (loops, row, place) = part(self, thread);
-        let combined = reduction.store(Access { buffer: value, index: row.into() }, load(parts, place), None);
-        around.extend(loops);
-        nodes.extend(nest(around, vec![Node::Store(combined)]));
-        nodes
-    }
-
-    /// What was added up with respect to the largest score before the chunk, with respect to that so far.
-    fn rescale(&mut self) -> Vec<Node> {
-        let Some(online) = &self.online else { return Vec::new() };
-        let (softmax, [largest, before, rescale, total]) =
-            (online.softmax.clone(), [online.largest, online.before, online.rescale, online.total]);
-        let (loops, row) = self.open_rows();
-        let factor = softmax.exp(load(before, row.clone()), load(largest, row.clone()));
-        let rescaled = Expr::product(load(total, row.clone()), load(rescale, row.clone()));
-        let mut nodes = nest(loops, vec![assign(rescale, row.clone(), factor), assign(total, row, rescaled)]);
-        nodes.extend(self.scale_sums(rescale));
-        nodes
-    }
-
-    /// `acc *= factor`, the row's.
-    fn scale_sums(&mut self, factor: BufferId) -> Vec<Node> {
-        let fused = self.fused;
-        self.lent(|second| {
-            let sums = &second.tiling.sums;
-            let (loops, index) = second.open_sums(sums.iter());
-            // The rows of a thread are the same in both, maybe in another order.
-            let place = |level: &Level| {
-                let axis = fused.pair.rows.iter().find(|row| row[0] == level.axis).map(|row| row[1]);
-                let alike = sums.iter().position(|own| Some(own.axis) == axis && own.name == level.name);
-                alike.map_or_else(Affine::default, |at| index[at].clone())
-            };
-            let row: Vec<Affine> = rows(fused).map(place).collect();
-            let scaled = Expr::product(load(second.acc, index.clone()), load(factor, row));
-            nest(loops, vec![assign(second.acc, index, scaled)])
-        })
-    }
-
-    /// `data_shared = exp(masked - largest); total += data_shared`.
-    fn exponentials(&mut self) -> Vec<Node> {
-        let Some(online) = &self.online else { return Vec::new() };
-        let Online { softmax, largest, masked, weight, total, .. } = online;
-        let (softmax, [largest, masked, weight, total]) = (softmax.clone(), [*largest, *masked, *weight, *total]);
-
-        let (loops, index, row, point) = self.open_scores();
-        let values = self.first.in_block(self.first.tiling.sums.iter(), &index);
-        let exp = softmax.exp(load(masked, index), load(largest, row.clone()));
-        let axes = self.spec().equations[softmax.total].axes.len();
-        let iteration = Iteration { equation: softmax.total, point: point[..axes].to_vec() };
-        let added = Store {
-            dst: Access { buffer: total, index: row.into() },
-            mode: StoreMode::Accumulate,
-            value: load(weight, Vec::new()),
-            iteration: Some(iteration),
-        };
-        let kept = assign(self.second.shared[0], self.between(&values), load(weight, Vec::new()));
-        nest(loops, vec![assign(weight, Vec::new(), exp), Node::Store(added), kept])
-    }
-
-    /// `acc *= 1 / total`, the total of all threads of the row.
-    pub(super) fn end_rows(&mut self) -> Vec<Node> {
-        let Some(online) = &self.online else { return Vec::new() };
-        let (softmax, total, scale) = (online.softmax.clone(), online.total, online.scale);
-        let mut nodes = self.combine(total, Reduction::Sum);
-        let (loops, row) = self.open_rows();
-        let of_total = |_: &Access| load(total, row.clone());
-        let value = self.spec().equations[softmax.scale].value.replaced(&mut { of_total });
-        nodes.extend(nest(loops, vec![assign(scale, row, value)]));
-        nodes.extend(self.scale_sums(scale));
-        nodes
-    }
 }

@@ -1,0 +1,42 @@
+//! Variants of workloads that arguments ask for.
+
+use autotune::Network;
+use autotune_ir::DType;
+use autotune_workloads::{Workload, WorkloadError};
+use clap::Args;
+
+#[derive(Debug, Args)]
+pub(crate) struct VariantArgs {
+    /// No Winograd: only schedules that add up the operator's own products. Like ',exact' behind every workload
+    #[arg(long)]
+    exact: bool,
+    /// Type of the elements: f32, or for CUDA tf32, f16, bf16; of functions of elements f16, bf16 anywhere. Like
+    /// ',dtype=...' behind every workload
+    #[arg(long, value_name = "TYPE", value_parser = parse_dtype)]
+    dtype: Option<DType>,
+}
+
+impl VariantArgs {
+    /// Returns the network with each task's workload as these arguments want it.
+    pub(crate) fn of(&self, mut network: Network) -> Result<Network, WorkloadError> {
+        for task in &mut network.tasks {
+            task.workload = self.of_workload(&task.workload)?;
+        }
+        Ok(network)
+    }
+
+    /// Returns the workload with the element type and the exactness that these arguments ask for.
+    pub(crate) fn of_workload(&self, workload: &Workload) -> Result<Workload, WorkloadError> {
+        let workload = if self.exact { workload.with_exact(true) } else { workload.clone() };
+        match self.dtype {
+            Some(dtype) => workload.with_dtype(dtype),
+            None => Ok(workload),
+        }
+    }
+}
+
+fn parse_dtype(text: &str) -> Result<DType, String> {
+    let words = DType::WORKLOADS.map(DType::word).join(", ");
+    let known = DType::of_word(text).filter(|dtype| DType::WORKLOADS.contains(dtype));
+    known.ok_or_else(|| format!("--dtype '{text}' is not a type of elements ({words})"))
+}

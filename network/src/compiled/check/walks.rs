@@ -1,0 +1,43 @@
+//! Both walks: over the steps of a network, and over the graph that it was rewritten from.
+
+use std::sync::Arc;
+
+use super::judge::Allowed;
+use super::{Checked, Computed, Workspace, imported};
+use crate::error::{CheckError, EvaluateError};
+use crate::graph::{Graph, Output};
+use crate::rewrite::Trace;
+use crate::tensor::Tensor;
+
+impl Workspace {
+    /// Runs the network on tensors and compares what every step computes with the reference, then
+    /// with what the reference makes of the graph that it was
+    /// [rewritten](crate::rewrite::rewrite_traced) from; all tensors are in memory meanwhile.
+    pub fn check(&mut self, inputs: &[Tensor], imported: &Graph, trace: &Trace) -> Result<Checked, CheckError> {
+        let network = Arc::clone(&self.network);
+        let (graph, plan) = (&network.graph, &network.plan);
+        graph.check_inputs(inputs)?;
+        let mut computed = Computed::nothing(graph);
+        for ((tensor, &id), &span) in inputs.iter().zip(graph.inputs()).zip(&plan.inputs) {
+            let numbers = tensor.to_numbers();
+            self.write(span, &numbers);
+            // As the network has them.
+            computed.put(id, &self.result(span, numbers.len()), Allowed::NOTHING)?;
+        }
+
+        let mut steps = Vec::new();
+        for (number, action) in plan.actions.iter().enumerate() {
+            self.start(number..number + 1)?;
+            steps.push(self.step_error(action, &mut computed)?);
+        }
+
+        let output = |(output, &span): (&Output, _)| {
+            let node = graph.node(output.node);
+            let numbers = self.result(span, node.shape.iter().product());
+            Tensor::of_numbers(&node.shape, node.dtype, &numbers).map_err(|source| node.wrong(source))
+        };
+        let outputs = graph.outputs().iter().zip(&plan.outputs).map(output).collect::<Result<Vec<_>, _>>();
+        let outputs = outputs.map_err(EvaluateError::from)?;
+        Ok(Checked { steps, imported: imported::errors(imported, trace, &computed, &outputs)? })
+    }
+}

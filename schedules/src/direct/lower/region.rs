@@ -1,0 +1,27 @@
+//! Parts of the iteration space.
+
+use crate::lower::nest::Segment;
+use autotune_ir::affine::Affine;
+
+/// What one axis covers at some depth of the nest: `base..base + extent`.
+#[derive(Clone, Debug)]
+pub(crate) struct Span {
+    pub(crate) base: Affine,
+    pub(crate) extent: usize,
+}
+
+impl Span {
+    /// A segment's tile of number `index`.
+    pub(crate) fn tile(&self, segment: Segment, index: Affine) -> Self {
+        let base = index * segment.extent as i64 + self.base.clone() + segment.start as i64;
+        Self { base, extent: segment.extent }
+    }
+}
+
+/// A span per axis of the contraction.
+pub(crate) type Region = Vec<Span>;
+
+/// The first element of the region along every axis.
+pub(crate) fn bases(region: &Region) -> Vec<Affine> {
+    region.iter().map(|span| span.base.clone()).collect()
+}
