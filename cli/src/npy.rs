@@ -50,7 +50,7 @@ pub(crate) fn write(to: impl Write, tensor: &Tensor, stored: Option<Stored>) -> 
         },
         Some(Stored::Of(DType::Bool)) => write_as::<bool>(to, tensor),
         Some(Stored::Of(DType::I8)) => write_as::<i8>(to, tensor),
-        Some(Stored::I16) => write_as::<i16>(to, tensor),
+        Some(Stored::Of(DType::I16)) => write_as::<i16>(to, tensor),
         Some(Stored::Of(DType::I32)) => write_as::<i32>(to, tensor),
         Some(Stored::Of(DType::I64)) => write_as::<i64>(to, tensor),
         Some(Stored::Of(DType::U8)) => write_as::<u8>(to, tensor),

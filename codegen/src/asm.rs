@@ -71,7 +71,7 @@ use instruction_set::InstructionSet;
 /// ```
 pub fn assemble(program: &Program, target: &Target) -> Result<MachineCode, AssembleError> {
     let cpu = target.cpu().ok_or(AssembleError::Gpu)?;
-    if let Some(buffer) = program.buffers.iter().find(|buffer| buffer.dtype.is_integer()) {
+    if let Some(buffer) = program.buffers.iter().find(|buffer| buffer.dtype.bytes() > 4) {
         return Err(AssembleError::Type(buffer.dtype));
     }
     let assembled = match cpu.isa {

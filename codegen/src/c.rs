@@ -38,7 +38,9 @@ const DEFAULT_LANES: usize = 4;
 /// [`autotune_ir::plan::PlanStage::symbol`]. A C compiler refuses the source of a program made for a GPU.
 pub fn generate(program: &Program, target: &Target) -> String {
     let lanes = target.cpu().map_or(DEFAULT_LANES, CpuTarget::lanes);
-    let mut generator = Generator { program, lanes, leaves: String::new(), leaf_names: HashMap::new() };
+    let has_integers = program.buffers.iter().any(|buffer| buffer.dtype.is_integer());
+    let (leaves, leaf_names) = (String::new(), HashMap::new());
+    let mut generator = Generator { program, lanes, has_integers, leaves, leaf_names };
     let plan = KernelPlan::of(program);
     let stages: Vec<String> =
         program.stages.iter().zip(&plan.stages).map(|(s, p)| generator.stage(s, &p.symbol)).collect();
@@ -49,10 +51,10 @@ pub fn generate(program: &Program, target: &Target) -> String {
     let (mut functions, conversions) = (formula::used(program), formula::conversions(program));
     if !conversions.is_empty() {
         functions.get_or_insert_default().extend(conversions);
-        source.push_str(&narrow::types(generator.lanes));
+        source.push_str(&narrow::types(program, generator.lanes));
     }
     if let Some(functions) = functions {
-        source.push_str(&formulas(&functions, generator.lanes));
+        source.push_str(&formulas(&functions, generator.lanes, generator.has_integers));
     }
     source.push_str(&generator.leaves);
     stages.iter().for_each(|s| source.push_str(s));
@@ -83,13 +85,16 @@ fn prelude(lanes: usize) -> String {
 }
 
 /// Primitives and these functions, for 1 to `lanes` elements.
-fn formulas(functions: &BTreeMap<&str, &Formula>, lanes: usize) -> String {
+fn formulas(functions: &BTreeMap<&str, &Formula>, lanes: usize, has_integers: bool) -> String {
     let builtins = ["__builtin_sqrtf", "__builtin_floorf", "__builtin_fmaf"];
     let mut text = formula::scalar_primitives("static inline", builtins);
     let mut n = 1;
     while n <= lanes {
         if n > 1 {
             text.push_str(&formula::vector_primitives(n));
+        }
+        if has_integers {
+            text.push_str(&narrow::integers(n));
         }
         functions.iter().for_each(|(name, of)| {
             text.push_str(&formula::function("static inline", &type_name(n), n, name, of));
@@ -102,6 +107,8 @@ fn formulas(functions: &BTreeMap<&str, &Formula>, lanes: usize) -> String {
 struct Generator<'a> {
     program: &'a Program,
     lanes: usize,
+    /// True if some buffer holds integers.
+    has_integers: bool,
     /// Text of every register-tile function.
     leaves: String,
     /// Text of a function without its name → its name.
@@ -296,8 +303,9 @@ impl<'g, 'p> Writer<'g, 'p> {
 
     fn store(&mut self, store: &Store) {
         let lanes = self.vector.map_or(1, |v| v.lanes);
-        let value = self.expr(&store.value);
-        let accumulate = store.mode == StoreMode::Accumulate;
+        let is_integer = self.generator.program.dtype(store.dst.buffer).is_integer();
+        let value = if is_integer { self.stored_integer(store) } else { self.expr(&store.value) };
+        let accumulate = store.mode == StoreMode::Accumulate && !is_integer;
         if self.generator.program.buffer(store.dst.buffer).scope == Scope::Register {
             let op = if accumulate { "+=" } else { "=" };
             match self.accumulator(&store.dst) {
@@ -340,6 +348,10 @@ impl<'g, 'p> Writer<'g, 'p> {
     }
 
     fn expr(&mut self, expr: &Expr) -> Value {
+        if self.generator.has_integers && self.is_integer(expr) {
+            let Value { text, lanes } = self.integer(expr);
+            return Value { text: format!("of_integer{lanes}({text})"), lanes };
+        }
         match expr {
             Expr::Const(value) if value.is_infinite() => {
                 let sign = if *value < 0.0 { "-" } else { "" };
@@ -380,7 +392,7 @@ impl<'g, 'p> Writer<'g, 'p> {
         }
 
         let (pointer, offset, stride) = self.address(access);
-        let (load, vector) = if narrow::is_narrow(buffer) { ("LDH", "h") } else { ("LD", "vec") };
+        let (load, vector) = narrow::load(buffer);
         let (text, lanes) = match (lanes, stride) {
             (1, _) | (_, 0) => (format!("{pointer}[{offset}]"), 1),
             (_, 1) => (format!("{load}{lanes}({pointer} + {offset})"), lanes),

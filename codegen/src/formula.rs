@@ -18,10 +18,13 @@ use autotune_ir::program::{Buffer, Expr, Node, Program, Scope, preorder};
 /// What an operation makes of operands that are expressions in C, each of `lanes` lanes; `None` for what is no operation.
 pub(crate) fn applied(expr: &Expr, operands: &[String], lanes: usize) -> Option<String> {
     let formula = Formula::of(expr)?;
-    Some(match formula.only() {
-        Some(primitive) => applied_primitive(primitive, operands, lanes),
-        None => format!("f_{}{lanes}({})", word(expr), operands.join(", ")),
-    })
+    let function = || format!("f_{}{lanes}({})", word(expr), operands.join(", "));
+    Some(applied_to(formula, operands, lanes).unwrap_or_else(function))
+}
+
+/// What a formula of one primitive makes of operands that are expressions in C; `None` for others.
+pub(crate) fn applied_to(formula: &Formula, operands: &[String], lanes: usize) -> Option<String> {
+    Some(applied_primitive(formula.only()?, operands, lanes))
 }
 
 /// The formulas of a program that functions are made of, by their names; `None` if it has sums, products and maxima only.
@@ -45,23 +48,41 @@ pub(crate) fn memory_dtype(buffer: &Buffer) -> DType {
     if matches!(buffer.scope, Scope::Global | Scope::Local) { buffer.dtype } else { DType::F32 }
 }
 
-/// The formulas between values and elements of 16 bits, of those types that a program has, by the names of functions.
+/// The formulas between values and elements of types other than f32, of those that a program has, by the names of functions.
 pub(crate) fn conversions(program: &Program) -> BTreeMap<&'static str, &'static Formula> {
     let mut functions = BTreeMap::new();
-    for dtype in program.buffers.iter().map(memory_dtype) {
+    for dtype in
+        program.buffers.iter().map(|buffer| if buffer.dtype.is_integer() { buffer.dtype } else { memory_dtype(buffer) })
+    {
         let formulas = [Formula::narrowed(dtype), Formula::widened(dtype)];
-        for (name, formula) in conversion_words(dtype).into_iter().zip(formulas) {
+        for (name, formula) in conversion_words(dtype).into_iter().zip(formulas).filter(|(name, _)| !name.is_empty()) {
             functions.extend(formula.map(|formula| (name, formula)));
         }
+        functions.extend(saturation_word(dtype).zip(Formula::saturated(dtype)));
     }
     functions
 }
 
-/// The names of the functions that make elements of a type of values, and values of elements.
+/// The name of the function that makes elements of a type of integers.
+fn saturation_word(dtype: DType) -> Option<&'static str> {
+    match dtype {
+        DType::I8 => Some("saturated_i8"),
+        DType::U8 => Some("saturated_u8"),
+        DType::I16 => Some("saturated_i16"),
+        _ => None,
+    }
+}
+
+/// The names of the functions that make elements of a type of values, and values of elements; none of these of integers, whose bits
+/// are values.
 pub(crate) fn conversion_words(dtype: DType) -> [&'static str; 2] {
     match dtype {
         DType::F16 => ["to_f16", "from_f16"],
         DType::Bf16 => ["to_bf16", "from_bf16"],
+        DType::I8 => ["to_i8", ""],
+        DType::U8 => ["to_u8", ""],
+        DType::I16 => ["to_i16", ""],
+        DType::I32 => ["to_i32", ""],
         _ => ["", ""],
     }
 }
@@ -140,6 +161,12 @@ fn applied_primitive(primitive: Primitive, of: &[String], lanes: usize) -> Strin
         Primitive::And => of_bits("&"),
         Primitive::Or => of_bits("|"),
         Primitive::AddBits => of_bits("+"),
+        Primitive::SubBits => of_bits("-"),
+        Primitive::MulBits => of_bits("*"),
+        Primitive::MaxBits => call("max_bits"),
+        Primitive::MinBits => call("min_bits"),
+        Primitive::OfInteger => call("of_integer"),
+        Primitive::Nearest => call("nearest"),
         Primitive::ShiftLeft(places) => format!("of_bits{lanes}(bits{lanes}({}) << {places})", of[0]),
         Primitive::ShiftRight(places) => format!("of_bits{lanes}(bits{lanes}({}) >> {places})", of[0]),
         Primitive::Max => call("max"),

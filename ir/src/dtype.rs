@@ -23,6 +23,8 @@ pub enum DType {
     I8,
     /// Unsigned, 8 bits.
     U8,
+    /// Two's complement, 16 bits.
+    I16,
     /// Two's complement, 32 bits.
     I32,
     /// Two's complement, 64 bits. Values beyond 2^53 are rounded where they are computed with.
@@ -81,14 +83,15 @@ impl Row {
 }
 
 /// Rows in the order of the enumeration.
-const ROWS: [Row; 9] = [
+const ROWS: [Row; 10] = [
     float(DType::F32, "f32", 4, [23, 23], f32::MAX as f64).multiplied_by_cpus(),
     float(DType::Tf32, "tf32", 4, [23, 10], f32::MAX as f64),
     float(DType::F16, "f16", 2, [10, 10], 65504.0),
     float(DType::Bf16, "bf16", 2, [7, 7], 3.389_531_389_251_535_5e38).multiplied_by_cpus(),
-    integer(DType::I8, "i8", 1, Kind::Signed, [-128.0, 127.0]),
-    integer(DType::U8, "u8", 1, Kind::Unsigned, [0.0, 255.0]),
-    integer(DType::I32, "i32", 4, Kind::Signed, [i32::MIN as f64, i32::MAX as f64]),
+    integer(DType::I8, "i8", 1, Kind::Signed, [-128.0, 127.0]).multiplied_by_cpus(),
+    integer(DType::U8, "u8", 1, Kind::Unsigned, [0.0, 255.0]).multiplied_by_cpus(),
+    integer(DType::I16, "i16", 2, Kind::Signed, [-32768.0, 32767.0]),
+    integer(DType::I32, "i32", 4, Kind::Signed, [i32::MIN as f64, i32::MAX as f64]).multiplied_by_cpus(),
     integer(DType::I64, "i64", 8, Kind::Signed, [i64::MIN as f64, i64::MAX as f64]),
     integer(DType::Bool, "bool", 1, Kind::Unsigned, [0.0, 1.0]),
 ];
@@ -156,6 +159,12 @@ impl DType {
     /// True if elements are 32-bit floating-point numbers, whose values are stored without rounding.
     pub fn is_word(self) -> bool {
         !self.is_integer() && self.bytes() == 4
+    }
+
+    /// True if every value of the other type is one of this type's.
+    pub fn holds(self, other: DType) -> bool {
+        let [[least, most], [other_least, other_most]] = [self, other].map(DType::range);
+        self == other || self.is_integer() && other.is_integer() && least <= other_least && other_most <= most
     }
 
     /// True if elements of both types lie in memory with the same bits for the same numbers.

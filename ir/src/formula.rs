@@ -71,6 +71,19 @@ pub enum Primitive {
     Or,
     /// The sum of the bits as integers, without carry beyond 32.
     AddBits,
+    /// The difference of the bits as integers, wrapping in 32 bits.
+    SubBits,
+    /// The lowest 32 bits of the product of the bits as integers.
+    MulBits,
+    /// The larger of the bits as signed integers.
+    MaxBits,
+    /// The smaller of the bits as signed integers.
+    MinBits,
+    /// The number that is nearest to the bits as a signed integer.
+    OfInteger,
+    /// The bits of the integer nearest to a number, of two the even one; those of -2^31 where it is
+    /// none of 32 bits.
+    Nearest,
     /// The bits moved up by a number of places.
     ShiftLeft(u8),
     /// The bits moved down by a number of places, zeros behind them.
@@ -95,6 +108,7 @@ impl Primitive {
     pub fn operands(self) -> usize {
         match self {
             Primitive::ShiftLeft(_) | Primitive::ShiftRight(_) | Primitive::Sqrt | Primitive::Floor => 1,
+            Primitive::OfInteger | Primitive::Nearest => 1,
             Primitive::MulAdd => 3,
             Primitive::Select(_) => 4,
             _ => 2,
@@ -104,6 +118,8 @@ impl Primitive {
     /// What it makes of values.
     pub fn value(self, [a, b, c, d]: [f32; Primitive::MOST_OPERANDS]) -> f32 {
         let of_bits = |bits: u32| f32::from_bits(bits);
+        let of_integer = |integer: i32| f32::from_bits(integer.cast_unsigned());
+        let [integer_a, integer_b] = [a, b].map(|value| value.to_bits().cast_signed());
         match self {
             Primitive::Add => a + b,
             Primitive::Sub => a - b,
@@ -116,6 +132,12 @@ impl Primitive {
             Primitive::And => of_bits(a.to_bits() & b.to_bits()),
             Primitive::Or => of_bits(a.to_bits() | b.to_bits()),
             Primitive::AddBits => of_bits(a.to_bits().wrapping_add(b.to_bits())),
+            Primitive::SubBits => of_integer(integer_a.wrapping_sub(integer_b)),
+            Primitive::MulBits => of_integer(integer_a.wrapping_mul(integer_b)),
+            Primitive::MaxBits => of_integer(integer_a.max(integer_b)),
+            Primitive::MinBits => of_integer(integer_a.min(integer_b)),
+            Primitive::OfInteger => integer_a as f32,
+            Primitive::Nearest => of_integer(nearest(a)),
             Primitive::ShiftLeft(places) => of_bits(a.to_bits() << places),
             Primitive::ShiftRight(places) => of_bits(a.to_bits() >> places),
             Primitive::Scale => (f64::from(a) * f64::from(b).exp2()) as f32,
@@ -125,6 +147,12 @@ impl Primitive {
             Primitive::Select(compare) => [d, c][usize::from(compare.holds(a, b))],
         }
     }
+}
+
+/// Returns what [`Primitive::Nearest`] has the bits of.
+fn nearest(value: f32) -> i32 {
+    let rounded = value.round_ties_even();
+    if (-2_147_483_648.0..2_147_483_648.0).contains(&rounded) { rounded as i32 } else { i32::MIN }
 }
 
 /// A step of a formula, which others know by its position.
@@ -202,6 +230,11 @@ impl Formula {
     /// What an operation makes of two values.
     pub fn binary(op: BinaryOp) -> &'static Self {
         &BINARY[op as usize]
+    }
+
+    /// What an operation makes of the bits of two integers ([`BinaryOp::of_integers`]); `None` for one of floating-point numbers.
+    pub fn of_integers(op: BinaryOp) -> Option<&'static Self> {
+        INTEGERS[op as usize].as_ref()
     }
 
     /// [`Primitive::Scale`] for vector units that lack it.
@@ -309,6 +342,19 @@ static SELECTS: LazyLock<[Formula; 3]> =
 
 /// The larger and the smaller of two of which the second is a number.
 static BOUNDS: LazyLock<[Formula; 2]> = LazyLock::new(|| [Primitive::Max, Primitive::Min].map(primitive));
+
+static INTEGERS: LazyLock<[Option<Formula>; 8]> = LazyLock::new(|| {
+    BinaryOp::ALL.map(|op| {
+        Some(primitive(match op {
+            BinaryOp::Add => Primitive::AddBits,
+            BinaryOp::Sub => Primitive::SubBits,
+            BinaryOp::Mul => Primitive::MulBits,
+            BinaryOp::Max | BinaryOp::MaxNumber => Primitive::MaxBits,
+            BinaryOp::Min => Primitive::MinBits,
+            BinaryOp::Div | BinaryOp::Pow => return None,
+        }))
+    })
+});
 
 static SCALE: LazyLock<Formula> = LazyLock::new(|| Formula::written(2, |f, of| f.scaled_by_halves(of[0], of[1])));
 

@@ -28,7 +28,7 @@ mod mma;
 mod wgmma;
 
 pub use box_copy::{BOX_COPY, BOX_ROW_BYTES, BoxCopy};
-pub use dot::{DOT_BF16, Dot, dot_of};
+pub use dot::{DOT_BF16, DOT_I16, DOT_U8_I8, DOT_U8_I8_AVX2, Dot, PAIRS_I16, PAIRS_I16_AVX2, dot_of};
 pub use fragments::{Fragments, LANES, ThreadGroup};
 pub use mma::MMA;
 pub use wgmma::WGMMA;
@@ -51,11 +51,11 @@ pub struct Instruction {
     pub check: fn(&[Node], &Site) -> Result<(), &'static str>,
 }
 
-/// Factors of one type that an instruction multiplies.
+/// Factors of some types that an instruction multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Factors {
-    /// Type of both factors.
-    pub dtype: DType,
+    /// Types of the first and of the second factor.
+    pub dtypes: [DType; 2],
     /// Steps of the reduction that one instruction takes: in a lane for vectors, in the whole
     /// product for matrices.
     pub steps: usize,
@@ -80,12 +80,17 @@ pub enum Registers {
     /// Those of single threads of a GPU.
     Thread,
     /// Vector registers, a sum in each lane.
-    Vector,
+    Vector {
+        /// Registers of products on their way to the sums.
+        products: usize,
+    },
 }
 
 /// What a processor must have for an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Feature {
+    /// An instruction set of CPUs, whatever else they have.
+    Isa(Isa),
     /// A feature of CPUs by its name in [`CpuTarget::features`](crate::target::CpuTarget), and the instruction set that it extends.
     Cpu(Isa, &'static str),
     /// A compute capability of CUDA, or a later one.
@@ -106,9 +111,10 @@ pub enum Asynchrony {
 }
 
 impl Instruction {
-    /// Returns the steps of the reduction that one instruction takes for factors of a type; `None` if it does not multiply these.
+    /// Returns the steps of the reduction that one instruction takes for two factors of a type; `None` if it does not multiply
+    /// these.
     pub fn steps(&self, dtype: DType) -> Option<usize> {
-        self.factors.iter().find(|factors| factors.dtype == dtype).map(|factors| factors.steps)
+        self.factors.iter().find(|factors| factors.dtypes == [dtype; 2]).map(|factors| factors.steps)
     }
 
     /// Returns the threads of a GPU whose registers hold its sums; `None` if it is of CPUs or does not multiply.
@@ -120,11 +126,18 @@ impl Instruction {
     }
 }
 
+impl Factors {
+    /// Two factors of a type.
+    const fn of(dtype: DType, steps: usize) -> Self {
+        Self { dtypes: [dtype; 2], steps }
+    }
+}
+
 impl Registers {
-    /// Returns how many of them a CPU has.
+    /// Returns how many of them a CPU has for sums and factors.
     pub fn of_cpu(self, cpu: &CpuTarget) -> usize {
         match self {
-            Registers::Vector => cpu.isa.vector_registers(),
+            Registers::Vector { products } => cpu.isa.vector_registers() - products,
             Registers::None | Registers::Thread => 0,
         }
     }
@@ -133,7 +146,11 @@ impl Registers {
 impl Feature {
     /// True if a CPU has it.
     pub fn is_of_cpu(self, cpu: &CpuTarget) -> bool {
-        matches!(self, Feature::Cpu(isa, name) if cpu.isa == isa && cpu.features.iter().any(|known| known == name))
+        match self {
+            Feature::Isa(isa) => cpu.isa == isa,
+            Feature::Cpu(isa, name) => cpu.isa == isa && cpu.features.iter().any(|known| known == name),
+            Feature::ComputeCapability(_) => false,
+        }
     }
 
     /// True if a GPU has it.

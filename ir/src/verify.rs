@@ -8,7 +8,7 @@
 //! barriers no thread touches an element of shared memory that another one writes, or that a copy under way will write, and
 //! where a block has a producer, none that one of its copies may write at that time, and nobody waits in vain; matrix
 //! instructions deal out operands and sums as the nest says that they stand for; guarded accesses are in bounds. A
-//! multiply-add whose point lies beyond its axes does not count.
+//! multiply-add whose point lies beyond its axes does not count there; the last group of a reduction's steps may go beyond its end.
 //!
 //! Not proven is the way of values through packed copies, shared memory and accumulators, among it what these begin with and that what
 //! lies beyond the axes adds zero; [`crate::interp`] tests that.
@@ -114,7 +114,7 @@ fn check_iterations(program: &Program, number: usize, found: &[&Iterations]) -> 
     }
 
     let covered = boxes.iter().map(|set_box| volume(set_box)).sum();
-    let Some(required) = interface::required_points(&program.algorithm, number, in_place) else {
+    let Some(required) = interface::required_points(program, number, in_place) else {
         let problem = Problem::Point("iterations without padding cannot be counted".into());
         return Err(ProgramError { place: "program".into(), problem });
     };

@@ -190,7 +190,7 @@ mod tests {
             let strided = Strided { from, read, write: strides(&extents), extents };
 
             // The number of an element, as far as its bytes hold it, wherever it is.
-            let bytes = [1, 2, 4, 8][round % 4];
+            let bytes = [1, 2, 4, 8][seed as usize % 4];
             let number = |place: usize| place.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes()[..bytes].to_vec();
             let mut source = HostMemory::new(size * bytes).unwrap();
             let elements = source.elements_mut::<u8>().chunks_exact_mut(bytes).take(size).enumerate();

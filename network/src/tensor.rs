@@ -15,7 +15,6 @@ const MOST_ELEMENTS: usize = 1 << 31;
 pub enum Stored {
     /// A type of the table.
     Of(DType),
-    I16,
     U16,
     U32,
     U64,

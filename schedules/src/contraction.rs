@@ -175,11 +175,12 @@ impl Contraction {
         self.split_to(axis, block, name).0
     }
 
-    /// The same with a name for the new axis; says what replaces the old one in accesses.
+    /// The same with a name for the new axis; says what replaces the old one in accesses. The last block of a reduction axis may go
+    /// beyond its end, where operands read zero.
     pub fn split_to(&mut self, axis: AxisId, block: usize, name: &'static str) -> (AxisId, Affine) {
         let inner = self.axes.len();
         let info = &mut self.axes[axis];
-        info.extent /= block;
+        info.extent = info.extent.div_ceil(block);
         let mut lanes = AxisInfo { name, extent: block, ..info.clone() };
         if let AxisOf::Part { axis, step } = info.of {
             info.of = AxisOf::Part { axis, step: step * block };

@@ -85,8 +85,8 @@ pub struct Direct {
     pub packed_weights: bool,
     /// Groups of reduction steps that an instruction multiplies at once, if there are such.
     pub dot: Option<Group>,
-    /// Type of the elements of copies.
-    pub copied: DType,
+    /// Types of the elements of copies of data and weights.
+    pub copied: [DType; 2],
     /// The vectorised axis.
     pub vector: AxisId,
     /// Loops of one element around everything, parallel.
@@ -130,6 +130,10 @@ impl Tiles {
                 tiles.register.push((axis, register / unit));
                 (cache, register)
             };
+            // The last group of all steps may not be whole.
+            let whole = |size: usize| if size == roles.extent(axis) { size.next_multiple_of(unit) } else { size };
+            let is_step = roles.step == Some(axis);
+            let [smallest, cache] = [smallest, cache].map(|size| if is_step { whole(size) } else { size });
             for (size, of) in [(smallest, unit), (cache, smallest)] {
                 if !size.is_multiple_of(of) {
                     return Err(LowerError::knob(&knob, format!("{size} is no multiple of {of}")));
@@ -139,12 +143,6 @@ impl Tiles {
         }
         Ok(tiles)
     }
-}
-
-/// The type of copies: that of the factors if an instruction multiplies it, else f32.
-pub(crate) fn copied(roles: &Roles, has_dot: bool) -> DType {
-    let [dtype, _] = roles.factors;
-    if has_dot || dtype.is_word() { dtype } else { DType::F32 }
 }
 
 /// Loops over tiles, in the order of their axes' names.
@@ -180,7 +178,7 @@ impl Direct {
         let packed_weights = reader.packs_weights()?;
 
         let dot = roles.dot(target);
-        let laid = roles.laid(layouts, block, dot.map_or(1, |(_, steps)| steps));
+        let laid = roles.laid(layouts, block, dot.map_or(1, |(_, factors)| factors.steps));
         let tiles = Tiles::read(&reader, roles, &laid, block)?;
         let vector = roles.vector_of(reader.choice("vector")?)?;
 
@@ -196,7 +194,7 @@ impl Direct {
             data_mode,
             packed_weights,
             dot: laid.group.zip(dot).map(|(axis, (instruction, _))| Group { axis, instruction }),
-            copied: copied(roles, dot.is_some()),
+            copied: roles.copied(dot.map(|(_, factors)| factors)),
             vector: laid.lane_of(vector).unwrap_or(vector),
             cache: loops(contraction, &reader.order("order", &names.cache)?, &tiles.cache),
             parallel: reader.number("parallel")?,
@@ -270,7 +268,7 @@ impl Direct {
             true => self.cache_extent(a),
             false => self.cache_extent(a).next_multiple_of(self.register_extent(a)),
         };
-        self.copied.bytes() * used.map(extent).product::<usize>()
+        self.copied[0].bytes() * used.map(extent).product::<usize>()
     }
 
     /// Shape of the copied data tile: what the largest cache tile reads.

@@ -67,6 +67,7 @@ fn own(target: &Target) -> Tiers {
 /// default schedule is that of the first tier that has one, the cheapest of its sketches.
 pub(crate) fn offered(workload: &Workload, target: &Target) -> Vec<Arc<KnobSpace>> {
     let offer = |tier, sketch: &'static dyn Sketch| {
+        check_types(workload, sketch).ok()?;
         let knobs = sketch.knobs(workload, target)?;
         Some(Arc::new(KnobSpace::new(sketch, tier, knobs)))
     };
@@ -130,6 +131,12 @@ pub(crate) fn check_target(workload: &Workload, target: &Target) -> Result<(), L
     Ok(())
 }
 
+/// Fails where a sketch has no kernels for the types of a workload's tensors.
+fn check_types(workload: &Workload, sketch: &dyn Sketch) -> Result<(), LowerError> {
+    let has_integers = || workload.spec().tensors.iter().any(|tensor| tensor.dtype.is_integer());
+    if sketch.has_integers() || !has_integers() { Ok(()) } else { Err(LowerError::unfit(sketch.name(), workload)) }
+}
+
 /// Why no sketch is for a workload of a type that the target has.
 pub(crate) fn no_sketch(workload: &Workload, target: &Target) -> LowerError {
     let dtype = workload.dtype();
@@ -147,6 +154,7 @@ pub(crate) fn no_sketch(workload: &Workload, target: &Target) -> LowerError {
 pub(crate) fn plan(workload: &Workload, target: &Target, knobs: &dyn KnobValues) -> Result<Box<dyn Plan>, LowerError> {
     check_target(workload, target)?;
     let sketch = find(knobs.sketch(), target).ok_or_else(|| LowerError::UnknownSketch(knobs.sketch().into()))?;
+    check_types(workload, sketch)?;
     sketch.plan(workload, target, knobs)
 }
 

@@ -71,6 +71,11 @@ pub trait Sketch: Sync {
         EXACT_TOLERANCE
     }
 
+    /// True if it has kernels for workloads with tensors of integers.
+    fn has_integers(&self) -> bool {
+        false
+    }
+
     /// True if its kernels add up the workload's own products, in whatever order; false if they transform operands first, at the cost of
     /// larger rounding errors.
     fn is_exact(&self) -> bool {

@@ -1,6 +1,7 @@
 //! How far a kernel's output may be from the reference.
 
-use autotune_ir::DType;
+use autotune_ir::program::BufferId;
+use autotune_ir::{DType, Spec};
 use autotune_workloads::Workload;
 
 use crate::config::Config;
@@ -11,17 +12,21 @@ use crate::sketch::EXACT_TOLERANCE;
 /// right: [`Sketch::tolerance`](crate::sketch::Sketch::tolerance), and more for two reasons.
 ///
 /// An output that is rounded to 16 bits may be the neighbour of the reference's, where the sums lie on either side of the
-/// middle between them: twice [`DType::unit_roundoff`]. A matrix instruction cuts off what does not fit into the f32 sum that
-/// it adds to, instead of rounding: an error of up to 2^-23 of the sum, always towards zero, for each instruction of 8 steps. And it cuts off
-/// what a prologue makes to `tf32`, as whatever it finds in memory: up to 2^-10 of every factor.
+/// middle between them: twice [`DType::unit_roundoff`]. One of 8 bits may be one off, which is compared with the end of its range; where
+/// integers alone are computed nothing is rounded, and kernels are exact. A matrix instruction cuts off what does not fit into the f32
+/// sum that it adds to, instead of rounding: an error of up to 2^-23 of the sum, always towards zero, for each instruction of 8 steps.
+/// And it cuts off what a prologue makes to `tf32`, as whatever it finds in memory: up to 2^-10 of every factor.
 pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
+    if computes_integers(workload.spec()) {
+        return 0.0;
+    }
     let sums = find_anywhere(&config.sketch).map_or(EXACT_TOLERANCE, |sketch| sketch.tolerance(workload, config));
     let rounded = match workload.result_dtype() {
-        dtype if dtype.is_word() => 0.0,
-        rounded => 2.0 * rounded.unit_roundoff(),
+        dtype if dtype.bytes() == 1 => 1.0 / dtype.range()[1],
+        dtype => 2.0 * if dtype.is_word() { 0.0 } else { dtype.unit_roundoff() },
     };
     let cut_off = match workload.dtype() {
-        DType::F32 => 0.0,
+        dtype if dtype == DType::F32 || dtype.is_integer() => 0.0,
         _ => workload.spec().reduction_len() as f64 / 8.0 * 2f64.powi(-23),
     };
     let mapped = match (workload.dtype(), workload.spec().prologue()) {
@@ -31,11 +36,32 @@ pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
     sums + rounded + cut_off + mapped
 }
 
+/// True if integers are combined to integers alone, so that every kernel computes the same.
+fn computes_integers(spec: &Spec) -> bool {
+    let is_integer = |id: BufferId| spec.tensors[id.0 as usize].dtype.is_integer();
+    spec.equations.iter().all(|equation| equation.value.is_integer(&is_integer))
+}
+
 #[cfg(test)]
 mod tests {
+    use autotune_ir::{CpuTarget, Target};
     use autotune_workloads::{Operands, max_rel_error, reference};
 
     use super::*;
+    use crate::ScheduleSpace;
+
+    #[test]
+    fn integers_alone_are_computed_exactly() {
+        let target = Target::Cpu(CpuTarget::generic_avx2(1));
+        let allowed = |text: &str| {
+            let workload: Workload = text.parse().unwrap();
+            tolerance(&workload, &ScheduleSpace::new(&workload, &target).default_config())
+        };
+        assert_eq!(allowed("matmul:m=4,n=4,k=4,data=u8,weights=i8"), 0.0);
+        assert_eq!(allowed("matmul:m=4,n=4,k=4,data=u8,weights=i8,out=u8,bias,act=relu"), 0.0);
+        let scaled = allowed("matmul:m=4,n=4,k=4,data=u8,weights=i8,out=u8,scale");
+        assert!((1.0 / 255.0..1.1 / 255.0).contains(&scaled), "{scaled}");
+    }
 
     #[test]
     fn tolerance_tells_one_lost_product_from_rounding() {

@@ -1,15 +1,17 @@
-//! Dot products of bf16: `vdpbf16ps` where a CPU has it, f32 products of widened elements elsewhere.
+//! Dot products in the lanes of vectors: `vdpbf16ps`, `vpdpbusd` and their like where a CPU has them, products of widened
+//! elements elsewhere.
 
 #![allow(clippy::unwrap_used)]
 
 mod common;
 
 use autotune_codegen::asm::{assemble, x86::disassemble};
-use autotune_ir::instruction::DOT_BF16;
-use autotune_ir::program::{LoopKind, Node, Scope};
+use autotune_ir::instruction::{DOT_BF16, Feature, Instruction};
+use autotune_ir::program::{LoopKind, Node, Scope, preorder};
 use autotune_ir::{CpuTarget, DType, Isa, Program, Target, interpret, verify};
 use autotune_schedules::{Candidate, ScheduleSpace, Value, lower, tolerance};
 use autotune_workloads::{Operands, Types, Workload, max_rel_error, reference};
+use common::c;
 use common::cases::cases;
 use common::convolutions::random_convolution;
 use common::machine;
@@ -20,17 +22,32 @@ use rayon::prelude::*;
 
 const USUAL_CASES: u64 = 200;
 
+fn with(isa: Isa, features: &[&str], threads: usize) -> Target {
+    let features = features.iter().map(ToString::to_string).collect();
+    Target::Cpu(CpuTarget { isa, features, ..CpuTarget::generic_avx2(threads) })
+}
+
 fn with_dots(threads: usize) -> Target {
-    let features = vec!["avx512bf16".into()];
-    Target::Cpu(CpuTarget { isa: Isa::Avx512, features, ..CpuTarget::generic_avx2(threads) })
+    with(Isa::Avx512, &["avx512bf16", "avx512vnni"], threads)
 }
 
 fn without_dots() -> Target {
     Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(1) })
 }
 
-fn has_dots(program: &Program) -> bool {
-    program.to_string().contains("call vdpbf16ps")
+/// The instruction of dot products that a program calls, if it calls one.
+fn dot_in(program: &Program) -> Option<&'static Instruction> {
+    let calls = |node: &&Node| matches!(node, Node::Call { .. });
+    let mut nodes = program.stages.iter().flat_map(|stage| preorder(&stage.body));
+    match nodes.find(calls) {
+        Some(Node::Call { instruction, .. }) => Some(instruction),
+        _ => None,
+    }
+}
+
+/// The name of an instruction in machine code.
+fn mnemonic(instruction: &Instruction) -> &'static str {
+    instruction.name.split('.').next().unwrap_or_default()
 }
 
 fn default_program(text: &str, target: &Target) -> Program {
@@ -38,21 +55,22 @@ fn default_program(text: &str, target: &Target) -> Program {
     lower(&workload, target, &ScheduleSpace::new(&workload, target).default_config()).unwrap()
 }
 
-/// A convolution or a product whose factors are bf16.
-fn random_workload(rng: &mut ChaCha8Rng) -> Workload {
+/// A convolution or a product with factors and a result of some types.
+fn random_workload(rng: &mut ChaCha8Rng, all: &[Types]) -> Workload {
+    let types = all[rng.random_range(0..all.len())];
     let plain = match rng.random() {
         true => random_convolution(rng),
         false => {
             let [m, n, k] = [40, 70, 40].map(|most| rng.random_range(1..=most));
-            let flags = ["", ",ta", ",tb", ",ta,tb", ",weights=data", ",bias,act=gelu"];
+            let flags = ["", ",ta", ",tb", ",ta,tb", ",weights=data", ",bias,act=gelu", ",scale,bias,act=relu"];
             format!("matmul:m={m},n={n},k={k}{}", flags[rng.random_range(0..flags.len())]).parse().unwrap()
         }
     };
-    let of_bf16 = Types::of(DType::Bf16);
-    let types = if rng.random() { of_bf16 } else { Types { out: DType::F32, ..of_bf16 } };
     plain.with_types(types).unwrap()
 }
 
+/// Checks a program by the verifier, the interpreter and, where this machine has its instructions, machine code. Returns true if it
+/// has dot products.
 fn check(candidate: &Candidate, seed: u64) -> bool {
     let (workload, config, target) = (candidate.workload(), candidate.config(), candidate.target());
     let program = candidate.lower().unwrap();
@@ -65,27 +83,82 @@ fn check(candidate: &Candidate, seed: u64) -> bool {
     assert!(error <= allowed, "{context}\ninterpreted: error {error}");
 
     let code = assemble(&program, target).unwrap_or_else(|problem| panic!("{context}\n{problem}"));
-    assert_eq!(disassemble(&code).contains("vdpbf16ps"), has_dots(&program), "{context}");
-    if machine::runs(Isa::Avx512) && (!has_dots(&program) || machine::has("avx512bf16")) {
+    let dot = dot_in(&program);
+    let has_feature = |dot: &Instruction| match dot.feature {
+        Feature::Cpu(_, feature) => machine::has(feature),
+        _ => true,
+    };
+    assert!(dot.is_none_or(|dot| disassemble(&code).contains(mnemonic(dot))), "{context}");
+    if machine::runs(target.cpu().unwrap().isa) && dot.is_none_or(has_feature) {
         let error = max_rel_error(&machine::run(&program, &code, &operands), &wanted);
         assert!(error <= allowed, "{context}\nassembled: error {error}");
     }
-    has_dots(&program)
+    dot.is_some()
 }
 
-#[test]
-fn random_products_of_bf16_agree_with_the_reference() {
+fn check_all(targets: &[fn(usize) -> Target], types: &[Types]) {
     let dots: usize = (0..cases(USUAL_CASES))
         .into_par_iter()
         .map(|seed| {
             let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            let workload = random_workload(&mut rng);
-            let target = with_dots(1 + seed as usize % 2);
+            let workload = random_workload(&mut rng, types);
+            let target = targets[seed as usize % targets.len()](1 + seed as usize % 2);
             let space = ScheduleSpace::new(&workload, &target);
             some(&space, 3, &mut rng).iter().filter(|candidate| check(candidate, seed)).count()
         })
         .sum();
     assert!(dots as u64 > cases(USUAL_CASES) / 2, "{dots} programs with dot products");
+}
+
+#[test]
+fn random_products_of_bf16_agree_with_the_reference() {
+    let of_bf16 = Types::of(DType::Bf16);
+    check_all(&[with_dots], &[of_bf16, Types { out: DType::F32, ..of_bf16 }]);
+}
+
+#[test]
+fn random_products_of_integers_agree_with_the_reference() {
+    let factors = [(DType::U8, DType::I8), (DType::U8, DType::I8), (DType::I8, DType::I8), (DType::U8, DType::U8)];
+    let results = [DType::I32, DType::F32, DType::U8, DType::I8];
+    let of = |(data, weights)| results.map(|out| Types { out, ..Types::of_sums(data, weights) });
+    let types: Vec<Types> = factors.into_iter().flat_map(of).collect();
+    let targets: [fn(usize) -> Target; 4] = [
+        with_dots,
+        |threads| with(Isa::Avx512, &[], threads),
+        |threads| with(Isa::Avx2, &[], threads),
+        |threads| with(Isa::Avx2, &["avxvnni"], threads),
+    ];
+    check_all(&targets, &types);
+}
+
+/// Compilers choose their instructions themselves.
+#[test]
+fn integers_are_computed_alike_in_c() {
+    for (number, text) in [
+        "matmul:m=3,n=21,k=24,data=u8,weights=i8,out=u8,scale,bias,act=relu",
+        "matmul:m=2,n=37,k=6,data=i8,weights=i8,bias,act=relu",
+        "matmul:m=5,n=16,k=7,tb,data=u8,weights=u8,out=i8,scale",
+        "conv2d:c=16,h=5,w=4,o=16,k=3,p=1,data=u8,weights=i8,out=i8,bias,scale,add",
+        "conv2d:c=16,h=5,w=6,o=16,k=3,g=16,data=u8,weights=i8,out=f32,scale",
+        "conv2d:c=3,h=7,w=9,o=8,k=3,s=2,data=u8,weights=i8,out=bf16,scale",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let workload: Workload = text.parse().unwrap();
+        let operands = Operands::random(workload.spec(), number as u64);
+        let wanted = reference(&workload, &operands);
+        for target in [with_dots(1), without_dots(), with(Isa::Avx2, &[], 1)] {
+            let config = ScheduleSpace::new(&workload, &target).default_config();
+            let program = lower(&workload, &target, &config).unwrap();
+            let output = match c::run(&program, &target, &operands) {
+                Ok(output) => output,
+                Err(reason) => return eprintln!("no C compiler, so that nothing is tested: {reason}"),
+            };
+            let error = max_rel_error(&output, &wanted);
+            assert!(error <= tolerance(&workload, &config), "{text} on {target}: error {error}\n{program}");
+        }
+    }
 }
 
 #[test]
@@ -96,13 +169,16 @@ fn dot_products_are_where_the_processor_and_the_workload_have_them() {
         (product, without_dots(), false),
         ("conv2d:c=16,h=8,w=8,o=32,k=3,p=1,dtype=bf16,out=f32", with_dots(1), true),
         ("conv2d:c=6,h=8,w=8,o=32,k=3,p=1,dtype=bf16", with_dots(1), true),
-        // One step of the reduction would be left over, and depthwise convolutions have but one.
-        ("conv2d:c=3,h=8,w=8,o=32,k=3,p=1,dtype=bf16", with_dots(1), false),
+        // The last group is not whole.
+        ("conv2d:c=3,h=8,w=8,o=32,k=3,p=1,dtype=bf16", with_dots(1), true),
+        ("conv2d:c=5,h=8,w=8,o=32,k=3,p=1,data=u8,weights=i8", with_dots(1), true),
+        // One step is no group.
+        ("conv2d:c=1,h=8,w=8,o=32,k=3,p=1,dtype=bf16", with_dots(1), false),
         ("conv2d:c=16,h=8,w=8,o=16,k=3,g=16,dtype=bf16", with_dots(1), false),
         ("matmul:m=8,n=32,k=64", with_dots(1), false),
         ("matmul:m=8,n=32,k=64,data=bf16,weights=f32", with_dots(1), false),
     ] {
-        assert_eq!(has_dots(&default_program(text, &target)), wanted, "{text} on {target}");
+        assert_eq!(dot_in(&default_program(text, &target)).is_some(), wanted, "{text} on {target}");
     }
 }
 

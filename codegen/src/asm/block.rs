@@ -21,6 +21,7 @@ mod combine;
 mod steps;
 pub(super) use steps::WANTED;
 mod store;
+mod words;
 
 /// What a leaf's blocks have in common.
 #[derive(Clone, Copy)]
@@ -64,7 +65,10 @@ pub(super) fn emit(
             continue;
         }
         block.at = at as u32;
-        let together = block.copy_together(&code.ops[i..]);
+        let mut together = block.copy_together(&code.ops[i..]);
+        if together.is_empty() {
+            together = block.fill_words(&code.ops[i..])?;
+        }
         if !together.is_empty() {
             done.resize(code.ops.len(), false);
             together.iter().for_each(|behind| done[i + behind] = true);
@@ -161,10 +165,15 @@ impl<S: Vectors> Block<'_, S> {
     }
 
     fn multiply_add(&mut self, (acc, part): (Vector, u8), [a, b]: [u32; 2], by: Arithmetic) -> Result<(), Failure> {
-        let (kept, other) = if self.memory_operand(a).is_some() { (b, a) } else { (a, b) };
+        // Only the second operand may be in memory. Those of some instructions cannot change places.
+        let is_ordered = by == Arithmetic::DotU8I8;
+        let (kept, other) = if !is_ordered && self.memory_operand(a).is_some() { (b, a) } else { (a, b) };
         let resident = self.resident(other).map(Operand::Register);
         let kept = self.source(kept)?;
         let other = resident.map_or_else(|| self.operand(other), Ok)?;
+        if by == Arithmetic::MulPairs {
+            return self.add_pairs((acc, part), kept, other);
+        }
         if part == 0 {
             self.arithmetic(by, Some(acc), kept, other)?;
             return Ok(());
@@ -173,6 +182,31 @@ impl<S: Vectors> Block<'_, S> {
         self.isa.copy(sum, acc);
         self.arithmetic(by, Some(sum), kept, other)?;
         self.keep_part((acc, part), StoreMode::Assign, sum)
+    }
+
+    /// Accumulator += products of pairs, or its first `part` lanes if that is not 0.
+    fn add_pairs(&mut self, (acc, part): (Vector, u8), a: Vector, b: Operand) -> Result<(), Failure> {
+        let products = self.spare()?;
+        let b = match b {
+            Operand::Splat(at) => {
+                self.isa.load(products, Shape::Splat, at);
+                Operand::Register(products)
+            }
+            other => other,
+        };
+        self.isa.arithmetic(Arithmetic::MulPairs, products, a, b);
+        self.release(Operand::Register(a));
+        if b != Operand::Register(products) {
+            self.release(b);
+        }
+
+        let sum = if part == 0 { acc } else { products };
+        self.isa.arithmetic(Arithmetic::AddBits, sum, acc, Operand::Register(products));
+        if part == 0 {
+            self.release(Operand::Register(products));
+            return Ok(());
+        }
+        self.keep_part((acc, part), StoreMode::Assign, products)
     }
 
     /// The first lanes of an accumulator = those of a register, which is released, or += them.
@@ -362,7 +396,7 @@ impl<S: Vectors> Block<'_, S> {
     /// A source as a memory operand, if that is possible, it is in no register, and is not worth one.
     fn memory_operand(&mut self, id: u32) -> Option<Operand> {
         let Source::Memory(memory) = self.source_of(id) else { return None };
-        if memory.of != ElementType::F32 {
+        if memory.of != ElementType::Word {
             return None;
         }
         if self.plan.uses[id as usize].temp != NONE {
@@ -391,7 +425,7 @@ impl<S: Vectors> Block<'_, S> {
     fn load(&mut self, register: Vector, id: u32) {
         match self.source_of(id) {
             Source::Constant(bits) => self.isa.constant(register, bits),
-            Source::Memory(Memory { at, shape, of: ElementType::F32 }) => self.isa.load(register, shape, at),
+            Source::Memory(Memory { at, shape, of: ElementType::Word }) => self.isa.load(register, shape, at),
             Source::Memory(memory) => self.isa.load_narrow(register, memory),
         }
     }

@@ -4,6 +4,8 @@
 //! has zeros behind it. Integer registers are the pointers of a leaf, then the counters of its loops. What is outside leaves lives in
 //! slots of eight bytes on the stack; one integer more, the accumulator, is what they are computed in.
 
+use smallvec::SmallVec;
+
 use super::error::Failure;
 use super::leaf::{Leaf, Memory};
 use autotune_ir::instruction::Instruction;
@@ -33,18 +35,25 @@ impl Address {
 /// What elements are in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ElementType {
-    F32,
+    /// The bits of a lane: f32 and 32-bit integers.
+    Word,
     /// What is stored is rounded to it, and what is loaded its value; only where [`Vectors::rounds_to_f16`].
     F16,
     /// The lowest 16 bits of what is stored or loaded, the others of which are zeros.
     Half,
+    /// A signed integer of 16 bits: the lowest bits of what is stored, extended to 32 bits when it is loaded.
+    SignedHalf,
+    /// The same of 8 bits, unsigned and signed.
+    Byte,
+    SignedByte,
 }
 
 impl ElementType {
     pub(super) fn bytes(self) -> i64 {
         match self {
-            ElementType::F32 => 4,
-            ElementType::F16 | ElementType::Half => 2,
+            ElementType::Word => 4,
+            ElementType::F16 | ElementType::Half | ElementType::SignedHalf => 2,
+            ElementType::Byte | ElementType::SignedByte => 1,
         }
     }
 }
@@ -66,7 +75,7 @@ pub(super) enum Shape {
 }
 
 /// Second operand of an arithmetic instruction.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Operand {
     Register(Vector),
     /// A whole vector in memory.
@@ -87,9 +96,14 @@ pub(super) enum Arithmetic {
     Min,
     /// Adds the product to the destination, rounded once.
     MulAdd,
-    /// Adds the products of both pairs of bf16 in a lane to the destination; only where
-    /// [`Vectors::dots`] has it.
+    /// Adds the products of the pairs of bf16 in a lane to the destination; of the unsigned bytes of the first operand and the
+    /// signed ones of the second; of 16-bit integers. Only where [`Vectors::dots`] has it.
     DotBf16,
+    DotU8I8,
+    DotI16,
+    /// The sum of the products of the 16-bit integers in a lane; only where [`Vectors::dots`] has it.
+    /// No operand is an element in memory.
+    MulPairs,
     /// Multiplies the destination by the first operand and adds the second, rounded once.
     MulThenAdd,
     /// The bits that both have, and those that either has.
@@ -97,14 +111,19 @@ pub(super) enum Arithmetic {
     Or,
     /// The sum of the bits as integers.
     AddBits,
+    /// The difference of the bits as integers.
+    SubBits,
     /// The lowest 32 bits of the product of the bits as integers.
     MulBits,
+    /// The larger and the smaller of the bits as signed integers.
+    MaxBits,
+    MinBits,
     /// The first operand times two to the power of the second, a whole number; only where [`Vectors::scales`].
     Scale,
 }
 
-/// Instructions of programs, each with the operation that does it.
-pub(super) type Dots = &'static [(&'static Instruction, Arithmetic)];
+/// Instructions of programs, each with the operation that does it; [`Arithmetic::MulPairs`] is followed by an addition.
+pub(super) type Dots = SmallVec<[(&'static Instruction, Arithmetic); 4]>;
 
 /// Which of two values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +157,9 @@ pub(super) enum Unary {
     Floor,
     /// The bits of an integer: the value without its fraction, which is from 0 to 2^24.
     Whole,
+    /// [`autotune_ir::formula::Primitive::OfInteger`] and [`autotune_ir::formula::Primitive::Nearest`].
+    OfInteger,
+    Nearest,
     /// The bits moved by a number of places, zeros behind them.
     ShiftLeft(u8),
     ShiftRight(u8),
@@ -183,10 +205,10 @@ pub(super) trait Vectors {
     /// True if there is [`ElementType::F16`].
     fn rounds_to_f16(&self) -> bool;
 
-    /// `v = [at]`, elements of 16 bits.
+    /// `v = [at]`, elements of less than 32 bits.
     fn load_narrow(&mut self, v: Vector, memory: Memory);
 
-    /// `[at] = v`, elements of 16 bits, in whole vectors [past the caches](Vectors::stream) if so said; changes `spare`, which is another register.
+    /// `[at] = v`, elements of less than 32 bits, in whole vectors [past the caches](Vectors::stream) if so said; changes `spare`, which is another register.
     fn store_narrow(&mut self, v: Vector, memory: Memory, spare: Vector, is_streamed: bool);
 
     /// `[at] = v`, past the caches; the address is a multiple of the vector's bytes.

@@ -184,9 +184,10 @@ impl<'l> Block<'l> {
 }
 
 impl Leaf {
-    /// The vector registers that it takes: two hold what is being computed.
+    /// The vector registers that it takes: two hold what is being computed, one more the products of pairs.
     pub(super) fn registers(&self) -> usize {
-        self.held() + 2
+        let has_pairs = self.ops.iter().any(|op| matches!(op, Op::MulAdd { by: Arithmetic::MulPairs, .. }));
+        self.held() + 2 + usize::from(has_pairs)
     }
 
     /// Those of them that hold partial sums, and what several of these combine.

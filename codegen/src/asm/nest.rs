@@ -13,6 +13,7 @@ use autotune_ir::formula::{Formula, Primitive};
 use autotune_ir::instruction::{Dot, Instruction};
 use autotune_ir::program::{self, BinaryOp, BufferId, Expr, LoopKind, Program, Scope, StoreMode};
 
+mod integers;
 mod steps;
 
 /// Elements of `buffer` from `base` on, affine in the variables outside.
@@ -119,8 +120,6 @@ pub(super) enum Kind {
     Own([u32; 1]),
     /// A step: a value as an integer's bits, without its fraction.
     Whole([u32; 1]),
-    /// A step: the product of two values' bits as integers.
-    TimesBits([u32; 2]),
     /// A step: the element behind an input at the distance, in elements, that the second value's bits are.
     Fetch([u32; 2]),
 }
@@ -132,7 +131,7 @@ impl Kind {
             Kind::Input(_) | Kind::Binary(..) => &[],
             Kind::Step(primitive, of) => &of[..primitive.operands()],
             Kind::Own(of) | Kind::Whole(of) => of,
-            Kind::TimesBits(of) | Kind::Fetch(of) => of,
+            Kind::Fetch(of) => of,
         }
     }
 }
@@ -182,7 +181,7 @@ enum Binding {
 }
 
 /// What an instruction set does by itself that others take several steps for: products with powers of two, rounding to f16.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Offers {
     pub(super) scales: bool,
     pub(super) rounds_to_f16: bool,
@@ -202,6 +201,8 @@ pub(super) struct Resolver<'p> {
     /// Registers for pointers and counters.
     integers: usize,
     offers: Offers,
+    /// True if some buffer holds integers.
+    has_integers: bool,
     /// Variables around the present node, outermost first.
     scope: Vec<Scoped>,
     pub(super) nest: Nest,
@@ -219,7 +220,9 @@ fn is_tree(value: &Expr) -> bool {
 
 impl<'p> Resolver<'p> {
     pub(super) fn new(program: &'p Program, integers: usize, offers: Offers) -> Self {
-        Self { program, integers, offers, scope: Vec::new(), nest: Nest::default(), pointers: Vec::new() }
+        let has_integers = program.buffers.iter().any(|buffer| buffer.dtype.is_integer());
+        let (nest, pointers) = (Nest::default(), Vec::new());
+        Self { program, integers, offers, has_integers, scope: Vec::new(), nest, pointers }
     }
 
     /// Makes the nest of a node within loops over `vars`, and the pointers that it is to be given.
@@ -243,7 +246,7 @@ impl<'p> Resolver<'p> {
             self.nest.steps.extend(pointer.steps.iter().map(step));
             self.nest.pointers.push(pointer.buffer);
             let single = self.element_type(pointer.buffer);
-            self.nest.types.push(if pointer.group > 1 { ElementType::F32 } else { single });
+            self.nest.types.push(if pointer.group > 1 { ElementType::Word } else { single });
         }
         Ok(())
     }
@@ -252,8 +255,11 @@ impl<'p> Resolver<'p> {
         match memory_dtype(self.program.buffer(buffer)) {
             DType::F16 if self.offers.rounds_to_f16 => ElementType::F16,
             DType::F16 | DType::Bf16 => ElementType::Half,
-            // Programs with other types are refused before.
-            _ => ElementType::F32,
+            DType::I16 => ElementType::SignedHalf,
+            DType::I8 => ElementType::SignedByte,
+            DType::U8 | DType::Bool => ElementType::Byte,
+            // Programs with elements of 64 bits are refused before.
+            DType::F32 | DType::Tf32 | DType::I32 | DType::I64 => ElementType::Word,
         }
     }
 
@@ -327,18 +333,18 @@ impl<'p> Resolver<'p> {
     fn store(&mut self, store: &'p program::Store) -> Result<(), Failure> {
         let (first, mode) = (self.nest.elements.len(), store.mode);
         let of = self.element_type(store.dst.buffer);
-        if of != ElementType::F32 && mode == StoreMode::Accumulate {
+        if self.has_integers && self.computes_integers(store) {
+            return self.store_of_integers(store);
+        }
+        if of != ElementType::Word && mode == StoreMode::Accumulate {
             return Err(AssembleError::Narrow.into());
         }
         // Elements that are copied need not be converted.
         let dtype_of = |access: &program::Access| memory_dtype(self.program.buffer(access.buffer));
         let is_copy =
             of == ElementType::Half && store.copied().is_some_and(|(from, _)| dtype_of(from) == dtype_of(&store.dst));
-        let narrowed = match of {
-            ElementType::Half if is_copy => None,
-            ElementType::Half => Formula::narrowed(self.program.dtype(store.dst.buffer)),
-            ElementType::F32 | ElementType::F16 => None,
-        };
+        let is_narrowed = of == ElementType::Half && !is_copy;
+        let narrowed = is_narrowed.then(|| Formula::narrowed(self.program.dtype(store.dst.buffer))).flatten();
         let widens = |expr: &Expr| self.widening(expr).is_some();
         let has_steps = narrowed.is_some() || !is_tree(&store.value) || !is_copy && store.value.any(&widens);
         let steps = has_steps.then_some(self.nest.values.len() as u32);

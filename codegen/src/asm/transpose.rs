@@ -63,7 +63,7 @@ impl Block {
             (0..usize::from(self.lanes)).map(|lane| self.from.behind(lane, self.stride)).collect();
         let whole = isa.lanes();
         let is_streamed = |&at: &Address| {
-            let memory = Memory { at, shape: Shape::Lanes(self.lanes), of: ElementType::F32 };
+            let memory = Memory { at, shape: Shape::Lanes(self.lanes), of: ElementType::Word };
             memory.whole_vector(whole.into()).is_some() && streamed & 1 << at.pointer != 0
         };
         isa.transpose(&self.to, &columns, first, self.to.iter().all(is_streamed));
@@ -78,7 +78,7 @@ pub(super) fn copy(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
     };
     let &[Input::Source(from)] = code.inputs_of(value) else { return None };
     match [to, from].map(|id| code.sources[id as usize]) {
-        [Source::Memory(to), Source::Memory(from)] if [to.of, from.of] == [ElementType::F32; 2] => Some((to, from)),
+        [Source::Memory(to), Source::Memory(from)] if [to.of, from.of] == [ElementType::Word; 2] => Some((to, from)),
         _ => None,
     }
 }

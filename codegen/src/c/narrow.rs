@@ -1,70 +1,197 @@
-//! Elements of 16 bits, which are converted where they are loaded and stored.
+//! Elements that are not f32, which are converted where they are loaded and stored, and operations on integers.
+//!
+//! Variables hold the bits of an integer as those of an f32.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::{Value, Writer, splat};
 use crate::formula;
 use autotune_ir::DType;
-use autotune_ir::program::{Buffer, Store, StoreMode};
+use autotune_ir::formula::Formula;
+use autotune_ir::program::{Buffer, Expr, Program, Scope, Store, StoreMode};
 
-/// True if a buffer's elements have 16 bits.
+/// Integer operations that sources of programs with integers have, for single values.
+const INTEGERS: &str = "\
+static inline float max_bits1(float a, float b) { return (int)bits1(a) < (int)bits1(b) ? b : a; }
+static inline float min_bits1(float a, float b) { return (int)bits1(b) < (int)bits1(a) ? b : a; }
+static inline float of_integer1(float x) { return (float)(int)bits1(x); }
+static inline float nearest1(float x) {
+  const float r = __builtin_rintf(x);
+  return of_bits1(r >= -2147483648.0f && r < 2147483648.0f ? (unsigned)(int)r : 0x80000000u);
+}
+";
+
+/// A type of elements in C.
+#[derive(Clone, Copy)]
+struct Element {
+    name: &'static str,
+    /// What the names of its vectors begin with.
+    vector: &'static str,
+}
+
+impl Element {
+    fn of(dtype: DType) -> Self {
+        let (name, vector) = match dtype {
+            DType::F32 | DType::Tf32 => ("float", "vec"),
+            DType::F16 | DType::Bf16 => ("unsigned short", "h"),
+            DType::I8 => ("signed char", "sc"),
+            DType::U8 | DType::Bool => ("unsigned char", "uc"),
+            DType::I16 => ("short", "sh"),
+            DType::I32 => ("int", "in"),
+            DType::I64 => ("long long", "ll"),
+        };
+        Self { name, vector }
+    }
+
+    /// The ending of the names of loads and stores of its vectors.
+    fn suffix(self) -> String {
+        self.vector.to_uppercase()
+    }
+}
+
+/// True if a buffer's elements are converted where they are loaded and stored.
 pub(super) fn is_narrow(buffer: &Buffer) -> bool {
-    formula::memory_dtype(buffer).bytes() == 2
+    !formula::memory_dtype(buffer).is_word()
 }
 
 pub(super) fn element_type(buffer: &Buffer) -> &'static str {
-    if is_narrow(buffer) { "unsigned short" } else { "float" }
+    Element::of(formula::memory_dtype(buffer)).name
+}
+
+/// The load of a vector of a buffer, and what the name of its type begins with.
+pub(super) fn load(buffer: &Buffer) -> (String, &'static str) {
+    let element = Element::of(formula::memory_dtype(buffer));
+    if is_narrow(buffer) { (format!("LD{}", element.suffix()), element.vector) } else { ("LD".into(), element.vector) }
 }
 
 /// What no compiler takes for an element that is found by values.
 pub(super) fn unfound() -> Value {
-    Value { text: "elements_of_16_bits_are_not_found_by_values".into(), lanes: 1 }
+    Value { text: "elements_of_this_type_are_not_found_by_values".into(), lanes: 1 }
 }
 
-/// The values of elements.
+/// The values of elements; the bits of integers.
 pub(super) fn widened(dtype: DType, elements: &str, lanes: usize) -> String {
-    let [_, function] = formula::conversion_words(dtype);
     let bits = if lanes == 1 { elements.into() } else { format!("__builtin_convertvector({elements}, w{lanes})") };
-    format!("f_{function}{lanes}(of_bits{lanes}({bits}))")
+    match formula::conversion_words(dtype) {
+        [_, ""] => format!("of_bits{lanes}({bits})"),
+        [_, function] => format!("f_{function}{lanes}(of_bits{lanes}({bits}))"),
+    }
 }
 
-/// Vectors of 2 to `lanes` elements, their loads and stores.
-pub(super) fn types(lanes: usize) -> String {
+/// Vectors of 2 to `lanes` elements of a program's types, their loads and stores, and operations on integers.
+pub(super) fn types(program: &Program, lanes: usize) -> String {
+    let dtypes = program.buffers.iter().map(formula::memory_dtype).filter(|dtype| !dtype.is_word());
+    let elements: BTreeMap<&str, (Element, usize)> = dtypes
+        .map(|dtype| (Element::of(dtype), dtype.bytes()))
+        .map(|(element, bytes)| (element.vector, (element, bytes)))
+        .collect();
     let mut text = String::new();
-    let mut n = 2;
-    while n <= lanes {
-        let bytes = 2 * n;
-        let _ = write!(
-            text,
-            "typedef unsigned short h{n} __attribute__((vector_size({bytes})));\n\
-             typedef unsigned short uh{n} __attribute__((vector_size({bytes}), aligned(2), may_alias));\n\
-             #define LDH{n}(p) ((h{n})*(const uh{n} *)(p))\n\
-             #define STH{n}(p, x) (*(uh{n} *)(p) = (uh{n})(x))\n",
-        );
-        n *= 2;
+    for (element, bytes) in elements.into_values() {
+        let (Element { name, vector, .. }, suffix) = (element, element.suffix());
+        let mut n = 2;
+        while n <= lanes {
+            let size = bytes * n;
+            let _ = write!(
+                text,
+                "typedef {name} {vector}{n} __attribute__((vector_size({size})));\n\
+                 typedef {name} u{vector}{n} __attribute__((vector_size({size}), aligned({bytes}), may_alias));\n\
+                 #define LD{suffix}{n}(p) (({vector}{n})*(const u{vector}{n} *)(p))\n\
+                 #define ST{suffix}{n}(p, x) (*(u{vector}{n} *)(p) = (u{vector}{n})(x))\n",
+            );
+            n *= 2;
+        }
     }
     text
 }
 
+/// Operations on `n` integers.
+pub(super) fn integers(n: usize) -> String {
+    if n == 1 {
+        return INTEGERS.into();
+    }
+    let bound = |name: &str, holds: &str| {
+        format!("static inline vec{n} {name}{n}(vec{n} a, vec{n} b) {{ return select{n}({holds}, b, a); }}\n")
+    };
+    let less = |a: &str, b: &str| format!("(i{n}){a} < (i{n}){b}");
+    format!(
+        "{}{}\
+         static inline vec{n} of_integer{n}(vec{n} x) {{ return __builtin_convertvector((i{n})x, vec{n}); }}\n\
+         static inline vec{n} nearest{n}(vec{n} x) {{ vec{n} r; for (int i = 0; i < {n}; ++i) r[i] = nearest1(x[i]); return r; }}\n",
+        bound("max_bits", &less("a", "b")),
+        bound("min_bits", &less("b", "a")),
+    )
+}
+
 impl Writer<'_, '_> {
-    pub(super) fn store_narrow(&mut self, store: &Store, value: Value, lanes: usize) {
+    /// True if a value is an integer.
+    pub(super) fn is_integer(&self, value: &Expr) -> bool {
+        let program = self.generator.program;
+        value.is_integer(&|id| program.dtype(id).is_integer())
+    }
+
+    /// The bits of an integer value.
+    pub(super) fn integer(&mut self, value: &Expr) -> Value {
+        match value {
+            Expr::Load(access) => self.load(access),
+            Expr::Binary(op, of) => {
+                let values = of.each_ref().map(|of| self.integer(of));
+                let lanes = values.iter().map(|value| value.lanes).max().unwrap_or(1);
+                let operands = values.map(|value| splat(value, lanes));
+                let text = Formula::of_integers(*op).and_then(|formula| formula::applied_to(formula, &operands, lanes));
+                Value { text: text.unwrap_or_default(), lanes }
+            }
+            Expr::Const(whole) => Value { text: format!("of_bits1({:#x}u)", *whole as i32), lanes: 1 },
+            _ => unfound(),
+        }
+    }
+
+    /// The bits that a buffer of integers holds of a store's value.
+    pub(super) fn stored_integer(&mut self, store: &Store) -> Value {
+        let dst = self.generator.program.buffer(store.dst.buffer);
+        let (dtype, in_memory) = (dst.dtype, dst.scope != Scope::Register);
+        let is_integer = self.is_integer(&store.value) || matches!(store.value, Expr::Const(0.0));
+        let mut value = if is_integer { self.integer(&store.value) } else { self.expr(&store.value) };
+        if !is_integer {
+            value.text = format!("f_to_{}{}({})", dtype.word(), value.lanes, value.text);
+        }
         if store.mode == StoreMode::Accumulate {
+            let old = self.load(&store.dst);
+            let lanes = old.lanes.max(value.lanes);
+            let [a, b] = [old, value].map(|value| splat(value, lanes));
+            value = Value { text: format!("of_bits{lanes}(bits{lanes}({a}) + bits{lanes}({b}))"), lanes };
+        }
+        if is_integer && in_memory && dtype != DType::I32 {
+            value.text = format!("f_saturated_{}{}({})", dtype.word(), value.lanes, value.text);
+        }
+        value
+    }
+
+    /// Stores elements; of integers `value` is the bits.
+    pub(super) fn store_narrow(&mut self, store: &Store, value: Value, lanes: usize) {
+        let dtype = self.generator.program.dtype(store.dst.buffer);
+        if store.mode == StoreMode::Accumulate && !dtype.is_integer() {
             return self.line("#error \"elements of 16 bits are not added to\"");
         }
-        let dtype = self.generator.program.dtype(store.dst.buffer);
         let [function, _] = formula::conversion_words(dtype);
-        let bits = format!("bits{lanes}(f_{function}{lanes}({}))", splat(value, lanes));
+        let value = splat(value, lanes);
+        let bits = match dtype.is_integer() {
+            true => format!("bits{lanes}({value})"),
+            false => format!("bits{lanes}(f_{function}{lanes}({value}))"),
+        };
 
         let (pointer, offset, stride) = self.address(&store.dst);
         if lanes == 1 {
             return self.line(&format!("{pointer}[{offset}] = {bits};"));
         }
-        let halves = format!("__builtin_convertvector({bits}, h{lanes})");
+        let element = Element::of(dtype);
+        let (vector, suffix) = (element.vector, element.suffix());
+        let elements = format!("__builtin_convertvector({bits}, {vector}{lanes})");
         if stride == 1 {
-            return self.line(&format!("STH{lanes}({pointer} + {offset}, {halves});"));
+            return self.line(&format!("ST{suffix}{lanes}({pointer} + {offset}, {elements});"));
         }
         let name = self.name();
-        self.line(&format!("const h{lanes} {name} = {halves};"));
+        self.line(&format!("const {vector}{lanes} {name} = {elements};"));
         for lane in 0..lanes {
             self.line(&format!("{pointer}[{offset} + {}] = {name}[{lane}];", lane as i64 * stride));
         }

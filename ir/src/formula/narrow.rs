@@ -1,4 +1,4 @@
-//! Numbers of 32 bits as elements of 16, and the other way.
+//! Numbers of 32 bits as elements of other types, and the other way.
 
 use std::sync::LazyLock;
 
@@ -29,24 +29,65 @@ static OF_BF16: LazyLock<Formula> = LazyLock::new(|| {
     })
 });
 
+/// Integers of the types of [`INTEGERS`].
+static OF_INTEGER: LazyLock<Formula> = LazyLock::new(|| {
+    Formula::written(1, |f, of| {
+        f.apply(Primitive::OfInteger, of);
+    })
+});
+static INTEGERS: [DType; 4] = [DType::I8, DType::U8, DType::I16, DType::I32];
+static TO_INTEGER: LazyLock<[Formula; 4]> =
+    LazyLock::new(|| INTEGERS.map(|dtype| Formula::written(1, |f, of| f.bits_of_integer(of[0], dtype))));
+static SATURATED: LazyLock<[Formula; 4]> =
+    LazyLock::new(|| INTEGERS.map(|dtype| Formula::written(1, |f, of| f.saturation(of[0], dtype))));
+
+fn of_integers(formulas: &'static [Formula; 4], dtype: DType) -> Option<&'static Formula> {
+    INTEGERS.iter().position(|known| *known == dtype).map(|number| &formulas[number])
+}
+
 impl Formula {
-    /// The value of an element of a type of 16 bits, whose bits are those of the operand, below zeros. `None` for other types.
+    /// The value of an element of a type, whose bits are those of the operand: below zeros if it has 16 bits of a floating-point
+    /// number, extended to 32 bits if it is an integer. `None` for types without conversion.
     pub fn widened(dtype: DType) -> Option<&'static Self> {
         match dtype {
             DType::F16 => Some(&OF_F16),
             DType::Bf16 => Some(&OF_BF16),
-            _ => None,
+            _ => INTEGERS.contains(&dtype).then_some(&*OF_INTEGER),
         }
     }
 
-    /// The bits of the element that a value becomes where a type of 16 bits is stored, below zeros: those of the nearest, of two the even
-    /// one; what is not a number stays none. `None` for other types.
+    /// The bits of the element that a value becomes where a type is stored ([`DType::rounded`]), in the lowest bits of the
+    /// result; those above them are zeros if the type has 16 bits of a floating-point number. NaN is stored as NaN, as
+    /// the smallest integer where there is none. `None` for types without conversion.
     pub fn narrowed(dtype: DType) -> Option<&'static Self> {
         match dtype {
             DType::F16 => Some(&F16),
             DType::Bf16 => Some(&BF16),
-            _ => None,
+            _ => of_integers(&TO_INTEGER, dtype),
         }
+    }
+
+    /// The nearest integer of a type to an integer of 32 bits, by their bits. `None` for types without conversion.
+    pub fn saturated(dtype: DType) -> Option<&'static Self> {
+        of_integers(&SATURATED, dtype)
+    }
+
+    fn bits_of_integer(&mut self, x: u8, dtype: DType) {
+        let [least, most] = dtype.range().map(|end| self.number(end as f32));
+        let x = self.apply(Primitive::Max, &[least, x]);
+        if dtype == DType::I32 {
+            let (nearest, largest) = (self.apply(Primitive::Nearest, &[x]), self.bits(i32::MAX.cast_unsigned()));
+            self.select(Compare::Less, [x, most], nearest, largest);
+            return;
+        }
+        let x = self.apply(Primitive::Min, &[x, most]);
+        self.apply(Primitive::Nearest, &[x]);
+    }
+
+    fn saturation(&mut self, x: u8, dtype: DType) {
+        let [least, most] = dtype.range().map(|end| self.bits((end as i32).cast_unsigned()));
+        let x = self.apply(Primitive::MaxBits, &[x, least]);
+        self.apply(Primitive::MinBits, &[x, most]);
     }
 
     fn bits_of_bf16(&mut self, x: u8) {

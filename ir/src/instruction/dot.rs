@@ -10,25 +10,80 @@ use crate::target::{CpuTarget, Isa};
 /// (Intel, "Software Developer's Manual", volume 2).
 pub static DOT_BF16: Instruction = Instruction {
     name: "vdpbf16ps",
-    factors: &[Factors { dtype: DType::Bf16, steps: 2 }],
-    executor: Executor::Core,
-    registers: Registers::Vector,
+    factors: &[Factors::of(DType::Bf16, 2)],
     feature: Feature::Cpu(Isa::Avx512, "avx512bf16"),
-    asynchrony: Asynchrony::Nothing,
     check: |body, site| Dot::check(body, site, &DOT_BF16),
+    ..DOT
 };
 
-/// Instructions of CPUs that multiply.
-static DOTS: [&Instruction; 1] = [&DOT_BF16];
+/// `vpdpbusd` (AVX512_VNNI): each lane adds four products of an unsigned and a signed byte, wrapping in 32 bits.
+pub static DOT_U8_I8: Instruction = Instruction {
+    name: "vpdpbusd",
+    factors: &[Factors { dtypes: [DType::U8, DType::I8], steps: 4 }],
+    feature: Feature::Cpu(Isa::Avx512, "avx512vnni"),
+    check: |body, site| Dot::check(body, site, &DOT_U8_I8),
+    ..DOT
+};
 
-/// Returns the instruction of a CPU that multiplies factors of some types, if it has one.
-pub fn dot_of(cpu: &CpuTarget, factors: [DType; 2]) -> Option<&'static Instruction> {
-    let [dtype, other] = factors;
-    let multiplies = |dot: &&&Instruction| dot.steps(dtype).is_some() && dot.feature.is_of_cpu(cpu);
-    DOTS.iter().find(multiplies).copied().filter(|_| dtype == other)
+/// The same of vectors of 256 bits (AVX-VNNI).
+pub static DOT_U8_I8_AVX2: Instruction = Instruction {
+    name: "vpdpbusd.avx2",
+    feature: Feature::Cpu(Isa::Avx2, "avxvnni"),
+    check: |body, site| Dot::check(body, site, &DOT_U8_I8_AVX2),
+    ..DOT_U8_I8
+};
+
+/// `vpdpwssd` (AVX512_VNNI): each lane adds two products of 16-bit integers, wrapping in 32 bits.
+pub static DOT_I16: Instruction = Instruction {
+    name: "vpdpwssd",
+    factors: &[Factors::of(DType::I16, 2)],
+    feature: Feature::Cpu(Isa::Avx512, "avx512vnni"),
+    check: |body, site| Dot::check(body, site, &DOT_I16),
+    ..DOT
+};
+
+/// `vpmaddwd` and an addition: the same in two instructions.
+pub static PAIRS_I16: Instruction = Instruction {
+    name: "vpmaddwd",
+    feature: Feature::Isa(Isa::Avx512),
+    registers: Registers::Vector { products: 1 },
+    check: |body, site| Dot::check(body, site, &PAIRS_I16),
+    ..DOT_I16
+};
+
+/// The same of vectors of 256 bits.
+pub static PAIRS_I16_AVX2: Instruction = Instruction {
+    name: "vpmaddwd.avx2",
+    feature: Feature::Isa(Isa::Avx2),
+    registers: Registers::Vector { products: 1 },
+    check: |body, site| Dot::check(body, site, &PAIRS_I16_AVX2),
+    ..DOT_I16
+};
+
+/// Properties of all dot products in the lanes of vectors.
+const DOT: Instruction = Instruction {
+    name: "",
+    factors: &[],
+    executor: Executor::Core,
+    registers: Registers::Vector { products: 0 },
+    feature: Feature::Isa(Isa::Generic),
+    asynchrony: Asynchrony::Nothing,
+    check: |_, _| Err("no instruction"),
+};
+
+/// Instructions of CPUs that multiply, those of more steps first.
+static DOTS: [&Instruction; 6] = [&DOT_BF16, &DOT_U8_I8, &DOT_U8_I8_AVX2, &DOT_I16, &PAIRS_I16, &PAIRS_I16_AVX2];
+
+/// Returns the instruction of a CPU that multiplies factors of some types most at a time, and the types that it reads them
+/// as, which have all their values; `None` if the CPU has none.
+pub fn dot_of(cpu: &CpuTarget, factors: [DType; 2]) -> Option<(&'static Instruction, Factors)> {
+    let has = |known: &&Factors| (0..2).all(|factor| known.dtypes[factor].holds(factors[factor]));
+    let of_cpu = DOTS.iter().filter(|dot| dot.feature.is_of_cpu(cpu));
+    of_cpu.filter_map(|&dot| Some((dot, *dot.factors.iter().find(has)?))).next()
 }
 
-/// The nest of a dot product, whose steps lie side by side in both factors, as one word of 32 bits:
+/// The nest of a dot product, whose steps lie side by side in both factors, as one word of 32 bits, the factors in the order
+/// of the instruction's types:
 ///
 /// ```text
 /// unrolled s in 0..STEPS
@@ -64,7 +119,7 @@ impl<'a> Dot<'a> {
     fn check(body: &[Node], site: &Site, instruction: &Instruction) -> Result<(), &'static str> {
         let Some(dot) = Dot::of(body) else { return Err("a dot product of another form") };
         let dtypes = dot.factors.map(|factor| site.program.dtype(factor.buffer));
-        let Some(steps) = instruction.steps(dtypes[0]).filter(|_| dtypes[0] == dtypes[1]) else {
+        let Some(&Factors { steps, .. }) = instruction.factors.iter().find(|factors| factors.dtypes == dtypes) else {
             return Err("a dot product of types that the instruction does not multiply");
         };
         if dot.steps.kind != LoopKind::Unrolled || dot.steps.extent != steps {

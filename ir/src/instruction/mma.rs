@@ -6,11 +6,7 @@ use crate::dtype::DType;
 /// `m16n8k16` of f16 and bf16, `m16n8k8` of tf32, for all fragments of a [`Fragments`] (CUDA, compute capability 8.0).
 pub static MMA: Instruction = Instruction {
     name: "mma.sync",
-    factors: &[
-        Factors { dtype: DType::Tf32, steps: 8 },
-        Factors { dtype: DType::F16, steps: 16 },
-        Factors { dtype: DType::Bf16, steps: 16 },
-    ],
+    factors: &[Factors::of(DType::Tf32, 8), Factors::of(DType::F16, 16), Factors::of(DType::Bf16, 16)],
     executor: Executor::Threads(ThreadGroup::Warp),
     registers: Registers::Thread,
     feature: Feature::ComputeCapability(80),

@@ -6,7 +6,7 @@ use crate::dtype::DType;
 /// `m64nNk16` of f16 and bf16, for all fragments of a [`Fragments`], operands read from shared memory (CUDA, compute capability 9.0).
 pub static WGMMA: Instruction = Instruction {
     name: "wgmma",
-    factors: &[Factors { dtype: DType::F16, steps: 16 }, Factors { dtype: DType::Bf16, steps: 16 }],
+    factors: &[Factors::of(DType::F16, 16), Factors::of(DType::Bf16, 16)],
     executor: Executor::Threads(ThreadGroup::WarpGroup),
     registers: Registers::Thread,
     feature: Feature::ComputeCapability(90),

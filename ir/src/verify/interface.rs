@@ -73,7 +73,7 @@ fn is_identifier(name: &str) -> bool {
 }
 
 /// Together the program's axes are those of the algorithm's main equation: each of these is one of them, or fused with others into one,
-/// or the digits of its number are axes; one of extent 1 may be absent.
+/// or the digits of its number are axes; one of extent 1 may be absent. The last group of steps of a reduction may go beyond its end.
 fn check_axes(program: &Program) -> Result<(), ProgramError> {
     let equation = program.algorithm.main();
     let mut names = HashSet::new();
@@ -98,7 +98,10 @@ fn check_axes(program: &Program) -> Result<(), ProgramError> {
         });
         let (parts, digits) = (of.count(), digits.collect::<Vec<_>>());
         let is_fused = parts == 1 && digits.is_empty();
-        if !is_fused && (digits.len() < parts || !digits_count(digits, own.extent)) {
+        let group = digits.iter().find(|(step, _)| *step == 1).map_or(1, |(_, extent)| *extent);
+        let most = if own.reduce { own.extent.saturating_add(group - 1) } else { own.extent };
+        let counts_all = digits_count(digits.clone()).is_some_and(|count| (own.extent..=most).contains(&count));
+        if !is_fused && (digits.len() < parts || !counts_all) {
             return fail("program", format!("axis '{}' does not have {} iterations", own.name, own.extent));
         }
     }
@@ -112,12 +115,23 @@ fn parts_of(of: &AxisOf) -> &[AxisId] {
     }
 }
 
-/// True if digits, in whatever order, by how much they count and how far, count from 0 to `extent`, each number once.
-fn digits_count(mut digits: Vec<(usize, usize)>, extent: usize) -> bool {
+/// How far digits count, in whatever order, given by how much each counts and how far; `None` if some number does not come once.
+fn digits_count(mut digits: Vec<(usize, usize)>) -> Option<usize> {
     digits.retain(|digit| digit.1 != 1);
     digits.sort_unstable();
     let next = |count: usize, (step, extent)| if step == count { count.checked_mul(extent) } else { None };
-    digits.into_iter().try_fold(1, next) == Some(extent)
+    digits.into_iter().try_fold(1, next)
+}
+
+/// Iterations of an equation's axis in a program, those beyond its end included.
+fn iterations(program: &Program, equation: usize, axis: AxisId) -> u128 {
+    let own = program.algorithm.equations[equation].axes[axis].extent as u128;
+    let digits = program.axes.iter().filter_map(|digit| match digit.of {
+        AxisOf::Part { axis: of, .. } if of == axis => Some(digit.extent as u128),
+        _ => None,
+    });
+    // An axis that is fused with others, or absent, has no digits.
+    if equation == program.algorithm.main { digits.product::<u128>().max(own) } else { own }
 }
 
 /// Memory within the limits of the target.
@@ -208,8 +222,9 @@ pub(super) fn ends_within(program: &Program, equation: usize, access: &Access) -
 
 /// Number of iterations of an equation: all, or those that read no padding, that of constants and weights aside, which is packed as zeros. `None` where
 /// the latter cannot be counted: several dimensions of operands go beyond them along the same axes.
-pub(super) fn required_points(spec: &Spec, equation: usize, skip_padding: bool) -> Option<u128> {
-    let equation = &spec.equations[equation];
+pub(super) fn required_points(program: &Program, number: usize, skip_padding: bool) -> Option<u128> {
+    let spec = &program.algorithm;
+    let equation = &spec.equations[number];
     let mut free: Vec<bool> = vec![true; equation.axes.len()];
     let mut count = 1u128;
     let mut counted: Vec<(&Affine, usize)> = Vec::new();
@@ -232,8 +247,8 @@ pub(super) fn required_points(spec: &Spec, equation: usize, skip_padding: bool) 
         }
     }
 
-    let rest = equation.axes.iter().zip(free).filter(|(_, free)| *free);
-    Some(rest.fold(count, |count, (axis, _)| count * axis.extent as u128))
+    let rest = (0..equation.axes.len()).filter(|&axis| free[axis]);
+    Some(rest.fold(count, |count, axis| count * iterations(program, number, axis)))
 }
 
 /// Values of an index's axes for which it is within `0..extent`.

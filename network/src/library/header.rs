@@ -163,6 +163,7 @@ fn c_type(dtype: DType) -> &'static str {
         DType::F16 | DType::Bf16 => "uint16_t",
         DType::I8 => "int8_t",
         DType::U8 | DType::Bool => "uint8_t",
+        DType::I16 => "int16_t",
         DType::I32 => "int32_t",
         DType::I64 => "int64_t",
     }

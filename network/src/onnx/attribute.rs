@@ -45,6 +45,7 @@ pub(crate) fn data_type(dtype: DType) -> DataType {
         DType::Bf16 => DataType::BFLOAT16,
         DType::I8 => DataType::INT8,
         DType::U8 => DataType::UINT8,
+        DType::I16 => DataType::INT16,
         DType::I32 => DataType::INT32,
         DType::I64 => DataType::INT64,
         DType::Bool => DataType::BOOL,

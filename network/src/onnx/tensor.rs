@@ -27,7 +27,7 @@ pub(super) fn stored(data_type: DataType, dtype: DType) -> Option<Stored> {
     let stored = match data_type {
         DataType::BOOL => Stored::Of(DType::Bool),
         DataType::INT8 => Stored::Of(DType::I8),
-        DataType::INT16 => Stored::I16,
+        DataType::INT16 => Stored::Of(DType::I16),
         DataType::INT32 => Stored::Of(DType::I32),
         DataType::INT64 => Stored::Of(DType::I64),
         DataType::UINT8 => Stored::Of(DType::U8),

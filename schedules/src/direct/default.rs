@@ -270,6 +270,10 @@ impl<'r> DefaultRule<'r> {
             match (group, axis) {
                 ("tile", axis) => self.tile(knob, roles.contraction.axis(axis)?, [channels, width]),
                 ("order", "reduce") => Some(outermost_tap.map_or(0, |tap| starting_with(knob, roles.name(tap)))),
+                // What is copied to be multiplied is for all channels.
+                ("order", "") if (self.has_dot || self.widens) && words[1].1 != "inplace" => {
+                    ending_with(knob, roles.name(roles.channel))
+                }
                 ("order", "") => Some(starting_with(knob, roles.name(self.outermost))),
                 // Vectors need weights that lie side by side.
                 ("weights", _) if self.has_dot || roles.contraction.weight.stride(self.vector) > 1 => {
@@ -320,6 +324,12 @@ fn rows_in_ways(roles: &Roles, target: &CpuTarget) -> usize {
 fn starting_with(knob: &Knob, axis: &str) -> usize {
     let first = |v: &Value| matches!(v, Value::Order(axes) if axes.first().is_some_and(|a| a == axis));
     knob.values.iter().position(first).unwrap_or(0)
+}
+
+/// The first order whose innermost axis is `axis`.
+fn ending_with(knob: &Knob, axis: &str) -> Option<usize> {
+    let last = |v: &Value| matches!(v, Value::Order(axes) if axes.last().is_some_and(|a| a == axis));
+    knob.values.iter().position(last)
 }
 
 fn is_register_tile(value: &Value, size: usize) -> bool {

@@ -147,7 +147,7 @@ impl Builder for Lowering<'_> {
 
 impl<'a> Lowering<'a> {
     pub(crate) fn new(workload: &Workload, direct: &'a Direct, lanes: usize) -> Self {
-        let mut all = Nest::new(workload.spec(), direct.copied);
+        let mut all = Nest::new(workload.spec(), direct.copied[0]);
         let inputs = (direct.input.shape.as_slice(), direct.in_layout);
         let outputs = (direct.output.shape.as_slice(), direct.out_layout);
         let operands = OperandBuffers::new(&mut all, workload, inputs, outputs);

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::contraction::{AxisId, Contraction, Operand, lane_name};
 use crate::error::LowerError;
 use autotune_ir::DType;
-use autotune_ir::affine::VarId;
-use autotune_ir::instruction::{Instruction, dot_of};
+use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::instruction::{Factors, Instruction, dot_of};
 use autotune_ir::target::CpuTarget;
 use autotune_workloads::axes::{Axes, count};
 use autotune_workloads::{Once, Workload};
@@ -90,16 +90,28 @@ impl Roles {
 
     /// True if the data is widened before it is multiplied, which a copy does once for all vectors that read an element.
     pub(crate) fn widens(&self, target: &CpuTarget) -> bool {
-        !self.factors[0].is_word() && self.dot(target).is_none()
+        self.factors[0].bytes() < 4 && self.dot(target).is_none()
     }
 
-    /// The instruction that multiplies groups of reduction steps, and how many these are; `None` where there is none for the
-    /// factors, or steps are left over.
-    pub(crate) fn dot(&self, target: &CpuTarget) -> Option<(&'static Instruction, usize)> {
-        let dot = dot_of(target, self.factors)?;
-        let steps = dot.steps(self.factors[0])?;
-        let is_whole = self.step.is_some_and(|step| self.extent(step).is_multiple_of(steps));
-        (is_whole && !self.is_depthwise).then_some((dot, steps))
+    /// The instruction that multiplies groups of reduction steps, and the types and the number of these; `None` where there is
+    /// none for the factors, or there is one step.
+    pub(crate) fn dot(&self, target: &CpuTarget) -> Option<(&'static Instruction, Factors)> {
+        let step = self.step.filter(|&step| self.extent(step) > 1 && !self.is_depthwise)?;
+        let fits = |steps: usize| self.extent(step).is_multiple_of(steps) || self.ends_operands(step);
+        dot_of(target, self.factors).filter(|(_, factors)| fits(factors.steps))
+    }
+
+    /// True if steps beyond the last are beyond both operands, so that they count as zeros: no other axis is in their dimensions.
+    fn ends_operands(&self, step: AxisId) -> bool {
+        let is_step = |index: &Affine| !index.uses(VarId(step as u32)) || index.terms.len() == 1;
+        let Contraction { data, weight, .. } = &self.contraction;
+        data.index.iter().chain(&weight.index).all(is_step)
+    }
+
+    /// The types of copies of data and weights: those that an instruction multiplies, else words.
+    pub(crate) fn copied(&self, dot: Option<Factors>) -> [DType; 2] {
+        let word = |dtype: DType| if dtype.bytes() < 4 { dtype.accumulator() } else { dtype };
+        dot.map_or_else(|| self.factors.map(word), |factors| factors.dtypes)
     }
 
     /// Names of the axes of more than one element, which the order knobs permute.
@@ -182,7 +194,6 @@ mod tests {
     use super::*;
     use crate::knob_space::KnobSpace;
     use autotune_ir::Spec;
-    use autotune_ir::affine::Affine;
     use autotune_ir::program::{Access, BufferId, Expr};
     use autotune_ir::spec::{Axis, Equation, Reduction, Source, Tensor};
 

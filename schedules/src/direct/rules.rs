@@ -69,12 +69,25 @@ impl Direct {
     /// The steps of a group are side by side in what register tiles read.
     fn check_dot(&self) -> Result<(), LowerError> {
         let of_group = |operand: &Operand, group: &Group| operand.stride(group.axis);
+        let spec = &self.contraction.spec;
         if let Some(group) = &self.dot {
             if !self.packed_weights && of_group(&self.contraction.weight, group) != 1 {
                 return Err(LowerError::knob("weights", "the steps of a dot product are not side by side"));
             }
             if self.data_mode != DataMode::Panel && of_group(&self.data, group) != 1 {
                 return Err(LowerError::knob("data", "the steps of a dot product are not side by side"));
+            }
+            let is_beyond = |dim: usize| self.contraction.data.index[dim].uses(VarId(group.axis as u32));
+            let mut dims = 0..self.contraction.data.shape.len();
+            if self.data_mode == DataMode::InPlace && dims.any(|dim| is_beyond(dim) && self.contraction.pads(dim)) {
+                return Err(LowerError::knob("data", "steps of a dot product are read beyond the operand"));
+            }
+            let read_in_place = [self.data_mode == DataMode::InPlace, !self.packed_weights];
+            for (number, factor) in spec.main().loads().into_iter().enumerate().take(2) {
+                if read_in_place[number] && spec.tensor(factor).dtype != self.copied[number] {
+                    let knob = ["data", "weights"][number];
+                    return Err(LowerError::knob(knob, "a dot product reads them as another type"));
+                }
             }
         }
         Ok(())
@@ -142,7 +155,7 @@ impl Direct {
         let weights = product(&|a| self.contraction.weight.uses(a)) * if weights_are_vectors { pieces } else { 1 };
         let data = product(&|a| self.data.uses(a)) * if data_are_vectors { pieces } else { 1 };
         let needed = tile_registers(accumulators, [weights, data]);
-        let class = self.dot.map_or(Registers::Vector, |group| group.instruction.registers);
+        let class = self.dot.map_or(Registers::Vector { products: 0 }, |group| group.instruction.registers);
         let registers = class.of_cpu(target);
         if needed > registers {
             let reason = format!("the register tile needs {needed} vector registers of {registers}");
@@ -223,7 +236,7 @@ impl Direct {
     fn check_memory(&self, target: &CpuTarget) -> Result<(), LowerError> {
         let is_panel = self.data_mode == DataMode::Panel;
         let copies_tile = self.data_mode == DataMode::Tile || is_panel && self.contraction.is_padded();
-        let tile = if copies_tile { self.tile_shape().iter().product::<usize>() * self.copied.bytes() } else { 0 };
+        let tile = if copies_tile { self.tile_shape().iter().product::<usize>() * self.copied[0].bytes() } else { 0 };
         let panel = if is_panel { self.panel_bytes() } else { 0 };
         let tile_limit = (target.l3_bytes / target.cores).max(target.l2_bytes);
         for (bytes, limit) in [(tile, tile_limit), (panel, target.l2_bytes), (tile + panel, MAX_LOCAL_BYTES)] {

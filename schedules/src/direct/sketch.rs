@@ -34,6 +34,10 @@ impl Sketch for DirectSketch {
         Some(knobs::knobs(&roles, target.cpu()?))
     }
 
+    fn has_integers(&self) -> bool {
+        true
+    }
+
     fn plan(&self, workload: &Workload, target: &Target, knobs: &dyn KnobValues) -> Result<Box<dyn Plan>, LowerError> {
         let cpu = target.cpu().ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
         let direct = Direct::new(workload, cpu, knobs)?;

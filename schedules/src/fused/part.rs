@@ -10,7 +10,7 @@ use crate::config::{KnobValues, Value};
 use crate::direct::laid::{Laid, Layouts};
 use crate::direct::reader::Reader;
 use crate::direct::roles::Roles;
-use crate::direct::{DataMode, Direct, TileLoop, copied};
+use crate::direct::{DataMode, Direct, TileLoop};
 use crate::error::LowerError;
 
 /// Prefixes of the knobs of either contraction.
@@ -76,7 +76,7 @@ impl<'a> Part<'a> {
             data_mode: if self.number == 0 { reader.data_mode()? } else { DataMode::InPlace },
             packed_weights: reader.packs_weights()?,
             dot: None,
-            copied: copied(roles, false),
+            copied: roles.copied(None),
             vector: laid.lane_of(vector).unwrap_or(vector),
             batch: roles.batch.clone(),
             cache: cache.into_iter().filter(|tile| several(&tile.0)).map(tile_loop).collect(),

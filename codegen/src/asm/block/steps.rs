@@ -180,7 +180,6 @@ impl<S: Vectors> Block<'_, S> {
                 own
             }
             Kind::Whole(_) => self.unary(steps, Unary::Whole, kind.operands())?,
-            Kind::TimesBits(of) => self.binary(steps, Arithmetic::MulBits, of, &of)?,
             Kind::Fetch(of) => self.fetch(steps, of)?,
             Kind::Input(_) | Kind::Binary(..) => return Ok(()),
         };
@@ -208,6 +207,8 @@ impl<S: Vectors> Block<'_, S> {
             }
             (Primitive::Sqrt, _) => return self.unary(steps, Unary::Sqrt, of),
             (Primitive::Floor, _) => return self.unary(steps, Unary::Floor, of),
+            (Primitive::OfInteger, _) => return self.unary(steps, Unary::OfInteger, of),
+            (Primitive::Nearest, _) => return self.unary(steps, Unary::Nearest, of),
             (Primitive::ShiftLeft(places), _) => return self.unary(steps, Unary::ShiftLeft(places), of),
             (Primitive::ShiftRight(places), _) => return self.unary(steps, Unary::ShiftRight(places), of),
             (Primitive::Add, _) => (Arithmetic::Add, of[0], of[1]),
@@ -216,6 +217,10 @@ impl<S: Vectors> Block<'_, S> {
             (Primitive::And, _) => (Arithmetic::And, of[0], of[1]),
             (Primitive::Or, _) => (Arithmetic::Or, of[0], of[1]),
             (Primitive::AddBits, _) => (Arithmetic::AddBits, of[0], of[1]),
+            (Primitive::SubBits, _) => (Arithmetic::SubBits, of[0], of[1]),
+            (Primitive::MulBits, _) => (Arithmetic::MulBits, of[0], of[1]),
+            (Primitive::MaxBits, _) => (Arithmetic::MaxBits, of[0], of[1]),
+            (Primitive::MinBits, _) => (Arithmetic::MinBits, of[0], of[1]),
             (Primitive::Scale, _) => (Arithmetic::Scale, of[0], of[1]),
             // The operand that is taken where one is not a number comes second.
             (Primitive::Max | Primitive::Maximum, _) => (Arithmetic::Max, of[1], of[0]),

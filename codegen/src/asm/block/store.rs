@@ -9,7 +9,7 @@ impl<S: Vectors> Block<'_, S> {
         if mode == StoreMode::Assign
             && let Some(id) = self.as_source(value.root)
             && let Source::Memory(Memory { at, shape, of }) = self.source_of(id)
-            && [of, dst.of] == [ElementType::F32; 2]
+            && [of, dst.of] == [ElementType::Word; 2]
             && let Shape::Strided { lanes, stride } = shape
             && !self.isa.loads_together(shape)
         {
@@ -27,7 +27,7 @@ impl<S: Vectors> Block<'_, S> {
     pub(super) fn write(&mut self, dst: Memory, mode: StoreMode, mut value: Vector) -> Result<(), Failure> {
         let whole = dst.whole_vector(self.isa.lanes().into()).filter(|_| mode == StoreMode::Assign);
         let streamed = whole.filter(|at| self.streamed & 1 << at.pointer != 0);
-        if dst.of != ElementType::F32 {
+        if dst.of != ElementType::Word {
             let spare = self.spare()?;
             self.isa.store_narrow(value, dst, spare, streamed.is_some());
             [value, spare].iter().for_each(|&register| self.release(Operand::Register(register)));

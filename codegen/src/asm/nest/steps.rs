@@ -47,7 +47,7 @@ impl<'p> Resolver<'p> {
             let mut at = self.known_step(Kind::Whole([at]), first);
             if stride != 1 {
                 let stride = self.known_constant(stride as u32, first);
-                at = self.known_step(Kind::TimesBits([at, stride]), first);
+                at = self.known_step(Kind::Step(Primitive::MulBits, [at, stride, 0, 0]), first);
             }
             index = Some(match index {
                 Some(index) => self.known_step(Kind::Step(Primitive::AddBits, [index, at, 0, 0]), first),
@@ -56,8 +56,7 @@ impl<'p> Resolver<'p> {
         }
 
         let element = self.access(&gather.access)?;
-        let is_f32 = self.element_type(gather.access.buffer) == ElementType::F32;
-        if !is_f32 || !matches!(element.place, Place::Memory(_)) {
+        if !buffer.dtype.is_word() || !matches!(element.place, Place::Memory(_)) {
             return Err(AssembleError::Gather.into());
         }
         let element = self.input(element, first.0);
@@ -113,11 +112,11 @@ impl<'p> Resolver<'p> {
     }
 
     /// A step, written once.
-    fn known_step(&mut self, kind: Kind, first: (usize, usize)) -> u32 {
+    pub(super) fn known_step(&mut self, kind: Kind, first: (usize, usize)) -> u32 {
         self.known_value(kind, first.1).unwrap_or_else(|| self.push_value(kind, 0))
     }
 
-    fn known_constant(&mut self, bits: u32, first: (usize, usize)) -> u32 {
+    pub(super) fn known_constant(&mut self, bits: u32, first: (usize, usize)) -> u32 {
         let number = self.constant(bits, first.0);
         self.known_input(first).unwrap_or(number)
     }
@@ -128,7 +127,7 @@ impl<'p> Resolver<'p> {
     }
 
     /// Takes back the element that came last, and its value, if there is another of the same; returns that one's value.
-    fn known_input(&mut self, (first_element, first_value): (usize, usize)) -> Option<u32> {
+    pub(super) fn known_input(&mut self, (first_element, first_value): (usize, usize)) -> Option<u32> {
         let Nest { elements, terms, .. } = &self.nest;
         let (last, others) = elements[first_element..].split_last()?;
         let terms_of = |element: &Element| &terms[element.terms.0 as usize..element.terms.1 as usize];

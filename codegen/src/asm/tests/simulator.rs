@@ -8,7 +8,8 @@ use crate::asm::instruction_set::{
 };
 use crate::asm::leaf::Memory;
 use autotune_ir::DType;
-use autotune_ir::instruction::{DOT_BF16, Instruction};
+use autotune_ir::formula::Primitive;
+use autotune_ir::instruction::{DOT_BF16, DOT_I16, DOT_U8_I8, Instruction, PAIRS_I16};
 use autotune_ir::program::Compare;
 use autotune_ir::spec::Reduction;
 use machine::{LOST, MOST_LANES};
@@ -32,6 +33,21 @@ pub(super) struct Set {
     /// The number of columns that a copy can transpose, and of rows that it can weave.
     pub(super) transposes: Option<u8>,
     pub(super) weaves: Option<u8>,
+}
+
+fn integer(lane: f32) -> i32 {
+    lane.to_bits().cast_signed()
+}
+
+fn of_integer(integer: i32) -> f32 {
+    f32::from_bits(integer.cast_unsigned())
+}
+
+/// The sum of the products of the 16-bit integers of two words.
+fn pairs(a: f32, b: f32) -> i32 {
+    let halves = |x: f32| [integer(x) << 16 >> 16, integer(x) >> 16];
+    let ([a0, a1], [b0, b1]) = (halves(a), halves(b));
+    (a0 * b0).wrapping_add(a1 * b1)
 }
 
 type Step = Box<dyn Fn(&mut Machine)>;
@@ -121,8 +137,13 @@ impl Vectors for Recorder {
     }
 
     fn dots(&self) -> Dots {
-        const BF16: [(&Instruction, Arithmetic); 1] = [(&DOT_BF16, Arithmetic::DotBf16)];
-        if self.set.dots { &BF16 } else { &[] }
+        const ALL: [(&Instruction, Arithmetic); 4] = [
+            (&DOT_BF16, Arithmetic::DotBf16),
+            (&DOT_U8_I8, Arithmetic::DotU8I8),
+            (&DOT_I16, Arithmetic::DotI16),
+            (&PAIRS_I16, Arithmetic::MulPairs),
+        ];
+        ALL.into_iter().filter(|_| self.set.dots).collect()
     }
 
     fn load(&mut self, v: Vector, shape: Shape, at: Address) {
@@ -152,11 +173,13 @@ impl Vectors for Recorder {
         let Memory { at, shape, of } = memory;
         self.check(&[v], &[]);
         self.check_memory(shape, at);
-        assert!(of == ElementType::F16 && self.set.rounds_to_f16 || of == ElementType::Half, "{of:?}");
+        assert!(of != ElementType::Word && (of != ElementType::F16 || self.set.rounds_to_f16), "{of:?}");
         self.record(move |m| {
-            m.vectors[usize::from(v)] = m.load_elements(shape, at).map(|lane| match of {
+            m.vectors[usize::from(v)] = m.load_elements(shape, at, of.bytes() as usize).map(|lane| match of {
                 ElementType::F16 => DType::F16.values(&[lane.to_bits()], 1)[0],
-                _ => lane,
+                ElementType::SignedHalf => f32::from_bits((lane.to_bits() as i16 as i32).cast_unsigned()),
+                ElementType::SignedByte => f32::from_bits((lane.to_bits() as i8 as i32).cast_unsigned()),
+                ElementType::Word | ElementType::Half | ElementType::Byte => lane,
             });
         });
     }
@@ -165,9 +188,9 @@ impl Vectors for Recorder {
         let Memory { at, shape, of } = memory;
         self.check(&[v, spare], &[]);
         self.check_memory(shape, at);
-        assert!(v != spare && (of == ElementType::F16 && self.set.rounds_to_f16 || of == ElementType::Half), "{of:?}");
+        assert!(v != spare && of != ElementType::Word && (of != ElementType::F16 || self.set.rounds_to_f16), "{of:?}");
         assert!(!is_streamed || shape == Shape::Lanes(self.set.lanes), "{shape:?} streamed");
-        let bytes = 2 * i64::from(self.set.lanes);
+        let bytes = of.bytes() * i64::from(self.set.lanes);
         self.record(move |m| {
             let address = m.integer(at.pointer) + i64::from(at.disp);
             assert!(!is_streamed || address % bytes == 0, "streamed to the address {address}");
@@ -175,7 +198,7 @@ impl Vectors for Recorder {
                 ElementType::F16 => DType::F16.words(&[lane])[0],
                 _ => lane.to_bits(),
             });
-            m.store(narrowed.map(f32::from_bits), shape, at);
+            m.store_elements(narrowed.map(f32::from_bits), shape, at, of.bytes() as usize);
             m.vectors[usize::from(spare)] = LOST;
         });
     }
@@ -205,7 +228,7 @@ impl Vectors for Recorder {
         self.record(move |m| {
             let index = m.vectors[usize::from(index)];
             let mut found = LOST;
-            (0..lanes).for_each(|lane| found[lane] = *m.element(at, index[lane].to_bits() as usize));
+            (0..lanes).for_each(|lane| found[lane] = m.word(at, index[lane].to_bits() as usize));
             (m.vectors[usize::from(to)], m.vectors[usize::from(spare)]) = (found, LOST);
         });
     }
@@ -222,7 +245,10 @@ impl Vectors for Recorder {
         self.check(&[], &[to.pointer, from.pointer]);
         for i in 0..usize::from(lanes) {
             let (to, from) = (to.behind(i, to_stride), from.behind(i, from_stride));
-            self.record(move |m| *m.element(to, 0) = *m.element(from, 0));
+            self.record(move |m| {
+                let word = m.word(from, 0);
+                m.set_word(to, 0, word);
+            });
         }
     }
 
@@ -239,11 +265,11 @@ impl Vectors for Recorder {
         let block = [rows.len() as u8, columns.len() as u8];
         let taken = self.transpose_registers(block, first).expect("a transpose that there is not");
         self.record(move |m| {
-            let element = |m: &mut Machine, column: Address, r: usize| *m.element(column, r);
+            let element = |m: &mut Machine, column: Address, r: usize| m.word(column, r);
             let block: Vec<Vec<f32>> =
                 columns.iter().map(|&column| (0..rows.len()).map(|r| element(m, column, r)).collect()).collect();
             for (r, &row) in rows.iter().enumerate() {
-                block.iter().enumerate().for_each(|(l, column)| *m.element(row, l) = column[r]);
+                block.iter().enumerate().for_each(|(l, column)| m.set_word(row, l, column[r]));
             }
             m.vectors[usize::from(first)..][..taken].fill(LOST);
         });
@@ -283,11 +309,17 @@ impl Vectors for Recorder {
     }
 
     fn interleave(&mut self, to: Address, rows: &[Address], first: Vector) {
-        self.weave((to, rows), first, |m, group, row| *m.element(group.0, group.1) = *m.element(row.0, row.1));
+        self.weave((to, rows), first, |m, group, row| {
+            let word = m.word(row.0, row.1);
+            m.set_word(group.0, group.1, word);
+        });
     }
 
     fn deinterleave(&mut self, rows: &[Address], from: Address, first: Vector) {
-        self.weave((from, rows), first, |m, group, row| *m.element(row.0, row.1) = *m.element(group.0, group.1));
+        self.weave((from, rows), first, |m, group, row| {
+            let word = m.word(group.0, group.1);
+            m.set_word(row.0, row.1, word);
+        });
     }
 
     fn prefetch(&mut self, at: Address, _: bool) {
@@ -355,6 +387,16 @@ impl Vectors for Recorder {
                 Arithmetic::Or => f32::from_bits(a[i].to_bits() | b[i].to_bits()),
                 Arithmetic::MulBits => f32::from_bits(a[i].to_bits().wrapping_mul(b[i].to_bits())),
                 Arithmetic::AddBits => f32::from_bits(a[i].to_bits().wrapping_add(b[i].to_bits())),
+                Arithmetic::SubBits => f32::from_bits(a[i].to_bits().wrapping_sub(b[i].to_bits())),
+                Arithmetic::MaxBits => of_integer(integer(a[i]).max(integer(b[i]))),
+                Arithmetic::MinBits => of_integer(integer(a[i]).min(integer(b[i]))),
+                Arithmetic::DotU8I8 => {
+                    let bytes = a[i].to_bits().to_le_bytes().into_iter().zip(b[i].to_bits().to_le_bytes());
+                    let products = bytes.map(|(a, b)| i32::from(a) * i32::from(b.cast_signed()));
+                    of_integer(integer(old[i]).wrapping_add(products.sum()))
+                }
+                Arithmetic::DotI16 => of_integer(integer(old[i]).wrapping_add(pairs(a[i], b[i]))),
+                Arithmetic::MulPairs => of_integer(pairs(a[i], b[i])),
                 Arithmetic::Scale => (f64::from(a[i]) * f64::from(b[i]).exp2()) as f32,
                 Arithmetic::MulAdd => a[i].mul_add(b[i], old[i]),
                 Arithmetic::MulThenAdd => old[i].mul_add(a[i], b[i]),
@@ -396,6 +438,8 @@ impl Vectors for Recorder {
                 Unary::Sqrt => a.sqrt(),
                 Unary::Floor => a.floor(),
                 Unary::Whole => f32::from_bits(a as u32),
+                Unary::OfInteger => Primitive::OfInteger.value([a, 0.0, 0.0, 0.0]),
+                Unary::Nearest => Primitive::Nearest.value([a, 0.0, 0.0, 0.0]),
                 Unary::ShiftLeft(places) => f32::from_bits(a.to_bits() << places),
                 Unary::ShiftRight(places) => f32::from_bits(a.to_bits() >> places),
             });

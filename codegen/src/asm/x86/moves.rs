@@ -3,7 +3,7 @@
 use super::X86;
 use super::control::address;
 use super::encode::{Address, Goal, Integer, Opcode, Place, evex};
-use super::narrow::READ;
+use super::narrow::Narrow;
 use super::vectors::{BLEND_LANES, COPY, LOAD, PERMUTE, SET_MASK, STORE, UNPACK_HIGH_PAIRS, VECTOR, opcode};
 use crate::asm::instruction_set::{Address as At, ElementType, Vector, Vectors};
 use autotune_ir::target::Isa;
@@ -31,13 +31,18 @@ impl X86 {
             disp: at.disp.wrapping_add(stride.wrapping_mul(i32::from(i))),
             ..at
         };
-        let (is_whole, rax) = (of == ElementType::F32, Integer::Rax as u8);
+        let (read, write) = match of.bytes() {
+            4 => (0x8b, 0x89),
+            2 => (Narrow::of(of).read, 0x89),
+            _ => (Narrow::of(of).read, 0x88),
+        };
+        let rax = Integer::Rax as u8;
         for i in 0..lanes {
-            self.code.legacy(false, if is_whole { 0x8b } else { READ }, rax, element(from, i));
-            if !is_whole {
+            self.code.legacy(false, read, rax, element(from, i));
+            if of.bytes() == 2 {
                 self.code.plain(&[OF_16_BITS]);
             }
-            self.code.legacy(false, 0x89, rax, element(to, i));
+            self.code.legacy(false, write, rax, element(to, i));
         }
     }
 

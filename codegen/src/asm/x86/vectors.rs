@@ -7,7 +7,7 @@ use crate::asm::instruction_set::{
     Address as At, Arithmetic, Bound, Dots, ElementType, Operand, Shape, Unary, Vector, Vectors,
 };
 use crate::asm::leaf::{Leaf, Memory};
-use autotune_ir::instruction::{DOT_BF16, Instruction};
+use autotune_ir::instruction::{DOT_BF16, DOT_I16, DOT_U8_I8, DOT_U8_I8_AVX2, Instruction, PAIRS_I16, PAIRS_I16_AVX2};
 use autotune_ir::program::Compare;
 use autotune_ir::spec::Reduction;
 use autotune_ir::target::{CpuTarget, Isa};
@@ -28,7 +28,7 @@ pub(super) const COPY: Opcode = opcode(1, 0, 0x28);
 pub(super) const BROADCAST: Opcode = opcode(2, 1, 0x18);
 const BROADCAST_INTEGER: Opcode = opcode(2, 1, 0x7c);
 pub(super) const MOVE_INTEGER: Opcode = opcode(1, 1, 0x6e);
-const MOVE_TO_INTEGER: Opcode = opcode(1, 1, 0x7e);
+pub(super) const MOVE_TO_INTEGER: Opcode = opcode(1, 1, 0x7e);
 /// Elements by their numbers, of those lanes that a mask has; masks of all lanes.
 const GATHER: Opcode = opcode(2, 1, 0x92);
 const EQUAL_BITS: Opcode = opcode(1, 1, 0x76);
@@ -42,9 +42,11 @@ pub(super) const MAX: Opcode = opcode(1, 0, 0x5f);
 pub(super) const MIN: Opcode = opcode(1, 0, 0x5d);
 const SQRT: Opcode = opcode(1, 0, 0x51);
 const WHOLE: Opcode = opcode(1, 2, 0x5b);
+const OF_INTEGER: Opcode = opcode(1, 0, 0x5b);
+const NEAREST: Opcode = opcode(1, 1, 0x5b);
 const ROUND: Opcode = opcode(3, 1, 0x08);
 /// Bits moved; the first operand tells in which direction.
-const SHIFT: Opcode = opcode(1, 1, 0x72);
+pub(super) const SHIFT: Opcode = opcode(1, 1, 0x72);
 /// A comparison, and the choice by it: by a vector, whose number is an immediate, or by a mask.
 pub(super) const COMPARE: Opcode = opcode(1, 0, 0xc2);
 const BLEND_VEX: Opcode = opcode(3, 1, 0x4a);
@@ -90,7 +92,7 @@ impl Vectors for X86 {
     }
 
     fn dots(&self) -> Dots {
-        self.dots
+        self.dots.clone()
     }
 
     fn load(&mut self, v: Vector, shape: Shape, at: At) {
@@ -105,7 +107,7 @@ impl Vectors for X86 {
                 if let Some(numbers) = self.even_numbers.filter(|_| self.loads_together(shape)) {
                     return self.load_by_numbers(v, numbers, lanes, at);
                 }
-                self.move_elements(ElementType::F32, (LANES_AT, 4), (at, stride), lanes);
+                self.move_elements(ElementType::Word, (LANES_AT, 4), (at, stride), lanes);
                 self.transfer(false, v, lanes, LANES_AT, v);
             }
         }
@@ -118,7 +120,7 @@ impl Vectors for X86 {
             Shape::Lanes(n) => self.transfer(true, v, n, at, spare),
             Shape::Strided { lanes, stride } => {
                 self.transfer(true, v, self.lanes(), LANES_AT, spare);
-                self.move_elements(ElementType::F32, (at, stride), (LANES_AT, 4), lanes);
+                self.move_elements(ElementType::Word, (at, stride), (LANES_AT, 4), lanes);
             }
         }
     }
@@ -128,11 +130,11 @@ impl Vectors for X86 {
     }
 
     fn load_narrow(&mut self, v: Vector, memory: Memory) {
-        self.load_halves(v, memory);
+        self.load_elements(v, memory);
     }
 
     fn store_narrow(&mut self, v: Vector, memory: Memory, spare: Vector, is_streamed: bool) {
-        self.store_halves(v, memory, spare, is_streamed);
+        self.store_elements(v, memory, spare, is_streamed);
     }
 
     fn stream(&mut self, v: Vector, at: At) {
@@ -176,7 +178,7 @@ impl Vectors for X86 {
     }
 
     fn copy_elements(&mut self, (to, to_stride): (At, i32), (from, from_stride): (At, i32), lanes: u8) {
-        self.move_elements(ElementType::F32, (address(to), to_stride), (address(from), from_stride), lanes);
+        self.move_elements(ElementType::Word, (address(to), to_stride), (address(from), from_stride), lanes);
     }
 
     fn transpose_registers(&self, block: [u8; 2], first: Vector) -> Option<usize> {
@@ -280,7 +282,13 @@ impl Vectors for X86 {
             Arithmetic::And => opcode(1, 1, 0xdb),
             Arithmetic::Or => opcode(1, 1, 0xeb),
             Arithmetic::AddBits => opcode(1, 1, 0xfe),
+            Arithmetic::SubBits => opcode(1, 1, 0xfa),
             Arithmetic::MulBits => opcode(2, 1, 0x40),
+            Arithmetic::MaxBits => opcode(2, 1, 0x3d),
+            Arithmetic::MinBits => opcode(2, 1, 0x39),
+            Arithmetic::DotU8I8 => opcode(2, 1, 0x50),
+            Arithmetic::DotI16 => opcode(2, 1, 0x52),
+            Arithmetic::MulPairs => opcode(1, 1, 0xf5),
             Arithmetic::MulAdd => opcode(2, 1, 0xb8),
             Arithmetic::DotBf16 => opcode(2, 2, 0x52),
             Arithmetic::MulThenAdd => opcode(2, 1, 0xa8),
@@ -308,6 +316,8 @@ impl Vectors for X86 {
         match op {
             Unary::Sqrt => self.whole(SQRT, [to, 0], a, VECTOR),
             Unary::Whole => self.whole(WHOLE, [to, 0], a, VECTOR),
+            Unary::OfInteger => self.whole(OF_INTEGER, [to, 0], a, VECTOR),
+            Unary::Nearest => self.whole(NEAREST, [to, 0], a, VECTOR),
             Unary::Floor => {
                 // Down, without an exception for what is lost.
                 self.whole(ROUND, [to, 0], a, VECTOR);
@@ -364,8 +374,15 @@ impl Vectors for X86 {
 
 /// The instructions of programs that a CPU has.
 pub(super) fn dots(cpu: &CpuTarget) -> Dots {
-    const BF16: [(&Instruction, Arithmetic); 1] = [(&DOT_BF16, Arithmetic::DotBf16)];
-    if DOT_BF16.feature.is_of_cpu(cpu) { &BF16 } else { &[] }
+    const ALL: [(&Instruction, Arithmetic); 6] = [
+        (&DOT_BF16, Arithmetic::DotBf16),
+        (&DOT_U8_I8, Arithmetic::DotU8I8),
+        (&DOT_U8_I8_AVX2, Arithmetic::DotU8I8),
+        (&DOT_I16, Arithmetic::DotI16),
+        (&PAIRS_I16, Arithmetic::MulPairs),
+        (&PAIRS_I16_AVX2, Arithmetic::MulPairs),
+    ];
+    ALL.into_iter().filter(|(dot, _)| dot.feature.is_of_cpu(cpu)).collect()
 }
 
 impl X86 {

@@ -38,9 +38,8 @@ impl Lowering<'_> {
     pub(super) fn data_buffer(&mut self, name: &str, scope: Scope, shape: Vec<usize>) -> BufferId {
         let id = self.all.buffer_named(name, Role::Packed, scope, shape);
         let contraction = &self.direct.contraction;
-        if let Some(map) = contraction.prologue() {
-            self.all.buffers[id.0 as usize].dtype = contraction.spec.tensor(&map.output).dtype;
-        }
+        let mapped = contraction.prologue().map(|map| contraction.spec.tensor(&map.output).dtype);
+        self.all.buffers[id.0 as usize].dtype = mapped.unwrap_or(self.direct.copied[0]);
         id
     }
 

@@ -9,7 +9,7 @@ use super::packed::{Inner, Packed};
 use super::{Level, Lowering, Region, Segment, assign, at, bases, load, nest};
 use crate::contraction::{AxisId, Operand};
 use crate::direct::{Group, TileLoop};
-use autotune_ir::affine::Affine;
+use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{BufferId, Expr, LoopKind, Node, Role, Scope};
 
 /// A combination of whole and remainder tiles.
@@ -74,12 +74,60 @@ impl Lowering<'_> {
         let mut nodes = Vec::new();
         for part in self.combinations(&packed, &region) {
             let (group, inner) = self.without_group(&part.inner);
-            let steps: Vec<Steps> = group.into_iter().chain(inner.iter().map(|i| Steps::each(i, kind(i)))).collect();
-            for (tiles, steps) in self.inside_or_beyond(&packed, &part.tiles, steps) {
-                nodes.extend(self.pack_nest(&packed, &source, &tiles, &steps, LoopKind::Parallel));
+            let steps = with_group(inner.iter().map(|i| Steps::each(i, kind(i))).collect(), group);
+            for steps in self.whole_groups_or_steps(steps) {
+                for (tiles, steps) in self.inside_or_beyond(&packed, &part.tiles, steps) {
+                    nodes.extend(self.pack_nest(&packed, &source, &tiles, &steps, LoopKind::Parallel));
+                }
             }
         }
         nodes
+    }
+
+    /// Axes along which weights are read beyond the tensor, other than those of groups of steps.
+    fn axes_beyond(&self) -> Vec<AxisId> {
+        let mut axes = self.direct.contraction.axes_beyond_weights();
+        if let Some(group) = self.direct.dot {
+            let of_group =
+                self.direct.contraction.weight.index.iter().filter(|index| index.uses(VarId(group.axis as u32)));
+            let of_group: Vec<AxisId> =
+                of_group.flat_map(|index| index.terms.iter().map(|term| term.0.0 as usize)).collect();
+            axes.retain(|axis| !of_group.contains(axis));
+        }
+        axes
+    }
+
+    /// The loops over whole groups of steps, and for the last group, if it goes beyond the weights, those over each of its steps.
+    fn whole_groups_or_steps(&self, steps: Vec<Steps>) -> Vec<Vec<Steps>> {
+        let contraction = &self.direct.contraction;
+        let Some(group) = self.direct.dot.map(|group| group.axis) else { return vec![steps] };
+        let uses = |axis: AxisId| move |index: &&Affine| index.uses(VarId(axis as u32));
+        let dim = contraction.weight.index.iter().position(|index| uses(group)(&index));
+        let (Some(dim), Some(in_group)) = (dim, steps.iter().position(|step| step.axis == group)) else {
+            return vec![steps];
+        };
+        let (index, extent) = (&contraction.weight.index[dim], contraction.weight.shape[dim]);
+        let size = contraction.axes[group].extent;
+        let of_groups = steps.iter().position(|step| step.axis != group && index.uses(VarId(step.axis as u32)));
+        if extent.is_multiple_of(size) {
+            return vec![steps];
+        }
+
+        let (mut nests, whole) = (Vec::new(), extent / size);
+        if let Some(place) = of_groups.filter(|_| whole > 0) {
+            nests.push(steps.clone());
+            nests[0][place].count = whole;
+        }
+        for number in 0..size {
+            let mut last = steps.clone();
+            (last[in_group].start, last[in_group].count) = (number, 1);
+            if let Some(place) = of_groups {
+                (last[place].start, last[place].count) = (whole, 1);
+                last[place].kind = LoopKind::Serial;
+            }
+            nests.push(last);
+        }
+        nests
     }
 
     /// A nest for each value of the axes along which weights are read beyond the tensor, so that all of it is inside or none.
@@ -89,7 +137,7 @@ impl Lowering<'_> {
         tiles: &[Segment],
         steps: Vec<Steps>,
     ) -> Vec<(SmallVec<[Segment; 2]>, Vec<Steps>)> {
-        let beyond = self.direct.contraction.axes_beyond_weights();
+        let beyond = self.axes_beyond();
         let mut nests = vec![(SmallVec::from_slice(tiles), steps)];
         for (place, (axis, _)) in packed.tiles.iter().enumerate().filter(|(_, (axis, _))| beyond.contains(axis)) {
             let Segment { start, count, extent } = tiles[place];
@@ -147,7 +195,7 @@ impl Lowering<'_> {
         for part in self.combinations(&packed, region) {
             let (group, inner) = self.without_group(&part.inner);
             for steps in panel_nests(&source.operand, inner, self.lanes) {
-                let steps: Vec<Steps> = group.into_iter().chain(steps).collect();
+                let steps = with_group(steps, group);
                 nodes.extend(self.pack_nest(&packed, &source, &part.tiles, &steps, LoopKind::Serial));
             }
         }
@@ -156,11 +204,11 @@ impl Lowering<'_> {
         (buffer, nodes)
     }
 
-    /// The loop over the steps of a group, if there are groups, and the other axes: it is outside of those, as vectors do not go along it.
+    /// The loop over the steps of a group, if there are groups, and the other axes.
     fn without_group<'i>(&self, inner: &'i [Inner]) -> (Option<Steps>, &'i [Inner]) {
         match (inner.split_last(), self.direct.dot) {
             (Some((last, others)), Some(group)) if last.axis == group.axis => {
-                (Some(Steps::each(last, LoopKind::Serial)), others)
+                (Some(Steps::each(last, LoopKind::Unrolled)), others)
             }
             _ => (None, inner),
         }
@@ -185,9 +233,16 @@ impl Lowering<'_> {
         let shape = counts.chain(inner.iter().map(|i| i.extent)).collect();
         let buffer = match region {
             Some(_) => self.data_buffer(name, scope, shape),
-            None => self.all.buffer_named(name, Role::Packed, scope, shape),
+            None => self.weight_buffer(name, scope, shape),
         };
         Packed { buffer, tiles, inner, region }
+    }
+
+    /// A buffer for a copy of weights.
+    fn weight_buffer(&mut self, name: &str, scope: Scope, shape: Vec<usize>) -> BufferId {
+        let id = self.all.buffer_named(name, Role::Packed, scope, shape);
+        self.all.buffers[id.0 as usize].dtype = self.direct.copied[1];
+        id
     }
 
     /// Each combination of whole and remainder tiles in `region`, with the extents along the inner axes.
@@ -261,6 +316,13 @@ impl Lowering<'_> {
         };
         nest(loops, vec![assign(packed.buffer, index, from)])
     }
+}
+
+/// Loops with that over the steps of a group around the innermost, along which vectors go: words are made of a vector of each step.
+fn with_group(mut steps: Vec<Steps>, group: Option<Steps>) -> Vec<Steps> {
+    let place = steps.len().saturating_sub(1);
+    steps.splice(place..place, group);
+    steps
 }
 
 /// The nests that copy one register tile of a panel. Where its innermost axis is far strided in the source, but a reduction axis

@@ -50,7 +50,7 @@ pub(super) fn plan(workload: &Workload, winograd: &Winograd, algorithm: &Arc<Spe
         data_mode: DataMode::Tile,
         packed_weights: true,
         dot: None,
-        copied: DType::F32,
+        copied: [DType::F32; 2],
         vector: O_LANE,
         batch: Vec::new(),
         cache: Vec::new(),

@@ -15,10 +15,8 @@ const APART: i64 = 1 << 32;
 
 /// Memory and registers; an integer that is lost is none.
 pub(in crate::asm::tests) struct Machine {
-    /// Buffer `i` begins at `(i + 1) * APART`, the last one is thread-private memory. Of elements of 16 bits there are the bits, below zeros.
-    pub(in crate::asm::tests) memory: Vec<Vec<f32>>,
-    /// Bytes of each buffer's elements.
-    sizes: Vec<i64>,
+    /// Bytes of buffers. Buffer `i` begins at `(i + 1) * APART`, the last one is thread-private memory.
+    pub(in crate::asm::tests) memory: Vec<Vec<u8>>,
     pub(super) buffers: Vec<i64>,
     pub(super) local: i64,
     pub(super) tasks: [i64; 2],
@@ -34,9 +32,8 @@ pub(in crate::asm::tests) struct Machine {
 }
 
 impl Machine {
-    pub(in crate::asm::tests) fn new(code: &Recorded, memory: Vec<Vec<f32>>, sizes: Vec<i64>) -> Self {
+    pub(in crate::asm::tests) fn new(code: &Recorded, memory: Vec<Vec<u8>>) -> Self {
         Self {
-            sizes,
             buffers: (1..memory.len() as i64).map(|i| i * APART).collect(),
             memory,
             local: 0,
@@ -76,55 +73,63 @@ impl Machine {
         self.integers[usize::from(number)].expect("the register is lost")
     }
 
-    /// The element `behind` elements behind an address.
-    pub(super) fn element(&mut self, at: Address, behind: usize) -> &mut f32 {
+    /// Memory of an element of `bytes` bytes, `number` elements after the one at an address.
+    fn element(&mut self, at: Address, number: usize, bytes: usize) -> &mut [u8] {
         let address = self.integer(at.pointer) + i64::from(at.disp);
-        let (buffer, byte) = (address.div_euclid(APART) - 1, address.rem_euclid(APART));
-        let size = self.sizes.get(buffer as usize).copied().unwrap_or(1);
-        assert!(byte % size == 0, "{at:?} is not an element");
-        let number = (byte / size) as usize + behind;
-        let element = self.memory.get_mut(buffer as usize).and_then(|buffer| buffer.get_mut(number));
+        let (buffer, byte) = (address.div_euclid(APART) - 1, address.rem_euclid(APART) as usize);
+        assert!(byte.is_multiple_of(bytes), "{at:?} is not an element");
+        let first = byte + number * bytes;
+        let element = self.memory.get_mut(buffer as usize).and_then(|buffer| buffer.get_mut(first..first + bytes));
         element.unwrap_or_else(|| panic!("{at:?} is beyond buffer {buffer}"))
     }
 
-    /// The word of 32 bits `behind` words behind an address, of one element or two.
-    fn word(&mut self, at: Address, behind: usize) -> f32 {
-        let buffer = (self.integer(at.pointer) + i64::from(at.disp)).div_euclid(APART) - 1;
-        if self.sizes.get(buffer as usize) != Some(&2) {
-            return *self.element(at, behind);
-        }
-        let [low, high] = [0, 1].map(|half| self.element(at, 2 * behind + half).to_bits());
-        f32::from_bits(low | high << 16)
+    /// The word `number` words after the one at an address.
+    pub(super) fn word(&mut self, at: Address, number: usize) -> f32 {
+        self.bits(at, number, 4)
+    }
+
+    pub(super) fn set_word(&mut self, at: Address, number: usize, value: f32) {
+        self.element(at, number, 4).copy_from_slice(&value.to_bits().to_le_bytes());
+    }
+
+    /// The bits of an element, below zeros.
+    fn bits(&mut self, at: Address, number: usize, bytes: usize) -> f32 {
+        let element = self.element(at, number, bytes);
+        f32::from_bits(element.iter().rev().fold(0, |bits, &byte| bits << 8 | u32::from(byte)))
     }
 
     /// Words of memory in lanes.
     pub(super) fn load(&mut self, shape: Shape, at: Address) -> Lanes {
-        self.lanes_of(shape, at, Self::word)
+        self.load_elements(shape, at, 4)
     }
 
-    /// Elements of memory in lanes.
-    pub(super) fn load_elements(&mut self, shape: Shape, at: Address) -> Lanes {
-        self.lanes_of(shape, at, |machine, at, behind| *machine.element(at, behind))
-    }
-
-    fn lanes_of(&mut self, shape: Shape, at: Address, read: fn(&mut Self, Address, usize) -> f32) -> Lanes {
+    /// Elements of memory in lanes, below zeros.
+    pub(super) fn load_elements(&mut self, shape: Shape, at: Address, bytes: usize) -> Lanes {
         let mut lanes = [0.0; MOST_LANES];
         match shape {
-            Shape::Splat => lanes.fill(read(self, at, 0)),
-            Shape::Lanes(n) => (0..usize::from(n)).for_each(|i| lanes[i] = read(self, at, i)),
+            Shape::Splat => lanes.fill(self.bits(at, 0, bytes)),
+            Shape::Lanes(n) => (0..usize::from(n)).for_each(|i| lanes[i] = self.bits(at, i, bytes)),
             Shape::Strided { lanes: n, stride } => {
-                (0..usize::from(n)).for_each(|i| lanes[i] = read(self, at.behind(i, stride), 0));
+                (0..usize::from(n)).for_each(|i| lanes[i] = self.bits(at.behind(i, stride), 0, bytes));
             }
         }
         lanes
     }
 
     pub(super) fn store(&mut self, lanes: Lanes, shape: Shape, at: Address) {
+        self.store_elements(lanes, shape, at, 4);
+    }
+
+    /// Stores the lowest bytes of lanes.
+    pub(super) fn store_elements(&mut self, lanes: Lanes, shape: Shape, at: Address, bytes: usize) {
+        let mut set = |at: Address, number: usize, lane: f32| {
+            self.element(at, number, bytes).copy_from_slice(&lane.to_bits().to_le_bytes()[..bytes]);
+        };
         match shape {
-            Shape::Splat => *self.element(at, 0) = lanes[0],
-            Shape::Lanes(n) => (0..usize::from(n)).for_each(|i| *self.element(at, i) = lanes[i]),
+            Shape::Splat => set(at, 0, lanes[0]),
+            Shape::Lanes(n) => (0..usize::from(n)).for_each(|i| set(at, i, lanes[i])),
             Shape::Strided { lanes: n, stride } => {
-                (0..usize::from(n)).for_each(|i| *self.element(at.behind(i, stride), 0) = lanes[i]);
+                (0..usize::from(n)).for_each(|i| set(at.behind(i, stride), 0, lanes[i]));
             }
         }
     }

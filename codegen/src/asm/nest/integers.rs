@@ -1,0 +1,140 @@
+//! Stores that read or write integers. Their values are steps on the bits of i32 where they
+//! [are integers](Expr::is_integer), and on f32 elsewhere.
+
+use super::super::error::{AssembleError, Failure};
+use super::super::instruction_set::ElementType;
+use super::{Element, Kind, Node, Resolver, Tree};
+use autotune_ir::DType;
+use autotune_ir::formula::{Formula, Primitive};
+use autotune_ir::program::{self, BufferId, Expr, Scope, StoreMode};
+
+/// The first element and the first value of a tree.
+type First = (usize, usize);
+
+/// A value's number, and whether it is the bits of an integer.
+type Typed = (u32, bool);
+
+impl<'p> Resolver<'p> {
+    /// True if a store reads or writes integers and has to convert them or to compute with them.
+    pub(super) fn computes_integers(&self, store: &program::Store) -> bool {
+        let dtype = |id: BufferId| self.program.dtype(id);
+        let is_copy = store.copied().is_some_and(|(from, _)| dtype(from.buffer) == dtype(store.dst.buffer));
+        let is_cleared = store.mode == StoreMode::Assign && store.value == Expr::Const(0.0);
+
+        let mut has_integers = dtype(store.dst.buffer).is_integer();
+        store.value.for_each_load(&mut |access| has_integers |= dtype(access.buffer).is_integer());
+        has_integers && !is_copy && !is_cleared
+    }
+
+    /// Pushes a store whose value is computed in steps and converted to the type of the buffer.
+    pub(super) fn store_of_integers(&mut self, store: &'p program::Store) -> Result<(), Failure> {
+        let first = (self.nest.elements.len(), self.nest.values.len());
+        let dtype = self.program.dtype(store.dst.buffer);
+        let of = self.element_type(store.dst.buffer);
+
+        let mut value = self.typed(&store.value, first)?;
+        let mut mode = store.mode;
+        if dtype.is_integer() && mode == StoreMode::Accumulate {
+            let old = self.access(&store.dst)?;
+            let old = self.known_element(old, first);
+            let new = self.bits_of(value, DType::I32, first)?;
+            value = (self.known_step(Kind::Step(Primitive::AddBits, [old, new, 0, 0]), first), true);
+            mode = StoreMode::Assign;
+        }
+        if of != ElementType::Word && mode == StoreMode::Accumulate {
+            return Err(AssembleError::Narrow.into());
+        }
+
+        let root = match dtype.is_integer() {
+            true => self.stored_integer(value, store, first)?,
+            false => self.stored_number(value, dtype, first)?,
+        };
+        let dst = self.access(&store.dst)?;
+        let end = self.nest.elements.len() as u32;
+        let is_read = matches!(self.nest.values[root as usize].kind, Kind::Input(_));
+        let steps = (!is_read).then_some(first.1 as u32);
+        let value = Tree { root, inputs: (first.0 as u32, end), steps };
+        self.nest.nodes.push(Node::Store { dst: end, mode, value });
+        self.nest.elements.push(dst);
+        Ok(())
+    }
+
+    /// Returns the bits that memory holds of a value after a store to integers.
+    fn stored_integer(&mut self, value: Typed, store: &program::Store, first: First) -> Result<u32, Failure> {
+        let dst = self.program.buffer(store.dst.buffer);
+        let is_sum = dst.scope == Scope::Register;
+        let held = store.copied().is_some_and(|(from, _)| dst.dtype.holds(self.program.dtype(from.buffer)));
+        match value {
+            (bits, true) if is_sum || held || dst.dtype == DType::I32 => Ok(bits),
+            (bits, true) => self.converted(Formula::saturated(dst.dtype), bits, dst.dtype, first),
+            number => self.bits_of(number, dst.dtype, first),
+        }
+    }
+
+    /// Returns the bits that memory holds of a value after a store to floating-point numbers.
+    fn stored_number(&mut self, value: Typed, dtype: DType, first: First) -> Result<u32, Failure> {
+        let number = self.number_of(value, first)?;
+        match dtype {
+            DType::F16 | DType::Bf16 if !(dtype == DType::F16 && self.offers.rounds_to_f16) => {
+                self.converted(Formula::narrowed(dtype), number, dtype, first)
+            }
+            _ => Ok(number),
+        }
+    }
+
+    /// Resolves a value.
+    fn typed(&mut self, value: &'p Expr, first: First) -> Result<Typed, Failure> {
+        let is_integer = value.is_integer(&|id| self.program.dtype(id).is_integer());
+        if let Expr::Load(access) = value {
+            let element = self.access(access)?;
+            let number = self.known_element(element, first);
+            let widened = self.widening(value).map(|formula| self.with_own(formula, number, first));
+            return Ok((widened.unwrap_or(number), is_integer));
+        }
+        let formula = match value {
+            Expr::Binary(op, _) if is_integer => Formula::of_integers(*op),
+            other => Formula::of(other),
+        };
+        // Constants, and elements that are found by values.
+        let Some(formula) = formula else { return Ok((self.steps(value, first)?, false)) };
+
+        let mut operands = [0; Primitive::MOST_OPERANDS];
+        for (operand, of) in operands.iter_mut().zip(value.operands()) {
+            *operand = match of {
+                Expr::Const(whole) if is_integer => self.known_constant((*whole as i32).cast_unsigned(), first),
+                _ if is_integer => self.typed(of, first)?.0,
+                _ => {
+                    let number = self.typed(of, first)?;
+                    self.number_of(number, first)?
+                }
+            };
+        }
+        Ok((self.formula(formula, operands, first), is_integer))
+    }
+
+    fn number_of(&mut self, (value, is_integer): Typed, first: First) -> Result<u32, Failure> {
+        if is_integer { self.converted(Formula::widened(DType::I32), value, DType::I32, first) } else { Ok(value) }
+    }
+
+    /// Returns the bits of the integer of a type that is nearest to a number; an integer as it is.
+    fn bits_of(&mut self, (value, is_integer): Typed, dtype: DType, first: First) -> Result<u32, Failure> {
+        if is_integer { Ok(value) } else { self.converted(Formula::narrowed(dtype), value, dtype, first) }
+    }
+
+    fn converted(
+        &mut self,
+        formula: Option<&'static Formula>,
+        value: u32,
+        dtype: DType,
+        first: First,
+    ) -> Result<u32, Failure> {
+        let formula = formula.ok_or(AssembleError::Type(dtype))?;
+        Ok(self.with_own(formula, value, first))
+    }
+
+    /// Returns the value of an element, written once.
+    fn known_element(&mut self, element: Element, first: First) -> u32 {
+        let number = self.input(element, first.0);
+        self.known_input(first).unwrap_or(number)
+    }
+}
