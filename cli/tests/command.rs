@@ -119,7 +119,7 @@ fn bad_usage_is_one_line_and_code_2() {
         ("show matmul:m=8,n=16,k=8 --target cuda:sm_13", "cuda:sm_90"),
         ("show matmul:m=8,n=16,k=8 --target opencl --threads 2", "--threads"),
         ("matmul:m=8,n=16,k=8,dtype=f16 --target opencl", "it has f32; f16 is for --target cuda, from cuda:sm_70 on"),
-        ("matmul:m=8,n=16,k=8,data=u8,weights=i8 --target cpu", "no kernels with data=u8 on cpu:"),
+        ("matmul:m=8,n=16,k=8,data=u8,weights=i8 --target opencl", "no kernels with data=u8 on opencl:"),
         (
             "matmul:m=8,n=16,k=8,dtype=bf16 --target cuda:sm_70",
             "it has f32, f16; bf16 is for --target cuda, from cuda:sm_80 on",

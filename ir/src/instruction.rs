@@ -202,6 +202,8 @@ impl PartialEq for Instruction {
     }
 }
 
+impl Eq for Instruction {}
+
 impl fmt::Debug for Instruction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name)

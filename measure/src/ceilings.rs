@@ -28,6 +28,8 @@ pub struct Ceilings {
     pub half_flops_per_sec: f64,
     /// The same with tf32 operands.
     pub tf32_flops_per_sec: f64,
+    /// The same with operands of bytes and sums of 32 bits, if an instruction of a CPU multiplies them; else `flops_per_sec`.
+    pub byte_flops_per_sec: f64,
     /// Bytes read plus bytes written per second by a copy in memory, larger than any cache, on the target's threads.
     pub bytes_per_sec: f64,
     /// Bytes read per second from the second-level caches, from the last-level cache and from memory, on the target's threads. A
@@ -67,6 +69,7 @@ impl Ceilings {
             flops_per_sec: self.flops_per_sec.max(other.flops_per_sec),
             half_flops_per_sec: self.half_flops_per_sec.max(other.half_flops_per_sec),
             tf32_flops_per_sec: self.tf32_flops_per_sec.max(other.tf32_flops_per_sec),
+            byte_flops_per_sec: self.byte_flops_per_sec.max(other.byte_flops_per_sec),
             bytes_per_sec: self.bytes_per_sec.max(other.bytes_per_sec),
             read_bytes_per_sec: [a[0].max(b[0]), a[1].max(b[1]), a[2].max(b[2])],
             cache_bytes: self.cache_bytes,
@@ -89,6 +92,7 @@ impl Ceilings {
         match dtype {
             DType::Tf32 => self.tf32_flops_per_sec,
             DType::F16 | DType::Bf16 => self.half_flops_per_sec,
+            DType::I8 | DType::U8 => self.byte_flops_per_sec,
             _ => self.flops_per_sec,
         }
     }
@@ -151,6 +155,7 @@ mod tests {
             flops_per_sec: 2e9,
             half_flops_per_sec: 1e12,
             tf32_flops_per_sec: 5e11,
+            byte_flops_per_sec: 1e9,
             bytes_per_sec: 1e9,
             read_bytes_per_sec: [4e9, 2e9, 1e9],
             cache_bytes: [1e3, 1e6],

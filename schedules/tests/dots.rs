@@ -73,7 +73,8 @@ fn random_workload(rng: &mut ChaCha8Rng, all: &[Types]) -> Workload {
 /// has dot products.
 fn check(candidate: &Candidate, seed: u64) -> bool {
     let (workload, config, target) = (candidate.workload(), candidate.config(), candidate.target());
-    let program = candidate.lower().unwrap();
+    let program =
+        candidate.lower().unwrap_or_else(|error| panic!("seed {seed}: {workload} on {target}\n{config}\n{error}"));
     let context = format!("seed {seed}: {workload}\n{config}\n{program}");
     verify(&program, target).unwrap_or_else(|problem| panic!("{context}\n{problem}"));
     let operands = Operands::random(workload.spec(), seed);

@@ -89,6 +89,7 @@ mod tests {
             core_flops_per_sec: 1e9,
             flops_per_sec: 1e9,
             half_flops_per_sec: 1e9,
+            byte_flops_per_sec: 1e9,
             tf32_flops_per_sec: 1e9,
             bytes_per_sec: f64::INFINITY,
             read_bytes_per_sec: [f64::INFINITY; 3],

@@ -104,11 +104,16 @@ mod tests {
         assert!(
             text("opencl", "f16").unwrap_err().ends_with("it has f32; f16 is for --target cuda, from cuda:sm_70 on")
         );
-        assert!(text("cpu", "tf32").unwrap_err().contains("it has f32, bf16; tf32"));
-        assert!(text("cpu", "i8").unwrap_err().ends_with("it has f32, bf16"));
-        for (word, dtype) in
-            [("cpu", "f32"), ("cpu", "bf16"), ("opencl", "f32"), ("cuda:sm_75", "f16"), ("cuda:sm_90", "tf32")]
-        {
+        assert!(text("cpu", "tf32").unwrap_err().contains("it has f32, bf16, i8, u8, i32; tf32"));
+        assert!(text("opencl", "i8").unwrap_err().ends_with("it has f32"));
+        for (word, dtype) in [
+            ("cpu", "f32"),
+            ("cpu", "bf16"),
+            ("cpu", "i8"),
+            ("opencl", "f32"),
+            ("cuda:sm_75", "f16"),
+            ("cuda:sm_90", "tf32"),
+        ] {
             assert_eq!(text(word, dtype), Ok(()));
         }
 

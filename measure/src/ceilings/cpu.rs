@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_long};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use autotune_ir::instruction::DOT_BF16;
+use autotune_ir::instruction::{Factors, Instruction, dot_of};
 use autotune_ir::plan::{Binding, PlanBuffer, PlanStage};
 use autotune_ir::program::{Layout, Role, When};
 use autotune_ir::{Artifact, Code, CpuTarget, DType, KernelPlan, Target};
@@ -54,8 +54,8 @@ enum Loop {
     /// Task `t` runs independent multiply-adds on line `t` of the operands, vectors of `lanes` f32, and leaves their sum in
     /// line `t` of the results.
     MultiplyAdd { lanes: usize },
-    /// The same with dot products of pairs of bf16 in 16 lanes.
-    DotBf16,
+    /// The same with an instruction of dot products, in whole vectors.
+    Dot(&'static Instruction),
     /// Task `t` copies the `t`-th chunk of the operands to the results.
     Copy,
     /// Task `t` reads the `t`-th chunk of the operands and leaves its sum in line `t` of the results.
@@ -67,7 +67,7 @@ impl Loop {
     fn symbol(self) -> String {
         match self {
             Loop::MultiplyAdd { lanes } => format!("autotune_fma{lanes}"),
-            Loop::DotBf16 => "autotune_dot_bf16".into(),
+            Loop::Dot(instruction) => format!("autotune_{}", instruction.name),
             Loop::Copy => "autotune_copy".into(),
             Loop::Read => "autotune_read".into(),
         }
@@ -159,17 +159,14 @@ impl<'a> Loops<'a> {
         })
     }
 
-    /// Multiply-adds of bf16 on the target's threads, two FLOP each, per second; `None` where no instruction does them.
-    fn bf16_flops_per_sec(&self) -> Result<Option<f64>, MeasureError> {
-        let Some(steps) = DOT_BF16.steps(DType::Bf16).filter(|_| DOT_BF16.feature.is_of_cpu(self.cpu)) else {
-            return Ok(None);
-        };
-        if native(Loop::DotBf16).is_none() {
-            return Ok(None);
-        }
+    /// Multiply-adds of factors of some types on the target's threads, two FLOP each, per second; `least` where no instruction does
+    /// them, and at least that.
+    fn dot_flops_per_sec(&self, factors: [DType; 2], least: f64) -> Result<f64, MeasureError> {
+        let dot = dot_of(self.cpu, factors).filter(|(instruction, _)| native(Loop::Dot(instruction)).is_some());
+        let Some((instruction, Factors { steps, .. })) = dot else { return Ok(least) };
         let flops = (2 * steps * self.cpu.lanes() * ACCUMULATORS * ROUNDS * self.cpu.threads) as f64;
-        let secs = self.best_secs([REPEATS, 1], Loop::DotBf16, LINE, self.cpu.threads)?;
-        Ok(Some(flops / secs))
+        let secs = self.best_secs([REPEATS, 1], Loop::Dot(instruction), LINE, self.cpu.threads)?;
+        Ok(least.max(flops / secs))
     }
 
     pub(super) fn ceilings(&self) -> Result<Ceilings, MeasureError> {
@@ -196,7 +193,8 @@ impl<'a> Loops<'a> {
             Ok(Ceilings {
                 core_flops_per_sec: core,
                 flops_per_sec,
-                half_flops_per_sec: self.bf16_flops_per_sec()?.map_or(flops_per_sec, |bf16| bf16.max(flops_per_sec)),
+                half_flops_per_sec: self.dot_flops_per_sec([DType::Bf16; 2], flops_per_sec)?,
+                byte_flops_per_sec: self.dot_flops_per_sec([DType::U8, DType::I8], flops_per_sec)?,
                 tf32_flops_per_sec: flops_per_sec,
                 bytes_per_sec,
                 read_bytes_per_sec,

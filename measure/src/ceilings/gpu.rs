@@ -98,6 +98,7 @@ pub(crate) fn measure<D: Device>(device: &D, target: &GpuTarget) -> Result<Ceili
         core_flops_per_sec: flops_per_sec / target.multiprocessors as f64,
         flops_per_sec,
         half_flops_per_sec: flops_per_sec.max(half),
+        byte_flops_per_sec: flops_per_sec,
         tf32_flops_per_sec: flops_per_sec.max(tf32),
         bytes_per_sec,
         read_bytes_per_sec: [from_cache, from_cache, from_memory],

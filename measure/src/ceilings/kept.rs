@@ -13,7 +13,7 @@ use crate::cache_folder;
 use crate::error::MeasureError;
 
 /// Changes when ceilings are measured in another way: what was kept is measured again.
-const METHOD: u32 = 3;
+const METHOD: u32 = 4;
 
 /// How long ceilings are believed: memory is added, firmware and kernels change.
 const MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -111,13 +111,15 @@ fn is_credible(ceilings: &Ceilings) -> bool {
         flops_per_sec,
         half_flops_per_sec,
         tf32_flops_per_sec,
+        byte_flops_per_sec,
         bytes_per_sec,
         read_bytes_per_sec,
         cache_bytes,
         fork_join_secs,
     } = ceilings;
-    let rates = [core_flops_per_sec, flops_per_sec, half_flops_per_sec, tf32_flops_per_sec, bytes_per_sec];
-    rates.into_iter().chain(read_bytes_per_sec).all(|rate| CREDIBLE_PER_SEC.contains(rate))
+    let typed = [half_flops_per_sec, tf32_flops_per_sec, byte_flops_per_sec];
+    let rates = [core_flops_per_sec, flops_per_sec, bytes_per_sec];
+    rates.into_iter().chain(typed).chain(read_bytes_per_sec).all(|rate| CREDIBLE_PER_SEC.contains(rate))
         && cache_bytes.iter().all(|bytes| (0.0..1e15).contains(bytes))
         && CREDIBLE_SECS.contains(fork_join_secs)
 }
@@ -133,6 +135,7 @@ mod tests {
         flops_per_sec: 2e9,
         half_flops_per_sec: 2e9,
         tf32_flops_per_sec: 2e9,
+        byte_flops_per_sec: 2e9,
         bytes_per_sec: 1e9,
         read_bytes_per_sec: [4e9, 2e9, 1e9],
         cache_bytes: [1e3, 1e6],

@@ -131,6 +131,7 @@ fn ceilings() -> Ceilings {
         core_flops_per_sec: 1.0,
         flops_per_sec: 2.0,
         half_flops_per_sec: 3.0,
+        byte_flops_per_sec: 3.5,
         tf32_flops_per_sec: 4.0,
         bytes_per_sec: 5.0,
         read_bytes_per_sec: [6.0, 7.0, 8.0],

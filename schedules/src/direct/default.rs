@@ -272,7 +272,8 @@ impl<'r> DefaultRule<'r> {
                 ("order", "reduce") => Some(outermost_tap.map_or(0, |tap| starting_with(knob, roles.name(tap)))),
                 // What is copied to be multiplied is for all channels.
                 ("order", "") if (self.has_dot || self.widens) && words[1].1 != "inplace" => {
-                    ending_with(knob, roles.name(roles.channel))
+                    let last = ending_with(knob, roles.name(roles.channel));
+                    last.or_else(|| Some(starting_with(knob, roles.name(self.outermost))))
                 }
                 ("order", "") => Some(starting_with(knob, roles.name(self.outermost))),
                 // Vectors need weights that lie side by side.

@@ -5,6 +5,7 @@ use std::arch::asm;
 use std::ffi::{c_char, c_long};
 
 use super::{LINE, Loop, ROUNDS};
+use autotune_ir::instruction::{DOT_BF16, DOT_U8_I8, DOT_U8_I8_AVX2, Instruction, PAIRS_I16, PAIRS_I16_AVX2};
 use autotune_runtime::team::StageFn;
 
 /// The function of a loop; `None` if there is none for this processor.
@@ -14,16 +15,29 @@ pub(super) fn find(name: Loop) -> Option<StageFn> {
     match name {
         Loop::MultiplyAdd { lanes: 16 } if avx512 => Some(multiply_add_16),
         Loop::MultiplyAdd { lanes: 8 } if avx2 => Some(multiply_add_8),
-        Loop::DotBf16 if avx512 && is_x86_feature_detected!("avx512bf16") => Some(dot_bf16),
+        Loop::Dot(dot) => dots(avx512, avx2).into_iter().find(|(known, has, _)| *known == dot && *has).map(|dot| dot.2),
         Loop::Read if avx512 => Some(read_16),
         Loop::Read if avx2 => Some(read_8),
         _ => None,
     }
 }
 
-/// The loop of multiply-adds by an instruction, with the vector registers called `$r`. The numbers are those of the accumulators.
+/// Instructions of dot products, whether this processor has them, and their loops.
+fn dots(avx512: bool, avx2: bool) -> [(&'static Instruction, bool, StageFn); 5] {
+    let vnni = avx512 && is_x86_feature_detected!("avx512vnni");
+    [
+        (&DOT_BF16, avx512 && is_x86_feature_detected!("avx512bf16"), dot_bf16),
+        (&DOT_U8_I8, vnni, dot_u8_i8),
+        (&DOT_U8_I8_AVX2, avx2 && is_x86_feature_detected!("avxvnni"), dot_u8_i8_avx2),
+        (&PAIRS_I16, avx512 && is_x86_feature_detected!("avx512bw"), pairs_i16),
+        (&PAIRS_I16_AVX2, avx2, pairs_i16_avx2),
+    ]
+}
+
+/// The loop of multiply-adds by an instruction, with the vector registers called `$r`, each after another instruction, if there is one. The
+/// numbers are those of the accumulators.
 macro_rules! multiply_adds {
-    ($name:ident, $feature:literal, $instruction:literal, $r:literal, $($n:literal)*) => {
+    ($name:ident, $feature:literal, $before:literal, $instruction:literal, $r:literal, $($n:literal)*) => {
         /// # Safety
         ///
         /// As [`Loop::MultiplyAdd`], on a processor with the feature and the instruction.
@@ -37,7 +51,7 @@ macro_rules! multiply_adds {
                         concat!("vmovups ", $r, "12, [{data}]"),
                         $(concat!("vmovaps ", $r, $n, ", ", $r, "12"),)*
                         "2:",
-                        $(concat!($instruction, " ", $r, $n, ", ", $r, "12, ", $r, "12"),)*
+                        $(concat!($before, $instruction, " ", $r, $n, ", ", $r, "12, ", $r, "12"),)*
                         "sub {rounds}, 1",
                         "jnz 2b",
                         $(concat!("vaddps ", $r, "12, ", $r, "12, ", $r, $n),)*
@@ -47,7 +61,7 @@ macro_rules! multiply_adds {
                         rounds = inout(reg) ROUNDS => _,
                         out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _,
                         out("xmm6") _, out("xmm7") _, out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _,
-                        out("xmm12") _,
+                        out("xmm12") _, out("xmm13") _,
                         options(nostack),
                     );
                 }
@@ -59,7 +73,7 @@ macro_rules! multiply_adds {
 /// The loops with the vector registers called `$r`, of `$bytes` bytes. The numbers are those of the accumulators.
 macro_rules! loops {
     ($multiply_add:ident, $read:ident, $feature:literal, $r:literal, $bytes:literal, $($n:literal)*; $($m:literal)*) => {
-        multiply_adds!($multiply_add, $feature, "vfmadd213ps", $r, $($n)*);
+        multiply_adds!($multiply_add, $feature, "", "vfmadd213ps", $r, $($n)*);
 
         /// # Safety
         ///
@@ -96,4 +110,9 @@ macro_rules! loops {
 
 loops!(multiply_add_8, read_8, "avx2,fma", "ymm", "32", "0" "1" "2" "3" "4" "5" "6" "7" "8" "9" "10" "11"; "0" "1" "2" "3" "4" "5" "6" "7");
 loops!(multiply_add_16, read_16, "avx512f", "zmm", "64", "0" "1" "2" "3" "4" "5" "6" "7" "8" "9" "10" "11"; "0" "1" "2" "3" "4" "5" "6" "7");
-multiply_adds!(dot_bf16, "avx512f", "vdpbf16ps", "zmm", "0" "1" "2" "3" "4" "5" "6" "7" "8" "9" "10" "11");
+multiply_adds!(dot_bf16, "avx512f", "", "vdpbf16ps", "zmm", "0" "1" "2" "3" "4" "5" "6" "7" "8" "9" "10" "11");
+multiply_adds!(dot_u8_i8, "avx512f", "", "vpdpbusd", "zmm", "0" "1" "2" "3" "4" "5" "6" "7" "8" "9" "10" "11");
+multiply_adds!(dot_u8_i8_avx2, "avx2", "{{vex}} ", "vpdpbusd", "ymm", "0" "1" "2" "3" "4" "5" "6" "7" "8" "9" "10" "11");
+// What is added does not matter for how long it takes.
+multiply_adds!(pairs_i16, "avx512f", "vpmaddwd zmm13, zmm12, zmm12\n", "vpaddd", "zmm", "0" "1" "2" "3" "4" "5" "6" "7" "8" "9" "10" "11");
+multiply_adds!(pairs_i16_avx2, "avx2", "vpmaddwd ymm13, ymm12, ymm12\n", "vpaddd", "ymm", "0" "1" "2" "3" "4" "5" "6" "7" "8" "9" "10" "11");
