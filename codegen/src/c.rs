@@ -10,12 +10,11 @@
 //!      a0 += x3 * x0;  a8 += x3 * x1;  a16 += x3 * x2;  a24 += x4 * x0;  ...
 //! ```
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write;
 
 use crate::{flat_offset, formula};
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::formula::Formula;
 use autotune_ir::instruction::Executor;
 use autotune_ir::plan::KernelPlan;
 use autotune_ir::program::{
@@ -28,6 +27,7 @@ mod gather;
 mod leaf;
 mod narrow;
 mod prefetch;
+mod prelude;
 
 use leaf::{Leaf, Pointer};
 
@@ -38,13 +38,12 @@ const DEFAULT_LANES: usize = 4;
 /// [`autotune_ir::plan::PlanStage::symbol`]. A C compiler refuses the source of a program made for a GPU.
 pub fn generate(program: &Program, target: &Target) -> String {
     let lanes = target.cpu().map_or(DEFAULT_LANES, CpuTarget::lanes);
-    let has_integers = program.buffers.iter().any(|buffer| buffer.dtype.is_integer());
-    let (leaves, leaf_names) = (String::new(), HashMap::new());
+    let (has_integers, leaves, leaf_names) = (program.has_integers(), String::new(), HashMap::new());
     let mut generator = Generator { program, lanes, has_integers, leaves, leaf_names };
     let plan = KernelPlan::of(program);
     let stages: Vec<String> =
         program.stages.iter().zip(&plan.stages).map(|(s, p)| generator.stage(s, &p.symbol)).collect();
-    let mut source = prelude(generator.lanes);
+    let mut source = prelude::types(generator.lanes);
     if formula::gathers(program) {
         source.push_str(&gather::functions(generator.lanes));
     }
@@ -54,54 +53,11 @@ pub fn generate(program: &Program, target: &Target) -> String {
         source.push_str(&narrow::types(program, generator.lanes));
     }
     if let Some(functions) = functions {
-        source.push_str(&formulas(&functions, generator.lanes, generator.has_integers));
+        source.push_str(&prelude::formulas(&functions, generator.lanes, generator.has_integers));
     }
     source.push_str(&generator.leaves);
     stages.iter().for_each(|s| source.push_str(s));
     source
-}
-
-/// Vector types of 2 to `lanes` elements with unaligned access, splat and maximum (which passes on a first operand that is
-/// not a number).
-fn prelude(lanes: usize) -> String {
-    let mut text = String::from("#define LEAF static __attribute__((noinline)) void\n");
-    text.push_str("static inline float max1(float a, float b) { return a < b ? b : a; }\n");
-    let mut n = 2;
-    while n <= lanes {
-        let (bytes, splat) = (n * 4, vec!["x"; n].join(", "));
-        let _ = write!(
-            text,
-            "typedef float vec{n} __attribute__((vector_size({bytes})));\n\
-             typedef int i{n} __attribute__((vector_size({bytes})));\n\
-             typedef float u{n} __attribute__((vector_size({bytes}), aligned(4), may_alias));\n\
-             #define LD{n}(p) ((vec{n})*(const u{n} *)(p))\n\
-             #define ST{n}(p, x) (*(u{n} *)(p) = (u{n})(x))\n\
-             static inline vec{n} splat{n}(float x) {{ return (vec{n}){{{splat}}}; }}\n\
-             static inline vec{n} max{n}(vec{n} a, vec{n} b) {{ i{n} m = a < b; return (vec{n})(((i{n})b & m) | ((i{n})a & ~m)); }}\n",
-        );
-        n *= 2;
-    }
-    text
-}
-
-/// Primitives and these functions, for 1 to `lanes` elements.
-fn formulas(functions: &BTreeMap<&str, &Formula>, lanes: usize, has_integers: bool) -> String {
-    let builtins = ["__builtin_sqrtf", "__builtin_floorf", "__builtin_fmaf"];
-    let mut text = formula::scalar_primitives("static inline", builtins);
-    let mut n = 1;
-    while n <= lanes {
-        if n > 1 {
-            text.push_str(&formula::vector_primitives(n));
-        }
-        if has_integers {
-            text.push_str(&narrow::integers(n));
-        }
-        functions.iter().for_each(|(name, of)| {
-            text.push_str(&formula::function("static inline", &type_name(n), n, name, of));
-        });
-        n *= 2;
-    }
-    text
 }
 
 struct Generator<'a> {

@@ -480,6 +480,11 @@ impl Program {
         self.buffer(id).dtype
     }
 
+    /// True if some buffer holds integers.
+    pub fn has_integers(&self) -> bool {
+        self.buffers.iter().any(|buffer| buffer.dtype.is_integer())
+    }
+
     /// The first buffer of a role, if there is one.
     pub fn find(&self, role: Role) -> Option<BufferId> {
         self.buffers.iter().position(|b| b.role == role).map(|i| BufferId(i as u32))

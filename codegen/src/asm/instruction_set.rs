@@ -43,8 +43,9 @@ pub(super) enum ElementType {
     Half,
     /// A signed integer of 16 bits: the lowest bits of what is stored, extended to 32 bits when it is loaded.
     SignedHalf,
-    /// The same of 8 bits, unsigned and signed.
+    /// An unsigned integer of 8 bits, likewise.
     Byte,
+    /// A signed integer of 8 bits, likewise.
     SignedByte,
 }
 
@@ -96,13 +97,14 @@ pub(super) enum Arithmetic {
     Min,
     /// Adds the product to the destination, rounded once.
     MulAdd,
-    /// Adds the products of the pairs of bf16 in a lane to the destination; of the unsigned bytes of the first operand and the
-    /// signed ones of the second; of 16-bit integers. Only where [`Vectors::dots`] has it.
+    /// Adds the products of the pairs of bf16 in a lane to the destination; only where
+    /// [`Vectors::dots`] has it, as the next three.
     DotBf16,
+    /// Adds the products of the unsigned bytes of the first operand and the signed ones of the second.
     DotU8I8,
+    /// Adds the products of the 16-bit integers in a lane.
     DotI16,
-    /// The sum of the products of the 16-bit integers in a lane; only where [`Vectors::dots`] has it.
-    /// No operand is an element in memory.
+    /// The sum of the products of the 16-bit integers in a lane. No operand is an element in memory.
     MulPairs,
     /// Multiplies the destination by the first operand and adds the second, rounded once.
     MulThenAdd,
@@ -157,8 +159,9 @@ pub(super) enum Unary {
     Floor,
     /// The bits of an integer: the value without its fraction, which is from 0 to 2^24.
     Whole,
-    /// [`autotune_ir::formula::Primitive::OfInteger`] and [`autotune_ir::formula::Primitive::Nearest`].
+    /// The number that the bits are as a signed integer.
     OfInteger,
+    /// The bits of the nearest signed integer, of two the even one.
     Nearest,
     /// The bits moved by a number of places, zeros behind them.
     ShiftLeft(u8),

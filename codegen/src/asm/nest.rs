@@ -220,9 +220,8 @@ fn is_tree(value: &Expr) -> bool {
 
 impl<'p> Resolver<'p> {
     pub(super) fn new(program: &'p Program, integers: usize, offers: Offers) -> Self {
-        let has_integers = program.buffers.iter().any(|buffer| buffer.dtype.is_integer());
-        let (nest, pointers) = (Nest::default(), Vec::new());
-        Self { program, integers, offers, has_integers, scope: Vec::new(), nest, pointers }
+        let (has_integers, scope) = (program.has_integers(), Vec::new());
+        Self { program, integers, offers, has_integers, scope, nest: Nest::default(), pointers: Vec::new() }
     }
 
     /// Makes the nest of a node within loops over `vars`, and the pointers that it is to be given.

@@ -70,15 +70,20 @@ impl Block {
     }
 }
 
-/// Where an operation copies to and from, if that is all it does; elements that are stored as they come.
+/// Returns where an operation copies words to and from, if that is all it does.
 pub(super) fn copy(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
+    copy_of_elements(code, op).filter(|(to, _)| to.of == ElementType::Word)
+}
+
+/// Returns where an operation copies elements of one type to and from, if that is all it does.
+pub(super) fn copy_of_elements(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
     let Op::Store { dst: Input::Source(to), mode: StoreMode::Assign, value: value @ Tree { steps: None, .. } } = *op
     else {
         return None;
     };
     let &[Input::Source(from)] = code.inputs_of(value) else { return None };
     match [to, from].map(|id| code.sources[id as usize]) {
-        [Source::Memory(to), Source::Memory(from)] if [to.of, from.of] == [ElementType::Word; 2] => Some((to, from)),
+        [Source::Memory(to), Source::Memory(from)] if to.of == from.of => Some((to, from)),
         _ => None,
     }
 }

@@ -9,6 +9,7 @@ use autotune_ir::artifact::MachineCode;
 use autotune_ir::target::{CpuTarget, Isa};
 
 mod control;
+mod dots;
 mod encode;
 mod fold;
 mod moves;
@@ -38,7 +39,7 @@ impl X86 {
     pub(super) fn new(cpu: &CpuTarget) -> Self {
         Self {
             isa: cpu.isa,
-            dots: vectors::dots(cpu),
+            dots: dots::dots(cpu),
             code: encode::Code::default(),
             masks: Vec::new(),
             has_steps: false,

@@ -1,4 +1,5 @@
-//! Elements that are not f32, which are converted where they are loaded and stored, and operations on integers.
+//! Elements that are not f32, which are converted where they are loaded and stored, and operations
+//! on integers.
 //!
 //! Variables hold the bits of an integer as those of an f32.
 
@@ -26,7 +27,7 @@ static inline float nearest1(float x) {
 #[derive(Clone, Copy)]
 struct Element {
     name: &'static str,
-    /// What the names of its vectors begin with.
+    /// Beginning of the names of its vectors.
     vector: &'static str,
 }
 

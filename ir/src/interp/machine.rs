@@ -56,7 +56,7 @@ impl<'p> Machine<'p> {
         Self {
             program,
             memory,
-            has_integers: program.buffers.iter().any(|buffer| buffer.dtype.is_integer()),
+            has_integers: program.has_integers(),
             part_len: vec![0; program.buffers.len()],
             open: vec![false; program.buffers.len()],
             vars: vec![None; program.vars.len()],

@@ -77,9 +77,9 @@ impl Direct {
             if self.data_mode != DataMode::Panel && of_group(&self.data, group) != 1 {
                 return Err(LowerError::knob("data", "the steps of a dot product are not side by side"));
             }
-            let is_beyond = |dim: usize| self.contraction.data.index[dim].uses(VarId(group.axis as u32));
-            let mut dims = 0..self.contraction.data.shape.len();
-            if self.data_mode == DataMode::InPlace && dims.any(|dim| is_beyond(dim) && self.contraction.pads(dim)) {
+            let data = &self.contraction.data;
+            let goes_beyond = |dim: usize| data.index[dim].uses(VarId(group.axis as u32)) && self.contraction.pads(dim);
+            if self.data_mode == DataMode::InPlace && (0..data.shape.len()).any(goes_beyond) {
                 return Err(LowerError::knob("data", "steps of a dot product are read beyond the operand"));
             }
             let read_in_place = [self.data_mode == DataMode::InPlace, !self.packed_weights];

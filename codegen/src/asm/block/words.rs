@@ -1,10 +1,11 @@
-//! Copies of short elements that lie a word apart: where there is one for each place in the words, whole words are stored.
+//! Copies of short elements that lie a word apart: where there is one for each place in the words,
+//! whole words are stored.
 //!
 //! ```text
-//! lanes [p0 + 4 * l + 0] = lanes [p1 + l]              v = [p1 + l] | [p2 + l] << 8 | [p3 + l] << 16 | [p4 + l] << 24
-//! lanes [p0 + 4 * l + 1] = lanes [p2 + l]         →    words [p0 + 4 * l] = v
-//! lanes [p0 + 4 * l + 2] = lanes [p3 + l]
-//! lanes [p0 + 4 * l + 3] = lanes [p4 + l]
+//! [p0 + 4*l + 0] = [p1 + l]         v = [p1 + l] | [p2 + l] << 8 | [p3 + l] << 16 | [p4 + l] << 24
+//! [p0 + 4*l + 1] = [p2 + l]    →    words [p0 + 4*l] = v
+//! [p0 + 4*l + 2] = [p3 + l]
+//! [p0 + 4*l + 3] = [p4 + l]         (for each lane l)
 //! ```
 
 use smallvec::SmallVec;
@@ -12,16 +13,14 @@ use smallvec::SmallVec;
 use super::Block;
 use crate::asm::error::Failure;
 use crate::asm::instruction_set::{Arithmetic, ElementType, Operand, Shape, Unary, Vectors};
-use crate::asm::leaf::{self, Input, Memory, Op, Source};
-use crate::asm::nest::Tree;
-use autotune_ir::program::StoreMode;
+use crate::asm::leaf::{self, Memory, Op};
+use crate::asm::transpose::copy_of_elements;
 
 /// Bytes of a word.
 const WORD: i32 = 4;
 
 /// Copies that fill words.
 struct Words {
-    /// The words.
     to: Memory,
     /// Elements of each place in them.
     from: SmallVec<[Memory; 4]>,
@@ -30,7 +29,7 @@ struct Words {
 }
 
 impl Words {
-    /// The words that the first operation and some after it fill, if they do.
+    /// Returns the words that the first operation and some after it fill, if they do.
     fn of(code: leaf::Block, ops: &[Op]) -> Option<Self> {
         let (to, from) = copy(code, ops.first()?)?;
         let Shape::Strided { lanes, stride: WORD } = to.shape else { return None };
@@ -60,20 +59,10 @@ impl Words {
     }
 }
 
-/// Where an operation copies short elements to and from, if that is all it does.
+/// Returns where an operation copies short elements to and from, below zeros, if that is all it does.
 fn copy(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
-    let Op::Store { dst: Input::Source(to), mode: StoreMode::Assign, value: value @ Tree { steps: None, .. } } = *op
-    else {
-        return None;
-    };
-    let &[Input::Source(from)] = code.inputs_of(value) else { return None };
-    match [to, from].map(|id| code.sources[id as usize]) {
-        [Source::Memory(to), Source::Memory(from)] if to.of == from.of && to.of.bytes() < i64::from(WORD) => {
-            let of = unsigned(from.of)?;
-            Some((to, Memory { of, ..from }))
-        }
-        _ => None,
-    }
+    let (to, from) = copy_of_elements(code, op)?;
+    Some((to, Memory { of: unsigned(from.of)?, ..from }))
 }
 
 /// Elements of the same bits, above which a lane has zeros; none where loads convert.

@@ -47,8 +47,9 @@ impl<'p> Resolver<'p> {
 
         let root = match dtype.is_integer() {
             true => self.stored_integer(value, store, first)?,
-            false => self.stored_number(value, dtype, first)?,
+            false => self.stored_number(value, (dtype, of), first)?,
         };
+
         let dst = self.access(&store.dst)?;
         let end = self.nest.elements.len() as u32;
         let is_read = matches!(self.nest.values[root as usize].kind, Kind::Input(_));
@@ -72,17 +73,15 @@ impl<'p> Resolver<'p> {
     }
 
     /// Returns the bits that memory holds of a value after a store to floating-point numbers.
-    fn stored_number(&mut self, value: Typed, dtype: DType, first: First) -> Result<u32, Failure> {
+    fn stored_number(&mut self, value: Typed, (dtype, of): (DType, ElementType), first: First) -> Result<u32, Failure> {
         let number = self.number_of(value, first)?;
-        match dtype {
-            DType::F16 | DType::Bf16 if !(dtype == DType::F16 && self.offers.rounds_to_f16) => {
-                self.converted(Formula::narrowed(dtype), number, dtype, first)
-            }
+        match of {
+            ElementType::Half => self.converted(Formula::narrowed(dtype), number, dtype, first),
             _ => Ok(number),
         }
     }
 
-    /// Resolves a value.
+    /// Resolves a value to the last of its steps, and whether that is an integer.
     fn typed(&mut self, value: &'p Expr, first: First) -> Result<Typed, Failure> {
         let is_integer = value.is_integer(&|id| self.program.dtype(id).is_integer());
         if let Expr::Load(access) = value {

@@ -197,6 +197,22 @@ fn random_programs_agree_with_the_interpreter() {
     }
 }
 
+/// Runs the default schedule of a workload on sets of many registers, and returns its program.
+fn agrees(text: &str, target: &Target, seed: u64) -> Program {
+    let workload = text.parse().unwrap();
+    let config = ScheduleSpace::new(&workload, target).default_config();
+    let program = lower(&workload, target, &config).unwrap();
+    let operands = Operands::random(&program.spec, seed);
+    let wanted = interpret(&program, &operands).unwrap();
+
+    for (_, set) in SETS.into_iter().filter(|(_, set)| set.registers > 28) {
+        let (code, entries) = generate(&program, Recorder::new(set)).unwrap_or_else(|error| panic!("{text}: {error}"));
+        let error = max_rel_error(&run(&program, (&code, &entries), &operands), &wanted);
+        assert!(error <= tolerance(&workload, &config), "{text}, {set:?}\n{config}\nerror {error}\n{program}");
+    }
+    program
+}
+
 /// Dot products of bf16 by the instruction where a set has it, else by its nest.
 #[test]
 fn dot_products_agree_with_the_interpreter() {
@@ -211,18 +227,8 @@ fn dot_products_agree_with_the_interpreter() {
     .into_iter()
     .enumerate()
     {
-        let workload = text.parse().unwrap();
-        let config = ScheduleSpace::new(&workload, &target).default_config();
-        let program = lower(&workload, &target, &config).unwrap();
+        let program = agrees(text, &target, number as u64);
         assert!(program.to_string().contains("call vdpbf16ps"), "{program}");
-        let operands = Operands::random(&program.spec, number as u64);
-        let wanted = interpret(&program, &operands).unwrap();
-        for (_, set) in SETS.into_iter().filter(|(_, set)| set.registers > 28) {
-            let (code, entries) =
-                generate(&program, Recorder::new(set)).unwrap_or_else(|error| panic!("{text}: {error}"));
-            let error = max_rel_error(&run(&program, (&code, &entries), &operands), &wanted);
-            assert!(error <= tolerance(&workload, &config), "{text}, {set:?}\n{config}\nerror {error}\n{program}");
-        }
     }
 }
 
@@ -250,17 +256,7 @@ fn dot_products_of_integers_agree_with_the_interpreter() {
         let features: Vec<String> = features.split_whitespace().map(Into::into).collect();
         let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, features, ..CpuTarget::generic_avx2(1) });
         for (number, text) in texts.into_iter().enumerate() {
-            let workload = text.parse().unwrap();
-            let config = ScheduleSpace::new(&workload, &target).default_config();
-            let program = lower(&workload, &target, &config).unwrap();
-            let operands = Operands::random(&program.spec, number as u64);
-            let wanted = interpret(&program, &operands).unwrap();
-            for (_, set) in SETS.into_iter().filter(|(_, set)| set.registers > 28) {
-                let (code, entries) =
-                    generate(&program, Recorder::new(set)).unwrap_or_else(|error| panic!("{text}: {error}"));
-                let error = max_rel_error(&run(&program, (&code, &entries), &operands), &wanted);
-                assert!(error <= tolerance(&workload, &config), "{text}, {set:?}\n{config}\nerror {error}\n{program}");
-            }
+            agrees(text, &target, number as u64);
         }
     }
 }

@@ -17,7 +17,8 @@ const TO_NEAREST: i64 = 0;
 /// The lower halves and quarters of lanes, into half a vector and a quarter of one.
 const LOWER_HALVES: Opcode = opcode(2, 2, 0x33);
 const LOWER_QUARTERS: Opcode = opcode(2, 2, 0x31);
-/// The lower halves of the lanes of two vectors, whose upper halves have no bit, in turns by quarters of a vector; those of 16 bits.
+/// The lower halves of the lanes of two vectors, whose upper halves have no bit, in turns by
+/// quarters of a vector; the same of lanes of 16 bits.
 const PACK: Opcode = opcode(2, 1, 0x2b);
 const PACK_HALVES: Opcode = opcode(1, 1, 0x67);
 /// Eight bytes of a vector's lower end.
@@ -31,9 +32,9 @@ const INSERT_WORD: Opcode = opcode(3, 1, 0x22);
 const INSERT_HALF: Opcode = opcode(1, 1, 0xc4);
 const INSERT_BYTE: Opcode = opcode(3, 1, 0x20);
 
-/// What loads and stores elements of a type.
+/// Instructions that load and store elements of a type.
 pub(super) struct Narrow {
-    /// Memory to lanes.
+    /// Elements of memory, extended to lanes.
     extend: Opcode,
     /// An element to an integer register.
     pub(super) read: u16,

@@ -7,10 +7,9 @@ use crate::asm::instruction_set::{
     Address as At, Arithmetic, Bound, Dots, ElementType, Operand, Shape, Unary, Vector, Vectors,
 };
 use crate::asm::leaf::{Leaf, Memory};
-use autotune_ir::instruction::{DOT_BF16, DOT_I16, DOT_U8_I8, DOT_U8_I8_AVX2, Instruction, PAIRS_I16, PAIRS_I16_AVX2};
 use autotune_ir::program::Compare;
 use autotune_ir::spec::Reduction;
-use autotune_ir::target::{CpuTarget, Isa};
+use autotune_ir::target::Isa;
 
 /// Bytes below the stack pointer through which strided lanes go; a leaf calls nothing, so that they are its own.
 pub(super) const LANES_AT: Address = Address { base: Integer::Rsp, disp: -64 };
@@ -370,19 +369,6 @@ impl Vectors for X86 {
             _ => None,
         }
     }
-}
-
-/// The instructions of programs that a CPU has.
-pub(super) fn dots(cpu: &CpuTarget) -> Dots {
-    const ALL: [(&Instruction, Arithmetic); 6] = [
-        (&DOT_BF16, Arithmetic::DotBf16),
-        (&DOT_U8_I8, Arithmetic::DotU8I8),
-        (&DOT_U8_I8_AVX2, Arithmetic::DotU8I8),
-        (&DOT_I16, Arithmetic::DotI16),
-        (&PAIRS_I16, Arithmetic::MulPairs),
-        (&PAIRS_I16_AVX2, Arithmetic::MulPairs),
-    ];
-    ALL.into_iter().filter(|(dot, _)| dot.feature.is_of_cpu(cpu)).collect()
 }
 
 impl X86 {

@@ -84,30 +84,27 @@ impl Lowering<'_> {
         nodes
     }
 
+    /// The index and the extent of the weights' dimension of groups of steps, if there are groups.
+    fn dim_of_groups(&self, group: AxisId) -> Option<(&Affine, usize)> {
+        let weight = &self.direct.contraction.weight;
+        let dims = weight.index.iter().zip(weight.shape.iter().copied());
+        dims.into_iter().find(|(index, _)| index.uses(VarId(group as u32)))
+    }
+
     /// Axes along which weights are read beyond the tensor, other than those of groups of steps.
     fn axes_beyond(&self) -> Vec<AxisId> {
+        let of_groups = self.direct.dot.and_then(|group| self.dim_of_groups(group.axis));
         let mut axes = self.direct.contraction.axes_beyond_weights();
-        if let Some(group) = self.direct.dot {
-            let of_group =
-                self.direct.contraction.weight.index.iter().filter(|index| index.uses(VarId(group.axis as u32)));
-            let of_group: Vec<AxisId> =
-                of_group.flat_map(|index| index.terms.iter().map(|term| term.0.0 as usize)).collect();
-            axes.retain(|axis| !of_group.contains(axis));
-        }
+        axes.retain(|&axis| of_groups.is_none_or(|(index, _)| !index.uses(VarId(axis as u32))));
         axes
     }
 
     /// The loops over whole groups of steps, and for the last group, if it goes beyond the weights, those over each of its steps.
     fn whole_groups_or_steps(&self, steps: Vec<Steps>) -> Vec<Vec<Steps>> {
-        let contraction = &self.direct.contraction;
         let Some(group) = self.direct.dot.map(|group| group.axis) else { return vec![steps] };
-        let uses = |axis: AxisId| move |index: &&Affine| index.uses(VarId(axis as u32));
-        let dim = contraction.weight.index.iter().position(|index| uses(group)(&index));
-        let (Some(dim), Some(in_group)) = (dim, steps.iter().position(|step| step.axis == group)) else {
-            return vec![steps];
-        };
-        let (index, extent) = (&contraction.weight.index[dim], contraction.weight.shape[dim]);
-        let size = contraction.axes[group].extent;
+        let in_group = steps.iter().position(|step| step.axis == group);
+        let Some(((index, extent), in_group)) = self.dim_of_groups(group).zip(in_group) else { return vec![steps] };
+        let size = self.direct.contraction.axes[group].extent;
         let of_groups = steps.iter().position(|step| step.axis != group && index.uses(VarId(step.axis as u32)));
         if extent.is_multiple_of(size) {
             return vec![steps];
