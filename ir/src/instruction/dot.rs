@@ -82,6 +82,11 @@ pub fn dot_of(cpu: &CpuTarget, factors: [DType; 2]) -> Option<(&'static Instruct
     of_cpu.filter_map(|&dot| Some((dot, *dot.factors.iter().find(has)?))).next()
 }
 
+/// Returns true if some instruction of CPUs adds products of `steps` steps at a time.
+pub fn is_group_of_steps(steps: usize) -> bool {
+    DOTS.iter().flat_map(|dot| dot.factors).any(|factors| factors.steps == steps)
+}
+
 /// The nest of a dot product, whose steps lie side by side in both factors, as one word of 32 bits, the factors in the order
 /// of the instruction's types:
 ///

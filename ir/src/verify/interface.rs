@@ -5,6 +5,7 @@ use std::collections::HashSet;
 
 use super::{Problem, ProgramError, statement};
 use crate::affine::{Affine, VarId};
+use crate::instruction::is_group_of_steps;
 use crate::layout::physical_shape;
 use crate::program::{Access, AxisInfo, AxisOf, Buffer, Layout, MAX_LOCAL_BYTES, Program, Role, Scope};
 use crate::spec::{AxisId, Equation, Source, Spec, Tensor};
@@ -73,7 +74,8 @@ fn is_identifier(name: &str) -> bool {
 }
 
 /// Together the program's axes are those of the algorithm's main equation: each of these is one of them, or fused with others into one,
-/// or the digits of its number are axes; one of extent 1 may be absent. The last group of steps of a reduction may go beyond its end.
+/// or the digits of its number are axes; one of extent 1 may be absent. The last group of steps of dot products may go beyond
+/// the end of a reduction.
 fn check_axes(program: &Program) -> Result<(), ProgramError> {
     let equation = program.algorithm.main();
     let mut names = HashSet::new();
@@ -98,7 +100,8 @@ fn check_axes(program: &Program) -> Result<(), ProgramError> {
         });
         let (parts, digits) = (of.count(), digits.collect::<Vec<_>>());
         let is_fused = parts == 1 && digits.is_empty();
-        let group = digits.iter().find(|(step, _)| *step == 1).map_or(1, |(_, extent)| *extent);
+        let group =
+            digits.iter().find(|&&(step, extent)| step == 1 && is_group_of_steps(extent)).map_or(1, |digit| digit.1);
         let most = if own.reduce { own.extent.saturating_add(group - 1) } else { own.extent };
         let counts_all = digits_count(digits.clone()).is_some_and(|count| (own.extent..=most).contains(&count));
         if !is_fused && (digits.len() < parts || !counts_all) {
