@@ -168,7 +168,7 @@ impl Target {
     /// compute capability 8.0 on bf16 and tf32.
     pub fn supports(&self, dtype: DType) -> bool {
         match (self.gpu().map(|g| g.api), dtype) {
-            (_, DType::F32) | (Some(GpuApi::Cuda { .. }), DType::F16) => true,
+            (_, DType::F32) | (None, DType::Bf16) | (Some(GpuApi::Cuda { .. }), DType::F16) => true,
             (Some(GpuApi::Cuda { sm }), DType::Bf16 | DType::Tf32) => sm >= 80,
             _ => false,
         }

@@ -298,7 +298,7 @@ impl Workload {
             (true, _) if dtype.is_integer() && !self.prologue().is_none() => false,
             (true, _) => target.multiplies(dtype),
             (_, true) => target.supports_cast(dtype),
-            _ => !is_mixed && target.supports(dtype),
+            _ => target.supports(dtype),
         };
         let to = self.operator().result_dtype().filter(|&to| !target.supports_cast(to));
         let Epilogue { scale, bias, residual, .. } = self.epilogue();
