@@ -1,11 +1,11 @@
-//! Conversions of a tensor from one layout to another.
+//! Conversions of a tensor from one layout or element type to another.
 
 use autotune_ir::DType;
 use autotune_ir::program::Layout;
-use autotune_workloads::{Transpose, Workload};
+use autotune_workloads::{Activation, Function, Pointwise, PointwiseOp, Transpose, Types, Workload};
 
-use crate::cut::Value;
 use crate::error::CompileError;
+use crate::operators::pointwise::shape as rows_of;
 
 /// Seconds that a conversion takes beside moving its bytes, and bytes that it reads and writes a second, about, where it was not measured: within
 /// networks, on one core and on two of an AMD EPYC (family 25, model 17), transposes of 16 channels of 100 kB to 1.8 MB were measured at 22 to
@@ -13,20 +13,43 @@ use crate::error::CompileError;
 const SECS: f64 = 3e-6;
 const BYTES_PER_SEC: f64 = 20e9;
 
-/// What a conversion computes, which is a transpose of blocks.
+/// How a tensor lies in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Form {
+    pub(crate) layout: Layout,
+    pub(crate) dtype: DType,
+}
+
+/// True if there are conversions from one element type to another.
+pub(crate) fn is_between(from: DType, to: DType) -> bool {
+    const ROUNDED: [DType; 2] = [DType::F32, DType::Bf16];
+    from == to || ROUNDED.contains(&from) && ROUNDED.contains(&to)
+}
+
+/// What a conversion computes: between layouts a transpose of blocks, else a copy.
 ///
 /// `[n, c, ..pixels]` → `[n, c/block, ..pixels, block]`: of `n*c/block` matrices of `block` rows and `pixels` columns; and back.
-pub(crate) fn workload(value: &Value, from: Layout, to: Layout) -> Result<Workload, CompileError> {
-    let none = || CompileError::Layouts { from, to };
-    let [n, c, pixels @ ..] = &value.shape[..] else { return Err(none()) };
-    let area: usize = pixels.iter().product();
-    let transpose = match (from, to) {
-        (Layout::Plain, Layout::ChannelBlocked(block)) => Transpose::matrices(n * c / block, block, area),
-        (Layout::ChannelBlocked(block), Layout::Plain) => Transpose::matrices(n * c / block, area, block),
-        _ => return Err(none()),
+pub(crate) fn workload(shape: &[usize], from: Form, to: Form) -> Result<Workload, CompileError> {
+    let workload = if from.layout == to.layout {
+        let copy = Pointwise::new(1, 1, PointwiseOp::Unary(Function::Activation(Activation::None)));
+        Workload::new(Pointwise { shape: rows_of(shape), ..copy })
+    } else {
+        Workload::new(transpose(shape, from.layout, to.layout)?)
     };
-    let workload = Workload::new(transpose).and_then(|workload| workload.with_dtype(value.dtype));
+    let types = Types { out: to.dtype, ..Types::of(from.dtype) };
+    let workload = workload.and_then(|workload| workload.with_types(types));
     workload.map_err(CompileError::Workload)
+}
+
+fn transpose(shape: &[usize], from: Layout, to: Layout) -> Result<Transpose, CompileError> {
+    let none = || CompileError::Layouts { from, to };
+    let [n, c, pixels @ ..] = shape else { return Err(none()) };
+    let area: usize = pixels.iter().product();
+    match (from, to) {
+        (Layout::Plain, Layout::ChannelBlocked(block)) => Ok(Transpose::matrices(n * c / block, block, area)),
+        (Layout::ChannelBlocked(block), Layout::Plain) => Ok(Transpose::matrices(n * c / block, area, block)),
+        _ => Err(none()),
+    }
 }
 
 /// About how long a conversion of a tensor takes that was not measured.

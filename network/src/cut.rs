@@ -14,10 +14,12 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::graph::{Graph, NodeId};
 use crate::op::Movement;
+use crate::precision::Precision;
 use crate::strided::strides;
 use group::{Groups, anchor};
 
 mod group;
+mod rounded;
 
 pub use crate::strided::Strided;
 
@@ -98,6 +100,9 @@ impl Cut {
         }
         cutter.cut.inputs = graph.inputs().iter().map(|&id| cutter.value(id)).collect();
         cutter.cut.outputs = graph.outputs().iter().map(|output| cutter.value(output.node)).collect();
+        if graph.precision() != Precision::F32 {
+            cutter.cut.round_to(graph, graph.precision().dtype());
+        }
         cutter.cut.cool(graph);
         cutter.cut
     }

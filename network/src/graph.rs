@@ -7,6 +7,7 @@ use autotune_ir::DType;
 use crate::constant::Constant;
 use crate::error::{GraphError, OpError};
 use crate::op::{Facts, NodeView, Op, OperandView, Operator};
+use crate::precision::Precision;
 
 pub use crate::op::Input;
 use crate::tensor::Stored;
@@ -71,12 +72,23 @@ pub struct Graph {
     inputs: Vec<NodeId>,
     input_names: HashSet<String>,
     outputs: Vec<Output>,
+    precision: Precision,
 }
 
 impl Graph {
     /// A graph without nodes.
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), ..Self::default() }
+    }
+
+    /// Returns the same graph to be computed in another precision; f32 otherwise.
+    pub fn with_precision(self, precision: Precision) -> Self {
+        Self { precision, ..self }
+    }
+
+    /// Returns how exactly it is to be computed.
+    pub fn precision(&self) -> Precision {
+        self.precision
     }
 
     /// What the network is called.

@@ -23,7 +23,7 @@ pub(crate) mod matmul;
 mod normalise;
 pub(crate) mod not;
 pub(crate) mod pad;
-mod pointwise;
+pub(crate) mod pointwise;
 pub(crate) mod pool;
 pub(crate) mod prelu;
 pub mod prelude;

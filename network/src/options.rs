@@ -9,7 +9,7 @@ use autotune_ir::program::{Layout, Role};
 use autotune_workloads::{Broadcast, Pointwise, Workload};
 
 use crate::choose::{Choice, Choose};
-use crate::conversion;
+use crate::conversion::{self, Form};
 use crate::cut::{Cut, Step, Value, ValueId, Work};
 use crate::error::CompileError;
 use crate::graph::{Graph, NodeId};
@@ -161,7 +161,8 @@ impl<'a> Options<'a> {
                 // Constants are laid out ahead of time.
                 let is_free = value.within.is_none() && self.graph.constant_of(value.node).is_some();
                 for (from, to) in [(Layout::Plain, layout), (layout, Layout::Plain)] {
-                    let workload = conversion::workload(value, from, to)?;
+                    let [is, wanted] = [from, to].map(|layout| Form { layout, dtype: value.dtype });
+                    let workload = conversion::workload(&value.shape, is, wanted)?;
                     let secs = match known.get(&workload) {
                         _ if is_free => 0.0,
                         Some(&secs) => secs,

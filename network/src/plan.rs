@@ -11,7 +11,7 @@ use autotune_schedules::Config;
 use autotune_workloads::Workload;
 
 use crate::choose::{Choice, Choose};
-use crate::conversion;
+use crate::conversion::{self, Form};
 use crate::cut::{Cut, Step, Strided, Value, ValueId, Work};
 use crate::error::CompileError;
 use crate::graph::{Graph, NodeId};
@@ -52,7 +52,7 @@ pub(crate) struct Action {
     pub(crate) output: Span,
     /// The value that it writes, in which layout.
     pub(crate) value: (ValueId, Layout),
-    /// True if it only brings the value from another layout.
+    /// True if it only brings the value from another layout or element type.
     pub(crate) is_conversion: bool,
 }
 
@@ -97,9 +97,9 @@ struct Planner<'a, 'c> {
     /// Numbers of kernels in [`Plan::kernels`], by workload and config.
     numbers: HashMap<(Workload, Config), usize>,
     /// Slots of values that others lie in.
-    roots: HashMap<ValueId, (usize, Layout)>,
-    /// Values in layouts that are not their own.
-    converted: HashMap<(ValueId, Layout), Span>,
+    roots: HashMap<ValueId, (usize, Form)>,
+    /// Values in forms that are not their own.
+    converted: HashMap<(ValueId, Form), Span>,
 }
 
 impl Slot {
@@ -143,14 +143,14 @@ impl Plan {
         let mut planner = Planner { graph, cut, options, layouts, choose, plan, numbers, roots, converted };
 
         for &input in &cut.inputs {
-            let span = planner.in_layout(input, Layout::Plain)?;
+            let span = planner.in_form(input, planner.plain(input))?;
             planner.plan.inputs.push(span);
         }
         for (number, step) in cut.steps.iter().enumerate() {
             planner.step(step, number)?;
         }
         for &output in &cut.outputs {
-            let span = planner.in_layout(output, Layout::Plain)?;
+            let span = planner.in_form(output, planner.plain(output))?;
             planner.plan.outputs.push(span);
         }
         Ok(planner.plan)
@@ -164,14 +164,6 @@ impl Plan {
     /// Returns the first byte of a span in its slot.
     pub(crate) fn offset(&self, span: Span) -> usize {
         span.first * self.dtype(span).bytes()
-    }
-
-    /// Fails unless a step that reads or writes elements of a type has memory of that type.
-    fn check_dtype(&self, step: &str, span: Span, wanted: DType) -> Result<(), CompileError> {
-        match self.dtype(span) {
-            found if found.lies_as(wanted) => Ok(()),
-            found => Err(CompileError::Types { step: step.into(), found, wanted }),
-        }
     }
 
     /// For each step its schedule.
@@ -197,20 +189,27 @@ impl Planner<'_, '_> {
     fn step(&mut self, step: &Step, number: usize) -> Result<(), CompileError> {
         match &step.work {
             Work::Kernel(_) => self.kernel(step, number),
-            Work::Copy(strided) => self.plain(step, Doing::Copy(strided.clone())),
-            Work::Interpret(node) => self.plain(step, Doing::Interpret(*node)),
+            Work::Copy(strided) => self.on_plain(step, Doing::Copy(strided.clone())),
+            Work::Interpret(node) => self.on_plain(step, Doing::Interpret(*node)),
         }
     }
 
+    /// The row-major form of a value in its element type.
+    fn plain(&self, value: ValueId) -> Form {
+        Form { layout: Layout::Plain, dtype: self.cut.value(value).dtype }
+    }
+
     /// A step on row-major tensors.
-    fn plain(&mut self, step: &Step, work: Doing) -> Result<(), CompileError> {
-        let operands = step.operands.iter().map(|&operand| Ok(Operand::Span(self.in_layout(operand, Layout::Plain)?)));
+    fn on_plain(&mut self, step: &Step, work: Doing) -> Result<(), CompileError> {
+        let written = self.plain(step.output);
+        let read = |planner: &mut Self, operand| match work {
+            Doing::Copy(_) => planner.in_form(operand, written),
+            _ => planner.in_form(operand, planner.plain(operand)),
+        };
+        let operands = step.operands.iter().map(|&operand| Ok(Operand::Span(read(self, operand)?)));
         let operands = operands.collect::<Result<Vec<_>, CompileError>>()?;
-        let (output, convert) = self.written(step.output, Layout::Plain);
-        if let (Doing::Copy(_), Some(from)) = (&work, operands.first().and_then(Operand::span)) {
-            self.plan.check_dtype(&step.name, from, self.plan.dtype(output))?;
-        }
-        let value = (step.output, convert.unwrap_or(Layout::Plain));
+        let (output, convert) = self.written(step.output, written);
+        let value = (step.output, Layout::Plain);
         let name = step.name.clone();
         self.plan.actions.push(Action { name, work, operands, output, value, is_conversion: false });
         self.after(step.output, output, convert)
@@ -235,18 +234,14 @@ impl Planner<'_, '_> {
                 (false, _) => {
                     let is_whole = self.cut.value(value).shape == self.cut.value(step.output).shape;
                     let layout = follows.filter(|_| is_whole).unwrap_or(buffer.layout);
-                    let span = self.in_layout(value, layout)?;
-                    self.plan.check_dtype(&step.name, span, buffer.dtype)?;
-                    Operand::Span(span)
+                    Operand::Span(self.in_form(value, Form { layout, dtype: buffer.dtype })?)
                 }
             });
         }
         let written = plan.buffers.iter().find(|buffer| buffer.binding == Binding::Output);
         let layout = follows.or(written.map(|buffer| buffer.layout)).unwrap_or(Layout::Plain);
-        let (output, convert) = self.written(step.output, layout);
-        if let Some(buffer) = written {
-            self.plan.check_dtype(&step.name, output, buffer.dtype)?;
-        }
+        let dtype = written.map_or(self.cut.value(step.output).dtype, |buffer| buffer.dtype);
+        let (output, convert) = self.written(step.output, Form { layout, dtype });
         let (name, work, value) = (step.name.clone(), Doing::Kernel(number), (step.output, layout));
         self.plan.actions.push(Action { name, work, operands, output, value, is_conversion: false });
         self.after(step.output, output, convert)
@@ -264,98 +259,111 @@ impl Planner<'_, '_> {
 
     /// The layout in which a value lies, if it has a place.
     fn layout(&self, value: ValueId) -> Option<Layout> {
-        self.roots.get(&self.cut.root(value).0).map(|&(_, layout)| layout)
+        self.roots.get(&self.cut.root(value).0).map(|(_, form)| form.layout)
     }
 
     /// A slot of its own for a value.
-    fn slot(&mut self, value: ValueId, content: Content) -> usize {
-        let Value { shape, dtype, .. } = self.cut.value(value);
-        self.plan.slots.push(Slot { elements: shape.iter().product(), dtype: *dtype, content });
+    fn slot(&mut self, value: ValueId, dtype: DType, content: Content) -> usize {
+        let elements = self.cut.value(value).shape.iter().product();
+        self.plan.slots.push(Slot { elements, dtype, content });
         self.plan.slots.len() - 1
     }
 
-    /// The place of a value in its own layout; its root has a slot.
+    /// The place of a value in its own form; its root has a slot.
     fn own(&self, value: ValueId) -> Span {
         let (root, first) = self.cut.root(value);
         Span { slot: self.roots[&root].0, first }
     }
 
-    /// Where a value lies in a layout, converted to it if it must be.
-    fn in_layout(&mut self, value: ValueId, layout: Layout) -> Result<Span, CompileError> {
+    /// Where a value lies in a form, converted to it if it must be.
+    fn in_form(&mut self, value: ValueId, form: Form) -> Result<Span, CompileError> {
+        let form = self.own_type(value, form);
         let root = self.cut.root(value).0;
-        if let Some(&span) = self.converted.get(&(value, layout)) {
+        if let Some(&span) = self.converted.get(&(value, form)) {
             return Ok(span);
         }
 
         let node = self.cut.value(root).node;
         let is_constant = self.graph.constant_of(node).is_some();
         if is_constant && root == value {
-            let slot = self.slot(value, Content::Constant(node, layout));
+            let slot = self.slot(value, form.dtype, Content::Constant(node, form.layout));
             let span = Span { slot, first: 0 };
-            self.converted.insert((value, layout), span);
+            self.converted.insert((value, form), span);
             return Ok(span);
         }
 
         if !self.roots.contains_key(&root) {
             // What the caller brings, or a constant of which others are parts.
             let content = if is_constant { Content::Constant(node, Layout::Plain) } else { Content::Run };
-            let slot = self.slot(root, content);
-            self.roots.insert(root, (slot, Layout::Plain));
+            let plain = self.plain(root);
+            let slot = self.slot(root, plain.dtype, content);
+            self.roots.insert(root, (slot, plain));
         }
 
-        let (own, at) = (self.own(value), self.roots[&root].1);
-        if at == layout {
+        let (own, is) = (self.own(value), self.roots[&root].1);
+        if is == form {
             return Ok(own);
         }
-        let slot = self.slot(value, Content::Run);
+        let slot = self.slot(value, form.dtype, Content::Run);
         let span = Span { slot, first: 0 };
-        self.convert(value, (own, at), (span, layout))?;
-        self.converted.insert((value, layout), span);
+        self.convert(value, (own, is), (span, form))?;
+        self.converted.insert((value, form), span);
         Ok(span)
     }
 
-    /// Where a step writes a value in a layout, and whether that is to be converted behind it.
-    fn written(&mut self, value: ValueId, layout: Layout) -> (Span, Option<Layout>) {
+    /// Where a step writes a value in a form, and the form if that is to be converted behind it.
+    fn written(&mut self, value: ValueId, form: Form) -> (Span, Option<Form>) {
+        let form = self.own_type(value, form);
         let root = self.cut.root(value).0;
         if !self.roots.contains_key(&root) {
-            let own = self.layouts.roots.get(&root).copied().unwrap_or(Layout::Plain);
-            let slot = self.slot(root, Content::Run);
+            let layout = self.layouts.roots.get(&root).copied().unwrap_or(Layout::Plain);
+            let own = Form { layout, ..self.plain(root) };
+            let slot = self.slot(root, own.dtype, Content::Run);
             self.roots.insert(root, (slot, own));
         }
-        if self.roots[&root].1 == layout {
+        if self.roots[&root].1 == form {
             return (self.own(value), None);
         }
-        let slot = self.slot(value, Content::Run);
-        (Span { slot, first: 0 }, Some(layout))
+        let slot = self.slot(value, form.dtype, Content::Run);
+        (Span { slot, first: 0 }, Some(form))
     }
 
-    /// Brings what was written in another layout to its place.
-    fn after(&mut self, value: ValueId, written: Span, convert: Option<Layout>) -> Result<(), CompileError> {
-        let Some(layout) = convert else { return Ok(()) };
+    /// The form with the value's own element type where elements of both lie as each other.
+    fn own_type(&self, value: ValueId, form: Form) -> Form {
+        let own = self.cut.value(value).dtype;
+        if own.lies_as(form.dtype) { Form { dtype: own, ..form } } else { form }
+    }
+
+    /// Brings what was written in another form to its place.
+    fn after(&mut self, value: ValueId, written: Span, convert: Option<Form>) -> Result<(), CompileError> {
+        let Some(form) = convert else { return Ok(()) };
         let root = self.cut.root(value).0;
         let to = (self.own(value), self.roots[&root].1);
-        self.convert(value, (written, layout), to)?;
-        self.converted.insert((value, layout), written);
+        self.convert(value, (written, form), to)?;
+        self.converted.insert((value, form), written);
         Ok(())
     }
 
-    /// A conversion of layouts.
+    /// A conversion of a value from one form to another.
     fn convert(
         &mut self,
         value: ValueId,
-        (from, is): (Span, Layout),
-        (to, wanted): (Span, Layout),
+        (from, is): (Span, Form),
+        (to, wanted): (Span, Form),
     ) -> Result<(), CompileError> {
-        let workload = conversion::workload(self.cut.value(value), is, wanted)?;
-        let tuned = self.choose.of_conversion(&workload)?;
-        let number = self.kernel_of(&tuned);
-        let name = format!("{} in another layout", self.graph.node(self.cut.value(value).node).name);
-        for (span, binding) in [(from, Binding::Data), (to, Binding::Output)] {
-            for buffer in tuned.plan()?.buffers.iter().filter(|buffer| buffer.binding == binding) {
-                self.plan.check_dtype(&name, span, buffer.dtype)?;
-            }
+        let Value { node, shape, .. } = self.cut.value(value);
+        let name = &self.graph.node(*node).name;
+        if !conversion::is_between(is.dtype, wanted.dtype) {
+            return Err(CompileError::Types { step: name.clone(), found: is.dtype, wanted: wanted.dtype });
         }
-        let (work, operands, value) = (Doing::Kernel(number), vec![Operand::Span(from)], (value, wanted));
+        let name = match is.dtype == wanted.dtype {
+            true => format!("{name} in another layout"),
+            false => format!("{name} as {}", wanted.dtype),
+        };
+
+        let tuned = self.choose.of_conversion(&conversion::workload(shape, is, wanted)?)?;
+        let work = Doing::Kernel(self.kernel_of(&tuned));
+        let (operands, value) = (vec![Operand::Span(from)], (value, wanted.layout));
         self.plan.actions.push(Action { name, work, operands, output: to, value, is_conversion: true });
         Ok(())
     }

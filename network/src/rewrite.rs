@@ -141,7 +141,7 @@ fn pass(
     trace: &mut Trace,
 ) -> Result<(Graph, usize), GraphError> {
     let uses = uses(from);
-    let mut new = NewGraph::new(from.name(), constants);
+    let mut new = NewGraph::new(from, constants);
     let mut made: Vec<Made> = Vec::with_capacity(uses.len());
     let mut applied = 0;
 

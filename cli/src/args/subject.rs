@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use autotune::Network;
 use autotune_network::onnx::{self, DeclaredInput, ImportError, ImportOptions};
-use autotune_network::{DType, Graph, LoadError, NodeId, Subject, Tensor, listed, rewrite};
+use autotune_network::{DType, Graph, LoadError, NodeId, Precision, Subject, Tensor, listed, rewrite};
 use clap::Args;
 use ndarray::{ArrayD, IxDyn};
 
@@ -50,6 +50,10 @@ pub(crate) struct InputArgs {
     /// input needs no name; inputs that are not given are random where networks run
     #[arg(long, value_name = "[NAME=]FILE.npy|NAME=NUMBER")]
     input: Vec<String>,
+    /// Element type that a network's tensors between its inputs and outputs lie in, and products
+    /// are made of: f32, bf16
+    #[arg(long, value_name = "TYPE", default_value_t)]
+    precision: Precision,
 }
 
 /// A network, and what is given to run it on.
@@ -66,7 +70,7 @@ pub(crate) struct GivenFile {
 }
 
 impl InputArgs {
-    /// A network with these shapes and inputs, [rewritten](rewrite()); `None` of a workload.
+    /// A network with these shapes, inputs and precision, [rewritten](rewrite()); `None` of a workload.
     pub(crate) fn load(&self, subject: &Subject) -> Result<Option<Loaded>> {
         let Some(Loaded { graph, given }) = self.import(subject)? else { return Ok(None) };
         let graph = rewrite(&graph).map_err(LoadError::from)?;
@@ -75,6 +79,16 @@ impl InputArgs {
 
     /// The same before it is rewritten.
     fn import(&self, subject: &Subject) -> Result<Option<Loaded>> {
+        let loaded = self.imported(subject)?;
+        if loaded.is_none() && self.precision != Precision::default() {
+            let why = format!("a workload says its types itself, such as ',dtype={0}'", self.precision);
+            return Err(Failure::Usage(format!("--precision {}: {why}", self.precision)).into());
+        }
+        Ok(loaded.map(|loaded| Loaded { graph: loaded.graph.with_precision(self.precision), ..loaded }))
+    }
+
+    /// The same in the precision of its file.
+    fn imported(&self, subject: &Subject) -> Result<Option<Loaded>> {
         let mut options = ImportOptions { shapes: self.shapes()?, ..ImportOptions::default() };
         let Subject::Model(path) = subject else {
             let Some(graph) = subject.imported(&options).map_err(|error| refusal(error, &BTreeMap::new()))? else {

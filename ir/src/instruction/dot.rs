@@ -83,7 +83,7 @@ pub fn dot_of(cpu: &CpuTarget, factors: [DType; 2]) -> Option<(&'static Instruct
 }
 
 /// Returns true if some instruction of CPUs adds products of `steps` steps at a time.
-pub fn is_group_of_steps(steps: usize) -> bool {
+pub(crate) fn is_group_of_steps(steps: usize) -> bool {
     DOTS.iter().flat_map(|dot| dot.factors).any(|factors| factors.steps == steps)
 }
 

@@ -14,7 +14,7 @@ use autotune_ir::DType;
 use autotune_ir::layout::from_layout;
 use autotune_schedules::tolerance;
 
-use super::Workspace;
+use super::{Compiled, Workspace};
 use crate::cut::{Strided, Value};
 use crate::error::{CheckError, CompileError, EvaluateError};
 use crate::graph::{Graph, NodeId};
@@ -73,6 +73,7 @@ impl Workspace {
             true => Wanted::exactly(computed.tensor(*node)?.to_numbers()),
             false => computed.wanted(*node)?,
         };
+        let wanted = network.rounded(action, wanted);
         let (found, wanted, most) = self.found(action, wanted)?;
 
         let allowed = match action.work {
@@ -123,13 +124,27 @@ impl Workspace {
     }
 }
 
+impl Compiled {
+    /// Returns what an action should write, as its memory has it if the action itself rounds nothing.
+    fn rounded(&self, action: &Action, wanted: Wanted) -> Wanted {
+        let dtype = self.plan.dtype(action.output);
+        match action.work {
+            Doing::Kernel(_) if !action.is_conversion => wanted,
+            _ => Wanted { numbers: wanted.numbers.into_iter().map(|x| dtype.stored(x)).collect(), ..wanted },
+        }
+    }
+}
+
 /// What a kernel may be off by on tensors of a network: what it may be on operands of random signs,
 /// by which it is tuned, and what a sum of as many products of one sign may be off in any order,
-/// the unit roundoff for each.
+/// the unit roundoff for each. Factors that are rounded for it are not in the reference.
 fn allowed(tuned: &Tuned) -> Allowed {
-    let terms = tuned.workload().spec().reduction_len();
+    let workload = tuned.workload();
+    let (types, terms) = (workload.types(), workload.spec().reduction_len());
+    let factors = [types.data, types.weights].into_iter().filter(|dtype| !dtype.is_word());
+    let rounded: f64 = factors.map(DType::unit_roundoff).sum();
     Allowed {
-        tolerance: tolerance(tuned.workload(), tuned.config()) + terms as f64 * DType::F32.unit_roundoff(),
+        tolerance: tolerance(workload, tuned.config()) + rounded + terms as f64 * DType::F32.unit_roundoff(),
         terms,
     }
 }

@@ -67,7 +67,7 @@ fn broadcast(shapes: &[&[usize]], whole: &[usize]) -> (Vec<usize>, Vec<Broadcast
 }
 
 /// Rows and columns of a tensor that is whole.
-pub(super) fn shape(whole: &[usize]) -> Vec<usize> {
+pub(crate) fn shape(whole: &[usize]) -> Vec<usize> {
     match whole {
         [] => vec![1, 1],
         &[n, c, ref spatial @ ..] if spatial.len() > 1 => vec![n * c, product(spatial)],

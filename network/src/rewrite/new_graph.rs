@@ -81,8 +81,10 @@ impl Constants {
 }
 
 impl<'a> NewGraph<'a> {
-    pub(super) fn new(name: &str, constants: &'a mut Constants) -> Self {
-        Self { graph: Graph::new(name), constants, nodes: HashMap::new(), of_constants: HashMap::new() }
+    /// A graph without nodes that is called like another, and computed as exactly.
+    pub(super) fn new(like: &Graph, constants: &'a mut Constants) -> Self {
+        let graph = Graph::new(like.name()).with_precision(like.precision());
+        Self { graph, constants, nodes: HashMap::new(), of_constants: HashMap::new() }
     }
 
     /// A node without operands again.
