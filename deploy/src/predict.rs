@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, LazyLock, PoisonError, RwLock};
 
 use autotune_cost_model::{DraftModel, Pretrained, features};
-use autotune_ir::{Program, Target};
+use autotune_ir::{DType, Program, Target};
 use autotune_schedules::portfolio::{self, Entry, is_promising};
 use autotune_schedules::{Candidate, Config, Portfolio, ScheduleSpace};
 use autotune_workloads::Workload;
@@ -116,7 +116,7 @@ pub fn predicted(space: &ScheduleSpace, n: usize, params: PredictParams) -> Vec<
     let default = space.default_candidate().clone();
     let Some(shipped) = Shipped::of(space) else { return vec![default] };
 
-    let nearest = shipped.portfolio.nearest(space.workload(), params.nearest);
+    let nearest = shipped.portfolio.nearest(&shipped.workload, params.nearest);
     let mut ranked = Ranked::by(&shipped, params.verified);
     ranked.take(portfolio::carried_over(space, nearest, params.tries).into_iter().chain([default.clone()]).collect());
     let mut rng = ChaCha8Rng::seed_from_u64(0);
@@ -149,27 +149,35 @@ pub(crate) fn pick(space: &ScheduleSpace, known: &[Entry]) -> Pick {
     let PredictParams { nearest, tries, .. } = PredictParams::QUICK;
     let shipped = Shipped::of(space);
     let entries = shipped.iter().flat_map(|shipped| &shipped.portfolio.entries).chain(known);
-    let offered = || portfolio::offered(space, portfolio::nearest(entries, space.workload(), nearest), tries);
+    let entries = portfolio::nearest_to(entries, |other| distance(space, &shipped, other), nearest);
+    let offered = || portfolio::offered(space, entries, tries);
 
     let ranked = match &shipped {
-        Some(Shipped { draft, .. }) => {
+        Some(Shipped { draft, workload, .. }) => {
             let candidates = offered();
             let scores = draft.scores(&candidates);
-            Some((candidates, scores, draft.expected_loss()))
+            Some((candidates, scores, (workload == space.workload()).then(|| draft.expected_loss())))
         }
         None if space.target().cpu().is_some() && !known.is_empty() && Axes::of(space.workload().spec()).is_some() => {
             let (candidates, rows) = features_of(offered());
             let scores = rows.column(features::estimate_column(space.target())).iter().map(|cost| -cost).collect();
-            Some((candidates, scores, ANALYSIS_LOSS))
+            Some((candidates, scores, Some(ANALYSIS_LOSS)))
         }
         None => None,
     };
     let best = ranked.and_then(|(candidates, scores, expected_loss)| {
         // The earlier of equals.
         let best = candidates.into_iter().zip(scores).reduce(|a, b| if b.1.total_cmp(&a.1).is_gt() { b } else { a });
-        best.map(|(candidate, _)| Pick { candidate, expected_loss: Some(expected_loss) })
+        best.map(|(candidate, _)| Pick { candidate, expected_loss })
     });
     best.unwrap_or_else(|| Pick { candidate: space.default_candidate().clone(), expected_loss: None })
+}
+
+/// Returns how unlike a known workload is to that of a space, or to the one for which schedules
+/// ship in its place.
+fn distance(space: &ScheduleSpace, shipped: &Option<Shipped>, other: &Workload) -> f32 {
+    let own = space.workload().distance(other);
+    shipped.as_ref().map_or(own, |shipped| own.min(shipped.workload.distance(other)))
 }
 
 /// Largest ratio of a workload's estimated time to that of its own choice, so that a constant is
@@ -192,6 +200,9 @@ pub(crate) fn is_as_good(program: &Program, own: &Program, target: &Target) -> b
 
 /// What ships for a workload's operator on a target, unless a sketch's own choice is [settled](ScheduleSpace::is_settled).
 struct Shipped {
+    /// The workload on tensors of f32: nothing ships for other types, which CPUs convert where they
+    /// load and store them.
+    workload: Workload,
     model: Arc<Pretrained>,
     draft: Arc<DraftModel>,
     portfolio: &'static Portfolio,
@@ -205,14 +216,16 @@ impl Shipped {
         }
         let (model, draft) = Pretrained::for_target(target).zip(DraftModel::for_target(target))?;
         let portfolio = Portfolio::for_target(target)?;
+        let workload = workload.with_dtype(DType::F32).ok()?;
         let is_known = portfolio.entries.iter().any(|entry| workload.distance(&entry.workload).is_finite());
-        is_known.then_some(Self { model, draft, portfolio })
+        is_known.then_some(Self { workload, model, draft, portfolio })
     }
 }
 
 /// How many times the best known time what is [`predicted`] takes, where a model ships for it.
 pub(crate) fn expected_loss(space: &ScheduleSpace) -> Option<f32> {
-    Some(Shipped::of(space)?.model.expected_loss())
+    let shipped = Shipped::of(space)?;
+    (shipped.workload == *space.workload()).then(|| shipped.model.expected_loss())
 }
 
 /// Candidates and the model's scores; the best first.

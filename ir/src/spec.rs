@@ -254,11 +254,6 @@ impl Spec {
         !self.is_chain() && self.multiplies_tensors()
     }
 
-    /// True if operands and result are 32-bit floating-point numbers.
-    pub fn is_of_words(&self) -> bool {
-        self.operands().chain(self.find(Role::Output)).all(|tensor| tensor.dtype.is_word())
-    }
-
     /// True if the values of a tensor are data or weights of a contraction, which are rounded as their type is multiplied
     /// ([`DType::multiplied`]); others are rounded as they are stored.
     pub fn is_multiplied(&self, tensor: &Tensor) -> bool {

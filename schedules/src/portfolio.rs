@@ -84,7 +84,16 @@ impl Portfolio {
 /// The entries that are known from the `n` workloads of a workload's operator and element type whose shapes are the nearest to its own
 /// ([`Workload::distance`]), the nearest first.
 pub fn nearest<'a>(entries: impl IntoIterator<Item = &'a Entry>, workload: &Workload, n: usize) -> Vec<&'a Entry> {
-    let with_distance = entries.into_iter().map(|entry| (workload.distance(&entry.workload), entry));
+    nearest_to(entries, |other| workload.distance(other), n)
+}
+
+/// The same by another distance.
+pub fn nearest_to<'a>(
+    entries: impl IntoIterator<Item = &'a Entry>,
+    distance: impl Fn(&Workload) -> f32,
+    n: usize,
+) -> Vec<&'a Entry> {
+    let with_distance = entries.into_iter().map(|entry| (distance(&entry.workload), entry));
     let mut alike: Vec<(f32, &Entry)> = with_distance.filter(|(distance, _)| distance.is_finite()).collect();
     alike.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.workload.cmp(&b.1.workload)));
     let of_workloads = alike.chunk_by(|a, b| a.1.workload == b.1.workload);

@@ -1,7 +1,7 @@
 //! The convolutions that minimal filtering is for.
 
 use super::matrices::Filtering;
-use autotune_ir::program::Access;
+use autotune_ir::program::{Access, Role};
 use autotune_ir::spec::AxisId;
 use autotune_ir::{Affine, VarId};
 use autotune_workloads::Workload;
@@ -59,12 +59,14 @@ impl Conv {
     fn find(workload: &Workload) -> Option<Self> {
         let main = workload.spec().main();
         let (axes, loads) = (Axes::of(workload.spec())?, main.loads());
-        if workload.spec().prologue().is_some() || !workload.spec().is_of_words() {
+        let tensors = workload.spec().operands().chain(workload.spec().find(Role::Output));
+        if workload.spec().prologue().is_some() || tensors.into_iter().any(|tensor| tensor.dtype.is_integer()) {
             return None;
         }
         let ([h, w], [data, weight]) = (&axes.windows[..], &loads[..]) else { return None };
-        // Filters are transformed ahead of time.
-        if !workload.spec().tensor(weight).is_constant() {
+        // Filters are transformed ahead of time, from and to f32.
+        let filters = workload.spec().tensor(weight);
+        if !filters.is_constant() || !filters.dtype.is_word() {
             return None;
         }
         let images: Vec<AxisId> = axes.rows.iter().copied().filter(|&row| !axes.is_windowed(row)).collect();
@@ -137,6 +139,11 @@ impl Conv {
         let product = |extents: [usize; 2]| extents.iter().product::<usize>() as f64;
         let [products, taps] = [self.filtering(m).inputs() * self.phases(), self.taps].map(|size| product([size; 2]));
         product(self.grid(m)) * products / (product(self.output) * taps)
+    }
+
+    /// The least of [`Conv::work_share`], of all tiles that there are matrices for.
+    pub fn least_work_share(&self) -> f64 {
+        self.tile_sizes().map(|m| self.work_share(m)).fold(f64::INFINITY, f64::min)
     }
 
     /// True if tiles of `m` outputs are worth offering in blocks of `block` channels: where these divide the channels if they save work, else if
