@@ -20,7 +20,7 @@ use crate::contraction::{AxisId, Contraction, Operand};
 use crate::error::LowerError;
 use autotune_ir::DType;
 use autotune_ir::instruction::Instruction;
-use autotune_ir::program::{Layout, Role};
+use autotune_ir::program::Layout;
 use autotune_ir::target::CpuTarget;
 use autotune_workloads::Workload;
 
@@ -236,12 +236,13 @@ impl Direct {
     /// True if sums between chunks of the reduction need memory of their own, since the output has another type.
     pub(crate) fn keeps_partial_sums(&self) -> bool {
         let spec = &self.contraction.spec;
-        let sums = spec.tensor(&spec.main().output).dtype;
+        let [sums, result] = [self.contraction.number, self.contraction.tail]
+            .map(|number| spec.tensor(&spec.equations[number].output).dtype);
         let is_cut = |tiles: &TileLoop| {
             let axis = &self.contraction.axes[tiles.axis];
             axis.reduce && tiles.tile < axis.extent
         };
-        spec.find(Role::Output).is_some_and(|output| output.dtype != sums) && self.cache.iter().any(is_cut)
+        result != sums && self.cache.iter().any(is_cut)
     }
 
     /// Extent of `axis` within one cache tile.

@@ -27,10 +27,13 @@ pub(crate) fn lower(workload: &Workload, fused: &Fused, lanes: usize) -> Program
         false => (Scope::Local, fused.kept_shape()),
     };
     let between = all.buffer(name.to_string(), Role::Packed, scope, shape);
+    all.buffers[between.0 as usize].dtype = fused.pair.dtype;
     let of_first = operands.part(&first.contraction, [operands.input, between]);
     let of_second = operands.part(&second.contraction, [between, operands.output]);
+    // The second may need memory for partial sums.
+    let mut second_nests = Lowering::of_part(all, of_second, second, lanes);
+    let all = std::mem::replace(&mut second_nests.all, Nest::new(workload.spec(), workload.dtype()));
     let mut first_nests = Lowering::of_part(all, of_first, first, lanes);
-    let mut second_nests = Lowering::of_part(Nest::new(workload.spec(), workload.dtype()), of_second, second, lanes);
 
     let mut stages = first_nests.copies();
     stages.extend(lent(&mut first_nests, &mut second_nests, Lowering::copies));

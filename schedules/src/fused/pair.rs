@@ -70,7 +70,8 @@ impl Pair {
             }
         }
         rows.sort_by_key(|row| row[1]);
-        is_fit.then_some(Self { first, second, rows, batch, step, dtype: workload.dtype() })
+        let dtype = spec.tensor(&spec.equations[MAP].output).dtype;
+        is_fit.then_some(Self { first, second, rows, batch, step, dtype })
     }
 
     /// Whether the input, what is between, and the output can be channel-blocked.
