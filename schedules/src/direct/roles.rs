@@ -88,9 +88,12 @@ impl Roles {
         self.contraction.equation().axes[axis].extent
     }
 
-    /// True if the data is widened before it is multiplied, which a copy does once for all vectors that read an element.
+    /// True if the data is widened before it is multiplied, which a copy does once for all vectors
+    /// that read an element. Channels of a depthwise convolution share none, and loads widen whole
+    /// vectors of floating-point numbers.
     pub(crate) fn widens(&self, target: &CpuTarget) -> bool {
-        self.factors[0].bytes() < 4 && self.dot(target).is_none()
+        let is_shared = !self.is_depthwise || self.factors[0].is_integer();
+        self.factors[0].bytes() < 4 && is_shared && self.dot(target).is_none()
     }
 
     /// The instruction that multiplies groups of reduction steps, and the types and the number of these; `None` where there is
