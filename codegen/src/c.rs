@@ -358,7 +358,7 @@ impl<'g, 'p> Writer<'g, 'p> {
                 (format!("(({vector}{lanes}){{{}}})", elements.join(", ")), lanes)
             }
         };
-        let text = if narrow::is_narrow(buffer) { narrow::widened(buffer.dtype, &text, lanes) } else { text };
+        let text = narrow::value(buffer, &text, lanes);
 
         // What a leaf reads and does not write is loaded once in a scope.
         if self.leaf.as_ref().is_none_or(|leaf| leaf.written.contains(&access.buffer)) {

@@ -41,6 +41,29 @@ fn target(isa: Isa, threads: usize) -> Target {
     Target::Cpu(CpuTarget { isa, l2_bytes: 1 << 10, l3_bytes: 1 << 12, ..CpuTarget::generic_avx2(threads) })
 }
 
+/// A CPU that rounds to bf16 by an instruction.
+fn with_bf16(threads: usize) -> Target {
+    let Target::Cpu(cpu) = target(Isa::Avx512, threads) else { unreachable!() };
+    Target::Cpu(CpuTarget { features: vec!["avx512bf16".into()], ..cpu })
+}
+
+/// True if this machine runs code for a CPU.
+fn runs(target: &Target) -> bool {
+    let cpu = target.cpu().unwrap();
+    machine::runs(cpu.isa) && cpu.features.iter().all(|feature| machine::has(feature))
+}
+
+/// CPUs of both instruction sets, with and without rounding to bf16.
+fn cpus(threads: usize) -> [Target; 3] {
+    [target(Isa::Avx2, threads), target(Isa::Avx512, threads), with_bf16(threads)]
+}
+
+/// Values without those that an instruction of a CPU, which takes denormals for zeros, may store as zeros.
+fn normal(target: &Target, values: ArrayD<f32>) -> ArrayD<f32> {
+    let has_denormals = target.cpu().unwrap().features.is_empty();
+    values.mapv(|x| if has_denormals || x.abs() > f32::MIN_POSITIVE || x.is_nan() { x } else { 0.0 })
+}
+
 /// Every element, and the middles between neighbours with what is beside them, in an order of no period.
 fn every_element(dtype: DType, shape: &[usize]) -> ArrayD<f32> {
     let half_place = if dtype == DType::F16 { 1u32 << 12 } else { 1 << 15 };
@@ -178,17 +201,18 @@ fn random_workload(rng: &mut ChaCha8Rng, word: &str) -> Workload {
 #[test]
 fn random_results_agree_bit_for_bit() {
     let mut streamed = 0;
-    for (isa, seed) in ISAS.into_iter().flat_map(|isa| (0..250u64).map(move |seed| (isa, seed))) {
+    for (cpu, seed) in (0..3).flat_map(|cpu| (0..250u64).map(move |seed| (cpu, seed))) {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let word = ["f16", "bf16", "f32"][seed as usize % 3];
-        let (workload, target) = (random_workload(&mut rng, word), target(isa, 1 + seed as usize % 2));
+        let target = cpus(1 + seed as usize % 2)[cpu].clone();
+        let workload = random_workload(&mut rng, word);
         let space = ScheduleSpace::new(&workload, &target);
         let config = match rng.random_range(0..3) {
             0 => configs(&space, 0).remove(rng.random_range(0..2)),
             _ => space.sample(&mut rng).config().clone(),
         };
         let program = lower(&workload, &target, &config).unwrap();
-        let context = format!("seed {seed}, {isa}: {workload}\n{config}\n{program}");
+        let context = format!("seed {seed}, {target}: {workload}\n{config}\n{program}");
         verify(&program, &target).unwrap_or_else(|e| panic!("{context}\n{e}"));
         let operands = common::maps::operands(&program, seed);
         let interpreted = interpret(&program, &operands).unwrap();
@@ -198,9 +222,9 @@ fn random_results_agree_bit_for_bit() {
 
         let code = assemble(&program, &target).unwrap_or_else(|e| panic!("{context}\n{e}"));
         streamed += usize::from(disassemble(&code).contains("vmovntps"));
-        if machine::runs(isa) {
-            let output = machine::run(&program, &code, &operands);
-            assert_eq!(difference(&output, &interpreted), None, "{context}");
+        if runs(&target) {
+            let output = normal(&target, machine::run(&program, &code, &operands));
+            assert_eq!(difference(&output, &normal(&target, interpreted.clone())), None, "{context}");
         }
         if seed < 24 {
             match c::run(&program, &target, &operands) {
@@ -215,22 +239,22 @@ fn random_results_agree_bit_for_bit() {
 /// Every number of lanes, along rows and across them.
 #[test]
 fn every_part_of_a_vector_is_stored() {
-    for (isa, (word, _)) in ISAS.into_iter().flat_map(|isa| TYPES.map(|of| (isa, of))) {
+    for (target, (word, _)) in cpus(1).into_iter().flat_map(|cpu| TYPES.map(|of| (cpu.clone(), of))) {
         for (n, vector) in (1..=35).flat_map(|n| ["m", "n"].map(|vector| (n, vector))) {
             let [rows, columns] = if vector == "m" { [n, 3] } else { [3, n] };
             let text = format!("pointwise:m={rows},n={columns},op=add,rhs=column,to={word}");
-            let (workload, target): (Workload, _) = (text.parse().unwrap(), target(isa, 1));
+            let workload: Workload = text.parse().unwrap();
             let mut config = ScheduleSpace::new(&workload, &target).default_config();
             config.knobs.insert("vector".into(), Value::Choice(vector.into()));
             let tile = format!("tile.{vector}");
             config.knobs.entry(tile).and_modify(|value| *value = Value::Tile(vec![n]));
             let Ok(program) = lower(&workload, &target, &config) else { continue };
             let code = assemble(&program, &target).unwrap();
-            if machine::runs(isa) {
+            if runs(&target) {
                 let operands = common::maps::operands(&program, n as u64);
-                let wanted = interpret(&program, &operands).unwrap();
-                let output = machine::run(&program, &code, &operands);
-                assert_eq!(difference(&output, &wanted), None, "{isa}: {workload}\n{config}\n{program}");
+                let wanted = normal(&target, interpret(&program, &operands).unwrap());
+                let output = normal(&target, machine::run(&program, &code, &operands));
+                assert_eq!(difference(&output, &wanted), None, "{target}: {workload}\n{config}\n{program}");
             }
         }
     }
@@ -274,20 +298,48 @@ fn every_element_has_its_value() {
     }
 }
 
+/// With AVX512_BF16, whose instruction rounds to the same elements but stores denormals as zeros.
 #[test]
-fn operators_that_combine_elements_have_f32_only() {
-    for (word, dtype) in TYPES {
-        let target = target(Isa::Avx2, 1);
-        for text in ["softmax:m=4,n=4", "pool2d:c=4,h=4,w=4,k=2,kind=max", "transpose:m=3,n=4"] {
-            let workload: Workload = format!("{text},dtype={word}").parse().unwrap();
-            assert_eq!(workload.unsupported_dtype(&target), Some(("dtype", dtype)), "{workload}");
+fn every_element_is_rounded_to_by_an_instruction() {
+    let target = with_bf16(1);
+    for (m, n, vector) in [(577, 1023, "n"), (1023, 577, "m")] {
+        let workload: Workload = format!("pointwise:m={m},n={n},op=copy,to=bf16").parse().unwrap();
+        let mut operands = Operands::random(workload.spec(), 0);
+        operands[0] = every_element(DType::Bf16, &[m, n]);
+        let normal = |x: f32| if x.abs() < f32::MIN_POSITIVE { 0f32.copysign(x) } else { x };
+        let wanted = operands[0].mapv(|x| normal(nearest(DType::Bf16, normal(x))));
+
+        let mut all = configs(&ScheduleSpace::new(&workload, &target), 3);
+        all[0].knobs.insert("vector".into(), Value::Choice(vector.into()));
+        for config in all {
+            let Ok(program) = lower(&workload, &target, &config) else { continue };
+            let code = assemble(&program, &target).unwrap();
+            assert!(disassemble(&code).contains("vcvtneps2bf16"), "{config}");
+            if machine::runs(Isa::Avx512) && machine::has("avx512bf16") {
+                let output = machine::run(&program, &code, &operands);
+                assert_eq!(difference(&output, &wanted), None, "{workload}\n{config}");
+            }
         }
-        // Of factors there are those of bf16, too.
-        let product: Workload = format!("matmul:m=4,n=4,k=4,dtype={word}").parse().unwrap();
-        assert_eq!(product.unsupported_dtype(&target), (dtype != DType::Bf16).then_some(("dtype", dtype)));
-        for cast in ["", ",to=f32", ",to=f16"] {
-            let workload: Workload = format!("pointwise:m=4,n=4,op=copy,dtype={word}{cast}").parse().unwrap();
+    }
+}
+
+#[test]
+fn cpus_have_all_operators_in_bf16_and_casts_alone_in_f16() {
+    for (target, text) in [target(Isa::Avx2, 1), with_bf16(1)].into_iter().flat_map(|target| {
+        ["softmax:m=4,n=4", "pool2d:c=4,h=4,w=4,k=2,kind=max", "transpose:m=3,n=4", "matmul:m=4,n=4,k=4"]
+            .map(|text| (target.clone(), text))
+    }) {
+        for types in ["dtype=bf16", "data=bf16,out=f32", "data=f32,out=bf16"] {
+            let workload: Workload = format!("{text},{types}").parse().unwrap();
             assert_eq!(workload.unsupported_dtype(&target), None, "{workload}");
         }
+        for (types, field) in [("dtype=f16", "dtype"), ("data=f32,out=f16", "out"), ("data=f16,out=f32", "data")] {
+            let workload: Workload = format!("{text},{types}").parse().unwrap();
+            assert_eq!(workload.unsupported_dtype(&target), Some((field, DType::F16)), "{workload}");
+        }
+    }
+    for types in ["dtype=f16", "dtype=f16,to=f32", "dtype=f16,to=bf16", "dtype=bf16,to=f16"] {
+        let workload: Workload = format!("pointwise:m=4,n=4,op=copy,{types}").parse().unwrap();
+        assert_eq!(workload.unsupported_dtype(&target(Isa::Avx2, 1)), None, "{workload}");
     }
 }

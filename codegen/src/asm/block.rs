@@ -425,8 +425,14 @@ impl<S: Vectors> Block<'_, S> {
     fn load(&mut self, register: Vector, id: u32) {
         match self.source_of(id) {
             Source::Constant(bits) => self.isa.constant(register, bits),
-            Source::Memory(Memory { at, shape, of: ElementType::Word }) => self.isa.load(register, shape, at),
-            Source::Memory(memory) => self.isa.load_narrow(register, memory),
+            Source::Memory(memory) => self.load_memory(register, memory),
+        }
+    }
+
+    fn load_memory(&mut self, register: Vector, memory: Memory) {
+        match memory {
+            Memory { at, shape, of: ElementType::Word } => self.isa.load(register, shape, at),
+            memory => self.isa.load_narrow(register, memory),
         }
     }
 

@@ -39,6 +39,9 @@ pub(super) enum ElementType {
     Word,
     /// What is stored is rounded to it, and what is loaded its value; only where [`Vectors::rounds_to_f16`].
     F16,
+    /// The upper half of a lane: what is loaded is its value. It is stored only where
+    /// [`Vectors::rounds_to_bf16`], to the nearest, of two the even one, denormals as zeros.
+    Bf16,
     /// The lowest 16 bits of what is stored or loaded, the others of which are zeros.
     Half,
     /// A signed integer of 16 bits: the lowest bits of what is stored, extended to 32 bits when it is loaded.
@@ -53,7 +56,7 @@ impl ElementType {
     pub(super) fn bytes(self) -> i64 {
         match self {
             ElementType::Word => 4,
-            ElementType::F16 | ElementType::Half | ElementType::SignedHalf => 2,
+            ElementType::F16 | ElementType::Bf16 | ElementType::Half | ElementType::SignedHalf => 2,
             ElementType::Byte | ElementType::SignedByte => 1,
         }
     }
@@ -208,6 +211,9 @@ pub(super) trait Vectors {
     /// True if there is [`ElementType::F16`].
     fn rounds_to_f16(&self) -> bool;
 
+    /// True if [`ElementType::Bf16`] is stored; it is loaded everywhere.
+    fn rounds_to_bf16(&self) -> bool;
+
     /// `v = [at]`, elements of less than 32 bits.
     fn load_narrow(&mut self, v: Vector, memory: Memory);
 
@@ -223,22 +229,25 @@ pub(super) trait Vectors {
     /// True if strided elements of this shape are loaded together, not one by one.
     fn loads_together(&self, shape: Shape) -> bool;
 
-    /// Lane `l` of `to` is the element at `[at + 4 * i]`, `i` being the bits of lane `l` of `index`, for every lane. Changes `spare`;
-    /// the three registers are not the same.
-    fn gather(&mut self, to: Vector, at: Address, index: Vector, spare: Vector);
+    /// Lane `l` of `to` is the element of a type `i` elements after the one at an address, `i` being
+    /// the bits of lane `l` of `index`, for every lane. Changes `spare`, and the integer register
+    /// `scratch`; the three vector registers are not the same.
+    fn gather(&mut self, to: Vector, from: (Address, ElementType), index: Vector, spare: (Vector, u8));
 
-    /// The integer register `to` is `pointer + 4 * i`, `i` being the bits of the first lane of `index`.
-    fn point_at(&mut self, to: u8, pointer: u8, index: Vector);
+    /// The integer register `to` is `pointer + bytes * i`, `i` being the bits of the first lane of
+    /// `index`, `bytes` a power of two.
+    fn point_at(&mut self, to: u8, pointer: u8, index: Vector, bytes: i64);
 
     /// Copies `lanes` elements between places with strides in bytes, first to last, through no vector register.
     fn copy_elements(&mut self, to: (Address, i32), from: (Address, i32), lanes: u8);
 
-    /// How many registers from `first` on a [`Vectors::transpose`] of these numbers of rows and columns changes; `None` where there is none.
-    fn transpose_registers(&self, block: [u8; 2], first: Vector) -> Option<usize>;
+    /// How many registers from `first` on a [`Vectors::transpose`] of these numbers of rows and columns of elements changes; `None`
+    /// where there is none.
+    fn transpose_registers(&self, block: [u8; 2], of: ElementType, first: Vector) -> Option<usize>;
 
-    /// Element `r` of `[columns[l]]` is element `l` of `[rows[r]]`, of four rows or as many as columns, through the registers from `first` on,
-    /// and [past the caches](Vectors::stream) if so said, where columns are as many as lanes.
-    fn transpose(&mut self, rows: &[Address], columns: &[Address], first: Vector, is_streamed: bool);
+    /// Element `r` of `[columns[l]]` is element `l` of `[rows[r]]`, of columns of 16 bytes or rows as many as columns, through the registers from
+    /// `first` on, and [past the caches](Vectors::stream) if so said, where columns are as many as lanes.
+    fn transpose(&mut self, block: (&[Address], &[Address]), of: ElementType, first: Vector, is_streamed: bool);
 
     /// How many registers from `first` on [`Vectors::interleave`] and its inverse change for 3, 5 or 7 rows; `None` where there are none.
     fn weave_registers(&self, rows: u8, first: Vector) -> Option<usize>;

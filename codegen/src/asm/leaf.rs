@@ -251,6 +251,23 @@ impl Leaf {
         Some((rows, lane?))
     }
 
+    /// Returns how many vectors of some elements of a type are loaded, each as often as the code has it.
+    pub(super) fn loads(&self, of: ElementType, lanes: u8) -> usize {
+        let is_vector = |source: &Source| matches!(source, Source::Memory(memory) if (memory.of, memory.shape) == (of, Shape::Lanes(lanes)));
+        let of_block = |item: &Item| match item {
+            Item::Block { ops, sources } => {
+                let is_stored = |number: u32| {
+                    let stores = |op: &Op| matches!(op, Op::Store { dst: Input::Source(to), .. } if *to == number);
+                    self.ops[ops.clone()].iter().any(stores)
+                };
+                let vectors = (0..).zip(&self.sources[sources.clone()]).filter(|(_, source)| is_vector(source));
+                vectors.filter(|(number, _)| !is_stored(*number)).count()
+            }
+            Item::Begin { .. } | Item::End { .. } => 0,
+        };
+        self.items.iter().map(of_block).sum()
+    }
+
     fn memory(&mut self, element: Lanes, (pointer, of): (u8, ElementType), whole: usize) -> Result<Memory, Failure> {
         let Lanes { first, stride, lanes, .. } = element;
         let (first, stride) = (first * of.bytes(), stride * of.bytes());

@@ -6,22 +6,22 @@ use smallvec::SmallVec;
 
 use super::error::{AssembleError, Failure};
 use super::instruction_set::{Arithmetic, Dots, ElementType};
-use crate::formula::memory_dtype;
-use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::formula::{Formula, Primitive};
 use autotune_ir::instruction::{Dot, Instruction};
-use autotune_ir::program::{self, BinaryOp, BufferId, Expr, LoopKind, Program, Scope, StoreMode};
+use autotune_ir::program::{self, BinaryOp, BufferId, Expr, LoopKind, Program, StoreMode};
 
+mod access;
 mod integers;
 mod steps;
+
+use access::Elements;
 
 /// Elements of `buffer` from `base` on, affine in the variables outside.
 pub(super) struct Pointer {
     pub(super) buffer: BufferId,
-    /// Elements of the buffer that are read as one, a word of 32 bits if there are several. Offsets
-    /// count these.
-    group: usize,
+    /// What its elements are read and written as.
+    of: Elements,
     pub(super) base: Affine,
     /// Serial variables around its accesses, and by how many elements it advances with each.
     steps: Steps,
@@ -180,11 +180,12 @@ enum Binding {
     Written(u32),
 }
 
-/// What an instruction set does by itself that others take several steps for: products with powers of two, rounding to f16.
+/// What an instruction set does by itself that others take several steps for: products with powers of two, rounding to f16 and bf16.
 #[derive(Clone)]
 pub(super) struct Offers {
     pub(super) scales: bool,
     pub(super) rounds_to_f16: bool,
+    pub(super) rounds_to_bf16: bool,
     pub(super) dots: Dots,
 }
 
@@ -244,22 +245,9 @@ impl<'p> Resolver<'p> {
             let step = |&(var, elements): &(u32, i64)| Advance { pointer: i as u8, var, elements };
             self.nest.steps.extend(pointer.steps.iter().map(step));
             self.nest.pointers.push(pointer.buffer);
-            let single = self.element_type(pointer.buffer);
-            self.nest.types.push(if pointer.group > 1 { ElementType::Word } else { single });
+            self.nest.types.push(pointer.of.of);
         }
         Ok(())
-    }
-
-    fn element_type(&self, buffer: BufferId) -> ElementType {
-        match memory_dtype(self.program.buffer(buffer)) {
-            DType::F16 if self.offers.rounds_to_f16 => ElementType::F16,
-            DType::F16 | DType::Bf16 => ElementType::Half,
-            DType::I16 => ElementType::SignedHalf,
-            DType::I8 => ElementType::SignedByte,
-            DType::U8 | DType::Bool => ElementType::Byte,
-            // Programs with elements of 64 bits are refused before.
-            DType::F32 | DType::Tf32 | DType::I32 | DType::I64 => ElementType::Word,
-        }
     }
 
     fn node(&mut self, node: &'p program::Node) -> Result<(), Failure> {
@@ -296,7 +284,8 @@ impl<'p> Resolver<'p> {
     fn dot(&mut self, by: Arithmetic, dot: &Dot<'p>) -> Result<(), Failure> {
         let statement = |this: &mut Self| {
             for factor in dot.factors {
-                let word = this.access_in_groups(factor, dot.steps.extent)?;
+                let words = Elements { group: dot.steps.extent, of: ElementType::Word };
+                let word = this.access_as(factor, words)?;
                 this.nest.elements.push(word);
             }
             let (acc, end) = (this.access(&dot.store.dst)?, this.nest.elements.len() as u32);
@@ -331,21 +320,21 @@ impl<'p> Resolver<'p> {
 
     fn store(&mut self, store: &'p program::Store) -> Result<(), Failure> {
         let (first, mode) = (self.nest.elements.len(), store.mode);
-        let of = self.element_type(store.dst.buffer);
+        let of = self.stored_type(store.dst.buffer);
         if self.has_integers && self.computes_integers(store) {
             return self.store_of_integers(store);
         }
         if of != ElementType::Word && mode == StoreMode::Accumulate {
             return Err(AssembleError::Narrow.into());
         }
-        // Elements that are copied need not be converted.
-        let dtype_of = |access: &program::Access| memory_dtype(self.program.buffer(access.buffer));
-        let is_copy =
-            of == ElementType::Half && store.copied().is_some_and(|(from, _)| dtype_of(from) == dtype_of(&store.dst));
-        let is_narrowed = of == ElementType::Half && !is_copy;
+        if let Some(from) = self.copied_as_bits(store, of) {
+            return self.copy_bits(from, &store.dst);
+        }
+
+        let is_narrowed = of == ElementType::Half;
         let narrowed = is_narrowed.then(|| Formula::narrowed(self.program.dtype(store.dst.buffer))).flatten();
         let widens = |expr: &Expr| self.widening(expr).is_some();
-        let has_steps = narrowed.is_some() || !is_tree(&store.value) || !is_copy && store.value.any(&widens);
+        let has_steps = narrowed.is_some() || !is_tree(&store.value) || store.value.any(&widens);
         let steps = has_steps.then_some(self.nest.values.len() as u32);
         let root = match steps {
             Some(from) => {
@@ -355,7 +344,7 @@ impl<'p> Resolver<'p> {
             }
             None => self.value(&store.value, first)?,
         };
-        let dst = self.access(&store.dst)?;
+        let dst = self.access_as(&store.dst, Elements { group: 1, of })?;
 
         let Nest { nodes, values, elements, .. } = &mut self.nest;
         let in_memory = |element: &Element| matches!(element.place, Place::Memory(_));
@@ -365,6 +354,9 @@ impl<'p> Resolver<'p> {
                 if in_memory(a) && in_memory(b) =>
             {
                 Node::MulAdd { acc: end, factors: [end - 2, end - 1], by: Arithmetic::MulAdd }
+            }
+            (.., Kind::Input(_), _) => {
+                Node::Store { dst: end, mode, value: Tree { root, inputs: (first as u32, end), steps: None } }
             }
             _ => Node::Store { dst: end, mode, value: Tree { root, inputs: (first as u32, end), steps } },
         });
@@ -407,85 +399,5 @@ impl<'p> Resolver<'p> {
     fn push_value(&mut self, kind: Kind, registers: u8) -> u32 {
         self.nest.values.push(Value { kind, registers });
         self.nest.values.len() as u32 - 1
-    }
-
-    fn access(&mut self, access: &program::Access) -> Result<Element, Failure> {
-        self.access_in_groups(access, 1)
-    }
-
-    /// Resolves an access to `group` elements that are read as one. The offset of the first is a
-    /// multiple of `group`, whatever variables are.
-    fn access_in_groups(&mut self, access: &program::Access, group: usize) -> Result<Element, Failure> {
-        // The row-major offset: coefficients in the scope, and the constant.
-        let buffer = self.program.buffer(access.buffer);
-        let (mut constant, mut stride) = (0, 1);
-        for (index, &extent) in access.index.iter().zip(&buffer.shape).rev() {
-            constant += index.constant * stride;
-            for &(var, coefficient) in &index.terms {
-                if let Some(scoped) = self.scope.iter_mut().rfind(|scoped| scoped.var == var) {
-                    scoped.coefficient += coefficient * stride;
-                }
-            }
-            stride *= extent as i64;
-        }
-
-        // A division takes longer than everything else here.
-        let in_groups = |elements: i64| if group == 1 { elements } else { elements / group as i64 };
-        constant = in_groups(constant);
-        let first = self.nest.terms.len() as u32;
-        let (mut outer, mut steps) = (SmallVec::<[(VarId, i64); 8]>::new(), Steps::new());
-        for Scoped { var, binding, coefficient } in &mut self.scope {
-            let coefficient = in_groups(std::mem::take(coefficient));
-            match (*binding, coefficient) {
-                (Binding::Serial(number), coefficient) => steps.push((number, coefficient)),
-                (_, 0) => {}
-                (Binding::Outside, coefficient) => outer.push((*var, coefficient)),
-                (Binding::Written(number), coefficient) => self.nest.terms.push((number, coefficient)),
-            }
-        }
-        let terms = (first, self.nest.terms.len() as u32);
-        if buffer.scope != Scope::Register {
-            let pointer = self.pointer((access.buffer, group), constant, &outer, &steps)?;
-            constant -= self.pointers[usize::from(pointer)].base.constant;
-            return Ok(Element { place: Place::Memory(pointer), constant, terms });
-        }
-
-        // Accumulators are registers: nothing outside and no serial loop decides which.
-        if !outer.is_empty() || steps.iter().any(|step| step.1 != 0) {
-            return Err(AssembleError::register_index(self.program, access.buffer));
-        }
-        Ok(Element { place: Place::Accumulators(access.buffer), constant, terms })
-    }
-
-    /// The pointer to a buffer with these outer terms and steps.
-    fn pointer(
-        &mut self,
-        (buffer, group): (BufferId, usize),
-        constant: i64,
-        outer: &[(VarId, i64)],
-        steps: &Steps,
-    ) -> Result<u8, Failure> {
-        let fits = |p: &Pointer| {
-            (p.buffer, p.group) == (buffer, group) && p.base.terms.as_slice() == outer && p.goes_along(steps)
-        };
-        let found = self.pointers.iter().position(fits);
-        let number = found.unwrap_or(self.pointers.len());
-        let pointer = u8::try_from(number)
-            .map_err(|_| AssembleError::Pointers { needed: number + 1, available: self.integers })?;
-        if found.is_none() {
-            self.pointers.push(Pointer {
-                buffer,
-                group,
-                base: Affine { constant, terms: outer.into() },
-                steps: Steps::new(),
-            });
-        }
-        let known = &mut self.pointers[number].steps;
-        for step in steps {
-            if !known.contains(step) {
-                known.push(*step);
-            }
-        }
-        Ok(pointer)
     }
 }

@@ -43,7 +43,8 @@ pub(super) struct Generator<'p, I> {
 
 impl<'p, I: InstructionSet> Generator<'p, I> {
     pub(super) fn new(program: &'p Program, isa: I) -> Self {
-        let offers = Offers { scales: isa.scales(), rounds_to_f16: isa.rounds_to_f16(), dots: isa.dots() };
+        let [rounds_to_f16, rounds_to_bf16] = [isa.rounds_to_f16(), isa.rounds_to_bf16()];
+        let offers = Offers { scales: isa.scales(), rounds_to_f16, rounds_to_bf16, dots: isa.dots() };
         let resolver = Resolver::new(program, isa.integers(), offers);
         let (leaves, offsets, numbers) = (Vec::new(), Vec::new(), FxHashMap::default());
         Self { program, isa, resolver, leaves, offsets, numbers, vars: Vec::new(), var_slots: 0 }

@@ -1,5 +1,7 @@
 //! Copies that transpose: blocks of rows whose columns lie far apart in the source.
 //!
+//! Elements of 16 bits are transposed in pairs, as words, that are taken apart in the end: a block has twice as many rows.
+//!
 //! A block of four rows reads four elements of each column at a time. Columns that lie a multiple of [`SET_PERIOD_BYTES`] apart would evict each
 //! other from the first-level cache before the next four are read, so that as many rows as a vector has lanes are done at once there.
 
@@ -11,46 +13,49 @@ use super::nest::Tree;
 use autotune_ir::machine::cpu::SET_PERIOD_BYTES;
 use autotune_ir::program::StoreMode;
 
-/// Rows of a block, where it is not as many as columns.
-const ROWS: usize = 4;
+/// Bytes of a column that a block reads, where its rows are not as many as columns.
+const COLUMN: usize = 16;
 
-/// A block: row `r`, lane `l` is read at `from + 4 * r + stride * l` and written to `to[r] + 4 * l`.
+/// A block of elements of `bytes` bytes: row `r`, lane `l` is read at `from + bytes * r + stride * l` and written to
+/// `to[r] + bytes * l`.
 pub(super) struct Block {
     to: SmallVec<[Address; 16]>,
     from: Address,
     stride: i32,
     lanes: u8,
+    of: ElementType,
 }
 
 impl Block {
     /// The block that the first operations copy, if they do, and how many registers from `first` on it changes.
     pub(super) fn of(code: leaf::Block, ops: &[Op], isa: &impl Vectors, first: Vector) -> Option<(Self, usize)> {
-        let (_, from) = copy(code, ops.first()?)?;
+        let (_, from) = copy_of_bits(code, ops.first()?)?;
         let Shape::Strided { lanes, stride } = from.shape else { return None };
         let square = (i64::from(stride) % SET_PERIOD_BYTES == 0).then_some(usize::from(lanes));
         let fitting = |rows: usize| {
-            let registers = isa.transpose_registers([rows as u8, lanes], first)?;
+            let registers = isa.transpose_registers([rows as u8, lanes], from.of, first)?;
             Some((Self::of_rows(code, ops, rows)?, registers))
         };
-        square.into_iter().chain([ROWS]).find_map(fitting)
+        square.into_iter().chain([COLUMN / from.of.bytes() as usize]).find_map(fitting)
     }
 
     /// The block of this number of rows.
     fn of_rows(code: leaf::Block, ops: &[Op], count: usize) -> Option<Self> {
         let rows: Option<SmallVec<[(Memory, Memory); 16]>> =
-            ops.get(..count)?.iter().map(|op| copy(code, op)).collect();
+            ops.get(..count)?.iter().map(|op| copy_of_bits(code, op)).collect();
         let rows = rows?;
         let &(_, from) = rows.first()?;
         let Shape::Strided { lanes, stride } = from.shape else { return None };
         let is_row = |(r, (to, row)): (usize, &(Memory, Memory))| {
-            let disp = from.at.disp.checked_add(4 * r as i32);
+            let disp = from.at.disp.checked_add(from.of.bytes() as i32 * r as i32);
             to.shape == Shape::Lanes(lanes)
                 && code.buffer(*to) != code.buffer(from)
                 && Some(row.at.disp) == disp
-                && (row.at.pointer, row.shape) == (from.at.pointer, from.shape)
+                && (row.at.pointer, row.shape, row.of) == (from.at.pointer, from.shape, from.of)
         };
         let is_block = rows.iter().enumerate().all(is_row);
-        is_block.then(|| Self { to: rows.iter().map(|row| row.0.at).collect(), from: from.at, stride, lanes })
+        let to = || rows.iter().map(|row| row.0.at).collect();
+        is_block.then(|| Self { to: to(), from: from.at, stride, lanes, of: from.of })
     }
 
     pub(super) fn rows(&self) -> usize {
@@ -63,16 +68,21 @@ impl Block {
             (0..usize::from(self.lanes)).map(|lane| self.from.behind(lane, self.stride)).collect();
         let whole = isa.lanes();
         let is_streamed = |&at: &Address| {
-            let memory = Memory { at, shape: Shape::Lanes(self.lanes), of: ElementType::Word };
+            let memory = Memory { at, shape: Shape::Lanes(self.lanes), of: self.of };
             memory.whole_vector(whole.into()).is_some() && streamed & 1 << at.pointer != 0
         };
-        isa.transpose(&self.to, &columns, first, self.to.iter().all(is_streamed));
+        isa.transpose((&self.to, &columns), self.of, first, self.to.iter().all(is_streamed));
     }
 }
 
 /// Returns where an operation copies words to and from, if that is all it does.
 pub(super) fn copy(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
     copy_of_elements(code, op).filter(|(to, _)| to.of == ElementType::Word)
+}
+
+/// Returns where an operation copies words or elements of 16 bits to and from, if that is all it does.
+fn copy_of_bits(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
+    copy_of_elements(code, op).filter(|(to, _)| matches!(to.of, ElementType::Word | ElementType::Half))
 }
 
 /// Returns where an operation copies elements of one type to and from, if that is all it does.

@@ -4,19 +4,23 @@ use std::fmt::Write;
 
 use iced_x86::{Decoder, DecoderOptions, Formatter, NasmFormatter};
 
-use super::instruction_set::{Dots, Vector};
+use super::instruction_set::Dots;
 use autotune_ir::artifact::MachineCode;
+use autotune_ir::instruction::DOT_BF16;
 use autotune_ir::target::{CpuTarget, Isa};
 
 mod control;
 mod dots;
 mod encode;
 mod fold;
+mod held;
 mod moves;
 mod narrow;
 mod numbers;
 mod routine;
 mod vectors;
+
+use held::Held;
 
 pub use encode::Integer;
 pub use routine::{Condition, Label, Routine};
@@ -27,12 +31,14 @@ pub(super) struct X86 {
     code: encode::Code,
     /// Instructions of programs that the processor has.
     dots: Dots,
+    /// True if it rounds vectors to bf16.
+    rounds_to_bf16: bool,
     /// Lanes of the masks in k1, k2, ...
     masks: Vec<u8>,
     /// True in leaves with vector slots; they have many constants, which they load from behind the code.
     has_steps: bool,
-    /// In leaves that load every other element, where a register is free: the one that holds the numbers of those.
-    even_numbers: Option<Vector>,
+    /// What the present leaf keeps in registers.
+    held: Held,
 }
 
 impl X86 {
@@ -40,10 +46,11 @@ impl X86 {
         Self {
             isa: cpu.isa,
             dots: dots::dots(cpu),
+            rounds_to_bf16: DOT_BF16.feature.is_of_cpu(cpu),
             code: encode::Code::default(),
             masks: Vec::new(),
             has_steps: false,
-            even_numbers: None,
+            held: Held::default(),
         }
     }
 }

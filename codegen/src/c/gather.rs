@@ -28,7 +28,7 @@ impl Writer<'_, '_> {
     /// The load of an element at values, or of one per lane. Indices have names: those that are the same for all lanes are offsets.
     pub(super) fn gather(&mut self, Gather { access, dims, at }: &Gather) -> Value {
         let buffer = self.generator.program.buffer(access.buffer);
-        if narrow::is_narrow(buffer) {
+        if buffer.dtype.is_integer() {
             return narrow::unfound();
         }
         let (strides, shape) = (buffer.strides(), &buffer.shape);
@@ -51,11 +51,14 @@ impl Writer<'_, '_> {
 
         let lanes = self.vector.map_or(1, |vector| vector.lanes);
         let (text, lanes) = match (lanes, stride, is_apart) {
-            (1, ..) | (_, 0, false) => (format!("{pointer}[{offset}]"), 1),
-            (_, 1, false) => (format!("LD{lanes}({pointer} + {offset})"), lanes),
+            (1, ..) | (_, 0, false) => (narrow::value(buffer, &format!("{pointer}[{offset}]"), 1), 1),
+            (_, 1, false) => {
+                let load = narrow::load(buffer).0;
+                (narrow::value(buffer, &format!("{load}{lanes}({pointer} + {offset})"), lanes), lanes)
+            }
             _ => {
                 let (name, vector) = (self.name(), type_name(lanes));
-                let element = format!("{pointer}[{offset} + {stride} * l{apart}]");
+                let element = narrow::value(buffer, &format!("{pointer}[{offset} + {stride} * l{apart}]"), 1);
                 self.line(&format!("{vector} {name}; for (int l = 0; l < {lanes}; ++l) {name}[l] = {element};"));
                 (name, lanes)
             }

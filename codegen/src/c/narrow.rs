@@ -71,8 +71,13 @@ pub(super) fn unfound() -> Value {
     Value { text: "elements_of_this_type_are_not_found_by_values".into(), lanes: 1 }
 }
 
+/// The values of a buffer's elements; the bits of integers.
+pub(super) fn value(buffer: &Buffer, elements: &str, lanes: usize) -> String {
+    if is_narrow(buffer) { widened(buffer.dtype, elements, lanes) } else { elements.into() }
+}
+
 /// The values of elements; the bits of integers.
-pub(super) fn widened(dtype: DType, elements: &str, lanes: usize) -> String {
+fn widened(dtype: DType, elements: &str, lanes: usize) -> String {
     let bits = if lanes == 1 { elements.into() } else { format!("__builtin_convertvector({elements}, w{lanes})") };
     match formula::conversion_words(dtype) {
         [_, ""] => format!("of_bits{lanes}({bits})"),

@@ -249,17 +249,20 @@ impl<S: Vectors> Block<'_, S> {
     fn fetch(&mut self, steps: &mut Steps, of: [u32; 2]) -> Result<Vector, Failure> {
         let [element, index] = of;
         let memory = self.as_source(element).map(|id| self.source_of(id));
-        let Some(Source::Memory(Memory { at, shape, .. })) = memory else { return Err(AssembleError::Gather.into()) };
+        let Some(Source::Memory(Memory { at, shape, of: dtype })) = memory else {
+            return Err(AssembleError::Gather.into());
+        };
         let register = self.step_register(steps, index)?;
         let to = self.room(steps)?;
         match (self.is_uniform(steps.first, index), shape) {
             (true, _) => {
-                self.isa.point_at(self.scratch, at.pointer, register);
-                self.isa.load(to, shape, Address { pointer: self.scratch, ..at });
+                self.isa.point_at(self.scratch, at.pointer, register, dtype.bytes());
+                let at = Address { pointer: self.scratch, ..at };
+                self.load_memory(to, Memory { at, shape, of: dtype });
             }
             (false, Shape::Splat) => {
                 let spare = self.room(steps)?;
-                self.isa.gather(to, at, register, spare);
+                self.isa.gather(to, (at, dtype), register, (spare, self.scratch));
                 self.release(Operand::Register(spare));
             }
             (false, _) => return Err(AssembleError::Gather.into()),

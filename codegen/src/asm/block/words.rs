@@ -70,7 +70,7 @@ fn unsigned(of: ElementType) -> Option<ElementType> {
     match of {
         ElementType::Byte | ElementType::SignedByte => Some(ElementType::Byte),
         ElementType::Half | ElementType::SignedHalf => Some(ElementType::Half),
-        ElementType::Word | ElementType::F16 => None,
+        ElementType::Word | ElementType::F16 | ElementType::Bf16 => None,
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::super::error::{AssembleError, Failure};
 use super::super::instruction_set::ElementType;
-use super::{Element, Kind, Node, Resolver, Tree};
+use super::{Element, Elements, Kind, Node, Resolver, Tree};
 use autotune_ir::DType;
 use autotune_ir::formula::{Formula, Primitive};
 use autotune_ir::program::{self, BufferId, Expr, Scope, StoreMode};
@@ -30,7 +30,7 @@ impl<'p> Resolver<'p> {
     pub(super) fn store_of_integers(&mut self, store: &'p program::Store) -> Result<(), Failure> {
         let first = (self.nest.elements.len(), self.nest.values.len());
         let dtype = self.program.dtype(store.dst.buffer);
-        let of = self.element_type(store.dst.buffer);
+        let of = self.stored_type(store.dst.buffer);
 
         let mut value = self.typed(&store.value, first)?;
         let mut mode = store.mode;
@@ -50,7 +50,7 @@ impl<'p> Resolver<'p> {
             false => self.stored_number(value, (dtype, of), first)?,
         };
 
-        let dst = self.access(&store.dst)?;
+        let dst = self.access_as(&store.dst, Elements { group: 1, of })?;
         let end = self.nest.elements.len() as u32;
         let is_read = matches!(self.nest.values[root as usize].kind, Kind::Input(_));
         let steps = (!is_read).then_some(first.1 as u32);
@@ -132,7 +132,7 @@ impl<'p> Resolver<'p> {
     }
 
     /// Returns the value of an element, written once.
-    fn known_element(&mut self, element: Element, first: First) -> u32 {
+    pub(super) fn known_element(&mut self, element: Element, first: First) -> u32 {
         let number = self.input(element, first.0);
         self.known_input(first).unwrap_or(number)
     }

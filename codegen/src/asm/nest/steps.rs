@@ -35,6 +35,12 @@ impl<'p> Resolver<'p> {
             return Err(AssembleError::Gather.into());
         }
 
+        // Elements of 16 bits are found by pairs.
+        if !buffer.dtype.is_word() && gather.dims.iter().all(|&dim| buffer.shape[dim] == 1) {
+            let element = self.access(&gather.access)?;
+            return Ok(self.known_element(element, first));
+        }
+
         let mut index = None;
         for (&dim, at) in gather.dims.iter().zip(&gather.at) {
             let stride: usize = buffer.shape[dim + 1..].iter().product();
@@ -56,7 +62,9 @@ impl<'p> Resolver<'p> {
         }
 
         let element = self.access(&gather.access)?;
-        if !buffer.dtype.is_word() || !matches!(element.place, Place::Memory(_)) {
+        let of = self.loaded_type(gather.access.buffer);
+        let has_values = matches!(of, ElementType::Word | ElementType::F16 | ElementType::Bf16);
+        if !has_values || buffer.dtype.is_integer() || !matches!(element.place, Place::Memory(_)) {
             return Err(AssembleError::Gather.into());
         }
         let element = self.input(element, first.0);
@@ -95,7 +103,7 @@ impl<'p> Resolver<'p> {
     /// What makes a value of an element that is loaded, where that takes steps.
     pub(super) fn widening(&self, value: &Expr) -> Option<&'static Formula> {
         match value {
-            Expr::Load(access) if self.element_type(access.buffer) == ElementType::Half => {
+            Expr::Load(access) if self.loaded_type(access.buffer) == ElementType::Half => {
                 Formula::widened(self.program.dtype(access.buffer))
             }
             _ => None,

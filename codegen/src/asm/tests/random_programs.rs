@@ -48,6 +48,7 @@ const SETS: [(Isa, Set); 5] = [
             scales: false,
             dots: true,
             rounds_to_f16: true,
+            rounds_to_bf16: true,
             transposes: None,
             weaves: Some(3),
         },
@@ -62,6 +63,7 @@ const SETS: [(Isa, Set); 5] = [
             scales: true,
             dots: false,
             rounds_to_f16: false,
+            rounds_to_bf16: false,
             transposes: Some(4),
             weaves: None,
         },
@@ -76,6 +78,7 @@ const SETS: [(Isa, Set); 5] = [
             scales: false,
             dots: false,
             rounds_to_f16: false,
+            rounds_to_bf16: true,
             transposes: Some(4),
             weaves: None,
         },
@@ -90,6 +93,7 @@ const SETS: [(Isa, Set); 5] = [
             scales: true,
             dots: true,
             rounds_to_f16: true,
+            rounds_to_bf16: true,
             transposes: Some(8),
             weaves: Some(5),
         },
@@ -104,6 +108,7 @@ const SETS: [(Isa, Set); 5] = [
             scales: true,
             dots: false,
             rounds_to_f16: false,
+            rounds_to_bf16: false,
             transposes: Some(5),
             weaves: Some(3),
         },
@@ -199,18 +204,50 @@ fn random_programs_agree_with_the_interpreter() {
 
 /// Runs the default schedule of a workload on sets of many registers, and returns its program.
 fn agrees(text: &str, target: &Target, seed: u64) -> Program {
+    agrees_on(|_, set| set.registers > 28, text, target, seed)
+}
+
+/// The same on other sets.
+fn agrees_on(is_used: impl Fn(Isa, &Set) -> bool, text: &str, target: &Target, seed: u64) -> Program {
     let workload = text.parse().unwrap();
     let config = ScheduleSpace::new(&workload, target).default_config();
     let program = lower(&workload, target, &config).unwrap();
     let operands = Operands::random(&program.spec, seed);
     let wanted = interpret(&program, &operands).unwrap();
 
-    for (_, set) in SETS.into_iter().filter(|(_, set)| set.registers > 28) {
+    for (_, set) in SETS.into_iter().filter(|(isa, set)| is_used(*isa, set)) {
         let (code, entries) = generate(&program, Recorder::new(set)).unwrap_or_else(|error| panic!("{text}: {error}"));
         let error = max_rel_error(&run(&program, (&code, &entries), &operands), &wanted);
         assert!(error <= tolerance(&workload, &config), "{text}, {set:?}\n{config}\nerror {error}\n{program}");
     }
     program
+}
+
+/// Operators of bf16, and of bf16 and f32, whose elements are widened when loaded and rounded when stored.
+#[test]
+fn operators_of_bf16_agree_with_the_interpreter() {
+    const OPERATORS: [&str; 12] = [
+        "softmax:m=5,n=37",
+        "layer_norm:m=3,n=40",
+        "pool2d:c=16,h=9,w=7,k=3,s=2,p=1,kind=max",
+        "pool2d:c=5,h=6,w=7,k=3,p=1,kind=avg",
+        "pointwise:m=3,n=29,op=gelu,add",
+        "transpose:m=19,n=21",
+        "reduce:m=7,n=33,op=max",
+        "gather:m=9,n=21,k=5",
+        "resize:c=3,h=5,w=7,oh=13,ow=19,mode=linear",
+        "pad:c=3,h=5,w=9,p=2,mode=reflect",
+        "attention:b=2,m=5,n=7,k=8",
+        "conv2d:c=16,h=7,w=6,o=16,k=3,s=2,p=1,g=16,bias,act=relu",
+    ];
+    for isa in [Isa::Neon, Isa::Avx2] {
+        let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1) });
+        for (seed, text) in (0..).zip(OPERATORS) {
+            for types in ["dtype=bf16", "data=bf16,out=f32", "data=f32,out=bf16"] {
+                agrees_on(|of, _| of == isa, &format!("{text},{types}"), &target, seed);
+            }
+        }
+    }
 }
 
 /// Dot products of bf16 by the instruction where a set has it, else by its nest.

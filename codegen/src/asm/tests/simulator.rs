@@ -26,10 +26,11 @@ pub(super) struct Set {
     pub(super) integers: usize,
     /// Operands of arithmetic in memory: whole vectors, elements for every lane.
     pub(super) operands: [bool; 2],
-    /// Products with powers of two, dot products of bf16, and rounding to f16.
+    /// Products with powers of two, dot products, and rounding to f16 and bf16.
     pub(super) scales: bool,
     pub(super) dots: bool,
     pub(super) rounds_to_f16: bool,
+    pub(super) rounds_to_bf16: bool,
     /// The number of columns that a copy can transpose, and of rows that it can weave.
     pub(super) transposes: Option<u8>,
     pub(super) weaves: Option<u8>,
@@ -48,6 +49,17 @@ fn pairs(a: f32, b: f32) -> i32 {
     let halves = |x: f32| [integer(x) << 16 >> 16, integer(x) >> 16];
     let ([a0, a1], [b0, b1]) = (halves(a), halves(b));
     (a0 * b0).wrapping_add(a1 * b1)
+}
+
+/// The lane that an element becomes, of which it has the bits.
+fn widened(element: f32, of: ElementType) -> f32 {
+    match of {
+        ElementType::F16 => DType::F16.values(&[element.to_bits()], 1)[0],
+        ElementType::Bf16 => DType::Bf16.values(&[element.to_bits()], 1)[0],
+        ElementType::SignedHalf => of_integer(i32::from(element.to_bits() as i16)),
+        ElementType::SignedByte => of_integer(i32::from(element.to_bits() as i8)),
+        ElementType::Word | ElementType::Half | ElementType::Byte => element,
+    }
 }
 
 type Step = Box<dyn Fn(&mut Machine)>;
@@ -169,18 +181,17 @@ impl Vectors for Recorder {
         self.set.rounds_to_f16
     }
 
+    fn rounds_to_bf16(&self) -> bool {
+        self.set.rounds_to_bf16
+    }
+
     fn load_narrow(&mut self, v: Vector, memory: Memory) {
         let Memory { at, shape, of } = memory;
         self.check(&[v], &[]);
         self.check_memory(shape, at);
         assert!(of != ElementType::Word && (of != ElementType::F16 || self.set.rounds_to_f16), "{of:?}");
         self.record(move |m| {
-            m.vectors[usize::from(v)] = m.load_elements(shape, at, of.bytes() as usize).map(|lane| match of {
-                ElementType::F16 => DType::F16.values(&[lane.to_bits()], 1)[0],
-                ElementType::SignedHalf => f32::from_bits((lane.to_bits() as i16 as i32).cast_unsigned()),
-                ElementType::SignedByte => f32::from_bits((lane.to_bits() as i8 as i32).cast_unsigned()),
-                ElementType::Word | ElementType::Half | ElementType::Byte => lane,
-            });
+            m.vectors[usize::from(v)] = m.load_elements(shape, at, of.bytes() as usize).map(|lane| widened(lane, of));
         });
     }
 
@@ -189,6 +200,7 @@ impl Vectors for Recorder {
         self.check(&[v, spare], &[]);
         self.check_memory(shape, at);
         assert!(v != spare && of != ElementType::Word && (of != ElementType::F16 || self.set.rounds_to_f16), "{of:?}");
+        assert!(of != ElementType::Bf16 || self.set.rounds_to_bf16);
         assert!(!is_streamed || shape == Shape::Lanes(self.set.lanes), "{shape:?} streamed");
         let bytes = of.bytes() * i64::from(self.set.lanes);
         self.record(move |m| {
@@ -196,6 +208,7 @@ impl Vectors for Recorder {
             assert!(!is_streamed || address % bytes == 0, "streamed to the address {address}");
             let narrowed = m.vectors[usize::from(v)].map(|lane| match of {
                 ElementType::F16 => DType::F16.words(&[lane])[0],
+                ElementType::Bf16 => DType::Bf16.words(&[lane])[0],
                 _ => lane.to_bits(),
             });
             m.store_elements(narrowed.map(f32::from_bits), shape, at, of.bytes() as usize);
@@ -221,23 +234,27 @@ impl Vectors for Recorder {
         matches!(shape, Shape::Strided { stride: 12, .. })
     }
 
-    fn gather(&mut self, to: Vector, at: Address, index: Vector, spare: Vector) {
-        self.check(&[to, index, spare], &[at.pointer]);
+    fn gather(&mut self, to: Vector, (at, of): (Address, ElementType), index: Vector, (spare, scratch): (Vector, u8)) {
+        self.check(&[to, index, spare], &[at.pointer, scratch]);
         assert!(to != index && to != spare && index != spare, "a register twice");
         let lanes = usize::from(self.set.lanes);
         self.record(move |m| {
             let index = m.vectors[usize::from(index)];
             let mut found = LOST;
-            (0..lanes).for_each(|lane| found[lane] = m.word(at, index[lane].to_bits() as usize));
+            for lane in 0..lanes {
+                let element = m.bits(at, index[lane].to_bits() as usize, of.bytes() as usize);
+                found[lane] = widened(element, of);
+            }
             (m.vectors[usize::from(to)], m.vectors[usize::from(spare)]) = (found, LOST);
+            m.integers[usize::from(scratch)] = None;
         });
     }
 
-    fn point_at(&mut self, to: u8, pointer: u8, index: Vector) {
+    fn point_at(&mut self, to: u8, pointer: u8, index: Vector, bytes: i64) {
         self.check(&[index], &[to, pointer]);
         self.record(move |m| {
             let behind = m.vectors[usize::from(index)][0].to_bits();
-            m.integers[usize::from(to)] = Some(m.integer(pointer) + 4 * i64::from(behind));
+            m.integers[usize::from(to)] = Some(m.integer(pointer) + bytes * i64::from(behind));
         });
     }
 
@@ -252,24 +269,32 @@ impl Vectors for Recorder {
         }
     }
 
-    fn transpose_registers(&self, [rows, columns]: [u8; 2], first: Vector) -> Option<usize> {
+    fn transpose_registers(&self, [rows, columns]: [u8; 2], of: ElementType, first: Vector) -> Option<usize> {
         let registers = usize::from(columns) + 1;
-        let is_known = self.set.transposes == Some(columns) && (rows == 4 || rows == columns);
+        let is_square = of == ElementType::Word && rows == columns;
+        let is_known = self.set.transposes == Some(columns) && (i64::from(rows) * of.bytes() == 16 || is_square);
         let fits = is_known && usize::from(first) + registers <= self.set.registers;
         fits.then_some(registers)
     }
 
-    fn transpose(&mut self, rows: &[Address], columns: &[Address], first: Vector, is_streamed: bool) {
+    fn transpose(
+        &mut self,
+        (rows, columns): (&[Address], &[Address]),
+        of: ElementType,
+        first: Vector,
+        is_streamed: bool,
+    ) {
         assert!(!is_streamed || columns.len() == usize::from(self.set.lanes), "{} lanes streamed", columns.len());
         let (rows, columns) = (rows.to_vec(), columns.to_vec());
         let block = [rows.len() as u8, columns.len() as u8];
-        let taken = self.transpose_registers(block, first).expect("a transpose that there is not");
+        let taken = self.transpose_registers(block, of, first).expect("a transpose that there is not");
+        let bytes = of.bytes() as usize;
         self.record(move |m| {
-            let element = |m: &mut Machine, column: Address, r: usize| m.word(column, r);
+            let element = |m: &mut Machine, column: Address, r: usize| m.bits(column, r, bytes);
             let block: Vec<Vec<f32>> =
                 columns.iter().map(|&column| (0..rows.len()).map(|r| element(m, column, r)).collect()).collect();
             for (r, &row) in rows.iter().enumerate() {
-                block.iter().enumerate().for_each(|(l, column)| m.set_word(row, l, column[r]));
+                block.iter().enumerate().for_each(|(l, column)| m.set_bits(row, (l, bytes), column[r]));
             }
             m.vectors[usize::from(first)..][..taken].fill(LOST);
         });

@@ -3,6 +3,7 @@
 use super::X86;
 use super::encode::Integer::{self, R8, R9, R10, R11, R12, R13, R14, R15, Rax, Rbp, Rbx, Rcx, Rdi, Rdx, Rsi, Rsp};
 use super::encode::{Address, Goal, Place};
+use super::held::Held;
 use crate::asm::error::Failure;
 use crate::asm::instruction_set::{Address as At, Control, Limit, Order, VECTOR_SLOTS, Vector};
 use crate::asm::leaf::Leaf;
@@ -169,8 +170,9 @@ impl Control for X86 {
     }
 
     fn begin_leaf(&mut self, leaf: &Leaf, has_steps: bool) {
+        self.held = Held::of(leaf, self);
         self.set_masks(&leaf.parts);
-        self.hold_even_numbers(leaf);
+        self.load_held();
         self.has_steps = has_steps;
         self.add_to(Rsp, -self.slot_bytes());
     }
@@ -178,7 +180,7 @@ impl Control for X86 {
     fn end_leaf(&mut self) {
         self.add_to(Rsp, self.slot_bytes());
         self.has_steps = false;
-        self.even_numbers = None;
+        self.held = Held::default();
         self.code.plain(&[0xc3]);
     }
 
@@ -209,6 +211,13 @@ impl X86 {
 
     fn pop(&mut self, register: Integer) {
         self.code.short(false, 0x58, register, 0, 0);
+    }
+
+    /// `to = pointer + bytes * to`, `bytes` a power of two.
+    pub(super) fn point_after(&mut self, to: u8, pointer: u8, bytes: i64) {
+        self.code.legacy(true, 0xc1, 4, Place::Register(integer(to) as u8));
+        self.code.immediate(bytes.trailing_zeros().into(), 1);
+        self.code.legacy(true, 0x03, integer(to) as u8, integer(pointer));
     }
 
     /// `register = [at]`.

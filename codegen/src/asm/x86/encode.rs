@@ -98,8 +98,12 @@ pub(super) enum Goal {
     /// An element of these bits.
     Constant(u32),
     /// Lanes that are numbers of lanes: one begins with `first`, each is `step` more than the one before, modulo `modulus`.
-    Lanes { first: u8, step: u8, modulus: u8, lanes: u8 },
+    Lanes { first: u32, step: u32, modulus: u32, lanes: u8 },
 }
+
+/// Factors of an index, as powers of two.
+pub(super) const TIMES_TWO: u8 = 1;
+pub(super) const TIMES_FOUR: u8 = 2;
 
 impl Goal {
     fn constant(self) -> Option<u32> {
@@ -210,22 +214,21 @@ impl Code {
         let first = high(reg, 7) | high(index, 6) | high(at.base as u8, 5) | u64::from(op.map);
         let rest = u64::from(!second & 15) << 3 | 4 | u64::from(op.prefix);
         self.put(0xc4 | first << 8 | rest << 16 | u64::from(op.code) << 24, 4);
-        self.indexed(reg, at, index);
+        self.indexed(reg, (at, TIMES_FOUR), index);
     }
 
     /// The same of 512 bits, or of fewer, with a mask and flags.
-    pub(super) fn evex_indexed(&mut self, op: Opcode, flags: u8, reg: u8, at: Address, index: u8) {
+    pub(super) fn evex_indexed(&mut self, op: Opcode, flags: u8, reg: u8, (at, scale): (Address, u8), index: u8) {
         let high = |number: u8, of: u8, bit: u8| (number >> of & 1) << bit;
         let registers = high(reg, 3, 7) | high(index, 3, 6) | high(at.base as u8, 3, 5) | high(reg, 4, 4);
         let head = [0x62, (0xf0 | op.map) ^ registers, 0x7c | op.prefix, (flags | 8) ^ high(index, 4, 3), op.code];
         self.plain(&head);
-        self.indexed(reg, at, index);
+        self.indexed(reg, (at, scale), index);
     }
 
-    /// The operands of an instruction with an index, whose displacement has four bytes.
-    fn indexed(&mut self, reg: u8, at: Address, index: u8) {
-        const TIMES_FOUR: u8 = 2;
-        let scaled = TIMES_FOUR << 6 | (index & 7) << 3 | at.base as u8 & 7;
+    /// The operands of an instruction with an index, multiplied by two to the power of `scale`; the displacement has four bytes.
+    fn indexed(&mut self, reg: u8, (at, scale): (Address, u8), index: u8) {
+        let scaled = scale << 6 | (index & 7) << 3 | at.base as u8 & 7;
         self.plain(&[0x84 | (reg & 7) << 3, scaled]);
         self.put(u64::from(at.disp as u32), 4);
     }
@@ -297,7 +300,7 @@ fn put_lanes(goals: &[(usize, Goal)], bytes: &mut Vec<u8>) -> FxHashMap<Goal, us
         let Goal::Lanes { first, step, modulus, lanes } = goal else { continue };
         places.entry(goal).or_insert_with(|| {
             let at = bytes.len();
-            let number = |lane: u8| (u32::from(first) + u32::from(step) * u32::from(lane)) % u32::from(modulus);
+            let number = |lane: u8| (first + step * u32::from(lane)) % modulus;
             bytes.extend((0..lanes).flat_map(|lane| number(lane).to_le_bytes()));
             at
         });
@@ -429,7 +432,7 @@ mod tests {
             let at = Address { base: INTEGERS[rng.random_range(0..16)], disp: rng.random_range(1 << 20..1 << 30) };
             let mut code = Code::default();
             match wide {
-                true => code.evex_indexed(gather, evex::BITS_512 | 7, to, at, index),
+                true => code.evex_indexed(gather, evex::BITS_512 | 7, to, (at, TIMES_FOUR), index),
                 false => code.vex_indexed(gather, [to, mask], at, index),
             }
 

@@ -3,9 +3,12 @@
 use super::X86;
 use super::control::address;
 use super::encode::{Address, Goal, Integer, Opcode, Place, evex};
-use super::narrow::Narrow;
-use super::vectors::{BLEND_LANES, COPY, LOAD, PERMUTE, SET_MASK, STORE, UNPACK_HIGH_PAIRS, VECTOR, opcode};
-use crate::asm::instruction_set::{Address as At, ElementType, Vector, Vectors};
+use super::narrow::{LOWER_HALVES, Narrow, PACK, STORE_PAIR};
+use super::vectors::{
+    BLEND_LANES, COPY, EXTRACT_QUARTER, LOAD, PERMUTE, PERMUTE_PAIRS, SET_MASK, SHIFT, STORE, UNPACK_HIGH_PAIRS,
+    VECTOR, opcode,
+};
+use crate::asm::instruction_set::{Address as At, ElementType, Unary, Vector, Vectors};
 use autotune_ir::target::Isa;
 
 /// The lower or upper elements, or pairs of elements, of two vectors in turns, in each quarter.
@@ -20,8 +23,11 @@ const INSERT_HALF: Opcode = opcode(3, 1, 0x18);
 /// Registers of a transpose of four rows.
 const TRANSPOSED: usize = 8;
 
-/// Bytes of a quarter of a vector, as a power of two.
+/// Bytes of a quarter and a half of a vector, as powers of two.
 const QUARTER: u32 = 4;
+const HALF_VECTOR: u32 = 5;
+/// Two words of a vector's second half of 128 bits to memory.
+const STORE_UPPER_PAIR: Opcode = opcode(1, 0, 0x17);
 
 impl X86 {
     /// Copies `lanes` elements between places with strides in bytes, first to last, through eax.
@@ -47,11 +53,24 @@ impl X86 {
     }
 
     /// How many registers from `first` on a transpose changes: below 16 but for 16 columns.
-    pub(super) fn transposed_registers(&self, [rows, columns]: [u8; 2], first: Vector) -> Option<usize> {
+    pub(super) fn transposed_registers(
+        &self,
+        [rows, columns]: [u8; 2],
+        of: ElementType,
+        first: Vector,
+    ) -> Option<usize> {
+        let rows = match (of, rows) {
+            (ElementType::Word, rows) => rows,
+            // Pairs of rows.
+            (_, 8) => 4,
+            _ => return None,
+        };
         let (most, registers) = match [rows, columns] {
             [4, 4 | 8] => (16, TRANSPOSED),
-            [4, 16] if self.isa == Isa::Avx512 => (32, TRANSPOSED),
-            [_, 8 | 16] if rows == columns && rows == self.lanes() => (self.registers(), usize::from(rows) + 1),
+            [4, 16] if self.isa == Isa::Avx512 => (self.registers(), TRANSPOSED),
+            [_, 8 | 16] if of == ElementType::Word && rows == columns && rows == self.lanes() => {
+                (self.registers(), usize::from(rows) + 1)
+            }
             _ => return None,
         };
         (usize::from(first) + registers <= most).then_some(registers)
@@ -84,8 +103,56 @@ impl X86 {
         }
     }
 
-    /// Four columns lie in a quarter of each of four registers, in which they are transposed; rows are stored by the instruction `store`.
+    /// Four rows of words, stored by the instruction `store`.
     pub(super) fn transpose_columns(&mut self, rows: [At; 4], columns: &[At], first: Vector, store: Opcode) {
+        self.load_transposed(columns, first);
+        for (v, to) in (first..).zip(rows) {
+            match columns.len() {
+                16 => self.code.evex(store, evex::BITS_512, [v, 0], address(to).into(), VECTOR),
+                lanes => self.code.vex(store, lanes == 8, [v, 0], address(to).into()),
+            }
+        }
+    }
+
+    /// Eight rows of 16 bits: four of pairs, whose lower halves are one row, the upper ones the next.
+    pub(super) fn transpose_halves(&mut self, rows: &[At], columns: &[At], first: Vector, store: Opcode) {
+        // The lower words of both halves, then the upper ones.
+        const HALVES: i64 = 0b11_01_10_00;
+        self.load_transposed(columns, first);
+        let (lower, upper) = (first + TRANSPOSED as u8 / 2, first + TRANSPOSED as u8 / 2 + 1);
+        for (v, pair) in (first..).zip(rows.chunks_exact(2)) {
+            let [low, high] = [pair[0], pair[1]].map(|at| Place::from(address(at)));
+            if columns.len() == 16 {
+                self.code.evex(LOWER_HALVES, evex::BITS_512, [v, 0], Place::Register(lower), HALF_VECTOR);
+                self.unary(Unary::ShiftRight(16), v, v);
+                self.code.evex(LOWER_HALVES, evex::BITS_512, [v, 0], Place::Register(upper), HALF_VECTOR);
+                self.code.evex(store, evex::BITS_256, [lower, 0], low, HALF_VECTOR);
+                self.code.evex(store, evex::BITS_256, [upper, 0], high, HALF_VECTOR);
+                continue;
+            }
+
+            let is_256 = columns.len() == 8;
+            for (direction, to, from) in [(6, lower, v), (2, lower, lower), (2, upper, v)] {
+                self.code.vex(SHIFT, is_256, [direction, to], Place::Register(from));
+                self.code.immediate(16, 1);
+            }
+            self.code.vex(PACK, is_256, [lower, lower], Place::Register(upper));
+            if !is_256 {
+                self.code.vex(STORE_PAIR, false, [lower, 0], low);
+                self.code.vex(STORE_UPPER_PAIR, false, [lower, 0], high);
+                continue;
+            }
+            self.code.vex(PERMUTE_PAIRS, true, [lower, 0], Place::Register(lower));
+            self.code.immediate(HALVES, 1);
+            self.code.vex(EXTRACT_QUARTER, true, [lower, 0], Place::Register(upper));
+            self.code.immediate(1, 1);
+            self.code.vex(store, false, [lower, 0], low);
+            self.code.vex(store, false, [upper, 0], high);
+        }
+    }
+
+    /// Four words of each column, transposed: four columns lie in a quarter of each of four registers, which become rows.
+    fn load_transposed(&mut self, columns: &[At], first: Vector) {
         let is_wide = columns.len() == 16;
         for (number, &column) in columns.iter().enumerate() {
             let (v, quarter, place) = (first + number as u8 % 4, number / 4, address(column).into());
@@ -116,12 +183,6 @@ impl X86 {
         });
         for (op, to, a) in [(low, 0, 4), (high, 1, 4), (low, 2, 5), (high, 3, 5)] {
             unpack(op, to, a, a + 2);
-        }
-        for (v, to) in (first..).zip(rows) {
-            match is_wide {
-                true => self.code.evex(store, evex::BITS_512, [v, 0], address(to).into(), VECTOR),
-                false => self.code.vex(store, columns.len() == 8, [v, 0], address(to).into()),
-            }
         }
     }
 
@@ -202,8 +263,8 @@ impl X86 {
     fn load_numbers(&mut self, v: Vector, first: usize, step: usize) {
         let lanes = self.lanes();
         self.whole(LOAD, [v, 0], Place::Constant, VECTOR);
-        let [first, step] = [first, step].map(|number| (number % usize::from(lanes)) as u8);
-        self.code.goal(Goal::Lanes { first, step, modulus: lanes, lanes });
+        let [first, step] = [first, step].map(|number| (number % usize::from(lanes)) as u32);
+        self.code.goal(Goal::Lanes { first, step, modulus: lanes.into(), lanes });
     }
 }
 

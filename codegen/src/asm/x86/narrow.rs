@@ -1,28 +1,49 @@
 //! Loads and stores of elements of 8 and 16 bits.
 
 use super::X86;
-use super::control::address;
-use super::encode::{Address, Integer, Opcode, Place, evex};
+use super::control::{address, integer};
+use super::encode::{Address, Integer, Opcode, Place, TIMES_TWO, evex};
+use super::held::UPPER_HALVES;
+use super::moves::WIDE;
 use super::vectors::{
-    BROADCAST, ELEMENT, LANES_AT, MOVE_INTEGER, MOVE_TO_INTEGER, PERMUTE_PAIRS, SHIFT, STORE, STREAM, VECTOR, XOR_VEX,
-    opcode,
+    ALL_OF_MASK, BROADCAST, ELEMENT, GATHER, LANES_AT, LOAD, MOVE_INTEGER, MOVE_TO_INTEGER, PERMUTE_PAIRS, SHIFT,
+    STORE, STREAM, VECTOR, XOR_VEX, opcode,
 };
-use crate::asm::instruction_set::{ElementType, Shape, Vector, Vectors};
+use crate::asm::instruction_set::{Address as At, ElementType, Shape, Unary, Vector, Vectors};
 use crate::asm::leaf::Memory;
 use autotune_ir::target::Isa;
 
 /// Lanes rounded to f16; the immediate says how.
 const ROUND_TO_F16: Opcode = opcode(3, 1, 0x1d);
 const TO_NEAREST: i64 = 0;
+/// Any combination of bits, by an immediate; which lanes have bits in common, and which have none.
+const BITS_BY_TABLE: Opcode = opcode(3, 1, 0x25);
+const TEST: Opcode = opcode(2, 1, 0x27);
+const TEST_NOT: Opcode = opcode(2, 2, 0x27);
+const ADD_BITS: Opcode = opcode(1, 1, 0xfe);
+/// Words between integer registers and memory.
+const READ_WORD: u16 = 0x8b;
+const WRITE_WORD: u16 = 0x89;
+/// Bytes of an element of 16 bits, as a power of two.
+const HALF: u32 = 1;
 /// The lower halves and quarters of lanes, into half a vector and a quarter of one.
-const LOWER_HALVES: Opcode = opcode(2, 2, 0x33);
+pub(super) const LOWER_HALVES: Opcode = opcode(2, 2, 0x33);
 const LOWER_QUARTERS: Opcode = opcode(2, 2, 0x31);
 /// The lower halves of the lanes of two vectors, whose upper halves have no bit, in turns by
 /// quarters of a vector; the same of lanes of 16 bits.
-const PACK: Opcode = opcode(2, 1, 0x2b);
+pub(super) const PACK: Opcode = opcode(2, 1, 0x2b);
 const PACK_HALVES: Opcode = opcode(1, 1, 0x67);
+/// Lanes rounded to bf16 (AVX512_BF16), into half a vector.
+const ROUND_TO_BF16: Opcode = opcode(2, 2, 0x72);
+/// Elements of 16 bits that a mask has; one for every element.
+const STORE_HALVES: Opcode = opcode(1, WIDE | 3, 0x7f);
+const BROADCAST_HALF: Opcode = opcode(2, 1, 0x79);
+/// Elements of 16 bits by their numbers.
+const PERMUTE_HALVES: Opcode = opcode(2, WIDE | 1, 0x8d);
+/// The lower halves of lanes to the upper ones.
+const UPWARDS: Unary = Unary::ShiftLeft(16);
 /// Eight bytes of a vector's lower end.
-const STORE_PAIR: Opcode = opcode(1, 1, 0xd6);
+pub(super) const STORE_PAIR: Opcode = opcode(1, 1, 0xd6);
 const LOAD_PAIR: Opcode = opcode(1, 2, 0x7e);
 /// Four, two and one bytes by their number.
 const EXTRACT_WORD: Opcode = opcode(3, 1, 0x16);
@@ -74,7 +95,7 @@ impl Narrow {
     pub(super) fn of(element: ElementType) -> Self {
         match element {
             ElementType::F16 => Self { extend: opcode(2, 1, 0x13), truncate: ROUND_TO_F16, ..HALVES },
-            ElementType::Half | ElementType::Word => HALVES,
+            ElementType::Half | ElementType::Bf16 | ElementType::Word => HALVES,
             ElementType::SignedHalf => Self { extend: opcode(2, 1, 0x23), read: 0x0fbf, ..HALVES },
             ElementType::Byte => BYTES,
             ElementType::SignedByte => Self { extend: opcode(2, 1, 0x21), read: 0x0fbe, ..BYTES },
@@ -102,10 +123,59 @@ impl X86 {
         }
     }
 
+    /// Lane `l` of `to` is the element as many elements after the one at an address as lane `l` of
+    /// `index` says. Changes `spare` and the integer register `scratch`.
+    pub(super) fn gather_elements(
+        &mut self,
+        to: Vector,
+        (at, of): (At, ElementType),
+        index: Vector,
+        (spare, scratch): (Vector, u8),
+    ) {
+        if self.isa == Isa::Avx512 && of == ElementType::Bf16 {
+            return self.gather_upper_halves(to, at, index, spare);
+        }
+        let after = |bytes: i64| Address { disp: LANES_AT.disp + bytes as i32, ..LANES_AT };
+        self.whole(STORE, [index, 0], LANES_AT.into(), VECTOR);
+        for lane in 0..i64::from(self.lanes()) {
+            self.code.legacy(false, READ_WORD, integer(scratch) as u8, after(4 * lane));
+            self.point_after(scratch, at.pointer, of.bytes());
+            let element = Address { base: integer(scratch), disp: at.disp };
+            self.code.legacy(false, Narrow::of(of).read, Integer::Rax as u8, element);
+            // What is written besides the element is the place of the next one, of whose indices none is left.
+            self.code.legacy(false, WRITE_WORD, Integer::Rax as u8, after(of.bytes() * lane));
+        }
+        self.load_part(to, of, self.lanes(), LANES_AT);
+    }
+
+    /// The same by words: of an element and the one before it, which is the upper half, but of the
+    /// first and the one after it. There are two at least.
+    fn gather_upper_halves(&mut self, to: Vector, at: At, index: Vector, spare: Vector) {
+        const ANY: i64 = 0xff;
+        let (mask, own) = (evex::BITS_512 | 7, Place::Register(to));
+        self.code.evex(BITS_BY_TABLE, evex::BITS_512, [spare, spare], Place::Register(spare), VECTOR);
+        self.code.immediate(ANY, 1);
+        // Minus one, but for the first.
+        self.code.evex(TEST, evex::BITS_512, [7, index], Place::Register(index), VECTOR);
+        self.code.evex(ADD_BITS, mask | evex::ZEROING, [spare, index], Place::Register(spare), VECTOR);
+        self.code.vex(ALL_OF_MASK, true, [7, 7], Place::Register(7));
+        self.code.evex_indexed(GATHER, mask, to, (address(at), TIMES_TWO), spare);
+
+        self.code.evex(TEST_NOT, evex::BITS_512, [7, index], Place::Register(index), VECTOR);
+        self.code.evex(SHIFT, mask, [6, to], own, VECTOR);
+        self.code.immediate(16, 1);
+        self.unary(Unary::ShiftRight(16), to, to);
+        self.unary(UPWARDS, to, to);
+    }
+
     /// An element for every lane.
     fn load_one(&mut self, v: Vector, of: ElementType, at: Address) {
         let (is_wide, own) = (self.isa == Isa::Avx512, Place::Register(v));
         let Narrow { extend, read, scale, .. } = Narrow::of(of);
+        if of == ElementType::Bf16 {
+            self.whole(BROADCAST_HALF, [v, 0], at.into(), HALF);
+            return self.unary(UPWARDS, v, v);
+        }
         self.code.legacy(false, read, Integer::Rax as u8, at);
         match is_wide {
             true => self.code.evex(MOVE_INTEGER, 0, [v, 0], Integer::Rax.into(), ELEMENT),
@@ -122,6 +192,9 @@ impl X86 {
 
     /// `n` elements, one behind the other.
     fn load_part(&mut self, v: Vector, of: ElementType, n: u8, at: Address) {
+        if of == ElementType::Bf16 {
+            return self.load_upper_halves(v, n, at);
+        }
         let Narrow { extend, load, scale, .. } = Narrow::of(of);
         if self.isa == Isa::Avx512 {
             let mask = if n == self.lanes() { 0 } else { self.mask(n) | evex::ZEROING };
@@ -147,6 +220,18 @@ impl X86 {
         self.code.vex(extend, true, [v, 0], Place::Register(v));
     }
 
+    /// `n` elements, one behind the other, as the upper halves of lanes.
+    fn load_upper_halves(&mut self, v: Vector, n: u8, at: Address) {
+        let Some(numbers) = self.held.halves.filter(|_| n == self.lanes()) else {
+            self.load_part(v, ElementType::Half, n, at);
+            return self.unary(UPWARDS, v, v);
+        };
+        // One shuffle, where extension and shift take two.
+        let flags = evex::BITS_512 | evex::ZEROING | UPPER_HALVES;
+        self.code.evex(LOAD, evex::BITS_256, [v, 0], at.into(), HALVES.scale);
+        self.code.evex(PERMUTE_HALVES, flags, [v, numbers], Place::Register(v), VECTOR);
+    }
+
     /// `[at] = v`, by elements in `spare` where that takes several instructions.
     pub(super) fn store_elements(&mut self, v: Vector, memory: Memory, spare: Vector, is_streamed: bool) {
         let Memory { at, shape, of } = memory;
@@ -167,6 +252,9 @@ impl X86 {
 
     /// The first `n` lanes, one behind the other.
     fn store_part(&mut self, (v, spare): (Vector, Vector), of: ElementType, n: u8, at: Address) {
+        if of == ElementType::Bf16 {
+            return self.store_bf16((v, spare), n, at);
+        }
         if self.isa == Isa::Avx512 {
             let mask = if n == self.lanes() { 0 } else { self.mask(n) };
             return self.narrow_wide(v, of, at.into(), mask);
@@ -191,9 +279,22 @@ impl X86 {
         }
     }
 
+    /// The first `n` lanes, rounded; to memory there is no such instruction.
+    fn store_bf16(&mut self, (v, spare): (Vector, Vector), n: u8, at: Address) {
+        self.narrow(v, spare, ElementType::Bf16);
+        if n == self.lanes() {
+            return self.store_whole(STORE, spare, ElementType::Bf16, at);
+        }
+        let mask = self.mask(n);
+        self.code.evex(STORE_HALVES, evex::BITS_256 | mask, [spare, 0], at.into(), HALVES.scale);
+    }
+
     /// The lower end of `to` is the elements that the lanes of `v` become.
     fn narrow(&mut self, v: Vector, to: Vector, of: ElementType) {
         match (self.isa == Isa::Avx512, of) {
+            (_, ElementType::Bf16) => {
+                self.code.evex(ROUND_TO_BF16, evex::BITS_512, [to, 0], Place::Register(v), VECTOR);
+            }
             (true, _) => self.narrow_wide(v, of, Place::Register(to), 0),
             (false, ElementType::F16) => {
                 self.code.vex(ROUND_TO_F16, true, [v, 0], Place::Register(to));

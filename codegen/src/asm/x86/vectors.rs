@@ -2,11 +2,12 @@
 
 use super::X86;
 use super::control::{address, integer};
-use super::encode::{Address, Goal, Integer, Opcode, Place, evex};
+use super::encode::{Address, Goal, Integer, Opcode, Place, TIMES_FOUR, evex};
+use super::held::UPPER_HALVES;
 use crate::asm::instruction_set::{
     Address as At, Arithmetic, Bound, Dots, ElementType, Operand, Shape, Unary, Vector, Vectors,
 };
-use crate::asm::leaf::{Leaf, Memory};
+use crate::asm::leaf::Memory;
 use autotune_ir::program::Compare;
 use autotune_ir::spec::Reduction;
 use autotune_ir::target::Isa;
@@ -29,9 +30,9 @@ const BROADCAST_INTEGER: Opcode = opcode(2, 1, 0x7c);
 pub(super) const MOVE_INTEGER: Opcode = opcode(1, 1, 0x6e);
 pub(super) const MOVE_TO_INTEGER: Opcode = opcode(1, 1, 0x7e);
 /// Elements by their numbers, of those lanes that a mask has; masks of all lanes.
-const GATHER: Opcode = opcode(2, 1, 0x92);
+pub(super) const GATHER: Opcode = opcode(2, 1, 0x92);
 const EQUAL_BITS: Opcode = opcode(1, 1, 0x76);
-const ALL_OF_MASK: Opcode = opcode(1, 0, 0x46);
+pub(super) const ALL_OF_MASK: Opcode = opcode(1, 0, 0x46);
 /// An integer register to a mask.
 pub(super) const SET_MASK: Opcode = opcode(1, 0, 0x92);
 pub(super) const XOR_VEX: Opcode = opcode(1, 0, 0x57);
@@ -66,7 +67,7 @@ pub(super) const UNPACK_HIGH_PAIRS: Opcode = opcode(1, 1, 0x15);
 /// be in memory; the lanes of the second factor that an immediate has the bits of.
 const SECOND_ELEMENTS: Opcode = opcode(1, 2, 0x16);
 const UNPACK_HIGH_PAIRS_EVEX: Opcode = opcode(1, 0x80 | 1, 0x15);
-const EXTRACT_QUARTER: Opcode = opcode(3, 1, 0x19);
+pub(super) const EXTRACT_QUARTER: Opcode = opcode(3, 1, 0x19);
 const EXTRACT_HALF: Opcode = opcode(3, 0x80 | 1, 0x1b);
 pub(super) const BLEND_LANES: Opcode = opcode(3, 1, 0x0c);
 
@@ -75,7 +76,7 @@ pub(super) const VECTOR: u32 = 6;
 pub(super) const ELEMENT: u32 = 2;
 
 /// Distance in bytes of every other element.
-const EVERY_OTHER: i32 = 8;
+pub(super) const EVERY_OTHER: i32 = 8;
 
 impl Vectors for X86 {
     fn lanes(&self) -> u8 {
@@ -83,7 +84,7 @@ impl Vectors for X86 {
     }
 
     fn registers(&self) -> usize {
-        self.isa.vector_registers() - usize::from(self.even_numbers.is_some())
+        self.isa.vector_registers() - self.held.count()
     }
 
     fn scales(&self) -> bool {
@@ -103,7 +104,7 @@ impl Vectors for X86 {
                 self.load_every_other(v, lanes, at);
             }
             Shape::Strided { lanes, stride } => {
-                if let Some(numbers) = self.even_numbers.filter(|_| self.loads_together(shape)) {
+                if let Some(numbers) = self.held.even_numbers.filter(|_| self.loads_together(shape)) {
                     return self.load_by_numbers(v, numbers, lanes, at);
                 }
                 self.move_elements(ElementType::Word, (LANES_AT, 4), (at, stride), lanes);
@@ -128,6 +129,10 @@ impl Vectors for X86 {
         true
     }
 
+    fn rounds_to_bf16(&self) -> bool {
+        self.rounds_to_bf16
+    }
+
     fn load_narrow(&mut self, v: Vector, memory: Memory) {
         self.load_elements(v, memory);
     }
@@ -147,48 +152,49 @@ impl Vectors for X86 {
     fn loads_together(&self, shape: Shape) -> bool {
         match shape {
             Shape::Strided { lanes, stride: EVERY_OTHER } => {
-                matches!(lanes, 4 | 8) || self.even_numbers.is_some() && lanes > 4
+                matches!(lanes, 4 | 8) || self.held.even_numbers.is_some() && lanes > 4
             }
             _ => false,
         }
     }
 
-    fn gather(&mut self, to: Vector, at: At, index: Vector, spare: Vector) {
+    fn gather(&mut self, to: Vector, (at, of): (At, ElementType), index: Vector, (spare, scratch): (Vector, u8)) {
+        if of != ElementType::Word {
+            return self.gather_elements(to, (at, of), index, (spare, scratch));
+        }
         if self.isa == Isa::Avx512 {
             self.code.vex(ALL_OF_MASK, true, [7, 7], Place::Register(7));
-            self.code.evex_indexed(GATHER, evex::BITS_512 | 7, to, address(at), index);
+            self.code.evex_indexed(GATHER, evex::BITS_512 | 7, to, (address(at), TIMES_FOUR), index);
         } else {
             self.code.vex(EQUAL_BITS, true, [spare, spare], Place::Register(spare));
             self.code.vex_indexed(GATHER, [to, spare], address(at), index);
         }
     }
 
-    fn point_at(&mut self, to: u8, pointer: u8, index: Vector) {
+    fn point_at(&mut self, to: u8, pointer: u8, index: Vector, bytes: i64) {
         let register = Place::Register(integer(to) as u8);
         if self.isa == Isa::Avx512 {
             self.code.evex(MOVE_TO_INTEGER, 0, [index, 0], register, ELEMENT);
         } else {
             self.code.vex(MOVE_TO_INTEGER, false, [index, 0], register);
         }
-        // Elements to bytes.
-        self.code.legacy(true, 0xc1, 4, register);
-        self.code.immediate(2, 1);
-        self.code.legacy(true, 0x03, integer(to) as u8, integer(pointer));
+        self.point_after(to, pointer, bytes);
     }
 
     fn copy_elements(&mut self, (to, to_stride): (At, i32), (from, from_stride): (At, i32), lanes: u8) {
         self.move_elements(ElementType::Word, (address(to), to_stride), (address(from), from_stride), lanes);
     }
 
-    fn transpose_registers(&self, block: [u8; 2], first: Vector) -> Option<usize> {
-        self.transposed_registers(block, first)
+    fn transpose_registers(&self, block: [u8; 2], of: ElementType, first: Vector) -> Option<usize> {
+        self.transposed_registers(block, of, first)
     }
 
-    fn transpose(&mut self, rows: &[At], columns: &[At], first: Vector, is_streamed: bool) {
+    fn transpose(&mut self, (rows, columns): (&[At], &[At]), of: ElementType, first: Vector, is_streamed: bool) {
         let store = if is_streamed { STREAM } else { STORE };
-        match rows {
-            &[a, b, c, d] => self.transpose_columns([a, b, c, d], columns, first, store),
-            rows => self.transpose_square(rows, columns, first, store),
+        match (rows, of) {
+            (&[a, b, c, d], ElementType::Word) => self.transpose_columns([a, b, c, d], columns, first, store),
+            (_, ElementType::Word) => self.transpose_square(rows, columns, first, store),
+            _ => self.transpose_halves(rows, columns, first, store),
         }
     }
 
@@ -389,7 +395,8 @@ impl X86 {
     /// Makes the masks of a leaf, which must come before anything else in it.
     pub(super) fn set_masks(&mut self, lanes: &[u8]) {
         self.masks.clear();
-        self.masks.extend(lanes.iter().take(if self.isa == Isa::Avx512 { 6 } else { 0 }));
+        let most = if self.held.halves.is_some() { UPPER_HALVES - 1 } else { 6 };
+        self.masks.extend(lanes.iter().take(if self.isa == Isa::Avx512 { most.into() } else { 0 }));
         for i in 0..self.masks.len() {
             self.set_mask(1 + i as u8, self.masks[i]);
         }
@@ -448,19 +455,6 @@ impl X86 {
         if is_256 {
             self.code.vex(PERMUTE_PAIRS, true, [v, 0], Place::Register(v));
             self.code.immediate(EVEN_ODD, 1);
-        }
-    }
-
-    /// Keeps the numbers of every other element in the last register of AVX-512 for a leaf that loads by them and does not need it:
-    /// of the first half in the second of two vectors, of the other half, in the first, which begins 15 elements behind.
-    pub(super) fn hold_even_numbers(&mut self, leaf: &Leaf) {
-        let registers = self.isa.vector_registers();
-        let is_held = leaf.strides.contains(&EVERY_OTHER) && leaf.registers() < registers;
-        self.even_numbers = (is_held && self.isa == Isa::Avx512).then_some(registers as Vector - 1);
-        if let Some(numbers) = self.even_numbers {
-            let lanes = self.lanes();
-            self.whole(LOAD, [numbers, 0], Place::Constant, VECTOR);
-            self.code.goal(Goal::Lanes { first: lanes, step: 2, modulus: 2 * lanes - 1, lanes });
         }
     }
 

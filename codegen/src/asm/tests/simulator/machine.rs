@@ -89,11 +89,16 @@ impl Machine {
     }
 
     pub(super) fn set_word(&mut self, at: Address, number: usize, value: f32) {
-        self.element(at, number, 4).copy_from_slice(&value.to_bits().to_le_bytes());
+        self.set_bits(at, (number, 4), value);
+    }
+
+    /// Stores the lowest bytes of a lane.
+    pub(super) fn set_bits(&mut self, at: Address, (number, bytes): (usize, usize), value: f32) {
+        self.element(at, number, bytes).copy_from_slice(&value.to_bits().to_le_bytes()[..bytes]);
     }
 
     /// The bits of an element, below zeros.
-    fn bits(&mut self, at: Address, number: usize, bytes: usize) -> f32 {
+    pub(super) fn bits(&mut self, at: Address, number: usize, bytes: usize) -> f32 {
         let element = self.element(at, number, bytes);
         f32::from_bits(element.iter().rev().fold(0, |bits, &byte| bits << 8 | u32::from(byte)))
     }
@@ -122,9 +127,7 @@ impl Machine {
 
     /// Stores the lowest bytes of lanes.
     pub(super) fn store_elements(&mut self, lanes: Lanes, shape: Shape, at: Address, bytes: usize) {
-        let mut set = |at: Address, number: usize, lane: f32| {
-            self.element(at, number, bytes).copy_from_slice(&lane.to_bits().to_le_bytes()[..bytes]);
-        };
+        let mut set = |at: Address, number: usize, lane: f32| self.set_bits(at, (number, bytes), lane);
         match shape {
             Shape::Splat => set(at, 0, lanes[0]),
             Shape::Lanes(n) => (0..usize::from(n)).for_each(|i| set(at, i, lanes[i])),

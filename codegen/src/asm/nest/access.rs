@@ -1,0 +1,143 @@
+//! Accesses as pointers and what is added to them, and what elements are read and written as.
+
+use smallvec::SmallVec;
+
+use super::super::error::{AssembleError, Failure};
+use super::super::instruction_set::ElementType;
+use super::{Binding, Element, Node, Place, Pointer, Resolver, Scoped, Steps, Tree};
+use crate::formula::memory_dtype;
+use autotune_ir::DType;
+use autotune_ir::affine::{Affine, VarId};
+use autotune_ir::program::{self, BufferId, Scope, StoreMode};
+
+/// What elements of a buffer are read and written as.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Elements {
+    /// How many of the buffer are one, a word of 32 bits if there are several. Offsets count these.
+    pub(super) group: usize,
+    pub(super) of: ElementType,
+}
+
+impl<'p> Resolver<'p> {
+    /// Returns what elements of a buffer are loaded as.
+    pub(super) fn loaded_type(&self, buffer: BufferId) -> ElementType {
+        match memory_dtype(self.program.buffer(buffer)) {
+            DType::F16 if self.offers.rounds_to_f16 => ElementType::F16,
+            DType::Bf16 => ElementType::Bf16,
+            DType::F16 => ElementType::Half,
+            DType::I16 => ElementType::SignedHalf,
+            DType::I8 => ElementType::SignedByte,
+            DType::U8 | DType::Bool => ElementType::Byte,
+            // Programs with elements of 64 bits are refused before.
+            DType::F32 | DType::Tf32 | DType::I32 | DType::I64 => ElementType::Word,
+        }
+    }
+
+    /// Returns what elements of a buffer are stored as.
+    pub(super) fn stored_type(&self, buffer: BufferId) -> ElementType {
+        match self.loaded_type(buffer) {
+            ElementType::Bf16 if !self.offers.rounds_to_bf16 => ElementType::Half,
+            other => other,
+        }
+    }
+
+    /// Returns what a store copies, if that is elements of 16 bits, which need not be converted.
+    pub(super) fn copied_as_bits(&self, store: &'p program::Store, of: ElementType) -> Option<&'p program::Access> {
+        let dtype_of = |access: &program::Access| memory_dtype(self.program.buffer(access.buffer));
+        let is_of_bits = matches!(of, ElementType::Half | ElementType::Bf16) && store.mode == StoreMode::Assign;
+        let (from, _) = store.copied().filter(|_| is_of_bits)?;
+        (dtype_of(from) == dtype_of(&store.dst)).then_some(from)
+    }
+
+    pub(super) fn copy_bits(&mut self, from: &program::Access, to: &program::Access) -> Result<(), Failure> {
+        let (first, bits) = (self.nest.elements.len(), Elements { group: 1, of: ElementType::Half });
+        let from = self.access_as(from, bits)?;
+        let root = self.input(from, first);
+        let (dst, inputs) = (self.access_as(to, bits)?, (first as u32, first as u32 + 1));
+
+        let value = Tree { root, inputs, steps: None };
+        self.nest.nodes.push(Node::Store { dst: inputs.1, mode: StoreMode::Assign, value });
+        self.nest.elements.push(dst);
+        Ok(())
+    }
+
+    pub(super) fn access(&mut self, access: &program::Access) -> Result<Element, Failure> {
+        let of = self.loaded_type(access.buffer);
+        self.access_as(access, Elements { group: 1, of })
+    }
+
+    /// Resolves an access to elements that are read or written as others. The offset of the first
+    /// of a group is a multiple of the group, whatever variables are.
+    pub(super) fn access_as(&mut self, access: &program::Access, of: Elements) -> Result<Element, Failure> {
+        // The row-major offset: coefficients in the scope, and the constant.
+        let buffer = self.program.buffer(access.buffer);
+        let (mut constant, mut stride) = (0, 1);
+        for (index, &extent) in access.index.iter().zip(&buffer.shape).rev() {
+            constant += index.constant * stride;
+            for &(var, coefficient) in &index.terms {
+                if let Some(scoped) = self.scope.iter_mut().rfind(|scoped| scoped.var == var) {
+                    scoped.coefficient += coefficient * stride;
+                }
+            }
+            stride *= extent as i64;
+        }
+
+        // A division takes longer than everything else here.
+        let in_groups = |elements: i64| if of.group == 1 { elements } else { elements / of.group as i64 };
+        constant = in_groups(constant);
+        let first = self.nest.terms.len() as u32;
+        let (mut outer, mut steps) = (SmallVec::<[(VarId, i64); 8]>::new(), Steps::new());
+        for Scoped { var, binding, coefficient } in &mut self.scope {
+            let coefficient = in_groups(std::mem::take(coefficient));
+            match (*binding, coefficient) {
+                (Binding::Serial(number), coefficient) => steps.push((number, coefficient)),
+                (_, 0) => {}
+                (Binding::Outside, coefficient) => outer.push((*var, coefficient)),
+                (Binding::Written(number), coefficient) => self.nest.terms.push((number, coefficient)),
+            }
+        }
+        let terms = (first, self.nest.terms.len() as u32);
+        if buffer.scope != Scope::Register {
+            let pointer = self.pointer((access.buffer, of), constant, &outer, &steps)?;
+            constant -= self.pointers[usize::from(pointer)].base.constant;
+            return Ok(Element { place: Place::Memory(pointer), constant, terms });
+        }
+
+        // Accumulators are registers: nothing outside and no serial loop decides which.
+        if !outer.is_empty() || steps.iter().any(|step| step.1 != 0) {
+            return Err(AssembleError::register_index(self.program, access.buffer));
+        }
+        Ok(Element { place: Place::Accumulators(access.buffer), constant, terms })
+    }
+
+    /// The pointer to a buffer with these outer terms and steps.
+    fn pointer(
+        &mut self,
+        (buffer, of): (BufferId, Elements),
+        constant: i64,
+        outer: &[(VarId, i64)],
+        steps: &Steps,
+    ) -> Result<u8, Failure> {
+        let fits =
+            |p: &Pointer| (p.buffer, p.of) == (buffer, of) && p.base.terms.as_slice() == outer && p.goes_along(steps);
+        let found = self.pointers.iter().position(fits);
+        let number = found.unwrap_or(self.pointers.len());
+        let pointer = u8::try_from(number)
+            .map_err(|_| AssembleError::Pointers { needed: number + 1, available: self.integers })?;
+        if found.is_none() {
+            self.pointers.push(Pointer {
+                buffer,
+                of,
+                base: Affine { constant, terms: outer.into() },
+                steps: Steps::new(),
+            });
+        }
+        let known = &mut self.pointers[number].steps;
+        for step in steps {
+            if !known.contains(step) {
+                known.push(*step);
+            }
+        }
+        Ok(pointer)
+    }
+}

@@ -1,0 +1,77 @@
+//! Numbers of elements that a leaf keeps in the last vector registers, where these are free.
+
+use super::X86;
+use super::encode::{Goal, Integer, Opcode, Place};
+use super::vectors::{EVERY_OTHER, LOAD, VECTOR, opcode};
+use crate::asm::instruction_set::{ElementType, Vector, Vectors};
+use crate::asm::leaf::Leaf;
+use autotune_ir::target::Isa;
+
+/// A register of 32 bits to a mask.
+const SET_LONG_MASK: Opcode = opcode(1, 3, 0x92);
+/// The mask register of the upper halves of lanes, and its bits.
+pub(super) const UPPER_HALVES: u8 = 6;
+const UPPER_BITS: u32 = 0xaaaa_aaaa;
+/// Loads of bf16 for which a leaf without loops sets up what they take.
+const MIN_LOADS: usize = 4;
+
+/// Registers of AVX-512 that hold numbers of elements in the present leaf.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Held {
+    /// Of every other element of the first half in the second of two vectors, of the other half, in
+    /// the first, which begins 15 elements behind.
+    pub(super) even_numbers: Option<Vector>,
+    /// Of each element of 16 bits twice: the upper half of a lane is bf16. The mask register
+    /// [`UPPER_HALVES`] is of use, too.
+    pub(super) halves: Option<Vector>,
+}
+
+impl Held {
+    /// Chooses what a leaf keeps that loads by numbers and does not need the registers.
+    pub(super) fn of(leaf: &Leaf, set: &X86) -> Self {
+        let folding = if leaf.rows.is_empty() { 0 } else { set.folding_registers() };
+        let needed = leaf.registers().max(leaf.held() + folding);
+        let mut free = (needed..set.isa.vector_registers()).rev().map(|register| register as Vector);
+        if set.isa != Isa::Avx512 {
+            return Self::default();
+        }
+
+        let takes_even = leaf.strides.contains(&EVERY_OTHER) && leaf.registers() < set.isa.vector_registers();
+        let even_numbers = if takes_even { Some(set.isa.vector_registers() as Vector - 1) } else { None };
+        if takes_even {
+            free.next();
+        }
+        let loads = leaf.loads(ElementType::Bf16, set.lanes());
+        let takes_halves = loads >= if leaf.depth > 0 { 1 } else { MIN_LOADS };
+        let halves = if takes_halves { free.next() } else { None };
+        Self { even_numbers, halves }
+    }
+
+    /// Returns how many registers there are.
+    pub(super) fn count(self) -> usize {
+        usize::from(self.even_numbers.is_some()) + usize::from(self.halves.is_some())
+    }
+}
+
+impl X86 {
+    /// Loads what the present leaf keeps.
+    pub(super) fn load_held(&mut self) {
+        let lanes = self.lanes();
+        let Held { even_numbers, halves } = self.held;
+        if let Some(numbers) = even_numbers {
+            let lanes_of = Goal::Lanes { first: lanes.into(), step: 2, modulus: 2 * u32::from(lanes) - 1, lanes };
+            self.hold_numbers(numbers, lanes_of);
+        }
+        if let Some(numbers) = halves {
+            // The number of a lane in either half of it.
+            self.hold_numbers(numbers, Goal::Lanes { first: 0, step: 0x1_0001, modulus: u32::MAX, lanes });
+            self.set_eax(UPPER_BITS);
+            self.code.vex(SET_LONG_MASK, false, [UPPER_HALVES, 0], Integer::Rax.into());
+        }
+    }
+
+    fn hold_numbers(&mut self, to: Vector, numbers: Goal) {
+        self.whole(LOAD, [to, 0], Place::Constant, VECTOR);
+        self.code.goal(numbers);
+    }
+}
