@@ -164,8 +164,8 @@ impl Target {
         }
     }
 
-    /// True if there are kernels for operands of a type, and results of the same. CPUs and OpenCL have f32 only; CUDA has f16, too, and from
-    /// compute capability 8.0 on bf16 and tf32.
+    /// True if there are kernels of all operators for tensors of a type. OpenCL has f32 only; CPUs
+    /// have bf16, too; CUDA has f16, and from compute capability 8.0 on bf16 and tf32.
     pub fn supports(&self, dtype: DType) -> bool {
         match (self.gpu().map(|g| g.api), dtype) {
             (_, DType::F32) | (None, DType::Bf16) | (Some(GpuApi::Cuda { .. }), DType::F16) => true,
@@ -174,7 +174,8 @@ impl Target {
         }
     }
 
-    /// True if there are kernels for contractions with factors of a type: those of [all kernels](Target::supports), on CPUs bf16, too.
+    /// True if there are kernels for contractions with factors of a type: those of
+    /// [all kernels](Target::supports), on CPUs integers, too.
     pub fn multiplies(&self, dtype: DType) -> bool {
         self.supports(dtype) || self.cpu().is_some() && dtype.is_multiplied_by_cpus()
     }

@@ -91,7 +91,8 @@ impl Case {
 fn random_typed(plain: &Workload, target: &Target, rng: &mut impl Rng) -> Workload {
     let uniform = DType::ALL.map(Types::of);
     let out = Types { out: DType::F32, ..Types::of(DType::Bf16) };
-    let mixed = [out, Types::of_sums(DType::Bf16, DType::Bf16), Types::of_sums(DType::Bf16, DType::F32)];
+    let rounded = Types { out: DType::Bf16, ..Types::of(DType::F32) };
+    let mixed = [out, rounded, Types::of_sums(DType::Bf16, DType::Bf16), Types::of_sums(DType::Bf16, DType::F32)];
     let typed = uniform.into_iter().chain(mixed).filter_map(|types| plain.with_types(types).ok());
     let typed: Vec<Workload> = typed.filter(|typed| typed.unsupported_dtype(target).is_none()).collect();
     typed.choose(rng).unwrap().clone()

@@ -102,9 +102,13 @@ fn every_workload_can_be_tuned_on_gpus() {
 }
 
 #[test]
-fn every_operator_has_kernels_of_every_type_on_gpus() {
-    for word in ["opencl", "cuda:sm_70", "cuda:sm_90"] {
-        let target = Target::Gpu(GpuTarget::stated(word).unwrap());
+fn every_operator_has_kernels_of_every_type() {
+    let gpus = ["opencl", "cuda:sm_70", "cuda:sm_90"].map(|word| Target::Gpu(GpuTarget::stated(word).unwrap()));
+    let cpus = [(Isa::Avx2, &[][..]), (Isa::Avx512, &["avx512bf16"])].map(|(isa, features)| {
+        let features = features.iter().map(|feature: &&str| feature.to_string()).collect();
+        Target::Cpu(CpuTarget { isa, features, ..CpuTarget::generic_avx2(1) })
+    });
+    for target in gpus.into_iter().chain(cpus) {
         for kind in operators() {
             let workload: Workload = kind.example.parse().unwrap();
             for dtype in DType::ALL.into_iter().filter(|&dtype| target.supports(dtype)) {

@@ -287,8 +287,8 @@ impl Workload {
     }
 
     /// Returns a type that a target has no kernels with, if there is one, and the field that says it: `dtype` for all
-    /// tensors, `to` for the result of a cast, or that of some tensors. CPUs multiply factors of other types than f32, GPUs
-    /// have kernels for tensors of one type.
+    /// tensors, `to` for the result of a cast, or that of some tensors. CPUs have kernels for tensors
+    /// of several types, GPUs for tensors of one type.
     pub fn unsupported_dtype(&self, target: &Target) -> Option<(&'static str, DType)> {
         let types = self.types();
         let is_mixed = !types.is_uniform();

@@ -31,7 +31,7 @@ epilogue: scale and bias of each channel, add (a residual), act=relu, clip:LO:HI
 hard_sigmoid[:ALPHA:BETA], hard_swish, elu[:ALPHA], softplus, silu, mish, gelu or gelu_tanh; and: exact, no Winograd; weights=data, they \
 come with every run; cold, they come from memory, not from caches, as in a network (cpu); dtype=f16|bf16|tf32, the elements' type (default f32).
 
-A target is cpu (f32), cpu:avx2 (the same without AVX-512), opencl (f32), cuda or cuda:sm_70|75|80|86|89|90 (f32, f16; from sm_80 on bf16, tf32, \
+A target is cpu (f32, bf16), cpu:avx2 (the same without AVX-512), opencl (f32), cuda or cuda:sm_70|75|80|86|89|90 (f32, f16; from sm_80 on bf16, tf32, \
 tensor cores). Looking up and printing code needs no GPU here.
 
 Ctrl-C gives up what is being measured; what was measured is kept and the next run goes on from there. A second Ctrl-C stops at once. Other \

@@ -10,7 +10,7 @@ pub(crate) struct VariantArgs {
     /// No Winograd: only schedules that add up the operator's own products. Like ',exact' behind every workload
     #[arg(long)]
     exact: bool,
-    /// Type of the elements: f32, or for CUDA tf32, f16, bf16; of functions of elements f16, bf16 anywhere. Like
+    /// Type of the elements: f32, bf16 on CPUs; for CUDA tf32, f16, bf16; of casts f16, bf16 anywhere. Like
     /// ',dtype=...' behind every workload
     #[arg(long, value_name = "TYPE", value_parser = parse_dtype)]
     dtype: Option<DType>,
