@@ -20,6 +20,7 @@ use crate::error::{CheckError, CompileError, EvaluateError};
 use crate::graph::{Graph, NodeId};
 use crate::operators::{Binary, Map, Prelu};
 use crate::plan::{Action, Doing};
+use crate::precision::Precision;
 use crate::tensor::Tensor;
 use judge::{Allowed, Made, Segment, difference, largest, missing};
 
@@ -77,7 +78,7 @@ impl Workspace {
         let (found, wanted, most) = self.found(action, wanted)?;
 
         let allowed = match action.work {
-            Doing::Kernel(kernel) if !action.is_conversion => allowed(&network.plan.kernels[kernel]),
+            Doing::Kernel(kernel) if !action.is_conversion => allowed(&network.plan.kernels[kernel], graph.precision()),
             _ => Allowed::NOTHING,
         };
         let (name, is_conversion, tolerance) = (action.name.clone(), action.is_conversion, allowed.tolerance);
@@ -88,7 +89,9 @@ impl Workspace {
             max_rel_error = tolerance * segment.share(&found, &wanted, most, allowed)?;
         }
         if is_whole && !is_conversion {
-            computed.put(*node, &found, allowed)?;
+            let stored = network.plan.dtype(action.output);
+            let rounded = if stored.is_word() { 0.0 } else { stored.unit_roundoff() };
+            computed.put(*node, &found, Allowed { tolerance: allowed.tolerance.max(rounded), ..allowed })?;
         }
         Ok(StepError { name, is_conversion, max_rel_error, tolerance })
     }
@@ -137,12 +140,15 @@ impl Compiled {
 
 /// What a kernel may be off by on tensors of a network: what it may be on operands of random signs,
 /// by which it is tuned, and what a sum of as many products of one sign may be off in any order,
-/// the unit roundoff for each. Factors that are rounded for it are not in the reference.
-fn allowed(tuned: &Tuned) -> Allowed {
+/// the unit roundoff for each. Where the network rounds operands, the reference may have another form
+/// of them than the kernel: weights before, a tensor behind or in front of a transposition.
+fn allowed(tuned: &Tuned, precision: Precision) -> Allowed {
     let workload = tuned.workload();
-    let (types, terms) = (workload.types(), workload.spec().reduction_len());
-    let factors = [types.data, types.weights].into_iter().filter(|dtype| !dtype.is_word());
-    let rounded: f64 = factors.map(DType::unit_roundoff).sum();
+    let terms = workload.spec().reduction_len();
+    let rounded = match precision {
+        Precision::F32 => 0.0,
+        other => 2.0 * other.dtype().unit_roundoff(),
+    };
     Allowed {
         tolerance: tolerance(workload, tuned.config()) + rounded + terms as f64 * DType::F32.unit_roundoff(),
         terms,

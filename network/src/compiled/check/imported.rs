@@ -9,8 +9,6 @@
 use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
-use autotune_ir::DType;
-
 use super::judge::{Allowed, Segment, difference, largest};
 use super::{Computed, StepError};
 use crate::error::EvaluateError;
@@ -135,7 +133,9 @@ impl<'a> Walk<'a> {
         let rewritten = self.computed.graph;
         let mut open: Vec<NodeId> = self.trace.of(id).into_iter().collect();
         let mut seen: BTreeSet<NodeId> = open.iter().copied().collect();
-        let mut all = Allowed { tolerance: ROUNDINGS * DType::F32.unit_roundoff(), terms: 1 };
+        // Tensors that the network rounds may stand behind one that it makes in another way.
+        let unit_roundoff = rewritten.precision().dtype().unit_roundoff();
+        let mut all = Allowed { tolerance: ROUNDINGS * unit_roundoff, terms: 1 };
         while let Some(next) = open.pop() {
             let Allowed { tolerance, terms } = self.computed.allowed[next.0 as usize];
             all = Allowed { tolerance: all.tolerance + tolerance, terms: all.terms.max(terms) };

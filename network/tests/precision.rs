@@ -1,0 +1,104 @@
+//! Networks in bf16 beside the reference, and which of their tensors and products are rounded.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::cell::Cell;
+
+use autotune_ir::Target;
+use autotune_ir::program::UnaryOp;
+use autotune_network::cut::{Cut, Value, Work};
+use autotune_network::operators::{Conv, Sliding};
+use autotune_network::rewrite::rewrite_traced;
+use autotune_network::{Compiled, DType, Graph, Precision, StepError, rewrite, tasks, zoo};
+use autotune_workloads::{Types, Workload};
+use common::cases::for_cases;
+use common::graphs::{Net, brought};
+use common::random_graphs::random_graph;
+use common::rng;
+
+/// The workloads of a graph's steps.
+fn workloads(graph: &Graph) -> Vec<Workload> {
+    let steps = Cut::of(graph).steps.into_iter();
+    let workload = |work| if let Work::Kernel(workload) = work { Some(workload) } else { None };
+    steps.filter_map(|step| workload(step.work)).collect()
+}
+
+fn is_rounded(workload: &Workload) -> bool {
+    let Types { data, weights, out, .. } = workload.types();
+    [data, weights, out].contains(&DType::Bf16)
+}
+
+/// Every step computes what the reference makes of its operands, as far as bf16 has it; and many
+/// steps of these graphs are rounded.
+#[test]
+fn random_networks_in_bf16_are_right() {
+    let target = Target::detect("cpu", Some(2)).unwrap();
+    let (rounded, all) = (Cell::new(0), Cell::new(0));
+    for_cases(60, |seed, choices| {
+        let graph = random_graph(seed, 8 + seed as usize % 24, choices).with_precision(Precision::Bf16);
+        let (rewritten, trace) = rewrite_traced(&graph).unwrap();
+        assert_eq!(rewritten.precision(), Precision::Bf16);
+        let workloads = workloads(&rewritten);
+        rounded.set(rounded.get() + workloads.iter().filter(|workload| is_rounded(workload)).count());
+        all.set(all.get() + workloads.len());
+
+        let mut workspace = Compiled::new(&rewritten, None, &target).unwrap().workspace().unwrap();
+        let checked = workspace.check(&brought(&graph, &mut rng(seed)), &graph, &trace).unwrap();
+        let all = checked.steps.iter().chain(&checked.imported);
+        let wrong: Vec<&StepError> = all.filter(|step| !step.is_right()).collect();
+        assert!(wrong.is_empty(), "seed {seed}: {wrong:?}\n{workloads:?}");
+    });
+    assert!(2 * rounded.get() > all.get(), "{} of {} steps in bf16", rounded.get(), all.get());
+}
+
+/// Callers' tensors and whole numbers are not rounded, everything between kernels is.
+#[test]
+fn tensors_between_kernels_lie_in_bf16() {
+    for name in ["resnet18", "mobilenet_v2", "bert_base", "lstm"] {
+        let graph = rewrite(&zoo::graph(name).unwrap()).unwrap().with_precision(Precision::Bf16);
+        let cut = Cut::of(&graph);
+        let own = cut.inputs.iter().chain(&cut.outputs).map(|&value| cut.root(value).0);
+        let callers: Vec<_> = own.collect();
+        let is_constant = |value: &Value| graph.constant_of(value.node).is_some();
+        for step in &cut.steps {
+            for &operand in step.operands.iter().chain([&step.output]) {
+                let value = cut.value(operand);
+                let is_kept = callers.contains(&cut.root(operand).0) || graph.node(value.node).dtype != DType::F32;
+                let wanted = if is_kept { DType::F32 } else { DType::Bf16 };
+                assert!(is_constant(value) || value.dtype == wanted, "{name}, '{}': {}", step.name, value.dtype);
+            }
+        }
+
+        let workloads = workloads(&graph);
+        // But for what computes on outputs.
+        let exact = workloads.iter().filter(|workload| !is_rounded(workload)).count();
+        assert!(exact <= 1 && workloads.len() > 20, "{name}: {workloads:?}");
+        let known = tasks(&graph);
+        assert!(workloads.iter().all(|own| known.iter().any(|task| task.workload == *own)), "{name}");
+        let plain = workloads.iter().map(|workload| workload.with_dtype(DType::F32).unwrap());
+        let plain: Vec<String> = plain.map(|workload| workload.to_string()).collect();
+        let f32 = graph.with_precision(Precision::F32);
+        assert!(self::workloads(&f32).iter().map(Workload::to_string).eq(plain), "{name}");
+    }
+}
+
+/// Convolutions that minimal filtering leaves few products of multiply in f32.
+#[test]
+fn factors_are_rounded_where_that_saves_time() {
+    let weights = |size: usize, extent: usize, channels: usize| {
+        let mut net = Net::new(1);
+        let x = net.input(&[1, channels, extent, extent]);
+        let first = net.unary(UnaryOp::Abs, x);
+        let filters = net.random(&[channels, channels, size, size]);
+        let padding = Sliding { pad: [size / 2; 2], ..Sliding::new(size) };
+        let second = net.add(Conv { window: vec![padding; 2], groups: 1 }, &[first, filters]);
+        net.output(second);
+        let last = workloads(&net.graph.with_precision(Precision::Bf16)).pop().unwrap();
+        (last.types().data, last.types().weights)
+    };
+    assert_eq!(weights(3, 56, 32), (DType::Bf16, DType::F32));
+    assert_eq!(weights(3, 7, 32), (DType::Bf16, DType::Bf16), "few tiles");
+    assert_eq!(weights(1, 56, 32), (DType::Bf16, DType::Bf16));
+}
