@@ -10,6 +10,7 @@ mod lookup;
 mod planned;
 mod profile;
 mod report;
+mod rounded;
 mod run;
 mod shared;
 mod show;

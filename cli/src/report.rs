@@ -49,6 +49,13 @@ pub(crate) fn compared(default_secs: f64, best_secs: f64, timing: Timing) -> Str
     format!("default {default}, best {best}, speed-up {speed_up}")
 }
 
+/// The time of a network in f32 by what is known of it, and how many times faster the network is.
+pub(crate) fn beside_f32(f32_secs: f64, secs: f64, timing: Timing) -> String {
+    let [time, speed_up] = [format!("{:.3} ms", f32_secs * 1e3), format!("{:.2}x", f32_secs / secs)];
+    let [time, speed_up] = [time, speed_up].map(|figure| marked(figure, timing));
+    format!("in f32, by what is known of it: {time}, speed-up {speed_up}")
+}
+
 /// A figure, with a mark if it is not to be believed to a tenth.
 pub(crate) fn marked(figure: String, timing: Timing) -> String {
     if timing.is_reliable() { figure } else { format!("≈ {figure}") }

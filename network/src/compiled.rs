@@ -28,7 +28,7 @@ mod in_place;
 
 use border::Piece;
 pub(crate) use border::{decode, encode};
-pub use check::{Checked, StepError};
+pub use check::{Checked, StepError, output_error};
 use held::Beside;
 pub(crate) use held::Constants;
 use in_place::{Bound, InputReads, slots_in_place};

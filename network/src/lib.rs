@@ -71,7 +71,7 @@ mod walk;
 
 pub use autotune_ir::DType;
 pub use builder::{Builder, Conv, Fill, Seeded, Value, Weights};
-pub use compiled::{Checked, Compiled, StepError, StepTime, Workspace};
+pub use compiled::{Checked, Compiled, StepError, StepTime, Workspace, output_error};
 pub use constant::Constant;
 pub use conversions::{PlannedConversions, conversions};
 pub use error::{CheckError, CompileError, EvaluateError, GraphError, OpError, RunError};

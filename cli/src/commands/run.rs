@@ -20,6 +20,7 @@ use serde::Serialize;
 
 use super::file::{NewFile, check_folder};
 use super::lookup::network_source;
+use super::rounded::{Rounding, in_f32};
 use super::shared::{JsonSink, warn};
 use crate::args::{Failure, GivenFile, Loaded, RunArgs, SubjectArgs, TargetArgs};
 use crate::npy;
@@ -38,6 +39,9 @@ struct Figures {
     load_secs: f64,
     tuned_tasks: usize,
     untuned_tasks: usize,
+    /// Of a network that is not in f32.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rounding: Option<Rounding>,
 }
 
 /// Seconds of a run of the network.
@@ -92,15 +96,13 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
     let latency = latency_secs.told(timing);
     json.say(&format!("{}: {latency}, loaded in {load_secs:.2} s", graph.name()))?;
     json.say_all(caveat(load))?;
-    json.write(&Figures {
-        latency_secs,
-        timing,
-        load,
-        peak_bytes: peak_bytes(),
-        load_secs,
-        tuned_tasks,
-        untuned_tasks,
-    })?;
+    let peak_bytes = peak_bytes();
+    let rounding = match in_f32(&graph, &*source, &target)? {
+        Some(network) => Some(Rounding::of(&graph, &outputs, &network.workspace()?.run_tensors(&inputs)?)),
+        None => None,
+    };
+    json.say_all(rounding.map(|rounding| rounding.told()))?;
+    json.write(&Figures { latency_secs, timing, load, peak_bytes, load_secs, tuned_tasks, untuned_tasks, rounding })?;
     match imported {
         Some(imported) => report(&workspace.check(&inputs, &imported, &trace)?),
         None => Ok(()),

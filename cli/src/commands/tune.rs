@@ -14,11 +14,12 @@ use serde::Serialize;
 use super::conversions::{Bench, Budget};
 use super::lookup::adopt_legacy;
 use super::planned;
+use super::rounded::{Rounding, in_f32};
 use super::run::{inputs, latencies};
 use super::shared::{JsonSink, open_db, open_device};
 use crate::args::{Failure, Loaded, TuneArgs};
 use crate::output::say;
-use crate::report::{caveat, compared, summary, table};
+use crate::report::{beside_f32, caveat, compared, summary, table};
 use crate::{interrupt, progress};
 
 /// Fewest and most rounds of a network by its untuned schedules and by the best, and the seconds
@@ -92,8 +93,10 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     json.write(&Tuned { report: &report, network: latency.as_ref() })?;
     json.say(&table(&report.tasks))?;
     json.say_all(summary(&report))?;
-    if let Some(NetworkLatency { default_secs, best_secs, timing, load }) = latency {
+    if let Some(NetworkLatency { default_secs, best_secs, f32_secs, rounding, timing, load }) = latency {
         json.say(&format!("whole network, run: {}", compared(default_secs, best_secs, timing)))?;
+        json.say_all(f32_secs.map(|secs| beside_f32(secs, best_secs, timing)))?;
+        json.say_all(rounding.map(|rounding| rounding.told()))?;
         if !report.disturbance.is_notable() {
             json.say_all(caveat(load))?;
         }
@@ -122,6 +125,11 @@ struct Tuned<'a> {
 struct NetworkLatency {
     default_secs: f64,
     best_secs: f64,
+    /// Of a network that is not in f32: the same in f32, by what is known of that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    f32_secs: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rounding: Option<Rounding>,
     timing: Timing,
     /// What others had of the machine meanwhile.
     load: Option<Load>,
@@ -145,11 +153,12 @@ fn raced(
         raced => raced?.network,
     };
 
-    let mut workspaces = [network.untuned_beside(target)?.workspace()?, network.workspace()?];
+    let exact = in_f32(graph, db, target)?;
+    let networks = [network.untuned_beside(target)?, network].into_iter().chain(exact);
+    let mut workspaces = networks.map(|network| network.workspace()).collect::<Result<Vec<_>, _>>()?;
     let run = Instant::now();
-    for workspace in &mut workspaces {
-        workspace.run_tensors(inputs)?;
-    }
+    let outputs = workspaces.iter_mut().map(|workspace| workspace.run_tensors(inputs));
+    let outputs = outputs.collect::<Result<Vec<_>, _>>()?;
     let run_secs = run.elapsed().as_secs_f64();
     let most_secs =
         left.map_or(NETWORK_SECS, |left| left.saturating_sub(start.elapsed()).as_secs_f64().min(NETWORK_SECS));
@@ -158,7 +167,10 @@ fn raced(
 
     let timing = Timing::beside(load);
     let [default_secs, best_secs] = [0, 1].map(|network| latencies[network].p10);
-    Ok((!cancel.is_cancelled()).then_some(NetworkLatency { default_secs, best_secs, timing, load }))
+    let f32_secs = latencies.get(2).map(|latency| latency.p10);
+    let rounding = outputs.get(2).map(|exact| Rounding::of(graph, &outputs[1], exact));
+    let latency = NetworkLatency { default_secs, best_secs, f32_secs, rounding, timing, load };
+    Ok((!cancel.is_cancelled()).then_some(latency))
 }
 
 /// How many rounds of networks fit into some seconds, of which one takes `run_secs`.

@@ -24,6 +24,8 @@ use crate::precision::Precision;
 use crate::tensor::Tensor;
 use judge::{Allowed, Made, Segment, difference, largest, missing};
 
+pub use judge::output_error;
+
 mod imported;
 mod judge;
 #[cfg(test)]

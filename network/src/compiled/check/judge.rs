@@ -189,6 +189,15 @@ pub(super) fn largest(numbers: &[f32]) -> f32 {
     numbers.iter().filter(|x| x.is_finite()).fold(0f32, |most, x| most.max(x.abs()))
 }
 
+/// Returns the largest difference of tensors' elements, by the largest of each wanted tensor.
+pub fn output_error(found: &[Tensor], wanted: &[Tensor]) -> f64 {
+    let error = |(found, wanted): (&Tensor, &Tensor)| {
+        let (found, wanted) = (found.to_numbers(), wanted.to_numbers());
+        difference(&found, &wanted, largest(&wanted))
+    };
+    found.iter().zip(wanted).map(error).fold(0.0, f64::max)
+}
+
 /// The largest difference of two tensors' elements, by `most`; infinite where either is no number
 /// alone.
 pub(super) fn difference(found: &[f32], wanted: &[f32], most: f32) -> f64 {

@@ -1,0 +1,39 @@
+//! Networks that round, beside the same in f32.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use autotune_db::Source;
+use autotune_ir::Target;
+use autotune_network::{Compiled, Graph, Precision, Tensor, output_error};
+use serde::Serialize;
+
+/// The network in f32, by the best schedules that a source has; `None` of one that is in f32 itself.
+pub(super) fn in_f32(graph: &Graph, source: &dyn Source, target: &Target) -> Result<Option<Arc<Compiled>>> {
+    if graph.precision() == Precision::F32 {
+        return Ok(None);
+    }
+    Ok(Some(Compiled::new(&graph.clone().with_precision(Precision::F32), Some(source), target)?))
+}
+
+/// Effect of rounding on the outputs of a network.
+#[derive(Clone, Copy, Serialize)]
+pub(super) struct Rounding {
+    precision: &'static str,
+    /// Largest difference of an element of an output from the same in f32, by the largest element
+    /// of that output.
+    max_rel_error: f64,
+}
+
+impl Rounding {
+    /// Returns the effect on some outputs, beside those in f32 of the same inputs.
+    pub(super) fn of(graph: &Graph, found: &[Tensor], in_f32: &[Tensor]) -> Self {
+        Self { precision: graph.precision().word(), max_rel_error: output_error(found, in_f32) }
+    }
+
+    /// Returns it in words.
+    pub(super) fn told(&self) -> String {
+        let Self { precision, max_rel_error } = self;
+        format!("{precision}: outputs are off by at most {max_rel_error:.1e} of their largest element in f32")
+    }
+}
