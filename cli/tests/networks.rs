@@ -49,6 +49,31 @@ fn a_network_runs_and_tells_its_figures() {
     assert_eq!(run.stdout.contains("the machine was disturbed ("), is_disturbed, "{}", run.stdout);
 }
 
+/// A network in bf16 is right step by step, tells how far its outputs are from f32, has tasks of its
+/// own and can be tuned.
+#[test]
+fn a_network_rounds_to_bf16() {
+    let sandbox = Sandbox::new();
+    let run = sandbox.run(&format!("run {NETWORK} --threads 1 --precision bf16 --check --json figures.json")).expect(0);
+    assert!(run.stdout.contains("bf16: outputs are off by at most "), "{}", run.stdout);
+    let json = |file: &str| -> serde_json::Value {
+        serde_json::from_str(&fs::read_to_string(sandbox.path(file)).unwrap()).unwrap()
+    };
+    let of_run = json("figures.json")["rounding"]["max_rel_error"].as_f64().unwrap();
+    assert!((1e-5..0.05).contains(&of_run), "{of_run}");
+
+    let tasks = |precision: &str| sandbox.run(&format!("tasks {NETWORK} --precision {precision}")).expect(0).stdout;
+    assert!(tasks("bf16").contains("data=bf16,weights=bf16") && !tasks("f32").contains("bf16"));
+
+    let tune = format!("{NETWORK} --threads 1 --precision bf16 --trials 12 --json tuned.json");
+    let tuned = sandbox.run(&tune).expect(0);
+    assert!(tuned.stdout.contains("in f32, by what is known of it: "), "{}", tuned.stdout);
+    assert!(json("tuned.json")["network"]["f32_secs"].as_f64().unwrap() > 0.0);
+
+    let exact = sandbox.run(&format!("run {NETWORK} --threads 1 --json exact.json")).expect(0);
+    assert!(!exact.stdout.contains("bf16") && json("exact.json").get("rounding").is_none(), "{}", exact.stdout);
+}
+
 #[test]
 fn tensors_come_from_files_and_go_to_files() {
     let sandbox = Sandbox::new();
@@ -244,6 +269,8 @@ fn what_is_wrong_is_told_in_one_line() {
         (format!("run {NETWORK} --target opencl"), 2, "networks run on CPUs"),
         (format!("run {NETWORK} --shape image=1x3"), 2, "dqn has its shapes"),
         (format!("run {NETWORK} --shape image"), 2, "--shape 'image'"),
+        (format!("run {NETWORK} --precision bf15"), 2, "'bf15' is no precision: expected f32 or bf16"),
+        ("matmul:m=4,n=4,k=4 --precision bf16".into(), 2, "says its types itself, such as ',dtype=bf16'"),
         ("run matmul:m=4,n=4,k=4".into(), 2, "a workload is no network"),
         ("compile matmul:m=4,n=4,k=4 -o x.so".into(), 2, "a workload is no network"),
         (format!("compile {NETWORK}"), 2, "--output"),

@@ -14,6 +14,7 @@ Examples:
   autotune run model.onnx --shape image=1x3x480x640          extents that the file leaves open
   autotune run model.onnx --input pcm=a.npy --input sr=16000 an input that is the same in all runs
   autotune run resnet18 --repeat 100 --json latency.json     figures
+  autotune run resnet18 --precision bf16                     faster and less exact: it says by how much
   autotune run resnet18 --check                              every step beside the reference
 
 What was not tuned runs by the schedules that are predicted to be the fastest, and it says how many.";
@@ -31,8 +32,8 @@ pub(crate) struct RunArgs {
     /// Compare what every step computes with the reference on the same operands, too, and its
     /// tensors with those of the network before it was rewritten. Kernels may have the error,
     /// relative to their largest sum, that tuning allows them (1e-4, large tiles of Winograd 4e-4)
-    /// and 6e-8 for each product that is added up, or what small changes of their operands make;
-    /// copies and conversions of layouts none
+    /// and 6e-8 for each product that is added up (in bf16 4e-3 and 4e-3 more where results are
+    /// bf16), or what small changes of their operands make; copies and conversions of layouts none
     #[arg(long)]
     pub(crate) check: bool,
     #[command(flatten)]
