@@ -270,6 +270,7 @@ fn what_is_wrong_is_told_in_one_line() {
         (format!("run {NETWORK} --shape image=1x3"), 2, "dqn has its shapes"),
         (format!("run {NETWORK} --shape image"), 2, "--shape 'image'"),
         (format!("run {NETWORK} --precision bf15"), 2, "'bf15' is no precision: expected f32 or bf16"),
+        (format!("tasks {NETWORK} --precision bf16 --target cuda:sm_90"), 2, "on CPUs alone; --dtype bf16"),
         ("matmul:m=4,n=4,k=4 --precision bf16".into(), 2, "says its types itself, such as ',dtype=bf16'"),
         ("run matmul:m=4,n=4,k=4".into(), 2, "a workload is no network"),
         ("compile matmul:m=4,n=4,k=4 -o x.so".into(), 2, "a workload is no network"),

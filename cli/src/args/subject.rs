@@ -26,7 +26,7 @@ impl SubjectArgs {
     /// What is to be tuned for a target.
     pub(crate) fn tasks(&self, target: &TargetArgs) -> Result<Network> {
         let loaded = self.load()?;
-        Ok(target.tasks(&self.subject, loaded.as_ref().map(|loaded| &loaded.graph)))
+        Ok(target.tasks(&self.subject, loaded.as_ref().map(|loaded| &loaded.graph))?)
     }
 
     /// A network; `None` of a workload.

@@ -4,7 +4,7 @@ use anyhow::Result;
 use autotune::{Network, check_supported};
 use autotune_ir::{Target, TargetError};
 use autotune_measure::gpu;
-use autotune_network::{Graph, Subject};
+use autotune_network::{Graph, Precision, Subject};
 use autotune_workloads::Workload;
 use clap::Args;
 
@@ -25,9 +25,16 @@ pub(crate) struct TargetArgs {
 
 impl TargetArgs {
     /// The tasks of a subject as this target can measure them: on GPUs the weights of networks are where the last run left them.
-    pub(crate) fn tasks(&self, subject: &Subject, graph: Option<&Graph>) -> Network {
+    /// Fails if the precision of a network is one of CPUs alone.
+    pub(crate) fn tasks(&self, subject: &Subject, graph: Option<&Graph>) -> Result<Network, Failure> {
+        let precision = graph.map(Graph::precision).unwrap_or_default();
+        if !self.is_cpu() && precision != Precision::F32 {
+            let why =
+                format!("networks are in {precision} on CPUs alone; --dtype {precision} is for tasks of other targets");
+            return Err(Failure::Usage(format!("--precision {precision}: {why}")));
+        }
         let tasks = subject.tasks(graph);
-        if self.is_cpu() || graph.is_none() { tasks } else { tasks.warm() }
+        Ok(if self.is_cpu() || graph.is_none() { tasks } else { tasks.warm() })
     }
 
     /// The target to make or look up code for, which must compute with the workloads' element types. `cuda` is this machine's

@@ -40,7 +40,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     };
     let loaded = args.inputs.load(subject)?;
     let graph = loaded.as_ref().map(|loaded| &loaded.graph);
-    let network = &args.variant.of(args.target.tasks(subject, graph))?;
+    let network = &args.variant.of(args.target.tasks(subject, graph)?)?;
     if let Some(graph) = graph
         && let Some((target, absent)) = args.target.absent(&network.workloads())?
     {
