@@ -237,10 +237,11 @@ pub fn lane_name(name: &str) -> Option<&'static str> {
     }
 }
 
-/// The operand of logical `[n, c, h, w]` seen as `[n, c/block, h, w, block]`. `lane` is the axis that runs over the block.
+/// The operand of logical `[n, c, h, w]` seen as `[n, c/block, h, w, block]`, whose last block may not be whole. `lane` is
+/// the axis that runs over the block.
 pub fn blocked(operand: &Operand, lane: AxisId, block: usize) -> Operand {
     let mut blocked = operand.clone();
-    blocked.shape[1] /= block;
+    blocked.shape[1] = blocked.shape[1].div_ceil(block);
     blocked.shape.push(block);
     let channel = blocked.index[1].clone() + var(lane) * -1;
     debug_assert!(channel.constant % block as i64 == 0 && channel.terms.iter().all(|t| t.1 % block as i64 == 0));

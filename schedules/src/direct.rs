@@ -19,7 +19,7 @@ use crate::config::KnobValues;
 use crate::contraction::{AxisId, Contraction, Operand};
 use crate::error::LowerError;
 use autotune_ir::DType;
-use autotune_ir::instruction::Instruction;
+use autotune_ir::instruction::{Factors, Instruction};
 use autotune_ir::program::Layout;
 use autotune_ir::target::CpuTarget;
 use autotune_workloads::Workload;
@@ -39,7 +39,7 @@ pub use reader::DataMode;
 pub(crate) use roles::block_size;
 pub(crate) use sketch::DirectSketch;
 
-use laid::{Laid, Layouts};
+use laid::{Groups, Laid, Layouts};
 use reader::Reader;
 use roles::Roles;
 
@@ -178,7 +178,12 @@ impl Direct {
         let packed_weights = reader.packs_weights()?;
 
         let dot = roles.dot(target);
-        let laid = roles.laid(layouts, block, dot.map_or(1, |(_, factors)| factors.steps));
+        let is_copied = matches!(data_mode, DataMode::Copy | DataMode::Tile) && layouts.data == Layout::Plain;
+        let groups = dot.map_or(Groups::NONE, |(_, Factors { steps, .. })| Groups {
+            steps,
+            in_images: is_copied && roles.has_groups_of_channels(steps),
+        });
+        let laid = roles.laid(layouts, block, groups);
         let tiles = Tiles::read(&reader, roles, &laid, block)?;
         let vector = roles.vector_of(reader.choice("vector")?)?;
 

@@ -132,6 +132,84 @@ fn random_products_of_integers_agree_with_the_reference() {
     check_all(&targets, &types);
 }
 
+/// A convolution of images of few channels.
+fn random_images(rng: &mut ChaCha8Rng) -> Workload {
+    loop {
+        let mut pick = |of: &[usize]| of[rng.random_range(0..of.len())];
+        let (g, c, o) =
+            (pick(&[1, 1, 1, 2, 3]), pick(&[2, 3, 3, 4, 5, 7, 8, 12, 16, 24]), pick(&[1, 3, 8, 12, 16, 24, 32]));
+        let (n, c, o) = (pick(&[1, 1, 2]), g * c, g * o);
+        let (h, w) = (pick(&[1, 5, 8, 11]), pick(&[1, 4, 7, 16, 19, 28, 33, 64]));
+        let mut text = format!("conv2d:n={n},c={c},h={h},w={w},o={o},g={g}");
+        for axis in ["h", "w"] {
+            let (k, s, p, d) = (pick(&[1, 2, 3, 3, 5]), pick(&[1, 1, 2, 3]), pick(&[0, 1, 2]), pick(&[1, 1, 2]));
+            text += &format!(",k{axis}={k},s{axis}={s},p{axis}={p},d{axis}={d}");
+        }
+        text += ["", ",bias,act=relu", ",pre=relu", ",pre=scale+bias", ",weights=data"][pick(&[0, 1, 2, 3, 4])];
+        if let Ok(workload) = text.parse() {
+            return workload;
+        }
+    }
+}
+
+/// Steps of a group and the copy of images that has them side by side, if a program has one.
+fn copy_in_groups(program: &Program) -> Option<usize> {
+    let dims = program.spec.tensors[0].shape.len();
+    let is_copy = |name: &str| name == "data_tile" || name == "data_copy";
+    let copy = program.buffers.iter().find(|buffer| is_copy(&buffer.name) && buffer.shape.len() > dims)?;
+    copy.shape.last().copied().filter(|steps| [2, 4].contains(steps))
+}
+
+/// Windows with padding, strides, dilation and groups; channels that are no whole groups of steps.
+#[test]
+fn random_copies_of_images_have_the_steps_of_a_group_side_by_side() {
+    let integers = |data, weights| Types { out: DType::F32, ..Types::of_sums(data, weights) };
+    let types = [Types::of(DType::Bf16), integers(DType::U8, DType::I8), integers(DType::I8, DType::I8)];
+    let targets = [with_dots(1), with_dots(2), with(Isa::Avx2, &[], 1), with(Isa::Avx2, &["avxvnni"], 1)];
+    let copies: usize = (0..cases(USUAL_CASES))
+        .into_par_iter()
+        .map(|seed| {
+            let mut rng = ChaCha8Rng::seed_from_u64(seed);
+            let images = if rng.random_bool(0.8) { random_images(&mut rng) } else { random_convolution(&mut rng) };
+            let Ok(workload) = images.with_types(types[rng.random_range(0..types.len())]) else { return 0 };
+            let target = &targets[seed as usize % targets.len()];
+
+            let space = ScheduleSpace::new(&workload, target);
+            let copies = ["tile", "copy"].map(|word| Value::Choice(word.into()));
+            let is_copied =
+                |candidate: &Candidate| candidate.config().knobs.get("data").is_some_and(|data| copies.contains(data));
+            let is_in_groups = |candidate: &Candidate| candidate.lower().is_ok_and(|p| copy_in_groups(&p).is_some());
+            let drawn = (0..30).map(|_| space.sample(&mut rng)).filter(is_copied).filter(is_in_groups).take(2);
+            drawn.filter(|candidate| check(candidate, seed)).count()
+        })
+        .sum();
+    assert!(copies as u64 > cases(USUAL_CASES) / 2, "{copies} copies in groups");
+}
+
+/// Vectors go along channels if these are whole vectors, else along rows that nearly are.
+#[test]
+fn plain_images_are_copied_in_groups() {
+    for (text, vector) in [
+        ("conv2d:c=3,h=32,w=32,o=32,k=7,s=2,p=3", "o"),
+        ("conv2d:c=24,h=28,w=28,o=144,k=1", "o"),
+        ("conv2d:c=24,h=28,w=28,o=24,k=1", "ow"),
+        ("conv2d:c=3,h=32,w=32,o=12,k=3,s=2,p=1", "ow"),
+        ("conv2d:c=24,h=7,w=7,o=24,k=1", "o"),
+    ] {
+        for (types, steps) in [("dtype=bf16", 2), ("data=u8,weights=i8,out=u8,scale", 4)] {
+            let text = format!("{text},{types}");
+            let (workload, target): (Workload, _) = (text.parse().unwrap(), with_dots(1));
+            let config = ScheduleSpace::new(&workload, &target).default_config();
+            let program = lower(&workload, &target, &config).unwrap();
+            assert_eq!(copy_in_groups(&program), Some(steps), "{text}\n{config}");
+            assert_eq!(config.knobs.get("vector"), Some(&Value::Choice(vector.into())), "{text}\n{config}");
+        }
+    }
+    // Blocks of channels have the steps side by side already.
+    let blocked = default_program("conv2d:c=16,h=28,w=28,o=16,k=3,p=1,dtype=bf16", &with_dots(1));
+    assert!(copy_in_groups(&blocked).is_none() && dot_in(&blocked).is_some());
+}
+
 /// Compilers choose their instructions themselves.
 #[test]
 fn integers_are_computed_alike_in_c() {
@@ -142,6 +220,7 @@ fn integers_are_computed_alike_in_c() {
         "conv2d:c=16,h=5,w=4,o=16,k=3,p=1,data=u8,weights=i8,out=i8,bias,scale,add",
         "conv2d:c=16,h=5,w=6,o=16,k=3,g=16,data=u8,weights=i8,out=f32,scale",
         "conv2d:c=3,h=7,w=9,o=8,k=3,s=2,data=u8,weights=i8,out=bf16,scale",
+        "conv2d:c=5,h=4,w=19,o=16,k=3,p=1,data=i8,weights=i8,out=i8,scale",
     ]
     .into_iter()
     .enumerate()

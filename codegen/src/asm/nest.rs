@@ -327,8 +327,8 @@ impl<'p> Resolver<'p> {
         if of != ElementType::Word && mode == StoreMode::Accumulate {
             return Err(AssembleError::Narrow.into());
         }
-        if let Some(from) = self.copied_as_bits(store, of) {
-            return self.copy_bits(from, &store.dst);
+        if self.copies_bits(store, of) {
+            return self.copy_bits(store);
         }
 
         let is_narrowed = of == ElementType::Half;

@@ -77,23 +77,28 @@ impl Block {
 
 /// Returns where an operation copies words to and from, if that is all it does.
 pub(super) fn copy(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
-    copy_of_elements(code, op).filter(|(to, _)| to.of == ElementType::Word)
+    copy_of_bits(code, op).filter(|(to, _)| to.of == ElementType::Word)
 }
 
 /// Returns where an operation copies words or elements of 16 bits to and from, if that is all it does.
 fn copy_of_bits(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
-    copy_of_elements(code, op).filter(|(to, _)| matches!(to.of, ElementType::Word | ElementType::Half))
+    match assignment(code, op)? {
+        (to, Source::Memory(from)) if to.of == from.of && matches!(to.of, ElementType::Word | ElementType::Half) => {
+            Some((to, from))
+        }
+        _ => None,
+    }
 }
 
-/// Returns where an operation copies elements of one type to and from, if that is all it does.
-pub(super) fn copy_of_elements(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
+/// Returns where an operation stores what it loads, unchanged, if that is all it does.
+pub(super) fn assignment(code: leaf::Block, op: &Op) -> Option<(Memory, Source)> {
     let Op::Store { dst: Input::Source(to), mode: StoreMode::Assign, value: value @ Tree { steps: None, .. } } = *op
     else {
         return None;
     };
     let &[Input::Source(from)] = code.inputs_of(value) else { return None };
-    match [to, from].map(|id| code.sources[id as usize]) {
-        [Source::Memory(to), Source::Memory(from)] if to.of == from.of => Some((to, from)),
-        _ => None,
+    match code.sources[to as usize] {
+        Source::Memory(to) => Some((to, code.sources[from as usize])),
+        Source::Constant(_) => None,
     }
 }

@@ -8,6 +8,8 @@ use crate::config::Value;
 use crate::contraction::{AxisId, Contraction};
 use crate::knob_space::{Knob, KnobSpace};
 use crate::point::Point;
+use autotune_ir::analyse::pieces;
+use autotune_ir::instruction::Factors;
 use autotune_ir::target::CpuTarget;
 use autotune_workloads::axes::{FEW, count};
 
@@ -23,6 +25,11 @@ const DEFAULT_DATA: [(&str, &str); 7] = [
 ];
 /// What only dot products need, whose steps lie apart elsewhere.
 const DOT_DATA: (&str, &str) = ("plain", "panel");
+
+/// Numbers of parallel loops in the order in which the default tries them.
+const PARALLEL: [&str; 3] = ["2", "1", "3"];
+/// Share of lanes that vectors along rows use of those that vectors along channels do, from which on rows are faster.
+const ROWS_OVER_CHANNELS: f64 = 0.75;
 
 /// Ways of first-level caches, at least.
 const WAYS: usize = 8;
@@ -61,8 +68,8 @@ const FAR_PART: Stream = Stream { steps: 32, columns: 512, vectors: 2, prefetche
 /// There is always one that keeps the rules: the last to be tried have a register tile of a single vector, which fits the
 /// registers and the code, and a padded copy of the input, which any padding can be written out to.
 pub(super) fn default_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
-    let streaming = || streaming_point(roles, target, space);
-    streaming().or_else(|| usual_point(roles, target, space))
+    let streaming = streaming_point(roles, target, space);
+    streaming.or_else(|| row_point(roles, target, space)).or_else(|| usual_point(roles, target, space))
 }
 
 /// True for products of a few rows with a matrix that is read as it lies and exceeds the
@@ -148,6 +155,44 @@ fn order_of(knob: &Knob, first: [Option<&str>; 2]) -> Option<usize> {
         _ => false,
     };
     knob.values.iter().position(starts)
+}
+
+/// A schedule of dot products of plain images whose vectors go along the rows, where the channels of the result are no whole
+/// vectors. Vectors of channels would have unused lanes, too, and be stored element by element.
+fn row_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
+    let (lanes, (_, Factors { steps, .. })) = (target.lanes(), roles.dot(target)?);
+    let width = roles.vectors(target).into_iter().find(|&axis| axis != roles.channel)?;
+    if !roles.has_groups_of_channels(steps) || roles.blockable(block_size(target))[0] {
+        return None;
+    }
+    let extent = roles.extent(width);
+    let use_of_lanes = |extent: usize| extent as f64 / extent.next_multiple_of(lanes) as f64;
+    if use_of_lanes(extent) < ROWS_OVER_CHANNELS * use_of_lanes(roles.extent(roles.channel)) {
+        return None;
+    }
+
+    // The whole row, or vectors of it, a few if they divide it.
+    let row = Some(extent).filter(|&extent| extent <= 4 * lanes);
+    let vectors = [2 * lanes, lanes].into_iter().filter(|size| extent.is_multiple_of(*size));
+    let tiles = row.into_iter().chain(vectors).chain([2 * lanes]);
+
+    let rule = DefaultRule::of(roles, target, width);
+    let of_rows = tiles.flat_map(|row| {
+        let most = target.isa.vector_registers() / pieces(row, lanes);
+        (1..=most).rev().flat_map(move |channels| PARALLEL.map(|parallel| (parallel, [channels, row])))
+    });
+    let mut points = of_rows.filter_map(|(parallel, tile)| {
+        let vector = roles.name(width);
+        rule.candidate(
+            space,
+            &[("vector", vector), ("data", "tile"), ("layout", "plain"), ("parallel", parallel)],
+            tile,
+        )
+    });
+    points.find(|point| {
+        let direct = Direct::with_roles(roles, target, point);
+        direct.is_ok_and(|direct| direct.largest_share(target) <= MAX_SHARE)
+    })
 }
 
 fn usual_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
@@ -241,12 +286,15 @@ impl<'r> DefaultRule<'r> {
         if self.widens {
             data.sort_by_key(|data| data.1 != "tile");
         }
+        if self.has_dot {
+            data.sort_by_key(|data| data.1 == "copy");
+        }
         let is_whole = |width: &usize| self.roles.width.is_none_or(|axis| self.is_whole(axis, *width));
         let widths = data
             .into_iter()
             .flat_map(move |data| (1..=self.width).rev().filter(is_whole).map(move |width| (data, width)));
         widths.map(move |((layout, data), width)| {
-            ["2", "1", "3"].into_iter().filter_map(move |parallel| {
+            PARALLEL.into_iter().filter_map(move |parallel| {
                 let vector = self.roles.name(self.vector);
                 let words = [("vector", vector), ("data", data), ("layout", layout), ("parallel", parallel)];
                 self.candidate(space, &words, [channels, width])

@@ -56,11 +56,12 @@ pub(super) fn knobs(roles: &Roles, target: &CpuTarget) -> Vec<Knob> {
     knobs
 }
 
-/// Ways of reading the data. Vectors along the channels read single elements of it, for which a copy is no better, unless a prologue makes what
-/// is copied.
+/// Ways of reading the data. Vectors along the channels read single elements of it, for which a copy is no better, unless a
+/// prologue makes what is copied, or it has the steps of dot products side by side.
 pub(crate) fn data_modes(roles: &Roles, target: &CpuTarget) -> Vec<&'static str> {
     let (contraction, copies) = (&roles.contraction, roles.vectors(target).len() > 1);
-    let panel = (panels_pay(roles, copies) || roles.dot(target).is_some()).then_some("panel");
+    let has_dot = roles.dot(target).is_some();
+    let panel = (panels_pay(roles, copies) || has_dot).then_some("panel");
     if contraction.prologue().is_some() {
         return ["copy", "tile"].into_iter().chain(panel).collect();
     }
@@ -68,7 +69,7 @@ pub(crate) fn data_modes(roles: &Roles, target: &CpuTarget) -> Vec<&'static str>
     let mut data = vec!["inplace"];
     let pays = copies && (contraction.is_padded() || roles.blockable(block_size(target))[0]);
     data.extend((pays || pads_far(contraction)).then_some("copy"));
-    data.extend((copies || roles.is_product() || roles.widens(target)).then_some("tile"));
+    data.extend((copies || roles.is_product() || roles.widens(target) || has_dot).then_some("tile"));
     data.extend(panel);
     data
 }

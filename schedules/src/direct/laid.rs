@@ -57,10 +57,23 @@ pub(crate) struct Laid {
     pub(crate) group: Option<AxisId>,
 }
 
+/// Groups of reduction steps of dot products.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct Groups {
+    /// Steps of a group, one where there are none.
+    pub(crate) steps: usize,
+    /// True if data in the plain layout has the steps of a group side by side, as copies of images can.
+    pub(crate) in_images: bool,
+}
+
+impl Groups {
+    pub(crate) const NONE: Self = Self { steps: 1, in_images: false };
+}
+
 impl Roles {
-    /// The contraction in some layouts, whose blocks are of `block` channels, with groups of `steps` steps; made once.
-    pub(crate) fn laid(&self, layouts: Layouts, block: usize, steps: usize) -> Arc<Laid> {
-        self.laid.get((block, layouts, steps), || Laid::of(self, layouts, block, steps))
+    /// The contraction in some layouts, whose blocks are of `block` channels, with groups of steps; made once.
+    pub(crate) fn laid(&self, layouts: Layouts, block: usize, groups: Groups) -> Arc<Laid> {
+        self.laid.get((block, layouts, groups), || Laid::of(self, layouts, block, groups))
     }
 }
 
@@ -68,8 +81,8 @@ impl Roles {
 const GROUP: &str = "group";
 
 impl Laid {
-    /// Blocks are of `block` channels, groups of `steps` steps of the reduction, one where there are none.
-    pub(crate) fn of(roles: &Roles, layouts: Layouts, block: usize, steps: usize) -> Self {
+    /// Blocks are of `block` channels.
+    pub(crate) fn of(roles: &Roles, layouts: Layouts, block: usize, groups: Groups) -> Self {
         let is_blocked = |layout: Layout| layout != Layout::Plain;
         let input = roles.input_channel().filter(|_| is_blocked(layouts.input) || is_blocked(layouts.data));
         let output = is_blocked(layouts.output).then_some(roles.channel);
@@ -88,14 +101,17 @@ impl Laid {
         let mut output = with_layout(&contraction.output, layouts.output, out_lane);
 
         // Groups are of neighbouring channels: of a block, if there are blocks.
-        let split = in_lane.filter(|_| !roles.is_depthwise).or(roles.step).filter(|_| steps > 1);
+        let split = in_lane.filter(|_| !roles.is_depthwise).or(roles.step).filter(|_| groups.steps > 1);
         let group = split.map(|axis| {
-            let (group, replacement) = contraction.split_to(axis, steps, GROUP);
+            let (group, replacement) = contraction.split_to(axis, groups.steps, GROUP);
             for operand in [&mut input, &mut data, &mut output] {
                 operand.substitute(axis, &replacement);
             }
             group
         });
+        if groups.in_images && in_lane.is_none() {
+            data = with_layout(&contraction.data, Layout::ChannelBlocked(groups.steps), group);
+        }
         Self {
             input: Arc::new(input),
             data: Arc::new(data),

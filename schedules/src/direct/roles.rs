@@ -111,6 +111,14 @@ impl Roles {
         data.index.iter().chain(&weight.index).all(is_step)
     }
 
+    /// True if the data is images whose channels are the reduction's steps, whole groups of them where there are groups of channels.
+    pub(crate) fn has_groups_of_channels(&self, steps: usize) -> bool {
+        let is_step = |axis: VarId| self.step == Some(axis.0 as usize);
+        let fits = |&(axis, of)| if is_step(axis) { of == 1 } else { of % steps as i64 == 0 };
+        let channel = self.contraction.data.index.get(1);
+        !self.is_product() && channel.is_some_and(|index| index.constant == 0 && index.terms.iter().all(fits))
+    }
+
     /// The types of copies of data and weights: those that an instruction multiplies, else words.
     pub(crate) fn copied(&self, dot: Option<Factors>) -> [DType; 2] {
         let word = |dtype: DType| if dtype.bytes() < 4 { dtype.accumulator() } else { dtype };

@@ -7,7 +7,7 @@ use autotune_ir::target::CpuTarget;
 
 use super::pair::Pair;
 use crate::config::{KnobValues, Value};
-use crate::direct::laid::{Laid, Layouts};
+use crate::direct::laid::{Groups, Laid, Layouts};
 use crate::direct::reader::Reader;
 use crate::direct::roles::Roles;
 use crate::direct::{DataMode, Direct, TileLoop};
@@ -28,7 +28,7 @@ pub(super) struct Part<'a> {
 impl<'a> Part<'a> {
     pub(super) fn new(pair: &'a Pair, number: usize, layouts: Layouts, block: usize) -> Self {
         let roles = [&pair.first, &pair.second][number];
-        Self { number, roles, laid: roles.laid(layouts, block, 1), layouts, block }
+        Self { number, roles, laid: roles.laid(layouts, block, Groups::NONE), layouts, block }
     }
 
     /// Elements of an axis that one step counts: those of a block where it is split.

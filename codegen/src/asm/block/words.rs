@@ -12,9 +12,9 @@ use smallvec::SmallVec;
 
 use super::Block;
 use crate::asm::error::Failure;
-use crate::asm::instruction_set::{Arithmetic, ElementType, Operand, Shape, Unary, Vectors};
-use crate::asm::leaf::{self, Memory, Op};
-use crate::asm::transpose::copy_of_elements;
+use crate::asm::instruction_set::{Arithmetic, ElementType, Operand, Shape, Unary, Vector, Vectors};
+use crate::asm::leaf::{self, Memory, Op, Source};
+use crate::asm::transpose::assignment;
 
 /// Bytes of a word.
 const WORD: i32 = 4;
@@ -22,8 +22,8 @@ const WORD: i32 = 4;
 /// Copies that fill words.
 struct Words {
     to: Memory,
-    /// Elements of each place in them.
-    from: SmallVec<[Memory; 4]>,
+    /// Elements of each place in them; none for zeros.
+    from: SmallVec<[Option<Memory>; 4]>,
     /// Numbers of the copies.
     ops: SmallVec<[usize; 8]>,
 }
@@ -31,20 +31,25 @@ struct Words {
 impl Words {
     /// Returns the words that the first operation and some after it fill, if they do.
     fn of(code: leaf::Block, ops: &[Op]) -> Option<Self> {
-        let (to, from) = copy(code, ops.first()?)?;
-        let Shape::Strided { lanes, stride: WORD } = to.shape else { return None };
-        let buffers = [code.buffer(to), code.buffer(from)];
+        let (to, _) = copy(code, ops.first()?)?;
+        let lanes = match to.shape {
+            Shape::Strided { lanes, stride: WORD } => Shape::Lanes(lanes),
+            Shape::Splat => Shape::Splat,
+            _ => return None,
+        };
         let bytes = to.of.bytes() as i32;
-        if buffers[0] == buffers[1] || to.at.disp % WORD != 0 {
+        if to.at.disp % WORD != 0 {
             return None;
         }
 
-        let memory = Memory { shape: Shape::Lanes(lanes), of: ElementType::Word, ..to };
-        let mut words = Self { to: memory, from: SmallVec::new(), ops: SmallVec::new() };
+        let mut words = Self { to: Memory { shape: lanes, ..to }, from: SmallVec::new(), ops: SmallVec::new() };
+        let mut source = None;
         for (number, op) in ops.iter().enumerate() {
             // Copies of other places of these buffers may come between them.
             let (other, from) = copy(code, op)?;
-            if [code.buffer(other), code.buffer(from)] != buffers {
+            let buffer = from.map(|from| code.buffer(from));
+            let is_other = |buffer| *source.get_or_insert(buffer) != buffer || buffer == code.buffer(to);
+            if code.buffer(other) != code.buffer(to) || buffer.is_some_and(is_other) {
                 return None;
             }
             if (other.shape, other.at) == (to.shape, to.at.behind(words.from.len(), bytes)) {
@@ -59,10 +64,23 @@ impl Words {
     }
 }
 
-/// Returns where an operation copies short elements to and from, below zeros, if that is all it does.
-fn copy(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
-    let (to, from) = copy_of_elements(code, op)?;
-    Some((to, Memory { of: unsigned(from.of)?, ..from }))
+/// Returns where an operation copies short elements to and from, if that is all it does; from nowhere if they become zeros.
+fn copy(code: leaf::Block, op: &Op) -> Option<(Memory, Option<Memory>)> {
+    match assignment(code, op)? {
+        (to, Source::Constant(0)) => unsigned(to.of).map(|_| (to, None)),
+        (to, Source::Memory(from)) => Some((to, Some(Memory { of: loaded(to.of, from.of)?, ..from }))),
+        (_, Source::Constant(_)) => None,
+    }
+}
+
+/// Returns what to load elements as so that the lowest bits of lanes are what a copy to another type stores; none where stores
+/// or loads convert.
+fn loaded(to: ElementType, from: ElementType) -> Option<ElementType> {
+    match to {
+        ElementType::SignedHalf if from.bytes() == 1 => Some(from),
+        _ if to == from => unsigned(from),
+        _ => None,
+    }
 }
 
 /// Elements of the same bits, above which a lane has zeros; none where loads convert.
@@ -79,18 +97,35 @@ impl<S: Vectors> Block<'_, S> {
     pub(super) fn fill_words(&mut self, ops: &[Op]) -> Result<SmallVec<[usize; 8]>, Failure> {
         let Some(Words { to, from, ops }) = Words::of(self.code, ops) else { return Ok(SmallVec::new()) };
         let (word, part) = (self.spare()?, self.spare()?);
-        for (place, &memory) in from.iter().enumerate() {
-            let register = if place == 0 { word } else { part };
-            self.isa.load_narrow(register, memory);
-            if place > 0 {
-                let bits = 8 * memory.of.bytes() as u8 * place as u8;
-                self.isa.unary(Unary::ShiftLeft(bits), part, part);
+        let mut is_empty = true;
+        for (place, memory) in from.iter().enumerate() {
+            let &Some(memory) = memory else { continue };
+            let register = if is_empty { word } else { part };
+            self.load_place(register, memory, (to.of, place as u8));
+            if !is_empty {
                 self.isa.arithmetic(Arithmetic::Or, word, word, Operand::Register(part));
             }
+            is_empty = false;
+        }
+        if is_empty {
+            self.isa.constant(word, 0);
         }
 
         self.isa.store(word, to.shape, to.at, part);
         [word, part].iter().for_each(|&register| self.release(Operand::Register(register)));
         Ok(ops)
+    }
+
+    /// The bits of elements that are stored as a type at a place of words; all other bits are zeros.
+    fn load_place(&mut self, register: Vector, memory: Memory, (of, place): (ElementType, u8)) {
+        let (bits, before) = (8 * of.bytes() as u8, 8 * of.bytes() as u8 * place);
+        let above = 32 - bits;
+        self.isa.load_narrow(register, memory);
+
+        // Above negative elements are ones.
+        let up = if memory.of == ElementType::SignedByte { above } else { before };
+        let shifts = [Unary::ShiftLeft(up), Unary::ShiftRight(up - before)];
+        let changes = |shift: &Unary| !matches!(shift, Unary::ShiftLeft(0) | Unary::ShiftRight(0));
+        shifts.into_iter().filter(changes).for_each(|shift| self.isa.unary(shift, register, register));
     }
 }

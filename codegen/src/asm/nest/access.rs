@@ -8,7 +8,7 @@ use super::{Binding, Element, Node, Place, Pointer, Resolver, Scoped, Steps, Tre
 use crate::formula::memory_dtype;
 use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
-use autotune_ir::program::{self, BufferId, Scope, StoreMode};
+use autotune_ir::program::{self, BufferId, Expr, Scope, StoreMode};
 
 /// What elements of a buffer are read and written as.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,19 +41,25 @@ impl<'p> Resolver<'p> {
         }
     }
 
-    /// Returns what a store copies, if that is elements of 16 bits, which need not be converted.
-    pub(super) fn copied_as_bits(&self, store: &'p program::Store, of: ElementType) -> Option<&'p program::Access> {
+    /// True if a store copies elements of 16 bits, which need not be converted, or makes them zeros.
+    pub(super) fn copies_bits(&self, store: &program::Store, of: ElementType) -> bool {
         let dtype_of = |access: &program::Access| memory_dtype(self.program.buffer(access.buffer));
         let is_of_bits = matches!(of, ElementType::Half | ElementType::Bf16) && store.mode == StoreMode::Assign;
-        let (from, _) = store.copied().filter(|_| is_of_bits)?;
-        (dtype_of(from) == dtype_of(&store.dst)).then_some(from)
+        let is_zero = matches!(store.value, Expr::Const(value) if value.to_bits() == 0);
+        let is_same = |(from, _): (&program::Access, _)| dtype_of(from) == dtype_of(&store.dst);
+        is_of_bits && (is_zero || store.copied().is_some_and(is_same))
     }
 
-    pub(super) fn copy_bits(&mut self, from: &program::Access, to: &program::Access) -> Result<(), Failure> {
+    pub(super) fn copy_bits(&mut self, store: &'p program::Store) -> Result<(), Failure> {
         let (first, bits) = (self.nest.elements.len(), Elements { group: 1, of: ElementType::Half });
-        let from = self.access_as(from, bits)?;
-        let root = self.input(from, first);
-        let (dst, inputs) = (self.access_as(to, bits)?, (first as u32, first as u32 + 1));
+        let root = match store.copied() {
+            Some((from, _)) => {
+                let from = self.access_as(from, bits)?;
+                self.input(from, first)
+            }
+            None => self.constant(0, first),
+        };
+        let (dst, inputs) = (self.access_as(&store.dst, bits)?, (first as u32, first as u32 + 1));
 
         let value = Tree { root, inputs, steps: None };
         self.nest.nodes.push(Node::Store { dst: inputs.1, mode: StoreMode::Assign, value });

@@ -260,6 +260,8 @@ fn dot_products_agree_with_the_interpreter() {
         "matmul:m=2,n=16,k=6,dtype=bf16,act=relu",
         "matmul:b=2,m=3,n=20,k=8,dtype=bf16,out=f32,weights=constant",
         "conv2d:c=16,h=5,w=4,o=16,k=3,p=1,dtype=bf16,out=f32",
+        "conv2d:c=3,h=5,w=7,o=16,k=3,s=2,p=1,dtype=bf16",
+        "conv2d:c=6,h=3,w=8,o=3,k=3,p=1,dtype=bf16,out=f32",
     ]
     .into_iter()
     .enumerate()
@@ -279,6 +281,8 @@ fn dot_products_of_integers_agree_with_the_interpreter() {
                 "matmul:m=3,n=21,k=24,data=u8,weights=i8,out=u8,scale,bias",
                 "matmul:m=2,n=16,k=6,data=i8,weights=i8,act=relu",
                 "conv2d:c=16,h=5,w=4,o=16,k=3,p=1,data=u8,weights=i8,out=i8,bias,scale,add",
+                "conv2d:c=5,h=5,w=7,o=16,k=3,s=2,p=1,data=u8,weights=i8,out=u8,scale",
+                "conv2d:c=3,h=3,w=8,o=3,k=3,p=1,data=i8,weights=i8,out=i8,scale",
             ],
         ),
         (
@@ -287,6 +291,8 @@ fn dot_products_of_integers_agree_with_the_interpreter() {
                 "matmul:m=3,n=21,k=7,data=u8,weights=i8,out=u8,scale,bias",
                 "matmul:m=2,n=16,k=6,data=u8,weights=u8,out=f32,scale",
                 "conv2d:c=16,h=5,w=4,o=16,k=3,p=1,data=u8,weights=i8,out=bf16,scale",
+                "conv2d:c=3,h=3,w=8,o=3,k=3,p=1,data=u8,weights=u8,out=f32,scale",
+                "conv2d:c=5,h=5,w=9,o=16,k=3,s=2,data=i8,weights=i8,out=u8,scale",
             ],
         ),
     ] {

@@ -1,8 +1,19 @@
 //! Stages and nests that write padding out: the padded input, the padded data tile.
+//!
+//! Of plain images that dot products read, the copy has the steps of a group (channels) side by side, as words, and zeros in the
+//! place of steps beyond the channels:
+//!
+//! ```text
+//! serial d1 in 0..C/2 { serial d2 in 0..H { serial v.0 in 0..W/16 {
+//!   vectorized v in 0..16 { data_tile[0, d1, d2, 16*v.0 + v, 0] = input[0, 2*d1, d2, 16*v.0 + v] }
+//!   vectorized v in 0..16 { data_tile[0, d1, d2, 16*v.0 + v, 1] = input[0, 2*d1 + 1, d2, 16*v.0 + v] } } } }
+//! ```
 
 use super::{Lowering, Place, Region, assign, at, bases, load, nest};
+use crate::contraction::AxisId;
+use crate::direct::Direct;
 use crate::lower::without_blocks;
-use autotune_ir::affine::Affine;
+use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{BufferId, Expr, Layout, LoopKind, Node, Role, Scope};
 
 /// A run of one dimension of a copy.
@@ -68,6 +79,15 @@ impl Lowering<'_> {
                 continue;
             }
             debug_assert!(base.as_constant().is_some(), "bases of boundary tiles are constants");
+            if let Some((steps, _)) =
+                self.copied_groups().filter(|&(_, group)| plain.index[d].uses(VarId(group as u32)))
+            {
+                // The last group is by itself, as not all of its steps are channels.
+                let whole = plain.shape[d] / steps - base.constant as usize;
+                let run = |start: usize, len| Run { start, len, source: Some(base.clone() + start as i64) };
+                dims.push([run(0, whole), run(whole, len - whole)].into_iter().filter(|r| r.len > 0).collect());
+                continue;
+            }
             let before = (-base.constant).clamp(0, len as i64) as usize;
             let end = (data.shape[d] as i64 - base.constant).clamp(before as i64, len as i64) as usize;
             let runs = [
@@ -80,9 +100,20 @@ impl Lowering<'_> {
         dims
     }
 
-    /// One perfect nest per combination of runs, the innermost dimension in whole vectors and a remainder.
+    /// Steps of a group and their axis where a copy of plain images has them side by side.
+    fn copied_groups(&self) -> Option<(usize, AxisId)> {
+        let Direct { dot, data, contraction, .. } = self.direct;
+        let group = dot.map(|group| group.axis)?;
+        let is_last = data.index.last() == Some(&Affine::var(VarId(group as u32)));
+        let is_block = is_last && data.index.len() > contraction.data.index.len();
+        is_block.then_some((contraction.axes[group].extent, group))
+    }
+
+    /// One perfect nest per combination of runs, the innermost dimension in whole vectors and a remainder. Groups of steps are no
+    /// dimension here: vectors of each step make words.
     fn copy_nests(&mut self, dst: BufferId, dims: &[Vec<Run>], parallel: bool) -> Vec<Node> {
         let mut nests = Vec::new();
+        let dims = if self.copied_groups().is_some() { &dims[..dims.len() - 1] } else { dims };
         let total: usize = dims.iter().map(Vec::len).product();
         for mut number in 0..total {
             let mut chosen = Vec::new();
@@ -139,14 +170,29 @@ impl Lowering<'_> {
             offset = Affine::var(var) * vector as i64;
         }
         let var = self.all.var("v", vector);
-        loops.push((var, vector, LoopKind::Vectorized));
         add(last, offset + Affine::var(var));
 
-        let value = match source {
-            Some(indices) => self.datum(indices),
-            None => Expr::Const(0.0),
+        let of_vector = |body| nest([(var, vector, LoopKind::Vectorized)], vec![body]);
+        let Some((steps, _)) = self.copied_groups() else {
+            let value = source.map_or(Expr::Const(0.0), |indices| self.datum(indices));
+            return nest(loops, of_vector(assign(dst, index, value)));
         };
-        nest(loops, vec![assign(dst, index, value)])
+        let step = |step: usize| {
+            let with_step = |of: &[Affine]| of.iter().cloned().chain([Affine::constant(step as i64)]).collect();
+            let from: Option<Vec<Affine>> = source.as_deref().map(with_step);
+            let value =
+                from.filter(|from| !self.is_beyond_channels(from)).map_or(Expr::Const(0.0), |from| self.datum(from));
+            of_vector(assign(dst, with_step(&index), value))
+        };
+        let body = (0..steps).flat_map(step).collect();
+        nest(loops, body)
+    }
+
+    /// True if a step of a group, at an index as the compute nest sees it, is no channel.
+    fn is_beyond_channels(&self, index: &[Affine]) -> bool {
+        let channel = &without_blocks(index.to_vec(), self.data_block())[1];
+        let (low, _) = channel.range(|var| self.all.extents[var.0 as usize]);
+        low >= self.direct.contraction.data.shape[1] as i64
     }
 
     /// An element of the data for an index as the compute nest sees it: of the input, or what the prologue makes of that.
