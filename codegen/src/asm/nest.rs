@@ -15,8 +15,6 @@ mod access;
 mod integers;
 mod steps;
 
-use access::Elements;
-
 /// Elements of `buffer` from `base` on, affine in the variables outside.
 pub(super) struct Pointer {
     pub(super) buffer: BufferId,
@@ -28,6 +26,14 @@ pub(super) struct Pointer {
 }
 
 type Steps = SmallVec<[(u32, i64); 8]>;
+
+/// What elements of a buffer are read and written as.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Elements {
+    /// How many of the buffer are one, a word of 32 bits if there are several. Offsets count these.
+    group: usize,
+    of: ElementType,
+}
 
 impl Pointer {
     /// False if it advances with some variable in another way.

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use iced_x86::{Decoder, DecoderOptions, Formatter, NasmFormatter};
 
-use super::instruction_set::Dots;
+use super::instruction_set::{Dots, Vector};
 use autotune_ir::artifact::MachineCode;
 use autotune_ir::instruction::DOT_BF16;
 use autotune_ir::target::{CpuTarget, Isa};
@@ -19,8 +19,6 @@ mod narrow;
 mod numbers;
 mod routine;
 mod vectors;
-
-use held::Held;
 
 pub use encode::Integer;
 pub use routine::{Condition, Label, Routine};
@@ -39,6 +37,24 @@ pub(super) struct X86 {
     has_steps: bool,
     /// What the present leaf keeps in registers.
     held: Held,
+}
+
+/// Registers of AVX-512 that hold numbers of elements in the present leaf.
+#[derive(Clone, Copy, Default)]
+struct Held {
+    /// Of every other element of the first half in the second of two vectors, of the other half, in
+    /// the first, which begins 15 elements behind.
+    even_numbers: Option<Vector>,
+    /// Of each element of 16 bits twice: the upper half of a lane is bf16. The mask register
+    /// `held::UPPER_HALVES` is of use, too.
+    halves: Option<Vector>,
+}
+
+impl Held {
+    /// Returns how many registers there are.
+    fn count(self) -> usize {
+        usize::from(self.even_numbers.is_some()) + usize::from(self.halves.is_some())
+    }
 }
 
 impl X86 {

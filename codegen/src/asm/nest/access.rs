@@ -4,19 +4,11 @@ use smallvec::SmallVec;
 
 use super::super::error::{AssembleError, Failure};
 use super::super::instruction_set::ElementType;
-use super::{Binding, Element, Node, Place, Pointer, Resolver, Scoped, Steps, Tree};
+use super::{Binding, Element, Elements, Node, Place, Pointer, Resolver, Scoped, Steps, Tree};
 use crate::formula::memory_dtype;
 use autotune_ir::DType;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{self, BufferId, Expr, Scope, StoreMode};
-
-/// What elements of a buffer are read and written as.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Elements {
-    /// How many of the buffer are one, a word of 32 bits if there are several. Offsets count these.
-    pub(super) group: usize,
-    pub(super) of: ElementType,
-}
 
 impl<'p> Resolver<'p> {
     /// Returns what elements of a buffer are loaded as.

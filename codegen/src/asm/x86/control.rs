@@ -1,9 +1,8 @@
 //! Functions of the System V ABI, their slots, loops and calls.
 
-use super::X86;
 use super::encode::Integer::{self, R8, R9, R10, R11, R12, R13, R14, R15, Rax, Rbp, Rbx, Rcx, Rdi, Rdx, Rsi, Rsp};
 use super::encode::{Address, Goal, Place};
-use super::held::Held;
+use super::{Held, X86};
 use crate::asm::error::Failure;
 use crate::asm::instruction_set::{Address as At, Control, Limit, Order, VECTOR_SLOTS, Vector};
 use crate::asm::leaf::Leaf;
@@ -170,7 +169,7 @@ impl Control for X86 {
     }
 
     fn begin_leaf(&mut self, leaf: &Leaf, has_steps: bool) {
-        self.held = Held::of(leaf, self);
+        self.held = self.held_by(leaf);
         self.set_masks(&leaf.parts);
         self.load_held();
         self.has_steps = has_steps;

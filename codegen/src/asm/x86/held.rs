@@ -1,8 +1,8 @@
 //! Numbers of elements that a leaf keeps in the last vector registers, where these are free.
 
-use super::X86;
 use super::encode::{Goal, Integer, Opcode, Place};
 use super::vectors::{EVERY_OTHER, LOAD, VECTOR, opcode};
+use super::{Held, X86};
 use crate::asm::instruction_set::{ElementType, Vector, Vectors};
 use crate::asm::leaf::Leaf;
 use autotune_ir::target::Isa;
@@ -15,45 +15,27 @@ const UPPER_BITS: u32 = 0xaaaa_aaaa;
 /// Loads of bf16 for which a leaf without loops sets up what they take.
 const MIN_LOADS: usize = 4;
 
-/// Registers of AVX-512 that hold numbers of elements in the present leaf.
-#[derive(Clone, Copy, Default)]
-pub(super) struct Held {
-    /// Of every other element of the first half in the second of two vectors, of the other half, in
-    /// the first, which begins 15 elements behind.
-    pub(super) even_numbers: Option<Vector>,
-    /// Of each element of 16 bits twice: the upper half of a lane is bf16. The mask register
-    /// [`UPPER_HALVES`] is of use, too.
-    pub(super) halves: Option<Vector>,
-}
-
-impl Held {
+impl X86 {
     /// Chooses what a leaf keeps that loads by numbers and does not need the registers.
-    pub(super) fn of(leaf: &Leaf, set: &X86) -> Self {
-        let folding = if leaf.rows.is_empty() { 0 } else { set.folding_registers() };
+    pub(super) fn held_by(&self, leaf: &Leaf) -> Held {
+        let folding = if leaf.rows.is_empty() { 0 } else { self.folding_registers() };
         let needed = leaf.registers().max(leaf.held() + folding);
-        let mut free = (needed..set.isa.vector_registers()).rev().map(|register| register as Vector);
-        if set.isa != Isa::Avx512 {
-            return Self::default();
+        let mut free = (needed..self.isa.vector_registers()).rev().map(|register| register as Vector);
+        if self.isa != Isa::Avx512 {
+            return Held::default();
         }
 
-        let takes_even = leaf.strides.contains(&EVERY_OTHER) && leaf.registers() < set.isa.vector_registers();
-        let even_numbers = if takes_even { Some(set.isa.vector_registers() as Vector - 1) } else { None };
+        let takes_even = leaf.strides.contains(&EVERY_OTHER) && leaf.registers() < self.isa.vector_registers();
+        let even_numbers = if takes_even { Some(self.isa.vector_registers() as Vector - 1) } else { None };
         if takes_even {
             free.next();
         }
-        let loads = leaf.loads(ElementType::Bf16, set.lanes());
+        let loads = leaf.loads(ElementType::Bf16, self.lanes());
         let takes_halves = loads >= if leaf.depth > 0 { 1 } else { MIN_LOADS };
         let halves = if takes_halves { free.next() } else { None };
-        Self { even_numbers, halves }
+        Held { even_numbers, halves }
     }
 
-    /// Returns how many registers there are.
-    pub(super) fn count(self) -> usize {
-        usize::from(self.even_numbers.is_some()) + usize::from(self.halves.is_some())
-    }
-}
-
-impl X86 {
     /// Loads what the present leaf keeps.
     pub(super) fn load_held(&mut self) {
         let lanes = self.lanes();
