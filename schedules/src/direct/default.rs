@@ -8,8 +8,10 @@ use crate::config::Value;
 use crate::contraction::{AxisId, Contraction};
 use crate::knob_space::{Knob, KnobSpace};
 use crate::point::Point;
+use autotune_ir::DType;
 use autotune_ir::analyse::pieces;
 use autotune_ir::instruction::Factors;
+use autotune_ir::program::{BinaryOp, Expr};
 use autotune_ir::target::CpuTarget;
 use autotune_workloads::axes::{FEW, count};
 
@@ -28,6 +30,8 @@ const DOT_DATA: (&str, &str) = ("plain", "panel");
 
 /// Numbers of parallel loops in the order in which the default tries them.
 const PARALLEL: [&str; 3] = ["2", "1", "3"];
+/// Largest register tile along the width that leaves registers for steps on the sums.
+const WIDTH_BESIDE_STEPS: usize = 8;
 /// Share of lanes that vectors along rows use of those that vectors along channels do, from which on rows are faster.
 const ROWS_OVER_CHANNELS: f64 = 0.75;
 
@@ -261,6 +265,7 @@ impl<'r> DefaultRule<'r> {
             (2, 28, 1, "4")
         };
         let width = if roles.is_product() { width.min(rows_in_ways(roles, target)) } else { width };
+        let width = if has_steps_of_bf16(roles, target) { width.min(WIDTH_BESIDE_STEPS) } else { width };
         let outermost = if roles.contraction.weight_is_constant { roles.channel } else { roles.spatial[0] };
         let (lanes, has_dot, widens) = (target.lanes(), roles.dot(target).is_some(), roles.widens(target));
         Self { roles, vector, vectors, width, height, outermost, unroll, lanes, has_dot, widens }
@@ -354,6 +359,21 @@ impl<'r> DefaultRule<'r> {
             widest(knob, self.height)
         }
     }
+}
+
+/// True if a convolution's sums of dot products go through more than sums, products and maxima with elements of bf16, which are loaded to
+/// registers of their own: where few are left, partial sums would go to the stack and back for each vector that is stored.
+fn has_steps_of_bf16(roles: &Roles, target: &CpuTarget) -> bool {
+    let Contraction { spec, tail, .. } = &roles.contraction;
+    let value = &spec.equations[*tail].value;
+    let takes_steps = |value: &Expr| match value {
+        Expr::Binary(op, _) => !matches!(op, BinaryOp::Add | BinaryOp::Mul | BinaryOp::Max),
+        Expr::Load(_) | Expr::Const(_) => false,
+        _ => true,
+    };
+    let mut is_bf16 = false;
+    value.for_each_load(&mut |access| is_bf16 |= spec.tensor(access).dtype == DType::Bf16);
+    is_bf16 && !roles.is_product() && roles.dot(target).is_some() && value.any(&takes_steps)
 }
 
 /// Most rows of data that the first-level cache holds a line of each, read in place. Rows whose
