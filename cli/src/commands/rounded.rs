@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use autotune_db::Source;
-use autotune_ir::Target;
+use autotune_ir::instruction::dot_of;
+use autotune_ir::{DType, Target};
 use autotune_network::{Compiled, Graph, Precision, Tensor, output_error};
 use serde::Serialize;
+
+use crate::output::say;
 
 /// The network in f32, by the best schedules that a source has; `None` of one that is in f32 itself.
 pub(super) fn in_f32(graph: &Graph, source: &dyn Source, target: &Target) -> Result<Option<Arc<Compiled>>> {
@@ -14,6 +17,17 @@ pub(super) fn in_f32(graph: &Graph, source: &dyn Source, target: &Target) -> Res
         return Ok(None);
     }
     Ok(Some(Compiled::new(&graph.clone().with_precision(Precision::F32), Some(source), target)?))
+}
+
+/// Warns where products in the precision of a network take as long as in f32.
+pub(super) fn warn_if_slow(graph: &Graph, target: &Target) {
+    let dtype = graph.precision().dtype();
+    let is_slow = target.cpu().is_some_and(|cpu| dot_of(cpu, [dtype; 2]).is_none());
+    if dtype != DType::F32 && is_slow {
+        say(format_args!(
+            "autotune: warning: --precision {dtype}: this processor has no instructions for it, so that f32 may be faster"
+        ));
+    }
 }
 
 /// Effect of rounding on the outputs of a network.

@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use super::file::{NewFile, check_folder};
 use super::lookup::network_source;
-use super::rounded::{Rounding, in_f32};
+use super::rounded::{Rounding, in_f32, warn_if_slow};
 use super::shared::{JsonSink, warn};
 use crate::args::{Failure, GivenFile, Loaded, RunArgs, SubjectArgs, TargetArgs};
 use crate::npy;
@@ -131,6 +131,7 @@ fn on_cpu(loaded: Option<Loaded>, target: &TargetArgs) -> Result<(Loaded, Target
         return Err(Failure::Usage("a workload is no network: autotune bench times it".into()).into());
     };
     let target = target.detect(&[])?;
+    warn_if_slow(&loaded.graph, &target);
     match target.cpu() {
         Some(_) => Ok((loaded, target)),
         None => Err(Failure::Usage("networks run on CPUs: --target cpu".into()).into()),

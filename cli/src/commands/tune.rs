@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::conversions::{Bench, Budget};
 use super::lookup::adopt_legacy;
 use super::planned;
-use super::rounded::{Rounding, in_f32};
+use super::rounded::{Rounding, in_f32, warn_if_slow};
 use super::run::{inputs, latencies};
 use super::shared::{JsonSink, open_db, open_device};
 use crate::args::{Failure, Loaded, TuneArgs};
@@ -50,6 +50,9 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     let db = open_db(&args.db)?;
     let cancel = interrupt::cancel();
     let target = args.target.device(&network.workloads())?;
+    if let Some(graph) = graph {
+        warn_if_slow(graph, &target);
+    }
     let (mut measurer, ceilings, setup) = open_device(&target, &network.workloads(), args.backend, &cancel)?;
     let target = ceilings.map_or(target.clone(), |ceilings| ceilings.rated(&target));
 

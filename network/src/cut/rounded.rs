@@ -19,6 +19,10 @@ use crate::graph::Graph;
 /// many, and 1.7 times where weights are read more often than the caches have them.
 const MOST_SHARE: f64 = 0.3;
 
+/// Operations for each element of data from which on it is worth converting for products of bf16:
+/// a core converts some elements in a nanosecond, in which it saves half of some hundred operations.
+const FLOPS_OF_CONVERSION: f64 = 256.0;
+
 /// True if a convolution of data of a type is faster by minimal filtering in f32.
 fn saves_products(workload: &Workload, data: DType) -> bool {
     let types = Types { data, ..Types::of(DType::F32) };
@@ -41,8 +45,9 @@ impl Cut {
         for number in 0..self.steps.len() {
             let step = &self.steps[number];
             let Work::Kernel(workload) = &step.work else { continue };
-            let types = self.types(graph, step, workload, dtype);
-            if let Ok(rounded) = workload.with_types(types) {
+            let out = self.value(step.output).dtype;
+            let operands = Operands::of(workload, self.lying(graph, step), dtype);
+            if let Ok(rounded) = workload.with_types(operands.types(out)) {
                 self.lay_constants(graph, number, &rounded);
                 self.steps[number].work = Work::Kernel(rounded);
             }
@@ -78,48 +83,10 @@ impl Cut {
         is_kept
     }
 
-    /// Returns the types of a step's workload on its tensors as they lie.
-    fn types(&self, graph: &Graph, step: &Step, workload: &Workload, dtype: DType) -> Types {
-        let flowing = |place: usize| {
-            let value = self.value(*step.operands.get(place)?);
-            graph.constant_of(value.node).is_none().then_some(value.dtype)
-        };
-        let is_constant = |place: &usize| flowing(*place).is_none();
-        let out = self.value(step.output).dtype;
-        let weights = workload.weights();
-        let spec = workload.with_dtype(dtype).unwrap_or_else(|_| workload.clone());
-        let tensors: Vec<_> = spec.spec().operands().collect();
-        let own = workload.operator().formula().operands.len();
-
-        // Positions in other tensors are whole numbers. Tables of constants stay as they are: a run
-        // reads few of their rows.
-        let data = (0..own).filter(|place| !weights.contains(place) && tensors[*place].dtype == dtype);
-        let data = data.filter_map(flowing).max_by_key(|data| *data == dtype).unwrap_or(DType::F32);
-        let is_vector = |place: &usize| tensors[*place].shape.len() <= 1;
-        let weights = match weights.iter().find_map(|&place| flowing(place)) {
-            Some(flowing) => flowing,
-            // Vectors such as the scales of norms are small.
-            None if weights.iter().filter(|place| is_constant(place)).all(is_vector) => DType::F32,
-            None if saves_products(workload, data) => DType::F32,
-            None => data,
-        };
-
-        let Epilogue { scale, bias, residual, activation, post_scale, post_bias } = workload.epilogue();
-        let has_slopes = activation.has_slopes();
-        let parts = [scale, bias, residual, has_slopes, post_scale, post_bias];
-        let mut place = own;
-        let [scale, bias, residual, slope, post_scale, post_bias] = parts.map(|is_there| {
-            place += usize::from(is_there);
-            is_there.then(|| flowing(place - 1)).flatten()
-        });
-        Types {
-            data,
-            weights,
-            out: workload.operator().result_dtype().unwrap_or(out),
-            scale: scale.or(post_scale).or(slope).unwrap_or(DType::F32),
-            bias: bias.or(post_bias).unwrap_or(DType::F32),
-            residual: residual.unwrap_or(out),
-        }
+    /// Returns the type in which each operand of a step lies; `None` of constants, which may lie in any.
+    fn lying(&self, graph: &Graph, step: &Step) -> Vec<Option<DType>> {
+        let values = step.operands.iter().map(|&operand| self.value(operand));
+        values.map(|value| graph.constant_of(value.node).is_none().then_some(value.dtype)).collect()
     }
 
     /// Has the constants of a step lie as its workload reads them.
@@ -131,5 +98,83 @@ impl Cut {
                 value.dtype = dtype;
             }
         }
+    }
+}
+
+/// The operands of a workload that may be rounded.
+struct Operands<'a> {
+    workload: &'a Workload,
+    /// Type in which each lies; `None` of constants.
+    lying: Vec<Option<DType>>,
+    /// Number of those of the operator itself, which come first.
+    own: usize,
+    /// Those of the operator that are weights.
+    weights: Vec<usize>,
+    /// The workload with all that can be in a type.
+    rounded: Workload,
+    dtype: DType,
+}
+
+impl<'a> Operands<'a> {
+    fn of(workload: &'a Workload, lying: Vec<Option<DType>>, dtype: DType) -> Self {
+        let own = workload.operator().formula().operands.len().min(lying.len());
+        let rounded = workload.with_dtype(dtype).unwrap_or_else(|_| workload.clone());
+        Self { workload, lying, own, weights: workload.weights(), rounded, dtype }
+    }
+
+    /// Returns the types of the workload, given that of its output.
+    fn types(&self, out: DType) -> Types {
+        let data = self.data();
+        let Epilogue { scale, bias, residual, activation, post_scale, post_bias } = self.workload.epilogue();
+        let has_slopes = activation.has_slopes();
+        let mut place = self.own;
+        let parts = [scale, bias, residual, has_slopes, post_scale, post_bias].map(|is_there| {
+            place += usize::from(is_there);
+            is_there.then(|| self.lying.get(place - 1).copied().flatten()).flatten()
+        });
+
+        let [scale, bias, residual, slope, post_scale, post_bias] = parts;
+        Types {
+            data,
+            weights: self.weights(data),
+            out: self.workload.operator().result_dtype().unwrap_or(out),
+            scale: scale.or(post_scale).or(slope).unwrap_or(DType::F32),
+            bias: bias.or(post_bias).unwrap_or(DType::F32),
+            residual: residual.unwrap_or(out),
+        }
+    }
+
+    /// Tables of constants stay as they are, of which a run reads few rows; and so do positions in
+    /// other tensors, which are whole numbers.
+    fn data(&self) -> DType {
+        let tensors = self.rounded.spec().operands().enumerate().take(self.own);
+        let data = tensors.filter(|(place, tensor)| !self.weights.contains(place) && tensor.dtype == self.dtype);
+        let (mut lying, mut elements) = (DType::F32, 0);
+        for (place, tensor) in data {
+            elements += tensor.shape.iter().product::<usize>();
+            if self.lying[place] == Some(self.dtype) {
+                lying = self.dtype;
+            }
+        }
+
+        let multiplies = self.workload.spec().is_contraction() && self.has_constant_matrix();
+        let is_worth_it = self.workload.flops() >= FLOPS_OF_CONVERSION * elements as f64;
+        if multiplies && is_worth_it && !saves_products(self.workload, lying) { self.dtype } else { lying }
+    }
+
+    fn weights(&self, data: DType) -> DType {
+        match self.weights.iter().find_map(|&place| self.lying.get(place).copied().flatten()) {
+            Some(lying) => lying,
+            None if self.has_constant_matrix() && !saves_products(self.workload, data) => data,
+            None => DType::F32,
+        }
+    }
+
+    /// True if weights are the same in all runs, and more than vectors such as the scales of norms.
+    fn has_constant_matrix(&self) -> bool {
+        let mut tensors = self.rounded.spec().operands().enumerate();
+        let is_constant = |place: &usize| self.lying.get(*place) == Some(&None);
+        self.weights.iter().all(is_constant)
+            && tensors.any(|(place, tensor)| self.weights.contains(&place) && tensor.shape.len() > 1)
     }
 }
