@@ -93,18 +93,6 @@ impl Recorder {
         self.steps.push(Box::new(step));
     }
 
-    /// A jump forward, where that is so.
-    fn jump_where(&mut self, is_so: impl Fn(&mut Machine) -> bool + 'static) -> usize {
-        let number = self.jumps.len();
-        self.jumps.push(usize::MAX);
-        self.record(move |m| {
-            if is_so(m) {
-                m.next = Some(m.jumps[number]);
-            }
-        });
-        number
-    }
-
     fn check(&self, vectors: &[Vector], integers: &[u8]) {
         assert!(vectors.iter().all(|&v| usize::from(v) < self.set.registers), "no such register: {vectors:?}");
         assert!(integers.iter().all(|&i| usize::from(i) < self.set.integers), "no such register: {integers:?}");

@@ -1,10 +1,24 @@
 //! Loops, addresses and leaves.
 
-use super::machine::LOST;
+use super::machine::{LOST, Machine};
 use super::{Recorded, Recorder};
 use crate::asm::error::Failure;
 use crate::asm::instruction_set::{Control, Limit, Order, Vector};
 use crate::asm::leaf::Leaf;
+
+impl Recorder {
+    /// A jump forward, where that is so.
+    fn jump_where(&mut self, is_so: impl Fn(&mut Machine) -> bool + 'static) -> usize {
+        let number = self.jumps.len();
+        self.jumps.push(usize::MAX);
+        self.record(move |m| {
+            if is_so(m) {
+                m.next = Some(m.jumps[number]);
+            }
+        });
+        number
+    }
+}
 
 impl Control for Recorder {
     type Code = Recorded;
