@@ -35,8 +35,11 @@ LIBRARIES = {
     "ov_f32": ("openvino", ["libs/libopenvino.so", "libs/libopenvino_onnx_frontend", "libs/libopenvino_intel_cpu_plugin", "libs/libtbb.so"]),
 }
 TOLERANCE = 1e-3
+# What the command is told for each contender of ours.
+OWN = {"autotune": [], "autotune_bf16": ["--precision", "bf16"]}
 CONTENDERS = {
     "autotune": "autotune",
+    "autotune_bf16": "autotune, bf16",
     "ort": "ONNX Runtime, all optimisations",
     "ort_extended": "ONNX Runtime, extended",
     "ov_f32": "OpenVINO, f32",
@@ -108,12 +111,12 @@ def peak_bytes():
     return int(line.split()[1]) * 1024
 
 
-def own_turn(args, folder, threads_and_cores):
+def own_turn(name, args, folder, threads_and_cores):
     """A turn of ours."""
     threads, cores = threads_and_cores
     inputs = [f"--input={name}={path}" for name, path in given(folder).items()]
     command = ["taskset", "-c", cores, args.autotune, "run", str(pathlib.Path(folder, "model.onnx")), "--target", args.target, "--threads", str(threads), "--db", args.db,
-               "--repeat", str(args.runs), "--output", str(pathlib.Path(folder, "autotune")), "--json", "-", *inputs]
+               "--repeat", str(args.runs), "--output", str(pathlib.Path(folder, name)), "--json", "-", *OWN[name], *inputs]
     figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     return {"median": figures["latency_secs"]["median"], "load_secs": figures["load_secs"],
             "peak_bytes": figures["peak_bytes"], "untuned": figures["untuned_tasks"]}
@@ -218,8 +221,8 @@ def measure(args, path, shapes, threads):
         for number in range(args.rounds):
             names = list(CONTENDERS)
             for name in names[number % len(names):] + names[:number % len(names)]:
-                is_own = name == "autotune"
-                turns[name].append(own_turn(args, folder, (threads, cores)) if is_own else peer(name, folder, args.runs))
+                is_own = name in OWN
+                turns[name].append(own_turn(name, args, folder, (threads, cores)) if is_own else peer(name, folder, args.runs))
         row = {}
         for name, of in turns.items():
             middle = {key: statistics.median(turn[key] for turn in of) for key in of[0]}
@@ -239,21 +242,22 @@ def size(figures):
 
 def table(rows, threads):
     lines = [f"### {threads} thread{'s' if threads > 1 else ''}", ""]
-    lines += ["| network | " + " | ".join(CONTENDERS.values()) + " | best f32 peer / autotune | load s (autotune, ORT, OV) | "
-              "peak MB (the same) | MB on disk (the same) |", "|---" * (len(CONTENDERS) + 5) + "|"]
-    ratios = []
+    lines += ["| network | " + " | ".join(CONTENDERS.values()) + " | best f32 peer / autotune | OpenVINO's precision / bf16 | "
+              "load s (autotune, ORT, OV) | peak MB (the same) | MB on disk (the same) |", "|---" * (len(CONTENDERS) + 6) + "|"]
+    ratios, rounded = [], []
     for name, row in rows.items():
         cell = lambda c: f"{row[c]['median'] * 1e3:.2f}" + ("" if row[c]["right"] else " (*)")
         peers = [row[c]["median"] for c in ("ort", "ort_extended", "ov_f32") if row[c]["right"]]
         ratio = min(peers) / row["autotune"]["median"] if peers and row["autotune"]["right"] else float("nan")
         ratios.append(ratio)
+        rounded.append(row["ov"]["median"] / row["autotune_bf16"]["median"])
         three = ("autotune", "ort", "ov_f32")
         load = ", ".join(f"{row[c]['load_secs']:.2f}" for c in three)
         peak = ", ".join(f"{row[c]['peak_bytes'] / 1e6:.0f}" for c in three)
         on_disk = ", ".join(size(row[c]) for c in three)
-        lines.append(f"| {name} | " + " | ".join(cell(c) for c in CONTENDERS) + f" | {ratio:.2f} | {load} | {peak} | {on_disk} |")
-    mean = float(np.exp(np.mean(np.log(ratios))))
-    return "\n".join(lines + ["", f"Geometric mean of the ratios: {mean:.2f}; least: {min(ratios):.2f}.", ""])
+        lines.append(f"| {name} | " + " | ".join(cell(c) for c in CONTENDERS) + f" | {ratio:.2f} | {rounded[-1]:.2f} | {load} | {peak} | {on_disk} |")
+    told = "; ".join(f"{what} {float(np.exp(np.mean(np.log(of)))):.2f}, least {min(of):.2f}" for what, of in (("f32", ratios), ("bf16", rounded)))
+    return "\n".join(lines + ["", f"Geometric means of the ratios: {told}.", ""])
 
 
 def main():
