@@ -148,15 +148,17 @@ pub(crate) struct Pick {
 pub(crate) fn pick(space: &ScheduleSpace, known: &[Entry]) -> Pick {
     let PredictParams { nearest, tries, .. } = PredictParams::QUICK;
     let shipped = Shipped::of(space);
+    let (own, stand_in) = (space.workload(), shipped.as_ref().and_then(|shipped| shipped.stand_in(space)));
+    let distance = |other: &Workload| stand_in.map_or(f32::INFINITY, |of| of.distance(other)).min(own.distance(other));
     let entries = shipped.iter().flat_map(|shipped| &shipped.portfolio.entries).chain(known);
-    let entries = portfolio::nearest_to(entries, |other| distance(space, &shipped, other), nearest);
+    let entries = portfolio::nearest_to(entries, distance, nearest);
     let offered = || portfolio::offered(space, entries, tries);
 
     let ranked = match &shipped {
-        Some(Shipped { draft, workload, .. }) => {
+        Some(Shipped { draft, .. }) => {
             let candidates = offered();
             let scores = draft.scores(&candidates);
-            Some((candidates, scores, (workload == space.workload()).then(|| draft.expected_loss())))
+            Some((candidates, scores, stand_in.is_none().then(|| draft.expected_loss())))
         }
         None if space.target().cpu().is_some() && !known.is_empty() && Axes::of(space.workload().spec()).is_some() => {
             let (candidates, rows) = features_of(offered());
@@ -171,13 +173,6 @@ pub(crate) fn pick(space: &ScheduleSpace, known: &[Entry]) -> Pick {
         best.map(|(candidate, _)| Pick { candidate, expected_loss })
     });
     best.unwrap_or_else(|| Pick { candidate: space.default_candidate().clone(), expected_loss: None })
-}
-
-/// Returns how unlike a known workload is to that of a space, or to the one for which schedules
-/// ship in its place.
-fn distance(space: &ScheduleSpace, shipped: &Option<Shipped>, other: &Workload) -> f32 {
-    let own = space.workload().distance(other);
-    shipped.as_ref().map_or(own, |shipped| own.min(shipped.workload.distance(other)))
 }
 
 /// Largest ratio of a workload's estimated time to that of its own choice, so that a constant is
@@ -220,12 +215,17 @@ impl Shipped {
         let is_known = portfolio.entries.iter().any(|entry| workload.distance(&entry.workload).is_finite());
         is_known.then_some(Self { workload, model, draft, portfolio })
     }
+
+    /// The workload for which schedules ship in place of a space's own, if that is another.
+    fn stand_in(&self, space: &ScheduleSpace) -> Option<&Workload> {
+        Some(&self.workload).filter(|workload| *workload != space.workload())
+    }
 }
 
 /// How many times the best known time what is [`predicted`] takes, where a model ships for it.
 pub(crate) fn expected_loss(space: &ScheduleSpace) -> Option<f32> {
     let shipped = Shipped::of(space)?;
-    (shipped.workload == *space.workload()).then(|| shipped.model.expected_loss())
+    shipped.stand_in(space).is_none().then(|| shipped.model.expected_loss())
 }
 
 /// Candidates and the model's scores; the best first.

@@ -2,7 +2,7 @@
 
 use autotune_ir::DType;
 use autotune_ir::program::Layout;
-use autotune_workloads::{Activation, Function, Pointwise, PointwiseOp, Transpose, Types, Workload};
+use autotune_workloads::{Pointwise, Transpose, Types, Workload};
 
 use crate::error::CompileError;
 use crate::operators::pointwise::shape as rows_of;
@@ -13,7 +13,7 @@ use crate::operators::pointwise::shape as rows_of;
 const SECS: f64 = 3e-6;
 const BYTES_PER_SEC: f64 = 20e9;
 
-/// How a tensor lies in memory.
+/// Layout and element type of a tensor in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Form {
     pub(crate) layout: Layout,
@@ -26,13 +26,12 @@ pub(crate) fn is_between(from: DType, to: DType) -> bool {
     from == to || ROUNDED.contains(&from) && ROUNDED.contains(&to)
 }
 
-/// What a conversion computes: between layouts a transpose of blocks, else a copy.
+/// Returns the workload of a conversion: between layouts a transpose of blocks, else a copy.
 ///
 /// `[n, c, ..pixels]` → `[n, c/block, ..pixels, block]`: of `n*c/block` matrices of `block` rows and `pixels` columns; and back.
 pub(crate) fn workload(shape: &[usize], from: Form, to: Form) -> Result<Workload, CompileError> {
     let workload = if from.layout == to.layout {
-        let copy = Pointwise::new(1, 1, PointwiseOp::Unary(Function::Activation(Activation::None)));
-        Workload::new(Pointwise { shape: rows_of(shape), ..copy })
+        Workload::new(Pointwise::copy(rows_of(shape)))
     } else {
         Workload::new(transpose(shape, from.layout, to.layout)?)
     };

@@ -214,6 +214,9 @@ impl Workload {
     /// # Errors
     /// If sums of integers may overflow, or the operator says the type of its result itself.
     pub fn with_types(&self, types: Types) -> Result<Self, WorkloadError> {
+        if types == self.types() {
+            return Ok(self.clone());
+        }
         self.with(Terms { types, ..self.0.terms }).checked()
     }
 

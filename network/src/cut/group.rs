@@ -1,6 +1,6 @@
 //! Which nodes are one step.
 
-use autotune_workloads::{Activation, Channels, Epilogue, Function, Pointwise, PointwiseOp, Workload};
+use autotune_workloads::{Activation, Channels, Epilogue, Function, Pointwise, Workload};
 
 use crate::graph::{Graph, Node, NodeId};
 use crate::op::{Anchor, Read};
@@ -233,9 +233,8 @@ pub(super) fn anchor(graph: &Graph, id: NodeId) -> Option<(Anchor, Vec<NodeId>)>
 /// A copy of `[n, c, ..]` whose epilogue has a scale and a bias for each channel.
 fn channels(shape: &[usize]) -> Option<Workload> {
     let &[n, c, ref spatial @ ..] = shape else { return None };
-    let copy = Pointwise::new(1, 1, PointwiseOp::Unary(Function::Activation(Activation::None)));
-    let shape = vec![n, c, spatial.iter().product()];
-    Workload::new(Pointwise { shape, channels: Channels::Column, ..copy }).ok()
+    let copy = Pointwise::copy(vec![n, c, spatial.iter().product()]);
+    Workload::new(Pointwise { channels: Channels::Column, ..copy }).ok()
 }
 
 /// True if a tensor of `own` shape has an element for each step along one axis of a `whole` shape, to which it is broadcast.

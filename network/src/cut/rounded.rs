@@ -23,18 +23,16 @@ const MOST_SHARE: f64 = 0.3;
 /// a core converts some elements in a nanosecond, in which it saves half of some hundred operations.
 const FLOPS_OF_CONVERSION: f64 = 256.0;
 
-/// True if a convolution of data of a type is faster by minimal filtering in f32.
-fn saves_products(workload: &Workload, data: DType) -> bool {
-    let types = Types { data, ..Types::of(DType::F32) };
-    let filtered = workload.with_types(types).ok();
-    let conv = filtered.as_ref().and_then(Conv::of);
-    conv.is_some_and(|conv| conv.least_work_share() < MOST_SHARE)
+/// True if a convolution, given in f32, is faster by minimal filtering with factors in f32.
+fn saves_products(workload: &Workload) -> bool {
+    Conv::of(workload).is_some_and(|conv| conv.least_work_share() < MOST_SHARE)
 }
 
 impl Cut {
     /// Has tensors of a run that may be rounded lie in a type, and steps compute on them as they lie.
     pub(super) fn round_to(&mut self, graph: &Graph, dtype: DType) {
-        let is_kept = self.kept(graph, dtype);
+        let rounded: Vec<Option<Workload>> = self.steps.iter().map(|step| step.rounded_to(dtype)).collect();
+        let is_kept = self.kept(graph, &rounded, dtype);
         for number in 0..self.values.len() {
             let root = self.root(ValueId(number as u32)).0;
             if !is_kept[root.0 as usize] {
@@ -44,9 +42,9 @@ impl Cut {
 
         for number in 0..self.steps.len() {
             let step = &self.steps[number];
-            let Work::Kernel(workload) = &step.work else { continue };
-            let out = self.value(step.output).dtype;
-            let operands = Operands::of(workload, self.lying(graph, step), dtype);
+            let (Work::Kernel(workload), Some(rounded)) = (&step.work, &rounded[number]) else { continue };
+            let (out, lying) = (self.value(step.output).dtype, self.lying(graph, step));
+            let operands = Operands { workload, lying, weights: workload.weights(), rounded, dtype };
             if let Ok(rounded) = workload.with_types(operands.types(out)) {
                 self.lay_constants(graph, number, &rounded);
                 self.steps[number].work = Work::Kernel(rounded);
@@ -54,8 +52,9 @@ impl Cut {
         }
     }
 
-    /// For each value whether it lies in memory whose elements are not rounded.
-    fn kept(&self, graph: &Graph, dtype: DType) -> Vec<bool> {
+    /// Returns for each value whether it lies in memory whose elements are not rounded, given the
+    /// steps' workloads with all that can be in a type.
+    fn kept(&self, graph: &Graph, rounded: &[Option<Workload>], dtype: DType) -> Vec<bool> {
         let mut is_kept = vec![false; self.values.len()];
         let mut keep = |value: ValueId| is_kept[self.root(value).0.0 as usize] = true;
 
@@ -65,10 +64,9 @@ impl Cut {
             }
         }
         self.outputs.iter().for_each(|&output| keep(output));
-        for step in &self.steps {
+        for (step, rounded) in self.steps.iter().zip(rounded) {
             match &step.work {
-                Work::Kernel(workload) => {
-                    let rounded = workload.with_dtype(dtype).ok();
+                Work::Kernel(_) => {
                     if rounded.as_ref().map(Workload::result_dtype) != Some(dtype) {
                         keep(step.output);
                     }
@@ -101,37 +99,46 @@ impl Cut {
     }
 }
 
+impl Step {
+    /// Returns its workload with all that can be in a type, if it has one.
+    fn rounded_to(&self, dtype: DType) -> Option<Workload> {
+        match &self.work {
+            Work::Kernel(workload) => workload.with_dtype(dtype).ok(),
+            Work::Copy(_) | Work::Interpret(_) => None,
+        }
+    }
+}
+
 /// The operands of a workload that may be rounded.
 struct Operands<'a> {
     workload: &'a Workload,
     /// Type in which each lies; `None` of constants.
     lying: Vec<Option<DType>>,
-    /// Number of those of the operator itself, which come first.
-    own: usize,
-    /// Those of the operator that are weights.
+    /// Positions of the weights.
     weights: Vec<usize>,
     /// The workload with all that can be in a type.
-    rounded: Workload,
+    rounded: &'a Workload,
     dtype: DType,
 }
 
-impl<'a> Operands<'a> {
-    fn of(workload: &'a Workload, lying: Vec<Option<DType>>, dtype: DType) -> Self {
-        let own = workload.operator().formula().operands.len().min(lying.len());
-        let rounded = workload.with_dtype(dtype).unwrap_or_else(|_| workload.clone());
-        Self { workload, lying, own, weights: workload.weights(), rounded, dtype }
+impl Operands<'_> {
+    /// Returns for scale, bias, residual, slopes, scale and bias behind the activation, which follow
+    /// the operator's own operands in this order, whether they are there.
+    fn parts(&self) -> [bool; 6] {
+        let Epilogue { scale, bias, residual, activation, post_scale, post_bias } = self.workload.epilogue();
+        [scale, bias, residual, activation.has_slopes(), post_scale, post_bias]
+    }
+
+    /// Number of the operator's own operands, which come first.
+    fn own(&self) -> usize {
+        self.lying.len().saturating_sub(self.parts().into_iter().filter(|is_there| *is_there).count())
     }
 
     /// Returns the types of the workload, given that of its output.
     fn types(&self, out: DType) -> Types {
         let data = self.data();
-        let Epilogue { scale, bias, residual, activation, post_scale, post_bias } = self.workload.epilogue();
-        let has_slopes = activation.has_slopes();
-        let mut place = self.own;
-        let parts = [scale, bias, residual, has_slopes, post_scale, post_bias].map(|is_there| {
-            place += usize::from(is_there);
-            is_there.then(|| self.lying.get(place - 1).copied().flatten()).flatten()
-        });
+        let mut lying = self.lying[self.own()..].iter().copied();
+        let parts = self.parts().map(|is_there| if is_there { lying.next().flatten() } else { None });
 
         let [scale, bias, residual, slope, post_scale, post_bias] = parts;
         Types {
@@ -144,10 +151,10 @@ impl<'a> Operands<'a> {
         }
     }
 
-    /// Tables of constants stay as they are, of which a run reads few rows; and so do positions in
+    /// Returns the type of data. Tables of constants stay as they are, of which a run reads few rows; and so do positions in
     /// other tensors, which are whole numbers.
     fn data(&self) -> DType {
-        let tensors = self.rounded.spec().operands().enumerate().take(self.own);
+        let tensors = self.rounded.spec().operands().enumerate().take(self.own());
         let data = tensors.filter(|(place, tensor)| !self.weights.contains(place) && tensor.dtype == self.dtype);
         let (mut lying, mut elements) = (DType::F32, 0);
         for (place, tensor) in data {
@@ -159,13 +166,13 @@ impl<'a> Operands<'a> {
 
         let multiplies = self.workload.spec().is_contraction() && self.has_constant_matrix();
         let is_worth_it = self.workload.flops() >= FLOPS_OF_CONVERSION * elements as f64;
-        if multiplies && is_worth_it && !saves_products(self.workload, lying) { self.dtype } else { lying }
+        if multiplies && is_worth_it && !saves_products(self.workload) { self.dtype } else { lying }
     }
 
     fn weights(&self, data: DType) -> DType {
         match self.weights.iter().find_map(|&place| self.lying.get(place).copied().flatten()) {
             Some(lying) => lying,
-            None if self.has_constant_matrix() && !saves_products(self.workload, data) => data,
+            None if self.has_constant_matrix() && !saves_products(self.workload) => data,
             None => DType::F32,
         }
     }

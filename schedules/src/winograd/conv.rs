@@ -59,8 +59,8 @@ impl Conv {
     fn find(workload: &Workload) -> Option<Self> {
         let main = workload.spec().main();
         let (axes, loads) = (Axes::of(workload.spec())?, main.loads());
-        let tensors = workload.spec().operands().chain(workload.spec().find(Role::Output));
-        if workload.spec().prologue().is_some() || tensors.into_iter().any(|tensor| tensor.dtype.is_integer()) {
+        let mut tensors = workload.spec().operands().chain(workload.spec().find(Role::Output));
+        if workload.spec().prologue().is_some() || tensors.any(|tensor| tensor.dtype.is_integer()) {
             return None;
         }
         let ([h, w], [data, weight]) = (&axes.windows[..], &loads[..]) else { return None };

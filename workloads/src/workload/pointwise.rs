@@ -135,6 +135,11 @@ pub struct Pointwise {
 }
 
 impl Pointwise {
+    /// Returns a copy of a tensor, whose epilogue may do more to it.
+    pub fn copy(shape: Vec<usize>) -> Self {
+        Self { shape, ..Self::new(1, 1, PointwiseOp::Unary(Function::Activation(Activation::None))) }
+    }
+
     /// Most axes.
     pub const MOST_AXES: usize = NAMES.len();
 

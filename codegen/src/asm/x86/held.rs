@@ -18,12 +18,12 @@ const MIN_LOADS: usize = 4;
 impl X86 {
     /// Chooses what a leaf keeps that loads by numbers and does not need the registers.
     pub(super) fn held_by(&self, leaf: &Leaf) -> Held {
-        let folding = if leaf.rows.is_empty() { 0 } else { self.folding_registers() };
-        let needed = leaf.registers().max(leaf.held() + folding);
-        let mut free = (needed..self.isa.vector_registers()).rev().map(|register| register as Vector);
         if self.isa != Isa::Avx512 {
             return Held::default();
         }
+        let folding = if leaf.rows.is_empty() { 0 } else { self.folding_registers() };
+        let needed = leaf.registers().max(leaf.held() + folding);
+        let mut free = (needed..self.isa.vector_registers()).rev().map(|register| register as Vector);
 
         let takes_even = leaf.strides.contains(&EVERY_OTHER) && leaf.registers() < self.isa.vector_registers();
         let even_numbers = if takes_even { Some(self.isa.vector_registers() as Vector - 1) } else { None };

@@ -87,8 +87,8 @@ impl Lowering<'_> {
     /// The index and the extent of the weights' dimension of groups of steps, if there are groups.
     fn dim_of_groups(&self, group: AxisId) -> Option<(&Affine, usize)> {
         let weight = &self.direct.contraction.weight;
-        let dims = weight.index.iter().zip(weight.shape.iter().copied());
-        dims.into_iter().find(|(index, _)| index.uses(VarId(group as u32)))
+        let mut dims = weight.index.iter().zip(weight.shape.iter().copied());
+        dims.find(|(index, _)| index.uses(VarId(group as u32)))
     }
 
     /// Axes along which weights are read beyond the tensor, other than those of groups of steps.
