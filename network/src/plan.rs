@@ -275,7 +275,7 @@ impl Planner<'_, '_> {
         Span { slot: self.roots[&root].0, first }
     }
 
-    /// Where a value lies in a form, converted to it if it must be.
+    /// Returns the place of a value in a form, converted to it if it must be.
     fn in_form(&mut self, value: ValueId, form: Form) -> Result<Span, CompileError> {
         let form = self.own_type(value, form);
         let root = self.cut.root(value).0;
@@ -311,7 +311,8 @@ impl Planner<'_, '_> {
         Ok(span)
     }
 
-    /// Where a step writes a value in a form, and the form if that is to be converted behind it.
+    /// Returns the place to which a step writes a value in a form, and the form if the value is to be
+    /// converted next.
     fn written(&mut self, value: ValueId, form: Form) -> (Span, Option<Form>) {
         let form = self.own_type(value, form);
         let root = self.cut.root(value).0;

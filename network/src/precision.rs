@@ -12,7 +12,7 @@ use thiserror::Error;
 /// are as callers have them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Precision {
-    /// f32 everywhere.
+    /// Nothing is rounded to fewer bits than f32 has.
     #[default]
     F32,
     /// Tensors and factors are rounded to bf16, to 8 significant bits.
@@ -25,7 +25,7 @@ pub enum Precision {
 pub struct UnknownPrecision(String);
 
 impl Precision {
-    /// Every precision.
+    /// Every precision, the most exact first.
     pub const ALL: [Self; 2] = [Self::F32, Self::Bf16];
 
     /// Returns the word that names it.

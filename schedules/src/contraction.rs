@@ -237,8 +237,8 @@ pub fn lane_name(name: &str) -> Option<&'static str> {
     }
 }
 
-/// The operand of logical `[n, c, h, w]` seen as `[n, c/block, h, w, block]`, whose last block may not be whole. `lane` is
-/// the axis that runs over the block.
+/// The operand of logical `[n, c, h, w]` seen as `[n, c/block, h, w, block]`, whose last block may
+/// not be whole. `lane` is the axis that runs over the block.
 pub fn blocked(operand: &Operand, lane: AxisId, block: usize) -> Operand {
     let mut blocked = operand.clone();
     blocked.shape[1] = blocked.shape[1].div_ceil(block);

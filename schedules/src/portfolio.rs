@@ -87,7 +87,8 @@ pub fn nearest<'a>(entries: impl IntoIterator<Item = &'a Entry>, workload: &Work
     nearest_to(entries, |other| workload.distance(other), n)
 }
 
-/// The same by another distance.
+/// Returns the entries that are known from the `n` nearest workloads by a distance, the nearest
+/// first; those at infinity are left out.
 pub fn nearest_to<'a>(
     entries: impl IntoIterator<Item = &'a Entry>,
     distance: impl Fn(&Workload) -> f32,

@@ -297,7 +297,8 @@ impl Workload {
         let is_mixed = !types.is_uniform();
         let is_supported = |dtype: DType| match (self.spec().is_contraction(), self.operator().is_cast()) {
             _ if is_mixed && target.gpu().is_some() => false,
-            // What a prologue makes would be rounded to integers, where kernels and reference may differ by one.
+            // Results of a prologue would be rounded to integers, where kernels and reference may
+            // differ by one.
             (true, _) if dtype.is_integer() && !self.prologue().is_none() => false,
             (true, _) => target.multiplies(dtype),
             (_, true) => target.supports_cast(dtype),

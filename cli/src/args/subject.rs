@@ -87,7 +87,7 @@ impl InputArgs {
         Ok(loaded.map(|loaded| Loaded { graph: loaded.graph.with_precision(self.precision), ..loaded }))
     }
 
-    /// The same in the precision of its file.
+    /// Reads a network before it is rewritten, in the precision of its file.
     fn imported(&self, subject: &Subject) -> Result<Option<Loaded>> {
         let mut options = ImportOptions { shapes: self.shapes()?, ..ImportOptions::default() };
         let Subject::Model(path) = subject else {

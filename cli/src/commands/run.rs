@@ -39,7 +39,7 @@ struct Figures {
     load_secs: f64,
     tuned_tasks: usize,
     untuned_tasks: usize,
-    /// Of a network that is not in f32.
+    /// Effect of rounding, where a network is not in f32.
     #[serde(skip_serializing_if = "Option::is_none")]
     rounding: Option<Rounding>,
 }

@@ -128,7 +128,7 @@ struct Tuned<'a> {
 struct NetworkLatency {
     default_secs: f64,
     best_secs: f64,
-    /// Of a network that is not in f32: the same in f32, by what is known of that.
+    /// Seconds in f32, by the schedules known for that, where a network is not in f32.
     #[serde(skip_serializing_if = "Option::is_none")]
     f32_secs: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]

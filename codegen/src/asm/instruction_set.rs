@@ -241,12 +241,13 @@ pub(super) trait Vectors {
     /// Copies `lanes` elements between places with strides in bytes, first to last, through no vector register.
     fn copy_elements(&mut self, to: (Address, i32), from: (Address, i32), lanes: u8);
 
-    /// How many registers from `first` on a [`Vectors::transpose`] of these numbers of rows and columns of elements changes; `None`
-    /// where there is none.
+    /// Returns how many registers from `first` on a [`Vectors::transpose`] of these numbers of rows
+    /// and columns of elements changes; `None` where there is none.
     fn transpose_registers(&self, block: [u8; 2], of: ElementType, first: Vector) -> Option<usize>;
 
-    /// Element `r` of `[columns[l]]` is element `l` of `[rows[r]]`, of columns of 16 bytes or rows as many as columns, through the registers from
-    /// `first` on, and [past the caches](Vectors::stream) if so said, where columns are as many as lanes.
+    /// Copies element `r` of `[columns[l]]` to element `l` of `[rows[r]]`, of columns of 16 bytes or
+    /// rows as many as columns, through the registers from `first` on, and
+    /// [past the caches](Vectors::stream) if so said, where columns are as many as lanes.
     fn transpose(&mut self, block: (&[Address], &[Address]), of: ElementType, first: Vector, is_streamed: bool);
 
     /// How many registers from `first` on [`Vectors::interleave`] and its inverse change for 3, 5 or 7 rows; `None` where there are none.

@@ -18,7 +18,7 @@ mod steps;
 /// Elements of `buffer` from `base` on, affine in the variables outside.
 pub(super) struct Pointer {
     pub(super) buffer: BufferId,
-    /// What its elements are read and written as.
+    /// Size and type in which its elements are read and written.
     of: Elements,
     pub(super) base: Affine,
     /// Serial variables around its accesses, and by how many elements it advances with each.
@@ -27,10 +27,11 @@ pub(super) struct Pointer {
 
 type Steps = SmallVec<[(u32, i64); 8]>;
 
-/// What elements of a buffer are read and written as.
+/// Size and type in which elements of a buffer are read and written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Elements {
-    /// How many of the buffer are one, a word of 32 bits if there are several. Offsets count these.
+    /// Elements of the buffer that are read as one, a word of 32 bits if there are several. Offsets
+    /// count these.
     group: usize,
     of: ElementType,
 }
@@ -186,7 +187,8 @@ enum Binding {
     Written(u32),
 }
 
-/// What an instruction set does by itself that others take several steps for: products with powers of two, rounding to f16 and bf16.
+/// Operations of one instruction of a set that take several steps on others: products with powers
+/// of two, rounding to f16 and bf16.
 #[derive(Clone)]
 pub(super) struct Offers {
     pub(super) scales: bool,

@@ -1,6 +1,7 @@
 //! Copies that transpose: blocks of rows whose columns lie far apart in the source.
 //!
-//! Elements of 16 bits are transposed in pairs, as words, that are taken apart in the end: a block has twice as many rows.
+//! Elements of 16 bits are transposed in pairs, as words, that are taken apart in the end: a block
+//! has twice as many rows.
 //!
 //! A block of four rows reads four elements of each column at a time. Columns that lie a multiple of [`SET_PERIOD_BYTES`] apart would evict each
 //! other from the first-level cache before the next four are read, so that as many rows as a vector has lanes are done at once there.
@@ -16,8 +17,8 @@ use autotune_ir::program::StoreMode;
 /// Bytes of a column that a block reads, where its rows are not as many as columns.
 const COLUMN: usize = 16;
 
-/// A block of elements of `bytes` bytes: row `r`, lane `l` is read at `from + bytes * r + stride * l` and written to
-/// `to[r] + bytes * l`.
+/// A block of elements of `bytes` bytes: row `r`, lane `l` is read at `from + bytes * r + stride * l`
+/// and written to `to[r] + bytes * l`.
 pub(super) struct Block {
     to: SmallVec<[Address; 16]>,
     from: Address,

@@ -35,18 +35,18 @@ pub(super) struct X86 {
     masks: Vec<u8>,
     /// True in leaves with vector slots; they have many constants, which they load from behind the code.
     has_steps: bool,
-    /// What the present leaf keeps in registers.
+    /// Registers that the present leaf keeps.
     held: Held,
 }
 
 /// Registers of AVX-512 that hold numbers of elements in the present leaf.
 #[derive(Clone, Copy, Default)]
 struct Held {
-    /// Of every other element of the first half in the second of two vectors, of the other half, in
-    /// the first, which begins 15 elements behind.
+    /// Numbers of every other element: of the first half in the second of two vectors, of the other
+    /// half in the first, which begins 15 elements behind.
     even_numbers: Option<Vector>,
-    /// Of each element of 16 bits twice: the upper half of a lane is bf16. The mask register
-    /// `held::UPPER_HALVES` is of use, too.
+    /// Numbers of elements of 16 bits, each twice: the upper half of a lane is bf16. The mask register
+    /// `held::UPPER_HALVES` is in use, too.
     halves: Option<Vector>,
 }
 

@@ -151,8 +151,8 @@ impl Operands<'_> {
         }
     }
 
-    /// Returns the type of data. Tables of constants stay as they are, of which a run reads few rows; and so do positions in
-    /// other tensors, which are whole numbers.
+    /// Returns the type of data. Tables of constants stay as they are, of which a run reads few rows;
+    /// and so do positions in other tensors, which are whole numbers.
     fn data(&self) -> DType {
         let tensors = self.rounded.spec().operands().enumerate().take(self.own());
         let data = tensors.filter(|(place, tensor)| !self.weights.contains(place) && tensor.dtype == self.dtype);
@@ -169,6 +169,7 @@ impl Operands<'_> {
         if multiplies && is_worth_it && !saves_products(self.workload) { self.dtype } else { lying }
     }
 
+    /// Returns the type of weights, given that of data.
     fn weights(&self, data: DType) -> DType {
         match self.weights.iter().find_map(|&place| self.lying.get(place).copied().flatten()) {
             Some(lying) => lying,

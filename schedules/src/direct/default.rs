@@ -32,7 +32,8 @@ const DOT_DATA: (&str, &str) = ("plain", "panel");
 const PARALLEL: [&str; 3] = ["2", "1", "3"];
 /// Largest register tile along the width that leaves registers for steps on the sums.
 const WIDTH_BESIDE_STEPS: usize = 8;
-/// Share of lanes that vectors along rows use of those that vectors along channels do, from which on rows are faster.
+/// Share of lanes that vectors along rows use of those that vectors along channels do, from which on
+/// rows are faster.
 const ROWS_OVER_CHANNELS: f64 = 0.75;
 
 /// Ways of first-level caches, at least.
@@ -161,8 +162,9 @@ fn order_of(knob: &Knob, first: [Option<&str>; 2]) -> Option<usize> {
     knob.values.iter().position(starts)
 }
 
-/// A schedule of dot products of plain images whose vectors go along the rows, where the channels of the result are no whole
-/// vectors. Vectors of channels would have unused lanes, too, and be stored element by element.
+/// A schedule of dot products of plain images whose vectors go along the rows, where the channels of
+/// the result are no whole vectors. Vectors of channels would have unused lanes, too, and be stored
+/// element by element.
 fn row_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
     let (lanes, (_, Factors { steps, .. })) = (target.lanes(), roles.dot(target)?);
     let width = roles.vectors(target).into_iter().find(|&axis| axis != roles.channel)?;
@@ -361,8 +363,9 @@ impl<'r> DefaultRule<'r> {
     }
 }
 
-/// True if a convolution's sums of dot products go through more than sums, products and maxima with elements of bf16, which are loaded to
-/// registers of their own: where few are left, partial sums would go to the stack and back for each vector that is stored.
+/// True if a convolution's sums of dot products go through more than sums, products and maxima with
+/// elements of bf16, which are loaded to registers of their own: where few are left, partial sums
+/// would go to the stack and back for each vector that is stored.
 fn has_steps_of_bf16(roles: &Roles, target: &CpuTarget) -> bool {
     let Contraction { spec, tail, .. } = &roles.contraction;
     let value = &spec.equations[*tail].value;

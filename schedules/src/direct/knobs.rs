@@ -56,8 +56,9 @@ pub(super) fn knobs(roles: &Roles, target: &CpuTarget) -> Vec<Knob> {
     knobs
 }
 
-/// Ways of reading the data. Vectors along the channels read single elements of it, for which a copy is no better, unless a
-/// prologue makes what is copied, or it has the steps of dot products side by side.
+/// Ways of reading the data. Vectors along the channels read single elements of it, for which a copy
+/// is no better, unless a prologue makes what is copied, or it has the steps of dot products side by
+/// side.
 pub(crate) fn data_modes(roles: &Roles, target: &CpuTarget) -> Vec<&'static str> {
     let (contraction, copies) = (&roles.contraction, roles.vectors(target).len() > 1);
     let has_dot = roles.dot(target).is_some();

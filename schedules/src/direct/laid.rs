@@ -71,7 +71,8 @@ impl Groups {
 }
 
 impl Roles {
-    /// The contraction in some layouts, whose blocks are of `block` channels, with groups of steps; made once.
+    /// The contraction in some layouts, whose blocks are of `block` channels, with groups of steps;
+    /// made once.
     pub(crate) fn laid(&self, layouts: Layouts, block: usize, groups: Groups) -> Arc<Laid> {
         self.laid.get((block, layouts, groups), || Laid::of(self, layouts, block, groups))
     }

@@ -111,7 +111,8 @@ impl Roles {
         data.index.iter().chain(&weight.index).all(is_step)
     }
 
-    /// True if the data is images whose channels are the reduction's steps, whole groups of them where there are groups of channels.
+    /// True if the data is images whose channels are the reduction's steps, whole groups of them where
+    /// there are groups of channels.
     pub(crate) fn has_groups_of_channels(&self, steps: usize) -> bool {
         let is_step = |axis: VarId| self.step == Some(axis.0 as usize);
         let fits = |&(axis, of)| if is_step(axis) { of == 1 } else { of % steps as i64 == 0 };

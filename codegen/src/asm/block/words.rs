@@ -64,7 +64,8 @@ impl Words {
     }
 }
 
-/// Returns where an operation copies short elements to and from, if that is all it does; from nowhere if they become zeros.
+/// Returns where an operation copies short elements to and from, if that is all it does; no source
+/// if they become zeros.
 fn copy(code: leaf::Block, op: &Op) -> Option<(Memory, Option<Memory>)> {
     match assignment(code, op)? {
         (to, Source::Constant(0)) => unsigned(to.of).map(|_| (to, None)),
@@ -73,8 +74,8 @@ fn copy(code: leaf::Block, op: &Op) -> Option<(Memory, Option<Memory>)> {
     }
 }
 
-/// Returns what to load elements as so that the lowest bits of lanes are what a copy to another type stores; none where stores
-/// or loads convert.
+/// Returns the type to load elements as so that the lowest bits of lanes are those that a copy to
+/// another type stores; none where stores or loads convert.
 fn loaded(to: ElementType, from: ElementType) -> Option<ElementType> {
     match to {
         ElementType::SignedHalf if from.bytes() == 1 => Some(from),

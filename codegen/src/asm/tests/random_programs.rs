@@ -207,7 +207,7 @@ fn agrees(text: &str, target: &Target, seed: u64) -> Program {
     agrees_on(|_, set| set.registers > 28, text, target, seed)
 }
 
-/// The same on other sets.
+/// Random programs on other sets of instructions.
 fn agrees_on(is_used: impl Fn(Isa, &Set) -> bool, text: &str, target: &Target, seed: u64) -> Program {
     let workload = text.parse().unwrap();
     let config = ScheduleSpace::new(&workload, target).default_config();

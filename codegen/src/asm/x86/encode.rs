@@ -226,7 +226,8 @@ impl Code {
         self.indexed(reg, (at, scale), index);
     }
 
-    /// The operands of an instruction with an index, multiplied by two to the power of `scale`; the displacement has four bytes.
+    /// The operands of an instruction with an index, multiplied by two to the power of `scale`; the
+    /// displacement has four bytes.
     fn indexed(&mut self, reg: u8, (at, scale): (Address, u8), index: u8) {
         let scaled = scale << 6 | (index & 7) << 3 | at.base as u8 & 7;
         self.plain(&[0x84 | (reg & 7) << 3, scaled]);

@@ -151,7 +151,8 @@ impl X86 {
         }
     }
 
-    /// Four words of each column, transposed: four columns lie in a quarter of each of four registers, which become rows.
+    /// Loads four words of each column, transposed: four columns lie in a quarter of each of four
+    /// registers, which become rows.
     fn load_transposed(&mut self, columns: &[At], first: Vector) {
         let is_wide = columns.len() == 16;
         for (number, &column) in columns.iter().enumerate() {

@@ -142,14 +142,15 @@ impl X86 {
             self.point_after(scratch, at.pointer, of.bytes());
             let element = Address { base: integer(scratch), disp: at.disp };
             self.code.legacy(false, Narrow::of(of).read, Integer::Rax as u8, element);
-            // What is written besides the element is the place of the next one, of whose indices none is left.
+            // The bytes after the element are overwritten, too: the next element goes there, and the
+            // indices that lay there were read.
             self.code.legacy(false, WRITE_WORD, Integer::Rax as u8, after(of.bytes() * lane));
         }
         self.load_part(to, of, self.lanes(), LANES_AT);
     }
 
-    /// The same by words: of an element and the one before it, which is the upper half, but of the
-    /// first and the one after it. There are two at least.
+    /// Gathers elements of 16 bits by words: an element is the upper half of the word that it makes
+    /// with the one before it; the first, the lower half with the one after it. There are two at least.
     fn gather_upper_halves(&mut self, to: Vector, at: At, index: Vector, spare: Vector) {
         const ANY: i64 = 0xff;
         let (mask, own) = (evex::BITS_512 | 7, Place::Register(to));

@@ -1,7 +1,7 @@
 //! Stages and nests that write padding out: the padded input, the padded data tile.
 //!
-//! Of plain images that dot products read, the copy has the steps of a group (channels) side by side, as words, and zeros in the
-//! place of steps beyond the channels:
+//! The copy of plain images that dot products read has the steps of a group (channels) side by side,
+//! as words, and zeros in the place of steps beyond the channels:
 //!
 //! ```text
 //! serial d1 in 0..C/2 { serial d2 in 0..H { serial v.0 in 0..W/16 {
@@ -109,8 +109,8 @@ impl Lowering<'_> {
         is_block.then_some((contraction.axes[group].extent, group))
     }
 
-    /// One perfect nest per combination of runs, the innermost dimension in whole vectors and a remainder. Groups of steps are no
-    /// dimension here: vectors of each step make words.
+    /// One perfect nest per combination of runs, the innermost dimension in whole vectors and a
+    /// remainder. Groups of steps are no dimension here: vectors of each step make words.
     fn copy_nests(&mut self, dst: BufferId, dims: &[Vec<Run>], parallel: bool) -> Vec<Node> {
         let mut nests = Vec::new();
         let dims = if self.copied_groups().is_some() { &dims[..dims.len() - 1] } else { dims };
