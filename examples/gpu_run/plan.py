@@ -41,7 +41,8 @@ CHECKED = {"AUTOTUNE_CHECKED": "1"}
 SANITIZED = ["matmul:m=72,n=88,k=80,bias", "matmul:m=200,n=136,k=160,dtype=f16", "matmul:m=136,n=264,k=320,dtype=bf16,bias",
              "matmul:m=72,n=88,k=80,dtype=tf32", "conv2d:c=16,h=14,w=14,o=32,k=3,p=1,dtype=f16",
              "conv2d:c=8,h=14,w=14,o=16,k=3,p=1,bias,act=relu", "attention:b=2,m=40,n=70,k=32,causal", "softmax:m=70,n=300"]
-SANITIZER = "memcheck"
+# What compute-sanitizer looks for: accesses beyond buffers, then races in shared memory.
+SANITIZERS = ["memcheck", "racecheck"]
 
 # What is tuned, in which type, for how many seconds, and beyond these how long ending a race may take.
 FIRST_TUNED = [("resnet18", "f16", 55), ("resnet18", "f32", 55), ("matmul:m=4096,n=4096,k=4096", "f16", 12),
@@ -110,14 +111,14 @@ class Plan:
 
     def second(self):
         if self.small:
-            return [Step(SANITIZER, 40, self.sanitizer), Step("ncu", 40, self.profile), Step("ncu table", 20, self.profile_table),
+            return self.sanitizers() + [Step("ncu", 40, self.profile), Step("ncu table", 20, self.profile_table),
                     Step("sass", 20, self.sass), Step("compiled networks", 60, self.compiled_networks)]
         tests = [Step("other device tests", 90, lambda place: [
             Command(place.bin("contract"), f"{self.target}::{name}", env=CHECKED) for name in OTHER_TESTS])]
         if self.target == "cuda":
             tests.append(self.tests("all large variants", 60, ["--exact", LARGE_VARIANTS], CHECKED))
         tuned, compared = self.possible(SECOND_TUNED, SECOND_COMPARED)
-        steps = tests + [Step(SANITIZER, 40, self.sanitizer)] + [self.tuning(*one) for one in tuned]
+        steps = tests + self.sanitizers() + [self.tuning(*one) for one in tuned]
         steps += [self.comparison(f"compare {dtype}, more", dtype, 30, compared[dtype]) for dtype in compared]
         steps += [self.comparison(f"compare {dtype}, operators", dtype, 70, OPERATORS, OPERATOR_TRIALS)
                   for dtype in OPERATOR_DTYPES if dtype in self.dtypes()]
@@ -141,13 +142,19 @@ class Plan:
         said = [place.output(name) for name in ("instructions", "large variants") if place.status(name) in ("failed", "timed out")]
         return {"AUTOTUNE_NO_WGMMA": "1"} if any("wgmma" in text or "longer than" in text for text in said) else {}
 
-    def sanitizer(self, place):
-        program = tools.program("compute-sanitizer")
-        if program is None:
-            return "compute-sanitizer is missing"
-        orders = [{"workload": text, "target": self.target} for text in (SANITIZED[:1] if self.small else SANITIZED)]
-        return [Command(program, "--tool", SANITIZER, "--target-processes", "application-only", "--error-exitcode", "9",
-                        "--print-limit", "20", place.bin("compare_peers"), "ours", stdin=requests(orders))]
+    def sanitizers(self):
+        return [Step(tool, 40, self.sanitizer(tool)) for tool in SANITIZERS]
+
+    def sanitizer(self, tool):
+        def commands(place):
+            program = tools.program("compute-sanitizer")
+            if program is None:
+                return "compute-sanitizer is missing"
+            orders = [{"workload": text, "target": self.target} for text in (SANITIZED[:1] if self.small else SANITIZED)]
+            return [Command(program, "--tool", tool, "--target-processes", "application-only", "--error-exitcode", "9",
+                            "--print-limit", "20", place.bin("compare_peers"), "ours", stdin=requests(orders))]
+
+        return commands
 
     def tuning(self, subject, dtype, secs):
         name = f"tune {dtype} {subject}"

@@ -5,7 +5,7 @@ import glob
 import os
 import re
 
-from plan import METRICS, SANITIZER, verdicts
+from plan import METRICS, SANITIZERS, verdicts
 
 
 def markdown(place):
@@ -73,14 +73,16 @@ def tests(place):
 
 
 def sanitizers(place):
-    said = place.output(SANITIZER)
-    if not said:
-        return []
-    summary = re.findall(r"(?m)^=+ (ERROR SUMMARY: .*)$", said)
-    ran, failed = said.count('"max_rel_error"'), re.findall(r'(?m)^\{"error":(.*)\}$', said)
-    text = [f"- {SANITIZER}: {'; '.join(summary) or 'no summary'}; {ran} kernels ran and were right, {len(failed)} failed"]
-    text += [f"  - {cell(why)}" for why in failed[:5]]
-    return ["## Sanitizer", "", *text, ""]
+    text = []
+    for tool in SANITIZERS:
+        said = place.output(tool)
+        if not said:
+            continue
+        summary = re.findall(r"(?m)^=+ ((?:ERROR|RACECHECK) SUMMARY: .*)$", said)
+        ran, failed = said.count('"max_rel_error"'), re.findall(r'(?m)^\{"error":(.*)\}$', said)
+        text.append(f"- {tool}: {'; '.join(summary) or 'no summary'}; {ran} kernels ran and were right, {len(failed)} failed")
+        text += [f"  - {cell(why)}" for why in failed[:5]]
+    return ["## Sanitizer", "", *text, ""] if text else []
 
 
 def networks(place):

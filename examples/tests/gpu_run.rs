@@ -248,7 +248,7 @@ fn what_is_tuned_and_compared_travels_from_call_to_call() {
     // Tools that are missing are named.
     let (_, second) = pack.call(&format!("second c --from b/gpu_run.tar.gz --budget {BUDGET_SECS}"));
     assert_eq!(archived(&pack.path("c"), "log.jsonl"), log);
-    for step in ["memcheck", "ncu", "sass", "compiled networks"] {
+    for step in ["memcheck", "racecheck", "ncu", "sass", "compiled networks"] {
         assert_eq!(status(&second, step), "left out", "{second:#}");
     }
 }
@@ -302,12 +302,13 @@ fn both_calls_run_on_a_cuda_device_and_the_toolkits_programs_look_at_our_kernels
     }
 
     let (_, second) = pack.call(&format!("second a --from a/gpu_run.tar.gz --budget {BUDGET_SECS}"));
-    for step in ["memcheck", "ncu", "ncu table", "sass"] {
+    for step in ["memcheck", "racecheck", "ncu", "ncu table", "sass"] {
         assert_eq!(status(&second, step), "ok", "{second:#}");
     }
     let text = fs::read_to_string(pack.path("a/gpu_run.md")).unwrap();
     for line in [
         "- memcheck: ERROR SUMMARY: 0 errors; 1 kernels ran and were right, 0 failed",
+        "- racecheck: ERROR SUMMARY: 0 errors; 1 kernels ran and were right, 0 failed",
         "| given_64x48x32_f32 | 0 | 1 | 1 | 0 |",
         "| kernel | registers (register/thread) |",
         "| 0 autotune_compute | 40 |",
