@@ -18,7 +18,7 @@ use cudarc::nvrtc::Ptx;
 
 use crate::device::{Bound, Device, Extent, alignment_of, from, within, word_bytes};
 use crate::error::{DeviceError, LoadError};
-use crate::gpu::{ALIGNMENT, GpuInfo, is_meant, model};
+use crate::gpu::{ALIGNMENT, GpuInfo, is_meant, model, none_meant};
 
 pub mod driver;
 mod tensor_map;
@@ -131,8 +131,9 @@ impl CudaDevice {
 
     /// The device of this machine that the target means.
     pub fn open(target: &GpuTarget) -> Result<Self, DeviceError> {
-        let found = devices()?.iter().position(|info| is_meant(target, &info.target));
-        let ordinal = found.ok_or_else(|| DeviceError::Absent(format!("this machine has no {}", target.key())))?;
+        let all = devices()?;
+        let found = all.iter().position(|info| is_meant(target, &info.target));
+        let ordinal = found.ok_or_else(|| none_meant(target, all.iter()))?;
         Self::with_stream(ordinal, |context| context.new_stream())
     }
 

@@ -2,6 +2,8 @@
 
 use autotune_ir::GpuTarget;
 
+use crate::error::DeviceError;
+
 /// A GPU of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuInfo {
@@ -27,6 +29,12 @@ pub(crate) const ALIGNMENT: usize = 16;
 /// capability.
 pub(crate) fn is_meant(wanted: &GpuTarget, found: &GpuTarget) -> bool {
     wanted.api == found.api && (wanted.is_stated() || wanted.model == found.model)
+}
+
+/// Returns the error that names a target and the devices that there are in its place.
+pub(crate) fn none_meant<'a>(wanted: &GpuTarget, found: impl Iterator<Item = &'a GpuInfo>) -> DeviceError {
+    let keys: Vec<String> = found.map(|info| info.target.key()).collect();
+    DeviceError::Absent(format!("this machine has no {}, it has {}", wanted.key(), keys.join(", ")))
 }
 
 /// A device's name as a target's model.

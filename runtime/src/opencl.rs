@@ -21,7 +21,7 @@ use opencl3::types::CL_BLOCKING;
 
 use crate::device::{Bound, Device, Extent, alignment_of, from, within, word_bytes};
 use crate::error::{DeviceError, LoadError};
-use crate::gpu::{ALIGNMENT, GpuInfo, is_meant, model};
+use crate::gpu::{ALIGNMENT, GpuInfo, is_meant, model, none_meant};
 
 /// Why there is no device.
 pub const NO_DEVICE: &str = "no OpenCL device: install an OpenCL loader (libOpenCL.so.1) and the driver of a device (PoCL runs kernels on the CPU)";
@@ -105,10 +105,10 @@ impl OpenClDevice {
 
     /// The device of this machine that the target means.
     pub fn open(target: &GpuTarget) -> Result<Self, DeviceError> {
-        let found = list()?.into_iter().find(|(_, info)| is_meant(target, &info.target));
-        let absent = || DeviceError::Absent(format!("this machine has no {}", target.key()));
-        let (device, info) = found.ok_or_else(absent)?;
-        Self::of(device, &info.name)
+        let all = list()?;
+        let found = all.iter().find(|(_, info)| is_meant(target, &info.target));
+        let (device, info) = found.ok_or_else(|| none_meant(target, all.iter().map(|(_, info)| info)))?;
+        Self::of(*device, &info.name)
     }
 
     fn of(device: ClDevice, name: &str) -> Result<Self, DeviceError> {
