@@ -3,22 +3,21 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
 
 use autotune::Tuned;
 use autotune_db::Source;
 use autotune_ir::Target;
 use autotune_ir::plan::Binding;
-use autotune_runtime::{Cpu, CpuCall, Device, DeviceError, HostMemory, Kernel, View, ViewMut};
+use autotune_runtime::{Cpu, DeviceError, Kernel, View, ViewMut, bytes_of, bytes_of_mut};
 
 use crate::choose::{Choose, Schedules};
 use crate::cut::Cut;
+use crate::device::Runs;
 use crate::error::{CompileError, GraphError, RunError};
 use crate::graph::{Graph, Node, NodeId};
 use crate::places::places;
 use crate::plan::{Action, Doing, Operand, Plan, Span, given};
 use crate::quantile::{QUIET, quantile};
-use crate::strided::Copying;
 use crate::tensor::Tensor;
 
 mod border;
@@ -26,22 +25,24 @@ mod check;
 mod held;
 mod in_place;
 
-use border::Piece;
-pub(crate) use border::{decode, encode};
+use border::is_as_callers_have_it;
+pub(crate) use border::{Piece, decode, encode};
 pub use check::{Checked, StepError, output_error};
 use held::Beside;
 pub(crate) use held::Constants;
-use in_place::{Bound, InputReads, slots_in_place};
+use in_place::slots_in_place;
+pub(crate) use in_place::{Bound, InputReads};
 
-/// A network with its kernels and packed weights. Any number of threads may run it at once, each in a [`Workspace`] of its own.
-pub struct Compiled {
+/// A network with its kernels and packed weights, for the processor if nothing else is said. Any
+/// number of threads may run it at once, each in a [`Workspace`] of its own.
+pub struct Compiled<D: Runs = Cpu> {
     pub(crate) graph: Graph,
     cut: Cut,
     pub(crate) plan: Plan,
-    pub(crate) threads: usize,
+    pub(crate) origin: D::Origin,
     /// Of the plan's kernels.
-    pub(crate) kernels: Vec<Arc<Kernel>>,
-    pub(crate) constants: Constants,
+    pub(crate) kernels: Vec<Arc<Kernel<D>>>,
+    pub(crate) constants: Constants<D>,
     /// Of the plan's slots, where they do not: their first bytes in a workspace's memory.
     pub(crate) places: Vec<usize>,
     /// Of the plan's actions, where they run kernels: the first bytes of their scratch.
@@ -51,13 +52,16 @@ pub struct Compiled {
     pub(crate) in_place: HashMap<usize, usize>,
 }
 
-/// What one run at a time needs: a team of threads, and memory for all tensors on the way.
-pub struct Workspace {
-    network: Arc<Compiled>,
-    cpu: Cpu,
-    memory: HostMemory,
+/// What one run at a time needs: a device of its own, such as a team of threads, and memory for all
+/// tensors on the way.
+pub struct Workspace<D: Runs = Cpu> {
+    /// All calls as one, where the device can do that.
+    recording: Option<D::Recording>,
     /// The plan's actions on its memory.
-    calls: Vec<CpuCall>,
+    calls: Vec<D::Call>,
+    network: Arc<Compiled<D>>,
+    device: D,
+    memory: D::Memory,
     /// Buffers of the calls that hold inputs in the caller's memory during a run.
     reads: InputReads,
     failure: Arc<Failure>,
@@ -79,12 +83,30 @@ pub struct StepTime {
 }
 
 /// Why the interpreter could not compute a node, if it could not.
-type Failure = Mutex<Option<GraphError>>;
+pub(crate) type Failure = Mutex<Option<GraphError>>;
 
 impl Compiled {
     /// A network on this machine's processor, with the schedules by which a source knows it to be the fastest ([`race`](crate::race())), the best it has where
     /// it knows none, what is predicted where it has none.
     pub fn new(graph: &Graph, source: Option<&dyn Source>, target: &Target) -> Result<Arc<Self>, CompileError> {
+        Self::on_device(graph, source, target)
+    }
+
+    /// Bytes of its constants in memory, packed and as they are, whichever steps share them.
+    pub fn constant_bytes(&self) -> usize {
+        self.constants.bytes()
+    }
+
+    /// Number of threads that run it.
+    pub(crate) fn threads(&self) -> usize {
+        self.origin
+    }
+}
+
+impl<D: Runs> Compiled<D> {
+    /// Returns the network of [`Compiled::new`] on another kind of device. GPUs compute in f32, and
+    /// all steps of a network must be kernels there.
+    pub fn on_device(graph: &Graph, source: Option<&dyn Source>, target: &Target) -> Result<Arc<Self>, CompileError> {
         Self::of_cut(graph, Cut::of(graph), source, target)
     }
 
@@ -122,14 +144,15 @@ impl Compiled {
         beside: Option<&Self>,
     ) -> Result<Arc<Self>, CompileError> {
         let plan = Plan::of(graph, &cut, choose)?;
-        let threads = target.threads();
-        let team = Cpu::new(threads);
+        let origin = beside.map_or_else(|| D::origin(target), |beside| Ok(beside.origin.clone()))?;
+        let device = D::of(&origin)?;
         let beside = beside.map(|Self { plan, kernels, constants, .. }| Beside { plan, kernels, constants });
-        let kernels = held::kernels(&plan, beside)?;
-        let constants = Constants::of(graph, &plan, &kernels, &team, beside)?;
-        let (places, scratch, bytes) = places(&plan, &kernels, &team)?;
-        let (graph, in_place) = (graph.clone(), slots_in_place(&plan));
-        Ok(Arc::new(Self { graph, cut, plan, threads, kernels, constants, places, scratch, bytes, in_place }))
+        let kernels = held::kernels(&plan, &origin, beside.as_ref())?;
+        let constants = Constants::of(graph, &plan, &kernels, &device, beside.as_ref())?;
+        let (places, scratch, bytes) = places(&plan, &kernels, &device)?;
+        let in_place = if D::READS_CALLERS_MEMORY { slots_in_place(&plan) } else { HashMap::new() };
+        let graph = graph.clone();
+        Ok(Arc::new(Self { graph, cut, plan, origin, kernels, constants, places, scratch, bytes, in_place }))
     }
 
     /// The graph that it computes.
@@ -142,78 +165,72 @@ impl Compiled {
         &self.plan.kernels
     }
 
-    /// Bytes of its constants in memory, packed and as they are, whichever steps share them.
-    pub fn constant_bytes(&self) -> usize {
-        self.constants.bytes()
-    }
-
     /// Bytes of the tensors of a run.
     pub fn workspace_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Memory and threads for one run at a time.
-    pub fn workspace(self: &Arc<Self>) -> Result<Workspace, CompileError> {
-        let cpu = Cpu::new(self.threads);
-        let memory = cpu.allocate(self.bytes)?;
+    /// Memory and a device, such as a team of threads, for one run at a time.
+    pub fn workspace(self: &Arc<Self>) -> Result<Workspace<D>, CompileError> {
+        let device = D::of(&self.origin)?;
+        let memory = device.zeros(self.bytes)?;
         let failure = Arc::new(Failure::default());
-        let call = |action| self.call(&cpu, &memory, action, &failure);
-        let calls = (0..self.plan.actions.len()).map(call).collect::<Result<_, CompileError>>()?;
+        let call = |action| self.call(&device, &memory, action, &failure);
+        let calls = (0..self.plan.actions.len()).map(call).collect::<Result<Vec<_>, CompileError>>()?;
+        let recording = device.recorded(&calls)?;
         let reads = InputReads::of(&self.plan, &self.kernels, &self.in_place);
-        Ok(Workspace { network: Arc::clone(self), cpu, memory, calls, reads, failure })
+        Ok(Workspace { recording, calls, network: Arc::clone(self), device, memory, reads, failure })
     }
 
     /// An action on its memory.
     fn call(
         self: &Arc<Self>,
-        cpu: &Cpu,
-        memory: &HostMemory,
+        device: &D,
+        memory: &D::Memory,
         number: usize,
         failure: &Arc<Failure>,
-    ) -> Result<CpuCall, CompileError> {
+    ) -> Result<D::Call, CompileError> {
         let action = &self.plan.actions[number];
-        let part = |span: Span| self.part(cpu, memory, span);
+        let part = |span: Span| self.part(device, memory, span);
         let spans = || action.operands.iter().filter_map(Operand::span);
-        match &action.work {
-            Doing::Kernel(kernel) => self.kernel(cpu, memory, number, *kernel),
+        let call = match &action.work {
+            Doing::Kernel(kernel) => Some(self.kernel(device, memory, number, *kernel)?),
             Doing::Copy(strided) => {
                 let from = spans().next().ok_or_else(|| DeviceError::fault("a copy of nothing"))?;
+                let bytes = self.plan.dtype(from).bytes();
                 // SAFETY: as of kernels, below.
-                let copying =
-                    unsafe { Copying::new(strided, self.plan.dtype(from).bytes(), part(from)?, part(action.output)?) };
-                let copying = copying.ok_or_else(|| DeviceError::fault("a copy beyond its tensors"))?;
-                Ok(CpuCall::of_work(cpu, copying.tasks(), move |tasks| copying.run(tasks)))
+                unsafe { device.copying(strided, bytes, part(from)?, part(action.output)?) }?
             }
             Doing::Interpret(node) => {
                 let piece = |span| Ok(Piece { memory: part(span)?, dtype: self.plan.dtype(span) });
                 let operands = spans().map(piece).collect::<Result<Vec<_>, CompileError>>()?;
-                let (network, node, failure) = (Arc::clone(self), *node, Arc::clone(failure));
-                let output = Mutex::new(piece(action.output)?);
-                Ok(CpuCall::of_work(cpu, 1, move |_| {
-                    let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
-                    if let Err(error) = interpret(&network.graph, node, &operands, &mut output) {
-                        failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                    }
-                }))
+                device.interpreting(self, *node, operands, piece(action.output)?, failure)
             }
-        }
+        };
+        call.ok_or_else(|| CompileError::NoKernel { step: action.name.clone(), device: device.name() })
     }
 
     /// A kernel on its memory.
-    fn kernel(&self, cpu: &Cpu, memory: &HostMemory, number: usize, kernel: usize) -> Result<CpuCall, CompileError> {
+    fn kernel(
+        &self,
+        device: &D,
+        memory: &D::Memory,
+        number: usize,
+        kernel: usize,
+    ) -> Result<D::Call, CompileError> {
         let (action, kernel) = (&self.plan.actions[number], &self.kernels[kernel]);
         let held =
             self.constants.held[number].as_ref().ok_or_else(|| DeviceError::fault("a kernel without its constants"))?;
         let parts = action.operands.iter().enumerate().map(|(operand, what)| match what {
-            Operand::Span(span) => self.part(cpu, memory, *span).map(Some),
+            Operand::Span(span) => self.part(device, memory, *span).map(Some),
             Operand::Constant(_) => match &held.unpacked[operand] {
                 // SAFETY: constants are only read.
-                Some(constant) => Ok(Some(unsafe { cpu.part(constant, 0..cpu.extent(constant).bytes) }?)),
+                Some(constant) => Ok(Some(unsafe { device.part(constant, 0..device.extent(constant).bytes) }?)),
                 None => Ok(None),
             },
         });
-        let parts = parts.collect::<Result<Vec<Option<HostMemory>>, CompileError>>()?;
-        let operands: Vec<View> = parts
+        let parts = parts.collect::<Result<Vec<Option<D::Memory>>, CompileError>>()?;
+        let operands: Vec<View<D>> = parts
             .iter()
             .zip(given(kernel.plan()))
             .map(|(part, buffer)| match part {
@@ -222,25 +239,25 @@ impl Compiled {
             })
             .collect();
 
-        let mut output = self.part(cpu, memory, action.output)?;
+        let mut output = self.part(device, memory, action.output)?;
         let written = kernel.plan().buffers.iter().find(|buffer| buffer.binding == Binding::Output);
-        let mut outputs: Vec<ViewMut> = written
+        let mut outputs: Vec<ViewMut<D>> = written
             .map(|buffer| ViewMut::of(&mut output, buffer.dtype, &buffer.shape).in_layout(buffer.layout))
             .into_iter()
             .collect();
 
         let first = self.scratch[number];
-        let bytes = kernel.scratch_bytes(cpu)?;
+        let bytes = kernel.scratch_bytes(device)?;
         // SAFETY: the plan gives this range to this action's scratch alone while it runs.
-        let mut scratch = kernel.scratch_in(cpu, unsafe { cpu.part(memory, first..first + bytes) }?)?;
-        let run = kernel.bind(cpu, &held.packed, &mut scratch, &operands, &mut outputs)?;
+        let mut scratch = kernel.scratch_in(device, unsafe { device.part(memory, first..first + bytes) }?)?;
+        let run = kernel.bind(device, &held.packed, &mut scratch, &operands, &mut outputs)?;
         // SAFETY: kernel, packed constants and memory live in the workspace that the call does; the calls of a workspace run one after the
         // other, and the plan lets no two tensors that live at the same time overlap.
         Ok(unsafe { run.into_call() })
     }
 
     /// The memory of a span, to the end of its slot.
-    fn part(&self, cpu: &Cpu, memory: &HostMemory, span: Span) -> Result<HostMemory, CompileError> {
+    fn part(&self, device: &D, memory: &D::Memory, span: Span) -> Result<D::Memory, CompileError> {
         let end = self.plan.slots[span.slot].bytes().ok_or(CompileError::TooLarge)?;
         let bytes = self.plan.offset(span)..end;
         let (memory, first) = match self.constants.slots[span.slot].as_deref() {
@@ -248,14 +265,14 @@ impl Compiled {
             None => (memory, self.places[span.slot]),
         };
         // SAFETY: constants are only read; what tensors of a run are used for, and when, the plan says.
-        let part = unsafe { cpu.part(memory, first + bytes.start..first + bytes.end) };
+        let part = unsafe { device.part(memory, first + bytes.start..first + bytes.end) };
         Ok(part?)
     }
 }
 
-impl Workspace {
+impl<D: Runs> Workspace<D> {
     /// The network that it runs.
-    pub fn network(&self) -> &Arc<Compiled> {
+    pub fn network(&self) -> &Arc<Compiled<D>> {
         &self.network
     }
 
@@ -274,7 +291,7 @@ impl Workspace {
 
         self.start_on(plan, inputs)?;
         for (output, &span) in outputs.iter_mut().zip(&plan.outputs) {
-            self.read(span, output);
+            self.read(span, output)?;
         }
         Ok(())
     }
@@ -332,32 +349,49 @@ impl Workspace {
             if is_repeated {
                 self.start(number..number + 1)?;
             }
-            let start = Instant::now();
-            self.start(number..number + 1)?;
-            Ok(start.elapsed().as_secs_f64())
+            Ok(self.device.time(&mut || self.device.start_all(&self.calls[number..number + 1]))?)
         };
-        (0..self.calls.len()).map(time).collect()
+        let secs = (0..self.calls.len()).map(time).collect();
+        self.check_failure()?;
+        secs
+    }
+
+    /// Seconds of a run on what the last one left, by the device's clock: without the transfer of
+    /// inputs and outputs.
+    pub fn run_secs(&mut self) -> Result<f64, RunError> {
+        let secs = self.device.time(&mut || self.start_all())?;
+        self.check_failure()?;
+        Ok(secs)
+    }
+
+    /// Starts all actions on what is in the memory.
+    fn start_all(&self) -> Result<(), DeviceError> {
+        match &self.recording {
+            Some(recording) => self.device.replay(recording),
+            None => self.device.start_all(&self.calls),
+        }
     }
 
     /// Does all actions on inputs of the right sizes, which are read in place or copied.
     fn start_on(&mut self, plan: &Plan, inputs: &[&[f32]]) -> Result<(), RunError> {
         for (number, (&input, &span)) in inputs.iter().zip(&plan.inputs).enumerate() {
             if self.reads.is_copied(number) {
-                self.write(span, input);
+                self.write(span, input)?;
             }
         }
 
-        let mut bound = Bound::new(&mut self.calls, &mut self.reads);
-        // SAFETY: they have the sizes of the inputs, and are borrowed until this function returns.
-        unsafe { bound.bind(inputs) };
-        self.cpu.start_all(bound.calls())?;
-        drop(bound);
+        match &self.recording {
+            Some(recording) => self.device.replay(recording)?,
+            // SAFETY: they have the sizes of the inputs, and are borrowed until this function returns;
+            // the device that reads them runs what it starts at once.
+            None => unsafe { self.device.run(&mut self.calls, &mut self.reads, inputs) }?,
+        }
         self.check_failure()
     }
 
     /// Does some actions, one after the other, on what the last run left.
     fn start(&self, actions: Range<usize>) -> Result<(), RunError> {
-        self.cpu.start_all(&self.calls[actions])?;
+        self.device.start_all(&self.calls[actions])?;
         self.check_failure()
     }
 
@@ -369,29 +403,56 @@ impl Workspace {
     }
 
     /// Writes the numbers of a tensor before a run.
-    fn write(&mut self, span: Span, numbers: &[f32]) {
+    fn write(&mut self, span: Span, numbers: &[f32]) -> Result<(), DeviceError> {
         let Compiled { plan, places, .. } = &*self.network;
         let (dtype, first) = (plan.dtype(span), places[span.slot] + plan.offset(span));
-        let elements = &mut self.memory.elements_mut::<u8>()[first..][..numbers.len() * dtype.bytes()];
-        encode(dtype, numbers, elements);
+        if is_as_callers_have_it(dtype) {
+            return self.device.write(&mut self.memory, first, bytes_of(numbers));
+        }
+        let mut elements = vec![0; numbers.len() * dtype.bytes()];
+        encode(dtype, numbers, &mut elements);
+        self.device.write(&mut self.memory, first, &elements)
     }
 
     /// Reads the numbers of a tensor after a run, as many as there is room for.
-    fn read(&self, span: Span, numbers: &mut [f32]) {
+    fn read(&self, span: Span, numbers: &mut [f32]) -> Result<(), DeviceError> {
         let Compiled { plan, places, constants, .. } = &*self.network;
         let (memory, place) = match constants.slots[span.slot].as_deref() {
             Some(constant) => (constant, 0),
             None => (&self.memory, places[span.slot]),
         };
         let (dtype, first) = (plan.dtype(span), place + plan.offset(span));
-        decode(dtype, &memory.elements::<u8>()[first..][..numbers.len() * dtype.bytes()], numbers);
+        if is_as_callers_have_it(dtype) {
+            return self.device.read(memory, first, bytes_of_mut(numbers));
+        }
+        let mut elements = vec![0; numbers.len() * dtype.bytes()];
+        self.device.read(memory, first, &mut elements)?;
+        decode(dtype, &elements, numbers);
+        Ok(())
     }
 
     /// Returns the first numbers of a tensor after a run.
-    fn result(&self, span: Span, len: usize) -> Vec<f32> {
+    fn result(&self, span: Span, len: usize) -> Result<Vec<f32>, DeviceError> {
         let mut numbers = vec![0.0; len];
-        self.read(span, &mut numbers);
-        numbers
+        self.read(span, &mut numbers)?;
+        Ok(numbers)
+    }
+}
+
+/// Returns what computes a node by the interpreter.
+pub(crate) fn interpreting(
+    network: &Arc<Compiled>,
+    node: NodeId,
+    operands: Vec<Piece>,
+    output: Piece,
+    failure: &Arc<Failure>,
+) -> impl Fn() + Send + Sync + 'static {
+    let (network, failure, output) = (Arc::clone(network), Arc::clone(failure), Mutex::new(output));
+    move || {
+        let mut output = output.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(error) = interpret(&network.graph, node, &operands, &mut output) {
+            failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        }
     }
 }
 

@@ -1,16 +1,16 @@
 //! A network's constants as its kernels have them: in their layouts, packed.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
 use autotune_ir::DType;
 use autotune_ir::layout::to_layout;
 use autotune_ir::plan::PlanBuffer;
 use autotune_ir::program::Layout;
-use autotune_runtime::{Cpu, Device, DeviceError, HostMemory, Kernel, Packed, View, bytes_of};
+use autotune_runtime::{DeviceError, HostMemory, Kernel, View, bytes_of};
 
 use crate::compiled::encode;
 use crate::constant::Constant;
+use crate::device::Runs;
 use crate::error::CompileError;
 use crate::graph::{Graph, NodeId};
 use crate::plan::{Operand, given};
@@ -30,7 +30,8 @@ pub(crate) enum Laid<'a> {
 pub(crate) type Given<'a> = Option<(&'a PlanBuffer, Laid<'a>)>;
 
 impl Laid<'_> {
-    fn view<'v>(&'v self, buffer: &'v PlanBuffer) -> View<'v> {
+    /// Returns them as an operand of a kernel of the processor's.
+    pub(crate) fn view<'v>(&'v self, buffer: &'v PlanBuffer) -> View<'v> {
         match self {
             Self::File(_, bytes) => View::of_bytes(bytes, DType::F32, &buffer.shape),
             Self::Numbers(numbers) => View::new(numbers, &buffer.shape),
@@ -39,13 +40,18 @@ impl Laid<'_> {
         .in_layout(buffer.layout)
     }
 
-    /// Memory with them.
-    pub(crate) fn copy(&self) -> Result<HostMemory, DeviceError> {
-        let bytes = match self {
+    /// Returns their bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
             Self::File(_, bytes) => bytes,
             Self::Numbers(numbers) => bytes_of(numbers),
             Self::Elements(memory, bytes) => &memory.elements()[..*bytes],
-        };
+        }
+    }
+
+    /// Memory with them.
+    pub(crate) fn copy(&self) -> Result<HostMemory, DeviceError> {
+        let bytes = self.bytes();
         let mut memory = HostMemory::untouched(bytes.len())?;
         let to = &mut memory.elements_mut()[..bytes.len()];
         match self {
@@ -57,9 +63,9 @@ impl Laid<'_> {
 }
 
 /// For each operand the constant that a kernel packs.
-pub(crate) fn constants<'a>(
+pub(crate) fn constants<'a, D: Runs>(
     graph: &'a Graph,
-    kernel: &'a Kernel,
+    kernel: &'a Kernel<D>,
     operands: &[Operand],
 ) -> Result<Vec<Given<'a>>, CompileError> {
     let given_to = |(operand, buffer): (&Operand, &'a PlanBuffer)| match operand {
@@ -70,31 +76,6 @@ pub(crate) fn constants<'a>(
         Operand::Span(_) => Ok(None),
     };
     operands.iter().zip(given(kernel.plan())).map(given_to).collect()
-}
-
-/// One memory for what kernels pack: each in one of its own would begin a huge page.
-pub(crate) fn packed_memory<'k>(
-    mut kernels: impl Iterator<Item = &'k Arc<Kernel>>,
-    cpu: &Cpu,
-) -> Result<HostMemory, CompileError> {
-    let bytes = kernels
-        .try_fold(0usize, |bytes, kernel| bytes.checked_add(kernel.packed_bytes(cpu)?).ok_or(CompileError::TooLarge))?;
-    Ok(HostMemory::untouched(bytes)?)
-}
-
-/// Packs into the first bytes of some memory, of which the rest is left.
-pub(crate) fn pack(
-    cpu: &Cpu,
-    kernel: &Kernel,
-    constants: &[Given],
-    memory: &mut HostMemory,
-) -> Result<Arc<Packed>, CompileError> {
-    let views: Vec<View> = constants.iter().flatten().map(|(buffer, numbers)| numbers.view(buffer)).collect();
-    let (bytes, all) = (kernel.packed_bytes(cpu)?, cpu.extent(memory).bytes);
-    // SAFETY: the two parts do not overlap, and whoever had the memory has the second from here on.
-    let (own, rest) = unsafe { (cpu.part(memory, 0..bytes)?, cpu.part(memory, bytes..all)?) };
-    *memory = rest;
-    Ok(kernel.pack_in(cpu, &views, own)?)
 }
 
 /// The elements of a constant in a layout and of a type; as a file has them only where they may be at

@@ -139,6 +139,14 @@ pub enum CompileError {
         /// Type that the step reads or writes.
         wanted: DType,
     },
+    /// A device has no kernel for a step, which the processor's interpreter computes or copies.
+    #[error("{step}: {device} has no kernel for it; --target cpu runs it")]
+    NoKernel {
+        /// The step.
+        step: String,
+        /// Name of the device.
+        device: String,
+    },
     /// The tensors of a run are too many bytes.
     #[error("the tensors of a run are too large for this machine")]
     TooLarge,
@@ -186,6 +194,9 @@ pub enum CheckError {
     /// It does not run.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// Its memory cannot be read or written.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
     /// A tensor does not lie as its kernel says.
     #[error(transparent)]
     Compile(#[from] CompileError),

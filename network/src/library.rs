@@ -121,7 +121,7 @@ impl<'a> Library<'a> {
             places: [&inputs, &outputs],
             tensors: [&library.tensors[0], &library.tensors[1]],
             features: isa.and_then(Features::of).unwrap_or_default(),
-            threads: network.threads,
+            threads: network.threads(),
             workspace_bytes,
             weights_bytes: library.weights.bytes(),
             at: texts.distances(&places, driver_at),

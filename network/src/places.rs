@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use autotune_ir::may_overwrite;
 use autotune_ir::program::Role;
-use autotune_runtime::{Cpu, Kernel, STAGGER_BYTES};
+use autotune_runtime::{Device, Kernel, STAGGER_BYTES};
 
 use crate::arena::{self, Need};
 use crate::error::CompileError;
@@ -17,10 +17,10 @@ const ALIGNMENT: usize = 256;
 type Life = (usize, usize);
 
 /// The first bytes of slots and of scratch, and the bytes of all.
-pub(crate) fn places(
+pub(crate) fn places<D: Device>(
     plan: &Plan,
-    kernels: &[Arc<Kernel>],
-    cpu: &Cpu,
+    kernels: &[Arc<Kernel<D>>],
+    device: &D,
 ) -> Result<(Vec<usize>, Vec<usize>, usize), CompileError> {
     let mut lives = lives(plan);
     let holders = holders(plan, kernels, &mut lives)?;
@@ -36,7 +36,7 @@ pub(crate) fn places(
     }
     for (number, action) in plan.actions.iter().enumerate() {
         let bytes = match action.work {
-            Doing::Kernel(kernel) => kernels[kernel].scratch_bytes(cpu)?,
+            Doing::Kernel(kernel) => kernels[kernel].scratch_bytes(device)?,
             _ => 0,
         };
         needs.push(Need { bytes, steps: number..=number });
@@ -68,7 +68,11 @@ fn lives(plan: &Plan) -> Vec<Option<Life>> {
 /// by a kernel that [may overwrite](may_overwrite) it. That one then lives as long as both.
 ///
 /// Inputs stay as they are, for who does single steps again.
-fn holders(plan: &Plan, kernels: &[Arc<Kernel>], lives: &mut [Option<Life>]) -> Result<Vec<usize>, CompileError> {
+fn holders<D: Device>(
+    plan: &Plan,
+    kernels: &[Arc<Kernel<D>>],
+    lives: &mut [Option<Life>],
+) -> Result<Vec<usize>, CompileError> {
     let mut holders: Vec<usize> = (0..plan.slots.len()).collect();
     let mut is_input = vec![false; plan.slots.len()];
     plan.inputs.iter().for_each(|input| is_input[input.slot] = true);

@@ -4,6 +4,7 @@ use std::borrow::BorrowMut;
 use std::time::Instant;
 
 use crate::compiled::Workspace;
+use crate::device::NetworkDevice;
 use crate::error::RunError;
 use crate::tensor::Tensor;
 
@@ -12,7 +13,7 @@ pub(crate) const WARM_UP: usize = 3;
 
 /// Seconds of each run of some networks on the same tensors, in turns: what disturbs the machine disturbs all of them. Between rounds it is asked
 /// whether it `is_over`: then there are fewer runs.
-pub fn time_in_turns<W: BorrowMut<Workspace>>(
+pub fn time_in_turns<D: NetworkDevice, W: BorrowMut<Workspace<D>>>(
     workspaces: &mut [W],
     inputs: &[Tensor],
     runs: usize,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use autotune_ir::DType;
-use autotune_runtime::{HostMemory, bytes_of, bytes_of_mut};
+use autotune_runtime::{Cpu, Device, bytes_of, bytes_of_mut};
 
 /// True if elements of a type lie in memory as callers have them, so that kernels can read them
 /// there.
@@ -36,8 +36,8 @@ pub(crate) fn decode(dtype: DType, elements: &[u8], numbers: &mut [f32]) {
 }
 
 /// Memory of the elements of one type that the interpreter reads or writes.
-pub(super) struct Piece {
-    pub(super) memory: HostMemory,
+pub(crate) struct Piece<D: Device = Cpu> {
+    pub(super) memory: D::Memory,
     pub(super) dtype: DType,
 }
 
@@ -159,7 +159,7 @@ mod tests {
         cut.values.iter_mut().for_each(|value| value.dtype = DType::Bf16);
         let Work::Kernel(workload) = &mut cut.steps[0].work else { panic!("no kernel") };
         *workload = workload.with_dtype(DType::Bf16).unwrap();
-        let network = Compiled::of_cut(&graph, cut, None, &target).unwrap();
+        let network = Compiled::<Cpu>::of_cut(&graph, cut, None, &target).unwrap();
         let buffers = &network.kernels[0].plan().buffers;
         let is_global = |binding: Binding| matches!(binding, Binding::Data | Binding::Output);
         assert!(buffers.iter().filter(|b| is_global(b.binding)).all(|buffer| buffer.dtype == DType::Bf16));
@@ -187,7 +187,7 @@ mod tests {
 
         let mut cut = Cut::of(&moves());
         cut.values[0].dtype = DType::I8;
-        let refused = Compiled::of_cut(&moves(), cut, None, &Target::detect("cpu", Some(1)).unwrap());
+        let refused = Compiled::<Cpu>::of_cut(&moves(), cut, None, &Target::detect("cpu", Some(1)).unwrap());
         assert!(matches!(refused.map(drop), Err(CompileError::Types { .. })));
     }
 }

@@ -16,6 +16,7 @@ use autotune_schedules::tolerance;
 
 use super::{Compiled, Workspace};
 use crate::cut::{Strided, Value};
+use crate::device::Runs;
 use crate::error::{CheckError, CompileError, EvaluateError};
 use crate::graph::{Graph, NodeId};
 use crate::operators::{Binary, Map, Prelu};
@@ -65,7 +66,7 @@ pub struct Checked {
     pub imported: Vec<StepError>,
 }
 
-impl Workspace {
+impl<D: Runs> Workspace<D> {
     /// Compares what an action has just written.
     fn step_error(&self, action: &Action, computed: &mut Computed) -> Result<StepError, CheckError> {
         let network = &self.network;
@@ -109,11 +110,11 @@ impl Workspace {
             Doing::Copy(strided) => {
                 let first = within.filter(|_| *shape != node.shape).map_or(0, |(_, first)| first);
                 let places = written(strided);
-                let found = self.result(action.output, places.iter().max().map_or(0, |last| last + 1));
+                let found = self.result(action.output, places.iter().max().map_or(0, |last| last + 1))?;
                 (at(&found, 0, &places), at(&wanted, first, &places))
             }
             Doing::Kernel(_) | Doing::Interpret(_) => {
-                let found = from_layout(&self.result(action.output, shape.iter().product()), shape, layout)
+                let found = from_layout(&self.result(action.output, shape.iter().product())?, shape, layout)
                     .map_err(|source| CompileError::Constant { name: action.name.clone(), source })?;
                 (found.into_iter().collect(), wanted)
             }
@@ -129,7 +130,7 @@ impl Workspace {
     }
 }
 
-impl Compiled {
+impl<D: Runs> Compiled<D> {
     /// Returns what an action should write, as its memory has it if the action itself rounds nothing.
     fn rounded(&self, action: &Action, wanted: Wanted) -> Wanted {
         let dtype = self.plan.dtype(action.output);

@@ -7,10 +7,11 @@ use autotune::Tuned;
 use autotune_ir::DType;
 use autotune_ir::plan::Binding;
 use autotune_ir::program::{BufferId, Layout};
-use autotune_runtime::{Cpu, HostMemory, Kernel, Packed};
+use autotune_runtime::{Cpu, Kernel, Packed};
 use rayon::prelude::*;
 
-use crate::constants::{Given, constants, laid, pack, packed_memory, release};
+use crate::constants::{Given, constants, laid, release};
+use crate::device::Runs;
 use crate::error::CompileError;
 use crate::graph::{Graph, NodeId};
 use crate::plan::{Action, Content, Doing, Operand, Plan, Slot, given};
@@ -19,31 +20,30 @@ use crate::plan::{Action, Content, Doing, Operand, Plan, Slot, given};
 const READ_IN_RUNS: Binding = Binding::Constant { read_in_runs: true };
 
 /// What a kernel has of its constants: all who run it on the same ones can share it.
-pub(crate) struct Held {
-    pub(crate) packed: Arc<Packed>,
+pub(crate) struct Held<D: Runs = Cpu> {
+    pub(crate) packed: Arc<Packed<D>>,
     /// Constants that it reads in runs beside what was packed of them, by operand.
-    pub(crate) unpacked: Vec<Option<Arc<HostMemory>>>,
+    pub(crate) unpacked: Vec<Option<Arc<D::Memory>>>,
 }
 
 /// A network's constants in memory.
-pub(crate) struct Constants {
+pub(crate) struct Constants<D: Runs = Cpu> {
     /// For each action of the plan what its kernel has, if it runs one.
-    pub(crate) held: Vec<Option<Arc<Held>>>,
+    pub(crate) held: Vec<Option<Arc<Held<D>>>>,
     /// For each slot of the plan its memory, if it holds a constant.
-    pub(crate) slots: Vec<Option<Arc<HostMemory>>>,
+    pub(crate) slots: Vec<Option<Arc<D::Memory>>>,
     /// What is not packed.
-    copies: HashMap<Copied, Arc<HostMemory>>,
+    copies: HashMap<Copied, Arc<D::Memory>>,
 }
 
 /// A constant that is not packed, in a layout, of a type.
 type Copied = (NodeId, Layout, DType);
 
 /// A network on the same graph: what both have is there once.
-#[derive(Clone, Copy)]
-pub(super) struct Beside<'a> {
+pub(super) struct Beside<'a, D: Runs = Cpu> {
     pub(super) plan: &'a Plan,
-    pub(super) kernels: &'a [Arc<Kernel>],
-    pub(super) constants: &'a Constants,
+    pub(super) kernels: &'a [Arc<Kernel<D>>],
+    pub(super) constants: &'a Constants<D>,
 }
 
 /// A kernel, by its number in the plan, and the constants among its operands.
@@ -52,44 +52,44 @@ type Use = (usize, Vec<Option<NodeId>>);
 /// What is packed: the stages as text, and the constants that they read.
 type Packing = (String, Vec<Option<NodeId>>);
 
-struct Maker<'a> {
+struct Maker<'a, D: Runs> {
     graph: &'a Graph,
     plan: &'a Plan,
-    kernels: &'a [Arc<Kernel>],
-    team: &'a Cpu,
-    beside: Option<Beside<'a>>,
+    kernels: &'a [Arc<Kernel<D>>],
+    device: &'a D,
+    beside: Option<&'a Beside<'a, D>>,
     /// For what is still to be packed.
-    memory: HostMemory,
+    memory: D::Memory,
     /// Constants that more than one kernel has.
     shared: HashSet<NodeId>,
     /// [`autotune_ir::Program::packing`] of kernels.
     texts: HashMap<usize, (String, Vec<BufferId>)>,
-    packed: HashMap<Packing, Arc<Packed>>,
-    copies: HashMap<Copied, Arc<HostMemory>>,
+    packed: HashMap<Packing, Arc<Packed<D>>>,
+    copies: HashMap<Copied, Arc<D::Memory>>,
 }
 
-impl Constants {
+impl<D: Runs> Constants<D> {
     /// The constants of a plan; those of another network on the same graph where it has them.
     pub(super) fn of(
         graph: &Graph,
         plan: &Plan,
-        kernels: &[Arc<Kernel>],
-        team: &Cpu,
-        beside: Option<Beside>,
+        kernels: &[Arc<Kernel<D>>],
+        device: &D,
+        beside: Option<&Beside<D>>,
     ) -> Result<Self, CompileError> {
         let uses: Vec<Option<Use>> = plan.actions.iter().map(use_of).collect();
-        let there = beside.map(|beside| beside.held_by_kernels()).unwrap_or_default();
-        let mut known: HashMap<&Use, Arc<Held>> = HashMap::new();
+        let there = beside.map(Beside::held_by_kernels).unwrap_or_default();
+        let mut known: HashMap<&Use, Arc<Held<D>>> = HashMap::new();
         for of in uses.iter().flatten() {
             let held = there.get(&(Arc::as_ptr(&kernels[of.0]), of.1.clone()));
             known.extend(held.map(|held| (of, Arc::clone(held))));
         }
 
         let open: HashSet<&Use> = uses.iter().flatten().filter(|of| !known.contains_key(of)).collect();
-        let memory = packed_memory(open.iter().map(|(kernel, _)| &kernels[*kernel]), team)?;
+        let memory = packed_memory(open.iter().map(|(kernel, _)| &kernels[*kernel]), device)?;
         let (texts, packed, copies) = (HashMap::new(), HashMap::new(), HashMap::new());
         let shared = shared(&open);
-        let mut maker = Maker { graph, plan, kernels, team, beside, memory, shared, texts, packed, copies };
+        let mut maker = Maker { graph, plan, kernels, device, beside, memory, shared, texts, packed, copies };
         let mut held = Vec::with_capacity(uses.len());
         for (action, of) in plan.actions.iter().zip(&uses) {
             held.push(match of {
@@ -106,14 +106,16 @@ impl Constants {
         let slot = |slot: &Slot| match slot.content {
             Content::Constant(node, layout) => {
                 let lies = (layout, slot.dtype);
-                maker.copy((node, layout, slot.dtype), &|| Ok(laid(graph, node, lies, true)?.copy()?)).map(Some)
+                maker.copy((node, layout, slot.dtype), &|| Ok(device.keep(&laid(graph, node, lies, true)?)?)).map(Some)
             }
             Content::Run => Ok(None),
         };
         let slots = plan.slots.iter().map(slot).collect::<Result<_, CompileError>>()?;
         Ok(Self { held, slots, copies: maker.copies })
     }
+}
 
+impl Constants {
     /// Bytes of all memory that they are in.
     pub(super) fn bytes(&self) -> usize {
         let held = || self.held.iter().flatten();
@@ -126,25 +128,28 @@ impl Constants {
     }
 }
 
-impl Maker<'_> {
+impl<D: Runs> Maker<'_, D> {
     /// What a kernel has of the constants among some operands.
-    fn held(&mut self, of: &Use, operands: &[Operand]) -> Result<Held, CompileError> {
+    fn held(&mut self, of: &Use, operands: &[Operand]) -> Result<Held<D>, CompileError> {
         let kernel = &self.kernels[of.0];
         let packing = self.packing(of)?;
         let known = packing.as_ref().and_then(|packing| self.packed.get(packing));
         // SAFETY: of constants that are the same the stages of both make the same.
-        let shared = known.map(|known| unsafe { kernel.share(self.team, known) }).transpose()?;
+        let shared = known.map(|known| unsafe { kernel.share(self.device, known) }).transpose()?;
 
         let constants = constants(self.graph, kernel, operands)?;
         let packed = match shared {
             Some(shared) => shared,
-            None => pack(self.team, kernel, &constants, &mut self.memory)?,
+            None => {
+                let memory = self.take(kernel.packed_bytes(self.device)?)?;
+                self.device.pack(kernel, &constants, memory)?
+            }
         };
         self.packed.extend(packing.map(|packing| (packing, Arc::clone(&packed))));
 
         let kept = |(constant, id): (&Given, &Option<NodeId>)| match (constant, *id) {
             (Some((buffer, numbers)), Some(id)) if buffer.binding == READ_IN_RUNS => {
-                self.copy((id, buffer.layout, buffer.dtype), &|| Ok(numbers.copy()?)).map(Some)
+                self.copy((id, buffer.layout, buffer.dtype), &|| Ok(self.device.keep(numbers)?)).map(Some)
             }
             _ => Ok(None),
         };
@@ -153,9 +158,19 @@ impl Maker<'_> {
         Ok(Held { packed, unpacked })
     }
 
+    /// Takes the first bytes of the memory for packed constants, of which the rest is left.
+    fn take(&mut self, bytes: usize) -> Result<D::Memory, CompileError> {
+        let all = self.device.extent(&self.memory).bytes;
+        // SAFETY: the two parts do not overlap, and nobody has the memory in another way from here on.
+        let (own, rest) =
+            unsafe { (self.device.part(&self.memory, 0..bytes)?, self.device.part(&self.memory, bytes..all)?) };
+        self.memory = rest;
+        Ok(own)
+    }
+
     /// What a kernel packs of its constants, if another one may pack the same.
     fn packing(&mut self, (kernel, constants): &Use) -> Result<Option<Packing>, CompileError> {
-        let is_packed = self.kernels[*kernel].packed_bytes(self.team)? > 0;
+        let is_packed = self.kernels[*kernel].packed_bytes(self.device)? > 0;
         if !is_packed || !constants.iter().flatten().any(|id| self.shared.contains(id)) {
             return Ok(None);
         }
@@ -174,8 +189,8 @@ impl Maker<'_> {
     fn copy(
         &mut self,
         of: Copied,
-        make: &dyn Fn() -> Result<HostMemory, CompileError>,
-    ) -> Result<Arc<HostMemory>, CompileError> {
+        make: &dyn Fn() -> Result<D::Memory, CompileError>,
+    ) -> Result<Arc<D::Memory>, CompileError> {
         let known = self.copies.get(&of).or_else(|| self.beside?.constants.copies.get(&of));
         let copy = match known {
             Some(known) => Arc::clone(known),
@@ -202,25 +217,40 @@ fn shared(uses: &HashSet<&Use>) -> HashSet<NodeId> {
     kernels.into_iter().filter(|(_, kernels)| kernels.len() > 1).map(|(id, _)| id).collect()
 }
 
+/// Returns one memory for what kernels pack: each in one of its own would begin a huge page.
+fn packed_memory<'k, D: Runs + 'k>(
+    mut kernels: impl Iterator<Item = &'k Arc<Kernel<D>>>,
+    device: &D,
+) -> Result<D::Memory, CompileError> {
+    let bytes = kernels.try_fold(0usize, |bytes, kernel| {
+        bytes.checked_add(kernel.packed_bytes(device)?).ok_or(CompileError::TooLarge)
+    })?;
+    Ok(device.untouched(bytes)?)
+}
+
 /// The kernels of a plan; those of another network where it has them.
-pub(super) fn kernels(plan: &Plan, beside: Option<Beside>) -> Result<Vec<Arc<Kernel>>, CompileError> {
+pub(super) fn kernels<D: Runs>(
+    plan: &Plan,
+    origin: &D::Origin,
+    beside: Option<&Beside<D>>,
+) -> Result<Vec<Arc<Kernel<D>>>, CompileError> {
     let kernel = |tuned: &Tuned| match beside.and_then(|beside| beside.kernel_of(tuned)) {
         Some(known) => Ok(known),
-        None => Ok(Arc::new(tuned.kernel(&Cpu::new(1))?)),
+        None => Ok(Arc::new(tuned.kernel(&D::to_load(origin)?)?)),
     };
     plan.kernels.par_iter().map(kernel).collect()
 }
 
-impl Beside<'_> {
+impl<D: Runs> Beside<'_, D> {
     /// The kernel of a schedule, if there is one.
-    fn kernel_of(&self, tuned: &Tuned) -> Option<Arc<Kernel>> {
+    fn kernel_of(&self, tuned: &Tuned) -> Option<Arc<Kernel<D>>> {
         let place = self.plan.kernels.iter().position(|own| own.candidate() == tuned.candidate())?;
         Some(Arc::clone(&self.kernels[place]))
     }
 
     /// What each kernel has of the constants that it runs on.
-    fn held_by_kernels(&self) -> HashMap<(*const Kernel, Vec<Option<NodeId>>), Arc<Held>> {
-        let held = |(action, held): (&Action, &Option<Arc<Held>>)| {
+    fn held_by_kernels(&self) -> HashMap<(*const Kernel<D>, Vec<Option<NodeId>>), Arc<Held<D>>> {
+        let held = |(action, held): (&Action, &Option<Arc<Held<D>>>)| {
             let (kernel, constants) = use_of(action)?;
             Some(((Arc::as_ptr(&self.kernels[kernel]), constants), Arc::clone(held.as_ref()?)))
         };

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicPtr;
 
-use autotune_runtime::{CpuCall, Kernel};
+use autotune_runtime::{CpuCall, Device, Kernel};
 
 use super::border::is_as_callers_have_it;
 use crate::plan::{Content, Doing, Operand, Plan, Span, given_at};
@@ -51,10 +51,10 @@ struct Read {
 }
 
 /// For each input the buffers of kernels that hold it; `None` for one that is copied.
-pub(super) struct InputReads(Vec<Option<Vec<Read>>>);
+pub(crate) struct InputReads(Vec<Option<Vec<Read>>>);
 
 impl InputReads {
-    pub(super) fn of(plan: &Plan, kernels: &[Arc<Kernel>], slots: &HashMap<usize, usize>) -> Self {
+    pub(super) fn of<D: Device>(plan: &Plan, kernels: &[Arc<Kernel<D>>], slots: &HashMap<usize, usize>) -> Self {
         let is_in_place = |span: &Span| slots.contains_key(&span.slot);
         let mut reads: Vec<_> = plan.inputs.iter().map(|span| is_in_place(span).then(Vec::new)).collect();
         for (number, action) in plan.actions.iter().enumerate() {
@@ -76,17 +76,17 @@ impl InputReads {
 }
 
 /// Calls some of whose buffers are in the caller's memory, until this is dropped.
-pub(super) struct Bound<'a> {
+pub(crate) struct Bound<'a> {
     calls: &'a mut [CpuCall],
     reads: &'a mut InputReads,
 }
 
 impl<'a> Bound<'a> {
-    pub(super) fn new(calls: &'a mut [CpuCall], reads: &'a mut InputReads) -> Self {
+    pub(crate) fn new(calls: &'a mut [CpuCall], reads: &'a mut InputReads) -> Self {
         Self { calls, reads }
     }
 
-    pub(super) fn calls(&self) -> &[CpuCall] {
+    pub(crate) fn calls(&self) -> &[CpuCall] {
         self.calls
     }
 
@@ -95,7 +95,7 @@ impl<'a> Bound<'a> {
     /// # Safety
     ///
     /// They have as many elements as the graph's inputs, and outlive all that is started meanwhile.
-    pub(super) unsafe fn bind(&mut self, inputs: &[&[f32]]) {
+    pub(crate) unsafe fn bind(&mut self, inputs: &[&[f32]]) {
         for (content, reads) in inputs.iter().zip(&mut self.reads.0) {
             for Read { action, buffer, first, own } in reads.iter_mut().flatten() {
                 let start = content[*first..].as_ptr().cast_mut();

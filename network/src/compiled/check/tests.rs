@@ -148,18 +148,19 @@ fn planted(
     let action = &plan.actions[number];
     let (inputs, mut workspace) = (inputs(graph), network.workspace().unwrap());
     for (tensor, &span) in inputs.iter().zip(&plan.inputs) {
-        workspace.write(span, &tensor.to_numbers());
+        workspace.write(span, &tensor.to_numbers()).unwrap();
     }
     workspace.start(0..number + 1).unwrap();
 
     // In its layout, as the kernel would have written it.
     let (value, layout) = action.value;
     let shape = &network.cut.value(value).shape;
-    let right = from_layout(&workspace.result(action.output, shape.iter().product()), shape, layout).unwrap();
+    let found = workspace.result(action.output, shape.iter().product()).unwrap();
+    let right = from_layout(&found, shape, layout).unwrap();
     let numbers: Vec<f32> = to_layout(&other(&inputs, right), layout).unwrap();
 
-    let output = Mutex::new(network.part(&workspace.cpu, &workspace.memory, action.output).unwrap());
-    workspace.calls[number] = CpuCall::of_work(&workspace.cpu, 1, move |_| {
+    let output = Mutex::new(network.part(&workspace.device, &workspace.memory, action.output).unwrap());
+    workspace.calls[number] = CpuCall::of_work(&workspace.device, 1, move |_| {
         output.lock().unwrap().elements_mut()[..numbers.len()].copy_from_slice(&numbers);
     });
     let Checked { steps, imported } = workspace.check(&inputs, graph, &Trace::of_itself(graph)).unwrap();

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use super::judge::Allowed;
 use super::{Checked, Computed, Workspace, imported};
+use crate::device::Runs;
 use crate::error::{CheckError, EvaluateError};
 use crate::graph::{Graph, Output};
 use crate::rewrite::Trace;
 use crate::tensor::Tensor;
 
-impl Workspace {
+impl<D: Runs> Workspace<D> {
     /// Runs the network on tensors and compares what every step computes with the reference, then
     /// with what the reference makes of the graph that it was
     /// [rewritten](crate::rewrite::rewrite_traced) from; all tensors are in memory meanwhile.
@@ -20,9 +21,9 @@ impl Workspace {
         let mut computed = Computed::nothing(graph);
         for ((tensor, &id), &span) in inputs.iter().zip(graph.inputs()).zip(&plan.inputs) {
             let numbers = tensor.to_numbers();
-            self.write(span, &numbers);
+            self.write(span, &numbers)?;
             // As the network has them.
-            computed.put(id, &self.result(span, numbers.len()), Allowed::NOTHING)?;
+            computed.put(id, &self.result(span, numbers.len())?, Allowed::NOTHING)?;
         }
 
         let mut steps = Vec::new();
@@ -33,11 +34,12 @@ impl Workspace {
 
         let output = |(output, &span): (&Output, _)| {
             let node = graph.node(output.node);
-            let numbers = self.result(span, node.shape.iter().product());
-            Tensor::of_numbers(&node.shape, node.dtype, &numbers).map_err(|source| node.wrong(source))
+            let numbers = self.result(span, node.shape.iter().product())?;
+            let tensor = Tensor::of_numbers(&node.shape, node.dtype, &numbers);
+            Ok(tensor.map_err(|source| EvaluateError::from(node.wrong(source)))?)
         };
-        let outputs = graph.outputs().iter().zip(&plan.outputs).map(output).collect::<Result<Vec<_>, _>>();
-        let outputs = outputs.map_err(EvaluateError::from)?;
+        let outputs = graph.outputs().iter().zip(&plan.outputs).map(output);
+        let outputs = outputs.collect::<Result<Vec<_>, CheckError>>()?;
         Ok(Checked { steps, imported: imported::errors(imported, trace, &computed, &outputs)? })
     }
 }

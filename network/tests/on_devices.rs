@@ -1,0 +1,117 @@
+//! Networks on GPUs' interfaces, beside the reference: on the first OpenCL device that there is
+//! (PoCL is one). Where there is none the tests say so and pass; `AUTOTUNE_REQUIRE=opencl` makes
+//! that a failure.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use autotune_ir::Target;
+use autotune_network::operators::Sliding;
+use autotune_network::rewrite::rewrite_traced;
+use autotune_network::{Builder, CompileError, Compiled, Conv, Graph, Seeded, Tensor, zoo};
+use autotune_runtime::{OpenClDevice, opencl};
+use autotune_workloads::PoolKind;
+
+use common::{numbers, rng};
+
+/// This machine's OpenCL device.
+fn target() -> Option<Target> {
+    match opencl::devices() {
+        Ok(devices) => Some(Target::Gpu(devices[0].target.clone())),
+        Err(reason) => {
+            let required = std::env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
+            assert!(required.split(',').all(|name| name != "opencl"), "opencl is required: {reason}");
+            eprintln!("skipped, opencl is missing: {reason}");
+            None
+        }
+    }
+}
+
+/// Runs a network twice and compares every step with the reference.
+fn check(imported: &Graph, target: &Target) {
+    let (graph, trace) = rewrite_traced(imported).unwrap();
+    let network = Compiled::<OpenClDevice>::on_device(&graph, None, target).unwrap();
+    let mut workspace = network.workspace().unwrap();
+    for seed in 0..2 {
+        let node = |&id| numbers(&mut rng(seed), &graph.node(id).shape);
+        let inputs: Vec<Tensor> = graph.inputs().iter().map(node).collect();
+        let found = workspace.run_tensors(&inputs).unwrap();
+        let checked = workspace.check(&inputs, imported, &trace).unwrap();
+        let steps = checked.steps.iter().chain(&checked.imported);
+        let wrong: Vec<_> = steps.filter(|step| !step.is_right()).collect();
+        assert!(wrong.is_empty() && !checked.steps.is_empty(), "{}: {wrong:?}", graph.name());
+
+        // What the steps leave one by one is what a whole run gives.
+        assert_eq!(workspace.run_tensors(&inputs).unwrap(), found, "{}", graph.name());
+    }
+    assert!(workspace.run_secs().unwrap() > 0.0);
+    assert!(workspace.profile(1).unwrap().len() >= network.schedules().len());
+}
+
+fn images() -> Graph {
+    let net = Builder::new("images", Seeded { seed: 1 });
+    let image = net.input("image", &[1, 3, 20, 20]);
+    let window = |k: usize| Sliding::new(k).pad(k / 2);
+    let x = image.conv("first", Conv::new(16, window(3).stride(2))).batch_norm("bn").relu();
+    let y = x.conv("narrow", Conv::new(8, window(1)).bias()).relu();
+    let z = x.conv("each", Conv::new(16, window(3)).groups(16)).batch_norm("bn2").relu();
+    let both = y.concat(&[z], 1).conv("both", Conv::new(16, window(3)));
+    let sum = (both + x).relu().pool(PoolKind::Max, Sliding::new(2).stride(2));
+    net.output("logits", sum.global_average_pool().linear("fc", 10).softmax());
+    net.finish().unwrap()
+}
+
+fn words() -> Graph {
+    let net = Builder::new("words", Seeded { seed: 2 });
+    let x = net.input("tokens", &[2, 7, 24]);
+    let y = (x.self_attention("attention", 3, None) + x).layer_norm("norm", 1e-5);
+    let z = y.linear("wide", 48).relu().linear("narrow", 24) + y;
+    net.output("out", z.layer_norm("last", 1e-5));
+    net.finish().unwrap()
+}
+
+#[test]
+fn networks_compute_what_the_reference_does() {
+    let Some(target) = target() else { return };
+    for graph in [images(), words(), zoo::graph("dqn").unwrap()] {
+        check(&graph, &target);
+    }
+}
+
+/// Two callers of one network, and one beside it, have memory of their own.
+#[test]
+fn workspaces_share_a_network() {
+    let Some(target) = target() else { return };
+    let graph = autotune_network::rewrite(&images()).unwrap();
+    let network = Compiled::<OpenClDevice>::on_device(&graph, None, &target).unwrap();
+    let beside = network.untuned_beside(&target).unwrap();
+    let mut workspaces = [network.workspace(), network.workspace(), beside.workspace()].map(Result::unwrap);
+    let inputs: Vec<Tensor> = (0..3).map(|seed| numbers(&mut rng(seed), &[1, 3, 20, 20])).collect();
+    for _ in 0..2 {
+        for (workspace, input) in workspaces.iter_mut().zip(&inputs) {
+            let found = workspace.run_tensors(std::slice::from_ref(input)).unwrap().swap_remove(0);
+            let wanted = graph.evaluate(std::slice::from_ref(input)).unwrap().swap_remove(0);
+            let far = found.to_numbers().iter().zip(wanted.to_numbers()).any(|(a, b)| (a - b).abs() > 1e-5);
+            assert!(!far, "{found:?} {wanted:?}");
+        }
+    }
+}
+
+#[test]
+fn a_step_without_a_kernel_is_named() {
+    let Some(target) = target() else { return };
+    let net = Builder::new("turned", Seeded { seed: 1 });
+    let x = net.input("x", &[4, 6]);
+    net.output("y", x.slice(1, 1..3));
+    let graph = net.finish().unwrap();
+    let network = Compiled::<OpenClDevice>::on_device(&graph, None, &target).unwrap();
+    let error = network.workspace().map(drop).unwrap_err();
+    assert!(matches!(error, CompileError::NoKernel { .. }), "{error}");
+}
+
+#[test]
+fn a_target_of_another_kind_is_refused() {
+    let cpu = Target::detect("cpu", Some(1)).unwrap();
+    let error = Compiled::<OpenClDevice>::on_device(&images(), None, &cpu).map(drop).unwrap_err();
+    assert!(error.to_string().ends_with("is no GPU"), "{error}");
+}
