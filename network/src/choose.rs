@@ -30,6 +30,9 @@ pub(crate) trait Choose {
     /// Those that there are for a step, by its number, the best first; at least one.
     fn of_step(&mut self, step: usize, workload: &Workload) -> Result<Arc<[Tuned]>, CompileError>;
 
+    /// True if a kernel copies what lies in one piece, where the device has nothing else that copies.
+    fn copies_by_kernels(&self) -> bool;
+
     /// The one of a conversion of layouts.
     fn of_conversion(&mut self, workload: &Workload) -> Result<Tuned, CompileError>;
 
@@ -155,6 +158,10 @@ impl Choose for Schedules<'_> {
         // Steps of one workload may differ.
         let own = self.query(workload).within(step_number(network, step)).record()?;
         Ok(own.filter(|own| own.is_known_as_well_as(&found[0])).map_or(found, |own| Arc::new([own])))
+    }
+
+    fn copies_by_kernels(&self) -> bool {
+        self.target.gpu().is_some()
     }
 
     fn of_conversion(&mut self, workload: &Workload) -> Result<Tuned, CompileError> {

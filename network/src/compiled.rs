@@ -8,7 +8,7 @@ use autotune::Tuned;
 use autotune_db::Source;
 use autotune_ir::Target;
 use autotune_ir::plan::Binding;
-use autotune_runtime::{Cpu, DeviceError, Kernel, View, ViewMut, bytes_of, bytes_of_mut};
+use autotune_runtime::{Cpu, DeviceError, Kernel, KernelError, Misfit, View, ViewMut, bytes_of, bytes_of_mut};
 
 use crate::choose::{Choose, Schedules};
 use crate::cut::Cut;
@@ -194,7 +194,11 @@ impl<D: Runs> Compiled<D> {
         let part = |span: Span| self.part(device, memory, span);
         let spans = || action.operands.iter().filter_map(Operand::span);
         let call = match &action.work {
-            Doing::Kernel(kernel) => Some(self.kernel(device, memory, number, *kernel)?),
+            Doing::Kernel(kernel) => match self.kernel(device, memory, number, *kernel) {
+                // A part of a tensor that begins where the device cannot have a buffer.
+                Err(CompileError::Kernel(KernelError::Operand { misfit: Misfit::Alignment { .. }, .. })) => None,
+                call => Some(call?),
+            },
             Doing::Copy(strided) => {
                 let from = spans().next().ok_or_else(|| DeviceError::fault("a copy of nothing"))?;
                 let bytes = self.plan.dtype(from).bytes();

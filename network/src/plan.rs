@@ -206,8 +206,18 @@ impl Planner<'_, '_> {
             Doing::Copy(_) => planner.in_form(operand, written),
             _ => planner.in_form(operand, planner.plain(operand)),
         };
-        let operands = step.operands.iter().map(|&operand| Ok(Operand::Span(read(self, operand)?)));
-        let operands = operands.collect::<Result<Vec<_>, CompileError>>()?;
+        let operands = step.operands.iter().map(|&operand| read(self, operand));
+        let mut spans = operands.collect::<Result<Vec<Span>, CompileError>>()?;
+        let work = match work {
+            Doing::Copy(strided) if self.choose.copies_by_kernels() && strided.is_one_piece() => {
+                spans.iter_mut().for_each(|span| span.first += strided.from);
+                let copy = conversion::workload(&strided.extents, written, written)?;
+                let tuned = self.choose.of_conversion(&copy)?;
+                Doing::Kernel(self.kernel_of(&tuned))
+            }
+            work => work,
+        };
+        let operands = spans.into_iter().map(Operand::Span).collect();
         let (output, convert) = self.written(step.output, written);
         let value = (step.output, Layout::Plain);
         let name = step.name.clone();

@@ -68,6 +68,11 @@ impl Strided {
         }
         Some(loops)
     }
+
+    /// True if neighbours are read and written side by side, forwards.
+    pub(crate) fn is_one_piece(&self) -> bool {
+        matches!(self.loops().as_deref(), Some([Loop { read: 1, write: 1, .. }]))
+    }
 }
 
 /// A copy from one memory to another, in tasks of which any may be done at once with any other.

@@ -8,7 +8,7 @@ mod common;
 use autotune_ir::Target;
 use autotune_network::operators::Sliding;
 use autotune_network::rewrite::rewrite_traced;
-use autotune_network::{Builder, CompileError, Compiled, Conv, Graph, Seeded, Tensor, zoo};
+use autotune_network::{Builder, CompileError, Compiled, Conv, Fill, Graph, Seeded, Tensor, zoo};
 use autotune_runtime::{OpenClDevice, opencl};
 use autotune_workloads::PoolKind;
 
@@ -50,13 +50,17 @@ fn check(imported: &Graph, target: &Target) {
 
 fn images() -> Graph {
     let net = Builder::new("images", Seeded { seed: 1 });
-    let image = net.input("image", &[1, 3, 20, 20]);
+    let image = net.input("image", &[1, 3, 32, 32]);
     let window = |k: usize| Sliding::new(k).pad(k / 2);
     let x = image.conv("first", Conv::new(16, window(3).stride(2))).batch_norm("bn").relu();
     let y = x.conv("narrow", Conv::new(8, window(1)).bias()).relu();
     let z = x.conv("each", Conv::new(16, window(3)).groups(16)).batch_norm("bn2").relu();
     let both = y.concat(&[z], 1).conv("both", Conv::new(16, window(3)));
     let sum = (both + x).relu().pool(PoolKind::Max, Sliding::new(2).stride(2));
+    // Two parts of one tensor that are copied there: the caller has them, too.
+    let (given, row) = (net.input("given", &[1, 4, 8, 8]), net.weight("row", &[1, 16, 8, 8], Fill::deviation(1.0)));
+    net.output("joined", given.concat(&[sum, row], 1).relu());
+    net.output("sum", sum);
     net.output("logits", sum.global_average_pool().linear("fc", 10).softmax());
     net.finish().unwrap()
 }
@@ -86,27 +90,34 @@ fn workspaces_share_a_network() {
     let network = Compiled::<OpenClDevice>::on_device(&graph, None, &target).unwrap();
     let beside = network.untuned_beside(&target).unwrap();
     let mut workspaces = [network.workspace(), network.workspace(), beside.workspace()].map(Result::unwrap);
-    let inputs: Vec<Tensor> = (0..3).map(|seed| numbers(&mut rng(seed), &[1, 3, 20, 20])).collect();
+    let inputs = |seed| [[1, 3, 32, 32], [1, 4, 8, 8]].map(|shape| numbers(&mut rng(seed), &shape));
     for _ in 0..2 {
-        for (workspace, input) in workspaces.iter_mut().zip(&inputs) {
-            let found = workspace.run_tensors(std::slice::from_ref(input)).unwrap().swap_remove(0);
-            let wanted = graph.evaluate(std::slice::from_ref(input)).unwrap().swap_remove(0);
+        for (seed, workspace) in workspaces.iter_mut().enumerate() {
+            let found = workspace.run_tensors(&inputs(seed as u64)).unwrap().swap_remove(2);
+            let wanted = graph.evaluate(&inputs(seed as u64)).unwrap().swap_remove(2);
             let far = found.to_numbers().iter().zip(wanted.to_numbers()).any(|(a, b)| (a - b).abs() > 1e-5);
             assert!(!far, "{found:?} {wanted:?}");
         }
     }
 }
 
+/// A copy of elements that lie apart, and a part of a tensor that begins at 12 bytes.
 #[test]
 fn a_step_without_a_kernel_is_named() {
     let Some(target) = target() else { return };
-    let net = Builder::new("turned", Seeded { seed: 1 });
+    let net = Builder::new("apart", Seeded { seed: 1 });
     let x = net.input("x", &[4, 6]);
-    net.output("y", x.slice(1, 1..3));
-    let graph = net.finish().unwrap();
-    let network = Compiled::<OpenClDevice>::on_device(&graph, None, &target).unwrap();
-    let error = network.workspace().map(drop).unwrap_err();
-    assert!(matches!(error, CompileError::NoKernel { .. }), "{error}");
+    net.output("columns", x.slice(1, 1..3));
+    let columns = net.finish().unwrap();
+    let net = Builder::new("unaligned", Seeded { seed: 1 });
+    let (x, y) = (net.input("x", &[1, 3]), net.input("y", &[1, 5]));
+    net.output("parts", x.relu().concat(&[y.relu()], 1).linear("fc", 8));
+    for (graph, step) in [(columns, "Slice_1"), (net.finish().unwrap(), "Map_3")] {
+        let network = Compiled::<OpenClDevice>::on_device(&graph, None, &target).unwrap();
+        let error = network.workspace().map(drop).unwrap_err();
+        assert!(matches!(error, CompileError::NoKernel { .. }), "{error}");
+        assert_eq!(error.to_string(), format!("{step}: OpenCL has no kernel for it; --target cpu runs it"));
+    }
 }
 
 #[test]

@@ -27,14 +27,20 @@ impl TargetArgs {
     /// The tasks of a subject as this target can measure them: on GPUs the weights of networks are where the last run left them.
     /// Fails if the precision of a network is one of CPUs alone.
     pub(crate) fn tasks(&self, subject: &Subject, graph: Option<&Graph>) -> Result<Network, Failure> {
-        let precision = graph.map(Graph::precision).unwrap_or_default();
-        if !self.is_cpu() && precision != Precision::F32 {
-            let why =
-                format!("networks are in {precision} on CPUs alone; --dtype {precision} is for tasks of other targets");
-            return Err(Failure::Usage(format!("--precision {precision}: {why}")));
-        }
+        graph.map_or(Ok(()), |graph| self.check_precision(graph))?;
         let tasks = subject.tasks(graph);
         Ok(if self.is_cpu() || graph.is_none() { tasks } else { tasks.warm() })
+    }
+
+    /// Fails if the precision of a network is one of CPUs alone.
+    pub(crate) fn check_precision(&self, graph: &Graph) -> Result<(), Failure> {
+        let precision = graph.precision();
+        if self.is_cpu() || precision == Precision::F32 {
+            return Ok(());
+        }
+        let why =
+            format!("networks are in {precision} on CPUs alone; --dtype {precision} is for tasks of other targets");
+        Err(Failure::Usage(format!("--precision {precision}: {why}")))
     }
 
     /// The target to make or look up code for, which must compute with the workloads' element types. `cuda` is this machine's

@@ -25,6 +25,11 @@ impl VariantArgs {
         Ok(network)
     }
 
+    /// True if workloads stay as they are.
+    pub(crate) fn is_none(&self) -> bool {
+        !self.exact && self.dtype.is_none()
+    }
+
     /// Returns the workload with the element type and the exactness that these arguments ask for.
     pub(crate) fn of_workload(&self, workload: &Workload) -> Result<Workload, WorkloadError> {
         let workload = if self.exact { workload.with_exact(true) } else { workload.clone() };

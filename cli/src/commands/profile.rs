@@ -6,16 +6,17 @@ use anyhow::Result;
 use autotune::{Origin, Timing, Tuned};
 use autotune_db::Standing;
 use autotune_ir::program::{Layout, Role};
-use autotune_measure::{Ceilings, LoadWatch};
-use autotune_network::{Compiled, StepTime, quantile, time_in_turns};
+use autotune_ir::Target;
+use autotune_measure::{Ceilings, LoadWatch, MeasureOptions, WorkerMeasurer};
+use autotune_network::{Compiled, NetworkDevice, StepTime, quantile, time_in_turns};
 use comfy_table::presets::ASCII_MARKDOWN;
 use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
 use super::lookup::{claim, network_source};
 use super::run::{inputs, network};
-use super::shared::{JsonSink, or_without, warn};
-use crate::args::{DbArgs, SubjectArgs, TargetArgs};
+use super::shared::{JsonSink, on_device, or_without, warn};
+use crate::args::{DbArgs, Loaded, SubjectArgs, TargetArgs};
 use crate::report::{caveat, marked};
 
 /// Runs of the network, and of each step.
@@ -66,13 +67,21 @@ struct Profile {
 pub(super) fn run(subject: &SubjectArgs, target: &TargetArgs, db: &DbArgs, json: Option<PathBuf>) -> Result<()> {
     let json = JsonSink::new(json)?;
     let (loaded, target) = network(subject, target)?;
+    on_device!(target, profile(&json, &loaded, &target, db))
+}
+
+fn profile<D: NetworkDevice>(json: &JsonSink, loaded: &Loaded, target: &Target, db: &DbArgs) -> Result<()> {
     let source = network_source(db.place()?)?;
-    let ceilings = or_without(Ceilings::known_or_measure(&target));
-    let network = Compiled::new(&loaded.graph, Some(&*source), &target)?;
+    let ceilings = or_without(WorkerMeasurer::new(MeasureOptions::default())?.ceilings(target));
+    let network = Compiled::<D>::on_device(&loaded.graph, Some(&*source), target)?;
     warn(&*source);
     let mut workspaces = [network.workspace()?];
     let watch = LoadWatch::start(target.threads());
-    let run_secs = time_in_turns(&mut workspaces, &inputs(&loaded)?, RUNS, &|| false)?.swap_remove(0);
+    let mut run_secs = time_in_turns(&mut workspaces, &inputs(loaded)?, RUNS, &|| false)?.swap_remove(0);
+    if target.gpu().is_some() {
+        // By the clock that times the steps.
+        run_secs = (0..RUNS).map(|_| workspaces[0].run_secs()).collect::<Result<_, _>>()?;
+    }
     let times = workspaces[0].profile(RUNS)?;
     let load = watch.awaited_load();
     let timing = Timing::beside(load);

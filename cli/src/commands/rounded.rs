@@ -6,17 +6,21 @@ use anyhow::Result;
 use autotune_db::Source;
 use autotune_ir::instruction::dot_of;
 use autotune_ir::{DType, Target};
-use autotune_network::{Compiled, Graph, Precision, Tensor, output_error};
+use autotune_network::{Compiled, Graph, NetworkDevice, Precision, Tensor, output_error};
 use serde::Serialize;
 
 use crate::output::say;
 
 /// The network in f32, by the best schedules that a source has; `None` of one that is in f32 itself.
-pub(super) fn in_f32(graph: &Graph, source: &dyn Source, target: &Target) -> Result<Option<Arc<Compiled>>> {
+pub(super) fn in_f32<D: NetworkDevice>(
+    graph: &Graph,
+    source: &dyn Source,
+    target: &Target,
+) -> Result<Option<Arc<Compiled<D>>>> {
     if graph.precision() == Precision::F32 {
         return Ok(None);
     }
-    Ok(Some(Compiled::new(&graph.clone().with_precision(Precision::F32), Some(source), target)?))
+    Ok(Some(Compiled::on_device(&graph.clone().with_precision(Precision::F32), Some(source), target)?))
 }
 
 /// Warns where products in the precision of a network take as long as in f32.

@@ -11,8 +11,8 @@ use autotune_ir::Target;
 use autotune_measure::{Load, LoadWatch};
 use autotune_network::rewrite::rewrite_traced;
 use autotune_network::{
-    Checked, Compiled, DType, Graph, Node, NodeId, Output, StepError, Tensor, Workspace, listed, printable, quantile,
-    time_in_turns,
+    Checked, Compiled, DType, Graph, NetworkDevice, Node, NodeId, Output, StepError, Tensor, Workspace, listed,
+    printable, quantile, time_in_turns,
 };
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -21,7 +21,7 @@ use serde::Serialize;
 use super::file::{NewFile, check_folder};
 use super::lookup::network_source;
 use super::rounded::{Rounding, in_f32, warn_if_slow};
-use super::shared::{JsonSink, warn};
+use super::shared::{JsonSink, on_device, warn};
 use crate::args::{Failure, GivenFile, Loaded, RunArgs, SubjectArgs, TargetArgs};
 use crate::npy;
 use crate::output::say;
@@ -31,6 +31,9 @@ use crate::report::{caveat, marked};
 #[derive(Serialize)]
 struct Figures {
     latency_secs: Latency,
+    /// Of a GPU: time by its own clock, without the transfer of inputs and outputs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    device_secs: Option<Latency>,
     /// Reliability of the latency.
     timing: Timing,
     /// Share of the machine that other programs had during the runs.
@@ -53,6 +56,11 @@ pub(super) struct Latency {
 }
 
 impl Latency {
+    fn of(secs: Vec<f64>) -> Self {
+        let at = |share: f64| quantile(secs.clone(), share);
+        Self { median: at(0.5), p10: at(0.1), p90: at(0.9) }
+    }
+
     /// The latency in words, with a mark where it is not to be believed to a tenth.
     fn told(&self, timing: Timing) -> String {
         let [median, p10, p90] = [self.median, self.p10, self.p90].map(|secs| secs * 1e3);
@@ -66,7 +74,18 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
         check_folder(folder).map_err(|error| Failure::Usage(format!("--output {}: {error}", folder.display())))?;
     }
     let start = Instant::now();
-    let (loaded, target) = on_cpu(args.subject.import()?, &args.target)?;
+    let (loaded, target) = on_target(args.subject.import()?, &args.target)?;
+    on_device!(target, run_on(&args, &json, loaded, &target, start))
+}
+
+/// Runs a network on the device that a target is; `start` is when the command began.
+fn run_on<D: NetworkDevice>(
+    args: &RunArgs,
+    json: &JsonSink,
+    loaded: Loaded,
+    target: &Target,
+    start: Instant,
+) -> Result<()> {
     let command = LoadWatch::start(target.threads());
     let inputs = inputs(&loaded)?;
     let (graph, trace) = rewrite_traced(&loaded.graph)?;
@@ -75,7 +94,7 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
     let files = output_files(&graph)?;
 
     let source = network_source(args.db.place()?)?;
-    let network = Compiled::new(&graph, Some(&*source), &target)?;
+    let network = Compiled::<D>::on_device(&graph, Some(&*source), target)?;
     warn(&*source);
     let mut workspace = network.workspace()?;
     let load_secs = start.elapsed().as_secs_f64();
@@ -89,20 +108,35 @@ pub(super) fn run(args: RunArgs) -> Result<()> {
     let runs = LoadWatch::start(target.threads());
     let mut latencies = latencies(std::slice::from_mut(&mut workspace), &inputs, args.repeat as usize, &|| false)?;
     let latency_secs = latencies.swap_remove(0);
+    let device_secs = match target.gpu() {
+        Some(_) => Some(device_latency(&mut workspace, args.repeat as usize)?),
+        None => None,
+    };
     let load = runs.load().or_else(|| command.awaited_load());
     let timing = Timing::beside(load);
 
-    say_untuned(network.schedules(), &target);
-    let latency = latency_secs.told(timing);
+    say_untuned(network.schedules(), target);
+    let on_device = device_secs.as_ref().map(|secs| format!(", on the device {}", secs.told(timing)));
+    let latency = latency_secs.told(timing) + &on_device.unwrap_or_default();
     json.say(&format!("{}: {latency}, loaded in {load_secs:.2} s", graph.name()))?;
     json.say_all(caveat(load))?;
     let peak_bytes = peak_bytes();
-    let rounding = match in_f32(&graph, &*source, &target)? {
+    let rounding = match in_f32::<D>(&graph, &*source, target)? {
         Some(network) => Some(Rounding::of(&graph, &outputs, &network.workspace()?.run_tensors(&inputs)?)),
         None => None,
     };
     json.say_all(rounding.map(|rounding| rounding.told()))?;
-    json.write(&Figures { latency_secs, timing, load, peak_bytes, load_secs, tuned_tasks, untuned_tasks, rounding })?;
+    json.write(&Figures {
+        latency_secs,
+        device_secs,
+        timing,
+        load,
+        peak_bytes,
+        load_secs,
+        tuned_tasks,
+        untuned_tasks,
+        rounding,
+    })?;
     match imported {
         Some(imported) => report(&workspace.check(&inputs, &imported, &trace)?),
         None => Ok(()),
@@ -120,36 +154,36 @@ pub(super) fn say_untuned(schedules: &[Tuned], target: &Target) {
     }
 }
 
-/// A network, and the CPU that it runs on.
+/// A network, and this machine's device that it runs on.
 pub(super) fn network(subject: &SubjectArgs, target: &TargetArgs) -> Result<(Loaded, Target)> {
-    on_cpu(subject.load()?, target)
+    on_target(subject.load()?, target)
 }
 
-/// A network, if it is one, with the CPU that it runs on.
-fn on_cpu(loaded: Option<Loaded>, target: &TargetArgs) -> Result<(Loaded, Target)> {
+/// A network, if it is one, with this machine's device that it runs on.
+fn on_target(loaded: Option<Loaded>, target: &TargetArgs) -> Result<(Loaded, Target)> {
     let Some(loaded) = loaded else {
         return Err(Failure::Usage("a workload is no network: autotune bench times it".into()).into());
     };
-    let target = target.detect(&[])?;
+    target.check_precision(&loaded.graph)?;
+    let target = target.device(&[])?;
     warn_if_slow(&loaded.graph, &target);
-    match target.cpu() {
-        Some(_) => Ok((loaded, target)),
-        None => Err(Failure::Usage("networks run on CPUs: --target cpu".into()).into()),
-    }
+    Ok((loaded, target))
+}
+
+/// How long runs take by the clock of the device.
+fn device_latency<D: NetworkDevice>(workspace: &mut Workspace<D>, runs: usize) -> Result<Latency> {
+    let secs = (0..runs).map(|_| workspace.run_secs());
+    Ok(Latency::of(secs.collect::<Result<_, _>>()?))
 }
 
 /// How long networks take on the same tensors, in turns; by fewer runs once it `is_over`.
-pub(super) fn latencies(
-    workspaces: &mut [Workspace],
+pub(super) fn latencies<D: NetworkDevice>(
+    workspaces: &mut [Workspace<D>],
     inputs: &[Tensor],
     runs: usize,
     is_over: &dyn Fn() -> bool,
 ) -> Result<Vec<Latency>> {
-    let latency = |secs: Vec<f64>| {
-        let at = |share: f64| quantile(secs.clone(), share);
-        Latency { median: at(0.5), p10: at(0.1), p90: at(0.9) }
-    };
-    Ok(time_in_turns(workspaces, inputs, runs, is_over)?.into_iter().map(latency).collect())
+    Ok(time_in_turns(workspaces, inputs, runs, is_over)?.into_iter().map(Latency::of).collect())
 }
 
 /// Integers up to here are exact in a running network, which has them as f32 numbers.

@@ -65,6 +65,18 @@ pub(super) fn open_device(
     Ok((measurer, or_without(ceilings), setup))
 }
 
+/// Calls a function of the kind of device that networks for a target run on.
+macro_rules! on_device {
+    ($target:expr, $function:ident($($argument:expr),* $(,)?)) => {
+        match $target.gpu().map(|gpu| gpu.api) {
+            None => $function::<autotune_runtime::Cpu>($($argument),*),
+            Some(autotune_ir::GpuApi::Cuda { .. }) => $function::<autotune_runtime::CudaDevice>($($argument),*),
+            Some(autotune_ir::GpuApi::OpenCl) => $function::<autotune_runtime::OpenClDevice>($($argument),*),
+        }
+    };
+}
+pub(super) use on_device;
+
 /// Ceilings, if they could be measured; else it is told why not.
 pub(super) fn or_without(ceilings: Result<Ceilings, MeasureError>) -> Option<Ceilings> {
     ceilings.map_err(|error| say(format_args!("{error}; going on without them"))).ok()

@@ -7,7 +7,8 @@ use autotune::{Cancel, Network, Report, Stop, TaskReport, Timing, TuneParams, Tu
 use autotune_db::{Phase, TuningDb, TuningRecord};
 use autotune_ir::Target;
 use autotune_measure::{Load, LoadWatch, failure_summary};
-use autotune_network::{RaceError, race};
+use autotune_network::{CompileError, Compiled, NetworkDevice, RaceError, quantile, race};
+use autotune_runtime::Cpu;
 use autotune_workloads::Workload;
 use serde::Serialize;
 
@@ -16,7 +17,7 @@ use super::lookup::adopt_legacy;
 use super::planned;
 use super::rounded::{Rounding, in_f32, warn_if_slow};
 use super::run::{inputs, latencies};
-use super::shared::{JsonSink, open_db, open_device};
+use super::shared::{JsonSink, on_device, open_db, open_device};
 use crate::args::{Failure, Loaded, TuneArgs};
 use crate::output::say;
 use crate::report::{beside_f32, caveat, compared, summary, table};
@@ -26,6 +27,9 @@ use crate::{interrupt, progress};
 /// that they take together in between. Of a network that takes seconds there are fewer.
 const NETWORK_ROUNDS: [usize; 2] = [7, 60];
 const NETWORK_SECS: f64 = 2.0;
+
+/// Part of the runs of a network that are faster than what is told of it.
+const LOW: f64 = 0.1;
 
 /// Share of the time budget after which a network's schedules race within it, where they do, the
 /// race's share of what is left then, and its seconds where there is no budget.
@@ -62,8 +66,9 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
         (trials, _) => trials,
     };
     // Everything since the command began counts.
-    let racing = loaded.filter(|_| target.cpu().is_some());
-    let time_budget = args.time_budget.map(|budget| search_budget(budget, racing.is_some(), start.elapsed()));
+    let is_timed = |_: &Loaded| target.cpu().is_some() || args.variant.is_none();
+    let timed = loaded.filter(is_timed);
+    let time_budget = args.time_budget.map(|budget| search_budget(budget, timed.is_some(), start.elapsed()));
     adopt_legacy(&db, &target)?;
     say(format_args!("tuning {} for {target}; database {}", network.name, db.path().display()));
     let limits = limits(trials, time_budget);
@@ -80,7 +85,8 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
     let report = tuner.searcher(|_| kind.searcher()).observer(&mut *observer).tune(&network.tasks)?;
     drop(observer);
 
-    let latency = match racing.filter(|_| report.stop != Stop::Cancelled) {
+    let latency = match timed.filter(|_| report.stop != Stop::Cancelled) {
+        Some(loaded) if target.gpu().is_some() => on_device!(target, timed_on(&loaded, &db, &target, &cancel))?,
         Some(loaded) => {
             let left = || args.time_budget.map(|budget| budget.saturating_sub(start.elapsed()));
             let (target, measurer, db) = (&target, &mut measurer, &db);
@@ -156,7 +162,7 @@ fn raced(
         raced => raced?.network,
     };
 
-    let exact = in_f32(graph, db, target)?;
+    let exact = in_f32::<Cpu>(graph, db, target)?;
     let networks = [network.untuned_beside(target)?, network].into_iter().chain(exact);
     let mut workspaces = networks.map(|network| network.workspace()).collect::<Result<Vec<_>, _>>()?;
     let run = Instant::now();
@@ -174,6 +180,47 @@ fn raced(
     let rounding = outputs.get(2).map(|exact| Rounding::of(graph, &outputs[1], exact));
     let latency = NetworkLatency { default_secs, best_secs, f32_secs, rounding, timing, load };
     Ok((!cancel.is_cancelled()).then_some(latency))
+}
+
+/// Runs a network on a GPU by its untuned schedules and by the best that are known, in turns, by the
+/// clock of the device; `None` if it is cancelled, or the device has no kernel for a step.
+fn timed_on<D: NetworkDevice>(
+    loaded: &Loaded,
+    db: &TuningDb,
+    target: &Target,
+    cancel: &Cancel,
+) -> Result<Option<NetworkLatency>> {
+    let watch = LoadWatch::start(target.threads());
+    let network = Compiled::<D>::on_device(&loaded.graph, Some(db), target)?;
+    let networks = [network.untuned_beside(target)?, network];
+    let mut workspaces = Vec::new();
+    for network in &networks {
+        match network.workspace() {
+            Err(error @ CompileError::NoKernel { .. }) => {
+                say(format_args!("the whole network was not run: {error}"));
+                return Ok(None);
+            }
+            workspace => workspaces.push(workspace?),
+        }
+    }
+    let inputs = inputs(loaded)?;
+    for workspace in &mut workspaces {
+        workspace.run_tensors(&inputs)?;
+    }
+
+    let mut secs = [Vec::new(), Vec::new()];
+    for _ in 0..NETWORK_ROUNDS[1] {
+        if cancel.is_cancelled() {
+            return Ok(None);
+        }
+        for (secs, workspace) in secs.iter_mut().zip(&mut workspaces) {
+            secs.push(workspace.run_secs()?);
+        }
+    }
+    let [default_secs, best_secs] = secs.map(|secs| quantile(secs, LOW));
+    let load = watch.load();
+    let timing = Timing::beside(load);
+    Ok(Some(NetworkLatency { default_secs, best_secs, f32_secs: None, rounding: None, timing, load }))
 }
 
 /// How many rounds of networks fit into some seconds, of which one takes `run_secs`.

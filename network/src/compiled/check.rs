@@ -106,9 +106,9 @@ impl<D: Runs> Workspace<D> {
         let ((value, layout), network) = (action.value, &self.network);
         let Value { node, shape, within, .. } = network.cut.value(value);
         let node = network.graph.node(*node);
+        let first = within.filter(|_| *shape != node.shape).map_or(0, |(_, first)| first);
         let (found, wanted) = match &action.work {
             Doing::Copy(strided) => {
-                let first = within.filter(|_| *shape != node.shape).map_or(0, |(_, first)| first);
                 let places = written(strided);
                 let found = self.result(action.output, places.iter().max().map_or(0, |last| last + 1))?;
                 (at(&found, 0, &places), at(&wanted, first, &places))
@@ -116,7 +116,10 @@ impl<D: Runs> Workspace<D> {
             Doing::Kernel(_) | Doing::Interpret(_) => {
                 let found = from_layout(&self.result(action.output, shape.iter().product())?, shape, layout)
                     .map_err(|source| CompileError::Constant { name: action.name.clone(), source })?;
-                (found.into_iter().collect(), wanted)
+                let found: Vec<f32> = found.into_iter().collect();
+                // A kernel may copy a part of a tensor, in one piece.
+                let part = first..first + found.len();
+                (found, wanted.get(part).map_or(wanted.clone(), <[f32]>::to_vec))
             }
         };
 
