@@ -404,6 +404,32 @@ fn a_workload_is_tuned_on_an_opencl_device() {
 }
 
 #[test]
+fn a_network_runs_on_an_opencl_device() {
+    if let Err(reason) = opencl::devices() {
+        return missing("opencl", &reason.to_string());
+    }
+    let sandbox = Sandbox::new();
+    let run = |line: &str| {
+        let mut command = sandbox.command(line);
+        command.env("POCL_CACHE_DIR", sandbox.path("pocl"));
+        finish(command)
+    };
+    let tuned = run("dqn --target opencl --trials 5 --json tuned.json").expect(0);
+    assert!(tuned.stdout.contains("whole network, run: default "), "{}", tuned.stdout);
+    assert!(sandbox.json("tuned.json")["network"]["best_secs"].as_f64().unwrap() > 0.0);
+
+    let ran = run("run dqn --target opencl --check --repeat 2 --json run.json").expect(0);
+    assert!(ran.stdout.contains(", on the device "), "{}", ran.stdout);
+    assert!(ran.stderr.contains("5 steps and 0 conversions compared"), "{}", ran.stderr);
+    let figures = sandbox.json("run.json");
+    assert_eq!(figures["tuned_tasks"], 5, "{figures}");
+    assert!(figures["device_secs"]["median"].as_f64().unwrap() > 0.0, "{figures}");
+
+    let profile = run("bench dqn --profile --target opencl").expect(0).stdout;
+    assert!(profile.lines().filter(|line| line.contains("dqn") || line.contains("fc")).count() >= 3, "{profile}");
+}
+
+#[test]
 fn what_was_tuned_on_a_gpu_elsewhere_is_looked_up_without_one() {
     let sandbox = Sandbox::new();
     let workload: Workload = "matmul:m=64,n=64,k=64".parse().unwrap();

@@ -266,7 +266,7 @@ fn what_is_wrong_is_told_in_one_line() {
         (format!("run {NETWORK} --input text.npy"), 2, "no array of numbers"),
         (format!("run {NETWORK} --input nothing.npy"), 2, "nothing.npy"),
         (format!("run {NETWORK} --input other=small.npy"), 2, "one of the inputs"),
-        (format!("run {NETWORK} --target opencl"), 2, "networks run on CPUs"),
+        (format!("run {NETWORK} --precision bf16 --target opencl"), 2, "on CPUs alone; --dtype bf16"),
         (format!("run {NETWORK} --shape image=1x3"), 2, "dqn has its shapes"),
         (format!("run {NETWORK} --shape image"), 2, "--shape 'image'"),
         (format!("run {NETWORK} --precision bf15"), 2, "'bf15' is no precision: expected f32 or bf16"),

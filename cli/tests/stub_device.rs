@@ -52,6 +52,15 @@ fn the_device_is_listed() {
 }
 
 #[test]
+fn a_network_runs() {
+    let Some(stub) = stub() else { return };
+    let sandbox = Sandbox::new();
+    let ran = run(stub, &sandbox, "run dqn --target cuda --check --repeat 1 --json run.json", &[]).expect(0);
+    assert!(ran.stderr.contains("5 steps and 0 conversions compared"), "{}", ran.stderr);
+    assert!(sandbox.json("run.json")["device_secs"]["median"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
 fn a_workload_is_tuned() {
     let Some(stub) = stub() else { return };
     for dtype in ["f32", "f16"] {

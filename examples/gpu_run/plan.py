@@ -64,6 +64,9 @@ OPERATORS = ["softmax:m=4096,n=4096", "layer_norm:m=8192,n=1024", "rms_norm:m=51
 OPERATOR_DTYPES = ["f16", "f32"]
 OPERATOR_TRIALS = 24
 
+# Networks that are run as a whole.
+OUR_NETWORKS = ["resnet18", "resnet50", "mobilenet_v2", "bert_base"]
+
 # A kernel that is written out far takes the disassembler long.
 SASS_SECS = 8
 
@@ -107,7 +110,7 @@ class Plan:
             tuned, compared = self.possible(FIRST_TUNED, FIRST_COMPARED)
         steps = tests + [self.tuning(*one) for one in tuned]
         steps += [self.comparison(f"compare {dtype}", dtype, 70, compared[dtype]) for dtype in compared]
-        return steps + [Step("networks", 40, self.networks)]
+        return steps + [Step("our networks", 60, self.our_networks), Step("networks", 40, self.networks)]
 
     def second(self):
         if self.small:
@@ -178,6 +181,13 @@ class Plan:
                             "--out", place.product(name, "compare"), "--code", code, env=self.without_groups(place))]
 
         return Step(name, limit, commands)
+
+    def our_networks(self, place):
+        """Whole networks by what was tuned, every step compared with the reference."""
+        names = ["dqn"] if self.small else OUR_NETWORKS
+        return [Command(place.bin("autotune"), "run", name, "--target", self.target, "--check", "--repeat", 1 if self.small else 50,
+                        "--db", place.db, "--json", place.product("our networks", f"{name}.json"), env=self.without_groups(place))
+                for name in names]
 
     def networks(self, place):
         """ResNet-18 by PyTorch as a CUDA graph, in f32 and f16."""

@@ -86,8 +86,11 @@ def sanitizers(place):
 
 
 def networks(place):
-    """ResNet-18 as a whole by PyTorch, beside the sum of our kernels, which were timed one by one."""
+    """Whole networks by us; ResNet-18 by PyTorch, beside the sum of our kernels, which were timed one by one."""
     rows = []
+    for name, run in sorted(place.results("our networks").items()):
+        tuned = f"{run['tuned_tasks']} of {run['tuned_tasks'] + run['untuned_tasks']} kernels tuned"
+        rows.append(f"| autotune, {name} in f32, {tuned} | f32 | {run['device_secs']['median'] * 1e6:.1f} | |")
     for step in ("networks", "compiled networks"):
         for way in place.results(step).get("networks", []):
             rows.append(f"| PyTorch, {way['how']} | {way['dtype']} | {way['run_secs'] * 1e6:.1f} | {way['max_rel_error']:.1e} |")
@@ -96,7 +99,7 @@ def networks(place):
         best = [task["best_secs"] * task["count"] for task in tasks if task.get("best_secs")]
         if best and len(best) == len(tasks):
             rows.append(f"| autotune, ≈ sum of kernels timed one by one | {dtype} | {sum(best) * 1e6:.1f} | |")
-    head = ["## ResNet-18, one image", "", "| | type | us | relative error |", "|---|---|---|---|"]
+    head = ["## Networks, ResNet-18 on one image", "", "| | type | us | relative error |", "|---|---|---|---|"]
     return [*head, *rows, ""] if rows else []
 
 

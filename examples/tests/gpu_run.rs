@@ -245,6 +245,8 @@ fn what_is_tuned_and_compared_travels_from_call_to_call() {
         assert!(ours["name"] == "autotune" && ours["how"].as_str().unwrap().starts_with("tuned"), "{row:#}");
     }
 
+    assert!(first["results"]["our networks"]["dqn"]["device_secs"]["median"].as_f64().unwrap() > 0.0);
+
     // Tools that are missing are named.
     let (_, second) = pack.call(&format!("second c --from b/gpu_run.tar.gz --budget {BUDGET_SECS}"));
     assert_eq!(archived(&pack.path("c"), "log.jsonl"), log);

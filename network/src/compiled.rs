@@ -360,12 +360,12 @@ impl<D: Runs> Workspace<D> {
         secs
     }
 
-    /// Seconds of a run on what the last one left, by the device's clock: without the transfer of
-    /// inputs and outputs.
-    pub fn run_secs(&mut self) -> Result<f64, RunError> {
-        let secs = self.device.time(&mut || self.start_all())?;
+    /// Seconds of each of some runs in a row on what the last one left, by the device's clock: without
+    /// the transfer of inputs and outputs.
+    pub fn run_secs(&mut self, runs: usize) -> Result<f64, RunError> {
+        let secs = self.device.time(&mut || (0..runs).try_for_each(|_| self.start_all()))?;
         self.check_failure()?;
-        Ok(secs)
+        Ok(secs / runs as f64)
     }
 
     /// Starts all actions on what is in the memory.

@@ -14,7 +14,7 @@ use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
 use super::lookup::{claim, network_source};
-use super::run::{inputs, network};
+use super::run::{RUNS_IN_A_ROW, inputs, network};
 use super::shared::{JsonSink, on_device, or_without, warn};
 use crate::args::{DbArgs, Loaded, SubjectArgs, TargetArgs};
 use crate::report::{caveat, marked};
@@ -80,7 +80,7 @@ fn profile<D: NetworkDevice>(json: &JsonSink, loaded: &Loaded, target: &Target, 
     let mut run_secs = time_in_turns(&mut workspaces, &inputs(loaded)?, RUNS, &|| false)?.swap_remove(0);
     if target.gpu().is_some() {
         // By the clock that times the steps.
-        run_secs = (0..RUNS).map(|_| workspaces[0].run_secs()).collect::<Result<_, _>>()?;
+        run_secs = (0..RUNS).map(|_| workspaces[0].run_secs(RUNS_IN_A_ROW)).collect::<Result<_, _>>()?;
     }
     let times = workspaces[0].profile(RUNS)?;
     let load = watch.awaited_load();

@@ -16,7 +16,7 @@ use super::conversions::{Bench, Budget};
 use super::lookup::adopt_legacy;
 use super::planned;
 use super::rounded::{Rounding, in_f32, warn_if_slow};
-use super::run::{inputs, latencies};
+use super::run::{RUNS_IN_A_ROW, inputs, latencies};
 use super::shared::{JsonSink, on_device, open_db, open_device};
 use crate::args::{Failure, Loaded, TuneArgs};
 use crate::output::say;
@@ -214,7 +214,7 @@ fn timed_on<D: NetworkDevice>(
             return Ok(None);
         }
         for (secs, workspace) in secs.iter_mut().zip(&mut workspaces) {
-            secs.push(workspace.run_secs()?);
+            secs.push(workspace.run_secs(RUNS_IN_A_ROW)?);
         }
     }
     let [default_secs, best_secs] = secs.map(|secs| quantile(secs, LOW));
