@@ -215,13 +215,7 @@ impl<D: Runs> Compiled<D> {
     }
 
     /// A kernel on its memory.
-    fn kernel(
-        &self,
-        device: &D,
-        memory: &D::Memory,
-        number: usize,
-        kernel: usize,
-    ) -> Result<D::Call, CompileError> {
+    fn kernel(&self, device: &D, memory: &D::Memory, number: usize, kernel: usize) -> Result<D::Call, CompileError> {
         let (action, kernel) = (&self.plan.actions[number], &self.kernels[kernel]);
         let held =
             self.constants.held[number].as_ref().ok_or_else(|| DeviceError::fault("a kernel without its constants"))?;

@@ -6,9 +6,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use autotune_ir::{GpuTarget, Target};
-use autotune_runtime::{
-    Cpu, CpuCall, CudaDevice, Device, DeviceError, HostMemory, Kernel, OpenClDevice, Packed, View,
-};
+use autotune_runtime::{Cpu, CpuCall, CudaDevice, Device, DeviceError, HostMemory, Kernel, OpenClDevice, Packed, View};
 
 use crate::compiled::{Bound, Compiled, Failure, InputReads, Piece, interpreting};
 use crate::constants::{Given, Laid};
@@ -68,9 +66,9 @@ pub trait Runs: Device {
     ) -> Result<Arc<Packed<Self>>, CompileError> {
         let given = || constants.iter().flatten();
         let kept = given().map(|(_, laid)| self.keep(laid)).collect::<Result<Vec<_>, _>>()?;
-        let views = given().zip(&kept).map(|((buffer, _), memory)| {
-            View::of(memory, buffer.dtype, &buffer.shape).in_layout(buffer.layout)
-        });
+        let views = given()
+            .zip(&kept)
+            .map(|((buffer, _), memory)| View::of(memory, buffer.dtype, &buffer.shape).in_layout(buffer.layout));
         Ok(kernel.pack_in(self, &views.collect::<Vec<_>>(), memory)?)
     }
 
@@ -164,12 +162,7 @@ impl Runs for Cpu {
         laid.copy()
     }
 
-    fn pack(
-        &self,
-        kernel: &Kernel,
-        constants: &[Given],
-        memory: HostMemory,
-    ) -> Result<Arc<Packed>, CompileError> {
+    fn pack(&self, kernel: &Kernel, constants: &[Given], memory: HostMemory) -> Result<Arc<Packed>, CompileError> {
         let views: Vec<View> = constants.iter().flatten().map(|(buffer, laid)| laid.view(buffer)).collect();
         Ok(kernel.pack_in(self, &views, memory)?)
     }
@@ -208,12 +201,7 @@ impl Runs for Cpu {
         Cpu::start_all(self, calls)
     }
 
-    unsafe fn run(
-        &self,
-        calls: &mut [CpuCall],
-        reads: &mut InputReads,
-        inputs: &[&[f32]],
-    ) -> Result<(), DeviceError> {
+    unsafe fn run(&self, calls: &mut [CpuCall], reads: &mut InputReads, inputs: &[&[f32]]) -> Result<(), DeviceError> {
         let mut bound = Bound::new(calls, reads);
         // SAFETY: the caller's promise.
         unsafe { bound.bind(inputs) };

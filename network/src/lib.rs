@@ -17,6 +17,7 @@
 //! | `plan`, `conversion`, `conversions` | what runs on which memory, conversions between layouts |
 //! | `arena`, `places`, `strided` | where tensors lie, copies of elements that lie apart |
 //! | `compiled`, `constants` | a network that runs: [`Compiled`], [`Workspace`]; what its kernels have of constants |
+//! | `device` | devices that networks run on: [`NetworkDevice`] |
 //! | `compiled/check` | what it computes beside the reference, and beside the graph before rewriting |
 //! | `library`, `library/` | networks as shared libraries: [`Library`] |
 //! | `builder`, `builder/` | graphs layer by layer, and where their weights are from: [`Builder`] |

@@ -49,6 +49,9 @@ pub(super) struct Beside<'a, D: Runs = Cpu> {
 /// A kernel, by its number in the plan, and the constants among its operands.
 type Use = (usize, Vec<Option<NodeId>>);
 
+/// What kernels have of their constants, by these.
+type HeldByKernels<D> = HashMap<(*const Kernel<D>, Vec<Option<NodeId>>), Arc<Held<D>>>;
+
 /// What is packed: the stages as text, and the constants that they read.
 type Packing = (String, Vec<Option<NodeId>>);
 
@@ -249,7 +252,7 @@ impl<D: Runs> Beside<'_, D> {
     }
 
     /// What each kernel has of the constants that it runs on.
-    fn held_by_kernels(&self) -> HashMap<(*const Kernel<D>, Vec<Option<NodeId>>), Arc<Held<D>>> {
+    fn held_by_kernels(&self) -> HeldByKernels<D> {
         let held = |(action, held): (&Action, &Option<Arc<Held<D>>>)| {
             let (kernel, constants) = use_of(action)?;
             Some(((Arc::as_ptr(&self.kernels[kernel]), constants), Arc::clone(held.as_ref()?)))
