@@ -70,6 +70,16 @@ fn a_network_rounds_to_bf16() {
     assert!(tuned.stdout.contains("in f32, by what is known of it: "), "{}", tuned.stdout);
     assert!(json("tuned.json")["network"]["f32_secs"].as_f64().unwrap() > 0.0);
 
+    let auto = |most: &str| {
+        let words = format!("run {NETWORK} --threads 1 --precision auto --max-error {most} --json auto.json");
+        sandbox.run(&words).expect(0).stderr
+    };
+    assert!(auto("0").contains("precision f32 within an error of 0: raced in turns, f32 "), "{}", auto("0"));
+    assert!(json("auto.json").get("rounding").is_none());
+    assert!(auto("0.1").contains(" within an error of 0.1: raced in turns, f32 "), "{}", auto("0.1"));
+    let compile = format!("compile {NETWORK} --threads 1 --precision auto -o net.so");
+    assert!(sandbox.run(&compile).expect(0).stderr.contains(" within an error of 0.01: "));
+
     let exact = sandbox.run(&format!("run {NETWORK} --threads 1 --json exact.json")).expect(0);
     assert!(!exact.stdout.contains("bf16") && json("exact.json").get("rounding").is_none(), "{}", exact.stdout);
 }
@@ -269,7 +279,12 @@ fn what_is_wrong_is_told_in_one_line() {
         (format!("run {NETWORK} --precision bf16 --target opencl"), 2, "on CPUs alone; --dtype bf16"),
         (format!("run {NETWORK} --shape image=1x3"), 2, "dqn has its shapes"),
         (format!("run {NETWORK} --shape image"), 2, "--shape 'image'"),
-        (format!("run {NETWORK} --precision bf15"), 2, "'bf15' is no precision: expected f32 or bf16"),
+        (format!("run {NETWORK} --precision bf15"), 2, "'bf15' is no precision: expected f32, bf16 or auto"),
+        (format!("run {NETWORK} --max-error 0.1"), 2, "--max-error: only --precision auto keeps to it"),
+        (format!("run {NETWORK} --precision auto --max-error -1"), 2, "is no relative error"),
+        (format!("{NETWORK} --precision auto"), 2, "--precision auto: it is decided by running: tune with"),
+        (format!("tasks {NETWORK} --precision auto"), 2, "--precision auto: it is decided by running: tune with"),
+        (format!("run {NETWORK} --precision auto --target opencl"), 2, "--precision auto: networks are in f32 on GPUs"),
         (format!("tasks {NETWORK} --precision bf16 --target cuda:sm_90"), 2, "on CPUs alone; --dtype bf16"),
         ("matmul:m=4,n=4,k=4 --precision bf16".into(), 2, "says its types itself, such as ',dtype=bf16'"),
         ("run matmul:m=4,n=4,k=4".into(), 2, "a workload is no network"),

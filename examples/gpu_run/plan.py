@@ -64,8 +64,8 @@ OPERATORS = ["softmax:m=4096,n=4096", "layer_norm:m=8192,n=1024", "rms_norm:m=51
 OPERATOR_DTYPES = ["f16", "f32"]
 OPERATOR_TRIALS = 24
 
-# Networks that are run as a whole.
-OUR_NETWORKS = ["resnet18", "resnet50", "mobilenet_v2", "bert_base"]
+# Networks that are run as a whole, and whether every step is compared with the reference, on the host.
+OUR_NETWORKS = {"resnet18": True, "mobilenet_v2": True, "squeezenet": False, "resnet50": False, "bert_base": False}
 
 # A kernel that is written out far takes the disassembler long.
 SASS_SECS = 8
@@ -123,6 +123,7 @@ class Plan:
         tuned, compared = self.possible(SECOND_TUNED, SECOND_COMPARED)
         steps = tests + self.sanitizers() + [self.tuning(*one) for one in tuned]
         steps += [self.comparison(f"compare {dtype}, more", dtype, 30, compared[dtype]) for dtype in compared]
+        steps += [Step("opencl", 40, self.opencl)] if self.target == "cuda" else []
         steps += [self.comparison(f"compare {dtype}, operators", dtype, 70, OPERATORS, OPERATOR_TRIALS)
                   for dtype in OPERATOR_DTYPES if dtype in self.dtypes()]
         return steps + [Step("ncu", 40, self.profile), Step("ncu table", 20, self.profile_table), Step("ncu details", 40, self.details),
@@ -183,11 +184,18 @@ class Plan:
         return Step(name, limit, commands)
 
     def our_networks(self, place):
-        """Whole networks by what was tuned, every step compared with the reference."""
-        names = ["dqn"] if self.small else OUR_NETWORKS
-        return [Command(place.bin("autotune"), "run", name, "--target", self.target, "--check", "--repeat", 1 if self.small else 50,
+        """Whole networks by what was tuned."""
+        networks, repeat = ({"dqn": True}, 1) if self.small else (OUR_NETWORKS, 50)
+        return [Command(place.bin("autotune"), "run", name, "--target", self.target, *["--check"] * is_checked, "--repeat", repeat,
                         "--db", place.db, "--json", place.product("our networks", f"{name}.json"), env=self.without_groups(place))
-                for name in names]
+                for name, is_checked in networks.items()]
+
+    def opencl(self, place):
+        """The same device by its other interface."""
+        words = ["--target", "opencl", "--db", place.db]
+        return [Command(place.bin("autotune"), "targets"),
+                Command(place.bin("autotune"), "matmul:m=512,n=512,k=512", *words, "--trials", 8),
+                Command(place.bin("autotune"), "run", "dqn", *words, "--check")]
 
     def networks(self, place):
         """ResNet-18 by PyTorch as a CUDA graph, in f32 and f16."""

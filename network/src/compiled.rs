@@ -37,7 +37,7 @@ pub(crate) use in_place::{Bound, InputReads};
 /// number of threads may run it at once, each in a [`Workspace`] of its own.
 pub struct Compiled<D: Runs = Cpu> {
     pub(crate) graph: Graph,
-    cut: Cut,
+    pub(crate) cut: Cut,
     pub(crate) plan: Plan,
     pub(crate) origin: D::Origin,
     /// Of the plan's kernels.

@@ -1,6 +1,6 @@
 //! A network as a graph of nodes.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use autotune_ir::DType;
 
@@ -73,6 +73,7 @@ pub struct Graph {
     input_names: HashSet<String>,
     outputs: Vec<Output>,
     precision: Precision,
+    exact: BTreeSet<NodeId>,
 }
 
 impl Graph {
@@ -89,6 +90,17 @@ impl Graph {
     /// Returns how exactly it is to be computed.
     pub fn precision(&self) -> Precision {
         self.precision
+    }
+
+    /// Returns the same graph, of which the steps that compute these nodes last are in f32, whatever
+    /// its precision. Rewriting forgets them.
+    pub fn with_exact(self, exact: BTreeSet<NodeId>) -> Self {
+        Self { exact, ..self }
+    }
+
+    /// Returns the nodes whose steps are in f32, whatever its precision.
+    pub fn exact(&self) -> &BTreeSet<NodeId> {
+        &self.exact
     }
 
     /// What the network is called.

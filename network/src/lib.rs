@@ -24,6 +24,7 @@
 //! | `zoo`, `zoo/` | networks that come with the library |
 //! | `turns`, `quantile` | networks timed beside each other |
 //! | `planned` | what would run on a target that this machine need not have |
+//! | `decide` | the precision of a network, by running it |
 //! | `race`, `race/` | schedules timed where they run, within the network |
 //! | `testing` | networks and databases that are made up, for tests |
 //! | `subject` | what users name, and its tasks: [`Subject`] |
@@ -46,6 +47,7 @@ mod constant;
 mod constants;
 mod conversion;
 mod conversions;
+mod decide;
 mod device;
 mod error;
 mod evaluate;
@@ -76,6 +78,7 @@ pub use builder::{Builder, Conv, Fill, Seeded, Value, Weights};
 pub use compiled::{Checked, Compiled, StepError, StepTime, Workspace, output_error};
 pub use constant::Constant;
 pub use conversions::{PlannedConversions, conversions};
+pub use decide::{Contender, Decided, decide};
 pub use device::NetworkDevice;
 pub use error::{CheckError, CompileError, EvaluateError, GraphError, OpError, RunError};
 pub use graph::{Graph, Input, Node, NodeId, Output};

@@ -5,13 +5,14 @@
 mod common;
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 
 use autotune_ir::Target;
 use autotune_ir::program::UnaryOp;
 use autotune_network::cut::{Cut, Value, Work};
 use autotune_network::operators::{Conv, Sliding};
 use autotune_network::rewrite::rewrite_traced;
-use autotune_network::{Compiled, DType, Graph, Precision, StepError, rewrite, tasks, zoo};
+use autotune_network::{Compiled, DType, Decided, Graph, NodeId, Precision, StepError, decide, rewrite, tasks, zoo};
 use autotune_workloads::{Types, Workload};
 use common::cases::for_cases;
 use common::graphs::{Net, brought};
@@ -40,6 +41,11 @@ fn random_networks_in_bf16_are_right() {
         let graph = random_graph(seed, 8 + seed as usize % 24, choices).with_precision(Precision::Bf16);
         let (rewritten, trace) = rewrite_traced(&graph).unwrap();
         assert_eq!(rewritten.precision(), Precision::Bf16);
+        // Of every third network every second step is in f32.
+        let cut = Cut::of(&rewritten);
+        let exact = cut.steps.iter().step_by(2).map(|step| cut.value(step.output).node);
+        let exact: BTreeSet<NodeId> = if seed % 3 == 0 { exact.collect() } else { BTreeSet::new() };
+        let rewritten = rewritten.with_exact(exact);
         let workloads = workloads(&rewritten);
         rounded.set(rounded.get() + workloads.iter().filter(|workload| is_rounded(workload)).count());
         all.set(all.get() + workloads.len());
@@ -51,6 +57,28 @@ fn random_networks_in_bf16_are_right() {
         assert!(wrong.is_empty(), "seed {seed}: {wrong:?}\n{workloads:?}");
     });
     assert!(2 * rounded.get() > all.get(), "{} of {} steps in bf16", rounded.get(), all.get());
+}
+
+/// With all steps in f32 nothing is rounded; f32 is what is left where no error is allowed.
+#[test]
+fn exact_steps_and_errors_are_kept_to() {
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    let graph = rewrite(&zoo::graph("dqn").unwrap()).unwrap().with_precision(Precision::Bf16);
+    let cut = Cut::of(&graph);
+    let all = cut.steps.iter().map(|step| cut.value(step.output).node).collect();
+    assert!(workloads(&graph).iter().any(is_rounded));
+    assert!(!workloads(&graph.clone().with_exact(all)).iter().any(is_rounded));
+
+    let inputs = brought(&graph, &mut rng(1));
+    let Decided { network, contenders, chosen } = decide(&graph, None, &target, &inputs, 0.0).unwrap();
+    assert_eq!((chosen, network.graph().precision()), (0, Precision::F32), "{contenders:?}");
+    assert!(contenders.len() >= 2 && contenders[1].max_rel_error > 1e-4, "{contenders:?}");
+    assert!(contenders.iter().all(|contender| contender.run_secs > 0.0), "{contenders:?}");
+
+    let Decided { network, contenders, chosen } = decide(&graph, None, &target, &inputs, 1.0).unwrap();
+    let fastest = contenders.iter().map(|contender| contender.run_secs).fold(f64::INFINITY, f64::min);
+    assert!(contenders[chosen].run_secs <= fastest * 1.011, "{contenders:?}");
+    assert_eq!(network.graph().exact().len(), contenders[chosen].exact_steps);
 }
 
 /// Callers' tensors and whole numbers are not rounded, everything between kernels is.

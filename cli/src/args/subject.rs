@@ -26,6 +26,7 @@ impl SubjectArgs {
     /// What is to be tuned for a target.
     pub(crate) fn tasks(&self, target: &TargetArgs) -> Result<Network> {
         let loaded = self.load()?;
+        loaded.as_ref().map_or(Ok(()), Loaded::check_precision)?;
         Ok(target.tasks(&self.subject, loaded.as_ref().map(|loaded| &loaded.graph))?)
     }
 
@@ -51,9 +52,38 @@ pub(crate) struct InputArgs {
     #[arg(long, value_name = "[NAME=]FILE.npy|NAME=NUMBER")]
     input: Vec<String>,
     /// Element type that a network's tensors between its inputs and outputs lie in, and products
-    /// are made of: f32, bf16
-    #[arg(long, value_name = "TYPE", default_value_t)]
-    precision: Precision,
+    /// are made of: f32, bf16, or auto for the fastest whose outputs are within --max-error, as it
+    /// runs on these inputs
+    #[arg(long, value_name = "TYPE", default_value = "f32", value_parser = Precise::of)]
+    precision: Precise,
+    /// How far outputs may be off for --precision auto, relative to the largest element of each
+    /// [default: 0.01]
+    #[arg(long, value_name = "ERROR", value_parser = parse_error)]
+    max_error: Option<f64>,
+}
+
+/// How exactly a network is to compute.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Precise {
+    /// In this precision.
+    In(Precision),
+    /// In the fastest that is exact enough.
+    Auto,
+}
+
+impl Precise {
+    fn of(word: &str) -> Result<Self, String> {
+        let wrong = || format!("'{word}' is no precision: expected f32, bf16 or auto");
+        if word == "auto" { Ok(Self::Auto) } else { word.parse().map(Self::In).map_err(|_| wrong()) }
+    }
+}
+
+/// How far outputs may be off where nothing else is said: bf16 of deep networks is within it.
+const MAX_ERROR: f64 = 0.01;
+
+fn parse_error(text: &str) -> Result<f64, String> {
+    let error = text.parse().ok().filter(|error: &f64| *error >= 0.0 && error.is_finite());
+    error.ok_or_else(|| format!("--max-error '{text}' is no relative error: expected a number such as 0.01"))
 }
 
 /// A network, and what is given to run it on.
@@ -61,6 +91,19 @@ pub(crate) struct Loaded {
     pub(crate) graph: Graph,
     /// By the names of inputs.
     pub(crate) given: BTreeMap<String, GivenFile>,
+    /// How far outputs may be off, where the precision is to be decided.
+    pub(crate) max_error: Option<f64>,
+}
+
+impl Loaded {
+    /// Fails if the precision is to be decided, which only a run can do.
+    pub(crate) fn check_precision(&self) -> Result<(), Failure> {
+        let why = "it is decided by running: tune with --precision f32 and with --precision bf16";
+        match self.max_error {
+            Some(_) => Err(Failure::Usage(format!("--precision auto: {why}"))),
+            None => Ok(()),
+        }
+    }
 }
 
 /// A tensor for an input, and where it is from.
@@ -72,19 +115,27 @@ pub(crate) struct GivenFile {
 impl InputArgs {
     /// A network with these shapes, inputs and precision, [rewritten](rewrite()); `None` of a workload.
     pub(crate) fn load(&self, subject: &Subject) -> Result<Option<Loaded>> {
-        let Some(Loaded { graph, given }) = self.import(subject)? else { return Ok(None) };
-        let graph = rewrite(&graph).map_err(LoadError::from)?;
-        Ok(Some(Loaded { graph, given }))
+        let Some(loaded) = self.import(subject)? else { return Ok(None) };
+        let graph = rewrite(&loaded.graph).map_err(LoadError::from)?;
+        Ok(Some(Loaded { graph, ..loaded }))
     }
 
     /// The same before it is rewritten.
     fn import(&self, subject: &Subject) -> Result<Option<Loaded>> {
         let loaded = self.imported(subject)?;
-        if loaded.is_none() && self.precision != Precision::default() {
-            let why = format!("a workload says its types itself, such as ',dtype={0}'", self.precision);
-            return Err(Failure::Usage(format!("--precision {}: {why}", self.precision)).into());
+        let (precision, max_error) = match self.precision {
+            Precise::In(_) if self.max_error.is_some() => {
+                return Err(Failure::Usage("--max-error: only --precision auto keeps to it".into()).into());
+            }
+            Precise::In(precision) => (precision, None),
+            Precise::Auto => (Precision::F32, Some(self.max_error.unwrap_or(MAX_ERROR))),
+        };
+        if loaded.is_none() && self.precision != Precise::In(Precision::F32) {
+            let word = if max_error.is_some() { "auto" } else { precision.word() };
+            let why = "a workload says its types itself, such as ',dtype=bf16'";
+            return Err(Failure::Usage(format!("--precision {word}: {why}")).into());
         }
-        Ok(loaded.map(|loaded| Loaded { graph: loaded.graph.with_precision(self.precision), ..loaded }))
+        Ok(loaded.map(|loaded| Loaded { graph: loaded.graph.with_precision(precision), max_error, ..loaded }))
     }
 
     /// Reads a network before it is rewritten, in the precision of its file.
@@ -94,7 +145,8 @@ impl InputArgs {
             let Some(graph) = subject.imported(&options).map_err(|error| refusal(error, &BTreeMap::new()))? else {
                 return self.check_none().map(|()| None);
             };
-            return Ok(Some(Loaded { given: self.of_own_inputs(&declared(&graph))?, graph }));
+            let given = self.of_own_inputs(&declared(&graph))?;
+            return Ok(Some(Loaded { graph, given, max_error: None }));
         };
 
         let mut given = BTreeMap::new();
@@ -108,7 +160,7 @@ impl InputArgs {
             options.shapes.entry(name.clone()).or_insert_with(|| file.tensor.shape().to_vec());
         }
         let graph = subject.imported(&options).map_err(|error| refusal(error, &given))?;
-        Ok(graph.map(|graph| Loaded { graph, given }))
+        Ok(graph.map(|graph| Loaded { graph, given, max_error: None }))
     }
 
     fn shapes(&self) -> Result<BTreeMap<String, Vec<usize>>, Failure> {

@@ -8,7 +8,8 @@ use autotune_network::{Compiled, Library, identifier};
 
 use super::file::{NewFile, check_ours, check_output};
 use super::lookup::network_source;
-use super::run::{network, say_untuned};
+use super::rounded::decided;
+use super::run::{inputs, network, say_untuned};
 use super::shared::warn;
 use crate::args::{CompileArgs, Failure};
 use crate::output::print;
@@ -21,7 +22,11 @@ pub(super) fn run(args: CompileArgs) -> Result<()> {
     let (loaded, target) = network(&args.subject, &args.target)?;
 
     let source = network_source(args.db.place()?)?;
-    let network = Compiled::new(&loaded.graph, Some(&*source), &target)?;
+    let graph = match loaded.max_error {
+        Some(_) => decided(loaded.graph.clone(), loaded.max_error, &*source, &target, &inputs(&loaded)?)?,
+        None => loaded.graph,
+    };
+    let network = Compiled::new(&graph, Some(&*source), &target)?;
     warn(&*source);
     let library = Library::of(&network, &name, &soname)?;
     write(&library, &args.output, &header).with_context(|| format!("-o {}", args.output.display()))?;

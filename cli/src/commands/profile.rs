@@ -14,6 +14,7 @@ use comfy_table::{CellAlignment, Table};
 use serde::Serialize;
 
 use super::lookup::{claim, network_source};
+use super::rounded::decided;
 use super::run::{RUNS_IN_A_ROW, inputs, network};
 use super::shared::{JsonSink, on_device, or_without, warn};
 use crate::args::{DbArgs, Loaded, SubjectArgs, TargetArgs};
@@ -73,11 +74,13 @@ pub(super) fn run(subject: &SubjectArgs, target: &TargetArgs, db: &DbArgs, json:
 fn profile<D: NetworkDevice>(json: &JsonSink, loaded: &Loaded, target: &Target, db: &DbArgs) -> Result<()> {
     let source = network_source(db.place()?)?;
     let ceilings = or_without(WorkerMeasurer::new(MeasureOptions::default())?.ceilings(target));
-    let network = Compiled::<D>::on_device(&loaded.graph, Some(&*source), target)?;
+    let inputs = inputs(loaded)?;
+    let graph = decided(loaded.graph.clone(), loaded.max_error, &*source, target, &inputs)?;
+    let network = Compiled::<D>::on_device(&graph, Some(&*source), target)?;
     warn(&*source);
     let mut workspaces = [network.workspace()?];
     let watch = LoadWatch::start(target.threads());
-    let mut run_secs = time_in_turns(&mut workspaces, &inputs(loaded)?, RUNS, &|| false)?.swap_remove(0);
+    let mut run_secs = time_in_turns(&mut workspaces, &inputs, RUNS, &|| false)?.swap_remove(0);
     if target.gpu().is_some() {
         // By the clock that times the steps.
         run_secs = (0..RUNS).map(|_| workspaces[0].run_secs(RUNS_IN_A_ROW)).collect::<Result<_, _>>()?;

@@ -6,9 +6,10 @@ use anyhow::Result;
 use autotune_db::Source;
 use autotune_ir::instruction::dot_of;
 use autotune_ir::{DType, Target};
-use autotune_network::{Compiled, Graph, NetworkDevice, Precision, Tensor, output_error};
+use autotune_network::{Compiled, Contender, Decided, Graph, NetworkDevice, Precision, Tensor, decide, output_error};
 use serde::Serialize;
 
+use crate::args::Failure;
 use crate::output::say;
 
 /// The network in f32, by the best schedules that a source has; `None` of one that is in f32 itself.
@@ -21,6 +22,36 @@ pub(super) fn in_f32<D: NetworkDevice>(
         return Ok(None);
     }
     Ok(Some(Compiled::on_device(&graph.clone().with_precision(Precision::F32), Some(source), target)?))
+}
+
+/// Returns a network in the precision that is to be decided, the fastest on some inputs, and tells what
+/// was compared; as it is where nothing is to be decided.
+pub(super) fn decided(
+    graph: Graph,
+    max_error: Option<f64>,
+    source: &dyn Source,
+    target: &Target,
+    inputs: &[Tensor],
+) -> Result<Graph> {
+    let Some(max_error) = max_error else { return Ok(graph) };
+    if target.cpu().is_none() {
+        return Err(Failure::Usage("--precision auto: networks are in f32 on GPUs".into()).into());
+    }
+
+    let Decided { network, contenders, chosen } = decide(&graph, Some(source), target, inputs, max_error)?;
+    let told = |contender: &Contender| {
+        let Contender { precision, exact_steps, run_secs, max_rel_error } = contender;
+        let but = if *exact_steps > 0 { format!(" but for {exact_steps} steps") } else { String::new() };
+        let off = if *max_rel_error > 0.0 { format!(" off by {max_rel_error:.1e}") } else { String::new() };
+        format!("{precision}{but} {:.3} ms{off}", run_secs * 1e3)
+    };
+    let all: Vec<String> = contenders.iter().map(told).collect();
+    say(format_args!(
+        "precision {} within an error of {max_error}: raced in turns, {}",
+        contenders[chosen].precision,
+        all.join(", ")
+    ));
+    Ok(network.graph().clone())
 }
 
 /// Warns where products in the precision of a network take as long as in f32.

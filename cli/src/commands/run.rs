@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use super::file::{NewFile, check_folder};
 use super::lookup::network_source;
-use super::rounded::{Rounding, in_f32, warn_if_slow};
+use super::rounded::{Rounding, decided, in_f32, warn_if_slow};
 use super::shared::{JsonSink, on_device, warn};
 use crate::args::{Failure, GivenFile, Loaded, RunArgs, SubjectArgs, TargetArgs};
 use crate::npy;
@@ -94,6 +94,7 @@ fn run_on<D: NetworkDevice>(
     let files = output_files(&graph)?;
 
     let source = network_source(args.db.place()?)?;
+    let graph = decided(graph, loaded.max_error, &*source, target, &inputs)?;
     let network = Compiled::<D>::on_device(&graph, Some(&*source), target)?;
     warn(&*source);
     let mut workspace = network.workspace()?;

@@ -43,6 +43,7 @@ pub(super) fn run(args: TuneArgs) -> Result<()> {
         return Err(Failure::Usage("no network or workload given".into()).into());
     };
     let loaded = args.inputs.load(subject)?;
+    loaded.as_ref().map_or(Ok(()), Loaded::check_precision)?;
     let graph = loaded.as_ref().map(|loaded| &loaded.graph);
     let network = &args.variant.of(args.target.tasks(subject, graph)?)?;
     if let Some(graph) = graph

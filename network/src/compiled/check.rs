@@ -20,7 +20,7 @@ use crate::device::Runs;
 use crate::error::{CheckError, CompileError, EvaluateError};
 use crate::graph::{Graph, NodeId};
 use crate::operators::{Binary, Map, Prelu};
-use crate::plan::{Action, Doing};
+use crate::plan::{Action, Doing, Operand};
 use crate::precision::Precision;
 use crate::tensor::Tensor;
 use judge::{Allowed, Made, Segment, difference, largest, missing};
@@ -134,13 +134,17 @@ impl<D: Runs> Workspace<D> {
 }
 
 impl<D: Runs> Compiled<D> {
-    /// Returns what an action should write, as its memory has it if the action itself rounds nothing.
+    /// Returns what an action should write, as its memory has it if the action itself rounds nothing
+    /// but what it reads and writes: parts of a tensor may lie in fewer bits than the reference has.
     fn rounded(&self, action: &Action, wanted: Wanted) -> Wanted {
-        let dtype = self.plan.dtype(action.output);
-        match action.work {
-            Doing::Kernel(_) if !action.is_conversion => wanted,
-            _ => Wanted { numbers: wanted.numbers.into_iter().map(|x| dtype.stored(x)).collect(), ..wanted },
+        if matches!(action.work, Doing::Kernel(_)) && !action.is_conversion {
+            return wanted;
         }
+        let is_moved = !matches!(action.work, Doing::Interpret(_));
+        let read = action.operands.iter().filter_map(Operand::span).filter(|_| is_moved);
+        let dtypes: Vec<DType> = read.chain([action.output]).map(|span| self.plan.dtype(span)).collect();
+        let stored = |x: f32| dtypes.iter().fold(x, |x, dtype| dtype.stored(x));
+        Wanted { numbers: wanted.numbers.into_iter().map(stored).collect(), ..wanted }
     }
 }
 

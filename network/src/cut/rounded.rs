@@ -31,7 +31,9 @@ fn saves_products(workload: &Workload) -> bool {
 impl Cut {
     /// Has tensors of a run that may be rounded lie in a type, and steps compute on them as they lie.
     pub(super) fn round_to(&mut self, graph: &Graph, dtype: DType) {
-        let rounded: Vec<Option<Workload>> = self.steps.iter().map(|step| step.rounded_to(dtype)).collect();
+        let is_exact = |step: &Step| graph.exact().contains(&self.value(step.output).node);
+        let rounded = |step: &Step| if is_exact(step) { None } else { step.rounded_to(dtype) };
+        let rounded: Vec<Option<Workload>> = self.steps.iter().map(rounded).collect();
         let is_kept = self.kept(graph, &rounded, dtype);
         for number in 0..self.values.len() {
             let root = self.root(ValueId(number as u32)).0;

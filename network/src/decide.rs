@@ -1,0 +1,163 @@
+//! The precision of a network, decided by running it.
+//!
+//! A network in f32, in bf16, and in bf16 but for the steps that take longer in it run in turns on
+//! the same inputs. The fastest is taken of those whose outputs are off by no more than is allowed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use autotune_db::Source;
+use autotune_ir::Target;
+
+use crate::compiled::{Compiled, Workspace, output_error};
+use crate::conversion::estimated_secs;
+use crate::error::RunError;
+use crate::graph::{Graph, NodeId};
+use crate::precision::Precision;
+use crate::quantile::{QUIET, quantile};
+use crate::race::RaceError;
+use crate::tensor::Tensor;
+use crate::turns::time_in_turns;
+
+/// Runs that steps are timed in, and that networks are.
+const STEP_RUNS: usize = 5;
+const RUNS: usize = 15;
+
+/// Part of the time in f32 that a network in another precision must save to be taken: less is noise.
+const LEAST_GAIN: f64 = 0.01;
+
+/// A network in the precision in which it is the fastest.
+pub struct Decided {
+    /// The network.
+    pub network: Arc<Compiled>,
+    /// What ran, f32 first.
+    pub contenders: Vec<Contender>,
+    /// Number of the contender that the network is.
+    pub chosen: usize,
+}
+
+/// A network in a precision, as it ran.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Contender {
+    /// How exactly its steps compute, but for the exact ones.
+    pub precision: Precision,
+    /// Steps that compute in f32 for being faster so.
+    pub exact_steps: usize,
+    /// Seconds of a run: low quantile of runs in turns with the others.
+    pub run_secs: f64,
+    /// Largest difference of an element of an output from f32, by the largest of that output.
+    pub max_rel_error: f64,
+}
+
+/// A contender while it races.
+struct Entrant {
+    workspace: Workspace,
+    precision: Precision,
+    exact_steps: usize,
+    outputs: Vec<Tensor>,
+}
+
+impl Entrant {
+    fn of(graph: &Graph, source: Option<&dyn Source>, target: &Target, inputs: &[Tensor]) -> Result<Self, RaceError> {
+        let mut workspace = Compiled::new(graph, source, target)?.workspace()?;
+        let outputs = workspace.run_tensors(inputs)?;
+        let (precision, exact_steps) = (graph.precision(), graph.exact().len());
+        Ok(Self { workspace, precision, exact_steps, outputs })
+    }
+}
+
+/// Decides the precision of a network on a processor by what a source has of schedules: the fastest
+/// on these inputs of those whose outputs are off by at most `max_error` of their largest element.
+pub fn decide(
+    graph: &Graph,
+    source: Option<&dyn Source>,
+    target: &Target,
+    inputs: &[Tensor],
+    max_error: f64,
+) -> Result<Decided, RaceError> {
+    let in_precision = |precision| graph.clone().with_precision(precision);
+    let mut entrants = vec![Entrant::of(&in_precision(Precision::F32), source, target, inputs)?];
+    for precision in Precision::ALL.into_iter().filter(|&precision| precision != Precision::F32) {
+        let mut entrant = Entrant::of(&in_precision(precision), source, target, inputs)?;
+        let slower = slower_steps(&mut entrants[0].workspace, &mut entrant.workspace)?;
+        entrants.push(entrant);
+        if !slower.is_empty() {
+            let mixed = in_precision(precision).with_exact(slower);
+            entrants.push(Entrant::of(&mixed, source, target, inputs)?);
+        }
+    }
+
+    let error = |entrant: &Entrant| output_error(&entrant.outputs, &entrants[0].outputs);
+    let errors: Vec<f64> = entrants.iter().map(error).collect();
+    let mut workspaces: Vec<&mut Workspace> = entrants.iter_mut().map(|entrant| &mut entrant.workspace).collect();
+    let secs = time_in_turns(&mut workspaces, inputs, RUNS, &|| false)?;
+    let contenders: Vec<Contender> = (entrants.iter().zip(errors).zip(secs))
+        .map(|((entrant, max_rel_error), secs)| {
+            let Entrant { precision, exact_steps, .. } = *entrant;
+            Contender { precision, exact_steps, run_secs: quantile(secs, QUIET), max_rel_error }
+        })
+        .collect();
+
+    let chosen = fastest(&contenders, max_error);
+    let network = Arc::clone(entrants[chosen].workspace.network());
+    Ok(Decided { network, contenders, chosen })
+}
+
+/// Returns the number of the fastest contender of those that are exact enough; f32 is, and is taken
+/// where the others save next to nothing.
+fn fastest(contenders: &[Contender], max_error: f64) -> usize {
+    let mut best = 0;
+    for (number, contender) in contenders.iter().enumerate().skip(1) {
+        let least = if best == 0 { 1.0 - LEAST_GAIN } else { 1.0 };
+        if contender.max_rel_error <= max_error && contender.run_secs < contenders[best].run_secs * least {
+            best = number;
+        }
+    }
+    best
+}
+
+/// Returns the nodes of steps that take longer rounded than in f32 and than converting what they read
+/// and write would.
+fn slower_steps(exact: &mut Workspace, rounded: &mut Workspace) -> Result<BTreeSet<NodeId>, RunError> {
+    let steps = |workspace: &mut Workspace| -> Result<Vec<f64>, RunError> {
+        let times = workspace.profile(STEP_RUNS)?;
+        Ok(times.iter().filter(|step| !step.is_conversion).map(|step| step.run_secs).collect())
+    };
+    let (exact_secs, rounded_secs) = (steps(exact)?, steps(rounded)?);
+
+    let network = rounded.network();
+    let cut = &network.cut;
+    let mut slower = BTreeSet::new();
+    for ((step, exact_secs), rounded_secs) in cut.steps.iter().zip(exact_secs).zip(rounded_secs) {
+        let tensors = step.operands.iter().chain([&step.output]).map(|&value| cut.value(value));
+        let is_converted = |dtype| dtype == network.graph.precision().dtype();
+        let converted =
+            tensors.filter(|value| network.graph.constant_of(value.node).is_none() && is_converted(value.dtype));
+        let conversions: f64 = converted.map(|value| estimated_secs(&value.shape, value.dtype)).sum();
+        if rounded_secs > exact_secs + conversions {
+            slower.insert(cut.value(step.output).node);
+        }
+    }
+    Ok(slower)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contender(run_secs: f64, max_rel_error: f64) -> Contender {
+        Contender { precision: Precision::Bf16, exact_steps: 0, run_secs, max_rel_error }
+    }
+
+    #[test]
+    fn the_fastest_within_the_error_is_taken() {
+        let exact = contender(10e-3, 0.0);
+        let chosen = |others: &[Contender], most| fastest(&[&[exact.clone()], others].concat(), most);
+        assert_eq!(chosen(&[contender(5e-3, 3e-3), contender(4e-3, 2e-3)], 1e-2), 2);
+        assert_eq!(chosen(&[contender(5e-3, 3e-3), contender(4e-3, 2e-2)], 1e-2), 1);
+        assert_eq!(chosen(&[contender(5e-3, 3e-3)], 1e-3), 0);
+        assert_eq!(chosen(&[contender(9.95e-3, 3e-3)], 1e-2), 0, "no gain");
+        assert_eq!(chosen(&[contender(5e-3, f64::NAN)], 1e-2), 0);
+        assert_eq!(chosen(&[], 1e-2), 0);
+    }
+}
