@@ -15,6 +15,7 @@ Examples:
   autotune run model.onnx --input pcm=a.npy --input sr=16000 an input that is the same in all runs
   autotune run resnet18 --repeat 100 --json latency.json     figures
   autotune run resnet18 --precision bf16                     faster and less exact: it says by how much
+  autotune run resnet18 --precision auto --max-error 0.005   the fastest precision that is exact enough
   autotune run resnet18 --check                              every step beside the reference
 
 What was not tuned runs by the schedules that are predicted to be the fastest, and it says how many.";
