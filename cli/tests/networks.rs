@@ -281,7 +281,7 @@ fn what_is_wrong_is_told_in_one_line() {
         (format!("run {NETWORK} --shape image"), 2, "--shape 'image'"),
         (format!("run {NETWORK} --precision bf15"), 2, "'bf15' is no precision: expected f32, bf16 or auto"),
         (format!("run {NETWORK} --max-error 0.1"), 2, "--max-error: only --precision auto keeps to it"),
-        (format!("run {NETWORK} --precision auto --max-error -1"), 2, "is no relative error"),
+        (format!("run {NETWORK} --precision auto --max-error=-1"), 2, "is no relative error"),
         (format!("{NETWORK} --precision auto"), 2, "--precision auto: it is decided by running: tune with"),
         (format!("tasks {NETWORK} --precision auto"), 2, "--precision auto: it is decided by running: tune with"),
         (format!("run {NETWORK} --precision auto --target opencl"), 2, "--precision auto: networks are in f32 on GPUs"),
