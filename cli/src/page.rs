@@ -12,6 +12,7 @@ mod knobs;
 mod made_up;
 mod model;
 mod number;
+mod parts;
 mod provenance;
 mod roofline;
 mod runs;
@@ -20,26 +21,12 @@ mod tasks;
 
 use anyhow::Result;
 use autotune_charts::{Element, STYLE};
-use autotune_ir::Target;
-use autotune_measure::Ceilings;
 
 pub(crate) use history::History;
+pub(crate) use parts::Page;
 
 /// The style sheet of the page; that of its charts is [`STYLE`].
 const PAGE_STYLE: &str = include_str!("page/style.css");
-
-/// What a page is made of.
-pub(crate) struct Page<'a> {
-    /// What it is about, as the command line had it.
-    pub(crate) subject: &'a str,
-    pub(crate) target: &'a Target,
-    /// The key under which the records are kept.
-    pub(crate) key: &'a str,
-    /// What the device can do at most, or why that is not known.
-    pub(crate) ceilings: Result<Ceilings, String>,
-    /// One for each task.
-    pub(crate) histories: &'a [History],
-}
 
 impl Page<'_> {
     /// The page's text.

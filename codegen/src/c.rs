@@ -10,10 +10,10 @@
 //!      a0 += x3 * x0;  a8 += x3 * x1;  a16 += x3 * x2;  a24 += x4 * x0;  ...
 //! ```
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::fmt::Write;
 
-use crate::{flat_offset, formula};
+use crate::formula;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::instruction::Executor;
 use autotune_ir::plan::KernelPlan;
@@ -28,8 +28,12 @@ mod leaf;
 mod narrow;
 mod prefetch;
 mod prelude;
+mod value;
+mod writer;
 
 use leaf::{Leaf, Pointer};
+use value::{Value, splat, type_name};
+use writer::{Accumulator, Generator, Writer, accumulator_name};
 
 /// f32 lanes of a vector where the target is no CPU.
 const DEFAULT_LANES: usize = 4;
@@ -58,17 +62,6 @@ pub fn generate(program: &Program, target: &Target) -> String {
     source.push_str(&generator.leaves);
     stages.iter().for_each(|s| source.push_str(s));
     source
-}
-
-struct Generator<'a> {
-    program: &'a Program,
-    lanes: usize,
-    /// True if some buffer holds integers.
-    has_integers: bool,
-    /// Text of every register-tile function.
-    leaves: String,
-    /// Text of a function without its name → its name.
-    leaf_names: HashMap<String, String>,
 }
 
 impl Generator<'_> {
@@ -144,63 +137,7 @@ impl Generator<'_> {
     }
 }
 
-/// An expression in C and its number of lanes (1 for a scalar).
-struct Value {
-    text: String,
-    lanes: usize,
-}
-
-/// What holds partial sums: a variable, or an element of a variable for each lane.
-enum Accumulator {
-    Whole(String),
-    Part(Vec<String>),
-}
-
-struct Writer<'g, 'p> {
-    generator: &'g mut Generator<'p>,
-    /// The register tile that is written, if it is one: variables and pointers are called `i<position>` and `p<position>` in it, elsewhere
-    /// `v<id>` and `b<id>`.
-    leaf: Option<Leaf>,
-    text: String,
-    depth: usize,
-    /// Values of the unrolled variables around, and the first of the vectorised one.
-    constants: HashMap<VarId, i64>,
-    /// The lanes of a vectorised loop that are being written.
-    vector: Option<Vector>,
-    /// Loads that have a name, per enclosing C block.
-    loaded: Vec<HashMap<String, String>>,
-    next_name: usize,
-    /// Every accumulator variable: the number of its buffer among those of registers, its flat index and lanes.
-    accumulators: BTreeSet<(usize, i64, usize)>,
-    /// Buffers of registers in order of appearance.
-    registers: Vec<BufferId>,
-}
-
-impl<'g, 'p> Writer<'g, 'p> {
-    fn new(generator: &'g mut Generator<'p>, leaf: Option<Leaf>) -> Self {
-        let depth = if leaf.is_some() { 1 } else { 2 };
-        Self {
-            generator,
-            leaf,
-            text: String::new(),
-            depth,
-            constants: HashMap::new(),
-            vector: None,
-            loaded: vec![HashMap::new()],
-            next_name: 0,
-            accumulators: BTreeSet::new(),
-            registers: Vec::new(),
-        }
-    }
-
-    fn line(&mut self, text: &str) {
-        for _ in 0..self.depth {
-            self.text.push_str("  ");
-        }
-        self.text.push_str(text);
-        self.text.push('\n');
-    }
-
+impl Writer<'_, '_> {
     fn nodes(&mut self, nodes: &[Node]) {
         for node in nodes {
             match node {
@@ -374,85 +311,4 @@ impl<'g, 'p> Writer<'g, 'p> {
         }
         Value { text: name, lanes }
     }
-
-    fn name(&mut self) -> String {
-        self.next_name += 1;
-        format!("x{}", self.next_name - 1)
-    }
-
-    /// The variable of an accumulator, constants once unrolled variables are written out; or the elements of others.
-    fn accumulator(&mut self, access: &Access) -> Accumulator {
-        let offset = flat_offset(self.generator.program, access);
-        let lanes = self.vector.map_or(1, |v| v.lanes);
-        let flat = offset.eval(|v| self.constants.get(&v).copied().unwrap_or(0));
-        let stride = self.vector.map_or(1, |vector| offset.coefficient(vector.var));
-        let known_buffer = self.registers.iter().position(|known| *known == access.buffer);
-        let buffer = known_buffer.unwrap_or_else(|| {
-            self.registers.push(access.buffer);
-            self.registers.len() - 1
-        });
-
-        let holds =
-            |&&(of, first, n): &&(usize, i64, usize), at: i64| of == buffer && (first..first + n as i64).contains(&at);
-        let element = |lane: usize| {
-            let at = flat + lane as i64 * stride;
-            let &(_, first, lanes) = self.accumulators.iter().find(|known| holds(known, at))?;
-            let name = accumulator_name(buffer, first);
-            Some(if lanes == 1 { name } else { format!("{name}[{}]", at - first) })
-        };
-        let elements = (0..lanes).map(element).collect();
-        let is_whole = lanes == 1 || stride == 1;
-        match elements {
-            Some(elements) if !is_whole || !self.accumulators.contains(&(buffer, flat, lanes)) => {
-                Accumulator::Part(elements)
-            }
-            _ => {
-                self.accumulators.insert((buffer, flat, lanes));
-                Accumulator::Whole(accumulator_name(buffer, flat))
-            }
-        }
-    }
-
-    /// Pointer, offset in C, and stride along the vector of an access to memory.
-    fn address(&self, access: &Access) -> (String, String, i64) {
-        let mut offset = flat_offset(self.generator.program, access);
-        let leaf = self.leaf.as_ref();
-        let pointer = match leaf.and_then(|leaf| Some((leaf, leaf.find(access.buffer, &offset)?))) {
-            Some((leaf, i)) => {
-                offset.add_scaled(&leaf.pointers[i].base, -1);
-                format!("p{i}")
-            }
-            None => format!("b{}", access.buffer.0),
-        };
-
-        // Loops that are written out have values here; the vector's coefficient is the stride.
-        let stride = self.vector.map_or(0, |vector| offset.coefficient(vector.var));
-        let mut folded = Affine::constant(offset.constant);
-        for &(var, c) in &offset.terms {
-            match self.constants.get(&var) {
-                Some(value) => folded.constant += c * value,
-                None => folded.add_scaled(&Affine::var(var), c),
-            }
-        }
-        (pointer, folded.display(|v| self.var_name(v)).to_string(), stride)
-    }
-
-    fn var_name(&self, var: VarId) -> String {
-        let position = self.leaf.as_ref().and_then(|leaf| leaf.inner.iter().position(|&v| v == var));
-        position.map_or_else(|| format!("v{}", var.0), |i| format!("i{i}"))
-    }
-}
-
-/// The variable of a register buffer, of which a leaf has one as a rule.
-fn accumulator_name(buffer: usize, flat: i64) -> String {
-    if buffer == 0 { format!("a{flat}") } else { format!("a{flat}_{buffer}") }
-}
-
-fn type_name(lanes: usize) -> String {
-    if lanes == 1 { "float".into() } else { format!("vec{lanes}") }
-}
-
-/// The value with `lanes` lanes.
-fn splat(value: Value, lanes: usize) -> String {
-    if value.lanes == lanes { value.text } else { format!("splat{lanes}({})", value.text) }
 }

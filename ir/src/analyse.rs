@@ -26,13 +26,14 @@
 
 use crate::machine::cpu::TRAFFIC_SHARE;
 use crate::program::Program;
-use crate::target::{CpuTarget, GpuTarget, Rates, Target};
+use crate::target::Target;
 
 mod cache;
 mod dominant;
 mod footprint;
 pub mod gpu;
 mod nest;
+mod processor;
 mod registers;
 mod totals;
 
@@ -42,6 +43,7 @@ mod tests;
 pub use cache::{CacheModel, Footprint, Locality};
 pub use dominant::{ChainLoop, Dominant};
 pub use nest::{AxisClass, Operand};
+pub use processor::Core;
 pub use registers::{RegisterTile, pieces, tile_registers};
 pub use totals::{Division, Totals, busiest_thread};
 
@@ -88,7 +90,8 @@ pub fn run_cycles(program: &Program, target: &Target) -> f64 {
 }
 
 impl Analysis {
-    /// Cycles of a run, at the target's [rates](Rates). Of two programs that one is faster which has fewer, as a rule.
+    /// Cycles of a run, at the target's [rates](crate::target::Rates). Of two programs that one is
+    /// faster which has fewer, as a rule.
     pub fn cycles(&self) -> f64 {
         match &self.kernels {
             Some(kernels) => kernels.cycles,
@@ -125,50 +128,5 @@ impl Analysis {
     /// Cycles of all threads over those of a thread's fair share, at least 1.
     pub fn imbalance(&self) -> f64 {
         self.totals.division.imbalance.max(1.0)
-    }
-}
-
-/// A core of the target: of a CPU, or a multiprocessor as one.
-#[derive(Clone, Copy, Debug)]
-pub struct Core {
-    /// Cores that a kernel runs on, a thread each.
-    pub threads: usize,
-    /// f32 lanes of a vector register.
-    pub lanes: usize,
-    /// Vector registers.
-    pub vector_registers: usize,
-    /// First-level data, second-level and third-level cache.
-    pub cache_bytes: [f64; 3],
-    /// Rates of the caches, of memory and of the threads' meeting; nominal ones for a multiprocessor, whose own are its kernels'.
-    pub rates: Rates,
-}
-
-impl Core {
-    fn of(target: &Target) -> Self {
-        match target {
-            Target::Cpu(cpu) => Self::of_cpu(cpu),
-            Target::Gpu(gpu) => Self::of_gpu(gpu),
-        }
-    }
-
-    fn of_cpu(cpu: &CpuTarget) -> Self {
-        Self {
-            threads: cpu.threads.max(1),
-            lanes: cpu.lanes(),
-            vector_registers: cpu.isa.vector_registers(),
-            cache_bytes: [cpu.l1d_bytes, cpu.l2_bytes, cpu.l3_bytes].map(|b| b.max(1) as f64),
-            rates: cpu.rates,
-        }
-    }
-
-    /// A multiprocessor as a core: the registers of one of its threads, its shared memory, and the cache of all of them.
-    fn of_gpu(gpu: &GpuTarget) -> Self {
-        Self {
-            threads: gpu.multiprocessors.max(1),
-            lanes: 1,
-            vector_registers: gpu.registers_per_thread,
-            cache_bytes: [gpu.shared_bytes_per_block, gpu.l2_bytes, gpu.l2_bytes].map(|b| b.max(1) as f64),
-            rates: Rates::NOMINAL,
-        }
     }
 }

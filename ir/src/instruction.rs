@@ -1,8 +1,9 @@
 //! Instructions that do a whole loop nest.
 //!
-//! A [`Node::Call`] has as its body the nest that its instruction does, so that what runs, counts or proves a program reads the
-//! body and needs to know nothing of the instruction; an [`Instruction`] says what no nest can say: which nests it does, and what of
-//! it goes on behind it. How it is written, the dialects of GPU languages say.
+//! A [`Node::Call`](crate::program::Node::Call) has as its body the nest that its instruction does,
+//! so that what runs, counts or proves a program reads the body and needs to know nothing of the
+//! instruction; an [`Instruction`] says what no nest can say: the form of the nests that it does,
+//! and what of it goes on behind it. How it is written, the dialects of GPU languages say.
 //!
 //! ```text
 //! call mma.sync                                  sixteen times eight sums of a warp, and K steps of their reduction
@@ -16,22 +17,23 @@
 
 use std::fmt;
 
-use crate::affine::{Affine, VarId};
 use crate::dtype::DType;
-use crate::program::{Access, Grid, Loop, LoopKind, Node, Program};
 use crate::target::{CpuTarget, GpuApi, GpuTarget, Isa};
 
 mod box_copy;
 mod dot;
 mod fragments;
 mod mma;
+mod nest;
+mod site;
 mod wgmma;
 
 pub use box_copy::{BOX_COPY, BOX_ROW_BYTES, BoxCopy};
 pub(crate) use dot::is_group_of_steps;
 pub use dot::{DOT_BF16, DOT_I16, DOT_U8_I8, DOT_U8_I8_AVX2, Dot, PAIRS_I16, PAIRS_I16_AVX2, dot_of};
-pub use fragments::{Fragments, LANES, ThreadGroup};
+pub use fragments::{Fragments, LANES};
 pub use mma::MMA;
+pub use site::Site;
 pub use wgmma::WGMMA;
 
 /// A row of the table: an instruction.
@@ -48,8 +50,19 @@ pub struct Instruction {
     pub feature: Feature,
     /// What of it goes on behind it.
     pub asynchrony: Asynchrony,
-    /// Whether it does the nest in a body, where that stands, or why not.
-    pub check: fn(&[Node], &Site) -> Result<(), &'static str>,
+    /// Nest that it does.
+    pub nest: NestForm,
+}
+
+/// Form of a nest that instructions do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NestForm {
+    /// A [`Dot`], of the instruction's steps and types.
+    DotProduct,
+    /// A [`Fragments`], of the threads that execute it together.
+    MatrixProduct,
+    /// A [`BoxCopy`].
+    Box,
 }
 
 /// Factors of some types that an instruction multiplies.
@@ -71,6 +84,30 @@ pub enum Executor {
     Threads(ThreadGroup),
     /// One thread of a GPU for its whole block.
     Block,
+}
+
+/// The threads that run a matrix instruction together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ThreadGroup {
+    /// The lanes of a warp.
+    Warp,
+    /// The lanes of four warps, numbered by the third thread loop from within, of extent 4.
+    WarpGroup,
+}
+
+impl ThreadGroup {
+    /// Rows of one instruction.
+    pub fn rows(self) -> usize {
+        match self {
+            ThreadGroup::Warp => 16,
+            ThreadGroup::WarpGroup => 64,
+        }
+    }
+
+    /// Its threads.
+    pub fn threads(self) -> usize {
+        2 * self.rows()
+    }
 }
 
 /// Registers that hold the sums of an instruction.
@@ -106,8 +143,9 @@ pub enum Asynchrony {
     /// It may go on reading shared memory until the end of the next instruction of its kind, or of the innermost serial loop around,
     /// which other threads know behind a barrier or a release.
     Reads,
-    /// It is a copy, and only in a [`Node::CopyGroup`], with which it ends. One thread starts it for the whole block: its nest is
-    /// written as if the threads of the thread loops did it.
+    /// It is a copy, and only in a [`Node::CopyGroup`](crate::program::Node::CopyGroup), with which
+    /// it ends. One thread starts it for the whole block: its nest is written as if the threads of
+    /// the thread loops did it.
     Copies,
 }
 
@@ -157,43 +195,6 @@ impl Feature {
     /// True if a GPU has it.
     pub fn is_of_gpu(self, gpu: &GpuTarget) -> bool {
         matches!((self, gpu.api), (Feature::ComputeCapability(least), GpuApi::Cuda { sm }) if sm >= least)
-    }
-}
-
-/// Where a call stands.
-pub struct Site<'a> {
-    /// The program.
-    pub program: &'a Program,
-    /// The grid of its stage; none on a CPU.
-    pub grid: Option<&'a Grid<'a>>,
-    /// Extent of a variable around.
-    pub extent: &'a dyn Fn(VarId) -> usize,
-}
-
-impl<'a> Site<'a> {
-    /// Returns the loops over the threads of a block, outermost first; none on a CPU.
-    pub fn threads(&self) -> &[&'a Loop] {
-        self.grid.map_or(&[], |grid| &grid.threads)
-    }
-
-    /// True for a variable that numbers the threads of a block.
-    pub fn is_thread(&self, var: VarId) -> bool {
-        self.threads().iter().any(|l| l.var == var && l.kind == LoopKind::Thread)
-    }
-}
-
-/// True if the last two indices of an access have just these terms, and the others none, but for variables that do not count.
-fn has_terms(access: &Access, counts: impl Fn(VarId) -> bool, [rows, columns]: [&[(VarId, i64)]; 2]) -> bool {
-    let has = |index: &Affine, wanted: &[(VarId, i64)]| {
-        let found = index.terms.iter().filter(|term| counts(term.0));
-        let wanted = wanted.iter().filter(|term| counts(term.0));
-        found.clone().count() == wanted.clone().count() && wanted.clone().all(|term| found.clone().any(|f| f == term))
-    };
-    match &access.index[..] {
-        [outer @ .., row, column] => {
-            has(row, rows) && has(column, columns) && outer.iter().all(|index| has(index, &[]))
-        }
-        _ => false,
     }
 }
 

@@ -3,79 +3,24 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use thiserror::Error;
 
 use crate::dtype::DType;
 
 mod class;
 mod cpu;
+mod error;
 mod gpu;
+mod isa;
 mod key;
 mod rates;
 mod system;
 
 pub use cpu::CpuTarget;
+pub use error::TargetError;
 pub use gpu::{GpuApi, GpuTarget};
+pub use isa::Isa;
 pub use key::{KeyParts, Reach};
 pub use rates::Rates;
-
-/// Instruction set family of a CPU target, as far as the code generators care.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Isa {
-    /// x86-64 with AVX-512 F and VL.
-    Avx512,
-    /// x86-64 with AVX2, FMA and F16C.
-    Avx2,
-    /// 64-bit Arm with Advanced SIMD.
-    Neon,
-    /// Anything else; 128-bit vectors are assumed.
-    Generic,
-}
-
-impl Isa {
-    /// Width of one vector register in bytes.
-    pub fn vector_bytes(self) -> usize {
-        match self {
-            Isa::Avx512 => 64,
-            Isa::Avx2 => 32,
-            Isa::Neon | Isa::Generic => 16,
-        }
-    }
-
-    /// True if a machine with another instruction set runs this one's code.
-    pub fn runs_on(self, machine: Isa) -> bool {
-        self == machine || matches!((self, machine), (Isa::Avx2, Isa::Avx512))
-    }
-
-    /// Architectural vector registers.
-    pub fn vector_registers(self) -> usize {
-        match self {
-            Isa::Avx512 | Isa::Neon => 32,
-            Isa::Avx2 | Isa::Generic => 16,
-        }
-    }
-
-    fn detect() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        {
-            if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl") {
-                return Isa::Avx512;
-            }
-            let has_avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-            if has_avx2 && is_x86_feature_detected!("f16c") {
-                return Isa::Avx2;
-            }
-        }
-        if cfg!(target_arch = "aarch64") { Isa::Neon } else { Isa::Generic }
-    }
-}
-
-impl fmt::Display for Isa {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&format!("{self:?}").to_lowercase())
-    }
-}
 
 /// The machine that code is made for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -87,31 +32,6 @@ pub enum Target {
     Gpu(GpuTarget),
 }
 
-/// Why a target cannot be had.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum TargetError {
-    /// The word names no target.
-    #[error("unknown target '{word}': expected 'cpu', 'cpu:avx2', 'cuda' or one of {}", GpuTarget::stated_words().collect::<Vec<_>>().join(", "))]
-    Unknown {
-        /// The word.
-        word: String,
-    },
-    /// An instruction set that this machine does not have.
-    #[error("target 'cpu:avx2': this machine's instruction set is {0}")]
-    Isa(Isa),
-    /// A number of threads for a GPU.
-    #[error("--threads is for CPUs, not for '{0}'")]
-    GpuThreads(String),
-    /// More threads than cores, or none.
-    #[error("--threads {threads} does not fit this machine: it has {cores} core(s)")]
-    Threads {
-        /// The number asked for.
-        threads: usize,
-        /// The number of cores there are.
-        cores: usize,
-    },
-}
-
 impl Target {
     /// The target called `word`: `cpu` is this machine's, for kernels of `threads` threads (all cores if `None`), `cpu:avx2` the same without
     /// what goes beyond that instruction set; a GPU is stated, whether this machine has one or not ([`GpuTarget::stated`]).
@@ -119,7 +39,10 @@ impl Target {
         match (word, GpuTarget::stated(word)) {
             ("cpu", _) => Ok(Target::Cpu(CpuTarget::detect(threads)?)),
             ("cpu:avx2", _) => Ok(Target::Cpu(CpuTarget::detect(threads)?.without_avx512()?)),
-            (_, None) => Err(TargetError::Unknown { word: word.to_string() }),
+            (_, None) => {
+                let stated = GpuTarget::stated_words().collect::<Vec<_>>().join(", ");
+                Err(TargetError::Unknown { word: word.to_string(), stated })
+            }
             (_, Some(_)) if threads.is_some() => Err(TargetError::GpuThreads(word.to_string())),
             (_, Some(gpu)) => Ok(Target::Gpu(gpu)),
         }

@@ -5,15 +5,18 @@
 
 mod common;
 
+use std::cell::Cell;
+
 use autotune_codegen::asm::{assemble, x86::disassemble};
 use autotune_ir::{CpuTarget, DType, Isa, Target, interpret, verify};
 use autotune_schedules::{Config, ScheduleSpace, Value, lower};
 use autotune_workloads::{Operands, Workload, reference};
+use common::cases::for_cases;
 use common::maps::difference;
 use common::opencl::OpenCl;
 use common::{c, machine, missing};
 use ndarray::{ArrayD, IxDyn};
-use rand::{RngExt, SeedableRng};
+use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 const ISAS: [Isa; 2] = [Isa::Avx2, Isa::Avx512];
@@ -127,20 +130,19 @@ fn every_element_is_rounded_to() {
 #[test]
 fn random_results_are_written_in_c_for_any_machine() {
     let target = Target::Cpu(CpuTarget { isa: Isa::Generic, ..CpuTarget::generic_avx2(1) });
-    for seed in 0..12 {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let workload = random_workload(&mut rng, TYPES[seed as usize % 2].0);
-        let config = ScheduleSpace::new(&workload, &target).sample(&mut rng).config().clone();
+    for_cases(12, |seed, choices| {
+        let workload = random_workload(choices, TYPES[seed as usize % 2].0);
+        let config = ScheduleSpace::new(&workload, &target).sample(choices).config().clone();
         let program = lower(&workload, &target, &config).unwrap();
         let operands = common::maps::operands(&program, seed);
         let wanted = interpret(&program, &operands).unwrap();
         match c::run(&program, &target, &operands) {
             Ok(output) => {
-                assert_eq!(difference(&output, &wanted), None, "seed {seed}: {workload}\n{config}\n{program}")
+                assert_eq!(difference(&output, &wanted), None, "{workload}\n{config}\n{program}")
             }
             Err(reason) => missing("cc", &reason),
         }
-    }
+    });
 }
 
 #[test]
@@ -181,7 +183,7 @@ fn configs(space: &ScheduleSpace, count: u64) -> Vec<Config> {
 }
 
 /// Rows of any length, so that tails have any number of lanes; vectors along rows and across them; blocks of channels.
-fn random_workload(rng: &mut ChaCha8Rng, word: &str) -> Workload {
+fn random_workload(rng: &mut impl Rng, word: &str) -> Workload {
     let [m, n] = [rng.random_range(1..20), rng.random_range(1..80)];
     let text = match rng.random_range(0..8) {
         0 => format!("pointwise:m={m},n={n},op=copy"),
@@ -200,19 +202,19 @@ fn random_workload(rng: &mut ChaCha8Rng, word: &str) -> Workload {
 
 #[test]
 fn random_results_agree_bit_for_bit() {
-    let mut streamed = 0;
-    for (cpu, seed) in (0..3).flat_map(|cpu| (0..250u64).map(move |seed| (cpu, seed))) {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let streamed = Cell::new(0);
+    for_cases(750, |seed, choices| {
+        let (cpu, seed) = ((seed / 250) as usize, seed % 250);
         let word = ["f16", "bf16", "f32"][seed as usize % 3];
         let target = cpus(1 + seed as usize % 2)[cpu].clone();
-        let workload = random_workload(&mut rng, word);
+        let workload = random_workload(choices, word);
         let space = ScheduleSpace::new(&workload, &target);
-        let config = match rng.random_range(0..3) {
-            0 => configs(&space, 0).remove(rng.random_range(0..2)),
-            _ => space.sample(&mut rng).config().clone(),
+        let config = match choices.random_range(0..3) {
+            0 => configs(&space, 0).remove(choices.random_range(0..2)),
+            _ => space.sample(choices).config().clone(),
         };
         let program = lower(&workload, &target, &config).unwrap();
-        let context = format!("seed {seed}, {target}: {workload}\n{config}\n{program}");
+        let context = format!("{target}: {workload}\n{config}\n{program}");
         verify(&program, &target).unwrap_or_else(|e| panic!("{context}\n{e}"));
         let operands = common::maps::operands(&program, seed);
         let interpreted = interpret(&program, &operands).unwrap();
@@ -221,7 +223,7 @@ fn random_results_agree_bit_for_bit() {
         assert!(interpreted.iter().all(|&x| is_stored(x)), "{context}");
 
         let code = assemble(&program, &target).unwrap_or_else(|e| panic!("{context}\n{e}"));
-        streamed += usize::from(disassemble(&code).contains("vmovntps"));
+        streamed.set(streamed.get() + usize::from(disassemble(&code).contains("vmovntps")));
         if runs(&target) {
             let output = normal(&target, machine::run(&program, &code, &operands));
             assert_eq!(difference(&output, &normal(&target, interpreted.clone())), None, "{context}");
@@ -232,8 +234,8 @@ fn random_results_agree_bit_for_bit() {
                 Err(reason) => missing("cc", &reason),
             }
         }
-    }
-    assert!(streamed > 10, "{streamed} programs stream");
+    });
+    assert!(streamed.get() > 10, "{streamed:?} programs stream");
 }
 
 /// Every number of lanes, along rows and across them.

@@ -4,6 +4,8 @@
 
 mod common;
 
+use std::cell::RefCell;
+
 use autotune_ir::program::{Access, BufferId, Expr, Loop, LoopKind, Node, Program, Role, Scope};
 use autotune_ir::{Affine, CpuTarget, Isa, Target, verify};
 use autotune_schedules::{Config, ScheduleSpace, Value, fused, lower};
@@ -14,8 +16,6 @@ use common::nests::{for_each_loop, for_each_store};
 use common::pairs::{odd_pair, random_pair};
 use common::random_programs::{check, check_configs, check_drawn};
 use ndarray::ArrayD;
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
 
 fn target(isa: Isa, threads: usize) -> Target {
     Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(threads) })
@@ -73,18 +73,18 @@ fn finished(workload: &Workload, operands: &Operands, sums: ArrayD<f64>) -> Arra
 
 #[test]
 fn references_are_what_each_operator_says() {
-    let mut kinds = [0; 2];
-    for seed in 0..300 {
-        let workload = random_pair(&mut ChaCha8Rng::seed_from_u64(seed));
+    let kinds = RefCell::new([0; 2]);
+    for_cases(300, |seed, choices| {
+        let workload = random_pair(choices);
         let operands = Operands::random(workload.spec(), seed);
         let conv = workload.sizes::<SeparableConv2d>().map(|conv| separable(conv, &operands));
-        kinds[usize::from(conv.is_some())] += 1;
+        kinds.borrow_mut()[usize::from(conv.is_some())] += 1;
         let mlp = workload.sizes::<Mlp>().map(|mlp| perceptron(mlp, &operands));
         let wanted = finished(&workload, &operands, conv.or(mlp).unwrap());
         let error = max_rel_error(&reference(&workload, &operands), &wanted);
-        assert!(error < 1e-6, "seed {seed}: {workload}: {error}");
-    }
-    assert!(kinds.iter().all(|&count| count > 50), "{kinds:?}");
+        assert!(error < 1e-6, "{workload}: {error}");
+    });
+    assert!(kinds.borrow().iter().all(|&count| count > 50), "{kinds:?}");
 }
 
 #[test]
@@ -99,18 +99,17 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
 #[test]
 fn every_pair_has_a_default_and_no_other_sketch() {
     for isa in [Isa::Avx2, Isa::Avx512, Isa::Generic] {
-        for seed in 0..300 {
-            let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            let workload = if seed % 3 == 0 { odd_pair(&mut rng) } else { random_pair(&mut rng) };
+        for_cases(300, |seed, choices| {
+            let workload = if seed % 3 == 0 { odd_pair(choices) } else { random_pair(choices) };
             let target = target(isa, 1 + seed as usize % 3);
             let space = ScheduleSpace::new(&workload, &target);
             let names: Vec<&str> = space.sketches().iter().map(|sketch| sketch.name()).collect();
             assert_eq!(names, [fused::SKETCH], "{workload}");
             let sketch = &space.sketches()[0];
             let default = sketch.sketch.default(&workload, &target, sketch);
-            assert!(default.is_some(), "seed {seed}, {isa}: no rule for {workload}");
+            assert!(default.is_some(), "{isa}: no rule for {workload}");
             assert!(space.contains(&space.default_config()), "{workload}\n{}", space.default_config());
-        }
+        });
     }
 }
 

@@ -93,12 +93,11 @@ fn half_precision_takes_no_longer_than_single() {
 
 #[test]
 fn every_one_has_a_default_and_no_other_sketch() {
-    for seed in 0..60 {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    for_cases(60, |seed, choices| {
         let workload = match seed % 3 {
-            0 => odd_pair(&mut rng),
-            1 => random_pair(&mut rng),
-            _ => Workload::new(random_attention(&mut rng)).unwrap(),
+            0 => odd_pair(choices),
+            1 => random_pair(choices),
+            _ => Workload::new(random_attention(choices)).unwrap(),
         };
         for word in ["cuda:sm_80", "opencl"] {
             let target = target(word);
@@ -109,11 +108,11 @@ fn every_one_has_a_default_and_no_other_sketch() {
             let names: Vec<&str> = space.sketches().iter().map(|sketch| sketch.name()).collect();
             assert_eq!(names, [fused::SKETCH], "{workload}");
             let (config, sketch) = (space.default_config(), &space.sketches()[0]);
-            assert!(sketch.sketch.default(&workload, &target, sketch).is_some(), "seed {seed}: none of {workload}");
-            assert!(space.contains(&config), "seed {seed}: {workload}\n{config}");
+            assert!(sketch.sketch.default(&workload, &target, sketch).is_some(), "none of {workload}");
+            assert!(space.contains(&config), "{workload}\n{config}");
             verify(&lower(&workload, &target, &config).unwrap(), &target).unwrap();
         }
-    }
+    });
 }
 
 /// Queries and keys of any length go by in chunks; the values of a row are all in one block.

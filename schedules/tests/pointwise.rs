@@ -13,8 +13,6 @@ use common::epilogues::{ACTIVATIONS, activated, activation};
 use common::pointwise::{UNARY, random_pointwise};
 use common::random_programs::check_drawn;
 use ndarray::{ArrayD, Dimension};
-use rand::SeedableRng;
-use rand_chacha::ChaCha8Rng;
 
 fn function(function: Function, x: f64) -> f64 {
     match function {
@@ -159,13 +157,13 @@ fn references_are_what_each_operation_says() {
         let error = max_rel_error(&reference(&workload, &operands), &wanted);
         assert!(error < 1e-6, "{workload}: {error}");
     }
-    for seed in 0..200 {
-        let workload = random_pointwise(&mut ChaCha8Rng::seed_from_u64(seed)).with_epilogue(Default::default());
+    for_cases(200, |seed, choices| {
+        let workload = random_pointwise(choices).with_epilogue(Default::default());
         let operands = operands(&workload, seed);
         let wanted = by_hand(workload.sizes().unwrap(), &operands);
         let error = max_rel_error(&reference(&workload, &operands), &wanted);
-        assert!(error < 1e-6, "seed {seed}: {workload}: {error}");
-    }
+        assert!(error < 1e-6, "{workload}: {error}");
+    });
 }
 
 /// The epilogue by hand, of the sums that the same workload has without it.

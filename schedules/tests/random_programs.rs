@@ -95,15 +95,14 @@ fn threads_get_equal_shares() {
 #[test]
 fn neighbours_and_children_stay_in_the_space() {
     let target = Target::Cpu(CpuTarget::generic_avx2(2));
-    for seed in 0..20 {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let workload = random_workload(&mut rng);
+    for_cases(20, |_, choices| {
+        let workload = random_workload(choices);
         let space = ScheduleSpace::new(&workload, &target);
-        let (a, b) = (space.sample(&mut rng), space.sample(&mut rng));
-        for config in [space.neighbor(&a, &mut rng), space.crossover(&a, &b, &mut rng)] {
-            assert!(space.contains(&config), "seed {seed}: {workload}\n{config}");
+        let (a, b) = (space.sample(choices), space.sample(choices));
+        for config in [space.neighbor(&a, choices), space.crossover(&a, &b, choices)] {
+            assert!(space.contains(&config), "{workload}\n{config}");
         }
-    }
+    });
 }
 
 #[test]

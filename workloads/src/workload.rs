@@ -20,7 +20,9 @@ mod conv2d;
 mod conv3d;
 mod conv_transpose2d;
 mod convolution;
+mod epilogue;
 mod error;
+mod fields;
 mod gather;
 mod group_norm;
 mod layer_norm;
@@ -29,11 +31,13 @@ mod matmul;
 mod mlp;
 mod operator;
 mod pad;
+mod parse;
 mod pointwise;
 mod pool2d;
 mod prologue;
 mod rate;
 mod reduce;
+mod registry;
 mod resample;
 mod resize;
 mod rms_norm;
@@ -41,6 +45,7 @@ mod separable_conv2d;
 mod shape;
 mod softmax;
 mod spec;
+mod terms;
 mod text;
 mod transpose;
 mod types;
@@ -53,7 +58,9 @@ pub use conv_transpose2d::ConvTranspose2d;
 pub use conv1d::Conv1d;
 pub use conv2d::Conv2d;
 pub use conv3d::Conv3d;
+pub use epilogue::Epilogue;
 pub use error::WorkloadError;
+pub use fields::{Fields, write_each};
 pub use gather::Gather;
 pub use group_norm::GroupNorm;
 pub use layer_norm::LayerNorm;
@@ -61,8 +68,7 @@ pub use local_response_norm::LocalResponseNorm;
 pub use matmul::{Batch, Matmul, Sides};
 pub use mlp::Mlp;
 pub use operator::{
-    AlreadyRegistered, Computed, Formula, Operator, OperatorKind, Table, Tensor, check_elements, check_positive,
-    element, named_axes, operators, register_operator,
+    Computed, Formula, Operator, OperatorKind, Table, Tensor, check_elements, check_positive, element, named_axes,
 };
 pub use pad::{Pad, PadMode};
 pub use pointwise::{Broadcast, Channels, Function, Pointwise, PointwiseOp};
@@ -70,53 +76,18 @@ pub use pool2d::{Pool2d, PoolKind};
 pub use prologue::Prologue;
 pub use rate::{Rate, Work};
 pub use reduce::{Reduce, ReduceOp};
+pub use registry::{AlreadyRegistered, operators, register_operator};
 pub use resample::{Coordinates, Resample, Rounding, Sampling};
 pub use resize::{Resize, ResizeMode};
 pub use rms_norm::RmsNorm;
 pub use separable_conv2d::SeparableConv2d;
 pub use shape::shape_distance;
 pub use softmax::Softmax;
-pub use text::{Fields, write_each};
 pub use transpose::Transpose;
 pub use types::Types;
 pub use window::Window;
 
-/// What happens to each output element at its final store, in this order: `act(scale * x + bias + residual) * post_scale + post_bias`.
-#[derive(Clone, Copy, Debug, PartialEq, Default)]
-pub struct Epilogue {
-    /// Multiply by one value per output channel (conv2d) or column (matmul).
-    pub scale: bool,
-    /// Add one value per output channel (conv2d) or column (matmul).
-    pub bias: bool,
-    /// Add a tensor of the output's shape.
-    pub residual: bool,
-    /// The function of that.
-    pub activation: Activation,
-    /// Multiply what it makes by one value per output channel.
-    pub post_scale: bool,
-    /// Add one value per output channel to that.
-    pub post_bias: bool,
-}
-
-impl Epilogue {
-    /// True if it reads a value for each output channel.
-    pub fn is_by_channel(&self) -> bool {
-        self.scale || self.bias || self.activation.has_slopes() || self.post_scale || self.post_bias
-    }
-}
-
-/// What is said of a workload beside its operator.
-#[derive(Clone, Copy, Default)]
-struct Terms {
-    /// Whether weights are constant, where that is not as it is with the operator alone.
-    weights: Option<bool>,
-    types: Types,
-    prologue: Prologue,
-    epilogue: Epilogue,
-    exact: bool,
-    cold: bool,
-    within: Option<u64>,
-}
+use terms::Terms;
 
 /// One operator instance to be tuned; cheap to clone. Two are the same, and sorted, by their text forms.
 #[derive(Clone)]

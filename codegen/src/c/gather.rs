@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 
-use super::{Value, Writer, narrow, type_name};
+use super::narrow;
+use super::value::{Value, type_name};
+use super::writer::Writer;
 use crate::formula;
 use autotune_ir::program::Gather;
 

@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{Value, Writer, splat};
+use super::value::{Value, splat};
+use super::writer::Writer;
 use crate::formula;
 use autotune_ir::DType;
 use autotune_ir::formula::Formula;

@@ -1,6 +1,6 @@
 //! Hints that memory is used soon.
 
-use super::Writer;
+use super::writer::Writer;
 use crate::formula;
 use autotune_ir::program::{Access, Role};
 

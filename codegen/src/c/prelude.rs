@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use super::{narrow, type_name};
+use super::narrow;
+use super::value::type_name;
 use crate::formula;
 use autotune_ir::formula::Formula;
 

@@ -1,8 +1,8 @@
 //! The dominant multiply-accumulate, the one that runs most often.
 
-use super::Core;
 use super::cache::{CacheModel, Footprint};
 use super::nest::{AxisClass, Leaf, Nest, operand_accesses};
+use super::processor::Core;
 use super::registers::RegisterTile;
 use super::totals::parallel_depth;
 use crate::program::LoopKind;

@@ -9,8 +9,8 @@ use crate::machine::cpu::{
 };
 use crate::program::{Access, Expr, Loop, LoopKind, Scope};
 
-use super::Core;
 use super::nest::{Leaf, Nest, vector_loop};
+use super::processor::Core;
 
 /// Instructions for `extent` neighbouring elements: whole vectors, then one narrower piece for each power of two in
 /// the rest.

@@ -1,7 +1,7 @@
 //! Sums over all leaves, and how the work divides among threads.
 
-use super::Core;
 use super::nest::{Leaf, Nest};
+use super::processor::Core;
 use super::registers::{CopyCost, RegisterTile};
 use crate::program::{Buffer, LoopKind, Node, Role, Scope, When, preorder};
 use crate::spec::Tensor;

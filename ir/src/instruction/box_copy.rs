@@ -1,6 +1,7 @@
 //! Copies of boxes by the tensor memory accelerator (TMA).
 
-use super::{Asynchrony, Executor, Feature, Instruction, Registers, Site, has_terms};
+use super::site::has_terms;
+use super::{Asynchrony, Executor, Feature, Instruction, NestForm, Registers, Site};
 use crate::affine::{Affine, VarId};
 use crate::program::{Access, Buffer, Digit, InBounds, Loop, LoopKind, Node, Scope};
 use crate::sets::Set;
@@ -13,13 +14,7 @@ pub static BOX_COPY: Instruction = Instruction {
     registers: Registers::None,
     feature: Feature::ComputeCapability(90),
     asynchrony: Asynchrony::Copies,
-    check: |body, site| match BoxCopy::of(body) {
-        Some(copy) if !copy.is_of_block(site) => {
-            Err("a copy of a box that is not the same for all threads, or not of all of it")
-        }
-        Some(copy) => copy.check(site),
-        None => Err("a copy of a box of another form"),
-    },
+    nest: NestForm::Box,
 };
 
 /// Bytes of a row of a box in shared memory.
@@ -90,8 +85,19 @@ impl<'a> BoxCopy<'a> {
             && all.and_then(|set| set.as_prefix()).is_some_and(|n| n >= count)
     }
 
-    /// Whether indices and conditions are those of the form, or what is not.
-    fn check(&self, site: &Site) -> Result<(), &'static str> {
+    /// Checks that a body is of the form.
+    pub(super) fn check(body: &[Node], site: &Site) -> Result<(), &'static str> {
+        match BoxCopy::of(body) {
+            Some(copy) if !copy.is_of_block(site) => {
+                Err("a copy of a box that is not the same for all threads, or not of all of it")
+            }
+            Some(copy) => copy.check_indices(site),
+            None => Err("a copy of a box of another form"),
+        }
+    }
+
+    /// Checks that indices and conditions are those of the form.
+    fn check_indices(&self, site: &Site) -> Result<(), &'static str> {
         let program = site.program;
 
         let row = [(self.digits[0].var, 1)];

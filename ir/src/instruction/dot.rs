@@ -1,6 +1,6 @@
 //! Dot products of groups of reduction steps in the lanes of vectors.
 
-use super::{Asynchrony, Executor, Factors, Feature, Instruction, Registers, Site};
+use super::{Asynchrony, Executor, Factors, Feature, Instruction, NestForm, Registers, Site};
 use crate::affine::{Affine, VarId};
 use crate::dtype::DType;
 use crate::program::{Access, Loop, LoopKind, Node, Program, Scope, Store, StoreMode};
@@ -12,7 +12,6 @@ pub static DOT_BF16: Instruction = Instruction {
     name: "vdpbf16ps",
     factors: &[Factors::of(DType::Bf16, 2)],
     feature: Feature::Cpu(Isa::Avx512, "avx512bf16"),
-    check: |body, site| Dot::check(body, site, &DOT_BF16),
     ..DOT
 };
 
@@ -21,24 +20,18 @@ pub static DOT_U8_I8: Instruction = Instruction {
     name: "vpdpbusd",
     factors: &[Factors { dtypes: [DType::U8, DType::I8], steps: 4 }],
     feature: Feature::Cpu(Isa::Avx512, "avx512vnni"),
-    check: |body, site| Dot::check(body, site, &DOT_U8_I8),
     ..DOT
 };
 
 /// The same of vectors of 256 bits (AVX-VNNI).
-pub static DOT_U8_I8_AVX2: Instruction = Instruction {
-    name: "vpdpbusd.avx2",
-    feature: Feature::Cpu(Isa::Avx2, "avxvnni"),
-    check: |body, site| Dot::check(body, site, &DOT_U8_I8_AVX2),
-    ..DOT_U8_I8
-};
+pub static DOT_U8_I8_AVX2: Instruction =
+    Instruction { name: "vpdpbusd.avx2", feature: Feature::Cpu(Isa::Avx2, "avxvnni"), ..DOT_U8_I8 };
 
 /// `vpdpwssd` (AVX512_VNNI): each lane adds two products of 16-bit integers, wrapping in 32 bits.
 pub static DOT_I16: Instruction = Instruction {
     name: "vpdpwssd",
     factors: &[Factors::of(DType::I16, 2)],
     feature: Feature::Cpu(Isa::Avx512, "avx512vnni"),
-    check: |body, site| Dot::check(body, site, &DOT_I16),
     ..DOT
 };
 
@@ -47,7 +40,6 @@ pub static PAIRS_I16: Instruction = Instruction {
     name: "vpmaddwd",
     feature: Feature::Isa(Isa::Avx512),
     registers: Registers::Vector { products: 1 },
-    check: |body, site| Dot::check(body, site, &PAIRS_I16),
     ..DOT_I16
 };
 
@@ -56,7 +48,6 @@ pub static PAIRS_I16_AVX2: Instruction = Instruction {
     name: "vpmaddwd.avx2",
     feature: Feature::Isa(Isa::Avx2),
     registers: Registers::Vector { products: 1 },
-    check: |body, site| Dot::check(body, site, &PAIRS_I16_AVX2),
     ..DOT_I16
 };
 
@@ -68,7 +59,7 @@ const DOT: Instruction = Instruction {
     registers: Registers::Vector { products: 0 },
     feature: Feature::Isa(Isa::Generic),
     asynchrony: Asynchrony::Nothing,
-    check: |_, _| Err("no instruction"),
+    nest: NestForm::DotProduct,
 };
 
 /// Instructions of CPUs that multiply, those of more steps first.
@@ -121,7 +112,8 @@ impl<'a> Dot<'a> {
         Some(Self { steps, lanes, store, factors: store.factors()? })
     }
 
-    fn check(body: &[Node], site: &Site, instruction: &Instruction) -> Result<(), &'static str> {
+    /// Checks that a body is of the form, for this instruction.
+    pub(super) fn check(body: &[Node], site: &Site, instruction: &Instruction) -> Result<(), &'static str> {
         let Some(dot) = Dot::of(body) else { return Err("a dot product of another form") };
         let dtypes = dot.factors.map(|factor| site.program.dtype(factor.buffer));
         let Some(&Factors { steps, .. }) = instruction.factors.iter().find(|factors| factors.dtypes == dtypes) else {

@@ -1,6 +1,7 @@
 //! The form of nests that a warp runs by matrix instructions.
 
-use super::{BOX_ROW_BYTES, Instruction, MMA, Site, WGMMA, has_terms};
+use super::site::has_terms;
+use super::{BOX_ROW_BYTES, Instruction, MMA, Site, ThreadGroup, WGMMA};
 use crate::affine::{Affine, VarId};
 use crate::machine::gpu::WARP_THREADS;
 use crate::program::{Access, Loop, LoopKind, Node, Program, Scope, Store, StoreMode};
@@ -10,29 +11,7 @@ pub const LANES: [usize; 2] = [8, 4];
 
 const _: () = assert!(LANES[0] * LANES[1] == WARP_THREADS);
 
-/// The threads that run a matrix instruction together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ThreadGroup {
-    /// The lanes of a warp.
-    Warp,
-    /// The lanes of four warps, numbered by the third thread loop from within, of extent 4.
-    WarpGroup,
-}
-
 impl ThreadGroup {
-    /// Rows of one instruction.
-    pub fn rows(self) -> usize {
-        match self {
-            ThreadGroup::Warp => 16,
-            ThreadGroup::WarpGroup => 64,
-        }
-    }
-
-    /// Its threads.
-    pub fn threads(self) -> usize {
-        2 * self.rows()
-    }
-
     /// Its instruction.
     pub fn instruction(self) -> &'static Instruction {
         match self {

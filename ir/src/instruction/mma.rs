@@ -1,9 +1,10 @@
 //! Matrix instructions of a warp.
 
-use super::{Asynchrony, Executor, Factors, Feature, Fragments, Instruction, Registers, ThreadGroup};
+use super::{Asynchrony, Executor, Factors, Feature, Instruction, NestForm, Registers, ThreadGroup};
 use crate::dtype::DType;
 
-/// `m16n8k16` of f16 and bf16, `m16n8k8` of tf32, for all fragments of a [`Fragments`] (CUDA, compute capability 8.0).
+/// `m16n8k16` of f16 and bf16, `m16n8k8` of tf32, for all fragments of a
+/// [`Fragments`](super::Fragments) (CUDA, compute capability 8.0).
 pub static MMA: Instruction = Instruction {
     name: "mma.sync",
     factors: &[Factors::of(DType::Tf32, 8), Factors::of(DType::F16, 16), Factors::of(DType::Bf16, 16)],
@@ -11,5 +12,5 @@ pub static MMA: Instruction = Instruction {
     registers: Registers::Thread,
     feature: Feature::ComputeCapability(80),
     asynchrony: Asynchrony::Nothing,
-    check: |body, site| Fragments::check(body, site, ThreadGroup::Warp),
+    nest: NestForm::MatrixProduct,
 };

@@ -1,9 +1,10 @@
 //! Matrix instructions of a warp group.
 
-use super::{Asynchrony, Executor, Factors, Feature, Fragments, Instruction, Registers, ThreadGroup};
+use super::{Asynchrony, Executor, Factors, Feature, Instruction, NestForm, Registers, ThreadGroup};
 use crate::dtype::DType;
 
-/// `m64nNk16` of f16 and bf16, for all fragments of a [`Fragments`], operands read from shared memory (CUDA, compute capability 9.0).
+/// `m64nNk16` of f16 and bf16, for all fragments of a [`Fragments`](super::Fragments), operands
+/// read from shared memory (CUDA, compute capability 9.0).
 pub static WGMMA: Instruction = Instruction {
     name: "wgmma",
     factors: &[Factors::of(DType::F16, 16), Factors::of(DType::Bf16, 16)],
@@ -11,5 +12,5 @@ pub static WGMMA: Instruction = Instruction {
     registers: Registers::Thread,
     feature: Feature::ComputeCapability(90),
     asynchrony: Asynchrony::Reads,
-    check: |body, site| Fragments::check(body, site, ThreadGroup::WarpGroup),
+    nest: NestForm::MatrixProduct,
 };

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use super::BufferId;
+use super::buffer::BufferId;
 use super::op::{BinaryOp, Compare, UnaryOp};
 use crate::affine::Affine;
 use crate::dtype::DType;

@@ -1,12 +1,12 @@
 //! Warp specialisation: blocks with warps that only copy.
 
-use super::{Node, preorder};
 use crate::machine::gpu::{REGISTER_STEP, REGISTERS};
 
 /// Threads of the producer: a warp group, since registers are dealt out to warp groups.
 pub const PRODUCER_THREADS: usize = 128;
 
-/// What warps of a block are for, where they are specialised; see [`Node::Specialised`].
+/// What warps of a block are for, where they are specialised; see
+/// [`Node::Specialised`](super::Node::Specialised).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WarpRole {
     /// A warp group of its own, beside those that the thread loops number. One of its threads starts copies of boxes for all.
@@ -16,22 +16,6 @@ pub enum WarpRole {
 }
 
 impl WarpRole {
-    /// The bodies of the producer and of the consumers; `None` for any other list of nodes.
-    pub fn both(nodes: &[Node]) -> Option<[&[Node]; 2]> {
-        match nodes {
-            [
-                Node::Specialised { role: WarpRole::Producer, body: producer },
-                Node::Specialised { role: WarpRole::Consumers, body },
-            ] => Some([producer, body]),
-            _ => None,
-        }
-    }
-
-    /// True if some of the nodes are for warps of one role.
-    pub fn occurs(nodes: &[Node]) -> bool {
-        preorder(nodes).any(|node| matches!(node, Node::Specialised { .. }))
-    }
-
     /// Registers of a thread of either role for `consumers` consumers, multiples of 8 that together are no more than what the block is
     /// given at its launch. `None` for one warp group of consumers, which may have as many as a thread can.
     pub fn registers(consumers: usize) -> Option<[usize; 2]> {
@@ -46,8 +30,9 @@ impl WarpRole {
     }
 }
 
-/// How producer and consumers tell each other of groups of copies ([`Node::CopyGroup`]), which both count: by two mbarriers for each
-/// slot, *full* when what is copied has arrived, *empty* when it was used.
+/// How producer and consumers tell each other of groups of copies
+/// ([`Node::CopyGroup`](super::Node::CopyGroup)), which both count: by two mbarriers for each slot,
+/// *full* when what is copied has arrived, *empty* when it was used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mbarrier {
     /// A consumer waits for the next group, the first that it has not awaited; what that has stored it sees then.

@@ -5,21 +5,15 @@
 //! on every x86-64 core since 2008 but a few small ones. Unlike throughputs, which halve while another thread of the same core uses
 //! its units, latencies hardly depend on what else runs: a key that is looked up must be the same at every moment.
 
-use std::sync::OnceLock;
-
-/// Cycles of a multiply-add and of an addition; `None` where they cannot be measured. Measured once per process, in a few milliseconds.
-pub(super) fn latency_cycles() -> Option<[u32; 2]> {
-    static MEASURED: OnceLock<Option<[u32; 2]>> = OnceLock::new();
-    *MEASURED.get_or_init(measure)
-}
-
+/// None: it is not known how these processors are measured.
 #[cfg(not(target_arch = "x86_64"))]
-fn measure() -> Option<[u32; 2]> {
+pub(super) fn latency_cycles() -> Option<[u32; 2]> {
     None
 }
 
+/// Cycles of a multiply-add and of an addition; `None` where they cannot be measured. Measured in a few milliseconds.
 #[cfg(target_arch = "x86_64")]
-fn measure() -> Option<[u32; 2]> {
+pub(super) fn latency_cycles() -> Option<[u32; 2]> {
     if !(is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")) {
         return None;
     }

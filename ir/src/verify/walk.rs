@@ -175,7 +175,7 @@ impl<'a, 'f> Walk<'a, 'f> {
         let grid = Grid::of(self.stage.1);
         let extent = |var| self.extent(var);
         let site = Site { program: self.program, grid: grid.as_ref(), extent: &extent };
-        (instruction.check)(body, &site).or_else(|what| self.nesting(what))
+        instruction.check(body, &site).or_else(|what| self.nesting(what))
     }
 
     fn bind(&mut self, var: VarId, extent: usize) {

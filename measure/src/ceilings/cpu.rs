@@ -4,34 +4,25 @@ use std::ffi::{c_char, c_long};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use autotune_ir::instruction::{Factors, Instruction, dot_of};
+use autotune_ir::instruction::{Factors, dot_of};
 use autotune_ir::plan::{Binding, PlanBuffer, PlanStage};
 use autotune_ir::program::{Layout, Role, When};
 use autotune_ir::{Artifact, Code, CpuTarget, DType, KernelPlan, Target};
 use autotune_runtime::team::StageFn;
 use autotune_runtime::{Cpu, Device, DeviceError, HostMemory, Kernel, Run, View, ViewMut, affinity};
 
-use super::{Ceilings, fault};
+use super::figures::{Ceilings, fault};
 use crate::available::available_bytes;
 use crate::compiler::Compiler;
 use crate::error::MeasureError;
 use crate::scratch::Scratch;
 
 mod compiled;
+mod loops;
 #[cfg(target_arch = "x86_64")]
 mod native;
 
-/// Independent accumulators: more than any core needs to hide the latency of a multiply-add.
-const ACCUMULATORS: usize = 12;
-
-/// Independent sums of the reading loop.
-const READ_ACCUMULATORS: usize = 8;
-
-/// f32 elements between the operands of two tasks: no two share a cache line, and the widest vector fits.
-const LINE: usize = 16;
-
-/// Rounds of the multiply-add loop in one task, about half a millisecond.
-const ROUNDS: usize = 300_000;
+use loops::{ACCUMULATORS, LINE, Loop, READ_ACCUMULATORS, ROUNDS, chunk};
 
 /// Stages of next to no work that are run in a row.
 const FORKS: usize = 1000;
@@ -47,42 +38,6 @@ const MAX_COPY_BYTES: usize = 256 << 20;
 
 /// Longest wait for the compiler.
 const BUILD_LIMIT: Duration = Duration::from_secs(20);
-
-/// A loop that reaches a ceiling, as a stage with three buffers: operands, results, and the number of elements of a chunk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Loop {
-    /// Task `t` runs independent multiply-adds on line `t` of the operands, vectors of `lanes` f32, and leaves their sum in
-    /// line `t` of the results.
-    MultiplyAdd { lanes: usize },
-    /// The same with an instruction of dot products, in whole vectors.
-    Dot(&'static Instruction),
-    /// Task `t` copies the `t`-th chunk of the operands to the results.
-    Copy,
-    /// Task `t` reads the `t`-th chunk of the operands and leaves its sum in line `t` of the results.
-    Read,
-}
-
-impl Loop {
-    /// Name of its C function.
-    fn symbol(self) -> String {
-        match self {
-            Loop::MultiplyAdd { lanes } => format!("autotune_fma{lanes}"),
-            Loop::Dot(instruction) => format!("autotune_{}", instruction.name),
-            Loop::Copy => "autotune_copy".into(),
-            Loop::Read => "autotune_read".into(),
-        }
-    }
-}
-
-/// Elements of a chunk.
-///
-/// # Safety
-///
-/// The buffers are those of a [`Loop`].
-unsafe fn chunk(buffers: *const *mut f32) -> usize {
-    // SAFETY: the caller's promise.
-    unsafe { (**buffers.add(2)).to_bits() as usize }
-}
 
 /// [`Loop::Copy`].
 ///

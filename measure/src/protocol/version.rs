@@ -1,7 +1,5 @@
 //! The version of the messages, made from the messages themselves.
 
-use std::sync::OnceLock;
-
 use autotune_ir::plan::{Binding, PlanBuffer, PlanStage, TensorBox};
 use autotune_ir::program::{Layout, Role, When};
 use autotune_ir::{Artifact, Code, CpuTarget, GpuTarget, KernelPlan, Launch, MachineCode, Target};
@@ -20,8 +18,7 @@ use crate::options::TimingOptions;
 /// Differs between programs whose messages differ: a hash of the crate's version and of an example of every message, with the names
 /// and values of all fields.
 pub(crate) fn version() -> u64 {
-    static VERSION: OnceLock<u64> = OnceLock::new();
-    *VERSION.get_or_init(|| hash(&examples()))
+    hash(&examples())
 }
 
 /// By XXH3, which is the same in every program.

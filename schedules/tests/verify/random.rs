@@ -1,23 +1,24 @@
 //! The verifier on random programs: right ones, and ones that were changed at random, which the interpreter runs if they are proven.
 
+use std::cell::Cell;
+
 use autotune_ir::program::{BinaryOp, BufferId, Expr, LoopKind, Store};
 use autotune_ir::{Affine, InterpError, Problem, Program, ProgramError, VarId, interpret, verify};
 use autotune_workloads::Operands;
-use rand::{RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use rand::{Rng, RngExt};
 
+use super::common::cases::for_cases;
 use super::common::nests;
 use super::{change_loop, change_store, target};
 
 #[test]
 fn right_programs_are_proven() {
-    let mut rng = ChaCha8Rng::seed_from_u64(21);
-    for case in 0..200 {
-        let mut pick = |high: usize| rng.random_range(1..=high);
+    for_cases(200, |_, choices| {
+        let mut pick = |high: usize| choices.random_range(1..=high);
         let text = format!("matmul:m={},n={},k={},bias,add,act=relu", pick(40), pick(40), pick(40));
         let program = nests::tiled_matmul(&text, [pick(9), pick(16), pick(20)]);
-        assert_eq!(verify(&program, &target()), Ok(()), "case {case}\n{program}");
-    }
+        assert_eq!(verify(&program, &target()), Ok(()), "{program}");
+    });
     for text in [
         "conv2d:c=4,h=5,w=6,o=8,k=3,p=1,bias,add,act=relu",
         "conv2d:c=2,h=9,w=7,o=4,k=3,s=2,p=1,bias",
@@ -32,7 +33,7 @@ fn right_programs_are_proven() {
 }
 
 /// A random small change of an index, an extent, a kind, or the list of nodes.
-fn mutate(program: &mut Program, rng: &mut ChaCha8Rng) {
+fn mutate(program: &mut Program, rng: &mut impl Rng) {
     let stage = rng.random_range(0..program.stages.len());
     let pick = rng.random_range(0..200usize);
     let vars = program.vars.len() as u32;
@@ -75,25 +76,26 @@ fn mutate(program: &mut Program, rng: &mut ChaCha8Rng) {
 
 #[test]
 fn what_is_proven_runs() {
-    let (mut proven, mut refuted) = (0, 0);
-    for seed in 0..3000 {
-        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    let (proven, refuted) = (Cell::new(0), Cell::new(0));
+    let count = |counter: &Cell<u32>| counter.set(counter.get() + 1);
+    for_cases(3000, |seed, choices| {
         let mut program = [
             nests::tiled_matmul("matmul:m=5,n=11,k=7,bias", [4, 8, 3]),
             nests::peeled_conv("conv2d:c=4,h=3,w=4,o=4,k=3,p=1"),
             nests::padded_conv("conv2d:c=2,h=3,w=4,o=2,k=3,p=1"),
         ][seed as usize % 3]
             .clone();
-        mutate(&mut program, &mut rng);
+        mutate(&mut program, choices);
         let result = interpret(&program, &Operands::random(&program.spec, seed));
         let proof = verify(&program, &target());
         match (&proof, &result) {
-            (Ok(()), Ok(_)) => proven += 1,
+            (Ok(()), Ok(_)) => count(&proven),
             // Tasks that read what others write are left to the interpreter.
             (Ok(()), Err(InterpError::Program(ProgramError { problem: Problem::Conflict { .. }, .. }))) => {}
-            (Ok(()), Err(e)) => panic!("proven, but {e}, seed {seed}\n{program}"),
-            (Err(_), _) => refuted += 1,
+            (Ok(()), Err(e)) => panic!("proven, but {e}\n{program}"),
+            (Err(_), _) => count(&refuted),
         }
-    }
+    });
+    let (proven, refuted) = (proven.get(), refuted.get());
     assert!(proven > 100 && refuted > 1000, "{proven} proven, {refuted} refuted");
 }

@@ -235,3 +235,13 @@ impl Line<'_> {
         }
     }
 }
+
+/// The sum of products, four sums side by side.
+pub(super) fn dot(left: &[f64], right: &[f64]) -> f64 {
+    let ((fours, rest), (right_fours, right_rest)) = (left.as_chunks::<4>(), right.as_chunks::<4>());
+    let mut lanes = [0.0; 4];
+    for (left, right) in fours.iter().zip(right_fours) {
+        (0..4).for_each(|lane| lanes[lane] += left[lane] * right[lane]);
+    }
+    lanes.iter().sum::<f64>() + rest.iter().zip(right_rest).map(|(left, right)| left * right).sum::<f64>()
+}

@@ -4,9 +4,8 @@ use autotune_ir::program::Access;
 use autotune_ir::spec::{AxisId, Equation};
 use autotune_ir::{Affine, VarId};
 
-use super::line::{Elements, Tensor, at, box_of, is_run, points, position, step, unravel};
+use super::line::{Elements, Tensor, at, box_of, dot, is_run, points, position, step, unravel};
 use super::selection::Selection;
-use super::tile::dot;
 use crate::operands::OutOfMemory;
 use crate::parallel::for_each_chunk;
 

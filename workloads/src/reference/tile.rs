@@ -2,7 +2,7 @@
 
 use autotune_ir::spec::{AxisId, Equation};
 
-use super::line::{Point, Window, is_run, points, unravel};
+use super::line::{Point, Window, dot, is_run, points, unravel};
 use super::operand::Operand;
 
 /// Products that are added up at a time, times the length of sums: what they read stays in a core's own caches.
@@ -118,14 +118,4 @@ impl Tile {
             sums.iter_mut().zip(&elements[place..]).for_each(|(sum, element)| *sum += scale * element);
         }
     }
-}
-
-/// The sum of products, four sums side by side.
-pub(super) fn dot(left: &[f64], right: &[f64]) -> f64 {
-    let ((fours, rest), (right_fours, right_rest)) = (left.as_chunks::<4>(), right.as_chunks::<4>());
-    let mut lanes = [0.0; 4];
-    for (left, right) in fours.iter().zip(right_fours) {
-        (0..4).for_each(|lane| lanes[lane] += left[lane] * right[lane]);
-    }
-    lanes.iter().sum::<f64>() + rest.iter().zip(right_rest).map(|(left, right)| left * right).sum::<f64>()
 }

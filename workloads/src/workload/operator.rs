@@ -1,20 +1,14 @@
-//! What an operator says of itself, and the registry of all.
+//! What an operator says of itself.
 
 use std::any::Any;
 use std::fmt::{self, Debug};
-use std::sync::{PoisonError, RwLock};
 
 use autotune_ir::program::{Access, BufferId, Expr};
 use autotune_ir::spec::{Axis, AxisId, Reduction};
 use autotune_ir::{Affine, DType};
-use thiserror::Error;
 
-use super::text::Fields;
-use super::{
-    WorkloadError, attention, conv_transpose2d, conv1d, conv2d, conv3d, gather, group_norm, layer_norm,
-    local_response_norm, matmul, mlp, pad, pointwise, pool2d, reduce, resize, rms_norm, separable_conv2d, softmax,
-    transpose,
-};
+use super::error::WorkloadError;
+use super::fields::Fields;
 
 /// Largest number of elements any one tensor, and largest number of multiply-adds any one workload, may have.
 const MAX_ELEMENTS: usize = 1 << 34;
@@ -174,62 +168,6 @@ impl Formula {
             channel,
         }
     }
-}
-
-/// The kinds of this crate.
-const OWN: &[&OperatorKind] = &[
-    &conv2d::KIND,
-    &conv1d::KIND,
-    &conv3d::KIND,
-    &conv_transpose2d::KIND,
-    &matmul::KIND,
-    &pool2d::KIND,
-    &reduce::KIND,
-    &softmax::KIND,
-    &softmax::LOG_KIND,
-    &layer_norm::KIND,
-    &rms_norm::KIND,
-    &group_norm::KIND,
-    &group_norm::INSTANCE_KIND,
-    &local_response_norm::KIND,
-    &transpose::KIND,
-    &attention::KIND,
-    &separable_conv2d::KIND,
-    &mlp::KIND,
-    &pointwise::KIND,
-    &resize::KIND,
-    &gather::KIND,
-    &pad::KIND,
-];
-/// Those from outside. Of the process: texts of workloads are parsed wherever they come from, files, records, command lines and other
-/// processes, by `FromStr`, which takes nothing but the text.
-static OTHERS: RwLock<Vec<&OperatorKind>> = RwLock::new(Vec::new());
-
-/// A part from outside whose name is taken.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("there is {kind} '{name}' already: choose another name")]
-pub struct AlreadyRegistered {
-    /// What it is, with an article.
-    pub kind: &'static str,
-    /// The name.
-    pub name: &'static str,
-}
-
-/// Makes a kind of operators known to the parser of this process, and of worker processes that are started from the same program: a
-/// program registers its operators before anything else.
-pub fn register_operator(kind: &'static OperatorKind) -> Result<(), AlreadyRegistered> {
-    let mut others = OTHERS.write().unwrap_or_else(PoisonError::into_inner);
-    if OWN.iter().chain(&*others).any(|known| known.name == kind.name) {
-        return Err(AlreadyRegistered { kind: "an operator", name: kind.name });
-    }
-    others.push(kind);
-    Ok(())
-}
-
-/// Every kind of operators that the parser knows.
-pub fn operators() -> Vec<&'static OperatorKind> {
-    let others = OTHERS.read().unwrap_or_else(PoisonError::into_inner);
-    OWN.iter().chain(&*others).copied().collect()
 }
 
 /// Fails where a tensor, or the multiply-adds, are more than can be addressed.

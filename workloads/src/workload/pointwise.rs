@@ -6,8 +6,8 @@ use autotune_ir::program::{BinaryOp, Compare, Expr, UnaryOp};
 use autotune_ir::spec::Reduction;
 use autotune_ir::{Affine, DType, VarId};
 
+use super::fields::joined;
 use super::operator::{element, named_axes};
-use super::text::joined;
 use super::{
     Activation, Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, activation, check_elements,
     check_positive,

@@ -6,7 +6,7 @@ use autotune_ir::program::Expr;
 use autotune_ir::spec::{AxisId, Reduction};
 use autotune_ir::{Affine, VarId};
 
-use super::text::{axes, joined};
+use super::fields::{axes, joined};
 use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
 
 /// In the registry.

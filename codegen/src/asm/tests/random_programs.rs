@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use autotune_ir::layout::{from_layout, to_layout};
@@ -10,8 +11,7 @@ use autotune_ir::program::{Access, Expr, Loop, LoopKind, Node, Role, Store, Stor
 use autotune_ir::{Affine, CpuTarget, Isa, KernelPlan, Program, Target, VarId, interpret};
 use autotune_schedules::{EXACT_TOLERANCE, ScheduleSpace, Value, lower, tolerance};
 use autotune_workloads::{Operands, Workload, max_rel_error};
-use rand::{Rng, RngExt, SeedableRng};
-use rand_chacha::ChaCha8Rng;
+use rand::{Rng, RngExt};
 
 use super::simulator::{Machine, Recorded, Recorder, Set};
 use crate::asm::{AssembleError, generate};
@@ -147,32 +147,31 @@ fn run(program: &Program, (code, entries): (&Recorded, &[usize]), operands: &Ope
 #[test]
 fn random_programs_agree_with_the_interpreter() {
     for (isa, set) in SETS {
-        let (mut run_ones, mut too_large) = (0, 0);
-        for seed in 0..48 {
-            let mut rng = ChaCha8Rng::seed_from_u64(seed);
-
+        let (run_ones, too_large) = (Cell::new(0), Cell::new(0));
+        let count = |counter: &Cell<u32>| counter.set(counter.get() + 1);
+        cases::for_cases(48, |seed, choices| {
             let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1 + seed as usize % 2) });
             let (workload, panel) = match seed % 3 {
-                0 => (workloads::random_winograd(&mut rng, target.cpu().unwrap().lanes()), None),
-                1 => (workloads::random_workload(&mut rng), None),
+                0 => (workloads::random_winograd(choices, target.cpu().unwrap().lanes()), None),
+                1 => (workloads::random_workload(choices), None),
                 _ => {
-                    let (workload, panel) = spaces::random_panel(&target, &mut rng);
+                    let (workload, panel) = spaces::random_panel(&target, choices);
                     (workload, Some(panel))
                 }
             };
             if workload.flops() > 5e5 {
-                continue;
+                return;
             }
 
             let space = ScheduleSpace::new(&workload, &target);
-            for config in [space.default_config(), space.sample(&mut rng).config().clone()].into_iter().chain(panel) {
+            for config in [space.default_config(), space.sample(choices).config().clone()].into_iter().chain(panel) {
                 let mut program = lower(&workload, &target, &config).unwrap();
                 program
                     .buffers
                     .iter_mut()
                     .filter(|it| it.role == Role::Output)
-                    .for_each(|it| it.streamed = rng.random());
-                let context = format!("seed {seed}, {set:?}: {workload}\n{config}");
+                    .for_each(|it| it.streamed = choices.random());
+                let context = format!("{set:?}: {workload}\n{config}");
                 let (code, entries) = match generate(&program, Recorder::new(set)) {
                     Ok(assembled) => assembled,
                     Err(failure) => {
@@ -184,7 +183,7 @@ fn random_programs_agree_with_the_interpreter() {
                         let is_split = usize::from(set.lanes) < target.cpu().unwrap().lanes();
                         let is_folded = is_split && matches!(*failure, AssembleError::RegisterIndex { .. });
                         assert!(same(of_registers) || same(of_pointers) || is_folded, "{failure}, {context}");
-                        too_large += 1;
+                        count(&too_large);
                         continue;
                     }
                 };
@@ -194,9 +193,10 @@ fn random_programs_agree_with_the_interpreter() {
                 let output = output.unwrap_or_else(|_| panic!("{context}\n{program}"));
                 let error = max_rel_error(&output, &interpret(&program, &operands).unwrap());
                 assert!(error <= tolerance(&workload, &config), "{context}\nerror {error}\n{program}");
-                run_ones += 1;
+                count(&run_ones);
             }
-        }
+        });
+        let (run_ones, too_large) = (run_ones.get(), too_large.get());
         assert!(run_ones > 60 && run_ones > 4 * too_large, "{set:?}: {run_ones} programs, {too_large} too large");
         eprintln!("{set:?}: {run_ones} programs, {too_large} too large");
     }
@@ -379,25 +379,24 @@ fn repeat(var: VarId, extent: usize, kind: LoopKind, body: Vec<Node>) -> Node {
 fn elements_of_16_bits_agree_with_the_interpreter_bit_for_bit() {
     for (isa, set) in SETS {
         let target = Target::Cpu(CpuTarget { isa, l2_bytes: 1 << 8, ..CpuTarget::generic_avx2(1) });
-        for seed in 0..60 {
-            let mut rng = ChaCha8Rng::seed_from_u64(seed);
-            let [m, n] = [rng.random_range(1..5), rng.random_range(1..60)];
+        cases::for_cases(60, |seed, choices| {
+            let [m, n] = [choices.random_range(1..5), choices.random_range(1..60)];
             let op = ["op=copy", "op=relu", "op=add,rhs=column", "op=exp", "op=mul,lhs=row,bias"][seed as usize % 5];
-            let to = ["f16", "bf16", "f32"][rng.random_range(0..3)];
+            let to = ["f16", "bf16", "f32"][choices.random_range(0..3)];
             let dtype = ["", ",dtype=f16", ",dtype=bf16"][seed as usize / 10 % 3];
             let workload: Workload = format!("pointwise:m={m},n={n},{op},to={to}{dtype}").parse().unwrap();
-            let config = ScheduleSpace::new(&workload, &target).sample(&mut rng).config().clone();
+            let config = ScheduleSpace::new(&workload, &target).sample(choices).config().clone();
             let mut program = lower(&workload, &target, &config).unwrap();
             for buffer in program.buffers.iter_mut().filter(|buffer| buffer.role == Role::Output) {
-                buffer.streamed = rng.random();
+                buffer.streamed = choices.random();
             }
-            let context = format!("seed {seed}, {set:?}: {workload}\n{config}\n{program}");
+            let context = format!("{set:?}: {workload}\n{config}\n{program}");
             let (code, entries) = generate(&program, Recorder::new(set)).unwrap_or_else(|e| panic!("{e}: {context}"));
             let operands = maps::operands(&program, seed);
             let output = run(&program, (&code, &entries), &operands);
             let wrong = maps::difference(&output, &interpret(&program, &operands).unwrap());
             assert_eq!(wrong, None, "{context}");
-        }
+        });
     }
 }
 

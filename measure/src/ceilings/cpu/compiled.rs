@@ -1,6 +1,6 @@
 //! The loops that find the ceilings, in C, for processors without loops of their own.
 
-use super::{ACCUMULATORS, LINE, READ_ACCUMULATORS, ROUNDS};
+use super::loops::{ACCUMULATORS, LINE, READ_ACCUMULATORS, ROUNDS};
 
 /// C functions: `autotune_fma{w}` for each vector width in lanes, and `autotune_read`.
 pub(super) fn source(widths: &[usize]) -> String {

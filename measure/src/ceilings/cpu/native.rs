@@ -4,7 +4,7 @@
 use std::arch::asm;
 use std::ffi::{c_char, c_long};
 
-use super::{LINE, Loop, ROUNDS};
+use super::loops::{LINE, Loop, ROUNDS, chunk};
 use autotune_ir::instruction::{DOT_BF16, DOT_U8_I8, DOT_U8_I8_AVX2, Instruction, PAIRS_I16, PAIRS_I16_AVX2};
 use autotune_runtime::team::StageFn;
 
@@ -83,7 +83,7 @@ macro_rules! loops {
             for task in begin..end {
                 // SAFETY: the caller's promise; reads a chunk, writes at most a line, and names what it overwrites.
                 unsafe {
-                    let chunk = super::chunk(buffers);
+                    let chunk = chunk(buffers);
                     let data = (*buffers).add(chunk * task as usize);
                     asm!(
                         "vxorps xmm8, xmm8, xmm8",

@@ -1,6 +1,6 @@
 //! The batch of a product, whose operands need not have all of it.
 
-use super::super::text::{joined, some_axes};
+use super::super::fields::{joined, some_axes};
 
 /// Names of the axes, where there are several.
 const NAMES: [&str; Batch::MOST_AXES] = ["b0", "b1", "b2", "b3"];

@@ -1,6 +1,6 @@
 //! Which axes operands have.
 
-use super::super::text::some_axes;
+use super::super::fields::some_axes;
 
 /// Masks of operands of two axes, `m, n`, or of three, `b, m, n`.
 const WORDS: [(&str, Broadcast); 3] =

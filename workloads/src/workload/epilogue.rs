@@ -1,0 +1,27 @@
+//! What is fused behind an operator.
+
+use super::activation::Activation;
+
+/// What happens to each output element at its final store, in this order: `act(scale * x + bias + residual) * post_scale + post_bias`.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
+pub struct Epilogue {
+    /// Multiply by one value per output channel (conv2d) or column (matmul).
+    pub scale: bool,
+    /// Add one value per output channel (conv2d) or column (matmul).
+    pub bias: bool,
+    /// Add a tensor of the output's shape.
+    pub residual: bool,
+    /// The function of that.
+    pub activation: Activation,
+    /// Multiply what it makes by one value per output channel.
+    pub post_scale: bool,
+    /// Add one value per output channel to that.
+    pub post_bias: bool,
+}
+
+impl Epilogue {
+    /// True if it reads a value for each output channel.
+    pub fn is_by_channel(&self) -> bool {
+        self.scale || self.bias || self.activation.has_slopes() || self.post_scale || self.post_bias
+    }
+}
