@@ -7,6 +7,7 @@ use autotune_ir::DType;
 use crate::constant::Constant;
 use crate::error::{GraphError, OpError};
 use crate::op::{Facts, NodeView, Op, OperandView, Operator};
+use crate::operators::quantise::is_of_bytes;
 use crate::precision::Precision;
 
 pub use crate::op::Input;
@@ -89,6 +90,11 @@ impl Graph {
     /// Returns how exactly it is to be computed.
     pub fn precision(&self) -> Precision {
         self.precision
+    }
+
+    /// True if a tensor on the way is quantised, to integers of 8 bits.
+    pub fn is_quantised(&self) -> bool {
+        self.nodes.iter().any(|node| is_of_bytes(node.dtype))
     }
 
     /// What the network is called.

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use autotune::Network;
 use autotune_network::onnx::{self, DeclaredInput, ImportError, ImportOptions};
-use autotune_network::{DType, Graph, LoadError, NodeId, Precision, Subject, Tensor, listed, rewrite};
-use clap::Args;
+use autotune_network::{DType, Graph, LoadError, NodeId, Precision, Subject, Tensor, dequantised, listed, rewrite};
+use clap::{Args, ValueEnum};
 use ndarray::{ArrayD, IxDyn};
 
 use super::{Failure, TargetArgs};
@@ -54,6 +54,20 @@ pub(crate) struct InputArgs {
     /// are made of: f32, bf16
     #[arg(long, value_name = "TYPE", default_value_t)]
     precision: Precision,
+    /// How quantised tensors of an ONNX file are computed: as the integers that they are, or as
+    /// floating-point numbers that are not rounded
+    #[arg(long, value_name = "WAY", value_enum, default_value_t)]
+    quantised: Quantised,
+}
+
+/// What runs of the quantised tensors of a network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Quantised {
+    /// Integers: what the file says.
+    #[default]
+    Int,
+    /// Numbers, with weights that are dequantised ahead of time.
+    Float,
 }
 
 /// A network, and what is given to run it on.
@@ -70,7 +84,7 @@ pub(crate) struct GivenFile {
 }
 
 impl InputArgs {
-    /// A network with these shapes, inputs and precision, [rewritten](rewrite()); `None` of a workload.
+    /// A network with these shapes, inputs and types, [rewritten](rewrite()); `None` of a workload.
     pub(crate) fn load(&self, subject: &Subject) -> Result<Option<Loaded>> {
         let Some(Loaded { graph, given }) = self.import(subject)? else { return Ok(None) };
         let graph = rewrite(&graph).map_err(LoadError::from)?;
@@ -84,10 +98,15 @@ impl InputArgs {
             let why = format!("a workload says its types itself, such as ',dtype={0}'", self.precision);
             return Err(Failure::Usage(format!("--precision {}: {why}", self.precision)).into());
         }
-        Ok(loaded.map(|loaded| Loaded { graph: loaded.graph.with_precision(self.precision), ..loaded }))
+        let Some(Loaded { graph, given }) = loaded else { return Ok(None) };
+        let graph = match self.quantised {
+            Quantised::Int => graph,
+            Quantised::Float => dequantised(&graph).map_err(LoadError::from)?,
+        };
+        Ok(Some(Loaded { graph: graph.with_precision(self.precision), given }))
     }
 
-    /// Reads a network before it is rewritten, in the precision of its file.
+    /// Reads a network before it is rewritten, in the types of its file.
     fn imported(&self, subject: &Subject) -> Result<Option<Loaded>> {
         let mut options = ImportOptions { shapes: self.shapes()?, ..ImportOptions::default() };
         let Subject::Model(path) = subject else {

@@ -25,13 +25,17 @@ pub(crate) struct TargetArgs {
 
 impl TargetArgs {
     /// The tasks of a subject as this target can measure them: on GPUs the weights of networks are where the last run left them.
-    /// Fails if the precision of a network is one of CPUs alone.
+    /// Fails if the types of a network are some of CPUs alone.
     pub(crate) fn tasks(&self, subject: &Subject, graph: Option<&Graph>) -> Result<Network, Failure> {
         let precision = graph.map(Graph::precision).unwrap_or_default();
         if !self.is_cpu() && precision != Precision::F32 {
             let why =
                 format!("networks are in {precision} on CPUs alone; --dtype {precision} is for tasks of other targets");
             return Err(Failure::Usage(format!("--precision {precision}: {why}")));
+        }
+        if !self.is_cpu() && graph.is_some_and(Graph::is_quantised) {
+            let why = "quantised tensors are integers on CPUs alone; on other targets, --quantised float";
+            return Err(Failure::Usage(format!("--target {}: {why}", self.target)));
         }
         let tasks = subject.tasks(graph);
         Ok(if self.is_cpu() || graph.is_none() { tasks } else { tasks.warm() })
