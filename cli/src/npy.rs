@@ -47,6 +47,8 @@ pub(crate) fn write(to: impl Write, tensor: &Tensor, stored: Option<Stored>) -> 
             Tensor::F32(array) => array.write_npy(to),
             Tensor::I64(array) => array.write_npy(to),
             Tensor::Bool(array) => array.write_npy(to),
+            Tensor::I8(array) => array.write_npy(to),
+            Tensor::U8(array) => array.write_npy(to),
         },
         Some(Stored::Of(DType::Bool)) => write_as::<bool>(to, tensor),
         Some(Stored::Of(DType::I8)) => write_as::<i8>(to, tensor),
@@ -69,6 +71,8 @@ fn write_as<T: Kept + WritableElement>(to: impl Write, tensor: &Tensor) -> Resul
         Tensor::F32(array) => array.iter().map(|&x| T::kept(Number::Real(x.into()))).collect(),
         Tensor::I64(array) => array.iter().map(|&x| T::kept(Number::Whole(x.into()))).collect(),
         Tensor::Bool(array) => array.iter().map(|&x| T::kept(Number::Whole(x.into()))).collect(),
+        Tensor::I8(array) => array.iter().map(|&x| T::kept(Number::Whole(x.into()))).collect(),
+        Tensor::U8(array) => array.iter().map(|&x| T::kept(Number::Whole(x.into()))).collect(),
     };
     let numbers = numbers.map_err(|inexact| WriteNpyError::FormatData(inexact.into()))?;
     let array = ArrayD::from_shape_vec(tensor.shape(), numbers);

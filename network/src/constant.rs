@@ -65,7 +65,8 @@ impl Constant {
         }
         let bytes = shape.iter().product::<usize>().saturating_mul(dtype.bytes());
         // Of what is computed anew whenever it is read, nothing else is: that would take time without bound.
-        let is_simple = |operand: &&&Constant| operand.is_f32() && !matches!(operand.0.origin, Origin::Computed(..));
+        let is_simple =
+            |operand: &&&Constant| operand.is_of_numbers() && !matches!(operand.0.origin, Origin::Computed(..));
         let is_f32 = dtype == DType::F32;
         if op.is_light() && is_f32 && bytes >= LARGE_BYTES && operands.iter().all(|operand| is_simple(&operand)) {
             let operands = operands.iter().map(|&operand| operand.clone()).collect();
@@ -115,8 +116,9 @@ impl Constant {
         self.0.dtype
     }
 
-    fn is_f32(&self) -> bool {
-        self.dtype() == DType::F32
+    /// True if elements are numbers of f32, or of the 8 bits of quantised ones.
+    fn is_of_numbers(&self) -> bool {
+        matches!(self.dtype(), DType::F32 | DType::I8 | DType::U8)
     }
 
     /// The tensor, if it is in memory.

@@ -14,6 +14,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::graph::{Graph, NodeId};
 use crate::op::Movement;
+use crate::operators::quantise::is_of_bytes;
 use crate::precision::Precision;
 use crate::strided::strides;
 use group::{Groups, anchor};
@@ -169,9 +170,9 @@ impl Cut {
 }
 
 /// Returns the type in which tensors of an element type lie in memory while a network runs: f32 for
-/// all. Integers are exact up to 2^24 there, truth values are 0 and 1.
-pub(crate) fn memory_dtype(_: DType) -> DType {
-    DType::F32
+/// all but those of 8 bits. Integers are exact up to 2^24 there, truth values are 0 and 1.
+pub(crate) fn memory_dtype(dtype: DType) -> DType {
+    if is_of_bytes(dtype) { dtype } else { DType::F32 }
 }
 
 /// True if a workload computes a node by itself.

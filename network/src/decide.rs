@@ -152,7 +152,10 @@ mod tests {
     #[test]
     fn the_fastest_within_the_error_is_taken() {
         let exact = contender(10e-3, 0.0);
-        let chosen = |others: &[Contender], most| fastest(&[&[exact.clone()], others].concat(), most);
+        let chosen = |others: &[Contender], most| {
+            let all: Vec<Contender> = [&exact].into_iter().chain(others).cloned().collect();
+            fastest(&all, most)
+        };
         assert_eq!(chosen(&[contender(5e-3, 3e-3), contender(4e-3, 2e-3)], 1e-2), 2);
         assert_eq!(chosen(&[contender(5e-3, 3e-3), contender(4e-3, 2e-2)], 1e-2), 1);
         assert_eq!(chosen(&[contender(5e-3, 3e-3)], 1e-3), 0);

@@ -7,6 +7,7 @@ use autotune_ir::DType;
 use crate::constant::Constant;
 use crate::error::{GraphError, OpError};
 use crate::op::{Facts, NodeView, Op, OperandView, Operator};
+use crate::operators::quantise::is_of_bytes;
 use crate::precision::Precision;
 
 pub use crate::op::Input;
@@ -101,6 +102,11 @@ impl Graph {
     /// Returns the nodes whose steps are in f32, whatever its precision.
     pub fn exact(&self) -> &BTreeSet<NodeId> {
         &self.exact
+    }
+
+    /// True if a tensor on the way is quantised, to integers of 8 bits.
+    pub fn is_quantised(&self) -> bool {
+        self.nodes.iter().any(|node| is_of_bytes(node.dtype))
     }
 
     /// What the network is called.

@@ -89,7 +89,7 @@ pub use planned::{PlannedKernel, PlannedStep, planned};
 pub use precision::{Precision, UnknownPrecision};
 pub use quantile::quantile;
 pub use race::{RaceError, Raced, race};
-pub use rewrite::{Trace, rewrite};
+pub use rewrite::{Trace, dequantised, rewrite};
 pub use subject::{LoadError, Subject, SubjectError, tasks};
 pub use tensor::{Stored, Tensor};
 pub use text::{Listed, listed, printable};

@@ -100,6 +100,12 @@ pub trait Operator: Any + Comparable + Debug + Send + Sync {
         false
     }
 
+    /// True if what it makes of constants is not computed until rules have seen it: they may put
+    /// something better in its place than its tensor.
+    fn keeps_constants(&self) -> bool {
+        false
+    }
+
     /// True if a small change of operands may change the output by more, relative to the largest elements; `of_data` is
     /// true if no operand is a constant.
     fn is_steep(&self, of_data: bool) -> bool {

@@ -15,6 +15,7 @@ pub(crate) mod cumsum;
 pub(crate) mod expand;
 pub(crate) mod gather;
 pub(crate) mod group_norm;
+pub(crate) mod integers;
 mod known;
 pub(crate) mod layer_norm;
 pub(crate) mod local_response_norm;
@@ -27,10 +28,13 @@ pub(crate) mod pointwise;
 pub(crate) mod pool;
 pub(crate) mod prelu;
 pub mod prelude;
+mod qlinear;
+pub(crate) mod quantise;
 mod recurrent;
 pub(crate) mod reduce;
 pub(crate) mod reshape;
 pub(crate) mod resize;
+pub(crate) mod scaled;
 pub(crate) mod slice;
 pub(crate) mod softmax;
 pub(crate) mod transpose;
@@ -47,6 +51,7 @@ pub use cumsum::CumSum;
 pub use expand::Expand;
 pub use gather::Gather;
 pub use group_norm::GroupNorm;
+pub use integers::{ConvInteger, MatMulInteger};
 pub use layer_norm::LayerNorm;
 pub use local_response_norm::LocalResponseNorm;
 pub use map::Map;
@@ -55,9 +60,11 @@ pub use not::Not;
 pub use pad::Pad;
 pub use pool::Pool;
 pub use prelu::Prelu;
+pub use quantise::{Dequantize, Quantize, Saturate};
 pub use reduce::Reduce;
 pub use reshape::Reshape;
 pub use resize::Resize;
+pub use scaled::{Rescale, ScaledConv, ScaledMatMul, Unsigned};
 pub use slice::{Range, Slice};
 pub use softmax::Softmax;
 pub use transpose::Transpose;
@@ -76,6 +83,7 @@ const OWN: &[&[OnnxOperator]] = &[
     expand::IMPORTS,
     gather::IMPORTS,
     group_norm::IMPORTS,
+    integers::IMPORTS,
     known::IMPORTS,
     layer_norm::IMPORTS,
     local_response_norm::IMPORTS,
@@ -86,6 +94,8 @@ const OWN: &[&[OnnxOperator]] = &[
     pad::IMPORTS,
     pool::IMPORTS,
     prelu::IMPORTS,
+    qlinear::IMPORTS,
+    quantise::IMPORTS,
     recurrent::IMPORTS,
     reduce::IMPORTS,
     reshape::IMPORTS,

@@ -26,10 +26,12 @@ mod attention;
 mod blocks;
 mod bounds;
 mod epilogue;
+mod integers;
 mod kernels;
 mod movement;
 mod new_graph;
 mod padding;
+mod quantised;
 mod rows;
 mod rule;
 mod site;
@@ -69,11 +71,12 @@ impl Trace {
 
 /// Rules in the order in which they are tried; those of a stage with those of all before it, until none applies. Patterns come behind
 /// what brings them to one form, and before what would take them apart.
-const STAGES: [&[&[Rule]]; 4] = [
+const STAGES: [&[&[Rule]]; 5] = [
+    &[integers::RULES],
     &[arithmetic::RULES, movement::RULES],
     &[activation::RULES, rows::RULES, attention::RULES],
     &[affine::RULES, padding::RULES, rows::POOLINGS, arithmetic::POWERS, kernels::RULES],
-    &[blocks::RULES, without_kernels::RULES, epilogue::RULES],
+    &[blocks::RULES, quantised::OPENED, without_kernels::RULES, epilogue::RULES],
 ];
 
 /// A graph that computes the same, in the form that tasks are cut from.
@@ -103,14 +106,27 @@ pub fn rewrite_traced(graph: &Graph) -> Result<(Graph, Trace), GraphError> {
     by_stages(graph, &(0..STAGES.len()).map(stage).collect::<Vec<_>>())
 }
 
+/// A graph that computes with numbers what a quantised one rounds to integers: weights are dequantised
+/// ahead of time, and tensors between operators are not rounded. Only the ends of their ranges stay where
+/// zero is one of them, as a ReLU that a quantiser left out may have been there.
+pub fn dequantised(graph: &Graph) -> Result<Graph, GraphError> {
+    apply(graph, &quantised::FLOAT.iter().collect::<Vec<_>>())
+}
+
 /// The same by some rules only, all at once.
 pub fn apply(graph: &Graph, rules: &[&Rule]) -> Result<Graph, GraphError> {
     by_stages(graph, &[rules.to_vec()]).map(|(rewritten, _)| rewritten)
 }
 
-/// All rules.
+/// All rules, those of [`dequantised`] last.
 pub fn rules() -> impl Iterator<Item = &'static Rule> {
-    STAGES.iter().flat_map(|stage| stage.iter().copied().flatten())
+    let in_stages = STAGES.iter().flat_map(|stage| stage.iter().copied().flatten());
+    in_stages.chain(quantised::FLOAT)
+}
+
+/// Those of all rules that are of quantised tensors.
+pub fn rules_of_quantised() -> impl Iterator<Item = &'static Rule> {
+    [integers::RULES, quantised::OPENED, quantised::FLOAT].into_iter().flatten()
 }
 
 fn by_stages(graph: &Graph, stages: &[Vec<&Rule>]) -> Result<(Graph, Trace), GraphError> {

@@ -25,7 +25,8 @@ pub enum Stored {
 pub type Facts<'a> = (&'a [usize], DType);
 
 /// A tensor, row-major. Of the types of the table, tensors have those of the variants; every other
-/// floating-point type of a file becomes f32, every other integer type i64.
+/// floating-point type of a file becomes f32, every other integer type i64. Quantised tensors alone
+/// are of 8 bits: what else reads one reads it as i64.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Tensor {
     /// Of [`DType::F32`].
@@ -34,6 +35,10 @@ pub enum Tensor {
     I64(ArrayD<i64>),
     /// Of [`DType::Bool`].
     Bool(ArrayD<bool>),
+    /// Of [`DType::I8`]: quantised weights.
+    I8(ArrayD<i8>),
+    /// Of [`DType::U8`]: quantised images and the like.
+    U8(ArrayD<u8>),
 }
 
 impl Tensor {
@@ -67,6 +72,8 @@ impl Tensor {
             Self::F32(array) => array.iter().copied().collect(),
             Self::I64(array) => array.iter().map(|&x| x as f32).collect(),
             Self::Bool(array) => array.iter().map(|&x| f32::from(x)).collect(),
+            Self::I8(array) => array.iter().map(|&x| f32::from(x)).collect(),
+            Self::U8(array) => array.iter().map(|&x| f32::from(x)).collect(),
         }
     }
 
@@ -90,6 +97,8 @@ impl Tensor {
             Self::F32(array) => array.shape(),
             Self::I64(array) => array.shape(),
             Self::Bool(array) => array.shape(),
+            Self::I8(array) => array.shape(),
+            Self::U8(array) => array.shape(),
         }
     }
 
@@ -99,6 +108,8 @@ impl Tensor {
             Self::F32(_) => DType::F32,
             Self::I64(_) => DType::I64,
             Self::Bool(_) => DType::Bool,
+            Self::I8(_) => DType::I8,
+            Self::U8(_) => DType::U8,
         }
     }
 

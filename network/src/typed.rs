@@ -40,6 +40,8 @@ macro_rules! typed {
 typed!(f32, F32, |number| number);
 typed!(i64, I64, |number| number as i64);
 typed!(bool, Bool, |number| number != 0.0);
+typed!(i8, I8, |number| number as i8);
+typed!(u8, U8, |number| number as u8);
 
 /// Calls a function that is generic over the type of elements; fails for types that tensors do not
 /// have.
@@ -49,6 +51,8 @@ macro_rules! by_type {
             autotune_ir::DType::F32 => $function::<f32>($($argument),*),
             autotune_ir::DType::I64 => $function::<i64>($($argument),*),
             autotune_ir::DType::Bool => $function::<bool>($($argument),*),
+            autotune_ir::DType::I8 => $function::<i8>($($argument),*),
+            autotune_ir::DType::U8 => $function::<u8>($($argument),*),
             dtype => Err($crate::typed::no_tensor(dtype)),
         }
     };

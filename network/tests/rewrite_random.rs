@@ -81,8 +81,10 @@ fn by_each_rule_alone() {
         }
     });
     let applied = applied.into_inner().unwrap();
-    // Rules that need what others make first, or what is rare by chance, have tests of their own.
-    assert!(5 * applied.len() >= 2 * rewrite::rules().count(), "{applied:?}");
+    // Rules that need what others make first, or what is rare by chance, have tests of their own, as those of
+    // quantised tensors have, which these graphs lack.
+    let all = rewrite::rules().count() - rewrite::rules_of_quantised().count();
+    assert!(5 * applied.len() >= 2 * all, "{applied:?}");
 }
 
 #[test]

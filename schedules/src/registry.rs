@@ -134,7 +134,11 @@ pub(crate) fn check_target(workload: &Workload, target: &Target) -> Result<(), L
 /// Fails where a sketch has no kernels for the types of a workload's tensors.
 fn check_types(workload: &Workload, sketch: &dyn Sketch) -> Result<(), LowerError> {
     let has_integers = || workload.spec().tensors.iter().any(|tensor| tensor.dtype.is_integer());
-    if sketch.has_integers() || !has_integers() { Ok(()) } else { Err(LowerError::unfit(sketch.name(), workload)) }
+    if sketch.has_integers(workload) || !has_integers() {
+        Ok(())
+    } else {
+        Err(LowerError::unfit(sketch.name(), workload))
+    }
 }
 
 /// Why no sketch is for a workload of a type that the target has.

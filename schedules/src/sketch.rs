@@ -71,8 +71,9 @@ pub trait Sketch: Sync {
         EXACT_TOLERANCE
     }
 
-    /// True if it has kernels for workloads with tensors of integers.
-    fn has_integers(&self) -> bool {
+    /// True if it has kernels for a workload of such an operator with tensors of integers.
+    fn has_integers(&self, workload: &Workload) -> bool {
+        let _ = workload;
         false
     }
 

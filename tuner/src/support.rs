@@ -55,8 +55,10 @@ pub fn check_supported(workloads: &[Workload], target: &Target) -> Result<(), Un
     if let Some((workload, (field, dtype))) = lacking.next() {
         let is_cast = field == "to" || workload.operator().is_cast();
         let is_contraction = workload.spec().is_contraction();
+        let moves_bytes = workload.operator().moves_bytes();
         let has = |&dtype: &DType| match (is_contraction, is_cast) {
             (true, _) => target.multiplies(dtype),
+            _ if dtype.is_integer() => moves_bytes && dtype.bytes() == 1 && target.multiplies(dtype),
             (false, true) => target.supports_cast(dtype),
             (false, false) => target.supports(dtype),
         };

@@ -21,8 +21,10 @@
 
 use ndarray::ArrayD;
 
+use autotune_ir::DType;
 use autotune_ir::Spec;
 use autotune_ir::interp::OperandError;
+use autotune_ir::program::Role;
 use autotune_ir::spec::{Source, Tensor};
 
 use crate::axes::is_pair;
@@ -130,6 +132,7 @@ impl Reference {
         };
         let is_bent = bends(spec) && mapped.is_finite();
         let least = if is_bent { least.max(LEAST_BENT * mapped) } else { least };
+        let least = least.max(range_of_bytes(spec));
         let finite = values.iter().filter(|x| x.is_finite());
         let largest = finite.fold(least, |largest: f32, x| largest.max(x.abs()));
         let has_infinities = selection.is_exact() && values.iter().any(|x| x.is_infinite());
@@ -182,6 +185,12 @@ impl Reference {
 fn has_rests(spec: &Spec, selection: &Selection) -> bool {
     let dtype = lines::output(spec).dtype;
     selection.is_exact() && dtype.is_integer() && dtype.bytes() >= 4
+}
+
+/// The largest integer of an output of 8 bits, whose errors are whole steps of its range; 0 of other types.
+fn range_of_bytes(spec: &Spec) -> f32 {
+    let dtype = spec.find(Role::Output).map_or(DType::F32, |tensor| tensor.dtype);
+    if dtype.is_integer() && dtype.bytes() == 1 { dtype.range()[1] as f32 } else { 0.0 }
 }
 
 /// What `of` makes of the values of a selection, and the largest finite magnitude of what the output is a map of; 0 if that is not known.

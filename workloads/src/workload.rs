@@ -272,6 +272,7 @@ impl Workload {
             // differ by one.
             (true, _) if dtype.is_integer() && !self.prologue().is_none() => false,
             (true, _) => target.multiplies(dtype),
+            _ if dtype.is_integer() => self.operator().moves_bytes() && target.multiplies(dtype) && dtype.bytes() == 1,
             (_, true) => target.supports_cast(dtype),
             _ => target.supports(dtype),
         };

@@ -13,6 +13,7 @@ Examples:
   autotune resnet18 --target cuda --dtype f16        in half precision, on tensor cores
   autotune model.onnx --shape image=1x3x480x640      a network in an ONNX file
   autotune resnet18 --precision bf16                 on tensors of half the size: faster, less exact
+  autotune model.int8.onnx --quantised float         a quantised file, computed with numbers
   autotune run resnet18 --input x.npy --output out   run it in this process
   autotune compile resnet18 -o resnet18.so           make it a library for C, with a header
   autotune bench resnet18 --profile                  its steps: times, layouts, schedules

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use autotune::Network;
 use autotune_network::onnx::{self, DeclaredInput, ImportError, ImportOptions};
-use autotune_network::{DType, Graph, LoadError, NodeId, Precision, Subject, Tensor, listed, rewrite};
-use clap::Args;
+use autotune_network::{DType, Graph, LoadError, NodeId, Precision, Subject, Tensor, dequantised, listed, rewrite};
+use clap::{Args, ValueEnum};
 use ndarray::{ArrayD, IxDyn};
 
 use super::{Failure, TargetArgs};
@@ -60,6 +60,20 @@ pub(crate) struct InputArgs {
     /// [default: 0.01]
     #[arg(long, value_name = "ERROR", value_parser = parse_error)]
     max_error: Option<f64>,
+    /// How quantised tensors of an ONNX file are computed: as the integers that they are, or as
+    /// floating-point numbers that are not rounded
+    #[arg(long, value_name = "WAY", value_enum, default_value_t)]
+    quantised: Quantised,
+}
+
+/// What runs of the quantised tensors of a network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Quantised {
+    /// Integers: what the file says.
+    #[default]
+    Int,
+    /// Numbers, with weights that are dequantised ahead of time.
+    Float,
 }
 
 /// How exactly a network is to compute.
@@ -113,7 +127,7 @@ pub(crate) struct GivenFile {
 }
 
 impl InputArgs {
-    /// A network with these shapes, inputs and precision, [rewritten](rewrite()); `None` of a workload.
+    /// A network with these shapes, inputs and types, [rewritten](rewrite()); `None` of a workload.
     pub(crate) fn load(&self, subject: &Subject) -> Result<Option<Loaded>> {
         let Some(loaded) = self.import(subject)? else { return Ok(None) };
         let graph = rewrite(&loaded.graph).map_err(LoadError::from)?;
@@ -135,10 +149,15 @@ impl InputArgs {
             let why = "a workload says its types itself, such as ',dtype=bf16'";
             return Err(Failure::Usage(format!("--precision {word}: {why}")).into());
         }
-        Ok(loaded.map(|loaded| Loaded { graph: loaded.graph.with_precision(precision), max_error, ..loaded }))
+        let Some(loaded) = loaded else { return Ok(None) };
+        let graph = match self.quantised {
+            Quantised::Int => loaded.graph,
+            Quantised::Float => dequantised(&loaded.graph).map_err(LoadError::from)?,
+        };
+        Ok(Some(Loaded { graph: graph.with_precision(precision), max_error, ..loaded }))
     }
 
-    /// Reads a network before it is rewritten, in the precision of its file.
+    /// Reads a network before it is rewritten, in the types of its file.
     fn imported(&self, subject: &Subject) -> Result<Option<Loaded>> {
         let mut options = ImportOptions { shapes: self.shapes()?, ..ImportOptions::default() };
         let Subject::Model(path) = subject else {

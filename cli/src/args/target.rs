@@ -25,16 +25,20 @@ pub(crate) struct TargetArgs {
 
 impl TargetArgs {
     /// The tasks of a subject as this target can measure them: on GPUs the weights of networks are where the last run left them.
-    /// Fails if the precision of a network is one of CPUs alone.
+    /// Fails if the types of a network are some of CPUs alone.
     pub(crate) fn tasks(&self, subject: &Subject, graph: Option<&Graph>) -> Result<Network, Failure> {
-        graph.map_or(Ok(()), |graph| self.check_precision(graph))?;
+        graph.map_or(Ok(()), |graph| self.check_types(graph))?;
         let tasks = subject.tasks(graph);
         Ok(if self.is_cpu() || graph.is_none() { tasks } else { tasks.warm() })
     }
 
-    /// Fails if the precision of a network is one of CPUs alone.
-    pub(crate) fn check_precision(&self, graph: &Graph) -> Result<(), Failure> {
+    /// Fails if the types of a network are some of CPUs alone.
+    pub(crate) fn check_types(&self, graph: &Graph) -> Result<(), Failure> {
         let precision = graph.precision();
+        if !self.is_cpu() && graph.is_quantised() {
+            let why = "quantised tensors are integers on CPUs alone; on other targets, --quantised float";
+            return Err(Failure::Usage(format!("--target {}: {why}", self.target)));
+        }
         if self.is_cpu() || precision == Precision::F32 {
             return Ok(());
         }

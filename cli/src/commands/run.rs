@@ -165,7 +165,7 @@ fn on_target(loaded: Option<Loaded>, target: &TargetArgs) -> Result<(Loaded, Tar
     let Some(loaded) = loaded else {
         return Err(Failure::Usage("a workload is no network: autotune bench times it".into()).into());
     };
-    target.check_precision(&loaded.graph)?;
+    target.check_types(&loaded.graph)?;
     let target = target.device(&[])?;
     warn_if_slow(&loaded.graph, &target);
     Ok((loaded, target))

@@ -19,6 +19,7 @@ use crate::cut::{Strided, Value};
 use crate::device::Runs;
 use crate::error::{CheckError, CompileError, EvaluateError};
 use crate::graph::{Graph, NodeId};
+use crate::operators::quantise::is_of_bytes;
 use crate::operators::{Binary, Map, Prelu};
 use crate::plan::{Action, Doing, Operand};
 use crate::precision::Precision;
@@ -79,6 +80,7 @@ impl<D: Runs> Workspace<D> {
         };
         let wanted = network.rounded(action, wanted);
         let (found, wanted, most) = self.found(action, wanted)?;
+        let most = most.max(range_of_bytes(graph.node(*node).dtype));
 
         let allowed = match action.work {
             Doing::Kernel(kernel) if !action.is_conversion => allowed(&network.plan.kernels[kernel], graph.precision()),
@@ -146,6 +148,11 @@ impl<D: Runs> Compiled<D> {
         let stored = |x: f32| dtypes.iter().fold(x, |x, dtype| dtype.stored(x));
         Wanted { numbers: wanted.numbers.into_iter().map(stored).collect(), ..wanted }
     }
+}
+
+/// The largest integer of 8 bits, by which errors of quantised tensors are told; 0 of other types.
+fn range_of_bytes(dtype: DType) -> f32 {
+    if is_of_bytes(dtype) { dtype.range()[1] as f32 } else { 0.0 }
 }
 
 /// What a kernel may be off by on tensors of a network: what it may be on operands of random signs,

@@ -1,12 +1,14 @@
 //! Which nodes are one step.
 
-use autotune_workloads::{Activation, Channels, Epilogue, Function, Pointwise, Workload};
+use autotune_ir::DType;
+use autotune_workloads::{Activation, Channels, Epilogue, Function, Pointwise, Types, Workload};
 
 use crate::graph::{Graph, Node, NodeId};
 use crate::op::{Anchor, Read};
 use crate::operators::binary::Binary;
 use crate::operators::map::Map;
 use crate::operators::prelu::Prelu;
+use crate::operators::{Rescale, Saturate};
 
 /// A node with a workload, and those behind it that are its epilogue.
 pub(super) struct Group {
@@ -27,6 +29,8 @@ pub(super) struct Group {
     activation: Activation,
     post_scale: Option<NodeId>,
     post_bias: Option<NodeId>,
+    /// Type of 8 bits to which the tensor is rounded last.
+    stored: Option<DType>,
 }
 
 /// All groups of a graph.
@@ -45,6 +49,9 @@ enum Part {
     Activation(Activation),
     PostScale(NodeId),
     PostBias(NodeId),
+    /// Scale, bias and the type of 8 bits that the tensor is rounded to, if it is.
+    Rescale(NodeId, NodeId, Option<DType>),
+    Stored(DType),
 }
 
 impl Groups {
@@ -95,9 +102,11 @@ impl Group {
     fn of(graph: &Graph, id: NodeId) -> Option<Self> {
         let (anchor, read) = anchor(graph, id)?;
         let Anchor { workload, channel, takes_sums, .. } = anchor;
-        // A third operand is the bias.
-        let bias = workload.epilogue().bias.then(|| read[2]);
-        Some(Self { channel, takes_sums, bias, ..Self::bare(workload, read, id) })
+        // What the workload has of an epilogue is behind its own operands.
+        let Epilogue { scale, bias, .. } = workload.epilogue();
+        let mut parts = read[read.len() - usize::from(scale) - usize::from(bias)..].iter().copied();
+        let [scale, bias] = [scale, bias].map(|is_there| if is_there { parts.next() } else { None });
+        Some(Self { channel, takes_sums, scale, bias, ..Self::bare(workload, read, id) })
     }
 
     /// A product with a value for each channel of an image, or the sum with it, as the epilogue of a copy: what else is done to channels can
@@ -131,6 +140,7 @@ impl Group {
             activation: Activation::None,
             post_scale: None,
             post_bias: None,
+            stored: None,
         }
     }
 
@@ -140,6 +150,15 @@ impl Group {
 
     /// What a node does to this group's tensor, which is its operand at `place`, if an epilogue has that and has it last.
     fn part(&self, graph: &Graph, node: &Node, place: usize) -> Option<Part> {
+        if self.result_dtype() != DType::F32 {
+            return None;
+        }
+        if let Some(&Saturate(dtype)) = node.op.of() {
+            return self.rounds(dtype).then_some(Part::Stored(dtype));
+        }
+        if let Some(rescale) = node.op.of() {
+            return self.rescaled(rescale, node).filter(|_| place == 0);
+        }
         let other = node.operands.get(1 - place.min(1)).copied();
         let of_channels = |id: NodeId| {
             let axis = self.channel.filter(|_| self.takes_sums)?;
@@ -177,9 +196,45 @@ impl Group {
         }
     }
 
+    /// Returns the type of its tensor.
+    fn result_dtype(&self) -> DType {
+        self.stored.unwrap_or_else(|| self.anchor.result_dtype())
+    }
+
+    /// True if its kernels may round what they store to a type of 8 bits: those on integers, and those
+    /// that move elements. Others have schedules that do not.
+    fn rounds(&self, dtype: DType) -> bool {
+        let of_integers = self.anchor.types().data.is_integer();
+        (of_integers || self.anchor.operator().moves_bytes()) && self.typed_as(dtype).is_some()
+    }
+
+    /// What follows as scale and bias, where the epilogue has no others yet.
+    fn rescaled(&self, rescale: &Rescale, node: &Node) -> Option<Part> {
+        let stored = (rescale.dtype != DType::F32).then_some(rescale.dtype);
+        let is_open = self.takes_sums && self.channel == Some(rescale.axis);
+        let is_bare = self.is_bare() || self.post_scale.is_none() && self.post_bias.is_none();
+        let is_rounded = stored.is_none_or(|dtype| self.rounds(dtype));
+        (is_open && is_bare && is_rounded).then(|| Part::Rescale(node.operands[1], node.operands[2], stored))
+    }
+
+    /// True if nothing is done behind the anchor yet.
+    fn is_bare(&self) -> bool {
+        let parts = [self.scale, self.bias, self.residual, self.post_scale, self.post_bias];
+        parts.iter().all(Option::is_none) && self.activation == Activation::None
+    }
+
     fn fuse(&mut self, part: Part, id: NodeId) {
         self.tail = id;
         match part {
+            Part::Rescale(scale, bias, stored) => {
+                let to = match self.is_bare() {
+                    true => [&mut self.scale, &mut self.bias],
+                    false => [&mut self.post_scale, &mut self.post_bias],
+                };
+                to.into_iter().zip([scale, bias]).for_each(|(to, of)| *to = Some(of));
+                self.stored = stored;
+            }
+            Part::Stored(dtype) => self.stored = Some(dtype),
             Part::Scale(scale) => self.scale = Some(scale),
             Part::Bias(bias) => self.bias = Some(bias),
             Part::Residual(residual) => self.residual = Some(residual),
@@ -200,12 +255,29 @@ impl Group {
         let parts = [self.scale, self.bias, self.residual, self.post_scale, self.post_bias];
         let [scale, bias, residual, post_scale, post_bias] = parts.map(|part| part.is_some());
         let activation = self.activation;
-        self.anchor.with_epilogue(Epilogue { scale, bias, residual, activation, post_scale, post_bias })
+        let epilogue = Epilogue { scale, bias, residual, activation, post_scale, post_bias };
+        let whole = self.anchor.with_epilogue(epilogue);
+        match self.anchor.types().is_uniform() && self.stored.is_none() {
+            true => whole,
+            false => whole.with_types(self.types(self.result_dtype())).unwrap_or(whole),
+        }
+    }
+
+    /// Types of the workload, given that of the result: what is not the anchor's own is f32.
+    fn types(&self, out: DType) -> Types {
+        let Types { data, weights, .. } = self.anchor.types();
+        Types { data, weights, out, scale: DType::F32, bias: DType::F32, residual: DType::F32 }
+    }
+
+    /// The anchor with a result of another type, if there is such a workload.
+    fn typed_as(&self, out: DType) -> Option<Workload> {
+        self.anchor.with_types(self.types(out)).ok()
     }
 
     /// What the step reads, in the order of its workload's spec.
     pub(super) fn operands(&self) -> Vec<NodeId> {
-        let own = self.read.len() - usize::from(self.anchor.epilogue().bias);
+        let Epilogue { scale, bias, .. } = self.anchor.epilogue();
+        let own = self.read.len() - usize::from(scale) - usize::from(bias);
         let parts = [self.scale, self.bias, self.residual, self.slope, self.post_scale, self.post_bias];
         self.read[..own].iter().copied().chain(parts.into_iter().flatten()).collect()
     }

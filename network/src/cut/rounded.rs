@@ -28,6 +28,11 @@ fn saves_products(workload: &Workload) -> bool {
     Conv::of(workload).is_some_and(|conv| conv.least_work_share() < MOST_SHARE)
 }
 
+/// True if a tensor of a workload is of integers.
+fn has_integers(workload: &Workload) -> bool {
+    workload.spec().tensors.iter().any(|tensor| tensor.dtype.is_integer())
+}
+
 impl Cut {
     /// Has tensors of a run that may be rounded lie in a type, and steps compute on them as they lie.
     pub(super) fn round_to(&mut self, graph: &Graph, dtype: DType) {
@@ -105,6 +110,8 @@ impl Step {
     /// Returns its workload with all that can be in a type, if it has one.
     fn rounded_to(&self, dtype: DType) -> Option<Workload> {
         match &self.work {
+            // Integers stay what they are.
+            Work::Kernel(workload) if has_integers(workload) => None,
             Work::Kernel(workload) => workload.with_dtype(dtype).ok(),
             Work::Copy(_) | Work::Interpret(_) => None,
         }

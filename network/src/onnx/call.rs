@@ -90,6 +90,11 @@ impl<'a> Call<'a> {
         (0..self.count()).map(|input| self.operand(input)).collect()
     }
 
+    /// Has others stand for the inputs, for an operator on what was made of them, and returns those before.
+    pub(crate) fn given(&mut self, operands: Vec<Option<Value>>) -> Vec<Option<Value>> {
+        std::mem::replace(&mut self.operands, operands)
+    }
+
     /// The only input.
     pub fn only(&self) -> Result<Value> {
         self.check_most(1)?;

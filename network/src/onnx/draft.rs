@@ -3,15 +3,17 @@
 use autotune_ir::DType;
 
 use super::limits::MOST_AXES;
+use super::operator::Bytes;
 use super::tensor::number;
 use crate::constant::Constant;
 use crate::error::OpError;
 use crate::graph::{Graph, NodeId};
 use crate::op::Op;
+use crate::operators::Cast;
 use crate::tensor::{Stored, elements};
 
 /// A tensor of a graph that is being made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Value(u32);
 
 /// What is known of a value.
@@ -71,7 +73,9 @@ impl Draft {
             return Err(OpError::Unfit(format!("{} axes, where {MOST_AXES} at most are supported", shape.len())));
         }
 
-        let constants: Option<Vec<Constant>> = operands.iter().map(|&value| self.constant_of(value).cloned()).collect();
+        let constants = if op.keeps_constants() { None } else { Some(operands) };
+        let constants: Option<Vec<Constant>> =
+            constants.and_then(|operands| operands.iter().map(|&value| self.constant_of(value).cloned()).collect());
         let steps = op.steps(&known, &shape);
         if let (Some(constants), Some(steps)) = (constants, steps)
             && self.spend(steps, &shape).is_ok()
@@ -83,6 +87,22 @@ impl Draft {
         let operands: Vec<NodeId> = operands.iter().map(|&value| self.node(value)).collect();
         let id = self.graph.add(name, op, &operands).map_err(|e| e.source)?;
         Ok(self.value(Known::Node(id)))
+    }
+
+    /// A value as an operator reads it: integers of 8 bits as they are, if it has those, else as of 64.
+    /// `of_bytes` is the type of those that are of 64 here and of 8 in the file.
+    pub(super) fn read_as(
+        &mut self,
+        name: &str,
+        value: Value,
+        of_bytes: Option<DType>,
+        bytes: Bytes,
+    ) -> Result<Value, OpError> {
+        match (self.dtype(value), of_bytes) {
+            (DType::I8 | DType::U8, _) if bytes == Bytes::Widened => self.add(name, Cast(DType::I64).into(), &[value]),
+            (DType::I64, Some(dtype)) if bytes == Bytes::Wanted => self.add(name, Cast(dtype).into(), &[value]),
+            _ => Ok(value),
+        }
     }
 
     pub(crate) fn shape(&self, value: Value) -> &[usize] {

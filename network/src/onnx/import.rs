@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
+use autotune_ir::DType;
 use rten_onnx::onnx::{GraphProto, ModelProto, NodeProto, ValueInfoProto};
 
 use super::call::{Call, Result as NodeResult, attribute};
@@ -10,7 +11,7 @@ use super::error::{ImportError, NodeError};
 use super::file::ModelFile;
 use super::inputs::{DeclaredInput, ImportOptions};
 use super::limits::VERSIONS;
-use super::operator::OnnxOperator;
+use super::operator::{Bytes, OnnxOperator};
 use super::tensor;
 use crate::graph::Graph;
 use crate::operators;
@@ -26,6 +27,7 @@ pub(super) fn graph(file: &ModelFile, options: &ImportOptions) -> Result<Graph, 
     let mut import = Import {
         draft: Draft::new(options.name.as_deref().unwrap_or("network"), options.most_folded),
         values: HashMap::new(),
+        of_bytes: HashMap::new(),
         wanted,
         version,
         file,
@@ -101,6 +103,8 @@ struct Import<'a> {
     draft: Draft,
     /// By their names in the file.
     values: HashMap<String, Value>,
+    /// Types of inputs that have 8 bits in the file.
+    of_bytes: HashMap<Value, DType>,
     /// Names of what something is given.
     wanted: HashSet<&'a str>,
     version: i64,
@@ -138,6 +142,7 @@ impl<'a> Import<'a> {
                 None => self.draft.input(&input.name, input.dtype, &input.shape),
             };
             let value = value.map_err(|e| wrong(e.to_string()))?;
+            self.of_bytes.extend(input.of_bytes.map(|dtype| (value, dtype)));
             if self.values.insert(input.name.clone(), value).is_some() {
                 return Err(wrong("another tensor has the name".into()));
             }
@@ -206,9 +211,13 @@ impl<'a> Import<'a> {
         let domain = node.domain.as_deref().filter(|_| !is_default(node));
         let found = operators::find(self.operators, domain.unwrap_or_default(), operator).ok_or(NodeError::Operator)?;
 
-        let operands: NodeResult<Vec<Option<Value>>> =
-            node.input.iter().enumerate().map(|(input, name)| self.operand(input, name)).collect();
-        let mut call = Call::new(&mut self.draft, self.file, self.version, name, node, operands?)?;
+        let mut operands = Vec::with_capacity(node.input.len());
+        for (input, given) in node.input.iter().enumerate() {
+            let operand = self.operand(input, given)?;
+            let read = |value| self.draft.read_as(name, value, self.of_bytes.get(&value).copied(), found.bytes);
+            operands.push(operand.map(read).transpose()?);
+        }
+        let mut call = Call::new(&mut self.draft, self.file, self.version, name, node, operands)?;
         let computed = found.outputs(&mut call, node.output.len())?;
         call.check_all_read()?;
         self.outputs_are(node, &computed)
@@ -243,6 +252,8 @@ impl<'a> Import<'a> {
             if !names.insert(name) {
                 return Err(wrong("there are two of the name"));
             }
+            let value =
+                self.draft.read_as(&printable(name), value, None, Bytes::Widened).map_err(|e| wrong(&e.to_string()))?;
             let tensor = info.r#type.as_ref().and_then(|r#type| r#type.tensor_type.as_ref());
             let declared = tensor.and_then(|tensor| tensor.elem_type);
             let stored = declared.and_then(|declared| tensor::stored(declared, self.draft.dtype(value)));

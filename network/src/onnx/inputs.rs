@@ -46,6 +46,8 @@ pub(super) struct Input {
     pub(super) name: String,
     pub(super) dtype: DType,
     pub(super) shape: Vec<usize>,
+    /// Its type in the file, if that has 8 bits.
+    pub(super) of_bytes: Option<DType>,
     /// What it is in all runs, if that is known.
     pub(super) value: Option<Tensor>,
 }
@@ -91,7 +93,7 @@ pub(super) fn declared<'a>(
     inputs: impl Iterator<Item = &'a ValueInfoProto>,
 ) -> Result<Vec<DeclaredInput>, ImportError> {
     let of = |info| {
-        let Declared { name, dtype, extents } = Declared::new(info)?;
+        let Declared { name, dtype, extents, .. } = Declared::new(info)?;
         let known = |extent: Extent| if let Extent::Known(extent) = extent { Some(extent) } else { None };
         Ok(DeclaredInput { name: name.into(), dtype, extents: extents.into_iter().map(known).collect() })
     };
@@ -140,6 +142,7 @@ impl<'a> Parameters<'a> {
 struct Declared<'a> {
     name: &'a str,
     dtype: DType,
+    of_bytes: Option<DType>,
     extents: Vec<Extent<'a>>,
 }
 
@@ -157,7 +160,8 @@ impl<'a> Declared<'a> {
         if shape.dim.len() > MOST_AXES {
             return Err(wrong(&format!("{} axes, where {MOST_AXES} at most are supported", shape.dim.len())));
         }
-        Ok(Self { name, dtype, extents: shape.dim.iter().map(extent).collect() })
+        let of_bytes = tensor::bytes_of(tensor.elem_type);
+        Ok(Self { name, dtype, of_bytes, extents: shape.dim.iter().map(extent).collect() })
     }
 
     /// The shape that the caller gives, by itself or with a value.
@@ -195,7 +199,7 @@ impl<'a> Declared<'a> {
         let signed: Vec<i64> = shape.iter().map(|&extent| extent as i64).collect();
         tensor::extents(&signed).map_err(|reason| self.wrong(reason))?;
         let value = options.values.get(self.name).cloned();
-        Ok(Input { name: self.name.into(), dtype: self.dtype, shape, value })
+        Ok(Input { name: self.name.into(), dtype: self.dtype, shape, of_bytes: self.of_bytes, value })
     }
 
     /// The shape by what the file and the shapes of other inputs say.

@@ -11,6 +11,19 @@ pub struct OnnxOperator {
     /// Its name.
     pub(crate) name: &'static str,
     convert: Convert,
+    /// How it is given integers of 8 bits.
+    pub(crate) bytes: Bytes,
+}
+
+/// How an operator reads integers of 8 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bytes {
+    /// As integers of 64 bits.
+    Widened,
+    /// Quantised tensors as they are, those that callers bring as integers of 64 bits.
+    Kept,
+    /// All as they are.
+    Wanted,
 }
 
 /// How an operator is made nodes of a graph.
@@ -31,12 +44,22 @@ impl fmt::Debug for OnnxOperator {
 impl OnnxOperator {
     /// An operator of ONNX itself, of which one output is supported.
     pub const fn one(name: &'static str, convert: fn(&mut Call) -> Result<Value>) -> Self {
-        Self { domain: "", name, convert: Convert::One(convert) }
+        Self { domain: "", name, convert: Convert::One(convert), bytes: Bytes::Widened }
     }
 
     /// An operator of ONNX itself with several outputs, of which a node names as many as the function is given.
     pub const fn many(name: &'static str, convert: fn(&mut Call, usize) -> Result<Vec<Value>>) -> Self {
-        Self { domain: "", name, convert: Convert::Many(convert) }
+        Self { domain: "", name, convert: Convert::Many(convert), bytes: Bytes::Widened }
+    }
+
+    /// The same, given integers of 8 bits as they are: it is of quantised tensors.
+    pub(crate) const fn of_bytes(self) -> Self {
+        Self { bytes: Bytes::Wanted, ..self }
+    }
+
+    /// The same, given quantised tensors as they are: it moves elements.
+    pub(crate) const fn keeps_bytes(self) -> Self {
+        Self { bytes: Bytes::Kept, ..self }
     }
 
     /// The same of another set of operators.

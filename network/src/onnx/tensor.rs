@@ -1,7 +1,9 @@
-//! Tensors of files: every floating-point type becomes f32, every integer type i64.
+//! Tensors of files: every floating-point type becomes f32, integers of 8 bits stay what they are,
+//! every other integer type becomes i64.
 
 use autotune_ir::DType;
 use half::{bf16, f16};
+use ndarray::ArrayD;
 use rten_onnx::onnx::{DataLocation, DataType, TensorProto};
 
 use super::file::{ModelFile, Part};
@@ -42,6 +44,15 @@ pub(super) fn stored(data_type: DataType, dtype: DType) -> Option<Stored> {
     (stored != Stored::Of(dtype)).then_some(stored)
 }
 
+/// The type of integers of 8 bits, which quantised tensors are of.
+pub(super) fn bytes_of(data_type: Option<DataType>) -> Option<DType> {
+    match data_type {
+        Some(DataType::INT8) => Some(DType::I8),
+        Some(DataType::UINT8) => Some(DType::U8),
+        _ => None,
+    }
+}
+
 /// Extents of a tensor, if it can have them.
 pub(crate) fn extents(dims: &[i64]) -> Result<Vec<usize>, String> {
     if dims.len() > MOST_AXES {
@@ -59,6 +70,8 @@ pub(crate) fn number(tensor: &Tensor) -> Option<f32> {
         Tensor::F32(array) if array.len() == 1 => array.iter().next().copied(),
         Tensor::I64(array) if array.len() == 1 => array.iter().next().map(|&number| number as f32),
         Tensor::Bool(array) if array.len() == 1 => array.iter().next().map(|&truth| f32::from(truth)),
+        Tensor::I8(array) if array.len() == 1 => array.iter().next().map(|&number| number.into()),
+        Tensor::U8(array) if array.len() == 1 => array.iter().next().map(|&number| number.into()),
         _ => None,
     }
 }
@@ -112,8 +125,8 @@ fn of_bytes(data_type: DataType, shape: &[usize], count: usize, bytes: &[u8]) ->
         DataType::FLOAT16 => floats(shape, numbers(bytes, |number| f16::from_le_bytes(number).to_f32())),
         DataType::BFLOAT16 => floats(shape, numbers(bytes, |number| bf16::from_le_bytes(number).to_f32())),
         DataType::DOUBLE => floats(shape, numbers(bytes, |number| f64::from_le_bytes(number) as f32)),
-        DataType::INT8 => integers(shape, numbers(bytes, |number| i8::from_le_bytes(number).into())),
-        DataType::UINT8 => integers(shape, numbers(bytes, |number| u8::from_le_bytes(number).into())),
+        DataType::INT8 => of(shape, bytes.iter().map(|byte| byte.cast_signed()).collect(), Tensor::I8),
+        DataType::UINT8 => of(shape, bytes.to_vec(), Tensor::U8),
         DataType::INT16 => integers(shape, numbers(bytes, |number| i16::from_le_bytes(number).into())),
         DataType::UINT16 => integers(shape, numbers(bytes, |number| u16::from_le_bytes(number).into())),
         DataType::INT32 => integers(shape, numbers(bytes, |number| i32::from_le_bytes(number).into())),
@@ -149,6 +162,8 @@ fn of_fields(proto: &TensorProto, data_type: DataType, shape: &[usize], count: u
         DataType::BFLOAT16 => floats(shape, narrow().map(|bits| bf16::from_bits(bits as u16).to_f32()).collect()),
         DataType::INT64 => integers(shape, proto.int64_data.clone()),
         DataType::BOOL => truths(shape, narrow().map(|number| number != 0).collect()),
+        DataType::INT8 => of(shape, narrow().map(|number| number as i8).collect(), Tensor::I8),
+        DataType::UINT8 => of(shape, narrow().map(|number| number as u8).collect(), Tensor::U8),
         _ => integers(shape, narrow().map(i64::from).collect()),
     }
 }
@@ -157,16 +172,20 @@ fn numbers<T, const SIZE: usize>(bytes: &[u8], number: impl Fn([u8; SIZE]) -> T)
     bytes.as_chunks::<SIZE>().0.iter().map(|&bytes| number(bytes)).collect()
 }
 
+fn of<T>(shape: &[usize], values: Vec<T>, tensor: fn(ArrayD<T>) -> Tensor) -> Result<Tensor, String> {
+    array(shape, values).map(tensor).map_err(|e| e.to_string())
+}
+
 fn floats(shape: &[usize], values: Vec<f32>) -> Result<Tensor, String> {
-    array(shape, values).map(Tensor::F32).map_err(|e| e.to_string())
+    of(shape, values, Tensor::F32)
 }
 
 fn integers(shape: &[usize], values: Vec<i64>) -> Result<Tensor, String> {
-    array(shape, values).map(Tensor::I64).map_err(|e| e.to_string())
+    of(shape, values, Tensor::I64)
 }
 
 fn truths(shape: &[usize], values: Vec<bool>) -> Result<Tensor, String> {
-    array(shape, values).map(Tensor::Bool).map_err(|e| e.to_string())
+    of(shape, values, Tensor::Bool)
 }
 
 /// Bytes of a file beside the model.

@@ -1,9 +1,10 @@
 //! Conversion to another element type.
 
-use autotune_workloads::PointwiseOp;
+use autotune_workloads::{Pointwise, PointwiseOp, Types, Workload};
 
-use super::pointwise::pointwise;
+use super::pointwise::{pointwise, shape as rows_of};
 use super::prelude::*;
+use super::quantise::is_of_bytes;
 use crate::onnx::attribute::{data_type, typed};
 use crate::onnx::tensor;
 
@@ -30,6 +31,12 @@ impl Operator for Cast {
             (Tensor::I64(x), DType::Bool) => Tensor::Bool(x.mapv(|x| x != 0)),
             (Tensor::Bool(x), DType::F32) => Tensor::F32(x.mapv(|x| f32::from(u8::from(x)))),
             (Tensor::Bool(x), DType::I64) => Tensor::I64(x.mapv(i64::from)),
+            (Tensor::I64(x), DType::I8) => Tensor::I8(x.mapv(|x| x as i8)),
+            (Tensor::I64(x), DType::U8) => Tensor::U8(x.mapv(|x| x as u8)),
+            (Tensor::I8(x), DType::I64) => Tensor::I64(x.mapv(i64::from)),
+            (Tensor::U8(x), DType::I64) => Tensor::I64(x.mapv(i64::from)),
+            (Tensor::I8(x), DType::F32) => Tensor::F32(x.mapv(f32::from)),
+            (Tensor::U8(x), DType::F32) => Tensor::F32(x.mapv(f32::from)),
             (_, to) => return Err(no_tensor(to)),
         })
     }
@@ -38,20 +45,30 @@ impl Operator for Cast {
         match (node.dtype(0), self.0) {
             (DType::F32 | DType::I64, DType::Bool) => pointwise(node, PointwiseOp::Bool),
             (DType::F32, DType::I64) => pointwise(node, PointwiseOp::Trunc),
+            (DType::I8 | DType::U8, DType::F32 | DType::I64) => copied_as(node, node.dtype(0), DType::F32),
+            (DType::I64, DType::I8 | DType::U8) => copied_as(node, DType::F32, self.0),
             _ => None,
         }
     }
 
-    /// Elements of every type are numbers in memory.
+    /// Elements of all types but those of 8 bits are numbers of one type in memory.
     fn movement(&self, node: &NodeView) -> Option<Movement> {
         let from = node.dtype(0);
-        let is_same = from == self.0 || from != DType::F32 && self.0 != DType::Bool;
+        let of_bytes = is_of_bytes(from) || is_of_bytes(self.0);
+        let is_same = from == self.0 || from != DType::F32 && self.0 != DType::Bool && !of_bytes;
         is_same.then_some(Movement::Piece(0))
     }
 
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
         to.operator("Cast", vec![typed("to", data_type(self.0))])
     }
+}
+
+/// A copy of elements of one type in memory as those of another.
+fn copied_as(node: &NodeView, data: DType, out: DType) -> Option<Anchor> {
+    let copy = Workload::new(Pointwise::copy(rows_of(node.output().0))).ok()?;
+    let types = Types { out, ..Types::of_sums(data, data) };
+    Some(Anchor::new(copy.with_types(types).ok()?, node))
 }
 
 impl Call<'_> {

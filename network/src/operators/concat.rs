@@ -2,7 +2,7 @@
 
 use super::prelude::*;
 
-pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Concat", import)];
+pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Concat", import).keeps_bytes()];
 
 /// Tensors one behind the other along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

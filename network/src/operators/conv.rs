@@ -27,9 +27,38 @@ impl Operator for Conv {
     }
 
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
-        let (window, groups) = (&self.window, self.groups);
         let (x, weights) = (values::<f32>(operands, 0)?, values::<f32>(operands, 1)?);
-        let (x_shape, w_shape) = (operands[0].shape(), operands[1].shape());
+        let sums = self.sums([&x, &weights], [operands[0].shape(), operands[1].shape()], shape)?;
+        with_bias(sums, operands, shape)
+    }
+
+    fn workload(&self, node: &NodeView) -> Option<Anchor> {
+        let bare = workload(&self.window, self.groups, [node.shape(0), node.shape(1)])?;
+        Some(Anchor::new(bare, node).with_bias().with_sums(Some(1)))
+    }
+
+    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+        to.operator("Conv", [exported(&self.window), vec![int("group", self.groups)]].concat())
+    }
+
+    fn steps(&self, operands: &[Facts], output: &[usize]) -> Option<usize> {
+        product(output)?.checked_mul(product(&operands[1].0[1..])?)
+    }
+
+    fn channel_of_sums(&self, _: usize) -> Option<usize> {
+        Some(1)
+    }
+}
+
+impl Conv {
+    /// Sums of products of images and weights of some shapes, without biases, in double precision.
+    pub(super) fn sums(
+        &self,
+        [x, weights]: [&[f32]; 2],
+        [x_shape, w_shape]: [&[usize]; 2],
+        shape: &[usize],
+    ) -> Result<Vec<f64>, OpError> {
+        let (window, groups) = (&self.window, self.groups);
         let [n, c] = [x_shape[0], x_shape[1]];
         let [o, of_group] = [shape[1] / groups, c / groups];
 
@@ -37,7 +66,7 @@ impl Operator for Conv {
         let room: Vec<usize> = x_shape.iter().zip(&around).map(|(extent, pad)| extent + pad[0] + pad[1]).collect();
         elements(&room)?;
         let places: Vec<_> = x_shape.iter().zip(&around).map(|(&extent, &pad)| padded(extent, pad)).collect();
-        let image = if c == 0 { Vec::new() } else { picked(&x, x_shape, &places, 0.0) };
+        let image = if c == 0 { Vec::new() } else { picked(x, x_shape, &places, 0.0) };
 
         // Where each output's window begins, and where from there each tap is.
         let steps = strides(&room);
@@ -61,28 +90,11 @@ impl Operator for Conv {
             let weights = &weights[group * size..(group + 1) * size];
             sums.extend(contract(weights, [o, taps.len(), positions.len()], fill));
         }
-        with_bias(sums, operands, shape)
-    }
-
-    fn workload(&self, node: &NodeView) -> Option<Anchor> {
-        let bare = workload(&self.window, self.groups, [node.shape(0), node.shape(1)])?;
-        Some(Anchor::new(bare, node).with_bias().with_sums(Some(1)))
-    }
-
-    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
-        to.operator("Conv", [exported(&self.window), vec![int("group", self.groups)]].concat())
-    }
-
-    fn steps(&self, operands: &[Facts], output: &[usize]) -> Option<usize> {
-        product(output)?.checked_mul(product(&operands[1].0[1..])?)
-    }
-
-    fn channel_of_sums(&self, _: usize) -> Option<usize> {
-        Some(1)
+        Ok(sums)
     }
 }
 
-fn output(window: &[Sliding], groups: usize, shapes: &[&[usize]]) -> Result<Vec<usize>, OpError> {
+pub(super) fn output(window: &[Sliding], groups: usize, shapes: &[&[usize]]) -> Result<Vec<usize>, OpError> {
     let (&[n, c, ref extents @ ..], &[o, per_group, ref kernels @ ..]) = (shapes[0], shapes[1]) else {
         return unfit(format!("images {:?}, weights {:?}", shapes[0], shapes[1]));
     };
@@ -97,7 +109,7 @@ fn output(window: &[Sliding], groups: usize, shapes: &[&[usize]]) -> Result<Vec<
     [Ok(n), Ok(o)].into_iter().chain(spatial).collect()
 }
 
-fn workload(window: &[Sliding], groups: usize, shapes: [&[usize]; 2]) -> Option<Workload> {
+pub(super) fn workload(window: &[Sliding], groups: usize, shapes: [&[usize]; 2]) -> Option<Workload> {
     let (&[n, c, ref extents @ ..], o) = (shapes[0], shapes[1][0]) else { return None };
     let windows = window.iter().zip(extents).map(|(window, &extent)| {
         let Sliding { kernel, stride, dilation, .. } = *window;

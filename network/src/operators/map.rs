@@ -27,7 +27,7 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("LeakyRelu", leaky_relu),
     OnnxOperator::one("Gelu", gelu),
     OnnxOperator::one("Elu", elu),
-    OnnxOperator::one("Identity", |call| call.only()),
+    OnnxOperator::one("Identity", |call| call.only()).keeps_bytes(),
     OnnxOperator::one("Dropout", dropout),
 ];
 

@@ -23,25 +23,8 @@ impl Operator for MatMul {
 
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
         let (a, b) = (values::<f32>(operands, 0)?, values::<f32>(operands, 1)?);
-        let (a_shape, b_shape) = (operands[0].shape(), operands[1].shape());
-        let [m, k] = if let [k] = *a_shape { [1, k] } else { last_two(a_shape) };
-        let n = if b_shape.len() == 1 { 1 } else { last_two(b_shape)[1] };
-
-        let outer = |shape: &[usize]| shape[..shape.len().saturating_sub(2)].to_vec();
-        let own = usize::from(a_shape.len() > 1) + usize::from(b_shape.len() > 1);
-        let batch = &shape[..shape.len() - own];
-        let starts = |shape: &[usize], size: usize| -> Vec<usize> {
-            let strides = broadcast_strides(&outer(shape), batch);
-            offsets(batch, &strides).into_iter().map(|matrix| matrix * size).collect()
-        };
-
-        let mut product = Vec::with_capacity(elements(shape)?);
-        for (a_start, b_start) in starts(a_shape, m * k).into_iter().zip(starts(b_shape, k * n)) {
-            let (a, b) = (&a[a_start..a_start + m * k], &b[b_start..b_start + k * n]);
-            let sums = contract(a, [m, k, n], |first, columns| columns_of(b, n, first, columns));
-            product.extend(sums.into_iter().map(|sum| sum as f32));
-        }
-        tensor(shape, product)
+        let sums = sums([&a, &b], [operands[0].shape(), operands[1].shape()], shape)?;
+        tensor(shape, sums.into_iter().map(|sum| sum as f32).collect())
     }
 
     /// A product, with what transposes an operand in it if there is such a kernel: `MatMul(a, Transpose(b))` → `matmul:..,tb`
@@ -66,7 +49,33 @@ impl Operator for MatMul {
     }
 }
 
-fn output(a: &[usize], b: &[usize]) -> Result<Vec<usize>, OpError> {
+/// Sums of products of two tensors of some shapes, as [`MatMul`] has them, in double precision.
+pub(super) fn sums(
+    [a, b]: [&[f32]; 2],
+    [a_shape, b_shape]: [&[usize]; 2],
+    shape: &[usize],
+) -> Result<Vec<f64>, OpError> {
+    let [m, k] = if let [k] = *a_shape { [1, k] } else { last_two(a_shape) };
+    let n = if b_shape.len() == 1 { 1 } else { last_two(b_shape)[1] };
+
+    let outer = |shape: &[usize]| shape[..shape.len().saturating_sub(2)].to_vec();
+    let own = usize::from(a_shape.len() > 1) + usize::from(b_shape.len() > 1);
+    let batch = &shape[..shape.len() - own];
+    let starts = |shape: &[usize], size: usize| -> Vec<usize> {
+        let strides = broadcast_strides(&outer(shape), batch);
+        offsets(batch, &strides).into_iter().map(|matrix| matrix * size).collect()
+    };
+
+    let mut product = Vec::with_capacity(elements(shape)?);
+    for (a_start, b_start) in starts(a_shape, m * k).into_iter().zip(starts(b_shape, k * n)) {
+        let (a, b) = (&a[a_start..a_start + m * k], &b[b_start..b_start + k * n]);
+        let sums = contract(a, [m, k, n], |first, columns| columns_of(b, n, first, columns));
+        product.extend(sums);
+    }
+    Ok(product)
+}
+
+pub(super) fn output(a: &[usize], b: &[usize]) -> Result<Vec<usize>, OpError> {
     let wrong = || OpError::Unfit(format!("a product of tensors of shapes {a:?} and {b:?}"));
     let rows = |shape: &[usize]| if let &[k] = shape { vec![1, k] } else { shape.to_vec() };
     let columns = |shape: &[usize]| if let &[k] = shape { vec![k, 1] } else { shape.to_vec() };
@@ -82,7 +91,7 @@ fn output(a: &[usize], b: &[usize]) -> Result<Vec<usize>, OpError> {
 }
 
 /// A product of operands, those that are exchanged without what exchanges them.
-fn product_of(node: &NodeView, [ta, tb]: [bool; 2]) -> Option<Anchor> {
+pub(super) fn product_of(node: &NodeView, [ta, tb]: [bool; 2]) -> Option<Anchor> {
     let ([a_batch @ .., m, k], [b_batch @ .., k_of_b, n]) = (node.shape(0), node.shape(1)) else { return None };
     debug_assert_eq!(k, k_of_b);
 

@@ -4,13 +4,14 @@ use autotune_workloads::{PadMode, Pool2d, PoolKind, ReduceOp, Workload};
 
 use super::pad::Pad;
 use super::prelude::*;
+use super::quantise::is_of_bytes;
 use super::window::{
     Sliding, check_spatial, exported, kernel_shape, padded as with_pads, reach, scaled, spatial, windows,
 };
 use crate::onnx::error;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[
-    OnnxOperator::one("MaxPool", max_pool),
+    OnnxOperator::one("MaxPool", max_pool).keeps_bytes(),
     OnnxOperator::one("AveragePool", average_pool),
     OnnxOperator::one("GlobalAveragePool", |call| global(call, ReduceOp::Mean)),
     OnnxOperator::one("GlobalMaxPool", |call| global(call, ReduceOp::Max)),
@@ -29,15 +30,19 @@ pub struct Pool {
 
 impl Operator for Pool {
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
-        let shape = shapes_of(operands, 1..=1, DType::F32)?[0];
-        Ok((output(&self.window, self.ceil, shape)?, DType::F32))
+        check_count(operands, 1..=1)?;
+        let (shape, dtype) = operands[0];
+        if self.kind != PoolKind::Max || !is_of_bytes(dtype) {
+            check_dtype(operands, 0, DType::F32)?;
+        }
+        Ok((output(&self.window, self.ceil, shape)?, dtype))
     }
 
     /// A mean with padding is one over the elements of the window that are within image and padding: those beyond, of windows that are rounded
     /// up, do not count. The largest of no elements is minus infinity, their mean is not a number.
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
         let (window, kind) = (&self.window, self.kind);
-        let (x, x_shape) = (values::<f32>(operands, 0)?, operands[0].shape());
+        let (x, x_shape) = (operands[0].to_numbers(), operands[0].shape());
         let outside = if kind == PoolKind::Max { f32::NEG_INFINITY } else { 0.0 };
 
         // The image with as much around it that all windows are inside.
@@ -67,11 +72,12 @@ impl Operator for Pool {
                 PoolKind::Average | PoolKind::InnerAverage => (all.sum::<f64>() / count) as f32,
             }
         });
-        tensor(shape, made.collect())
+        Tensor::of_numbers(shape, operands[0].dtype(), &made.collect::<Vec<_>>())
     }
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
-        Some(Anchor::new(workload(&self.window, self.ceil, self.kind, node.shape(0))?, node))
+        let workload = workload(&self.window, self.ceil, self.kind, node.shape(0))?;
+        Some(Anchor::new(workload.with_dtype(node.dtype(0)).ok()?, node))
     }
 
     fn export(&self, to: &mut Writer) -> Result<(), ExportError> {

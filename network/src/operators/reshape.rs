@@ -6,10 +6,10 @@ use crate::onnx::tensor::extents;
 use crate::op;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[
-    OnnxOperator::one("Reshape", import),
-    OnnxOperator::one("Flatten", flatten),
-    OnnxOperator::one("Squeeze", squeeze),
-    OnnxOperator::one("Unsqueeze", unsqueeze),
+    OnnxOperator::one("Reshape", import).keeps_bytes(),
+    OnnxOperator::one("Flatten", flatten).keeps_bytes(),
+    OnnxOperator::one("Squeeze", squeeze).keeps_bytes(),
+    OnnxOperator::one("Unsqueeze", unsqueeze).keeps_bytes(),
 ];
 
 /// The same elements in another shape.

@@ -4,7 +4,8 @@ use super::prelude::*;
 use crate::onnx::error::unfit;
 use crate::op;
 
-pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Slice", import), OnnxOperator::many("Split", split)];
+pub(super) static IMPORTS: &[OnnxOperator] =
+    &[OnnxOperator::one("Slice", import).keeps_bytes(), OnnxOperator::many("Split", split)];
 
 /// Every `step`-th element from `start` on, `count` of them, for each axis.
 #[derive(Clone, Debug, PartialEq, Eq)]

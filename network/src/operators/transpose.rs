@@ -3,11 +3,12 @@
 use autotune_workloads::{self as workload, Workload};
 
 use super::prelude::*;
+use crate::cut::memory_dtype;
 use crate::onnx::error::unfit;
 use crate::op;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[
-    OnnxOperator::one("Transpose", import),
+    OnnxOperator::one("Transpose", import).keeps_bytes(),
     OnnxOperator::one("DepthToSpace", depth_to_space),
     OnnxOperator::one("SpaceToDepth", space_to_depth),
 ];
@@ -36,7 +37,8 @@ impl Operator for Transpose {
 
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
         let op = workload::Transpose::new(node.shape(0), &self.0).ok()?;
-        Some(Anchor::new(Workload::new(op).ok()?, node))
+        let workload = Workload::new(op).and_then(|workload| workload.with_dtype(memory_dtype(node.dtype(0))));
+        Some(Anchor::new(workload.ok()?, node))
     }
 
     fn movement(&self, node: &NodeView) -> Option<Movement> {

@@ -169,7 +169,7 @@ impl<'a> NewGraph<'a> {
         let constants: Vec<&Constant> = operands.iter().map(|&id| self.graph.constant_of(id)).collect::<Option<_>>()?;
         let known: Vec<_> = constants.iter().map(|constant| (constant.shape(), constant.dtype())).collect();
         let count = elements(&op.infer(&known).ok()?.0).ok()?;
-        if constants.is_empty() || count > self.constants.left {
+        if constants.is_empty() || op.keeps_constants() || count > self.constants.left {
             return None;
         }
         let folded = Constant::computed(op, &constants).ok()?;
@@ -187,6 +187,8 @@ fn hash_of(tensor: &Tensor) -> u64 {
         Tensor::F32(x) => x.iter().step_by(every).for_each(|x| x.to_bits().hash(&mut hasher)),
         Tensor::I64(x) => x.iter().step_by(every).for_each(|x| x.hash(&mut hasher)),
         Tensor::Bool(x) => x.iter().step_by(every).for_each(|x| x.hash(&mut hasher)),
+        Tensor::I8(x) => x.iter().step_by(every).for_each(|x| x.hash(&mut hasher)),
+        Tensor::U8(x) => x.iter().step_by(every).for_each(|x| x.hash(&mut hasher)),
     }
     hasher.finish()
 }

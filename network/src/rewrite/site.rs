@@ -211,6 +211,8 @@ pub(super) fn uniform(tensor: &Tensor) -> Option<f64> {
         Tensor::F32(all) => of(all).map(f64::from),
         Tensor::I64(all) => of(all).map(|x| x as f64),
         Tensor::Bool(all) => of(all).map(|x| f64::from(u8::from(x))),
+        Tensor::I8(all) => of(all).map(f64::from),
+        Tensor::U8(all) => of(all).map(f64::from),
     }
 }
 

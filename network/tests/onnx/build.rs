@@ -105,6 +105,8 @@ pub fn initializer(name: &str, tensor: &Tensor) -> TensorProto {
         Tensor::F32(array) => (DataType::FLOAT, array.iter().flat_map(|x| x.to_le_bytes()).collect()),
         Tensor::I64(array) => (DataType::INT64, array.iter().flat_map(|x| x.to_le_bytes()).collect()),
         Tensor::Bool(array) => (DataType::BOOL, array.iter().map(|&x| u8::from(x)).collect()),
+        Tensor::I8(array) => (DataType::INT8, array.iter().map(|&x| x.cast_unsigned()).collect()),
+        Tensor::U8(array) => (DataType::UINT8, array.iter().copied().collect()),
     };
     raw(name, data_type, &tensor.shape().iter().map(|&extent| extent as i64).collect::<Vec<_>>(), bytes)
 }

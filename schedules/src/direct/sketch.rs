@@ -34,7 +34,7 @@ impl Sketch for DirectSketch {
         Some(knobs::knobs(&roles, target.cpu()?))
     }
 
-    fn has_integers(&self) -> bool {
+    fn has_integers(&self, _workload: &Workload) -> bool {
         true
     }
 

@@ -56,6 +56,10 @@ impl Sketch for MapReduceSketch {
         default::is_transpose(&spec) || target.cpu().is_some_and(|cpu| default::prefers(&spec, cpu))
     }
 
+    fn has_integers(&self, workload: &Workload) -> bool {
+        workload.operator().moves_bytes()
+    }
+
     /// Where windows overlap, the generated code combines once what several of them share.
     fn work(&self, workload: &Workload, _config: &Config) -> Work {
         separable::work(workload)

@@ -51,6 +51,12 @@ pub trait Operator: Any + Debug + Send + Sync {
         false
     }
 
+    /// True if CPUs have kernels of it for integers of 8 bits, beside those of contractions: it moves
+    /// elements, or what it computes of them is never undefined.
+    fn moves_bytes(&self) -> bool {
+        false
+    }
+
     /// Tensors whose elements it knows itself, such as what depends on a position only: kernels have them made ahead of time.
     /// `BufferId(operands + computed + i)` stands for that at `i` in its [`Formula`].
     fn tables(&self) -> Vec<Table> {

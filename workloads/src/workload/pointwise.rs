@@ -373,6 +373,13 @@ impl Operator for Pointwise {
         true
     }
 
+    /// Copies, whose epilogues may do more, and what is computed of two tensors without rounding.
+    fn moves_bytes(&self) -> bool {
+        use BinaryOp::{Add, Max, Min, Mul, Sub};
+        let computes = matches!(self.op, PointwiseOp::Binary(Add | Sub | Mul | Max | Min));
+        self.pre == COPY && (computes || self.op == PointwiseOp::Unary(COPY)) && self.to.is_none()
+    }
+
     /// Axes `b`, if there is a batch, `m, n`; of images `b, c, n`; of more axes `d0, d1, ..`.
     fn formula(&self) -> Formula {
         let axes: Vec<_> =

@@ -162,6 +162,10 @@ impl Operator for Pool2d {
         &KIND
     }
 
+    fn moves_bytes(&self) -> bool {
+        true
+    }
+
     fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
         if self.n != 1 {
             write!(f, "n={},", self.n)?;

@@ -112,6 +112,10 @@ impl Operator for Transpose {
         &KIND
     }
 
+    fn moves_bytes(&self) -> bool {
+        true
+    }
+
     fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result {
         let digits: String = self.perm.iter().map(usize::to_string).collect();
         match self.shape[..] {

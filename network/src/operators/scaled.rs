@@ -1,0 +1,251 @@
+//! Quantised tensors as kernels have them: sums of products of integers, times scales, plus biases.
+
+use autotune_workloads::{Channels, Epilogue, Pointwise, Types, Workload};
+
+use super::conv::{Conv, output as conv_output, workload as conv_workload};
+use super::matmul::{self, product_of};
+use super::prelude::*;
+use super::quantise::is_of_bytes;
+use super::window::{Sliding, exported};
+
+/// `sums * scale + bias`, of a convolution ([`Conv`]) of images of u8 by weights of i8, and a scale and a
+/// bias for each channel: sums are exact, what follows is f32.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ScaledConv {
+    /// One for each spatial axis.
+    pub window: Vec<Sliding>,
+    /// Groups of channels.
+    pub groups: usize,
+}
+
+/// `sums * scale + bias`, of a product of matrices ([`MatMul`](super::MatMul)) of u8 and i8, and a scale
+/// and a bias for each column: sums are exact, what follows is f32.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScaledMatMul;
+
+/// `x * scale + bias`, with one of each for every element along an axis, rounded to the nearest whole
+/// number of the output's type where that is of 8 bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rescale {
+    /// Type of the output: f32, or one of 8 bits.
+    pub dtype: DType,
+    /// The axis of scales and biases.
+    pub axis: usize,
+}
+
+/// Integers from -128 to 127 as those that are 128 more: i8 as u8.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unsigned;
+
+/// Fails unless operands are of some types, the last two with `channels` elements each.
+fn check(facts: &[Facts], types: [DType; 2], channels: impl Fn() -> Option<usize>) -> Result<(), OpError> {
+    check_count(facts, 4..=4)?;
+    for (operand, dtype) in [types[0], types[1], DType::F32, DType::F32].into_iter().enumerate() {
+        check_dtype(facts, operand, dtype)?;
+    }
+    check_channels(&facts[2..], channels())
+}
+
+fn check_channels(facts: &[Facts], channels: Option<usize>) -> Result<(), OpError> {
+    match facts.iter().find(|(shape, _)| channels.is_none_or(|channels| *shape != [channels])) {
+        Some((shape, _)) => unfit(format!("scales or biases of shape {shape:?} for {channels:?} channels")),
+        None => Ok(()),
+    }
+}
+
+/// `sum * scale + bias` as f32 computes it, of each sum that its channel's.
+fn scaled(sums: Vec<f64>, shape: &[usize], axis: usize, [scale, bias]: [&Tensor; 2]) -> Result<Vec<f32>, OpError> {
+    let (scale, bias) = (scale.to_numbers(), bias.to_numbers());
+    let inner: usize = shape[axis + 1..].iter().product();
+    let channel = |at: usize| at / inner % shape[axis];
+    let number = |(at, sum): (usize, f64)| sum as f32 * scale[channel(at)] + bias[channel(at)];
+    Ok(sums.into_iter().enumerate().map(number).collect())
+}
+
+/// The types of a workload on quantised tensors, whose sums are scaled to f32.
+fn typed(workload: &Workload, data: DType, weights: DType, out: DType) -> Option<Workload> {
+    let epilogue = Epilogue { scale: true, bias: true, ..workload.epilogue() };
+    let f32 = DType::F32;
+    let types = Types { data, weights, out, scale: f32, bias: f32, residual: f32 };
+    workload.with_epilogue(epilogue).with_types(types).ok()
+}
+
+impl Operator for ScaledConv {
+    fn output(&self, facts: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
+        check(facts, [DType::U8, DType::I8], || facts[1].0.first().copied())?;
+        Ok((conv_output(&self.window, self.groups, &[facts[0].0, facts[1].0])?, DType::F32))
+    }
+
+    fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+        let (x, weights) = (operands[0].to_numbers(), operands[1].to_numbers());
+        let conv = Conv { window: self.window.clone(), groups: self.groups };
+        let sums = conv.sums([&x, &weights], [operands[0].shape(), operands[1].shape()], shape)?;
+        tensor(shape, scaled(sums, shape, 1, [operands[2], operands[3]])?)
+    }
+
+    fn workload(&self, node: &NodeView) -> Option<Anchor> {
+        let bare = conv_workload(&self.window, self.groups, [node.shape(0), node.shape(1)])?;
+        let workload = typed(&bare, DType::U8, DType::I8, DType::F32)?;
+        Some(Anchor::new(workload, node).with_sums(Some(1)))
+    }
+
+    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+        let attributes = [exported(&self.window), vec![int("group", self.groups)]].concat();
+        exported_sums(to, "ConvInteger", attributes, 1)
+    }
+
+    fn steps(&self, operands: &[Facts], output: &[usize]) -> Option<usize> {
+        product(output)?.checked_mul(product(&operands[1].0[1..])?)
+    }
+
+    fn channel_of_sums(&self, _: usize) -> Option<usize> {
+        Some(1)
+    }
+}
+
+impl Operator for ScaledMatMul {
+    fn output(&self, facts: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
+        check(facts, [DType::U8, DType::I8], || facts[1].0.last().copied())?;
+        match facts[0].0.len() < 2 || facts[1].0.len() < 2 {
+            true => unfit("matrices have two axes or more"),
+            false => Ok((matmul::output(facts[0].0, facts[1].0)?, DType::F32)),
+        }
+    }
+
+    fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+        let (a, b) = (operands[0].to_numbers(), operands[1].to_numbers());
+        let sums = matmul::sums([&a, &b], [operands[0].shape(), operands[1].shape()], shape)?;
+        tensor(shape, scaled(sums, shape, shape.len() - 1, [operands[2], operands[3]])?)
+    }
+
+    fn workload(&self, node: &NodeView) -> Option<Anchor> {
+        let mut anchor = product_of(node, [false, false])?;
+        anchor.workload = typed(&anchor.workload, DType::U8, DType::I8, DType::F32)?;
+        anchor.reads.extend([2, 3].map(Read::Operand));
+        Some(anchor)
+    }
+
+    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+        let rank = to.shape().len();
+        exported_sums(to, "MatMulInteger", Vec::new(), rank - 1)
+    }
+
+    fn steps(&self, operands: &[Facts], output: &[usize]) -> Option<usize> {
+        product(output)?.checked_mul(*operands[0].0.last()?)
+    }
+
+    fn channel_of_sums(&self, rank: usize) -> Option<usize> {
+        rank.checked_sub(1)
+    }
+}
+
+impl Operator for Rescale {
+    fn output(&self, facts: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
+        check_count(facts, 3..=3)?;
+        let (shape, dtype) = facts[0];
+        if dtype != DType::F32 && !is_of_bytes(dtype) {
+            return Err(OpError::DType { operand: 0, found: dtype, wanted: "f32, u8 or i8" });
+        }
+        (1..3).try_for_each(|operand| check_dtype(facts, operand, DType::F32))?;
+        check_channels(&facts[1..], Some(shape[axis_of(self.axis, shape)?]))?;
+        Ok((shape.to_vec(), self.dtype))
+    }
+
+    fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+        let numbers = operands[0].to_numbers().into_iter().map(f64::from).collect();
+        let mut numbers = scaled(numbers, shape, self.axis, [operands[1], operands[2]])?;
+        if self.dtype != DType::F32 {
+            numbers.iter_mut().for_each(|x| *x = if x.is_nan() { 0.0 } else { self.dtype.stored(*x) });
+        }
+        Tensor::of_numbers(shape, self.dtype, &numbers)
+    }
+
+    /// A copy of rows, or of images, whose epilogue has the scales and the biases.
+    fn workload(&self, node: &NodeView) -> Option<Anchor> {
+        let shape = node.output().0;
+        let last = shape.len() - 1;
+        let copy = match self.axis {
+            axis if axis == last => Pointwise::copy(vec![shape[..last].iter().product(), shape[last]]),
+            axis => {
+                let (outer, inner) = (shape[..axis].iter().product(), shape[axis + 1..].iter().product());
+                let copy = Pointwise::copy(vec![outer, shape[axis], inner]);
+                Pointwise { channels: Channels::Column, ..copy }
+            }
+        };
+        let bare = Workload::new(copy).ok()?;
+        let workload = typed(&bare, node.dtype(0), node.dtype(0), self.dtype)?;
+        Some(Anchor::new(workload, node).with_sums(Some(self.axis)))
+    }
+
+    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+        let x = match to.operand(0).1 {
+            DType::F32 => to.input(0),
+            _ => to.between("Cast", &[&to.input(0)], vec![float_type()]),
+        };
+        let behind = to.shape().len() - 1 - self.axis;
+        let [scale, bias] = [1, 2].map(|operand| along(to, operand, behind));
+        let (scale, bias) = (scale?, bias?);
+        let product = to.between("Mul", &[&x, &scale], Vec::new());
+        match self.dtype {
+            DType::F32 => to.node("Add", &[&product, &bias], Vec::new()),
+            dtype => {
+                let sum = to.between("Add", &[&product, &bias], Vec::new());
+                saturated(to, &sum, dtype)
+            }
+        }
+    }
+
+    fn is_steep(&self, _: bool) -> bool {
+        self.dtype != DType::F32
+    }
+}
+
+impl Operator for Unsigned {
+    fn output(&self, facts: &[Facts]) -> Result<(Vec<usize>, DType), OpError> {
+        Ok((shapes_of(facts, 1..=1, DType::I8)?[0].to_vec(), DType::U8))
+    }
+
+    fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
+        let x = values::<i8>(operands, 0)?;
+        tensor(shape, x.iter().map(|x| x.cast_unsigned() ^ 0x80).collect())
+    }
+
+    fn export(&self, to: &mut Writer) -> Result<(), ExportError> {
+        let x = to.between("Cast", &[&to.input(0)], vec![float_type()]);
+        let by = to.number(128.0);
+        let sum = to.between("Add", &[&x, &by], Vec::new());
+        saturated(to, &sum, DType::U8)
+    }
+}
+
+fn float_type() -> Attribute {
+    crate::onnx::attribute::typed("to", rten_onnx::onnx::DataType::FLOAT)
+}
+
+/// Writes the rounding to a type of 8 bits.
+fn saturated(to: &mut Writer, x: &String, dtype: DType) -> Result<(), ExportError> {
+    let zero = to.constant(&Tensor::of_numbers(&[], dtype, &[0.0]).map_err(|e| to.wrong(e.to_string()))?);
+    let one = to.number(1.0);
+    to.node("QuantizeLinear", &[x, &one, &zero], Vec::new())
+}
+
+/// Writes a vector as one along an axis, with some axes behind it.
+fn along(to: &mut Writer, operand: usize, behind: usize) -> Result<String, ExportError> {
+    if behind == 0 {
+        return Ok(to.input(operand));
+    }
+    let count = to.operand(operand).0[0] as i64;
+    let shape = to.integers([count].into_iter().chain(vec![1; behind]))?;
+    Ok(to.between("Reshape", &[&to.input(operand), &shape], Vec::new()))
+}
+
+/// Writes sums of products of integers, and their scales and biases.
+fn exported_sums(to: &mut Writer, operator: &str, attributes: Vec<Attribute>, axis: usize) -> Result<(), ExportError> {
+    let (x, weights, behind) = (to.input(0), to.input(1), to.shape().len() - 1 - axis);
+    let [scale, bias] = [2, 3].map(|operand| along(to, operand, behind));
+    let (scale, bias) = (scale?, bias?);
+    let sums = to.between(operator, &[&x, &weights], attributes);
+    let numbers = to.between("Cast", &[&sums], vec![float_type()]);
+    let product = to.between("Mul", &[&numbers, &scale], Vec::new());
+    to.node("Add", &[&product, &bias], Vec::new())
+}

@@ -1,0 +1,291 @@
+//! Quantised tensors: computed as numbers, or laid open for kernels.
+
+use autotune_ir::DType;
+use autotune_workloads::{Activation, Function, PoolKind};
+
+use super::new_graph::Made;
+use super::rule::Rule;
+use super::site::{Rewritten, Site, uniform};
+use crate::constant::Constant;
+use crate::error::GraphError;
+use crate::graph::NodeId;
+use crate::operators::{
+    Binary, Cast, Concat, Conv, ConvInteger, Dequantize, Expand, Map, MatMul, MatMulInteger, Pool, Quantize, Rescale,
+    Reshape, Slice, Transpose, Unsigned,
+};
+use crate::tensor::Tensor;
+
+/// How a network is brought from integers to numbers ([`dequantised`](super::dequantised())).
+pub(super) const FLOAT: &[Rule] = &[
+    Rule {
+        name: "not_rounded",
+        before: "Dequantize(Quantize(x)) by one scale",
+        after: "x, within its range where zero is an end of that",
+        apply: not_rounded,
+    },
+    Rule { name: "dequantised_ahead", before: "Dequantize(c)", after: "c as numbers", apply: dequantised_constant },
+    Rule {
+        name: "product_not_rounded",
+        before: "MatMulInteger(Quantize(x), w) as numbers",
+        after: "MatMul(x, w) / scale",
+        apply: product_not_rounded,
+    },
+    Rule { name: "scale_and_back", before: "y / s * (s * c)", after: "y * c", apply: scale_and_back },
+    Rule {
+        name: "dequantised_before_movement",
+        before: "Dequantize by one scale of what moves elements",
+        after: "the same of Dequantize(x)",
+        apply: dequantised_before,
+    },
+];
+
+/// What has no kernel on integers.
+pub(super) const OPENED: &[Rule] = &[
+    Rule { name: "dequantised_constant", before: "Dequantize(c)", after: "c as numbers", apply: dequantised_constant },
+    Rule {
+        name: "quantised_by_channel",
+        before: "Quantize(x)",
+        after: "x * (1 / scale) + zero, rounded, with a number for each channel",
+        apply: quantised_by_channel,
+    },
+    Rule {
+        name: "dequantised_by_channel",
+        before: "Dequantize(x)",
+        after: "x * scale + -zero * scale, with a number for each channel",
+        apply: dequantised_by_channel,
+    },
+    Rule {
+        name: "unsigned_by_channel",
+        before: "Unsigned(x)",
+        after: "x + 128, with a number for each channel",
+        apply: unsigned_by_channel,
+    },
+    Rule {
+        name: "sums_of_integers",
+        before: "MatMulInteger(x, w), ConvInteger(x, w)",
+        after: "MatMul(x - zero, w - zero), Conv(x - zero, w - zero)",
+        apply: sums_of_integers,
+    },
+];
+
+/// A node's operand with its scale and its zero point.
+pub(super) fn scaled(site: &Site, id: NodeId) -> [NodeId; 3] {
+    let operands = &site.of(id).operands;
+    [operands[0], operands[1], operands[2]]
+}
+
+/// What a [`Dequantize`] is of.
+pub(super) fn dequantised(site: &Site, id: NodeId) -> Option<(Dequantize, [NodeId; 3])> {
+    let &dequantize = site.of(id).op.of()?;
+    Some((dequantize, scaled(site, id)))
+}
+
+/// What a [`Quantize`] is of.
+pub(super) fn quantised(site: &Site, id: NodeId) -> Option<(Quantize, [NodeId; 3])> {
+    let &quantize = site.of(id).op.of()?;
+    Some((quantize, scaled(site, id)))
+}
+
+/// The element of all of a constant's.
+pub(super) fn number(site: &Site, id: NodeId) -> Option<f32> {
+    uniform(site.tensor(id)?).map(|number| number as f32)
+}
+
+/// The ends of a range of integers as numbers, if zero is one of them: what was beyond it a quantiser left
+/// to the rounding.
+fn not_rounded(site: &mut Site) -> Rewritten {
+    let Some((dequantize, [q, scale, zero])) = dequantised(site, site.id) else { return Ok(None) };
+    let Some((quantize, [x, own_scale, own_zero])) = quantised(site, q) else { return Ok(None) };
+    let is_alike = [scale, zero] == [own_scale, own_zero]
+        && (quantize.axis == dequantize.axis || site.of(scale).shape.iter().product::<usize>() == 1);
+    if !is_alike {
+        return Ok(None);
+    }
+
+    let ends = number(site, scale).zip(number(site, zero)).and_then(|(scale, zero)| {
+        let ends = quantize.dtype.range().map(|end| (end as f32 - zero) * scale);
+        ends.contains(&0.0).then_some(ends)
+    });
+    let x = site.made(x);
+    match ends.and_then(|ends| Activation::new("clip", &ends).ok()) {
+        Some(clip) => site.add(Map(Function::Activation(clip)), &[x]).map(Some),
+        None => Ok(Some(x)),
+    }
+}
+
+fn dequantised_constant(site: &mut Site) -> Rewritten {
+    let node = site.node();
+    if !node.op.is::<Dequantize>() {
+        return Ok(None);
+    }
+    let constants: Option<Vec<&Constant>> = node.operands.iter().map(|&id| site.from.constant_of(id)).collect();
+    let Some(constants) = constants else { return Ok(None) };
+    let numbers = Constant::computed(&node.op, &constants).map_err(|source| site.wrong(source))?;
+    Ok(Some(site.new.constant(&node.name, &numbers)))
+}
+
+/// True for an operator that moves elements, or chooses some by their order, of operands of one type.
+pub(super) fn moves(site: &Site, id: NodeId) -> bool {
+    let op = &site.of(id).op;
+    let is_largest = op.of().is_some_and(|Pool { kind, .. }| *kind == PoolKind::Max);
+    let moves = op.is::<Reshape>() || op.is::<Transpose>() || op.is::<Slice>() || op.is::<Expand>();
+    moves || op.is::<Concat>() || is_largest
+}
+
+/// What is cast to numbers of a product of integers.
+pub(super) fn product_of_integers(site: &Site) -> Option<[NodeId; 4]> {
+    let is_cast = site.node().op == Cast(DType::F32);
+    let &product = site.node().operands.first().filter(|_| is_cast)?;
+    let operands = site.of(product).operands[..].try_into().ok();
+    operands.filter(|_| site.of(product).op.is::<MatMulInteger>())
+}
+
+fn product_not_rounded(site: &mut Site) -> Rewritten {
+    let Some([a, b, a_zero, b_zero]) = product_of_integers(site) else { return Ok(None) };
+    let Some((_, [x, scale, zero])) = quantised(site, a) else { return Ok(None) };
+    if zero != a_zero || !site.is_constant(b) || site.of(scale).shape.iter().product::<usize>() != 1 {
+        return Ok(None);
+    }
+    let (x, scale) = (site.made(x), site.made(scale));
+    let weights = centred(site, b, b_zero)?;
+    let product = site.add(MatMul, &[x, weights])?;
+    let scale = site.add(Reshape(Vec::new()), &[scale])?;
+    site.add(Binary::Div, &[product, scale]).map(Some)
+}
+
+fn dequantised_before(site: &mut Site) -> Rewritten {
+    let Some((dequantize, [moved, scale, zero])) = dequantised(site, site.id) else { return Ok(None) };
+    if !moves(site, moved) || site.of(scale).shape.iter().product::<usize>() != 1 {
+        return Ok(None);
+    }
+    let (scale, zero) = (site.made(scale), site.made(zero));
+    let mut operands = site.operands_of(moved);
+    for operand in &mut operands {
+        *operand = site.add(dequantize, &[*operand, scale, zero])?;
+    }
+    site.add(site.of(moved).op.clone(), &operands).map(Some)
+}
+
+fn scale_and_back(site: &mut Site) -> Rewritten {
+    for [divided, scales] in site.either_way(site.id, Binary::Mul) {
+        let Some([y, scale]) = site.binary(divided, Binary::Div) else { continue };
+        let scale = match site.of(scale).op.is::<Reshape>() {
+            true => site.of(scale).operands[0],
+            false => scale,
+        };
+        if scale == scales {
+            return site.is(y);
+        }
+        for [found, rest] in site.either_way(scales, Binary::Mul) {
+            if found == scale {
+                let (y, rest) = (site.made(y), site.made(rest));
+                let whole = site.add(Binary::Mul, &[y, rest])?;
+                let fits = site.shape_of(whole) == site.node().shape;
+                return Ok(fits.then_some(whole));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The axis of a tensor along which kernels have a number for each element: of images their channels.
+fn channels(site: &Site, mut id: NodeId) -> usize {
+    let shape = &site.node().shape;
+    let by_shape = if shape.len() > 3 { 1 } else { shape.len().saturating_sub(1) };
+    while site.of(id).op.is::<Map>() || site.of(id).op == Binary::Add {
+        id = site.of(id).operands[0];
+    }
+    let own = site.of(id).op.channel_of_sums(shape.len());
+    own.filter(|_| site.of(id).shape == *shape).unwrap_or(by_shape)
+}
+
+/// A number, or one for each element of an axis, as one for each.
+fn each(site: &mut Site, numbers: Made, extent: usize) -> Result<Made, GraphError> {
+    match site.shape_of(numbers)[..] {
+        [count] if count == extent => Ok(numbers),
+        _ => {
+            let one = site.add(Reshape(vec![1]), &[numbers])?;
+            site.add(Expand(vec![extent]), &[one])
+        }
+    }
+}
+
+/// `x * scale + bias` with numbers for each element along an axis; a tensor without axes is one of one.
+fn rescaled(site: &mut Site, dtype: DType, axis: usize, [x, scale, bias]: [Made; 3]) -> Result<Made, GraphError> {
+    let shape = site.shape_of(x);
+    let Some(&extent) = shape.get(axis) else {
+        let row = site.add(Reshape(vec![1]), &[x])?;
+        let made = rescaled(site, dtype, 0, [row, scale, bias])?;
+        return site.add(Reshape(Vec::new()), &[made]);
+    };
+    let [scale, bias] = [each(site, scale, extent)?, each(site, bias, extent)?];
+    site.add(Rescale { dtype, axis }, &[x, scale, bias])
+}
+
+/// The axis of several scales, or of the channels that have one in common.
+fn axis_of(site: &Site, own: usize, [x, scale, _]: [NodeId; 3]) -> usize {
+    if site.of(scale).shape.iter().product::<usize>() > 1 { own } else { channels(site, x) }
+}
+
+fn quantised_by_channel(site: &mut Site) -> Rewritten {
+    let Some((Quantize { dtype, axis }, operands)) = quantised(site, site.id) else { return Ok(None) };
+    let axis = axis_of(site, axis, operands);
+    let [x, scale, zero] = operands.map(|id| site.made(id));
+    let one = site.constant(Tensor::scalar(1.0));
+    let steps = site.add(Binary::Div, &[one, scale])?;
+    let zero = site.add(Cast(DType::F32), &[zero])?;
+    rescaled(site, dtype, axis, [x, steps, zero]).map(Some)
+}
+
+fn dequantised_by_channel(site: &mut Site) -> Rewritten {
+    let Some((Dequantize { axis }, operands)) = dequantised(site, site.id) else { return Ok(None) };
+    if operands.iter().all(|&id| site.is_constant(id)) {
+        return Ok(None);
+    }
+    let axis = axis_of(site, axis, operands);
+    let [x, scale, zero] = operands.map(|id| site.made(id));
+    let zero = site.add(Cast(DType::F32), &[zero])?;
+    let below = site.add(Binary::Mul, &[zero, scale])?;
+    let minus_one = site.constant(Tensor::scalar(-1.0));
+    let bias = site.add(Binary::Mul, &[below, minus_one])?;
+    rescaled(site, DType::F32, axis, [x, scale, bias]).map(Some)
+}
+
+fn unsigned_by_channel(site: &mut Site) -> Rewritten {
+    if !site.node().op.is::<Unsigned>() {
+        return Ok(None);
+    }
+    let x = site.operand(0);
+    let axis = channels(site, x);
+    let operands = [site.made(x), site.constant(Tensor::scalar(1.0)), site.constant(Tensor::scalar(128.0))];
+    rescaled(site, DType::U8, axis, operands).map(Some)
+}
+
+/// Integers less their zero point, as numbers.
+fn centred(site: &mut Site, x: NodeId, zero: NodeId) -> Result<Made, GraphError> {
+    let is_zero = number(site, zero) == Some(0.0);
+    let (x, zero) = (site.made(x), site.made(zero));
+    let x = site.add(Cast(DType::F32), &[x])?;
+    if is_zero {
+        return Ok(x);
+    }
+    let zero = site.add(Cast(DType::F32), &[zero])?;
+    let minus_one = site.constant(Tensor::scalar(-1.0));
+    let below = site.add(Binary::Mul, &[zero, minus_one])?;
+    site.add(Binary::Add, &[x, below])
+}
+
+fn sums_of_integers(site: &mut Site) -> Rewritten {
+    let node = site.node();
+    let [x, weights, x_zero, w_zero] = node.operands[..] else { return Ok(None) };
+    let conv = node.op.of().map(|ConvInteger { window, groups }| Conv { window: window.clone(), groups: *groups });
+    if conv.is_none() && !node.op.is::<MatMulInteger>() {
+        return Ok(None);
+    }
+    let operands = [centred(site, x, x_zero)?, centred(site, weights, w_zero)?];
+    let sums = match conv {
+        Some(conv) => site.add(conv, &operands)?,
+        None => site.add(MatMul, &operands)?,
+    };
+    site.add(Cast(DType::I64), &[sums]).map(Some)
+}

@@ -1,0 +1,192 @@
+//! Quantised networks: as integers, as numbers and by the reference.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use autotune_ir::Target;
+use autotune_network::cut::{Cut, Work};
+use autotune_network::operators::{Binary, Conv, Dequantize, Map, MatMul, Quantize, Sliding, Transpose};
+use autotune_network::{Compiled, DType, Graph, NodeId, Precision, Tensor, dequantised, rewrite};
+use autotune_workloads::{Activation, Function, Workload};
+use common::cases::for_cases;
+use rand::seq::IndexedRandom;
+use rand::{Rng, RngExt};
+
+const BYTES: [DType; 2] = [DType::U8, DType::I8];
+
+/// A layer between quantised tensors, and the step of its result.
+struct Layer {
+    graph: Graph,
+    step: f32,
+    /// How much its sums of products may change where each element of its data moves by half a step.
+    slack: f32,
+}
+
+fn whole_numbers(rng: &mut impl Rng, dtype: DType, shape: &[usize]) -> Tensor {
+    let [least, most] = dtype.range().map(|end| end as i32);
+    let numbers: Vec<f32> =
+        (0..shape.iter().product::<usize>()).map(|_| rng.random_range(least..=most) as f32).collect();
+    Tensor::of_numbers(shape, dtype, &numbers).unwrap()
+}
+
+fn vector(rng: &mut impl Rng, count: usize, range: std::ops::Range<f32>) -> Tensor {
+    Tensor::f32(&[count], (0..count).map(|_| rng.random_range(range.clone())).collect()).unwrap()
+}
+
+/// A zero point in the middle or at an end of a type's range, or anywhere.
+fn zero_point(rng: &mut impl Rng, dtype: DType) -> f32 {
+    let [least, most] = dtype.range().map(|end| end as f32);
+    [least, most, ((least + most) / 2.0).ceil(), rng.random_range(least..=most).round()].choose(rng).copied().unwrap()
+}
+
+/// `Dequantize(Quantize(x))`.
+fn rounded(graph: &mut Graph, name: &str, x: NodeId, dtype: DType, scale: f32, zero: f32) -> NodeId {
+    let scale = graph.constant(format!("{name}_scale"), Tensor::scalar(scale));
+    let zero = graph.constant(format!("{name}_zero"), Tensor::of_numbers(&[], dtype, &[zero]).unwrap());
+    let q = graph.add(format!("{name}_q"), Quantize { dtype, axis: 0 }, &[x, scale, zero]).unwrap();
+    graph.add(name, Dequantize { axis: 0 }, &[q, scale, zero]).unwrap()
+}
+
+/// Weights of a type along an axis: with zero points that i8 holds together with them, or not.
+fn weights(graph: &mut Graph, rng: &mut impl Rng, shape: &[usize], axis: usize) -> (NodeId, f32) {
+    let dtype = *BYTES.choose(rng).unwrap();
+    let count = if rng.random_bool(0.5) { shape[axis] } else { 1 };
+    let middle = if dtype == DType::U8 { 128.0 } else { 0.0 };
+    let zeros: Vec<f32> = match rng.random_bool(0.8) {
+        true => vec![middle; count],
+        false => (0..count).map(|_| zero_point(rng, dtype)).collect(),
+    };
+    let of = if count == 1 { vec![] } else { vec![count] };
+    let scales = vector(rng, count, 0.005..0.02).to_numbers();
+    let largest = scales.iter().copied().fold(0.0, f32::max);
+    let scale = graph.constant("w_scale", Tensor::f32(&of, scales).unwrap());
+    let zero = graph.constant("w_zero", Tensor::of_numbers(&of, dtype, &zeros).unwrap());
+    let numbers = whole_numbers(rng, dtype, shape);
+    let numbers = graph.constant("w", numbers);
+    (graph.add("weights", Dequantize { axis }, &[numbers, scale, zero]).unwrap(), largest * 255.0)
+}
+
+/// A convolution or a product between quantised tensors, with what may follow one.
+fn layer(rng: &mut impl Rng) -> Layer {
+    let mut graph = Graph::new("layer");
+    let (x_type, y_type) = (*BYTES.choose(rng).unwrap(), *BYTES.choose(rng).unwrap());
+    let (x_zero, y_zero) = (zero_point(rng, x_type), zero_point(rng, y_type));
+    let (x_step, step) = (rng.random_range(0.01..0.05), rng.random_range(0.05..0.3));
+    let is_conv = rng.random_bool(0.6);
+
+    let (sums, terms, largest, channels);
+    if is_conv {
+        let (groups, kernel) = (*[1, 1, 2, 4].choose(rng).unwrap(), rng.random_range(1..=3));
+        let [of_group, out] = [rng.random_range(1..=9), rng.random_range(1..=9)];
+        let shape = [rng.random_range(1..=2), groups * of_group, rng.random_range(5..=9), rng.random_range(5..=9)];
+        let input = graph.input("x", DType::F32, &shape).unwrap();
+        let x = rounded(&mut graph, "x_dq", input, x_type, x_step, x_zero);
+        let (w, most) = weights(&mut graph, rng, &[groups * out, of_group, kernel, kernel], 0);
+        let mut operands = vec![x, w];
+        if rng.random_bool(0.6) {
+            let bias = vector(rng, groups * out, -2.0..2.0);
+            operands.push(graph.constant("bias", bias));
+        }
+        let mut sliding = || Sliding {
+            kernel,
+            stride: rng.random_range(1..=2),
+            dilation: rng.random_range(1..=2),
+            pad: [rng.random_range(0..=1), rng.random_range(0..=1)],
+        };
+        let window = vec![sliding(), sliding()];
+        sums = graph.add("conv", Conv { window, groups }, &operands).unwrap();
+        (terms, largest, channels) = (of_group * kernel * kernel, most, vec![groups * out, 1, 1]);
+    } else {
+        let [m, k, n] = [rng.random_range(1..=9), rng.random_range(1..=40), rng.random_range(1..=40)];
+        let shape = if rng.random_bool(0.5) { vec![m, k] } else { vec![2, m, k] };
+        let input = graph.input("x", DType::F32, &shape).unwrap();
+        let x = rounded(&mut graph, "x_dq", input, x_type, x_step, x_zero);
+        let is_transposed = rng.random_bool(0.4);
+        let (mut w, most) = match is_transposed {
+            true => weights(&mut graph, rng, &[n, k], 0),
+            false => weights(&mut graph, rng, &[k, n], 1),
+        };
+        if is_transposed {
+            w = graph.add("w_t", Transpose(vec![1, 0]), &[w]).unwrap();
+        }
+        sums = graph.add("product", MatMul, &[x, w]).unwrap();
+        (terms, largest, channels) = (k, most, vec![n]);
+    }
+
+    let mut y = sums;
+    if rng.random_bool(0.4) {
+        let count: usize = channels.iter().product();
+        let shift = Tensor::f32(&channels, vector(rng, count, -2.0..2.0).to_numbers()).unwrap();
+        let shift = graph.constant("shift", shift);
+        y = graph.add("shifted", Binary::Add, &[y, shift]).unwrap();
+    }
+    if rng.random_bool(0.3) {
+        let shape = graph.node(y).shape.clone();
+        let other = graph.input("other", DType::F32, &shape).unwrap();
+        let other = rounded(&mut graph, "other_dq", other, DType::U8, 0.03, 100.0);
+        y = graph.add("sum", Binary::Add, &[y, other]).unwrap();
+    }
+    let clip = Activation::new("clip", &[-1.0, 4.5]).unwrap();
+    let activations = [None, Some(Activation::Relu), Some(clip), Some(Activation::HardSwish)];
+    if let Some(activation) = *activations.choose(rng).unwrap() {
+        y = graph.add("act", Map(Function::Activation(activation)), &[y]).unwrap();
+    }
+    let y = rounded(&mut graph, "y", y, y_type, step, y_zero);
+    graph.output("y", y);
+    Layer { graph, step, slack: terms as f32 * largest * x_step / 2.0 + 0.05 }
+}
+
+fn inputs(graph: &Graph, rng: &mut impl Rng) -> Vec<Tensor> {
+    let tensor = |&id: &NodeId| {
+        let shape = &graph.node(id).shape;
+        let count = shape.iter().product();
+        Tensor::f32(shape, vector(rng, count, -3.0..3.0).to_numbers()).unwrap()
+    };
+    graph.inputs().iter().map(tensor).collect()
+}
+
+fn difference(a: &Tensor, b: &Tensor) -> f32 {
+    a.to_numbers().iter().zip(b.to_numbers()).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
+}
+
+fn workloads(graph: &Graph) -> Vec<Workload> {
+    let steps = Cut::of(graph).steps.into_iter();
+    steps.filter_map(|step| if let Work::Kernel(workload) = step.work { Some(workload) } else { None }).collect()
+}
+
+/// Results are those of the reference but for values in the middle between two steps, which rounding
+/// on the way may move to either. Where data are clipped by their range, numbers are, too.
+#[test]
+fn layers_compute_what_the_reference_does() {
+    let target = Target::detect("cpu", Some(1)).unwrap();
+    let of_integers = std::cell::Cell::new(0);
+    for_cases(240, |seed, rng| {
+        let Layer { graph, step, slack } = layer(rng);
+        let inputs = inputs(&graph, rng);
+        let wanted = &graph.evaluate(&inputs).unwrap()[0];
+
+        for precision in Precision::ALL {
+            let rewritten = rewrite(&graph).unwrap().with_precision(precision);
+            let steps = workloads(&rewritten);
+            let multiplies = |workload: &&Workload| workload.spec().is_contraction() && workload.dtype() == DType::U8;
+            of_integers.set(of_integers.get() + steps.iter().filter(multiplies).count());
+            let context = format!("seed {seed}, {precision}: {steps:?}");
+
+            let by_rules = &rewritten.evaluate(&inputs).unwrap()[0];
+            assert!(difference(by_rules, wanted) <= 1.01 * step, "{context}");
+            let network = Compiled::new(&rewritten, None, &target).unwrap();
+            let found = network.workspace().unwrap().run_tensors(&inputs).unwrap().remove(0);
+            let is_exact = precision == Precision::F32 || steps.iter().all(|step| step.dtype() != DType::Bf16);
+            let allowed = if is_exact { 1.01 * step } else { 2.0 * step + slack };
+            assert!(difference(&found, wanted) <= allowed, "{context}: {}", difference(&found, wanted));
+        }
+
+        let numbers = rewrite(&dequantised(&graph).unwrap()).unwrap();
+        assert!(!numbers.is_quantised() || graph.inputs().len() > 1, "seed {seed}");
+        let network = Compiled::new(&numbers, None, &target).unwrap();
+        let found = network.workspace().unwrap().run_tensors(&inputs).unwrap().remove(0);
+        assert_eq!(found.shape(), wanted.shape(), "seed {seed}");
+    });
+    assert!(of_integers.get() > 150, "{} layers of integers", of_integers.get());
+}

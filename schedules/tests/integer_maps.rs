@@ -1,0 +1,74 @@
+//! What moves integers, and rounds to them: assembled, in C and interpreted, in several schedules each.
+
+#![cfg(all(target_arch = "x86_64", unix))]
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use autotune_codegen::asm::assemble;
+use autotune_ir::{CpuTarget, Isa, Target, interpret, verify};
+use autotune_schedules::{ScheduleSpace, tolerance};
+use autotune_workloads::{Operands, Reference, Workload};
+use common::spaces::some;
+use common::{c, machine, missing};
+use ndarray::ArrayD;
+use rand::SeedableRng;
+use rand_chacha::ChaCha8Rng;
+
+/// Conversions with scales and zero points by channel, sums of two, and what moves bytes.
+const WORKLOADS: [&str; 17] = [
+    "pointwise:b=2,m=19,n=37,op=copy,channels=column,scale,bias,data=f32,out=u8",
+    "pointwise:m=19,n=37,op=copy,scale,bias,data=f32,out=i8",
+    "pointwise:b=2,m=16,n=49,op=copy,channels=column,scale,bias=f32,data=u8,out=f32",
+    "pointwise:m=19,n=37,op=copy,scale,bias=f32,data=i8,out=f32",
+    "pointwise:m=19,n=37,op=copy,scale,bias=f32,data=u8,out=u8",
+    "pointwise:m=19,n=37,op=copy,scale,bias=f32,data=i8,out=u8",
+    "pointwise:m=19,n=37,op=copy,data=u8,out=f32",
+    "pointwise:m=19,n=37,op=copy,data=f32,out=u8",
+    "pointwise:b=1,m=16,n=49,op=copy,channels=column,scale,bias=f32,add=f32,act=relu,post_scale,post_bias,data=u8,out=u8",
+    "pointwise:m=19,n=37,op=add,data=u8,out=u8",
+    "pointwise:m=19,n=37,op=max,rhs=row,dtype=i8",
+    "pool2d:c=5,h=13,w=17,k=3,s=2,p=1,kind=max,dtype=u8",
+    "pool2d:c=16,h=9,w=9,k=2,s=2,kind=max,dtype=i8",
+    "pool2d:c=16,h=7,w=7,k=7,kind=avg,data=u8,out=f32",
+    "pool2d:c=16,h=9,w=7,k=3,p=1,kind=avg,data=u8,out=f32",
+    "transpose:m=33,n=47,dtype=u8",
+    "transpose:shape=5x12x32,perm=102,dtype=i8",
+];
+
+/// Fails unless what a program computes is near the reference.
+fn check(found: &ArrayD<f32>, reference: &Reference, tolerance: f64, context: &str) {
+    let exact = reference.exact().unwrap();
+    let worst = found.iter().zip(exact).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);
+    assert!(worst <= tolerance * f64::from(reference.largest()), "{context}: off by {worst}");
+}
+
+#[test]
+fn integers_are_moved_and_rounded_to() {
+    for (isa, text) in [Isa::Avx2, Isa::Avx512].into_iter().flat_map(|isa| WORKLOADS.map(|text| (isa, text))) {
+        let target = Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1) });
+        let workload: Workload = text.parse().unwrap();
+        let space = ScheduleSpace::new(&workload, &target);
+        assert_eq!(space.refusal(), None, "{workload}");
+        let operands = Operands::random(workload.spec(), 7);
+        let reference = Reference::new(&workload, &operands, 7).unwrap();
+
+        for (number, candidate) in some(&space, 4, &mut ChaCha8Rng::seed_from_u64(1)).into_iter().enumerate() {
+            let program = candidate.lower().unwrap();
+            let context = format!("{isa}: {workload}\n{}", candidate.config());
+            let tolerance = tolerance(&workload, candidate.config());
+            verify(&program, &target).unwrap();
+            check(&interpret(&program, &operands).unwrap(), &reference, tolerance, &context);
+            let code = assemble(&program, &target).unwrap_or_else(|e| panic!("{context}: {e}\n{program}"));
+            if machine::runs(isa) {
+                check(&machine::run(&program, &code, &operands), &reference, tolerance, &context);
+            }
+            if number == 0 {
+                match c::run(&program, &target, &operands) {
+                    Ok(found) => check(&found, &reference, tolerance, &format!("in C, {context}")),
+                    Err(reason) => missing("cc", &reason),
+                }
+            }
+        }
+    }
+}
