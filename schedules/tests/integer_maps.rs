@@ -16,7 +16,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 /// Conversions with scales and zero points by channel, sums of two, and what moves bytes.
-const WORKLOADS: [&str; 17] = [
+const WORKLOADS: [&str; 18] = [
     "pointwise:b=2,m=19,n=37,op=copy,channels=column,scale,bias,data=f32,out=u8",
     "pointwise:m=19,n=37,op=copy,scale,bias,data=f32,out=i8",
     "pointwise:b=2,m=16,n=49,op=copy,channels=column,scale,bias=f32,data=u8,out=f32",
@@ -26,6 +26,7 @@ const WORKLOADS: [&str; 17] = [
     "pointwise:m=19,n=37,op=copy,data=u8,out=f32",
     "pointwise:m=19,n=37,op=copy,data=f32,out=u8",
     "pointwise:b=1,m=16,n=49,op=copy,channels=column,scale,bias=f32,add=f32,act=relu,post_scale,post_bias,data=u8,out=u8",
+    "pointwise:b=1,m=16,n=49,op=copy,channels=column,scale,bias=f32,add=u8,act=relu,post_scale,post_bias,data=u8,out=u8",
     "pointwise:m=19,n=37,op=add,data=u8,out=u8",
     "pointwise:m=19,n=37,op=max,rhs=row,dtype=i8",
     "pool2d:c=5,h=13,w=17,k=3,s=2,p=1,kind=max,dtype=u8",

@@ -8,7 +8,8 @@ use crate::op::{Anchor, Read};
 use crate::operators::binary::Binary;
 use crate::operators::map::Map;
 use crate::operators::prelu::Prelu;
-use crate::operators::{Rescale, Saturate};
+use crate::operators::quantise::is_of_bytes;
+use crate::operators::{Cast, Rescale, Saturate};
 
 /// A node with a workload, and those behind it that are its epilogue.
 pub(super) struct Group {
@@ -24,7 +25,8 @@ pub(super) struct Group {
     takes_sums: bool,
     scale: Option<NodeId>,
     bias: Option<NodeId>,
-    residual: Option<NodeId>,
+    /// What is added, of a type.
+    residual: Option<(NodeId, DType)>,
     slope: Option<NodeId>,
     activation: Activation,
     post_scale: Option<NodeId>,
@@ -44,7 +46,7 @@ pub(super) struct Groups {
 enum Part {
     Scale(NodeId),
     Bias(NodeId),
-    Residual(NodeId),
+    Residual(NodeId, DType),
     Slope(NodeId),
     Activation(Activation),
     PostScale(NodeId),
@@ -190,9 +192,20 @@ impl Group {
             Some(Binary::Add) if self.takes_sums && self.residual.is_none() => {
                 let other = other?;
                 let bias = of_channels(other).filter(|_| self.bias.is_none()).map(Part::Bias);
-                bias.or_else(|| (graph.node(other).shape == node.shape).then_some(Part::Residual(other)))
+                bias.or_else(|| (graph.node(other).shape == node.shape).then(|| self.residual(graph, other)))
             }
             _ => None,
+        }
+    }
+
+    /// A tensor that is added: integers as they are, where kernels read such.
+    fn residual(&self, graph: &Graph, id: NodeId) -> Part {
+        let node = graph.node(id);
+        let source = node.operands.first().copied().filter(|_| node.op == Cast(DType::F32));
+        let of_bytes = source.filter(|&source| is_of_bytes(graph.node(source).dtype));
+        match of_bytes.filter(|_| self.anchor.types().data.is_integer()) {
+            Some(source) => Part::Residual(source, graph.node(source).dtype),
+            None => Part::Residual(id, DType::F32),
         }
     }
 
@@ -219,8 +232,8 @@ impl Group {
 
     /// True if nothing is done behind the anchor yet.
     fn is_bare(&self) -> bool {
-        let parts = [self.scale, self.bias, self.residual, self.post_scale, self.post_bias];
-        parts.iter().all(Option::is_none) && self.activation == Activation::None
+        let parts = [self.scale, self.bias, self.post_scale, self.post_bias];
+        parts.iter().all(Option::is_none) && self.residual.is_none() && self.activation == Activation::None
     }
 
     fn fuse(&mut self, part: Part, id: NodeId) {
@@ -237,7 +250,7 @@ impl Group {
             Part::Stored(dtype) => self.stored = Some(dtype),
             Part::Scale(scale) => self.scale = Some(scale),
             Part::Bias(bias) => self.bias = Some(bias),
-            Part::Residual(residual) => self.residual = Some(residual),
+            Part::Residual(residual, dtype) => self.residual = Some((residual, dtype)),
             Part::Slope(slope) => (self.slope, self.activation) = (Some(slope), Activation::Prelu),
             Part::Activation(activation) => self.activation = activation,
             Part::PostScale(scale) => self.post_scale = Some(scale),
@@ -252,8 +265,9 @@ impl Group {
 
     /// What the step computes.
     pub(super) fn workload(&self) -> Workload {
-        let parts = [self.scale, self.bias, self.residual, self.post_scale, self.post_bias];
-        let [scale, bias, residual, post_scale, post_bias] = parts.map(|part| part.is_some());
+        let parts = [self.scale, self.bias, self.post_scale, self.post_bias];
+        let [scale, bias, post_scale, post_bias] = parts.map(|part| part.is_some());
+        let residual = self.residual.is_some();
         let activation = self.activation;
         let epilogue = Epilogue { scale, bias, residual, activation, post_scale, post_bias };
         let whole = self.anchor.with_epilogue(epilogue);
@@ -266,7 +280,8 @@ impl Group {
     /// Types of the workload, given that of the result: what is not the anchor's own is f32.
     fn types(&self, out: DType) -> Types {
         let Types { data, weights, .. } = self.anchor.types();
-        Types { data, weights, out, scale: DType::F32, bias: DType::F32, residual: DType::F32 }
+        let residual = self.residual.map_or(DType::F32, |(_, dtype)| dtype);
+        Types { data, weights, out, scale: DType::F32, bias: DType::F32, residual }
     }
 
     /// The anchor with a result of another type, if there is such a workload.
@@ -278,7 +293,8 @@ impl Group {
     pub(super) fn operands(&self) -> Vec<NodeId> {
         let Epilogue { scale, bias, .. } = self.anchor.epilogue();
         let own = self.read.len() - usize::from(scale) - usize::from(bias);
-        let parts = [self.scale, self.bias, self.residual, self.slope, self.post_scale, self.post_bias];
+        let residual = self.residual.map(|(residual, _)| residual);
+        let parts = [self.scale, self.bias, residual, self.slope, self.post_scale, self.post_bias];
         self.read[..own].iter().copied().chain(parts.into_iter().flatten()).collect()
     }
 }

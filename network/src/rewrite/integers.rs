@@ -14,8 +14,8 @@ use crate::cut::has_kernel;
 use crate::error::GraphError;
 use crate::graph::NodeId;
 use crate::operators::{
-    Binary, Cast, Concat, Conv, Dequantize, Map, MatMul, Quantize, Reshape, Saturate, ScaledConv, ScaledMatMul,
-    Sliding, Transpose, Unsigned,
+    Binary, Cast, Concat, Conv, Dequantize, Map, MatMul, Quantize, Rescale, Reshape, Saturate, ScaledConv,
+    ScaledMatMul, Sliding, Transpose, Unsigned,
 };
 use crate::tensor::Tensor;
 
@@ -81,6 +81,12 @@ pub(super) const RULES: &[Rule] = &[
         before: "sums of integers, plus c by channel",
         after: "the same with bias plus c",
         apply: shift_behind_sums,
+    },
+    Rule {
+        name: "sum_of_quantised",
+        before: "Quantize of Dequantize(x) + Dequantize(y), or of relu or clip of that",
+        after: "(x * c + y as it is plus a number), rounded behind another scale",
+        apply: sum_of_quantised,
     },
     Rule {
         name: "rounded_sums",
@@ -395,16 +401,61 @@ fn shift_behind_sums(site: &mut Site) -> Rewritten {
     Ok(None)
 }
 
+/// What an activation that keeps to bounds is computed of, and these; the tensor itself without bounds if there is none.
+fn bounded(site: &Site, y: NodeId) -> Option<(NodeId, [f32; 2])> {
+    match site.activation(y).filter(|_| site.is_single(y)) {
+        Some((Activation::Relu, x)) => Some((x, [0.0, f32::INFINITY])),
+        Some((Activation::Clip { lo, hi, .. }, x)) => Some((x, [lo, hi])),
+        Some(_) => None,
+        None => Some((y, [f32::NEG_INFINITY, f32::INFINITY])),
+    }
+}
+
+/// In steps of the second scale, so that one kernel reads both tensors as they are:
+/// `x * (sx / sy) + y - (zx * sx / sy + zy)`, within bounds, times `sy / s` plus `z`.
+fn sum_of_quantised(site: &mut Site) -> Rewritten {
+    let Some((quantize, [sum, scale, zero])) = quantised(site, site.id) else { return Ok(None) };
+    let Some((sum, bounds)) = bounded(site, sum) else { return Ok(None) };
+    let (Some(step), Some(zero)) = (number(site, scale), number(site, zero)) else { return Ok(None) };
+    let Some([x, y]) = site.binary(sum, Binary::Add).filter(|_| site.is_single(sum)) else { return Ok(None) };
+    let (Some(x), Some(y)) = (Data::of(site, x), Data::of(site, y)) else { return Ok(None) };
+    let shape = site.node().shape.clone();
+    let is_alike = [&x, &y].iter().all(|data| site.of(data.x).shape == shape);
+    let axis = if shape.len() > 3 { 1 } else { shape.len().saturating_sub(1) };
+    if !is_alike || shape.is_empty() {
+        return Ok(None);
+    }
+
+    let [by, own] = [x.scale, step].map(|scale| f64::from(scale) / f64::from(y.scale));
+    let shift = -(f64::from(x.zero) * by + f64::from(y.zero));
+    let extent = shape[axis];
+    let mut vectors = Vec::new();
+    for number in [by, shift, 1.0 / own, f64::from(zero)] {
+        vectors.push(vector(site, vec![number as f32; extent])?);
+    }
+    let (x, other) = (site.made(x.x), site.made(y.x));
+    let x = site.add(Rescale { dtype: DType::F32, axis }, &[x, vectors[0], vectors[1]])?;
+    let other = site.add(Cast(DType::F32), &[other])?;
+    let mut sum = site.add(Binary::Add, &[x, other])?;
+    let activation = match bounds {
+        [f32::NEG_INFINITY, f32::INFINITY] => None,
+        [0.0, f32::INFINITY] => Some(Activation::Relu),
+        bounds => match Activation::new("clip", &bounds.map(|bound| bound / y.scale)) {
+            Ok(clip) => Some(clip),
+            Err(_) => return Ok(None),
+        },
+    };
+    if let Some(activation) = activation {
+        sum = site.add(Map(Function::Activation(activation)), &[sum])?;
+    }
+    site.add(Rescale { dtype: quantize.dtype, axis }, &[sum, vectors[2], vectors[3]]).map(Some)
+}
+
 /// `relu(v) / s + z` is `max(v / s + z, z)`, which rounding to a type does itself where `z` is its least.
 fn rounded_sums(site: &mut Site) -> Rewritten {
     let Some((quantize, [y, scale, zero])) = quantised(site, site.id) else { return Ok(None) };
     let (Some(step), Some(zero)) = (number(site, scale), number(site, zero)) else { return Ok(None) };
-    let (found, bounds) = match site.activation(y).filter(|_| site.is_single(y)) {
-        Some((Activation::Relu, x)) => (x, [0.0, f32::INFINITY]),
-        Some((Activation::Clip { lo, hi, .. }, x)) => (x, [lo, hi]),
-        Some(_) => return Ok(None),
-        None => (y, [f32::NEG_INFINITY, f32::INFINITY]),
-    };
+    let Some((found, bounds)) = bounded(site, y) else { return Ok(None) };
     let Some((operands, _)) = sums(site, found) else { return Ok(None) };
     let [Some(scales), Some(biases)] = [operands[2], operands[3]].map(|id| site.tensor(id)) else { return Ok(None) };
 
