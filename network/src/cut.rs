@@ -13,8 +13,8 @@ use autotune_workloads::Workload;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::graph::{Graph, NodeId};
+use crate::memory::memory_dtype;
 use crate::op::Movement;
-use crate::operators::quantise::is_of_bytes;
 use crate::precision::Precision;
 use crate::strided::strides;
 use group::{Groups, anchor};
@@ -167,12 +167,6 @@ impl Cut {
         }
         (root, first)
     }
-}
-
-/// Returns the type in which tensors of an element type lie in memory while a network runs: f32 for
-/// all but those of 8 bits. Integers are exact up to 2^24 there, truth values are 0 and 1.
-pub(crate) fn memory_dtype(dtype: DType) -> DType {
-    if is_of_bytes(dtype) { dtype } else { DType::F32 }
 }
 
 /// True if a workload computes a node by itself.

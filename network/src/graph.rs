@@ -6,8 +6,8 @@ use autotune_ir::DType;
 
 use crate::constant::Constant;
 use crate::error::{GraphError, OpError};
+use crate::memory::is_of_bytes;
 use crate::op::{Facts, NodeView, Op, OperandView, Operator};
-use crate::operators::quantise::is_of_bytes;
 use crate::precision::Precision;
 
 pub use crate::op::Input;

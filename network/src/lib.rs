@@ -9,7 +9,7 @@
 //! | `constant`, `mapped` | tensors that are the same in all runs: in memory, in a file, or computed when they are packed |
 //! | `op` | what a node computes: [`Operator`] |
 //! | [`operators`] | the operators, a file each: ONNX import and export, shapes, reference, workload; their registry |
-//! | `typed`, `walk` | elements by their types, and in the order of other tensors |
+//! | `typed`, `walk`, `memory` | elements by their types, in the order of other tensors, and as they lie in memory |
 //! | `graph` | nodes over each other: [`Graph`] |
 //! | `cut`, `cut/` | a graph as steps: kernels of workloads, copies, what is the same memory |
 //! | `choose`, `options` | schedules that steps may have, what they want of layouts, times of conversions |
@@ -55,6 +55,7 @@ mod graph;
 mod layouts;
 mod library;
 mod mapped;
+mod memory;
 mod minimise;
 mod options;
 mod places;

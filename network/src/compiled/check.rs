@@ -19,7 +19,7 @@ use crate::cut::{Strided, Value};
 use crate::device::Runs;
 use crate::error::{CheckError, CompileError, EvaluateError};
 use crate::graph::{Graph, NodeId};
-use crate::operators::quantise::is_of_bytes;
+use crate::memory::is_of_bytes;
 use crate::operators::{Binary, Map, Prelu};
 use crate::plan::{Action, Doing, Operand};
 use crate::precision::Precision;

@@ -4,11 +4,11 @@ use autotune_ir::DType;
 use autotune_workloads::{Activation, Channels, Epilogue, Function, Pointwise, Types, Workload};
 
 use crate::graph::{Graph, Node, NodeId};
+use crate::memory::is_of_bytes;
 use crate::op::{Anchor, Read};
 use crate::operators::binary::Binary;
 use crate::operators::map::Map;
 use crate::operators::prelu::Prelu;
-use crate::operators::quantise::is_of_bytes;
 use crate::operators::{Cast, Rescale, Saturate};
 
 /// A node with a workload, and those behind it that are its epilogue.

@@ -4,7 +4,7 @@ use autotune_workloads::{Pointwise, PointwiseOp, Types, Workload};
 
 use super::pointwise::{pointwise, shape as rows_of};
 use super::prelude::*;
-use super::quantise::is_of_bytes;
+use crate::memory::is_of_bytes;
 use crate::onnx::attribute::{data_type, typed};
 use crate::onnx::tensor;
 

@@ -3,8 +3,8 @@
 use super::conv::{Conv, output as conv_output};
 use super::matmul;
 use super::prelude::*;
-use super::quantise::is_of_bytes;
 use super::window::{Sliding, exported, groups, kernel_of_weights, padded as with_pads, spatial, windows};
+use crate::memory::is_of_bytes;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("MatMulInteger", import_matmul).of_bytes(),

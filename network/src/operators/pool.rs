@@ -4,10 +4,10 @@ use autotune_workloads::{PadMode, Pool2d, PoolKind, ReduceOp, Workload};
 
 use super::pad::Pad;
 use super::prelude::*;
-use super::quantise::is_of_bytes;
 use super::window::{
     Sliding, check_spatial, exported, kernel_shape, padded as with_pads, reach, scaled, spatial, windows,
 };
+use crate::memory::is_of_bytes;
 use crate::onnx::error;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[

@@ -4,6 +4,7 @@
 use super::binary::Binary;
 use super::prelude::*;
 use super::quantise::MICROSOFT;
+use super::{binary, concat, conv, map, matmul, pool, softmax};
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("QLinearConv", convolution).of_bytes(),
@@ -21,9 +22,13 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("QGemm", gemm).of_bytes().in_domain(MICROSOFT),
 ];
 
+/// The float operators that they stand for are among these.
+const FLOAT: &[&[OnnxOperator]] =
+    &[binary::IMPORTS, concat::IMPORTS, conv::IMPORTS, map::IMPORTS, matmul::IMPORTS, pool::IMPORTS, softmax::IMPORTS];
+
 /// What an operator of ONNX makes of operands, by the attributes of the node.
 fn float(call: &mut Call, operator: &str, operands: Vec<Value>) -> call::Result<Value> {
-    let operator = super::find(&[], "", operator).ok_or(NodeError::Operator)?;
+    let operator = FLOAT.iter().copied().flatten().find(|own| own.is("", operator)).ok_or(NodeError::Operator)?;
     let given = call.given(operands.into_iter().map(Some).collect());
     let made = operator.outputs(call, 1)?;
     call.given(given);

@@ -3,6 +3,7 @@
 use super::binary::Binary;
 use super::choose::Where;
 use super::prelude::*;
+use crate::memory::is_of_bytes;
 use crate::onnx::error;
 use autotune_ir::program::UnaryOp;
 use autotune_workloads::ReduceOp;
@@ -40,11 +41,6 @@ pub struct Dequantize {
 /// The nearest whole number of a type of 8 bits, of two the even one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Saturate(pub DType);
-
-/// True for the types of quantised tensors.
-pub(crate) fn is_of_bytes(dtype: DType) -> bool {
-    matches!(dtype, DType::U8 | DType::I8)
-}
 
 /// Fails unless scale and zero point are numbers, or have one for each element along an axis.
 fn check(x: &[usize], [scale, zero]: [&[usize]; 2], axis: usize) -> Result<(), OpError> {

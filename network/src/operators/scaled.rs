@@ -5,8 +5,8 @@ use autotune_workloads::{Channels, Epilogue, Pointwise, Types, Workload};
 use super::conv::{Conv, output as conv_output, workload as conv_workload};
 use super::matmul::{self, product_of};
 use super::prelude::*;
-use super::quantise::is_of_bytes;
 use super::window::{Sliding, exported};
+use crate::memory::is_of_bytes;
 
 /// `sums * scale + bias`, of a convolution ([`Conv`]) of images of u8 by weights of i8, and a scale and a
 /// bias for each channel: sums are exact, what follows is f32.

@@ -3,7 +3,7 @@
 use autotune_workloads::{self as workload, Workload};
 
 use super::prelude::*;
-use crate::cut::memory_dtype;
+use crate::memory::memory_dtype;
 use crate::onnx::error::unfit;
 use crate::op;
 
