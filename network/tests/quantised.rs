@@ -7,7 +7,8 @@ mod common;
 use autotune_ir::Target;
 use autotune_network::cut::{Cut, Work};
 use autotune_network::operators::{Binary, Conv, Dequantize, Map, MatMul, Quantize, Sliding, Transpose};
-use autotune_network::{Compiled, DType, Graph, NodeId, Precision, Tensor, dequantised, rewrite};
+use autotune_network::rewrite::rewrite_traced;
+use autotune_network::{Checked, Compiled, DType, Graph, NodeId, Precision, Tensor, dequantised, rewrite};
 use autotune_workloads::{Activation, Function, Workload};
 use common::cases::for_cases;
 use rand::seq::IndexedRandom;
@@ -167,7 +168,8 @@ fn layers_compute_what_the_reference_does() {
         let wanted = &graph.evaluate(&inputs).unwrap()[0];
 
         for precision in Precision::ALL {
-            let rewritten = rewrite(&graph).unwrap().with_precision(precision);
+            let (rewritten, trace) = rewrite_traced(&graph).unwrap();
+            let rewritten = rewritten.with_precision(precision);
             let steps = workloads(&rewritten);
             let multiplies = |workload: &&Workload| workload.spec().is_contraction() && workload.dtype() == DType::U8;
             of_integers.set(of_integers.get() + steps.iter().filter(multiplies).count());
@@ -176,7 +178,11 @@ fn layers_compute_what_the_reference_does() {
             let by_rules = &rewritten.evaluate(&inputs).unwrap()[0];
             assert!(difference(by_rules, wanted) <= 1.01 * step, "{context}");
             let network = Compiled::new(&rewritten, None, &target).unwrap();
-            let found = network.workspace().unwrap().run_tensors(&inputs).unwrap().remove(0);
+            let mut workspace = network.workspace().unwrap();
+            let found = workspace.run_tensors(&inputs).unwrap().remove(0);
+            let Checked { steps: checked, imported } = workspace.check(&inputs, &graph, &trace).unwrap();
+            let wrong: Vec<_> = checked.iter().chain(&imported).filter(|step| !step.is_right()).collect();
+            assert!(wrong.is_empty(), "{context}: {wrong:?}");
             let is_exact = precision == Precision::F32 || steps.iter().all(|step| step.dtype() != DType::Bf16);
             let allowed = if is_exact { 1.01 * step } else { 2.0 * step + slack };
             assert!(difference(&found, wanted) <= allowed, "{context}: {}", difference(&found, wanted));

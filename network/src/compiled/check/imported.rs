@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::judge::{Allowed, Segment, difference, largest};
-use super::{Computed, StepError};
+use super::{Computed, StepError, range_of_bytes};
 use crate::error::EvaluateError;
 use crate::graph::{Graph, Input, NodeId};
 use crate::rewrite::Trace;
@@ -110,7 +110,7 @@ impl<'a> Walk<'a> {
     fn error(&self, id: NodeId, found: &Tensor, wanted: &Tensor) -> Result<StepError, EvaluateError> {
         let (name, allowed) = (self.graph.node(id).name.clone(), self.allowed(id));
         let (found, mut wanted, tolerance) = (found.to_numbers(), wanted.to_numbers(), allowed.tolerance);
-        let most = largest(&wanted);
+        let most = largest(&wanted).max(range_of_bytes(self.graph.node(id).dtype));
         let mut max_rel_error = difference(&found, &wanted, most);
         if max_rel_error > tolerance {
             let known = |id| self.known(id);

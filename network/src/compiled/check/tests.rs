@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use super::*;
 use crate::builder::{Builder, Conv, Seeded};
-use crate::compiled::Compiled;
+use crate::compiled::{Compiled, encode};
 use crate::operators::{self, Binary, Pool, Sliding};
 use crate::rewrite::Trace;
 use crate::testing::{known, random_graph};
@@ -159,12 +159,39 @@ fn planted(
     let right = from_layout(&found, shape, layout).unwrap();
     let numbers: Vec<f32> = to_layout(&other(&inputs, right), layout).unwrap();
 
+    let dtype = plan.dtype(action.output);
+    let mut elements = vec![0u8; numbers.len() * dtype.bytes()];
+    encode(dtype, &numbers, &mut elements);
     let output = Mutex::new(network.part(&workspace.device, &workspace.memory, action.output).unwrap());
     workspace.calls[number] = CpuCall::of_work(&workspace.device, 1, move |_| {
-        output.lock().unwrap().elements_mut()[..numbers.len()].copy_from_slice(&numbers);
+        output.lock().unwrap().elements_mut()[..elements.len()].copy_from_slice(&elements);
     });
     let Checked { steps, imported } = workspace.check(&inputs, graph, &Trace::of_itself(graph)).unwrap();
     [wrong(&steps), wrong(&imported)]
+}
+
+/// Of quantised tensors one quantum is allowed, however small the largest element is.
+#[test]
+fn errors_of_bytes_are_relative_to_their_range() {
+    let mut graph = Graph::new("bytes");
+    let x = graph.input("x", DType::F32, &[4, 101]).unwrap();
+    let scale = graph.constant("scale", Tensor::scalar(0.02));
+    let zero = graph.constant("zero", Tensor::of_numbers(&[], DType::U8, &[50.0]).unwrap());
+    let q = graph.add("q", operators::Quantize { dtype: DType::U8, axis: 0 }, &[x, scale, zero]).unwrap();
+    let y = graph.add("y", operators::Dequantize { axis: 0 }, &[q, scale, zero]).unwrap();
+    graph.output("y", y);
+    let network = Compiled::new(&crate::rewrite(&graph).unwrap(), None, &target()).unwrap();
+    let plan = &network.plan;
+    let rounding = plan.actions.iter().find(|action| plan.dtype(action.output) == DType::U8).unwrap();
+    assert!(matches!(rounding.work, Doing::Kernel(_)));
+    for (quanta, wanted) in [(1.0, vec![]), (3.0, vec![rounding.name.clone()])] {
+        let found = planted(&network, &rounding.name, |_, mut right| {
+            assert!(right.iter().all(|&number| number <= 100.0));
+            right[[2, 7]] += quanta;
+            right
+        });
+        assert_eq!(found, [wanted.clone(), wanted], "{quanta} quanta: {:?}", checked(&network));
+    }
 }
 
 /// Both walks tell the step alone in which something is wrong; nothing else is.
