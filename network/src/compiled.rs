@@ -92,7 +92,7 @@ impl Compiled {
         Self::on_device(graph, source, target)
     }
 
-    /// Bytes of its constants in memory, packed and as they are, whichever steps share them.
+    /// Bytes of its constants in memory, packed or not; shared ones once.
     pub fn constant_bytes(&self) -> usize {
         self.constants.bytes()
     }

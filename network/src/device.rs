@@ -20,7 +20,7 @@ pub trait NetworkDevice: Runs {}
 
 impl<D: Runs> NetworkDevice for D {}
 
-/// What networks need of a device beside running kernels.
+/// Operations of a device that networks need beside running kernels.
 pub trait Runs: Device {
     /// Source of devices that use the same memory and kernels, one for each caller.
     type Origin: Clone + Send + Sync;
@@ -153,7 +153,7 @@ impl Runs for Cpu {
         HostMemory::untouched(bytes)
     }
 
-    /// What a processor allocates holds zeros.
+    /// As it is: nothing runs on it before its inputs are written.
     fn zeros(&self, bytes: usize) -> Result<HostMemory, DeviceError> {
         self.allocate(bytes)
     }
@@ -192,7 +192,7 @@ impl Runs for Cpu {
         Some(CpuCall::of_work(self, 1, move |_| work()))
     }
 
-    /// None: a team starts all calls at once.
+    /// Returns none: a team starts all calls at once.
     fn recorded(&self, _: &[CpuCall]) -> Result<Option<Self::Recording>, DeviceError> {
         Ok(None)
     }

@@ -59,7 +59,7 @@ fn random_networks_in_bf16_are_right() {
     assert!(2 * rounded.get() > all.get(), "{} of {} steps in bf16", rounded.get(), all.get());
 }
 
-/// With all steps in f32 nothing is rounded; f32 is what is left where no error is allowed.
+/// With all steps in f32 nothing is rounded; nothing is where no error is allowed.
 #[test]
 fn exact_steps_and_errors_are_kept_to() {
     let target = Target::detect("cpu", Some(1)).unwrap();
@@ -71,8 +71,10 @@ fn exact_steps_and_errors_are_kept_to() {
 
     let inputs = brought(&graph, &mut rng(1));
     let Decided { network, contenders, chosen } = decide(&graph, None, &target, &inputs, 0.0).unwrap();
-    assert_eq!((chosen, network.graph().precision()), (0, Precision::F32), "{contenders:?}");
-    assert!(contenders.len() >= 2 && contenders[1].max_rel_error > 1e-4, "{contenders:?}");
+    // Which steps are slower in bf16 is measured: it may be all that round.
+    assert_eq!(contenders[chosen].max_rel_error, 0.0, "{contenders:?}");
+    assert_eq!(network.graph().precision(), contenders[chosen].precision);
+    assert!(contenders.len() >= 2 && chosen != 1 && contenders[1].max_rel_error > 1e-4, "{contenders:?}");
     assert!(contenders.iter().all(|contender| contender.run_secs > 0.0), "{contenders:?}");
 
     let Decided { network, contenders, chosen } = decide(&graph, None, &target, &inputs, 1.0).unwrap();

@@ -49,7 +49,7 @@ pub(super) struct Beside<'a, D: Runs = Cpu> {
 /// A kernel, by its number in the plan, and the constants among its operands.
 type Use = (usize, Vec<Option<NodeId>>);
 
-/// What kernels have of their constants, by these.
+/// Packed and unpacked constants by kernel and constant operands.
 type HeldByKernels<D> = HashMap<(*const Kernel<D>, Vec<Option<NodeId>>), Arc<Held<D>>>;
 
 /// What is packed: the stages as text, and the constants that they read.

@@ -19,7 +19,7 @@ use crate::operators::{
 };
 use crate::tensor::Tensor;
 
-/// How a network is brought to sums of integers.
+/// Rules that make sums of products of dequantised tensors sums of integers.
 pub(super) const RULES: &[Rule] = &[
     Rule {
         name: "unsigned_data",
@@ -103,7 +103,7 @@ struct Weights {
     sums: Vec<f64>,
 }
 
-/// What kernels read in the place of a dequantised tensor.
+/// Quantised tensor that a kernel reads in the place of a dequantised one.
 struct Data {
     x: NodeId,
     scale: f32,
@@ -174,7 +174,7 @@ fn vector(site: &mut Site, numbers: Vec<f32>) -> Result<Made, GraphError> {
     Ok(site.constant(tensor))
 }
 
-/// What was made, if there is a kernel for it.
+/// Returns nodes that were made, if there is a kernel for them.
 fn with_kernel(site: &Site, made: Made) -> Option<Made> {
     has_kernel(&site.new.graph, made.0).then_some(made)
 }
@@ -401,7 +401,8 @@ fn shift_behind_sums(site: &mut Site) -> Rewritten {
     Ok(None)
 }
 
-/// What an activation that keeps to bounds is computed of, and these; the tensor itself without bounds if there is none.
+/// Returns the operand and the bounds of an activation that cuts off; of another tensor itself and
+/// infinite bounds.
 fn bounded(site: &Site, y: NodeId) -> Option<(NodeId, [f32; 2])> {
     match site.activation(y).filter(|_| site.is_single(y)) {
         Some((Activation::Relu, x)) => Some((x, [0.0, f32::INFINITY])),

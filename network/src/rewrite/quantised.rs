@@ -15,7 +15,7 @@ use crate::operators::{
 };
 use crate::tensor::Tensor;
 
-/// How a network is brought from integers to numbers ([`dequantised`](super::dequantised())).
+/// Rules that bring a network from integers to numbers ([`dequantised`](super::dequantised())).
 pub(super) const FLOAT: &[Rule] = &[
     Rule {
         name: "not_rounded",
@@ -39,7 +39,7 @@ pub(super) const FLOAT: &[Rule] = &[
     },
 ];
 
-/// What has no kernel on integers.
+/// Rules for quantised tensors of which no kernel computes with integers.
 pub(super) const OPENED: &[Rule] = &[
     Rule { name: "dequantised_constant", before: "Dequantize(c)", after: "c as numbers", apply: dequantised_constant },
     Rule {
@@ -74,13 +74,13 @@ pub(super) fn scaled(site: &Site, id: NodeId) -> [NodeId; 3] {
     [operands[0], operands[1], operands[2]]
 }
 
-/// What a [`Dequantize`] is of.
+/// Returns a [`Dequantize`] with its tensor, scale and zero point.
 pub(super) fn dequantised(site: &Site, id: NodeId) -> Option<(Dequantize, [NodeId; 3])> {
     let &dequantize = site.of(id).op.of()?;
     Some((dequantize, scaled(site, id)))
 }
 
-/// What a [`Quantize`] is of.
+/// Returns a [`Quantize`] with its tensor, scale and zero point.
 pub(super) fn quantised(site: &Site, id: NodeId) -> Option<(Quantize, [NodeId; 3])> {
     let &quantize = site.of(id).op.of()?;
     Some((quantize, scaled(site, id)))
@@ -132,7 +132,7 @@ pub(super) fn moves(site: &Site, id: NodeId) -> bool {
     moves || op.is::<Concat>() || is_largest
 }
 
-/// What is cast to numbers of a product of integers.
+/// Returns the operands of a product of integers that is cast to f32.
 pub(super) fn product_of_integers(site: &Site) -> Option<[NodeId; 4]> {
     let is_cast = site.node().op == Cast(DType::F32);
     let &product = site.node().operands.first().filter(|_| is_cast)?;
