@@ -7,7 +7,9 @@ use autotune_ir::DType;
 use autotune_workloads::{Activation, Function};
 
 use super::new_graph::Made;
-use super::quantised::{dequantised, moves, number, product_of_integers as integers_as_numbers, quantised};
+use super::quantised::{
+    dequantised, is_of_one, moves, number, of_each, product_of_integers as integers_as_numbers, quantised,
+};
 use super::rule::Rule;
 use super::site::{Rewritten, Site};
 use crate::cut::has_kernel;
@@ -202,11 +204,7 @@ fn unsigned_before(site: &mut Site) -> Rewritten {
     if !moves(site, inner) {
         return Ok(None);
     }
-    let mut operands = site.operands_of(inner);
-    for operand in &mut operands {
-        *operand = site.add(Unsigned, &[*operand])?;
-    }
-    site.add(site.of(inner).op.clone(), &operands).map(Some)
+    of_each(site, inner, |site, operand| site.add(Unsigned, &[operand]))
 }
 
 fn transposed_constant(site: &mut Site) -> Rewritten {
@@ -237,7 +235,7 @@ fn dequantised_behind(site: &mut Site) -> Rewritten {
         let is_of_type = site.of(*x).dtype == site.of(first).dtype && !site.is_constant(*x);
         [*own_scale, *own_zero] == [scale, zero] && is_of_type
     };
-    if site.of(scale).shape.iter().product::<usize>() != 1 || !parts.iter().all(is_alike) {
+    if !is_of_one(site, scale) || !parts.iter().all(is_alike) {
         return Ok(None);
     }
     let moved: Vec<Made> = parts.iter().map(|(_, [x, ..])| site.made(*x)).collect();
@@ -250,22 +248,17 @@ fn dequantised_behind(site: &mut Site) -> Rewritten {
 fn quantised_before_concat(site: &mut Site) -> Rewritten {
     let Some((quantize, [parts, scale, zero])) = quantised(site, site.id) else { return Ok(None) };
     let is_concat = site.of(parts).op.is::<Concat>() && site.is_single(parts);
-    if !is_concat || site.of(scale).shape.iter().product::<usize>() != 1 {
+    if !is_concat || !is_of_one(site, scale) {
         return Ok(None);
     }
     let (scale, zero) = (site.made(scale), site.made(zero));
-    let mut operands = site.operands_of(parts);
-    for operand in &mut operands {
-        *operand = site.add(quantize, &[*operand, scale, zero])?;
-    }
-    site.add(site.of(parts).op.clone(), &operands).map(Some)
+    of_each(site, parts, |site, operand| site.add(quantize, &[operand, scale, zero]))
 }
 
 fn again(site: &mut Site) -> Rewritten {
     let Some((_, [x, scale, zero])) = quantised(site, site.id) else { return Ok(None) };
     let Some((_, [q, own_scale, own_zero])) = dequantised(site, x) else { return Ok(None) };
-    let is_one = site.of(scale).shape.iter().product::<usize>() == 1;
-    if is_one && [scale, zero] == [own_scale, own_zero] && site.fits(q) { site.is(q) } else { Ok(None) }
+    if is_of_one(site, scale) && [scale, zero] == [own_scale, own_zero] && site.fits(q) { site.is(q) } else { Ok(None) }
 }
 
 fn conv_of_integers(site: &mut Site) -> Rewritten {
@@ -319,25 +312,29 @@ fn product_of_integers(site: &mut Site) -> Rewritten {
     let columns = site.of(weights).shape.len().wrapping_sub(1);
     let (Some(data), true) = (Data::of(site, x), columns == 1) else { return Ok(None) };
     let Some(weights) = Weights::dequantised(site, weights, columns) else { return Ok(None) };
-    let [scale, bias] = weights.scale_and_bias(&data);
-    scaled_product(site, data.x, weights, [scale, bias])
-}
-
-fn scaled_product(site: &mut Site, x: NodeId, weights: Weights, [scale, bias]: [Vec<f32>; 2]) -> Rewritten {
-    if site.of(x).shape.len() < 2 {
+    if site.of(data.x).shape.len() < 2 {
         return Ok(None);
     }
-    let (x, weights) = (site.made(x), site.constant(weights.tensor));
-    let operands = [x, weights, vector(site, scale)?, vector(site, bias)?];
-    let made = site.add(ScaledMatMul, &operands)?;
+    let [scale, bias] = weights.scale_and_bias(&data);
+    let (scale, bias) = (vector(site, scale)?, vector(site, bias)?);
+    scaled_product(site, data.x, weights.tensor, [scale, bias])
+}
+
+/// Adds a product with weights of zero point 0, scale and bias by column, if there is a kernel for it.
+fn scaled_product(site: &mut Site, x: NodeId, weights: Tensor, [scale, bias]: [Made; 2]) -> Rewritten {
+    let (x, weights) = (site.made(x), site.constant(weights));
+    let made = site.add(ScaledMatMul, &[x, weights, scale, bias])?;
     Ok(with_kernel(site, made))
 }
 
 /// The zero point of data may be known in runs only.
 fn product_by_zero_point(site: &mut Site) -> Rewritten {
     let Some([x, weights, x_zero, w_zero]) = integers_as_numbers(site) else { return Ok(None) };
-    let is_of_one = site.of(x_zero).shape.iter().product::<usize>() == 1;
-    if site.of(weights).shape.len() != 2 || !is_of_one || site.of(x).dtype != DType::U8 || site.of(x).shape.len() < 2 {
+    if site.of(weights).shape.len() != 2
+        || !is_of_one(site, x_zero)
+        || site.of(x).dtype != DType::U8
+        || site.of(x).shape.len() < 2
+    {
         return Ok(None);
     }
     let zeros = site.of(w_zero).shape.iter().product::<usize>();
@@ -352,9 +349,7 @@ fn product_by_zero_point(site: &mut Site) -> Rewritten {
     let zero = site.add(Reshape(vec![1]), &[zero])?;
     let bias = site.add(Binary::Mul, &[below, zero])?;
     let scale = vector(site, weights.scales)?;
-    let (x, weights) = (site.made(x), site.constant(weights.tensor));
-    let made = site.add(ScaledMatMul, &[x, weights, scale, bias])?;
-    Ok(with_kernel(site, made))
+    scaled_product(site, x, weights.tensor, [scale, bias])
 }
 
 /// Operands of sums of integers that one node only reads, and their number of channels.

@@ -96,8 +96,8 @@ pub(super) fn number(site: &Site, id: NodeId) -> Option<f32> {
 fn not_rounded(site: &mut Site) -> Rewritten {
     let Some((dequantize, [q, scale, zero])) = dequantised(site, site.id) else { return Ok(None) };
     let Some((quantize, [x, own_scale, own_zero])) = quantised(site, q) else { return Ok(None) };
-    let is_alike = [scale, zero] == [own_scale, own_zero]
-        && (quantize.axis == dequantize.axis || site.of(scale).shape.iter().product::<usize>() == 1);
+    let is_alike =
+        [scale, zero] == [own_scale, own_zero] && (quantize.axis == dequantize.axis || is_of_one(site, scale));
     if !is_alike {
         return Ok(None);
     }
@@ -132,6 +132,24 @@ pub(super) fn moves(site: &Site, id: NodeId) -> bool {
     moves || op.is::<Concat>() || is_largest
 }
 
+/// Adds the operator of a node once more, on what is made of each of its operands.
+pub(super) fn of_each(
+    site: &mut Site,
+    id: NodeId,
+    each: impl Fn(&mut Site, Made) -> Result<Made, GraphError>,
+) -> Rewritten {
+    let mut operands = site.operands_of(id);
+    for operand in &mut operands {
+        *operand = each(site, *operand)?;
+    }
+    site.add(site.of(id).op.clone(), &operands).map(Some)
+}
+
+/// True for a tensor of one element.
+pub(super) fn is_of_one(site: &Site, id: NodeId) -> bool {
+    site.of(id).shape.iter().product::<usize>() == 1
+}
+
 /// Returns the operands of a product of integers that is cast to f32.
 pub(super) fn product_of_integers(site: &Site) -> Option<[NodeId; 4]> {
     let is_cast = site.node().op == Cast(DType::F32);
@@ -143,7 +161,7 @@ pub(super) fn product_of_integers(site: &Site) -> Option<[NodeId; 4]> {
 fn product_not_rounded(site: &mut Site) -> Rewritten {
     let Some([a, b, a_zero, b_zero]) = product_of_integers(site) else { return Ok(None) };
     let Some((_, [x, scale, zero])) = quantised(site, a) else { return Ok(None) };
-    if zero != a_zero || !site.is_constant(b) || site.of(scale).shape.iter().product::<usize>() != 1 {
+    if zero != a_zero || !site.is_constant(b) || !is_of_one(site, scale) {
         return Ok(None);
     }
     let (x, scale) = (site.made(x), site.made(scale));
@@ -155,15 +173,11 @@ fn product_not_rounded(site: &mut Site) -> Rewritten {
 
 fn dequantised_before(site: &mut Site) -> Rewritten {
     let Some((dequantize, [moved, scale, zero])) = dequantised(site, site.id) else { return Ok(None) };
-    if !moves(site, moved) || site.of(scale).shape.iter().product::<usize>() != 1 {
+    if !moves(site, moved) || !is_of_one(site, scale) {
         return Ok(None);
     }
     let (scale, zero) = (site.made(scale), site.made(zero));
-    let mut operands = site.operands_of(moved);
-    for operand in &mut operands {
-        *operand = site.add(dequantize, &[*operand, scale, zero])?;
-    }
-    site.add(site.of(moved).op.clone(), &operands).map(Some)
+    of_each(site, moved, |site, operand| site.add(dequantize, &[operand, scale, zero]))
 }
 
 fn scale_and_back(site: &mut Site) -> Rewritten {
