@@ -52,8 +52,6 @@ pub struct Contender {
 /// A contender while it races.
 struct Entrant {
     workspace: Workspace,
-    precision: Precision,
-    exact_steps: usize,
     outputs: Vec<Tensor>,
 }
 
@@ -61,8 +59,7 @@ impl Entrant {
     fn of(graph: &Graph, source: Option<&dyn Source>, target: &Target, inputs: &[Tensor]) -> Result<Self, RaceError> {
         let mut workspace = Compiled::new(graph, source, target)?.workspace()?;
         let outputs = workspace.run_tensors(inputs)?;
-        let (precision, exact_steps) = (graph.precision(), graph.exact().len());
-        Ok(Self { workspace, precision, exact_steps, outputs })
+        Ok(Self { workspace, outputs })
     }
 }
 
@@ -93,7 +90,8 @@ pub fn decide(
     let secs = time_in_turns(&mut workspaces, inputs, RUNS, &|| false)?;
     let contenders: Vec<Contender> = (entrants.iter().zip(errors).zip(secs))
         .map(|((entrant, max_rel_error), secs)| {
-            let Entrant { precision, exact_steps, .. } = *entrant;
+            let graph = entrant.workspace.network().graph();
+            let (precision, exact_steps) = (graph.precision(), graph.exact().len());
             Contender { precision, exact_steps, run_secs: quantile(secs, QUIET), max_rel_error }
         })
         .collect();

@@ -120,8 +120,11 @@ impl<D: Runs> Workspace<D> {
                     .map_err(|source| CompileError::Constant { name: action.name.clone(), source })?;
                 let found: Vec<f32> = found.into_iter().collect();
                 // A kernel may copy a part of a tensor, in one piece.
-                let part = first..first + found.len();
-                (found, wanted.get(part).map_or(wanted.clone(), <[f32]>::to_vec))
+                let wanted = match wanted.get(first..first + found.len()) {
+                    Some(part) if part.len() < wanted.len() => part.to_vec(),
+                    _ => wanted,
+                };
+                (found, wanted)
             }
         };
 
