@@ -15,7 +15,7 @@ use autotune_schedules::{LOWERING_VERSION, ScheduleSpace};
 use autotune_workloads::Workload;
 use serde_json::Value;
 
-use sandbox::{Sandbox, TINY, finish, signal};
+use sandbox::{Ended, Sandbox, TINY, finish, signal};
 
 #[test]
 fn help_shows_examples_and_every_subcommand_has_help() {
@@ -366,17 +366,22 @@ fn missing(tool: &str, reason: &str) {
     eprintln!("skipped, {tool} is missing: {reason}");
 }
 
+/// A sandbox for an OpenCL device, if there is one.
+fn opencl_sandbox() -> Option<Sandbox> {
+    opencl::devices().map_err(|reason| missing("opencl", &reason.to_string())).ok().map(|_| Sandbox::new())
+}
+
+/// How a command on an OpenCL device ends.
+fn run_on_opencl(sandbox: &Sandbox, line: &str) -> Ended {
+    let mut command = sandbox.command(line);
+    command.env("POCL_CACHE_DIR", sandbox.path("pocl"));
+    finish(command)
+}
+
 #[test]
 fn a_workload_is_tuned_on_an_opencl_device() {
-    if let Err(reason) = opencl::devices() {
-        return missing("opencl", &reason.to_string());
-    }
-    let sandbox = Sandbox::new();
-    let run = |line: &str| {
-        let mut command = sandbox.command(line);
-        command.env("POCL_CACHE_DIR", sandbox.path("pocl"));
-        finish(command)
-    };
+    let Some(sandbox) = opencl_sandbox() else { return };
+    let run = |line: &str| run_on_opencl(&sandbox, line);
     let workload = "matmul:m=64,n=64,k=64";
     let tuned = run(&format!("{workload} --target opencl --trials 12 --tuner random --json out.json")).expect(0);
     assert!(tuned.stdout.contains("of roofline"), "{}", tuned.stdout);
@@ -405,15 +410,8 @@ fn a_workload_is_tuned_on_an_opencl_device() {
 
 #[test]
 fn a_network_runs_on_an_opencl_device() {
-    if let Err(reason) = opencl::devices() {
-        return missing("opencl", &reason.to_string());
-    }
-    let sandbox = Sandbox::new();
-    let run = |line: &str| {
-        let mut command = sandbox.command(line);
-        command.env("POCL_CACHE_DIR", sandbox.path("pocl"));
-        finish(command)
-    };
+    let Some(sandbox) = opencl_sandbox() else { return };
+    let run = |line: &str| run_on_opencl(&sandbox, line);
     let tuned = run("dqn --target opencl --trials 5 --json tuned.json").expect(0);
     assert!(tuned.stdout.contains("whole network, run: default "), "{}", tuned.stdout);
     assert!(sandbox.json("tuned.json")["network"]["best_secs"].as_f64().unwrap() > 0.0);
