@@ -3,7 +3,7 @@
 //! A [`Node::Call`](crate::program::Node::Call) has as its body the nest that its instruction does,
 //! so that what runs, counts or proves a program reads the body and needs to know nothing of the
 //! instruction; an [`Instruction`] says what no nest can say: the form of the nests that it does,
-//! and what of it goes on behind it. How it is written, the dialects of GPU languages say.
+//! and which part of it still runs after the call. Dialects of GPU languages know how it is written.
 //!
 //! ```text
 //! call mma.sync                                  sixteen times eight sums of a warp, and K steps of their reduction

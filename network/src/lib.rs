@@ -8,7 +8,7 @@
 //! | `text` | names and lists in messages: [`listed`], [`printable`] |
 //! | `constant`, `mapped` | tensors that are the same in all runs: in memory, in a file, or computed when they are packed |
 //! | `op` | what a node computes: [`Operator`] |
-//! | [`operators`] | the operators, a file each: ONNX import and export, shapes, reference, workload; their registry |
+//! | [`operators`] | operators, a file each: ONNX import and export, shapes, reference, workload; registry |
 //! | `typed`, `walk`, `memory` | elements by their types, in the order of other tensors, and as they lie in memory |
 //! | `graph` | nodes over each other: [`Graph`] |
 //! | `cut`, `cut/` | a graph as steps: kernels of workloads, copies, what is the same memory |

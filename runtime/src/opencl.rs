@@ -73,10 +73,12 @@ fn list() -> Result<Vec<(ClDevice, GpuInfo)>, DeviceError> {
         Err(error) => return Err(absent(format!("no OpenCL: {error}"))),
         Ok(platforms) => platforms,
     };
+
     // A platform without devices says so by an error.
     let devices =
         platforms.iter().filter_map(|platform| Some((platform, platform.get_devices(CL_DEVICE_TYPE_ALL).ok()?)));
     let devices = devices.flat_map(|(platform, ids)| ids.into_iter().map(move |id| (platform, ClDevice::new(id))));
+
     let mut all = Vec::new();
     for (platform, device) in devices {
         let info =
@@ -85,6 +87,7 @@ fn list() -> Result<Vec<(ClDevice, GpuInfo)>, DeviceError> {
         all.push((!is_gpu, device, info));
     }
     all.sort_by_key(|&(is_other, _, _)| is_other);
+
     match all.is_empty() {
         true => Err(absent(NO_DEVICE.into())),
         false => Ok(all.into_iter().map(|(_, device, info)| (device, info)).collect()),

@@ -62,6 +62,7 @@ pub fn check_supported(workloads: &[Workload], target: &Target) -> Result<(), Un
             (false, true) => target.supports_cast(dtype),
             (false, false) => target.supports(dtype),
         };
+
         return Err(Unsupported::DType {
             operator: workload.operator().kind().name,
             field,
@@ -70,6 +71,7 @@ pub fn check_supported(workloads: &[Workload], target: &Target) -> Result<(), Un
             supported: DType::ALL.into_iter().filter(has).collect(),
         });
     }
+
     if let Some(within) = workloads.iter().find(|workload| workload.network().is_some()) {
         return Err(Unsupported::Within { workload: Box::new(within.clone()) });
     }

@@ -66,7 +66,7 @@ pub(crate) struct InputArgs {
     quantised: Quantised,
 }
 
-/// What runs of the quantised tensors of a network.
+/// Kinds of numbers that quantised tensors of a network are computed as.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Quantised {
     /// Integers: what the file says.
@@ -76,10 +76,10 @@ enum Quantised {
     Float,
 }
 
-/// How exactly a network is to compute.
+/// Precision of a network, or the wish to have it decided.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Precise {
-    /// In this precision.
+    /// Every step in this precision, as far as it goes.
     In(Precision),
     /// In the fastest that is exact enough.
     Auto,
@@ -92,7 +92,7 @@ impl Precise {
     }
 }
 
-/// How far outputs may be off where nothing else is said: bf16 of deep networks is within it.
+/// Largest error of outputs where nothing else is said: bf16 of deep networks is within it.
 const MAX_ERROR: f64 = 0.01;
 
 fn parse_error(text: &str) -> Result<f64, String> {
@@ -105,7 +105,7 @@ pub(crate) struct Loaded {
     pub(crate) graph: Graph,
     /// By the names of inputs.
     pub(crate) given: BTreeMap<String, GivenFile>,
-    /// How far outputs may be off, where the precision is to be decided.
+    /// Largest error of outputs, where the precision is to be decided.
     pub(crate) max_error: Option<f64>,
 }
 

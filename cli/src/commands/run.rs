@@ -31,7 +31,7 @@ use crate::report::{caveat, marked};
 #[derive(Serialize)]
 struct Figures {
     latency_secs: Latency,
-    /// Of a GPU: time by its own clock, without the transfer of inputs and outputs.
+    /// Time by the clock of a GPU, without the transfer of inputs and outputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     device_secs: Option<Latency>,
     /// Reliability of the latency.
@@ -174,7 +174,7 @@ fn on_target(loaded: Option<Loaded>, target: &TargetArgs) -> Result<(Loaded, Tar
 /// Runs of a network on a GPU that are timed together: launching them goes on beside them.
 pub(super) const RUNS_IN_A_ROW: usize = 10;
 
-/// How long runs take by the clock of the device.
+/// Times runs by the clock of the device.
 fn device_latency<D: NetworkDevice>(workspace: &mut Workspace<D>, runs: usize) -> Result<Latency> {
     let secs = (0..runs).map(|_| workspace.run_secs(RUNS_IN_A_ROW));
     Ok(Latency::of(secs.collect::<Result<_, _>>()?))

@@ -11,7 +11,8 @@ pub(super) fn latency_cycles() -> Option<[u32; 2]> {
     None
 }
 
-/// Cycles of a multiply-add and of an addition; `None` where they cannot be measured. Measured in a few milliseconds.
+/// Measures the cycles of a multiply-add and of an addition, in a few milliseconds; `None` where they
+/// cannot be measured.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn latency_cycles() -> Option<[u32; 2]> {
     if !(is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")) {

@@ -2,7 +2,8 @@
 
 use super::activation::Activation;
 
-/// What happens to each output element at its final store, in this order: `act(scale * x + bias + residual) * post_scale + post_bias`.
+/// Operations on each output element at its final store, in this order:
+/// `act(scale * x + bias + residual) * post_scale + post_bias`.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Epilogue {
     /// Multiply by one value per output channel (conv2d) or column (matmul).

@@ -35,8 +35,10 @@ const OWN: &[&OperatorKind] = &[
     &gather::KIND,
     &pad::KIND,
 ];
-/// Those from outside. Of the process: texts of workloads are parsed wherever they come from, files, records, command lines and other
-/// processes, by `FromStr`, which takes nothing but the text.
+
+/// Kinds of operators of other crates. They belong to the process: texts of workloads are parsed
+/// wherever they come from, files, records, command lines and other processes, by `FromStr`, which
+/// takes nothing but the text.
 static OTHERS: RwLock<Vec<&OperatorKind>> = RwLock::new(Vec::new());
 
 /// A part from outside whose name is taken.
@@ -49,8 +51,8 @@ pub struct AlreadyRegistered {
     pub name: &'static str,
 }
 
-/// Makes a kind of operators known to the parser of this process, and of worker processes that are started from the same program: a
-/// program registers its operators before anything else.
+/// Makes a kind of operators known to the parser of this process, and of worker processes that are
+/// started from the same program: a program registers its operators before anything else.
 pub fn register_operator(kind: &'static OperatorKind) -> Result<(), AlreadyRegistered> {
     let mut others = OTHERS.write().unwrap_or_else(PoisonError::into_inner);
     if OWN.iter().chain(&*others).any(|known| known.name == kind.name) {
