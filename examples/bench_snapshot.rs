@@ -1,8 +1,10 @@
-//! What a snapshot of a million schedules takes: its size, opening it, looking up in it; and many processes that read while one replaces it.
+//! What a snapshot of a million schedules takes: its size, opening it, looking up in it; and many
+//! processes that read while one replaces it.
 //!
 //! `cargo run --release -p autotune-examples --example bench_snapshot [SCHEDULES [FOLDER]]`
 //!
-//! The schedules are made up; every answer is compared with what was written. It prints a table in Markdown.
+//! The schedules are made up; every answer is compared with what was written. It prints a table in
+//! Markdown.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
@@ -48,8 +50,8 @@ fn target(number: usize) -> String {
     format!("cpu:AuthenticAMD-25-17:avx512:avx512bf16+avx512vnni:32K+1M+32M:fma4+add3:threads={}", number % TARGETS + 1)
 }
 
-/// What the misses take of the workloads that the test bed knows, each asked for once: neighbours found, carried over, ranked, and the pick
-/// proven.
+/// What the misses take of the workloads that the test bed knows, each asked for once: neighbours
+/// found, carried over, ranked, and the pick proven.
 fn predicted_misses(snapshot: &Snapshot, target: &Target) -> anyhow::Result<String> {
     let (mut times, mut waited) = (Vec::new(), 0);
     for (_, workload) in test_bed::workloads()?.into_iter().chain(test_bed::held_out()?) {
@@ -175,7 +177,8 @@ where
     Ok((nanos, done?))
 }
 
-/// Looks up schedules drawn at random; the times in nanoseconds. Making the text of a workload is no part of them.
+/// Looks up schedules drawn at random; the times in nanoseconds. Making the text of a workload is
+/// no part of them.
 fn look_ups(
     snapshot: &Snapshot,
     count: usize,
@@ -205,7 +208,8 @@ fn quantiles(mut values: Vec<u64>, scale: f64, unit: &str) -> String {
     format!("median {:.0} {unit}, p99 {:.0} {unit}", of(0.5), of(0.99))
 }
 
-/// A process that opens the file and looks up at once: what no other look-up touched before is mapped on the way.
+/// A process that opens the file and looks up at once: what no other look-up touched before is
+/// mapped on the way.
 fn fresh(path: &Path, schedules: usize) -> anyhow::Result<()> {
     let (opening, snapshot) = nanos(|| Snapshot::open(path))?;
     let times = look_ups(&snapshot, FRESH_LOOK_UPS, schedules, &target, &|number| Some(run_secs(number, 0)))?;
@@ -255,7 +259,8 @@ fn crowd(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens and reads on and on until its input ends: every schedule of a snapshot must be of one generation.
+/// Opens and reads on and on until its input ends: every schedule of a snapshot must be of one
+/// generation.
 fn reader(path: &Path) -> anyhow::Result<()> {
     let chains: Vec<KeyChain> = (0..TARGETS).map(|number| KeyChain::of(&target(number))).collect();
     println!("reading");

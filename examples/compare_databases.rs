@@ -1,10 +1,11 @@
-//! What one search found against what others found: the best schedules of several tuning databases, raced against each other.
+//! What one search found against what others found: the best schedules of several tuning databases,
+//! raced against each other.
 //!
 //! `cargo run --release -p autotune-examples --example compare_databases -- ROUNDS DATABASE DATABASE [DATABASE ...]`
 //!
-//! Prints a Markdown table: for each task of ResNet-18 the milliseconds of each database's best schedule, medians over the
-//! rounds of an interleaved race on all cores, and in the last lines the network's sum and its ratio to the first database's,
-//! median of the rounds' ratios.
+//! Prints a Markdown table: for each task of ResNet-18 the milliseconds of each database's best
+//! schedule, medians over the rounds of an interleaved race on all cores, and in the last lines the
+//! network's sum and its ratio to the first database's, median of the rounds' ratios.
 
 use anyhow::{Context, ensure};
 use autotune::Network;

@@ -1,9 +1,11 @@
-//! The learned search against random search at equal trials: geometric mean over ResNet-18's tasks and some seeds.
+//! The learned search against random search at equal trials: geometric mean over ResNet-18's tasks
+//! and some seeds.
 //!
 //! `cargo run --release -p autotune-examples --example compare_search [TRIALS [SEEDS [THREADS]]]`
 //!
-//! For each seed both searches start from an empty database. Prints a Markdown table: for each task and seed the best time
-//! found by random search over the best time found by the learned one (above 1: learned is better).
+//! For each seed both searches start from an empty database. Prints a Markdown table: for each task
+//! and seed the best time found by random search over the best time found by the learned one (above
+//! 1: learned is better).
 
 use autotune::search::{Annealing, Random, Searcher};
 use autotune::{Network, Report, Tuner};

@@ -2,8 +2,9 @@
 //!
 //! `cargo run --release -p autotune-examples --example custom_operator [TRIALS]`
 //!
-//! A correlation of signals, which is a contraction, and a masked log-sum-exp, which takes several passes over its rows, are registered, run
-//! through the contracts, tuned by the sketches that are there, looked up as a compiler would, and run on the caller's memory.
+//! A correlation of signals, which is a contraction, and a masked log-sum-exp, which takes several
+//! passes over its rows, are registered, run through the contracts, tuned by the sketches that are
+//! there, looked up as a compiler would, and run on the caller's memory.
 
 use std::fmt;
 

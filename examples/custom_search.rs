@@ -2,8 +2,9 @@
 //!
 //! `cargo run --release -p autotune-examples --example custom_search [TRIALS]`
 //!
-//! The searcher is a walk by single knobs from the best candidate so far, the cost model the mean of the nearest neighbours. Both are run
-//! through the contracts that the tuner relies on, then they tune a matrix product.
+//! The searcher is a walk by single knobs from the best candidate so far, the cost model the mean
+//! of the nearest neighbours. Both are run through the contracts that the tuner relies on, then
+//! they tune a matrix product.
 
 use autotune::cost_model::{CostModel, ModelError, Sample};
 use autotune::measurement::Measurement;

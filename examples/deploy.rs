@@ -1,10 +1,12 @@
-//! What a compiler does at deploy time: look up the best schedule, build its kernel, run it on its own memory, on a CPU or a GPU.
+//! What a compiler does at deploy time: look up the best schedule, build its kernel, run it on its
+//! own memory, on a CPU or a GPU.
 //!
 //! `cargo run --release -p autotune-examples --example deploy [DATABASE|SNAPSHOT [cpu|cuda|opencl]]`
 //!
-//! What is deployed looks up in a snapshot (`autotune snapshot write FILE`), a file that any number of processes read; a database will do.
-//! Without either the schedule is the untuned one, which is also what a compiler falls back to on a miss. In the example `query_database`
-//! the schedule decides on the layouts of the tensors, too.
+//! What is deployed looks up in a snapshot (`autotune snapshot write FILE`), a file that any number
+//! of processes read; a database will do. Without either the schedule is the untuned one, which is
+//! also what a compiler falls back to on a miss. In the example `query_database` the schedule
+//! decides on the layouts of the tensors, too.
 
 use autotune::{
     CudaDevice, DType, Device, OpenClDevice, Operands, Origin, Query, Target, Tuned, View, ViewMut, Workload,

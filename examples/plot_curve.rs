@@ -1,4 +1,5 @@
-//! The best network time so far against tuning seconds, as an SVG, from files that `autotune NETWORK --json FILE` wrote.
+//! The best network time so far against tuning seconds, as an SVG, from files that
+//! `autotune NETWORK --json FILE` wrote.
 //!
 //! `cargo run --release -p autotune-examples --example plot_curve -- OUT.svg FILE.json ...`
 //!

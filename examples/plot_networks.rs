@@ -1,4 +1,5 @@
-//! How many times faster than the best of other libraries whole networks run, as an SVG, from a file that `peers/networks.py` wrote.
+//! How many times faster than the best of other libraries whole networks run, as an SVG, from a
+//! file that `peers/networks.py` wrote.
 //!
 //! `cargo run --release -p autotune-examples --example plot_networks -- OUT.svg FILE.json`
 

@@ -1,4 +1,5 @@
-//! How many times faster than the best of other libraries each operator of a suite is, as an SVG, from a file that `compare_peers` wrote.
+//! How many times faster than the best of other libraries each operator of a suite is, as an SVG,
+//! from a file that `compare_peers` wrote.
 //!
 //! `cargo run --release -p autotune-examples --example plot_peers -- OUT.svg FILE.json SUITE`
 

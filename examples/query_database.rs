@@ -1,9 +1,10 @@
-//! What a compiler does at deploy time where a schedule decides on the layouts of tensors: it asks the kernel's plan, and brings its
-//! tensors in the layouts that are wanted.
+//! What a compiler does at deploy time where a schedule decides on the layouts of tensors: it asks
+//! the kernel's plan, and brings its tensors in the layouts that are wanted.
 //!
 //! `cargo run --release -p autotune-examples --example query_database [DATABASE]`
 //!
-//! Without a database the schedule is the untuned one, which is also what a compiler falls back to on a miss.
+//! Without a database the schedule is the untuned one, which is also what a compiler falls back to
+//! on a miss.
 
 use std::sync::Arc;
 

@@ -1,10 +1,12 @@
-//! Records the test bed: what random, searched and carried-over schedules of many workloads take on this machine.
+//! Records the test bed: what random, searched and carried-over schedules of many workloads take on
+//! this machine.
 //!
 //! `cargo run --release -p autotune-examples --example record_test_bed -- FILE`
 //!
-//! Of each workload in `test_bed/workloads.txt`: some random configs, some proposed by the learned search with a race of the best, and then
-//! the best configs of the other workloads of its family, carried over to it. About half an hour on a quiet machine. An interrupted
-//! recording goes on where it ended, and one of a longer list records what was added.
+//! Of each workload in `test_bed/workloads.txt`: some random configs, some proposed by the learned
+//! search with a race of the best, and then the best configs of the other workloads of its family,
+//! carried over to it. About half an hour on a quiet machine. An interrupted recording goes on
+//! where it ended, and one of a longer list records what was added.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;

@@ -1,11 +1,14 @@
-//! How good a schedule is that was found with no trials, with few, and with more, on workloads that no test bed holds.
+//! How good a schedule is that was found with no trials, with few, and with more, on workloads that
+//! no test bed holds.
 //!
 //! `cargo run --release -p autotune-examples --example search_quality -- KNOWN_DB`
 //!
-//! Of each workload in `test_bed/held_out.txt`, for each seed and number of trials, the learned search runs from an empty database, or
-//! from one that a history is copied to; with what ships of other workloads, or, for `--cold` trials, with nothing of them. What each run would deploy is raced, in turns, against the schedule chosen without
-//! measuring and the best that any run ever found, which the database `KNOWN_DB` keeps: it is first filled by long searches. Prints a Markdown
-//! table: times over the fastest of the race.
+//! Of each workload in `test_bed/held_out.txt`, for each seed and number of trials, the learned
+//! search runs from an empty database, or from one that a history is copied to; with what ships of
+//! other workloads, or, for `--cold` trials, with nothing of them. What each run would deploy is
+//! raced, in turns, against the schedule chosen without measuring and the best that any run ever
+//! found, which the database `KNOWN_DB` keeps: it is first filled by long searches. Prints a
+//! Markdown table: times over the fastest of the race.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,7 +30,8 @@ const LONG_TRIALS: usize = 400;
 const LONG_SEEDS: std::ops::Range<u64> = 100..102;
 const RACE_SECS: f64 = 2.0;
 
-/// Races what searches of few trials find, and what is chosen without any, on workloads that no test bed holds
+/// Races what searches of few trials find, and what is chosen without any, on workloads that no
+/// test bed holds
 #[derive(Parser)]
 #[command(
     after_help = "Examples:\n  search_quality known.db\n  search_quality known.db --trials 16 --seeds 1 --only matmul --isa avx2"
@@ -134,7 +138,8 @@ struct Runs<'a> {
 }
 
 impl Runs<'_> {
-    /// What races: what each run would deploy, the schedule chosen without measuring, and the two best known.
+    /// What races: what each run would deploy, the schedule chosen without measuring, and the two
+    /// best known.
     fn racers(&mut self, searches: &[Search], seeds: u64) -> Result<Vec<(Racer, Candidate)>> {
         let space = ScheduleSpace::new(&self.workload, self.target);
         let best = |known: &TuningDb| known.best(&self.workload, &self.target.key(), &|config| space.contains(config));

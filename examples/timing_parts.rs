@@ -2,9 +2,10 @@
 //!
 //! `cargo run --release -p autotune-examples --example timing_parts [WORKLOAD] [THREADS]`
 //!
-//! Some schedules of a workload, of which none is much slower than the fastest, are timed in many rounds, in turns: the median over
-//! the rounds of a kernel's time over that of one among them is what it takes. Then each is timed by itself, as in a search, in
-//! one pass after the other, and each estimator is judged by how many pairs of kernels, at least 2 % apart and timed in two
+//! Some schedules of a workload, of which none is much slower than the fastest, are timed in many
+//! rounds, in turns: the median over the rounds of a kernel's time over that of one among them is
+//! what it takes. Then each is timed by itself, as in a search, in one pass after the other, and
+//! each estimator is judged by how many pairs of kernels, at least 2 % apart and timed in two
 //! passes, it puts in the wrong order.
 
 use std::time::Instant;

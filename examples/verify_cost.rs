@@ -2,7 +2,8 @@
 //!
 //! `cargo run --release -p autotune-examples --example verify_cost`
 //!
-//! Prints for some workloads medians over random configs, in microseconds, the ninth decile, and the ratio of the two.
+//! Prints for some workloads medians over random configs, in microseconds, the ninth decile, and
+//! the ratio of the two.
 
 use std::hint::black_box;
 use std::time::Instant;

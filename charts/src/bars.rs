@@ -6,7 +6,8 @@ use crate::mark::{Anchor, write_text};
 use crate::scale::Scale;
 use crate::style::Colour;
 
-/// Pixels: a character, about; a bar, the space between rows, room for the text behind a bar, the width without names; above and below.
+/// Pixels: a character, about; a bar, the space between rows, room for the text behind a bar, the
+/// width without names; above and below.
 const CHARACTER: f64 = 6.6;
 const BAR: f64 = 13.0;
 const GAP: f64 = 7.0;
@@ -25,7 +26,8 @@ pub struct Row {
     pub values: Vec<Option<f64>>,
 }
 
-/// Horizontal bars, one below another, that show how many times more or less than 1 something is: on a logarithmic axis they begin at 1.
+/// Horizontal bars, one below another, that show how many times more or less than 1 something is:
+/// on a logarithmic axis they begin at 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bars {
     /// For those who cannot see it.

@@ -5,7 +5,8 @@ use crate::mark::{Anchor, Mark, write_text};
 use crate::scale::Scale;
 use crate::style::Colour;
 
-/// Pixels around the frame: the numbers of the vertical axis, its title above, the last number of the horizontal axis, its numbers and title.
+/// Pixels around the frame: the numbers of the vertical axis, its title above, the last number of
+/// the horizontal axis, its numbers and title.
 const LEFT: f64 = 48.0;
 const TOP: f64 = 24.0;
 const RIGHT: f64 = 14.0;

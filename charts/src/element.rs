@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Display, Formatter, Write};
 
-/// An element with its attributes and its content. Texts and attributes are escaped when they are written: whatever they hold, none of it
-/// becomes markup. What is written is HTML and XML alike.
+/// An element with its attributes and its content. Texts and attributes are escaped when they are
+/// written: whatever they hold, none of it becomes markup. What is written is HTML and XML alike.
 ///
 /// ```
 /// use autotune_charts::Element;
@@ -77,7 +77,8 @@ impl Display for Element {
     }
 }
 
-/// A text in which nothing is markup. Characters that XML cannot have, controls but for tabs and line ends, are replaced.
+/// A text in which nothing is markup. Characters that XML cannot have, controls but for tabs and
+/// line ends, are replaced.
 struct Escaped<'a>(&'a str);
 
 impl Display for Escaped<'_> {

@@ -1,5 +1,5 @@
-//! Charts as SVG, drawn by few lines and without dependencies: for the HTML page that `autotune report` writes and for the pictures of the
-//! examples.
+//! Charts as SVG, drawn by few lines and without dependencies: for the HTML page that
+//! `autotune report` writes and for the pictures of the examples.
 //!
 //! | file | what it owns |
 //! |---|---|
@@ -11,7 +11,8 @@
 //! | `chart` | [`Chart`]: axes and the marks between them |
 //! | `bars` | [`Bars`]: one or several bars for each of some names |
 //!
-//! An [`Element`] in a page takes its colours from the page, which has [`STYLE`] in its head; [`standalone`] makes a file of one.
+//! An [`Element`] in a page takes its colours from the page, which has [`STYLE`] in its head;
+//! [`standalone`] makes a file of one.
 //!
 //! ```
 //! use autotune_charts::{Axis, Chart, Colour, Mark, Scale};

@@ -17,7 +17,8 @@ pub struct Named {
     pub from: Option<[f64; 2]>,
 }
 
-/// Pixels: a dot's radius, and of a name the height, the width of a character, about, and the distance from its dot.
+/// Pixels: a dot's radius, and of a name the height, the width of a character, about, and the
+/// distance from its dot.
 const RADIUS: f64 = 3.5;
 const LINE: f64 = 12.0;
 const CHARACTER: f64 = 6.6;
@@ -30,8 +31,8 @@ fn overlap(a: &Area, b: &Area) -> bool {
     a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3]
 }
 
-/// Dots, where they come from, and their names: each at the first side of its dot where it hides nothing that is there already, and on the right if
-/// there is none.
+/// Dots, where they come from, and their names: each at the first side of its dot where it hides
+/// nothing that is there already, and on the right if there is none.
 pub(crate) fn place_names(points: &[Named], place: Place<'_>, size: [f64; 2], colour: Colour) -> Vec<Element> {
     let placed: Vec<(&Named, [f64; 2])> = points.iter().filter_map(|point| Some((point, place(point.at)?))).collect();
     let mut taken: Vec<Area> = placed.iter().map(|(_, at)| around(*at)).collect();

@@ -8,8 +8,8 @@ const INTERVALS: f64 = 5.0;
 const ROOM: f64 = 0.04;
 /// Values beyond are shown at the end: differences between them would not be numbers.
 const LARGEST: f64 = 1e300;
-/// On a logarithmic axis, the ratio of the ends up to which numbers are as on a linear one, and up to which they are 1, 2, 5, 10, 20, ...;
-/// within a decade there is a 3, too.
+/// On a logarithmic axis, the ratio of the ends up to which numbers are as on a linear one, and up
+/// to which they are 1, 2, 5, 10, 20, ...; within a decade there is a 3, too.
 const FEW_TIMES: f64 = 4.0;
 const FEW_DECADES: f64 = 2.6;
 
@@ -23,19 +23,20 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// A linear axis for values, with a little room at the ends. What is not finite does not count; without values it is from 0 to 1.
+    /// A linear axis for values, with a little room at the ends. What is not finite does not count;
+    /// without values it is from 0 to 1.
     pub fn linear(values: impl IntoIterator<Item = f64>) -> Self {
         Self::over(values.into_iter().filter(|value| value.is_finite()), false)
     }
 
-    /// A logarithmic axis for values, with a little room at the ends. What is not finite and positive does not count; without values it
-    /// is from 1 to e.
+    /// A logarithmic axis for values, with a little room at the ends. What is not finite and
+    /// positive does not count; without values it is from 1 to e.
     pub fn log(values: impl IntoIterator<Item = f64>) -> Self {
         Self::over(values.into_iter().filter(|value| value.is_finite() && *value > 0.0).map(f64::ln), true)
     }
 
-    /// The same, widened so that its ends are at least `times` times apart: what differs by less looks alike. On a linear axis nothing
-    /// changes.
+    /// The same, widened so that its ends are at least `times` times apart: what differs by less
+    /// looks alike. On a linear axis nothing changes.
     pub fn at_least(self, times: f64) -> Self {
         let lacking = (times.ln() - (self.high - self.low)) / 2.0;
         let room = if self.is_log && lacking > 0.0 { lacking } else { 0.0 };
@@ -59,7 +60,8 @@ impl Scale {
         Self { is_log, low: low - room, high: high + room }
     }
 
-    /// Where a value stands: 0 at the low end, 1 at the high one; `None` for what the axis cannot show.
+    /// Where a value stands: 0 at the low end, 1 at the high one; `None` for what the axis cannot
+    /// show.
     pub fn place(&self, value: f64) -> Option<f64> {
         let value = if self.is_log { value.ln() } else { value };
         let place = (value - self.low) / (self.high - self.low);

@@ -2,7 +2,8 @@
 
 use crate::element::Element;
 
-/// What an element is drawn in. Series are told apart by the colour-blind, too: the colours are Okabe and Ito's, lightened on dark ground.
+/// What an element is drawn in. Series are told apart by the colour-blind, too: the colours are
+/// Okabe and Ito's, lightened on dark ground.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colour {
     /// One of the things that are compared, by its number; from the sixth on they begin again.
@@ -25,7 +26,8 @@ impl Colour {
     }
 }
 
-/// The style sheet of charts: dark where the reader prefers it and never in print. It has no character that HTML or XML would escape.
+/// The style sheet of charts: dark where the reader prefers it and never in print. It has no
+/// character that HTML or XML would escape.
 pub const STYLE: &str = "\
 .chart{font-family:system-ui,sans-serif;font-size:12px}
 .chart text{fill:currentColor;stroke:none}

@@ -45,7 +45,8 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Lists the tasks of a network: how often each occurs, its FLOPs and the size of its schedule space
+    /// Lists the tasks of a network: how often each occurs, its FLOPs and the size of its schedule
+    /// space
     #[command(after_help = help::TASKS)]
     Tasks {
         #[command(flatten)]
@@ -69,7 +70,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: LogAction,
     },
-    /// Re-measures the best schedules against the default ones, interleaved and checked; with --profile runs a network step by step
+    /// Re-measures the best schedules against the default ones, interleaved and checked; with
+    /// --profile runs a network step by step
     #[command(after_help = help::BENCH)]
     Bench {
         #[command(flatten)]
@@ -80,10 +82,12 @@ pub(crate) enum Command {
         db: DbArgs,
         #[command(flatten)]
         variant: VariantArgs,
-        /// How code is made: asm (in this process, where the CPU has AVX2 or AVX-512) or c (by a C compiler)
+        /// How code is made: asm (in this process, where the CPU has AVX2 or AVX-512) or c (by a C
+        /// compiler)
         #[arg(long, value_name = "BACKEND", default_value_t)]
         backend: Backend,
-        /// Run a network as `autotune run` does, and tell of each step its time, rate, layouts and where its schedule is from
+        /// Run a network as `autotune run` does, and tell of each step its time, rate, layouts and
+        /// where its schedule is from
         #[arg(long, conflicts_with_all = ["backend", "exact", "dtype"])]
         profile: bool,
         /// Write the result as one JSON object to this file ('-' for standard output)
@@ -107,13 +111,16 @@ pub(crate) enum Command {
         #[arg(long, value_name = "BACKEND", default_value_t)]
         backend: Backend,
     },
-    /// Runs a network in this process, with the best schedules in the database, and says how long it takes
+    /// Runs a network in this process, with the best schedules in the database, and says how long
+    /// it takes
     #[command(after_help = run::EXAMPLES)]
     Run(RunArgs),
-    /// Makes a network a shared library with a C header: machine code and weights, by the best schedules in the database
+    /// Makes a network a shared library with a C header: machine code and weights, by the best
+    /// schedules in the database
     #[command(after_help = compile::EXAMPLES)]
     Compile(CompileArgs),
-    /// Writes what the database knows as one HTML page: curves, roofline, model, knobs, failures, provenance
+    /// Writes what the database knows as one HTML page: curves, roofline, model, knobs, failures,
+    /// provenance
     #[command(after_help = report::EXAMPLES)]
     Report(ReportArgs),
     /// Writes or checks a snapshot, the file that deployed programs look schedules up in
@@ -141,8 +148,8 @@ pub(crate) enum LogAction {
         #[command(flatten)]
         db: RecordsArgs,
     },
-    /// Adds the records of FILE ('-' for standard input) as claims, which tuning measures before it believes them; those already
-    /// present are left alone
+    /// Adds the records of FILE ('-' for standard input) as claims, which tuning measures before it
+    /// believes them; those already present are left alone
     #[command(after_help = help::LOG_IMPORT)]
     Import {
         #[arg(value_name = "FILE")]
@@ -157,20 +164,22 @@ pub(crate) enum LogAction {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum SnapshotAction {
-    /// Writes the best schedule of every workload in the database to FILE, beside a running tuner, too. An older snapshot there is replaced at
-    /// once: who reads it goes on undisturbed
+    /// Writes the best schedule of every workload in the database to FILE, beside a running tuner,
+    /// too. An older snapshot there is replaced at once: who reads it goes on undisturbed
     #[command(after_help = help::SNAPSHOT_WRITE)]
     Write {
         #[arg(value_name = "FILE")]
         file: PathBuf,
-        /// Only what was tuned for this target, for any number of threads: cpu (this machine's), cuda (this machine's device),
-        /// cuda:sm_90, opencl (all devices of the kind) [default: everything]
+        /// Only what was tuned for this target, for any number of threads: cpu (this machine's),
+        /// cuda (this machine's device), cuda:sm_90, opencl (all devices of the kind) [default:
+        /// everything]
         #[arg(long, value_name = "TARGET")]
         target: Option<String>,
         #[command(flatten)]
         db: RecordsArgs,
     },
-    /// Compares every byte of FILE with its checksums, and proves every schedule right for its target. Exit code 1 if something is bad
+    /// Compares every byte of FILE with its checksums, and proves every schedule right for its
+    /// target. Exit code 1 if something is bad
     #[command(after_help = help::SNAPSHOT_CHECK)]
     Check {
         #[arg(value_name = "FILE")]
@@ -187,8 +196,9 @@ pub(crate) struct TuneArgs {
     pub(crate) inputs: InputArgs,
     #[command(flatten)]
     pub(crate) target: TargetArgs,
-    /// Measurements in total over all tasks, earlier runs included; 0 for the schedules that are predicted to be the fastest, which are only
-    /// timed [default: 64 per task, or no limit with --time-budget]
+    /// Measurements in total over all tasks, earlier runs included; 0 for the schedules that are
+    /// predicted to be the fastest, which are only timed [default: 64 per task, or no limit with
+    /// --time-budget]
     #[arg(long, value_name = "N", value_parser = parse_trials)]
     pub(crate) trials: Option<usize>,
     /// Wall-clock time after which to stop: 90s, 10m, 1h30m
@@ -197,11 +207,12 @@ pub(crate) struct TuneArgs {
     /// How schedules are proposed: xgb (cost model), ga, random or grid
     #[arg(long, value_name = "TUNER", default_value = "xgb")]
     pub(crate) tuner: SearchKind,
-    /// How code is made: asm (in this process, where the CPU has AVX2 or AVX-512) or c (by a C compiler)
+    /// How code is made: asm (in this process, where the CPU has AVX2 or AVX-512) or c (by a C
+    /// compiler)
     #[arg(long, value_name = "BACKEND", default_value_t)]
     pub(crate) backend: Backend,
-    /// Use nothing that is known of other workloads: neither records of other tasks nor the model and the schedules that come with
-    /// autotune
+    /// Use nothing that is known of other workloads: neither records of other tasks nor the model
+    /// and the schedules that come with autotune
     #[arg(long)]
     pub(crate) no_transfer: bool,
     #[command(flatten)]
@@ -216,7 +227,8 @@ pub(crate) struct TuneArgs {
     pub(crate) json: Option<PathBuf>,
 }
 
-/// The command line parsed, or what to print and the exit code: help and version as clap words them, errors in one line.
+/// The command line parsed, or what to print and the exit code: help and version as clap words
+/// them, errors in one line.
 pub(crate) fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Result<Cli, (String, u8)> {
     Cli::try_parse_from(args).map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => (styled(&error.render()), 0),
@@ -224,7 +236,8 @@ pub(crate) fn parse(args: impl IntoIterator<Item = std::ffi::OsString>) -> Resul
     })
 }
 
-/// A text for standard output: with styles on a terminal, unless `NO_COLOR` is set (<https://no-color.org>).
+/// A text for standard output: with styles on a terminal, unless `NO_COLOR` is set
+/// (<https://no-color.org>).
 fn styled(text: &StyledStr) -> String {
     let wants_styles = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     if wants_styles { text.ansi().to_string() } else { text.to_string() }

@@ -27,7 +27,8 @@ use autotune_measure::scratch;
 use crate::args::{Cli, Command};
 use crate::interrupt;
 
-/// Runs what the command line asks for. What a killed run left in the folder for temporary files is removed first.
+/// Runs what the command line asks for. What a killed run left in the folder for temporary files is
+/// removed first.
 pub(crate) fn run(cli: Cli) -> Result<ExitCode> {
     if !matches!(cli.command, Some(Command::Worker)) {
         interrupt::watch()?;

@@ -1,4 +1,5 @@
-//! What Ctrl-C does: a command ends with one line that says what it wrote, and leaves no unfinished file.
+//! What Ctrl-C does: a command ends with one line that says what it wrote, and leaves no unfinished
+//! file.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -51,10 +52,11 @@ impl Work {
     }
 }
 
-/// Has Ctrl-C, like a signal to terminate or a terminal that is gone, end the process with exit code 130. A hangup that was ignored, as
-/// `nohup` has it, stays ignored at every moment.
+/// Has Ctrl-C, like a signal to terminate or a terminal that is gone, end the process with exit
+/// code 130. A hangup that was ignored, as `nohup` has it, stays ignored at every moment.
 pub(crate) fn watch() -> Result<()> {
-    // SAFETY: a set of signals that holds nothing but zeros is a valid one, and every pointer is to a local.
+    // SAFETY: a set of signals that holds nothing but zeros is a valid one, and every pointer is to
+    // a local.
     unsafe {
         let mut before: libc::sigaction = mem::zeroed();
         libc::sigaction(libc::SIGHUP, ptr::null(), &raw mut before);

@@ -15,7 +15,8 @@ use std::process::ExitCode;
 use args::Failure;
 use output::{print, say};
 
-/// Loop nests are trees of small nodes, thousands of them a second: the system's allocator takes almost half of the time of lowering.
+/// Loop nests are trees of small nodes, thousands of them a second: the system's allocator takes
+/// almost half of the time of lowering.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

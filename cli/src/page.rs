@@ -1,7 +1,8 @@
-//! The HTML page of `autotune report`: one file without anything from elsewhere, made from what a database knows.
+//! The HTML page of `autotune report`: one file without anything from elsewhere, made from what a
+//! database knows.
 //!
-//! Each section is a file that computes what it shows and draws it. Texts of records are others' words: they get onto the page by
-//! [`Element`] only, which escapes them.
+//! Each section is a file that computes what it shows and draws it. Texts of records are others'
+//! words: they get onto the page by [`Element`] only, which escapes them.
 
 mod curve;
 mod failures;

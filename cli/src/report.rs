@@ -30,7 +30,8 @@ pub(crate) fn table(tasks: &[TaskReport]) -> String {
         column.set_cell_alignment(CellAlignment::Right);
     }
 
-    // A task that the network lists but never runs adds nothing; one without a time leaves no total.
+    // A task that the network lists but never runs adds nothing; one without a time leaves no
+    // total.
     let counted = || tasks.iter().filter(|task| task.count > 0);
     let total = |secs: fn(&TaskReport) -> Option<f64>| {
         counted().map(|task| Some(secs(task)? * task.count as f64)).sum::<Option<f64>>()
@@ -106,7 +107,8 @@ fn disturbed(disturbance: &Disturbance) -> String {
     )
 }
 
-/// The share of the roofline, and beside it what that were by the operations of the direct algorithm where another one runs.
+/// The share of the roofline, and beside it what that were by the operations of the direct
+/// algorithm where another one runs.
 fn of_roofline(task: &TaskReport) -> Option<String> {
     let percent = |fraction: f64| format!("{:.0} %", fraction * 100.0);
     let (own, direct) = (task.roofline_fraction?, task.direct_roofline_fraction?);

@@ -59,7 +59,8 @@ fn help_shows_examples_and_every_subcommand_has_help() {
     assert!(sandbox.run("--version").expect(0).stdout.starts_with("autotune "));
 }
 
-/// No styles where there is no terminal; no line that was broken both by hand and for want of space: a paragraph's lines are full but for its last.
+/// No styles where there is no terminal; no line that was broken both by hand and for want of
+/// space: a paragraph's lines are full but for its last.
 fn assert_fits_pipes(subcommand: &str, help: &str) {
     assert!(!help.contains('\u{1b}'), "{subcommand} --help has styles without a terminal");
     let lines: Vec<&str> = help.lines().collect();

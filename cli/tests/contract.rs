@@ -1,4 +1,5 @@
-//! The contract of measurers on the one that measures in worker processes, with the command as its worker.
+//! The contract of measurers on the one that measures in worker processes, with the command as its
+//! worker.
 
 use autotune::contract;
 use autotune_ir::Target;

@@ -1,4 +1,5 @@
-//! The commands that look something up, export and import: beside a running tuner, on damaged databases, with hostile logs.
+//! The commands that look something up, export and import: beside a running tuner, on damaged
+//! databases, with hostile logs.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod sandbox;

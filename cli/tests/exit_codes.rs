@@ -1,4 +1,5 @@
-//! Exit codes where what is looked up in is not there, is something else, or is damaged: 2 where it was badly chosen, 1 where it was not.
+//! Exit codes where what is looked up in is not there, is something else, or is damaged: 2 where it
+//! was badly chosen, 1 where it was not.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod sandbox;

@@ -1,4 +1,5 @@
-//! Networks on the command line: running them, their figures, files in and out, what is wrong with them.
+//! Networks on the command line: running them, their figures, files in and out, what is wrong with
+//! them.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -49,8 +50,8 @@ fn a_network_runs_and_tells_its_figures() {
     assert_eq!(run.stdout.contains("the machine was disturbed ("), is_disturbed, "{}", run.stdout);
 }
 
-/// A network in bf16 is right step by step, tells how far its outputs are from f32, has tasks of its
-/// own and can be tuned.
+/// A network in bf16 is right step by step, tells how far its outputs are from f32, has tasks of
+/// its own and can be tuned.
 #[test]
 fn a_network_rounds_to_bf16() {
     let sandbox = Sandbox::new();
@@ -104,7 +105,8 @@ fn tensors_come_from_files_and_go_to_files() {
     assert_ne!(fs::read(sandbox.path(&format!("third/{name}"))).unwrap(), first);
 }
 
-/// A model of whatever name becomes a library, whose functions compute the same as the network does in the command.
+/// A model of whatever name becomes a library, whose functions compute the same as the network does
+/// in the command.
 #[test]
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn a_network_becomes_a_library() {
@@ -143,7 +145,8 @@ fn called(file: &Path, name: &str, input: &[f32], elements: usize) -> Vec<f32> {
     type Init = unsafe extern "C" fn(*mut u8) -> c_int;
     type Run = unsafe extern "C" fn(*mut u8, *const *const f32, *const *mut f32, *const u8, *const u8) -> c_int;
     let mut output = vec![0.0; elements];
-    // SAFETY: the library has no initialisers; types are those of its header, and memory is as large as they say.
+    // SAFETY: the library has no initialisers; types are those of its header, and memory is as
+    // large as they say.
     unsafe {
         let library = libloading::Library::new(file).unwrap();
         let symbol = |word: &str| format!("{name}_{word}");
@@ -200,7 +203,8 @@ fn field(number: u8, body: &[u8]) -> Vec<u8> {
     [&[number << 3 | 2, body.len() as u8], body].concat()
 }
 
-/// An ONNX file of one node, `y = OPERATOR(x)`, that leaves the first and the last extent of `x` open: both are called `?`.
+/// An ONNX file of one node, `y = OPERATOR(x)`, that leaves the first and the last extent of `x`
+/// open: both are called `?`.
 fn open_model(operator: &str) -> Vec<u8> {
     let open = field(1, &field(2, b"?"));
     let shape = [&open[..], &field(1, &[8, 3]), &open].concat();
@@ -365,8 +369,8 @@ fn only_files_that_are_ours_are_replaced() {
     }
 }
 
-/// Conversions between layouts are planned by estimates until tuning has measured them; from then on they are in the database, and nothing of it
-/// is measured again.
+/// Conversions between layouts are planned by estimates until tuning has measured them; from then
+/// on they are in the database, and nothing of it is measured again.
 #[test]
 fn conversions_between_layouts_are_measured_where_plans_need_them() {
     let sandbox = Sandbox::new();

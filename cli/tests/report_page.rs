@@ -28,8 +28,9 @@ const HOSTILE: &str = "</td><script>alert(1)</script><img src=x onerror='alert(2
 /// The folder in which the ceilings of these tests are kept.
 const CEILINGS: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/steady-ceilings");
 
-/// This machine with the rates by which every page here is made. What is predicted goes by them, so they must not change from one command
-/// to the next: the peak that is kept is ten times the measured one, which no later glance beats.
+/// This machine with the rates by which every page here is made. What is predicted goes by them, so
+/// they must not change from one command to the next: the peak that is kept is ten times the
+/// measured one, which no later glance beats.
 static STEADY: LazyLock<Target> = LazyLock::new(|| {
     let _ = fs::remove_dir_all(CEILINGS);
     finish(with_ceilings(Sandbox::new().command(&format!("{TINY} --trials 0")))).expect(0);

@@ -1,7 +1,8 @@
-//! The `autotune` command on the stub of a CUDA device, which is the CPU (`measure/tests/stub`): that it tunes there, and what it says
-//! where something is missing, too old or broken.
+//! The `autotune` command on the stub of a CUDA device, which is the CPU (`measure/tests/stub`):
+//! that it tunes there, and what it says where something is missing, too old or broken.
 //!
-//! Where there is no C++ compiler for the stub, the tests say so and pass; `AUTOTUNE_REQUIRE=g++` makes that a failure.
+//! Where there is no C++ compiler for the stub, the tests say so and pass; `AUTOTUNE_REQUIRE=g++`
+//! makes that a failure.
 #![allow(clippy::unwrap_used)]
 
 mod sandbox;

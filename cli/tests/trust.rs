@@ -110,7 +110,8 @@ fn any_command_removes_what_a_killed_run_left_behind_and_nothing_of_a_running_on
     assert_eq!(left_by_a_start(0), Vec::<String>::new());
 }
 
-/// A record of the database as somebody else might send it: with a config of their own, and a time that no kernel reaches.
+/// A record of the database as somebody else might send it: with a config of their own, and a time
+/// that no kernel reaches.
 fn forged(record: &Value, config: &Value) -> String {
     let mut forged = record.clone();
     forged["config"] = config.clone();
@@ -143,7 +144,8 @@ fn forged_times_win_nothing_and_a_config_outside_the_space_spoils_no_task() {
     fs::write(sandbox.path("valid.jsonl"), forged(ran, &fresh)).unwrap();
     fs::write(sandbox.path("unknown.jsonl"), forged(ran, &unknown)).unwrap();
 
-    // Where something was measured, that is served, and what is forged is measured before it counts.
+    // Where something was measured, that is served, and what is forged is measured before it
+    // counts.
     sandbox.run("log import valid.jsonl").expect(0);
     sandbox.run("log import unknown.jsonl").expect(0);
     let best = |db: &str| sandbox.run(&format!("best {TINY} --db {db}"));
@@ -157,7 +159,8 @@ fn forged_times_win_nothing_and_a_config_outside_the_space_spoils_no_task() {
     let measured = |record: &&Value| record["config"] == fresh && record["imported"] != json!(true);
     assert!(sandbox.records().iter().any(|record| measured(&record)), "what was claimed to be fast was measured");
 
-    // Where nothing was, a claim is served as one, unless it does not fit; tuning goes on as if there was none.
+    // Where nothing was, a claim is served as one, unless it does not fit; tuning goes on as if
+    // there was none.
     sandbox.run("log import unknown.jsonl --db poisoned").expect(0);
     assert!(best("poisoned").expect(1).stderr.contains("fit"));
     sandbox.run("log import valid.jsonl --db poisoned").expect(0);

@@ -9,7 +9,8 @@ use crate::gpu;
 /// The compiler that code for a target has to go through.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CompilerNeeded {
-    /// A C compiler ([`crate::c::generate`]), since the assembler cannot make code of the loop nests.
+    /// A C compiler ([`crate::c::generate`]), since the assembler cannot make code of the loop
+    /// nests.
     #[error("{0}: a C compiler is needed")]
     C(AssembleError),
     /// NVRTC ([`crate::gpu::generate`]).

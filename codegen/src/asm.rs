@@ -10,9 +10,10 @@
 //! | `instruction_set` | what all that asks of an instruction set |
 //! | [`x86`] | AVX2 with FMA, and AVX-512 |
 //!
-//! A register tile becomes a subroutine: its accumulators stay in vector registers from the first load to the final store,
-//! pointers stay in integer registers, and every address in straight-line code is a pointer and a constant. In a loop body
-//! the operand along the vector is loaded, the other broadcast:
+//! A register tile becomes a subroutine: its accumulators stay in vector registers from the first
+//! load to the final store, pointers stay in integer registers, and every address in straight-line
+//! code is a pointer and a constant. In a loop body the operand along the vector is loaded, the
+//! other broadcast:
 //!
 //! ```text
 //! vmovups ymm12,[rsi]                        weights, two vectors

@@ -1,8 +1,9 @@
 //! Portable C with GNU vector extensions.
 //!
-//! Every register tile becomes a function of its own whose parameters point at the tile's first elements; tiles that differ
-//! only in position share one. Within it the accumulators are local variables of vector type, unrolled loops are written
-//! out, and a vectorised loop of any extent becomes whole vectors followed by ever smaller powers of two:
+//! Every register tile becomes a function of its own whose parameters point at the tile's first
+//! elements; tiles that differ only in position share one. Within it the accumulators are local
+//! variables of vector type, unrolled loops are written out, and a vectorised loop of any extent
+//! becomes whole vectors followed by ever smaller powers of two:
 //!
 //! ```text
 //! unrolled y in 0..2 { vectorized x in 0..24 { acc[y, x] += in[y] * w[x] } }      (8 lanes)
@@ -39,7 +40,8 @@ use writer::{Accumulator, Generator, Writer, accumulator_name};
 const DEFAULT_LANES: usize = 4;
 
 /// C source of the program's kernel: one exported function per stage with the interface of
-/// [`autotune_ir::plan::PlanStage::symbol`]. A C compiler refuses the source of a program made for a GPU.
+/// [`autotune_ir::plan::PlanStage::symbol`]. A C compiler refuses the source of a program made for
+/// a GPU.
 pub fn generate(program: &Program, target: &Target) -> String {
     let lanes = target.cpu().map_or(DEFAULT_LANES, CpuTarget::lanes);
     let (has_integers, leaves, leaf_names) = (program.has_integers(), String::new(), HashMap::new());
@@ -104,8 +106,8 @@ impl Generator<'_> {
         text
     }
 
-    /// Emits the function of a register tile unless there is one alike, and returns the call where the unrolled variables around have these
-    /// values.
+    /// Emits the function of a register tile unless there is one alike, and returns the call where
+    /// the unrolled variables around have these values.
     fn leaf_call(&mut self, alloc: &Node, constants: &HashMap<VarId, i64>) -> String {
         let leaf = Leaf::of(self.program, alloc);
         let element = |pointer: &Pointer| narrow::element_type(self.program.buffer(pointer.buffer));
@@ -271,7 +273,8 @@ impl Writer<'_, '_> {
         Value { text: format!("({} {op} {})", a.text, b.text), lanes }
     }
 
-    /// The load of an element, or of one per lane; given a name where nothing in the register tile can change it.
+    /// The load of an element, or of one per lane; given a name where nothing in the register tile
+    /// can change it.
     fn load(&mut self, access: &Access) -> Value {
         let buffer = self.generator.program.buffer(access.buffer);
         let lanes = self.vector.map_or(1, |v| v.lanes);

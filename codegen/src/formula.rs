@@ -1,4 +1,5 @@
-//! Operations of values in C: a function for each formula that is more than one primitive, for vectors of any number of lanes.
+//! Operations of values in C: a function for each formula that is more than one primitive, for
+//! vectors of any number of lanes.
 //!
 //! ```text
 //! tanh(x)  →  static inline vec8 f_tanh8(vec8 x0) {
@@ -15,7 +16,8 @@ use autotune_ir::DType;
 use autotune_ir::formula::{Formula, Primitive, Step};
 use autotune_ir::program::{Buffer, Expr, Node, Program, Scope, preorder};
 
-/// What an operation makes of operands that are expressions in C, each of `lanes` lanes; `None` for what is no operation.
+/// What an operation makes of operands that are expressions in C, each of `lanes` lanes; `None` for
+/// what is no operation.
 pub(crate) fn applied(expr: &Expr, operands: &[String], lanes: usize) -> Option<String> {
     let formula = Formula::of(expr)?;
     let function = || format!("f_{}{lanes}({})", word(expr), operands.join(", "));
@@ -27,7 +29,8 @@ pub(crate) fn applied_to(formula: &Formula, operands: &[String], lanes: usize) -
     Some(applied_primitive(formula.only()?, operands, lanes))
 }
 
-/// The formulas of a program that functions are made of, by their names; `None` if it has sums, products and maxima only.
+/// The formulas of a program that functions are made of, by their names; `None` if it has sums,
+/// products and maxima only.
 pub(crate) fn used(program: &Program) -> Option<BTreeMap<&'static str, &'static Formula>> {
     let (mut functions, mut is_plain) = (BTreeMap::new(), true);
     for node in program.stages.iter().flat_map(|stage| preorder(&stage.body)) {
@@ -48,7 +51,8 @@ pub(crate) fn memory_dtype(buffer: &Buffer) -> DType {
     if matches!(buffer.scope, Scope::Global | Scope::Local) { buffer.dtype } else { DType::F32 }
 }
 
-/// The formulas between values and elements of types other than f32, of those that a program has, by the names of functions.
+/// The formulas between values and elements of types other than f32, of those that a program has,
+/// by the names of functions.
 pub(crate) fn conversions(program: &Program) -> BTreeMap<&'static str, &'static Formula> {
     let mut functions = BTreeMap::new();
     for dtype in
@@ -73,8 +77,8 @@ fn saturation_word(dtype: DType) -> Option<&'static str> {
     }
 }
 
-/// The names of the functions that make elements of a type of values, and values of elements; none of these of integers, whose bits
-/// are values.
+/// The names of the functions that make elements of a type of values, and values of elements; none
+/// of these of integers, whose bits are values.
 pub(crate) fn conversion_words(dtype: DType) -> [&'static str; 2] {
     match dtype {
         DType::F16 => ["to_f16", "from_f16"],
@@ -183,8 +187,8 @@ fn applied_primitive(primitive: Primitive, of: &[String], lanes: usize) -> Strin
     }
 }
 
-/// What the primitives of single values are made of, beside `max1`; with the names of the language's square root, floor and fused
-/// multiply-add.
+/// What the primitives of single values are made of, beside `max1`; with the names of the
+/// language's square root, floor and fused multiply-add.
 pub(crate) fn scalar_primitives(head: &str, [sqrt, floor, fma]: [&str; 3]) -> String {
     let scale = function(head, "float", 1, "scale", Formula::scale());
     format!(
@@ -201,7 +205,8 @@ pub(crate) fn scalar_primitives(head: &str, [sqrt, floor, fma]: [&str; 3]) -> St
     )
 }
 
-/// The same of vectors with GNU extensions. These have no fused multiply-add; where the machine is known to, it is named.
+/// The same of vectors with GNU extensions. These have no fused multiply-add; where the machine is
+/// known to, it is named.
 pub(crate) fn vector_primitives(lanes: usize) -> String {
     let n = lanes;
     let bytes = 4 * n;

@@ -1,4 +1,5 @@
-//! XGBoost behind a safe interface: matrices and boosters that free themselves, errors that carry XGBoost's text.
+//! XGBoost behind a safe interface: matrices and boosters that free themselves, errors that carry
+//! XGBoost's text.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
@@ -25,11 +26,13 @@ pub(crate) struct Matrix {
 }
 
 impl Matrix {
-    /// Copies `values`, row-major with `columns` values per row. NaN is a missing value; infinities are an error.
+    /// Copies `values`, row-major with `columns` values per row. NaN is a missing value; infinities
+    /// are an error.
     pub(crate) fn new(values: &[f32], columns: usize) -> Result<Self> {
         let data = matrix_interface(values, columns)?;
         let mut handle = ptr::null_mut();
-        // SAFETY: both texts end in NUL and outlive the call; `data` describes memory of `values`, which is only read.
+        // SAFETY: both texts end in NUL and outlive the call; `data` describes memory of `values`,
+        // which is only read.
         check("XGDMatrixCreateFromDense", unsafe {
             sys::XGDMatrixCreateFromDense(data.as_ptr(), DENSE_CONFIG.as_ptr(), &mut handle)
         })?;
@@ -46,7 +49,8 @@ impl Matrix {
         self.set(c"base_margin", margins, "<f4")
     }
 
-    /// Sets the ranking group of each row; rows of a group must be adjacent and the numbers must not decrease.
+    /// Sets the ranking group of each row; rows of a group must be adjacent and the numbers must
+    /// not decrease.
     pub(crate) fn set_groups(&mut self, groups: &[u32]) -> Result<()> {
         self.set(c"qid", groups, "<u4")
     }
@@ -58,8 +62,8 @@ impl Matrix {
             return Err(error(FUNCTION, format!("{} values for {} rows", values.len(), self.row_count)));
         }
         let data = interface(values.as_ptr(), &values.len().to_string(), element)?;
-        // SAFETY: the handle is valid until drop; both texts end in NUL and outlive the call; `data` describes memory
-        // of `values`, which is only read.
+        // SAFETY: the handle is valid until drop; both texts end in NUL and outlive the call;
+        // `data` describes memory of `values`, which is only read.
         check(FUNCTION, unsafe { sys::XGDMatrixSetInfoFromInterface(self.handle, field.as_ptr(), data.as_ptr()) })
     }
 }
@@ -98,16 +102,18 @@ impl Booster {
     pub(crate) fn to_json(&self) -> Result<Vec<u8>> {
         let mut len = 0;
         let mut bytes = ptr::null();
-        // SAFETY: the handle is valid, the text ends in NUL, the results are written to live variables.
+        // SAFETY: the handle is valid, the text ends in NUL, the results are written to live
+        // variables.
         check("XGBoosterSaveModelToBuffer", unsafe {
             sys::XGBoosterSaveModelToBuffer(self.handle, c"{\"format\": \"json\"}".as_ptr(), &mut len, &mut bytes)
         })?;
-        // SAFETY: after success `bytes` points to `len` bytes that stay valid until the next call with this handle.
+        // SAFETY: after success `bytes` points to `len` bytes that stay valid until the next call
+        // with this handle.
         Ok(unsafe { copied(bytes.cast::<u8>(), len) })
     }
 
-    /// Reads a model written by [`Booster::to_json`]. XGBoost aborts the process on some texts that are no model: use
-    /// it for texts of its own only.
+    /// Reads a model written by [`Booster::to_json`]. XGBoost aborts the process on some texts that
+    /// are no model: use it for texts of its own only.
     #[cfg(test)]
     pub(crate) fn from_json(json: &[u8]) -> Result<Self> {
         let booster = Self::new(&[])?;
@@ -127,8 +133,9 @@ impl Booster {
         let mut shape = ptr::null();
         let mut dimensions = 0;
         let mut predictions = ptr::null();
-        // SAFETY: the handle is valid, the texts end in NUL, `data` describes memory of `values`, which is only read,
-        // and the results are written to live variables. A null matrix is allowed.
+        // SAFETY: the handle is valid, the texts end in NUL, `data` describes memory of `values`,
+        // which is only read, and the results are written to live variables. A null matrix is
+        // allowed.
         check("XGBoosterPredictFromDense", unsafe {
             sys::XGBoosterPredictFromDense(
                 self.handle,
@@ -140,7 +147,8 @@ impl Booster {
                 &mut predictions,
             )
         })?;
-        // SAFETY: after success `shape` points to `dimensions` lengths that stay valid until the next call.
+        // SAFETY: after success `shape` points to `dimensions` lengths that stay valid until the
+        // next call.
         let len = unsafe { copied(shape, dimensions) }.iter().product();
         // SAFETY: the predictions are as many as the shape says, and as long-lived.
         Ok(unsafe { copied(predictions, len) })
@@ -153,16 +161,18 @@ impl Booster {
         let mut text = ptr::null();
         // SAFETY: the handle is valid, the results are written to live variables.
         check("XGBoosterSaveJsonConfig", unsafe { sys::XGBoosterSaveJsonConfig(self.handle, &mut len, &mut text) })?;
-        // SAFETY: after success `text` points to `len` bytes that stay valid until the next call with this handle.
+        // SAFETY: after success `text` points to `len` bytes that stay valid until the next call
+        // with this handle.
         Ok(String::from_utf8_lossy(&unsafe { copied(text.cast::<u8>(), len) }).into_owned())
     }
 
     fn new(matrices: &[sys::DMatrixHandle]) -> Result<Self> {
-        // Errors are returned; warnings are of no use to the caller of a library. The setting is the thread's own.
-        // SAFETY: the text ends in NUL.
+        // Errors are returned; warnings are of no use to the caller of a library. The setting is
+        // the thread's own. SAFETY: the text ends in NUL.
         check("XGBSetGlobalConfig", unsafe { sys::XGBSetGlobalConfig(c"{\"verbosity\": 0}".as_ptr()) })?;
         let mut handle = ptr::null_mut();
-        // SAFETY: the pointer and the length are those of a slice of valid handles; the booster keeps what it needs.
+        // SAFETY: the pointer and the length are those of a slice of valid handles; the booster
+        // keeps what it needs.
         check("XGBoosterCreate", unsafe {
             sys::XGBoosterCreate(matrices.as_ptr(), matrices.len() as u64, &mut handle)
         })?;
@@ -195,7 +205,8 @@ fn matrix_interface(values: &[f32], columns: usize) -> Result<CString> {
     interface(values.as_ptr(), &format!("{}, {columns}", values.len() / columns), "<f4")
 }
 
-/// The description of an array that XGBoost takes. XGBoost reads the memory through the address in the text.
+/// The description of an array that XGBoost takes. XGBoost reads the memory through the address in
+/// the text.
 fn interface<T>(values: *const T, shape: &str, element: &str) -> Result<CString> {
     let address = values.expose_provenance();
     let json =
@@ -205,7 +216,8 @@ fn interface<T>(values: *const T, shape: &str, element: &str) -> Result<CString>
 
 /// # Safety
 ///
-/// Unless `len` is 0, `values` must point to `len` initialised values that nobody changes during the call.
+/// Unless `len` is 0, `values` must point to `len` initialised values that nobody changes during
+/// the call.
 unsafe fn copied<T: Copy>(values: *const T, len: u64) -> Vec<T> {
     if len == 0 || values.is_null() {
         return Vec::new();
@@ -226,7 +238,8 @@ fn check(function: &'static str, code: c_int) -> Result<()> {
     if code == 0 {
         return Ok(());
     }
-    // SAFETY: XGBoost returns a text that ends in NUL and stays valid until the next call on this thread.
+    // SAFETY: XGBoost returns a text that ends in NUL and stays valid until the next call on this
+    // thread.
     let message: *const c_char = unsafe { sys::XGBGetLastError() };
     // SAFETY: as above; it is never null.
     let message = unsafe { CStr::from_ptr(message) }.to_string_lossy();

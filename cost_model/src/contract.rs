@@ -1,4 +1,5 @@
-//! The tests that every [`CostModel`] must pass, for those who bring one: [`cost_model`] panics with what is wrong.
+//! The tests that every [`CostModel`] must pass, for those who bring one: [`cost_model`] panics
+//! with what is wrong.
 
 use ndarray::{Array2, s};
 
@@ -8,8 +9,8 @@ use crate::sample::Sample;
 /// Rows and columns of the made-up features.
 const SHAPE: (usize, usize) = (60, 12);
 
-/// What the tuner relies on: models are as good as new after no samples at all, learn the same from the same, take missing features,
-/// and give every row a score. How good those are is not asked.
+/// What the tuner relies on: models are as good as new after no samples at all, learn the same from
+/// the same, take missing features, and give every row a score. How good those are is not asked.
 pub fn cost_model<M: CostModel>(new: impl Fn() -> M) {
     let samples = samples();
     let rows = Array2::from_shape_fn(SHAPE, |(row, column)| samples[row].features[column]);

@@ -1,9 +1,12 @@
-//! Ranking schedules that are not lowered yet, by their knobs and the shape of their workload: a draft of what loop nests would tell.
+//! Ranking schedules that are not lowered yet, by their knobs and the shape of their workload: a
+//! draft of what loop nests would tell.
 //!
-//! Lowering a schedule and analysing its loop nests takes some hundred microseconds, describing it by its knobs some microseconds. Of
-//! schedules that were carried over from other workloads, which are all good for something, knobs tell nearly as well which is the fastest
-//! (docs/learning.md). To draft by a cheap model and to verify by a better one is what Pruner does ("Pruner: A Draft-then-Verify Exploration
-//! Mechanism to Accelerate Tensor Program Tuning", 2024), whose drafts are by an analytic model.
+//! Lowering a schedule and analysing its loop nests takes some hundred microseconds, describing it
+//! by its knobs some microseconds. Of schedules that were carried over from other workloads, which
+//! are all good for something, knobs tell nearly as well which is the fastest (docs/learning.md).
+//! To draft by a cheap model and to verify by a better one is what Pruner does ("Pruner: A
+//! Draft-then-Verify Exploration Mechanism to Accelerate Tensor Program Tuning", 2024), whose
+//! drafts are by an analytic model.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,8 +20,9 @@ use crate::trees::Trees;
 
 pub(crate) const MAGIC: &[u8; 16] = b"autotune-draft-1";
 
-/// Tells what is known of a schedule before it is lowered, each value with the name of its column: of the workload the shape and the work, of
-/// the schedule its sketch and what its knobs say, sizes by their binary logarithms. Each column is told once at most; what is not told is missing.
+/// Tells what is known of a schedule before it is lowered, each value with the name of its column:
+/// of the workload the shape and the work, of the schedule its sketch and what its knobs say, sizes
+/// by their binary logarithms. Each column is told once at most; what is not told is missing.
 ///
 /// | column | value |
 /// |---|---|
@@ -67,8 +71,8 @@ pub fn describe(candidate: &Candidate, tell: &mut dyn FnMut(fmt::Arguments<'_>, 
     tell(format_args!("innermost"), innermost);
 }
 
-/// Writes what [`describe`] tells into a row of columns; what it does not tell stays as it is. `column` gives the number of a name's
-/// column, if it has one.
+/// Writes what [`describe`] tells into a row of columns; what it does not tell stays as it is.
+/// `column` gives the number of a name's column, if it has one.
 pub fn fill_row(row: &mut [f32], candidate: &Candidate, column: impl Fn(fmt::Arguments<'_>) -> Option<usize>) {
     describe(candidate, &mut |name, value| {
         if let Some(column) = column(name) {
@@ -146,13 +150,14 @@ impl DraftModel {
         Some(Self { columns, trees, expected_loss: f32::from_le_bytes(*loss) })
     }
 
-    /// How many times the best recorded time the schedule takes that such a model puts first among those carried over to a workload that it
-    /// was not trained on: geometric mean.
+    /// How many times the best recorded time the schedule takes that such a model puts first among
+    /// those carried over to a workload that it was not trained on: geometric mean.
     pub fn expected_loss(&self) -> f32 {
         self.expected_loss
     }
 
-    /// The score of each schedule, higher is better among those of one workload. What the model has no column for counts nothing.
+    /// The score of each schedule, higher is better among those of one workload. What the model has
+    /// no column for counts nothing.
     pub fn scores(&self, candidates: &[Candidate]) -> Vec<f32> {
         let width = self.trees.columns();
         let mut rows = vec![f32::NAN; candidates.len() * width];

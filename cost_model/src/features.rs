@@ -1,13 +1,15 @@
 //! Features: a program as a row of numbers that tell fast schedules from slow ones.
 //!
-//! Every program, of any workload and any schedule, gives a row of [`FEATURE_COUNT`] finite numbers; [`names`] says what
-//! each is, its unit last. Everything follows from extents and strides: no loop is run, and a row takes
-//! microseconds. The rows are in the spirit of "Learning to Optimize Tensor Programs" (Chen et al., NeurIPS 2018,
-//! section 4.1: per-loop context features and the relation of touched memory to reuse) and of "Ansor" (Zheng et al.,
-//! OSDI 2020, appendix B), with a cache and a register model in place of raw counts.
+//! Every program, of any workload and any schedule, gives a row of [`FEATURE_COUNT`] finite
+//! numbers; [`names`] says what each is, its unit last. Everything follows from extents and
+//! strides: no loop is run, and a row takes microseconds. The rows are in the spirit of "Learning
+//! to Optimize Tensor Programs" (Chen et al., NeurIPS 2018, section 4.1: per-loop context features
+//! and the relation of touched memory to reuse) and of "Ansor" (Zheng et al., OSDI 2020, appendix
+//! B), with a cache and a register model in place of raw counts.
 //!
-//! A program is many sibling nests (the main tile, remainders, boundaries). One multiply-accumulate, the *dominant* one
-//! that runs most often, is described in detail; sums over all leaves describe the rest.
+//! A program is many sibling nests (the main tile, remainders, boundaries). One
+//! multiply-accumulate, the *dominant* one that runs most often, is described in detail; sums over
+//! all leaves describe the rest.
 //!
 //! | columns | what they say |
 //! |---|---|
@@ -67,7 +69,8 @@ pub use gpu::{RegisterUse, estimated_registers, register_limit, set_register_use
 use leaf::LEAF;
 use window::Window;
 
-/// Changes whenever a column changes its place or meaning; a model is only good for the version it was fitted on.
+/// Changes whenever a column changes its place or meaning; a model is only good for the version it
+/// was fitted on.
 pub const VERSION: u32 = 9;
 
 /// Number of columns.
@@ -79,13 +82,15 @@ static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
     whole.chain(leaf).chain(GPU.iter().flat_map(|family| family.names())).collect()
 });
 
-/// The name of every column, in order: what it is, then its unit. Letters, digits, dots and underscores only.
+/// The name of every column, in order: what it is, then its unit. Letters, digits, dots and
+/// underscores only.
 pub fn names() -> &'static [String] {
     &NAMES
 }
 
-/// The column that ranks programs for a target before anything is learnt: the logarithm of the cycles of a run by the analysis
-/// ([`autotune_ir::analyse::Analysis::cycles`]), for each operation.
+/// The column that ranks programs for a target before anything is learnt: the logarithm of the
+/// cycles of a run by the analysis ([`autotune_ir::analyse::Analysis::cycles`]), for each
+/// operation.
 pub fn estimate_column(target: &Target) -> usize {
     const OF_CPU: usize = position(WHOLE, "estimate.sum");
     const OF_GPU: usize = width(WHOLE) + width(LEAF) + position(GPU, "gpu.estimate.run");
@@ -95,7 +100,8 @@ pub fn estimate_column(target: &Target) -> usize {
     }
 }
 
-/// The features of a program for a target: [`FEATURE_COUNT`] finite values, in the order of [`names`].
+/// The features of a program for a target: [`FEATURE_COUNT`] finite values, in the order of
+/// [`names`].
 pub fn extract(program: &Program, target: &Target) -> Vec<f32> {
     let mut row = vec![0.0; FEATURE_COUNT];
     extract_into(program, target, &mut row);

@@ -1,5 +1,5 @@
-//! The cost model of the autotuner: from features of a candidate to a score that says how fast it will be, learnt from
-//! candidates that were measured.
+//! The cost model of the autotuner: from features of a candidate to a score that says how fast it
+//! will be, learnt from candidates that were measured.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -14,9 +14,10 @@
 //! | [`metrics`] | how well predictions rank candidates |
 //! | [`contract`] | the tests that every model must pass, for those who bring one |
 //!
-//! XGBoost trains the trees (`booster`); predicting is done here (`trees`), with the same results and much less time
-//! per call. Without the feature `train`, which is a default one, there is no XGBoost, and the models that ship
-//! predict. Neither databases nor devices are known to this crate.
+//! XGBoost trains the trees (`booster`); predicting is done here (`trees`), with the same results
+//! and much less time per call. Without the feature `train`, which is a default one, there is no
+//! XGBoost, and the models that ship predict. Neither databases nor devices are known to this
+//! crate.
 //!
 //! ```
 //! use autotune_cost_model::{CostModel, Sample, XgbModel, metrics, relative_throughputs};

@@ -1,13 +1,13 @@
 //! How well predicted scores rank candidates.
 //!
-//! Everywhere higher scores are better, whatever their sign, and only their order counts. A metric is `None` where it
-//! is not defined: slices that differ in length, NaN, or nothing to compare. Candidates of different groups are not
-//! comparable: measure each group by itself.
+//! Everywhere higher scores are better, whatever their sign, and only their order counts. A metric
+//! is `None` where it is not defined: slices that differ in length, NaN, or nothing to compare.
+//! Candidates of different groups are not comparable: measure each group by itself.
 
 /// The share of pairs that are predicted in the right order, from 0 to 1; guessing gives 0.5.
 ///
-/// Pairs that are truly tied do not count; a pair that is predicted to be tied counts one half. Takes time
-/// proportional to the square of the number of candidates.
+/// Pairs that are truly tied do not count; a pair that is predicted to be tied counts one half.
+/// Takes time proportional to the square of the number of candidates.
 ///
 /// ```
 /// use autotune_cost_model::metrics::pairwise_accuracy;
@@ -35,11 +35,12 @@ pub fn pairwise_accuracy(predicted: &[f32], actual: &[f32]) -> Option<f64> {
     (pairs > 0).then(|| half_hits as f64 / (2 * pairs) as f64)
 }
 
-/// The share of the truly best `k` candidates among the `k` predicted to be best, from 0 to 1; guessing gives `k / n`.
+/// The share of the truly best `k` candidates among the `k` predicted to be best, from 0 to 1;
+/// guessing gives `k / n`.
 ///
-/// A candidate that is truly tied with the `k`-th best counts as one of the best. Where predictions are tied at the
-/// `k`-th place, the result is the average over all ways to break the tie. `k` is at most the number of candidates,
-/// and 0 is not defined.
+/// A candidate that is truly tied with the `k`-th best counts as one of the best. Where predictions
+/// are tied at the `k`-th place, the result is the average over all ways to break the tie. `k` is
+/// at most the number of candidates, and 0 is not defined.
 ///
 /// ```
 /// use autotune_cost_model::metrics::top_k_recall;
@@ -57,7 +58,8 @@ pub fn top_k_recall(predicted: &[f32], actual: &[f32], k: usize) -> Option<f64> 
         sorted.get(k.checked_sub(1)?).copied()
     };
     let (predicted_kth, actual_kth) = (kth(predicted)?, kth(actual)?);
-    // Candidates predicted above the k-th place, and those tied at it; how many of each are truly best.
+    // Candidates predicted above the k-th place, and those tied at it; how many of each are truly
+    // best.
     let (mut above, mut above_hits, mut tied, mut tied_hits) = (0_usize, 0_usize, 0_usize, 0_usize);
     for (&predicted, &actual) in predicted.iter().zip(actual) {
         let hit = usize::from(actual >= actual_kth);
@@ -73,8 +75,8 @@ pub fn top_k_recall(predicted: &[f32], actual: &[f32], k: usize) -> Option<f64> 
     Some(hits / k as f64)
 }
 
-/// Spearman's rank correlation, from -1 to 1; guessing gives 0. Ties share the mean of their ranks. Not defined where
-/// all predictions or all true scores are the same.
+/// Spearman's rank correlation, from -1 to 1; guessing gives 0. Ties share the mean of their ranks.
+/// Not defined where all predictions or all true scores are the same.
 ///
 /// ```
 /// use autotune_cost_model::metrics::spearman;
@@ -158,7 +160,8 @@ mod tests {
 
     #[test]
     fn ties() {
-        // Of the pairs (0,1) (0,2) (1,2) the last is truly tied; (0,1) is predicted tied, (0,2) right.
+        // Of the pairs (0,1) (0,2) (1,2) the last is truly tied; (0,1) is predicted tied, (0,2)
+        // right.
         assert_eq!(pairwise_accuracy(&[1.0, 1.0, 2.0], &[0.0, 1.0, 1.0]), Some(0.75));
         // Three candidates are as good as the best two.
         assert_eq!(top_k_recall(&[4.0, 3.0, 2.0, 1.0], &[0.0, 7.0, 7.0, 7.0], 2), Some(0.5));

@@ -9,17 +9,21 @@ use crate::sample::Sample;
 
 /// Predicts how good candidates are from their features.
 ///
-/// Only the order of predictions means something: higher is better, of any sign and scale. Before the first successful
-/// [`CostModel::fit`] they are what the model takes for granted, 0 for all candidates if that is nothing.
+/// Only the order of predictions means something: higher is better, of any sign and scale. Before
+/// the first successful [`CostModel::fit`] they are what the model takes for granted, 0 for all
+/// candidates if that is nothing.
 pub trait CostModel: Send {
-    /// Replaces what was learnt by what `samples` teach; after an error, what was learnt before is kept.
+    /// Replaces what was learnt by what `samples` teach; after an error, what was learnt before is
+    /// kept.
     ///
-    /// No samples at all take the model back to its beginning. Equal samples and equal parameters give equal models.
+    /// No samples at all take the model back to its beginning. Equal samples and equal parameters
+    /// give equal models.
     fn fit(&mut self, samples: &[Sample]) -> Result<(), ModelError>;
 
-    /// Learns from samples of earlier runs what it takes for granted from now on: a fit learns the difference to that, and no samples at all
-    /// take the model back to it. `false`, and nothing is learnt, if it makes no such difference: those samples are then to be among those
-    /// of every fit.
+    /// Learns from samples of earlier runs what it takes for granted from now on: a fit learns the
+    /// difference to that, and no samples at all take the model back to it. `false`, and nothing is
+    /// learnt, if it makes no such difference: those samples are then to be among those of every
+    /// fit.
     fn pretrain(&mut self, _samples: &[Sample]) -> Result<bool, ModelError> {
         Ok(false)
     }
@@ -28,10 +32,12 @@ pub trait CostModel: Send {
     ///
     /// # Panics
     ///
-    /// It may, if the model is fitted and the number of columns is not [`CostModel::feature_count`].
+    /// It may, if the model is fitted and the number of columns is not
+    /// [`CostModel::feature_count`].
     fn predict(&self, features: ArrayView2<f32>) -> Vec<f32>;
 
-    /// True if what it takes for granted was learnt from many workloads, not only estimated: it is believed before the first fit.
+    /// True if what it takes for granted was learnt from many workloads, not only estimated: it is
+    /// believed before the first fit.
     fn is_pretrained(&self) -> bool {
         false
     }

@@ -11,7 +11,8 @@ use crate::trees::Trees;
 
 const MAGIC: &[u8; 16] = b"autotune-trees-2";
 
-/// Ranks schedules of any workload before anything was measured of it: trees alone, without what trains them.
+/// Ranks schedules of any workload before anything was measured of it: trees alone, without what
+/// trains them.
 ///
 /// Predictions are differences of ranks, higher is better, as those of a model that is fitted with
 /// `Objective::RankPairwise`.
@@ -41,13 +42,14 @@ impl Pretrained {
         }
     }
 
-    /// How many times the best recorded time the schedule takes that such a model puts first among those recorded of a workload that it was
-    /// not trained on: geometric mean.
+    /// How many times the best recorded time the schedule takes that such a model puts first among
+    /// those recorded of a workload that it was not trained on: geometric mean.
     pub fn expected_loss(&self) -> f32 {
         self.expected_loss
     }
 
-    /// Reads what [`Pretrained::to_bytes`] wrote; `None` if it is something else, or of other features than today's.
+    /// Reads what [`Pretrained::to_bytes`] wrote; `None` if it is something else, or of other
+    /// features than today's.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let rest = bytes.strip_prefix(MAGIC)?;
         let (version, rest) = rest.split_first_chunk()?;

@@ -13,9 +13,10 @@ const SPILL_BYTES: f32 = 8.0;
 
 /// Predicts the registers and spills of kernels that are not compiled yet, from their features.
 ///
-/// A compiler gives a thread the registers that it demands, up to what the device has for each of the block, and spills the rest.
-/// Gradient-boosted trees learn the demand, as the difference from that which is estimated among the features; so spills are
-/// foreseen from kernels that come near the limit, long before many have spilled.
+/// A compiler gives a thread the registers that it demands, up to what the device has for each of
+/// the block, and spills the rest. Gradient-boosted trees learn the demand, as the difference from
+/// that which is estimated among the features; so spills are foreseen from kernels that come near
+/// the limit, long before many have spilled.
 #[derive(Clone, Debug)]
 pub struct RegisterModel(XgbModel);
 
@@ -26,8 +27,9 @@ impl Default for RegisterModel {
 }
 
 impl RegisterModel {
-    /// Replaces what was learnt by what these kernels of a device teach: the features of each, as [`features::extract`] makes them,
-    /// and what its compiler tells. After an error, what was learnt before is kept.
+    /// Replaces what was learnt by what these kernels of a device teach: the features of each, as
+    /// [`features::extract`] makes them, and what its compiler tells. After an error, what was
+    /// learnt before is kept.
     pub fn fit(&mut self, kernels: &[(&[f32], RegisterUse)], gpu: &GpuTarget) -> Result<(), ModelError> {
         let sample = |&(row, used): &(&[f32], RegisterUse)| {
             // Another stage, of smaller blocks, can take more registers without spilling.
@@ -38,8 +40,8 @@ impl RegisterModel {
         self.0.fit(&kernels.iter().map(sample).collect::<Vec<_>>())
     }
 
-    /// What each kernel will take of the device, one row of features each, as [`features::extract`] makes them; `None` before the
-    /// first fit.
+    /// What each kernel will take of the device, one row of features each, as [`features::extract`]
+    /// makes them; `None` before the first fit.
     ///
     /// # Panics
     ///
@@ -66,7 +68,8 @@ mod tests {
 
     use super::*;
 
-    /// A compiler that makes do with three quarters of the estimate, but takes 100 registers more for loads on their way.
+    /// A compiler that makes do with three quarters of the estimate, but takes 100 registers more
+    /// for loads on their way.
     fn compile(row: &[f32], gpu: &GpuTarget) -> RegisterUse {
         let prefetched = features::names().iter().position(|name| name == "gpu.prefetched.flag").unwrap();
         let demand = (0.75 * features::estimated_registers(row) + 100.0 * row[prefetched]).round();

@@ -2,8 +2,9 @@
 
 /// The throughput of each candidate relative to the fastest, for the candidates of one group.
 ///
-/// The fastest has 1, one that takes twice as long 0.5. A candidate without a time (it failed), or with a time that is
-/// not a positive number, has 0: below every candidate that ran, and without influence on the scores of the others.
+/// The fastest has 1, one that takes twice as long 0.5. A candidate without a time (it failed), or
+/// with a time that is not a positive number, has 0: below every candidate that ran, and without
+/// influence on the scores of the others.
 ///
 /// ```
 /// let run_secs = [Some(0.004), None, Some(0.001), Some(0.002)];

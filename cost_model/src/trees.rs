@@ -21,8 +21,9 @@ const ROWS_PER_TASK: usize = 512;
 #[cfg(feature = "train")]
 const STEPS_PER_BATCH_MIN: usize = 100_000;
 
-/// A node. Inner nodes send a row to `child` (left) or to the node after it (right). A leaf sends every row to itself,
-/// so that rows at different depths can walk in step: nothing compares to its threshold, NaN.
+/// A node. Inner nodes send a row to `child` (left) or to the node after it (right). A leaf sends
+/// every row to itself, so that rows at different depths can walk in step: nothing compares to its
+/// threshold, NaN.
 #[derive(Clone, Copy, Debug)]
 struct Node {
     /// Rows whose feature is not below it go right.
@@ -42,7 +43,8 @@ struct Root {
     depth: u32,
 }
 
-/// Regression trees: a prediction is the sum of one leaf per tree. Bit for bit what XGBoost predicts.
+/// Regression trees: a prediction is the sum of one leaf per tree. Bit for bit what XGBoost
+/// predicts.
 #[derive(Clone, Debug)]
 pub(crate) struct Trees {
     columns: usize,

@@ -17,16 +17,18 @@ use crate::trees::{Trees, TreesError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Objective {
-    /// Pairs of candidates of the same group in the wrong order. Predictions are ranks without a scale.
+    /// Pairs of candidates of the same group in the wrong order. Predictions are ranks without a
+    /// scale.
     #[default]
     RankPairwise,
-    /// The squared difference from the score. Groups are ignored: their scores must be on one scale.
+    /// The squared difference from the score. Groups are ignored: their scores must be on one
+    /// scale.
     SquaredError,
 }
 
-/// What a model takes for granted before it has learnt anything, and learns the difference to: a column of the features is the less
-/// the better, such as the logarithm of an estimate of the time. It ranks candidates unlike any that were measured, and fades where
-/// samples contradict it.
+/// What a model takes for granted before it has learnt anything, and learns the difference to: a
+/// column of the features is the less the better, such as the logarithm of an estimate of the time.
+/// It ranks candidates unlike any that were measured, and fades where samples contradict it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prior {
@@ -69,8 +71,8 @@ pub struct XgbParams {
     pub min_child_weight: f32,
     /// Share of the samples that each tree sees: over 0, at most 1.
     pub subsample: f32,
-    /// Share of the features that each tree sees: over 0, at most 1. Neighbouring loops have much the same features:
-    /// half of them teach as much in half the time.
+    /// Share of the features that each tree sees: over 0, at most 1. Neighbouring loops have much
+    /// the same features: half of them teach as much in half the time.
     pub feature_share: f32,
     /// Pairs drawn for each sample, with [`Objective::RankPairwise`]: 1 to 1,024.
     pub pairs_per_sample: u32,
@@ -99,14 +101,17 @@ impl Default for XgbParams {
 }
 
 impl XgbParams {
-    /// How a model learns that goes on from a pretrained one: the difference is smaller and smoother than the whole. On the recorded test
-    /// bed half the trees, a quarter of the features for each and wider ranges rank other schedules of a workload better, from 24 samples
-    /// of it (pairs in order 0.822 for 0.813) to 1,200 of eight workloads (0.847 for 0.844), and take a third of the time.
+    /// How a model learns that goes on from a pretrained one: the difference is smaller and
+    /// smoother than the whole. On the recorded test bed half the trees, a quarter of the features
+    /// for each and wider ranges rank other schedules of a workload better, from 24 samples of it
+    /// (pairs in order 0.822 for 0.813) to 1,200 of eight workloads (0.847 for 0.844), and take a
+    /// third of the time.
     pub fn correction() -> Self {
         Self { rounds: 60, max_bin: 16, feature_share: 0.25, ..Self::default() }
     }
 
-    /// The same, with no more trees, features and ranges than a [correction](Self::correction) takes.
+    /// The same, with no more trees, features and ranges than a [correction](Self::correction)
+    /// takes.
     fn corrected(self) -> Self {
         let least = Self::correction();
         let feature_share = self.feature_share.min(least.feature_share);
@@ -165,8 +170,8 @@ impl XgbParams {
         match self.objective {
             Objective::RankPairwise => params.extend([
                 ("objective", "rank:pairwise".to_owned()),
-                // The defaults of XGBoost only look at the top of each group and damp their gradients, which ranks
-                // candidates much worse.
+                // The defaults of XGBoost only look at the top of each group and damp their
+                // gradients, which ranks candidates much worse.
                 ("lambdarank_pair_method", "mean".to_owned()),
                 ("lambdarank_num_pair_per_sample", self.pairs_per_sample.to_string()),
                 ("lambdarank_score_normalization", "false".to_owned()),
@@ -179,8 +184,8 @@ impl XgbParams {
 
 /// Gradient-boosted trees, trained by XGBoost on the calling thread.
 ///
-/// Training 1,000 samples of 120 features takes about 0.1 s and predicting as many about 0.5 ms; large batches are
-/// predicted by all threads of rayon's pool.
+/// Training 1,000 samples of 120 features takes about 0.1 s and predicting as many about 0.5 ms;
+/// large batches are predicted by all threads of rayon's pool.
 #[derive(Clone, Debug, Default)]
 pub struct XgbModel {
     params: XgbParams,
@@ -223,7 +228,8 @@ impl XgbModel {
         Self { params, bases: vec![(base, 1.0)], fitted: None }
     }
 
-    /// A model for a target that goes on from the one that ships for it; where there is none, from the analytic estimate of the time.
+    /// A model for a target that goes on from the one that ships for it; where there is none, from
+    /// the analytic estimate of the time.
     pub fn for_target(target: &Target) -> Self {
         match Pretrained::for_target(target) {
             Some(base) => Self::continuing(base, XgbParams::correction()),
@@ -303,9 +309,11 @@ impl XgbModel {
         Ok(bytes)
     }
 
-    /// Replaces the whole model by a saved one, which must go on from the same pretrained model; after an error, it is as it was before.
+    /// Replaces the whole model by a saved one, which must go on from the same pretrained model;
+    /// after an error, it is as it was before.
     ///
-    /// It may stem from other features: compare [`CostModel::feature_count`] before the first prediction.
+    /// It may stem from other features: compare [`CostModel::feature_count`] before the first
+    /// prediction.
     pub fn load(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
         let line = bytes.iter().position(|&byte| byte == b'\n');
         let (header, json) = bytes.split_at(line.map_or(bytes.len(), |at| at + 1));
@@ -336,7 +344,8 @@ impl CostModel for XgbModel {
         self.params.check()?;
         check(samples, columns)?;
 
-        // Rows of a group must be adjacent. The sort is stable: the order of the samples is part of the input.
+        // Rows of a group must be adjacent. The sort is stable: the order of the samples is part of
+        // the input.
         let mut rows: Vec<&Sample> = samples.iter().collect();
         rows.sort_by_key(|sample| sample.group);
         let values: Vec<f32> = rows.iter().flat_map(|sample| &sample.features).copied().collect();
@@ -404,12 +413,13 @@ impl CostModel for XgbModel {
     }
 }
 
-/// Share of the pairs in order, each by how far its scores are apart, from which on what was learnt before is believed in full: half of them
-/// are in order by chance. Samples of a search are the best-scored ones, which are harder to order than others.
+/// Share of the pairs in order, each by how far its scores are apart, from which on what was learnt
+/// before is believed in full: half of them are in order by chance. Samples of a search are the
+/// best-scored ones, which are harder to order than others.
 const BELIEVED: f32 = 0.7;
 
-/// How far what was learnt before is believed, by the order of its scores for samples, sorted by group, that are labelled now: 0 to 1. With
-/// few samples it is given the benefit of the doubt.
+/// How far what was learnt before is believed, by the order of its scores for samples, sorted by
+/// group, that are labelled now: 0 to 1. With few samples it is given the benefit of the doubt.
 fn trust(scores: &[f32], labels: &[f32], groups: &[u32]) -> f32 {
     let (mut in_order, mut all) = (0.0, 0.0);
     for i in 0..labels.len() {
@@ -452,7 +462,8 @@ fn check(samples: &[Sample], columns: usize) -> Result<(), ModelError> {
 mod tests {
     use super::*;
 
-    /// XGBoost accepts names of parameters that do not exist: what it says is in effect must be what was asked for.
+    /// XGBoost accepts names of parameters that do not exist: what it says is in effect must be
+    /// what was asked for.
     #[test]
     fn parameters_are_in_effect() {
         let mut matrix = Matrix::new(&[1.0, 2.0, 3.0], 1).unwrap();

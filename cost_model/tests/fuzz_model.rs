@@ -1,5 +1,5 @@
-//! Saved models with random damage: loading one is an error, or a model that predicts; never a panic. `AUTOTUNE_CASES` sets the number
-//! of damaged models.
+//! Saved models with random damage: loading one is an error, or a model that predicts; never a
+//! panic. `AUTOTUNE_CASES` sets the number of damaged models.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

@@ -188,7 +188,8 @@ fn a_prior_is_believed_until_samples_contradict() {
     model.fit(&[one]).unwrap();
 }
 
-/// Tasks of different sizes: ranks within a group are learnt although scores of different groups are not comparable.
+/// Tasks of different sizes: ranks within a group are learnt although scores of different groups
+/// are not comparable.
 #[test]
 fn groups_keep_their_own_scale() {
     let seed = 5;

@@ -1,4 +1,5 @@
-//! How a program that deploys gets its schedules: not at all, by looking them up, or by tuning what is not there.
+//! How a program that deploys gets its schedules: not at all, by looking them up, or by tuning what
+//! is not there.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -46,10 +47,11 @@ pub enum Deploy<'a> {
 
 /// Tuning what is not there, once among all processes.
 ///
-/// A miss is a workload that was not raced on this very machine: claims, what other machines found, and what a killed run left half done
-/// are tuned, too. One thread of one process tunes a workload while the others wait, or go on with the best there is; a process that is killed
-/// leaves what it measured, and the next goes on from there. Only one process writes the database at a time, so that tuning never
-/// disturbs tuning.
+/// A miss is a workload that was not raced on this very machine: claims, what other machines found,
+/// and what a killed run left half done are tuned, too. One thread of one process tunes a workload
+/// while the others wait, or go on with the best there is; a process that is killed leaves what it
+/// measured, and the next goes on from there. Only one process writes the database at a time, so
+/// that tuning never disturbs tuning.
 pub struct TuneOnMiss<'a> {
     db: PathBuf,
     first: Option<&'a dyn Source>,
@@ -87,8 +89,8 @@ impl Deploy<'_> {
 }
 
 impl<'a> TuneOnMiss<'a> {
-    /// Tunes by a function into the database at a path, which is looked up in, too. By default no one waits who finds that
-    /// another tunes.
+    /// Tunes by a function into the database at a path, which is looked up in, too. By default no
+    /// one waits who finds that another tunes.
     pub fn into<E: Into<Failure>>(
         db: impl AsRef<Path>,
         tune: impl Fn(&TuningDb, &Workload, &Target) -> Result<(), E> + Send + Sync + 'a,
@@ -104,7 +106,8 @@ impl<'a> TuneOnMiss<'a> {
         self
     }
 
-    /// How long to wait for who tunes the workload, or writes the database; after that the best there is will do, the default at worst.
+    /// How long to wait for who tunes the workload, or writes the database; after that the best
+    /// there is will do, the default at worst.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
@@ -158,7 +161,8 @@ impl<'a> TuneOnMiss<'a> {
         Ok(Seen { stored, best })
     }
 
-    /// The best that was seen; else what is predicted, by what is looked up in first and the database.
+    /// The best that was seen; else what is predicted, by what is looked up in first and the
+    /// database.
     fn or_predicted(&self, Seen { stored, best }: Seen, space: &LookupSpace) -> Result<Tuned, DeployError> {
         if let Some(best) = best {
             return Ok(best);

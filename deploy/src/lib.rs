@@ -1,5 +1,5 @@
-//! Deploys tuned kernels: look-up, prediction on a miss, machine code. No search, no worker processes,
-//! no C++ compiler.
+//! Deploys tuned kernels: look-up, prediction on a miss, machine code. No search, no worker
+//! processes, no C++ compiler.
 //!
 //! | module | what it holds |
 //! |---|---|

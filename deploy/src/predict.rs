@@ -18,9 +18,11 @@ use rayon::prelude::*;
 /// How a schedule is looked for without measuring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PredictParams {
-    /// Of how many workloads, those whose shapes are the nearest, the schedules are carried over that are known to be good for them.
+    /// Of how many workloads, those whose shapes are the nearest, the schedules are carried over
+    /// that are known to be good for them.
     pub nearest: usize,
-    /// Combinations of values that are tried for each, until one is valid ([`ScheduleSpace::adapt_within`]).
+    /// Combinations of values that are tried for each, until one is valid
+    /// ([`ScheduleSpace::adapt_within`]).
     pub tries: usize,
     /// Rounds of moves; none choose among what is carried over.
     pub rounds: usize,
@@ -28,23 +30,27 @@ pub struct PredictParams {
     pub beam: usize,
     /// Moves from each of them.
     pub moves: usize,
-    /// Of what is carried over, and of the moves of each round, the first by the draft: those are lowered and ranked by the model.
+    /// Of what is carried over, and of the moves of each round, the first by the draft: those are
+    /// lowered and ranked by the model.
     pub verified: usize,
 }
 
 impl PredictParams {
-    /// What a search begins with: all that ships, and moves from the best of it. Some tens of milliseconds.
+    /// What a search begins with: all that ships, and moves from the best of it. Some tens of
+    /// milliseconds.
     pub const THOROUGH: Self = Self { nearest: usize::MAX, tries: 200, rounds: 4, beam: 8, moves: 16, verified: 32 };
     /// What a program that deploys does on a miss: the nearest alone, by the draft alone.
     ///
-    /// Of the recorded test bed (209 workloads on a CPU with AVX-512, each with the best schedules of other shapes as those that are known,
-    /// models that were trained without it, what was recorded of those alone), what is chosen of the eight nearest and the default takes 1.10
-    /// times the best recorded, geometric mean; of the nearest four 1.11, of two 1.14, of one 1.19, of all 1.09. The default alone takes 1.29
-    /// on the 111 of them where it was recorded.
+    /// Of the recorded test bed (209 workloads on a CPU with AVX-512, each with the best schedules
+    /// of other shapes as those that are known, models that were trained without it, what was
+    /// recorded of those alone), what is chosen of the eight nearest and the default takes 1.10
+    /// times the best recorded, geometric mean; of the nearest four 1.11, of two 1.14, of one 1.19,
+    /// of all 1.09. The default alone takes 1.29 on the 111 of them where it was recorded.
     pub const QUICK: Self = Self { nearest: 8, tries: 24, rounds: 0, beam: 0, moves: 0, verified: 0 };
 }
 
-/// How many times the best known time what the analysis chooses takes: [`PredictParams::QUICK`] without a model, on the same test bed.
+/// How many times the best known time what the analysis chooses takes: [`PredictParams::QUICK`]
+/// without a model, on the same test bed.
 const ANALYSIS_LOSS: f32 = 1.17;
 
 impl Default for PredictParams {
@@ -53,14 +59,15 @@ impl Default for PredictParams {
     }
 }
 
-/// Returns the space of a workload, with the schedule that is [`predicted`] to be the fastest as its
-/// untuned one; `None` leaves that to the fixed rule.
+/// Returns the space of a workload, with the schedule that is [`predicted`] to be the fastest as
+/// its untuned one; `None` leaves that to the fixed rule.
 pub fn space(workload: &Workload, target: &Target, params: Option<PredictParams>) -> ScheduleSpace {
     space_within(workload, target, params, None)
 }
 
-/// Returns the space of [`space`] with a schedule that is predicted in a hurry, by other parameters.
-/// It is remembered as if by `params`, so that later calls have the same untuned schedule at once.
+/// Returns the space of [`space`] with a schedule that is predicted in a hurry, by other
+/// parameters. It is remembered as if by `params`, so that later calls have the same untuned
+/// schedule at once.
 pub fn space_within(
     workload: &Workload,
     target: &Target,
@@ -95,8 +102,9 @@ fn first(space: &ScheduleSpace, asked: PredictParams, params: PredictParams) -> 
 /// Predictions that are kept; the next one takes the place of all.
 const KEPT: usize = 8192;
 
-/// Predictions of this process, not of an object that callers hold: a search, the race within its network and whoever deploys do not know
-/// one another, and must have the same untuned schedule, also if the first was in a hurry.
+/// Predictions of this process, not of an object that callers hold: a search, the race within its
+/// network and whoever deploys do not know one another, and must have the same untuned schedule,
+/// also if the first was in a hurry.
 static FIRST: LazyLock<RwLock<HashMap<Asked, Config>>> = LazyLock::new(RwLock::default);
 
 #[derive(PartialEq, Eq, Hash)]
@@ -106,12 +114,14 @@ struct Asked {
     params: PredictParams,
 }
 
-/// The schedules of a space that are predicted to be the fastest before anything of its workload was measured, the best first: at most
-/// `n`, and one at least.
+/// The schedules of a space that are predicted to be the fastest before anything of its workload
+/// was measured, the best first: at most `n`, and one at least.
 ///
-/// Among the default of the fixed rule, the schedules that are carried over from the portfolio that ships for the target, and what moves lead
-/// to from the best of those, all [promising](is_promising): the first by their [draft](DraftModel) are lowered, and of them the pretrained
-/// model chooses. Where none ships for the target, and for operators that nothing in the portfolio is for, it is the default. The same every time.
+/// Among the default of the fixed rule, the schedules that are carried over from the portfolio that
+/// ships for the target, and what moves lead to from the best of those, all
+/// [promising](is_promising): the first by their [draft](DraftModel) are lowered, and of them the
+/// pretrained model chooses. Where none ships for the target, and for operators that nothing in the
+/// portfolio is for, it is the default. The same every time.
 pub fn predicted(space: &ScheduleSpace, n: usize, params: PredictParams) -> Vec<Candidate> {
     let default = space.default_candidate().clone();
     let Some(shipped) = Shipped::of(space) else { return vec![default] };
@@ -141,10 +151,12 @@ pub(crate) struct Pick {
     pub(crate) expected_loss: Option<f32>,
 }
 
-/// What a program that deploys gets on a miss: of the schedules that ship and those that are `known` of other workloads the nearest, carried
-/// over and ranked ([`PredictParams::QUICK`]) together with the default. Without any it is the default.
+/// What a program that deploys gets on a miss: of the schedules that ship and those that are
+/// `known` of other workloads the nearest, carried over and ranked ([`PredictParams::QUICK`])
+/// together with the default. Without any it is the default.
 ///
-/// Their drafts rank them. Where no model of these ships the analysis does, for contractions on CPUs, which that was tried for.
+/// Their drafts rank them. Where no model of these ships the analysis does, for contractions on
+/// CPUs, which that was tried for.
 pub(crate) fn pick(space: &ScheduleSpace, known: &[Entry]) -> Pick {
     let PredictParams { nearest, tries, .. } = PredictParams::QUICK;
     let shipped = Shipped::of(space);
@@ -193,7 +205,8 @@ pub(crate) fn is_as_good(program: &Program, own: &Program, target: &Target) -> b
     (estimate(program) - estimate(own)).exp() <= MOST_PACKING_LOSS
 }
 
-/// What ships for a workload's operator on a target, unless a sketch's own choice is [settled](ScheduleSpace::is_settled).
+/// What ships for a workload's operator on a target, unless a sketch's own choice is
+/// [settled](ScheduleSpace::is_settled).
 struct Shipped {
     /// The workload on tensors of f32: nothing ships for other types, which CPUs convert where they
     /// load and store them.

@@ -53,8 +53,8 @@ impl<'a> Query<'a> {
         Self { source: Some(source), ..self }
     }
 
-    /// Asks for the schedule with which a network, or a part of one, was found to be the fastest as a
-    /// whole, by its number ([`Workload::network`]).
+    /// Asks for the schedule with which a network, or a part of one, was found to be the fastest as
+    /// a whole, by its number ([`Workload::network`]).
     pub fn within(self, network: u64) -> Self {
         Self { network: Some(network), ..self }
     }
@@ -80,12 +80,13 @@ impl<'a> Query<'a> {
         Ok(self.within_or(|| Ok(vec![self.alone()?]))?.swap_remove(0))
     }
 
-    /// Returns the best schedule of each kind, the best of all first: for whoever knows more of where
-    /// it will run, such as in which layouts tensors lie there, or that weights come from memory. Of
-    /// a kind are those of the same sketch, layouts, and size of Winograd's tiles. All are from
-    /// records under the same key, so that their times can be compared.
+    /// Returns the best schedule of each kind, the best of all first: for whoever knows more of
+    /// where it will run, such as in which layouts tensors lie there, or that weights come from
+    /// memory. Of a kind are those of the same sketch, layouts, and size of Winograd's tiles. All
+    /// are from records under the same key, so that their times can be compared.
     ///
-    /// Without a record, or within a network that has its own schedule, it is the one of [`Query::best`].
+    /// Without a record, or within a network that has its own schedule, it is the one of
+    /// [`Query::best`].
     pub fn kinds(self) -> Result<Vec<Tuned>, LookupError> {
         self.within_or(|| self.all_kinds())
     }
@@ -161,8 +162,8 @@ fn kind(config: &Config) -> Kind {
     (config.sketch.clone(), knobs)
 }
 
-/// The space of a workload that the target has kernels for, with what is known of configs of records.
-/// A config is planned once, however often sources ask for it.
+/// The space of a workload that the target has kernels for, with what is known of configs of
+/// records. A config is planned once, however often sources ask for it.
 pub(crate) struct LookupSpace {
     space: ScheduleSpace,
     /// By the config's hash; `None` if it is not in the space, or its loop nests are wrong.

@@ -12,8 +12,9 @@ use thiserror::Error;
 
 use crate::predict;
 
-/// The schedule to deploy for a workload on a target: the best that a database or a snapshot has, if it fits today's schedule space, its
-/// loop nests proven right; else the default one, whose loop nests are made and proven when they are first wanted.
+/// The schedule to deploy for a workload on a target: the best that a database or a snapshot has,
+/// if it fits today's schedule space, its loop nests proven right; else the default one, whose loop
+/// nests are made and proven when they are first wanted.
 #[derive(Clone, Debug)]
 pub struct Tuned {
     candidate: Candidate,
@@ -30,7 +31,8 @@ pub enum Origin {
     /// The default schedule, as the model that ships for the target predicted it to be the fastest.
     Predicted {
         /// How many times the best known time such a prediction takes, as
-        /// [measured](autotune_cost_model::Pretrained::expected_loss) on workloads that the model was not trained on.
+        /// [measured](autotune_cost_model::Pretrained::expected_loss) on workloads that the model
+        /// was not trained on.
         expected_loss: f32,
     },
     /// The default schedule, as a fixed rule or the analysis chose it.
@@ -111,7 +113,8 @@ impl Tuned {
         Self { candidate, program, plan: OnceLock::new(), origin: Origin::Tuned(Box::new(found)) }
     }
 
-    /// Returns a schedule that nobody measured, with the loss that is expected of it if a model chose it.
+    /// Returns a schedule that nobody measured, with the loss that is expected of it if a model
+    /// chose it.
     pub(crate) fn unmeasured(candidate: Candidate, expected_loss: Option<f32>) -> Self {
         let predicted = |expected_loss| Origin::Predicted { expected_loss };
         let origin = expected_loss.map_or(Origin::Default, predicted);
@@ -153,7 +156,8 @@ impl Tuned {
         self.best().is_some()
     }
 
-    /// The record that the schedule is from, and what its time is worth; `None` if it is the default one.
+    /// The record that the schedule is from, and what its time is worth; `None` if it is the
+    /// default one.
     pub fn best(&self) -> Option<&Best> {
         match &self.origin {
             Origin::Tuned(found) => Some(&found.best),
@@ -166,7 +170,8 @@ impl Tuned {
         self.best()?.record.measurement.run_secs()
     }
 
-    /// True if the key that the record is kept under is no wider than that of another's; of a default schedule there is none.
+    /// True if the key that the record is kept under is no wider than that of another's; of a
+    /// default schedule there is none.
     pub fn is_known_as_well_as(&self, other: &Self) -> bool {
         other.reach().is_none_or(|reach| self.reach().is_some_and(|own| own <= reach))
     }
@@ -199,7 +204,8 @@ impl Tuned {
         &self.candidate
     }
 
-    /// The kernel on this machine's processor, by as many threads as the target has: code made here and now from the proven loop nests.
+    /// The kernel on this machine's processor, by as many threads as the target has: code made here
+    /// and now from the proven loop nests.
     ///
     /// ```no_run
     /// # use autotune_db::TuningDb;
@@ -236,8 +242,9 @@ impl Tuned {
         }
 
         match artifact(self.program()?, self.plan()?, self.target()) {
-            // SAFETY: the code was generated just now from loop nests that are proven to keep to their plan; it is for
-            // instructions that this processor has, or for a driver that refuses what it cannot run.
+            // SAFETY: the code was generated just now from loop nests that are proven to keep to
+            // their plan; it is for instructions that this processor has, or for a driver that
+            // refuses what it cannot run.
             Ok(artifact) => Ok(unsafe { Kernel::load(device, &artifact) }?),
             Err(needed) => self.compiled(needed, device),
         }

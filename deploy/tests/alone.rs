@@ -1,4 +1,5 @@
-//! A program that deploys with this crate alone: it looks up in a snapshot, makes the kernel and runs it.
+//! A program that deploys with this crate alone: it looks up in a snapshot, makes the kernel and
+//! runs it.
 #![allow(clippy::unwrap_used)]
 
 use autotune_db::{Snapshot, SnapshotWriter, TuningDb, TuningRecord};

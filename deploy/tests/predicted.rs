@@ -77,8 +77,8 @@ fn a_miss_is_answered_by_a_schedule_that_the_draft_puts_before_the_default() {
     }
 }
 
-/// A vector by the matrix is done by another schedule: one that packs the matrix for many rows takes
-/// twice as long.
+/// A vector by the matrix is done by another schedule: one that packs the matrix for many rows
+/// takes twice as long.
 #[test]
 fn schedules_follow_the_packing_of_another_workload_unless_that_takes_longer() {
     let tuned = |text: &str| {

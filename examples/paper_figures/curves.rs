@@ -11,7 +11,8 @@ pub(crate) struct Curve {
     pub(crate) spread: Vec<[f64; 2]>,
 }
 
-/// Qualities that are drawn at least, and what is left above the best for a name: so much of what is drawn.
+/// Qualities that are drawn at least, and what is left above the best for a name: so much of what
+/// is drawn.
 const LEAST: f64 = 0.5;
 const NAME: f64 = 0.06;
 

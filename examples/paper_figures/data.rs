@@ -130,8 +130,9 @@ impl Vocabulary {
         Self { knobs: knobs.collect(), sketches: sketches.into_iter().collect() }
     }
 
-    /// The number of the sketch, then those of each knob: logarithms of tiles, of words that are numbers these, of others their places in the
-    /// alphabet; missing where the sketch has no such knob.
+    /// The number of the sketch, then those of each knob: logarithms of tiles, of words that are
+    /// numbers these, of others their places in the alphabet; missing where the sketch has no such
+    /// knob.
     fn numbers(&self, config: &Config) -> Vec<f32> {
         let place = |words: &[String], word: &String| words.binary_search(word).map_or(f32::NAN, |place| place as f32);
         let mut row = vec![place(&self.sketches, &config.sketch)];

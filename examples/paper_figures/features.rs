@@ -16,7 +16,8 @@ use crate::split::Split;
 const OF_OWN: usize = 64;
 const OF_OTHERS: usize = 32;
 
-/// Columns by the beginnings of their names. Sizes of the problem and the machine are part of every representation.
+/// Columns by the beginnings of their names. Sizes of the problem and the machine are part of every
+/// representation.
 const PROBLEM: &[&str] = &["workload.", "target."];
 const LOOPS: &[&str] = &["parallel.", "total.", "vector.", "register.", "iterations.", "loop."];
 const MEMORY: &[&str] = &[

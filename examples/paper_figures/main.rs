@@ -1,9 +1,11 @@
-//! The experiments of the AutoTVM paper (Chen et al., "Learning to Optimize Tensor Programs", NeurIPS 2018) on a recorded test bed, so that they
-//! run without the machine: CSV and SVG files and a page of Markdown, in an hour on one core.
+//! The experiments of the AutoTVM paper (Chen et al., "Learning to Optimize Tensor Programs",
+//! NeurIPS 2018) on a recorded test bed, so that they run without the machine: CSV and SVG files
+//! and a page of Markdown, in an hour on one core.
 //!
 //! `cargo run --release -p autotune-examples --example paper_figures`
 //!
-//! Everything is random by seed only. What a replay cannot tell is in [`autotune_examples::replay`].
+//! Everything is random by seed only. What a replay cannot tell is in
+//! [`autotune_examples::replay`].
 
 mod curves;
 mod data;
@@ -44,10 +46,12 @@ struct Arguments {
     /// Seeds of everything random
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     seeds: u64,
-    /// Trials of a search, half as many in a sample of the space; searchers that know no model have twice as many
+    /// Trials of a search, half as many in a sample of the space; searchers that know no model have
+    /// twice as many
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..))]
     trials: u64,
-    /// Workloads of each family that are searched, up to twice as many others for what a history is worth; models are judged on all
+    /// Workloads of each family that are searched, up to twice as many others for what a history is
+    /// worth; models are judged on all
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..))]
     per_family: u64,
     /// What `autotune NETWORK --json FILE` wrote, to tell where time goes

@@ -1,4 +1,5 @@
-//! The paper's second model beside its first: a recurrent network that reads the loop nest, and trees.
+//! The paper's second model beside its first: a recurrent network that reads the loop nest, and
+//! trees.
 
 use std::time::Instant;
 
@@ -18,7 +19,8 @@ use crate::split::Split;
 
 /// Configs of each other workload that a model learns from.
 const OF_OTHERS: usize = 48;
-/// Seeds, at most, of models that learn from other workloads: each is trained many times over on all of them.
+/// Seeds, at most, of models that learn from other workloads: each is trained many times over on
+/// all of them.
 const SEEDS: u64 = 2;
 
 pub(crate) fn ranking(bench: &Bench) -> Result<Figure> {

@@ -59,7 +59,8 @@ fn quoted(cell: &str) -> String {
     if cell.contains([',', '"']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.into() }
 }
 
-/// `0.912 (0.905–0.918)`: the median over the seeds, and the quartiles; nothing where there is no number.
+/// `0.912 (0.905–0.918)`: the median over the seeds, and the quartiles; nothing where there is no
+/// number.
 pub(crate) fn spread(values: &[f64], digits: usize) -> String {
     let [low, middle, high] = [0.25, 0.5, 0.75].map(|share| quantile(values.to_vec(), share));
     if !middle.is_finite() {

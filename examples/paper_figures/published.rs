@@ -1,4 +1,5 @@
-//! How many trials searches take to the same relative quality: what is published of AutoTVM, and here.
+//! How many trials searches take to the same relative quality: what is published of AutoTVM, and
+//! here.
 
 use std::ptr;
 use std::sync::Arc;
@@ -21,8 +22,9 @@ const QUALITIES: [f64; 4] = [0.90, 0.95, 0.98, 0.99];
 /// Of those, the one that is spoken of.
 const NEAR: usize = 1;
 
-/// Medians over the layers of ResNet-18, from the logs of every trial that come with "The Droplet Search Algorithm for Kernel Scheduling" (Canesche
-/// et al., ACM TACO 2024; <https://github.com/lac-dcc/DropletSearch>, `results/x86_AMD3700X` and `results/cuda_rtx3080`).
+/// Medians over the layers of ResNet-18, from the logs of every trial that come with "The Droplet
+/// Search Algorithm for Kernel Scheduling" (Canesche et al., ACM TACO 2024;
+/// <https://github.com/lac-dcc/DropletSearch>, `results/x86_AMD3700X` and `results/cuda_rtx3080`).
 const PUBLISHED: [[&str; 6]; 4] = [
     ["published: Ryzen 7 3700X", "AutoTVM, trees + annealing", "", "52", "", ""],
     ["published: Ryzen 7 3700X", "AutoTVM, random", "", "63", "", ""],
@@ -99,7 +101,8 @@ fn runs_from(bench: &Bench, arena: &Arena, models: &[Arc<Pretrained>]) -> Result
     Ok(curves.chunks(arena.tasks.len()).map(<[_]>::to_vec).collect())
 }
 
-/// The quality after each trial if what is recorded is measured in the order in which the models rank it, and nothing is learnt from it.
+/// The quality after each trial if what is recorded is measured in the order in which the models
+/// rank it, and nothing is learnt from it.
 fn picks(arena: &Arena, models: &[Arc<Pretrained>]) -> Vec<Vec<f64>> {
     let of_task = |(of, model): (&Measured, &Arc<Pretrained>)| {
         let width = of.rows.first().map_or(0, Vec::len);

@@ -89,7 +89,8 @@ pub(crate) fn cells(of_seeds: &[Quality]) -> [String; 6] {
     values.map(|value| spread(&of_seeds.iter().map(value).collect::<Vec<_>>(), 3))
 }
 
-/// The quality of a model with some view, for each of some seeds; without fitting if it does not learn.
+/// The quality of a model with some view, for each of some seeds; without fitting if it does not
+/// learn.
 pub(crate) fn over_seeds(
     seeds: u64,
     all: &[Measured],
@@ -120,7 +121,8 @@ pub(crate) fn over_seeds(
     (0..seeds).map(of_seed).collect()
 }
 
-/// Judges the scores of some configs of a workload; nothing to be said if none ran, or all are alike.
+/// Judges the scores of some configs of a workload; nothing to be said if none ran, or all are
+/// alike.
 fn judge(of: &Measured, positions: &[usize], predicted: &[f32]) -> Option<Judged> {
     let actual: Vec<f32> = positions.iter().map(|&position| of.scores[position]).collect();
     let secs = |at: usize| of.run_secs[positions[at]].unwrap_or(f64::INFINITY);

@@ -1,4 +1,5 @@
-//! Searches at equal trials: how they propose, what the model minimises, how batches are picked, how sure the model is.
+//! Searches at equal trials: how they propose, what the model minimises, how batches are picked,
+//! how sure the model is.
 
 use std::sync::Arc;
 
@@ -253,7 +254,8 @@ fn by_trial(runs: &Runs) -> Vec<Vec<f64>> {
     (0..trials).map(|trial| runs.iter().map(|of_seed| mean(of_seed, trial)).collect()).collect()
 }
 
-/// The median over all runs of the trials until they are near the best, and the share of runs that get there.
+/// The median over all runs of the trials until they are near the best, and the share of runs that
+/// get there.
 fn until_near(runs: &Runs) -> String {
     until(runs.iter().flatten().map(|curve| first_at(curve, NEAR)).collect())
 }

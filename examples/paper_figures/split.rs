@@ -1,4 +1,5 @@
-//! What a model learns from and what it is judged on: whole families, whole workloads, or rows of the same workload.
+//! What a model learns from and what it is judged on: whole families, whole workloads, or rows of
+//! the same workload.
 
 use crate::data::{Measured, drawn};
 

@@ -106,7 +106,8 @@ fn with_history(bench: &Bench, arena: &Arena, method: &Method, held_out: HeldOut
     Ok(curves.chunks(arena.tasks.len()).map(<[_]>::to_vec).collect())
 }
 
-/// Some records of each of some workloads, drawn: the same in all runs, so that what differs is the search.
+/// Some records of each of some workloads, drawn: the same in all runs, so that what differs is the
+/// search.
 fn records(sources: &[&ReplayTask]) -> Vec<TuningRecord> {
     let of_source = |source: &&ReplayTask| {
         let mut positions: Vec<usize> = (0..source.run_secs.len()).collect();
@@ -165,8 +166,8 @@ impl Search {
         self.curves.iter().flatten().map(|curve| first_at(curve, quality)).collect()
     }
 
-    /// Of each workload the trials until it is that good, geometric mean over the seeds. One that does not get there takes one more trial than
-    /// there were at least.
+    /// Of each workload the trials until it is that good, geometric mean over the seeds. One that
+    /// does not get there takes one more trial than there were at least.
     fn trials(&self, quality: f64) -> Vec<f64> {
         let trials = |curve: &Vec<f64>| first_at(curve, quality).min(curve.len() as f64 + 1.0);
         let of_task = |task: usize| geometric_mean(self.curves.iter().map(|of_seed| trials(&of_seed[task])));
@@ -223,7 +224,8 @@ fn figure(bench: &Bench, searches: &[Search]) -> Figure {
     Figure { name: "transfer", title: "Transfer".into(), text: text(bench, searches), table, csv, charts }
 }
 
-/// By family, how many times fewer trials searches with a history take than those that know nothing.
+/// By family, how many times fewer trials searches with a history take than those that know
+/// nothing.
 fn bars(bench: &Bench, place: &str, searches: &[Search]) -> String {
     let mut families: Vec<&str> = bench.unseen_record.tasks.iter().map(|task| task.family.as_str()).collect();
     families.dedup();

@@ -8,13 +8,15 @@ use rayon::prelude::*;
 
 use crate::task::Task;
 
-/// Entries of the portfolio, at most, and the least that one must lower the mean logarithm of what the others leave.
+/// Entries of the portfolio, at most, and the least that one must lower the mean logarithm of what
+/// the others leave.
 const ENTRIES: usize = 112;
 const LEAST_GAIN: f64 = 2e-4;
 /// The logarithm of how many times the best a workload takes that no entry is for.
 const NOTHING: f64 = 1.5;
 
-/// The best schedules of workloads that together, carried over, come nearest to the best of the others of their families: greedy cover.
+/// The best schedules of workloads that together, carried over, come nearest to the best of the
+/// others of their families: greedy cover.
 pub(crate) fn cover(tasks: &[Task]) -> Portfolio {
     let times: Vec<HashMap<&Config, f64>> = tasks
         .iter()

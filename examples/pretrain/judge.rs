@@ -14,7 +14,8 @@ use crate::task::{Rows, Task, train};
 
 /// Parts that workloads are held out in.
 pub(crate) const FOLDS: usize = 5;
-/// Workloads whose schedules are carried over, and tries for each schedule: those of a miss, and those of a search.
+/// Workloads whose schedules are carried over, and tries for each schedule: those of a miss, and
+/// those of a search.
 const NEAREST: [usize; 6] = [0, 1, 2, 4, 8, usize::MAX];
 const TRIES: [usize; 2] = [PredictParams::QUICK.tries, PredictParams::THOROUGH.tries];
 /// How many of a draft the model verifies.
@@ -28,7 +29,8 @@ pub(crate) struct Expected {
     pub(crate) carried: f64,
 }
 
-/// Judges models of every family in turn, and of every workload in one of some parts, and prints what they do.
+/// Judges models of every family in turn, and of every workload in one of some parts, and prints
+/// what they do.
 pub(crate) fn judge(tasks: &[Task]) -> Result<Expected> {
     let splits = splits(tasks);
     let train = |rows: Rows| -> Result<Vec<XgbModel>> {
@@ -72,7 +74,8 @@ fn splits(tasks: &[Task]) -> Vec<Split> {
     families.iter().map(of_family).chain((0..FOLDS).map(of_fold)).collect()
 }
 
-/// The shapes of tasks, by turns in one of [`FOLDS`] parts: a workload with cold constants is with its warm twin.
+/// The shapes of tasks, by turns in one of [`FOLDS`] parts: a workload with cold constants is with
+/// its warm twin.
 pub(crate) struct Shapes(HashMap<Workload, usize>);
 
 impl Shapes {
@@ -178,7 +181,8 @@ impl<'a> HeldOut<'a> {
         Self { tasks, known, ratings: (0..tasks.len()).map(rate).collect() }
     }
 
-    /// What is chosen, of what is carried over from the nearest workloads; and of a miss, by family. Returns what a miss takes.
+    /// What is chosen, of what is carried over from the nearest workloads; and of a miss, by
+    /// family. Returns what a miss takes.
     fn judge(&self) -> f64 {
         let verified = VERIFIED.map(By::Verified);
         let columns = [&[By::Model, By::Draft], &verified[..], &[By::Analysis]].concat();
@@ -212,7 +216,8 @@ impl<'a> HeldOut<'a> {
         mean_ratio(of_families.values().flat_map(|[_, miss]| miss.iter().copied()))
     }
 
-    /// Of each workload, where it was recorded, the logarithms of how many times the best recorded time what is chosen takes.
+    /// Of each workload, where it was recorded, the logarithms of how many times the best recorded
+    /// time what is chosen takes.
     fn losses(&self, columns: &[By], nearest: usize, tries: usize) -> Vec<Option<Vec<f64>>> {
         let of_task = |(task, ratings): (&Task, &Ratings)| {
             let Ratings { model, draft, analysis } = ratings;

@@ -16,8 +16,9 @@ const OF_EACH: usize = 64;
 /// Beginnings of the names of the columns that the rates are themselves.
 const RATE_COLUMNS: [&str; 4] = ["target.l2_reads", "target.l3_reads", "target.memory_reads", "target.fork_join"];
 
-/// Prints how well the estimate and models rank the workloads of each test bed: with the rates of the machine table and with those of the
-/// header, learnt from the same machine, from the other, and from both. Workloads are held out one in five, five times, of all machines.
+/// Prints how well the estimate and models rank the workloads of each test bed: with the rates of
+/// the machine table and with those of the header, learnt from the same machine, from the other,
+/// and from both. Workloads are held out one in five, five times, of all machines.
 pub(crate) fn compare(test_beds: &[TestBed; 2]) -> Result<()> {
     let measured = [0, 1].map(|bed| test_beds[bed].header.rates);
     ensure!(measured != [Rates::NOMINAL; 2], "neither test bed has rates in its header");

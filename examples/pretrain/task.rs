@@ -90,7 +90,8 @@ impl Task {
         self.best.iter().map(|config| Entry { workload: self.space.workload().clone(), config: config.clone() })
     }
 
-    /// Its workload, but with constants that may be in the caches: what is told apart where shapes are held out.
+    /// Its workload, but with constants that may be in the caches: what is told apart where shapes
+    /// are held out.
     pub(crate) fn warm(&self) -> Workload {
         self.space.workload().with_cold(false)
     }

@@ -1,4 +1,5 @@
-//! Gradient-boosted trees that know how sure they are: several, each fitted on samples drawn with replacement.
+//! Gradient-boosted trees that know how sure they are: several, each fitted on samples drawn with
+//! replacement.
 
 use autotune_cost_model::{CostModel, ModelError, Sample, XgbModel, XgbParams};
 use ndarray::ArrayView2;
@@ -12,8 +13,8 @@ pub enum Acquisition {
     Mean,
     /// Their mean and this multiple of their standard deviation.
     UpperConfidence(f32),
-    /// By how much the candidate is expected to beat the best sample, if what it may score is a logistic distribution with that mean and
-    /// standard deviation; its logarithm.
+    /// By how much the candidate is expected to beat the best sample, if what it may score is a
+    /// logistic distribution with that mean and standard deviation; its logarithm.
     ExpectedImprovement,
 }
 
@@ -106,7 +107,8 @@ impl CostModel for Ensemble {
 
 /// Logarithm of the mean of what is above 0 of a logistic distribution.
 fn log_expected_improvement(mean: f32, deviation: f32) -> f32 {
-    // The scale of the distribution; with none, all but the order among those that are sure would be lost.
+    // The scale of the distribution; with none, all but the order among those that are sure would
+    // be lost.
     let scale = (deviation * 3f32.sqrt() / std::f32::consts::PI).max(1e-3);
     let t = mean / scale;
     let log_softplus = if t < -15.0 { t } else { (t.max(0.0) + (-t.abs()).exp().ln_1p()).ln() };

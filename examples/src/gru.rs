@@ -1,11 +1,14 @@
-//! The AutoTVM paper's second model (Chen et al., "Learning to Optimize Tensor Programs", NeurIPS 2018, section 3.1 and figure 3d): a recurrent
-//! network that reads a loop nest from the outermost loop to the innermost statement.
+//! The AutoTVM paper's second model (Chen et al., "Learning to Optimize Tensor Programs", NeurIPS
+//! 2018, section 3.1 and figure 3d): a recurrent network that reads a loop nest from the outermost
+//! loop to the innermost statement.
 //!
-//! Each loop's context (extent, kind, bytes touched, reuse of the operands) is embedded; a gated recurrent unit (Cho et al., 2014) goes from loop to
-//! loop; the state after each is scattered over some slots by a softmax, and a linear layer makes the score of the slots' sums. The paper's unit
-//! goes up the tree of all statements; here it goes down the chain of loops around the one that runs most often, as
-//! [`features`] has them, and all that is said there of the rest of the program is embedded as one last step. Trained on pairs (logistic loss of
-//! the difference of two scores) by Adam (Kingma & Ba, 2015), on the calling thread.
+//! Each loop's context (extent, kind, bytes touched, reuse of the operands) is embedded; a gated
+//! recurrent unit (Cho et al., 2014) goes from loop to loop; the state after each is scattered over
+//! some slots by a softmax, and a linear layer makes the score of the slots' sums. The paper's unit
+//! goes up the tree of all statements; here it goes down the chain of loops around the one that
+//! runs most often, as [`features`] has them, and all that is said there of the rest of the program
+//! is embedded as one last step. Trained on pairs (logistic loss of the difference of two scores)
+//! by Adam (Kingma & Ba, 2015), on the calling thread.
 
 mod network;
 mod tape;
@@ -21,7 +24,8 @@ use rand_chacha::ChaCha8Rng;
 use network::Network;
 use tape::Tape;
 
-/// Rows of a group that are compared with each other, and how many such parts make up a step of the training.
+/// Rows of a group that are compared with each other, and how many such parts make up a step of the
+/// training.
 const PART: usize = 32;
 const PARTS: usize = 4;
 /// Rows that are predicted at once.
@@ -30,7 +34,8 @@ const ROWS: usize = 256;
 /// How a [`Gru`] learns.
 #[derive(Clone, Debug)]
 pub struct GruParams {
-    /// Times that all samples are seen; more where there are few, so that there are [`GruParams::least_steps`].
+    /// Times that all samples are seen; more where there are few, so that there are
+    /// [`GruParams::least_steps`].
     pub epochs: usize,
     /// Steps of the training, at least.
     pub least_steps: usize,

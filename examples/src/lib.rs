@@ -16,7 +16,8 @@
 //!
 //! Run one with `cargo run --release -p autotune-examples --example tune_conv2d`.
 //!
-//! Candidates run in a worker process: a program that calls [`autotune::serve_if_worker`] first in `main` is its own.
+//! Candidates run in a worker process: a program that calls [`autotune::serve_if_worker`] first in
+//! `main` is its own.
 
 pub mod ensemble;
 pub mod gru;
@@ -28,8 +29,9 @@ use autotune_cost_model::XgbParams;
 use autotune_ir::Target;
 use autotune_measure::{MeasureOptions, TimingOptions, WorkerMeasurer};
 
-/// This machine's processor with `threads` threads, all if nothing is said, and with the instruction set that is asked for: its own, or `avx2`
-/// on a machine that has more than that, whose kernels then do without the rest.
+/// This machine's processor with `threads` threads, all if nothing is said, and with the
+/// instruction set that is asked for: its own, or `avx2` on a machine that has more than that,
+/// whose kernels then do without the rest.
 pub fn cpu_target(threads: Option<usize>, isa: Option<&str>) -> anyhow::Result<Target> {
     let target = Target::detect("cpu", threads)?;
     match (isa, target.cpu()) {
@@ -50,7 +52,8 @@ pub fn measurer(target: &Target) -> anyhow::Result<WorkerMeasurer> {
     Ok(WorkerMeasurer::with(autotune::worker_command()?, MeasureOptions { timing, ..MeasureOptions::default() })?)
 }
 
-/// The value below which a share of the others lie, from 0 to 1, between two of them as far as it is; no number if there are none.
+/// The value below which a share of the others lie, from 0 to 1, between two of them as far as it
+/// is; no number if there are none.
 pub fn quantile(mut values: Vec<f64>, share: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let at = share * values.len().saturating_sub(1) as f64;

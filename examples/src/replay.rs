@@ -1,21 +1,27 @@
-//! Searches on the recorded test bed, without the machine: a measurer that answers from it, and searchers that propose what it holds.
+//! Searches on the recorded test bed, without the machine: a measurer that answers from it, and
+//! searchers that propose what it holds.
 //!
-//! [`Replay`] answers with what was recorded of the very config it is asked for, and with a failure for any other. As next to nothing of a
-//! space is recorded, a searcher is run inside [`FromRecorded`]: it walks the whole space as it always does, but whatever it
-//! looks at is scored as the nearest recorded config that was not measured yet, and what it proposes is that config. So the model
-//! sees, the measurer measures and the searcher is told recorded configs with their true times only, and everything else of a run is the
-//! tuner's own: [`ReplayTask::search`] is a whole run of [`Tuner`], the same from the same seed. What the tuner proposes by itself, the
-//! schedule that a task begins with, is to be one that was recorded: with [`TuneParams::prediction`] `None` that of the fixed rule, or, where
-//! the database knows other workloads, the best-scored of the recorded ones next to what is carried over. The pretrained model that
-//! [`XgbModel::for_target`] goes on from has seen the record: give a model that has not.
+//! [`Replay`] answers with what was recorded of the very config it is asked for, and with a failure
+//! for any other. As next to nothing of a space is recorded, a searcher is run inside
+//! [`FromRecorded`]: it walks the whole space as it always does, but whatever it looks at is scored
+//! as the nearest recorded config that was not measured yet, and what it proposes is that config.
+//! So the model sees, the measurer measures and the searcher is told recorded configs with their
+//! true times only, and everything else of a run is the tuner's own: [`ReplayTask::search`] is a
+//! whole run of [`Tuner`], the same from the same seed. What the tuner proposes by itself, the
+//! schedule that a task begins with, is to be one that was recorded: with
+//! [`TuneParams::prediction`] `None` that of the fixed rule, or, where the database knows other
+//! workloads, the best-scored of the recorded ones next to what is carried over. The pretrained
+//! model that [`XgbModel::for_target`] goes on from has seen the record: give a model that has not.
 //!
 //! # What a replay cannot tell
 //!
-//! The recorded configs were chosen: some at random, most by a learned search and from other workloads' best. They are far better than
-//! the space on average, so that drawing from them flatters random search (draws of those that were [drawn at
-//! random](ReplayTask::drawn) do not), and what was never measured cannot be found: steps finer than the record lies dense, as those of the
-//! last per cent, cannot be judged. A record's time is one measurement or a few: the fastest are so by luck, too. Searches that go on until
-//! a large part of the record is measured end at the same best, however they search: look at the first third.
+//! The recorded configs were chosen: some at random, most by a learned search and from other
+//! workloads' best. They are far better than the space on average, so that drawing from them
+//! flatters random search (draws of those that were [drawn at random](ReplayTask::drawn) do not),
+//! and what was never measured cannot be found: steps finer than the record lies dense, as those of
+//! the last per cent, cannot be judged. A record's time is one measurement or a few: the fastest
+//! are so by luck, too. Searches that go on until a large part of the record is measured end at the
+//! same best, however they search: look at the first third.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::ControlFlow;
@@ -81,7 +87,8 @@ impl Measurer for Replay {
     }
 }
 
-/// Answers for a device that answers at once: each candidate of the batches in order, until there are no more or `on_result` breaks.
+/// Answers for a device that answers at once: each candidate of the batches in order, until there
+/// are no more or `on_result` breaks.
 pub fn answer_each(
     next_batch: &mut Batches<'_>,
     on_result: &mut OnResult<'_>,
@@ -137,7 +144,8 @@ impl Pool {
         self.candidates.iter().map(|candidate| !seen.contains(&candidate.stable_hash())).collect()
     }
 
-    /// Position of the nearest one to a candidate that may be taken: of its sketch, if there is one.
+    /// Position of the nearest one to a candidate that may be taken: of its sketch, if there is
+    /// one.
     fn nearest(&self, candidate: &Candidate, may_take: &[bool]) -> Option<usize> {
         let members = self.sketches.iter().find(|members| members.sketch == candidate.sketch());
         let of_sketch = members.and_then(|members| members.nearest(candidate, may_take));
@@ -292,7 +300,8 @@ pub struct ReplayTask {
 }
 
 impl ReplayTask {
-    /// The workloads of a test bed that pass a filter, in its order; those of which nothing ran are left out.
+    /// The workloads of a test bed that pass a filter, in its order; those of which nothing ran are
+    /// left out.
     pub fn of(test_bed: &TestBed, target: &Target, mut wanted: impl FnMut(&Recording) -> bool) -> Vec<Self> {
         let tasks = test_bed.tasks().into_iter().filter(|task| wanted(task));
         tasks.filter_map(|task| Self::of_recording(&task, test_bed, target)).collect()
@@ -321,8 +330,9 @@ impl ReplayTask {
         })
     }
 
-    /// Runs a tuner, as `with` makes it of one that knows the database, on it: the throughput of the best schedule after each trial over
-    /// that of the best that was recorded; 0 before the first that ran. Its searcher is to propose what was recorded.
+    /// Runs a tuner, as `with` makes it of one that knows the database, on it: the throughput of
+    /// the best schedule after each trial over that of the best that was recorded; 0 before the
+    /// first that ran. Its searcher is to propose what was recorded.
     pub fn search(&self, db: &TuningDb, with: impl for<'t> FnOnce(Tuner<'t>) -> Tuner<'t>) -> Result<Vec<f64>> {
         let mut curve = Curve::default();
         let mut replay = self.replay.clone();

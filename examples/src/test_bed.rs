@@ -1,8 +1,10 @@
-//! The recorded test bed: what schedules of many workloads took on one machine, so that searches and models can be tried without it.
+//! The recorded test bed: what schedules of many workloads took on one machine, so that searches
+//! and models can be tried without it.
 //!
-//! A file of JSON Lines. The first line is the [`Header`]; each further one holds what one [`Source`] measured of a workload, by sketch: the
-//! names of its knobs once, and a row of values and the run time for each config. Lines are appended whole, so that a recording
-//! that was interrupted goes on where it ended. Those of this repository are packed by `gzip -9`.
+//! A file of JSON Lines. The first line is the [`Header`]; each further one holds what one
+//! [`Source`] measured of a workload, by sketch: the names of its knobs once, and a row of values
+//! and the run time for each config. Lines are appended whole, so that a recording that was
+//! interrupted goes on where it ended. Those of this repository are packed by `gzip -9`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File, OpenOptions};
@@ -47,7 +49,8 @@ impl Header {
         Self { format: FORMAT.into(), target: target.key(), device, lowering: LOWERING_VERSION, rates }
     }
 
-    /// True if a recording with one header goes on where one with the other ended: rates that are measured anew differ a little.
+    /// True if a recording with one header goes on where one with the other ended: rates that are
+    /// measured anew differ a little.
     fn is_alike(&self, other: &Self) -> bool {
         Self { rates: other.rates, ..self.clone() } == *other
     }
@@ -196,8 +199,9 @@ impl TestBed {
         self.recordings.iter().any(|recording| recording.workload == *workload && recording.source == source)
     }
 
-    /// What is known of each workload, in the order of the file: each config once, at the time it had in its race if it was in one, else
-    /// at the mean of its times; a config that failed once has none.
+    /// What is known of each workload, in the order of the file: each config once, at the time it
+    /// had in its race if it was in one, else at the mean of its times; a config that failed once
+    /// has none.
     pub fn tasks(&self) -> Vec<Recording> {
         let mut tasks: Vec<Recording> = Vec::new();
         let mut places: HashMap<Workload, usize> = HashMap::new();

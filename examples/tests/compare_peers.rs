@@ -15,8 +15,9 @@ use std::thread;
 use serde_json::Value;
 use stub::Stub;
 
-/// Speaks server.py's protocol. It has no product of 11 rows, is wrong about 12, dies in the turns of 13, talks nonsense of 14 and says that
-/// its device is lost at 15; a process that had to do with these has no business with 16.
+/// Speaks server.py's protocol. It has no product of 11 rows, is wrong about 12, dies in the turns
+/// of 13, talks nonsense of 14 and says that its device is lost at 15; a process that had to do
+/// with these has no business with 16.
 const PEER: &str = r#"#!/bin/sh
 echo '{"name": "Fake", "version": "1"}'
 spoilt=no

@@ -2,8 +2,9 @@
 //! (PoCL), and on the stub of a CUDA device, with programs that look like the toolkit's. What they
 //! measure nobody looks at.
 //!
-//! The pack is made of the programs that `cargo test` built for the whole workspace. Where those, Python or a device are missing, the
-//! tests say so and pass; `AUTOTUNE_REQUIRE=programs,python3,opencl,g++` makes that a failure.
+//! The pack is made of the programs that `cargo test` built for the whole workspace. Where those,
+//! Python or a device are missing, the tests say so and pass;
+//! `AUTOTUNE_REQUIRE=programs,python3,opencl,g++` makes that a failure.
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
 
@@ -36,7 +37,8 @@ fn missing(tool: &str, reason: &str) {
     eprintln!("skipped, {tool} is missing: {reason}");
 }
 
-/// What stands for the toolkit's programs: each starts the program that it is to look at, which follows its options.
+/// What stands for the toolkit's programs: each starts the program that it is to look at, which
+/// follows its options.
 const TOOL: &str = r#"#!/bin/sh
 tool="$(basename "$0")" report="" all="$*"
 while [ $# -gt 0 ]; do
@@ -158,7 +160,8 @@ impl Pack {
     }
 }
 
-/// The programs of the pack where cargo puts them, relative to this test; of several of a name the newest.
+/// The programs of the pack where cargo puts them, relative to this test; of several of a name the
+/// newest.
 fn programs_beside_this() -> [(&'static str, Option<PathBuf>); 3] {
     let deps = env::current_exe().unwrap().parent().unwrap().to_path_buf();
     let profile = deps.parent().unwrap().to_path_buf();

@@ -1,4 +1,5 @@
-//! Replayed searches: nothing but the record is proposed and answered, and the same from the same seed.
+//! Replayed searches: nothing but the record is proposed and answered, and the same from the same
+//! seed.
 #![allow(clippy::unwrap_used)]
 
 mod made_up;
@@ -133,7 +134,8 @@ fn a_search_ends_where_the_record_is_used_up() {
     }
 }
 
-/// Keys of databases, and of what was recorded, are texts: none may mean something else than it did.
+/// Keys of databases, and of what was recorded, are texts: none may mean something else than it
+/// did.
 #[test]
 fn recorded_workloads_keep_their_texts() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("test_bed");

@@ -1,4 +1,5 @@
-//! Searches that know records of other shapes need fewer trials: some workloads of the recorded test bed, replayed.
+//! Searches that know records of other shapes need fewer trials: some workloads of the recorded
+//! test bed, replayed.
 #![allow(clippy::unwrap_used)]
 
 use autotune::TuneParams;
@@ -10,13 +11,15 @@ use autotune_examples::replay::{FromRecorded, ReplayTask};
 use autotune_examples::test_bed::TestBed;
 
 const FAMILIES: [&str; 2] = ["conv1x1", "matmul"];
-/// Of each family's workloads one in this number is searched; records of each of the others that are known.
+/// Of each family's workloads one in this number is searched; records of each of the others that
+/// are known.
 const SEARCHED_ONE_IN: usize = 9;
 const OF_EACH: usize = 24;
 const TRIALS: usize = 32;
 const SEEDS: u64 = 2;
 
-/// The trials until a search is within 2 % of the best recorded, geometric mean over workloads and seeds.
+/// The trials until a search is within 2 % of the best recorded, geometric mean over workloads and
+/// seeds.
 fn trials(tasks: &[ReplayTask], known: &[TuningRecord], model: &XgbModel) -> f64 {
     let of_run = |task: &ReplayTask, seed| {
         let db = TuningDb::temporary().unwrap();

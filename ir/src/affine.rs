@@ -9,7 +9,8 @@ use smallvec::SmallVec;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VarId(pub u32);
 
-/// `constant + sum of coefficient * variable`; terms are sorted by variable and no coefficient is zero.
+/// `constant + sum of coefficient * variable`; terms are sorted by variable and no coefficient is
+/// zero.
 #[derive(Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Affine {
     /// The value where every variable is zero.
@@ -21,7 +22,8 @@ pub struct Affine {
 impl Clone for Affine {
     #[inline]
     fn clone(&self) -> Self {
-        // Copies of a known number of terms are a few moves each; of any number they would be a call.
+        // Copies of a known number of terms are a few moves each; of any number they would be a
+        // call.
         let unused = (VarId(0), 0);
         let terms = match self.terms[..] {
             [] => SmallVec::new(),

@@ -1,8 +1,8 @@
-//! What can be said of a program without running it: the one analysis that the default choice on GPUs, the model's prior and its features
-//! go by.
+//! What can be said of a program without running it: the one analysis that the default choice on
+//! GPUs, the model's prior and its features go by.
 //!
-//! Everything follows from extents and strides, the [`Target`] and the [machine table](crate::machine): no loop is run, and an analysis
-//! takes microseconds.
+//! Everything follows from extents and strides, the [`Target`] and the [machine
+//! table](crate::machine): no loop is run, and an analysis takes microseconds.
 //!
 //! | part | what it says |
 //! |---|---|
@@ -49,7 +49,8 @@ pub use totals::{Division, Totals, busiest_thread};
 
 use nest::Nest;
 
-/// What bounds a program on a core: arithmetic and copies, the second-level cache, the third, memory.
+/// What bounds a program on a core: arithmetic and copies, the second-level cache, the third,
+/// memory.
 pub const BOUNDS: &[&str] = &["compute", "l2", "l3", "memory"];
 
 /// What is known of a program on a target.
@@ -99,13 +100,15 @@ impl Analysis {
         }
     }
 
-    /// The same for each floating-point operation of one thread of a CPU. Traffic and arithmetic overlap in part.
+    /// The same for each floating-point operation of one thread of a CPU. Traffic and arithmetic
+    /// overlap in part.
     pub fn thread_cycles_per_flop(&self) -> f64 {
         let traffic = (1..4).map(|by| self.cycles_per_flop(by)).sum::<f64>() + self.cold_cycles_per_flop();
         (self.cycles_per_flop(0) + TRAFFIC_SHARE * traffic) * self.imbalance()
     }
 
-    /// Cycles per floating-point operation of one thread to fetch cold constants from memory, which is counted as traffic once already.
+    /// Cycles per floating-point operation of one thread to fetch cold constants from memory, which
+    /// is counted as traffic once already.
     pub fn cold_cycles_per_flop(&self) -> f64 {
         self.totals.cold_bytes / self.flops * self.core.threads as f64 / self.core.rates.read_bytes_per_cycle()[2]
     }
@@ -115,7 +118,8 @@ impl Analysis {
         match by {
             0 => (self.totals.mac_cycles + self.totals.other_cycles) / self.flops,
             _ => {
-                // Traffic is for each operation that the program does, of which Winograd programs do fewer.
+                // Traffic is for each operation that the program does, of which Winograd programs
+                // do fewer.
                 let work = 2.0 * self.totals.fmas / self.flops;
                 let traffic = self.dominant.as_ref().map_or([0.0; 3], |d| d.traffic[by - 1].map(|bytes| bytes * work));
                 let sharers = if by == 3 { self.core.threads as f64 } else { 1.0 };

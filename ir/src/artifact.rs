@@ -31,15 +31,16 @@ pub enum Code {
     OpenCl(String),
 }
 
-/// Machine code of a CPU. It is position independent and refers to nothing outside itself; a stage refers to nothing behind the
-/// entry of the next but to constants.
+/// Machine code of a CPU. It is position independent and refers to nothing outside itself; a stage
+/// refers to nothing behind the entry of the next but to constants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineCode {
     /// Code, then constants.
     pub bytes: Vec<u8>,
     /// How many of the bytes are code.
     pub code_bytes: usize,
-    /// Offset of each stage's function, in the order of [`KernelPlan::stages`]; its interface is that of
-    /// [`crate::plan::PlanStage::symbol`] under the C ABI of the target (System V on x86-64).
+    /// Offset of each stage's function, in the order of [`KernelPlan::stages`]; its interface is
+    /// that of [`crate::plan::PlanStage::symbol`] under the C ABI of the target (System V on
+    /// x86-64).
     pub entries: Vec<usize>,
 }

@@ -156,7 +156,8 @@ impl DType {
         self.row().is_multiplied_by_cpus
     }
 
-    /// True if elements are 32-bit floating-point numbers, whose values are stored without rounding.
+    /// True if elements are 32-bit floating-point numbers, whose values are stored without
+    /// rounding.
     pub fn is_word(self) -> bool {
         !self.is_integer() && self.bytes() == 4
     }

@@ -1,7 +1,9 @@
-//! What the operations of values compute exactly: short straight programs of operations that vector units have.
+//! What the operations of values compute exactly: short straight programs of operations that vector
+//! units have.
 //!
-//! The interpreter evaluates a formula, the assembler writes it out, C and GPU sources get a function of it; so they all agree, bit
-//! for bit where a target rounds division, square root and fused multiply-add as IEEE 754 says and adds no fusing of its own.
+//! The interpreter evaluates a formula, the assembler writes it out, C and GPU sources get a
+//! function of it; so they all agree, bit for bit where a target rounds division, square root and
+//! fused multiply-add as IEEE 754 says and adds no fusing of its own.
 //!
 //! | operation | largest error in ulp | how |
 //! |---|---|---|
@@ -232,7 +234,8 @@ impl Formula {
         &BINARY[op as usize]
     }
 
-    /// What an operation makes of the bits of two integers ([`BinaryOp::of_integers`]); `None` for one of floating-point numbers.
+    /// What an operation makes of the bits of two integers ([`BinaryOp::of_integers`]); `None` for
+    /// one of floating-point numbers.
     pub fn of_integers(op: BinaryOp) -> Option<&'static Self> {
         INTEGERS[op as usize].as_ref()
     }

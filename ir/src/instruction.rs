@@ -3,7 +3,8 @@
 //! A [`Node::Call`](crate::program::Node::Call) has as its body the nest that its instruction does,
 //! so that what runs, counts or proves a program reads the body and needs to know nothing of the
 //! instruction; an [`Instruction`] says what no nest can say: the form of the nests that it does,
-//! and which part of it still runs after the call. Dialects of GPU languages know how it is written.
+//! and which part of it still runs after the call. Dialects of GPU languages know how it is
+//! written.
 //!
 //! ```text
 //! call mma.sync                                  sixteen times eight sums of a warp, and K steps of their reduction
@@ -12,8 +13,8 @@
 //!       acc[i, j, h, 2*p + c] += data_shared[..] * weight_shared[..]
 //! ```
 //!
-//! A new one is a file with a static beside [`MMA`], [`WGMMA`] and [`BOX_COPY`], and its entry in the table of the dialects that
-//! have it.
+//! A new one is a file with a static beside [`MMA`], [`WGMMA`] and [`BOX_COPY`], and its entry in
+//! the table of the dialects that have it.
 
 use std::fmt;
 
@@ -129,7 +130,8 @@ pub enum Registers {
 pub enum Feature {
     /// An instruction set of CPUs, whatever else they have.
     Isa(Isa),
-    /// A feature of CPUs by its name in [`CpuTarget::features`](crate::target::CpuTarget), and the instruction set that it extends.
+    /// A feature of CPUs by its name in [`CpuTarget::features`](crate::target::CpuTarget), and the
+    /// instruction set that it extends.
     Cpu(Isa, &'static str),
     /// A compute capability of CUDA, or a later one.
     ComputeCapability(u32),
@@ -140,8 +142,8 @@ pub enum Feature {
 pub enum Asynchrony {
     /// Nothing.
     Nothing,
-    /// It may go on reading shared memory until the end of the next instruction of its kind, or of the innermost serial loop around,
-    /// which other threads know behind a barrier or a release.
+    /// It may go on reading shared memory until the end of the next instruction of its kind, or of
+    /// the innermost serial loop around, which other threads know behind a barrier or a release.
     Reads,
     /// It is a copy, and only in a [`Node::CopyGroup`](crate::program::Node::CopyGroup), with which
     /// it ends. One thread starts it for the whole block: its nest is written as if the threads of
@@ -150,13 +152,14 @@ pub enum Asynchrony {
 }
 
 impl Instruction {
-    /// Returns the steps of the reduction that one instruction takes for two factors of a type; `None` if it does not multiply
-    /// these.
+    /// Returns the steps of the reduction that one instruction takes for two factors of a type;
+    /// `None` if it does not multiply these.
     pub fn steps(&self, dtype: DType) -> Option<usize> {
         self.factors.iter().find(|factors| factors.dtypes == [dtype; 2]).map(|factors| factors.steps)
     }
 
-    /// Returns the threads of a GPU whose registers hold its sums; `None` if it is of CPUs or does not multiply.
+    /// Returns the threads of a GPU whose registers hold its sums; `None` if it is of CPUs or does
+    /// not multiply.
     pub fn threads(&self) -> Option<ThreadGroup> {
         match self.executor {
             Executor::Threads(group) if !self.factors.is_empty() => Some(group),

@@ -1,16 +1,19 @@
-//! The loop nest executed one iteration after another: slow and obviously right, the oracle for every code generator.
+//! The loop nest executed one iteration after another: slow and obviously right, the oracle for
+//! every code generator.
 //!
-//! Memory that nothing has written is NaN, also in a buffer that is entered again, and every operation passes NaN on, so
-//! that a read of undefined memory shows in the output. Values are f32, integers i32 ([`Expr::is_integer`](crate::program::Expr::is_integer));
-//! operands are rounded to their types first, and whatever is stored is rounded to its buffer's. Memory is kept as f64, which
-//! holds both exactly. Every index is looked at before it is used. Tasks that touch each other's
-//! memory are an error.
+//! Memory that nothing has written is NaN, also in a buffer that is entered again, and every
+//! operation passes NaN on, so that a read of undefined memory shows in the output. Values are f32,
+//! integers i32 ([`Expr::is_integer`](crate::program::Expr::is_integer)); operands are rounded to
+//! their types first, and whatever is stored is rounded to its buffer's. Memory is kept as f64,
+//! which holds both exactly. Every index is looked at before it is used. Tasks that touch each
+//! other's memory are an error.
 //!
-//! The threads of a GPU's block run one after the other from barrier to barrier. Two of them that touch one element of shared
-//! memory between two barriers, or of global memory at any time, are an error if one of them writes. A copy to shared memory
-//! that is under way touches its element twice, where it begins and where it is awaited, and leaves it undefined in between; two
-//! of them to one element are a race.
-//! Of a block whose warps are specialised, producer and consumers go on each until it must wait for the other, the producer first whenever it can.
+//! The threads of a GPU's block run one after the other from barrier to barrier. Two of them that
+//! touch one element of shared memory between two barriers, or of global memory at any time, are an
+//! error if one of them writes. A copy to shared memory that is under way touches its element
+//! twice, where it begins and where it is awaited, and leaves it undefined in between; two of them
+//! to one element are a race. Of a block whose warps are specialised, producer and consumers go on
+//! each until it must wait for the other, the producer first whenever it can.
 
 use ndarray::ArrayD;
 use thiserror::Error;
@@ -67,11 +70,13 @@ pub fn check_operands(spec: &Spec, operands: &[ArrayD<f32>]) -> Result<(), Opera
     Ok(())
 }
 
-/// The output of `program` for the operands of its spec, in order; integers beyond 2^24 are rounded to f32.
+/// The output of `program` for the operands of its spec, in order; integers beyond 2^24 are rounded
+/// to f32.
 ///
-/// Vectorized, unrolled and parallel loops run like serial ones. A location of global memory that is written by one task
-/// of a stage (see [`crate::program::Stage::tasks`]) and read or written by another is a [`Problem::Conflict`], and so is one of
-/// shared memory that is touched by two threads of a block without a barrier between.
+/// Vectorized, unrolled and parallel loops run like serial ones. A location of global memory that
+/// is written by one task of a stage (see [`crate::program::Stage::tasks`]) and read or written by
+/// another is a [`Problem::Conflict`], and so is one of shared memory that is touched by two
+/// threads of a block without a barrier between.
 pub fn interpret(program: &Program, operands: &[ArrayD<f32>]) -> Result<ArrayD<f32>, InterpError> {
     check_operands(&program.spec, operands)?;
     let memory = program.buffers.iter().map(|buffer| content(&program.spec, buffer, operands));

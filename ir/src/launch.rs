@@ -12,7 +12,8 @@ pub struct Launch {
     pub blocks: usize,
     /// Threads of a block (OpenCL: work-items of a group).
     pub threads: usize,
-    /// Shared memory of a block. CUDA: dynamic, aligned to 16 bytes, to 1024 where boxes are copied; OpenCL: declared by the kernel itself.
+    /// Shared memory of a block. CUDA: dynamic, aligned to 16 bytes, to 1024 where boxes are
+    /// copied; OpenCL: declared by the kernel itself.
     pub shared_bytes: usize,
 }
 
@@ -30,8 +31,8 @@ impl Launch {
     }
 }
 
-/// Bytes behind the shared buffers that tell of the arrival of copies of boxes, for each slot; as many again, behind those of all
-/// slots, tell a producer of releases.
+/// Bytes behind the shared buffers that tell of the arrival of copies of boxes, for each slot; as
+/// many again, behind those of all slots, tell a producer of releases.
 pub const ARRIVAL_BYTES: usize = 8;
 
 /// The copies of boxes in some nodes.
@@ -43,8 +44,9 @@ pub fn box_copies(nodes: &[Node]) -> Vec<BoxCopy<'_>> {
     copies.collect()
 }
 
-/// Each shared buffer that is allocated in the nodes: its position in [`Program::buffers`] and the byte behind its last, rounded
-/// up, in the block's shared memory. Buffers begin at multiples of 16 bytes and do not overlap.
+/// Each shared buffer that is allocated in the nodes: its position in [`Program::buffers`] and the
+/// byte behind its last, rounded up, in the block's shared memory. Buffers begin at multiples of 16
+/// bytes and do not overlap.
 pub fn shared_offsets(program: &Program, nodes: &[Node]) -> Vec<(usize, usize)> {
     let mut found: Vec<(usize, usize)> = Vec::new();
     for node in preorder(nodes) {

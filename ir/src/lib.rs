@@ -1,4 +1,5 @@
-//! Loop nests: what they compute, the machines they are for, and what can be said of them without running them.
+//! Loop nests: what they compute, the machines they are for, and what can be said of them without
+//! running them.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! The machine table: every hardware number that is no field of a [`Target`](crate::Target), once, with its unit and where it is from.
+//! The machine table: every hardware number that is no field of a [`Target`](crate::Target), once,
+//! with its unit and where it is from.
 //!
 //! | number is from | marked |
 //! |---|---|

@@ -1,4 +1,5 @@
-//! What a runtime must know to run a kernel: its buffers and its entry points. Independent of how the kernel was made.
+//! What a runtime must know to run a kernel: its buffers and its entry points. Independent of how
+//! the kernel was made.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +25,8 @@ pub enum Binding {
     Packed,
     /// Written and read within a run.
     Scratch,
-    /// No memory of its own that outlives a stage: of a thread or a block. Its pointer is null on a CPU, and no parameter on a GPU.
+    /// No memory of its own that outlives a stage: of a thread or a block. Its pointer is null on a
+    /// CPU, and no parameter on a GPU.
     Private,
 }
 
@@ -63,8 +65,9 @@ impl PlanBuffer {
     }
 }
 
-/// A part of a matrix that one instruction copies, for which a kernel wants a tensor map: of the last two dimensions of a
-/// buffer, with a swizzle of 128 bytes and zeros beyond the edges (CUDA, `cuTensorMapEncodeTiled`).
+/// A part of a matrix that one instruction copies, for which a kernel wants a tensor map: of the
+/// last two dimensions of a buffer, with a swizzle of 128 bytes and zeros beyond the edges (CUDA,
+/// `cuTensorMapEncodeTiled`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorBox {
     /// Position of the buffer in [`KernelPlan::buffers`].
@@ -94,9 +97,10 @@ impl TensorBox {
 /// One entry point of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanStage {
-    /// Symbol of a function `void f(float *const *buffers, char *local, long begin, long end)` (C ABI) that runs the tasks
-    /// `begin..end`. `buffers[i]` is the buffer `i`, aligned as its elements are; `local` is `local_bytes` of memory that no
-    /// other thread uses meanwhile, 64-byte aligned. Of a stage with a launch: a kernel whose parameters are pointers to the
+    /// Symbol of a function `void f(float *const *buffers, char *local, long begin, long end)` (C
+    /// ABI) that runs the tasks `begin..end`. `buffers[i]` is the buffer `i`, aligned as its
+    /// elements are; `local` is `local_bytes` of memory that no other thread uses meanwhile,
+    /// 64-byte aligned. Of a stage with a launch: a kernel whose parameters are pointers to the
     /// global buffers, in order, each 16-byte aligned.
     pub symbol: String,
     /// When it runs.

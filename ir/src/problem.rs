@@ -1,4 +1,5 @@
-//! What can be wrong with a program: what its [verifier](crate::verify()) and its [interpreter](crate::interpret()) say.
+//! What can be wrong with a program: what its [verifier](crate::verify()) and its
+//! [interpreter](crate::interpret()) say.
 
 use thiserror::Error;
 
@@ -53,7 +54,8 @@ pub enum Problem {
         /// Extent of the dimension.
         extent: usize,
     },
-    /// A register is chosen by a variable that has no constant value once loops are unrolled within the allocation.
+    /// A register is chosen by a variable that has no constant value once loops are unrolled within
+    /// the allocation.
     #[error("the register of '{buffer}' depends on '{var}'")]
     RegisterIndex {
         /// The buffer.

@@ -1,13 +1,16 @@
-//! The loop nest: what a config is lowered to, and what features, interpreter and code generators read.
+//! The loop nest: what a config is lowered to, and what features, interpreter and code generators
+//! read.
 //!
-//! A [`Program`] is a list of buffers and a list of stages. A stage is a forest of loops; its leaves are stores and
-//! prefetches. Every loop has a constant extent, every index is affine in the loop variables, and on a CPU there are no branches:
-//! remainders are nests of their own and padding is resolved while lowering.
+//! A [`Program`] is a list of buffers and a list of stages. A stage is a forest of loops; its
+//! leaves are stores and prefetches. Every loop has a constant extent, every index is affine in the
+//! loop variables, and on a CPU there are no branches: remainders are nests of their own and
+//! padding is resolved while lowering.
 //!
 //! # GPU stages
 //!
-//! A stage for a GPU is one tree and one kernel launch. Its block loops are outermost, its thread loops directly within,
-//! and what is within those is run by every thread of a block, in step from [`Node::Barrier`] to barrier only:
+//! A stage for a GPU is one tree and one kernel launch. Its block loops are outermost, its thread
+//! loops directly within, and what is within those is run by every thread of a block, in step from
+//! [`Node::Barrier`] to barrier only:
 //!
 //! ```text
 //! block m.b in 0..8
@@ -24,9 +27,9 @@
 //!
 //! Tiles that stick out are guarded ([`InBounds`]) instead of peeled.
 //!
-//! Copies to shared memory may be under way while a block computes ([`Node::CopyGroup`]), and the warps of a block may multiply
-//! together by one instruction ([`Node::Call`]). Warps may be specialised: a block has a warp group more that only copies
-//! ([`Node::Specialised`]).
+//! Copies to shared memory may be under way while a block computes ([`Node::CopyGroup`]), and the
+//! warps of a block may multiply together by one instruction ([`Node::Call`]). Warps may be
+//! specialised: a block has a warp group more that only copies ([`Node::Specialised`]).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -62,7 +65,8 @@ pub const MAX_LOCAL_BYTES: usize = 64 << 20;
 /// One axis of a program's iteration space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AxisInfo {
-    /// Name, as in the main equation; `oi`, `ci`, `gi` for the lanes of a channel block, `p` for the pixels of all outputs.
+    /// Name, as in the main equation; `oi`, `ci`, `gi` for the lanes of a channel block, `p` for
+    /// the pixels of all outputs.
     pub name: &'static str,
     /// Number of iterations.
     pub extent: usize,
@@ -75,7 +79,8 @@ pub struct AxisInfo {
 /// What an axis of a program is of the axes of the main equation of [`Program::algorithm`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AxisOf {
-    /// An axis, or a digit of it: the value of the equation's axis is the sum of `step` times the value over all its digits.
+    /// An axis, or a digit of it: the value of the equation's axis is the sum of `step` times the
+    /// value over all its digits.
     Part {
         /// The equation's axis.
         axis: AxisId,
@@ -112,7 +117,8 @@ pub struct Program {
     pub buffers: Vec<Buffer>,
     /// What runs, in this order.
     pub stages: Vec<Stage>,
-    /// True if its constants are in no cache when a run begins. Nothing that is computed depends on it.
+    /// True if its constants are in no cache when a run begins. Nothing that is computed depends on
+    /// it.
     pub cold: bool,
 }
 

@@ -5,7 +5,8 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::affine::{Affine, VarId};
 
-/// Intervals that one set may consist of. Tiles leave few; more is refused rather than taking forever.
+/// Intervals that one set may consist of. Tiles leave few; more is refused rather than taking
+/// forever.
 const MAX_INTERVALS: usize = 1 << 16;
 
 /// A set of whole numbers: sorted, disjoint, half-open intervals that do not touch.
@@ -22,10 +23,11 @@ pub(crate) type SetBox = Vec<Set>;
 const FEW: usize = 6;
 
 impl Set {
-    /// The values of `affine`; `None` if it is not plain that each occurs once, or if they are too scattered.
+    /// The values of `affine`; `None` if it is not plain that each occurs once, or if they are too
+    /// scattered.
     ///
-    /// Plain is a mixed radix: of the terms sorted by coefficient, each coefficient is at least the span of the terms before
-    /// it, as in `32*t + 4*u + i` with `u` in `0..8` and `i` in `0..4`.
+    /// Plain is a mixed radix: of the terms sorted by coefficient, each coefficient is at least the
+    /// span of the terms before it, as in `32*t + 4*u + i` with `u` in `0..8` and `i` in `0..4`.
     pub(crate) fn of(affine: &Affine, extent_of: impl Fn(VarId) -> usize) -> Option<Self> {
         let mut start = affine.constant;
         let mut terms: SmallVec<[(i64, i64); 4]> = SmallVec::new();
@@ -85,7 +87,8 @@ impl Set {
     }
 }
 
-/// The intervals, and their copies `step, 2*step, .. last*step` higher; they start at 0 and span no more than `step`.
+/// The intervals, and their copies `step, 2*step, .. last*step` higher; they start at 0 and span no
+/// more than `step`.
 fn repeat(intervals: &[(i64, i64)], step: i64, last: i64) -> Option<Intervals> {
     if intervals.len().checked_mul(last as usize + 1)? > MAX_INTERVALS {
         return None;
@@ -108,10 +111,11 @@ pub(crate) fn volume(set_box: &SetBox) -> u128 {
     set_box.iter().map(Set::len).product()
 }
 
-/// Two boxes of different labels with a point in common. `extents`: the size of each axis, which the sets stay within.
+/// Two boxes of different labels with a point in common. `extents`: the size of each axis, which
+/// the sets stay within.
 ///
-/// The space is cut axis by axis where the boxes at hand begin and end; a part that only boxes of one label reach is left, and of a part
-/// that few reach each is compared with each.
+/// The space is cut axis by axis where the boxes at hand begin and end; a part that only boxes of
+/// one label reach is left, and of a part that few reach each is compared with each.
 pub(crate) fn overlap(boxes: &[&SetBox], labels: &[usize], extents: &[usize]) -> Option<(usize, usize)> {
     fn search(
         boxes: &[&SetBox],
@@ -173,8 +177,9 @@ pub(crate) fn gap(boxes: &[&SetBox], extents: &[usize]) -> Option<Vec<i64>> {
     search(boxes, extents, &mut point, &all).then_some(point)
 }
 
-/// The axis `0..extent` cut where the sets of the boxes at hand begin and end: the first value of each kind of part, and
-/// which of the boxes contain it. Parts that the same boxes contain are one kind.
+/// The axis `0..extent` cut where the sets of the boxes at hand begin and end: the first value of
+/// each kind of part, and which of the boxes contain it. Parts that the same boxes contain are one
+/// kind.
 fn parts(boxes: &[&SetBox], at_hand: &[usize], axis: usize, extent: usize) -> Vec<(i64, Vec<usize>)> {
     // Few sets differ: the boxes come from few tilings, and neighbours are often alike.
     let mut number_of = FxHashMap::default();

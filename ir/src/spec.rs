@@ -7,11 +7,13 @@
 //! output[n, o, oh, ow] = max(sum[n, o, oh, ow] + bias[o], 0)
 //! ```
 //!
-//! An equation combines values by one operation ([`Reduction`]): a pooling takes the largest of its window.
+//! An equation combines values by one operation ([`Reduction`]): a pooling takes the largest of its
+//! window.
 //!
-//! Every index is affine in the axes of its equation, or found by values, such as those of another tensor, and then within the tensor
-//! whatever they are ([`Expr::Gather`]). What a sum reads beyond a tensor is zero; another reduction leaves out iterations
-//! that read there. What would be written beyond a tensor is not. Sums are f32 whatever the tensors are.
+//! Every index is affine in the axes of its equation, or found by values, such as those of another
+//! tensor, and then within the tensor whatever they are ([`Expr::Gather`]). What a sum reads beyond
+//! a tensor is zero; another reduction leaves out iterations that read there. What would be written
+//! beyond a tensor is not. Sums are f32 whatever the tensors are.
 
 use std::borrow::Cow;
 
@@ -19,7 +21,8 @@ use crate::affine::{Affine, VarId};
 use crate::dtype::DType;
 use crate::program::{Access, BinaryOp, BufferId, Expr, Iteration, Role, Store, StoreMode};
 
-/// An axis, by its position in [`Equation::axes`]; in an [`Affine`] of the equation, `VarId(axis)` stands for it.
+/// An axis, by its position in [`Equation::axes`]; in an [`Affine`] of the equation, `VarId(axis)`
+/// stands for it.
 pub type AxisId = usize;
 
 /// The first axes of an equation, as its indices name them.
@@ -114,7 +117,8 @@ impl Reduction {
         match self {
             Reduction::Sum => Expr::sum(so_far, value),
             Reduction::Product => Expr::product(so_far, value),
-            // Code generators take the second of two from memory where they are named in this order.
+            // Code generators take the second of two from memory where they are named in this
+            // order.
             Reduction::Max => Expr::max(value, so_far),
             Reduction::MaxNumber => Expr::binary(BinaryOp::MaxNumber, so_far, value),
             Reduction::Min => Expr::binary(BinaryOp::Min, value, so_far),
@@ -132,7 +136,8 @@ impl Reduction {
         }
     }
 
-    /// The store that combines a value with what is at `dst`, as an iteration of an equation or for itself.
+    /// The store that combines a value with what is at `dst`, as an iteration of an equation or for
+    /// itself.
     pub fn store(self, dst: Access, value: Expr, iteration: Option<Iteration>) -> Store {
         match self {
             Reduction::Sum => Store { dst, mode: StoreMode::Accumulate, value, iteration },
@@ -144,8 +149,8 @@ impl Reduction {
     }
 }
 
-/// `output[..] = Σ value`, over the axes that are reduced, or what another [`Reduction`] makes of the values; for every value of the other
-/// axes.
+/// `output[..] = Σ value`, over the axes that are reduced, or what another [`Reduction`] makes of
+/// the values; for every value of the other axes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Equation {
     /// The iteration space.
@@ -254,8 +259,8 @@ impl Spec {
         !self.is_chain() && self.multiplies_tensors()
     }
 
-    /// True if the values of a tensor are data or weights of a contraction, which are rounded as their type is multiplied
-    /// ([`DType::multiplied`]); others are rounded as they are stored.
+    /// True if the values of a tensor are data or weights of a contraction, which are rounded as
+    /// their type is multiplied ([`DType::multiplied`]); others are rounded as they are stored.
     pub fn is_multiplied(&self, tensor: &Tensor) -> bool {
         self.is_contraction() && self.main().loads().iter().any(|access| std::ptr::eq(self.tensor(access), tensor))
     }
@@ -265,7 +270,8 @@ impl Spec {
         self.main().loads().first().map_or_else(DType::default, |access| self.tensor(access).dtype)
     }
 
-    /// The extent of the dimension along which the elements of a tensor are indices of another, if they are: the least of several.
+    /// The extent of the dimension along which the elements of a tensor are indices of another, if
+    /// they are: the least of several.
     pub fn indexes(&self, tensor: &Tensor) -> Option<usize> {
         let mut extents = Vec::new();
         for equation in &self.equations {
@@ -281,7 +287,8 @@ impl Spec {
         extents.into_iter().min()
     }
 
-    /// Elements of an operand that are read at least: of what is found by values one for each iteration.
+    /// Elements of an operand that are read at least: of what is found by values one for each
+    /// iteration.
     fn elements_read(&self, tensor: &Tensor) -> f64 {
         let all = tensor.shape.iter().map(|&extent| extent as f64).product::<f64>();
         let (mut gathered, mut loaded) = (0.0, false);
@@ -296,13 +303,15 @@ impl Spec {
         if loaded || gathered == 0.0 { all } else { all.min(gathered) }
     }
 
-    /// True if values are computed on the way to what the last equation but one combines, other than by a prologue.
+    /// True if values are computed on the way to what the last equation but one combines, other
+    /// than by a prologue.
     pub fn is_chain(&self) -> bool {
         self.equations.len() > 2 && self.prologue().is_none()
     }
 
-    /// The map in front of a contraction, if there is one: it makes an element of what the main equation reads first of each element of the first
-    /// operand, `mapped[i, j, ..] = f(input[i, j, ..], ..)`, by its own axes.
+    /// The map in front of a contraction, if there is one: it makes an element of what the main
+    /// equation reads first of each element of the first operand,
+    /// `mapped[i, j, ..] = f(input[i, j, ..], ..)`, by its own axes.
     pub fn prologue(&self) -> Option<&Equation> {
         let [map, main, _] = &self.equations[..] else { return None };
         let is_axis = |(axis, index): (usize, &Affine)| *index == Affine::var(VarId(axis as u32));
@@ -332,7 +341,8 @@ impl Spec {
         self.main().reduction_len()
     }
 
-    /// Floating-point operations: two for each iteration of the main equation, in a chain of every equation that combines values.
+    /// Floating-point operations: two for each iteration of the main equation, in a chain of every
+    /// equation that combines values.
     pub fn flops(&self) -> f64 {
         let iterations = |equation: &Equation| equation.axes.iter().map(|axis| axis.extent as f64).product::<f64>();
         let combining = self.equations.iter().filter(|equation| self.is_chain() && equation.reduces());

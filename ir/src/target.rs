@@ -1,4 +1,5 @@
-//! The machine that code is made for: a CPU (instruction set, cores, caches) or a GPU (interface, limits).
+//! The machine that code is made for: a CPU (instruction set, cores, caches) or a GPU (interface,
+//! limits).
 
 use std::fmt;
 
@@ -33,8 +34,9 @@ pub enum Target {
 }
 
 impl Target {
-    /// The target called `word`: `cpu` is this machine's, for kernels of `threads` threads (all cores if `None`), `cpu:avx2` the same without
-    /// what goes beyond that instruction set; a GPU is stated, whether this machine has one or not ([`GpuTarget::stated`]).
+    /// The target called `word`: `cpu` is this machine's, for kernels of `threads` threads (all
+    /// cores if `None`), `cpu:avx2` the same without what goes beyond that instruction set; a GPU
+    /// is stated, whether this machine has one or not ([`GpuTarget::stated`]).
     pub fn detect(word: &str, threads: Option<usize>) -> Result<Self, TargetError> {
         match (word, GpuTarget::stated(word)) {
             ("cpu", _) => Ok(Target::Cpu(CpuTarget::detect(threads)?)),
@@ -48,8 +50,9 @@ impl Target {
         }
     }
 
-    /// The key under which the database keeps this target's records: stable across runs, and another one for a machine that would
-    /// run the same kernels in other times ([`CpuTarget::key`], [`GpuTarget::key`]).
+    /// The key under which the database keeps this target's records: stable across runs, and
+    /// another one for a machine that would run the same kernels in other times
+    /// ([`CpuTarget::key`], [`GpuTarget::key`]).
     pub fn key(&self) -> String {
         match self {
             Target::Cpu(c) => c.key(),
@@ -57,8 +60,9 @@ impl Target {
         }
     }
 
-    /// The key that earlier versions gave a CPU, which told apart models, instruction sets and numbers of threads only. Machines
-    /// that differ may have had the same one. None for GPUs, whose keys are what they were.
+    /// The key that earlier versions gave a CPU, which told apart models, instruction sets and
+    /// numbers of threads only. Machines that differ may have had the same one. None for GPUs,
+    /// whose keys are what they were.
     pub fn legacy_key(&self) -> Option<String> {
         self.cpu().map(CpuTarget::legacy_key)
     }
@@ -103,8 +107,9 @@ impl Target {
         self.supports(dtype) || self.cpu().is_some() && dtype.is_multiplied_by_cpus()
     }
 
-    /// True if elements may be converted from and to a type where they are loaded and stored, as casts do: those of [all kernels](Target::supports),
-    /// on CPUs and with OpenCL f16 and bf16, too.
+    /// True if elements may be converted from and to a type where they are loaded and stored, as
+    /// casts do: those of [all kernels](Target::supports), on CPUs and with OpenCL f16 and bf16,
+    /// too.
     pub fn supports_cast(&self, dtype: DType) -> bool {
         let is_cuda = matches!(self.gpu().map(|gpu| gpu.api), Some(GpuApi::Cuda { .. }));
         self.supports(dtype) || !is_cuda && matches!(dtype, DType::F16 | DType::Bf16)

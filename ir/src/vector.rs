@@ -34,7 +34,8 @@ impl Vector {
         first % lanes == 0 && value.terms.iter().all(is_multiple)
     }
 
-    /// True if the lanes access neighbouring elements of `element_bytes` bytes, which one access can take, the first of them aligned.
+    /// True if the lanes access neighbouring elements of `element_bytes` bytes, which one access
+    /// can take, the first of them aligned.
     pub fn is_contiguous(self, offset: &Affine, element_bytes: usize, extent_of: impl Fn(VarId) -> usize) -> bool {
         let fits = self.lanes * element_bytes <= MAX_ACCESS_BYTES;
         fits && offset.coefficient(self.var) == 1 && self.starts_aligned(offset, extent_of)

@@ -1,21 +1,27 @@
 //! An independent proof, without running it, that a program does what its spec asks.
 //!
-//! Proven are: loops, allocations and names are well formed; every index is in bounds; operands are not written; every
-//! iteration of the algorithm's equations, such as the multiply-adds of a contraction, happens exactly once; where operands are read in
-//! place they are read at the right element; every element of the output is assigned; tasks do not write the same global element; memory stays within the target's limits.
+//! Proven are: loops, allocations and names are well formed; every index is in bounds; operands are
+//! not written; every iteration of the algorithm's equations, such as the multiply-adds of a
+//! contraction, happens exactly once; where operands are read in place they are read at the right
+//! element; every element of the output is assigned; tasks do not write the same global element;
+//! memory stays within the target's limits.
 //!
-//! Of a GPU stage, too: blocks and threads are within the target's limits; every thread reaches every barrier; between two
-//! barriers no thread touches an element of shared memory that another one writes, or that a copy under way will write, and
-//! where a block has a producer, none that one of its copies may write at that time, and nobody waits in vain; matrix
-//! instructions deal out operands and sums as the nest says that they stand for; guarded accesses are in bounds. A
-//! multiply-add whose point lies beyond its axes does not count there; the last group of a reduction's steps may go beyond its end.
+//! Of a GPU stage, too: blocks and threads are within the target's limits; every thread reaches
+//! every barrier; between two barriers no thread touches an element of shared memory that another
+//! one writes, or that a copy under way will write, and where a block has a producer, none that one
+//! of its copies may write at that time, and nobody waits in vain; matrix instructions deal out
+//! operands and sums as the nest says that they stand for; guarded accesses are in bounds. A
+//! multiply-add whose point lies beyond its axes does not count there; the last group of a
+//! reduction's steps may go beyond its end.
 //!
-//! Not proven is the way of values through packed copies, shared memory and accumulators, among it what these begin with and that what
-//! lies beyond the axes adds zero; [`crate::interp`] tests that.
+//! Not proven is the way of values through packed copies, shared memory and accumulators, among it
+//! what these begin with and that what lies beyond the axes adds zero; [`crate::interp`] tests
+//! that.
 //!
-//! The proof of "exactly once": [`crate::program::Iteration`] makes each multiply-accumulate, together with the loops around
-//! it, a box: a set of values per axis, each taken once. The boxes are pairwise disjoint, and together they have as many
-//! points as the contraction (without the padding, where data is read in place).
+//! The proof of "exactly once": [`crate::program::Iteration`] makes each multiply-accumulate,
+//! together with the loops around it, a box: a set of values per axis, each taken once. The boxes
+//! are pairwise disjoint, and together they have as many points as the contraction (without the
+//! padding, where data is read in place).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -38,7 +44,8 @@ mod walk;
 pub use overwrite::may_overwrite;
 use walk::{Found, Iterations, Walk, Write, place_name};
 
-/// Proves that `program` computes its spec within the limits of `target`, or tells where it does not.
+/// Proves that `program` computes its spec within the limits of `target`, or tells where it does
+/// not.
 pub fn verify(program: &Program, target: &Target) -> Result<(), ProgramError> {
     interface::check_interface(program)?;
     interface::check_memory(program, target)?;
@@ -82,8 +89,9 @@ fn check_tasks(program: &Program, writes: &[Write]) -> Result<(), ProgramError> 
     Ok(())
 }
 
-/// Every iteration that is needed happens exactly once: those of the main equation, of every other that combines values unless the
-/// algorithm was made by rewriting the spec, and of each of which some are told.
+/// Every iteration that is needed happens exactly once: those of the main equation, of every other
+/// that combines values unless the algorithm was made by rewriting the spec, and of each of which
+/// some are told.
 fn check_coverage(program: &Program, found: &Found) -> Result<(), ProgramError> {
     let (algorithm, main) = (&program.algorithm, program.algorithm.main);
     let is_rewritten = !Arc::ptr_eq(&program.spec, algorithm) && program.spec != *algorithm;

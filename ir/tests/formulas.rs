@@ -46,7 +46,8 @@ fn what_is_rounded_once_is_the_nearest() {
     }
 }
 
-/// The bits of every f16 and bf16, of what lies in the middle between two of them, and on either side of it.
+/// The bits of every f16 and bf16, of what lies in the middle between two of them, and on either
+/// side of it.
 #[test]
 fn elements_of_16_bits_are_the_nearest() {
     for dtype in [F16, Bf16] {
@@ -140,7 +141,8 @@ fn special_values_have_their_results() {
     }
 }
 
-/// Of bases of every exponent powers from the least denormal to the largest number, and whole exponents of either sign.
+/// Of bases of every exponent powers from the least denormal to the largest number, and whole
+/// exponents of either sign.
 #[test]
 fn errors_of_powers_are_within_what_is_stated() {
     let mut rng = ChaCha8Rng::seed_from_u64(7);

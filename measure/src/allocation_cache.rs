@@ -1,4 +1,5 @@
-//! Allocation cache: what kernels packed ahead of time, for those that pack alike, and memory that trials gave back.
+//! Allocation cache: what kernels packed ahead of time, for those that pack alike, and memory that
+//! trials gave back.
 
 use std::rc::Rc;
 
@@ -13,7 +14,8 @@ use crate::fixed::{Fixed, Placed};
 /// Most bytes kept in the host's memory, and in a GPU's: several outputs of the largest workloads.
 const HOST_KEPT_BYTES: usize = 96 << 20;
 const DEVICE_KEPT_BYTES: usize = 2 << 30;
-/// Words that are worth it: fewer are packed again as soon as memory for them is had that was not used before.
+/// Words that are worth it: fewer are packed again as soon as memory for them is had that was not
+/// used before.
 const LEAST_WORDS: usize = 2 << 20;
 /// Memory is used again for what needs no less than a part of it.
 const WASTE: usize = 4;
@@ -49,8 +51,8 @@ impl Packing {
     }
 }
 
-/// The code of the first `stages` stages: they begin with the code, one behind the other, and refer to nothing behind them but
-/// constants.
+/// The code of the first `stages` stages: they begin with the code, one behind the other, and refer
+/// to nothing behind them but constants.
 fn leading_code(code: &MachineCode, stages: usize) -> Option<Vec<u8>> {
     let MachineCode { bytes, code_bytes, entries } = code;
     let in_order = entries.first() == Some(&0) && entries.is_sorted_by(|a, b| a < b);
@@ -65,8 +67,8 @@ fn leading_code(code: &MachineCode, stages: usize) -> Option<Vec<u8>> {
     Some(leading)
 }
 
-/// What was packed, the latest used last, and memory that is free. Memory that a process never touched before can be slow to have, so
-/// that what it has is used again.
+/// What was packed, the latest used last, and memory that is free. Memory that a process never
+/// touched before can be slow to have, so that what it has is used again.
 pub(crate) struct AllocationCache<D: Device> {
     packed: Vec<(Workload, Packing, Placed<D>)>,
     spare: Vec<D::Memory>,
@@ -98,7 +100,8 @@ impl<D: Device> AllocationCache<D> {
         }
     }
 
-    /// At least `bytes` bytes, which hold anything: of what is free, or at the expense of what was not used for long.
+    /// At least `bytes` bytes, which hold anything: of what is free, or at the expense of what was
+    /// not used for long.
     pub(crate) fn memory(&mut self, device: &D, bytes: usize) -> Result<D::Memory, DeviceError> {
         let size = |memory: &D::Memory| device.extent(memory).bytes;
         loop {
@@ -120,8 +123,8 @@ impl<D: Device> AllocationCache<D> {
         self.spare.push(memory);
     }
 
-    /// Gives memory that is free to the system, or where there is none frees what was not used for longest; false if there is
-    /// nothing.
+    /// Gives memory that is free to the system, or where there is none frees what was not used for
+    /// longest; false if there is nothing.
     fn make_room(&mut self) -> bool {
         if !self.spare.is_empty() {
             self.spare.remove(0);
@@ -149,7 +152,8 @@ impl<D: Device> AllocationCache<D> {
     }
 }
 
-/// True if each is as large as the plan's buffer at its position, and that one is for what was packed.
+/// True if each is as large as the plan's buffer at its position, and that one is for what was
+/// packed.
 fn fits<D: Device>(packed: &Placed<D>, plan: &KernelPlan) -> bool {
     packed.iter().all(|(position, fixed)| {
         plan.buffers.get(*position).is_some_and(|buffer| {

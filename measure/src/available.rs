@@ -9,8 +9,9 @@ use crate::error::MeasureError;
 use crate::memory::{self, ADDRESS_SPACE, DATA};
 use crate::problem;
 
-/// Bytes that this process can still have: what the system says is available, what the control groups that it is in leave (versions 1
-/// and 2, up to the root), and what its limits on address space and on data leave. `usize::MAX` where nothing of that is told.
+/// Bytes that this process can still have: what the system says is available, what the control
+/// groups that it is in leave (versions 1 and 2, up to the root), and what its limits on address
+/// space and on data leave. `usize::MAX` where nothing of that is told.
 pub(crate) fn available_bytes() -> usize {
     let left = |resource, size| memory::soft_limit(resource).map(|limit| limit.saturating_sub(memory::own_bytes(size)));
     let limits = [left(libc::RLIMIT_AS, ADDRESS_SPACE), left(libc::RLIMIT_DATA, DATA)];
@@ -68,8 +69,9 @@ impl Files {
     }
 }
 
-/// The folders of the groups in `/proc/self/cgroup`, whose lines are "number:controllers:path". In a container the path may be one that
-/// only the host knows: then those of its ancestors that are there count.
+/// The folders of the groups in `/proc/self/cgroup`, whose lines are "number:controllers:path". In
+/// a container the path may be one that only the host knows: then those of its ancestors that are
+/// there count.
 fn groups(root: &Path, text: &str) -> Vec<(PathBuf, &'static Files)> {
     let folder = |line: &str| {
         let mut parts = line.splitn(3, ':').skip(1);

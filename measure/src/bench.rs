@@ -41,8 +41,9 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Loads a kernel, runs what runs ahead of time, runs it once on random operands and compares the output with the
-    /// reference. The calling thread takes part in every run of a CPU's kernel: pin it to the first core.
+    /// Loads a kernel, runs what runs ahead of time, runs it once on random operands and compares
+    /// the output with the reference. The calling thread takes part in every run of a CPU's kernel:
+    /// pin it to the first core.
     ///
     /// # Safety
     ///
@@ -57,8 +58,9 @@ impl Bench {
         Ok(Self { kernel, _station: station, timing: TimingOptions::for_target(target) })
     }
 
-    /// Runs for at least `floor_secs` with warm caches; seconds a run of each repeat, at least three, by the device's clock on a
-    /// GPU. What the runs before did to the caches is undone by a first run that does not count. Between turns no thread is busy.
+    /// Runs for at least `floor_secs` with warm caches; seconds a run of each repeat, at least
+    /// three, by the device's clock on a GPU. What the runs before did to the caches is undone by a
+    /// first run that does not count. Between turns no thread is busy.
     pub fn turn(&mut self, floor_secs: f64) -> Result<Vec<f64>, CandidateError> {
         self.kernel.repeat(1)?;
         let run_secs = self.kernel.repeat(1)?;
@@ -75,7 +77,8 @@ impl Bench {
         self.kernel.recheck(false)
     }
 
-    /// Number of runs in the graph that the turns replayed: [`autotune_measurement::RunSecs::graph_runs`].
+    /// Number of runs in the graph that the turns replayed:
+    /// [`autotune_measurement::RunSecs::graph_runs`].
     pub fn graph_runs(&self) -> usize {
         self.kernel.graph_runs()
     }

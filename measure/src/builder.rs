@@ -30,13 +30,14 @@ pub struct Build {
     pub toolchain: Option<Toolchain>,
     /// What it takes of a GPU, where the compiler tells.
     pub resources: Option<Resources>,
-    /// Wall-clock seconds of lowering, code generation and compiler; the compiler's part is 0 for a source that was
-    /// built before.
+    /// Wall-clock seconds of lowering, code generation and compiler; the compiler's part is 0 for a
+    /// source that was built before.
     pub build_secs: f64,
 }
 
-/// Builds candidates for CPUs with the assembler of their instruction set, or with the machine's C compiler, which is looked for
-/// when it is first needed, and candidates for CUDA devices with NVRTC. Files that the compiler made live as long as the builder.
+/// Builds candidates for CPUs with the assembler of their instruction set, or with the machine's C
+/// compiler, which is looked for when it is first needed, and candidates for CUDA devices with
+/// NVRTC. Files that the compiler made live as long as the builder.
 pub struct Builder {
     backend: Backend,
     limit: Duration,
@@ -65,8 +66,8 @@ struct Ready {
 }
 
 impl Builder {
-    /// A builder that gives the C compiler, where it is used, `limit_secs` of wall-clock time for each candidate. NVRTC works in this
-    /// process, without a limit.
+    /// A builder that gives the C compiler, where it is used, `limit_secs` of wall-clock time for
+    /// each candidate. NVRTC works in this process, without a limit.
     pub fn new(backend: Backend, limit_secs: f64) -> Self {
         Self { backend, limit: duration(limit_secs), libraries: None, workers: None }
     }
@@ -82,10 +83,12 @@ impl Builder {
         Ok(self.libraries()?.compiler())
     }
 
-    /// The outcome for each candidate, in order. Every core is used; equal sources are compiled once.
+    /// The outcome for each candidate, in order. Every core is used; equal sources are compiled
+    /// once.
     ///
-    /// It is an error if a candidate needs a C compiler by the choice of backend or for its instruction set, and there
-    /// is none. A candidate that needs one only because the assembler cannot express it fails alone.
+    /// It is an error if a candidate needs a C compiler by the choice of backend or for its
+    /// instruction set, and there is none. A candidate that needs one only because the assembler
+    /// cannot express it fails alone.
     pub fn build(&mut self, candidates: &[Candidate]) -> Result<Vec<Build>, MeasureError> {
         let draft = |candidate| self.draft(candidate);
         let drafts = candidates.par_iter().map(draft).collect::<Result<Vec<_>, MeasureError>>()?;
@@ -115,7 +118,8 @@ impl Builder {
         }
     }
 
-    /// Compiles source for a plan written by hand, C or the target's dialect: the seam through which tests bring broken kernels.
+    /// Compiles source for a plan written by hand, C or the target's dialect: the seam through
+    /// which tests bring broken kernels.
     pub fn build_source(
         &mut self,
         workload: &Workload,
@@ -141,7 +145,8 @@ impl Builder {
         built.map_or_else(missing, |(library, _)| library)
     }
 
-    /// The libraries of those drafts that are sources, in their order, and the compiler's seconds for each.
+    /// The libraries of those drafts that are sources, in their order, and the compiler's seconds
+    /// for each.
     fn compile<'a>(&mut self, drafts: impl Iterator<Item = &'a Draft>) -> Result<Vec<Library>, MeasureError> {
         let source = |draft: &'a Draft| match &draft.content {
             Content::Source(source, why) => Some((source, why)),
@@ -251,7 +256,8 @@ fn finish(
     Build { outcome, toolchain, resources, build_secs: secs + compile_secs }
 }
 
-/// Code that needs no compiler here, and what makes it: the assembler of this library, or the driver that loads it.
+/// Code that needs no compiler here, and what makes it: the assembler of this library, or the
+/// driver that loads it.
 fn ready(code: Code) -> Ready {
     let (backend, compiler) = match code {
         Code::OpenCl(_) => (None, "the OpenCL driver's"),

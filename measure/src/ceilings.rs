@@ -18,8 +18,8 @@ use cpu::Loops;
 use figures::fault;
 
 impl Ceilings {
-    /// Measures a CPU's ceilings, which takes a second or two; the second time it is asked, it remembers. Those of a GPU are for
-    /// a worker to measure: [`crate::WorkerMeasurer::ceilings`].
+    /// Measures a CPU's ceilings, which takes a second or two; the second time it is asked, it
+    /// remembers. Those of a GPU are for a worker to measure: [`crate::WorkerMeasurer::ceilings`].
     ///
     /// It needs a C compiler where there is no assembler for the target's instruction set.
     pub fn measure(target: &Target) -> Result<Self, MeasureError> {
@@ -51,7 +51,8 @@ mod tests {
     fn ceilings_are_plausible_and_remembered() {
         let target = Target::Cpu(CpuTarget::detect(Some(1)).unwrap());
         let ceilings = Ceilings::measure(&target).unwrap();
-        // Any 64-bit core of this century does more than a tenth of a multiply-add per nanosecond, and none a thousand.
+        // Any 64-bit core of this century does more than a tenth of a multiply-add per nanosecond,
+        // and none a thousand.
         assert!((2e8..2e12).contains(&ceilings.core_flops_per_sec), "{ceilings:?}");
         assert!(ceilings.flops_per_sec >= ceilings.core_flops_per_sec);
         assert!((1e8..1e13).contains(&ceilings.bytes_per_sec), "{ceilings:?}");
@@ -100,7 +101,8 @@ mod tests {
         };
         let flops = 2.0 * 1e9;
         assert_eq!(min_secs("matmul:m=1000,n=1000,k=1000"), flops / 2e9);
-        // As many bytes take longer than the operations on tensor cores; half as many with half the type.
+        // As many bytes take longer than the operations on tensor cores; half as many with half the
+        // type.
         assert_eq!(min_secs("matmul:m=1000,n=1000,k=1000,dtype=tf32"), 12e6 / 1e9);
         assert_eq!(min_secs("matmul:m=1000,n=1000,k=1000,dtype=bf16"), 6e6 / 1e9);
         let cubed = 2.0 * 8000f64.powi(3);

@@ -16,7 +16,8 @@ const BLOCK: usize = 4096;
 
 /// How two memories of a device are compared and one is summed.
 pub(crate) trait Checks<D: Device> {
-    /// Largest difference of the first `len` elements of two memories; infinite if one of the first is no finite number and not what is expected.
+    /// Largest difference of the first `len` elements of two memories; infinite if one of the first
+    /// is no finite number and not what is expected.
     fn difference(
         &self,
         device: &D,
@@ -26,8 +27,9 @@ pub(crate) trait Checks<D: Device> {
         len: usize,
     ) -> Result<f32, CandidateError>;
 
-    /// A sum over the first words of a memory, in which every word counts by its place: memory of which one word changed has another
-    /// one, and nearly certainly so has memory that changed otherwise. `None` if they are more than can be summed.
+    /// A sum over the first words of a memory, in which every word counts by its place: memory of
+    /// which one word changed has another one, and nearly certainly so has memory that changed
+    /// otherwise. `None` if they are more than can be summed.
     fn checksum(&self, device: &D, memory: &D::Memory, words: usize) -> Result<Option<u64>, CandidateError>;
 }
 
@@ -94,7 +96,8 @@ fn largest<D: Device>(device: &D, len: usize, of_part: impl Fn(Range<usize>) -> 
     f32::from_bits(worst.into_inner())
 }
 
-/// Largest difference between as many integers of 32 bits; 0 only if all are the same, also where f32 rounds them.
+/// Largest difference between as many integers of 32 bits; 0 only if all are the same, also where
+/// f32 rounds them.
 fn whole_difference(actual: &[u32], expected: &[u32]) -> f32 {
     let difference = |(&a, &e): (&u32, &u32)| (a as i32).abs_diff(e as i32);
     actual.iter().zip(expected).map(difference).max().unwrap_or(0) as f32
@@ -108,7 +111,8 @@ fn difference(actual: &[f32], expected: &[f32]) -> f32 {
     largest_difference(actual, expected, |&value| value)
 }
 
-/// Largest difference between as many elements; infinite if one of `actual` is not a finite number and not what is expected.
+/// Largest difference between as many elements; infinite if one of `actual` is not a finite number
+/// and not what is expected.
 fn largest_difference<T>(actual: &[T], expected: &[T], value: impl Fn(&T) -> f32) -> f32 {
     /// Elements that are looked at side by side.
     const LANES: usize = 16;
@@ -141,8 +145,8 @@ fn checksum<D: Device>(device: &D, words: &[u32]) -> u64 {
     sum.into_inner()
 }
 
-/// Sums, and sums of these (Fletcher, *An arithmetic checksum for serial transmissions*, 1982), of the words in each of several lanes,
-/// which vectors do side by side, then of what lanes have.
+/// Sums, and sums of these (Fletcher, *An arithmetic checksum for serial transmissions*, 1982), of
+/// the words in each of several lanes, which vectors do side by side, then of what lanes have.
 fn block_checksum(words: &[u32]) -> u64 {
     const LANES: usize = 32;
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;

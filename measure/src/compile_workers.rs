@@ -13,8 +13,9 @@ use crate::nvrtc::Compiled;
 use crate::options::TimingOptions;
 use crate::protocol::{Request, Response, Task};
 
-/// Worker processes that compile CUDA C, each one kernel at a time: as many as were ever asked at once. One that its compiler kills or
-/// keeps for too long is lost, and another is started when it is needed.
+/// Worker processes that compile CUDA C, each one kernel at a time: as many as were ever asked at
+/// once. One that its compiler kills or keeps for too long is lost, and another is started when it
+/// is needed.
 pub(crate) struct CompileWorkers {
     command: WorkerCommand,
     limit: Duration,
@@ -27,7 +28,8 @@ impl CompileWorkers {
         Self { command, limit, idle: Mutex::new(Vec::new()) }
     }
 
-    /// Machine code of compute capability `sm` (times ten). A worker that dies is no fault of the kernel unless it was a fresh one.
+    /// Machine code of compute capability `sm` (times ten). A worker that dies is no fault of the
+    /// kernel unless it was a fresh one.
     pub(crate) fn compile(&self, source: &str, sm: u32) -> Result<Result<Compiled, CandidateError>, MeasureError> {
         let task = Task::Compile { source: source.to_string(), sm };
         let request = Request { timing: TimingOptions::default(), memory_slack_bytes: 0, task };

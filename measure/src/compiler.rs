@@ -15,8 +15,8 @@ use crate::scratch::Scratch;
 /// What every build needs.
 const NEEDED_FLAGS: [&str; 4] = ["-x", "c", "-shared", "-fPIC"];
 
-/// What makes better code where the compiler has it. Contraction to fused multiply-adds is wanted; other liberties with
-/// floating-point arithmetic are not.
+/// What makes better code where the compiler has it. Contraction to fused multiply-adds is wanted;
+/// other liberties with floating-point arithmetic are not.
 const WISHED_FLAGS: [&str; 5] = ["-O2", "-march=native", "-ffp-contract=fast", "-fno-math-errno", "-w"];
 
 /// Names that are tried, in this order, if `CC` is not set.
@@ -43,8 +43,8 @@ pub struct Compiler {
 }
 
 impl Compiler {
-    /// The compiler that the environment variable `CC` names (with arguments, if it has some), else the first of `cc`,
-    /// `gcc` and `clang` that builds a shared object.
+    /// The compiler that the environment variable `CC` names (with arguments, if it has some), else
+    /// the first of `cc`, `gcc` and `clang` that builds a shared object.
     pub fn find() -> Result<Self, MeasureError> {
         let chosen = std::env::var("CC").ok().filter(|cc| !cc.trim().is_empty());
         let commands = chosen.as_ref().map_or(NAMES.to_vec(), |cc| vec![cc.as_str()]);
@@ -54,7 +54,8 @@ impl Compiler {
         found.ok_or_else(|| MeasureError::NoCompiler { tried: tried() })
     }
 
-    /// The compiler called `command`, with those of the wished flags that it takes, if it works at all.
+    /// The compiler called `command`, with those of the wished flags that it takes, if it works at
+    /// all.
     fn probe(command: &str, dir: &Path) -> Option<Self> {
         let mut words = command.split_whitespace();
         let path = PathBuf::from(words.next()?);
@@ -77,7 +78,8 @@ impl Compiler {
         works(&taken).then(|| with(&taken))
     }
 
-    /// Builds the shared object `library` from C source. Other files are made only beside it, and removed.
+    /// Builds the shared object `library` from C source. Other files are made only beside it, and
+    /// removed.
     pub fn compile(&self, source: &str, library: &Path, limit: Duration) -> Result<(), CandidateError> {
         let limit_secs = limit.as_secs_f64();
         let build_error = |message: String| CandidateError::Build { message };

@@ -1,4 +1,5 @@
-//! Comparing outputs on the host with samples of a workload's reference; what is compared, [`autotune_workloads::reference`] says.
+//! Comparing outputs on the host with samples of a workload's reference; what is compared,
+//! [`autotune_workloads::reference`] says.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -29,8 +30,8 @@ impl Expected {
         self.len
     }
 
-    /// Largest difference of an output over the largest magnitude in the reference; infinite if one of its elements is no finite number
-    /// where the reference has one.
+    /// Largest difference of an output over the largest magnitude in the reference; infinite if one
+    /// of its elements is no finite number where the reference has one.
     pub(crate) fn error(&self, output: &[f32], divide: &Divide<'_>) -> f64 {
         let difference = |part| self.reference.difference(output, self.layout, part).unwrap_or(f64::INFINITY);
         // As bits: numbers that are not negative are in the same order.

@@ -1,4 +1,5 @@
-//! Tensors that kernels read and none may write: operands, the output that is right, and what was packed ahead of time.
+//! Tensors that kernels read and none may write: operands, the output that is right, and what was
+//! packed ahead of time.
 
 use std::rc::Rc;
 
@@ -8,8 +9,8 @@ use autotune_runtime::{Device, Extent};
 use crate::checks::Checks;
 use crate::guarded::{self, Guarded};
 
-/// A tensor that lies in place for one kernel after the other, between guards, with a checksum by which it shows whether one of its
-/// elements, or a guard, changed.
+/// A tensor that lies in place for one kernel after the other, between guards, with a checksum by
+/// which it shows whether one of its elements, or a guard, changed.
 pub(crate) struct Fixed<D: Device> {
     block: Guarded<D>,
     words: usize,
@@ -26,7 +27,8 @@ impl<D: Device> Fixed<D> {
         guarded::bytes(device, &[words]).ok_or_else(guarded::no_memory)
     }
 
-    /// `words` undefined words in memory that is large enough, to be written by a kernel and then sealed.
+    /// `words` undefined words in memory that is large enough, to be written by a kernel and then
+    /// sealed.
     pub(crate) fn blank(device: &D, memory: D::Memory, words: usize) -> Result<Self, CandidateError> {
         Ok(Self { block: Guarded::new(device, memory, &[words])?, words, checksum: None })
     }

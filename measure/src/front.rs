@@ -19,12 +19,13 @@ use crate::measurer::{Batches, OnResult, RaceResult};
 use crate::process::timed;
 use crate::station::Outcome;
 
-/// Candidates per core that are built before the first of them is run: enough to keep the cores busy, and few enough
-/// that results come, and a break is heard, every few seconds.
+/// Candidates per core that are built before the first of them is run: enough to keep the cores
+/// busy, and few enough that results come, and a break is heard, every few seconds.
 const BUILDS_PER_CORE: usize = 4;
 
-/// Candidates per building core that are being built, or were and wait to be run, while others run: enough that one which takes
-/// long to compile keeps no core idle, and few enough that proposals come from a model that knows all but the latest.
+/// Candidates per building core that are being built, or were and wait to be run, while others run:
+/// enough that one which takes long to compile keeps no core idle, and few enough that proposals
+/// come from a model that knows all but the latest.
 const BUILDS_PER_CORE_AHEAD: usize = 2;
 
 /// Runs built kernels.
@@ -32,7 +33,8 @@ pub(crate) trait Runner {
     /// Checks and times one.
     fn time(&mut self, built: &Built, incumbent_secs: Option<f64>) -> Result<Outcome, MeasureError>;
 
-    /// Checks several and times them in turns, in rounds of `budget_secs` together; one outcome each.
+    /// Checks several and times them in turns, in rounds of `budget_secs` together; one outcome
+    /// each.
     fn race(&mut self, built: &[Built], budget_secs: f64) -> Result<Vec<Outcome>, MeasureError>;
 }
 
@@ -120,7 +122,8 @@ impl<R: Runner> Front<R> {
         Ok(())
     }
 
-    /// Measures candidates for GPUs while the next are built by `threads` threads, and while the next batch is made.
+    /// Measures candidates for GPUs while the next are built by `threads` threads, and while the
+    /// next batch is made.
     fn build_ahead(
         &mut self,
         threads: usize,
@@ -134,7 +137,8 @@ impl<R: Runner> Front<R> {
         let pool = ThreadPoolBuilder::new().num_threads(threads).build().map_err(io)?;
 
         thread::scope(|scope| {
-            // What is sent is where a build will come from: builds end in any order, and are run in that of the candidates.
+            // What is sent is where a build will come from: builds end in any order, and are run in
+            // that of the candidates.
             let (sender, receiver) = mpsc::sync_channel(BUILDS_PER_CORE_AHEAD * threads);
             scope.spawn(move || {
                 pool.in_place_scope(|builds| {
@@ -186,8 +190,9 @@ impl<R: Runner> Front<R> {
         Ok(result)
     }
 
-    /// Races those that were built. If that fails as a whole, each is timed alone, and those race that survive it; if that fails, too,
-    /// their times alone have to do, and the result carries why.
+    /// Races those that were built. If that fails as a whole, each is timed alone, and those race
+    /// that survive it; if that fails, too, their times alone have to do, and the result carries
+    /// why.
     pub(crate) fn race_built(
         &mut self,
         kernels: &[Result<Built, CandidateError>],

@@ -1,11 +1,13 @@
 //! GPUs: which there are.
 //!
-//! CUDA goes through the driver and NVRTC, OpenCL through its loader; each is found at run time. `AUTOTUNE_NVRTC` can name the
-//! folder of `libnvrtc.so.*`: in the Python package `nvidia-cuda-nvrtc-cu12` that is `nvidia/cuda_nvrtc/lib`, in `nvidia-cuda-nvrtc`,
-//! whose version 13 compiles for no device older than compute capability 7.5, `nvidia/cu13/lib`.
+//! CUDA goes through the driver and NVRTC, OpenCL through its loader; each is found at run time.
+//! `AUTOTUNE_NVRTC` can name the folder of `libnvrtc.so.*`: in the Python package
+//! `nvidia-cuda-nvrtc-cu12` that is `nvidia/cuda_nvrtc/lib`, in `nvidia-cuda-nvrtc`, whose version
+//! 13 compiles for no device older than compute capability 7.5, `nvidia/cu13/lib`.
 //!
-//! A kernel runs in the process that loads it without protection: one that hangs keeps it waiting, and one that touches memory
-//! that is not its own may make a CUDA device useless to it. [`crate::WorkerMeasurer`] keeps that to a worker process.
+//! A kernel runs in the process that loads it without protection: one that hangs keeps it waiting,
+//! and one that touches memory that is not its own may make a CUDA device useless to it.
+//! [`crate::WorkerMeasurer`] keeps that to a worker process.
 
 use autotune_ir::{GpuApi, GpuTarget};
 use autotune_runtime::{DeviceError, GpuInfo, cuda, opencl};
@@ -13,8 +15,9 @@ use autotune_runtime::{DeviceError, GpuInfo, cuda, opencl};
 use crate::error::MeasureError;
 use crate::nvrtc;
 
-/// The GPU of this machine that a word means: `cuda` the first CUDA device, `cuda:sm_90` the first of that compute capability,
-/// `opencl` the first OpenCL device that is a GPU, else the first. For CUDA a compiler for it must be there, too.
+/// The GPU of this machine that a word means: `cuda` the first CUDA device, `cuda:sm_90` the first
+/// of that compute capability, `opencl` the first OpenCL device that is a GPU, else the first. For
+/// CUDA a compiler for it must be there, too.
 pub fn find(word: &str) -> Result<GpuInfo, MeasureError> {
     let absent = |message: String| MeasureError::Device { message };
     let no_device = |error: DeviceError| absent(error.to_string());

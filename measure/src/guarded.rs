@@ -1,4 +1,5 @@
-//! Memory of a kernel in which stray writes show: parts of it are apart, and what lies before, between and behind them must not change.
+//! Memory of a kernel in which stray writes show: parts of it are apart, and what lies before,
+//! between and behind them must not change.
 
 use std::ops::Range;
 

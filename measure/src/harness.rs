@@ -1,4 +1,5 @@
-//! The timing loop: warm-up, adaptive repeats, early stop. Knows no kernels: it is handed a function that runs one.
+//! The timing loop: warm-up, adaptive repeats, early stop. Knows no kernels: it is handed a
+//! function that runs one.
 
 use autotune_measurement::{CandidateError, RunSecs};
 
@@ -7,7 +8,8 @@ use crate::options::TimingOptions;
 /// Repeats after which a candidate may be stopped early.
 const STOP_REPEATS: usize = 3;
 
-/// Times the stop factor by which a candidate must be slower to be stopped on the evidence of its warm-up alone.
+/// Times the stop factor by which a candidate must be slower to be stopped on the evidence of its
+/// warm-up alone.
 const HOPELESS: f64 = 4.0;
 
 /// Times the time floor after which timing ends however few the repeats.
@@ -38,8 +40,9 @@ pub(crate) fn runs_per_repeat(options: &TimingOptions, run_secs: f64) -> usize {
     (runs as usize).clamp(1, MAX_RUNS)
 }
 
-/// Warms up and returns the fastest run seen. `repeat(n)` runs the kernel `n` times and returns the seconds that took;
-/// `first_secs` is what its first run took, which is warm-up enough if it was long.
+/// Warms up and returns the fastest run seen. `repeat(n)` runs the kernel `n` times and returns the
+/// seconds that took; `first_secs` is what its first run took, which is warm-up enough if it was
+/// long.
 pub(crate) fn warm_up(options: &TimingOptions, first_secs: f64, repeat: &mut impl FnMut(usize) -> f64) -> f64 {
     let (mut elapsed, mut fastest) = (first_secs, first_secs);
     while elapsed < options.warmup_secs {
@@ -52,16 +55,17 @@ pub(crate) fn warm_up(options: &TimingOptions, first_secs: f64, repeat: &mut imp
     fastest
 }
 
-/// Runs at least once, for what was run before to leave the caches and for as long as a warm-up takes; returns the fastest run.
+/// Runs at least once, for what was run before to leave the caches and for as long as a warm-up
+/// takes; returns the fastest run.
 pub(crate) fn settle(options: &TimingOptions, estimate_secs: f64, repeat: &mut impl FnMut(usize) -> f64) -> f64 {
     let runs = runs_per_repeat(options, estimate_secs);
     let first_secs = repeat(runs) / runs as f64;
     warm_up(options, first_secs, repeat)
 }
 
-/// Repeats until the floor of time and of repeats is reached and the ranking figure has settled (on a busy machine at
-/// most three times as long), or until the kernel is clearly slower than the incumbent.
-/// `estimate_secs` is the fastest run seen so far; it speaks for the candidate too.
+/// Repeats until the floor of time and of repeats is reached and the ranking figure has settled (on
+/// a busy machine at most three times as long), or until the kernel is clearly slower than the
+/// incumbent. `estimate_secs` is the fastest run seen so far; it speaks for the candidate too.
 pub(crate) fn sample(
     options: &TimingOptions,
     estimate_secs: f64,
@@ -93,14 +97,15 @@ pub(crate) fn sample(
     samples
 }
 
-/// Clearly slower than the incumbent: by the stop factor after a few repeats, by twice as much after the first. Its warm-up
-/// speaks for it too, so that a moment's disturbance does not decide.
+/// Clearly slower than the incumbent: by the stop factor after a few repeats, by twice as much
+/// after the first. Its warm-up speaks for it too, so that a moment's disturbance does not decide.
 fn hopeless(options: &TimingOptions, repeats: usize, fastest: f64, incumbent: f64) -> bool {
     let limit = options.stop_factor * incumbent;
     fastest > 2.0 * limit || (repeats >= STOP_REPEATS && fastest > limit)
 }
 
-/// Runs of a kernel that may fail, for a timing loop that takes seconds only: after a failure time flies, so that the loop ends.
+/// Runs of a kernel that may fail, for a timing loop that takes seconds only: after a failure time
+/// flies, so that the loop ends.
 pub(crate) struct Clock<F> {
     run: F,
     failed: Option<CandidateError>,
@@ -134,7 +139,8 @@ impl Samples {
         self.secs.append(&mut other.secs);
     }
 
-    /// True if the low quantile is near the fastest repeat, so that more repeats would hardly change it.
+    /// True if the low quantile is near the fastest repeat, so that more repeats would hardly
+    /// change it.
     fn settled(&self) -> bool {
         let fastest = self.secs.iter().copied().fold(f64::INFINITY, f64::min);
         let near = self.secs.iter().filter(|&&secs| secs <= SETTLED_RATIO * fastest).count();

@@ -112,8 +112,9 @@ impl WorkerProcess {
         self.child.id()
     }
 
-    /// Has a request, sent with its raw bytes, carried out within `limit`, what operands and reference take apart: `Done`, `Ceilings`
-    /// or `Compiled`. After any error the worker is of no more use.
+    /// Has a request, sent with its raw bytes, carried out within `limit`, what operands and
+    /// reference take apart: `Done`, `Ceilings` or `Compiled`. After any error the worker is of no
+    /// more use.
     pub(crate) fn ask(
         &mut self,
         request: &Request,
@@ -248,7 +249,8 @@ fn has_exited(pid: u32) -> bool {
     status != 0 || unsafe { info.si_pid() } != 0
 }
 
-/// Receives in a thread, so that waiting can have a limit. The channel closes with the stream, or at the first noise.
+/// Receives in a thread, so that waiting can have a limit. The channel closes with the stream, or
+/// at the first noise.
 fn read_responses(mut output: ChildStdout) -> Receiver<Response> {
     let (sender, receiver) = mpsc::channel();
     thread::spawn(move || {

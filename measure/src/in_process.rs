@@ -19,12 +19,13 @@ use crate::options::{MeasureOptions, TimingOptions};
 use crate::problem::Problem;
 use crate::station::{self, Outcome, Station};
 
-/// Measures candidates on this machine's CPU or a GPU of it, whichever their target says, in this process: no worker program is
-/// needed, and no time is spent on one.
+/// Measures candidates on this machine's CPU or a GPU of it, whichever their target says, in this
+/// process: no worker program is needed, and no time is spent on one.
 ///
-/// There is no protection: a kernel that crashes, hangs, writes beyond its buffers or exhausts memory takes the process
-/// with it, and [`MeasureOptions::run_limit_secs`] and [`MeasureOptions::memory_slack_bytes`] have no effect. Wrong
-/// results and writes just beside the buffers are found as in [`crate::WorkerMeasurer`].
+/// There is no protection: a kernel that crashes, hangs, writes beyond its buffers or exhausts
+/// memory takes the process with it, and [`MeasureOptions::run_limit_secs`] and
+/// [`MeasureOptions::memory_slack_bytes`] have no effect. Wrong results and writes just beside the
+/// buffers are found as in [`crate::WorkerMeasurer`].
 pub struct InProcessMeasurer {
     front: Front<Here>,
 }
@@ -34,7 +35,8 @@ impl InProcessMeasurer {
     ///
     /// # Safety
     ///
-    /// The caller accepts that generated code runs in this process with no protection against its faults.
+    /// The caller accepts that generated code runs in this process with no protection against its
+    /// faults.
     pub unsafe fn new(options: MeasureOptions) -> Self {
         let builder = Builder::new(options.backend, options.build_limit_secs);
         let here = Here { timing: options.timing, problems: HashMap::new(), stations: HashMap::new() };
@@ -46,8 +48,8 @@ impl InProcessMeasurer {
         &mut self.front.builder
     }
 
-    /// Sets the time against which candidates of a workload are stopped early. Without it, that is the fastest this
-    /// measurer has measured.
+    /// Sets the time against which candidates of a workload are stopped early. Without it, that is
+    /// the fastest this measurer has measured.
     pub fn set_incumbent(&mut self, workload: &Workload, target: &Target, run_secs: f64) {
         self.front.set_incumbent(workload, target, run_secs);
     }

@@ -23,26 +23,29 @@ use crate::process::duration;
 use crate::protocol::{Job, Request, Response, Task};
 use crate::station::Outcome;
 
-/// Workers that may die before running a kernel, one after the other, until the infrastructure counts as broken.
+/// Workers that may die before running a kernel, one after the other, until the infrastructure
+/// counts as broken.
 const EARLY_DEATHS: usize = 3;
 
 /// Runs of a kernel that checking and timing it may take at most, where a run takes long.
 const RUNS_IN_LIMIT: f64 = 10.0;
 
-/// Operations per second, on each thread of a CPU or on a GPU, that the slowest of kernels worth waiting for does.
+/// Operations per second, on each thread of a CPU or on a GPU, that the slowest of kernels worth
+/// waiting for does.
 const SLOW_FLOPS_PER_SEC: f64 = 2e9;
 
 /// How long a GPU's ceilings may take.
 const CEILINGS_LIMIT: Duration = Duration::from_secs(60);
 
-/// Measures candidates on this machine's CPU or a GPU of it, whichever their target says, in a worker process that may crash, hang
-/// or misbehave at no risk to the caller. The worker alone opens the GPU. Candidates are built in parallel, those for GPUs while
-/// others run, and run one by one. NVRTC works in other processes of the worker program: a kernel that makes it crash, or that it
-/// takes too long over, fails alone.
+/// Measures candidates on this machine's CPU or a GPU of it, whichever their target says, in a
+/// worker process that may crash, hang or misbehave at no risk to the caller. The worker alone
+/// opens the GPU. Candidates are built in parallel, those for GPUs while others run, and run one by
+/// one. NVRTC works in other processes of the worker program: a kernel that makes it crash, or that
+/// it takes too long over, fails alone.
 ///
-/// A failed candidate's worker is replaced. A candidate that fails in a worker which ran others before, unless by
-/// running too long, is tried again in a fresh one, and that verdict counts: memory that an earlier kernel corrupted
-/// is no fault of it.
+/// A failed candidate's worker is replaced. A candidate that fails in a worker which ran others
+/// before, unless by running too long, is tried again in a fresh one, and that verdict counts:
+/// memory that an earlier kernel corrupted is no fault of it.
 pub struct WorkerMeasurer {
     front: Front<Workers>,
 }
@@ -70,20 +73,22 @@ impl WorkerMeasurer {
         &self.front.runner().options
     }
 
-    /// Sets the time against which candidates of a workload are stopped early. Without it, that is the fastest this
-    /// measurer has measured.
+    /// Sets the time against which candidates of a workload are stopped early. Without it, that is
+    /// the fastest this measurer has measured.
     pub fn set_incumbent(&mut self, workload: &Workload, target: &Target, run_secs: f64) {
         self.front.set_incumbent(workload, target, run_secs);
     }
 
-    /// Sets what is asked, several times a second while a worker is waited for, whether to stop. Then the worker is killed, whatever
-    /// it does, and what was asked for ends with [`MeasureError::Interrupted`].
+    /// Sets what is asked, several times a second while a worker is waited for, whether to stop.
+    /// Then the worker is killed, whatever it does, and what was asked for ends with
+    /// [`MeasureError::Interrupted`].
     pub fn set_interrupt(&mut self, is_wanted: Arc<dyn Fn() -> bool + Send + Sync>) {
         self.front.runner_mut().interrupt = Interrupt::new(is_wanted);
     }
 
-    /// Fails with [`MeasureError::Memory`] if operands, reference and buffers of the workload need more memory than this process can
-    /// have. That is known before anything is allocated; a worker refuses the workload for the same reason.
+    /// Fails with [`MeasureError::Memory`] if operands, reference and buffers of the workload need
+    /// more memory than this process can have. That is known before anything is allocated; a worker
+    /// refuses the workload for the same reason.
     pub fn foresee(&self, workload: &Workload) -> Result<(), MeasureError> {
         available::foresee(workload, available::available_bytes())
     }
@@ -98,8 +103,8 @@ impl WorkerMeasurer {
         self.front.race_built(&built.iter().cloned().map(Ok).collect::<Vec<_>>(), budget_secs)
     }
 
-    /// The target's ceilings: those kept from an earlier time, else measured, a CPU's here, a GPU's by the worker;
-    /// [`Ceilings::known_or_measure`].
+    /// The target's ceilings: those kept from an earlier time, else measured, a CPU's here, a GPU's
+    /// by the worker; [`Ceilings::known_or_measure`].
     pub fn ceilings(&mut self, target: &Target) -> Result<Ceilings, MeasureError> {
         match target.gpu() {
             Some(gpu) => Ceilings::kept_or(target, || self.front.runner_mut().ceilings(gpu)),
@@ -164,15 +169,16 @@ impl Workers {
         }
     }
 
-    /// Seconds that checking and timing a kernel may take: those of the options, or more for one that is slow by what is known of its
-    /// workload.
+    /// Seconds that checking and timing a kernel may take: those of the options, or more for one
+    /// that is slow by what is known of its workload.
     fn limit_secs(&self, built: &Built, incumbent_secs: Option<f64>) -> f64 {
         let slowest_secs = built.workload.flops() / (SLOW_FLOPS_PER_SEC * built.artifact.target.threads() as f64);
         let run_secs = incumbent_secs.filter(|&secs| secs > 0.0).map_or(slowest_secs, |secs| secs.min(slowest_secs));
         self.options.run_limit_secs.max(RUNS_IN_LIMIT * run_secs)
     }
 
-    /// Has a task carried out by the worker, within a limit of seconds; `Err` in the inner result if it killed the worker.
+    /// Has a task carried out by the worker, within a limit of seconds; `Err` in the inner result
+    /// if it killed the worker.
     fn ask(
         &mut self,
         task: Task,
@@ -211,7 +217,8 @@ impl Workers {
                     continue;
                 }
             };
-            // What an earlier kernel left in a worker may have killed it: a fresh one is asked once more.
+            // What an earlier kernel left in a worker may have killed it: a fresh one is asked once
+            // more.
             if fresh {
                 return Ok(failed);
             }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-/// Asks the caller, who may have been interrupted or have run out of time; without one, nobody wants to stop.
+/// Asks the caller, who may have been interrupted or have run out of time; without one, nobody
+/// wants to stop.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupt(Option<Arc<dyn Fn() -> bool + Send + Sync>>);
 

@@ -15,8 +15,9 @@
 //! | [`scratch`] | temporary folders, and what killed processes left of them |
 //! | [`ceilings`] | what a device of this machine can do at best |
 //!
-//! Kernels are run by `autotune-runtime`: everything from `fixed` to `station` is written once, for any of its devices. A file uses
-//! files of the lines above its own, and those before it on its line:
+//! Kernels are run by `autotune-runtime`: everything from `fixed` to `station` is written once, for
+//! any of its devices. A file uses files of the lines above its own, and those before it on its
+//! line:
 //!
 //! ```text
 //! words     options error measurer summary built loaded
@@ -32,9 +33,10 @@
 //! measurers front in_process in_worker measurer_pool
 //! ```
 //!
-//! A candidate is lowered and assembled or compiled, loaded by a worker, run once on random operands, and compared with the reference
-//! before its time counts; then it is warmed up and timed until a time floor is reached, unless it is clearly slower than
-//! the fastest so far; then it is checked again. On a CPU the best so far is timed just before and after, which tells how much
+//! A candidate is lowered and assembled or compiled, loaded by a worker, run once on random
+//! operands, and compared with the reference before its time counts; then it is warmed up and timed
+//! until a time floor is reached, unless it is clearly slower than the fastest so far; then it is
+//! checked again. On a CPU the best so far is timed just before and after, which tells how much
 //! slower than a quiet one the machine is.
 //!
 //! ```no_run

@@ -48,8 +48,8 @@ impl Libraries {
         &self.compiler
     }
 
-    /// Compiles those sources that were not compiled before, on every core. For each source the library and the seconds
-    /// that the compiler took now: 0 for a source that was built before.
+    /// Compiles those sources that were not compiled before, on every core. For each source the
+    /// library and the seconds that the compiler took now: 0 for a source that was built before.
     pub(crate) fn compile(&mut self, sources: &[&Source]) -> Vec<(Result<PathBuf, CandidateError>, f64)> {
         let mut todo: HashMap<SourceKey, (&str, PathBuf)> = HashMap::new();
         for source in sources.iter().filter(|s| !self.builds.contains_key(&s.key)) {

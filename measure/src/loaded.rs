@@ -8,8 +8,9 @@ pub(crate) trait Loaded {
     fn check(&mut self) -> Result<f64, CandidateError>;
     /// Seconds of `runs` runs.
     fn repeat(&mut self, runs: usize) -> Result<f64, CandidateError>;
-    /// Checks after timing that the last run, on top of earlier ones, was right, then, unless it is to be brief, one on a
-    /// fresh output, and that no operand, nothing that was packed and nothing beside the buffers changed in all the runs.
+    /// Checks after timing that the last run, on top of earlier ones, was right, then, unless it is
+    /// to be brief, one on a fresh output, and that no operand, nothing that was packed and nothing
+    /// beside the buffers changed in all the runs.
     fn recheck(&mut self, briefly: bool) -> Result<(), CandidateError>;
     /// Seconds of all runs so far.
     fn kernel_secs(&self) -> f64;

@@ -12,7 +12,8 @@ pub const WORKER_VARIABLE: &str = "AUTOTUNE_WORKER";
 /// The argument that makes programs of this project serve.
 pub const WORKER_ARGUMENT: &str = "worker";
 
-/// A command that serves a measurer over its standard input and output; see [`crate::worker::serve`].
+/// A command that serves a measurer over its standard input and output; see
+/// [`crate::worker::serve`].
 ///
 /// The program may be another one that starts the worker, as long as it passes on both streams:
 ///
@@ -45,8 +46,9 @@ impl WorkerCommand {
         self
     }
 
-    /// The program that `AUTOTUNE_WORKER` names, else this executable if it is called `autotune`, else an `autotune`
-    /// beside it or one folder up (where cargo puts it relative to examples and tests).
+    /// The program that `AUTOTUNE_WORKER` names, else this executable if it is called `autotune`,
+    /// else an `autotune` beside it or one folder up (where cargo puts it relative to examples and
+    /// tests).
     pub fn find() -> Result<Self, MeasureError> {
         let named = std::env::var_os(WORKER_VARIABLE).filter(|value| !value.is_empty());
         let here = std::env::current_exe().ok();

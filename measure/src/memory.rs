@@ -18,9 +18,11 @@ impl MemoryAtStart {
     pub(crate) const UNLIMITED: Self = Self { data_bytes: 0, allowance_bytes: usize::MAX };
 }
 
-/// Limits what this process may allocate on top of what it has, until [`lift`] or the next call; what it has now.
+/// Limits what this process may allocate on top of what it has, until [`lift`] or the next call;
+/// what it has now.
 ///
-/// On Linux the limit is on private writable memory (`RLIMIT_DATA`); elsewhere it may not be enforced.
+/// On Linux the limit is on private writable memory (`RLIMIT_DATA`); elsewhere it may not be
+/// enforced.
 pub(crate) fn limit_growth(allowance_bytes: usize) -> MemoryAtStart {
     let data_bytes = data_bytes();
     let wanted = data_bytes.saturating_add(allowance_bytes);
@@ -74,7 +76,8 @@ pub(crate) fn own_bytes(size: usize) -> usize {
     statm_bytes(&std::fs::read_to_string("/proc/self/statm").unwrap_or_default(), size).unwrap_or(0)
 }
 
-/// Positions of sizes in a `/proc/*/statm`, "size resident shared text lib data dt": address space, and private writable memory.
+/// Positions of sizes in a `/proc/*/statm`, "size resident shared text lib data dt": address space,
+/// and private writable memory.
 pub(crate) const ADDRESS_SPACE: usize = 0;
 pub(crate) const DATA: usize = 5;
 
@@ -89,8 +92,8 @@ fn statm_bytes(text: &str, size: usize) -> Option<usize> {
 /// What the dying worker's report of its memory starts with.
 const REPORT: &str = "autotune-worker-memory: ";
 
-/// Makes this process write its memory use to standard error when it dies of a signal that an allocation which failed
-/// and was not checked leads to.
+/// Makes this process write its memory use to standard error when it dies of a signal that an
+/// allocation which failed and was not checked leads to.
 pub(crate) fn report_when_dying() {
     let handler: extern "C" fn(libc::c_int) = write_report;
     for signal in [libc::SIGSEGV, libc::SIGBUS, libc::SIGABRT] {

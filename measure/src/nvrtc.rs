@@ -1,5 +1,6 @@
-//! NVRTC, the compiler of CUDA C, which needs no device. It is loaded at run time: the first that is found whose code the machine's
-//! driver takes, if there is one, and that compiles for the device.
+//! NVRTC, the compiler of CUDA C, which needs no device. It is loaded at run time: the first that
+//! is found whose code the machine's driver takes, if there is one, and that compiles for the
+//! device.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -52,8 +53,9 @@ impl Compiled {
     }
 }
 
-/// Numbers of the assembler's messages that matrix instructions of warp groups wait for one another, or that their registers do not go
-/// from the threads that copy to those that multiply: either undoes what such a kernel is made for.
+/// Numbers of the assembler's messages that matrix instructions of warp groups wait for one
+/// another, or that their registers do not go from the threads that copy to those that multiply:
+/// either undoes what such a kernel is made for.
 const SERIALIZED: [&str; 2] = ["(C7508)", "(C7510)"];
 
 /// The number before some words; 0 if they are not there.
@@ -76,8 +78,8 @@ pub(crate) fn flags(architecture: &str) -> Vec<String> {
     flags
 }
 
-/// Compiles CUDA C to machine code of compute capability `sm` (times ten), for the architecture that it needs, in this process. May be
-/// called from many threads at once.
+/// Compiles CUDA C to machine code of compute capability `sm` (times ten), for the architecture
+/// that it needs, in this process. May be called from many threads at once.
 pub fn compile(source: &str, sm: u32) -> Result<Compiled, CandidateError> {
     let compile = || Nvrtc::get(sm)?.compile(source, &flags(&architecture(source, sm)));
     compile().map_err(|message| CandidateError::Build { message })
@@ -104,7 +106,8 @@ pub(crate) fn cubin_of(source: &str, sm: u32) -> Result<Vec<u8>, CandidateError>
 /// First bytes of a cubin, which is an ELF file.
 const ELF: &[u8] = b"\x7fELF";
 
-/// The compiler and its version; in one line why there is none that compiles for compute capability `sm` (times ten).
+/// The compiler and its version; in one line why there is none that compiles for compute capability
+/// `sm` (times ten).
 pub fn compiler_for(sm: u32) -> Result<String, String> {
     Ok(Nvrtc::get(sm)?.title())
 }
@@ -138,7 +141,8 @@ type BytesOf = unsafe extern "C" fn(Program, *mut usize) -> Status;
 type ContentOf = unsafe extern "C" fn(Program, *mut c_char) -> Status;
 
 impl Nvrtc {
-    /// The compiler for compute capability `sm` (times ten), looked for when it is first asked for; why there is none.
+    /// The compiler for compute capability `sm` (times ten), looked for when it is first asked for;
+    /// why there is none.
     fn get(sm: u32) -> Result<&'static Self, String> {
         static FOUND: Mutex<BTreeMap<u32, Result<&'static Nvrtc, String>>> = Mutex::new(BTreeMap::new());
         let mut found = FOUND.lock().unwrap_or_else(PoisonError::into_inner);
@@ -159,7 +163,8 @@ impl Nvrtc {
         Err(absence(sm, driver, &refused))
     }
 
-    /// The library of a name or path. It stays loaded, as several may be, so that their functions are nobody else's.
+    /// The library of a name or path. It stays loaded, as several may be, so that their functions
+    /// are nobody else's.
     fn load(path: &Path) -> Result<Self, String> {
         let open = |path: &Path| {
             // SAFETY: NVRTC and its built-in functions may be loaded by any program.
@@ -236,7 +241,8 @@ impl Nvrtc {
         // SAFETY: the texts end in NUL and outlive the call; there are no headers.
         let created = unsafe { (self.create)(&mut program, source.as_ptr(), name, 0, none, none) };
         success("nvrtcCreateProgram", created)?;
-        // SAFETY: the program was created above and is destroyed only here; there are as many flags as said.
+        // SAFETY: the program was created above and is destroyed only here; there are as many flags
+        // as said.
         unsafe {
             let compiled = (self.compile)(program, flags.len() as c_int, flags.as_ptr());
             let log = content(program, self.log_bytes, self.log);

@@ -18,8 +18,8 @@ use crate::expected::Expected;
 /// The operands' seed: every measurement of a workload uses the same.
 const SEED: u64 = 0x0a07_07e5;
 
-/// Random operands of a workload, none of which lets a wrong kernel pass, and the output for them. What of the output of a large
-/// workload is compared, each process draws for itself.
+/// Random operands of a workload, none of which lets a wrong kernel pass, and the output for them.
+/// What of the output of a large workload is compared, each process draws for itself.
 pub(crate) struct Problem {
     workload: Workload,
     operands: Operands,
@@ -48,12 +48,14 @@ impl Problem {
         size_of::<f32>() * self.operands.iter().chain(known).map(|tensor| tensor.len()).sum::<usize>()
     }
 
-    /// The elements of the operand of a role in the order in which `layout` puts them into memory; `None` if the workload has none.
+    /// The elements of the operand of a role in the order in which `layout` puts them into memory;
+    /// `None` if the workload has none.
     pub(crate) fn operand(&self, role: Role, layout: Layout) -> Result<Option<Cow<'_, [f32]>>, CandidateError> {
         self.operands.find(role).map(|tensor| arranged(tensor, role, layout)).transpose()
     }
 
-    /// The output that is right, in the same way, as a memory holds it in elements of a type; `None` if only samples of it are known.
+    /// The output that is right, in the same way, as a memory holds it in elements of a type;
+    /// `None` if only samples of it are known.
     pub(crate) fn output(&self, layout: Layout, dtype: DType) -> Result<Option<Words<'_>>, CandidateError> {
         let of = |tensor| arranged(tensor, Role::Output, layout);
         let Some(values) = self.reference.exact().map(of).transpose()? else { return Ok(None) };
@@ -112,8 +114,8 @@ fn drawing_seed() -> u64 {
     *DRAWN.get_or_init(|| RandomState::new().hash_one(SEED))
 }
 
-/// Bytes that measuring a workload takes at least: operands, each also in a layout, the reference, one output, and packed weights.
-/// `usize::MAX` if there is no such number.
+/// Bytes that measuring a workload takes at least: operands, each also in a layout, the reference,
+/// one output, and packed weights. `usize::MAX` if there is no such number.
 pub(crate) fn needed_bytes(workload: &Workload) -> usize {
     let len = |shape: &[usize]| shape.iter().fold(1usize, |len, &extent| len.saturating_mul(extent));
     let given = |tensor: &Tensor| len(&tensor.shape).saturating_mul(if tensor.is_constant() { 3 } else { 2 });

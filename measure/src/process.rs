@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 /// How often a child is looked at.
 const POLL: Duration = Duration::from_millis(1);
 
-/// Runs a command in a process group of its own; `None` if it ran longer than `limit` and the group was killed.
+/// Runs a command in a process group of its own; `None` if it ran longer than `limit` and the group
+/// was killed.
 pub(crate) fn run_with_limit(command: &mut Command, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let mut child = command.process_group(0).spawn()?;
     let start = Instant::now();
@@ -29,12 +30,14 @@ pub(crate) fn run_with_limit(command: &mut Command, limit: Duration) -> io::Resu
 /// Kills every process of the group led by `leader`, a child that was not waited for yet.
 pub(crate) fn kill_group(leader: u32) {
     if let Ok(leader @ 1..) = libc::pid_t::try_from(leader) {
-        // SAFETY: kill only sends a signal. The leader is still ours to wait for, so that its number names no other group.
+        // SAFETY: kill only sends a signal. The leader is still ours to wait for, so that its
+        // number names no other group.
         unsafe { libc::kill(-leader, libc::SIGKILL) };
     }
 }
 
-/// A duration from seconds that came from options: negative or not a number counts as 0, too large as a century.
+/// A duration from seconds that came from options: negative or not a number counts as 0, too large
+/// as a century.
 pub(crate) fn duration(secs: f64) -> Duration {
     const CENTURY_SECS: f64 = 3.15e9;
     Duration::from_secs_f64(if secs.is_nan() { 0.0 } else { secs.clamp(0.0, CENTURY_SECS) })

@@ -1,5 +1,6 @@
-//! What a measurer and its worker say to each other over the worker's standard input and output. A message is two
-//! lengths (32 bits, little endian), a text in JSON of the first, and raw bytes of the second: code.
+//! What a measurer and its worker say to each other over the worker's standard input and output. A
+//! message is two lengths (32 bits, little endian), a text in JSON of the first, and raw bytes of
+//! the second: code.
 //!
 //! Other transports can send kernels in the same form, [`Job`], and results as JSON:
 //!
@@ -110,7 +111,8 @@ pub(crate) struct Request {
     pub(crate) task: Task,
 }
 
-/// One kernel alone, several in turns, what a GPU can do at best, or CUDA C for a compute capability (times ten).
+/// One kernel alone, several in turns, what a GPU can do at best, or CUDA C for a compute
+/// capability (times ten).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Task {
     Time { job: Box<Job>, incumbent_secs: Option<f64> },
@@ -119,16 +121,19 @@ pub(crate) enum Task {
     Compile { source: String, sm: u32 },
 }
 
-/// What the worker says: `Hello` once, then for each request `Started` and `Done`, `Ceilings` or `Compiled`, or `NoMemory` or `Failed`.
+/// What the worker says: `Hello` once, then for each request `Started` and `Done`, `Ceilings` or
+/// `Compiled`, or `NoMemory` or `Failed`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum Response {
     /// Ready.
     Hello { version: u64 },
-    /// Operands and reference are still being made, which may take long and is no kernel's doing: time begins anew.
+    /// Operands and reference are still being made, which may take long and is no kernel's doing:
+    /// time begins anew.
     Preparing,
     /// From here on a death is the doing of the kernel, or of its source.
     Started { memory: MemoryAtStart },
-    /// One outcome per job, and whether a kernel may have left something behind that harms the next.
+    /// One outcome per job, and whether a kernel may have left something behind that harms the
+    /// next.
     Done { outcomes: Vec<Result<RunSecs, CandidateError>>, is_spoilt: bool },
     /// What the GPU can do.
     Ceilings { ceilings: Ceilings },

@@ -1,7 +1,9 @@
-//! A race: kernels timed in turns, a short while each, round after round, so that whatever disturbs the machine disturbs all of them.
+//! A race: kernels timed in turns, a short while each, round after round, so that whatever disturbs
+//! the machine disturbs all of them.
 //!
-//! A race has more racers than are worth timing to the end: after some rounds the slower half is dropped (successive halving). It has
-//! as many rounds as its budget of seconds allows, so that a race of kernels that take a second each ends, too.
+//! A race has more racers than are worth timing to the end: after some rounds the slower half is
+//! dropped (successive halving). It has as many rounds as its budget of seconds allows, so that a
+//! race of kernels that take a second each ends, too.
 
 use autotune_measurement::{CandidateError, RunSecs};
 
@@ -23,7 +25,8 @@ const FINALISTS: usize = 4;
 /// Part of the time floor that a racer runs in each round.
 const ROUND_FLOOR: f64 = 0.3;
 
-/// Kernels that take longer are not run once before each turn: what the kernel before them left in the caches is a small part of it.
+/// Kernels that take longer are not run once before each turn: what the kernel before them left in
+/// the caches is a small part of it.
 const LONG_SECS: f64 = 0.02;
 
 /// A racer, its fastest run so far, and its times.
@@ -33,8 +36,9 @@ struct Lane<R> {
     samples: Samples,
 }
 
-/// Races kernels in rounds that take `budget_secs` together at most, a few rounds if they take longer; checks each before and after.
-/// One outcome per racer; one that could not be loaded fails alone, and so does one that fails on the way.
+/// Races kernels in rounds that take `budget_secs` together at most, a few rounds if they take
+/// longer; checks each before and after. One outcome per racer; one that could not be loaded fails
+/// alone, and so does one that fails on the way.
 pub(crate) fn race<R: Loaded>(
     racers: Vec<Result<R, CandidateError>>,
     options: &TimingOptions,
@@ -92,7 +96,8 @@ fn so_far<R>(lane: &Result<Lane<R>, CandidateError>) -> f64 {
     lane.as_ref().map_or(f64::INFINITY, |lane| lane.samples.run_secs(0.0).run_secs)
 }
 
-/// How many rounds fit a budget, within bounds, given who is dropped on the way. `estimates` are the racers' seconds a run.
+/// How many rounds fit a budget, within bounds, given who is dropped on the way. `estimates` are
+/// the racers' seconds a run.
 fn rounds(options: &TimingOptions, estimates: &[f64], budget_secs: f64) -> usize {
     let turn_secs =
         |&secs: &f64| if secs < LONG_SECS { (2.0 * secs).max(ROUND_FLOOR * options.floor_secs) } else { secs };
@@ -117,8 +122,9 @@ impl Rounds {
         Self { racing: (0..racers).collect(), rounds, next: 0 }
     }
 
-    /// Who runs in the next round, in which order: each round begins with another. `None` after the last. The slower half, by the
-    /// seconds a run that they took so far, is dropped on the way, but never the first, with whom the others are compared.
+    /// Who runs in the next round, in which order: each round begins with another. `None` after the
+    /// last. The slower half, by the seconds a run that they took so far, is dropped on the way,
+    /// but never the first, with whom the others are compared.
     fn next(&mut self, run_secs: impl Fn(usize) -> f64) -> Option<Vec<usize>> {
         let round = self.next;
         if round == self.rounds {

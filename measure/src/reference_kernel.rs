@@ -1,12 +1,16 @@
 //! Kernels that tell how fast the machine is at the moment.
 //!
-//! Other processes, and other guests of a virtual machine's host, slow kernels down by some per cent for tens of milliseconds
-//! to seconds, and to half their speed where two virtual cores come to share a real one. No floor of time averages that out, and a
-//! loop of arithmetic does not feel all of it. So the best kernel of a workload so far is timed just before and just after each
-//! other candidate: by how much it is slower than on a quiet machine, the candidate is taken to be, too.
+//! Other processes, and other guests of a virtual machine's host, slow kernels down by some per
+//! cent for tens of milliseconds to seconds, and to half their speed where two virtual cores come
+//! to share a real one. No floor of time averages that out, and a loop of arithmetic does not feel
+//! all of it. So the best kernel of a workload so far is timed just before and just after each
+//! other candidate: by how much it is slower than on a quiet machine, the candidate is taken to be,
+//! too.
 //!
-//! Luck must not decide which kernel is the best: a moment that was faster than nine in ten of those of late is no quiet machine, and
-//! kernels differ in what slows them down. So a candidate that seems to beat the reference kernel has to do so in a duel, in turns with it, to take its place.
+//! Luck must not decide which kernel is the best: a moment that was faster than nine in ten of
+//! those of late is no quiet machine, and kernels differ in what slows them down. So a candidate
+//! that seems to beat the reference kernel has to do so in a duel, in turns with it, to take its
+//! place.
 
 use std::collections::VecDeque;
 
@@ -19,11 +23,14 @@ use crate::options::TimingOptions;
 /// Repeats of a look, at most, and the seconds after which there are no more.
 const LOOK_REPEATS: usize = 3;
 const LOOK_SECS: f64 = 0.002;
-/// Looks that are remembered, the latest: a hundred trials and more, so that what is quiet does not change within seconds.
+/// Looks that are remembered, the latest: a hundred trials and more, so that what is quiet does not
+/// change within seconds.
 pub(crate) const LOOKS: usize = 256;
-/// One look in this number was at a quiet machine. The less, the longer a first disturbed look is believed; the more, the longer a lucky one.
+/// One look in this number was at a quiet machine. The less, the longer a first disturbed look is
+/// believed; the more, the longer a lucky one.
 const QUIET_ONE_IN: usize = 10;
-/// A candidate becomes the reference kernel if it takes less than this part of the present one's time.
+/// A candidate becomes the reference kernel if it takes less than this part of the present one's
+/// time.
 pub(crate) const FASTER: f64 = 0.97;
 /// Turns of a duel.
 const DUEL_TURNS: usize = 7;
@@ -76,8 +83,9 @@ impl<L: Loaded> ReferenceKernel<L> {
         Ok(credible(now_secs / quiet_secs))
     }
 
-    /// How many times longer than this kernel `rival` takes, which took `run_secs` on a machine `slowdown` times slower than a
-    /// quiet one, and that slowdown. If it seems to win, the two are timed in turns, and the median over the turns tells.
+    /// How many times longer than this kernel `rival` takes, which took `run_secs` on a machine
+    /// `slowdown` times slower than a quiet one, and that slowdown. If it seems to win, the two are
+    /// timed in turns, and the median over the turns tells.
     pub(crate) fn compare(
         &mut self,
         rival: &mut L,

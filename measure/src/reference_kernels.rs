@@ -10,8 +10,9 @@ use crate::options::TimingOptions;
 use crate::reference_kernel::{FASTER, ReferenceKernel};
 use crate::timing::{self, Timing};
 
-/// A kernel that takes as long is disturbed by the mean of what happens meanwhile, and to time another beside it, and in duels, would
-/// take many times as long as timing it: such kernels are timed by themselves.
+/// A kernel that takes as long is disturbed by the mean of what happens meanwhile, and to time
+/// another beside it, and in duels, would take many times as long as timing it: such kernels are
+/// timed by themselves.
 const LONG_SECS: f64 = 0.05;
 /// Most bytes of reference kernels that are kept.
 const KEPT_BYTES: usize = 512 << 20;
@@ -26,7 +27,8 @@ impl<L> Default for ReferenceKernels<L> {
 }
 
 impl<L: Loaded> ReferenceKernels<L> {
-    /// Checks and times a kernel of `workload` beside its reference kernel. Hands back the kernel that is not needed any more.
+    /// Checks and times a kernel of `workload` beside its reference kernel. Hands back the kernel
+    /// that is not needed any more.
     pub(crate) fn measure(
         &mut self,
         workload: &Workload,
@@ -88,7 +90,8 @@ mod tests {
         (workload, trial.unwrap())
     }
 
-    /// Measures a kernel beside the reference kernel of `of`; what it says, and whether a kernel came back.
+    /// Measures a kernel beside the reference kernel of `of`; what it says, and whether a kernel
+    /// came back.
     fn measure(
         reference_kernels: &mut Kernels,
         of: &Workload,
@@ -123,7 +126,8 @@ mod tests {
         only(&mut reference_kernels).looks = [1e3 * run.run_secs; LOOKS].into();
         let (run, spare) = measure_small(&mut reference_kernels, None);
         assert_eq!((run.slowdown, spare), (1.0, true));
-        // What was seen just before and just after is remembered, so much and no more, and makes no quiet machine.
+        // What was seen just before and just after is remembered, so much and no more, and makes no
+        // quiet machine.
         let reference_kernel = only(&mut reference_kernels);
         let looks = &reference_kernel.looks;
         assert!(looks.len() == LOOKS && looks[1] < looks[2] && looks[2] == reference_kernel.quiet_secs());

@@ -1,8 +1,9 @@
 //! Many runs in a row, started as one where a device can do that.
 //!
-//! A kernel of a few microseconds runs faster than a host starts it. Runs are therefore recorded (on CUDA into a graph), and what is
-//! timed is the replay of recordings of [`GRAPH_RUNS`] runs each: the work of the device and its own gaps between kernels, not the
-//! launching. Libraries that kernels are compared with are timed in the same way.
+//! A kernel of a few microseconds runs faster than a host starts it. Runs are therefore recorded
+//! (on CUDA into a graph), and what is timed is the replay of recordings of [`GRAPH_RUNS`] runs
+//! each: the work of the device and its own gaps between kernels, not the launching. Libraries that
+//! kernels are compared with are timed in the same way.
 
 use autotune_runtime::{Device, DeviceError};
 
@@ -28,7 +29,8 @@ impl<D: Device> Replays<D> {
         Self { recorded: None, is_refused: false }
     }
 
-    /// The device's seconds of `runs` runs, or a few more so that they are whole recordings; `run` starts one.
+    /// The device's seconds of `runs` runs, or a few more so that they are whole recordings; `run`
+    /// starts one.
     pub(crate) fn time(
         &mut self,
         device: &D,

@@ -1,5 +1,5 @@
-//! What stays in a device's memory from one candidate to the next: the operands of a workload, the output that is right, what was
-//! packed ahead of time, and memory that is free.
+//! What stays in a device's memory from one candidate to the next: the operands of a workload, the
+//! output that is right, what was packed ahead of time, and memory that is free.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -24,10 +24,11 @@ pub(crate) struct Resident<D: Device> {
     pub(crate) checks: Box<dyn Checks<D>>,
     pub(crate) cache: RefCell<AllocationCache<D>>,
     tensors: RefCell<HashMap<Key, Rc<Fixed<D>>>>,
-    /// Output of the workload that was measured last, where only samples of the right one are known.
+    /// Output of the workload that was measured last, where only samples of the right one are
+    /// known.
     agreed: RefCell<Option<(Key, Rc<Agreed<D>>)>>,
-    /// Most bytes of tensors that stay: beyond them, those of other workloads go. On a device with less memory all of them go when it
-    /// is used up.
+    /// Most bytes of tensors that stay: beyond them, those of other workloads go. On a device with
+    /// less memory all of them go when it is used up.
     most_bytes: usize,
     /// When a kernel was last timed.
     last_run: Cell<Option<Instant>>,
@@ -55,8 +56,8 @@ impl<D: Device> Resident<D> {
         Self { device, checks, cache, tensors, agreed, most_bytes, last_run: Cell::new(None) }
     }
 
-    /// True for a device whose kernels are run by threads of the host: it loads nothing late and never idles its clock down, but others
-    /// may disturb it.
+    /// True for a device whose kernels are run by threads of the host: it loads nothing late and
+    /// never idles its clock down, but others may disturb it.
     pub(crate) fn is_host(&self) -> bool {
         self.device.host_threads() > 0
     }
@@ -79,7 +80,8 @@ impl<D: Device> Resident<D> {
         }
     }
 
-    /// The output that is right, as the device would hold it; `None` if only samples of it are known.
+    /// The output that is right, as the device would hold it; `None` if only samples of it are
+    /// known.
     pub(crate) fn output(
         &self,
         problem: &Problem,

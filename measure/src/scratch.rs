@@ -1,9 +1,11 @@
 //! Private temporary folders, and the removal of those that killed processes left behind.
 //!
-//! A scratch folder lies in the system's folder for temporary files. Whoever finds one can tell that this program made it: it holds a
-//! file `owner` that names the folder's own inode, which no folder that somebody else made, moved or copied there has. Its maker
-//! keeps that file locked, and the lock goes with the process, however it ends, on whatever host or in whatever pid namespace it
-//! runs. So a folder that proves itself and is not locked is nobody's any more. Everything else stays.
+//! A scratch folder lies in the system's folder for temporary files. Whoever finds one can tell
+//! that this program made it: it holds a file `owner` that names the folder's own inode, which no
+//! folder that somebody else made, moved or copied there has. Its maker keeps that file locked, and
+//! the lock goes with the process, however it ends, on whatever host or in whatever pid namespace
+//! it runs. So a folder that proves itself and is not locked is nobody's any more. Everything else
+//! stays.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -58,8 +60,8 @@ impl Scratch {
     }
 }
 
-/// Removes the scratch folders of processes that no longer live, as far as they can be proven to be that. What cannot be
-/// read or removed, such as another user's, stays.
+/// Removes the scratch folders of processes that no longer live, as far as they can be proven to be
+/// that. What cannot be read or removed, such as another user's, stays.
 pub fn remove_left_behind() {
     remove_left_behind_in(&std::env::temp_dir());
 }
@@ -90,8 +92,9 @@ fn remove_if_left_behind(folder: &Path) -> io::Result<()> {
     if text == proof(folder)? { remove(folder) } else { Ok(()) }
 }
 
-/// Removes a folder whose maker may have left a compiler that goes on writing files to it. The folder is renamed first, so that such
-/// files have nowhere to go, and loses its proof last, so that what is interrupted or fails is done the next time.
+/// Removes a folder whose maker may have left a compiler that goes on writing files to it. The
+/// folder is renamed first, so that such files have nowhere to go, and loses its proof last, so
+/// that what is interrupted or fails is done the next time.
 fn remove(folder: &Path) -> io::Result<()> {
     let name = folder.file_name().unwrap_or_default().to_string_lossy();
     let mut leaving = folder.to_path_buf();
@@ -160,7 +163,8 @@ mod tests {
         assert!(paths.iter().all(|path| !path.exists()));
     }
 
-    /// A compiler outlives the process that started it, and writes what it was asked for while the folder is removed.
+    /// A compiler outlives the process that started it, and writes what it was asked for while the
+    /// folder is removed.
     #[test]
     fn what_an_orphan_still_writes_to_is_removed_whole() {
         let parent = tempfile::tempdir().unwrap();
@@ -197,7 +201,8 @@ mod tests {
         ];
         let mut kept: Vec<PathBuf> = names.iter().map(|name| folder(parent.path(), name)).collect();
 
-        // Owner files that prove nothing: empty, of another folder, with more behind, a folder, a pipe's or a link's.
+        // Owner files that prove nothing: empty, of another folder, with more behind, a folder, a
+        // pipe's or a link's.
         let stale = left_behind(parent.path());
         let proven = fs::read_to_string(stale.join(OWNER)).unwrap();
         for (name, text) in [("a", ""), ("b", proven.as_str()), ("c", MARK)] {

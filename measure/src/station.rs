@@ -50,7 +50,8 @@ pub(crate) trait Station {
         incumbent_secs: Option<f64>,
     ) -> Outcome;
 
-    /// Checks kernels, whose problems are among those given, and times them in turns; one outcome each.
+    /// Checks kernels, whose problems are among those given, and times them in turns; one outcome
+    /// each.
     ///
     /// # Safety
     ///
@@ -66,7 +67,8 @@ pub(crate) trait Station {
     /// What the device can do at best.
     fn ceilings(&self) -> Result<Ceilings, MeasureError>;
 
-    /// Bytes of the host that the buffers of a kernel need; 0 if they are the device's, `None` if there is no such number.
+    /// Bytes of the host that the buffers of a kernel need; 0 if they are the device's, `None` if
+    /// there is no such number.
     fn host_bytes(&self, plan: &KernelPlan) -> Option<usize>;
 
     /// True if kernels that ended like this may have left something behind that harms the next.
@@ -100,8 +102,8 @@ impl<D: Device + 'static> Open<D> {
         Ok(Self::boxed(device, Box::new(checks), target, GPU_BYTES))
     }
 
-    /// True if the device still holds what it is given: a kernel that touched memory which is not its own may have ended that, one
-    /// that was refused or is wrong has not.
+    /// True if the device still holds what it is given: a kernel that touched memory which is not
+    /// its own may have ended that, one that was refused or is wrong has not.
     fn is_well(&self) -> bool {
         let device = &self.resident.device;
         let (content, mut found) = ([0xa5a5_a5a5u32; 16], [0; 16]);
@@ -192,7 +194,8 @@ fn is_harmless(outcome: &Outcome) -> bool {
     matches!(outcome, Ok(_) | Err(CandidateError::Lower { .. } | CandidateError::Build { .. }))
 }
 
-/// Opens the device of this machine that the target describes; of GPUs that are stated, any of its interface and compute capability.
+/// Opens the device of this machine that the target describes; of GPUs that are stated, any of its
+/// interface and compute capability.
 pub(crate) fn open(target: &Target) -> Result<Box<dyn Station>, MeasureError> {
     match target {
         Target::Cpu(cpu) => Ok(Open::boxed(Cpu::pinned(cpu.threads), Box::new(HostChecks), target, HOST_BYTES)),

@@ -5,8 +5,8 @@ use autotune_measurement::{CandidateError, Measurement};
 /// Causes that are listed.
 const CAUSES: usize = 3;
 
-/// The most frequent causes of failure, most frequent first, each with the words of its first example:
-/// `12 of 64: build failed: ...`. Empty if nothing failed.
+/// The most frequent causes of failure, most frequent first, each with the words of its first
+/// example: `12 of 64: build failed: ...`. Empty if nothing failed.
 pub fn failure_summary(measurements: &[Measurement]) -> String {
     let mut causes: Vec<(&'static str, usize, &CandidateError)> = Vec::new();
     for error in measurements.iter().filter_map(|m| m.outcome.as_ref().err()) {

@@ -7,7 +7,8 @@ use crate::loaded::Loaded;
 use crate::options::TimingOptions;
 use crate::reference_kernel::{FASTER, ReferenceKernel};
 
-/// Times that a kernel is timed on a disturbed machine, at most, and the slowdown below which it is not disturbed.
+/// Times that a kernel is timed on a disturbed machine, at most, and the slowdown below which it is
+/// not disturbed.
 const ATTEMPTS: usize = 3;
 const QUIET: f64 = 1.03;
 
@@ -18,7 +19,8 @@ const IDLE_WARMUP_SECS: f64 = 0.05;
 /// Kernels that take this long or longer are not run once more for their last check.
 pub(crate) const SLOW_SECS: f64 = 0.2;
 
-/// The times of a kernel, and how many times longer than the reference kernel it takes, if there is one and it was not given up.
+/// The times of a kernel, and how many times longer than the reference kernel it takes, if there is
+/// one and it was not given up.
 pub(crate) struct Timing {
     pub(crate) run: RunSecs,
     pub(crate) ratio: Option<f64>,
@@ -67,9 +69,10 @@ fn time<L: Loaded>(
     Ok(samples.run_secs(0.0))
 }
 
-/// The same between looks at how slow the machine is. On a disturbed one, what may be faster than the incumbent is timed again, and a
-/// correction alone makes nothing faster than that: who wins a duel, as fast; else slower by the root of the slowdown, for kernels
-/// differ in what slows them, and of the many that seem the fastest thanks to a correction few are.
+/// The same between looks at how slow the machine is. On a disturbed one, what may be faster than
+/// the incumbent is timed again, and a correction alone makes nothing faster than that: who wins a
+/// duel, as fast; else slower by the root of the slowdown, for kernels differ in what slows them,
+/// and of the many that seem the fastest thanks to a correction few are.
 fn beside<L: Loaded>(
     kernel: &mut L,
     options: &TimingOptions,

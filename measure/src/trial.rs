@@ -84,7 +84,8 @@ pub(crate) fn needed_bytes<D: Device>(device: &D, plan: &KernelPlan) -> Option<u
 }
 
 impl<D: Device> Trial<D> {
-    /// Loads a kernel, and packs its constants ahead of time unless a kernel that packs alike did so.
+    /// Loads a kernel, and packs its constants ahead of time unless a kernel that packs alike did
+    /// so.
     ///
     /// # Safety
     ///
@@ -192,7 +193,8 @@ impl<D: Device> Trial<D> {
         device.read(&output, 0, bytes_of_mut(&mut content))?;
         let error = self.expected.error(&dtype.values(&content, len), &expected::divide);
 
-        // Without memory for it, or where it is too large to be gone through, all outputs go the long way.
+        // Without memory for it, or where it is too large to be gone through, all outputs go the
+        // long way.
         let is_summed = || checks.checksum(device, &output, words).is_ok_and(|sum| sum.is_some());
         if error <= self.tolerance
             && is_summed()
@@ -241,7 +243,8 @@ impl<D: Device> Loaded for Trial<D> {
         let secs = resident.device.time(&mut || resident.device.start(call))?;
         self.kernel_secs += secs;
         self.compare()?;
-        // A device beside the host may load the kernel when it runs first: that run tells nothing of the next.
+        // A device beside the host may load the kernel when it runs first: that run tells nothing
+        // of the next.
         if self.trust.resident.is_host() { Ok(secs) } else { self.repeat(1) }
     }
 
@@ -290,7 +293,8 @@ impl<D: Device> Loaded for Trial<D> {
     }
 }
 
-/// Constants of a plan and what was packed of them; none if every run drives them out by itself, since they are larger than the caches by far.
+/// Constants of a plan and what was packed of them; none if every run drives them out by itself,
+/// since they are larger than the caches by far.
 fn constants<D: Device>(
     device: &D,
     plan: &KernelPlan,
@@ -334,7 +338,8 @@ impl<D: Device> Buffers<D> {
         let (own, memory) = bound(resident, kernel.plan(), slots, &fixed)?;
         let is_own = |slot: &&Slot| fixed.iter().all(|(position, _)| *position != slot.position);
         let output = slots.iter().filter(is_own).position(|slot| slot.binding == Binding::Output);
-        // SAFETY: the kernel goes last. What it writes is the copy's own; what it reads nobody writes but the host, when it does not run.
+        // SAFETY: the kernel goes last. What it writes is the copy's own; what it reads nobody
+        // writes but the host, when it does not run.
         let call = unsafe { kernel.bind_memory(&resident.device, When::EveryRun, memory) }?;
         Ok(Self { own, fixed, output: output.ok_or_else(no_output)?, call })
     }

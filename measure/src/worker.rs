@@ -23,8 +23,9 @@ use crate::problem::{self, Problem};
 use crate::protocol::{self, Job, Request, Response, Task};
 use crate::station::{self, Station};
 
-/// Serves a measurer over standard input and output until the input ends: the main function of a program that is
-/// started as a worker, [`crate::WorkerCommand`]. Nothing else may use standard input and output before or after.
+/// Serves a measurer over standard input and output until the input ends: the main function of a
+/// program that is started as a worker, [`crate::WorkerCommand`]. Nothing else may use standard
+/// input and output before or after.
 pub fn serve() -> ExitCode {
     match serve_requests() {
         Ok(()) => ExitCode::SUCCESS,
@@ -52,8 +53,8 @@ fn serve_requests() -> io::Result<()> {
     Ok(())
 }
 
-/// Moves the protocol away from the descriptors 0 and 1, which kernels may write to: input is empty from now on, and
-/// output goes to standard error.
+/// Moves the protocol away from the descriptors 0 and 1, which kernels may write to: input is empty
+/// from now on, and output goes to standard error.
 fn take_standard_streams() -> io::Result<(OwnedFd, OwnedFd)> {
     let input = io::stdin().as_fd().try_clone_to_owned()?;
     let output = io::stdout().as_fd().try_clone_to_owned()?;
@@ -67,8 +68,8 @@ fn take_standard_streams() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((input, output))
 }
 
-/// Reads requests in a thread that ends the process with the input, whatever the kernels are doing: no worker outlives
-/// its measurer.
+/// Reads requests in a thread that ends the process with the input, whatever the kernels are doing:
+/// no worker outlives its measurer.
 fn read_in_background(input: OwnedFd) -> Receiver<(Request, Vec<u8>)> {
     let (sender, receiver) = mpsc::channel();
     let mut input = File::from(input);
@@ -108,7 +109,8 @@ impl Worker {
         let Some(target) = jobs.first().map(|job| &job.target) else {
             return Ok(Response::Done { outcomes: Vec::new(), is_spoilt: false });
         };
-        // Problems are made before the jobs count as started: they are no part of a candidate's time.
+        // Problems are made before the jobs count as started: they are no part of a candidate's
+        // time.
         self.forget_problems(jobs);
         for job in jobs {
             if let Some(refusal) = self.prepare(&job.workload, output)? {
@@ -152,7 +154,8 @@ impl Worker {
         })
     }
 
-    /// Runs the kernels of jobs that count as started. Whatever they do is done to this process; if it breaks, it is replaced.
+    /// Runs the kernels of jobs that count as started. Whatever they do is done to this process; if
+    /// it breaks, it is replaced.
     fn run(&mut self, request: &Request, jobs: &[Job], raw: &[u8]) -> Response {
         let failed = |message: &str| Response::Failed { message: message.into() };
         let built: Option<Vec<Built>> = jobs.iter().map(|job| job.built(raw)).collect();
@@ -215,8 +218,9 @@ impl Worker {
         })
     }
 
-    /// Sets the memory limit up for the jobs, and tells the measurer that from now on they are to blame; says why if they cannot be run.
-    /// Kernels that fit memory one by one, but not together, are refused: no kernel's fault.
+    /// Sets the memory limit up for the jobs, and tells the measurer that from now on they are to
+    /// blame; says why if they cannot be run. Kernels that fit memory one by one, but not together,
+    /// are refused: no kernel's fault.
     fn start(&mut self, request: &Request, jobs: &[Job], output: &mut File) -> io::Result<Option<Response>> {
         let Some((_, station)) = &self.station else {
             return Ok(Some(Response::Failed { message: "the device is not open".into() }));
@@ -224,7 +228,8 @@ impl Worker {
         let (available_bytes, mut together_bytes) = (available::available_bytes(), 0usize);
         for job in jobs {
             let needed = station.host_bytes(&job.plan);
-            // Beside its buffers, a trial keeps the operands, and an output that is compared: at most as much again.
+            // Beside its buffers, a trial keeps the operands, and an output that is compared: at
+            // most as much again.
             let bytes = needed.map_or(usize::MAX, |b| b.saturating_mul(2));
             if bytes > available_bytes {
                 let message = format!("its buffers and their copies need {}", human_bytes(bytes));
@@ -247,7 +252,8 @@ impl Worker {
     }
 }
 
-/// Makes a problem and meanwhile tells the measurer that it is being made; `None` for want of memory.
+/// Makes a problem and meanwhile tells the measurer that it is being made; `None` for want of
+/// memory.
 fn made_with_signs_of_life(workload: &Workload, output: &mut File) -> io::Result<Option<Problem>> {
     let (sender, receiver) = mpsc::channel();
     thread::scope(|scope| {

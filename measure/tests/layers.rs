@@ -1,4 +1,5 @@
-//! No file of the crate uses one that stands behind it in the list of `lib.rs`, so that there is no circle of files.
+//! No file of the crate uses one that stands behind it in the list of `lib.rs`, so that there is no
+//! circle of files.
 #![allow(clippy::unwrap_used)]
 
 use std::fs;

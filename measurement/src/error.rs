@@ -13,7 +13,8 @@ pub enum CandidateError {
         /// Why.
         message: String,
     },
-    /// The compiler refused the generated code, or the assembler cannot express it and there is no compiler.
+    /// The compiler refused the generated code, or the assembler cannot express it and there is no
+    /// compiler.
     #[error("build failed: {message}")]
     Build {
         /// Their own words.

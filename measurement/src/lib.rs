@@ -1,4 +1,5 @@
-//! What measuring a candidate yields: the words that measurers, databases and logs share. Nothing is measured here.
+//! What measuring a candidate yields: the words that measurers, databases and logs share. Nothing
+//! is measured here.
 //!
 //! | type | what it is |
 //! |---|---|

@@ -5,10 +5,12 @@ use serde::{Deserialize, Serialize};
 use crate::error::CandidateError;
 use crate::toolchain::Toolchain;
 
-/// Run time of one checked candidate. Times are of one run of every stage that is not ahead of time.
+/// Run time of one checked candidate. Times are of one run of every stage that is not ahead of
+/// time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunSecs {
-    /// The figure candidates are ranked by: a low quantile of the repeats, which is steadier than their median.
+    /// The figure candidates are ranked by: a low quantile of the repeats, which is steadier than
+    /// their median.
     pub run_secs: f64,
     /// Median of the repeats.
     pub median_secs: f64,
@@ -20,16 +22,19 @@ pub struct RunSecs {
     pub stopped_early: bool,
     /// Largest deviation from the reference over the reference's largest magnitude.
     pub max_rel_error: f64,
-    /// Times slower than when it is quiet that the machine was while this was timed, by a kernel that was timed just before and
-    /// after: the other times are those measured divided by this. 1 in races, whose times are as measured.
+    /// Times slower than when it is quiet that the machine was while this was timed, by a kernel
+    /// that was timed just before and after: the other times are those measured divided by this. 1
+    /// in races, whose times are as measured.
     #[serde(default = "undisturbed")]
     pub slowdown: f64,
-    /// Seconds of all the kernel runs that this took: checks (not on GPUs), warm-up, every timed run, and those of the kernel it
-    /// was timed beside; what runs ahead of time is none. 0 where that is not known.
+    /// Seconds of all the kernel runs that this took: checks (not on GPUs), warm-up, every timed
+    /// run, and those of the kernel it was timed beside; what runs ahead of time is none. 0 where
+    /// that is not known.
     #[serde(default)]
     pub kernel_secs: f64,
-    /// Runs in each CUDA graph whose replays were timed; 0 where every run was started alone: on CPUs, through OpenCL, and where CUDA
-    /// captured no graph, which makes kernels of a few microseconds look slower than they are.
+    /// Runs in each CUDA graph whose replays were timed; 0 where every run was started alone: on
+    /// CPUs, through OpenCL, and where CUDA captured no graph, which makes kernels of a few
+    /// microseconds look slower than they are.
     #[serde(default)]
     pub graph_runs: usize,
 }
@@ -54,8 +59,8 @@ impl RunSecs {
         }
     }
 
-    /// The times that were to be expected had the machine not been `slowdown` times slower than usual, but not below
-    /// `least_secs` if they were not measured below it.
+    /// The times that were to be expected had the machine not been `slowdown` times slower than
+    /// usual, but not below `least_secs` if they were not measured below it.
     pub fn undisturbed(self, slowdown: f64, least_secs: f64) -> Self {
         let slowdown = slowdown.min((self.run_secs / least_secs).max(1.0));
         let (run_secs, median_secs) = (self.run_secs / slowdown, self.median_secs / slowdown);
@@ -63,19 +68,21 @@ impl RunSecs {
     }
 }
 
-/// What a thread and a block of a GPU kernel take, as its compiler tells: of each the most that any stage takes.
+/// What a thread and a block of a GPU kernel take, as its compiler tells: of each the most that any
+/// stage takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources {
     /// 32-bit registers of a thread.
     pub registers: usize,
-    /// Bytes of a thread's registers that are stored to and loaded from memory for want of registers.
+    /// Bytes of a thread's registers that are stored to and loaded from memory for want of
+    /// registers.
     pub spill_bytes: usize,
     /// Bytes of a thread's memory on the stack, spilled registers included.
     pub stack_bytes: usize,
     /// Bytes of a block's shared memory, static and dynamic.
     pub shared_bytes: usize,
-    /// True if the compiler lets matrix instructions of warp groups wait for one another, or does not hand their registers over: such a
-    /// kernel is slower than it was meant to be.
+    /// True if the compiler lets matrix instructions of warp groups wait for one another, or does
+    /// not hand their registers over: such a kernel is slower than it was meant to be.
     #[serde(default)]
     pub is_serialized: bool,
 }

@@ -11,8 +11,9 @@ use thiserror::Error;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Backend {
-    /// In this process (`asm`), `autotune_codegen::asm`: microseconds a candidate. What it cannot express,
-    /// and everything for instruction sets that it does not know, is left to the C compiler.
+    /// In this process (`asm`), `autotune_codegen::asm`: microseconds a candidate. What it cannot
+    /// express, and everything for instruction sets that it does not know, is left to the C
+    /// compiler.
     #[default]
     Assembler,
     /// By a C compiler found at run time (`c`).

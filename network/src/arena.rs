@@ -14,7 +14,8 @@ pub(crate) struct Need {
 /// Tensors that are placed by size, at most: each is compared with all that have a place.
 const MOST_BY_SIZE: usize = 1 << 12;
 
-/// Every tensor's first byte, a multiple of `alignment`, and how many bytes there are in all; `None` if that is too large a number.
+/// Every tensor's first byte, a multiple of `alignment`, and how many bytes there are in all;
+/// `None` if that is too large a number.
 ///
 /// Takes time in proportion to the number of tensors, up to a logarithm, for any number of them.
 pub(crate) fn offsets(needs: &[Need], alignment: usize) -> Option<(Vec<usize>, usize)> {
@@ -24,8 +25,9 @@ pub(crate) fn offsets(needs: &[Need], alignment: usize) -> Option<(Vec<usize>, u
     }
 }
 
-/// The larger come first, each at the lowest place where it overlaps none that lives with it: Pisarchyk and Lee, "Efficient Memory Management
-/// for Deep Neural Net Inference" (2020), section 5.2, greedy by size.
+/// The larger come first, each at the lowest place where it overlaps none that lives with it:
+/// Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference" (2020), section
+/// 5.2, greedy by size.
 fn by_size(needs: &[Need], alignment: usize) -> Option<(Vec<usize>, usize)> {
     let mut order: Vec<usize> = (0..needs.len()).filter(|&number| needs[number].bytes > 0).collect();
     order.sort_by_key(|&number| Reverse(needs[number].bytes));

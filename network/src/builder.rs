@@ -21,7 +21,8 @@ mod weights;
 pub use layers::Conv;
 pub use weights::{Fill, Seeded, Weights};
 
-/// Builds a [`Graph`] by what its tensors are made of. What goes wrong is told once, by [`Builder::finish`].
+/// Builds a [`Graph`] by what its tensors are made of. What goes wrong is told once, by
+/// [`Builder::finish`].
 ///
 /// ```
 /// use autotune_network::operators::Sliding;
@@ -140,7 +141,8 @@ impl<'b> Value<'b> {
         if state.failed.is_some() { Vec::new() } else { state.graph.node(self.id).shape.clone() }
     }
 
-    /// What an operation makes of this tensor and others; the node is called after the operation and its number.
+    /// What an operation makes of this tensor and others; the node is called after the operation
+    /// and its number.
     pub fn op(self, op: impl Into<Op>, others: &[Value<'_>]) -> Value<'b> {
         let (op, number) = (op.into(), self.builder.state.borrow().graph.nodes().len());
         self.named(&format!("{}_{number}", op.name()), op, others)

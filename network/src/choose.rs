@@ -30,7 +30,8 @@ pub(crate) trait Choose {
     /// Those that there are for a step, by its number, the best first; at least one.
     fn of_step(&mut self, step: usize, workload: &Workload) -> Result<Arc<[Tuned]>, CompileError>;
 
-    /// True if a kernel copies what lies in one piece, where the device has nothing else that copies.
+    /// True if a kernel copies what lies in one piece, where the device has nothing else that
+    /// copies.
     fn copies_by_kernels(&self) -> bool;
 
     /// The one of a conversion of layouts.
@@ -54,7 +55,8 @@ pub(crate) struct Schedules<'a> {
 enum Among<'a> {
     /// The best of each kind.
     Kinds,
-    /// What the network of this number was found to be the fastest with; the best of each kind where that is not known.
+    /// What the network of this number was found to be the fastest with; the best of each kind
+    /// where that is not known.
     Network(u64),
     /// These.
     Chosen(&'a Choice),

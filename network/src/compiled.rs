@@ -72,7 +72,8 @@ pub struct Workspace<D: Runs = Cpu> {
 pub struct StepTime {
     /// The name of the first node that it computes.
     pub name: String,
-    /// Its kernel among [`Compiled::schedules`]; `None` if it copies, or has the interpreter compute.
+    /// Its kernel among [`Compiled::schedules`]; `None` if it copies, or has the interpreter
+    /// compute.
     pub kernel: Option<usize>,
     /// True if it only brings a tensor from one layout to another.
     pub is_conversion: bool,
@@ -86,8 +87,9 @@ pub struct StepTime {
 pub(crate) type Failure = Mutex<Option<GraphError>>;
 
 impl Compiled {
-    /// A network on this machine's processor, with the schedules by which a source knows it to be the fastest ([`race`](crate::race())), the best it has where
-    /// it knows none, what is predicted where it has none.
+    /// A network on this machine's processor, with the schedules by which a source knows it to be
+    /// the fastest ([`race`](crate::race())), the best it has where it knows none, what is
+    /// predicted where it has none.
     pub fn new(graph: &Graph, source: Option<&dyn Source>, target: &Target) -> Result<Arc<Self>, CompileError> {
         Self::on_device(graph, source, target)
     }
@@ -124,8 +126,8 @@ impl<D: Runs> Compiled<D> {
         Self::with(graph, cut, target, &mut choose, None)
     }
 
-    /// The same graph on the same processor with the schedules that are chosen without measuring. Where both have the same, kernels and packed weights
-    /// are there once.
+    /// The same graph on the same processor with the schedules that are chosen without measuring.
+    /// Where both have the same, kernels and packed weights are there once.
     pub fn untuned_beside(&self, target: &Target) -> Result<Arc<Self>, CompileError> {
         self.beside(target, &mut Schedules::kinds(None, target))
     }
@@ -249,8 +251,9 @@ impl<D: Runs> Compiled<D> {
         // SAFETY: the plan gives this range to this action's scratch alone while it runs.
         let mut scratch = kernel.scratch_in(device, unsafe { device.part(memory, first..first + bytes) }?)?;
         let run = kernel.bind(device, &held.packed, &mut scratch, &operands, &mut outputs)?;
-        // SAFETY: kernel, packed constants and memory live in the workspace that the call does; the calls of a workspace run one after the
-        // other, and the plan lets no two tensors that live at the same time overlap.
+        // SAFETY: kernel, packed constants and memory live in the workspace that the call does; the
+        // calls of a workspace run one after the other, and the plan lets no two tensors that live
+        // at the same time overlap.
         Ok(unsafe { run.into_call() })
     }
 
@@ -262,7 +265,8 @@ impl<D: Runs> Compiled<D> {
             Some(constant) => (constant, 0),
             None => (memory, self.places[span.slot]),
         };
-        // SAFETY: constants are only read; what tensors of a run are used for, and when, the plan says.
+        // SAFETY: constants are only read; what tensors of a run are used for, and when, the plan
+        // says.
         let part = unsafe { device.part(memory, first + bytes.start..first + bytes.end) };
         Ok(part?)
     }
@@ -274,7 +278,8 @@ impl<D: Runs> Workspace<D> {
         &self.network
     }
 
-    /// Runs the network: inputs and outputs are row-major, in the order of the graph. Integers and truth values are numbers in them.
+    /// Runs the network: inputs and outputs are row-major, in the order of the graph. Integers and
+    /// truth values are numbers in them.
     pub fn run(&mut self, inputs: &[&[f32]], outputs: &mut [&mut [f32]]) -> Result<(), RunError> {
         let network = Arc::clone(&self.network);
         let (graph, plan) = (&network.graph, &network.plan);
@@ -317,8 +322,8 @@ impl<D: Runs> Workspace<D> {
         nodes.map(|node| vec![0.0; node.shape.iter().product()]).collect()
     }
 
-    /// Seconds of every step, within the network and right behind itself in turns, in as many runs on what the last run left. The first two
-    /// count as warm-up.
+    /// Seconds of every step, within the network and right behind itself in turns, in as many runs
+    /// on what the last run left. The first two count as warm-up.
     pub fn profile(&mut self, runs: usize) -> Result<Vec<StepTime>, RunError> {
         let mut secs = vec![[Vec::with_capacity(runs), Vec::with_capacity(runs)]; self.calls.len()];
         for run in 0..runs + 2 {
@@ -341,7 +346,8 @@ impl<D: Runs> Workspace<D> {
         Ok(self.network.plan.actions.iter().zip(secs).map(step).collect())
     }
 
-    /// Seconds of every step in a run on what the last run left; of its second run in a row, if it is repeated.
+    /// Seconds of every step in a run on what the last run left; of its second run in a row, if it
+    /// is repeated.
     pub(crate) fn step_secs(&mut self, is_repeated: bool) -> Result<Vec<f64>, RunError> {
         let time = |number: usize| {
             if is_repeated {
@@ -354,8 +360,8 @@ impl<D: Runs> Workspace<D> {
         secs
     }
 
-    /// Seconds of each of some runs in a row on what the last one left, by the device's clock: without
-    /// the transfer of inputs and outputs.
+    /// Seconds of each of some runs in a row on what the last one left, by the device's clock:
+    /// without the transfer of inputs and outputs.
     pub fn run_secs(&mut self, runs: usize) -> Result<f64, RunError> {
         let secs = self.device.time(&mut || (0..runs).try_for_each(|_| self.start_all()))?;
         self.check_failure()?;
@@ -380,8 +386,8 @@ impl<D: Runs> Workspace<D> {
 
         match &self.recording {
             Some(recording) => self.device.replay(recording)?,
-            // SAFETY: they have the sizes of the inputs, and are borrowed until this function returns;
-            // the device that reads them runs what it starts at once.
+            // SAFETY: they have the sizes of the inputs, and are borrowed until this function
+            // returns; the device that reads them runs what it starts at once.
             None => unsafe { self.device.run(&mut self.calls, &mut self.reads, inputs) }?,
         }
         self.check_failure()

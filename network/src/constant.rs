@@ -1,4 +1,5 @@
-//! Tensors that are the same in all runs: in memory, in a file, or computed when they are asked for.
+//! Tensors that are the same in all runs: in memory, in a file, or computed when they are asked
+//! for.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -21,11 +22,13 @@ const COPIED_BYTES: usize = 4 << 20;
 
 /// A tensor that is the same in all runs, and a hold on it.
 ///
-/// Large weights of files stay there, and what is made of them by folding is not made before a kernel packs it: so they need memory once, packed.
+/// Large weights of files stay there, and what is made of them by folding is not made before a
+/// kernel packs it: so they need memory once, packed.
 #[derive(Clone)]
 pub struct Constant(Arc<Held>);
 
-/// Which constant it is, without a hold on it: its number is nobody else's as long as this is there.
+/// Which constant it is, without a hold on it: its number is nobody else's as long as this is
+/// there.
 #[derive(Clone)]
 pub(crate) struct Identity(Weak<Held>);
 
@@ -56,7 +59,8 @@ impl Constant {
         Self::new(shape, DType::F32, Origin::File(file, bytes))
     }
 
-    /// What an operation makes of constants: if it is large, and cannot fail, not before it is asked for.
+    /// What an operation makes of constants: if it is large, and cannot fail, not before it is
+    /// asked for.
     pub(crate) fn computed(op: &Op, operands: &[&Constant]) -> Result<Self, OpError> {
         let known: Vec<Facts> = operands.iter().map(|operand| (operand.shape(), operand.dtype())).collect();
         let (shape, dtype) = op.infer(&known)?;
@@ -64,7 +68,8 @@ impl Constant {
             return Ok(part);
         }
         let bytes = shape.iter().product::<usize>().saturating_mul(dtype.bytes());
-        // Of what is computed anew whenever it is read, nothing else is: that would take time without bound.
+        // Of what is computed anew whenever it is read, nothing else is: that would take time
+        // without bound.
         let is_simple =
             |operand: &&&Constant| operand.is_of_numbers() && !matches!(operand.0.origin, Origin::Computed(..));
         let is_f32 = dtype == DType::F32;
@@ -159,7 +164,8 @@ impl Constant {
         }
     }
 
-    /// Its numbers as a file has them, if they are nowhere else, on machines that have numbers as files do.
+    /// Its numbers as a file has them, if they are nowhere else, on machines that have numbers as
+    /// files do.
     pub(crate) fn file_bytes(&self) -> Option<&[u8]> {
         match &self.0.origin {
             Origin::File(file, bytes) if self.in_memory().is_none() && cfg!(target_endian = "little") => {
@@ -169,7 +175,8 @@ impl Constant {
         }
     }
 
-    /// Returns numbers of a file that an operation takes from it in another order, without copying them first.
+    /// Returns numbers of a file that an operation takes from it in another order, without copying
+    /// them first.
     fn moved_file(&self, op: &Op, output: Facts) -> Option<Vec<f32>> {
         let numbers = self.file_bytes()?.as_chunks().0;
         let Some(Movement::Strided { from, steps }) = self.moved(op, output) else { return None };
@@ -177,7 +184,8 @@ impl Constant {
         Some(Rows::new(output.0, [steps]).map(|[at]| f32::from_le_bytes(numbers[from + at])))
     }
 
-    /// Copies the bytes that a file has to memory of the same size, piece by piece: never all of it is in memory twice.
+    /// Copies the bytes that a file has to memory of the same size, piece by piece: never all of it
+    /// is in memory twice.
     pub(crate) fn copy_file_bytes(&self, to: &mut [u8]) {
         let Origin::File(file, range) = &self.0.origin else { return };
         for (piece, first) in to.chunks_mut(COPIED_BYTES).zip(range.clone().step_by(COPIED_BYTES)) {

@@ -78,8 +78,8 @@ pub(crate) fn constants<'a, D: Runs>(
     operands.iter().zip(given(kernel.plan())).map(given_to).collect()
 }
 
-/// The elements of a constant in a layout and of a type; as a file has them only where they may be at
-/// any address.
+/// The elements of a constant in a layout and of a type; as a file has them only where they may be
+/// at any address.
 pub(crate) fn laid(
     graph: &Graph,
     id: NodeId,

@@ -7,9 +7,10 @@ use autotune_workloads::{Pointwise, Transpose, Types, Workload};
 use crate::error::CompileError;
 use crate::operators::pointwise::shape as rows_of;
 
-/// Seconds that a conversion takes beside moving its bytes, and bytes that it reads and writes a second, about, where it was not measured: within
-/// networks, on one core and on two of an AMD EPYC (family 25, model 17), transposes of 16 channels of 100 kB to 1.8 MB were measured at 22 to
-/// 45 GB/s where the second-level cache held a good part, at least 7 else.
+/// Seconds that a conversion takes beside moving its bytes, and bytes that it reads and writes a
+/// second, about, where it was not measured: within networks, on one core and on two of an AMD EPYC
+/// (family 25, model 17), transposes of 16 channels of 100 kB to 1.8 MB were measured at 22 to 45
+/// GB/s where the second-level cache held a good part, at least 7 else.
 const SECS: f64 = 3e-6;
 const BYTES_PER_SEC: f64 = 20e9;
 
@@ -28,7 +29,8 @@ pub(crate) fn is_between(from: DType, to: DType) -> bool {
 
 /// Returns the workload of a conversion: between layouts a transpose of blocks, else a copy.
 ///
-/// `[n, c, ..pixels]` → `[n, c/block, ..pixels, block]`: of `n*c/block` matrices of `block` rows and `pixels` columns; and back.
+/// `[n, c, ..pixels]` → `[n, c/block, ..pixels, block]`: of `n*c/block` matrices of `block` rows
+/// and `pixels` columns; and back.
 pub(crate) fn workload(shape: &[usize], from: Form, to: Form) -> Result<Workload, CompileError> {
     let workload = if from.layout == to.layout {
         Workload::new(Pointwise::copy(rows_of(shape)))

@@ -14,7 +14,8 @@ use crate::graph::Graph;
 use crate::options::Options;
 use crate::plan::Plan;
 
-/// Plans whose conversions are worth measuring: those that take at most this multiple of the fastest's time.
+/// Plans whose conversions are worth measuring: those that take at most this multiple of the
+/// fastest's time.
 const NEAR: f64 = 1.03;
 /// Steps of all these plans together, at most: of large networks there are fewer plans.
 const MOST_STEPS: usize = 1 << 19;
@@ -26,8 +27,9 @@ pub struct PlannedConversions {
     pub needed: Vec<Task>,
     /// Part of that plan's time that they take.
     pub share: f64,
-    /// Those whose times tell the fastest plan from others, and that were not measured on this machine: needed, or in the place of others in a plan
-    /// that takes little longer. The former come first.
+    /// Those whose times tell the fastest plan from others, and that were not measured on this
+    /// machine: needed, or in the place of others in a plan that takes little longer. The former
+    /// come first.
     pub unmeasured: Vec<Task>,
 }
 

@@ -1,4 +1,5 @@
-//! Cutting a graph into steps that run one after the other: kernels of workloads with what follows fused behind them, and copies.
+//! Cutting a graph into steps that run one after the other: kernels of workloads with what follows
+//! fused behind them, and copies.
 //!
 //! ```text
 //! Conv(x, w, b) → Add(.., r) → Relu      one step, conv2d:..,bias,add,act=relu of x, w, b, r
@@ -24,8 +25,8 @@ mod rounded;
 
 pub use crate::strided::Strided;
 
-/// Constants of a network that stay where a core reads them fast from run to run, at most: what a second-level cache holds. The last level is shared with
-/// others.
+/// Constants of a network that stay where a core reads them fast from run to run, at most: what a
+/// second-level cache holds. The last level is shared with others.
 const MOST_CACHED_BYTES: usize = 1 << 20;
 
 /// A tensor in memory while a network runs.
@@ -37,7 +38,8 @@ pub struct Value {
     pub shape: Vec<usize>,
     /// Type in which its elements lie there.
     pub dtype: DType,
-    /// The value among whose elements its own lie, from the one of this number on; `None` if it has memory of its own.
+    /// The value among whose elements its own lie, from the one of this number on; `None` if it has
+    /// memory of its own.
     pub within: Option<(ValueId, usize)>,
 }
 
@@ -108,7 +110,8 @@ impl Cut {
         cutter.cut
     }
 
-    /// Makes kernels with constants [cold](Workload::is_cold) where these do not stay in a core's caches from one run to the next.
+    /// Makes kernels with constants [cold](Workload::is_cold) where these do not stay in a core's
+    /// caches from one run to the next.
     fn cool(&mut self, graph: &Graph) {
         let is_constant = |values: &[Value], id: &ValueId| graph.constant_of(values[id.0 as usize].node).is_some();
         let mut constants: Vec<NodeId> = Vec::new();
@@ -132,7 +135,8 @@ impl Cut {
         }
     }
 
-    /// A number that tells networks apart: of what their steps compute and how they hang together, whatever their names and constants.
+    /// A number that tells networks apart: of what their steps compute and how they hang together,
+    /// whatever their names and constants.
     pub(crate) fn fingerprint(&self, graph: &Graph) -> u64 {
         let mut numbers: HashMap<ValueId, usize> = HashMap::new();
         let mut place = |id: ValueId| {
@@ -174,12 +178,14 @@ pub(crate) fn has_kernel(graph: &Graph, id: NodeId) -> bool {
     anchor(graph, id).is_some()
 }
 
-/// A number that tells the steps of a network apart, whose own number is given, and them from networks.
+/// A number that tells the steps of a network apart, whose own number is given, and them from
+/// networks.
 pub(crate) fn step_number(network: u64, step: usize) -> u64 {
     xxh3_64(format!("{network:x} step {step}").as_bytes())
 }
 
-/// The nodes whose tensors are needed, in order: not those that a group computes on its way, nor those that nobody reads.
+/// The nodes whose tensors are needed, in order: not those that a group computes on its way, nor
+/// those that nobody reads.
 fn needed(graph: &Graph, groups: &Groups) -> Vec<NodeId> {
     let mut is_needed = vec![false; graph.nodes().len()];
     let given = graph.outputs().iter().map(|output| output.node);
@@ -228,7 +234,8 @@ impl Cutter<'_> {
         self.cut.steps.push(Step { name, work, operands, output });
     }
 
-    /// Gives the tensor of a node that has no workload a place in memory, and the steps that fill it.
+    /// Gives the tensor of a node that has no workload a place in memory, and the steps that fill
+    /// it.
     fn place(&mut self, id: NodeId) {
         let node = self.graph.node(id);
         let movement = node.op.movement(&self.graph.view(id));
@@ -250,9 +257,9 @@ impl Cutter<'_> {
         }
     }
 
-    /// True if the elements that an operator says to be moved lie in memory as those of its operands,
-    /// and are among them where they are in one piece, or in parts. Distances are checked when copies
-    /// are made.
+    /// True if the elements that an operator says to be moved lie in memory as those of its
+    /// operands, and are among them where they are in one piece, or in parts. Distances are checked
+    /// when copies are made.
     fn is_inside(&self, id: NodeId, movement: &Movement) -> bool {
         let node = self.graph.node(id);
         let count = |id: &NodeId| self.graph.node(*id).shape.iter().product::<usize>();
@@ -272,15 +279,16 @@ impl Cutter<'_> {
     /// The node's tensor is among the elements of its operand, from the first on.
     fn within(&mut self, id: NodeId, first: usize) {
         let outer = self.value(self.graph.node(id).operands[0]);
-        // Among the elements of what that lies in, if it does: long chains of parts are one step from
-        // their memory.
+        // Among the elements of what that lies in, if it does: long chains of parts are one step
+        // from their memory.
         let within = self.cut.value(outer).within.map_or((outer, first), |(root, before)| (root, before + first));
         let shape = self.graph.node(id).shape.clone();
         let value = self.add(id, shape, Some(within));
         self.of_nodes.insert(id, value);
     }
 
-    /// The parts of a tensor are computed in place where they lie in one piece each and nothing else says where they are; else they are copied.
+    /// The parts of a tensor are computed in place where they lie in one piece each and nothing
+    /// else says where they are; else they are copied.
     fn concat(&mut self, id: NodeId, axis: usize) {
         let node = self.graph.node(id);
         let output = self.own(id);

@@ -23,7 +23,8 @@ use crate::turns::time_in_turns;
 const STEP_RUNS: usize = 5;
 const RUNS: usize = 15;
 
-/// Part of the time in f32 that a network in another precision must save to be taken: less is noise.
+/// Part of the time in f32 that a network in another precision must save to be taken: less is
+/// noise.
 const LEAST_GAIN: f64 = 0.01;
 
 /// A network in the precision in which it is the fastest.
@@ -114,8 +115,8 @@ fn fastest(contenders: &[Contender], max_error: f64) -> usize {
     best
 }
 
-/// Returns the nodes of steps that take longer rounded than in f32 and than converting what they read
-/// and write would.
+/// Returns the nodes of steps that take longer rounded than in f32 and than converting what they
+/// read and write would.
 fn slower_steps(exact: &mut Workspace, rounded: &mut Workspace) -> Result<BTreeSet<NodeId>, RunError> {
     let steps = |workspace: &mut Workspace| -> Result<Vec<f64>, RunError> {
         let times = workspace.profile(STEP_RUNS)?;

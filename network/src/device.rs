@@ -101,8 +101,8 @@ pub trait Runs: Device {
         None
     }
 
-    /// Records all calls of a run, if that makes runs faster. The calls may be started meanwhile, on
-    /// memory that holds zeros.
+    /// Records all calls of a run, if that makes runs faster. The calls may be started meanwhile,
+    /// on memory that holds zeros.
     fn recorded(&self, calls: &[Self::Call]) -> Result<Option<Self::Recording>, DeviceError> {
         // Drivers load kernels when they are first launched, which cannot be recorded.
         self.start_all(calls)?;
@@ -115,7 +115,8 @@ pub trait Runs: Device {
         calls.iter().try_for_each(|call| self.start(call))
     }
 
-    /// Starts the calls of a run on its inputs, of which those that are not read in place were copied.
+    /// Starts the calls of a run on its inputs, of which those that are not read in place were
+    /// copied.
     ///
     /// # Safety
     ///

@@ -1,4 +1,5 @@
-//! The tensors of a graph, by reference: every node by [`Operator::evaluate`](crate::Operator::evaluate).
+//! The tensors of a graph, by reference: every node by
+//! [`Operator::evaluate`](crate::Operator::evaluate).
 
 use std::borrow::Cow;
 
@@ -22,7 +23,8 @@ impl Graph {
         self.evaluate_each(inputs, |_, _| ())
     }
 
-    /// The same; on the way, `visit` gets the tensor of every node in order. A tensor is dropped behind its last use.
+    /// The same; on the way, `visit` gets the tensor of every node in order. A tensor is dropped
+    /// behind its last use.
     pub fn evaluate_each(
         &self,
         inputs: &[Tensor],
@@ -76,7 +78,8 @@ impl Graph {
     }
 }
 
-/// The tensor of a node, from those of its operands, which are there: they are dropped behind their last use only.
+/// The tensor of a node, from those of its operands, which are there: they are dropped behind their
+/// last use only.
 fn evaluate_node(node: &Node, tensors: &[Option<Cow<Tensor>>]) -> Result<Tensor, GraphError> {
     let operands: Vec<&Tensor> = node.operands.iter().filter_map(|id| tensors[id.0 as usize].as_deref()).collect();
     node.op.evaluate(&operands).map_err(|source| node.wrong(source))

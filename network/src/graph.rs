@@ -93,8 +93,8 @@ impl Graph {
         self.precision
     }
 
-    /// Returns the same graph, of which the steps that compute these nodes last are in f32, whatever
-    /// its precision. Rewriting forgets them.
+    /// Returns the same graph, of which the steps that compute these nodes last are in f32,
+    /// whatever its precision. Rewriting forgets them.
     pub fn with_exact(self, exact: BTreeSet<NodeId>) -> Self {
         Self { exact, ..self }
     }

@@ -1,10 +1,13 @@
-//! Which layout every tensor has, and which of its schedules every step: what makes the network fastest, conversions included.
+//! Which layout every tensor has, and which of its schedules every step: what makes the network
+//! fastest, conversions included.
 //!
-//! Liu et al., "Optimizing CNN Model Inference on CPUs" (2019), section 3.3, choose layouts so by dynamic programming over measured times; here
-//! the variables are the layouts of tensors and the schedules of steps, and any graph will do ([`crate::minimise`]).
+//! Liu et al., "Optimizing CNN Model Inference on CPUs" (2019), section 3.3, choose layouts so by
+//! dynamic programming over measured times; here the variables are the layouts of tensors and the
+//! schedules of steps, and any graph will do ([`crate::minimise`]).
 //!
-//! A tensor lies in its *own* layout, and may *also* be had in others: in the one in which its step writes it, and in those that it was converted
-//! to. Each conversion is done once, whoever reads what it makes.
+//! A tensor lies in its *own* layout, and may *also* be had in others: in the one in which its step
+//! writes it, and in those that it was converted to. Each conversion is done once, whoever reads
+//! what it makes.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -61,7 +64,8 @@ pub(crate) struct Sum<'a> {
     conversions: &'a Conversions,
     /// For each variable the number of its values.
     domains: Vec<usize>,
-    /// For each variable what its values mean where it is the layout of a root: one each; where it is what a value is also had in: any number.
+    /// For each variable what its values mean where it is the layout of a root: one each; where it
+    /// is what a value is also had in: any number.
     layouts: Vec<Vec<Vec<Layout>>>,
     own: HashMap<ValueId, usize>,
     also: HashMap<ValueId, usize>,
@@ -76,7 +80,8 @@ struct Had<'a> {
 }
 
 impl<'a> Sum<'a> {
-    /// `can_lie` says whether a value's memory can have a layout; outputs are converted to the plain one.
+    /// `can_lie` says whether a value's memory can have a layout; outputs are converted to the
+    /// plain one.
     pub(crate) fn of(
         cut: &'a Cut,
         wishes: &'a [Wishes],
@@ -163,7 +168,8 @@ impl<'a> Sum<'a> {
         self.domains.len() - 1
     }
 
-    /// Variables for what values are also had in: sets of layouts that two may want, who write them or read them.
+    /// Variables for what values are also had in: sets of layouts that two may want, who write them
+    /// or read them.
     fn add_also(&mut self) {
         let mut wanted: HashMap<ValueId, Vec<Vec<Layout>>> = HashMap::new();
         for (step, wishes) in self.cut.steps.iter().zip(self.wishes) {
@@ -226,7 +232,8 @@ impl<'a> Sum<'a> {
         if had.also.contains(&wanted) { 0.0 } else { self.conversion(value, had.own, wanted) }
     }
 
-    /// The same of who writes it: what it is also had in without a conversion is paid for by [`Self::of_conversions`].
+    /// The same of who writes it: what it is also had in without a conversion is paid for by
+    /// [`Self::of_conversions`].
     fn writing(&self, value: ValueId, had: &Had, written: Layout) -> f64 {
         let paid = if had.also.contains(&written) { self.conversion(value, had.own, written) } else { 0.0 };
         self.conversion(value, written, had.own) - paid
@@ -359,7 +366,8 @@ mod tests {
     fn a_faster_schedule_is_left_where_its_conversions_cost_more() {
         let cut = chain(&[1000, 1000, 1000]);
         let convert = estimated_secs(&[1, 16, 1000], DType::F32);
-        // The first wants its output blocked; the second is faster on the plain one, but not by a conversion.
+        // The first wants its output blocked; the second is faster on the plain one, but not by a
+        // conversion.
         let first = Wishes::Of(vec![wish(Layout::Plain, BLOCKED, 1.0)]);
         let second = |gain: f64| {
             let slower = wish(BLOCKED, Layout::Plain, 1.0 + gain * convert);

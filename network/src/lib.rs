@@ -1,4 +1,5 @@
-//! Neural networks: a graph is imported or built, rewritten, cut into tasks, and run by tuned kernels.
+//! Neural networks: a graph is imported or built, rewritten, cut into tasks, and run by tuned
+//! kernels.
 //!
 //! # Files
 //!

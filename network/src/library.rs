@@ -1,4 +1,5 @@
-//! A network as a shared library: machine code, packed weights, and functions that C calls ([`Library`]).
+//! A network as a shared library: machine code, packed weights, and functions that C calls
+//! ([`Library`]).
 //!
 //! | file | what it owns |
 //! |---|---|
@@ -50,7 +51,8 @@ const MOST_BYTES: usize = i32::MAX as usize;
 /// The format of the files.
 const FORMAT: Elf = Elf;
 
-/// A network as a shared library for x86-64 and Linux, which needs no other library, allocates nothing and calls no system.
+/// A network as a shared library for x86-64 and Linux, which needs no other library, allocates
+/// nothing and calls no system.
 ///
 /// ```no_run
 /// use autotune_ir::Target;
@@ -83,8 +85,8 @@ struct Texts {
 }
 
 impl<'a> Library<'a> {
-    /// The library of a network. Names of its functions begin with `name`, an [`identifier`]; `soname` is the name of the file that programs look
-    /// for which are linked with it.
+    /// The library of a network. Names of its functions begin with `name`, an [`identifier`];
+    /// `soname` is the name of the file that programs look for which are linked with it.
     pub fn of(network: &'a Compiled, name: &str, soname: &str) -> Result<Self, LibraryError> {
         let Steps { steps, text: mut kernels, weights, inputs, outputs } = Steps::of(network)?;
         let isas = network.schedules().iter().filter_map(|tuned| Some(tuned.target().cpu()?.isa));

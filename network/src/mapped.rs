@@ -18,10 +18,11 @@ pub(crate) struct Mapped(Mmap);
 impl Mapped {
     /// All of a file, which nobody may change as long as this is there.
     pub(crate) fn of(file: &File) -> io::Result<Arc<Self>> {
-        // SAFETY: the map is only read, as bytes of which any value is valid; the documentation of `onnx::read` demands that nobody changes the
-        // file meanwhile.
+        // SAFETY: the map is only read, as bytes of which any value is valid; the documentation of
+        // `onnx::read` demands that nobody changes the file meanwhile.
         let map = unsafe { Mmap::map(file) }?;
-        // What is not in memory yet is fetched while the rest is looked at; advice that is not taken costs time only.
+        // What is not in memory yet is fetched while the rest is looked at; advice that is not
+        // taken costs time only.
         #[cfg(unix)]
         let _ = map.advise(memmap2::Advice::WillNeed);
         Ok(Arc::new(Self(map)))
@@ -33,7 +34,8 @@ impl Mapped {
         {
             let (first, end) = (range.start.next_multiple_of(PAGE), range.end / PAGE * PAGE);
             if first < end {
-                // SAFETY: pages of a file that are mapped to be read only hold the same when they come back.
+                // SAFETY: pages of a file that are mapped to be read only hold the same when they
+                // come back.
                 let _ =
                     unsafe { self.0.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, first, end - first) };
             }

@@ -35,7 +35,8 @@ impl Factor {
     }
 }
 
-/// For each variable the value with which the sum of all factors is least. `domains` are the numbers of values.
+/// For each variable the value with which the sum of all factors is least. `domains` are the
+/// numbers of values.
 ///
 /// Exact by eliminating variables (Dechter, "Bucket elimination" (1999)), the one with the smallest
 /// table first: a chain, a tree or a network of residual blocks takes tables of a few variables.
@@ -45,7 +46,8 @@ impl Factor {
 pub(crate) fn minimise(domains: &[usize], factors: Vec<Factor>) -> Minimum {
     let mut live = Live::of(domains, factors);
     let mut made = 0;
-    // Eliminated variables with what decides on them, the first first. Those with one value have it.
+    // Eliminated variables with what decides on them, the first first. Those with one value have
+    // it.
     let mut decided: Vec<(usize, Vec<Factor>)> = Vec::new();
     let mut values = vec![0; domains.len()];
 
@@ -262,7 +264,8 @@ mod tests {
         }
     }
 
-    /// As the steps of a recurrent network are: what grows faster than with their number takes minutes here.
+    /// As the steps of a recurrent network are: what grows faster than with their number takes
+    /// minutes here.
     #[test]
     fn long_chains_take_no_large_tables() {
         let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(7);

@@ -27,10 +27,11 @@ pub use limits::VERSIONS;
 pub use operator::OnnxOperator;
 pub use writer::Writer;
 
-/// The graph of a file. Tensors that it has in other files are read from its folder, and from nowhere else.
+/// The graph of a file. Tensors that it has in other files are read from its folder, and from
+/// nowhere else.
 ///
-/// Large tensors stay in their files until they are packed or computed with: as long as the graph is there, the files may be removed or
-/// replaced, but nobody may write to them.
+/// Large tensors stay in their files until they are packed or computed with: as long as the graph
+/// is there, the files may be removed or replaced, but nobody may write to them.
 pub fn read(path: &Path, options: &ImportOptions) -> Result<Graph, ImportError> {
     let file = ModelFile::open(path)?;
     let named = options.name.is_none().then(|| path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
@@ -51,8 +52,8 @@ pub fn read_bytes(bytes: &[u8], options: &ImportOptions) -> Result<Graph, Import
     import::graph(&ModelFile::of_bytes(bytes), options)
 }
 
-/// A graph as the bytes of a file, which [`read_bytes`] and other runtimes read: constants are in it, attention is the operators that it is
-/// made of.
+/// A graph as the bytes of a file, which [`read_bytes`] and other runtimes read: constants are in
+/// it, attention is the operators that it is made of.
 pub fn write(graph: &Graph) -> Result<Vec<u8>, ExportError> {
     export::model(graph)?.bytes().map_err(|e| ExportError::Encode(e.to_string()))
 }

@@ -16,10 +16,12 @@ use crate::typed::check_has_tensors;
 
 pub use crate::tensor::Facts;
 
-/// An operator with its attributes. Each is a file of its own, in `operators/` or in another crate, from which import, shapes, reference,
-/// steps and export are made. Shapes are outermost first; images are `[n, c, ..spatial]`; axes are counted from the outermost one, from 0 on.
+/// An operator with its attributes. Each is a file of its own, in `operators/` or in another crate,
+/// from which import, shapes, reference, steps and export are made. Shapes are outermost first;
+/// images are `[n, c, ..spatial]`; axes are counted from the outermost one, from 0 on.
 ///
-/// Two operators are equal if they are of one type and equal; their `Debug` text has all that distinguishes them.
+/// Two operators are equal if they are of one type and equal; their `Debug` text has all that
+/// distinguishes them.
 pub trait Operator: Any + Comparable + Debug + Send + Sync {
     /// The operator in a word, as messages have it: the name of its type, if it says no other.
     fn name(&self) -> &'static str {
@@ -30,8 +32,8 @@ pub trait Operator: Any + Comparable + Debug + Send + Sync {
     /// Returns shape and element type of the output; fails for operands that it cannot have.
     fn output(&self, operands: &[Facts]) -> Result<(Vec<usize>, DType), OpError>;
 
-    /// Computes the output, of which `shape` has no extent of 0, from operands that [`Operator::output`] took: as the spec of the
-    /// workload says, if nothing else does.
+    /// Computes the output, of which `shape` has no extent of 0, from operands that
+    /// [`Operator::output`] took: as the spec of the workload says, if nothing else does.
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
         by_spec(self, operands, shape)
     }
@@ -44,9 +46,10 @@ pub trait Operator: Any + Comparable + Debug + Send + Sync {
         Ok((shape, dtype))
     }
 
-    /// Returns the output, from the operands: the reference that kernels and rewriting are held to. Functions and sums are computed in double
-    /// precision and rounded once; where ONNX has the operation, the meaning is its own. Whole numbers wrap around; an integer division by
-    /// zero, and a number of a `Gather` that is out of range, are errors.
+    /// Returns the output, from the operands: the reference that kernels and rewriting are held to.
+    /// Functions and sums are computed in double precision and rounded once; where ONNX has the
+    /// operation, the meaning is its own. Whole numbers wrap around; an integer division by zero,
+    /// and a number of a `Gather` that is out of range, are errors.
     ///
     /// ```
     /// use autotune_network::{Operator, Tensor, operators::MatMul};
@@ -71,14 +74,15 @@ pub trait Operator: Any + Comparable + Debug + Send + Sync {
         None
     }
 
-    /// Returns where the elements of the output are among those of the operands, if it computes none.
+    /// Returns where the elements of the output are among those of the operands, if it computes
+    /// none.
     fn movement(&self, node: &NodeView) -> Option<Movement> {
         let _ = node;
         None
     }
 
-    /// Returns other operators that compute the same, for a node without a workload: nodes one behind the other, the last of
-    /// which has its tensor.
+    /// Returns other operators that compute the same, for a node without a workload: nodes one
+    /// behind the other, the last of which has its tensor.
     fn parts(&self, node: &NodeView) -> Option<Vec<Part>> {
         let _ = node;
         None
@@ -95,7 +99,8 @@ pub trait Operator: Any + Comparable + Debug + Send + Sync {
         product(output)?.checked_add(product(first)?)
     }
 
-    /// True if an evaluation takes about as long as reading the operands: large constants are computed anew each time.
+    /// True if an evaluation takes about as long as reading the operands: large constants are
+    /// computed anew each time.
     fn is_light(&self) -> bool {
         false
     }
@@ -106,14 +111,15 @@ pub trait Operator: Any + Comparable + Debug + Send + Sync {
         false
     }
 
-    /// True if a small change of operands may change the output by more, relative to the largest elements; `of_data` is
-    /// true if no operand is a constant.
+    /// True if a small change of operands may change the output by more, relative to the largest
+    /// elements; `of_data` is true if no operand is a constant.
     fn is_steep(&self, of_data: bool) -> bool {
         let _ = of_data;
         false
     }
 
-    /// Returns the axis of channels of an output of some axes, if each element is a sum of products with weights.
+    /// Returns the axis of channels of an output of some axes, if each element is a sum of products
+    /// with weights.
     fn channel_of_sums(&self, rank: usize) -> Option<usize> {
         let _ = rank;
         None
@@ -293,7 +299,8 @@ impl Anchor {
         Self { workload, reads, channel: None, takes_sums: false }
     }
 
-    /// The same with an epilogue that has a value for each step along an axis: its scale, its bias and sums with others.
+    /// The same with an epilogue that has a value for each step along an axis: its scale, its bias
+    /// and sums with others.
     pub fn with_sums(self, channel: Option<usize>) -> Self {
         Self { channel, takes_sums: true, ..self }
     }
@@ -310,7 +317,8 @@ impl Anchor {
 pub enum Movement {
     /// In one piece in the first operand, from the element of this number on.
     Piece(usize),
-    /// In the first operand: element `i, j, ..` of the output is that at `from + i * steps[0] + j * steps[1] ..`.
+    /// In the first operand: element `i, j, ..` of the output is that at
+    /// `from + i * steps[0] + j * steps[1] ..`.
     Strided {
         /// The first.
         from: usize,
@@ -386,7 +394,8 @@ pub(crate) fn product(extents: &[usize]) -> Option<usize> {
     extents.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent))
 }
 
-/// The shape that two shapes are broadcast to, as in NumPy: axes are matched from the last on, an extent of 1 fits all.
+/// The shape that two shapes are broadcast to, as in NumPy: axes are matched from the last on, an
+/// extent of 1 fits all.
 pub(crate) fn broadcast(a: &[usize], b: &[usize]) -> Result<Vec<usize>, OpError> {
     let rank = a.len().max(b.len());
     let extent = |shape: &[usize], axis: usize| match (axis + shape.len()).checked_sub(rank) {

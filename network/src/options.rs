@@ -1,4 +1,5 @@
-//! What a network's plan is chosen from: schedules of its steps, layouts of its tensors, and how long everything takes.
+//! What a network's plan is chosen from: schedules of its steps, layouts of its tensors, and how
+//! long everything takes.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use crate::error::CompileError;
 use crate::graph::{Graph, NodeId};
 use crate::layouts::{Conversions, Layouts, Sum, Wish, Wishes, blocked};
 
-/// How far times of kernels by themselves are off within networks, about: what else a plan does may gain this share of its time.
+/// How far times of kernels by themselves are off within networks, about: what else a plan does may
+/// gain this share of its time.
 const DOUBT: f64 = 0.1;
 
 /// What there is to choose from for a graph.
@@ -80,7 +82,8 @@ impl<'a> Options<'a> {
         self.sum(&|value, layout| self.can_lie(value, layout)).least()
     }
 
-    /// The least sum's choice, and those that take at most `times` times as long and are the least with one tensor in another layout.
+    /// The least sum's choice, and those that take at most `times` times as long and are the least
+    /// with one tensor in another layout.
     pub(crate) fn near(&self, times: f64) -> Vec<Layouts> {
         let can_lie = |value, layout| self.can_lie(value, layout);
         let sum = self.sum(&can_lie);
@@ -91,8 +94,9 @@ impl<'a> Options<'a> {
         [least].into_iter().chain(near).collect()
     }
 
-    /// Choices with other schedules than the least sum's, of which each is the least with one tensor in another layout, the most promising first:
-    /// the more of a network they change, and the less they are said to lose.
+    /// Choices with other schedules than the least sum's, of which each is the least with one
+    /// tensor in another layout, the most promising first: the more of a network they change, and
+    /// the less they are said to lose.
     pub(crate) fn alternatives(&self, least: &Layouts, most: usize) -> Vec<Layouts> {
         let can_lie = |value, layout| self.can_lie(value, layout);
         let sum = self.sum(&can_lie);
@@ -180,7 +184,8 @@ impl<'a> Options<'a> {
         Ok(conversions)
     }
 
-    /// True if the memory of a value can have a layout: the caller does not see it, and all that lies in it is whole blocks of channels.
+    /// True if the memory of a value can have a layout: the caller does not see it, and all that
+    /// lies in it is whole blocks of channels.
     pub(crate) fn can_lie(&self, root: ValueId, layout: Layout) -> bool {
         let Layout::ChannelBlocked(block) = layout else { return true };
         let outer = self.cut.value(root);

@@ -64,8 +64,9 @@ fn lives(plan: &Plan) -> Vec<Option<Life>> {
     lives
 }
 
-/// For each slot the one in whose memory it is: its own, or that of an operand which is used for the last time where the slot is first written,
-/// by a kernel that [may overwrite](may_overwrite) it. That one then lives as long as both.
+/// For each slot the one in whose memory it is: its own, or that of an operand which is used for
+/// the last time where the slot is first written, by a kernel that [may overwrite](may_overwrite)
+/// it. That one then lives as long as both.
 ///
 /// Inputs stay as they are, for who does single steps again.
 fn holders<D: Device>(

@@ -1,4 +1,5 @@
-//! What runs on which memory: steps with their schedules, tensors in the layouts that these want, conversions where two disagree.
+//! What runs on which memory: steps with their schedules, tensors in the layouts that these want,
+//! conversions where two disagree.
 
 use std::collections::HashMap;
 
@@ -321,8 +322,8 @@ impl Planner<'_, '_> {
         Ok(span)
     }
 
-    /// Returns the place to which a step writes a value in a form, and the form if the value is to be
-    /// converted next.
+    /// Returns the place to which a step writes a value in a form, and the form if the value is to
+    /// be converted next.
     fn written(&mut self, value: ValueId, form: Form) -> (Span, Option<Form>) {
         let form = self.own_type(value, form);
         let root = self.cut.root(value).0;

@@ -28,22 +28,25 @@ use alike::Alike;
 
 /// Rounds in which two networks run once each, at least and at most.
 const ROUNDS: [usize; 2] = [7, 60];
-/// Schedules that race: those whose time in the search is at most this multiple of the best one's, and at most [`MOST_RIVALS`] of a workload.
+/// Schedules that race: those whose time in the search is at most this multiple of the best one's,
+/// and at most [`MOST_RIVALS`] of a workload.
 const SLOWER: f64 = 1.5;
 const MOST_RIVALS: usize = 4;
-/// Plans that race beside the one with the least sum of times, at most, and the share of the time after which no more of them begin.
+/// Plans that race beside the one with the least sum of times, at most, and the share of the time
+/// after which no more of them begin.
 const MOST_PLANS: usize = 6;
 const PLANS_SHARE: f64 = 0.4;
 /// Share of the time after which no more untuned schedules are predicted, where the search has not
 /// done so.
 const UNTUNED_SHARE: f64 = 0.2;
-/// How much faster a step has to be with another schedule, in the middle of all rounds, and in which share of them at all, for the schedule to
-/// be tried in the whole network.
+/// How much faster a step has to be with another schedule, in the middle of all rounds, and in
+/// which share of them at all, for the schedule to be tried in the whole network.
 const STEP_GAIN: f64 = 0.97;
 const STEP_SHARE: f64 = 0.7;
 /// How much faster the whole network has to be for other schedules to be chosen.
 const GAIN: f64 = 0.995;
-/// How long what a race consists of takes, in comparisons of two networks: one of them, one that times steps, the last, which says what is kept.
+/// How long what a race consists of takes, in comparisons of two networks: one of them, one that
+/// times steps, the last, which says what is kept.
 const DUEL: f64 = 1.0;
 const STEPS_DUEL: f64 = 2.0;
 const KEEPING: f64 = 1.0;
@@ -87,7 +90,8 @@ struct Course<'a> {
     target: &'a Target,
     inputs: &'a [Tensor],
     cancel: &'a Cancel,
-    /// The untuned schedules of workloads, by the thorough prediction: those that were measured, of which there can be a record.
+    /// The untuned schedules of workloads, by the thorough prediction: those that were measured, of
+    /// which there can be a record.
     untuned: HashMap<Workload, Tuned>,
 }
 
@@ -111,23 +115,30 @@ impl Clock {
     }
 }
 
-/// Finds the schedules of a network's steps with which the network as a whole is the fastest, among those that a database has measured on this
-/// machine and the untuned ones, and keeps them in the database, where [`Compiled::new`] looks first.
+/// Finds the schedules of a network's steps with which the network as a whole is the fastest, among
+/// those that a database has measured on this machine and the untuned ones, and keeps them in the
+/// database, where [`Compiled::new`] looks first.
 ///
-/// A search times a kernel by itself. In a network its operands lie elsewhere and what it leaves in the caches matters, so that another schedule
-/// may be the faster, and times of different searches do not compare. So:
+/// A search times a kernel by itself. In a network its operands lie elsewhere and what it leaves in
+/// the caches matters, so that another schedule may be the faster, and times of different searches
+/// do not compare. So:
 ///
-/// 1. The network runs by what was chosen so far, and in turns with it by what the records say, and by the untuned schedules. The fastest leads.
-/// 2. In turns with the leader runs what it becomes by another plan: the least sum of times with some tensor in another layout, where that changes
-///    schedules and is said to lose little. What is faster leads.
-/// 3. In turns with the leader runs a network with another schedule for every workload, and another, every step timed. What is faster there
-///    round by round goes into one network, which leads if it is faster as a whole: sums of steps mislead.
+/// 1. The network runs by what was chosen so far, and in turns with it by what the records say, and
+///    by the untuned schedules. The fastest leads.
+/// 2. In turns with the leader runs what it becomes by another plan: the least sum of times with
+///    some tensor in another layout, where that changes schedules and is said to lose little. What
+///    is faster leads.
+/// 3. In turns with the leader runs a network with another schedule for every workload, and
+///    another, every step timed. What is faster there round by round goes into one network, which
+///    leads if it is faster as a whole: sums of steps mislead.
 ///
-/// What is kept is a record of each workload [within the network](Workload::network), with the time of the whole network by the schedules that
-/// were chosen together; where steps of one workload have different schedules, one of each step.
+/// What is kept is a record of each workload [within the network](Workload::network), with the time
+/// of the whole network by the schedules that were chosen together; where steps of one workload
+/// have different schedules, one of each step.
 ///
-/// Nothing is compared that would not end within `limit`, about; if that is nothing at all, nothing is kept. Between rounds `cancel` is asked, and once
-/// it is turned the race is left out: [`RaceError::Interrupted`].
+/// Nothing is compared that would not end within `limit`, about; if that is nothing at all, nothing
+/// is kept. Between rounds `cancel` is asked, and once it is turned the race is left out:
+/// [`RaceError::Interrupted`].
 pub fn race(
     graph: &Graph,
     db: &TuningDb,
@@ -203,7 +214,8 @@ impl<'a> Course<'a> {
         Ok(Entrant { choice, workspace })
     }
 
-    /// The network by some schedules, beside another one; conversions between layouts are as the database has them.
+    /// The network by some schedules, beside another one; conversions between layouts are as the
+    /// database has them.
     fn network(&self, choice: &Choice, beside: &Entrant) -> Result<Entrant, RaceError> {
         self.go_on()?;
         let mut choose = Schedules::chosen(self.db, self.target, choice);
@@ -215,7 +227,8 @@ impl<'a> Course<'a> {
         if self.cancel.is_cancelled() { Err(RaceError::Interrupted) } else { Ok(()) }
     }
 
-    /// The fastest among the leader, the network by what the records say, by the untuned schedules and by other plans.
+    /// The fastest among the leader, the network by what the records say, by the untuned schedules
+    /// and by other plans.
     fn best_plan(&self, mut best: Entrant, rounds: usize, clock: &mut Clock) -> Result<Entrant, RaceError> {
         let [by_records, plans @ ..] = &self.plans()?[..] else { return Ok(best) };
         for choice in [by_records.clone(), self.exchanged(by_records, &self.untuned)] {
@@ -234,7 +247,8 @@ impl<'a> Course<'a> {
         Ok(best)
     }
 
-    /// The rivals with which steps of the leader are faster, of each workload the one that gains the most.
+    /// The rivals with which steps of the leader are faster, of each workload the one that gains
+    /// the most.
     fn gained(&self, best: &mut Entrant, rounds: usize, clock: &Clock) -> Result<HashMap<Workload, Tuned>, RaceError> {
         let rivals = self.rivals(&best.choice)?;
         let mut gains: HashMap<Workload, (f64, Tuned)> = HashMap::new();
@@ -247,7 +261,8 @@ impl<'a> Course<'a> {
         Ok(gains.into_iter().map(|(workload, (_, tuned))| (workload, tuned)).collect())
     }
 
-    /// What would be chosen if no network had been raced, and other plans that the same times do not rule out.
+    /// What would be chosen if no network had been raced, and other plans that the same times do
+    /// not rule out.
     fn plans(&self) -> Result<Vec<Choice>, CompileError> {
         let mut choose = Schedules::kinds(Some(self.db), self.target);
         let options = Options::of(self.graph, &self.cut, &mut choose)?;
@@ -311,7 +326,8 @@ impl<'a> Course<'a> {
         Ok(rivals)
     }
 
-    /// Runs the leader in turns with the network by the rivals of a number, and notes those with which steps are faster, and by how much.
+    /// Runs the leader in turns with the network by the rivals of a number, and notes those with
+    /// which steps are faster, and by how much.
     fn add_gains(
         &self,
         gains: &mut HashMap<Workload, (f64, Tuned)>,
@@ -376,7 +392,8 @@ fn changed(choice: &Choice, from: &Choice, to: &Choice) -> Choice {
     choice.iter().zip(from.iter().zip(to)).map(step).collect()
 }
 
-/// What a step's time is multiplied by with another schedule, if it is faster clearly enough: the median of the ratios of all rounds.
+/// What a step's time is multiplied by with another schedule, if it is faster clearly enough: the
+/// median of the ratios of all rounds.
 fn gain(ratios: Vec<f64>) -> Option<f64> {
     let median = quantile(ratios.clone(), 0.5);
     (median < STEP_GAIN && quantile(ratios, STEP_SHARE) < 1.0).then_some(median)
@@ -387,7 +404,8 @@ fn is_faster(secs: &[f64], than: &[f64]) -> bool {
     median_ratio(secs, than) < GAIN
 }
 
-/// The median of the ratios of all rounds: what disturbs the machine for longer than a round disturbs both.
+/// The median of the ratios of all rounds: what disturbs the machine for longer than a round
+/// disturbs both.
 fn median_ratio(secs: &[f64], to: &[f64]) -> f64 {
     quantile(secs.iter().zip(to).map(|(secs, to)| secs / to).collect(), 0.5)
 }

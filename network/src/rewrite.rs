@@ -1,16 +1,18 @@
 //! Graphs that compute the same with fewer nodes.
 //!
-//! A pass walks a graph in order and makes another: of every node whatever a [`Rule`] puts in its place, else the node itself on what was
-//! made of its operands. Whatever the rules, equal nodes become one, what depends on constants only becomes a constant (up to a gibibyte of
-//! them), so does a tensor without elements, and what no output needs is left out; inputs stay, and outputs keep their names. Rules look at
-//! the old graph only, so that one rule's result is seen by others in the next pass; passes end when none applies.
+//! A pass walks a graph in order and makes another: of every node whatever a [`Rule`] puts in its
+//! place, else the node itself on what was made of its operands. Whatever the rules, equal nodes
+//! become one, what depends on constants only becomes a constant (up to a gibibyte of them), so
+//! does a tensor without elements, and what no output needs is left out; inputs stay, and outputs
+//! keep their names. Rules look at the old graph only, so that one rule's result is seen by others
+//! in the next pass; passes end when none applies.
 //!
 //! Rules change results by rounding only: weights are multiplied before they are summed with, not
 //! behind. Constants are merged only where that holds (`bounds`). What is infinite or not a number
 //! only because a value on the way is too large or too small may become a number.
 //!
-//! What comes out is, per layer, a convolution with its bias as an operand or a product and the sum with its bias, then the sum with a
-//! residual, then a function of every element.
+//! What comes out is, per layer, a convolution with its bias as an operand or a product and the sum
+//! with its bias, then the sum with a residual, then a function of every element.
 
 use crate::error::GraphError;
 use crate::graph::{Graph, Input, NodeId};
@@ -69,8 +71,9 @@ impl Trace {
     }
 }
 
-/// Rules in the order in which they are tried; those of a stage with those of all before it, until none applies. Patterns come behind
-/// what brings them to one form, and before what would take them apart.
+/// Rules in the order in which they are tried; those of a stage with those of all before it, until
+/// none applies. Patterns come behind what brings them to one form, and before what would take them
+/// apart.
 const STAGES: [&[&[Rule]]; 5] = [
     &[integers::RULES],
     &[arithmetic::RULES, movement::RULES],
@@ -106,9 +109,9 @@ pub fn rewrite_traced(graph: &Graph) -> Result<(Graph, Trace), GraphError> {
     by_stages(graph, &(0..STAGES.len()).map(stage).collect::<Vec<_>>())
 }
 
-/// A graph that computes with numbers what a quantised one rounds to integers: weights are dequantised
-/// ahead of time, and tensors between operators are not rounded. Only the ends of their ranges stay where
-/// zero is one of them, as a ReLU that a quantiser left out may have been there.
+/// A graph that computes with numbers what a quantised one rounds to integers: weights are
+/// dequantised ahead of time, and tensors between operators are not rounded. Only the ends of their
+/// ranges stay where zero is one of them, as a ReLU that a quantiser left out may have been there.
 pub fn dequantised(graph: &Graph) -> Result<Graph, GraphError> {
     apply(graph, &quantised::FLOAT.iter().collect::<Vec<_>>())
 }
@@ -183,7 +186,8 @@ fn pass(
     Ok((new.graph, applied))
 }
 
-/// What stands for a node, and whether it is something else than the node on what was made of its operands.
+/// What stands for a node, and whether it is something else than the node on what was made of its
+/// operands.
 fn replaced(site: &mut Site, rules: &[&Rule]) -> Result<(Made, bool), GraphError> {
     let node = site.node();
     // Rules see tensors with elements only.
@@ -206,7 +210,8 @@ fn by_rules(site: &mut Site, rules: &[&Rule]) -> Rewritten {
     Ok(None)
 }
 
-/// How often each node is an operand of one that an output needs, or is an output: 0 if none needs it.
+/// How often each node is an operand of one that an output needs, or is an output: 0 if none needs
+/// it.
 fn uses(graph: &Graph) -> Vec<usize> {
     let mut uses = vec![0; graph.nodes().len()];
     let mut count = |id: NodeId| uses[id.0 as usize] += 1;

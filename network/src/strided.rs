@@ -5,8 +5,8 @@ use std::ptr;
 
 use autotune_runtime::HostMemory;
 
-/// Elements of a tensor that are copied row by row: element `i, j, ..` of `extents` from `from + i * read[0] + j * read[1] ..` to
-/// the same with `write` behind the first of the output.
+/// Elements of a tensor that are copied row by row: element `i, j, ..` of `extents` from
+/// `from + i * read[0] + j * read[1] ..` to the same with `write` behind the first of the output.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Strided {
     /// How many there are along each axis, outermost first.
@@ -38,7 +38,8 @@ pub(crate) fn broadcast_strides(shape: &[usize], to: &[usize]) -> Vec<usize> {
 /// Elements of a copy for which one thread is enough.
 const OF_ONE_THREAD: usize = 1 << 14;
 
-/// Iterations, and the distance of neighbouring ones in elements, of what is read and of what is written.
+/// Iterations, and the distance of neighbouring ones in elements, of what is read and of what is
+/// written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Loop {
     pub(crate) count: usize,
@@ -47,7 +48,8 @@ pub(crate) struct Loop {
 }
 
 impl Strided {
-    /// The loops of the copy, outermost first, as few as there can be, and at least one; `None` if nothing is copied.
+    /// The loops of the copy, outermost first, as few as there can be, and at least one; `None` if
+    /// nothing is copied.
     pub(crate) fn loops(&self) -> Option<Vec<Loop>> {
         if self.extents.contains(&0) {
             return None;
@@ -89,12 +91,13 @@ pub(crate) struct Copying {
 }
 
 impl Copying {
-    /// A copy of elements of some bytes, of which no two go to one; `None` if something is beyond the
-    /// memories, or nothing is copied.
+    /// A copy of elements of some bytes, of which no two go to one; `None` if something is beyond
+    /// the memories, or nothing is copied.
     ///
     /// # Safety
     ///
-    /// Whenever a [task](Copying::run) is done, nobody else uses what is written, or writes what is read.
+    /// Whenever a [task](Copying::run) is done, nobody else uses what is written, or writes what is
+    /// read.
     pub(crate) unsafe fn new(strided: &Strided, bytes: usize, from: HostMemory, to: HostMemory) -> Option<Self> {
         let run: unsafe fn(&Self, Range<usize>) = match bytes {
             1 => Self::run_as::<u8>,
@@ -141,7 +144,8 @@ impl Copying {
     /// Elements are as large as `T`.
     unsafe fn run_as<T: Copy>(&self, part: Range<usize>) {
         let outer = Loop { count: part.len(), ..self.first };
-        // SAFETY: all elements are inside, as was checked; of the memories the promise is that of `new`, and other tasks write other elements.
+        // SAFETY: all elements are inside, as was checked; of the memories the promise is that of
+        // `new`, and other tasks write other elements.
         unsafe {
             let from = self.from.start().cast::<T>().add(self.begin).offset(outer.read * part.start as isize);
             let to = self.to.start().cast::<T>().add(outer.write * part.start);
@@ -175,7 +179,8 @@ mod tests {
     use super::*;
     use crate::testing::cases::for_cases;
 
-    /// Slices, forwards and backwards, and transpositions of small and large tensors, done in parts, against element by element.
+    /// Slices, forwards and backwards, and transpositions of small and large tensors, done in
+    /// parts, against element by element.
     #[test]
     fn copies_are_what_they_say_and_stay_inside() {
         for_cases(300, |seed, rng| {

@@ -126,7 +126,8 @@ impl Subject {
     }
 }
 
-/// The distinct workloads of a graph, in the order in which they first run, each with the name of the first node that it computes.
+/// The distinct workloads of a graph, in the order in which they first run, each with the name of
+/// the first node that it computes.
 pub fn tasks(graph: &Graph) -> Vec<Task> {
     let mut tasks: Vec<Task> = Vec::new();
     let mut known: HashMap<Workload, usize> = HashMap::new();

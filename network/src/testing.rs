@@ -21,8 +21,8 @@ use crate::op::Op;
 use crate::operators::{Concat, Expand, Range, Slice, Sliding};
 use crate::tensor::Tensor;
 
-/// A few layers on images of 16 channels or 32: convolutions of which some compute the same, products of two tensors, parts side by side. Some are
-/// outputs.
+/// A few layers on images of 16 channels or 32: convolutions of which some compute the same,
+/// products of two tensors, parts side by side. Some are outputs.
 pub(crate) fn random_graph(rng: &mut impl Rng, layers: usize) -> Graph {
     let net = Builder::new("random", Seeded { seed: 1 });
     let mut values = vec![net.input("x", &[1, 16, 4, 4])];
@@ -65,8 +65,8 @@ pub(crate) fn known(graph: &Graph, target: &Target, rng: &mut impl Rng, schedule
     db
 }
 
-/// Copies of an input and of a constant: several times, every other element from the last on, and as
-/// parts of another tensor.
+/// Copies of an input and of a constant: several times, every other element from the last on, and
+/// as parts of another tensor.
 pub(crate) fn moves() -> Graph {
     let numbers = (0..30 * 7).map(|i| (i * 37 % 101) as f32 / 4.0 - 9.0).collect();
     let fixed = Tensor::f32(&[30, 1, 7], numbers).expect("as many numbers as the shape has");

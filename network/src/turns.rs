@@ -11,8 +11,9 @@ use crate::tensor::Tensor;
 /// Runs of each network before those that count; not more than count.
 pub(crate) const WARM_UP: usize = 3;
 
-/// Seconds of each run of some networks on the same tensors, in turns: what disturbs the machine disturbs all of them. Between rounds it is asked
-/// whether it `is_over`: then there are fewer runs.
+/// Seconds of each run of some networks on the same tensors, in turns: what disturbs the machine
+/// disturbs all of them. Between rounds it is asked whether it `is_over`: then there are fewer
+/// runs.
 pub fn time_in_turns<D: NetworkDevice, W: BorrowMut<Workspace<D>>>(
     workspaces: &mut [W],
     inputs: &[Tensor],

@@ -25,7 +25,8 @@ pub(crate) struct Rows<const N: usize> {
 }
 
 impl<const N: usize> Rows<N> {
-    /// All elements of a shape in order, in tensors that are broadcast to it; none of its extents is 0.
+    /// All elements of a shape in order, in tensors that are broadcast to it; none of its extents
+    /// is 0.
     pub(crate) fn broadcast(shapes: [&[usize]; N], to: &[usize]) -> Self {
         Self::new(to, shapes.map(|shape| broadcast_strides(shape, to)))
     }

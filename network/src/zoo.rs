@@ -1,6 +1,8 @@
-//! Networks that come with the library, with random weights: what a network costs does not depend on them.
+//! Networks that come with the library, with random weights: what a network costs does not depend
+//! on them.
 //!
-//! All are for inference at batch 1. Dropout, which does nothing then, is left out; batch normalisation is a product and a sum.
+//! All are for inference at batch 1. Dropout, which does nothing then, is left out; batch
+//! normalisation is a product and a sum.
 
 use thiserror::Error;
 
@@ -74,7 +76,8 @@ pub enum ZooError {
     Weights(#[from] GraphError),
 }
 
-/// The network of a name, with random weights that are the same every time. They are all in memory: 47 MB of `resnet18`, 553 MB of `vgg16`.
+/// The network of a name, with random weights that are the same every time. They are all in memory:
+/// 47 MB of `resnet18`, 553 MB of `vgg16`.
 pub fn graph(name: &str) -> Result<Graph, ZooError> {
     with_weights(name, Seeded { seed: SEED })
 }

@@ -15,10 +15,12 @@ use common::graphs::{Net, brought};
 use common::random_graphs::random_graph;
 use common::rng;
 
-/// Largest difference from the reference, by the largest element: what Winograd's transforms and sums in another order may leave.
+/// Largest difference from the reference, by the largest element: what Winograd's transforms and
+/// sums in another order may leave.
 const TOLERANCE: f32 = 3e-4;
 
-/// Runs a network twice in one workspace, on different inputs, and compares every output with the reference.
+/// Runs a network twice in one workspace, on different inputs, and compares every output with the
+/// reference.
 fn check(graph: &Graph, threads: usize, seeds: [u64; 2], what: &str) {
     let target = Target::detect("cpu", Some(threads)).unwrap();
     let network = Compiled::new(graph, None, &target).unwrap();
@@ -66,7 +68,8 @@ fn negative_numbers_of_rows_count_from_the_end() {
     assert_eq!(found.iter().map(Tensor::to_numbers).collect::<Vec<_>>(), [rows.clone(), rows]);
 }
 
-/// Masks that are repeated for queries, for heads, or for all of the batch, and one that no kernel has.
+/// Masks that are repeated for queries, for heads, or for all of the batch, and one that no kernel
+/// has.
 #[test]
 fn attention_with_masks_is_what_it_means() {
     let kernels = [(&[5][..], 1), (&[1, 1, 1, 5], 1), (&[5, 5], 1), (&[2, 1, 1, 5], 1), (&[2, 1, 5, 5], 1)];
@@ -82,7 +85,8 @@ fn attention_with_masks_is_what_it_means() {
     }
 }
 
-/// A scale and a shift of channels behind an activation are part of what is in front, and a gate of channels is one pass.
+/// A scale and a shift of channels behind an activation are part of what is in front, and a gate of
+/// channels is one pass.
 #[test]
 fn what_is_done_to_channels_behind_an_activation_is_fused() {
     let net = Builder::new("affine", Seeded { seed: 1 });
@@ -100,7 +104,8 @@ fn what_is_done_to_channels_behind_an_activation_is_fused() {
     assert_eq!(steps, [conv, "pointwise:m=16,n=81,op=copy,channels=column,scale"]);
 }
 
-/// Channels that no block divides, between plain images and such in blocks, some by Winograd's algorithm without having been tuned.
+/// Channels that no block divides, between plain images and such in blocks, some by Winograd's
+/// algorithm without having been tuned.
 #[test]
 fn weights_may_come_with_every_run() {
     fn steps(op: impl Into<Op>, weights: &[usize]) -> Vec<Work> {

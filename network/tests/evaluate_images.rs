@@ -166,7 +166,8 @@ fn resized_images() {
     };
     let (x, nearest) = (row(&[1.0, 2.0, 3.0, 4.0]), Sampling::Nearest);
 
-    // Places of twice as many: -1/4, 1/4, 3/4, 5/4, ..; of as many between the corners: 0, 3/7, 6/7, ..
+    // Places of twice as many: -1/4, 1/4, 3/4, 5/4, ..; of as many between the corners: 0, 3/7,
+    // 6/7, ..
     let linear = |width, coordinates| resized(&x, width, coordinates, Sampling::Linear);
     let half = row(&[1.0, 1.25, 1.75, 2.25, 2.75, 3.25, 3.75, 4.0]);
     assert_near(&linear(8, Coordinates::HalfPixel), &half, "half pixels");

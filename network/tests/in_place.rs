@@ -112,7 +112,8 @@ fn sums_lie_where_what_is_added_did() {
     let graph = residual(3);
     let network = Compiled::new(&graph, None, &Target::detect("cpu", Some(1)).unwrap()).unwrap();
     let large = 32 * 40 * 40 * 4;
-    // The input and what the first layer makes of it; later a large one, and a narrow one of half its size.
+    // The input and what the first layer makes of it; later a large one, and a narrow one of half
+    // its size.
     let bytes = network.workspace_bytes();
     assert!(bytes < 2 * large + large / 4, "{bytes} bytes for tensors of {large}");
 

@@ -20,7 +20,8 @@ const BYTES: [DType; 2] = [DType::U8, DType::I8];
 struct Layer {
     graph: Graph,
     step: f32,
-    /// How much its sums of products may change where each element of its data moves by half a step.
+    /// How much its sums of products may change where each element of its data moves by half a
+    /// step.
     slack: f32,
 }
 
@@ -156,8 +157,8 @@ fn workloads(graph: &Graph) -> Vec<Workload> {
     steps.filter_map(|step| if let Work::Kernel(workload) = step.work { Some(workload) } else { None }).collect()
 }
 
-/// Results are those of the reference but for values in the middle between two steps, which rounding
-/// on the way may move to either. Where data are clipped by their range, numbers are, too.
+/// Results are those of the reference but for values in the middle between two steps, which
+/// rounding on the way may move to either. Where data are clipped by their range, numbers are, too.
 #[test]
 fn layers_compute_what_the_reference_does() {
     let target = Target::detect("cpu", Some(1)).unwrap();

@@ -37,7 +37,8 @@ static COUNTING: Counting = Counting;
 /// Tests of this file come one after the other: the counter is everybody's.
 static ALONE: Mutex<()> = Mutex::new(());
 
-/// Convolutions with a residual, and everything that moves elements: parts side by side, backwards, every other one, turned and repeated.
+/// Convolutions with a residual, and everything that moves elements: parts side by side, backwards,
+/// every other one, turned and repeated.
 fn moving() -> Graph {
     let net = Builder::new("moving", Seeded { seed: 1 });
     let x = net.input("x", &[2, 16, 12, 12]);
@@ -124,7 +125,8 @@ fn a_run_on_one_thread_calls_no_system() {
         let (mut workspace, inputs, mut outputs) = workspace(&graph, 1);
         let inputs: Vec<&[f32]> = inputs.iter().map(Vec::as_slice).collect();
         let mut outputs: Vec<&mut [f32]> = outputs.iter_mut().map(Vec::as_mut_slice).collect();
-        // SAFETY: the child has this thread alone, which neither allocates nor locks anything, and ends without unwinding.
+        // SAFETY: the child has this thread alone, which neither allocates nor locks anything, and
+        // ends without unwinding.
         let child = unsafe { libc::fork() };
         if child == 0 {
             // SAFETY: as above.

@@ -76,7 +76,8 @@ fn what_wins_within_a_network_is_chosen_there_and_nowhere_else() {
     let (chosen, within) = configs(&graph, &db, &target);
     assert!(within >= 1, "no schedule of {chosen:?} is kept");
 
-    // Each is kept with the seconds of the whole network, the same for all; and a snapshot answers as the database does.
+    // Each is kept with the seconds of the whole network, the same for all; and a snapshot answers
+    // as the database does.
     let network = Compiled::new(&graph, Some(&db), &target).unwrap();
     let secs = network
         .schedules()
@@ -98,7 +99,8 @@ fn what_wins_within_a_network_is_chosen_there_and_nowhere_else() {
         tasks(&graph).iter().map(|task| db.best(&task.workload, &target.key(), &|_| true).unwrap()).collect::<Vec<_>>();
     assert_eq!(before, after);
 
-    // Whatever a second race finds, something is chosen; it is what was before unless the race says so.
+    // Whatever a second race finds, something is chosen; it is what was before unless the race says
+    // so.
     let raced = race(&graph, &db, &target, &inputs, LIMIT, &Cancel::default()).unwrap();
     assert!(raced.is_new || configs(&graph, &db, &target) == (chosen, within));
 }
@@ -127,7 +129,8 @@ fn a_race_that_is_interrupted_or_has_no_time_is_left_out() {
     assert_eq!(db.query_target(&target.key()).unwrap(), known);
 }
 
-/// Where a network and another one beside it have the same, they share it, and each computes what it would by itself.
+/// Where a network and another one beside it have the same, they share it, and each computes what
+/// it would by itself.
 #[test]
 fn networks_side_by_side_compute_what_they_do_alone() {
     let target = Target::detect("cpu", Some(1)).unwrap();

@@ -11,7 +11,8 @@ use autotune_network::operators::{
 use autotune_network::{NodeId, rewrite};
 use common::graphs::{Net, assert_same, ops};
 
-/// A convolution with random weights, of images of 4 channels in groups to 6; with a bias if that is said.
+/// A convolution with random weights, of images of 4 channels in groups to 6; with a bias if that
+/// is said.
 fn conv(net: &mut Net, x: NodeId, pad: usize, groups: usize, bias: bool) -> NodeId {
     let window = vec![Sliding::new(3).pad(pad), Sliding::new(2).stride(2).pad(pad)];
     let weights = net.random(&[6, 4 / groups, 3, 2]);
@@ -64,7 +65,8 @@ fn what_others_read_stays() {
 
 #[test]
 fn normalisations_before_convolutions() {
-    // With padding, what is added makes less of the outermost outputs; with several images it stays where it is.
+    // With padding, what is added makes less of the outermost outputs; with several images it stays
+    // where it is.
     for (images, pad, wanted) in [(2, 0, &["Conv"][..]), (1, 1, &["Conv", "Add"]), (2, 1, &["Mul", "Add", "Conv"])] {
         for groups in [1, 2] {
             let mut net = Net::new(2);
@@ -156,7 +158,8 @@ fn constants_next_to_each_other() {
         net.output(x);
         let rewritten = rewrite(&net.graph).unwrap();
         assert_same(&net.graph, &rewritten, 4);
-        // What varies along different axes is not merged into something larger than both: of four there are two, and one to begin with.
+        // What varies along different axes is not merged into something larger than both: of four
+        // there are two, and one to begin with.
         assert_eq!(ops(&rewritten).len(), 40 / 2 + 1);
     }
 

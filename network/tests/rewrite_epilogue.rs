@@ -26,7 +26,8 @@ fn steps(graph: &Graph) -> Vec<String> {
     Cut::of(graph).steps.iter().map(|step| text(&step.work)).collect()
 }
 
-/// A convolution of images of `c` channels to `o`, with windows of `kernel` and as much padding as keeps the images' size.
+/// A convolution of images of `c` channels to `o`, with windows of `kernel` and as much padding as
+/// keeps the images' size.
 fn conv(net: &mut Net, x: NodeId, [c, o, kernel]: [usize; 3]) -> NodeId {
     let weights = net.random(&[o, c, kernel, kernel]);
     let window = vec![Sliding::new(kernel).pad(kernel / 2); 2];
@@ -116,7 +117,8 @@ fn activations_go_before_what_only_moves() {
     assert_eq!(ops(&rewritten(&net, 4)), ["Transpose", "Map"]);
 }
 
-/// A transposed convolution of images of 4 channels to 3, and a batch normalisation and an activation behind it.
+/// A transposed convolution of images of 4 channels to 3, and a batch normalisation and an
+/// activation behind it.
 fn transposed(net: &mut Net, x: NodeId, window: &[Sliding], groups: usize, bias: bool) -> NodeId {
     let kernel: Vec<usize> = window.iter().map(|window| window.kernel).collect();
     let weights = net.random(&[&[4, 3][..], &kernel].concat());
@@ -165,7 +167,8 @@ fn transposed_convolutions_whose_windows_do_not_overlap() {
     }
 }
 
-/// Of two behind each other the second is of the blocks of the first: nothing is moved but what comes out.
+/// Of two behind each other the second is of the blocks of the first: nothing is moved but what
+/// comes out.
 #[test]
 fn transposed_convolutions_behind_each_other() {
     for images in [1, 2] {

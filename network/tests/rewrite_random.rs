@@ -1,5 +1,5 @@
-//! Random graphs compute the same before and after, by all rules and by each alone. One that does not is made simpler before it is told.
-//! `AUTOTUNE_CASES` sets their number.
+//! Random graphs compute the same before and after, by all rules and by each alone. One that does
+//! not is made simpler before it is told. `AUTOTUNE_CASES` sets their number.
 
 #![allow(clippy::unwrap_used)]
 
@@ -81,8 +81,8 @@ fn by_each_rule_alone() {
         }
     });
     let applied = applied.into_inner().unwrap();
-    // Rules that need what others make first, or what is rare by chance, have tests of their own, as those of
-    // quantised tensors have, which these graphs lack.
+    // Rules that need what others make first, or what is rare by chance, have tests of their own,
+    // as those of quantised tensors have, which these graphs lack.
     let all = rewrite::rules().count() - rewrite::rules_of_quantised().count();
     assert!(5 * applied.len() >= 2 * all, "{applied:?}");
 }

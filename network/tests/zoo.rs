@@ -61,9 +61,10 @@ type Published = (&'static str, usize, f64, usize, usize, &'static [&'static [us
 
 const LSTM_OUTPUTS: [&[usize]; 5] = [&[1, 650], &[1, 650], &[1, 650], &[1, 650], &[1, 10_000]];
 
-/// The first six and `vit_b16` as torchvision's documentation has them (a scale and a shift for each channel that is normalised, as there);
-/// parameters of `bert_base` as Hugging Face's, its operations as in Sun et al., "MobileBERT" (2020), table 1: 22.5 billion, of which those of
-/// the tables are none. The others are counted by hand from their papers' layers.
+/// The first six and `vit_b16` as torchvision's documentation has them (a scale and a shift for
+/// each channel that is normalised, as there); parameters of `bert_base` as Hugging Face's, its
+/// operations as in Sun et al., "MobileBERT" (2020), table 1: 22.5 billion, of which those of the
+/// tables are none. The others are counted by hand from their papers' layers.
 const PUBLISHED: [Published; 11] = [
     ("resnet18", 11_689_512, 1814.0, 20, 1, &[&[1, 1000]]),
     ("resnet34", 21_797_672, 3664.0, 36, 1, &[&[1, 1000]]),
@@ -118,7 +119,8 @@ fn every_weight_has_a_name_of_its_own_and_is_used() {
     }
 }
 
-/// `c, h, w, o, k, s` of the convolutions C1 to C12 in table 1 of "Learning to Optimize Tensor Programs".
+/// `c, h, w, o, k, s` of the convolutions C1 to C12 in table 1 of "Learning to Optimize Tensor
+/// Programs".
 const TABLE_1: [[usize; 6]; 12] = [
     [3, 224, 224, 64, 7, 2],
     [64, 56, 56, 64, 3, 1],
@@ -145,7 +147,8 @@ fn the_convolutions_of_the_papers_table_are_those_of_resnet18() {
         }
         _ => None,
     });
-    // C3, the projection in front of the first stage, is in the table only: the published network keeps its width there.
+    // C3, the projection in front of the first stage, is in the table only: the published network
+    // keeps its width there.
     let wanted = TABLE_1.iter().filter(|conv| **conv != TABLE_1[2]).copied().collect();
     assert_eq!(found.collect::<HashSet<_>>(), wanted);
 }

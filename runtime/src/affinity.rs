@@ -2,15 +2,17 @@
 
 use std::sync::OnceLock;
 
-/// Pins the calling thread to the `index`-th core that this process may run on, counted so that different physical
-/// cores come first. Where pinning is not to be had (other systems than Linux, fewer cores) the thread stays free.
+/// Pins the calling thread to the `index`-th core that this process may run on, counted so that
+/// different physical cores come first. Where pinning is not to be had (other systems than Linux,
+/// fewer cores) the thread stays free.
 pub fn pin_to_core(index: usize) {
     if let Some(&core) = allowed_cores().get(index) {
         set_affinity(&[core]);
     }
 }
 
-/// Runs `work` with the calling thread pinned to that core; then the thread may run where it might before.
+/// Runs `work` with the calling thread pinned to that core; then the thread may run where it might
+/// before.
 pub fn pinned_to_core<T>(index: usize, work: impl FnOnce() -> T) -> T {
     struct Restore(Vec<usize>);
     impl Drop for Restore {
@@ -24,8 +26,8 @@ pub fn pinned_to_core<T>(index: usize, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Logical processors that this process might run on when this was first asked, first threads of each core first.
-/// Ask before any thread is pinned: a pinned thread's own mask no longer tells.
+/// Logical processors that this process might run on when this was first asked, first threads of
+/// each core first. Ask before any thread is pinned: a pinned thread's own mask no longer tells.
 pub fn allowed_cores() -> &'static [usize] {
     static CORES: OnceLock<Vec<usize>> = OnceLock::new();
     CORES.get_or_init(|| {
@@ -84,7 +86,8 @@ fn set_affinity(cores: &[usize]) {
         // SAFETY: `core` came from a cpu_set_t and is below CPU_SETSIZE.
         unsafe { libc::CPU_SET(core, &mut set) };
     }
-    // SAFETY: `set` is a valid cpu_set_t of the size given; 0 means the calling thread. Failure leaves the thread free.
+    // SAFETY: `set` is a valid cpu_set_t of the size given; 0 means the calling thread. Failure
+    // leaves the thread free.
     unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) };
 }
 

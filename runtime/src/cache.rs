@@ -1,6 +1,7 @@
 //! What is in the processor's caches.
 
-/// Writes bytes back and drives them out of the caches of all cores; false on an architecture for which that is not known.
+/// Writes bytes back and drives them out of the caches of all cores; false on an architecture for
+/// which that is not known.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn evict(bytes: &[u8]) -> bool {
     use std::arch::asm;
@@ -8,7 +9,8 @@ pub(crate) fn evict(bytes: &[u8]) -> bool {
     use std::sync::LazyLock;
 
     const LINE_BYTES: usize = 64;
-    // CLFLUSHOPT: Intel SDM, CPUID leaf 7, EBX bit 23. Unlike CLFLUSH, lines do not wait for each other.
+    // CLFLUSHOPT: Intel SDM, CPUID leaf 7, EBX bit 23. Unlike CLFLUSH, lines do not wait for each
+    // other.
     static HAS_CLFLUSHOPT: LazyLock<bool> = LazyLock::new(|| __cpuid_count(7, 0).ebx & 1 << 23 != 0);
 
     let waits = !*HAS_CLFLUSHOPT;

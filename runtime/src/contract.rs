@@ -1,6 +1,8 @@
-//! The tests that every [`Device`] must pass, for those who bring one: each function panics with what is wrong.
+//! The tests that every [`Device`] must pass, for those who bring one: each function panics with
+//! what is wrong.
 //!
-//! [`memory`] needs nothing but a device. [`kernels`] and [`threads`] need a kernel of [`plan`], in whatever a device runs:
+//! [`memory`] needs nothing but a device. [`kernels`] and [`threads`] need a kernel of [`plan`], in
+//! whatever a device runs:
 //!
 //! ```text
 //! ahead of time:  packed[i]  = 2 * weight[i]
@@ -27,8 +29,8 @@ pub const LEN: usize = 96;
 const SHAPE: [usize; 2] = [4, LEN / 4];
 const WORDS: usize = 1000;
 
-/// The interface of the kernel: buffers `input`, `weight`, `output`, `packed` and `scratch`, stages `contract_pack`, `contract_add` and
-/// `contract_square`, of a number of tasks, or with a launch.
+/// The interface of the kernel: buffers `input`, `weight`, `output`, `packed` and `scratch`, stages
+/// `contract_pack`, `contract_add` and `contract_square`, of a number of tasks, or with a launch.
 pub fn plan(tasks: usize, launch: Option<Launch>) -> KernelPlan {
     let buffer = |name: &str, role, binding| PlanBuffer {
         name: name.into(),
@@ -56,7 +58,8 @@ pub fn plan(tasks: usize, launch: Option<Launch>) -> KernelPlan {
     }
 }
 
-/// Memory holds what it is given, in the order in which it is given, within its bounds, and its parts are it.
+/// Memory holds what it is given, in the order in which it is given, within its bounds, and its
+/// parts are it.
 pub fn memory<D: Device>(device: &D) {
     let mut first = must("allocate", device.allocate(4 * WORDS));
     let extent = device.extent(&first);
@@ -101,7 +104,8 @@ pub fn memory<D: Device>(device: &D) {
     assert!(unsafe { device.part(&second, 0..bytes + 1) }.is_err(), "part: out of bounds");
 }
 
-/// The kernel runs as its plan says, alone, in recordings and on what was packed, and its misuse is refused.
+/// The kernel runs as its plan says, alone, in recordings and on what was packed, and its misuse is
+/// refused.
 pub fn kernels<D: Device>(device: &D, kernel: &Kernel<D>) {
     let mut data = Data::new(device, kernel, 1);
     data.run(device, kernel);
@@ -114,7 +118,8 @@ pub fn kernels<D: Device>(device: &D, kernel: &Kernel<D>) {
     misuse(device, kernel, &mut data);
 }
 
-/// Threads with a device each, as `make` makes them, run one kernel at once on constants that one of them packed.
+/// Threads with a device each, as `make` makes them, run one kernel at once on constants that one
+/// of them packed.
 pub fn threads<D: Device>(make: impl Fn() -> D + Sync, kernel: &Kernel<D>) {
     const THREADS: usize = 4;
     const RUNS: usize = 50;

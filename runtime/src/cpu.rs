@@ -23,7 +23,8 @@ use crate::executable::Executable;
 use crate::host_memory::HostMemory;
 use crate::team::{StageFn, Stages, Team, Work};
 
-/// Bytes from which on every thread has its part of the pages of new memory come into being, and of which such parts consist.
+/// Bytes from which on every thread has its part of the pages of new memory come into being, and of
+/// which such parts consist.
 const SHARED_BYTES: usize = 32 << 20;
 const PART_BYTES: usize = 2 << 20;
 
@@ -52,14 +53,16 @@ impl Cpu {
         self.team.borrow().threads()
     }
 
-    /// Starts calls, each when the one before has run; all threads come together once for all of them.
+    /// Starts calls, each when the one before has run; all threads come together once for all of
+    /// them.
     pub fn start_all(&self, calls: &[CpuCall]) -> Result<(), DeviceError> {
         let mut team = self.team.borrow_mut();
         if let Some(call) = calls.iter().find(|call| call.private.len() < team.threads()) {
             let (found, threads) = (call.private.len(), team.threads());
             return Err(DeviceError::fault(format!("private memory for {found} of {threads} threads")));
         }
-        // SAFETY: whoever loaded the code vouched for the functions, and whoever bound it for the memory.
+        // SAFETY: whoever loaded the code vouched for the functions, and whoever bound it for the
+        // memory.
         unsafe { team.run(calls) };
         Ok(())
     }
@@ -94,7 +97,8 @@ pub struct CpuCall {
     _uses: Uses,
 }
 
-// SAFETY: the pointers are followed where a call is started, and who bound it vouched for what is behind them then.
+// SAFETY: the pointers are followed where a call is started, and who bound it vouched for what is
+// behind them then.
 unsafe impl Send for CpuCall {}
 // SAFETY: as above.
 unsafe impl Sync for CpuCall {}
@@ -107,7 +111,8 @@ enum Uses {
 }
 
 impl CpuCall {
-    /// Work of the host as a call: `tasks` tasks, of which any may be done at once with any other. It must not panic.
+    /// Work of the host as a call: `tasks` tasks, of which any may be done at once with any other.
+    /// It must not panic.
     pub fn of_work<F: Fn(Range<usize>) + Send + Sync + 'static>(cpu: &Cpu, tasks: usize, work: F) -> Self {
         unsafe extern "C" fn part<F: Fn(Range<usize>)>(
             work: *const *mut f32,
@@ -115,7 +120,8 @@ impl CpuCall {
             begin: c_long,
             end: c_long,
         ) {
-            // SAFETY: below, the first pointer is to an `F` that lives as long as the call, and which several threads may call.
+            // SAFETY: below, the first pointer is to an `F` that lives as long as the call, and
+            // which several threads may call.
             let work = unsafe { &*(*work).cast::<F>() };
             work(begin as usize..end as usize);
         }
@@ -178,7 +184,8 @@ impl CpuModule {
         let library = unsafe { Library::new(path) }.map_err(|source| LoadError::Open { path: path.into(), source })?;
         let mut functions = Vec::with_capacity(plan.stages.len());
         for stage in &plan.stages {
-            // SAFETY: the caller vouches for the type; the pointer is used only while the library is loaded.
+            // SAFETY: the caller vouches for the type; the pointer is used only while the library
+            // is loaded.
             let function = unsafe { library.get::<StageFn>(stage.symbol.as_bytes()) };
             let missing = |_| LoadError::Symbol { path: path.into(), symbol: stage.symbol.clone() };
             functions.push(*function.map_err(missing)?);
@@ -204,8 +211,8 @@ impl CpuModule {
         let executable = Executable::new(code).map_err(LoadError::NoMemory)?;
         let function = |&entry: &usize| {
             let address = executable.at(entry)?;
-            // SAFETY: the caller vouches that a function of this type begins there; the pointer is used only while the
-            // memory is mapped.
+            // SAFETY: the caller vouches that a function of this type begins there; the pointer is
+            // used only while the memory is mapped.
             Some(unsafe { std::mem::transmute::<*const u8, StageFn>(address) })
         };
         let functions: Option<Vec<StageFn>> = code.entries.iter().map(function).collect();
@@ -228,7 +235,8 @@ impl Device for Cpu {
         self.threads()
     }
 
-    /// Generated code loads and stores vectors at any address; it is fastest where they do not cross cache lines.
+    /// Generated code loads and stores vectors at any address; it is fastest where they do not
+    /// cross cache lines.
     fn alignment(&self) -> usize {
         1
     }

@@ -137,8 +137,8 @@ impl CudaDevice {
         Self::with_stream(ordinal, |context| context.new_stream())
     }
 
-    /// A device on a stream of the caller's, in the primary context of the device of that number, which CUDA's runtime and its
-    /// libraries use, too.
+    /// A device on a stream of the caller's, in the primary context of the device of that number,
+    /// which CUDA's runtime and its libraries use, too.
     ///
     /// # Safety
     ///
@@ -149,8 +149,8 @@ impl CudaDevice {
         Self::with_stream(ordinal, |context| Ok(unsafe { context.wrap_borrowed_stream(stream.cast()) }))
     }
 
-    /// The same device with another stream: for another thread. Memory and modules are shared; what one stream starts, others must
-    /// [wait](Device::finish) for themselves.
+    /// The same device with another stream: for another thread. Memory and modules are shared; what
+    /// one stream starts, others must [wait](Device::finish) for themselves.
     pub fn new_stream(&self) -> Result<Self, DeviceError> {
         let stream = guarded(|| self.context.new_stream()).map_err(fault)?;
         Ok(Self { context: Arc::clone(&self.context), stream })
@@ -173,8 +173,9 @@ impl CudaDevice {
     ///
     /// # Safety
     ///
-    /// So many bytes from `address` on are allocated in the device's primary context (`cudaMalloc`, `cuMemAlloc`) as long as this or a
-    /// [part](Device::part) of it is in use, and nobody else writes them meanwhile, or reads them while they are written, by any stream.
+    /// So many bytes from `address` on are allocated in the device's primary context (`cudaMalloc`,
+    /// `cuMemAlloc`) as long as this or a [part](Device::part) of it is in use, and nobody else
+    /// writes them meanwhile, or reads them while they are written, by any stream.
     pub unsafe fn wrap(&self, address: u64, bytes: usize) -> CudaMemory {
         CudaMemory { address, bytes, context: Arc::clone(&self.context), owner: None }
     }
@@ -346,8 +347,8 @@ impl Device for CudaDevice {
             maps.iter().for_each(|map| {
                 launch.arg(map);
             });
-            // SAFETY: the parameters of a kernel are its plan's global buffers and tensor maps, in order. That it stays within them,
-            // whoever loaded it vouched for.
+            // SAFETY: the parameters of a kernel are its plan's global buffers and tensor maps, in
+            // order. That it stays within them, whoever loaded it vouched for.
             guarded(|| unsafe { launch.launch(*grid) }).map_err(fault)?;
         }
         Ok(())

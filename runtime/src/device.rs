@@ -7,17 +7,20 @@ use autotune_ir::Artifact;
 use crate::element::{Element, bytes_of, bytes_of_mut};
 use crate::error::DeviceError;
 
-/// What runs kernels, in order: a team of threads, a stream of a CUDA device, a queue of an OpenCL device.
+/// What runs kernels, in order: a team of threads, a stream of a CUDA device, a queue of an OpenCL
+/// device.
 ///
-/// What is started on it runs in the order in which it was started; reading waits for what was started before. A value belongs to
-/// one thread at a time: several threads that run kernels at once each have their own, and share modules and memory.
+/// What is started on it runs in the order in which it was started; reading waits for what was
+/// started before. A value belongs to one thread at a time: several threads that run kernels at
+/// once each have their own, and share modules and memory.
 ///
-/// Memory is exclusive to whoever holds a `&mut` of it, as a slice is: that is what keeps safe code from races.
-/// [`crate::contract`] has the tests that every device must pass.
+/// Memory is exclusive to whoever holds a `&mut` of it, as a slice is: that is what keeps safe code
+/// from races. [`crate::contract`] has the tests that every device must pass.
 pub trait Device: Sized {
     /// Loaded code.
     type Module: Send + Sync;
-    /// A range of bytes that kernels can use, and a hold on them. It may be dropped while what uses it still runs.
+    /// A range of bytes that kernels can use, and a hold on them. It may be dropped while what uses
+    /// it still runs.
     type Memory: Send + Sync;
     /// Stages of a module on their buffers, ready to be started any number of times.
     type Call;
@@ -27,23 +30,25 @@ pub trait Device: Sized {
     /// A name for errors: the architecture, or the driver's interface.
     fn name(&self) -> String;
 
-    /// Threads of the host that run its kernels, each of which needs [private memory](autotune_ir::KernelPlan::local_bytes);
-    /// 0 where kernels do without.
+    /// Threads of the host that run its kernels, each of which needs [private
+    /// memory](autotune_ir::KernelPlan::local_bytes); 0 where kernels do without.
     fn host_threads(&self) -> usize {
         0
     }
 
-    /// The number of bytes of which the address of every buffer must be a multiple, whatever its elements.
+    /// The number of bytes of which the address of every buffer must be a multiple, whatever its
+    /// elements.
     fn alignment(&self) -> usize;
 
     /// Loads code.
     ///
     /// # Safety
     ///
-    /// The code runs with the rights of this process. The caller vouches that it is for this machine, that loading it is harmless, and
-    /// that its functions keep the contract of [`autotune_ir::plan::PlanStage`] for the artifact's plan: they touch only the
-    /// plan's buffers and private memory, within their bounds, write only what the plan says is written, and disjoint tasks may run
-    /// at once.
+    /// The code runs with the rights of this process. The caller vouches that it is for this
+    /// machine, that loading it is harmless, and that its functions keep the contract of
+    /// [`autotune_ir::plan::PlanStage`] for the artifact's plan: they touch only the plan's buffers
+    /// and private memory, within their bounds, write only what the plan says is written, and
+    /// disjoint tasks may run at once.
     unsafe fn load(&self, artifact: &Artifact) -> Result<Self::Module, DeviceError>;
 
     /// Memory of at least `bytes` bytes, which hold anything, as aligned as any kernel wants it.
@@ -53,7 +58,8 @@ pub trait Device: Sized {
     ///
     /// # Safety
     ///
-    /// Both are the same bytes: while one of them is written, by the host or a kernel, nobody may use the other.
+    /// Both are the same bytes: while one of them is written, by the host or a kernel, nobody may
+    /// use the other.
     unsafe fn part(&self, memory: &Self::Memory, bytes: Range<usize>) -> Result<Self::Memory, DeviceError>;
 
     /// Size and alignment of a memory.
@@ -84,8 +90,9 @@ pub trait Device: Sized {
     ///
     /// # Safety
     ///
-    /// Whenever the call is started, alone or in a recording, until it has run: the module is loaded, and nobody else uses what it
-    /// writes or writes what it reads. `memory` fits the plan in number, sizes and alignment.
+    /// Whenever the call is started, alone or in a recording, until it has run: the module is
+    /// loaded, and nobody else uses what it writes or writes what it reads. `memory` fits the plan
+    /// in number, sizes and alignment.
     unsafe fn bind(
         &self,
         module: &Self::Module,
@@ -99,24 +106,26 @@ pub trait Device: Sized {
     /// Waits for all that was started.
     fn finish(&self) -> Result<(), DeviceError>;
 
-    /// What `work` starts, recorded instead of started; `None` if the device cannot do that. What is recorded is used as what is
-    /// [bound](Device::bind).
+    /// What `work` starts, recorded instead of started; `None` if the device cannot do that. What
+    /// is recorded is used as what is [bound](Device::bind).
     fn record(&self, work: &mut dyn FnMut() -> Result<(), DeviceError>) -> Option<Self::Recording>;
 
     /// Starts what was recorded.
     fn replay(&self, recording: &Self::Recording) -> Result<(), DeviceError>;
 
-    /// Seconds that what `work` starts takes, by the best clock there is; it is done when this returns.
+    /// Seconds that what `work` starts takes, by the best clock there is; it is done when this
+    /// returns.
     fn time(&self, work: &mut dyn FnMut() -> Result<(), DeviceError>) -> Result<f64, DeviceError>;
 
-    /// Drives a memory out of all caches, so that it is read from where it lies; refused by a device that cannot be told to.
+    /// Drives a memory out of all caches, so that it is read from where it lies; refused by a
+    /// device that cannot be told to.
     fn evict(&self, memory: &Self::Memory) -> Result<(), DeviceError> {
         let _ = memory;
         Err(DeviceError::fault(format!("{}: memory cannot be driven out of the caches", self.name())))
     }
 
-    /// Runs work of the host on parts of `0..tasks`, side by side where the device is threads of the host. It must neither panic nor
-    /// use the device.
+    /// Runs work of the host on parts of `0..tasks`, side by side where the device is threads of
+    /// the host. It must neither panic nor use the device.
     fn divide(&self, tasks: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
         work(0..tasks);
     }
@@ -139,7 +148,8 @@ pub trait Device: Sized {
 pub struct Bound<M> {
     /// The plan's buffers that are not private, in their order.
     pub buffers: Vec<M>,
-    /// Private memory of each of the threads that [`Device::host_threads`] tells; none if the plan has none.
+    /// Private memory of each of the threads that [`Device::host_threads`] tells; none if the plan
+    /// has none.
     pub private: Vec<M>,
 }
 

@@ -5,7 +5,8 @@ use std::ptr::{self, NonNull};
 
 use autotune_ir::MachineCode;
 
-/// A private copy of machine code. Its pages were writable until the copy was made and are executable since: never both.
+/// A private copy of machine code. Its pages were writable until the copy was made and are
+/// executable since: never both.
 pub(crate) struct Executable {
     base: NonNull<u8>,
     len: usize,
@@ -22,7 +23,8 @@ impl Executable {
         let len = code.bytes.len();
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a fresh mapping at an address that the system chooses touches no memory of others.
+        // SAFETY: a fresh mapping at an address that the system chooses touches no memory of
+        // others.
         let base = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
@@ -57,7 +59,8 @@ impl Drop for Executable {
 mod tests {
     use super::*;
 
-    /// The access rights, such as `r-xp`, of the mapping that holds an address; `None` if nothing is mapped there.
+    /// The access rights, such as `r-xp`, of the mapping that holds an address; `None` if nothing
+    /// is mapped there.
     fn rights(address: usize) -> Option<String> {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let holds = |line: &&str| {

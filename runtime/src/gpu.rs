@@ -25,8 +25,8 @@ impl GpuInfo {
 /// Alignment that generated code and tensor maps take for granted: they copy 16 bytes at once.
 pub(crate) const ALIGNMENT: usize = 16;
 
-/// True if the device that `found` describes is one that `wanted` means: one that is stated is any of its interface and compute
-/// capability.
+/// True if the device that `found` describes is one that `wanted` means: one that is stated is any
+/// of its interface and compute capability.
 pub(crate) fn is_meant(wanted: &GpuTarget, found: &GpuTarget) -> bool {
     wanted.api == found.api && (wanted.is_stated() || wanted.model == found.model)
 }

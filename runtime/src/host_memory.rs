@@ -11,8 +11,9 @@ use crate::error::DeviceError;
 
 /// Alignment of what is allocated, a page, so that equal kernels get equally placed buffers.
 const PAGE: usize = 4096;
-/// The same for memory of at least [`HUGE_BYTES`], for which the system is asked for pages of this size: kernels that stream
-/// through megabytes of weights then miss fewer translations, and hardware prefetching goes on for longer.
+/// The same for memory of at least [`HUGE_BYTES`], for which the system is asked for pages of this
+/// size: kernels that stream through megabytes of weights then miss fewer translations, and
+/// hardware prefetching goes on for longer.
 const HUGE_PAGE: usize = 2 << 20;
 const HUGE_BYTES: usize = 256 << 10;
 
@@ -25,18 +26,21 @@ pub struct HostMemory {
     owner: Option<Arc<Block>>,
 }
 
-// SAFETY: bytes are written only through `&mut`, or by whoever promised `Device::part` that nobody else uses them.
+// SAFETY: bytes are written only through `&mut`, or by whoever promised `Device::part` that nobody
+// else uses them.
 unsafe impl Send for HostMemory {}
 // SAFETY: as above.
 unsafe impl Sync for HostMemory {}
 
 impl HostMemory {
-    /// At least `bytes` zeros, whole pages, all of which are there: kernels that are timed in it find no page missing.
+    /// At least `bytes` zeros, whole pages, all of which are there: kernels that are timed in it
+    /// find no page missing.
     pub fn new(bytes: usize) -> Result<Self, DeviceError> {
         Self::of_block(Block::new(bytes), bytes)
     }
 
-    /// The same for what is written once, such as weights: pages come when they are written, by whichever thread does.
+    /// The same for what is written once, such as weights: pages come when they are written, by
+    /// whichever thread does.
     pub fn untouched(bytes: usize) -> Result<Self, DeviceError> {
         Self::of_block(Block::mapped(bytes), bytes)
     }
@@ -48,7 +52,8 @@ impl HostMemory {
     /// It is [untouched](HostMemory::untouched), and nobody else uses the range.
     pub(crate) unsafe fn touch(&self, range: Range<usize>) {
         for first in (range.start.next_multiple_of(PAGE)..range.end.min(self.bytes)).step_by(PAGE) {
-            // SAFETY: the byte is in the memory; that nobody else uses it, the caller promises. It is a zero already.
+            // SAFETY: the byte is in the memory; that nobody else uses it, the caller promises. It
+            // is a zero already.
             unsafe { self.start.add(first).write_volatile(0) };
         }
     }
@@ -63,8 +68,9 @@ impl HostMemory {
     ///
     /// # Safety
     ///
-    /// `bytes` bytes from `start` on are initialised and stay where they are as long as this or a [part](crate::Device::part) of it is in
-    /// use, and nobody else writes them meanwhile, or reads them while they are written.
+    /// `bytes` bytes from `start` on are initialised and stay where they are as long as this or a
+    /// [part](crate::Device::part) of it is in use, and nobody else writes them meanwhile, or reads
+    /// them while they are written.
     pub unsafe fn wrap(start: NonNull<u8>, bytes: usize) -> Self {
         Self { start, bytes, owner: None }
     }
@@ -96,7 +102,8 @@ impl HostMemory {
     pub fn elements<T: Element>(&self) -> &[T] {
         let start = self.start.cast::<T>();
         assert!(start.is_aligned(), "a part of a memory between two elements");
-        // SAFETY: as many elements as fit are there and initialised, and live as long as `self`, which is borrowed.
+        // SAFETY: as many elements as fit are there and initialised, and live as long as `self`,
+        // which is borrowed.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), self.bytes / size_of::<T>()) }
     }
 
@@ -175,19 +182,22 @@ impl Block {
         Some(Self { start, bytes: size, layout: Some(layout) })
     }
 
-    /// The same as fresh pages, which are not there before they are written. Little memory is allocated as ever.
+    /// The same as fresh pages, which are not there before they are written. Little memory is
+    /// allocated as ever.
     fn mapped(bytes: usize) -> Option<Self> {
         if bytes < HUGE_BYTES {
             return Self::new(bytes);
         }
         let size = bytes.checked_next_multiple_of(HUGE_PAGE)?;
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a fresh mapping at an address that the system chooses touches no memory of others.
+        // SAFETY: a fresh mapping at an address that the system chooses touches no memory of
+        // others.
         let all = unsafe { libc::mmap(ptr::null_mut(), size.checked_add(HUGE_PAGE)?, access, flags, -1, 0) };
         let all = NonNull::new(all.cast::<u8>()).filter(|_| all != libc::MAP_FAILED)?;
 
         let before = all.align_offset(HUGE_PAGE);
-        // SAFETY: so far the mapping goes, whose first and last pages are given back: nobody has them.
+        // SAFETY: so far the mapping goes, whose first and last pages are given back: nobody has
+        // them.
         unsafe {
             let start = all.add(before);
             let unmap =
@@ -212,7 +222,8 @@ impl Drop for Block {
     }
 }
 
-/// Asks for huge pages in memory that was not touched yet. A system without them goes on with small ones.
+/// Asks for huge pages in memory that was not touched yet. A system without them goes on with small
+/// ones.
 fn prefer_huge_pages(start: NonNull<u8>, bytes: usize) {
     #[cfg(target_os = "linux")]
     // SAFETY: advice about whole pages that were just allocated changes nothing of what they hold.

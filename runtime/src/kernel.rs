@@ -15,18 +15,22 @@ use crate::error::{DeviceError, KernelError, LoadError, Misfit};
 use crate::team::StageFn;
 use crate::view::{View, ViewMut};
 
-/// Scratch buffers, and memory that is private to a thread, begin at multiples of this, or of more where a device wants it.
+/// Scratch buffers, and memory that is private to a thread, begin at multiples of this, or of more
+/// where a device wants it.
 const SCRATCH_ALIGNMENT: usize = 256;
 /// What memory of a caller's for packed constants or scratch is aligned to, at least.
 const LEAST_ALIGNMENT: usize = 64;
-/// Bytes between memory that is used together, beside its sizes. These are often multiples of what a way of a cache holds, and kernels that go
-/// through several such buffers side by side would find them all in the same few sets.
+/// Bytes between memory that is used together, beside its sizes. These are often multiples of what
+/// a way of a cache holds, and kernels that go through several such buffers side by side would find
+/// them all in the same few sets.
 pub const STAGGER_BYTES: usize = 320;
 
-/// Code for a plan, loaded. Any number of threads may run it at once, each on a device and with scratch of its own.
+/// Code for a plan, loaded. Any number of threads may run it at once, each on a device and with
+/// scratch of its own.
 ///
-/// What a kernel needs comes from the caller: constants once, to be packed, scratch once for every thread that runs it, operands in
-/// every run. [`crate::Runner`] keeps the first two together for who wants no more than to run it.
+/// What a kernel needs comes from the caller: constants once, to be packed, scratch once for every
+/// thread that runs it, operands in every run. [`crate::Runner`] keeps the first two together for
+/// who wants no more than to run it.
 ///
 /// ```no_run
 /// use autotune_runtime::{Cpu, Kernel, View, ViewMut};
@@ -45,7 +49,8 @@ pub struct Kernel<D: Device = Cpu> {
     plan: KernelPlan,
     module: D::Module,
     id: u64,
-    /// True if it is what the assembler makes, which loads and stores at any address; a compiler takes elements to be aligned.
+    /// True if it is what the assembler makes, which loads and stores at any address; a compiler
+    /// takes elements to be aligned.
     takes_any_address: bool,
 }
 
@@ -57,7 +62,8 @@ pub struct Packed<D: Device = Cpu> {
 }
 
 impl<D: Device> Packed<D> {
-    /// What is in the plan's packed buffers, in their order; a memory may be larger than its buffer.
+    /// What is in the plan's packed buffers, in their order; a memory may be larger than its
+    /// buffer.
     pub fn memory(&self) -> &[D::Memory] {
         &self.memory
     }
@@ -79,7 +85,8 @@ pub struct Run<'a, D: Device = Cpu> {
 }
 
 impl<D: Device> Run<'_, D> {
-    /// Runs the kernel, on a device that is not the CPU perhaps later: [`Device::finish`] and reading wait for it.
+    /// Runs the kernel, on a device that is not the CPU perhaps later: [`Device::finish`] and
+    /// reading wait for it.
     pub fn start(&mut self, device: &D) -> Result<(), DeviceError> {
         device.start(&self.call)
     }
@@ -88,7 +95,8 @@ impl<D: Device> Run<'_, D> {
     ///
     /// # Safety
     ///
-    /// As [`Device::bind`]: whenever it is started, kernel, packed constants, scratch and operands are still there and in nobody else's use.
+    /// As [`Device::bind`]: whenever it is started, kernel, packed constants, scratch and operands
+    /// are still there and in nobody else's use.
     pub unsafe fn into_call(self) -> D::Call {
         self.call
     }
@@ -99,7 +107,8 @@ impl<D: Device> Kernel<D> {
     ///
     /// # Safety
     ///
-    /// As [`Device::load`]. Then everything else is safe. To run code that nobody vouches for, measure it in a worker process.
+    /// As [`Device::load`]. Then everything else is safe. To run code that nobody vouches for,
+    /// measure it in a worker process.
     pub unsafe fn load(device: &D, artifact: &Artifact) -> Result<Self, DeviceError> {
         // SAFETY: the caller's promise.
         let module = unsafe { device.load(artifact) }?;
@@ -112,7 +121,8 @@ impl<D: Device> Kernel<D> {
         Self { plan, module, id: NEXT.fetch_add(1, Ordering::Relaxed), takes_any_address: false }
     }
 
-    /// True if operands may lie at addresses that are no multiples of an element's size ([`View::of_bytes`]).
+    /// True if operands may lie at addresses that are no multiples of an element's size
+    /// ([`View::of_bytes`]).
     pub fn takes_any_address(&self) -> bool {
         self.takes_any_address
     }
@@ -122,13 +132,15 @@ impl<D: Device> Kernel<D> {
         &self.plan
     }
 
-    /// Runs what runs ahead of time on the kernel's constants, weights and the like, all of them in the order of the plan.
+    /// Runs what runs ahead of time on the kernel's constants, weights and the like, all of them in
+    /// the order of the plan.
     pub fn pack(&self, device: &D, constants: &[View<'_, D>]) -> Result<Arc<Packed<D>>, KernelError> {
         self.pack_in(device, constants, device.allocate(self.packed_bytes(device)?)?)
     }
 
-    /// The same into memory of the caller's, of at least [`Kernel::packed_bytes`], aligned to 64 bytes: constants of many kernels then lie side by
-    /// side, where each would begin a page, a huge one perhaps.
+    /// The same into memory of the caller's, of at least [`Kernel::packed_bytes`], aligned to 64
+    /// bytes: constants of many kernels then lie side by side, where each would begin a page, a
+    /// huge one perhaps.
     pub fn pack_in(
         &self,
         device: &D,
@@ -210,7 +222,8 @@ impl<D: Device> Kernel<D> {
             };
             // What no stage that runs ahead of time uses may be anything.
             let found = found.or(memory.first()).ok_or_else(|| DeviceError::fault("the plan packs nothing"))?;
-            // SAFETY: constants are lent till the end of this, when all has run, and what is packed is nobody else's.
+            // SAFETY: constants are lent till the end of this, when all has run, and what is packed
+            // is nobody else's.
             buffers.push(unsafe { whole(device, found) }?);
         }
         let private = in_a_row(spaced(device, self.private_bytes(device)))?;
@@ -228,20 +241,22 @@ impl<D: Device> Kernel<D> {
         Ok(self.scratch_ranges(device)?.last().map_or(0, |range| range.end))
     }
 
-    /// Memory for one run of the kernel at a time on this device, or on another of no more host threads.
+    /// Memory for one run of the kernel at a time on this device, or on another of no more host
+    /// threads.
     pub fn scratch(&self, device: &D) -> Result<Scratch<D>, KernelError> {
         self.scratch_in(device, device.allocate(self.scratch_bytes(device)?)?)
     }
 
-    /// The same in memory of the caller's, of at least [`Kernel::scratch_bytes`], aligned to 64 bytes.
+    /// The same in memory of the caller's, of at least [`Kernel::scratch_bytes`], aligned to 64
+    /// bytes.
     pub fn scratch_in(&self, device: &D, memory: D::Memory) -> Result<Scratch<D>, KernelError> {
         let mut memory = parts(device, memory, self.scratch_ranges(device)?, "scratch")?;
         let private = memory.split_off(self.buffers(is_scratch).count());
         Ok(Scratch { kernel: self.id, memory, private })
     }
 
-    /// Where scratch lies in its [memory](Kernel::scratch_in): each scratch buffer in the order of the plan, then what is private to each host
-    /// thread, if anything is.
+    /// Where scratch lies in its [memory](Kernel::scratch_in): each scratch buffer in the order of
+    /// the plan, then what is private to each host thread, if anything is.
     pub fn scratch_ranges(&self, device: &D) -> Result<Vec<Range<usize>>, KernelError> {
         let buffers = self.buffers(is_scratch).map(PlanBuffer::bytes);
         in_a_row(spaced(device, buffers.chain(self.private_bytes(device))))
@@ -253,8 +268,9 @@ impl<D: Device> Kernel<D> {
         std::iter::repeat_n(Some(self.plan.local_bytes), threads)
     }
 
-    /// Runs the kernel once: on data and constants in the order of the plan, packed constants among them ([`View::packed`] where their
-    /// memory is gone), and outputs. On a device that is not the CPU it may return before: [`Device::finish`] and reading wait.
+    /// Runs the kernel once: on data and constants in the order of the plan, packed constants among
+    /// them ([`View::packed`] where their memory is gone), and outputs. On a device that is not the
+    /// CPU it may return before: [`Device::finish`] and reading wait.
     pub fn run<'a>(
         &'a self,
         device: &D,
@@ -298,9 +314,11 @@ impl<D: Device> Kernel<D> {
                 Binding::Scratch => scratches.next(),
                 Binding::Private => None,
             };
-            // A constant that is absent was packed, so that there is something; no run reads it there.
+            // A constant that is absent was packed, so that there is something; no run reads it
+            // there.
             let found = found.or(packed.memory.first()).ok_or_else(|| DeviceError::fault("no memory for a buffer"))?;
-            // SAFETY: operands and outputs are lent to the run, outputs and scratch to it alone, and nobody writes what was packed.
+            // SAFETY: operands and outputs are lent to the run, outputs and scratch to it alone,
+            // and nobody writes what was packed.
             buffers.push(unsafe { whole(device, found) }?);
         }
 
@@ -415,7 +433,8 @@ fn spaced<D: Device>(device: &D, parts: impl Iterator<Item = Option<usize>>) -> 
     parts.map(move |bytes| bytes?.checked_add(STAGGER_BYTES)?.checked_next_multiple_of(alignment))
 }
 
-/// Ranges of these lengths in bytes, one behind the other; a length is `None` if it is too large a number.
+/// Ranges of these lengths in bytes, one behind the other; a length is `None` if it is too large a
+/// number.
 fn in_a_row(parts: impl Iterator<Item = Option<usize>>) -> Result<Vec<Range<usize>>, KernelError> {
     let mut first = 0;
     let range = |part: Option<usize>| {

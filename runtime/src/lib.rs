@@ -1,5 +1,5 @@
-//! Runs tuned kernels in the caller's process, on the caller's memory: what a compiler needs at run time, and no more. There is no
-//! compiler, no search and no file format in it.
+//! Runs tuned kernels in the caller's process, on the caller's memory: what a compiler needs at run
+//! time, and no more. There is no compiler, no search and no file format in it.
 //!
 //! | module | what it owns |
 //! |---|---|
@@ -12,7 +12,8 @@
 //! | [`error`](mod@error) | what can go wrong: [`KernelError`], [`DeviceError`] |
 //! | [`contract`] | the tests that every device must pass |
 //!
-//! Arrows between them go down the list: `kernel` knows `view` and `device`, no device knows another.
+//! Arrows between them go down the list: `kernel` knows `view` and `device`, no device knows
+//! another.
 #![warn(missing_docs)]
 
 pub mod affinity;

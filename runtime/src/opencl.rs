@@ -65,7 +65,8 @@ pub fn devices() -> Result<Vec<GpuInfo>, DeviceError> {
 
 fn list() -> Result<Vec<(ClDevice, GpuInfo)>, DeviceError> {
     let absent = |message: String| DeviceError::Absent(message);
-    // Some implementations have no devices for a second thread that asks while the first one's answer is being prepared.
+    // Some implementations have no devices for a second thread that asks while the first one's
+    // answer is being prepared.
     static ASKING: Mutex<()> = Mutex::new(());
     let _asking = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
     let platforms = match get_platforms() {
@@ -120,8 +121,8 @@ impl OpenClDevice {
         Self::with_queue(device, Arc::new(context))
     }
 
-    /// The same device with another queue: for another thread. Memory and modules are shared; what one queue starts, others must
-    /// [wait](Device::finish) for themselves.
+    /// The same device with another queue: for another thread. Memory and modules are shared; what
+    /// one queue starts, others must [wait](Device::finish) for themselves.
     pub fn new_queue(&self) -> Result<Self, DeviceError> {
         Self::with_queue(self.device, Arc::clone(&self.context))
     }
@@ -304,7 +305,8 @@ impl Device for OpenClDevice {
     fn start(&self, call: &OpenClCall) -> Result<(), DeviceError> {
         for (kernel, launch) in &call.kernels {
             let (all, block) = ([launch.blocks * launch.threads], [launch.threads]);
-            // SAFETY: the kernel has its arguments. That it stays within them, whoever loaded it vouched for.
+            // SAFETY: the kernel has its arguments. That it stays within them, whoever loaded it
+            // vouched for.
             let started = unsafe {
                 self.queue.enqueue_nd_range_kernel(kernel.get(), 1, ptr::null(), all.as_ptr(), block.as_ptr(), &[])
             };

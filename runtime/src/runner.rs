@@ -46,8 +46,8 @@ impl<D: Device> Runner<D> {
         &self.device
     }
 
-    /// Packs the kernel's constants for all runs from now on, which do not look at the constants' own memory for that any more. Other
-    /// runners can [share](Runner::share) what is returned.
+    /// Packs the kernel's constants for all runs from now on, which do not look at the constants'
+    /// own memory for that any more. Other runners can [share](Runner::share) what is returned.
     pub fn pack(&mut self, constants: &[View<'_, D>]) -> Result<Arc<Packed<D>>, KernelError> {
         let packed = self.kernel.pack(&self.device, constants)?;
         Ok(Arc::clone(self.packed.insert(packed)))
@@ -58,7 +58,8 @@ impl<D: Device> Runner<D> {
         self.packed = Some(packed);
     }
 
-    /// Runs the kernel on data and constants in the order of its plan. Unless constants were packed, it packs them in every run.
+    /// Runs the kernel on data and constants in the order of its plan. Unless constants were
+    /// packed, it packs them in every run.
     pub fn run(&mut self, operands: &[View<'_, D>], outputs: &mut [ViewMut<'_, D>]) -> Result<(), KernelError> {
         let packed = match &self.packed {
             Some(packed) => Arc::clone(packed),

@@ -15,15 +15,18 @@ pub type StageFn = unsafe extern "C" fn(*const *mut f32, *mut c_char, c_long, c_
 
 /// Rounds a helper spins (some fifty microseconds) between two runs before it sleeps.
 const IDLE_SPINS: usize = 2_000;
-/// Rounds a thread spins within a run (some ten microseconds) before it lets others have the core: those that it waits for may be among them.
+/// Rounds a thread spins within a run (some ten microseconds) before it lets others have the core:
+/// those that it waits for may be among them.
 const RUN_SPINS: usize = 500;
 /// How often it does that before it sleeps.
 const RUN_YIELDS: usize = 1_000;
 
-/// A fixed number of threads that divide the tasks of stages among themselves: the calling thread and `threads - 1` helpers.
+/// A fixed number of threads that divide the tasks of stages among themselves: the calling thread
+/// and `threads - 1` helpers.
 ///
-/// All of them enter a run once, however many stages it has, and wait for each other between stages. They spin while they wait, then let others have
-/// the core, and sleep when that takes long: a run of short stages calls no system, and an idle team costs no core.
+/// All of them enter a run once, however many stages it has, and wait for each other between
+/// stages. They spin while they wait, then let others have the core, and sleep when that takes
+/// long: a run of short stages calls no system, and an idle team costs no core.
 pub struct Team {
     shared: Arc<Shared>,
     helpers: Vec<JoinHandle<()>>,
@@ -47,7 +50,8 @@ pub(crate) trait Stages: Sync {
     fn stages(&self) -> impl Iterator<Item = Work<'_>>;
 }
 
-/// What every thread does in a run: a function of what the caller has, by its address and its length.
+/// What every thread does in a run: a function of what the caller has, by its address and its
+/// length.
 #[derive(Clone, Copy)]
 struct Job {
     /// To be called while the caller lends what it is of.
@@ -62,7 +66,8 @@ struct Member<'a> {
     index: usize,
 }
 
-/// What all threads have; nothing in it but the posts' insides is written while no thread falls asleep or wakes.
+/// What all threads have; nothing in it but the posts' insides is written while no thread falls
+/// asleep or wakes.
 struct Shared {
     /// One for each thread, the caller first.
     posts: Vec<Post>,
@@ -72,12 +77,15 @@ struct Shared {
     stop: AtomicBool,
 }
 
-/// What a thread tells the others, on cache lines of its own, of which processors fetch two at a time.
+/// What a thread tells the others, on cache lines of its own, of which processors fetch two at a
+/// time.
 #[repr(align(128))]
 struct Post {
-    /// How many points it has reached that others wait for: the begin of a run, which is the caller's to tell, what is between stages, and the end.
+    /// How many points it has reached that others wait for: the begin of a run, which is the
+    /// caller's to tell, what is between stages, and the end.
     reached: AtomicUsize,
-    /// What to do in this run, as the caller says between two runs. It comes to the others with the point that they wait for.
+    /// What to do in this run, as the caller says between two runs. It comes to the others with the
+    /// point that they wait for.
     job: UnsafeCell<Option<Job>>,
 }
 
@@ -88,19 +96,22 @@ impl Post {
     }
 }
 
-// SAFETY: `job` is written only while every helper waits for the begin of a run, and read only in runs.
+// SAFETY: `job` is written only while every helper waits for the begin of a run, and read only in
+// runs.
 unsafe impl Sync for Shared {}
 // SAFETY: as above.
 unsafe impl Send for Shared {}
 
 impl Team {
-    /// A team of `threads` threads (at least 1), the caller included, wherever the system puts them.
+    /// A team of `threads` threads (at least 1), the caller included, wherever the system puts
+    /// them.
     pub fn new(threads: usize) -> Self {
         Self::with(threads, |_| {})
     }
 
-    /// The same with helpers that are pinned to the second core this process may use and those after it, for when nothing else runs;
-    /// the caller may take the first by [`crate::pin_to_core`].
+    /// The same with helpers that are pinned to the second core this process may use and those
+    /// after it, for when nothing else runs; the caller may take the first by
+    /// [`crate::pin_to_core`].
     pub fn pinned(threads: usize) -> Self {
         affinity::allowed_cores();
         Self::with(threads, affinity::pin_to_core)
@@ -131,12 +142,13 @@ impl Team {
         self.shared.posts.len()
     }
 
-    /// Runs stages, each when the one before is done: of `n` tasks thread `i` of `t` gets `n*i/t .. n*(i+1)/t`. Returns when all are done.
+    /// Runs stages, each when the one before is done: of `n` tasks thread `i` of `t` gets
+    /// `n*i/t .. n*(i+1)/t`. Returns when all are done.
     ///
     /// # Safety
     ///
-    /// The functions must be fit to run with these pointers from several threads at once over disjoint tasks, and each stage must have private memory
-    /// for every thread of the team.
+    /// The functions must be fit to run with these pointers from several threads at once over
+    /// disjoint tasks, and each stage must have private memory for every thread of the team.
     pub(crate) unsafe fn run<S: Stages>(&mut self, stages: &[S]) {
         let is_divided = || stages.iter().flat_map(S::stages).any(|stage| stage.tasks > 1);
         if self.helpers.is_empty() || !is_divided() {
@@ -148,7 +160,8 @@ impl Team {
         let walk = |stages: *const (), len, member: &Member| unsafe {
             member.walk(slice::from_raw_parts(stages.cast::<S>(), len))
         };
-        // SAFETY: the function is called with the address and the length of what is borrowed until the run is over.
+        // SAFETY: the function is called with the address and the length of what is borrowed until
+        // the run is over.
         unsafe { self.together(Job { function: walk, of: stages.as_ptr().cast(), len: stages.len() }) };
     }
 
@@ -164,7 +177,8 @@ impl Team {
                 unsafe { (*work.cast::<F>())(part) };
             }
         };
-        // SAFETY: the function is called with the address of what is borrowed until the run is over.
+        // SAFETY: the function is called with the address of what is borrowed until the run is
+        // over.
         unsafe { self.together(Job { function: part, of: (&raw const work).cast(), len: tasks }) };
     }
 
@@ -175,8 +189,9 @@ impl Team {
     /// Every thread may call the function at once until this returns.
     unsafe fn together(&mut self, job: Job) {
         let caller = Member { shared: &self.shared, index: 0 };
-        // SAFETY: no helper is in a run: the last one was waited for, and `&mut self` keeps other callers out. Helpers call the job before they
-        // reach the end of this run, for which this thread waits below.
+        // SAFETY: no helper is in a run: the last one was waited for, and `&mut self` keeps other
+        // callers out. Helpers call the job before they reach the end of this run, for which this
+        // thread waits below.
         unsafe { *caller.own().job.get() = Some(job) };
         caller.begin();
         // SAFETY: the caller's promise.
@@ -207,7 +222,8 @@ impl Work<'_> {
     ///
     /// # Safety
     ///
-    /// As [`Team::run`], and nobody else runs these tasks, or anything else by that thread, meanwhile.
+    /// As [`Team::run`], and nobody else runs these tasks, or anything else by that thread,
+    /// meanwhile.
     unsafe fn run(&self, thread: usize, tasks: Range<usize>) {
         if !tasks.is_empty() {
             let (begin, end) = (tasks.start as c_long, tasks.end as c_long);
@@ -240,7 +256,8 @@ impl Member<'_> {
                 return;
             }
             self.own().reached.store(begin, Ordering::Relaxed);
-            // SAFETY: the caller wrote the job before it told the begin of the run, and does not write it again before this thread is at the end.
+            // SAFETY: the caller wrote the job before it told the begin of the run, and does not
+            // write it again before this thread is at the end.
             if let Some(job) = unsafe { *self.shared.posts[0].job.get() } {
                 // SAFETY: it does so within this run.
                 unsafe { self.work(job) };
@@ -285,7 +302,8 @@ impl Member<'_> {
         self.tell(self.point() + 2);
     }
 
-    /// Waits until every helper has come to the end of the run. Nobody waits for the caller there, so it need not tell.
+    /// Waits until every helper has come to the end of the run. Nobody waits for the caller there,
+    /// so it need not tell.
     fn wait_for_end(&self) {
         let end = self.point() + 1;
         (1..self.shared.posts.len()).for_each(|helper| self.wait_for(helper, end, RUN_SPINS, RUN_YIELDS));
@@ -306,10 +324,12 @@ impl Member<'_> {
         point
     }
 
-    /// Makes what this thread did before visible to those that wait for a point, and wakes those that sleep.
+    /// Makes what this thread did before visible to those that wait for a point, and wakes those
+    /// that sleep.
     fn tell(&self, point: usize) {
         self.own().reached.store(point, Ordering::Release);
-        // Pairs with the fence in `sleep`: either this thread sees the sleeper, or the sleeper sees the point.
+        // Pairs with the fence in `sleep`: either this thread sees the sleeper, or the sleeper sees
+        // the point.
         fence(Ordering::SeqCst);
         if self.shared.sleepers.load(Ordering::Relaxed) > 0 {
             self.shared.threads.get().into_iter().flatten().for_each(Thread::unpark);
@@ -356,7 +376,8 @@ impl Member<'_> {
     }
 }
 
-/// Ends the process where it is dropped, by a job that panics: other threads wait for it, and use what it would free.
+/// Ends the process where it is dropped, by a job that panics: other threads wait for it, and use
+/// what it would free.
 struct Panics;
 
 impl Drop for Panics {
@@ -393,7 +414,8 @@ mod tests {
         }
     }
 
-    /// Adds 1 to element `t` of the first buffer for every task `t`, and writes to the thread's own memory.
+    /// Adds 1 to element `t` of the first buffer for every task `t`, and writes to the thread's own
+    /// memory.
     unsafe extern "C" fn count(buffers: *const *mut f32, local: *mut c_char, begin: c_long, end: c_long) {
         for task in begin..end {
             // SAFETY: the tests give a buffer with one element per task.
@@ -425,7 +447,8 @@ mod tests {
         }
     }
 
-    /// Stages of one task and of many in turns, each of which adds to what the one before it left of all elements.
+    /// Stages of one task and of many in turns, each of which adds to what the one before it left
+    /// of all elements.
     #[test]
     fn stages_wait_for_each_other() {
         /// Element `task` of the second buffer = the sum of the first modulo 1000, plus `task`.

@@ -11,7 +11,8 @@ use crate::device::{Device, Extent};
 use crate::error::Misfit;
 use crate::host_memory::HostMemory;
 
-/// A tensor that a kernel reads, dense and row-major in its physical shape. It lies where the caller has it; nothing is copied.
+/// A tensor that a kernel reads, dense and row-major in its physical shape. It lies where the
+/// caller has it; nothing is copied.
 ///
 /// What is wrong with it, a kernel says when it is given to one.
 pub struct View<'a, D: Device = Cpu> {
@@ -40,12 +41,14 @@ impl<'a, D: Device> View<'a, D> {
         Self { place: Place::Lent(memory), dtype, shape, layout: Layout::Plain }
     }
 
-    /// A constant of which runs read only what was packed of it, so that its own memory may be gone.
+    /// A constant of which runs read only what was packed of it, so that its own memory may be
+    /// gone.
     pub fn packed() -> Self {
         Self { place: Place::Absent, dtype: DType::F32, shape: &[], layout: Layout::Plain }
     }
 
-    /// The same elements with the logical tensor in another layout than the plain one; the shape is the physical one.
+    /// The same elements with the logical tensor in another layout than the plain one; the shape is
+    /// the physical one.
     pub fn in_layout(self, layout: Layout) -> Self {
         Self { layout, ..self }
     }
@@ -101,7 +104,8 @@ impl<'a> View<'a, Cpu> {
         Self::of_own(unsafe { HostMemory::of_slice(elements) }, DType::F32, shape)
     }
 
-    /// Numbers by their bytes, as a file has them, which may begin at any address for kernels that [take any](crate::Kernel::takes_any_address).
+    /// Numbers by their bytes, as a file has them, which may begin at any address for kernels that
+    /// [take any](crate::Kernel::takes_any_address).
     pub fn of_bytes(bytes: &'a [u8], dtype: DType, shape: &'a [usize]) -> Self {
         // SAFETY: as in `new`.
         Self::of_own(unsafe { HostMemory::of_slice(bytes) }, dtype, shape)
@@ -124,7 +128,8 @@ impl<'a, D: Device> ViewMut<'a, D> {
         Self::exclusive(View::of(memory, dtype, shape))
     }
 
-    /// The same elements with the logical tensor in another layout than the plain one; the shape is the physical one.
+    /// The same elements with the logical tensor in another layout than the plain one; the shape is
+    /// the physical one.
     pub fn in_layout(self, layout: Layout) -> Self {
         Self::exclusive(self.view.in_layout(layout))
     }

@@ -85,7 +85,8 @@ fn compiled_c_runs_at_any_address() {
     check_all(2, |program, target| Some(Code::Library(compile(program, target, dir.path())?)));
 }
 
-/// Results of 16 bits in the caller's memory, an odd number of elements behind a line, with nothing written beside them.
+/// Results of 16 bits in the caller's memory, an odd number of elements behind a line, with nothing
+/// written beside them.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn results_of_16_bits_are_handed_out_as_bits() {

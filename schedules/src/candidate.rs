@@ -14,10 +14,11 @@ use crate::point::Point;
 use crate::registry::{self, find_anywhere};
 use crate::sketch::Plan;
 
-/// A schedule for a workload on a target: what searchers propose and measurers build, check and time.
+/// A schedule for a workload on a target: what searchers propose and measurers build, check and
+/// time.
 ///
-/// It reads as its [`Config`]. Config, hash and plan are made once, when they are first wanted, and clones share them. Loop nests are not
-/// kept: each call of [`Candidate::lower`] makes them anew.
+/// It reads as its [`Config`]. Config, hash and plan are made once, when they are first wanted, and
+/// clones share them. Loop nests are not kept: each call of [`Candidate::lower`] makes them anew.
 #[derive(Clone)]
 pub struct Candidate(Arc<Shared>);
 
@@ -37,7 +38,8 @@ enum Origin {
 }
 
 impl Candidate {
-    /// Of a config of whatever origin; a space has its own by [`ScheduleSpace::candidate`](crate::ScheduleSpace::candidate).
+    /// Of a config of whatever origin; a space has its own by
+    /// [`ScheduleSpace::candidate`](crate::ScheduleSpace::candidate).
     pub fn new(workload: &Workload, target: &Target, config: Config) -> Self {
         Self::of_config(workload, &Arc::new(target.clone()), config)
     }
@@ -126,7 +128,8 @@ impl Candidate {
         point.into_iter().flatten().chain(config.into_iter().flatten())
     }
 
-    /// What its kernels compute and in which stages, tiles and loops apart: its sketch, and the values of knobs that decide on more.
+    /// What its kernels compute and in which stages, tiles and loops apart: its sketch, and the
+    /// values of knobs that decide on more.
     pub fn algorithm(&self) -> (&str, Vec<Option<&Value>>) {
         let values = self.values();
         let knobs = find_anywhere(self.sketch()).map_or(&[][..], |sketch| sketch.algorithm_knobs());

@@ -34,7 +34,8 @@ fn write_joined<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: &[T], separa
     Ok(())
 }
 
-/// The values of a sketch's knobs: those of a [`Config`], or of a [`Point`](crate::point::Point) of a space.
+/// The values of a sketch's knobs: those of a [`Config`], or of a [`Point`](crate::point::Point) of
+/// a space.
 pub trait KnobValues {
     /// Name of the sketch.
     fn sketch(&self) -> &str;
@@ -43,7 +44,8 @@ pub trait KnobValues {
     fn value(&self, knob: &str) -> Option<&Value>;
 }
 
-/// A schedule as databases, logs and users have it: the sketch it belongs to and a value for each of the sketch's knobs.
+/// A schedule as databases, logs and users have it: the sketch it belongs to and a value for each
+/// of the sketch's knobs.
 ///
 /// Self-describing, so that it outlives changes of the space that proposed it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -55,7 +57,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// A hash of the canonical text that is the same on every machine and in every version (FNV-1a, 64 bits).
+    /// A hash of the canonical text that is the same on every machine and in every version (FNV-1a,
+    /// 64 bits).
     pub fn stable_hash(&self) -> u64 {
         stable_hash(&self.sketch, self.knobs())
     }
@@ -100,9 +103,10 @@ pub(crate) fn stable_hash<'a>(sketch: &str, knobs: impl Iterator<Item = (&'a str
     hash.0
 }
 
-/// FNV-1a over bytes, 64 bits: <http://www.isthe.com/chongo/tech/comp/fnv/>. Only for hashes that are kept from version to version: of
-/// configs, which decide on what models are tested, of models' bases and columns, of held tasks, and of databases' files of
-/// earlier versions. All others are by XXH3.
+/// FNV-1a over bytes, 64 bits: <http://www.isthe.com/chongo/tech/comp/fnv/>. Only for hashes that
+/// are kept from version to version: of configs, which decide on what models are tested, of models'
+/// bases and columns, of held tasks, and of databases' files of earlier versions. All others are by
+/// XXH3.
 pub fn fnv1a(bytes: &[u8]) -> u64 {
     let mut hash = Fnv1a::default();
     hash.take_in(bytes);

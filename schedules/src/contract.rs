@@ -13,9 +13,10 @@ const MAX_FLOPS: f64 = 4e6;
 /// Configs that are drawn for each workload.
 const CONFIGS: usize = 24;
 
-/// Tests a sketch of a target on workloads that it is for, and on others: what is drawn of its knobs is lowered to programs that the
-/// verifier passes and that compute the same as the reference by the interpreter. Workloads should be small: beyond a few million
-/// multiply-adds they are not interpreted.
+/// Tests a sketch of a target on workloads that it is for, and on others: what is drawn of its
+/// knobs is lowered to programs that the verifier passes and that compute the same as the reference
+/// by the interpreter. Workloads should be small: beyond a few million multiply-adds they are not
+/// interpreted.
 ///
 /// # Panics
 ///

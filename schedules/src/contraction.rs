@@ -1,5 +1,5 @@
-//! The one description that every operator is lowered from: named axes, an affine access per operand, padding and
-//! epilogue.
+//! The one description that every operator is lowered from: named axes, an affine access per
+//! operand, padding and epilogue.
 //!
 //! `output[spatial axes] = act(sum over reduce axes of data[..] * weight[..] + bias + residual)`.
 
@@ -11,8 +11,8 @@ use autotune_ir::spec::{Equation, Spec};
 use autotune_workloads::Workload;
 use autotune_workloads::axes::Axes;
 
-/// An axis of the contraction, by its position in [`Contraction::axes`]. In [`Affine`]s of an operand, `VarId(axis)`
-/// stands for the axis.
+/// An axis of the contraction, by its position in [`Contraction::axes`]. In [`Affine`]s of an
+/// operand, `VarId(axis)` stands for the axis.
 pub type AxisId = usize;
 
 /// How one operand is accessed.
@@ -87,8 +87,9 @@ fn var(axis: AxisId) -> Affine {
 }
 
 impl Contraction {
-    /// The main equation of a workload's spec with every operand in its plain layout, and axes of extent 1 as the constant 0; `None` if it
-    /// is no sum of products of two tensors, or not all there is but for a prologue and a map of the sums.
+    /// The main equation of a workload's spec with every operand in its plain layout, and axes of
+    /// extent 1 as the constant 0; `None` if it is no sum of products of two tensors, or not all
+    /// there is but for a prologue and a map of the sums.
     pub fn of(workload: &Workload) -> Option<Self> {
         let spec = workload.spec();
         let axes = Axes::of(spec).filter(|_| !spec.is_chain());
@@ -100,7 +101,8 @@ impl Contraction {
         Self::of_equation(spec, spec.main, spec.equations.len() - 1)
     }
 
-    /// The equation at position `number`, which multiplies two tensors, and a map of its sums, with every axis in the accesses.
+    /// The equation at position `number`, which multiplies two tensors, and a map of its sums, with
+    /// every axis in the accesses.
     pub fn of_equation(spec: &Arc<Spec>, number: usize, tail: usize) -> Self {
         let own = &spec.equations[number];
         let operand =
@@ -136,7 +138,8 @@ impl Contraction {
             return self.spec.iteration(point);
         }
 
-        // The axes of a program are those of the main equation; a point of another one is by its own.
+        // The axes of a program are those of the main equation; a point of another one is by its
+        // own.
         let mut own = vec![Affine::default(); self.equation().axes.len()];
         for (axis, value) in self.axes.iter().zip(&point) {
             if let AxisOf::Part { axis, step } = axis.of {
@@ -168,15 +171,16 @@ impl Contraction {
         self.axes.iter().position(|a| a.name == name)
     }
 
-    /// Splits a channel axis (extent a multiple of `block`) into itself, now counting blocks, and a new innermost axis of
-    /// extent `block`, whose id is returned: `for o in 0..64` → `for o in 0..4 { for oi in 0..16 }`.
+    /// Splits a channel axis (extent a multiple of `block`) into itself, now counting blocks, and a
+    /// new innermost axis of extent `block`, whose id is returned: `for o in 0..64` →
+    /// `for o in 0..4 { for oi in 0..16 }`.
     pub fn split(&mut self, axis: AxisId, block: usize) -> AxisId {
         let name = lane_name(self.axes[axis].name).unwrap_or(self.axes[axis].name);
         self.split_to(axis, block, name).0
     }
 
-    /// The same with a name for the new axis; says what replaces the old one in accesses. The last block of a reduction axis may go
-    /// beyond its end, where operands read zero.
+    /// The same with a name for the new axis; says what replaces the old one in accesses. The last
+    /// block of a reduction axis may go beyond its end, where operands read zero.
     pub fn split_to(&mut self, axis: AxisId, block: usize, name: &'static str) -> (AxisId, Affine) {
         let inner = self.axes.len();
         let info = &mut self.axes[axis];
@@ -214,7 +218,8 @@ impl Contraction {
         self.is_beyond(&self.data.index[dim], self.data.shape[dim])
     }
 
-    /// The axes of those dimensions of the weights that are read beyond the tensor, where they count as zero.
+    /// The axes of those dimensions of the weights that are read beyond the tensor, where they
+    /// count as zero.
     pub fn axes_beyond_weights(&self) -> Vec<AxisId> {
         let dims = self.weight.index.iter().zip(&self.weight.shape);
         let beyond = dims.filter(|&(index, &extent)| self.is_beyond(index, extent));

@@ -67,7 +67,8 @@ pub struct Group {
 /// The typed form of a config.
 #[derive(Clone, Debug)]
 pub struct Direct {
-    /// The contraction with channel axes split as the layouts need; operands are in their plain layouts.
+    /// The contraction with channel axes split as the layouts need; operands are in their plain
+    /// layouts.
     pub contraction: Arc<Contraction>,
     /// Data operand as the caller gives it.
     pub input: Arc<Operand>,
@@ -105,7 +106,8 @@ pub struct Direct {
     pub prefetch: usize,
 }
 
-/// Tile sizes of the axes of more than one element: elements, or blocks of a split axis (whose knob counts elements of the unsplit one).
+/// Tile sizes of the axes of more than one element: elements, or blocks of a split axis (whose knob
+/// counts elements of the unsplit one).
 struct Tiles {
     cache: Vec<(AxisId, usize)>,
     register: Vec<(AxisId, usize)>,
@@ -162,8 +164,8 @@ fn next_steps(roles: &Roles, contraction: &Contraction, tiles: &Tiles) -> usize 
 }
 
 impl Direct {
-    /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
-    /// target.
+    /// The typed form of `config`, or the first knob that is malformed, does not fit the workload,
+    /// or breaks a limit of the target.
     pub fn new(workload: &Workload, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let roles = Roles::of_workload(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
         Self::with_roles(&roles, target, knobs)
@@ -213,7 +215,8 @@ impl Direct {
         Ok(direct)
     }
 
-    /// Extent of the register tile along a spatial axis (1 for batch axes, the whole block for lanes).
+    /// Extent of the register tile along a spatial axis (1 for batch axes, the whole block for
+    /// lanes).
     pub fn register_extent(&self, axis: AxisId) -> usize {
         if let Some(l) = self.inner.iter().find(|l| l.axis == axis) {
             return l.tile;
@@ -222,7 +225,8 @@ impl Direct {
         if is_lane { self.contraction.axes[axis].extent } else { 1 }
     }
 
-    /// Spatial axes of the register tile with their extents, outermost first, the vectorised one last.
+    /// Spatial axes of the register tile with their extents, outermost first, the vectorised one
+    /// last.
     pub fn register_tile(&self) -> Vec<(AxisId, usize)> {
         let spatial =
             (0..self.contraction.axes.len()).filter(|&a| !self.contraction.axes[a].reduce && a != self.vector);
@@ -231,14 +235,16 @@ impl Direct {
         tile
     }
 
-    /// The loops whose iterations are tasks, outermost first: the batch, then the leading cache loops.
+    /// The loops whose iterations are tasks, outermost first: the batch, then the leading cache
+    /// loops.
     pub fn parallel_loops(&self) -> Vec<TileLoop> {
         let is_spatial = |l: &&TileLoop| !self.contraction.axes[l.axis].reduce;
         let leading = self.cache.iter().take_while(is_spatial).take(self.parallel).copied();
         self.batch.iter().map(|&axis| TileLoop { axis, tile: 1 }).chain(leading).collect()
     }
 
-    /// True if sums between chunks of the reduction need memory of their own, since the output has another type.
+    /// True if sums between chunks of the reduction need memory of their own, since the output has
+    /// another type.
     pub(crate) fn keeps_partial_sums(&self) -> bool {
         let spec = &self.contraction.spec;
         let [sums, result] = [self.contraction.number, self.contraction.tail]

@@ -1,6 +1,6 @@
-//! The sketch of two contractions in one program, such as a depthwise convolution and the pointwise one behind it, or two matrix
-//! products with a function of elements between them. On GPUs (`gpu.rs`), where a softmax may be between them, too, it has knobs of its own.
-//! On CPUs:
+//! The sketch of two contractions in one program, such as a depthwise convolution and the pointwise
+//! one behind it, or two matrix products with a function of elements between them. On GPUs
+//! (`gpu.rs`), where a softmax may be between them, too, it has knobs of its own. On CPUs:
 //!
 //! ```text
 //! parallel batch, tiles of rows                       (cache tiles, `order`)
@@ -9,9 +9,10 @@
 //!     second: register tiles: acc (+)= Σ mid * weight;  output = act(acc + bias + residual), or partial sums
 //! ```
 //!
-//! With `between=whole` what is between is written out: each contraction is a stage of its own, in the same tiles of rows. Either one's
-//! register tiles, and the copies that they read from, are those of the direct sketch; its own knobs have the names of that sketch, behind
-//! `first.` and `second.`.
+//! With `between=whole` what is between is written out: each contraction is a stage of its own, in
+//! the same tiles of rows. Either one's register tiles, and the copies that they read from, are
+//! those of the direct sketch; its own knobs have the names of that sketch, behind `first.` and
+//! `second.`.
 
 use std::sync::Arc;
 
@@ -56,7 +57,8 @@ pub(crate) struct Fused {
 }
 
 impl Fused {
-    /// What values of the knobs ask for, or the first that is malformed, does not fit the workload, or breaks a limit of the target.
+    /// What values of the knobs ask for, or the first that is malformed, does not fit the workload,
+    /// or breaks a limit of the target.
     pub(crate) fn new(workload: &Workload, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let pair = Pair::of(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
         Self::of_pair(&pair, target, knobs)
@@ -93,8 +95,8 @@ impl Fused {
         Ok(fused)
     }
 
-    /// Shape of what is kept beside a tile. Rows are an odd number of cache lines apart, and the dimensions around lanes are odd: neither
-    /// rows nor channels fall on the same cache sets.
+    /// Shape of what is kept beside a tile. Rows are an odd number of cache lines apart, and the
+    /// dimensions around lanes are odd: neither rows nor channels fall on the same cache sets.
     pub(crate) fn kept_shape(&self) -> Vec<usize> {
         let mut shape = self.second.tile_shape();
         let is_blocked = self.second.in_layout != Layout::Plain;

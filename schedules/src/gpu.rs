@@ -1,5 +1,5 @@
-//! The one composition for GPUs of which all their sketches are made: tiles of a contraction by blocks of threads, both operands staged
-//! in shared memory.
+//! The one composition for GPUs of which all their sketches are made: tiles of a contraction by
+//! blocks of threads, both operands staged in shared memory.
 //!
 //! ```text
 //! block loops over parts of the reduction, batch axes, tiles of the other spatial axes      [Tiling::split, blocks]
@@ -21,14 +21,16 @@
 //! | | `lower/output.rs` | epilogue, guards, partial sums |
 //! | | `limits.rs` | rules between the parts, limits of the target |
 //!
-//! A sketch ([`GpuSketch`]) says which axes are tiled and who multiplies. The knobs of threads that multiply by themselves are those of
-//! `threads.rs`, which the matrix products of [`crate::winograd::gpu`] and both contractions of `fused/gpu.rs` have, too, those of teams those of
-//! `teams.rs`; both are read into a [`Tiling`].
+//! A sketch ([`GpuSketch`]) says which axes are tiled and who multiplies. The knobs of threads that
+//! multiply by themselves are those of `threads.rs`, which the matrix products of
+//! [`crate::winograd::gpu`] and both contractions of `fused/gpu.rs` have, too, those of teams those
+//! of `teams.rs`; both are read into a [`Tiling`].
 //!
 //! # Splits
 //!
-//! With `split=n` each of `n` blocks takes a part of the chunks, for outputs too small to fill a device; partial sums go through global
-//! memory, and a stage of its own adds them up, always in the same order:
+//! With `split=n` each of `n` blocks takes a part of the chunks, for outputs too small to fill a
+//! device; partial sums go through global memory, and a stage of its own adds them up, always in
+//! the same order:
 //!
 //! ```text
 //! for q in 0..Q { acc += .. }; output = act(acc + ..)
@@ -38,8 +40,9 @@
 //!
 //! # Pipelines
 //!
-//! [`Pipeline::Serial`] has one chunk in shared memory, [`Pipeline::Fetched`] two: the next one is loaded into registers while one is
-//! multiplied, and stored behind that, so that one barrier a chunk is enough:
+//! [`Pipeline::Serial`] has one chunk in shared memory, [`Pipeline::Fetched`] two: the next one is
+//! loaded into registers while one is multiplied, and stored behind that, so that one barrier a
+//! chunk is enough:
 //!
 //! ```text
 //! for q in 0..Q { copy q; barrier; multiply q; barrier }
@@ -48,7 +51,8 @@
 //!      multiply slot (Q-1)%2
 //! ```
 //!
-//! With [`Pipeline::Asynchronous`], CUTLASS's multistage kernel for the Ampere generation, copies are under way while threads multiply:
+//! With [`Pipeline::Asynchronous`], CUTLASS's multistage kernel for the Ampere generation, copies
+//! are under way while threads multiply:
 //!
 //! ```text
 //! copy group { chunk 0 to slot 0 }  ..  copy group { chunk ahead-1 to slot ahead-1 }
@@ -59,12 +63,12 @@
 //!   multiply slot q % slots
 //! ```
 //!
-//! `ahead` is `slots-1`; instructions of warp groups for a chunk run while the threads wait for the next one, so that what is overwritten
-//! meanwhile is the slot of the chunk before: `slots-2`.
+//! `ahead` is `slots-1`; instructions of warp groups for a chunk run while the threads wait for the
+//! next one, so that what is overwritten meanwhile is the slot of the chunk before: `slots-2`.
 //!
-//! With [`Pipeline::Producer`] a warp group more does the copies, one thread of it, as in CUTLASS's warp-specialised kernels: nobody
-//! waits for all threads, and warp groups of consumers need not be in step. Registers go from the producer to the consumers
-//! ([`WarpRole::registers`]).
+//! With [`Pipeline::Producer`] a warp group more does the copies, one thread of it, as in CUTLASS's
+//! warp-specialised kernels: nobody waits for all threads, and warp groups of consumers need not be
+//! in step. Registers go from the producer to the consumers ([`WarpRole::registers`]).
 //!
 //! ```text
 //! producer
@@ -80,8 +84,9 @@
 //!   output = act(acc + bias + residual)
 //! ```
 //!
-//! On a [`Tiling::persistent`] grid there are only as many blocks as multiprocessors, and each goes from tile to tile, so that the
-//! producer fills the slots for the next tile while the consumers store the last one:
+//! On a [`Tiling::persistent`] grid there are only as many blocks as multiprocessors, and each goes
+//! from tile to tile, so that the producer fills the slots for the next tile while the consumers
+//! store the last one:
 //!
 //! ```text
 //! block (m.o, n.b, m.b) in tiles { producer { for q { .. } }; consumers { acc = 0; for q { .. }; output = .. } }
@@ -118,7 +123,8 @@ pub use roles::{AxisRoles, PIXELS, Pixels};
 pub use sketch::{GpuSketch, IMPLICIT_GEMM, MMA, TILED, WGMMA};
 pub use staged::{Packing, Staged};
 
-/// Rounds of a copy that are written out where registers do not hold what is copied; more are a loop.
+/// Rounds of a copy that are written out where registers do not hold what is copied; more are a
+/// loop.
 pub(crate) const MAX_UNROLLED_ROUNDS: usize = 8;
 
 /// Elements of an axis that lie `step` apart.
@@ -146,10 +152,11 @@ pub enum Kernel {
     Matrix {
         /// Who multiplies together.
         by: ThreadGroup,
-        /// Instructions of a team's tile along the rows, and pairs of columns of a lane; for a warp group the latter are of one
-        /// instruction.
+        /// Instructions of a team's tile along the rows, and pairs of columns of a lane; for a warp
+        /// group the latter are of one instruction.
         instructions: [usize; 2],
-        /// Pairs of columns that a lane has one after the other, for which packed weights lie in another order ([`Packing::run`]).
+        /// Pairs of columns that a lane has one after the other, for which packed weights lie in
+        /// another order ([`Packing::run`]).
         run: usize,
     },
 }
@@ -252,7 +259,8 @@ impl Tiling {
         self.sums.iter().enumerate().filter(move |(_, level)| self.staged[which].source.uses(level.axis))
     }
 
-    /// True if the chunks of all reduction axes are counted in one loop; else each axis has its own.
+    /// True if the chunks of all reduction axes are counted in one loop; else each axis has its
+    /// own.
     pub(crate) fn counts_all_chunks(&self) -> bool {
         matches!(self.pipeline, Pipeline::Asynchronous | Pipeline::Producer)
     }
@@ -297,8 +305,9 @@ impl Tiling {
         [0, 1].map(|which| self.staged[which].rounds(self.threads()))
     }
 
-    /// Registers that a thread needs, about: sums, what is multiplied, what is on its way to shared memory, and addresses and conditions,
-    /// which compilers keep for every round of a copy that is written out. The analysis counts as many in the loop nests.
+    /// Registers that a thread needs, about: sums, what is multiplied, what is on its way to shared
+    /// memory, and addresses and conditions, which compilers keep for every round of a copy that is
+    /// written out. The analysis counts as many in the loop nests.
     pub fn registers(&self) -> usize {
         let rounds = self.rounds();
         match self.kernel {

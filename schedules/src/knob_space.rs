@@ -71,7 +71,8 @@ fn permutations<'a>(axes: &[&'a str], chosen: &mut Vec<&'a str>, all: &mut Vec<V
     }
 }
 
-/// The knobs of a sketch: structurally similar programs, of which the valid combinations can be proposed.
+/// The knobs of a sketch: structurally similar programs, of which the valid combinations can be
+/// proposed.
 #[derive(Clone, Debug)]
 pub struct KnobSpace {
     /// Whose knobs they are.
@@ -111,7 +112,8 @@ impl KnobSpace {
         Point::new(self, self.knobs.iter().map(pick))
     }
 
-    /// The combination that `wanted` names by the position of each knob's value; none if it names none for some knob.
+    /// The combination that `wanted` names by the position of each knob's value; none if it names
+    /// none for some knob.
     pub fn point_of(self: &Arc<Self>, wanted: impl Fn(&Knob) -> Option<usize>) -> Option<Point> {
         let offered = |knob: &Knob| wanted(knob).filter(|&position| position < knob.values.len());
         let positions: Option<Vec<usize>> = self.knobs.iter().map(offered).collect();
@@ -141,12 +143,14 @@ const STARTS: usize = 24;
 const START_DRAWS: usize = 20_000;
 /// The search ends when all knobs together improve the cost by less than a hundredth.
 const STANDSTILL: f64 = 0.99;
-/// Where none is found, as many draws are made again in which one knob in this number has any value, and the others have their least.
+/// Where none is found, as many draws are made again in which one knob in this number has any
+/// value, and the others have their least.
 const DRAWN_ONE_IN: u32 = 4;
 
 impl KnobSpace {
-    /// A combination of little `cost`, which is `None` for invalid ones: the best of some random combinations, improved knob by
-    /// knob until no other value of a single knob is much better; with its cost. The same every time; `None` if no combination is found.
+    /// A combination of little `cost`, which is `None` for invalid ones: the best of some random
+    /// combinations, improved knob by knob until no other value of a single knob is much better;
+    /// with its cost. The same every time; `None` if no combination is found.
     pub fn least(self: &Arc<Self>, cost: impl Fn(&Point) -> Option<f64>) -> Option<(f64, Point)> {
         let mut rng = ChaCha8Rng::seed_from_u64(0);
         let mut best: Option<(f64, Point)> = None;

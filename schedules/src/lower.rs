@@ -18,7 +18,8 @@ pub(crate) mod nest;
 pub(crate) mod partial;
 pub(crate) mod tables;
 
-/// The buffers that the caller gives and gets; of a contraction among several what that one reads and defines.
+/// The buffers that the caller gives and gets; of a contraction among several what that one reads
+/// and defines.
 #[derive(Clone)]
 pub(crate) struct OperandBuffers {
     spec: Arc<Spec>,
@@ -30,8 +31,8 @@ pub(crate) struct OperandBuffers {
 }
 
 impl OperandBuffers {
-    /// Adds them to a program, first of all buffers: the data and the output, with all operands of its shape, of a physical shape and
-    /// layout, others plain.
+    /// Adds them to a program, first of all buffers: the data and the output, with all operands of
+    /// its shape, of a physical shape and layout, others plain.
     pub(crate) fn new(
         all: &mut Nest,
         workload: &Workload,
@@ -59,14 +60,16 @@ impl OperandBuffers {
         Self { spec: Arc::clone(spec), tail, input: BufferId(0), weight: BufferId(1), output }
     }
 
-    /// Those of one of several contractions, which reads its data from a buffer and defines another.
+    /// Those of one of several contractions, which reads its data from a buffer and defines
+    /// another.
     pub(crate) fn part(&self, of: &Contraction, [input, output]: [BufferId; 2]) -> Self {
         let weight = of.equation().loads().get(1).and_then(|access| self.operand(access));
         Self { spec: Arc::clone(&self.spec), tail: of.tail, input, weight: weight.unwrap_or(self.weight), output }
     }
 
-    /// The result behind a sum, by the equation that is a map of the sums: `act(sum + bias + residual)`, say. For the element `index` of
-    /// the output; what has one dimension is read at `channel`.
+    /// The result behind a sum, by the equation that is a map of the sums:
+    /// `act(sum + bias + residual)`, say. For the element `index` of the output; what has one
+    /// dimension is read at `channel`.
     pub(crate) fn fused(&self, sum: Expr, channel: &Affine, index: &[Affine]) -> Expr {
         let tail = &self.spec.equations[self.tail];
         let mut uses = 0;
@@ -74,7 +77,8 @@ impl OperandBuffers {
         self.map(&tail.value, &mut repeat_n(sum, uses), channel, index)
     }
 
-    /// The value with what buffers hold in the place of operands, and the next of `sums` in the place of everything else that is loaded.
+    /// The value with what buffers hold in the place of operands, and the next of `sums` in the
+    /// place of everything else that is loaded.
     fn map(&self, value: &Expr, sums: &mut RepeatN<Expr>, channel: &Affine, index: &[Affine]) -> Expr {
         let Expr::Load(access) = value else { return value.of_others(|of| self.map(of, sums, channel, index)) };
         match self.operand(access) {
@@ -84,8 +88,8 @@ impl OperandBuffers {
         }
     }
 
-    /// What a map in front of a contraction makes of the element of the input at a `physical` index, whose index in the plain layout is
-    /// `logical`.
+    /// What a map in front of a contraction makes of the element of the input at a `physical`
+    /// index, whose index in the plain layout is `logical`.
     pub(crate) fn mapped(&self, map: &Equation, physical: &[Affine], logical: &[Affine]) -> Expr {
         let operand = |access: &Access| match self.operand(access) {
             Some(buffer) if buffer == self.input => load(buffer, physical.to_vec()),
@@ -111,7 +115,8 @@ pub(crate) fn at(index: &Affine, values: &[Affine]) -> Affine {
     total
 }
 
-/// The index of an element without blocks of channels: `[n, c, .., lane]` → `[n, block * c + lane, ..]`; as it is if there is no block.
+/// The index of an element without blocks of channels: `[n, c, .., lane]` →
+/// `[n, block * c + lane, ..]`; as it is if there is no block.
 pub(crate) fn without_blocks(mut index: Vec<Affine>, block: Option<usize>) -> Vec<Affine> {
     if let Some((block, lane)) = block.and_then(|block| Some((block, index.pop()?))) {
         index[1] = index[1].clone() * block as i64 + lane;

@@ -1,9 +1,13 @@
-//! The sketch for CPUs of what is no contraction: maps, reductions such as poolings, and chains of both such as a softmax.
+//! The sketch for CPUs of what is no contraction: maps, reductions such as poolings, and chains of
+//! both such as a softmax.
 //!
-//! Loops over the axes that all equations share, the rows, go by tiles. For each tile the equations are done one after the other; what
-//! one computes for the next is kept beside it, in memory of the thread; a map is done with the reduction that combines its values. The
-//! values that an equation combines stay in registers, or, where several rows within what is combined are read in order, in the cache; a long sum
-//! is added up in parts. The innermost loop is a vector along a row, or along an axis of the equation's own: where that is reduced, what is left over goes to the first lanes, and lanes are combined at the end.
+//! Loops over the axes that all equations share, the rows, go by tiles. For each tile the equations
+//! are done one after the other; what one computes for the next is kept beside it, in memory of the
+//! thread; a map is done with the reduction that combines its values. The values that an equation
+//! combines stay in registers, or, where several rows within what is combined are read in order, in
+//! the cache; a long sum is added up in parts. The innermost loop is a vector along a row, or along
+//! an axis of the equation's own: where that is reduced, what is left over goes to the first lanes,
+//! and lanes are combined at the end.
 //!
 //! ```text
 //! for y { for x.t { acc[0..16] = neutral; for ky { for kx { acc[i] = max(acc[i], in[y + ky, 16*x.t + i + kx]) } }; out[y, ..] = acc } }
@@ -11,11 +15,13 @@
 //! for m { .. max = max in[m, ..]; for n.t { e[16*n.t + i] = exp(..); sum[i] += e[16*n.t + i] }; ..; for n.t { out[m, ..] = e[..] / sum } }
 //! ```
 //!
-//! What the next tile reads may be asked for meanwhile (`prefetch`), where this one has all it needs in the cache. A result that caches do not
-//! hold may go past them, or its lines be asked for before they are stored to (`result`).
+//! What the next tile reads may be asked for meanwhile (`prefetch`), where this one has all it
+//! needs in the cache. A result that caches do not hold may go past them, or its lines be asked for
+//! before they are stored to (`result`).
 //!
-//! Of images whose channels are whole blocks, a config may have either in blocks of channels: vectors go along the lanes of a block then.
-//! What a window reads beyond a tensor is left out: tiles that touch padding are single positions with shorter loops over the window.
+//! Of images whose channels are whole blocks, a config may have either in blocks of channels:
+//! vectors go along the lanes of a block then. What a window reads beyond a tensor is left out:
+//! tiles that touch padding are single positions with shorter loops over the window.
 
 use std::sync::Arc;
 
@@ -58,7 +64,8 @@ use window::{Window, whole, windows};
 /// Name of the sketch in configs.
 pub const SKETCH: &str = "map_reduce";
 
-/// Loop nests that all tiles together may become; more where tiles of one element become half as many, as wide windows beside padding do.
+/// Loop nests that all tiles together may become; more where tiles of one element become half as
+/// many, as wide windows beside padding do.
 const MAX_LEAVES: usize = 1 << 10;
 /// Loop nests that tiles of one element may become.
 const MAX_LEAST_LEAVES: usize = 1 << 12;
@@ -66,7 +73,8 @@ const MAX_LEAST_LEAVES: usize = 1 << 12;
 const MAX_CODE: usize = 1 << 13;
 /// Vector registers that hold no results.
 const SPARE_REGISTERS: usize = 4;
-/// Vector registers that rows are folded in, besides those of the rows and one for each time that the lanes of a register are halved.
+/// Vector registers that rows are folded in, besides those of the rows and one for each time that
+/// the lanes of a register are halved.
 const FOLDING_REGISTERS: usize = 4;
 /// Results that a tile has in memory.
 const MOST_IN_CACHE: usize = 1 << 15;
@@ -115,7 +123,8 @@ pub struct MapReduce {
     pub(crate) before: Vec<Self>,
 }
 
-/// The chain of a spec that the sketch is for: with so little padding that the least schedule is not too long.
+/// The chain of a spec that the sketch is for: with so little padding that the least schedule is
+/// not too long.
 fn chain_for(spec: &Arc<Spec>) -> Option<Chain> {
     let chain = Chain::of(spec)?;
     let windows = windows(&chain)?;
@@ -124,8 +133,8 @@ fn chain_for(spec: &Arc<Spec>) -> Option<Chain> {
 }
 
 impl MapReduce {
-    /// What values of the knobs ask for, or `None` where there is no chain for them; or the first that is malformed, does not fit the chain, or
-    /// breaks a limit of the target.
+    /// What values of the knobs ask for, or `None` where there is no chain for them; or the first
+    /// that is malformed, does not fit the chain, or breaks a limit of the target.
     fn new(spec: &Arc<Spec>, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Option<Self>, LowerError> {
         let Some(chain) = Chain::of(spec) else { return Ok(None) };
         let laid = Laid::read(&chain, block_size(target), &Reader(knobs))?;
@@ -290,8 +299,9 @@ impl MapReduce {
         self.chain.passes()[pass].axes[self.vectors[pass]].reduce
     }
 
-    /// True if the lanes of results that lie beside each other, `along` of them one behind the other, are combined together: where each has
-    /// whole registers of `lanes` lanes, and there are registers for that.
+    /// True if the lanes of results that lie beside each other, `along` of them one behind the
+    /// other, are combined together: where each has whole registers of `lanes` lanes, and there are
+    /// registers for that.
     pub(crate) fn folds(&self, results: usize, along: usize, lanes: usize) -> bool {
         let VectorUnit { registers, lanes: of_register } = self.unit;
         let totals = results / along * along.div_ceil(of_register);
@@ -299,7 +309,8 @@ impl MapReduce {
         lanes.is_multiple_of(of_register) && needed <= registers
     }
 
-    /// True for a map of which the next pass combines each value as it is, along the same vectors: both are done at once.
+    /// True for a map of which the next pass combines each value as it is, along the same vectors:
+    /// both are done at once.
     pub(crate) fn goes_with_next(&self, number: usize) -> bool {
         let [map, next] = match self.chain.passes().get(number..) {
             Some([map, next, ..]) => [map, next],
@@ -314,8 +325,8 @@ impl MapReduce {
             && self.reduces_lanes(number + 1)
     }
 
-    /// Returns the operand of a pass whose part for the next tile is prefetched, and the distance to
-    /// that in elements. The next tile is the next one of the innermost loop over several.
+    /// Returns the operand of a pass whose part for the next tile is prefetched, and the distance
+    /// to that in elements. The next tile is the next one of the innermost loop over several.
     pub(crate) fn next_tile(&self, number: usize) -> Option<(&Access, usize)> {
         let (at, access) = self.chain.reads_at_rest().filter(|_| self.prefetch)?;
         let last = self.chain.passes()[at].axes.get(self.vectors[at])?;
@@ -343,8 +354,8 @@ impl MapReduce {
         }
     }
 
-    /// The axis of a pass's own that a window moves along beyond a tensor, and its tiles of one position; `None` if there is none, or too many
-    /// touch padding.
+    /// The axis of a pass's own that a window moves along beyond a tensor, and its tiles of one
+    /// position; `None` if there is none, or too many touch padding.
     pub(crate) fn own_pieces(&self, number: usize) -> Option<(AxisId, SmallVec<[Piece; 4]>)> {
         let is_own = |window: &&Window| window.pass == number && window.spatial >= self.chain.rows;
         let window = self.windows.iter().find(is_own)?;

@@ -9,7 +9,8 @@ use smallvec::SmallVec;
 use crate::config::{Config, KnobValues, Value};
 use crate::knob_space::KnobSpace;
 
-/// A combination of a sketch's knobs, valid or not, by the positions of their values: what a [`Config`] is inside its space.
+/// A combination of a sketch's knobs, valid or not, by the positions of their values: what a
+/// [`Config`] is inside its space.
 #[derive(Clone, Debug)]
 pub struct Point {
     space: Arc<KnobSpace>,
@@ -54,7 +55,8 @@ impl Point {
         knobs.flat_map(move |(knob, it)| (0..it.values.len()).filter_map(move |position| self.moved(knob, position)))
     }
 
-    /// This one with a knob set at random, or with more, each one more with a quarter of the probability.
+    /// This one with a knob set at random, or with more, each one more with a quarter of the
+    /// probability.
     pub(crate) fn random_move<R: Rng + ?Sized>(&self, rng: &mut R) -> Self {
         let mut other = self.clone();
         loop {

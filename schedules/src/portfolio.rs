@@ -11,9 +11,11 @@ use crate::candidate::Candidate;
 use crate::config::Config;
 use crate::space::ScheduleSpace;
 
-/// The share of the direct algorithm's operations that another may take to be chosen without measuring. What it saves must pay for
-/// transforms and for reading larger filters. Of 3x3 convolutions of stride 2 (one thread, AVX-512, disturbed) those with a share of 0.56 run
-/// 1.53 times as fast as the direct one, of 0.69 1.29 times, of 0.74 0.6 to 1.18 times, of 0.91 0.94 times.
+/// The share of the direct algorithm's operations that another may take to be chosen without
+/// measuring. What it saves must pay for transforms and for reading larger filters. Of 3x3
+/// convolutions of stride 2 (one thread, AVX-512, disturbed) those with a share of 0.56 run 1.53
+/// times as fast as the direct one, of 0.69 1.29 times, of 0.74 0.6 to 1.18 times, of 0.91 0.94
+/// times.
 const MAX_WORK_SHARE: f64 = 0.7;
 
 /// A few schedules that together come near the best of many workloads, once carried over to them.
@@ -59,7 +61,8 @@ impl Portfolio {
         Ok(lines.into_iter().map(|line| line + "\n").collect())
     }
 
-    /// The fastest schedule of each workload and sketch, of schedules and their run times in seconds: what a history has to be carried over.
+    /// The fastest schedule of each workload and sketch, of schedules and their run times in
+    /// seconds: what a history has to be carried over.
     pub fn of_fastest<'a>(measured: impl IntoIterator<Item = (&'a Workload, &'a Config, f64)>) -> Self {
         let mut fastest: BTreeMap<(&Workload, &str), (f64, &Config)> = BTreeMap::new();
         for (workload, config, run_secs) in measured {
@@ -81,8 +84,8 @@ impl Portfolio {
     }
 }
 
-/// The entries that are known from the `n` workloads of a workload's operator and element type whose shapes are the nearest to its own
-/// ([`Workload::distance`]), the nearest first.
+/// The entries that are known from the `n` workloads of a workload's operator and element type
+/// whose shapes are the nearest to its own ([`Workload::distance`]), the nearest first.
 pub fn nearest<'a>(entries: impl IntoIterator<Item = &'a Entry>, workload: &Workload, n: usize) -> Vec<&'a Entry> {
     nearest_to(entries, |other| workload.distance(other), n)
 }
@@ -101,7 +104,8 @@ pub fn nearest_to<'a>(
     of_workloads.take(n).flatten().map(|(_, entry)| *entry).collect()
 }
 
-/// Schedules carried over to a space, each within a number of tries ([`ScheduleSpace::adapt_within`]), in the order of the entries, each once.
+/// Schedules carried over to a space, each within a number of tries
+/// ([`ScheduleSpace::adapt_within`]), in the order of the entries, each once.
 pub fn carried_over<'a>(
     space: &ScheduleSpace,
     entries: impl IntoIterator<Item = &'a Entry>,
@@ -118,12 +122,14 @@ fn work_share(candidate: &Candidate) -> f64 {
     candidate.config().work(workload).flops / workload.work().flops
 }
 
-/// True if a schedule may be chosen without measuring: it computes by the direct algorithm, or by one that takes far fewer operations.
+/// True if a schedule may be chosen without measuring: it computes by the direct algorithm, or by
+/// one that takes far fewer operations.
 pub fn is_promising(candidate: &Candidate) -> bool {
     candidate.config().is_exact() || work_share(candidate) <= MAX_WORK_SHARE
 }
 
-/// What a miss is answered from: the [promising](is_promising) among the entries [carried over](carried_over), and the default schedule.
+/// What a miss is answered from: the [promising](is_promising) among the entries [carried
+/// over](carried_over), and the default schedule.
 pub fn offered<'a>(
     space: &ScheduleSpace,
     entries: impl IntoIterator<Item = &'a Entry>,
@@ -154,7 +160,8 @@ mod tests {
             let portfolio = Portfolio::for_target(&target).expect("the example `pretrain` makes it");
             assert!(!portfolio.entries.is_empty());
             for Entry { workload, config } in &portfolio.entries {
-                // Limits that depend on the machine's caches may rule it out there, but not all that is near it.
+                // Limits that depend on the machine's caches may rule it out there, but not all
+                // that is near it.
                 let space = ScheduleSpace::new(workload, &target);
                 assert!(space.adapt(config, workload).is_some(), "{workload}: {config}");
             }

@@ -35,16 +35,16 @@ type Tiers = &'static [&'static [&'static dyn Sketch]];
 const CPU: Tiers = &[&[&FusedSketch], &[&SeparableSketch], &[&DirectSketch, &MapReduceSketch], &[&WinogradSketch]];
 const GPU: Tiers = &[&[&FusedSketch], &[&WGMMA], &[&MMA], &[&TILED, &IMPLICIT_GEMM, &WinogradSketch], &[&RowsSketch]];
 
-/// Those from outside, for any target. Of the process: configs name their sketch, and are read from files, records and other processes
-/// where no schedule space is at hand.
+/// Those from outside, for any target. Of the process: configs name their sketch, and are read from
+/// files, records and other processes where no schedule space is at hand.
 static OTHERS: RwLock<Vec<&dyn Sketch>> = RwLock::new(Vec::new());
 
 fn others() -> Vec<&'static dyn Sketch> {
     OTHERS.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Adds a sketch to the spaces that this process makes from now on, and worker processes that are started from the same program: a
-/// program registers its sketches before anything else.
+/// Adds a sketch to the spaces that this process makes from now on, and worker processes that are
+/// started from the same program: a program registers its sketches before anything else.
 pub fn register_sketch(sketch: &'static dyn Sketch) -> Result<(), AlreadyRegistered> {
     let name = sketch.name();
     let mut others = OTHERS.write().unwrap_or_else(PoisonError::into_inner);
@@ -63,8 +63,9 @@ fn own(target: &Target) -> Tiers {
     }
 }
 
-/// The sketches that a target's spaces have for a workload, with their tiers: those from outside are a tier of their own behind ours. The
-/// default schedule is that of the first tier that has one, the cheapest of its sketches.
+/// The sketches that a target's spaces have for a workload, with their tiers: those from outside
+/// are a tier of their own behind ours. The default schedule is that of the first tier that has
+/// one, the cheapest of its sketches.
 pub(crate) fn offered(workload: &Workload, target: &Target) -> Vec<Arc<KnobSpace>> {
     let offer = |tier, sketch: &'static dyn Sketch| {
         check_types(workload, sketch).ok()?;
@@ -83,7 +84,8 @@ pub(crate) fn offered(workload: &Workload, target: &Target) -> Vec<Arc<KnobSpace
     spaces
 }
 
-/// The knobs that the sketch of a name has for a workload on a target, whatever other sketches there are for them.
+/// The knobs that the sketch of a name has for a workload on a target, whatever other sketches
+/// there are for them.
 pub(crate) fn knobs_of(name: &str, workload: &Workload, target: &Target) -> Option<KnobSpace> {
     let sketch = find(name, target)?;
     Some(KnobSpace::new(sketch, 0, sketch.knobs(workload, target)?))
@@ -107,8 +109,8 @@ fn find_other(name: &str) -> Option<&'static dyn Sketch> {
     others().into_iter().find(|sketch| sketch.name() == name)
 }
 
-/// Version of the code that configs become. It grows when the same config is lowered to other loop nests or other instructions, so that
-/// its run times are no longer those that were measured.
+/// Version of the code that configs become. It grows when the same config is lowered to other loop
+/// nests or other instructions, so that its run times are no longer those that were measured.
 pub const LOWERING_VERSION: u32 = 5;
 
 /// Elements of an operand on a GPU; indices within a kernel are 32 bits wide.

@@ -1,7 +1,9 @@
-//! The sketch for GPUs of what is no contraction: maps, reductions such as poolings, and chains of both such as a softmax.
+//! The sketch for GPUs of what is no contraction: maps, reductions such as poolings, and chains of
+//! both such as a softmax.
 //!
-//! The axes that all equations share are rows (`map_reduce::Chain`). Each row has as many threads of a block as are asked for. They take
-//! turns along the other axes of an equation, and combine what each of them has found through shared memory, `fan_in` values at a time:
+//! The axes that all equations share are rows (`map_reduce::Chain`). Each row has as many threads
+//! of a block as are asked for. They take turns along the other axes of an equation, and combine
+//! what each of them has found through shared memory, `fan_in` values at a time:
 //!
 //! ```text
 //! block b { thread y in 0..rows of a block { thread x in 0..threads of a row {
@@ -12,9 +14,10 @@
 //!   for n.t { out[m, ..] = exp(in[m, ..] - the row's) * the other } } } }
 //! ```
 //!
-//! With one thread for a row nothing goes through shared memory: a thread for each element of a map or of a pooling. Neighbouring threads
-//! are neighbours along the axis that memory is contiguous along: of the row, or the rows themselves. What an equation defines for each
-//! element of a row is made anew by those that read it, or kept in shared memory by the first of them.
+//! With one thread for a row nothing goes through shared memory: a thread for each element of a map
+//! or of a pooling. Neighbouring threads are neighbours along the axis that memory is contiguous
+//! along: of the row, or the rows themselves. What an equation defines for each element of a row is
+//! made anew by those that read it, or kept in shared memory by the first of them.
 //!
 //! # Vectors
 //!
@@ -95,8 +98,9 @@ pub struct Rows {
     pub(crate) tile: Option<(Turned, usize)>,
 }
 
-/// The chain of a spec that the sketch is for: nothing is done before, each equation has values for whole rows or for all of their elements,
-/// and what it reads beyond a tensor counts for nothing where that is filled with one number.
+/// The chain of a spec that the sketch is for: nothing is done before, each equation has values for
+/// whole rows or for all of their elements, and what it reads beyond a tensor counts for nothing
+/// where that is filled with one number.
 pub(crate) fn chain_for(spec: &Arc<Spec>) -> Option<Chain> {
     let chain = Chain::of(spec).filter(|chain| chain.numbers.start == 0 && !chain.is_product())?;
     let is_alike = |pass: &Equation| pass.axes[chain.rows..].iter().all(|axis| axis.reduce == pass.reduces());
@@ -106,7 +110,8 @@ pub(crate) fn chain_for(spec: &Arc<Spec>) -> Option<Chain> {
     chain.passes().iter().all(|pass| is_alike(pass) && is_filled(pass)).then_some(chain)
 }
 
-/// The chain of a workload that the sketch is for; only matrix instructions round what they multiply.
+/// The chain of a workload that the sketch is for; only matrix instructions round what they
+/// multiply.
 fn chain_of(workload: &Workload) -> Option<Chain> {
     let spec = workload.spec();
     if workload.dtype() == DType::Tf32 && spec.is_contraction() { None } else { chain_for(spec) }
@@ -187,7 +192,8 @@ pub(crate) fn kept(chain: &Chain) -> impl Iterator<Item = &Equation> {
 }
 
 impl Rows {
-    /// What values of the knobs ask for, or the first that is malformed, does not fit the workload, or breaks a limit of the target.
+    /// What values of the knobs ask for, or the first that is malformed, does not fit the workload,
+    /// or breaks a limit of the target.
     pub fn new(workload: &Workload, target: &GpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let chain = chain_of(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
         let reader = Reader(knobs);

@@ -12,14 +12,17 @@ use autotune_ir::program::Program;
 use autotune_ir::target::{GpuTarget, Target};
 use autotune_workloads::{Work, Workload};
 
-/// The error that sums of a workload's own products in f32, in any order, may have, over the largest magnitude, and still be right.
+/// The error that sums of a workload's own products in f32, in any order, may have, over the
+/// largest magnitude, and still be right.
 ///
-/// The rounding errors of a sum of `k` products of random signs grow with `sqrt(k)` like the sum itself, so that the error
-/// relative to the largest output stays near the f32 unit roundoff (6e-8), a thousand times below, whereas one missing or
-/// doubled product shows: it is about `1/sqrt(k)` of an output.
+/// The rounding errors of a sum of `k` products of random signs grow with `sqrt(k)` like the sum
+/// itself, so that the error relative to the largest output stays near the f32 unit roundoff
+/// (6e-8), a thousand times below, whereas one missing or doubled product shows: it is about
+/// `1/sqrt(k)` of an output.
 pub const EXACT_TOLERANCE: f64 = 1e-4;
 
-/// A kind of schedule: which workloads and targets it is for, what may be chosen, and what becomes of the choice.
+/// A kind of schedule: which workloads and targets it is for, what may be chosen, and what becomes
+/// of the choice.
 pub trait Sketch: Sync {
     /// As configs call it.
     fn name(&self) -> &'static str;
@@ -32,16 +35,18 @@ pub trait Sketch: Sync {
         None
     }
 
-    /// What values of its knobs ask for. Fails with the first knob that is malformed, does not fit the workload, or breaks a limit of the target.
+    /// What values of its knobs ask for. Fails with the first knob that is malformed, does not fit
+    /// the workload, or breaks a limit of the target.
     fn plan(&self, workload: &Workload, target: &Target, knobs: &dyn KnobValues) -> Result<Box<dyn Plan>, LowerError>;
 
-    /// What is chosen without measuring, the same on every machine, and its cost by an estimate that sketches of a tier share; `None` if the
-    /// sketch does not choose.
+    /// What is chosen without measuring, the same on every machine, and its cost by an estimate
+    /// that sketches of a tier share; `None` if the sketch does not choose.
     fn default(&self, _workload: &Workload, _target: &Target, _space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
         None
     }
 
-    /// True if what it chooses without measuring comes nearer to the best than what models rank first.
+    /// True if what it chooses without measuring comes nearer to the best than what models rank
+    /// first.
     fn is_settled(&self, _workload: &Workload, _target: &Target) -> bool {
         false
     }
@@ -61,7 +66,8 @@ pub trait Sketch: Sync {
         Vec::new()
     }
 
-    /// Knobs whose values decide what is computed and in which stages, not only in which tiles and loops.
+    /// Knobs whose values decide what is computed and in which stages, not only in which tiles and
+    /// loops.
     fn algorithm_knobs(&self) -> &'static [&'static str] {
         &[]
     }
@@ -77,8 +83,8 @@ pub trait Sketch: Sync {
         false
     }
 
-    /// True if its kernels add up the workload's own products, in whatever order; false if they transform operands first, at the cost of
-    /// larger rounding errors.
+    /// True if its kernels add up the workload's own products, in whatever order; false if they
+    /// transform operands first, at the cost of larger rounding errors.
     fn is_exact(&self) -> bool {
         true
     }
@@ -95,7 +101,8 @@ pub trait Plan: Send + Sync {
     /// Its loop nests.
     fn lower(&self) -> Program;
 
-    /// The largest share of the work that one of the target's threads has, as a multiple of a fair share.
+    /// The largest share of the work that one of the target's threads has, as a multiple of a fair
+    /// share.
     fn largest_share(&self) -> f64 {
         1.0
     }

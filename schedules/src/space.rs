@@ -1,4 +1,5 @@
-//! Schedule spaces: every schedule of one workload on one target, as a union of sketches, each a product of knobs.
+//! Schedule spaces: every schedule of one workload on one target, as a union of sketches, each a
+//! product of knobs.
 
 use std::ops::Range;
 use std::ptr;
@@ -61,8 +62,8 @@ const MAX_DRAWS: usize = 10_000;
 const SKETCH_CHANGE: u32 = 32;
 
 impl ScheduleSpace {
-    /// The space of `workload` on `target`. Nothing in it is valid where there is a [`ScheduleSpace::refusal`]; elsewhere there is
-    /// a valid config for every workload.
+    /// The space of `workload` on `target`. Nothing in it is valid where there is a
+    /// [`ScheduleSpace::refusal`]; elsewhere there is a valid config for every workload.
     pub fn new(workload: &Workload, target: &Target) -> Self {
         let sketches = registry::offered(workload, target);
         let few = sketches.iter().map(|_| OnceLock::new()).collect();
@@ -83,8 +84,8 @@ impl ScheduleSpace {
         }
     }
 
-    /// Why the target has no kernels for the workload, whatever the config: elements of another type ([`Target::supports`]), too many
-    /// of them, or no sketch.
+    /// Why the target has no kernels for the workload, whatever the config: elements of another
+    /// type ([`Target::supports`]), too many of them, or no sketch.
     pub fn refusal(&self) -> Option<&LowerError> {
         self.refusal.as_ref()
     }
@@ -120,7 +121,8 @@ impl ScheduleSpace {
         false
     }
 
-    /// The candidate of a point that keeps the rules between knobs and the limits of the target, and keeps every thread busy.
+    /// The candidate of a point that keeps the rules between knobs and the limits of the target,
+    /// and keeps every thread busy.
     fn admit(&self, point: Point) -> Option<Candidate> {
         let plan = self.plan(&point).filter(|plan| self.is_balanced(plan.largest_share()))?;
         Some(Candidate::of_point(&self.workload, &self.target, point, Some(plan)))
@@ -131,8 +133,8 @@ impl ScheduleSpace {
         (!is_refused).then(|| point.space().sketch.plan(&self.workload, &self.target, point).ok()).flatten()
     }
 
-    /// True if no thread has much more than its share of the work, or no more than with the rule's schedule, which divides it as evenly as
-    /// any that it is chosen from.
+    /// True if no thread has much more than its share of the work, or no more than with the rule's
+    /// schedule, which divides it as evenly as any that it is chosen from.
     fn is_balanced(&self, largest_share: f64) -> bool {
         largest_share <= MAX_SHARE || largest_share <= *self.least_share.get_or_init(|| self.share_of_rule())
     }
@@ -159,7 +161,8 @@ impl ScheduleSpace {
         Self { default: Some(default), ..self }
     }
 
-    /// The untuned schedule: what a fixed rule picks without measuring, unless [another was chosen](ScheduleSpace::with_default).
+    /// The untuned schedule: what a fixed rule picks without measuring, unless [another was
+    /// chosen](ScheduleSpace::with_default).
     pub fn default_config(&self) -> Config {
         self.default_candidate().config().clone()
     }
@@ -187,8 +190,9 @@ impl ScheduleSpace {
         })
     }
 
-    /// A valid candidate: a sketch is drawn, then knobs uniformly, and invalid combinations are rejected. Where next to none are valid, one
-    /// of the few that are known, the default among them.
+    /// A valid candidate: a sketch is drawn, then knobs uniformly, and invalid combinations are
+    /// rejected. Where next to none are valid, one of the few that are known, the default among
+    /// them.
     pub fn sample<R: Rng + ?Sized>(&self, rng: &mut R) -> Candidate {
         let drawn = match self.sketches.len() {
             0 => None,
@@ -215,9 +219,10 @@ impl ScheduleSpace {
         few.get_or_init(find).pick(admit, rng)
     }
 
-    /// A valid candidate that differs from another in one knob, or in more, each one more with a quarter of the probability: good ones
-    /// can be apart by knobs that must change together, a tile and the registers for it, say. A fresh sample if none is found, and
-    /// now and then where there are several sketches.
+    /// A valid candidate that differs from another in one knob, or in more, each one more with a
+    /// quarter of the probability: good ones can be apart by knobs that must change together, a
+    /// tile and the registers for it, say. A fresh sample if none is found, and now and then where
+    /// there are several sketches.
     pub fn neighbor<R: Rng + ?Sized>(&self, candidate: &Candidate, rng: &mut R) -> Candidate {
         let moves_on = self.sketches.len() > 1 && rng.random_ratio(1, SKETCH_CHANGE);
         let number = |point: &&Point| self.sketches.iter().position(|space| space.name() == point.space().name());
@@ -247,7 +252,8 @@ impl ScheduleSpace {
         self.valid_among(0..self.len()).map(|(_, candidate)| candidate)
     }
 
-    /// The valid ones among the combinations of these numbers, in a fixed order, with their numbers.
+    /// The valid ones among the combinations of these numbers, in a fixed order, with their
+    /// numbers.
     pub fn valid_among(&self, numbers: Range<u128>) -> impl Iterator<Item = (u128, Candidate)> + '_ {
         let end = if self.refusal.is_some() { 0 } else { numbers.end.min(self.len()) };
         (numbers.start..end).filter_map(|number| Some((number, self.admit(self.nth(number)?)?)))
@@ -264,8 +270,8 @@ impl ScheduleSpace {
         None
     }
 
-    /// Returns the candidate of a config that can be proposed: its sketch and every knob known, every
-    /// value allowed, and the whole valid. It keeps its plan.
+    /// Returns the candidate of a config that can be proposed: its sketch and every knob known,
+    /// every value allowed, and the whole valid. It keeps its plan.
     pub fn admitted(&self, config: &Config) -> Option<Candidate> {
         self.locate(config).and_then(|point| self.admit(point))
     }
@@ -285,7 +291,8 @@ mod tests {
     use crate::config::Value;
     use autotune_ir::target::{CpuTarget, GpuTarget};
 
-    /// The space of a workload with words in front of each knob's default value that mean nothing to it.
+    /// The space of a workload with words in front of each knob's default value that mean nothing
+    /// to it.
     fn hidden(text: &str, words: usize) -> (ScheduleSpace, Config) {
         let mut space = ScheduleSpace::new(&text.parse().unwrap(), &Target::Cpu(CpuTarget::generic_avx2(1)));
         let default = space.default_config();

@@ -8,14 +8,17 @@ use crate::config::Config;
 use crate::registry::find_anywhere;
 use crate::sketch::EXACT_TOLERANCE;
 
-/// Returns the [`max_rel_error`](autotune_workloads::max_rel_error) that a kernel made from `config` may have and still be
-/// right: [`Sketch::tolerance`](crate::sketch::Sketch::tolerance), and more for two reasons.
+/// Returns the [`max_rel_error`](autotune_workloads::max_rel_error) that a kernel made from
+/// `config` may have and still be right: [`Sketch::tolerance`](crate::sketch::Sketch::tolerance),
+/// and more for two reasons.
 ///
-/// An output that is rounded to 16 bits may be the neighbour of the reference's, where the sums lie on either side of the
-/// middle between them: twice [`DType::unit_roundoff`]. One of 8 bits may be one off, which is compared with the end of its range; where
-/// integers alone are computed nothing is rounded, and kernels are exact. A matrix instruction cuts off what does not fit into the f32
-/// sum that it adds to, instead of rounding: an error of up to 2^-23 of the sum, always towards zero, for each instruction of 8 steps.
-/// And it cuts off what a prologue makes to `tf32`, as whatever it finds in memory: up to 2^-10 of every factor.
+/// An output that is rounded to 16 bits may be the neighbour of the reference's, where the sums lie
+/// on either side of the middle between them: twice [`DType::unit_roundoff`]. One of 8 bits may be
+/// one off, which is compared with the end of its range; where integers alone are computed nothing
+/// is rounded, and kernels are exact. A matrix instruction cuts off what does not fit into the f32
+/// sum that it adds to, instead of rounding: an error of up to 2^-23 of the sum, always towards
+/// zero, for each instruction of 8 steps. And it cuts off what a prologue makes to `tf32`, as
+/// whatever it finds in memory: up to 2^-10 of every factor.
 pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
     if computes_integers(workload.spec()) {
         return 0.0;

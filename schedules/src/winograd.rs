@@ -1,9 +1,10 @@
-//! The Winograd sketch on a CPU (on a GPU: [`gpu`]): convolutions with kernels `k x k` of stride `s` by minimal filtering
-//! `F(m x m, k x k)`.
+//! The Winograd sketch on a CPU (on a GPU: [`gpu`]): convolutions with kernels `k x k` of stride
+//! `s` by minimal filtering `F(m x m, k x k)`.
 //!
-//! The output is cut into tiles of `m x m`, each of which needs `a x a` inputs, `a = s (m - 1) + k`. Input tiles and filters are
-//! transformed; then each of the `a²` products is a matrix product over the input channels; its results are transformed back.
-//! That takes `a²` multiply-adds per tile and pair of channels where the direct way takes `k² m²`:
+//! The output is cut into tiles of `m x m`, each of which needs `a x a` inputs,
+//! `a = s (m - 1) + k`. Input tiles and filters are transformed; then each of the `a²` products is
+//! a matrix product over the input channels; its results are transformed back. That takes `a²`
+//! multiply-adds per tile and pair of channels where the direct way takes `k² m²`:
 //!
 //! | kernel, stride | direct | `m = 2` | 3 | 4 | 6 |
 //! |---|---|---|---|---|---|
@@ -14,11 +15,13 @@
 //! | 7x7, 2 | 49 | 20.25 | 13.44 | 10.56 | |
 //! | 7x7, 2, few channels | 49 | 25 | 16 | 12.25 | |
 //!
-//! A strided convolution is several of stride 1 in one ([`matrices`]), or, of few channels, one of stride 1 with more of them ([`Conv`]).
+//! A strided convolution is several of stride 1 in one ([`matrices`]), or, of few channels, one of
+//! stride 1 with more of them ([`Conv`]).
 //!
-//! Channels that blocks do not divide lie plain. Transforms have vectors of them nevertheless: rows of input tiles are transposed into blocks
-//! of channels first, rows of output tiles back last, in memory of the task, and the last vector has fewer lanes. Products have all
-//! lanes of the last block of output channels, where transformed filters are zeros.
+//! Channels that blocks do not divide lie plain. Transforms have vectors of them nevertheless: rows
+//! of input tiles are transposed into blocks of channels first, rows of output tiles back last, in
+//! memory of the task, and the last vector has fewer lanes. Products have all lanes of the last
+//! block of output channels, where transformed filters are zeros.
 //!
 //! ```text
 //! ahead of time                                     U[xi, o, c] = (G g Gᵀ)[xi]
@@ -91,8 +94,8 @@ pub struct Winograd {
     pub prefetch: usize,
 }
 
-/// What is to be done for a workload with tiles of `m` outputs, transforms apart; nothing if the sketch is not for it. The filters
-/// are read transformed.
+/// What is to be done for a workload with tiles of `m` outputs, transforms apart; nothing if the
+/// sketch is not for it. The filters are read transformed.
 pub(crate) fn work(workload: &Workload, m: usize) -> Option<Work> {
     let conv = Conv::of(workload).filter(|conv| conv.filtering(m).is_known())?;
     let direct = workload.work();
@@ -103,8 +106,8 @@ pub(crate) fn work(workload: &Workload, m: usize) -> Option<Work> {
 }
 
 impl Winograd {
-    /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
-    /// target.
+    /// The typed form of `config`, or the first knob that is malformed, does not fit the workload,
+    /// or breaks a limit of the target.
     pub fn new(workload: &Workload, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let conv = Conv::of(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
         let reader = Reader(knobs);
@@ -172,7 +175,8 @@ impl Winograd {
         self.conv.o.div_ceil(self.block)
     }
 
-    /// Channels of products that lie side by side when they are transformed: a block, or all where blocks are not whole.
+    /// Channels of products that lie side by side when they are transformed: a block, or all where
+    /// blocks are not whole.
     pub fn c_lanes(&self) -> usize {
         if self.layouts()[0] == Layout::Plain { self.conv.depth() } else { self.block }
     }
@@ -182,9 +186,10 @@ impl Winograd {
         self.conv.depth_block(self.block)
     }
 
-    /// Shape of the transformed input of a block of tiles: `[xi, c block, tile, lane]`, or `[xi, 0, tile, c]` where blocks are not whole. The
-    /// number of tiles is odd, and so is that of vectors of a tile, so that neither channel blocks nor products nor tiles fall on
-    /// the same cache sets.
+    /// Shape of the transformed input of a block of tiles: `[xi, c block, tile, lane]`, or
+    /// `[xi, 0, tile, c]` where blocks are not whole. The number of tiles is odd, and so is that of
+    /// vectors of a tile, so that neither channel blocks nor products nor tiles fall on the same
+    /// cache sets.
     pub fn input_shape(&self) -> [usize; 4] {
         let tiles = self.tiles.iter().product::<usize>() | 1;
         let [blocks, lanes] = match self.layouts()[0] {
@@ -204,7 +209,8 @@ impl Winograd {
         [self.m, self.tiles[1] * self.m, self.block]
     }
 
-    /// Shape of the products of a block of tiles and a chunk of channels: `[o block, tile, xi, lane]`, the last but one odd.
+    /// Shape of the products of a block of tiles and a chunk of channels:
+    /// `[o block, tile, xi, lane]`, the last but one odd.
     pub fn product_shape(&self) -> [usize; 4] {
         [self.chunk, self.tiles.iter().product(), (self.a() * self.a()) | 1, self.block]
     }
@@ -262,9 +268,10 @@ impl Winograd {
     }
 }
 
-/// The relative error that kernels may have and still be right: ten times the largest error met, or more. Errors go by the number of points,
-/// whatever the kernel and the stride: on 200 random convolutions of 16 to 512 channels for each they were 1e-6 at most for 2 and 3 points,
-/// 4e-6 for 4, 5e-6 for 5, 2e-5 for 6 and 4e-5 for 7.
+/// The relative error that kernels may have and still be right: ten times the largest error met, or
+/// more. Errors go by the number of points, whatever the kernel and the stride: on 200 random
+/// convolutions of 16 to 512 channels for each they were 1e-6 at most for 2 and 3 points, 4e-6 for
+/// 4, 5e-6 for 5, 2e-5 for 6 and 4e-5 for 7.
 fn tolerance(filtering: Filtering) -> f64 {
     if filtering.points() <= 5 { 1e-4 } else { 4e-4 }
 }

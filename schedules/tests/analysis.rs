@@ -1,4 +1,5 @@
-//! The analysis of loop nests against what happens: elements counted one by one, and what the assembler makes of register tiles.
+//! The analysis of loop nests against what happens: elements counted one by one, and what the
+//! assembler makes of register tiles.
 
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used)]
@@ -51,7 +52,8 @@ fn dominant(program: &Program) -> Option<Chain<'_>> {
     best
 }
 
-/// Distinct elements of an access while the loops from `level` on run and those outside are at their first iteration.
+/// Distinct elements of an access while the loops from `level` on run and those outside are at
+/// their first iteration.
 fn count_elements(program: &Program, access: &Access, loops: &[(VarId, usize)], level: usize) -> usize {
     let strides = program.buffer(access.buffer).strides();
     let moves = |var: VarId| access.index.iter().any(|index| index.coefficient(var) != 0);
@@ -111,7 +113,8 @@ fn footprints_are_the_elements_that_loops_touch() {
     assert!(levels > 1000 && 20 * exact >= 19 * levels, "{exact} of {levels} are exact");
 }
 
-/// Instructions of the assembler in the innermost loop around the only multiply-accumulate of a program.
+/// Instructions of the assembler in the innermost loop around the only multiply-accumulate of a
+/// program.
 #[derive(Debug, Default, PartialEq)]
 struct Emitted {
     fmas: usize,
@@ -145,8 +148,8 @@ impl Emitted {
     }
 }
 
-/// Matrix products whose sizes are whole tiles, so that there is one multiply-accumulate, and nothing that stays in registers from
-/// one step to the next but sums.
+/// Matrix products whose sizes are whole tiles, so that there is one multiply-accumulate, and
+/// nothing that stays in registers from one step to the next but sums.
 #[test]
 fn register_tiles_are_what_the_assembler_emits() {
     let mut full = 0;
@@ -181,7 +184,8 @@ fn register_tiles_are_what_the_assembler_emits() {
     assert!(full >= 2, "{full} tiles that fill the registers");
 }
 
-/// What comes from memory of cold constants: each element once, as it lies in memory; nothing of warm ones.
+/// What comes from memory of cold constants: each element once, as it lies in memory; nothing of
+/// warm ones.
 #[test]
 fn cold_constants_are_counted_as_they_are_stored() {
     let target = target(Isa::Avx512);

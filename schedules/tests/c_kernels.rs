@@ -1,4 +1,5 @@
-//! Generated C against the reference, of schedules that are seldom drawn (`operators.rs` has all others).
+//! Generated C against the reference, of schedules that are seldom drawn (`operators.rs` has all
+//! others).
 
 #![allow(clippy::unwrap_used)]
 

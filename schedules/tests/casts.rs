@@ -1,4 +1,5 @@
-//! Elements of 16 bits where sums have 32: assembled, in C and OpenCL, and interpreted, bit for bit what another conversion makes of the values.
+//! Elements of 16 bits where sums have 32: assembled, in C and OpenCL, and interpreted, bit for bit
+//! what another conversion makes of the values.
 
 #![cfg(all(target_arch = "x86_64", unix))]
 #![allow(clippy::unwrap_used)]
@@ -22,12 +23,14 @@ use rand_chacha::ChaCha8Rng;
 const ISAS: [Isa; 2] = [Isa::Avx2, Isa::Avx512];
 const TYPES: [(&str, DType); 2] = [("f16", DType::F16), ("bf16", DType::Bf16)];
 
-/// Bits of the significand behind the leading one, the least exponent, and the one that is infinite.
+/// Bits of the significand behind the leading one, the least exponent, and the one that is
+/// infinite.
 fn format(dtype: DType) -> (i32, i32, i32) {
     if dtype == DType::F16 { (10, -14, 16) } else { (7, -126, 128) }
 }
 
-/// The value of the nearest element, of two that of the even one: by whole numbers of the last place, in f64, where all is exact.
+/// The value of the nearest element, of two that of the even one: by whole numbers of the last
+/// place, in f64, where all is exact.
 fn nearest(dtype: DType, x: f32) -> f32 {
     let (bits, least, infinite) = format(dtype);
     if x.is_nan() || x == 0.0 || x.is_infinite() {
@@ -61,13 +64,15 @@ fn cpus(threads: usize) -> [Target; 3] {
     [target(Isa::Avx2, threads), target(Isa::Avx512, threads), with_bf16(threads)]
 }
 
-/// Values without those that an instruction of a CPU, which takes denormals for zeros, may store as zeros.
+/// Values without those that an instruction of a CPU, which takes denormals for zeros, may store as
+/// zeros.
 fn normal(target: &Target, values: ArrayD<f32>) -> ArrayD<f32> {
     let has_denormals = target.cpu().unwrap().features.is_empty();
     values.mapv(|x| if has_denormals || x.abs() > f32::MIN_POSITIVE || x.is_nan() { x } else { 0.0 })
 }
 
-/// Every element, and the middles between neighbours with what is beside them, in an order of no period.
+/// Every element, and the middles between neighbours with what is beside them, in an order of no
+/// period.
 fn every_element(dtype: DType, shape: &[usize]) -> ArrayD<f32> {
     let half_place = if dtype == DType::F16 { 1u32 << 12 } else { 1 << 15 };
     let beside = |bits: u32| [u32::MAX, 0, 1].map(|step| bits.wrapping_add(step));
@@ -182,7 +187,8 @@ fn configs(space: &ScheduleSpace, count: u64) -> Vec<Config> {
     all
 }
 
-/// Rows of any length, so that tails have any number of lanes; vectors along rows and across them; blocks of channels.
+/// Rows of any length, so that tails have any number of lanes; vectors along rows and across them;
+/// blocks of channels.
 fn random_workload(rng: &mut impl Rng, word: &str) -> Workload {
     let [m, n] = [rng.random_range(1..20), rng.random_range(1..80)];
     let text = match rng.random_range(0..8) {

@@ -1,4 +1,5 @@
-//! Convolutions of one and three axes, and transposed ones: plain references, random schedules, text forms.
+//! Convolutions of one and three axes, and transposed ones: plain references, random schedules,
+//! text forms.
 
 #![allow(clippy::unwrap_used)]
 
@@ -132,7 +133,8 @@ fn phases_multiply_nothing_that_is_between_elements() {
     assert_eq!(flops("conv_transpose2d:c=8,h=4,w=4,o=3,k=8,s=4,p=2"), used(8 * 16, 3, 64));
 }
 
-/// They are read backwards, and where the stride does not divide the kernel beyond their ends: packed, in every run.
+/// They are read backwards, and where the stride does not divide the kernel beyond their ends:
+/// packed, in every run.
 #[test]
 fn weights_of_transposed_convolutions_may_come_with_every_run() {
     let (cpu, gpu) = (CpuTarget::generic_avx2(2), GpuTarget::stated("cuda:sm_80").unwrap());

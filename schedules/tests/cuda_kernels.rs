@@ -1,7 +1,7 @@
 //! Generated CUDA through the compiler, for several generations of GPUs: no GPU is needed.
 //!
-//! Where there is no NVRTC, or where it knows a generation no more or not yet, these tests say so and pass;
-//! `AUTOTUNE_REQUIRE=nvrtc,sm_70,sm_80,sm_90,sm_100,sm_103,sm_120` makes that a failure.
+//! Where there is no NVRTC, or where it knows a generation no more or not yet, these tests say so
+//! and pass; `AUTOTUNE_REQUIRE=nvrtc,sm_70,sm_80,sm_90,sm_100,sm_103,sm_120` makes that a failure.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
@@ -53,7 +53,8 @@ const ARCHITECTURES: [u32; 3] = [70, 80, 90];
 /// Blackwell, whose tensor cores are used as Ampere's.
 const LATER: [u32; 3] = [100, 103, 120];
 
-/// The compiler and those of some architectures that it knows, the oldest of its own where it knows nothing as old.
+/// The compiler and those of some architectures that it knows, the oldest of its own where it knows
+/// nothing as old.
 fn compiler(wanted: &[u32]) -> Option<(Nvrtc, Vec<u32>)> {
     let nvrtc = Nvrtc::find().map_err(|reason| missing("nvrtc", &reason)).ok()?;
     let (mut architectures, (major, minor)) = (Vec::new(), nvrtc.version);
@@ -72,12 +73,13 @@ fn compiler(wanted: &[u32]) -> Option<(Nvrtc, Vec<u32>)> {
     Some((nvrtc, architectures))
 }
 
-/// Bytes of spills, stores and loads together, that count. The compiler at times spills a few registers of a kernel far below its
-/// limit.
+/// Bytes of spills, stores and loads together, that count. The compiler at times spills a few
+/// registers of a kernel far below its limit.
 const SPILL_BYTES: usize = 128;
 /// One kernel in this many may spill more, but no default schedule.
 const SPILL_ONCE_IN: usize = 50;
-/// Registers beyond the estimate that count: the compiler keeps addresses where it has registers to spare.
+/// Registers beyond the estimate that count: the compiler keeps addresses where it has registers to
+/// spare.
 const SLACK: usize = 40;
 
 fn survey(workloads: &[&str], oldest: u32, configs: usize, seed: u64) -> [usize; 3] {
@@ -85,7 +87,8 @@ fn survey(workloads: &[&str], oldest: u32, configs: usize, seed: u64) -> [usize;
     survey_of(workloads, &architectures, configs, seed, |_| true)
 }
 
-/// The default config and others that are wanted: compiled, spilled, with more registers than expected.
+/// The default config and others that are wanted: compiled, spilled, with more registers than
+/// expected.
 fn survey_of(
     workloads: &[&str],
     architectures: &[u32],
@@ -134,7 +137,8 @@ fn survey_of(
                         dealt <= gpu.registers_per_multiprocessor && launch.shared_bytes <= gpu.shared_bytes_per_block;
                     assert!(fits, "{workload}, {config}: {kernel:?} {launch:?}");
                 }
-                // Where registers go from threads to others, the compiler tells of what all begin with.
+                // Where registers go from threads to others, the compiler tells of what all begin
+                // with.
                 let moved = source.contains("setmaxnreg");
                 beyond += usize::from(!moved && compute.registers > estimate + SLACK);
             }

@@ -1,5 +1,5 @@
-//! Dot products in the lanes of vectors: `vdpbf16ps`, `vpdpbusd` and their like where a CPU has them, products of widened
-//! elements elsewhere.
+//! Dot products in the lanes of vectors: `vdpbf16ps`, `vpdpbusd` and their like where a CPU has
+//! them, products of widened elements elsewhere.
 
 #![allow(clippy::unwrap_used)]
 
@@ -69,8 +69,8 @@ fn random_workload(rng: &mut ChaCha8Rng, all: &[Types]) -> Workload {
     plain.with_types(types).unwrap()
 }
 
-/// Checks a program by the verifier, the interpreter and, where this machine has its instructions, machine code. Returns true if it
-/// has dot products.
+/// Checks a program by the verifier, the interpreter and, where this machine has its instructions,
+/// machine code. Returns true if it has dot products.
 fn check(candidate: &Candidate, seed: u64) -> bool {
     let (workload, config, target) = (candidate.workload(), candidate.config(), candidate.target());
     let program =

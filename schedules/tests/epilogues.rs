@@ -1,4 +1,5 @@
-//! Every activation fused behind every kind of contraction, on every target: proven, interpreted, in C.
+//! Every activation fused behind every kind of contraction, on every target: proven, interpreted,
+//! in C.
 
 #![allow(clippy::unwrap_used)]
 

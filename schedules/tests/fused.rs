@@ -1,4 +1,5 @@
-//! Two contractions in one program: plain references, random schedules, and what the verifier refuses.
+//! Two contractions in one program: plain references, random schedules, and what the verifier
+//! refuses.
 
 #![allow(clippy::unwrap_used)]
 

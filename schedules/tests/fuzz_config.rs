@@ -1,6 +1,7 @@
-//! Configs that no space proposes: knobs that are missing, unknown or of the wrong kind, absurd tiles, huge numbers, sketches of other
-//! targets. Whatever is read from JSON is refused with an error or lowered to loop nests that are proven; nothing panics.
-//! One that fails is made simpler. `AUTOTUNE_CASES` sets the number of configs.
+//! Configs that no space proposes: knobs that are missing, unknown or of the wrong kind, absurd
+//! tiles, huge numbers, sketches of other targets. Whatever is read from JSON is refused with an
+//! error or lowered to loop nests that are proven; nothing panics. One that fails is made simpler.
+//! `AUTOTUNE_CASES` sets the number of configs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -58,7 +59,8 @@ fn random_value<R: Rng>(rng: &mut R) -> Value {
     }
 }
 
-/// One change: of a value to another of the space or to any, of a number in it, of what knobs there are, of the sketch.
+/// One change: of a value to another of the space or to any, of a number in it, of what knobs there
+/// are, of the sketch.
 fn change<R: Rng>(config: &mut Config, space: &ScheduleSpace, rng: &mut R) {
     const NAMES: [&str; 8] = ["unknown", "", "tile.o", "order", "m", "input", "split", "layout.in"];
     const SKETCHES: [&str; 8] = ["direct", "fused", "winograd", "tiled", "implicit_gemm", "mma", "wgmma", "none"];

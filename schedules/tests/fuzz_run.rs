@@ -1,5 +1,5 @@
-//! Configs as somebody may have edited their text: what still lowers is proven right, and its machine code runs and is right. `AUTOTUNE_CASES`
-//! sets the number of configs.
+//! Configs as somebody may have edited their text: what still lowers is proven right, and its
+//! machine code runs and is right. `AUTOTUNE_CASES` sets the number of configs.
 
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]

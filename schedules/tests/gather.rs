@@ -1,4 +1,5 @@
-//! Rows of a table by their numbers: a plain reference, random schedules, numbers that are none, code, text forms.
+//! Rows of a table by their numbers: a plain reference, random schedules, numbers that are none,
+//! code, text forms.
 
 #![allow(clippy::unwrap_used)]
 
@@ -148,7 +149,8 @@ fn c_agrees_with_the_reference() {
     }
 }
 
-/// Default and random schedules of what finds elements by values, rows and single ones, bit for bit.
+/// Default and random schedules of what finds elements by values, rows and single ones, bit for
+/// bit.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn the_assembler_agrees_with_the_interpreter() {

@@ -1,5 +1,6 @@
-//! Loop nests of a few schedules against files under `tests/golden`, refreshed by `UPDATE_GOLDEN=1`; for each feature of the code
-//! generators one kernel in C, without what stands before every kernel.
+//! Loop nests of a few schedules against files under `tests/golden`, refreshed by
+//! `UPDATE_GOLDEN=1`; for each feature of the code generators one kernel in C, without what stands
+//! before every kernel.
 
 #![allow(clippy::unwrap_used)]
 
@@ -50,7 +51,8 @@ fn parts(source: &str) -> (String, String) {
     (prelude, kernels)
 }
 
-/// A program that has functions of elements: all that stands in front of the kernels of others is in front of its own.
+/// A program that has functions of elements: all that stands in front of the kernels of others is
+/// in front of its own.
 fn with_functions() -> Program {
     program("matmul:m=2,n=8,k=4,ta,weights=data,act=clip:0:6", &cpu(), &[])
 }

@@ -1,8 +1,9 @@
-//! Two contractions in one kernel on GPUs, with a map or a softmax between them: proven, interpreted, compiled for CUDA, and run as CUDA
-//! built for the CPU, as OpenCL, and under a simulator that finds races.
+//! Two contractions in one kernel on GPUs, with a map or a softmax between them: proven,
+//! interpreted, compiled for CUDA, and run as CUDA built for the CPU, as OpenCL, and under a
+//! simulator that finds races.
 //!
-//! Where there is no compiler, no device or no simulator, these tests say so and pass; `AUTOTUNE_REQUIRE=g++,nvrtc,opencl` makes that a
-//! failure.
+//! Where there is no compiler, no device or no simulator, these tests say so and pass;
+//! `AUTOTUNE_REQUIRE=g++,nvrtc,opencl` makes that a failure.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
@@ -32,7 +33,8 @@ use ndarray::ArrayD;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Several images, strides, dilation, epilogues; masks of every shape, causal, several chunks of keys; axes of one element.
+/// Several images, strides, dilation, epilogues; masks of every shape, causal, several chunks of
+/// keys; axes of one element.
 const WORKLOADS: [&str; 14] = [
     "separable_conv2d:n=2,c=20,h=9,w=11,o=24,k=3,p=1,mid=relu,mid_bias,bias,add,act=relu",
     "separable_conv2d:c=8,h=13,w=10,o=5,k=3,s=2,p=2,d=2,mid=hard_swish",
@@ -424,7 +426,8 @@ fn what_is_no_softmax_is_not_taken_for_one() {
     }
 }
 
-/// Operands with what a mask may have: minus infinity for whole chunks of keys, and for all of them.
+/// Operands with what a mask may have: minus infinity for whole chunks of keys, and for all of
+/// them.
 #[test]
 fn rows_that_are_masked_in_part_or_wholly_are_those_of_the_definition() {
     let target = target("cuda:sm_90");

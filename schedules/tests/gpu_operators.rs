@@ -1,5 +1,6 @@
-//! The sketches for GPUs on operators that they know nothing of: convolutions of one and of three dimensions, and a product with two
-//! axes of rows. What each sketch offers is proven and agrees with the meaning of the spec.
+//! The sketches for GPUs on operators that they know nothing of: convolutions of one and of three
+//! dimensions, and a product with two axes of rows. What each sketch offers is proven and agrees
+//! with the meaning of the spec.
 
 #![allow(clippy::unwrap_used)]
 
@@ -55,7 +56,8 @@ fn operands(data: Vec<usize>, weight: Vec<usize>) -> [Tensor; 2] {
     [data, weight]
 }
 
-/// A convolution of images `[n, c, ..]` of as many dimensions as there are extents, padded by 1, of 3 taps along each.
+/// A convolution of images `[n, c, ..]` of as many dimensions as there are extents, padded by 1, of
+/// 3 taps along each.
 fn convolution(name: &'static str, extents: &[usize], stride: usize) -> Workload {
     const NAMES: [[&str; 2]; 3] = [["y0", "k0"], ["y1", "k1"], ["y2", "k2"]];
     let (n, c, o, dims) = (2, 5, 6, extents.len());
@@ -129,7 +131,8 @@ fn convolutions_of_any_dimensions_are_tiled() {
     }
 }
 
-/// Phases with as many taps each, those of two halves, some beyond the kernel, and groups of one channel.
+/// Phases with as many taps each, those of two halves, some beyond the kernel, and groups of one
+/// channel.
 #[test]
 fn transposed_convolutions_are_tiled_by_phases() {
     for text in [

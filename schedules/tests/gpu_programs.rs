@@ -1,5 +1,5 @@
-//! The sketches for GPUs on random workloads × random configs: the verifier accepts what lowering makes, the interpreter agrees with
-//! the reference and finds no race.
+//! The sketches for GPUs on random workloads × random configs: the verifier accepts what lowering
+//! makes, the interpreter agrees with the reference and finds no race.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,7 +28,8 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
     }
 }
 
-/// Convolutions over pixels: images of any size, several of them, strides, padding, dilation and groups.
+/// Convolutions over pixels: images of any size, several of them, strides, padding, dilation and
+/// groups.
 #[test]
 fn pixels_of_several_rows_and_images_are_tiled_as_one_axis() {
     let target = Target::detect("cuda:sm_90", None).unwrap();
@@ -287,7 +288,8 @@ fn a_missing_barrier_is_a_race() {
             while let Some(broken) = without_barrier(&program, number) {
                 let proof = verify(&broken, &target).unwrap_err();
                 assert!(matches!(proof.problem, Problem::Conflict { .. }), "{config}: {proof}");
-                // A single thread that does not need what others copied is no race, but nothing that is proven.
+                // A single thread that does not need what others copied is no race, but nothing
+                // that is proven.
                 match interpret(&broken, &operands) {
                     Err(InterpError::Program(ProgramError { problem: Problem::Conflict { buffer, .. }, .. })) => {
                         assert!(buffer.ends_with("_shared"), "{buffer}");

@@ -1,6 +1,8 @@
-//! Maps, reductions and chains of both on GPUs: proven, interpreted, compiled for CUDA, and run as CUDA built for the CPU and as OpenCL.
+//! Maps, reductions and chains of both on GPUs: proven, interpreted, compiled for CUDA, and run as
+//! CUDA built for the CPU and as OpenCL.
 //!
-//! Where there is no compiler or no device, these tests say so and pass; `AUTOTUNE_REQUIRE=cxx,nvrtc,opencl` makes that a failure.
+//! Where there is no compiler or no device, these tests say so and pass;
+//! `AUTOTUNE_REQUIRE=cxx,nvrtc,opencl` makes that a failure.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
@@ -24,8 +26,9 @@ use common::workloads::random_map_reduce;
 use ndarray::ArrayD;
 use rand::RngExt;
 
-/// What each operator has of its own: padding, windows of a whole image, rows along which memory is not contiguous, values for each
-/// element of a row, rows of one element, vectors of elements and of rows.
+/// What each operator has of its own: padding, windows of a whole image, rows along which memory is
+/// not contiguous, values for each element of a row, rows of one element, vectors of elements and
+/// of rows.
 const WORKLOADS: [&str; 30] = [
     "pool2d:n=2,c=3,h=11,w=13,k=3,s=2,p=1,kind=max,bias,act=relu",
     "pool2d:n=2,c=5,h=9,w=9,k=9,kind=avg",
@@ -133,7 +136,8 @@ fn cuda_compiles() {
     }
 }
 
-/// What every default has to keep is near what a GPU does well: rows of a softmax are read by neighbouring threads, channels by one each.
+/// What every default has to keep is near what a GPU does well: rows of a softmax are read by
+/// neighbouring threads, channels by one each.
 #[test]
 fn the_default_reads_neighbours_by_neighbouring_threads() {
     for word in ["cuda:sm_90", "opencl"] {
@@ -359,7 +363,8 @@ fn stores_to(node: &Node, buffer: BufferId) -> bool {
         || node.body().iter().any(|node| stores_to(node, buffer))
 }
 
-/// Operands with infinities and with what is not a number among the first rows, and a row of nothing but the least.
+/// Operands with infinities and with what is not a number among the first rows, and a row of
+/// nothing but the least.
 fn special_operands(workload: &Workload) -> Operands {
     let mut operands = Operands::random(workload.spec(), 5);
     let row = operands[0].len() / 6;

@@ -1,7 +1,9 @@
-//! Each instruction that generated CUDA takes assembly for, by itself: the shim's on the CPU, and the compiler's words about the same
-//! texts. On a device they run with the tests of `autotune-measure`.
+//! Each instruction that generated CUDA takes assembly for, by itself: the shim's on the CPU, and
+//! the compiler's words about the same texts. On a device they run with the tests of
+//! `autotune-measure`.
 //!
-//! Where there is no C++ compiler or no NVRTC, the tests say so and pass; `AUTOTUNE_REQUIRE=g++,nvrtc,sm_90` makes that a failure.
+//! Where there is no C++ compiler or no NVRTC, the tests say so and pass;
+//! `AUTOTUNE_REQUIRE=g++,nvrtc,sm_90` makes that a failure.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]

@@ -1,4 +1,5 @@
-//! What moves integers, and rounds to them: assembled, in C and interpreted, in several schedules each.
+//! What moves integers, and rounds to them: assembled, in C and interpreted, in several schedules
+//! each.
 
 #![cfg(all(target_arch = "x86_64", unix))]
 #![allow(clippy::unwrap_used)]

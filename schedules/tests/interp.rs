@@ -83,7 +83,8 @@ fn undefined_memory_reaches_the_output_through_the_activation() {
 
 #[test]
 fn an_allocation_forgets_what_the_last_one_held() {
-    // Only an allocation that is left at once is cleared; were the buffer kept, the tiles would start from what it holds.
+    // Only an allocation that is left at once is cleared; were the buffer kept, the tiles would
+    // start from what it holds.
     let mut program = nests::peeled_conv("conv2d:c=2,h=3,w=3,o=4,k=1");
     let tile = body_at(&mut program.stages[0].body, 4);
     let clear = tile.remove(0);

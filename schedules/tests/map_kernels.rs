@@ -1,5 +1,5 @@
-//! Maps on every backend against the interpreter, bit for bit: every operation, and random values of them on x86; on operands that
-//! are special, of any exponent, or usual.
+//! Maps on every backend against the interpreter, bit for bit: every operation, and random values
+//! of them on x86; on operands that are special, of any exponent, or usual.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]

@@ -1,6 +1,7 @@
 //! CUDA C for tensor cores, run on the CPU by `common/cuda_shim.h`.
 //!
-//! Where there is no C++ compiler (`CXX` or `g++`), the test says so and passes; `AUTOTUNE_REQUIRE=g++` makes that a failure.
+//! Where there is no C++ compiler (`CXX` or `g++`), the test says so and passes;
+//! `AUTOTUNE_REQUIRE=g++` makes that a failure.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
@@ -57,7 +58,8 @@ const WRONG_PHASES: [[&str; 2]; 2] = [
     ["int issued = 0, released = 0;", "int issued = 0, released = 4;"],
 ];
 
-/// The cases and faults in some of them, with the programs of both: the number of the case and what is wrong.
+/// The cases and faults in some of them, with the programs of both: the number of the case and what
+/// is wrong.
 struct Kernels {
     cases: Vec<(Workload, Config)>,
     faults: Vec<(usize, &'static str)>,

@@ -1,5 +1,6 @@
-//! The sketch for tensor cores on random workloads × random configs: the verifier accepts what lowering makes, the interpreter
-//! agrees with the reference and finds no race; neither misses a planted fault.
+//! The sketch for tensor cores on random workloads × random configs: the verifier accepts what
+//! lowering makes, the interpreter agrees with the reference and finds no race; neither misses a
+//! planted fault.
 
 #![allow(clippy::unwrap_used)]
 
@@ -109,7 +110,8 @@ fn planted_faults_are_found() {
                     problem => assert!(matches!(problem, Problem::Conflict { .. }), "{what}: {problem}"),
                 },
                 Err(other) => panic!("{what}: {other}"),
-                // The instructions of warp groups go on reading, which the interpreter does not know.
+                // The instructions of warp groups go on reading, which the interpreter does not
+                // know.
                 Ok(_) if ["a busy slot", "an early release"].contains(&what) && config.sketch == WGMMA.name => {}
                 Ok(output) => assert!(max_rel_error(&output, &expected) > tolerance(&workload, &config), "{what}"),
             }

@@ -1,9 +1,11 @@
-//! Every variant of the sketches for tensor cores, small, but with more chunks than stages, so that phases wrap around, twice unless
-//! there are many parts, and on a persistent grid with more tiles than blocks: interpreted, and as CUDA C on the CPU.
+//! Every variant of the sketches for tensor cores, small, but with more chunks than stages, so that
+//! phases wrap around, twice unless there are many parts, and on a persistent grid with more tiles
+//! than blocks: interpreted, and as CUDA C on the CPU.
 //!
 //! What neither shows is a missing fence: both run threads one after the other on one memory.
 //!
-//! Where there is no C++ compiler, the second test says so and passes; `AUTOTUNE_REQUIRE=g++` makes that a failure.
+//! Where there is no C++ compiler, the second test says so and passes; `AUTOTUNE_REQUIRE=g++` makes
+//! that a failure.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
@@ -24,8 +26,8 @@ use common::variants::{self, Variant};
 /// Of a shape that has each variant.
 const NOMINAL: &str = "matmul:m=4096,n=4096,k=6144";
 
-/// Convolutions with padding, strides, several taps, groups and a single tap, and products with a batch, for so many parts of so many
-/// chunks.
+/// Convolutions with padding, strides, several taps, groups and a single tap, and products with a
+/// batch, for so many parts of so many chunks.
 const OTHERS: [fn(usize, usize) -> String; 6] = [
     |parts, chunks| format!("conv2d:n=2,c={},h=5,w=6,o=20,k=3,p=1,bias,add", 16 * parts * chunks.div_ceil(9)),
     |parts, chunks| format!("conv2d:c={},h=9,w=7,o=24,k=3,s=2,p=1,g=2,act=relu", 32 * parts * chunks.div_ceil(9)),
@@ -67,7 +69,8 @@ fn product(sketch: &str, dtype: DType, variant: &Variant) -> Workload {
     format!("matmul:m={m},n={n},k={k},dtype={},bias,act=relu", dtype.word()).parse().unwrap()
 }
 
-/// Phases wrap around, and blocks of a persistent grid have several tiles, some one more than others.
+/// Phases wrap around, and blocks of a persistent grid have several tiles, some one more than
+/// others.
 fn is_long(tiling: &Tiling) -> bool {
     let (tiles, persistent) = (tiling.all_tiles(), tiling.persistent);
     let turns = persistent.map_or(1, |blocks| tiles / blocks);
@@ -86,7 +89,8 @@ fn without_case(combinations: &[Variant], found: &[Variant]) -> BTreeSet<(String
 const TYPES: [(&str, &[DType]); 2] =
     [(MMA.name, &[DType::F16, DType::Bf16, DType::Tf32]), (WGMMA.name, &[DType::F16, DType::Bf16])];
 
-/// Each variant of products and of the other workloads with one type after the other; or, of products for warps, with each type.
+/// Each variant of products and of the other workloads with one type after the other; or, of
+/// products for warps, with each type.
 fn cases(gpu: &GpuTarget, every_type: bool) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     for (sketch, types) in TYPES {
@@ -104,7 +108,8 @@ fn cases(gpu: &GpuTarget, every_type: bool) -> Vec<Case> {
     cases
 }
 
-/// Adds the variants that a sketch has for a workload, each for some types, and says how many there are.
+/// Adds the variants that a sketch has for a workload, each for some types, and says how many there
+/// are.
 fn add(
     cases: &mut Vec<Case>,
     gpu: &GpuTarget,

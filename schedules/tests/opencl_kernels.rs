@@ -1,7 +1,8 @@
-//! Generated OpenCL against the reference, on random workloads and random configs, and under a simulator that finds races.
+//! Generated OpenCL against the reference, on random workloads and random configs, and under a
+//! simulator that finds races.
 //!
-//! Where there is no OpenCL device or no simulator, these tests say so and pass; `AUTOTUNE_REQUIRE=opencl,oclgrind` makes that a
-//! failure.
+//! Where there is no OpenCL device or no simulator, these tests say so and pass;
+//! `AUTOTUNE_REQUIRE=opencl,oclgrind` makes that a failure.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
@@ -50,7 +51,8 @@ fn kernels_agree_with_the_reference() {
     if env::var_os(SIMULATED).is_some() {
         return;
     }
-    // SAFETY: no other thread of this process reads the environment yet: the other test only starts a child.
+    // SAFETY: no other thread of this process reads the environment yet: the other test only starts
+    // a child.
     unsafe { env::set_var("POCL_KERNEL_CACHE", "0") };
     let device = match OpenCl::find() {
         Ok(device) => device,

@@ -1,7 +1,9 @@
-//! Random workloads of every operator, in every way that there is to run them: interpreted, assembled, in C, as CUDA that is built for the CPU
-//! and as OpenCL. `AUTOTUNE_CASES` sets the number of workloads of each.
+//! Random workloads of every operator, in every way that there is to run them: interpreted,
+//! assembled, in C, as CUDA that is built for the CPU and as OpenCL. `AUTOTUNE_CASES` sets the
+//! number of workloads of each.
 //!
-//! Where there is no compiler or no device, these tests say so and pass; `AUTOTUNE_REQUIRE=g++,opencl` makes that a failure.
+//! Where there is no compiler or no device, these tests say so and pass;
+//! `AUTOTUNE_REQUIRE=g++,opencl` makes that a failure.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -33,7 +35,8 @@ const AS_OPENCL: u64 = 66;
 /// Those that are built as one library.
 const OF_LIBRARY: usize = 11;
 
-/// A random workload, of each operator in turns, with some of its schedules, on the target that a seed has.
+/// A random workload, of each operator in turns, with some of its schedules, on the target that a
+/// seed has.
 struct Case {
     seed: u64,
     workload: Workload,
@@ -175,7 +178,8 @@ fn programs_are_written_in_cuda() {
 
 #[test]
 fn programs_are_written_in_opencl() {
-    // SAFETY: other tests of this process read the environment by the standard library alone, which keeps them apart.
+    // SAFETY: other tests of this process read the environment by the standard library alone, which
+    // keeps them apart.
     unsafe { std::env::set_var("POCL_KERNEL_CACHE", "0") };
     let device = match OpenCl::find() {
         Ok(device) => device,

@@ -1,5 +1,5 @@
-//! Random workloads × random configs: the verifier accepts what lowering makes, and the interpreter agrees with the reference. A case
-//! that fails is made simpler before it is told.
+//! Random workloads × random configs: the verifier accepts what lowering makes, and the interpreter
+//! agrees with the reference. A case that fails is made simpler before it is told.
 
 #![allow(clippy::unwrap_used)]
 

@@ -34,7 +34,8 @@ fn every_element_is_repeated() {
     }
 }
 
-/// Of the documentation of ONNX's `Resize` (operator set 19), with the coordinates and roundings that it names there.
+/// Of the documentation of ONNX's `Resize` (operator set 19), with the coordinates and roundings
+/// that it names there.
 #[test]
 fn images_of_two_by_two_are_what_the_documentation_of_onnx_says() {
     let half = [1.0, 1.25, 1.75, 2.0, 1.5, 1.75, 2.25, 2.5, 2.5, 2.75, 3.25, 3.5, 3.0, 3.25, 3.75, 4.0];

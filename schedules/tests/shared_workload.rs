@@ -1,4 +1,5 @@
-//! What sketches make of a workload once serves every config and thread as what they make of a fresh one.
+//! What sketches make of a workload once serves every config and thread as what they make of a
+//! fresh one.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,6 @@
-//! Every workload that parses can be tuned on every target: its default schedule can be proposed, is proven and becomes code, and so
-//! does whatever else is drawn from its space. `AUTOTUNE_CASES` sets the number of workloads.
+//! Every workload that parses can be tuned on every target: its default schedule can be proposed,
+//! is proven and becomes code, and so does whatever else is drawn from its space. `AUTOTUNE_CASES`
+//! sets the number of workloads.
 
 #![allow(clippy::unwrap_used)]
 
@@ -146,7 +147,8 @@ fn what_makes_odd_workloads_tunable_agrees_with_the_reference() {
     }
 }
 
-/// Workloads of whose configs next to none are valid, or so large that sums of parts do not fit into memory.
+/// Workloads of whose configs next to none are valid, or so large that sums of parts do not fit
+/// into memory.
 #[test]
 fn large_workloads_that_leave_little_choice_have_a_default() {
     for (text, word) in [

@@ -1,4 +1,5 @@
-//! The Winograd sketch: random workloads that it applies to, every size of tiles, both ways of transforming the input.
+//! The Winograd sketch: random workloads that it applies to, every size of tiles, both ways of
+//! transforming the input.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,5 @@
-//! Assembled kernels against the reference, of schedules that are seldom drawn (`operators.rs` has all others), and what is refused.
+//! Assembled kernels against the reference, of schedules that are seldom drawn (`operators.rs` has
+//! all others), and what is refused.
 
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used)]
@@ -148,7 +149,8 @@ fn transposes_are_copied_by_permutations() {
             assert!(block.contains("vunpcklpd"), "{block}");
         }
 
-        // Columns that evict each other from the first-level cache are read whole, past all rows of a vector's lanes.
+        // Columns that evict each other from the first-level cache are read whole, past all rows of
+        // a vector's lanes.
         let (lanes, word) = (isa.vector_bytes() / 4, if isa == Isa::Avx512 { "vshuff32x4" } else { "vperm2f128" });
         for (n, is_square) in [(1024, true), (2048, true), (1040, false)] {
             let blocks = code(isa, &format!("transpose:m=37,n={n}"), [lanes, lanes], "m");
@@ -157,8 +159,8 @@ fn transposes_are_copied_by_permutations() {
     }
 }
 
-/// Windows that overlap, in tiles of one register of each result and more: each element is combined with as few others as needed, and what is
-/// not a number is passed on from wherever it is.
+/// Windows that overlap, in tiles of one register of each result and more: each element is combined
+/// with as few others as needed, and what is not a number is passed on from wherever it is.
 #[test]
 fn windows_share_what_they_combine() {
     let pools =
@@ -200,8 +202,9 @@ fn windows_share_what_they_combine() {
     }
 }
 
-/// Maxima are those of numbers first, and are found once more where something is none: from whichever place that is, and where infinities of both
-/// signs, or sums that are infinite, only look like it.
+/// Maxima are those of numbers first, and are found once more where something is none: from
+/// whichever place that is, and where infinities of both signs, or sums that are infinite, only
+/// look like it.
 #[test]
 fn maxima_pass_on_what_is_not_a_number_from_every_place() {
     let tile = |names: [&str; 2], tile: [usize; 2]| {
@@ -256,8 +259,8 @@ fn maxima_pass_on_what_is_not_a_number_from_every_place() {
     }
 }
 
-/// A tile of two by four windows of three by three is 32 operations, or a few more where registers hold something else, where each window by
-/// itself would be 64.
+/// A tile of two by four windows of three by three is 32 operations, or a few more where registers
+/// hold something else, where each window by itself would be 64.
 #[test]
 fn a_tile_of_windows_takes_half_of_the_operations() {
     let count = |isa: Isa, text: &str| {
@@ -273,7 +276,8 @@ fn a_tile_of_windows_takes_half_of_the_operations() {
     for isa in ISAS {
         let c = isa.vector_bytes() / 4;
         let pool = |kind: &str, rest: &str| count(isa, &format!("pool2d:c={c},{rest},kind={kind}"));
-        // Maxima once for numbers, in fewer registers, with sums that tell whether all are, and once more; with AVX-512 where that is faster.
+        // Maxima once for numbers, in fewer registers, with sums that tell whether all are, and
+        // once more; with AVX-512 where that is faster.
         let (beside, apart) = match isa {
             Isa::Avx512 => ([32 + 32, 3], [8 * 8, 0]),
             _ => ([36 + 32, 1], [2 * 8 * 8, 3]),
@@ -285,7 +289,8 @@ fn a_tile_of_windows_takes_half_of_the_operations() {
     }
 }
 
-/// Rows beside each other whose lanes are combined together, as many as registers have lanes at most and more, and what is left over.
+/// Rows beside each other whose lanes are combined together, as many as registers have lanes at
+/// most and more, and what is left over.
 #[test]
 fn lanes_of_rows_are_folded_together() {
     let operators = ["op=sum", "op=max", "op=min", "op=prod", "op=mean"].map(|op| format!("reduce:m=23,n=49,{op}"));

@@ -15,8 +15,9 @@ use crate::recorder::Recorder;
 use crate::report::{BenchReport, Disturbance};
 use crate::settings::Settings;
 
-/// Measures the best known config of each task against its default, interleaved and checked, and appends the results to `db`.
-/// A task of which nothing is known yet has its default measured. Of the settings, limits and seed do not count.
+/// Measures the best known config of each task against its default, interleaved and checked, and
+/// appends the results to `db`. A task of which nothing is known yet has its default measured. Of
+/// the settings, limits and seed do not count.
 pub(crate) fn bench(
     tasks: &[Task],
     target: &Target,

@@ -4,7 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-/// A switch that ends a run after the measurement in progress, or at once where the measurer asks [`Cancel::is_due`]. Clones share it.
+/// A switch that ends a run after the measurement in progress, or at once where the measurer asks
+/// [`Cancel::is_due`]. Clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<CancelState>);
 
@@ -26,7 +27,8 @@ impl Cancel {
         self.0.is_cancelled.load(Ordering::SeqCst)
     }
 
-    /// True once turned, or when the time of what is being measured is over: for a measurer's interrupt.
+    /// True once turned, or when the time of what is being measured is over: for a measurer's
+    /// interrupt.
     pub fn is_due(&self) -> bool {
         let deadline = *self.0.deadline.lock().unwrap_or_else(PoisonError::into_inner);
         self.is_cancelled() || deadline.is_some_and(|deadline| Instant::now() > deadline)

@@ -1,4 +1,5 @@
-//! The tests that every searcher, cost model and measurer must pass, for those who bring one: each function panics with what is wrong.
+//! The tests that every searcher, cost model and measurer must pass, for those who bring one: each
+//! function panics with what is wrong.
 //!
 //! ```
 //! use autotune::contract;

@@ -16,8 +16,8 @@ pub(crate) type Row = Option<Arc<[f32]>>;
 
 /// Lowers candidates and extracts their features, in parallel.
 ///
-/// Annealing chains come back to candidates they have left, and features never change: rows are kept until
-/// [`GENERATION`] younger ones have come, and longer if asked for again.
+/// Annealing chains come back to candidates they have left, and features never change: rows are
+/// kept until [`GENERATION`] younger ones have come, and longer if asked for again.
 #[derive(Default)]
 pub(crate) struct Featurizer {
     young: HashMap<(Workload, u64), Row>,

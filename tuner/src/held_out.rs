@@ -13,13 +13,14 @@ use crate::params::LearningParams;
 pub struct Predicted<'r> {
     /// What was measured.
     pub record: &'r TuningRecord,
-    /// The higher, the faster: only the order within a workload means something. `None` where the config cannot be lowered, or is
-    /// expected to spill registers heavily.
+    /// The higher, the faster: only the order within a workload means something. `None` where the
+    /// config cannot be lowered, or is expected to spill registers heavily.
     pub score: Option<f32>,
 }
 
-/// Fits a cost model on those of a target's records whose configs are not held out, as a tuning run would be, and asks it about the others.
-/// Of more records than a model is fitted on, the latest count. `None` if too few are left to fit one.
+/// Fits a cost model on those of a target's records whose configs are not held out, as a tuning run
+/// would be, and asks it about the others. Of more records than a model is fitted on, the latest
+/// count. `None` if too few are left to fit one.
 pub fn predict_held_out<'r>(
     target: &Target,
     records: &'r [TuningRecord],

@@ -29,7 +29,8 @@ struct Example {
     registers: Option<RegisterUse>,
 }
 
-/// Samples of one target, over all its workloads, and the model fitted on them: a task begins with what its siblings taught.
+/// Samples of one target, over all its workloads, and the model fitted on them: a task begins with
+/// what its siblings taught.
 pub(crate) struct Learner {
     target: Target,
     featurizer: Featurizer,
@@ -58,8 +59,9 @@ impl Learner {
         }
     }
 
-    /// Learns from the records of earlier runs that a model can be fitted on: all of `own` workloads, which are about to be tuned, and of
-    /// others [the most telling](telling). What those teach is taken for granted from then on, where the model can: what is measured
+    /// Learns from the records of earlier runs that a model can be fitted on: all of `own`
+    /// workloads, which are about to be tuned, and of others [the most telling](telling). What
+    /// those teach is taken for granted from then on, where the model can: what is measured
     /// corrects it.
     pub(crate) fn tell_records(&mut self, records: &[TuningRecord], own: &[Workload]) -> Result<(), ModelError> {
         let mut latest: Vec<&TuningRecord> = records.iter().collect();
@@ -120,7 +122,8 @@ impl Learner {
         Ok(())
     }
 
-    /// What the model is fitted on: the latest, and of other workloads what it does not take for granted.
+    /// What the model is fitted on: the latest, and of other workloads what it does not take for
+    /// granted.
     fn learnt_from(&self) -> impl Iterator<Item = &Example> {
         let history = if self.is_granted { &[] } else { &self.history[..] };
         let surplus = (history.len() + self.examples.len()).saturating_sub(self.params.samples);
@@ -133,7 +136,8 @@ impl Learner {
         self.ranker.fit_registers(&kernels)
     }
 
-    /// How well the model ranks the examples that are held out if it is fitted on the others; `None` if there are too few to tell.
+    /// How well the model ranks the examples that are held out if it is fitted on the others;
+    /// `None` if there are too few to tell.
     pub(crate) fn into_ranking(self) -> Result<Option<Ranking>, ModelError> {
         let LearningParams { first_fit, hold_out_one_in, .. } = self.params;
         let one_in = hold_out_one_in.max(1);
@@ -176,7 +180,8 @@ impl Learner {
         self.fitted > 0
     }
 
-    /// How many trials the next batch has at most: few as long as nothing measured has told whether what others' records taught holds here.
+    /// How many trials the next batch has at most: few as long as nothing measured has told whether
+    /// what others' records taught holds here.
     pub(crate) fn most_trials(&self) -> usize {
         if self.is_granted && !self.is_fitted() { self.params.first_correction.max(1) } else { usize::MAX }
     }
@@ -186,7 +191,8 @@ impl Learner {
         if self.ranker.is_taught() { self.params.explore } else { self.params.explore_untaught }
     }
 
-    /// The score of each candidate, `None` for one that cannot be lowered or is expected to spill registers heavily.
+    /// The score of each candidate, `None` for one that cannot be lowered or is expected to spill
+    /// registers heavily.
     pub(crate) fn score(&mut self, candidates: &[Candidate]) -> Vec<Option<f32>> {
         let rows = self.featurizer.rows(candidates);
         let lowered: Vec<&[f32]> = rows.iter().flatten().map(|row| &**row).collect();
@@ -195,8 +201,9 @@ impl Learner {
     }
 }
 
-/// Of records of other workloads, in the order of time, those that tell the most of some: the latest of each workload, as many of each, of
-/// those whose shapes are the nearest to any of them first.
+/// Of records of other workloads, in the order of time, those that tell the most of some: the
+/// latest of each workload, as many of each, of those whose shapes are the nearest to any of them
+/// first.
 fn telling<'r>(records: Vec<&'r TuningRecord>, own: &[Workload], params: &LearningParams) -> Vec<&'r TuningRecord> {
     let LearningParams { history, history_of_each, .. } = *params;
     let mut of_workloads: HashMap<&Workload, (f32, usize)> = HashMap::new();
@@ -215,8 +222,8 @@ fn telling<'r>(records: Vec<&'r TuningRecord>, own: &[Workload], params: &Learni
     ranked.into_iter().rev().map(|(.., record)| record).collect()
 }
 
-/// One sample per example, and what a compiler told of it: the group is the workload, the score the throughput relative to the
-/// group's best.
+/// One sample per example, and what a compiler told of it: the group is the workload, the score the
+/// throughput relative to the group's best.
 fn samples<'a>(examples: impl Iterator<Item = &'a Example>) -> (Vec<Sample>, Vec<Option<RegisterUse>>) {
     let mut groups: BTreeMap<Workload, Vec<&Example>> = BTreeMap::new();
     for example in examples {

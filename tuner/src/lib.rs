@@ -1,5 +1,6 @@
-//! Learned-cost-model autotuner for tensor programs: for one operator on one device it measures a few hundred of millions of equivalent loop
-//! nests, learns from them which are fast, and keeps the best.
+//! Learned-cost-model autotuner for tensor programs: for one operator on one device it measures a
+//! few hundred of millions of equivalent loop nests, learns from them which are fast, and keeps the
+//! best.
 //!
 //! Tune, and look up what was found:
 //!
@@ -18,9 +19,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A task's searcher proposes a batch, the measurer measures it, every result is appended to the database at once, the cost
-//! model is refitted on all records of the target, and the scheduler picks the task with the most to gain. On a GPU the next batch is
-//! proposed and built while the last one runs. At the end the best few of each task are raced against its default.
+//! A task's searcher proposes a batch, the measurer measures it, every result is appended to the
+//! database at once, the cost model is refitted on all records of the target, and the scheduler
+//! picks the task with the most to gain. On a GPU the next batch is proposed and built while the
+//! last one runs. At the end the best few of each task are raced against its default.
 //!
 //! # Parts from outside
 //!
@@ -30,8 +32,9 @@
 //! | cost model | [`CostModel`](autotune_cost_model::CostModel) | [`Tuner::cost_model`] | [`contract::cost_model`] |
 //! | measurer | [`Measurer`](autotune_measure::Measurer) | [`Tuner::measurer`] | [`contract::measurer`] |
 //!
-//! The example `custom_search` brings a searcher and a cost model. Where ours suit but for a number, [`TuneParams`] and the parameters of
-//! the searchers ([`search::AnnealingParams`]) have it.
+//! The example `custom_search` brings a searcher and a cost model. Where ours suit but for a
+//! number, [`TuneParams`] and the parameters of the searchers ([`search::AnnealingParams`]) have
+//! it.
 //!
 //! # Files
 //!

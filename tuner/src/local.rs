@@ -24,8 +24,8 @@ pub struct LocalDevice {
 }
 
 impl LocalDevice {
-    /// Opens the device for such workloads, which must fit its memory. Code for CPUs is made by `backend`; what is being measured is
-    /// given up when `cancel` [says so](Cancel::is_due).
+    /// Opens the device for such workloads, which must fit its memory. Code for CPUs is made by
+    /// `backend`; what is being measured is given up when `cancel` [says so](Cancel::is_due).
     pub fn open(
         target: &Target,
         workloads: &[Workload],
@@ -47,7 +47,8 @@ impl LocalDevice {
     }
 }
 
-/// The name of this machine's device for a target: of a CPU as Linux has it, of a GPU as its driver does.
+/// The name of this machine's device for a target: of a CPU as Linux has it, of a GPU as its driver
+/// does.
 pub fn device_name(target: &Target) -> Option<String> {
     let Some(gpu) = target.gpu() else {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").ok()?;

@@ -19,7 +19,8 @@ impl Task {
         Self { name: workload.operator().kind().name.into(), workload, count: 1 }
     }
 
-    /// Weight of the task's time in what is minimised: its count, and 1 for a task that the network lists but never runs.
+    /// Weight of the task's time in what is minimised: its count, and 1 for a task that the network
+    /// lists but never runs.
     pub fn weight(&self) -> f64 {
         self.count.max(1) as f64
     }
@@ -63,13 +64,15 @@ impl Network {
         self.tasks.iter().map(|task| task.workload.clone()).collect()
     }
 
-    /// ResNet-18 (He et al., 2016) for inference at batch 1 and 224x224: the twelve convolution shapes of the AutoTVM
-    /// paper's Table 1 and the classifier, 20 convolutions and one matrix product in all.
+    /// ResNet-18 (He et al., 2016) for inference at batch 1 and 224x224: the twelve convolution
+    /// shapes of the AutoTVM paper's Table 1 and the classifier, 20 convolutions and one matrix
+    /// product in all.
     ///
-    /// Batch normalisation is folded into a bias. A shape that occurs with different epilogues is one task, with the
-    /// epilogue of most of its occurrences, and bias + ReLU where they are as many. The first convolution of a basic block
-    /// carries bias + ReLU, the second bias + residual + ReLU, a projection shortcut bias alone. C3, the projection
-    /// shortcut of the first stage, is in the paper's table but not in the published network, whose first stage keeps its
+    /// Batch normalisation is folded into a bias. A shape that occurs with different epilogues is
+    /// one task, with the epilogue of most of its occurrences, and bias + ReLU where they are as
+    /// many. The first convolution of a basic block carries bias + ReLU, the second bias +
+    /// residual + ReLU, a projection shortcut bias alone. C3, the projection shortcut of the first
+    /// stage, is in the paper's table but not in the published network, whose first stage keeps its
     /// width: its count is 0, and it is tuned as if it ran once.
     pub fn resnet18() -> Self {
         let task = |&(name, count, text): &(&str, usize, &str)| {
@@ -97,7 +100,8 @@ mod tests {
     const RELU: Epilogue = Epilogue { activation: Activation::Relu, ..BIAS };
     const ADD_RELU: Epilogue = Epilogue { residual: true, ..RELU };
 
-    /// Every convolution of the network in the order in which it runs, written down from its definition.
+    /// Every convolution of the network in the order in which it runs, written down from its
+    /// definition.
     fn graph() -> Vec<Workload> {
         let conv = |c, hw, o, k, s, epilogue| {
             let conv = Conv2d {

@@ -15,7 +15,8 @@ pub enum Event<'a> {
         tasks: &'a [Task],
         /// Trials of earlier runs, per task.
         resumed: Vec<usize>,
-        /// Trials in total when the run is over, those of earlier runs included; `None` if there is no limit.
+        /// Trials in total when the run is over, those of earlier runs included; `None` if there is
+        /// no limit.
         trials: Option<usize>,
     },
     /// A candidate was measured and its record is in the database.

@@ -10,8 +10,9 @@ use crate::error::TuneError;
 use crate::network::Task;
 use crate::tuner::Tuner;
 
-/// Returns a function for [`TuneOnMiss::into`](crate::TuneOnMiss::into) that tunes a workload by `trials` measurements, those
-/// of earlier runs included, within `time_budget` of wall-clock time, the final race included; `None` is no limit.
+/// Returns a function for [`TuneOnMiss::into`](crate::TuneOnMiss::into) that tunes a workload by
+/// `trials` measurements, those of earlier runs included, within `time_budget` of wall-clock time,
+/// the final race included; `None` is no limit.
 ///
 /// ```no_run
 /// use std::time::Duration;

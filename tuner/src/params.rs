@@ -1,4 +1,5 @@
-//! The policy of a run: what it does where nothing else decides. The defaults are what the results in `examples/results` were made with.
+//! The policy of a run: what it does where nothing else decides. The defaults are what the results
+//! in `examples/results` were made with.
 
 use std::time::Duration;
 
@@ -7,13 +8,16 @@ use autotune_deploy::PredictParams;
 /// The policy of a run. Searchers have parameters of their own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TuneParams {
-    /// Trials per task after which a run without any limit of its own is planned to end: batches are sized for that.
+    /// Trials per task after which a run without any limit of its own is planned to end: batches
+    /// are sized for that.
     pub trials_per_task: usize,
-    /// Configs of a task that are measured first because records from elsewhere claim that they are the fastest.
+    /// Configs of a task that are measured first because records from elsewhere claim that they are
+    /// the fastest.
     pub claims: usize,
     /// Workloads of the database from which schedules are carried over to a task: the nearest.
     pub neighbors: usize,
-    /// Part of the floor of a task's run time, which is measured, that a time from elsewhere may go below and still teach the model.
+    /// Part of the floor of a task's run time, which is measured, that a time from elsewhere may go
+    /// below and still teach the model.
     pub credible_share: f64,
     /// Share of the time budget after which tasks begin with what is predicted in a hurry
     /// ([`PredictParams::QUICK`]).
@@ -25,13 +29,15 @@ pub struct TuneParams {
     /// How long behind the end of the time budget the untuned schedules of tasks are still measured
     /// of which nothing is known yet.
     pub needed_overrun: Duration,
-    /// How much longer than its share of the time budget a search may wait for the measurement in progress.
+    /// How much longer than its share of the time budget a search may wait for the measurement in
+    /// progress.
     pub grace: Duration,
-    /// Whether what is known of other workloads is used: records of tasks that are not tuned in this run, the pretrained model and the
-    /// portfolio that ship for the target.
+    /// Whether what is known of other workloads is used: records of tasks that are not tuned in
+    /// this run, the pretrained model and the portfolio that ship for the target.
     pub transfer: bool,
-    /// How what ships chooses the schedule that a task begins with; `None` does without it: the best-scored of what is carried over from
-    /// records of other workloads, and where there are none that of the fixed rule.
+    /// How what ships chooses the schedule that a task begins with; `None` does without it: the
+    /// best-scored of what is carried over from records of other workloads, and where there are
+    /// none that of the fixed rule.
     pub prediction: Option<PredictParams>,
     /// What the cost model learns from, and when.
     pub learning: LearningParams,
@@ -74,27 +80,32 @@ impl TuneParams {
 pub struct LearningParams {
     /// Samples that a model is fitted on at most: the latest.
     pub samples: usize,
-    /// Records of workloads that a run does not tune, learnt from at most: of those with the nearest shapes first.
+    /// Records of workloads that a run does not tune, learnt from at most: of those with the
+    /// nearest shapes first.
     pub history: usize,
     /// Of each such workload this number of records is learnt from before more of any.
     pub history_of_each: usize,
     /// Samples without which there is no model.
     pub first_fit: usize,
-    /// Samples of a run's own from which on they correct what records of other workloads taught; as many trials are in the first batch
-    /// that goes by those, at most: it tells how far they are to be believed.
+    /// Samples of a run's own from which on they correct what records of other workloads taught; as
+    /// many trials are in the first batch that goes by those, at most: it tells how far they are to
+    /// be believed.
     pub first_correction: usize,
-    /// The model is refitted once the samples have grown by one in this many, so that fitting stays a small share of the time
-    /// however many there are.
+    /// The model is refitted once the samples have grown by one in this many, so that fitting stays
+    /// a small share of the time however many there are.
     pub refit_one_in: usize,
     /// One sample in this many is held out to judge the model in the end.
     pub hold_out_one_in: usize,
     /// Share of a batch to be drawn at random, whatever the scores say.
     pub explore: f64,
-    /// The same as long as there is only the analytic estimate to go by, which a model must be able to contradict.
+    /// The same as long as there is only the analytic estimate to go by, which a model must be able
+    /// to contradict.
     pub explore_untaught: f64,
-    /// Kernels that a compiler must have told of before it is predicted what registers it gives to others.
+    /// Kernels that a compiler must have told of before it is predicted what registers it gives to
+    /// others.
     pub registers_first_fit: usize,
-    /// Bytes of a thread's spills, stored and loaded, from which on a kernel is not worth compiling.
+    /// Bytes of a thread's spills, stored and loaded, from which on a kernel is not worth
+    /// compiling.
     pub max_spill_bytes: f32,
 }
 
@@ -125,11 +136,14 @@ pub struct SchedulingParams {
     pub window_batches: usize,
     /// Weight of the recent gain against the expected one: 0 to 1.
     pub recent_weight: f64,
-    /// Trials without gain after which a task is on a plateau, and half as much is expected of more.
+    /// Trials without gain after which a task is on a plateau, and half as much is expected of
+    /// more.
     pub patience: usize,
-    /// A task is on a plateau if its last `patience` trials lowered its best time by less than this share.
+    /// A task is on a plateau if its last `patience` trials lowered its best time by less than this
+    /// share.
     pub plateau_gain: f64,
-    /// Share of its best time that a task may always save: floors are the ceilings of one algorithm, some of whose work can be left out.
+    /// Share of its best time that a task may always save: floors are the ceilings of one
+    /// algorithm, some of whose work can be left out.
     pub optimism: f64,
 }
 
@@ -149,10 +163,11 @@ impl Default for SchedulingParams {
 /// The final race of a task: who takes part, for how long, and when it is run again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RaceParams {
-    /// Configs that race against the default, besides the best so far: many, because of many configs that were measured, those
-    /// that seem the fastest are also those that were lucky.
+    /// Configs that race against the default, besides the best so far: many, because of many
+    /// configs that were measured, those that seem the fastest are also those that were lucky.
     pub racers: usize,
-    /// Configs that race again, besides the default, if a race was disturbed: the winner of an earlier one, and the fastest.
+    /// Configs that race again, besides the default, if a race was disturbed: the winner of an
+    /// earlier one, and the fastest.
     pub finalists: usize,
     /// Races, at most: one that was disturbed is run again.
     pub attempts: usize,
@@ -171,8 +186,8 @@ pub struct RaceParams {
     pub again_within: f64,
     /// Runs of a racer, at least: loading and checking it, and its rounds.
     pub runs_of_racer: f64,
-    /// Where the time budget ends a run, a race may take this multiple of its own budget, and these seconds on top: loading and checking
-    /// kernels, of which some may be slow.
+    /// Where the time budget ends a run, a race may take this multiple of its own budget, and these
+    /// seconds on top: loading and checking kernels, of which some may be slow.
     pub overrun: (f64, f64),
 }
 

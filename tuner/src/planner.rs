@@ -61,8 +61,8 @@ impl WorkQueue {
     }
 }
 
-/// Learns from results and proposes batches. What is proposed counts as a trial until the end of the search and is not proposed
-/// again, though its result may come later.
+/// Learns from results and proposes batches. What is proposed counts as a trial until the end of
+/// the search and is not proposed again, though its result may come later.
 pub(crate) struct Planner<'a> {
     pub(crate) tasks: Vec<TaskState>,
     /// Learns if a searcher uses scores.
@@ -111,7 +111,8 @@ impl<'a> Planner<'a> {
         Some(self.settings.trials?.saturating_sub(self.tasks.iter().map(trials).sum()))
     }
 
-    /// Learns from the results in the queue and proposes the next batch; none at the end of the search.
+    /// Learns from the results in the queue and proposes the next batch; none at the end of the
+    /// search.
     pub(crate) fn next_batch(&mut self, queue: &WorkQueue) -> Vec<Candidate> {
         let begun = Instant::now();
         if let Err(error) = self.learn(queue) {
@@ -132,8 +133,8 @@ impl<'a> Planner<'a> {
         candidates
     }
 
-    /// Where time is limited, the untuned schedules of tasks of which nothing was tried yet, those with the most work first: whatever else there is
-    /// time for, these are needed.
+    /// Where time is limited, the untuned schedules of tasks of which nothing was tried yet, those
+    /// with the most work first: whatever else there is time for, these are needed.
     fn needed(&mut self) -> Vec<(usize, Candidate)> {
         if self.settings.time_budget.is_none() || self.settings.cancel.is_cancelled() {
             return Vec::new();
@@ -145,7 +146,8 @@ impl<'a> Planner<'a> {
         fresh.into_iter().filter_map(|task| Some((task, self.tasks[task].ask_untuned()?))).collect()
     }
 
-    /// Hands the results in the queue to the searchers and the model. A task of which nothing has run in a whole batch retires.
+    /// Hands the results in the queue to the searchers and the model. A task of which nothing has
+    /// run in a whole batch retires.
     fn learn(&mut self, queue: &WorkQueue) -> Result<(), ModelError> {
         let results = std::mem::take(&mut queue.lock().results);
         for of_task in results.chunk_by(|a, b| a.0 == b.0) {
@@ -164,7 +166,8 @@ impl<'a> Planner<'a> {
         if self.uses_scores { self.learner.refit() } else { Ok(()) }
     }
 
-    /// Takes in what is left in the queue when nothing more is measured, and forgets what is still in flight.
+    /// Takes in what is left in the queue when nothing more is measured, and forgets what is still
+    /// in flight.
     pub(crate) fn conclude(&mut self, queue: &WorkQueue) -> Result<(), ModelError> {
         self.learn(queue)?;
         queue.lock().proposals.clear();
@@ -178,8 +181,8 @@ impl<'a> Planner<'a> {
         self.error.take().map_or(Ok(()), Err)
     }
 
-    /// The next batch of the task with the most to gain, within the trials that are left. Who gives trials or time gets them used;
-    /// without any limit, plateaus end the run.
+    /// The next batch of the task with the most to gain, within the trials that are left. Who gives
+    /// trials or time gets them used; without any limit, plateaus end the run.
     fn propose(&mut self, queue: &WorkQueue) -> Vec<(usize, Candidate)> {
         let limited = self.settings.trials.is_some() || self.settings.time_budget.is_some();
         while self.limit_reached().is_none() {

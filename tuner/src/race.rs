@@ -12,9 +12,10 @@ use crate::error::TuneError;
 use crate::params::RaceParams;
 use crate::recorder::{Recorder, since_1970};
 
-/// Races the default of a task, its best, the winner of its last race and up to `more` others, the best in other layouts and fast ones, as many as
-/// `budget_secs` allow, interleaved, and appends the results. The fastest of the race is the best from then on, be it the default. A race
-/// in which the fastest is much slower than it was before is run again, as long as there is time.
+/// Races the default of a task, its best, the winner of its last race and up to `more` others, the
+/// best in other layouts and fast ones, as many as `budget_secs` allow, interleaved, and appends
+/// the results. The fastest of the race is the best from then on, be it the default. A race in
+/// which the fastest is much slower than it was before is run again, as long as there is time.
 ///
 /// Times of candidates that could not be timed in turns are appended as those of a search, and the
 /// error says why.
@@ -90,7 +91,8 @@ impl Field {
         let entered = best.iter().map(|record| enter(&record.config)).last().unwrap_or(stay);
         let more = more.min((affordable as usize).saturating_sub(entered));
         let top = recorder.db.top(workload, &key, more, &fits)?;
-        // Who runs a network may want the best in another layout, which a search may have hardly tried.
+        // Who runs a network may want the best in another layout, which a search may have hardly
+        // tried.
         let mut others = top.first().map(|record| space.in_other_layouts(&record.config)).unwrap_or_default();
         others.truncate(more / 2);
         let fastest = top.iter().take(more - others.len()).map(|record| &record.config);
@@ -116,7 +118,8 @@ fn fastest_secs(records: &[TuningRecord], config: &Config) -> Option<f64> {
     own.min_by(f64::total_cmp)
 }
 
-/// True if the fastest racer is much slower than the fastest of them was before: something else had the machine.
+/// True if the fastest racer is much slower than the fastest of them was before: something else had
+/// the machine.
 fn is_disturbed(measurements: &[Measurement], least_secs: Option<f64>, params: &RaceParams) -> bool {
     let now_secs = measurements.iter().filter_map(Measurement::run_secs).reduce(f64::min);
     now_secs.zip(least_secs).is_some_and(|(now, least)| now > params.disturbed * least)

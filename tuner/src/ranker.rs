@@ -6,8 +6,9 @@ use ndarray::{Array2, ArrayView2};
 
 use crate::params::LearningParams;
 
-/// The cost model, and for GPUs a model of the compiler before it. Registers and spills are among the features that the cost model
-/// learns from, those that the compiler told, and predicts from, those that are expected of kernels that are not compiled yet.
+/// The cost model, and for GPUs a model of the compiler before it. Registers and spills are among
+/// the features that the cost model learns from, those that the compiler told, and predicts from,
+/// those that are expected of kernels that are not compiled yet.
 pub(crate) struct Ranker {
     target: Target,
     registers: RegisterModel,
@@ -38,7 +39,8 @@ impl Ranker {
         }
     }
 
-    /// Replaces what was learnt by what the samples teach, each with what a compiler told of it, if one did.
+    /// Replaces what was learnt by what the samples teach, each with what a compiler told of it, if
+    /// one did.
     pub(crate) fn fit(&mut self, mut samples: Vec<Sample>, told: &[Option<RegisterUse>]) -> Result<(), ModelError> {
         self.tell_registers(&mut samples, told);
         self.model.fit(&samples)
@@ -62,7 +64,8 @@ impl Ranker {
         self.set(rows.zip(expected.iter().zip(told).map(|(&expected, told)| told.unwrap_or(expected))));
     }
 
-    /// The score of each row of features; `None` for a kernel that is expected to spill so much that others are faster.
+    /// The score of each row of features; `None` for a kernel that is expected to spill so much
+    /// that others are faster.
     pub(crate) fn score(&self, rows: &[&[f32]]) -> Vec<Option<f32>> {
         if rows.is_empty() {
             return Vec::new();
@@ -108,7 +111,8 @@ mod tests {
     use super::*;
     use crate::learner::Learner;
 
-    /// Of a kernel, by the number of its accumulators: from 64 on it spills, and other kernels are faster.
+    /// Of a kernel, by the number of its accumulators: from 64 on it spills, and other kernels are
+    /// faster.
     fn resources(target: &Target, candidate: &Candidate) -> Resources {
         let row = features::extract(&candidate.lower().unwrap(), target);
         let accumulators = features::names().iter().position(|name| name == "gpu.accumulators.log2_count").unwrap();

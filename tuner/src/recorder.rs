@@ -14,8 +14,8 @@ use autotune_workloads::Workload;
 use crate::settings::Settings;
 use crate::standing::Standing;
 
-/// How long a measurement may be at the mercy of a power failure: waiting for the disk each time would cost as much as
-/// measuring.
+/// How long a measurement may be at the mercy of a power failure: waiting for the disk each time
+/// would cost as much as measuring.
 const FLUSH_EVERY: Duration = Duration::from_millis(250);
 
 /// Appends measurements of a run to its database, and remembers where each task stands by them.
@@ -57,7 +57,8 @@ impl<'a> Recorder<'a> {
         standings.get(space.workload()).cloned().unwrap_or_else(|| Standing::new(space.default_config()))
     }
 
-    /// True if a config ran and was right in this run; others come from a database, and are to be proven before they run.
+    /// True if a config ran and was right in this run; others come from a database, and are to be
+    /// proven before they run.
     pub(crate) fn has_run(&self, space: &ScheduleSpace, config: &Config) -> bool {
         self.ran.borrow().contains(&(space.workload().clone(), config.stable_hash()))
     }
@@ -68,8 +69,8 @@ impl<'a> Recorder<'a> {
         self.standings.borrow_mut().insert(space.workload().clone(), standing);
     }
 
-    /// Appends one measurement: from then on it outlives the process, and a loss of power after a quarter of a second of further
-    /// appending or after [`Recorder::flush`].
+    /// Appends one measurement: from then on it outlives the process, and a loss of power after a
+    /// quarter of a second of further appending or after [`Recorder::flush`].
     pub(crate) fn append(&self, candidate: &Candidate, measurement: &Measurement, phase: Phase) -> Result<(), DbError> {
         let setup = self.settings.setup.clone();
         let toolchain = measurement.toolchain.clone();

@@ -38,7 +38,8 @@ pub struct CurvePoint {
     pub elapsed_secs: f64,
     /// Trials of this run so far.
     pub trials: usize,
-    /// Sum over the tasks of the best run time so far, as the search measured it, times the occurrences in the network.
+    /// Sum over the tasks of the best run time so far, as the search measured it, times the
+    /// occurrences in the network.
     pub network_secs: f64,
 }
 
@@ -65,7 +66,8 @@ impl Timing {
         }
     }
 
-    /// What times of a moment are worth in which others had so much of the machine, if that is known.
+    /// What times of a moment are worth in which others had so much of the machine, if that is
+    /// known.
     pub fn beside(load: Option<Load>) -> Self {
         Self::in_turns(load.map_or(0.0, |load| load.taken))
     }
@@ -124,13 +126,16 @@ pub struct TaskReport {
     pub best_secs: Option<f64>,
     /// Throughput of the best schedule, operations of the direct algorithm counted.
     pub gflops: Option<f64>,
-    /// The roofline's run time over that of the best schedule: every operation of its algorithm at the full speed of its element type, or
-    /// every operand moved once, whichever takes longer (Williams et al., 2009). Beyond 1 where a kernel skips the taps in the padding,
-    /// which count as operations.
+    /// The roofline's run time over that of the best schedule: every operation of its algorithm at
+    /// the full speed of its element type, or every operand moved once, whichever takes longer
+    /// (Williams et al., 2009). Beyond 1 where a kernel skips the taps in the padding, which count
+    /// as operations.
     pub roofline_fraction: Option<f64>,
-    /// The same for the operations of the direct algorithm: beyond 1 where another algorithm does fewer.
+    /// The same for the operations of the direct algorithm: beyond 1 where another algorithm does
+    /// fewer.
     pub direct_roofline_fraction: Option<f64>,
-    /// Deviation of the best schedule's output from the reference, over the reference's largest magnitude.
+    /// Deviation of the best schedule's output from the reference, over the reference's largest
+    /// magnitude.
     pub max_rel_error: Option<f64>,
     /// How the best schedule was timed: [`autotune_measurement::RunSecs::graph_runs`].
     pub graph_runs: Option<usize>,
@@ -160,7 +165,8 @@ pub struct Ranking {
     pub top_recall: f64,
 }
 
-/// How a tuning run went. As JSON it is what `autotune --json` writes; times in seconds, `null` where there is none.
+/// How a tuning run went. As JSON it is what `autotune --json` writes; times in seconds, `null`
+/// where there is none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// Key of the target.

@@ -7,7 +7,8 @@ use crate::params::SchedulingParams;
 pub(crate) struct Progress {
     /// Factor of the task's time in what is minimised.
     pub(crate) weight: f64,
-    /// Run time that the task cannot be expected to go below, for instance from the device's ceilings; 0 if unknown.
+    /// Run time that the task cannot be expected to go below, for instance from the device's
+    /// ceilings; 0 if unknown.
     pub(crate) floor_secs: f64,
     /// Best run time after each trial so far; infinite before the first that ran.
     pub(crate) best_after: Vec<f64>,
@@ -37,10 +38,11 @@ impl Progress {
         self.best_after.iter().rev().skip(1).take_while(|&&secs| secs < flat).count()
     }
 
-    /// Seconds of weighted run time that one more trial is expected to save: the recent gain per trial, blended with an
-    /// optimistic guess that as many trials again, those in flight included, would reach the floor, a guess that is worth less the longer
-    /// nothing was gained. This is the gradient of Ansor's task scheduler (Zheng et al., 2020, section 6) with a known floor in place of
-    /// the speeds of similar tasks.
+    /// Seconds of weighted run time that one more trial is expected to save: the recent gain per
+    /// trial, blended with an optimistic guess that as many trials again, those in flight included,
+    /// would reach the floor, a guess that is worth less the longer nothing was gained. This is the
+    /// gradient of Ansor's task scheduler (Zheng et al., 2020, section 6) with a known floor in
+    /// place of the speeds of similar tasks.
     fn gain_per_trial(&self, batch: usize, params: &SchedulingParams) -> f64 {
         let (trials, best) = ((self.best_after.len() + self.in_flight) as f64, self.best_secs());
         if !best.is_finite() {
@@ -58,18 +60,20 @@ impl Progress {
     }
 }
 
-/// Trials in one batch where `trials` are shared by `tasks`: small enough that every task is refined several times, large enough
-/// to keep builds in parallel and the model cheap, and never so large that the trials end before every task had its first.
+/// Trials in one batch where `trials` are shared by `tasks`: small enough that every task is
+/// refined several times, large enough to keep builds in parallel and the model cheap, and never so
+/// large that the trials end before every task had its first.
 pub(crate) fn batch_size(trials: usize, tasks: usize, params: &SchedulingParams) -> usize {
     let [least, most] = params.batch_trials;
     let share = trials / tasks.max(1);
     (share / 4).clamp(least, most.max(least)).min(share.max(1))
 }
 
-/// The task that gets the next `batch` trials; `None` if all have retired or, unless the search goes on `beyond_plateaus`, are
-/// on one.
+/// The task that gets the next `batch` trials; `None` if all have retired or, unless the search
+/// goes on `beyond_plateaus`, are on one.
 ///
-/// Every task first gets its first batch, the heaviest (by `first_cost`) first; then the one with the most to gain.
+/// Every task first gets its first batch, the heaviest (by `first_cost`) first; then the one with
+/// the most to gain.
 pub(crate) fn next_task(
     tasks: &[&Progress],
     first_cost: &[f64],

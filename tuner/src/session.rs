@@ -109,7 +109,8 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// Measures what the planner proposes; each result is appended to the database as it comes. Says why it ended.
+    /// Measures what the planner proposes; each result is appended to the database as it comes.
+    /// Says why it ended.
     pub(crate) fn search(&mut self) -> Result<Stop, TuneError> {
         let queue = WorkQueue::default();
         let Self { planner, measurer, recorder, observer, best_secs, shares, curve, slowdowns, .. } = self;
@@ -274,7 +275,8 @@ fn space(task: &Task, target: &Target, settings: &Settings, start: Instant) -> S
     predict::space_within(&task.workload, target, settings.params.predicts_by(), hurried)
 }
 
-/// What the database knows of a task: its records, and of what is claimed to be fast what is proven to be right.
+/// What the database knows of a task: its records, and of what is claimed to be fast what is proven
+/// to be right.
 fn resume_task(
     task: &Task,
     space: ScheduleSpace,
@@ -301,7 +303,8 @@ fn history_of(records: &[TuningRecord], own: &[Workload]) -> Portfolio {
     Portfolio::of_fastest(ran)
 }
 
-/// Has a task begin with what the history has for it. Its untuned schedule is the best of that in the model's eyes.
+/// Has a task begin with what the history has for it. Its untuned schedule is the best of that in
+/// the model's eyes.
 fn begin(state: &mut TaskState, history: &Portfolio, learner: &mut Learner, recorder: &Recorder<'_>) {
     let params = &recorder.settings.params;
     let nearest = history.nearest(&state.task.workload, params.neighbors);
@@ -320,7 +323,8 @@ fn begin(state: &mut TaskState, history: &Portfolio, learner: &mut Learner, reco
     }
 }
 
-/// Drops claims that no kernel can have reached: times too far below the floor, and all where the ceilings are not known.
+/// Drops claims that no kernel can have reached: times too far below the floor, and all where the
+/// ceilings are not known.
 fn drop_incredible(records: &mut Vec<TuningRecord>, target: &Target, settings: &Settings) {
     let credible_share = settings.params.credible_share;
     let mut floors: HashMap<Workload, f64> = HashMap::new();

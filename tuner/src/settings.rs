@@ -7,7 +7,8 @@ use autotune_measure::Ceilings;
 use crate::cancel::Cancel;
 use crate::params::TuneParams;
 
-/// How long, by what policy and from which seed to tune, and what the records tell of the circumstances.
+/// How long, by what policy and from which seed to tune, and what the records tell of the
+/// circumstances.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Settings {
     /// Measurements in total over all tasks, those of earlier runs included.
@@ -30,8 +31,8 @@ impl Settings {
         self.cancel.is_cancelled() || most.is_some_and(|most| start.elapsed() > most)
     }
 
-    /// When a search that began at `start` is interrupted: a moment after its share of the time budget, for what is being measured
-    /// then to end.
+    /// When a search that began at `start` is interrupted: a moment after its share of the time
+    /// budget, for what is being measured then to end.
     pub(crate) fn search_deadline(&self, start: Instant) -> Option<Instant> {
         start.checked_add(self.search_budget()? + self.params.grace)
     }

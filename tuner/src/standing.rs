@@ -9,8 +9,8 @@ use autotune_workloads::Work;
 use crate::network::Task;
 use crate::report::{TaskReport, Timing};
 
-/// The default and the best of a task by this run's own measurements. Once the task raced, both are of its last race, so that they
-/// compare; nothing that was only read from a database counts.
+/// The default and the best of a task by this run's own measurements. Once the task raced, both are
+/// of its last race, so that they compare; nothing that was only read from a database counts.
 #[derive(Clone, Debug)]
 pub(crate) struct Standing {
     default_config: Config,

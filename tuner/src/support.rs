@@ -40,7 +40,8 @@ pub enum Unsupported {
     Within { workload: Box<Workload> },
 }
 
-/// Fails for the first workload that the target has no kernels for ([`Workload::unsupported_dtype`]), or cannot measure kernels of.
+/// Fails for the first workload that the target has no kernels for
+/// ([`Workload::unsupported_dtype`]), or cannot measure kernels of.
 ///
 /// ```
 /// use autotune::check_supported;

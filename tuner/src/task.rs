@@ -37,11 +37,11 @@ pub(crate) struct TaskState {
 }
 
 impl TaskState {
-    /// A task with the `records` of earlier runs taken in. Those that were measured here count as trials; what is `claimed` to be fast,
-    /// the fastest first, is proposed first.
+    /// A task with the `records` of earlier runs taken in. Those that were measured here count as
+    /// trials; what is `claimed` to be fast, the fastest first, is proposed first.
     ///
-    /// Its random numbers follow from the seed, the workload and the number of those records, so that a resumed search does not
-    /// repeat itself and a rerun from the same state is the same.
+    /// Its random numbers follow from the seed, the workload and the number of those records, so
+    /// that a resumed search does not repeat itself and a rerun from the same state is the same.
     pub(crate) fn new(
         task: Task,
         space: ScheduleSpace,
@@ -80,7 +80,8 @@ impl TaskState {
         state
     }
 
-    /// Has the searcher begin with what was carried over from other workloads; returns what may be the default schedule.
+    /// Has the searcher begin with what was carried over from other workloads; returns what may be
+    /// the default schedule.
     pub(crate) fn begin_with(&mut self, carried: Vec<Candidate>) -> Vec<Candidate> {
         self.searcher.begin_with(carried)
     }
@@ -100,8 +101,8 @@ impl TaskState {
         self.trials() - self.resumed
     }
 
-    /// Up to `n` candidates to measure next, none of them proposed before; they are in flight from now on. The first of a task are its
-    /// default and those that are claimed to be fast.
+    /// Up to `n` candidates to measure next, none of them proposed before; they are in flight from
+    /// now on. The first of a task are its default and those that are claimed to be fast.
     pub(crate) fn ask<'a>(&'a mut self, n: usize, score: &'a mut ScoreFn<'a>, explore: f64) -> Vec<Candidate> {
         let default = self.space.default_candidate().clone();
         let mut batch = Vec::new();

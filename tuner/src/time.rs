@@ -5,7 +5,8 @@ use std::time::Instant;
 use autotune_measurement::Measurement;
 use serde::Serialize;
 
-/// When a batch was planned: since when, when the results before it were learnt, when it was proposed.
+/// When a batch was planned: since when, when the results before it were learnt, when it was
+/// proposed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Planned {
     pub(crate) begun: Instant,
@@ -13,8 +14,8 @@ pub(crate) struct Planned {
     pub(crate) proposed: Instant,
 }
 
-/// Where the wall-clock time of a run went, in seconds. Their sum is no more than the whole: what is done while the device runs counts
-/// only as far as the device waited for it.
+/// Where the wall-clock time of a run went, in seconds. Their sum is no more than the whole: what
+/// is done while the device runs counts only as far as the device waited for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct TimeShares {
     /// Reading the database, and fitting the model on what it knows.
@@ -25,8 +26,8 @@ pub struct TimeShares {
     pub build_secs: f64,
     /// Runs of kernels, in checks and for timing: [`autotune_measurement::RunSecs::kernel_secs`].
     pub run_secs: f64,
-    /// What else measuring takes: loading kernels, packing weights ahead of time, comparing outputs, talking to the worker; failed
-    /// candidates too.
+    /// What else measuring takes: loading kernels, packing weights ahead of time, comparing
+    /// outputs, talking to the worker; failed candidates too.
     pub trial_secs: f64,
     /// Writing results to the database.
     pub record_secs: f64,

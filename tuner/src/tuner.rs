@@ -23,10 +23,12 @@ use crate::session::{Parts, Session};
 use crate::settings::{Settings, Setup};
 use crate::support::check_supported;
 
-/// Tunes tasks for a target. What is not said has a default: no limit but that nothing is gained any more, annealing over gradient-boosted
-/// trees, this machine's device, a database that is gone after the run, and silence.
+/// Tunes tasks for a target. What is not said has a default: no limit but that nothing is gained
+/// any more, annealing over gradient-boosted trees, this machine's device, a database that is gone
+/// after the run, and silence.
 ///
-/// Everything that does the work can be brought from outside: [`Tuner::searcher`], [`Tuner::cost_model`], [`Tuner::measurer`].
+/// Everything that does the work can be brought from outside: [`Tuner::searcher`],
+/// [`Tuner::cost_model`], [`Tuner::measurer`].
 pub struct Tuner<'a> {
     target: Target,
     settings: Settings,
@@ -51,15 +53,15 @@ impl<'a> Tuner<'a> {
         }
     }
 
-    /// Measurements in total over all tasks, those of earlier runs in the database included. `None` is no limit: the run ends
-    /// with the time budget, or without one when no task gains any more.
+    /// Measurements in total over all tasks, those of earlier runs in the database included. `None`
+    /// is no limit: the run ends with the time budget, or without one when no task gains any more.
     pub fn trials(mut self, trials: impl Into<Option<usize>>) -> Self {
         self.settings.trials = trials.into();
         self
     }
 
-    /// Wall-clock time after which the run ends, the final race included; `None` is no limit. The untuned schedule of every task is measured first,
-    /// however long that takes.
+    /// Wall-clock time after which the run ends, the final race included; `None` is no limit. The
+    /// untuned schedule of every task is measured first, however long that takes.
     pub fn time_budget(mut self, budget: impl Into<Option<Duration>>) -> Self {
         self.settings.time_budget = budget.into();
         self
@@ -83,7 +85,8 @@ impl<'a> Tuner<'a> {
         self
     }
 
-    /// What predicts scores, one for all tasks. Of no use where no searcher [uses scores](Searcher::uses_scores).
+    /// What predicts scores, one for all tasks. Of no use where no searcher [uses
+    /// scores](Searcher::uses_scores).
     pub fn cost_model(mut self, model: impl CostModel + 'static) -> Self {
         self.cost_model = Some(Box::new(model));
         self
@@ -113,8 +116,9 @@ impl<'a> Tuner<'a> {
         self
     }
 
-    /// What the device can do at most: the floor under run times, what the report compares with, and the [rates](autotune_ir::Rates) that
-    /// the analysis counts by. Of this machine's device it is measured.
+    /// What the device can do at most: the floor under run times, what the report compares with,
+    /// and the [rates](autotune_ir::Rates) that the analysis counts by. Of this machine's device it
+    /// is measured.
     pub fn ceilings(mut self, ceilings: impl Into<Option<Ceilings>>) -> Self {
         self.settings.ceilings = ceilings.into();
         self
@@ -126,14 +130,16 @@ impl<'a> Tuner<'a> {
         self
     }
 
-    /// Tunes until the trials or the time are used up or the run is cancelled, and without either limit until no task gains any more; then
-    /// races the best few of each task against its default.
+    /// Tunes until the trials or the time are used up or the run is cancelled, and without either
+    /// limit until no task gains any more; then races the best few of each task against its
+    /// default.
     ///
-    /// On a GPU the next batch is proposed and built while the device runs: it comes from what was known until then.
+    /// On a GPU the next batch is proposed and built while the device runs: it comes from what was
+    /// known until then.
     ///
-    /// Every measurement is appended to the database as it comes: an interrupted run loses nothing, a killed one a quarter of a second.
-    /// Records that are there already count as trials, are not measured again, and teach the model, as do those of other workloads on the
-    /// same target.
+    /// Every measurement is appended to the database as it comes: an interrupted run loses nothing,
+    /// a killed one a quarter of a second. Records that are there already count as trials, are not
+    /// measured again, and teach the model, as do those of other workloads on the same target.
     pub fn tune(self, tasks: &[Task]) -> Result<Report, TuneError> {
         let own_model = || match self.settings.params.transfer {
             true => XgbModel::for_target(&self.target),
@@ -150,8 +156,9 @@ impl<'a> Tuner<'a> {
         })
     }
 
-    /// Measures the best known config of each task against its default, interleaved and checked, and appends the results to the database.
-    /// A task of which nothing is known yet has its default measured. Limits and seed do not count.
+    /// Measures the best known config of each task against its default, interleaved and checked,
+    /// and appends the results to the database. A task of which nothing is known yet has its
+    /// default measured. Limits and seed do not count.
     pub fn bench(self, tasks: &[Task]) -> Result<BenchReport, TuneError> {
         let run = Run { measurer: self.measurer, db: self.db, observer: self.observer };
         run.with(tasks, &self.target, self.settings, |target, settings, measurer, db, observer| {
@@ -168,8 +175,9 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    /// Does something with what was brought, and with defaults for what was not, on the target with the rates that its ceilings tell, where
-    /// those are known. Making those counts into the time budget.
+    /// Does something with what was brought, and with defaults for what was not, on the target with
+    /// the rates that its ceilings tell, where those are known. Making those counts into the time
+    /// budget.
     fn with<T>(
         self,
         tasks: &[Task],

@@ -97,7 +97,8 @@ fn a_searcher_that_breaks_the_contract_is_told_where() {
 fn our_cost_models_keep_the_contract() {
     for word in ["cpu", "cuda:sm_90"] {
         let target = Target::detect(word, None).unwrap();
-        // What it takes for granted is of the tuner's features, which the contract's rows are too short to have.
+        // What it takes for granted is of the tuner's features, which the contract's rows are too
+        // short to have.
         contract::cost_model(|| XgbModel::for_target(&target));
     }
     contract::cost_model(|| XgbModel::new(XgbParams::default()));

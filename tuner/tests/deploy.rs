@@ -1,4 +1,5 @@
-//! The modes of a program that deploys: off, look-up, tune on a miss, and the last among several processes, for which this program runs itself.
+//! The modes of a program that deploys: off, look-up, tune on a miss, and the last among several
+//! processes, for which this program runs itself.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;

@@ -149,7 +149,8 @@ fn a_resumed_run_measures_only_what_is_left_and_nothing_twice() {
     }
 }
 
-/// However little time there is, the untuned schedule of every task is measured, and those with the most work first.
+/// However little time there is, the untuned schedule of every task is measured, and those with the
+/// most work first.
 #[test]
 fn where_time_is_limited_every_task_first_has_its_untuned_schedule_measured() {
     let texts = [SMALL, "matmul:m=20,n=16,k=80", "matmul:m=20,n=16,k=8"];
@@ -431,11 +432,13 @@ fn a_search_recovers_from_a_distorted_history() {
         (0..2).for_each(|i| behind[i] += (distorted[i] - fresh[i]) / (DEVICES.len() as u64 * SEEDS) as f64);
     }
     let behind = behind.map(f64::exp);
-    // Believed in full, history leaves 1.58 and 1.44; it is believed as far as it ranks what is measured, which leaves 1.27 and 1.14.
+    // Believed in full, history leaves 1.58 and 1.44; it is believed as far as it ranks what is
+    // measured, which leaves 1.27 and 1.14.
     assert!(behind[0] < 1.4 && behind[1] < 1.25, "after 32 and 64 trials {behind:?} times the time without a history");
 }
 
-/// True where the tiles are large in sum, as what does not fit into a GPU's shared memory or registers.
+/// True where the tiles are large in sum, as what does not fit into a GPU's shared memory or
+/// registers.
 fn fails(candidate: &Candidate) -> bool {
     let octaves = |value: &Value| match value {
         Value::Tile(sizes) => sizes.iter().map(|&size| (size as f64).log2()).sum(),

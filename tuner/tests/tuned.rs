@@ -131,7 +131,8 @@ fn what_a_source_knows_of_other_workloads_and_what_ships_are_ranked_together() {
         writer.add(&record).unwrap();
         let snapshot = Snapshot::from_bytes(writer.into_bytes().unwrap()).unwrap();
         for source in [&db as &dyn Source, &snapshot] {
-            // What is known takes the place of the farthest of what ships, so that another of that may be the best.
+            // What is known takes the place of the farthest of what ships, so that another of that
+            // may be the best.
             let found = look_up(source);
             assert_eq!(found.candidate() == carried, is_best);
             assert!(score(found.candidate()) >= score(carried));

@@ -120,8 +120,8 @@ fn message(record: &TuningRecord) -> Option<&String> {
     }
 }
 
-/// Makes the words of compilers and drivers, which nobody chose, such that [`check_texts`] takes them: control characters are replaced
-/// and the ends of long ones cut off.
+/// Makes the words of compilers and drivers, which nobody chose, such that [`check_texts`] takes
+/// them: control characters are replaced and the ends of long ones cut off.
 pub(crate) fn tidy(record: &mut TuningRecord) {
     let provenance = &mut record.provenance;
     for text in [&mut provenance.device, &mut provenance.compiler, &mut provenance.flags, &mut provenance.harness] {

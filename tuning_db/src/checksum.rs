@@ -1,5 +1,5 @@
-//! What tells whether a text of a file is still what was written: its hash by XXH3, 64 bits, in 16 hexadecimal digits. Earlier
-//! versions wrote FNV-1a hashes, which are still read.
+//! What tells whether a text of a file is still what was written: its hash by XXH3, 64 bits, in 16
+//! hexadecimal digits. Earlier versions wrote FNV-1a hashes, which are still read.
 
 use autotune_schedules::config::fnv1a;
 use xxhash_rust::xxh3::xxh3_64;

@@ -55,7 +55,8 @@ impl Engine {
         path.join("sled")
     }
 
-    /// Every record that can be read; those of `wanted` are asked for one by one if not all can be read in turn.
+    /// Every record that can be read; those of `wanted` are asked for one by one if not all can be
+    /// read in turn.
     pub(crate) fn read(&self, wanted: &Counts) -> Contents {
         let mut contents = Contents::default();
         let mut pairs = self.sled.scan_prefix(RECORD_PREFIX);
@@ -82,7 +83,8 @@ impl Engine {
         contents
     }
 
-    /// What the indexes of the layout without a journal say; `None` if this was never a database's engine.
+    /// What the indexes of the layout without a journal say; `None` if this was never a database's
+    /// engine.
     pub(crate) fn indexed(&self) -> Result<Option<Counts>, DbError> {
         #[derive(Deserialize)]
         struct Index {
@@ -95,7 +97,8 @@ impl Engine {
         let mut counts = BTreeMap::new();
         let mut pairs = self.sled.scan_prefix(b"i\0");
         while let Some((key, value)) = self.guarded(|| pairs.next().transpose())? {
-            // An index that cannot be read tells nothing; what it tells is only held against the records.
+            // An index that cannot be read tells nothing; what it tells is only held against the
+            // records.
             let task = key.get(2..).and_then(keys::parse_task);
             let index: Option<Index> = serde_json::from_slice(&value).ok();
             if let (Some(task), Some(Index { records })) = (task, index) {
@@ -157,7 +160,8 @@ pub(crate) fn damage(error: &DbError) -> String {
     }
 }
 
-/// True if the error tells that the engine's files are damaged, not that they cannot be used just now.
+/// True if the error tells that the engine's files are damaged, not that they cannot be used just
+/// now.
 pub(crate) fn is_damage(error: &DbError) -> bool {
     match error {
         DbError::Corrupt { .. } => true,
@@ -173,8 +177,8 @@ fn is_locked(cause: &std::io::Error) -> bool {
     cause.to_string().contains("could not acquire lock")
 }
 
-/// Opens the engine. The hold on the database is ours, so if the engine's own lock is taken, a closed handle is still being
-/// cleaned up.
+/// Opens the engine. The hold on the database is ours, so if the engine's own lock is taken, a
+/// closed handle is still being cleaned up.
 fn open_unlocked(path: &Path, folder: &Path) -> Result<sled::Db, DbError> {
     let config = sled::Config::new().cache_capacity(CACHE_BYTES).flush_every_ms(None).path(folder);
     let start = Instant::now();
@@ -188,8 +192,9 @@ fn open_unlocked(path: &Path, folder: &Path) -> Result<sled::Db, DbError> {
     }
 }
 
-/// Removes what a process killed while opening the database left behind. The engine writes `snap.X.generating` and renames
-/// it once it is whole; it would take an unfinished one for the newest snapshot and refuse the database.
+/// Removes what a process killed while opening the database left behind. The engine writes
+/// `snap.X.generating` and renames it once it is whole; it would take an unfinished one for the
+/// newest snapshot and refuse the database.
 fn remove_unfinished_snapshots(folder: &Path) -> Result<(), DbError> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,
@@ -210,7 +215,8 @@ thread_local! {
     static IN_ENGINE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs an operation of the engine. The engine panics on some damage to its files; that is an error here, and nothing is printed.
+/// Runs an operation of the engine. The engine panics on some damage to its files; that is an error
+/// here, and nothing is printed.
 fn guarded<T>(path: &Path, run: impl FnOnce() -> sled::Result<T>) -> Result<T, DbError> {
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {

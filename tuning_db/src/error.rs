@@ -14,8 +14,8 @@ mod snapshot;
 pub use record::RecordError;
 pub use snapshot::SnapshotError;
 
-/// Why a database cannot be opened, read or written. Every message names the path or the line at fault, and tells the cause: there is
-/// no source behind it that would say it again.
+/// Why a database cannot be opened, read or written. Every message names the path or the line at
+/// fault, and tells the cause: there is no source behind it that would say it again.
 #[derive(Debug, Error)]
 pub enum DbError {
     /// There is nothing at the path.

@@ -11,8 +11,8 @@
 //! PATH/*.new      a file being written that will take another's place
 //! ```
 //!
-//! The writer appends to the journal first: what is there was appended. Opening for writing compares the two copies record by record
-//! and mends each from the other.
+//! The writer appends to the journal first: what is there was appended. Opening for writing
+//! compares the two copies record by record and mends each from the other.
 
 use std::fmt::Display;
 use std::fs::{self, File};

@@ -1,7 +1,8 @@
 //! How many records of each task are known to be durable: what the copies are held against.
 //!
-//! A line with the checksum of the others, then for each task `RECORDS TAB NEXT TAB TARGET TAB WORKLOAD`, NEXT being the place of its next
-//! record. The layout without a journal had the total alone.
+//! A line with the checksum of the others, then for each task
+//! `RECORDS TAB NEXT TAB TARGET TAB WORKLOAD`, NEXT being the place of its next record. The layout
+//! without a journal had the total alone.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -59,7 +60,8 @@ impl Counts {
         TaskCounts::new(self.0.iter().map(lost))
     }
 
-    /// How many records of each task are missing before later ones, those left out that are counted here.
+    /// How many records of each task are missing before later ones, those left out that are counted
+    /// here.
     pub(crate) fn gaps(&self, found: &Records) -> TaskCounts {
         let gap = |(task, lines): (&TaskKey, &BTreeMap<u64, String>)| {
             let next = self.0.get(task).map_or(0, |count| count.next);

@@ -7,8 +7,9 @@ use std::path::Path;
 use crate::error::DbError;
 use crate::holder::Holder;
 
-/// The exclusive hold on a database. The lock on the file decides and ends with the process, however it ends; the
-/// file's text only tells who holds it, so text left behind by a killed process is harmless.
+/// The exclusive hold on a database. The lock on the file decides and ends with the process,
+/// however it ends; the file's text only tells who holds it, so text left behind by a killed
+/// process is harmless.
 #[derive(Debug)]
 pub(crate) struct Hold {
     file: File,
@@ -38,8 +39,8 @@ impl Hold {
 }
 
 impl Drop for Hold {
-    /// Unlocks expressly: while another thread starts a process, the new one shares the open file until it executes, and
-    /// closing the file here would leave the lock with it.
+    /// Unlocks expressly: while another thread starts a process, the new one shares the open file
+    /// until it executes, and closing the file here would leave the lock with it.
     fn drop(&mut self) {
         let _ = self.file.unlock();
     }

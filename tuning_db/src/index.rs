@@ -1,4 +1,5 @@
-//! What is known of a task (workload and target) without reading its records again, and what follows from it.
+//! What is known of a task (workload and target) without reading its records again, and what
+//! follows from it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -25,7 +26,8 @@ impl Row {
     }
 }
 
-/// A task's records that can be read, made from them when it is first asked for and kept up to date from then on.
+/// A task's records that can be read, made from them when it is first asked for and kept up to date
+/// from then on.
 #[derive(Debug, Default)]
 pub(crate) struct TaskIndex {
     rows: Vec<Row>,
@@ -101,8 +103,8 @@ struct Race {
     fastest: Option<Row>,
 }
 
-/// The best of some records, of those that fit: see [`TuningDb::best`](crate::TuningDb::best). Only those are asked whether they fit on
-/// which it depends.
+/// The best of some records, of those that fit: see [`TuningDb::best`](crate::TuningDb::best). Only
+/// those are asked whether they fit on which it depends.
 pub(crate) fn best(rows: impl Iterator<Item = Row>, fits: &mut dyn FnMut(Row) -> bool) -> Option<Row> {
     let mut best: Option<Row> = None;
     let mut race: Option<Race> = None;
@@ -134,8 +136,8 @@ pub(crate) fn best(rows: impl Iterator<Item = Row>, fits: &mut dyn FnMut(Row) ->
 
 /// The records that are most worth racing, fastest first, one per config.
 ///
-/// A config stands with its fastest record of the last race it took part in (and is left out if it failed there), else with
-/// its fastest record of the search. Ties go to the earlier record.
+/// A config stands with its fastest record of the last race it took part in (and is left out if it
+/// failed there), else with its fastest record of the search. Ties go to the earlier record.
 pub(crate) fn ranking(rows: impl Iterator<Item = Row>) -> Vec<Row> {
     let mut standings: HashMap<u64, Row> = HashMap::new();
     for row in rows {

@@ -6,9 +6,10 @@
 //! CHECKSUM  LEFT  PLACE  TARGET  WORKLOAD  RECORD
 //! ```
 //!
-//! The checksum is that of all that follows its tab. LEFT is how many lines of the same append
-//! are still to come: what is appended at once is there as a whole or not at all. PLACE is the record's place in its task; records
-//! restored from the storage engine may stand behind later ones. A last line that does not end is no record yet.
+//! The checksum is that of all that follows its tab. LEFT is how many lines of the same append are
+//! still to come: what is appended at once is there as a whole or not at all. PLACE is the record's
+//! place in its task; records restored from the storage engine may stand behind later ones. A last
+//! line that does not end is no record yet.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
@@ -20,11 +21,13 @@ use crate::error::DbError;
 use crate::files::{io_error, set_aside_name, sync_folder};
 use crate::keys::{Entry, Records, TaskKey};
 
-/// How often a reader reads again where lines are damaged: the writer may just be taking back what it could not finish.
+/// How often a reader reads again where lines are damaged: the writer may just be taking back what
+/// it could not finish.
 const READS: usize = 4;
 const BETWEEN_READS: Duration = Duration::from_millis(5);
 
-/// A journal is read piece by piece: its lines are kept, and a copy of all of it would take as much memory again, which the system has to clear.
+/// A journal is read piece by piece: its lines are kept, and a copy of all of it would take as much
+/// memory again, which the system has to clear.
 const BUFFER_BYTES: usize = 1 << 16;
 
 /// What a journal holds.
@@ -155,7 +158,8 @@ impl Journal {
         Ok(Self { path: path.to_path_buf(), file, end })
     }
 
-    /// Replaces a damaged journal by one of these records; the damaged one is kept under another name, which is returned.
+    /// Replaces a damaged journal by one of these records; the damaged one is kept under another
+    /// name, which is returned.
     pub(crate) fn rewrite(path: &Path, records: &Records) -> Result<(Self, PathBuf), DbError> {
         let failed = io_error("cannot write", path);
         let (new_path, aside) = (path.with_extension("new"), set_aside_name(path));
@@ -175,7 +179,8 @@ impl Journal {
         Ok((Self::open(path, text.len() as u64)?, aside))
     }
 
-    /// Appends records. Where that fails, some of them may have been written: see [`cut_back_to`](Self::cut_back_to).
+    /// Appends records. Where that fails, some of them may have been written: see
+    /// [`cut_back_to`](Self::cut_back_to).
     pub(crate) fn append(&mut self, entries: &[Entry]) -> Result<(), DbError> {
         let mut text = String::new();
         for (left, entry) in (0..entries.len()).rev().zip(entries) {

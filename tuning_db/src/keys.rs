@@ -1,14 +1,15 @@
 //! What records are filed under: their task, and their place in it.
 //!
-//! Texts, not [`Workload`]s: a newer version may have filed records of operators that this one does not know.
+//! Texts, not [`Workload`]s: a newer version may have filed records of operators that this one does
+//! not know.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use autotune_workloads::Workload;
 
-/// First bytes of the storage engine's keys of records: `r 0 TARGET 0 WORKLOAD 0 place`, the place in 8 bytes, big-endian. Texts hold
-/// no NUL. An earlier layout kept indexes under other letters.
+/// First bytes of the storage engine's keys of records: `r 0 TARGET 0 WORKLOAD 0 place`, the place
+/// in 8 bytes, big-endian. Texts hold no NUL. An earlier layout kept indexes under other letters.
 pub(crate) const RECORD_PREFIX: &[u8] = b"r\0";
 
 /// A target and a workload's text.

@@ -23,9 +23,10 @@
 //! asking   lookup log salvage snapshot source
 //! ```
 //!
-//! Records are kept twice on disk, in an append-only journal, which readers read while a tuner writes, and in a storage engine: what is
-//! damaged in one is restored from the other. A handle holds the records in memory, as text, and decodes those of a task when it is
-//! asked for it. So there is one way to look up, for readers and the writer, and no damage is met after opening.
+//! Records are kept twice on disk, in an append-only journal, which readers read while a tuner
+//! writes, and in a storage engine: what is damaged in one is restored from the other. A handle
+//! holds the records in memory, as text, and decodes those of a task when it is asked for it. So
+//! there is one way to look up, for readers and the writer, and no damage is met after opening.
 //!
 //! ```
 //! use autotune_db::{Phase, Provenance, Standing, TuningDb, TuningRecord};

@@ -1,4 +1,5 @@
-//! Files that are locked while something is under way. The lock goes with the process, however it ends; the file may stay.
+//! Files that are locked while something is under way. The lock goes with the process, however it
+//! ends; the file may stay.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind};
@@ -13,7 +14,8 @@ pub(crate) struct LockFile {
 }
 
 impl LockFile {
-    /// Takes the lock, which whoever has it may keep for as long as it takes; makes the file where there is none.
+    /// Takes the lock, which whoever has it may keep for as long as it takes; makes the file where
+    /// there is none.
     pub(crate) fn wait_for(path: &Path) -> io::Result<Self> {
         loop {
             let file = open(path)?;
@@ -45,7 +47,8 @@ impl LockFile {
 }
 
 impl Drop for LockFile {
-    /// Unlocks expressly: while another thread starts a process, the new one shares the open file until it executes.
+    /// Unlocks expressly: while another thread starts a process, the new one shares the open file
+    /// until it executes.
     fn drop(&mut self) {
         let _ = self.file.unlock();
     }

@@ -41,8 +41,9 @@ pub struct ImportReport {
 }
 
 impl TuningDb {
-    /// Writes every record as one line of JSON, ordered by target, workload text, and place in the task; returns how many. Records of
-    /// newer versions are passed on as they are; [`warnings`](Self::warnings) tell of others that cannot be read.
+    /// Writes every record as one line of JSON, ordered by target, workload text, and place in the
+    /// task; returns how many. Records of newer versions are passed on as they are;
+    /// [`warnings`](Self::warnings) tell of others that cannot be read.
     ///
     /// Importing the lines into an empty database yields the same records as claims.
     pub fn export(&self, mut out: impl Write) -> Result<u64, DbError> {
@@ -67,11 +68,13 @@ impl TuningDb {
         }
     }
 
-    /// Stores every record of an exported log that is not there yet, durably, as a [claim](TuningRecord::is_claim): whether its time
-    /// holds here is not known. Blank lines are passed over.
+    /// Stores every record of an exported log that is not there yet, durably, as a
+    /// [claim](TuningRecord::is_claim): whether its time holds here is not known. Blank lines are
+    /// passed over.
     ///
     /// # Errors
-    /// [`Log`](DbError::Log) names the first line that is no record, if such lines are refused; nothing is imported then.
+    /// [`Log`](DbError::Log) names the first line that is no record, if such lines are refused;
+    /// nothing is imported then.
     pub fn import(&self, log: impl BufRead, on_invalid: OnInvalid) -> Result<ImportReport, DbError> {
         let (records, mut report) = self.read_log(log, on_invalid)?;
         for batch in records.chunks(BATCH) {
@@ -128,7 +131,8 @@ fn read_record(bytes: &[u8]) -> Result<Option<TuningRecord>, String> {
     Ok(Some(TuningRecord { imported: true, ..record }))
 }
 
-/// Whether a stored line can be passed on: a record, or what a newer version calls one. Else why not.
+/// Whether a stored line can be passed on: a record, or what a newer version calls one. Else why
+/// not.
 pub(crate) fn passable(line: &str) -> Result<(), String> {
     let Err(error) = TuningRecord::from_line(line) else {
         return Ok(());

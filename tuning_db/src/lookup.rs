@@ -58,7 +58,8 @@ impl Best {
         Self { record, standing }
     }
 
-    /// Which of two is served where one will do: the lesser. What was measured comes before claims, then the fastest.
+    /// Which of two is served where one will do: the lesser. What was measured comes before claims,
+    /// then the fastest.
     pub(crate) fn compare(&self, other: &Self) -> Ordering {
         let is_claim = |best: &Self| best.standing == Standing::Claimed;
         let secs = |best: &Self| best.record.measurement.run_secs().unwrap_or(f64::INFINITY);
@@ -107,18 +108,19 @@ impl Fitting<'_> {
 }
 
 impl TuningDb {
-    /// The record to deploy for a task, or `None` if nothing is known to run. `fits` says whether a config is in today's schedule space
-    /// for the task; no other counts.
+    /// The record to deploy for a task, or `None` if nothing is known to run. `fits` says whether a
+    /// config is in today's schedule space for the task; no other counts.
     ///
-    /// It follows from the records of the task that were measured here by the present lowering, in the order they were appended. A
-    /// record of the search becomes the best if it is
-    /// faster than the best so far. A race (adjacent records of the task with one [`Phase::Race`] id)
-    /// corrects the optimism of picking the minimum of many single measurements: if the best so far took part,
-    /// the race's fastest takes its place however slow it is, and if none of the racers ran there is no best any more. If the
-    /// best so far did not take part, the race's fastest has to be faster. Ties leave the earlier one.
+    /// It follows from the records of the task that were measured here by the present lowering, in
+    /// the order they were appended. A record of the search becomes the best if it is faster than
+    /// the best so far. A race (adjacent records of the task with one [`Phase::Race`] id) corrects
+    /// the optimism of picking the minimum of many single measurements: if the best so far took
+    /// part, the race's fastest takes its place however slow it is, and if none of the racers ran
+    /// there is no best any more. If the best so far did not take part, the race's fastest has to
+    /// be faster. Ties leave the earlier one.
     ///
-    /// Only if there is no such record, it follows in the same way from the [claims](TuningRecord::is_claim) of configs that were not
-    /// measured here.
+    /// Only if there is no such record, it follows in the same way from the
+    /// [claims](TuningRecord::is_claim) of configs that were not measured here.
     pub fn best(
         &self,
         workload: &Workload,
@@ -146,12 +148,13 @@ impl TuningDb {
         Ok(of_target.flat_map(|(task, log)| self.decode_all(task, log)).collect())
     }
 
-    /// The `k` records of a task that are most worth racing, fastest first, one per config: of those that were measured here by the
-    /// present lowering and fit. Reads that task's records only.
+    /// The `k` records of a task that are most worth racing, fastest first, one per config: of
+    /// those that were measured here by the present lowering and fit. Reads that task's records
+    /// only.
     ///
-    /// A config stands with its fastest record of the last race it took part in, and is left out if it failed there;
-    /// without a race it stands with its fastest record of the search. Times of the search are optimistic, so the first
-    /// need not be [`best`](Self::best).
+    /// A config stands with its fastest record of the last race it took part in, and is left out if
+    /// it failed there; without a race it stands with its fastest record of the search. Times of
+    /// the search are optimistic, so the first need not be [`best`](Self::best).
     pub fn top(
         &self,
         workload: &Workload,
@@ -162,8 +165,9 @@ impl TuningDb {
         Ok(self.ranked(workload, target, k, fits, |index| ranking(index.measured())))
     }
 
-    /// The `k` [claims](TuningRecord::is_claim) of a task that are most worth measuring: ranked as [`top`](Self::top) ranks, of configs
-    /// that fit and were not measured here by the present lowering.
+    /// The `k` [claims](TuningRecord::is_claim) of a task that are most worth measuring: ranked as
+    /// [`top`](Self::top) ranks, of configs that fit and were not measured here by the present
+    /// lowering.
     pub fn claims(
         &self,
         workload: &Workload,
@@ -204,8 +208,9 @@ impl TuningDb {
         tasks.map(|task| task.target.clone()).collect()
     }
 
-    /// The tasks of a workload's operator and element type whose targets share a key with a target, the narrowest key first, and for each
-    /// the nearest shapes first. Reads no record, but each workload's text once.
+    /// The tasks of a workload's operator and element type whose targets share a key with a target,
+    /// the narrowest key first, and for each the nearest shapes first. Reads no record, but each
+    /// workload's text once.
     pub(crate) fn nearest_tasks(&self, workload: &Workload, target: &str) -> Vec<(Workload, String)> {
         let own = KeyParts::of(target);
         let logs = self.logs();

@@ -1,4 +1,5 @@
-//! Opening for writing: the two copies of the records are compared record by record, and each is mended from the other.
+//! Opening for writing: the two copies of the records are compared record by record, and each is
+//! mended from the other.
 
 use std::fs;
 use std::path::Path;
@@ -131,7 +132,8 @@ impl<'a> Copies<'a> {
         self.mended = true;
     }
 
-    /// A database without a FORMAT file is a new one, which needs no warnings, unless it has records.
+    /// A database without a FORMAT file is a new one, which needs no warnings, unless it has
+    /// records.
     fn warn_of_markers(&mut self) {
         let is_new = self.engine_contents.records.is_empty()
             && self.engine_contents.damage.is_none()
@@ -156,7 +158,8 @@ impl<'a> Copies<'a> {
         TaskCounts::new([TaskCount { target, workload, records: missing }])
     }
 
-    /// Puts together what both copies hold. Where they differ the journal is right, whose checksums are longer.
+    /// Puts together what both copies hold. Where they differ the journal is right, whose checksums
+    /// are longer.
     pub(crate) fn unite(&mut self) {
         self.records = std::mem::take(&mut self.journal.records);
 

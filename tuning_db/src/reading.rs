@@ -1,4 +1,5 @@
-//! Reading a database beside the process that writes it: the journal, without a lock, and nothing is written.
+//! Reading a database beside the process that writes it: the journal, without a lock, and nothing
+//! is written.
 
 use std::path::Path;
 

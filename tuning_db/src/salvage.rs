@@ -19,20 +19,23 @@ pub struct SalvageReport {
     pub saved: u64,
     /// Records that were there once, as far as that is known, and cannot be read.
     pub lost: TaskCounts,
-    /// Pieces of its files that cannot be read. What they held may have been saved from the other copy.
+    /// Pieces of its files that cannot be read. What they held may have been saved from the other
+    /// copy.
     pub damaged_pieces: u64,
     /// Why `lost` may be too few.
     pub warnings: Vec<Warning>,
 }
 
 impl TuningDb {
-    /// Writes every record of the database at `path` that can be read in either copy, as [`export`](Self::export) does, however damaged
-    /// the rest is. Nothing is mended. The storage engine's copy is left out if another process has the database open, or if it cannot
-    /// be written to.
+    /// Writes every record of the database at `path` that can be read in either copy, as
+    /// [`export`](Self::export) does, however damaged the rest is. Nothing is mended. The storage
+    /// engine's copy is left out if another process has the database open, or if it cannot be
+    /// written to.
     ///
     /// # Errors
-    /// [`NotFound`](DbError::NotFound), [`NewerFormat`](DbError::NewerFormat), [`NotADatabase`](DbError::NotADatabase),
-    /// [`NotADirectory`](DbError::NotADirectory), [`Io`](DbError::Io).
+    /// [`NotFound`](DbError::NotFound), [`NewerFormat`](DbError::NewerFormat),
+    /// [`NotADatabase`](DbError::NotADatabase), [`NotADirectory`](DbError::NotADirectory),
+    /// [`Io`](DbError::Io).
     pub fn salvage(path: impl AsRef<Path>, mut out: impl Write) -> Result<SalvageReport, DbError> {
         let path = path.as_ref();
         if !path.exists() {

@@ -11,8 +11,9 @@
 //! | `check` | [`Snapshot::check`]: every byte and every schedule |
 //! | `error` | [`SnapshotError`] |
 //!
-//! A snapshot is written as a whole and never changed: it is replaced by another file of its name, and whoever has the old one open goes on
-//! reading that. So any number of processes read without a lock. Its format is in `docs/snapshot.md`.
+//! A snapshot is written as a whole and never changed: it is replaced by another file of its name,
+//! and whoever has the old one open goes on reading that. So any number of processes read without a
+//! lock. Its format is in `docs/snapshot.md`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -43,8 +44,9 @@ use layout::{Bucket, FORMAT, Header, HeaderFlaw};
 
 /// A snapshot, open for reading. A handle may be shared by threads.
 ///
-/// Opening reads the header only, and a look-up only what it needs: each bucket of the index, each record and each of its details has a checksum,
-/// which is compared when it is read. What was damaged is an error, never another schedule or a miss.
+/// Opening reads the header only, and a look-up only what it needs: each bucket of the index, each
+/// record and each of its details has a checksum, which is compared when it is read. What was
+/// damaged is an error, never another schedule or a miss.
 ///
 /// ```
 /// use autotune_db::{KeyChain, Snapshot, SnapshotWriter};
@@ -103,13 +105,15 @@ impl fmt::Debug for Snapshot {
 impl Snapshot {
     /// Maps the snapshot at `path` into memory.
     ///
-    /// The file must not be changed or cut short in place while it is open: a process that reads what is no longer there is killed (SIGBUS).
-    /// [`SnapshotWriter::write`] replaces the file instead, and takes the permission to write from it. Where others could change it all
-    /// the same, read it and use [`Snapshot::from_bytes`].
+    /// The file must not be changed or cut short in place while it is open: a process that reads
+    /// what is no longer there is killed (SIGBUS). [`SnapshotWriter::write`] replaces the file
+    /// instead, and takes the permission to write from it. Where others could change it all the
+    /// same, read it and use [`Snapshot::from_bytes`].
     ///
     /// # Errors
-    /// [`NotFound`](SnapshotError::NotFound), [`NotASnapshot`](SnapshotError::NotASnapshot), [`OtherFormat`](SnapshotError::OtherFormat),
-    /// [`NewerRecords`](SnapshotError::NewerRecords), [`Corrupt`](SnapshotError::Corrupt), [`Io`](SnapshotError::Io).
+    /// [`NotFound`](SnapshotError::NotFound), [`NotASnapshot`](SnapshotError::NotASnapshot),
+    /// [`OtherFormat`](SnapshotError::OtherFormat), [`NewerRecords`](SnapshotError::NewerRecords),
+    /// [`Corrupt`](SnapshotError::Corrupt), [`Io`](SnapshotError::Io).
     pub fn open(path: impl AsRef<Path>) -> Result<Self, SnapshotError> {
         let path = path.as_ref();
         let failed = |cause: std::io::Error| match cause.kind() {
@@ -126,8 +130,9 @@ impl Snapshot {
         if metadata.len() == 0 {
             return Err(not_one("it is empty"));
         }
-        // SAFETY: the map is only read, as bytes of which any value is valid. Nobody changes a snapshot's file: it is written before it
-        // has its name, and replaced as a whole; the documentation demands it of others.
+        // SAFETY: the map is only read, as bytes of which any value is valid. Nobody changes a
+        // snapshot's file: it is written before it has its name, and replaced as a whole; the
+        // documentation demands it of others.
         let map = unsafe { Mmap::map(&file) }.map_err(failed)?;
         Self::with(path.to_path_buf(), Bytes::Mapped(map))
     }

@@ -25,12 +25,12 @@ pub struct Found {
 
 /// What schedules are looked up in.
 pub trait Source: Send + Sync {
-    /// The best record for a workload and a target under the narrowest key that has one: its own, that of its model, of its family,
-    /// of its instruction set ([`Reach`]). Records count whose config `fits`: whether it is in today's schedule space is the
-    /// caller's to say.
+    /// The best record for a workload and a target under the narrowest key that has one: its own,
+    /// that of its model, of its family, of its instruction set ([`Reach`]). Records count whose
+    /// config `fits`: whether it is in today's schedule space is the caller's to say.
     ///
-    /// What a wider key answers is a claim: it was not measured on this machine. A GPU that is stated stands for every device of its kind,
-    /// and what was measured on one counts as measured.
+    /// What a wider key answers is a claim: it was not measured on this machine. A GPU that is
+    /// stated stands for every device of its kind, and what was measured on one counts as measured.
     fn find(
         &self,
         workload: &Workload,
@@ -38,15 +38,17 @@ pub trait Source: Send + Sync {
         fits: &dyn Fn(&Config) -> bool,
     ) -> Result<Option<Found>, DbError>;
 
-    /// Schedules to be carried over to a space whose workload there is no record of: of at most `n` workloads of its operator and element
-    /// type, under the narrowest keys first, and under each of the workloads whose shapes are the nearest ([`Workload::distance`]).
-    /// From a source that knows none, none.
+    /// Schedules to be carried over to a space whose workload there is no record of: of at most `n`
+    /// workloads of its operator and element type, under the narrowest keys first, and under each
+    /// of the workloads whose shapes are the nearest ([`Workload::distance`]). From a source that
+    /// knows none, none.
     fn nearest(&self, space: &ScheduleSpace, n: usize) -> Result<Vec<portfolio::Entry>, DbError> {
         let _ = (space, n);
         Ok(Vec::new())
     }
 
-    /// True if there is a record of the workload that ran under the target's own key, whether it fits today's space or not.
+    /// True if there is a record of the workload that ran under the target's own key, whether it
+    /// fits today's space or not.
     fn knows(&self, workload: &Workload, target: &str) -> Result<bool, DbError>;
 
     /// What the user should be told of damage.

@@ -20,11 +20,12 @@ use crate::writer::Writer;
 
 /// Tuning records: on disk, and in memory while a handle is open.
 ///
-/// One process at a time has a database open for writing; beside it any number may have it [open for
-/// reading](Self::open_reading). A handle may be shared by threads.
+/// One process at a time has a database open for writing; beside it any number may have it [open
+/// for reading](Self::open_reading). A handle may be shared by threads.
 ///
-/// Once [`append`](Self::append) has returned, a record is visible, to readers that open from then on, too, and outlives the process,
-/// killed or not; once [`flush`](Self::flush) has returned, it outlives a loss of power too. Dropping the handle flushes.
+/// Once [`append`](Self::append) has returned, a record is visible, to readers that open from then
+/// on, too, and outlives the process, killed or not; once [`flush`](Self::flush) has returned, it
+/// outlives a loss of power too. Dropping the handle flushes.
 pub struct TuningDb {
     path: PathBuf,
     tasks: RwLock<BTreeMap<TaskKey, TaskLog>>,
@@ -90,29 +91,36 @@ impl fmt::Debug for TuningDb {
 }
 
 impl TuningDb {
-    /// Opens the database at `path` for writing; makes one if nothing or an empty directory is there.
+    /// Opens the database at `path` for writing; makes one if nothing or an empty directory is
+    /// there.
     ///
-    /// The two copies of the records are compared, and each is mended from the other: [`warnings`](Self::warnings) tell of it.
+    /// The two copies of the records are compared, and each is mended from the other:
+    /// [`warnings`](Self::warnings) tell of it.
     ///
     /// # Errors
-    /// [`Held`](DbError::Held) if it is open for writing elsewhere, [`NewerFormat`](DbError::NewerFormat),
-    /// [`NotADatabase`](DbError::NotADatabase), [`NotADirectory`](DbError::NotADirectory),
-    /// [`Corrupt`](DbError::Corrupt), [`Io`](DbError::Io); [`Lost`](DbError::Lost) if records that were durable are in neither copy.
+    /// [`Held`](DbError::Held) if it is open for writing elsewhere,
+    /// [`NewerFormat`](DbError::NewerFormat), [`NotADatabase`](DbError::NotADatabase),
+    /// [`NotADirectory`](DbError::NotADirectory), [`Corrupt`](DbError::Corrupt),
+    /// [`Io`](DbError::Io); [`Lost`](DbError::Lost) if records that were durable are in neither
+    /// copy.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, DbError> {
         let path = path.as_ref();
         let mend::Opened { records, writer, warnings } = mend::open(path)?;
         Ok(Self::with(path, records, Storage::Writing(Mutex::new(writer)), warnings))
     }
 
-    /// Opens the database at `path`, which must exist, for reading: beside a process that writes it, from any number of processes,
-    /// without a lock and without writing anything.
+    /// Opens the database at `path`, which must exist, for reading: beside a process that writes
+    /// it, from any number of processes, without a lock and without writing anything.
     ///
-    /// The handle knows all records whose append had returned before, and none that is appended later. Records that are missing in the
-    /// copy that is read are told in the [`warnings`](Self::warnings). A database of an earlier version, which has no such copy, is
-    /// opened for writing once to make it; one that its first writer is still making is not there yet.
+    /// The handle knows all records whose append had returned before, and none that is appended
+    /// later. Records that are missing in the copy that is read are told in the
+    /// [`warnings`](Self::warnings). A database of an earlier version, which has no such copy, is
+    /// opened for writing once to make it; one that its first writer is still making is not there
+    /// yet.
     ///
     /// # Errors
-    /// [`NotFound`](DbError::NotFound), [`NoJournal`](DbError::NoJournal) and those of [`open`](Self::open) but for `Held` and `Lost`.
+    /// [`NotFound`](DbError::NotFound), [`NoJournal`](DbError::NoJournal) and those of
+    /// [`open`](Self::open) but for `Held` and `Lost`.
     pub fn open_reading(path: impl AsRef<Path>) -> Result<Self, DbError> {
         let path = path.as_ref();
         let mut found = Reading::of(path)?;
@@ -152,18 +160,20 @@ impl TuningDb {
         self.append_all(std::slice::from_ref(record)).map(|_| ())
     }
 
-    /// Stores records, all or none of them, and returns how many were new. A record that is there already, equal in every
-    /// field, changes nothing; measuring the same config again yields another record. The same record measured here and
-    /// [`imported`](TuningRecord::imported) is stored once, as it came first.
+    /// Stores records, all or none of them, and returns how many were new. A record that is there
+    /// already, equal in every field, changes nothing; measuring the same config again yields
+    /// another record. The same record measured here and [`imported`](TuningRecord::imported) is
+    /// stored once, as it came first.
     ///
-    /// In the words of compilers and drivers (messages of failures, provenance) control characters are replaced, and the ends of long
-    /// ones are cut off.
+    /// In the words of compilers and drivers (messages of failures, provenance) control characters
+    /// are replaced, and the ends of long ones are cut off.
     ///
     /// # Errors
-    /// [`Refused`](DbError::Refused) for a record that no measurement can yield: a time that is not positive, a number
-    /// that is not finite, an error beyond the tolerance, a workload that makes no sense, a text that is absurdly long.
-    /// [`ReadOnly`](DbError::ReadOnly) if the database is open for reading. [`Io`](DbError::Io), such as on a full disk: nothing of this
-    /// append is there then, and everything of earlier ones.
+    /// [`Refused`](DbError::Refused) for a record that no measurement can yield: a time that is not
+    /// positive, a number that is not finite, an error beyond the tolerance, a workload that makes
+    /// no sense, a text that is absurdly long. [`ReadOnly`](DbError::ReadOnly) if the database is
+    /// open for reading. [`Io`](DbError::Io), such as on a full disk: nothing of this append is
+    /// there then, and everything of earlier ones.
     pub fn append_all(&self, records: &[TuningRecord]) -> Result<usize, DbError> {
         if matches!(self.storage, Storage::Reading) {
             return Err(DbError::ReadOnly { path: self.path.clone() });
@@ -229,8 +239,9 @@ impl TuningDb {
         Ok(record.imported && log.has_line(index, &measured.to_line().map_err(DbError::Refused)?))
     }
 
-    /// Copies the records kept under the target `from` as [claims](TuningRecord::is_claim) of the target `to`, if they are not there yet;
-    /// returns how many were new. For targets whose key has changed: such records may be of another machine that had the same key.
+    /// Copies the records kept under the target `from` as [claims](TuningRecord::is_claim) of the
+    /// target `to`, if they are not there yet; returns how many were new. For targets whose key has
+    /// changed: such records may be of another machine that had the same key.
     pub fn adopt(&self, from: &str, to: &str) -> Result<usize, DbError> {
         let mut records = self.query_target(from)?;
         for record in &mut records {
@@ -249,8 +260,8 @@ impl TuningDb {
         lock(writer).flush(&self.path, counts(&tasks))
     }
 
-    /// What the user should be told: of damage that was found and mended, and of records that were passed over since they cannot be
-    /// read. Each warning is told once.
+    /// What the user should be told: of damage that was found and mended, and of records that were
+    /// passed over since they cannot be read. Each warning is told once.
     pub fn warnings(&self) -> Vec<Warning> {
         std::mem::take(&mut lock(&self.warnings).pending)
     }

@@ -15,19 +15,20 @@ use crate::lock_file::LockFile;
 /// Pause between two looks at who has a hold.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// The hold on a task of a database: one handle at a time has it, of all threads and processes. It ends with the value, and with the process,
-/// however that ends.
+/// The hold on a task of a database: one handle at a time has it, of all threads and processes. It
+/// ends with the value, and with the process, however that ends.
 ///
-/// It keeps nobody from writing; it is for those who would do the same work twice. It is a lock on a file `holder.HASH` in the database's
-/// folder, of the key and the workload, that goes with the hold; what a killed process leaves there goes with the next hold.
+/// It keeps nobody from writing; it is for those who would do the same work twice. It is a lock on
+/// a file `holder.HASH` in the database's folder, of the key and the workload, that goes with the
+/// hold; what a killed process leaves there goes with the next hold.
 #[derive(Debug)]
 pub struct TaskHold {
     file: LockFile,
 }
 
 impl TaskHold {
-    /// Takes the hold on a task of the database at `path`, which need not exist yet, and waits for it so long; `None` if another has it
-    /// still.
+    /// Takes the hold on a task of the database at `path`, which need not exist yet, and waits for
+    /// it so long; `None` if another has it still.
     pub fn take(
         path: impl AsRef<Path>,
         workload: &Workload,

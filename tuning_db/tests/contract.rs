@@ -1,5 +1,5 @@
-//! What every store promises, asked of a fresh store, of one reopened after every step, and of a temporary one; and the same
-//! at random against a model.
+//! What every store promises, asked of a fresh store, of one reopened after every step, and of a
+//! temporary one; and the same at random against a model.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../../measure/tests/layers.rs"]
@@ -105,7 +105,8 @@ fn a_race_settles_which_is_best() {
             secs(subject.db().best(&workload, TARGETS[0], &any).unwrap())
         };
         assert_eq!(best_after(&[r(0, 1.0), r(1, 1.1), r(2, 1.2)]), Some(1.0));
-        // The incumbent's single measurement was lucky; appended one at a time, the other racer first.
+        // The incumbent's single measurement was lucky; appended one at a time, the other racer
+        // first.
         assert_eq!(best_after(&[racing(r(1, 1.15), 1)]), Some(1.0));
         assert_eq!(best_after(&[racing(r(0, 1.3), 1)]), Some(1.15));
         // A later record of the search has to beat the race's winner.

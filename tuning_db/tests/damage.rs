@@ -1,5 +1,5 @@
-//! Damaged files: every record is there afterwards, or its loss is told. This program runs itself as the process that opens them, for
-//! the storage engine may fail in any way.
+//! Damaged files: every record is there afterwards, or its loss is told. This program runs itself
+//! as the process that opens them, for the storage engine may fail in any way.
 #![allow(clippy::unwrap_used)]
 
 mod support;

@@ -1,5 +1,5 @@
-//! Logs with random damage: each line is refused and named, or becomes a claim that can be looked up, exported and imported again; never a
-//! panic. `AUTOTUNE_CASES` sets the number of logs.
+//! Logs with random damage: each line is refused and named, or becomes a claim that can be looked
+//! up, exported and imported again; never a panic. `AUTOTUNE_CASES` sets the number of logs.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;

@@ -1,5 +1,6 @@
-//! Snapshots with damage: refused, or each look-up is an error or the answer that it was; never another answer, a miss or a panic.
-//! `AUTOTUNE_CASES` sets the number of snapshots with random damage.
+//! Snapshots with damage: refused, or each look-up is an error or the answer that it was; never
+//! another answer, a miss or a panic. `AUTOTUNE_CASES` sets the number of snapshots with random
+//! damage.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod support;
@@ -26,7 +27,8 @@ fn whole() -> Vec<u8> {
     writer.into_bytes().unwrap()
 }
 
-/// What is answered for every target and workload: all that there is to know of a schedule as text, "none", or "error".
+/// What is answered for every target and workload: all that there is to know of a schedule as text,
+/// "none", or "error".
 fn answers(bytes: Vec<u8>) -> Option<Vec<String>> {
     let snapshot = Snapshot::from_bytes(bytes).ok()?;
     let mut answers = Vec::new();

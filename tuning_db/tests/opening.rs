@@ -282,7 +282,8 @@ fn losses_of_a_database_without_a_journal_are_noticed() {
     assert!(error.contains("has lost 9 record(s)"), "{error}");
 }
 
-/// Gives a file's lines, or only its first one, the checksums that earlier versions wrote, of what stands behind `separator`.
+/// Gives a file's lines, or only its first one, the checksums that earlier versions wrote, of what
+/// stands behind `separator`.
 fn with_earlier_checksums(path: &Path, separator: char, is_by_line: bool) {
     let text = fs::read_to_string(path).unwrap();
     let parts: Vec<&str> = if is_by_line { text.split_inclusive('\n').collect() } else { vec![&text] };

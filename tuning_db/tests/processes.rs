@@ -1,5 +1,5 @@
-//! What only several processes can show: a held database, a killed tuner, damaged files. This program runs itself as
-//! the other process.
+//! What only several processes can show: a held database, a killed tuner, damaged files. This
+//! program runs itself as the other process.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -94,8 +94,8 @@ fn at_once(batch: usize) -> bool {
     batch.is_multiple_of(2)
 }
 
-/// Appends the batches that are not there yet, one record at a time or all at once, and tells the number of records after
-/// each append. Every third batch is flushed.
+/// Appends the batches that are not there yet, one record at a time or all at once, and tells the
+/// number of records after each append. Every third batch is flushed.
 fn tune(path: &Path, seed: u64) {
     let db = TuningDb::open(path).unwrap();
     let there = db.len() as usize;
@@ -235,8 +235,8 @@ fn a_folder_without_write_permission_is_read_and_unchanged() {
     permit(0o755);
 }
 
-/// Appends to a database until its disk is full; tells how many records were appended. Files cannot grow beyond a limit here, which
-/// to a program is much the same.
+/// Appends to a database until its disk is full; tells how many records were appended. Files cannot
+/// grow beyond a limit here, which to a program is much the same.
 fn fill(path: &Path, limit_bytes: u64) {
     let limit = libc::rlimit { rlim_cur: limit_bytes, rlim_max: limit_bytes };
     // SAFETY: plain calls; the limit is a valid one, and ignoring a signal runs no code.

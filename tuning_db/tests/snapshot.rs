@@ -52,7 +52,8 @@ fn snapshot(records: &[TuningRecord]) -> Snapshot {
     Snapshot::from_bytes(writer.into_bytes().unwrap()).unwrap()
 }
 
-/// The documented meaning of a look-up: of the records under the narrowest key that has any, what was measured before claims, then the fastest.
+/// The documented meaning of a look-up: of the records under the narrowest key that has any, what
+/// was measured before claims, then the fastest.
 fn model<'a>(records: &'a [TuningRecord], target: &str, workload: &str) -> Option<(&'a TuningRecord, Reach)> {
     let asks = KeyParts::of(target);
     Reach::ALL.into_iter().find_map(|reach| {
@@ -64,7 +65,8 @@ fn model<'a>(records: &'a [TuningRecord], target: &str, workload: &str) -> Optio
     })
 }
 
-/// The documented meaning of near workloads: the narrowest keys first, and under each the nearest shapes.
+/// The documented meaning of near workloads: the narrowest keys first, and under each the nearest
+/// shapes.
 fn near_model(records: &[TuningRecord], target: &str, workload: &Workload, n: usize) -> Vec<(Reach, String)> {
     let asks = KeyParts::of(target);
     let mut near: Vec<(Reach, String)> = Vec::new();

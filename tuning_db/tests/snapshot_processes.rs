@@ -1,5 +1,5 @@
-//! What only several processes can show of snapshots: readers while the file is replaced, killed writers, writers at once, holds on tasks.
-//! This program runs itself as the other process.
+//! What only several processes can show of snapshots: readers while the file is replaced, killed
+//! writers, writers at once, holds on tasks. This program runs itself as the other process.
 #![allow(clippy::unwrap_used)]
 
 mod support;
@@ -73,7 +73,8 @@ fn generation(snapshot: &Snapshot) -> u64 {
     generations[0]
 }
 
-/// Reads until it is told to end: tells how many snapshots it saw. The first stays open all the while.
+/// Reads until it is told to end: tells how many snapshots it saw. The first stays open all the
+/// while.
 fn read(path: &Path) {
     let first = Snapshot::open(path).unwrap();
     let began = generation(&first);

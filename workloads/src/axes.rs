@@ -8,13 +8,15 @@
 //! | step | yes | yes | | `k` | `c` of a group |
 //! | tap | yes, in one dimension with a row | yes | | | `kh`, `kw` |
 //!
-//! Sketches go by these parts, not by operators: whatever is a sum of products of two operands has them.
+//! Sketches go by these parts, not by operators: whatever is a sum of products of two operands has
+//! them.
 
 use autotune_ir::program::{Access, Expr};
 use autotune_ir::spec::{AxisId, Equation, Reduction, Spec};
 use autotune_ir::{Affine, VarId};
 
-/// A dimension of the data that is read at `stride * row + dilation * tap - pad`, or further on by axes that the weights have, too.
+/// A dimension of the data that is read at `stride * row + dilation * tap - pad`, or further on by
+/// axes that the weights have, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// The dimension.
@@ -36,7 +38,8 @@ pub struct Window {
 /// Rows or columns that are few: a register tile has all of them, beside others.
 pub const FEW: usize = 8;
 
-/// The axes of a contraction, `result[..] = Σ data[..] * weight[..]`, in the order of [`Equation::axes`].
+/// The axes of a contraction, `result[..] = Σ data[..] * weight[..]`, in the order of
+/// [`Equation::axes`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Axes {
     /// Of the result, the data and the weights.
@@ -54,7 +57,8 @@ pub struct Axes {
 }
 
 impl Axes {
-    /// Those of a spec's main equation; `None` if it is no sum of products of two tensors, or if some axis plays no part.
+    /// Those of a spec's main equation; `None` if it is no sum of products of two tensors, or if
+    /// some axis plays no part.
     pub fn of(spec: &Spec) -> Option<Self> {
         Self::of_equation(spec, spec.main())
     }
@@ -108,8 +112,8 @@ impl Axes {
         self.few(main).is_some() && count(main, &self.rows).min(count(main, &self.columns)) == 1
     }
 
-    /// The operand of a single product, or of products of two vectors each, that has at most [`FEW`]
-    /// rows or columns: 0 for the data, 1 for the weights, the one with fewer if both have.
+    /// The operand of a single product, or of products of two vectors each, that has at most
+    /// [`FEW`] rows or columns: 0 for the data, 1 for the weights, the one with fewer if both have.
     pub fn few(&self, main: &Equation) -> Option<usize> {
         let (rows, columns) = (count(main, &self.rows), count(main, &self.columns));
         let is_one = count(main, &self.batch) == 1 || rows.max(columns) == 1;
@@ -123,7 +127,8 @@ impl Axes {
         self.windows.is_empty() && main.loads().iter().all(|access| access.index.last() == Some(&along))
     }
 
-    /// True if there are windows and each of a batch of several has one column: no two results of a position share what they read.
+    /// True if there are windows and each of a batch of several has one column: no two results of a
+    /// position share what they read.
     pub fn is_depthwise(&self, main: &Equation) -> bool {
         let shares_none = count(main, &self.groups()) > 1 || self.columns.is_empty();
         !self.windows.is_empty() && shares_none && count(main, &self.columns) == 1
@@ -135,7 +140,8 @@ pub fn count(main: &Equation, axes: &[AxisId]) -> usize {
     axes.iter().map(|&axis| main.axes[axis].extent).product()
 }
 
-/// True for a spec of two contractions with maps behind them, of which the second reads what the first map defines.
+/// True for a spec of two contractions with maps behind them, of which the second reads what the
+/// first map defines.
 pub fn is_pair(spec: &Spec) -> bool {
     let [first, map, second, _] = &spec.equations[..] else { return false };
     let is_product = |number: usize| Axes::of_equation(spec, &spec.equations[number]).is_some();
@@ -154,7 +160,8 @@ pub fn is_pair(spec: &Spec) -> bool {
     is_map && reads_operands && data.buffer == map.output.buffer
 }
 
-/// True for an operand of one dimension that lies along the same axis as every other of one dimension.
+/// True for an operand of one dimension that lies along the same axis as every other of one
+/// dimension.
 fn is_bias(spec: &Spec, loads: Vec<&Access>, access: &Access) -> bool {
     let alike = |other: &Access| other.index.len() != 1 || other.index == access.index;
     spec.tensor(access).is_given() && access.index.len() == 1 && loads.into_iter().all(alike)
@@ -164,7 +171,8 @@ fn uses(index: &[Affine], axis: AxisId) -> bool {
     index.iter().any(|index| index.uses(VarId(axis as u32)))
 }
 
-/// The dimensions of the data that an axis of the result alone, not of the weights, shares with one that is summed over.
+/// The dimensions of the data that an axis of the result alone, not of the weights, shares with one
+/// that is summed over.
 fn windows(main: &Equation, data: &[Affine], weight: &[Affine], extents: &[usize]) -> Vec<Window> {
     let is_tap = |axis: AxisId| main.axes[axis].reduce;
     let is_row = |axis: AxisId| !is_tap(axis) && !uses(weight, axis);

@@ -2,8 +2,8 @@
 
 use crate::workload::{Workload, WorkloadError, operators};
 
-/// Tests an operator that is registered: its text form is read as it is written, unknown and zero fields are refused by name, and its
-/// formula is one that programs can be made from.
+/// Tests an operator that is registered: its text form is read as it is written, unknown and zero
+/// fields are refused by name, and its formula is one that programs can be made from.
 ///
 /// # Panics
 ///

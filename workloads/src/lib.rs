@@ -1,4 +1,5 @@
-//! Operators: what is to be computed, in a text form and as equations, and the result that kernels are checked against.
+//! Operators: what is to be computed, in a text form and as equations, and the result that kernels
+//! are checked against.
 //!
 //! | module | what it holds |
 //! |---|---|

@@ -8,7 +8,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 pub struct Once(RwLock<Vec<Box<dyn Any + Send + Sync>>>);
 
 impl Once {
-    /// What stands under a key among the values of its type. Where several threads make it at once, all get the same.
+    /// What stands under a key among the values of its type. Where several threads make it at once,
+    /// all get the same.
     pub fn get<K, T>(&self, key: K, make: impl FnOnce() -> T) -> Arc<T>
     where
         K: PartialEq + Send + Sync + 'static,

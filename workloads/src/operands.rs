@@ -37,22 +37,25 @@ impl DerefMut for Operands {
 }
 
 impl Operands {
-    /// Tensors as the operands of a spec, in the order of [`Spec::operands`]; fails unless they are ([`Operands::check`]).
+    /// Tensors as the operands of a spec, in the order of [`Spec::operands`]; fails unless they are
+    /// ([`Operands::check`]).
     pub fn of(spec: &Spec, tensors: Vec<ArrayD<f32>>) -> Result<Self, OperandError> {
         let operands = Self { names: spec.operands().map(|tensor| tensor.name.clone()).collect(), tensors };
         operands.check(spec)?;
         Ok(operands)
     }
 
-    /// Random operands that let no wrong kernel pass: every value is of either sign and between 0.1 and 1 in
-    /// magnitude, so that no term vanishes, and what is added to sums is scaled by half their usual size, so that it weighs as much as
-    /// they. Where products are added up for a function that bends beside zero or has ends, such as a sigmoid, one factor of each is
-    /// smaller by a power of two, so that sums are where it does. What other tensors are indexed by is whole numbers, some of them beyond
-    /// the ends. What a logarithm or a root is taken of is positive.
+    /// Random operands that let no wrong kernel pass: every value is of either sign and between 0.1
+    /// and 1 in magnitude, so that no term vanishes, and what is added to sums is scaled by half
+    /// their usual size, so that it weighs as much as they. Where products are added up for a
+    /// function that bends beside zero or has ends, such as a sigmoid, one factor of each is
+    /// smaller by a power of two, so that sums are where it does. What other tensors are indexed by
+    /// is whole numbers, some of them beyond the ends. What a logarithm or a root is taken of is
+    /// positive.
     ///
-    /// The values are those that the operand's type can hold and multiply, integers up to the end of the range and all positive where
-    /// the type has no negative ones. The same seed gives the same values on every
-    /// machine and any number of cores.
+    /// The values are those that the operand's type can hold and multiply, integers up to the end
+    /// of the range and all positive where the type has no negative ones. The same seed gives the
+    /// same values on every machine and any number of cores.
     ///
     /// # Panics
     ///
@@ -67,7 +70,8 @@ impl Operands {
     /// The same for operands of any size.
     pub fn try_random(spec: &Spec, seed: u64) -> Result<Self, OutOfMemory> {
         let (sum_scale, data_scale) = (0.5 * sum_size(spec), data_scale(spec));
-        // Of what a prologue makes nobody can say how large it is, but weights can be scaled as well.
+        // Of what a prologue makes nobody can say how large it is, but weights can be scaled as
+        // well.
         let loads = spec.main().loads();
         let scaled = if spec.prologue().is_some() { loads.last() } else { loads.first() };
         let scaled = scaled.map(|access| &spec.tensor(access).name);
@@ -132,13 +136,15 @@ fn unit(dtype: DType) -> f32 {
     if dtype.is_integer() { dtype.range()[1] as f32 } else { 1.0 }
 }
 
-/// True for operands of products, and for what is read on the way to them; others are added to their sums.
+/// True for operands of products, and for what is read on the way to them; others are added to
+/// their sums.
 fn is_multiplied(spec: &Spec, tensor: &Tensor) -> bool {
     let mut loads = spec.equations[..=spec.main].iter().flat_map(|equation| equation.loads());
     loads.any(|access| spec.tensor(access).name == tensor.name)
 }
 
-/// True for what some equation takes logarithms, roots or any powers of, or of a function of it: negative values have none.
+/// True for what some equation takes logarithms, roots or any powers of, or of a function of it:
+/// negative values have none.
 fn has_roots(spec: &Spec, tensor: &Tensor) -> bool {
     let is_it = |expr: &Expr| matches!(expr, Expr::Load(access) if spec.tensor(access).name == tensor.name);
     let is_root = |expr: &Expr| match expr {
@@ -167,8 +173,8 @@ pub(crate) fn bends_sums(spec: &Spec) -> bool {
     bends(spec) && spec.is_contraction()
 }
 
-/// What the first factor of products is scaled by: where a function bends, a power of two by which sums are of a size between 2 and 4,
-/// if they would be larger.
+/// What the first factor of products is scaled by: where a function bends, a power of two by which
+/// sums are of a size between 2 and 4, if they would be larger.
 fn data_scale(spec: &Spec) -> f32 {
     if !bends_sums(spec) {
         return 1.0;
@@ -212,7 +218,8 @@ fn index(x: f32, extent: usize) -> f32 {
 /// Elements that are drawn in a row: other cores draw the next ones.
 const DRAWN_IN_A_ROW: usize = 1 << 14;
 
-/// Values in ±[0.1, 1) as `rounded` makes them. The seed is that of all tensors and the number of this one.
+/// Values in ±[0.1, 1) as `rounded` makes them. The seed is that of all tensors and the number of
+/// this one.
 fn random_tensor(
     shape: &[usize],
     [seed, tensor]: [u64; 2],

@@ -1,4 +1,5 @@
-//! Loops over independent parts: by all threads of rayon's pool with the feature `rayon`, else in order.
+//! Loops over independent parts: by all threads of rayon's pool with the feature `rayon`, else in
+//! order.
 
 #[cfg(feature = "rayon")]
 use rayon::prelude::*;

@@ -1,9 +1,11 @@
 //! The right answer, which every kernel's output is compared with.
 //!
-//! [`reference()`] is a plain evaluation in f64 of every output. What it takes grows with the work of the kernel itself, so that large
-//! workloads have a [`Reference`] instead, whose cost is bounded by [`EXACT_MULTIPLY_ADDS`], a fraction of a second on two cores. An
-//! output is divided into *lines* (the pixels of a row of a convolution's image, one element of a product) of each *channel* (the
-//! columns of a product), the channels into blocks of `s`, such that the multiply-adds over `s` are within the bound, and
+//! [`reference()`] is a plain evaluation in f64 of every output. What it takes grows with the work
+//! of the kernel itself, so that large workloads have a [`Reference`] instead, whose cost is
+//! bounded by [`EXACT_MULTIPLY_ADDS`], a fraction of a second on two cores. An output is divided
+//! into *lines* (the pixels of a row of a convolution's image, one element of a product) of each
+//! *channel* (the columns of a product), the channels into blocks of `s`, such that the
+//! multiply-adds over `s` are within the bound, and
 //!
 //! | workload | compared | a kernel that is wrong in `w` lines passes with a probability of at most |
 //! |---|---|---|
@@ -11,13 +13,16 @@
 //! | larger, linear (bias and residual only) | in each block the sum of its `s` channels with random weights, pixel by pixel, so that every element counts (Freivalds, *Probabilistic machines can use less running time*, 1977) | about `2 sqrt(s) / e` for an error of `e` tolerances; 0 if it is the only one in its block and above `2 sqrt(s)` |
 //! | larger, with a function or a scale, or `s` exceeds a group's channels | in each block the line of one channel, drawn for each block and line; of every `r` lines one | `exp(-w / (s r))` |
 //!
-//! `r` is 1 unless the bound needs more than the channels of a group in a block. A block has less than `s` channels only at the end
-//! of a group, and lines at the borders count like any other, so that nothing is out of reach. Weights have a unit norm in each block,
-//! and no more than a factor of two is between their magnitudes: rounding errors of a sum are like those of an element, and the
-//! tolerance is the same. What is drawn depends on a seed, which every process may choose for itself.
+//! `r` is 1 unless the bound needs more than the channels of a group in a block. A block has less
+//! than `s` channels only at the end of a group, and lines at the borders count like any other, so
+//! that nothing is out of reach. Weights have a unit norm in each block, and no more than a factor
+//! of two is between their magnitudes: rounding errors of a sum are like those of an element, and
+//! the tolerance is the same. What is drawn depends on a seed, which every process may choose for
+//! itself.
 //!
-//! Whatever is compared, every element of an output has to be a finite number. Outputs are NaN before a kernel runs: an element that
-//! it never writes, or computes from memory that nobody filled, is found wherever it is.
+//! Whatever is compared, every element of an output has to be a finite number. Outputs are NaN
+//! before a kernel runs: an element that it never writes, or computes from memory that nobody
+//! filled, is found wherever it is.
 
 use ndarray::ArrayD;
 
@@ -45,7 +50,8 @@ use product::Product;
 pub use selection::EXACT_MULTIPLY_ADDS;
 use selection::Selection;
 
-/// The output of `workload`, summed in f64 and rounded once; the operands are rounded to their types first.
+/// The output of `workload`, summed in f64 and rounded once; the operands are rounded to their
+/// types first.
 ///
 /// ```
 /// use autotune_workloads::{Operands, Workload, max_rel_error, reference};
@@ -57,7 +63,8 @@ use selection::Selection;
 ///
 /// # Panics
 ///
-/// If the operands are not the workload's ([`Operands::check`]), or there is no memory for the output.
+/// If the operands are not the workload's ([`Operands::check`]), or there is no memory for the
+/// output.
 pub fn reference(workload: &Workload, operands: &Operands) -> ArrayD<f32> {
     match Reference::with_bound(workload.spec(), operands, u64::MAX, 0) {
         Ok(made) => made.values,
@@ -65,26 +72,31 @@ pub fn reference(workload: &Workload, operands: &Operands) -> ArrayD<f32> {
     }
 }
 
-/// The magnitude of a sum of `k` products of random operands is about `0.3 sqrt(k)`. Where products cancel or ReLU leaves only small outputs,
-/// rounding errors are still those of sums of that size; this part of `sqrt(k)` is never too small for them, and one lost product, at
-/// least 0.01, is still far beyond every tolerance. Where a function has ends, such as a sigmoid, outputs stay small beside sums that are
-/// not.
+/// The magnitude of a sum of `k` products of random operands is about `0.3 sqrt(k)`. Where products
+/// cancel or ReLU leaves only small outputs, rounding errors are still those of sums of that size;
+/// this part of `sqrt(k)` is never too small for them, and one lost product, at least 0.01, is
+/// still far beyond every tolerance. Where a function has ends, such as a sigmoid, outputs stay
+/// small beside sums that are not.
 const LEAST_SUM: f32 = 0.1;
 const LEAST_BENT_SUM: f32 = 0.5;
-/// What a function makes of a value has an error like that of the value, however small it is: a GELU of -6 adds up 1 and nearly -1. This
-/// part of the largest value is never too small for that.
+/// What a function makes of a value has an error like that of the value, however small it is: a
+/// GELU of -6 adds up 1 and nearly -1. This part of the largest value is never too small for that.
 const LEAST_BENT: f32 = 1.0 / 64.0;
 
-/// What an output is compared with: every element, or for large workloads what the [module](self) says.
+/// What an output is compared with: every element, or for large workloads what the [module](self)
+/// says.
 pub struct Reference {
     selection: Selection,
-    /// Line by line, block by block, element by element: `[lines, blocks, width]`. The output if exact.
+    /// Line by line, block by block, element by element: `[lines, blocks, width]`. The output if
+    /// exact.
     values: ArrayD<f32>,
-    /// What integers have beyond these, in the same order: f32 rounds those above 2^24. None if it is not exact, or of other types.
+    /// What integers have beyond these, in the same order: f32 rounds those above 2^24. None if it
+    /// is not exact, or of other types.
     rests: Option<ArrayD<f32>>,
     /// The largest finite magnitude.
     largest: f32,
-    /// True if all elements are compared and some are infinite, as what images are padded with may be.
+    /// True if all elements are compared and some are infinite, as what images are padded with may
+    /// be.
     has_infinities: bool,
 }
 
@@ -100,7 +112,8 @@ pub enum ReferenceError {
 }
 
 impl Reference {
-    /// What the output for the operands must be, on every core. The seed decides what is drawn where it is large.
+    /// What the output for the operands must be, on every core. The seed decides what is drawn
+    /// where it is large.
     pub fn new(workload: &Workload, operands: &Operands, seed: u64) -> Result<Self, ReferenceError> {
         Self::with_bound(workload.spec(), operands, EXACT_MULTIPLY_ADDS, seed)
     }
@@ -147,7 +160,8 @@ impl Reference {
         Ok(Self { selection, values, rests, largest, has_infinities })
     }
 
-    /// Bytes of the reference of a workload, and of the tensors on the way to it, which what is no sum of products needs.
+    /// Bytes of the reference of a workload, and of the tensors on the way to it, which what is no
+    /// sum of products needs.
     pub fn bytes(workload: &Workload) -> usize {
         let selection = Selection::of(workload.spec(), EXACT_MULTIPLY_ADDS, 0);
         let is_made = |tensor: &&Tensor| selection.lines.vector.is_none() && tensor.source == Source::Computed;
@@ -159,7 +173,8 @@ impl Reference {
         made.chain(mapped).fold(selection.len().saturating_mul(of_element), usize::saturating_add)
     }
 
-    /// What errors are relative to: the largest finite magnitude in it, or that of a usual sum where all that is left of the sums is small.
+    /// What errors are relative to: the largest finite magnitude in it, or that of a usual sum
+    /// where all that is left of the sums is small.
     pub fn largest(&self) -> f32 {
         self.largest
     }
@@ -169,8 +184,8 @@ impl Reference {
         self.selection.is_exact().then_some(&self.values)
     }
 
-    /// What the integers of the output have beyond those of [`exact`](Self::exact), which f32 rounds above 2^24. `None` for other types,
-    /// and if not all of the output is compared.
+    /// What the integers of the output have beyond those of [`exact`](Self::exact), which f32
+    /// rounds above 2^24. `None` for other types, and if not all of the output is compared.
     pub fn rests(&self) -> Option<&ArrayD<f32>> {
         self.rests.as_ref()
     }
@@ -187,13 +202,15 @@ fn has_rests(spec: &Spec, selection: &Selection) -> bool {
     selection.is_exact() && dtype.is_integer() && dtype.bytes() >= 4
 }
 
-/// The largest integer of an output of 8 bits, whose errors are whole steps of its range; 0 of other types.
+/// The largest integer of an output of 8 bits, whose errors are whole steps of its range; 0 of
+/// other types.
 fn range_of_bytes(spec: &Spec) -> f32 {
     let dtype = spec.find(Role::Output).map_or(DType::F32, |tensor| tensor.dtype);
     if dtype.is_integer() && dtype.bytes() == 1 { dtype.range()[1] as f32 } else { 0.0 }
 }
 
-/// What `of` makes of the values of a selection, and the largest finite magnitude of what the output is a map of; 0 if that is not known.
+/// What `of` makes of the values of a selection, and the largest finite magnitude of what the
+/// output is a map of; 0 if that is not known.
 fn evaluated<T: Clone + Default + Send>(
     spec: &Spec,
     selection: &Selection,
@@ -207,7 +224,8 @@ fn evaluated<T: Clone + Default + Send>(
 
 /// Largest difference between two tensors, relative to the largest magnitude in `reference`.
 ///
-/// Infinite if the shapes differ, or any element of either is not a finite number and they are not the same infinity.
+/// Infinite if the shapes differ, or any element of either is not a finite number and they are not
+/// the same infinity.
 pub fn max_rel_error(actual: &ArrayD<f32>, reference: &ArrayD<f32>) -> f64 {
     if actual.shape() != reference.shape() {
         return f64::INFINITY;
@@ -330,7 +348,8 @@ mod tests {
         }
     }
 
-    /// Sums of 600 products of 255 and 127, and one product of 1 and 1, are beyond what f32 counts by one.
+    /// Sums of 600 products of 255 and 127, and one product of 1 and 1, are beyond what f32 counts
+    /// by one.
     #[test]
     fn integers_are_exact() {
         let workload: Workload = "matmul:m=1,n=2,k=601,data=u8,weights=i8".parse().unwrap();

@@ -89,7 +89,8 @@ pub use window::Window;
 
 use terms::Terms;
 
-/// One operator instance to be tuned; cheap to clone. Two are the same, and sorted, by their text forms.
+/// One operator instance to be tuned; cheap to clone. Two are the same, and sorted, by their text
+/// forms.
 #[derive(Clone)]
 pub struct Workload(Arc<Inner>);
 
@@ -196,7 +197,8 @@ impl Workload {
         self.with(Terms { exact, ..self.0.terms })
     }
 
-    /// The same workload with weights that are the same in every run, so that they are packed ahead of time, or come with every run as data does.
+    /// The same workload with weights that are the same in every run, so that they are packed ahead
+    /// of time, or come with every run as data does.
     ///
     /// # Errors
     /// If the operator has no weights.
@@ -216,7 +218,8 @@ impl Workload {
         (0..operands.len()).filter(|&number| spec::is_weight(&operands[number])).collect()
     }
 
-    /// The same workload with constants that come from memory ([`Workload::is_cold`]) or may be in the caches.
+    /// The same workload with constants that come from memory ([`Workload::is_cold`]) or may be in
+    /// the caches.
     pub fn with_cold(&self, cold: bool) -> Self {
         self.with(Terms { cold, ..self.0.terms })
     }
@@ -260,9 +263,9 @@ impl Workload {
         self.operator().result_dtype().unwrap_or(self.types().out)
     }
 
-    /// Returns a type that a target has no kernels with, if there is one, and the field that says it: `dtype` for all
-    /// tensors, `to` for the result of a cast, or that of some tensors. CPUs have kernels for tensors
-    /// of several types, GPUs for tensors of one type.
+    /// Returns a type that a target has no kernels with, if there is one, and the field that says
+    /// it: `dtype` for all tensors, `to` for the result of a cast, or that of some tensors. CPUs
+    /// have kernels for tensors of several types, GPUs for tensors of one type.
     pub fn unsupported_dtype(&self, target: &Target) -> Option<(&'static str, DType)> {
         let types = self.types();
         let is_mixed = !types.is_uniform();
@@ -302,20 +305,22 @@ impl Workload {
         self.0.terms.epilogue
     }
 
-    /// True if kernels may only add up the workload's own products, in whatever order; false if they may also transform
-    /// operands first (Winograd) at the cost of larger rounding errors.
+    /// True if kernels may only add up the workload's own products, in whatever order; false if
+    /// they may also transform operands first (Winograd) at the cost of larger rounding errors.
     pub fn is_exact(&self) -> bool {
         self.0.terms.exact
     }
 
-    /// True if a kernel finds its constants in memory in every run, as the weights of a network are that has more of them than the caches
-    /// hold; false if they are where the last run left them. The same is computed, but another schedule may be the fastest.
+    /// True if a kernel finds its constants in memory in every run, as the weights of a network are
+    /// that has more of them than the caches hold; false if they are where the last run left them.
+    /// The same is computed, but another schedule may be the fastest.
     pub fn is_cold(&self) -> bool {
         self.0.terms.cold
     }
 
-    /// The network whose part it is, by a number that tells networks apart: what is chosen for the workload there, with all others around it, and
-    /// what is kept of it is the time of the whole network. `None` if it is by itself.
+    /// The network whose part it is, by a number that tells networks apart: what is chosen for the
+    /// workload there, with all others around it, and what is kept of it is the time of the whole
+    /// network. `None` if it is by itself.
     pub fn network(&self) -> Option<u64> {
         self.0.terms.within
     }
@@ -325,13 +330,15 @@ impl Workload {
         &self.0.text
     }
 
-    /// What it means. The operands are those of the operator, then those of the prologue that it has, `pre_scale`, `pre_bias` and `pre_gate`,
-    /// and of the epilogue, `output_scale`, `bias`, `residual`, the `slope`s of a PReLU, `post_scale` and `post_bias`.
+    /// What it means. The operands are those of the operator, then those of the prologue that it
+    /// has, `pre_scale`, `pre_bias` and `pre_gate`, and of the epilogue, `output_scale`, `bias`,
+    /// `residual`, the `slope`s of a PReLU, `post_scale` and `post_bias`.
     pub fn spec(&self) -> &Arc<Spec> {
         &self.0.spec
     }
 
-    /// What `make` makes of the workload, made once for each type and key, for all threads and clones.
+    /// What `make` makes of the workload, made once for each type and key, for all threads and
+    /// clones.
     pub fn once<K, T>(&self, key: K, make: impl FnOnce() -> T) -> Arc<T>
     where
         K: PartialEq + Send + Sync + 'static,
@@ -359,22 +366,24 @@ impl Workload {
         }
     }
 
-    /// Where the workload is among those of its operator: the nearer two are ([`shape_distance`]), the more alike are the schedules that
-    /// are good for them.
+    /// Where the workload is among those of its operator: the nearer two are ([`shape_distance`]),
+    /// the more alike are the schedules that are good for them.
     pub fn shape_vector(&self) -> &[f32] {
         &self.0.shape_vector
     }
 
-    /// How unlike the shapes of two workloads of one operator and element type are; infinity for others, and where the other is a part of a
-    /// network, whose schedules are known of the workload by itself, too.
+    /// How unlike the shapes of two workloads of one operator and element type are; infinity for
+    /// others, and where the other is a part of a network, whose schedules are known of the
+    /// workload by itself, too.
     pub fn distance(&self, other: &Self) -> f32 {
         let is_alike = self.operator().kind().name == other.operator().kind().name && self.types() == other.types();
         let is_alike = is_alike && other.network().is_none();
         if is_alike { shape_distance(self.shape_vector(), other.shape_vector()) } else { f32::INFINITY }
     }
 
-    /// What the direct algorithm has to do: two operations per multiply-add, padding taps included, epilogue excluded (the convention
-    /// of the AutoTVM paper, section 6); every operand read and the output written.
+    /// What the direct algorithm has to do: two operations per multiply-add, padding taps included,
+    /// epilogue excluded (the convention of the AutoTVM paper, section 6); every operand read and
+    /// the output written.
     pub fn work(&self) -> Work {
         Work { flops: self.spec().flops(), bytes: self.spec().min_bytes() }
     }

@@ -1,5 +1,5 @@
-//! Texts that are no workloads, or hardly: none makes the parser panic, and what it takes it prints in a way that it takes again.
-//! One that does is made simpler. `AUTOTUNE_CASES` sets their number.
+//! Texts that are no workloads, or hardly: none makes the parser panic, and what it takes it prints
+//! in a way that it takes again. One that does is made simpler. `AUTOTUNE_CASES` sets their number.
 
 #![allow(clippy::unwrap_used)]
 
@@ -100,7 +100,8 @@ fn random_types<R: Rng>(rng: &mut R) -> Types {
     }
 }
 
-/// Pieces one behind the other, or the text of a workload with some of its characters and fields changed.
+/// Pieces one behind the other, or the text of a workload with some of its characters and fields
+/// changed.
 fn random_text<R: Rng>(rng: &mut R) -> String {
     if rng.random_ratio(1, 4) {
         return (0..rng.random_range(0..24)).map(|_| piece(rng)).collect();

@@ -1,4 +1,5 @@
-//! Texts of workloads: those that docs/workloads.md shows, those of operators that are no contractions, and what is wrong with others.
+//! Texts of workloads: those that docs/workloads.md shows, those of operators that are no
+//! contractions, and what is wrong with others.
 
 #![allow(clippy::unwrap_used)]
 

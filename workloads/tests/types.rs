@@ -97,7 +97,8 @@ fn what_makes_no_sense_names_its_field() {
     }
 }
 
-/// A program that computes equation after equation, element after element, as the spec defines them.
+/// A program that computes equation after equation, element after element, as the spec defines
+/// them.
 fn by_definition(spec: &Arc<Spec>) -> Program {
     let mut program = Program {
         spec: Arc::clone(spec),

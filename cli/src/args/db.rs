@@ -15,7 +15,8 @@ pub(crate) struct Place {
 
 #[derive(Debug, Args)]
 pub(crate) struct DbArgs {
-    /// The tuning database, created when absent [default: $AUTOTUNE_DB, else autotune/db in the user's data directory]
+    /// The tuning database, created when absent [default: $AUTOTUNE_DB, else autotune/db in the
+    /// user's data directory]
     #[arg(long, value_name = "PATH")]
     db: Option<PathBuf>,
 }
@@ -41,7 +42,8 @@ impl RecordsArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct LookupArgs {
-    /// What to look up in: a tuning database or a snapshot [default: $AUTOTUNE_DB, else autotune/db in the user's data directory]
+    /// What to look up in: a tuning database or a snapshot [default: $AUTOTUNE_DB, else autotune/db
+    /// in the user's data directory]
     #[arg(long, value_name = "PATH")]
     db: Option<PathBuf>,
 }
@@ -52,7 +54,8 @@ impl LookupArgs {
     }
 }
 
-/// The place that is given, else `$AUTOTUNE_DB`, `$XDG_DATA_HOME/autotune/db` or `~/.local/share/autotune/db`.
+/// The place that is given, else `$AUTOTUNE_DB`, `$XDG_DATA_HOME/autotune/db` or
+/// `~/.local/share/autotune/db`.
 fn place(given: Option<&Path>) -> Result<Place, Failure> {
     let var = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let known = given.map(Path::to_path_buf).or_else(|| var("AUTOTUNE_DB"));

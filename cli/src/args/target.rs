@@ -15,7 +15,8 @@ const ABSENT_CUDA: &str = "cuda:sm_90";
 
 #[derive(Debug, Args)]
 pub(crate) struct TargetArgs {
-    /// The device to make code for: cpu, cpu:avx2 (this CPU without AVX-512), cuda, cuda:sm_90, opencl
+    /// The device to make code for: cpu, cpu:avx2 (this CPU without AVX-512), cuda, cuda:sm_90,
+    /// opencl
     #[arg(long, value_name = "TARGET", default_value = "cpu")]
     target: String,
     /// Threads that a kernel runs on [default: all cores]
@@ -24,8 +25,8 @@ pub(crate) struct TargetArgs {
 }
 
 impl TargetArgs {
-    /// The tasks of a subject as this target can measure them: on GPUs the weights of networks are where the last run left them.
-    /// Fails if the types of a network are some of CPUs alone.
+    /// The tasks of a subject as this target can measure them: on GPUs the weights of networks are
+    /// where the last run left them. Fails if the types of a network are some of CPUs alone.
     pub(crate) fn tasks(&self, subject: &Subject, graph: Option<&Graph>) -> Result<Network, Failure> {
         graph.map_or(Ok(()), |graph| self.check_types(graph))?;
         let tasks = subject.tasks(graph);
@@ -47,8 +48,9 @@ impl TargetArgs {
         Err(Failure::Usage(format!("--precision {precision}: {why}")))
     }
 
-    /// The target to make or look up code for, which must compute with the workloads' element types. `cuda` is this machine's
-    /// device; `opencl` is too, if there is one. A stated compute capability needs none.
+    /// The target to make or look up code for, which must compute with the workloads' element
+    /// types. `cuda` is this machine's device; `opencl` is too, if there is one. A stated compute
+    /// capability needs none.
     pub(crate) fn detect(&self, workloads: &[Workload]) -> Result<Target> {
         match (self.stated(workloads)?, self.target.as_str()) {
             (Some(stated), "opencl") => Ok(self.device(workloads).unwrap_or(stated)),
@@ -57,7 +59,8 @@ impl TargetArgs {
         }
     }
 
-    /// The target to measure on, which this machine must have and which must compute with the workloads' element types.
+    /// The target to measure on, which this machine must have and which must compute with the
+    /// workloads' element types.
     pub(crate) fn device(&self, workloads: &[Workload]) -> Result<Target> {
         if let Some(cpu @ Target::Cpu(_)) = self.stated(workloads)? {
             return Ok(cpu);
@@ -80,7 +83,8 @@ impl TargetArgs {
         self.target == "cpu" || self.target.starts_with("cpu:")
     }
 
-    /// Where this machine lacks the GPU: what stands for it, and why it is absent. `cuda` stands for [`ABSENT_CUDA`].
+    /// Where this machine lacks the GPU: what stands for it, and why it is absent. `cuda` stands
+    /// for [`ABSENT_CUDA`].
     pub(crate) fn absent(&self, workloads: &[Workload]) -> Result<Option<(Target, String)>, Failure> {
         let stated = match self.stated(workloads)? {
             Some(Target::Cpu(_)) => return Ok(None),

@@ -7,11 +7,12 @@ use clap::Args;
 
 #[derive(Debug, Args)]
 pub(crate) struct VariantArgs {
-    /// No Winograd: only schedules that add up the operator's own products. Like ',exact' behind every workload
+    /// No Winograd: only schedules that add up the operator's own products. Like ',exact' behind
+    /// every workload
     #[arg(long)]
     exact: bool,
-    /// Type of the elements: f32, bf16 on CPUs; for CUDA tf32, f16, bf16; of casts f16, bf16 anywhere. Like
-    /// ',dtype=...' behind every workload
+    /// Type of the elements: f32, bf16 on CPUs; for CUDA tf32, f16, bf16; of casts f16, bf16
+    /// anywhere. Like ',dtype=...' behind every workload
     #[arg(long, value_name = "TYPE", value_parser = parse_dtype)]
     dtype: Option<DType>,
 }

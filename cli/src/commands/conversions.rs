@@ -13,10 +13,12 @@ use autotune_network::{Graph, PlannedConversions, conversions};
 use crate::output::say;
 use crate::search_kind::SearchKind;
 
-/// How often plans are made anew: what is measured may make others the fastest, with other conversions.
+/// How often plans are made anew: what is measured may make others the fastest, with other
+/// conversions.
 const PLANS: usize = 3;
 
-/// Part of the time behind the search that measuring may take, and the seconds from which on a search among the schedules of conversions begins.
+/// Part of the time behind the search that measuring may take, and the seconds from which on a
+/// search among the schedules of conversions begins.
 const SHARE: f64 = 0.25;
 const SEARCH_SECS: f64 = 0.5;
 

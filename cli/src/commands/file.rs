@@ -8,7 +8,8 @@ use std::path::Path;
 use crate::args::Failure;
 use crate::interrupt::Unfinished;
 
-/// Fails unless an option names a file in a folder that is there and can be written to, which is ours to replace ([`check_ours`]).
+/// Fails unless an option names a file in a folder that is there and can be written to, which is
+/// ours to replace ([`check_ours`]).
 pub(super) fn check_output(
     option: &str,
     file: &Path,
@@ -34,7 +35,8 @@ pub(super) fn check_output(
 /// Bytes at the beginning of a file that tell what it is.
 const TELLING_BYTES: u64 = 512;
 
-/// Fails if there is a file that is neither empty nor, by its beginning, what is to be written there: it is not ours to replace.
+/// Fails if there is a file that is neither empty nor, by its beginning, what is to be written
+/// there: it is not ours to replace.
 pub(super) fn check_ours(option: &str, file: &Path, what: &str, is_one: impl Fn(&[u8]) -> bool) -> Result<(), Failure> {
     if !file.is_file() {
         return Ok(());
@@ -60,8 +62,8 @@ fn folder(file: &Path) -> &Path {
     file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Files that are written before they are in their places: who reads there finds the old content or the new. A link stays one, and what
-/// is no file, such as a pipe, is written to.
+/// Files that are written before they are in their places: who reads there finds the old content or
+/// the new. A link stays one, and what is no file, such as a pipe, is written to.
 pub(super) struct NewFile {
     out: BufWriter<File>,
     /// `None` of what is no file.

@@ -13,18 +13,20 @@ use super::shared::{refusal, warn};
 use crate::args::{Failure, Place};
 use crate::output::say;
 
-/// Opens the database or the snapshot for looking something up, be it in use or not; `None` where there is none and none was given.
+/// Opens the database or the snapshot for looking something up, be it in use or not; `None` where
+/// there is none and none was given.
 pub(super) fn look_up_source(place: Place) -> Result<Option<Box<dyn Source>>> {
     if_there(open_source(place.path), place.is_given)
 }
 
-/// The same for a network, where who has nothing gets what is predicted on a miss, which takes milliseconds, not what a search begins with: `run`,
-/// `compile` and `bench --profile` agree on it.
+/// The same for a network, where who has nothing gets what is predicted on a miss, which takes
+/// milliseconds, not what a search begins with: `run`, `compile` and `bench --profile` agree on it.
 pub(super) fn network_source(place: Place) -> Result<Box<dyn Source>> {
     Ok(look_up_source(place)?.unwrap_or_else(|| Box::new(Empty)))
 }
 
-/// Opens the database for reading its records, be it in use or not; `None` where there is none and none was given.
+/// Opens the database for reading its records, be it in use or not; `None` where there is none and
+/// none was given.
 pub(super) fn look_up_db(Place { path, is_given }: Place) -> Result<Option<TuningDb>> {
     if path.is_file() && Snapshot::open(&path).is_ok() {
         let why = "is a snapshot, which has the best schedules and no trials: give the database it was written from";
@@ -40,8 +42,8 @@ fn if_there<T>(opened: Result<T, DbError>, is_given: bool) -> Result<Option<T>> 
     }
 }
 
-/// The schedule to deploy for a workload, and what there is to say of damage. A workload that the target has no kernels for was
-/// badly chosen.
+/// The schedule to deploy for a workload, and what there is to say of damage. A workload that the
+/// target has no kernels for was badly chosen.
 pub(super) fn look_up(source: Option<&dyn Source>, workload: &Workload, target: &Target) -> Result<Tuned> {
     let query = Query::new(workload, target);
     let tuned = source.map_or(query, |source| query.source(source)).best();
@@ -79,7 +81,8 @@ pub(super) fn claim(found: &Found, target: &Target) -> String {
     }
 }
 
-/// Takes what is kept under the key that earlier versions gave the target as claims, where nothing is kept under its present one.
+/// Takes what is kept under the key that earlier versions gave the target as claims, where nothing
+/// is kept under its present one.
 pub(super) fn adopt_legacy(db: &TuningDb, target: &Target) -> Result<()> {
     let Some(legacy_key) = target.legacy_key() else { return Ok(()) };
     let key = target.key();

@@ -23,7 +23,8 @@ use crate::report::{caveat, marked};
 /// Runs of the network, and of each step.
 const RUNS: usize = 30;
 
-/// The share of runs that are faster than what is told of a step; of the network's runs, in comparison with the sum, the same.
+/// The share of runs that are faster than what is told of a step; of the network's runs, in
+/// comparison with the sum, the same.
 const LOW: f64 = 0.25;
 
 /// A step of a network.
@@ -44,7 +45,8 @@ struct StepFigures {
     schedule: Option<String>,
     /// Why this schedule.
     chosen: String,
-    /// Of a conversion between layouts: by which of its times it was planned, measured or estimated.
+    /// Of a conversion between layouts: by which of its times it was planned, measured or
+    /// estimated.
     #[serde(skip_serializing_if = "Option::is_none")]
     conversion: Option<&'static str>,
 }
@@ -60,7 +62,8 @@ struct Profile {
     sum_secs: f64,
     /// The same right behind themselves.
     repeat_sum_secs: f64,
-    /// How many times the sum of its steps the network takes, both by the low quartiles of their runs.
+    /// How many times the sum of its steps the network takes, both by the low quartiles of their
+    /// runs.
     over_sum: f64,
     steps: Vec<StepFigures>,
 }

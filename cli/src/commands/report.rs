@@ -58,7 +58,8 @@ pub(super) fn run(args: ReportArgs) -> Result<()> {
     Ok(())
 }
 
-/// The distinct tasks of all networks, each as often as it occurs in any, under names that tell them apart.
+/// The distinct tasks of all networks, each as often as it occurs in any, under names that tell
+/// them apart.
 fn tasks(networks: &[Network]) -> Vec<Task> {
     let mut tasks: Vec<Task> = Vec::new();
     for task in networks.iter().flat_map(|network| &network.tasks) {
@@ -79,7 +80,8 @@ fn tasks(networks: &[Network]) -> Vec<Task> {
     tasks
 }
 
-/// The key under which records are kept: the target's own; for a stated GPU that of the device of its kind that has most records.
+/// The key under which records are kept: the target's own; for a stated GPU that of the device of
+/// its kind that has most records.
 fn key(db: &TuningDb, target: &Target, workloads: &[Workload]) -> Result<String> {
     let Some(gpu) = target.gpu().filter(|gpu| gpu.is_stated()) else {
         return Ok(target.key());

@@ -12,7 +12,8 @@ use serde::Serialize;
 use crate::args::Failure;
 use crate::output::say;
 
-/// The network in f32, by the best schedules that a source has; `None` of one that is in f32 itself.
+/// The network in f32, by the best schedules that a source has; `None` of one that is in f32
+/// itself.
 pub(super) fn in_f32<D: NetworkDevice>(
     graph: &Graph,
     source: &dyn Source,
@@ -24,8 +25,8 @@ pub(super) fn in_f32<D: NetworkDevice>(
     Ok(Some(Compiled::on_device(&graph.clone().with_precision(Precision::F32), Some(source), target)?))
 }
 
-/// Returns a network in the precision that is to be decided, the fastest on some inputs, and tells what
-/// was compared; as it is where nothing is to be decided.
+/// Returns a network in the precision that is to be decided, the fastest on some inputs, and tells
+/// what was compared; as it is where nothing is to be decided.
 pub(super) fn decided(
     graph: Graph,
     max_error: Option<f64>,

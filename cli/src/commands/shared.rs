@@ -30,7 +30,8 @@ pub(super) fn warn(db: &dyn Source) {
     }
 }
 
-/// A database or a snapshot that is not there, or is something else, was badly chosen; one that is damaged, busy or of another version was not.
+/// A database or a snapshot that is not there, or is something else, was badly chosen; one that is
+/// damaged, busy or of another version was not.
 pub(super) fn refusal(error: DbError) -> anyhow::Error {
     match &error {
         DbError::NotFound { .. } => {
@@ -54,7 +55,8 @@ fn is_bad_place(cause: &io::Error) -> bool {
     [ErrorKind::NotFound, ErrorKind::NotADirectory, ErrorKind::PermissionDenied].contains(&cause.kind())
 }
 
-/// This machine's device for a target, or why there is none. Without ceilings it goes on, and says so.
+/// This machine's device for a target, or why there is none. Without ceilings it goes on, and says
+/// so.
 pub(super) fn open_device(
     target: &Target,
     workloads: &[Workload],

@@ -52,7 +52,8 @@ pub(super) fn run(
     ))
 }
 
-/// A line about what NVRTC says that a kernel for CUDA takes, or why it says nothing; nothing for others.
+/// A line about what NVRTC says that a kernel for CUDA takes, or why it says nothing; nothing for
+/// others.
 fn resources(candidate: &Candidate) -> String {
     if !is_cuda(candidate.target()) {
         return String::new();

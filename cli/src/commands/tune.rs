@@ -145,8 +145,9 @@ struct NetworkLatency {
     load: Option<Load>,
 }
 
-/// Races schedules of a network within it, and then runs it by its untuned schedules and by the best that are known; `None` if it is cancelled.
-/// `before` is what others had of the machine until now.
+/// Races schedules of a network within it, and then runs it by its untuned schedules and by the
+/// best that are known; `None` if it is cancelled. `before` is what others had of the machine until
+/// now.
 fn raced(
     loaded: &Loaded,
     db: &TuningDb,
@@ -183,8 +184,8 @@ fn raced(
     Ok((!cancel.is_cancelled()).then_some(latency))
 }
 
-/// Runs a network on a GPU by its untuned schedules and by the best that are known, in turns, by the
-/// clock of the device; `None` if it is cancelled, or the device has no kernel for a step.
+/// Runs a network on a GPU by its untuned schedules and by the best that are known, in turns, by
+/// the clock of the device; `None` if it is cancelled, or the device has no kernel for a step.
 fn timed_on<D: NetworkDevice>(
     loaded: &Loaded,
     db: &TuningDb,
@@ -275,7 +276,8 @@ fn verdict(report: &Report, cancel: &Cancel, db: &TuningDb) -> Result<()> {
     Ok(())
 }
 
-/// What there is to say of tasks all of whose trials failed, those of earlier runs included: why most of them did, and what to do.
+/// What there is to say of tasks all of whose trials failed, those of earlier runs included: why
+/// most of them did, and what to do.
 fn all_failed(tasks: &[&TaskReport], target: &str, db: &TuningDb) -> Result<String> {
     let mut trials = Vec::new();
     for task in tasks {

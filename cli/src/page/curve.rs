@@ -13,8 +13,9 @@ pub(crate) struct Point {
     pub(crate) best_secs: f64,
 }
 
-/// The moments at which something better was found, and the end, of one task or of several that were tuned together, each with its weight. It
-/// begins when everything has a time, and is empty if something never had one.
+/// The moments at which something better was found, and the end, of one task or of several that
+/// were tuned together, each with its weight. It begins when everything has a time, and is empty if
+/// something never had one.
 pub(crate) fn best_so_far(tasks: &[(f64, &[&TuningRecord])]) -> Vec<Point> {
     let mut best_secs = vec![f64::INFINITY; tasks.len()];
     let mut now = Point { trials: 0.0, spent_secs: 0.0, best_secs: f64::INFINITY };
@@ -61,7 +62,8 @@ pub(crate) struct Spread {
     pub(crate) high: f64,
 }
 
-/// The spread of several curves, each an `x` and what holds from there on, from where all have begun. One that ended keeps its last value.
+/// The spread of several curves, each an `x` and what holds from there on, from where all have
+/// begun. One that ended keeps its last value.
 pub(crate) fn spread(curves: &[Vec<[f64; 2]>]) -> Vec<Spread> {
     let begin = curves.iter().filter_map(|curve| curve.first()).map(|point| point[0]).fold(0.0, f64::max);
     let mut xs: Vec<f64> = curves.iter().flatten().map(|point| point[0]).filter(|x| *x >= begin).collect();

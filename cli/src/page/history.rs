@@ -11,7 +11,8 @@ use autotune_schedules::{Config, ScheduleSpace};
 #[derive(Debug)]
 pub(crate) struct History {
     pub(crate) task: Task,
-    /// What was measured here, by the present lowering, as it was appended; where there is nothing, the claims.
+    /// What was measured here, by the present lowering, as it was appended; where there is nothing,
+    /// the claims.
     pub(crate) records: Vec<TuningRecord>,
     /// Number of claims in the database.
     pub(crate) claims: usize,
@@ -20,8 +21,8 @@ pub(crate) struct History {
     pub(crate) default: Option<DefaultTime>,
 }
 
-/// The run time of the schedule that is chosen without measuring: today's choice if it was measured, else the one that the search began
-/// with, which was chosen then.
+/// The run time of the schedule that is chosen without measuring: today's choice if it was
+/// measured, else the one that the search began with, which was chosen then.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct DefaultTime {
     pub(crate) config: Config,
@@ -92,7 +93,8 @@ impl History {
         Some(self.default_secs()? / self.best_secs()?)
     }
 
-    /// Shares of the roofline: by the work of the algorithm that the best uses, and by that of the direct one.
+    /// Shares of the roofline: by the work of the algorithm that the best uses, and by that of the
+    /// direct one.
     pub(crate) fn roofline_shares(&self, ceilings: &Ceilings) -> Option<[f64; 2]> {
         let (best, workload) = (&self.best.as_ref()?.record, &self.task.workload);
         let secs = self.best_secs()?;
@@ -101,7 +103,8 @@ impl History {
     }
 }
 
-/// The time of a default: that of the best's race if the best raced; else of its last race, else of its last trial.
+/// The time of a default: that of the best's race if the best raced; else of its last race, else of
+/// its last trial.
 fn default_time(
     records: &[TuningRecord],
     default: &Config,

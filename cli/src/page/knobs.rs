@@ -31,7 +31,8 @@ pub(crate) struct Effect {
     pub(crate) winner: String,
 }
 
-/// The knobs of the winner's sketch, those that explain the most first, and the number of trials that tell; `None` if these are too few.
+/// The knobs of the winner's sketch, those that explain the most first, and the number of trials
+/// that tell; `None` if these are too few.
 pub(crate) fn effects(history: &History) -> Option<(Vec<Effect>, usize)> {
     let winner = &history.best.as_ref()?.record.config;
     let of_sketch = history.trials().filter(|trial| trial.config.sketch == winner.sketch);
@@ -55,8 +56,8 @@ pub(crate) fn effects(history: &History) -> Option<(Vec<Effect>, usize)> {
     Some((effects, timed.len()))
 }
 
-/// The share of the variance that is between groups, corrected for chance (Kelley, 1935): 0 to 1. `None` where chance cannot be told: a single
-/// group, one value in each, or no variance.
+/// The share of the variance that is between groups, corrected for chance (Kelley, 1935): 0 to 1.
+/// `None` where chance cannot be told: a single group, one value in each, or no variance.
 fn epsilon_squared(groups: &[Vec<f64>]) -> Option<f64> {
     let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
     let squares = |values: &[f64], from: f64| values.iter().map(|value| (value - from).powi(2)).sum::<f64>();

@@ -14,8 +14,9 @@ pub(crate) struct Run<'h> {
     pub(crate) trials: Vec<&'h TuningRecord>,
 }
 
-/// The searches of a task, in the order in which they began: one for each seed, but for seeds that went on from what was there. No run measures
-/// again what is in its database, not even the default: so one that measured what another had measured began anew, in a database of its own.
+/// The searches of a task, in the order in which they began: one for each seed, but for seeds that
+/// went on from what was there. No run measures again what is in its database, not even the
+/// default: so one that measured what another had measured began anew, in a database of its own.
 pub(crate) fn runs(history: &History) -> Vec<Run<'_>> {
     let mut by_seed: Vec<Run<'_>> = Vec::new();
     for trial in history.trials() {

@@ -86,7 +86,8 @@ fn told(history: &History, runs: &[Run<'_>]) -> String {
     }
 }
 
-/// The curves of all tasks together, one for each run that has a time of every task that occurs; `None` if none has, or there is one task.
+/// The curves of all tasks together, one for each run that has a time of every task that occurs;
+/// `None` if none has, or there is one task.
 fn network(histories: &[History], runs: &[Vec<Run<'_>>]) -> Option<Vec<Vec<Point>>> {
     let of_tasks: Vec<(f64, &Vec<Run<'_>>)> =
         histories.iter().map(|history| history.task.count as f64).zip(runs).filter(|(count, _)| *count > 0.0).collect();

@@ -98,7 +98,8 @@ fn counted(histories: &[History]) -> impl Iterator<Item = &History> {
     histories.iter().filter(|history| history.task.count > 0)
 }
 
-/// What all tasks take by their defaults and by their best, each as often as it occurs; `None` for one alone, and where a time is missing.
+/// What all tasks take by their defaults and by their best, each as often as it occurs; `None` for
+/// one alone, and where a time is missing.
 fn network_secs(histories: &[History]) -> Option<[f64; 2]> {
     let total = |secs: fn(&History) -> Option<f64>| {
         counted(histories).map(|history| Some(secs(history)? * history.task.count as f64)).sum::<Option<f64>>()

@@ -1,4 +1,5 @@
-//! A folder in which the `autotune` command is driven as a user drives it. Each test file uses a part of it.
+//! A folder in which the `autotune` command is driven as a user drives it. Each test file uses a
+//! part of it.
 #![allow(dead_code)]
 
 use std::fs;
@@ -101,6 +102,7 @@ pub(crate) fn finish(mut command: Command) -> Ended {
 }
 
 pub(crate) fn signal(child: &Child, signal: i32) {
-    // SAFETY: sends a signal to a child that has not been waited for, so its process number is still its own.
+    // SAFETY: sends a signal to a child that has not been waited for, so its process number is
+    // still its own.
     assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
 }

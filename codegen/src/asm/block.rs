@@ -1,8 +1,9 @@
 //! Straight-line code of one block: which values of memory stay in registers, and for how long.
 //!
-//! Accumulators have the first registers. The others hold loaded values and constants; where none is free, the one whose next
-//! use is farthest makes room (Belady, "A study of replacement algorithms for a virtual-storage computer", 1966), which is
-//! known, as nothing branches. A value that is not worth a register is a memory operand where the instruction set has it.
+//! Accumulators have the first registers. The others hold loaded values and constants; where none
+//! is free, the one whose next use is farthest makes room (Belady, "A study of replacement
+//! algorithms for a virtual-storage computer", 1966), which is known, as nothing branches. A value
+//! that is not worth a register is a memory operand where the instruction set has it.
 
 use std::ops::Range;
 
@@ -165,7 +166,8 @@ impl<S: Vectors> Block<'_, S> {
     }
 
     fn multiply_add(&mut self, (acc, part): (Vector, u8), [a, b]: [u32; 2], by: Arithmetic) -> Result<(), Failure> {
-        // Only the second operand may be in memory. Those of some instructions cannot change places.
+        // Only the second operand may be in memory. Those of some instructions cannot change
+        // places.
         let is_ordered = by == Arithmetic::DotU8I8;
         let (kept, other) = if !is_ordered && self.memory_operand(a).is_some() { (b, a) } else { (a, b) };
         let resident = self.resident(other).map(Operand::Register);
@@ -244,7 +246,8 @@ impl<S: Vectors> Block<'_, S> {
             return Ok(());
         }
         let reads = |i: &Input| matches!(i, Input::Accumulator(other) | Input::Part { acc: other, .. } if *other == u16::from(acc));
-        // A maximum takes the place of what it reads with its last instruction; what is before that goes elsewhere.
+        // A maximum takes the place of what it reads with its last instruction; what is before that
+        // goes elsewhere.
         let is_last = matches!(self.kind(value.root), Kind::Binary(Arithmetic::Max, ..));
         let goes_there = is_last || !self.inputs.iter().any(reads);
         let value = self.value(value.root, goes_there.then_some(acc))?;
@@ -255,7 +258,8 @@ impl<S: Vectors> Block<'_, S> {
         Ok(())
     }
 
-    /// Copies what the first operation and others weave or transpose, if they do; says which these are.
+    /// Copies what the first operation and others weave or transpose, if they do; says which these
+    /// are.
     fn copy_together(&mut self, ops: &[Op]) -> SmallVec<[usize; 8]> {
         if let Some(copy) = Weave::of(self.code, ops, self.isa.lanes())
             && let Some(registers) = copy.registers(self.isa, self.first)
@@ -294,8 +298,8 @@ impl<S: Vectors> Block<'_, S> {
         self.temps[usize::from(register)] = temp;
     }
 
-    /// The register of a value; to be released. What is computed last goes to `to`, if given, which the
-    /// value must not read.
+    /// The register of a value; to be released. What is computed last goes to `to`, if given, which
+    /// the value must not read.
     fn value(&mut self, value: u32, to: Option<Vector>) -> Result<Vector, Failure> {
         let (mut op, mut a, mut b) = match self.kind(value) {
             Kind::Binary(op, a, b) => (op, a, b),
@@ -362,7 +366,8 @@ impl<S: Vectors> Block<'_, S> {
         self.arithmetic(Arithmetic::MulAdd, Some(to), factor, b)
     }
 
-    /// The register of `a op b`, which are released: `to`, if given, else one that is to be released.
+    /// The register of `a op b`, which are released: `to`, if given, else one that is to be
+    /// released.
     #[inline(always)]
     fn arithmetic(&mut self, op: Arithmetic, to: Option<Vector>, a: Vector, b: Operand) -> Result<Vector, Failure> {
         self.release(Operand::Register(a));
@@ -393,7 +398,8 @@ impl<S: Vectors> Block<'_, S> {
         }
     }
 
-    /// A source as a memory operand, if that is possible, it is in no register, and is not worth one.
+    /// A source as a memory operand, if that is possible, it is in no register, and is not worth
+    /// one.
     fn memory_operand(&mut self, id: u32) -> Option<Operand> {
         let Source::Memory(memory) = self.source_of(id) else { return None };
         if memory.of != ElementType::Word {

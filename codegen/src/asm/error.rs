@@ -12,8 +12,9 @@ pub enum AssembleError {
     /// There is no assembler for the instruction set.
     #[error("no assembler for instruction set {0}")]
     Isa(Isa),
-    /// An element is found by values in a buffer of 2^31 elements or more, along a dimension of more than 2^24, or by values that differ by
-    /// lane where the element does so, too; or it has 16 bits.
+    /// An element is found by values in a buffer of 2^31 elements or more, along a dimension of
+    /// more than 2^24, or by values that differ by lane where the element does so, too; or it has
+    /// 16 bits.
     #[error("no assembler for elements found by values in so large a buffer, or where lanes are also apart")]
     Gather,
     /// A buffer has elements of a type that kernels of CPUs do not compute with.
@@ -25,7 +26,8 @@ pub enum AssembleError {
     /// The target or the program is a GPU's.
     #[error("no assembler for GPUs")]
     Gpu,
-    /// The partial sums of a register tile, and what is being added to them, exceed the vector registers.
+    /// The partial sums of a register tile, and what is being added to them, exceed the vector
+    /// registers.
     #[error("a register tile needs {needed} vector registers of {available}")]
     RegisterTile {
         /// Registers that it needs.
@@ -33,7 +35,8 @@ pub enum AssembleError {
         /// Registers that there are.
         available: usize,
     },
-    /// The places that a leaf reads and writes, and its loop counters, exceed the integer registers.
+    /// The places that a leaf reads and writes, and its loop counters, exceed the integer
+    /// registers.
     #[error("a nest needs {needed} integer registers of {available}")]
     Pointers {
         /// Registers that it needs.
@@ -53,7 +56,8 @@ pub enum AssembleError {
     /// Lanes of several registers go to memory at once.
     #[error("no assembler for lanes of several registers that go to memory at once")]
     Fold,
-    /// A buffer of register scope is not indexed by constants and whole vectors that do not overlap.
+    /// A buffer of register scope is not indexed by constants and whole vectors that do not
+    /// overlap.
     #[error("the elements of '{buffer}' cannot be given registers")]
     RegisterIndex {
         /// Name of the buffer.

@@ -199,7 +199,8 @@ impl<'p> Expander<'p> {
             }
         }
 
-        // What is the same for every lane is a single element, unless partial sums of lanes go there.
+        // What is the same for every lane is a single element, unless partial sums of lanes go
+        // there.
         if stride == 0 && !matches!(place, Place::Accumulators(_)) {
             lanes = 1;
         }

@@ -4,8 +4,8 @@
 //! sum[r] = acc[r, 0]; sum[r] += acc[r, 1]; ..        for each row r, all of them at once
 //! ```
 //!
-//! One statement behind the other names another lane of the same rows; together they are one operation, for which vectors of rows are
-//! merged pair by pair.
+//! One statement behind the other names another lane of the same rows; together they are one
+//! operation, for which vectors of rows are merged pair by pair.
 
 use super::error::{AssembleError, Failure};
 use super::expander::Expander;
@@ -16,7 +16,8 @@ use autotune_ir::formula::Primitive;
 use autotune_ir::program::StoreMode;
 use autotune_ir::spec::Reduction;
 
-/// By what a statement combines where it stores with what it reads, if its value is no more than that.
+/// By what a statement combines where it stores with what it reads, if its value is no more than
+/// that.
 pub(super) fn combined_by(mode: StoreMode, value: Kind) -> Option<Reduction> {
     match (mode, value) {
         (StoreMode::Accumulate, Kind::Input(_)) => Some(Reduction::Sum),

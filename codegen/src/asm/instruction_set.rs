@@ -1,8 +1,9 @@
 //! What an instruction set offers.
 //!
-//! Registers are numbers. Vector registers hold whole vectors of f32: a scalar is the same value in every lane, a vector of fewer lanes
-//! has zeros behind it. Integer registers are the pointers of a leaf, then the counters of its loops. What is outside leaves lives in
-//! slots of eight bytes on the stack; one integer more, the accumulator, is what they are computed in.
+//! Registers are numbers. Vector registers hold whole vectors of f32: a scalar is the same value in
+//! every lane, a vector of fewer lanes has zeros behind it. Integer registers are the pointers of a
+//! leaf, then the counters of its loops. What is outside leaves lives in slots of eight bytes on
+//! the stack; one integer more, the accumulator, is what they are computed in.
 
 use smallvec::SmallVec;
 
@@ -37,14 +38,16 @@ impl Address {
 pub(super) enum ElementType {
     /// The bits of a lane: f32 and 32-bit integers.
     Word,
-    /// What is stored is rounded to it, and what is loaded its value; only where [`Vectors::rounds_to_f16`].
+    /// What is stored is rounded to it, and what is loaded its value; only where
+    /// [`Vectors::rounds_to_f16`].
     F16,
     /// The upper half of a lane: what is loaded is its value. It is stored only where
     /// [`Vectors::rounds_to_bf16`], to the nearest, of two the even one, denormals as zeros.
     Bf16,
     /// The lowest 16 bits of what is stored or loaded, the others of which are zeros.
     Half,
-    /// A signed integer of 16 bits: the lowest bits of what is stored, extended to 32 bits when it is loaded.
+    /// A signed integer of 16 bits: the lowest bits of what is stored, extended to 32 bits when it
+    /// is loaded.
     SignedHalf,
     /// An unsigned integer of 8 bits, likewise.
     Byte,
@@ -103,11 +106,13 @@ pub(super) enum Arithmetic {
     /// Adds the products of the pairs of bf16 in a lane to the destination; only where
     /// [`Vectors::dots`] has it, as the next three.
     DotBf16,
-    /// Adds the products of the unsigned bytes of the first operand and the signed ones of the second.
+    /// Adds the products of the unsigned bytes of the first operand and the signed ones of the
+    /// second.
     DotU8I8,
     /// Adds the products of the 16-bit integers in a lane.
     DotI16,
-    /// The sum of the products of the 16-bit integers in a lane. No operand is an element in memory.
+    /// The sum of the products of the 16-bit integers in a lane. No operand is an element in
+    /// memory.
     MulPairs,
     /// Multiplies the destination by the first operand and adds the second, rounded once.
     MulThenAdd,
@@ -123,11 +128,13 @@ pub(super) enum Arithmetic {
     /// The larger and the smaller of the bits as signed integers.
     MaxBits,
     MinBits,
-    /// The first operand times two to the power of the second, a whole number; only where [`Vectors::scales`].
+    /// The first operand times two to the power of the second, a whole number; only where
+    /// [`Vectors::scales`].
     Scale,
 }
 
-/// Instructions of programs, each with the operation that does it; [`Arithmetic::MulPairs`] is followed by an addition.
+/// Instructions of programs, each with the operation that does it; [`Arithmetic::MulPairs`] is
+/// followed by an addition.
 pub(super) type Dots = SmallVec<[(&'static Instruction, Arithmetic); 4]>;
 
 /// Which of two values.
@@ -217,7 +224,8 @@ pub(super) trait Vectors {
     /// `v = [at]`, elements of less than 32 bits.
     fn load_narrow(&mut self, v: Vector, memory: Memory);
 
-    /// `[at] = v`, elements of less than 32 bits, in whole vectors [past the caches](Vectors::stream) if so said; changes `spare`, which is another register.
+    /// `[at] = v`, elements of less than 32 bits, in whole vectors [past the
+    /// caches](Vectors::stream) if so said; changes `spare`, which is another register.
     fn store_narrow(&mut self, v: Vector, memory: Memory, spare: Vector, is_streamed: bool);
 
     /// `[at] = v`, past the caches; the address is a multiple of the vector's bytes.
@@ -229,31 +237,34 @@ pub(super) trait Vectors {
     /// True if strided elements of this shape are loaded together, not one by one.
     fn loads_together(&self, shape: Shape) -> bool;
 
-    /// Lane `l` of `to` is the element of a type `i` elements after the one at an address, `i` being
-    /// the bits of lane `l` of `index`, for every lane. Changes `spare`, and the integer register
-    /// `scratch`; the three vector registers are not the same.
+    /// Lane `l` of `to` is the element of a type `i` elements after the one at an address, `i`
+    /// being the bits of lane `l` of `index`, for every lane. Changes `spare`, and the integer
+    /// register `scratch`; the three vector registers are not the same.
     fn gather(&mut self, to: Vector, from: (Address, ElementType), index: Vector, spare: (Vector, u8));
 
     /// The integer register `to` is `pointer + bytes * i`, `i` being the bits of the first lane of
     /// `index`, `bytes` a power of two.
     fn point_at(&mut self, to: u8, pointer: u8, index: Vector, bytes: i64);
 
-    /// Copies `lanes` elements between places with strides in bytes, first to last, through no vector register.
+    /// Copies `lanes` elements between places with strides in bytes, first to last, through no
+    /// vector register.
     fn copy_elements(&mut self, to: (Address, i32), from: (Address, i32), lanes: u8);
 
     /// Returns how many registers from `first` on a [`Vectors::transpose`] of these numbers of rows
     /// and columns of elements changes; `None` where there is none.
     fn transpose_registers(&self, block: [u8; 2], of: ElementType, first: Vector) -> Option<usize>;
 
-    /// Copies element `r` of `[columns[l]]` to element `l` of `[rows[r]]`, of columns of 16 bytes or
-    /// rows as many as columns, through the registers from `first` on, and
-    /// [past the caches](Vectors::stream) if so said, where columns are as many as lanes.
+    /// Copies element `r` of `[columns[l]]` to element `l` of `[rows[r]]`, of columns of 16 bytes
+    /// or rows as many as columns, through the registers from `first` on, and [past the
+    /// caches](Vectors::stream) if so said, where columns are as many as lanes.
     fn transpose(&mut self, block: (&[Address], &[Address]), of: ElementType, first: Vector, is_streamed: bool);
 
-    /// How many registers from `first` on [`Vectors::interleave`] and its inverse change for 3, 5 or 7 rows; `None` where there are none.
+    /// How many registers from `first` on [`Vectors::interleave`] and its inverse change for 3, 5
+    /// or 7 rows; `None` where there are none.
     fn weave_registers(&self, rows: u8, first: Vector) -> Option<usize>;
 
-    /// Element `r + l * rows.len()` of `[to]` is element `l` of `[rows[r]]`, for every lane, through the registers from `first` on.
+    /// Element `r + l * rows.len()` of `[to]` is element `l` of `[rows[r]]`, for every lane,
+    /// through the registers from `first` on.
     fn interleave(&mut self, to: Address, rows: &[Address], first: Vector);
 
     /// Element `l` of `[rows[r]]` is element `r + l * rows.len()` of `[from]`, the same way.
@@ -262,7 +273,8 @@ pub(super) trait Vectors {
     /// How many registers from `first` on a [`Vectors::fold`] changes.
     fn fold_registers(&self) -> usize;
 
-    /// Lane `r` of `to` is what all lanes of `rows[r]` come to, of as many rows as there are lanes at most; the other lanes of `to` are lost.
+    /// Lane `r` of `to` is what all lanes of `rows[r]` come to, of as many rows as there are lanes
+    /// at most; the other lanes of `to` are lost.
     fn fold(&mut self, by: Reduction, to: Vector, rows: &[Vector], first: Vector);
 
     /// Prefetches the cache line of an address into the second-level cache, or to write to it.
@@ -274,7 +286,8 @@ pub(super) trait Vectors {
     /// `to = from`.
     fn copy(&mut self, to: Vector, from: Vector);
 
-    /// Lane `l` of `to` is lane `by + l` of `from` for each `l` below `by`, a power of two; the others are lost.
+    /// Lane `l` of `to` is lane `by + l` of `from` for each `l` below `by`, a power of two; the
+    /// others are lost.
     fn shift_lanes(&mut self, to: Vector, from: Vector, by: u8);
 
     /// The first `lanes` lanes of `to` are those of `from`.
@@ -283,7 +296,8 @@ pub(super) trait Vectors {
     /// `to = a op b`.
     fn arithmetic(&mut self, op: Arithmetic, to: Vector, a: Vector, b: Operand);
 
-    /// `b` is the larger, or the smaller, of `a` and `b`, or what of the two is not a number; changes `spare`.
+    /// `b` is the larger, or the smaller, of `a` and `b`, or what of the two is not a number;
+    /// changes `spare`.
     fn bound(&mut self, bound: Bound, b: Vector, a: Operand, spare: Vector);
 
     /// How many instructions [`Vectors::bound`] takes, two at least.
@@ -317,11 +331,13 @@ pub(super) trait Control {
     /// Begins a stage's function with `slots` slots; its range of tasks goes to two of them.
     fn enter(&mut self, slots: usize, begin: usize, end: usize);
 
-    /// A slot gets the function's pointer to a buffer, or to the next `bytes` bytes of thread-private memory.
+    /// A slot gets the function's pointer to a buffer, or to the next `bytes` bytes of
+    /// thread-private memory.
     fn take_buffer(&mut self, slot: usize, buffer: usize);
     fn take_local(&mut self, slot: usize, bytes: i64);
 
-    /// What was [streamed](Vectors::stream) is seen by other threads before anything that is stored from here on.
+    /// What was [streamed](Vectors::stream) is seen by other threads before anything that is stored
+    /// from here on.
     fn fence(&mut self);
 
     /// Ends a stage's function.
@@ -370,8 +386,9 @@ pub(super) trait Control {
     /// Calls a leaf, which may change every register.
     fn call(&mut self, leaf: usize);
 
-    /// Begins a leaf; besides whole vectors, those of its parts and strides are loaded and stored in it, and it has vector slots if it
-    /// computes in steps. Until its end there may be fewer registers, no fewer than it [needs](Leaf::registers).
+    /// Begins a leaf; besides whole vectors, those of its parts and strides are loaded and stored
+    /// in it, and it has vector slots if it computes in steps. Until its end there may be fewer
+    /// registers, no fewer than it [needs](Leaf::registers).
     fn begin_leaf(&mut self, leaf: &Leaf, has_steps: bool);
     fn end_leaf(&mut self);
 
@@ -385,7 +402,8 @@ pub(super) trait Control {
     fn finish(self, leaves: &[usize]) -> Result<Self::Code, Failure>;
 }
 
-/// An instruction set. A new one is a folder beside `x86` that implements this, and its arm in [`super::assemble`].
+/// An instruction set. A new one is a folder beside `x86` that implements this, and its arm in
+/// [`super::assemble`].
 pub(super) trait InstructionSet: Vectors + Control {}
 
 impl<T: Vectors + Control> InstructionSet for T {}

@@ -1,7 +1,9 @@
-//! A leaf: a register tile, or a loop nest without one, as straight-line blocks and loops around them.
+//! A leaf: a register tile, or a loop nest without one, as straight-line blocks and loops around
+//! them.
 //!
-//! Every access is a pointer and a constant displacement. Loops advance the pointers; unrolled loops are written out; a
-//! vectorised loop of any extent becomes whole vectors and one of the remaining lanes:
+//! Every access is a pointer and a constant displacement. Loops advance the pointers; unrolled
+//! loops are written out; a vectorised loop of any extent becomes whole vectors and one of the
+//! remaining lanes:
 //!
 //! ```text
 //! serial k in 0..64 { unrolled y in 0..2 { vectorized x in 0..20 { acc[y, x] += in[y, k] * w[k, x] } } }   (16 lanes)
@@ -10,8 +12,8 @@
 //!                 p0 += 4; p1 += 80 }
 //! ```
 //!
-//! What is loaded from a place behind a store to its buffer is another source than what was loaded from there before: nobody
-//! else has to know what may have been overwritten.
+//! What is loaded from a place behind a store to its buffer is another source than what was loaded
+//! from there before: nobody else has to know what may have been overwritten.
 
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
@@ -81,7 +83,8 @@ pub(super) enum Item {
     End { var: u32, extent: usize },
 }
 
-/// An operation of a block. Sources are counted from the block's first, the inputs of a value from the leaf's first.
+/// An operation of a block. Sources are counted from the block's first, the inputs of a value from
+/// the leaf's first.
 #[derive(Clone, Copy)]
 pub(super) enum Op {
     /// Accumulator += product of two values in memory, by the operation `by`; in its first `part`
@@ -89,11 +92,13 @@ pub(super) enum Op {
     MulAdd { acc: u16, part: u8, factors: [u32; 2], by: Arithmetic },
     /// Accumulator or memory = value, or += value.
     Store { dst: Input, mode: StoreMode, value: Tree },
-    /// Accumulator = the first value combined with the second, if there is one; each is a source or an accumulator.
+    /// Accumulator = the first value combined with the second, if there is one; each is a source or
+    /// an accumulator.
     Combine { acc: u16, by: Reduction, of: (Input, Option<Input>) },
     /// A hint that memory is read soon, or written to.
     Prefetch { source: u32, to_write: bool },
-    /// Lane `r` of accumulator `acc` is what the first `lanes` lanes of row `r` come to; the rows are accumulators, listed in the leaf.
+    /// Lane `r` of accumulator `acc` is what the first `lanes` lanes of row `r` come to; the rows
+    /// are accumulators, listed in the leaf.
     Fold { acc: u16, rows: (u32, u32), lanes: u8, by: Option<Reduction> },
 }
 
@@ -101,7 +106,8 @@ pub(super) enum Op {
 #[derive(Clone, Copy)]
 pub(super) enum Input {
     Accumulator(u16),
-    /// `lanes` lanes of an accumulator from lane `first` on, which is 0 or a power of two that is no less than `lanes`.
+    /// `lanes` lanes of an accumulator from lane `first` on, which is 0 or a power of two that is
+    /// no less than `lanes`.
     Part {
         acc: u16,
         first: u8,
@@ -159,7 +165,8 @@ pub(super) struct Block<'l> {
 }
 
 impl<'l> Block<'l> {
-    /// Where an operation overwrites a whole vector of memory, a multiple of its bytes behind a pointer, if it does.
+    /// Where an operation overwrites a whole vector of memory, a multiple of its bytes behind a
+    /// pointer, if it does.
     fn whole_vector(&self, op: &Op, lanes: usize) -> Option<Address> {
         let Op::Store { dst: Input::Source(dst), mode: StoreMode::Assign, .. } = *op else { return None };
         let Source::Memory(memory) = self.sources[dst as usize] else { return None };
@@ -184,7 +191,8 @@ impl<'l> Block<'l> {
 }
 
 impl Leaf {
-    /// The vector registers that it takes: two hold what is being computed, one more the products of pairs.
+    /// The vector registers that it takes: two hold what is being computed, one more the products
+    /// of pairs.
     pub(super) fn registers(&self) -> usize {
         let has_pairs = self.ops.iter().any(|op| matches!(op, Op::MulAdd { by: Arithmetic::MulPairs, .. }));
         self.held() + 2 + usize::from(has_pairs)
@@ -195,7 +203,8 @@ impl Leaf {
         self.accumulators.len() + self.shared
     }
 
-    /// What the operations of a block whose sources begin at `first` call an element that is new there.
+    /// What the operations of a block whose sources begin at `first` call an element that is new
+    /// there.
     pub(super) fn input(
         &mut self,
         element: Lanes,
@@ -251,7 +260,8 @@ impl Leaf {
         Some((rows, lane?))
     }
 
-    /// Returns how many vectors of some elements of a type are loaded, each as often as the code has it.
+    /// Returns how many vectors of some elements of a type are loaded, each as often as the code
+    /// has it.
     pub(super) fn loads(&self, of: ElementType, lanes: u8) -> usize {
         let is_vector = |source: &Source| matches!(source, Source::Memory(memory) if (memory.of, memory.shape) == (of, Shape::Lanes(lanes)));
         let of_block = |item: &Item| match item {
@@ -293,8 +303,8 @@ impl Leaf {
         Ok(Memory { at: Address { pointer, disp: first as i32 }, shape, of })
     }
 
-    /// The pointers, a bit for each, that whole vectors are stored behind of buffers that are streamed, in the nest's loops at multiples of a
-    /// vector's bytes from where they point to.
+    /// The pointers, a bit for each, that whole vectors are stored behind of buffers that are
+    /// streamed, in the nest's loops at multiples of a vector's bytes from where they point to.
     pub(super) fn streamed(&self, nest: &Nest, program: &Program, lanes: usize) -> u32 {
         let is_whole = |elements: i64| elements.rem_euclid(lanes as i64) == 0;
         let goes_along = |pointer: u8| {

@@ -103,12 +103,13 @@ pub(super) enum Node {
 pub(super) struct Tree {
     pub(super) root: u32,
     pub(super) inputs: (u32, u32),
-    /// The first value, if all of them are computed one after the other, as steps that others may share.
+    /// The first value, if all of them are computed one after the other, as steps that others may
+    /// share.
     pub(super) steps: Option<u32>,
 }
 
-/// A value and the registers that it takes to evaluate, besides accumulators (Sethi and Ullman, "The generation of optimal
-/// code for arithmetic expressions", 1970).
+/// A value and the registers that it takes to evaluate, besides accumulators (Sethi and Ullman,
+/// "The generation of optimal code for arithmetic expressions", 1970).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Value {
     pub(super) kind: Kind,
@@ -127,7 +128,8 @@ pub(super) enum Kind {
     Own([u32; 1]),
     /// A step: a value as an integer's bits, without its fraction.
     Whole([u32; 1]),
-    /// A step: the element behind an input at the distance, in elements, that the second value's bits are.
+    /// A step: the element behind an input at the distance, in elements, that the second value's
+    /// bits are.
     Fetch([u32; 2]),
 }
 
@@ -143,7 +145,8 @@ impl Kind {
     }
 }
 
-/// An element: a constant and terms of unrolled and vectorised variables, in elements behind where its place begins.
+/// An element: a constant and terms of unrolled and vectorised variables, in elements behind where
+/// its place begins.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Element {
     pub(super) place: Place,

@@ -1,8 +1,10 @@
 //! Maxima of what is taken for numbers, with a check behind them.
 //!
-//! A maximum that passes on what is not a number takes two or three instructions, one of numbers a single one. So a leaf that does nothing but
-//! find maxima is there twice. In the first form, products of all that is loaded, two values each, are added up beside: a sum is not a number if
-//! one of them is not (nor, sometimes, if one is infinite), and then the second form, which is the leaf as it was, computes everything once more.
+//! A maximum that passes on what is not a number takes two or three instructions, one of numbers a
+//! single one. So a leaf that does nothing but find maxima is there twice. In the first form,
+//! products of all that is loaded, two values each, are added up beside: a sum is not a number if
+//! one of them is not (nor, sometimes, if one is infinite), and then the second form, which is the
+//! leaf as it was, computes everything once more.
 //!
 //! ```text
 //! a0 = max(x0, x1); a0 = max(a0, x2); a1 = max(x2, x3)
@@ -10,8 +12,9 @@
 //!      if s0 + s1 is not a number { a0 = max(x0, x1); a0 = max(a0, x2); a1 = max(x2, x3) }
 //! ```
 //!
-//! Multiply-adds are done by other units of a CPU than maxima, or by as many as the instructions that they replace. They begin with one, so that
-//! sums are hardly ever subnormal, which takes some CPUs long.
+//! Multiply-adds are done by other units of a CPU than maxima, or by as many as the instructions
+//! that they replace. They begin with one, so that sums are hardly ever subnormal, which takes some
+//! CPUs long.
 
 use std::ops::Range;
 
@@ -36,8 +39,8 @@ pub(super) struct OfNumbers {
 }
 
 impl OfNumbers {
-    /// That of a leaf in which nothing is shared yet, which finds maxima, and has the registers for it; `None` where computing it again could
-    /// find something else, or nothing would be gained.
+    /// That of a leaf in which nothing is shared yet, which finds maxima, and has the registers for
+    /// it; `None` where computing it again could find something else, or nothing would be gained.
     pub(super) fn of(leaf: &Leaf, nest: &Nest, isa: &impl Vectors) -> Option<Self> {
         let all = leaf.block(nest, &(0..leaf.ops.len()), &(0..leaf.sources.len()));
         let is_maximum = |op: &Op| matches!(combination(all, op), Some((Reduction::Max, ..)));
@@ -73,7 +76,8 @@ impl OfNumbers {
     }
 }
 
-/// True if a leaf finds the largest of what it reads from memory and of nothing else, reads nothing besides, and stores to other buffers.
+/// True if a leaf finds the largest of what it reads from memory and of nothing else, reads nothing
+/// besides, and stores to other buffers.
 fn is_repeatable(leaf: &Leaf, nest: &Nest) -> bool {
     let (mut read, mut written) = (Vec::new(), Vec::new());
     for item in &leaf.items {
@@ -157,13 +161,15 @@ impl Rewritten {
         Item::Block { ops: begin..self.ops.len(), sources: 0..0 }
     }
 
-    /// True if this is faster, as measured on Zen 4: where a bound takes two instructions, with more maxima than values that are loaded, where it
-    /// takes three, with more than three quarters as many.
+    /// True if this is faster, as measured on Zen 4: where a bound takes two instructions, with
+    /// more maxima than values that are loaded, where it takes three, with more than three quarters
+    /// as many.
     fn is_worth_it(&self, isa: &impl Vectors) -> bool {
         self.maxima >= FEWEST && self.maxima * (isa.bound_instructions() + 1) > 3 * self.loads
     }
 
-    /// Adds the product of a source and the one before it to the sum whose turn it is, if there is one before it.
+    /// Adds the product of a source and the one before it to the sum whose turn it is, if there is
+    /// one before it.
     fn add(&mut self, id: u32) {
         let Some(half) = self.half.take() else {
             self.half = Some(id);

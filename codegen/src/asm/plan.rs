@@ -17,7 +17,8 @@ pub(super) struct Plan {
     pub(super) uses: Vec<Uses>,
     /// A position where a source is used, and the number of the next entry of the same source.
     list: Vec<(u32, u32)>,
-    /// By source, the first operation of the present run that has it as its first factor, and as its second.
+    /// By source, the first operation of the present run that has it as its first factor, and as
+    /// its second.
     first: Vec<[u32; 2]>,
 }
 
@@ -69,8 +70,8 @@ impl Plan {
         NONE
     }
 
-    /// Within each run of multiply-adds to distinct accumulators, those that share a factor of the kind with more distinct
-    /// values follow one another, so that the fewer stay in registers.
+    /// Within each run of multiply-adds to distinct accumulators, those that share a factor of the
+    /// kind with more distinct values follow one another, so that the fewer stay in registers.
     fn make_order(&mut self, ops: &[Op], sources: usize) {
         self.order.clear();
         self.first.clear();
@@ -78,7 +79,8 @@ impl Plan {
 
         let mut start = 0;
         while start < ops.len() {
-            // A run: multiply-adds to accumulators that are all different, and how many factors there are of either kind.
+            // A run: multiply-adds to accumulators that are all different, and how many factors
+            // there are of either kind.
             let (mut written, mut end) = (0u32, start);
             let mut distinct = [0, 0];
             while let Some(&Op::MulAdd { acc, factors, .. }) = ops.get(end) {
@@ -96,7 +98,8 @@ impl Plan {
                 end += 1;
             }
 
-            // Sorted by the first operation with the same factor, then by their own places in the run.
+            // Sorted by the first operation with the same factor, then by their own places in the
+            // run.
             let side = usize::from(distinct[0] <= distinct[1]);
             let run = start as u32;
             for (place, op) in (0..).zip(&ops[start..end]) {

@@ -1,12 +1,14 @@
-//! Values that several accumulators combine, such as those of windows that overlap: combined once for all of them.
+//! Values that several accumulators combine, such as those of windows that overlap: combined once
+//! for all of them.
 //!
 //! ```text
 //! a0 = max(x0, a0); a0 = max(x1, a0); a0 = max(x2, a0); a1 = max(x1, a1); a1 = max(x2, a1); a1 = max(x3, a1)
 //!   →  t = max(x1, x2); a0 = max(x0, a0); a0 = max(t, a0); a1 = max(t, a1); a1 = max(x3, a1)
 //! ```
 //!
-//! The two values that most accumulators combine become one, again and again (Breuer, "Generation of optimal code for expressions via
-//! factorization", 1969). Accumulators are done in an order that keeps few such values in registers at a time.
+//! The two values that most accumulators combine become one, again and again (Breuer, "Generation
+//! of optimal code for expressions via factorization", 1969). Accumulators are done in an order
+//! that keeps few such values in registers at a time.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -24,8 +26,9 @@ const MOST_ACCUMULATORS: usize = 32;
 /// Registers that are left for operands where nothing is computed in steps.
 const SPARE: usize = 3;
 
-/// Rewrites the blocks of a leaf in which that saves instructions, as long as these numbers of registers hold what is shared and fold lanes.
-/// Whatever else is larger or smaller than an accumulator is an operation of its own, too.
+/// Rewrites the blocks of a leaf in which that saves instructions, as long as these numbers of
+/// registers hold what is shared and fold lanes. Whatever else is larger or smaller than an
+/// accumulator is an operation of its own, too.
 pub(super) fn share(leaf: &mut Leaf, nest: &Nest, (registers, to_fold): (usize, usize)) {
     let all = leaf.block(nest, &(0..leaf.ops.len()), &(0..leaf.sources.len()));
     let combines = |op: &Op| combination(all, op).is_some();
@@ -72,7 +75,8 @@ pub(super) fn spare(all: Block, to_fold: usize) -> usize {
     if folds { to_fold.max(to_compute) } else { to_compute }
 }
 
-/// An accumulator that becomes the larger or the smaller of itself and a source: as a combination, which takes one more register.
+/// An accumulator that becomes the larger or the smaller of itself and a source: as a combination,
+/// which takes one more register.
 fn bounded(code: Block, op: &Op) -> Option<Op> {
     let (by, acc, source) = combination(code, op).filter(|(by, ..)| *by != Reduction::Sum)?;
     Some(Op::Combine { acc, by, of: (Input::Accumulator(acc), Some(Input::Source(source))) })
@@ -124,8 +128,8 @@ struct Combined {
 }
 
 impl Run {
-    /// The run that the first operations are behind those that clear accumulators, how many operations these are together, and which of them
-    /// clear others than the run's.
+    /// The run that the first operations are behind those that clear accumulators, how many
+    /// operations these are together, and which of them clear others than the run's.
     fn of(code: Block, ops: &[Op]) -> Option<(Self, usize, Vec<Op>)> {
         let clears = ops.iter().map_while(|op| cleared(code, op)).take(MOST_ACCUMULATORS);
         let clears: Vec<(u16, u32)> = clears.collect();
@@ -150,7 +154,8 @@ impl Run {
         self.terms.iter().map(|term| term.1.count_ones() as usize).sum()
     }
 
-    /// Adds a combination, unless there are too many accumulators, or the accumulator has it already.
+    /// Adds a combination, unless there are too many accumulators, or the accumulator has it
+    /// already.
     fn add(&mut self, acc: u16, source: u32, is_cleared: impl Fn() -> bool) -> bool {
         let known = self.accumulators.iter().position(|known| known.acc == acc);
         let number = known.unwrap_or(self.accumulators.len());
@@ -168,8 +173,8 @@ impl Run {
         true
     }
 
-    /// Fewer operations that do the same, and how many registers from `first` on they take; `None` if there are none that `available` registers
-    /// are enough for.
+    /// Fewer operations that do the same, and how many registers from `first` on they take; `None`
+    /// if there are none that `available` registers are enough for.
     fn shared(&self, first: usize, available: usize) -> Option<(Vec<Op>, usize)> {
         let (ops, taken) = Factored::of(self, true).scheduled(first);
         if taken <= available {
@@ -195,8 +200,8 @@ impl Run {
     }
 }
 
-/// Values that are combined for several accumulators, and what is left to combine for each. A value below the number of the run's terms is that
-/// term's source.
+/// Values that are combined for several accumulators, and what is left to combine for each. A value
+/// below the number of the run's terms is that term's source.
 struct Factored<'r> {
     run: &'r Run,
     /// Two values each, which come before it.
@@ -206,7 +211,8 @@ struct Factored<'r> {
 }
 
 impl<'r> Factored<'r> {
-    /// Of several pairs that as many accumulators combine, one that the fewest combine a part of comes first.
+    /// Of several pairs that as many accumulators combine, one that the fewest combine a part of
+    /// comes first.
     fn of(run: &'r Run, shares: bool) -> Self {
         let mut masks: Vec<u32> = run.terms.iter().map(|term| term.1).collect();
         let mut nodes = Vec::new();
@@ -237,8 +243,8 @@ impl<'r> Factored<'r> {
         uses
     }
 
-    /// The operations, and how many registers from `first` on they take: always the accumulator that leaves the fewest values in registers; where
-    /// nothing is shared, all of them in turns.
+    /// The operations, and how many registers from `first` on they take: always the accumulator
+    /// that leaves the fewest values in registers; where nothing is shared, all of them in turns.
     fn scheduled(&self, first: usize) -> (Vec<Op>, usize) {
         let mut state =
             State { made: vec![None; self.nodes.len()], uses: self.uses(), free: Vec::new(), next: first as u16 };
@@ -299,7 +305,8 @@ impl State {
         values.iter().for_each(|&value| self.end_use(factored, value));
     }
 
-    /// What combines a value of an accumulator, by its place among those: two that come first are combined at once.
+    /// What combines a value of an accumulator, by its place among those: two that come first are
+    /// combined at once.
     fn combined(&self, factored: &Factored, number: usize, place: usize) -> Option<Op> {
         let (values, Combined { acc, holds }) = (&factored.values[number], factored.run.accumulators[number]);
         let input = |place: usize| self.input(factored, values[place]);
@@ -322,7 +329,8 @@ impl State {
         self.make(factored, b, ops);
         let [mut of, mut other] = [a, b].map(|value| self.input(factored, value));
 
-        // In the register of one that nothing else needs; a source is loaded to where the result goes.
+        // In the register of one that nothing else needs; a source is loaded to where the result
+        // goes.
         self.end_use(factored, a);
         self.end_use(factored, b);
         let acc = self.free.pop().unwrap_or_else(|| {
@@ -361,8 +369,8 @@ mod tests {
 
     use super::*;
 
-    /// What registers hold behind operations: each source as often as it was combined. An accumulator that holds something has that for a
-    /// source of its own.
+    /// What registers hold behind operations: each source as often as it was combined. An
+    /// accumulator that holds something has that for a source of its own.
     fn held(run: &Run, ops: &[Op]) -> HashMap<u16, Vec<u32>> {
         let own = |known: &&Combined| known.holds;
         let mut held: HashMap<u16, Vec<u32>> =
@@ -414,7 +422,8 @@ mod tests {
         assert_eq!(check(&windows([2, 4], 3, 1), 8, 20), Some((32, 5)));
         assert_eq!(check(&windows([1, 4], 3, 1), 4, 20), Some((18, 3)));
         assert_eq!(check(&windows([2, 2], 3, 2), 4, 20), Some((26, 3)));
-        // Half of the accumulators at a time where registers are few; where windows are apart, each begins with its first two elements.
+        // Half of the accumulators at a time where registers are few; where windows are apart, each
+        // begins with its first two elements.
         assert_eq!(check(&windows([2, 4], 3, 1), 8, 4).map(|known| known.1), Some(3));
         assert_eq!(check(&windows([2, 2], 2, 2), 4, 20), Some((12, 0)));
     }

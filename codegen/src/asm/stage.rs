@@ -1,7 +1,8 @@
 //! Stages: tasks, outer loops, and calls of leaves.
 //!
-//! Variables outside leaves live on the stack. A leaf is a subroutine that gets its pointers in registers and may change every
-//! register but the stack pointer; leaves that do the same share one subroutine.
+//! Variables outside leaves live on the stack. A leaf is a subroutine that gets its pointers in
+//! registers and may change every register but the stack pointer; leaves that do the same share one
+//! subroutine.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -21,7 +22,8 @@ use super::share::share;
 use autotune_ir::affine::VarId;
 use autotune_ir::program::{Buffer, BufferId, Node, Program, Scope, Stage, parallel_prefix, preorder};
 
-/// Stack slots of eight bytes; behind them those of the variables outside leaves, then those of the buffers.
+/// Stack slots of eight bytes; behind them those of the variables outside leaves, then those of the
+/// buffers.
 const TASK: usize = 0;
 const TASKS_END: usize = 1;
 const BEGIN: usize = 2;
@@ -32,7 +34,8 @@ pub(super) struct Generator<'p, I> {
     program: &'p Program,
     isa: I,
     resolver: Resolver<'p>,
-    /// Leaves that are called, and their numbers; where those are that were emitted, the first ones.
+    /// Leaves that are called, and their numbers; where those are that were emitted, the first
+    /// ones.
     leaves: Vec<Rc<Nest>>,
     offsets: Vec<usize>,
     numbers: FxHashMap<Rc<Nest>, usize>,
@@ -50,8 +53,8 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         Self { program, isa, resolver, leaves, offsets, numbers, vars: Vec::new(), var_slots: 0 }
     }
 
-    /// Emits a stage, and behind it those leaves that no stage before it calls, and returns its place. What is emitted for the
-    /// first stage depends on nothing of the others.
+    /// Emits a stage, and behind it those leaves that no stage before it calls, and returns its
+    /// place. What is emitted for the first stage depends on nothing of the others.
     pub(super) fn stage(&mut self, stage: &'p Stage) -> Result<usize, Failure> {
         let entry = self.isa.here();
         self.var_slots = stage.body.iter().map(loops_outside).max().unwrap_or(0);
@@ -72,8 +75,8 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         Ok(entry)
     }
 
-    /// Saves the arguments: the range of tasks, and a pointer to each buffer that a stage may use, the global ones and
-    /// what it allocates of thread-private memory.
+    /// Saves the arguments: the range of tasks, and a pointer to each buffer that a stage may use,
+    /// the global ones and what it allocates of thread-private memory.
     fn enter(&mut self, slots: usize, local: &[(BufferId, Range<usize>)]) {
         let first_slot = self.buffer_slot(0);
         self.isa.enter(slots, BEGIN, END);
@@ -87,7 +90,8 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         }
     }
 
-    /// The tasks of a top-level tree, the first of which has number `first`; returns how many there are.
+    /// The tasks of a top-level tree, the first of which has number `first`; returns how many there
+    /// are.
     fn tree(&mut self, node: &'p Node, first: usize) -> Result<usize, Failure> {
         // Those of the function's tasks that are the tree's.
         let loops = parallel_prefix(node);
@@ -227,8 +231,8 @@ struct Forms<'l> {
 }
 
 impl Forms<'_> {
-    /// Emits the leaf as a subroutine, whose loops count in the registers behind its pointers. One that streams is there twice: where its
-    /// pointers are not aligned, it stores as others do.
+    /// Emits the leaf as a subroutine, whose loops count in the registers behind its pointers. One
+    /// that streams is there twice: where its pointers are not aligned, it stores as others do.
     fn emit(&self, isa: &mut impl InstructionSet, plan: &mut Plan, streamed: u32) -> Result<(), Failure> {
         let Self { nest, leaf, .. } = self;
         let (needed, available) = (leaf.registers(), isa.registers());
@@ -251,7 +255,8 @@ impl Forms<'_> {
         self.emit_both(isa, plan, 0)
     }
 
-    /// Emits the form for numbers, if there is one, and behind it the other, for where that was not enough.
+    /// Emits the form for numbers, if there is one, and behind it the other, for where that was not
+    /// enough.
     fn emit_both(&self, isa: &mut impl InstructionSet, plan: &mut Plan, streamed: u32) -> Result<(), Failure> {
         let Self { nest, leaf, of_numbers } = *self;
         let scratch = self.scratch() as u8;

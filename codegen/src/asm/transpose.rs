@@ -3,8 +3,9 @@
 //! Elements of 16 bits are transposed in pairs, as words, that are taken apart in the end: a block
 //! has twice as many rows.
 //!
-//! A block of four rows reads four elements of each column at a time. Columns that lie a multiple of [`SET_PERIOD_BYTES`] apart would evict each
-//! other from the first-level cache before the next four are read, so that as many rows as a vector has lanes are done at once there.
+//! A block of four rows reads four elements of each column at a time. Columns that lie a multiple
+//! of [`SET_PERIOD_BYTES`] apart would evict each other from the first-level cache before the next
+//! four are read, so that as many rows as a vector has lanes are done at once there.
 
 use smallvec::SmallVec;
 
@@ -17,8 +18,8 @@ use autotune_ir::program::StoreMode;
 /// Bytes of a column that a block reads, where its rows are not as many as columns.
 const COLUMN: usize = 16;
 
-/// A block of elements of `bytes` bytes: row `r`, lane `l` is read at `from + bytes * r + stride * l`
-/// and written to `to[r] + bytes * l`.
+/// A block of elements of `bytes` bytes: row `r`, lane `l` is read at
+/// `from + bytes * r + stride * l` and written to `to[r] + bytes * l`.
 pub(super) struct Block {
     to: SmallVec<[Address; 16]>,
     from: Address,
@@ -28,7 +29,8 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// The block that the first operations copy, if they do, and how many registers from `first` on it changes.
+    /// The block that the first operations copy, if they do, and how many registers from `first` on
+    /// it changes.
     pub(super) fn of(code: leaf::Block, ops: &[Op], isa: &impl Vectors, first: Vector) -> Option<(Self, usize)> {
         let (_, from) = copy_of_bits(code, ops.first()?)?;
         let Shape::Strided { lanes, stride } = from.shape else { return None };
@@ -63,7 +65,8 @@ impl Block {
         self.to.len()
     }
 
-    /// Copies the block through the vector registers from `first` on; streams whole vectors behind the pointers that `streamed` has a bit for.
+    /// Copies the block through the vector registers from `first` on; streams whole vectors behind
+    /// the pointers that `streamed` has a bit for.
     pub(super) fn emit(&self, isa: &mut impl Vectors, first: Vector, streamed: u32) {
         let columns: SmallVec<[Address; 16]> =
             (0..usize::from(self.lanes)).map(|lane| self.from.behind(lane, self.stride)).collect();
@@ -81,7 +84,8 @@ pub(super) fn copy(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
     copy_of_bits(code, op).filter(|(to, _)| to.of == ElementType::Word)
 }
 
-/// Returns where an operation copies words or elements of 16 bits to and from, if that is all it does.
+/// Returns where an operation copies words or elements of 16 bits to and from, if that is all it
+/// does.
 fn copy_of_bits(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
     match assignment(code, op)? {
         (to, Source::Memory(from)) if to.of == from.of && matches!(to.of, ElementType::Word | ElementType::Half) => {

@@ -1,5 +1,6 @@
-//! Copies between a row of groups of elements and rows of their own for the elements of each place in a group, such as images with channels
-//! last and channels first: three rows of whole vectors at once are three vectors of groups.
+//! Copies between a row of groups of elements and rows of their own for the elements of each place
+//! in a group, such as images with channels last and channels first: three rows of whole vectors at
+//! once are three vectors of groups.
 
 use smallvec::SmallVec;
 
@@ -35,7 +36,8 @@ impl Weave {
             return None;
         }
 
-        // One behind the other, with nothing but copies of other places of these buffers between them.
+        // One behind the other, with nothing but copies of other places of these buffers between
+        // them.
         let mut weave = Self { rows: SmallVec::new(), groups: of_groups.at, is_apart, ops: SmallVec::new() };
         for (number, op) in ops.iter().enumerate() {
             let (other_to, other_from) = copy(code, op)?;

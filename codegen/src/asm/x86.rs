@@ -33,7 +33,8 @@ pub(super) struct X86 {
     rounds_to_bf16: bool,
     /// Lanes of the masks in k1, k2, ...
     masks: Vec<u8>,
-    /// True in leaves with vector slots; they have many constants, which they load from behind the code.
+    /// True in leaves with vector slots; they have many constants, which they load from behind the
+    /// code.
     has_steps: bool,
     /// Registers that the present leaf keeps.
     held: Held,
@@ -45,8 +46,8 @@ struct Held {
     /// Numbers of every other element: of the first half in the second of two vectors, of the other
     /// half in the first, which begins 15 elements behind.
     even_numbers: Option<Vector>,
-    /// Numbers of elements of 16 bits, each twice: the upper half of a lane is bf16. The mask register
-    /// `held::UPPER_HALVES` is in use, too.
+    /// Numbers of elements of 16 bits, each twice: the upper half of a lane is bf16. The mask
+    /// register `held::UPPER_HALVES` is in use, too.
     halves: Option<Vector>,
 }
 
@@ -71,7 +72,8 @@ impl X86 {
     }
 }
 
-/// The code as text: a line `stage <number>:` at each entry, then offset and instruction, line by line.
+/// The code as text: a line `stage <number>:` at each entry, then offset and instruction, line by
+/// line.
 pub fn disassemble(code: &MachineCode) -> String {
     let mut text = String::new();
     let mut formatter = NasmFormatter::new();

@@ -27,7 +27,8 @@ pub(super) fn functions(lanes: usize) -> String {
 }
 
 impl Writer<'_, '_> {
-    /// The load of an element at values, or of one per lane. Indices have names: those that are the same for all lanes are offsets.
+    /// The load of an element at values, or of one per lane. Indices have names: those that are the
+    /// same for all lanes are offsets.
     pub(super) fn gather(&mut self, Gather { access, dims, at }: &Gather) -> Value {
         let buffer = self.generator.program.buffer(access.buffer);
         if buffer.dtype.is_integer() {

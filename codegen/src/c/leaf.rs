@@ -6,7 +6,8 @@ use crate::{bound_vars, flat_offset};
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{Access, BufferId, Node, Program, Scope, preorder};
 
-/// A pointer that a register tile gets: elements of `buffer` from `base` on, affine in the variables outside.
+/// A pointer that a register tile gets: elements of `buffer` from `base` on, affine in the
+/// variables outside.
 pub(super) struct Pointer {
     pub(super) buffer: BufferId,
     pub(super) base: Affine,

@@ -86,7 +86,8 @@ fn widened(dtype: DType, elements: &str, lanes: usize) -> String {
     }
 }
 
-/// Vectors of 2 to `lanes` elements of a program's types, their loads and stores, and operations on integers.
+/// Vectors of 2 to `lanes` elements of a program's types, their loads and stores, and operations on
+/// integers.
 pub(super) fn types(program: &Program, lanes: usize) -> String {
     let dtypes = program.buffers.iter().map(formula::memory_dtype).filter(|dtype| !dtype.is_word());
     let elements: BTreeMap<&str, (Element, usize)> = dtypes

@@ -8,8 +8,8 @@ use super::value::type_name;
 use crate::formula;
 use autotune_ir::formula::Formula;
 
-/// Vector types of 2 to `lanes` elements with unaligned access, splat and maximum (which passes on a first operand that is
-/// not a number).
+/// Vector types of 2 to `lanes` elements with unaligned access, splat and maximum (which passes on
+/// a first operand that is not a number).
 pub(super) fn types(lanes: usize) -> String {
     let mut text = String::from("#define LEAF static __attribute__((noinline)) void\n");
     text.push_str("static inline float max1(float a, float b) { return a < b ? b : a; }\n");

@@ -1,8 +1,9 @@
 //! CUDA C.
 //!
-//! A store of a [`Node::CopyGroup`] that moves 4, 8 or 16 bytes is a `cp.async`, which writes zeros where its guard does not hold,
-//! and the instructions of its table are made of PTX. What takes assembly is in functions of the source's beginning, which is left
-//! out where `__CUDACC__` is not defined, so that the kernels can be run elsewhere.
+//! A store of a [`Node::CopyGroup`] that moves 4, 8 or 16 bytes is a `cp.async`, which writes zeros
+//! where its guard does not hold, and the instructions of its table are made of PTX. What takes
+//! assembly is in functions of the source's beginning, which is left out where `__CUDACC__` is not
+//! defined, so that the kernels can be run elsewhere.
 
 use super::dialect::{Dialect, Printer};
 use super::element;
@@ -24,8 +25,8 @@ mod wgmma;
 pub use functions::device_functions;
 pub(super) use threads::Cuda;
 
-/// The architecture that CUDA source of [`crate::gpu::generate`] is compiled for, for compute capability `sm` (times ten): `sm_90`, or
-/// `sm_90a` where it uses what only that has.
+/// The architecture that CUDA source of [`crate::gpu::generate`] is compiled for, for compute
+/// capability `sm` (times ten): `sm_90`, or `sm_90a` where it uses what only that has.
 pub fn architecture(source: &str, sm: u32) -> String {
     format!("sm_{sm}{}", if source.contains("wgmma") { "a" } else { "" })
 }

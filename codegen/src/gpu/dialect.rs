@@ -18,19 +18,22 @@ pub(super) struct Printer<D: 'static> {
 
 /// A dialect of C for GPUs, with what it keeps while a kernel is written.
 ///
-/// Everything that dialects share is [`Writer`]'s. What a GPU does in a way of its own reaches the dialect by [`Dialect::node`]; one
-/// that does not take it leaves it to the writer, which writes copies that may be under way as plain stores and, for instructions
-/// that are not in the dialect's table and whatever else there is no plain C for, an `#error`.
+/// Everything that dialects share is [`Writer`]'s. What a GPU does in a way of its own reaches the
+/// dialect by [`Dialect::node`]; one that does not take it leaves it to the writer, which writes
+/// copies that may be under way as plain stores and, for instructions that are not in the dialect's
+/// table and whatever else there is no plain C for, an `#error`.
 pub(super) trait Dialect: Sized + 'static {
     /// The instructions that it has.
     const INSTRUCTIONS: &[Printer<Self>] = &[];
 
-    /// What a block's and a thread's number are, and how the threads of a block wait for each other.
+    /// What a block's and a thread's number are, and how the threads of a block wait for each
+    /// other.
     const BLOCK_NUMBER: &str;
     const THREAD_NUMBER: &str;
     const BARRIER: &str;
 
-    /// What comes before a function, and the names of square root, floor and fused multiply-add for f32.
+    /// What comes before a function, and the names of square root, floor and fused multiply-add for
+    /// f32.
     const FUNCTION: &str;
     const MATH: [&str; 3];
 
@@ -43,7 +46,8 @@ pub(super) trait Dialect: Sized + 'static {
     /// For one kernel.
     fn new(program: &Program, stage: &Stage, grid: &Grid, launch: Launch) -> Self;
 
-    /// Functions that the kernels of a program call; `max1`, the larger of two, passes on a first operand that is not a number.
+    /// Functions that the kernels of a program call; `max1`, the larger of two, passes on a first
+    /// operand that is not a number.
     fn prelude(program: &Program) -> String;
 
     /// A pointer to a global buffer.
@@ -70,7 +74,8 @@ pub(super) trait Dialect: Sized + 'static {
         Vec::new()
     }
 
-    /// Tells the compiler, if it is to know, that a number made of a thread's is the same for all lanes of a warp.
+    /// Tells the compiler, if it is to know, that a number made of a thread's is the same for all
+    /// lanes of a warp.
     fn same_for_warp(&self, _number: &str) -> Option<String> {
         None
     }

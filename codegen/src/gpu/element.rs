@@ -22,7 +22,8 @@ pub(super) fn widened(dtype: DType, element: &str) -> String {
     if dtype.is_word() { element.into() } else { format!("from_{}({element})", dtype.word()) }
 }
 
-/// The functions of [`widened`], [`narrowed`] and [`words`], by formulas of these names. The bits of an element may have others above them.
+/// The functions of [`widened`], [`narrowed`] and [`words`], by formulas of these names. The bits
+/// of an element may have others above them.
 pub(super) fn conversions<'a>(head: &str, names: impl Iterator<Item = &'a str>) -> String {
     let function = |name: &str| match name.starts_with("to") {
         true => format!("{head} unsigned {name}(float x) {{ return bits1(f_{name}1(x)); }}\n"),

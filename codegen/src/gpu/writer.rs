@@ -103,8 +103,8 @@ impl<'a, D: Dialect> Writer<'a, D> {
         }
     }
 
-    /// A number, and its digits, the most significant first. The compiler is told, if it is to know, that all but the two last are the
-    /// same for all lanes of a warp.
+    /// A number, and its digits, the most significant first. The compiler is told, if it is to
+    /// know, that all but the two last are the same for all lanes of a warp.
     fn digits(&mut self, name: &str, number: &str, digits: &[(VarId, usize)], same_for_warp: Option<String>) {
         self.line(&format!("int {name} = {number};"));
         for (i, &(var, extent)) in digits.iter().enumerate().rev() {
@@ -228,7 +228,8 @@ impl<'a, D: Dialect> Writer<'a, D> {
         self.block(&format!("for (int {name} = 0; {name} < {}; ++{name})", l.extent), &l.body);
     }
 
-    /// What is written at once from `start` on: as many lanes as some access takes and all conditions have in common.
+    /// What is written at once from `start` on: as many lanes as some access takes and all
+    /// conditions have in common.
     fn at_once(&self, l: &Loop, start: usize) -> Vector {
         let used = Used::of(&l.body);
         Vector::widest(l.var, start, l.extent, |vector| {

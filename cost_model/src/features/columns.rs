@@ -83,7 +83,8 @@ pub(super) const fn width<T>(table: &[Columns<T>]) -> usize {
     sum
 }
 
-/// The position in a table of the first column of the family called `name`. As a constant it does not compile for a name that is not there.
+/// The position in a table of the first column of the family called `name`. As a constant it does
+/// not compile for a name that is not there.
 pub(super) const fn position<T>(table: &[Columns<T>], name: &str) -> usize {
     let (mut i, mut sum) = (0, 0);
     while !is_equal(table[i].name, name) {

@@ -12,7 +12,8 @@ pub use compiled::{RegisterUse, estimated_registers, register_limit, set_registe
 const OPERANDS: &[&str] = &["data", "weight", "output"];
 const SHARED: &[&str] = &["data.load", "weight.load", "data.store", "weight.store"];
 
-/// Cycles over those of the workload's multiply-adds alone on all multiprocessors, by tensor cores where there are some.
+/// Cycles over those of the workload's multiply-adds alone on all multiprocessors, by tensor cores
+/// where there are some.
 fn slowdown(k: &Kernels, cycles: f64) -> f64 {
     cycles * 2.0 * k.multiprocessor.peak_fmas() * k.multiprocessor.count / k.flops
 }

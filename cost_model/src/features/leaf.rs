@@ -10,7 +10,8 @@ use super::columns::{Columns, each, one};
 /// Capacities at which traffic is sampled whatever the target's caches: 4 KiB to 4 MiB.
 const CURVE_BYTES: [f64; 6] = [4096.0, 16384.0, 65536.0, 262144.0, 1048576.0, 4194304.0];
 
-/// Part of the chain that a loop belongs to: straight-line code, register tile, cache tiles, parallel.
+/// Part of the chain that a loop belongs to: straight-line code, register tile, cache tiles,
+/// parallel.
 fn part(d: &Dominant, at: usize) -> usize {
     match at {
         _ if at >= d.tile.body => 0,
@@ -44,7 +45,8 @@ fn slot(d: &Dominant, slot: usize) -> Option<usize> {
     d.tile.body.checked_sub(1 + slot)
 }
 
-/// 0 no loop, 1 a serial loop over a reduction axis, 2 over another, 3 a parallel loop, 4 an unrolled one.
+/// 0 no loop, 1 a serial loop over a reduction axis, 2 over another, 3 a parallel loop, 4 an
+/// unrolled one.
 fn slot_kind(d: &Dominant, number: usize) -> f64 {
     slot(d, number).map_or(0.0, |at| match d.loops[at].kind {
         LoopKind::Serial if d.loops[at].class == Some(AxisClass::Reduce) => 1.0,
@@ -54,7 +56,8 @@ fn slot_kind(d: &Dominant, number: usize) -> f64 {
     })
 }
 
-/// How often the loop in a slot touches an element of an operand again: 1 for never, its extent for always.
+/// How often the loop in a slot touches an element of an operand again: 1 for never, its extent for
+/// always.
 fn slot_reuse(d: &Dominant, number: usize, operand: usize) -> f64 {
     slot(d, number).map_or(0.0, |at| {
         let (inside, outside) = (d.footprint(operand, at + 1), d.footprint(operand, at));

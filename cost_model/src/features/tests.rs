@@ -141,7 +141,8 @@ fn copies_and_memory_accumulators_are_seen() {
     close(column(&row, "vector.class.code"), 2.0, "rows of the data are vectorised");
     close(column(&row, "vector.lane_use.ratio"), 14.0 / 24.0, "8, 4 and 2 of 8");
     close(count(&row, "register.unrolled.log2_steps"), 9.0, "3x3");
-    // One step of c touches 3 rows of 16 elements of the padded data, 9 weights and one row of the output.
+    // One step of c touches 3 rows of 16 elements of the padded data, 9 weights and one row of the
+    // output.
     close(count(&row, "reuse.data.body.log2_fmas_per_element"), 9.0 * 14.0 / 48.0, "data");
     close(count(&row, "reuse.weight.body.log2_fmas_per_element"), 14.0, "weight");
     // The padded buffer is the data operand, though its role is only packed.

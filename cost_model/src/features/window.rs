@@ -4,10 +4,12 @@ use autotune_ir::VarId;
 use autotune_ir::program::Access;
 use autotune_ir::spec::{AxisId, Spec};
 
-/// The window of a convolution; of any other equation one of a single tap. What concerns several dimensions is multiplied.
+/// The window of a convolution; of any other equation one of a single tap. What concerns several
+/// dimensions is multiplied.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
-    /// True if an axis of the result and one of the reduction go along the same dimension of the data.
+    /// True if an axis of the result and one of the reduction go along the same dimension of the
+    /// data.
     pub(super) slides: bool,
     taps: usize,
     stride: i64,

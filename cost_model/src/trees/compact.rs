@@ -1,7 +1,8 @@
 //! Trees as few bytes: six for each node.
 //!
-//! All numbers little-endian. `columns: u32`, `base: f32`, `trees: u32`; of each tree `nodes: u32` and its nodes breadth first, so that where a
-//! node's two children are follows from those before it: `split: u16` (the column, [`LEAF`] for a leaf, the highest bit set where a missing value
+//! All numbers little-endian. `columns: u32`, `base: f32`, `trees: u32`; of each tree `nodes: u32`
+//! and its nodes breadth first, so that where a node's two children are follows from those before
+//! it: `split: u16` (the column, [`LEAF`] for a leaf, the highest bit set where a missing value
 //! goes right), `number: f32` (the threshold, of a leaf its value).
 
 use super::{MISSING_RIGHT, Node, Root, Trees};

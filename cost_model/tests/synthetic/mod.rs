@@ -1,4 +1,5 @@
-//! Samples that look like measurements: throughput over the tiling of a matrix product, with noise and failures.
+//! Samples that look like measurements: throughput over the tiling of a matrix product, with noise
+//! and failures.
 
 use autotune_cost_model::{Sample, relative_throughputs};
 use rand::{Rng, RngExt};

@@ -1,8 +1,8 @@
 //! Compiles XGBoost's C++ sources into one static library.
 //!
-//! Needs a C++17 compiler and, for the first build on a machine, whatever cargo needs to download a package. The
-//! sources are found by [`source`], grouped into a few translation units by [`unit`], compiled with optimisation in
-//! every cargo profile, and kept for the other profiles by [`store`].
+//! Needs a C++17 compiler and, for the first build on a machine, whatever cargo needs to download a
+//! package. The sources are found by [`source`], grouped into a few translation units by [`unit`],
+//! compiled with optimisation in every cargo profile, and kept for the other profiles by [`store`].
 
 mod source;
 mod store;
@@ -40,7 +40,8 @@ fn build() -> Result<(), String> {
     let units = unit::write(&source.dir, &native_dir, &out_dir.join("units"))?;
     let store = if source.immutable { Store::open(&out_dir) } else { None };
 
-    // Two compilations side by side; the job server shared with cargo keeps the number of compilers within its limit.
+    // Two compilations side by side; the job server shared with cargo keeps the number of compilers
+    // within its limit.
     let compile = |optimization: Optimization| {
         let units = units.iter().filter(|unit| unit.optimization == optimization);
         compile(units, &compiler(&source.dir, optimization), store.as_ref())
@@ -51,8 +52,8 @@ fn build() -> Result<(), String> {
     });
     let cold = cold.map_err(|_| "the thread compiling XGBoost's cold units panicked".to_owned())?;
 
-    // Objectives, tree builders and predictors enter their registries from static initialisers, to which nothing
-    // refers: the whole archive must be linked.
+    // Objectives, tree builders and predictors enter their registries from static initialisers, to
+    // which nothing refers: the whole archive must be linked.
     compiler(&source.dir, Optimization::Hot)
         .link_lib_modifier("+whole-archive")
         .objects(hot?)

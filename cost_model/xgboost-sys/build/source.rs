@@ -1,8 +1,9 @@
 //! Where XGBoost's C++ sources lie.
 //!
-//! By default they are those contained in a crates.io package, which cargo itself downloads into its own cache: the
-//! manifest in `source/` names the package, its lock file pins the checksum. `XGBOOST_SOURCE_DIR` replaces them with a
-//! source tree of XGBoost, named by an absolute path, that has its submodule `dmlc-core` checked out.
+//! By default they are those contained in a crates.io package, which cargo itself downloads into
+//! its own cache: the manifest in `source/` names the package, its lock file pins the checksum.
+//! `XGBOOST_SOURCE_DIR` replaces them with a source tree of XGBoost, named by an absolute path,
+//! that has its submodule `dmlc-core` checked out.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -64,8 +65,8 @@ fn downloaded(manifest: &Path, crate_dir: &Path) -> Result<PathBuf, String> {
         .ok_or_else(|| format!("cargo metadata of {} does not list {PACKAGE}", manifest.display()))
 }
 
-/// The manifest of the package in cargo's JSON. Looks for one kind of string only: a parser of JSON would be one more
-/// dependency whose updates have all of XGBoost compiled again.
+/// The manifest of the package in cargo's JSON. Looks for one kind of string only: a parser of JSON
+/// would be one more dependency whose updates have all of XGBoost compiled again.
 fn manifest_path(json: &str) -> Option<PathBuf> {
     json.split("\"manifest_path\":\"").skip(1).find_map(|rest| {
         let mut path = String::new();
@@ -78,7 +79,8 @@ fn manifest_path(json: &str) -> Option<PathBuf> {
             }
         }
         let path = PathBuf::from(path);
-        // The folder bears the package's name, with the version in cargo's cache, without where it is vendored.
+        // The folder bears the package's name, with the version in cargo's cache, without where it
+        // is vendored.
         let folder = path.parent()?.file_name()?.to_str()?;
         folder.starts_with(PACKAGE).then_some(path)
     })

@@ -1,7 +1,7 @@
 //! Compiled units, shared by the builds of one target folder.
 //!
-//! Cargo runs this build script once for each profile, and once more for clippy, with the same result each time. A unit
-//! is compiled by the first of them and found here by the others.
+//! Cargo runs this build script once for each profile, and once more for clippy, with the same
+//! result each time. A unit is compiled by the first of them and found here by the others.
 
 use std::ffi::OsString;
 use std::fs;
@@ -23,7 +23,8 @@ impl Store {
         Some(Self { dir })
     }
 
-    /// Where the object of `unit`, compiled by `compiler`, lies or should lie; none if that cannot be told.
+    /// Where the object of `unit`, compiled by `compiler`, lies or should lie; none if that cannot
+    /// be told.
     pub(crate) fn path(&self, unit: &Unit, compiler: &cc::Build) -> Option<PathBuf> {
         let tool = compiler.try_get_compiler().ok()?;
         let version = tool.to_command().arg("--version").output().ok()?;
@@ -37,7 +38,8 @@ impl Store {
         Some(self.dir.join(format!("{stem}-{:016x}.o", hasher.finish())))
     }
 
-    /// Keeps a copy of `object` at `path`. Others see either all of it or nothing. A failure costs time later on.
+    /// Keeps a copy of `object` at `path`. Others see either all of it or nothing. A failure costs
+    /// time later on.
     pub(crate) fn keep(&self, object: &Path, path: &Path) {
         let mut partial = OsString::from(path);
         partial.push(format!(".{}", std::process::id()));

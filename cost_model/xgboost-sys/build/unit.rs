@@ -1,8 +1,9 @@
 //! The translation units: which files of XGBoost are compiled, and which of them together.
 //!
-//! Most of the time to compile one file goes into headers that all of them share, so a few files that include many
-//! compile several times faster than the many. Left out is all that training and predicting on one machine with
-//! tree boosters do not reach; `native/absent.cc` stands in for what is referred to nevertheless.
+//! Most of the time to compile one file goes into headers that all of them share, so a few files
+//! that include many compile several times faster than the many. Left out is all that training and
+//! predicting on one machine with tree boosters do not reach; `native/absent.cc` stands in for what
+//! is referred to nevertheless.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -39,8 +40,8 @@ struct Group {
     optimization: Optimization,
     /// Of this crate, relative to `native/`, included after [`PRELUDE`] and before the rest.
     native: &'static [&'static str],
-    /// Of XGBoost, relative to `src/`, without the ending `.cc`. A file that opens a registry comes before those that
-    /// use it.
+    /// Of XGBoost, relative to `src/`, without the ending `.cc`. A file that opens a registry comes
+    /// before those that use it.
     files: &'static [&'static str],
 }
 

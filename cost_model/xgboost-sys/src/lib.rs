@@ -1,9 +1,11 @@
-//! The part of XGBoost's C API that the autotuner uses (XGBoost 3.4, CPU, one thread), linked statically.
+//! The part of XGBoost's C API that the autotuner uses (XGBoost 3.4, CPU, one thread), linked
+//! statically.
 //!
-//! Contract shared by all functions that return [`c_int`]: 0 means success; anything else is a failure, described by
-//! [`XGBGetLastError`] on the same thread. Booster handles must not be used by two threads at once; different handles
-//! are independent. Text arguments are NUL-terminated UTF-8; `config` arguments are JSON objects. Pointers handed out
-//! stay the library's, and stay valid until the next call with the same handle.
+//! Contract shared by all functions that return [`c_int`]: 0 means success; anything else is a
+//! failure, described by [`XGBGetLastError`] on the same thread. Booster handles must not be used
+//! by two threads at once; different handles are independent. Text arguments are NUL-terminated
+//! UTF-8; `config` arguments are JSON objects. Pointers handed out stay the library's, and stay
+//! valid until the next call with the same handle.
 //!
 //! Matrices are described as JSON in the form of numpy's array interface, for example
 //! `{"data": [ADDRESS, true], "shape": [ROWS, COLUMNS], "typestr": "<f4", "version": 3}`.
@@ -18,7 +20,8 @@ pub type BoosterHandle = *mut c_void;
 pub type BstUlong = u64;
 
 unsafe extern "C" {
-    /// What went wrong in the last failed call on this thread. Never null; valid until the next call on this thread.
+    /// What went wrong in the last failed call on this thread. Never null; valid until the next
+    /// call on this thread.
     pub fn XGBGetLastError() -> *const c_char;
 
     /// Writes the version of the library.
@@ -27,15 +30,16 @@ unsafe extern "C" {
     /// Sets options of the calling thread, for example `{"verbosity": 0}`.
     pub fn XGBSetGlobalConfig(config: *const c_char) -> c_int;
 
-    /// Copies a row-major matrix described by `data` (array interface). `config` has the keys `missing` (the value
-    /// that stands for "missing", `NaN` for instance; NaN itself is always missing) and `nthread`.
+    /// Copies a row-major matrix described by `data` (array interface). `config` has the keys
+    /// `missing` (the value that stands for "missing", `NaN` for instance; NaN itself is always
+    /// missing) and `nthread`.
     pub fn XGDMatrixCreateFromDense(data: *const c_char, config: *const c_char, out: *mut DMatrixHandle) -> c_int;
 
     /// Frees a matrix; boosters that were given it keep what they need.
     pub fn XGDMatrixFree(handle: DMatrixHandle) -> c_int;
 
-    /// Copies a vector described by `data` (array interface) into the field `label`, `weight`, `base_margin` (f32) or
-    /// `qid` (u32, not decreasing: the ranking group of each row).
+    /// Copies a vector described by `data` (array interface) into the field `label`, `weight`,
+    /// `base_margin` (f32) or `qid` (u32, not decreasing: the ranking group of each row).
     pub fn XGDMatrixSetInfoFromInterface(handle: DMatrixHandle, field: *const c_char, data: *const c_char) -> c_int;
 
     /// Writes the number of rows.
@@ -44,14 +48,15 @@ unsafe extern "C" {
     /// Writes the number of columns.
     pub fn XGDMatrixNumCol(handle: DMatrixHandle, out: *mut BstUlong) -> c_int;
 
-    /// Creates a booster that caches predictions for the `len` matrices, which must outlive no call but this one.
+    /// Creates a booster that caches predictions for the `len` matrices, which must outlive no call
+    /// but this one.
     pub fn XGBoosterCreate(dmats: *const DMatrixHandle, len: BstUlong, out: *mut BoosterHandle) -> c_int;
 
     /// Frees a booster.
     pub fn XGBoosterFree(handle: BoosterHandle) -> c_int;
 
-    /// Sets one training parameter. Names that do not exist are accepted silently; values are checked by the first
-    /// round of training.
+    /// Sets one training parameter. Names that do not exist are accepted silently; values are
+    /// checked by the first round of training.
     pub fn XGBoosterSetParam(handle: BoosterHandle, name: *const c_char, value: *const c_char) -> c_int;
 
     /// Trains one round: round numbers start at 0.
@@ -63,8 +68,9 @@ unsafe extern "C" {
     /// Writes the number of feature columns.
     pub fn XGBoosterGetNumFeature(handle: BoosterHandle, out: *mut BstUlong) -> c_int;
 
-    /// Predicts the rows of a matrix. `config` has the keys `type` (0: transformed by the objective, 1: margin),
-    /// `training`, `iteration_begin`, `iteration_end` (0 and 0: all rounds) and `strict_shape`.
+    /// Predicts the rows of a matrix. `config` has the keys `type` (0: transformed by the
+    /// objective, 1: margin), `training`, `iteration_begin`, `iteration_end` (0 and 0: all rounds)
+    /// and `strict_shape`.
     pub fn XGBoosterPredictFromDMatrix(
         handle: BoosterHandle,
         dmat: DMatrixHandle,
@@ -74,8 +80,8 @@ unsafe extern "C" {
         out_result: *mut *const f32,
     ) -> c_int;
 
-    /// Predicts the rows of a matrix described by `values` (array interface) without copying it. `config` has the keys
-    /// of [`XGBoosterPredictFromDMatrix`] and `missing`; `m` may be null.
+    /// Predicts the rows of a matrix described by `values` (array interface) without copying it.
+    /// `config` has the keys of [`XGBoosterPredictFromDMatrix`] and `missing`; `m` may be null.
     pub fn XGBoosterPredictFromDense(
         handle: BoosterHandle,
         values: *const c_char,
@@ -86,7 +92,8 @@ unsafe extern "C" {
         out_result: *mut *const f32,
     ) -> c_int;
 
-    /// Writes the model as bytes; `config` is `{"format": "ubj"}` (binary JSON) or `{"format": "json"}`.
+    /// Writes the model as bytes; `config` is `{"format": "ubj"}` (binary JSON) or
+    /// `{"format": "json"}`.
     pub fn XGBoosterSaveModelToBuffer(
         handle: BoosterHandle,
         config: *const c_char,
@@ -94,14 +101,16 @@ unsafe extern "C" {
         out_dptr: *mut *const c_char,
     ) -> c_int;
 
-    /// Replaces the booster's model with one saved by [`XGBoosterSaveModelToBuffer`]; the format is detected.
+    /// Replaces the booster's model with one saved by [`XGBoosterSaveModelToBuffer`]; the format is
+    /// detected.
     pub fn XGBoosterLoadModelFromBuffer(handle: BoosterHandle, buf: *const c_void, len: BstUlong) -> c_int;
 
     /// Writes all parameters in effect as a JSON object.
     pub fn XGBoosterSaveJsonConfig(handle: BoosterHandle, out_len: *mut BstUlong, out_str: *mut *const c_char)
     -> c_int;
 
-    /// Writes the number of names or types set through [`XGBoosterSetStrFeatureInfo`], and the strings.
+    /// Writes the number of names or types set through [`XGBoosterSetStrFeatureInfo`], and the
+    /// strings.
     pub fn XGBoosterGetStrFeatureInfo(
         handle: BoosterHandle,
         field: *const c_char,

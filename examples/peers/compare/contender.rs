@@ -75,7 +75,8 @@ impl Contender<'_> {
     }
 }
 
-/// Gives every contender a turn in every round, each round beginning with another. One that fails is left out, and why.
+/// Gives every contender a turn in every round, each round beginning with another. One that fails
+/// is left out, and why.
 pub(crate) fn race(contenders: &mut [Contender<'_>], turns: &Turns) -> (Vec<Lane>, Vec<LeftOut>) {
     let mut lanes: Vec<Lane> = contenders.iter().map(Contender::lane).collect();
     let mut failures: Vec<Option<String>> = vec![None; lanes.len()];
@@ -106,7 +107,8 @@ pub(crate) fn race(contenders: &mut [Contender<'_>], turns: &Turns) -> (Vec<Lane
     (finished, left_out)
 }
 
-/// Seconds a run of each repeat, for at least `floor_secs` with warm caches. `run` makes the number of runs that it is given and returns the seconds that they took.
+/// Seconds a run of each repeat, for at least `floor_secs` with warm caches. `run` makes the number
+/// of runs that it is given and returns the seconds that they took.
 pub(crate) fn repeats(floor_secs: f64, mut run: impl FnMut(usize) -> f64) -> Vec<f64> {
     run(1);
     let runs = (REPEAT_SECS / run(1)).ceil().clamp(1.0, 1e4) as usize;

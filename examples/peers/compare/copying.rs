@@ -15,8 +15,8 @@ pub(crate) const NAME: &str = "copy";
 /// What is copied in one go: a part of a thread begins with a cache line.
 const LINE_BYTES: usize = 64;
 
-/// A `memcpy` that moves as many bytes as a workload must, half of them read and half of them written, by as many threads. The memory is
-/// aligned like that of our kernels.
+/// A `memcpy` that moves as many bytes as a workload must, half of them read and half of them
+/// written, by as many threads. The memory is aligned like that of our kernels.
 pub(crate) struct Copying {
     from: HostMemory,
     to: HostMemory,
@@ -60,7 +60,8 @@ impl Copying {
             team.divide(*lines, |part| {
                 let (begin, bytes) = (part.start * LINE_BYTES, part.len() * LINE_BYTES);
                 let (from, to) = ((from + begin) as *const u8, (to + begin) as *mut u8);
-                // SAFETY: both memories have `lines` lines and are apart; the parts are, too, and this thread waits for all.
+                // SAFETY: both memories have `lines` lines and are apart; the parts are, too, and
+                // this thread waits for all.
                 unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
             });
         }

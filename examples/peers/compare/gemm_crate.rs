@@ -23,7 +23,8 @@ pub(crate) struct GemmCrate {
 }
 
 impl GemmCrate {
-    /// `None` for what the crate is not asked for: convolutions, batches, transposed operands, epilogues.
+    /// `None` for what the crate is not asked for: convolutions, batches, transposed operands,
+    /// epilogues.
     pub(crate) fn new(workload: &Workload, threads: usize) -> Result<Option<Self>> {
         let is_plain = |m: &&Matmul| m.b.is_one() && !m.ta && !m.tb && workload.epilogue() == Epilogue::default();
         let plain = workload.sizes::<Matmul>().filter(is_plain);
@@ -58,8 +59,9 @@ impl GemmCrate {
             for _ in 0..runs {
                 let (c, a, b) = (output.as_mut_ptr(), a as *const f32, b as *const f32);
                 let (row, depth) = (n as isize, k as isize);
-                // The product of the transposed operands, which are column-major: the order that the kernels are made for.
-                // SAFETY: the pointers are of m*n, k*n and m*k elements; only the first is written.
+                // The product of the transposed operands, which are column-major: the order that
+                // the kernels are made for. SAFETY: the pointers are of m*n, k*n and m*k elements;
+                // only the first is written.
                 unsafe {
                     gemm(n, m, k, c, row, 1, false, b, row, 1, a, depth, 1, 0.0, 1.0, false, false, false, parallelism);
                 }

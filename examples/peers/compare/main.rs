@@ -2,11 +2,12 @@
 //!
 //! `cargo run --release -p autotune-examples --features peers --example compare_peers -- --db tuning.db --suite resnet18 matmul --threads 1,2`
 //!
-//! `--target cuda` (or `opencl`) does so on a GPU, with PyTorch's cuBLAS and cuDNN for peers; `examples/gpu_run` prepares that for a
-//! machine without a Rust toolchain.
+//! `--target cuda` (or `opencl`) does so on a GPU, with PyTorch's cuBLAS and cuDNN for peers;
+//! `examples/gpu_run` prepares that for a machine without a Rust toolchain.
 //!
-//! Kernels come from the tuning database; what it lacks is tuned into it first. The libraries are those that
-//! `examples/peers/setup.sh` installed, and with the feature `peers` the `gemm` crate. See `examples/peers/README.md`.
+//! Kernels come from the tuning database; what it lacks is tuned into it first. The libraries are
+//! those that `examples/peers/setup.sh` installed, and with the feature `peers` the `gemm` crate.
+//! See `examples/peers/README.md`.
 
 mod contender;
 mod copying;
@@ -42,8 +43,8 @@ struct Args {
     /// Tuning database; a temporary one if not given.
     #[arg(long)]
     db: Option<PathBuf>,
-    /// Suites (resnet18, resnet18-plain, matmul, mobilenet, vgg, extra, operators, all; an operator of operators; squares for GPUs) or
-    /// workloads; several with a blank between.
+    /// Suites (resnet18, resnet18-plain, matmul, mobilenet, vgg, extra, operators, all; an operator
+    /// of operators; squares for GPUs) or workloads; several with a blank between.
     #[arg(long, num_args = 1.., default_value = "resnet18")]
     suite: Vec<String>,
     /// The device: cpu, cuda, opencl.
@@ -169,7 +170,8 @@ struct Field<'a> {
     args: &'a Args,
 }
 
-/// Measures one workload after the other and writes what is there. This thread stays free to run anywhere: what it starts inherits that.
+/// Measures one workload after the other and writes what is there. This thread stays free to run
+/// anywhere: what it starts inherits that.
 fn measure(subjects: &[Subject], field: &Field<'_>, mut peers: Vec<Server>, run: &mut Run) -> Result<()> {
     let mut ours = ours::start()?;
     for subject in subjects {

@@ -1,11 +1,13 @@
-//! Our kernels, in a process of their own: this program, started with the argument `ours`. It speaks server.py's protocol, but a workload is
-//! its text, with what else an [`Order`] says, and `"recheck"` has the output checked again and tells how the turns were timed:
+//! Our kernels, in a process of their own: this program, started with the argument `ours`. It
+//! speaks server.py's protocol, but a workload is its text, with what else an [`Order`] says, and
+//! `"recheck"` has the output checked again and tells how the turns were timed:
 //!
 //! ```sh
 //! echo '{"prepare": {"workload": "matmul:m=64,n=64,k=64", "target": "cuda"}}' | compare_peers ours
 //! ```
 //!
-//! It ends with 1 if anything failed. Tools that look at kernels run it, too: it runs them in itself, and nothing else.
+//! It ends with 1 if anything failed. Tools that look at kernels run it, too: it runs them in
+//! itself, and nothing else.
 
 use std::io::{BufRead, Write, stdin, stdout};
 use std::path::PathBuf;

@@ -44,7 +44,8 @@ pub(crate) struct Place<'a> {
     pub(crate) gpu: bool,
 }
 
-/// Starts every library that is installed and runs on the device, and says which do not start and why.
+/// Starts every library that is installed and runs on the device, and says which do not start and
+/// why.
 pub(crate) fn start_all(place: &Place<'_>) -> Result<(Vec<Server>, Vec<LeftOut>)> {
     let (mut servers, mut left_out) = (Vec::new(), Vec::new());
     let list = place.folder.join("peers.json");
@@ -76,7 +77,8 @@ fn start(place: &Place<'_>, peer: &Listed, log: &Path) -> Result<Server> {
     Server::start(command)
 }
 
-/// A workload as server.py is asked for it: what its operator is made with, the shapes of its operands and of its output.
+/// A workload as server.py is asked for it: what its operator is made with, the shapes of its
+/// operands and of its output.
 pub(crate) fn order(workload: &Workload) -> Result<Value> {
     let mut fields = operator(workload).with_context(|| format!("the peers know no {workload}"))?;
     let Epilogue { scale, bias, residual, activation, post_scale, post_bias } = workload.epilogue();

@@ -17,8 +17,8 @@ use crate::copying;
 use crate::ours;
 use crate::suites::Subject;
 
-/// Words of how a kernel came about or was timed that the tables tell: a schedule that was not tuned here, and calls that were launched
-/// one by one where others are replayed as a graph.
+/// Words of how a kernel came about or was timed that the tables tell: a schedule that was not
+/// tuned here, and calls that were launched one by one where others are replayed as a graph.
 const NOTEWORTHY: [&str; 3] = ["untuned", "claimed", "without a graph"];
 
 /// Everything that one command measured.

@@ -1,5 +1,6 @@
-//! A process that prepares operators and runs them in turns, asked by lines of JSON (server.py tells the protocol). It sleeps outside its
-//! turns, and may crash, hang or lose its device: the next workload gets another.
+//! A process that prepares operators and runs them in turns, asked by lines of JSON (server.py
+//! tells the protocol). It sleeps outside its turns, and may crash, hang or lose its device: the
+//! next workload gets another.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsRawFd;
@@ -90,7 +91,8 @@ impl Server {
         Ok(serde_json::from_value(self.ask(&json!("recheck"), PREPARE_LIMIT)?)?)
     }
 
-    /// Asks a process that runs. One that does not answer, not in time, or that its device is lost, is ended.
+    /// Asks a process that runs. One that does not answer, not in time, or that its device is lost,
+    /// is ended.
     fn ask(&mut self, request: &Value, limit: Duration) -> Result<Value> {
         let running = self.running.as_mut().context("the process ended before")?;
         let answer = running.ask(request, limit);
@@ -123,7 +125,8 @@ impl Running {
         Ok(Self { child, requests, answers: BufReader::new(answers) })
     }
 
-    /// Wakes the process, asks, and puts it to sleep again, so that its threads spin in its turns only.
+    /// Wakes the process, asks, and puts it to sleep again, so that its threads spin in its turns
+    /// only.
     fn ask(&mut self, request: &Value, limit: Duration) -> Result<Value> {
         self.signal(libc::SIGCONT);
         let sent = writeln!(self.requests, "{request}").and_then(|()| self.requests.flush());

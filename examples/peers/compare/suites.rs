@@ -54,7 +54,8 @@ const VGG: [&str; 9] = [
 
 const EXTRA: [&str; 2] = ["conv2d:c=64,h=28,w=28,o=64,k=5,p=2", "conv2d:c=128,h=28,w=28,o=128,k=3,p=2,d=2"];
 
-/// Operators that are no single contraction, with shapes of known networks, in cache and beyond it: a suite each.
+/// Operators that are no single contraction, with shapes of known networks, in cache and beyond it:
+/// a suite each.
 const OPERATORS: [(&str, [&str; 10]); 9] = [
     ("softmax", SOFTMAX),
     ("log_softmax", LOG_SOFTMAX),
@@ -67,7 +68,8 @@ const OPERATORS: [(&str, [&str; 10]); 9] = [
     ("attention", ATTENTION),
 ];
 
-/// Classifiers, vocabularies, attention scores of BERT, ViT, Swin and GPT-2, and the pixels of a segmentation.
+/// Classifiers, vocabularies, attention scores of BERT, ViT, Swin and GPT-2, and the pixels of a
+/// segmentation.
 const SOFTMAX: [&str; 10] = [
     "softmax:m=1,n=1000",
     "softmax:m=64,n=1000",
@@ -151,7 +153,8 @@ const REDUCE: [&str; 10] = [
     "reduce:m=4096,n=4096,op=max",
 ];
 
-/// What is between the two products of BERT's, ViT's, GPT-2's and Swin's layers; of one token, of a sequence, of a batch.
+/// What is between the two products of BERT's, ViT's, GPT-2's and Swin's layers; of one token, of a
+/// sequence, of a batch.
 const GELU: [&str; 10] = [
     "pointwise:m=1,n=3072,op=gelu",
     "pointwise:m=1,n=16384,op=gelu",
@@ -179,7 +182,8 @@ const TRANSPOSE: [&str; 10] = [
     "transpose:m=50176,n=3",
 ];
 
-/// Heads of BERT, ViT, Swin, T5, GPT-2 (a sequence and one token of it), LLaMA, and across to the words of an image to be drawn.
+/// Heads of BERT, ViT, Swin, T5, GPT-2 (a sequence and one token of it), LLaMA, and across to the
+/// words of an image to be drawn.
 const ATTENTION: [&str; 10] = [
     "attention:b=12,m=128,n=128,k=64",
     "attention:b=16,m=384,n=384,k=64",
@@ -193,7 +197,8 @@ const ATTENTION: [&str; 10] = [
     "attention:b=8,m=4096,n=77,k=40",
 ];
 
-/// The workloads of suites, and workloads given as text; all of them exact if `exact`, and with further words `with`.
+/// The workloads of suites, and workloads given as text; all of them exact if `exact`, and with
+/// further words `with`.
 pub(crate) fn subjects(words: &[String], exact: bool, with: Option<&str>) -> Result<Vec<Subject>> {
     let words = words.iter().flat_map(|word| if word == "all" { ALL.to_vec() } else { vec![word.as_str()] });
     let words = words.flat_map(|word| match word {

@@ -1,4 +1,5 @@
-//! The network: a chain of loops, embedded, read by a gated recurrent unit, scattered over slots, summed up.
+//! The network: a chain of loops, embedded, read by a gated recurrent unit, scattered over slots,
+//! summed up.
 
 use autotune_cost_model::features;
 use ndarray::{Array2, ArrayView1, ArrayView2, s};

@@ -1,4 +1,5 @@
-//! Derivatives of expressions of matrices: what is computed is written down, and gone through backward.
+//! Derivatives of expressions of matrices: what is computed is written down, and gone through
+//! backward.
 
 use ndarray::{Array2, ArrayView2, Axis};
 

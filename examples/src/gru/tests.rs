@@ -6,7 +6,8 @@ use rand::RngExt;
 use super::network::{KINDS, Nest, OF_LOOP};
 use super::*;
 
-/// Samples of some groups with a score that is the larger the nearer the product of two columns is to a third.
+/// Samples of some groups with a score that is the larger the nearer the product of two columns is
+/// to a third.
 fn samples(groups: u32, of_each: usize, columns: usize, seed: u64) -> Vec<Sample> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let sample = |group| {
@@ -22,7 +23,8 @@ fn matrix(samples: &[Sample]) -> Array2<f32> {
     Array2::from_shape_fn((samples.len(), columns), |(row, column)| samples[row].features[column])
 }
 
-/// Rows of today's features that are loop nests of different depths; of the rest of the program, every eighth column says something.
+/// Rows of today's features that are loop nests of different depths; of the rest of the program,
+/// every eighth column says something.
 fn nests(rows: usize, seed: u64) -> Array2<f32> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     let mut nests = Array2::from_shape_simple_fn((rows, features::FEATURE_COUNT), || rng.random_range(0.0..4.0));

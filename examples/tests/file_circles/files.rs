@@ -35,8 +35,8 @@ impl Files {
         Self(files)
     }
 
-    /// Returns for every file those that it uses, its own excepted. What a file re-exports and does not use itself is not
-    /// used by it: whoever imports the name uses the file that defines it.
+    /// Returns for every file those that it uses, its own excepted. What a file re-exports and does
+    /// not use itself is not used by it: whoever imports the name uses the file that defines it.
     pub(crate) fn uses(&self) -> BTreeMap<Names, BTreeSet<Names>> {
         self.0.iter().map(|(module, file)| (module.clone(), self.used_by(module, file))).collect()
     }

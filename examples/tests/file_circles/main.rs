@@ -1,5 +1,6 @@
-//! Files of the crates do not use each other in large circles, and arrows inside a crate go down: no file uses its parent
-//! that is used by it. What a parent declares or re-exports it does not use.
+//! Files of the crates do not use each other in large circles, and arrows inside a crate go down:
+//! no file uses its parent that is used by it. What a parent declares or re-exports it does not
+//! use.
 #![allow(clippy::unwrap_used)]
 
 mod files;

@@ -21,7 +21,8 @@ pub(crate) fn run_secs(candidate: &Candidate) -> Option<f64> {
     (!candidate.stable_hash().is_multiple_of(16)).then(|| 1e-6 * factors.product::<f64>())
 }
 
-/// Of each workload, of the family in front of it: the default and random configs, then more of them as if a search had proposed them.
+/// Of each workload, of the family in front of it: the default and random configs, then more of
+/// them as if a search had proposed them.
 pub(crate) fn write(path: &Path, workloads: &[(&str, &str)], configs: usize) {
     let target = target();
     let mut test_bed = TestBed::open(path, Header::new(&target)).unwrap();

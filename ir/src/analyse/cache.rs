@@ -1,8 +1,10 @@
-//! Working sets and cache traffic of one multiply-accumulate and of the copies and stores that surround it.
+//! Working sets and cache traffic of one multiply-accumulate and of the copies and stores that
+//! surround it.
 //!
-//! A *level* is a number of outer loops left out: level 0 is the whole tree, level `depth` one run of the leaf.
-//! Traffic is the classic estimate: a loop re-reads what it touches, unless everything that one of its iterations
-//! touches fits the cache; then each line comes in once for the whole loop.
+//! A *level* is a number of outer loops left out: level 0 is the whole tree, level `depth` one run
+//! of the leaf. Traffic is the classic estimate: a loop re-reads what it touches, unless everything
+//! that one of its iterations touches fits the cache; then each line comes in once for the whole
+//! loop.
 
 use crate::program::{Access, Loop, Role, Scope};
 
@@ -56,7 +58,8 @@ pub struct CacheModel {
 }
 
 impl CacheModel {
-    /// Analyses the tree of `leaf`, whose accumulators live inside `tile` loops and whose tasks are `task` loops.
+    /// Analyses the tree of `leaf`, whose accumulators live inside `tile` loops and whose tasks are
+    /// `task` loops.
     pub(super) fn new(nest: &Nest, leaf: &Leaf, tile: usize, task: usize) -> Self {
         let loops = nest.loops_of(leaf);
         let mut model = Self {
@@ -94,7 +97,8 @@ impl CacheModel {
         model
     }
 
-    /// What the loops inside `level` touch of the data operand (0), the weight operand (1) or the output (2).
+    /// What the loops inside `level` touch of the data operand (0), the weight operand (1) or the
+    /// output (2).
     pub fn footprint(&self, operand: usize, level: usize) -> Footprint {
         let tracked = self.operands.get(operand).copied().flatten().and_then(|i| self.tracked.get(i));
         tracked.map_or(Footprint::default(), |t| t.at(level))
@@ -110,13 +114,14 @@ impl CacheModel {
         self.extents.iter().skip(level).product()
     }
 
-    /// The outermost level whose working set fits a cache of `capacity` bytes; the innermost if none does.
+    /// The outermost level whose working set fits a cache of `capacity` bytes; the innermost if
+    /// none does.
     pub fn fitting_level(&self, capacity: f64) -> usize {
         self.working_set.iter().position(|&bytes| bytes <= capacity).unwrap_or(self.extents.len())
     }
 
-    /// Bytes that cross into a cache of `capacity` bytes for each floating-point operation of the tree, by
-    /// operand: data, weight, output side.
+    /// Bytes that cross into a cache of `capacity` bytes for each floating-point operation of the
+    /// tree, by operand: data, weight, output side.
     pub fn traffic(&self, capacity: f64) -> [f64; 3] {
         let mut bytes = [0.0; 3];
         for tracked in &self.tracked {
@@ -133,7 +138,8 @@ impl CacheModel {
 }
 
 impl Tracked {
-    /// Follows `access` outward through `loops`, the loops around it, of which the first `shared` count as levels.
+    /// Follows `access` outward through `loops`, the loops around it, of which the first `shared`
+    /// count as levels.
     fn new(
         nest: &Nest,
         access: &Access,
@@ -168,7 +174,8 @@ impl Locality {
     }
 }
 
-/// The most telling access of the tree to a buffer that the operands of the multiply-accumulate are not.
+/// The most telling access of the tree to a buffer that the operands of the multiply-accumulate are
+/// not.
 struct Companion<'n> {
     access: &'n Access,
     /// The loops around it.
@@ -178,8 +185,8 @@ struct Companion<'n> {
     trips: f64,
 }
 
-/// For every buffer in memory that the tree of `leaf` touches and the operands of `leaf` do not: the access that shares
-/// the most loops with `leaf`, then the one that runs most often.
+/// For every buffer in memory that the tree of `leaf` touches and the operands of `leaf` do not:
+/// the access that shares the most loops with `leaf`, then the one that runs most often.
 fn companions<'n>(nest: &'n Nest, leaf: &Leaf<'n>) -> Vec<Companion<'n>> {
     let own = nest.loops_of(leaf);
     let mut taken = vec![false; nest.program.buffers.len()];

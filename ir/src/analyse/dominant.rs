@@ -33,8 +33,8 @@ pub struct Dominant {
     pub tile: RegisterTile,
     /// What it touches.
     pub cache: CacheModel,
-    /// Bytes per floating-point operation into the first-, second- and third-level cache, by operand: data, weight,
-    /// output.
+    /// Bytes per floating-point operation into the first-, second- and third-level cache, by
+    /// operand: data, weight, output.
     pub traffic: [[f64; 3]; 3],
     /// Bytes of the three caches; of the last, one thread's part.
     pub cache_bytes: [f64; 3],

@@ -26,7 +26,8 @@ impl Span {
         self.combinations *= extent as f64;
     }
 
-    /// Number of distinct values: exact for one loop, for nested tiles, and for sliding windows that overlap or abut.
+    /// Number of distinct values: exact for one loop, for nested tiles, and for sliding windows
+    /// that overlap or abut.
     fn count(&self) -> f64 {
         if self.step == 0 { 1.0 } else { self.combinations.min((self.reach / self.step + 1) as f64) }
     }
@@ -53,7 +54,8 @@ struct Runs {
 }
 
 impl<'a> Region<'a> {
-    /// One element of `element_bytes` bytes, in a buffer whose dimensions have these strides, in elements.
+    /// One element of `element_bytes` bytes, in a buffer whose dimensions have these strides, in
+    /// elements.
     pub(super) fn new(strides: &[i64], element_bytes: usize, access: &'a Access) -> Self {
         let spans = strides.iter().map(|&stride| Span { reach: 0, step: 0, combinations: 1.0, stride }).collect();
         Self { access, spans, element_bytes: element_bytes as f64, combinations: 1.0 }
@@ -82,14 +84,16 @@ impl<'a> Region<'a> {
         self.spans.iter().map(Span::count).product::<f64>().min(self.combinations)
     }
 
-    /// Number of aligned blocks of `block_bytes` that hold an element: exact for one stretch that starts on a block,
-    /// an expectation over the starting points for stretches at uneven distances.
+    /// Number of aligned blocks of `block_bytes` that hold an element: exact for one stretch that
+    /// starts on a block, an expectation over the starting points for stretches at uneven
+    /// distances.
     pub(super) fn blocks(&self, block_bytes: f64) -> f64 {
         let runs = self.runs(block_bytes);
         (runs.count * runs.blocks(block_bytes)).min(self.elements())
     }
 
-    /// Merges the dimensions, innermost first, while the gap between neighbouring stretches is below a block.
+    /// Merges the dimensions, innermost first, while the gap between neighbouring stretches is
+    /// below a block.
     fn runs(&self, block_bytes: f64) -> Runs {
         let mut runs = Runs { count: 1.0, elements: 1.0, aligned: true, element_bytes: self.element_bytes };
         for span in self.spans.iter().rev().filter(|s| s.reach > 0) {
@@ -106,8 +110,8 @@ impl<'a> Region<'a> {
         runs
     }
 
-    /// Lines that compete for one set of a first-level cache, on average over the sets in use. Large where rows lie a
-    /// multiple of 4 KiB apart.
+    /// Lines that compete for one set of a first-level cache, on average over the sets in use.
+    /// Large where rows lie a multiple of 4 KiB apart.
     pub(super) fn lines_per_set(&self) -> f64 {
         let runs = self.runs(LINE_BYTES);
         let mut places = runs.blocks(LINE_BYTES);

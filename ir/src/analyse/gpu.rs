@@ -1,7 +1,9 @@
-//! GPU programs: what occupies a multiprocessor, how warps meet memory, and how long a run takes at nominal rates.
+//! GPU programs: what occupies a multiprocessor, how warps meet memory, and how long a run takes at
+//! nominal rates.
 //!
-//! Everything follows from the tree and the limits of the target. Requests to memory are those of one warp in the middle
-//! of the grid; the *main* stage, the one with most multiply-adds, is described in detail.
+//! Everything follows from the tree and the limits of the target. Requests to memory are those of
+//! one warp in the middle of the grid; the *main* stage, the one with most multiply-adds, is
+//! described in detail.
 
 use super::nest::Nest;
 use crate::machine::gpu::{
@@ -21,7 +23,8 @@ pub use occupancy::{LIMITS, Multiprocessor};
 pub use requests::{Memory, Requests};
 pub use stage::StageWork;
 
-/// What can bound a stage: multiply-adds, instructions, shared memory, the second-level cache, memory, waiting.
+/// What can bound a stage: multiply-adds, instructions, shared memory, the second-level cache,
+/// memory, waiting.
 pub const BOUNDS: &[&str] = &["compute", "issue", "shared", "l2", "memory", "latency"];
 
 /// The stages of a GPU program that run in every run, each a kernel.
@@ -96,7 +99,8 @@ impl StageWork {
         self.global.all().map(Requests::sector_bytes).sum()
     }
 
-    /// Bytes from memory: what is touched, once, and what does not stay in the cache from wave to wave, again.
+    /// Bytes from memory: what is touched, once, and what does not stay in the cache from wave to
+    /// wave, again.
     fn memory_bytes(&self, multiprocessor: &Multiprocessor) -> f64 {
         let at_once = (multiprocessor.resident(self) * multiprocessor.count).min(self.blocks);
         let asked = self.blocks * self.l2_bytes();

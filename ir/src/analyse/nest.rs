@@ -12,7 +12,8 @@ use crate::program::{
     parallel_prefix, preorder,
 };
 
-/// The side of the contraction that a buffer serves; a packed copy serves the side it is copied from.
+/// The side of the contraction that a buffer serves; a packed copy serves the side it is copied
+/// from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// The data operand.
@@ -43,7 +44,8 @@ pub(super) struct Leaf<'a> {
     pub(super) loops: Range<usize>,
     /// Position of its top-level tree in [`Nest::trees`].
     pub(super) tree: usize,
-    /// Number of loops around the allocation of the register buffer it writes; `None` if it writes memory.
+    /// Number of loops around the allocation of the register buffer it writes; `None` if it writes
+    /// memory.
     pub(super) register_depth: Option<usize>,
     /// Number of times it runs.
     pub(super) trips: f64,
@@ -191,8 +193,8 @@ impl<'a> Nest<'a> {
         }
     }
 
-    /// Where a statement of the main equation, such as the multiply-accumulate of the contraction, is by [`Program::axes`]; `None` for
-    /// every other store.
+    /// Where a statement of the main equation, such as the multiply-accumulate of the contraction,
+    /// is by [`Program::axes`]; `None` for every other store.
     pub(super) fn main_point(&self, store: &'a Store) -> Option<&'a [Affine]> {
         let iteration = store.iteration.as_ref().filter(|it| it.equation == self.program.algorithm.main)?;
         Some(&iteration.point)
@@ -233,13 +235,14 @@ impl<'a> Nest<'a> {
         access.index.iter().zip(strides).map(|(index, stride)| index.coefficient(var) * stride).sum()
     }
 
-    /// The axis of the contraction that a variable runs along; `None` for loops that belong to copies only.
+    /// The axis of the contraction that a variable runs along; `None` for loops that belong to
+    /// copies only.
     fn axis(&self, var: VarId) -> Option<usize> {
         self.axis_of[var.0 as usize].map(usize::from)
     }
 
-    /// What each axis of the contraction indexes in the tree of a multiply-accumulate, by the accesses to either operand and to the
-    /// copies of it on the way.
+    /// What each axis of the contraction indexes in the tree of a multiply-accumulate, by the
+    /// accesses to either operand and to the copies of it on the way.
     pub(super) fn classes(&self, leaf: &Leaf) -> Classes {
         let mut indexes = vec![[false; 2]; self.program.axes.len()];
         for other in self.leaves.iter().filter(|other| other.tree == leaf.tree) {

@@ -12,13 +12,14 @@ use crate::program::{Access, Expr, Loop, LoopKind, Scope};
 use super::nest::{Leaf, Nest, vector_loop};
 use super::processor::Core;
 
-/// Instructions for `extent` neighbouring elements: whole vectors, then one narrower piece for each power of two in
-/// the rest.
+/// Instructions for `extent` neighbouring elements: whole vectors, then one narrower piece for each
+/// power of two in the rest.
 pub fn pieces(extent: usize, lanes: usize) -> usize {
     extent / lanes + (extent % lanes).count_ones() as usize
 }
 
-/// Vector registers that a register tile needs: its accumulators, the operand of fewer vectors, and one vector of the other on its way.
+/// Vector registers that a register tile needs: its accumulators, the operand of fewer vectors, and
+/// one vector of the other on its way.
 pub fn tile_registers(accumulators: usize, operand_vectors: [usize; 2]) -> usize {
     accumulators + operand_vectors[0].min(operand_vectors[1]) + 1
 }
@@ -28,13 +29,14 @@ fn written_out(loops: &[&Loop]) -> f64 {
     loops.iter().filter(|l| l.kind == LoopKind::Unrolled).map(|l| l.extent as f64).product()
 }
 
-/// What one reduction step of a multiply-accumulate needs. A step is one iteration of all reduction loops: it adds
-/// once to every accumulator.
+/// What one reduction step of a multiply-accumulate needs. A step is one iteration of all reduction
+/// loops: it adds once to every accumulator.
 #[derive(Clone, Debug, Default)]
 pub struct RegisterTile {
     /// Number of loops around the accumulators' life.
     pub tile: usize,
-    /// Number of loops around the straight-line code: the unrolled and vectorised loops that end the chain.
+    /// Number of loops around the straight-line code: the unrolled and vectorised loops that end
+    /// the chain.
     pub body: usize,
     /// Extent of the vectorised loop, 1 where there is none.
     pub vector_extent: f64,
@@ -117,7 +119,8 @@ impl RegisterTile {
         tile_of_registers
     }
 
-    /// Counts the loads of one operand in a step, one for each distinct element or vector of it; the vectors that hold all of them.
+    /// Counts the loads of one operand in a step, one for each distinct element or vector of it;
+    /// the vectors that hold all of them.
     fn add_load(&mut self, nest: &Nest, load: &Access, unrolled: &[&Loop], vector: Option<&Loop>, vectors: f64) -> f64 {
         let distinct: f64 = unrolled
             .iter()
@@ -158,8 +161,8 @@ impl RegisterTile {
     }
 }
 
-/// The primitives of an operation that take time of their own: sums, products and the like, one to an operation, go on beside loads and
-/// stores.
+/// The primitives of an operation that take time of their own: sums, products and the like, one to
+/// an operation, go on beside loads and stores.
 fn own_primitives(operation: &Expr) -> impl Iterator<Item = Primitive> {
     let is_free = |formula: &Formula| formula.only().is_some_and(|only| primitive_cycles(only) <= 0.5);
     Formula::of(operation).filter(|formula| !is_free(formula)).into_iter().flat_map(Formula::primitives)

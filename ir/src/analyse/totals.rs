@@ -45,7 +45,8 @@ pub struct Totals {
     pub packed_bytes: f64,
     /// Bytes of packed memory per thread.
     pub local_bytes: f64,
-    /// Bytes of constants that a run has to fetch from memory; none where they may be in the caches.
+    /// Bytes of constants that a run has to fetch from memory; none where they may be in the
+    /// caches.
     pub cold_bytes: f64,
     /// How the work divides among threads.
     pub division: Division,
@@ -58,15 +59,16 @@ pub struct Division {
     pub tasks: f64,
     /// Cycles of that stage's longest unit of work over the mean cycles of a thread.
     pub longest_task: f64,
-    /// Cycles until the last thread is done over the mean cycles of a thread, where each thread is given equally many
-    /// neighbouring tasks, over all stages.
+    /// Cycles until the last thread is done over the mean cycles of a thread, where each thread is
+    /// given equally many neighbouring tasks, over all stages.
     pub imbalance: f64,
     /// Cycles until the last thread is done, over all stages, barriers included.
     pub wall_cycles: f64,
 }
 
 impl Totals {
-    /// The sums, the position of the multiply-accumulate that runs most often (the first of them), and its register tile.
+    /// The sums, the position of the multiply-accumulate that runs most often (the first of them),
+    /// and its register tile.
     pub(super) fn new(nest: &Nest, core: &Core) -> (Self, Option<(usize, RegisterTile)>) {
         let mut totals = Self {
             leaves: nest.leaves.len() as f64,
@@ -175,8 +177,8 @@ impl Division {
     }
 }
 
-/// Cycles of the busiest of `threads` threads that are each given equally many neighbouring tasks of `trees`, whose
-/// items are a number of tasks and the cycles of all of them together.
+/// Cycles of the busiest of `threads` threads that are each given equally many neighbouring tasks
+/// of `trees`, whose items are a number of tasks and the cycles of all of them together.
 pub fn busiest_thread(trees: &[(f64, f64)], threads: usize) -> f64 {
     let tasks: f64 = trees.iter().map(|t| t.0).sum();
     let cycles_before = |task: f64| {

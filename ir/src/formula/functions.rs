@@ -1,7 +1,8 @@
 //! The formulas of operations on one value.
 //!
-//! Each polynomial has the least largest error, weighted as said, on its interval, which Remez's algorithm found in arithmetic of 200
-//! bits: exchange the points where the error is largest until it is the same at all of them.
+//! Each polynomial has the least largest error, weighted as said, on its interval, which Remez's
+//! algorithm found in arithmetic of 200 bits: exchange the points where the error is largest until
+//! it is the same at all of them.
 
 use super::{Formula, Primitive};
 use crate::dtype::DType;
@@ -14,17 +15,21 @@ const SIGN: u32 = 0x8000_0000;
 const INFINITY: u32 = 0x7f80_0000;
 const ONE: u32 = 0x3f80_0000;
 
-/// `1.5 * 2^23`: the nearest whole number, added to it, is in its lowest bits, which begin as zeros.
+/// `1.5 * 2^23`: the nearest whole number, added to it, is in its lowest bits, which begin as
+/// zeros.
 const WHOLE: f32 = 12_582_912.0;
 
-/// `1 / ln 2`, and `ln 2` in two parts of which the first has 9 bits: a whole number of 15 bits times it is exact.
+/// `1 / ln 2`, and `ln 2` in two parts of which the first has 9 bits: a whole number of 15 bits
+/// times it is exact.
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
 
-/// `(exp(r) - 1 - r) / r^2` for `abs(r) <= 1.0005 * ln(2) / 2`: the error of `exp(r) - 1` is at most `2^-26.1` of it.
+/// `(exp(r) - 1 - r) / r^2` for `abs(r) <= 1.0005 * ln(2) / 2`: the error of `exp(r) - 1` is at
+/// most `2^-26.1` of it.
 const EXP: [f32; 5] = [0.499_999_97, 0.166_665_43, 4.166_72e-2, 8.366_547_5e-3, 1.388_251_7e-3];
 
-/// `(log(1 + f) - f + f^2 / 2) / f^3` from `sqrt(1/2) - 1` to `sqrt(2) - 1`: the error of `log(1 + f)` is at most `2^-27.3` of it.
+/// `(log(1 + f) - f + f^2 / 2) / f^3` from `sqrt(1/2) - 1` to `sqrt(2) - 1`: the error of
+/// `log(1 + f)` is at most `2^-27.3` of it.
 const LOG: [f32; 8] =
     [0.333_333_3, -0.250_008_2, 0.200_012_28, -0.166_233_58, 0.142_017_45, -0.131_601_6, 0.127_616_5, -7.634_636e-2];
 
@@ -201,7 +206,8 @@ impl Formula {
         self.apply(Primitive::Scale, &[mantissa, n])
     }
 
-    /// `x * 2^n`, half of the exponent at a time: the whole of it may be beyond that of any f32. The second product rounds denormals.
+    /// `x * 2^n`, half of the exponent at a time: the whole of it may be beyond that of any f32.
+    /// The second product rounds denormals.
     pub(super) fn scaled_by_halves(&mut self, x: u8, n: u8) {
         let (whole, half) = (self.number(WHOLE), self.number(0.5));
         let [first, first_n] = self.nearest(n, half);
@@ -259,7 +265,8 @@ impl Formula {
         let f = self.sub(mantissa, one);
         let sum = self.log_of_parts(n, f);
 
-        // Infinity and what is not a number are their own logarithms; zero and negative values have none.
+        // Infinity and what is not a number are their own logarithms; zero and negative values have
+        // none.
         let (infinity, minus_infinity, not_a_number) =
             (self.bits(INFINITY), self.bits(SIGN | INFINITY), self.number(f32::NAN));
         let finite = self.select(Compare::Less, [x, infinity], sum, x);

@@ -46,8 +46,9 @@ fn of_integers(formulas: &'static [Formula; 4], dtype: DType) -> Option<&'static
 }
 
 impl Formula {
-    /// The value of an element of a type, whose bits are those of the operand: below zeros if it has 16 bits of a floating-point
-    /// number, extended to 32 bits if it is an integer. `None` for types without conversion.
+    /// The value of an element of a type, whose bits are those of the operand: below zeros if it
+    /// has 16 bits of a floating-point number, extended to 32 bits if it is an integer. `None` for
+    /// types without conversion.
     pub fn widened(dtype: DType) -> Option<&'static Self> {
         match dtype {
             DType::F16 => Some(&OF_F16),
@@ -56,9 +57,10 @@ impl Formula {
         }
     }
 
-    /// The bits of the element that a value becomes where a type is stored ([`DType::rounded`]), in the lowest bits of the
-    /// result; those above them are zeros if the type has 16 bits of a floating-point number. NaN is stored as NaN, as
-    /// the smallest integer where there is none. `None` for types without conversion.
+    /// The bits of the element that a value becomes where a type is stored ([`DType::rounded`]), in
+    /// the lowest bits of the result; those above them are zeros if the type has 16 bits of a
+    /// floating-point number. NaN is stored as NaN, as the smallest integer where there is none.
+    /// `None` for types without conversion.
     pub fn narrowed(dtype: DType) -> Option<&'static Self> {
         match dtype {
             DType::F16 => Some(&F16),
@@ -67,7 +69,8 @@ impl Formula {
         }
     }
 
-    /// The nearest integer of a type to an integer of 32 bits, by their bits. `None` for types without conversion.
+    /// The nearest integer of a type to an integer of 32 bits, by their bits. `None` for types
+    /// without conversion.
     pub fn saturated(dtype: DType) -> Option<&'static Self> {
         of_integers(&SATURATED, dtype)
     }
@@ -103,7 +106,8 @@ impl Formula {
         let (moved, base) = (self.apply(Primitive::ShiftLeft(13), &[magnitude]), self.bits(BASE));
         let value = self.apply(Primitive::AddBits, &[moved, base]);
 
-        // The largest exponent stays the largest; the least is that of denormals, whose last place is a half's.
+        // The largest exponent stays the largest; the least is that of denormals, whose last place
+        // is a half's.
         let (end, more) = (self.number(65536.0), self.apply(Primitive::AddBits, &[value, base]));
         let larger = self.select(Compare::Less, [value, end], value, more);
         let half = self.number(0.5);

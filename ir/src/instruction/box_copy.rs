@@ -6,7 +6,8 @@ use crate::affine::{Affine, VarId};
 use crate::program::{Access, Buffer, Digit, InBounds, Loop, LoopKind, Node, Scope};
 use crate::sets::Set;
 
-/// `cp.async.bulk.tensor` of a [`BoxCopy`], whose bytes an mbarrier awaits (CUDA, compute capability 9.0).
+/// `cp.async.bulk.tensor` of a [`BoxCopy`], whose bytes an mbarrier awaits (CUDA, compute
+/// capability 9.0).
 pub static BOX_COPY: Instruction = Instruction {
     name: "tma",
     factors: &[],
@@ -20,7 +21,8 @@ pub static BOX_COPY: Instruction = Instruction {
 /// Bytes of a row of a box in shared memory.
 pub const BOX_ROW_BYTES: usize = 128;
 
-/// The nest of a [`BOX_COPY`]: a box of a matrix in global memory, to all of a slot of a buffer in shared memory.
+/// The nest of a [`BOX_COPY`]: a box of a matrix in global memory, to all of a slot of a buffer in
+/// shared memory.
 ///
 /// ```text
 /// unrolled i                                       (or none)
@@ -29,8 +31,8 @@ pub const BOX_ROW_BYTES: usize = 128;
 ///       shared[slot, row, V*x + v] = (if 0 <= index < extent in either dimension then matrix[.., r + row, c + V*x + v] else 0)
 /// ```
 ///
-/// Rows in shared memory have [`BOX_ROW_BYTES`]; eight of them, 1024 bytes, lie in the order of the hardware's swizzle of 128
-/// bytes, which only other instructions see.
+/// Rows in shared memory have [`BOX_ROW_BYTES`]; eight of them, 1024 bytes, lie in the order of the
+/// hardware's swizzle of 128 bytes, which only other instructions see.
 pub struct BoxCopy<'a> {
     /// Loops around, written out.
     pub rounds: Vec<&'a Loop>,

@@ -6,8 +6,8 @@ use crate::dtype::DType;
 use crate::program::{Access, Loop, LoopKind, Node, Program, Scope, Store, StoreMode};
 use crate::target::{CpuTarget, Isa};
 
-/// `vdpbf16ps` of a [`Dot`] (AVX512_BF16): each lane adds two products. It takes denormal factors and sums as zero
-/// (Intel, "Software Developer's Manual", volume 2).
+/// `vdpbf16ps` of a [`Dot`] (AVX512_BF16): each lane adds two products. It takes denormal factors
+/// and sums as zero (Intel, "Software Developer's Manual", volume 2).
 pub static DOT_BF16: Instruction = Instruction {
     name: "vdpbf16ps",
     factors: &[Factors::of(DType::Bf16, 2)],
@@ -15,7 +15,8 @@ pub static DOT_BF16: Instruction = Instruction {
     ..DOT
 };
 
-/// `vpdpbusd` (AVX512_VNNI): each lane adds four products of an unsigned and a signed byte, wrapping in 32 bits.
+/// `vpdpbusd` (AVX512_VNNI): each lane adds four products of an unsigned and a signed byte,
+/// wrapping in 32 bits.
 pub static DOT_U8_I8: Instruction = Instruction {
     name: "vpdpbusd",
     factors: &[Factors { dtypes: [DType::U8, DType::I8], steps: 4 }],
@@ -65,8 +66,8 @@ const DOT: Instruction = Instruction {
 /// Instructions of CPUs that multiply, those of more steps first.
 static DOTS: [&Instruction; 6] = [&DOT_BF16, &DOT_U8_I8, &DOT_U8_I8_AVX2, &DOT_I16, &PAIRS_I16, &PAIRS_I16_AVX2];
 
-/// Returns the instruction of a CPU that multiplies factors of some types most at a time, and the types that it reads them
-/// as, which have all their values; `None` if the CPU has none.
+/// Returns the instruction of a CPU that multiplies factors of some types most at a time, and the
+/// types that it reads them as, which have all their values; `None` if the CPU has none.
 pub fn dot_of(cpu: &CpuTarget, factors: [DType; 2]) -> Option<(&'static Instruction, Factors)> {
     let has = |known: &&Factors| (0..2).all(|factor| known.dtypes[factor].holds(factors[factor]));
     let of_cpu = DOTS.iter().filter(|dot| dot.feature.is_of_cpu(cpu));
@@ -78,8 +79,8 @@ pub(crate) fn is_group_of_steps(steps: usize) -> bool {
     DOTS.iter().flat_map(|dot| dot.factors).any(|factors| factors.steps == steps)
 }
 
-/// The nest of a dot product, whose steps lie side by side in both factors, as one word of 32 bits, the factors in the order
-/// of the instruction's types:
+/// The nest of a dot product, whose steps lie side by side in both factors, as one word of 32 bits,
+/// the factors in the order of the instruction's types:
 ///
 /// ```text
 /// unrolled s in 0..STEPS
@@ -87,8 +88,8 @@ pub(crate) fn is_group_of_steps(steps: usize) -> bool {
 ///     sums[.., v] += a[s + ..] * b[s + ..]
 /// ```
 ///
-/// By the row-major offsets of `a` and `b`; `..` stands for multiples of `STEPS` in these, and for anything without `s`
-/// in the index of the sums.
+/// By the row-major offsets of `a` and `b`; `..` stands for multiples of `STEPS` in these, and for
+/// anything without `s` in the index of the sums.
 pub struct Dot<'a> {
     /// The loop over the steps.
     pub steps: &'a Loop,

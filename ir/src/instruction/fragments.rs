@@ -21,9 +21,9 @@ impl ThreadGroup {
     }
 }
 
-/// The nest of [`MMA`] and [`WGMMA`], seven written-out loops around one multiply-accumulate. With `r` and `q` the two innermost
-/// thread loops, [`LANES`] wide, `K` the steps of one instruction (16 for f16 and bf16, 8 for tf32), and anything that is the
-/// same for all lanes of a warp for `..`:
+/// The nest of [`MMA`] and [`WGMMA`], seven written-out loops around one multiply-accumulate. With
+/// `r` and `q` the two innermost thread loops, [`LANES`] wide, `K` the steps of one instruction (16
+/// for f16 and bf16, 8 for tf32), and anything that is the same for all lanes of a warp for `..`:
 ///
 /// ```text
 /// unrolled s in 0..S                   instructions along the reduction
@@ -37,16 +37,19 @@ impl ThreadGroup {
 ///                 rows[.., 16*i + 8*h + r + .., K*s + k + ..] * columns[.., 8*P*j + 8*p + 2*q + c + .., K*s + k + ..]
 /// ```
 ///
-/// or, with `P = 1`, `columns[.., K*s + k + .., 8*j + 2*q + c + ..]`, and of a warp `rows[.., K*s + k + .., 16*i + 8*h + r + ..]`. This is how the instructions `m16n8k16` and `m16n8k8` deal out their
-/// result to the lanes of a warp (PTX ISA, "Matrix Fragments for mma.m16n8k16" and "for mma.m16n8k8"); the operands, which
-/// other lanes need as well, come from shared memory, where rows of operands begin at multiples of 16 bytes.
+/// or, with `P = 1`, `columns[.., K*s + k + .., 8*j + 2*q + c + ..]`, and of a warp
+/// `rows[.., K*s + k + .., 16*i + 8*h + r + ..]`. This is how the instructions `m16n8k16` and
+/// `m16n8k8` deal out their result to the lanes of a warp (PTX ISA, "Matrix Fragments for
+/// mma.m16n8k16" and "for mma.m16n8k8"); the operands, which other lanes need as well, come from
+/// shared memory, where rows of operands begin at multiples of 16 bytes.
 ///
-/// With `g` the number of a warp in its [`ThreadGroup::WarpGroup`], the row is `64*i + 16*g + 8*h + r + ..` there, as `wgmma` deals it
-/// out; columns are rows in shared memory, and both operands are as a [`super::BoxCopy`] leaves them.
+/// With `g` the number of a warp in its [`ThreadGroup::WarpGroup`], the row is
+/// `64*i + 16*g + 8*h + r + ..` there, as `wgmma` deals it out; columns are rows in shared memory,
+/// and both operands are as a [`super::BoxCopy`] leaves them.
 ///
-/// Only a warp group's `P` may be more than 1. Which columns of the result these are is for the point to say: where the columns
-/// lie in shared memory such that column `8*P*j + 8*p + 2*q + c` is that of the result `8*P*j + 2*P*q + 2*p + c`, a lane has runs
-/// of `2*P` neighbours.
+/// Only a warp group's `P` may be more than 1. Which columns of the result these are is for the
+/// point to say: where the columns lie in shared memory such that column `8*P*j + 8*p + 2*q + c` is
+/// that of the result `8*P*j + 2*P*q + 2*p + c`, a lane has runs of `2*P` neighbours.
 pub struct Fragments<'a> {
     /// The loops `s, i, j, h, p, c, k`.
     pub loops: [&'a Loop; 7],
@@ -176,7 +179,8 @@ impl<'a> Fragments<'a> {
         self.loops.iter().any(|l| l.var == var) || [lanes.row, lanes.pair].contains(&var) || lanes.warp == Some(var)
     }
 
-    /// True for rows of shared memory that begin at multiples of 16 bytes; for warp groups, in the order of the swizzle.
+    /// True for rows of shared memory that begin at multiples of 16 bytes; for warp groups, in the
+    /// order of the swizzle.
     fn is_aligned(&self, access: &Access, program: &Program, by: ThreadGroup, lanes: &Lanes) -> bool {
         let [_, _, j, ..] = self.loops;
         let buffer = program.buffer(access.buffer);
@@ -187,7 +191,8 @@ impl<'a> Fragments<'a> {
             index.constant % unit == 0 && rest.clone().all(|&(_, c)| c % unit == 0)
         };
 
-        // Instructions find the swizzle by address: tiles begin with a whole group of eight rows of 128 bytes.
+        // Instructions find the swizzle by address: tiles begin with a whole group of eight rows of
+        // 128 bytes.
         let eighth = |index: &Affine| {
             let rest = index.terms.iter().filter(|(var, _)| !self.is_variable(*var, lanes));
             index.constant % 8 == 0 && rest.clone().all(|&(_, c)| c % 8 == 0)

@@ -1,4 +1,5 @@
-//! GPU stages: blocks one after the other, and the threads of a block one after the other from barrier to barrier.
+//! GPU stages: blocks one after the other, and the threads of a block one after the other from
+//! barrier to barrier.
 
 use std::collections::VecDeque;
 

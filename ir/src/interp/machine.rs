@@ -37,7 +37,8 @@ pub(super) struct Machine<'p> {
     pub(super) task: u64,
     /// The running thread of its block.
     pub(super) thread: usize,
-    /// Threads that have come by a barrier since the stage began, each time: what they did in shared memory is seen.
+    /// Threads that have come by a barrier since the stage began, each time: what they did in
+    /// shared memory is seen.
     pub(super) over: u64,
     /// The loops that number the threads of a block, in a grid.
     pub(super) threads: Option<Vec<&'p Loop>>,
@@ -318,8 +319,8 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    /// The number of who accesses a buffer, and the number up to which others do not count any more: in shared memory threads are
-    /// numbered anew behind each barrier.
+    /// The number of who accesses a buffer, and the number up to which others do not count any
+    /// more: in shared memory threads are numbered anew behind each barrier.
     fn who(&self, buffer: BufferId) -> (u64, u64) {
         match self.program.buffer(buffer).scope {
             Scope::Shared => (self.over + self.thread as u64 + 1, self.over),
@@ -369,7 +370,8 @@ impl<'p> Machine<'p> {
     }
 }
 
-/// Returns what an operation makes of two integers; NaN, which stands for undefined memory, where either is.
+/// Returns what an operation makes of two integers; NaN, which stands for undefined memory, where
+/// either is.
 fn integers(op: BinaryOp, a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() { f64::NAN } else { op.of_integers(a as i32, b as i32).map_or(f64::NAN, f64::from) }
 }

@@ -12,7 +12,8 @@ impl Marks {
         Self { writer: vec![0; len], readers: vec![[0; 2]; len] }
     }
 
-    /// Notes a read; false if another task has written the element. Tasks up to number `over` do not count.
+    /// Notes a read; false if another task has written the element. Tasks up to number `over` do
+    /// not count.
     pub(super) fn read(&mut self, offset: usize, task: u64, over: u64) -> bool {
         let [first, second] = &mut self.readers[offset];
         if *first <= over || *first == task {
@@ -24,7 +25,8 @@ impl Marks {
         writer <= over || writer == task
     }
 
-    /// Notes a write; false if another task has read or written the element. Tasks up to number `over` do not count.
+    /// Notes a write; false if another task has read or written the element. Tasks up to number
+    /// `over` do not count.
     pub(super) fn write(&mut self, offset: usize, task: u64, over: u64) -> bool {
         let free = |mark: u64| mark <= over || mark == task;
         let alone = free(self.writer[offset]) && self.readers[offset].into_iter().all(free);

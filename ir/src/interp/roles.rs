@@ -87,7 +87,8 @@ impl<'p> Machine<'p> {
         Ok(true)
     }
 
-    /// The nodes one after the other, with loops around mbarriers and copies run and digits around them known.
+    /// The nodes one after the other, with loops around mbarriers and copies run and digits around
+    /// them known.
     fn flatten(&mut self, nodes: &'p [Node], actions: &mut Vec<Action<'p>>) -> Result<(), Problem> {
         let meets =
             |node: &Node| preorder(node.body()).any(|node| matches!(node, Node::Mbarrier(_) | Node::CopyGroup { .. }));

@@ -17,8 +17,8 @@ pub struct Access {
     pub index: Index,
 }
 
-/// The index of an element, which accesses share: a transform reads the same few elements again and again, and its copies were most of what
-/// its loop nests take. It is copied where it is changed.
+/// The index of an element, which accesses share: a transform reads the same few elements again and
+/// again, and its copies were most of what its loop nests take. It is copied where it is changed.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Index(Arc<[Affine]>);
 
@@ -72,7 +72,8 @@ pub struct InBounds {
     pub extent: usize,
 }
 
-/// An element that is found by values: `access`, but with these indices in the place of the zeros that it has along some dimensions.
+/// An element that is found by values: `access`, but with these indices in the place of the zeros
+/// that it has along some dimensions.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gather {
     /// The element where all of them are zero, in global memory.
@@ -83,8 +84,9 @@ pub struct Gather {
     pub at: Vec<Expr>,
 }
 
-/// The index that a value stands for along a dimension: the largest whole number that is not larger, the first or the last index where
-/// that is beyond them, the first of what is not a number.
+/// The index that a value stands for along a dimension: the largest whole number that is not
+/// larger, the first or the last index where that is beyond them, the first of what is not a
+/// number.
 pub fn gathered_index(value: f32, extent: usize) -> usize {
     if value >= 1.0 { (value as usize).min(extent.saturating_sub(1)) } else { 0 }
 }
@@ -149,9 +151,9 @@ impl Expr {
         Expr::Select(compare, Box::new([a, b, then, otherwise]))
     }
 
-    /// True for an integer, computed with as i32 (wrapping): an element of an integer type, and sums, differences,
-    /// products, maxima and minima of integers and whole constants. Elsewhere integers are rounded to f32 first.
-    /// `is_integer` says whether a buffer has integers.
+    /// True for an integer, computed with as i32 (wrapping): an element of an integer type, and
+    /// sums, differences, products, maxima and minima of integers and whole constants. Elsewhere
+    /// integers are rounded to f32 first. `is_integer` says whether a buffer has integers.
     pub fn is_integer(&self, is_integer: &impl Fn(BufferId) -> bool) -> bool {
         match self {
             Expr::Load(access) => is_integer(access.buffer),
@@ -200,8 +202,8 @@ impl Expr {
         test(self) || self.operands().iter().any(|of| of.any(test))
     }
 
-    /// Calls `visit` on every load, those of gathers before their indices, left to right, with the conditions under which it happens: these
-    /// and those around it.
+    /// Calls `visit` on every load, those of gathers before their indices, left to right, with the
+    /// conditions under which it happens: these and those around it.
     pub fn for_each_guarded_load<'a>(
         &'a self,
         guards: &mut Vec<&'a InBounds>,
@@ -236,7 +238,8 @@ impl Expr {
         }
     }
 
-    /// The same operation of other values: of what `with` makes of those that it is made of, left to right.
+    /// The same operation of other values: of what `with` makes of those that it is made of, left
+    /// to right.
     pub fn of_others(&self, mut with: impl FnMut(&Expr) -> Expr) -> Self {
         match self {
             Expr::Const(_) | Expr::Load(_) => self.clone(),
@@ -251,7 +254,8 @@ impl Expr {
         }
     }
 
-    /// The same with something else in the place of every load; a gather is one of another element where that is a load.
+    /// The same with something else in the place of every load; a gather is one of another element
+    /// where that is a load.
     pub fn replaced(&self, with: &mut impl FnMut(&Access) -> Expr) -> Self {
         match self {
             Expr::Load(access) => with(access),

@@ -13,8 +13,8 @@ pub struct Grid<'a> {
 }
 
 impl<'a> Grid<'a> {
-    /// The grid of a GPU stage: block loops, then thread loops, each the only node of the one around it. `None` for any
-    /// other stage.
+    /// The grid of a GPU stage: block loops, then thread loops, each the only node of the one
+    /// around it. `None` for any other stage.
     pub fn of(stage: &'a Stage) -> Option<Self> {
         let mut grid = Self { blocks: Vec::new(), threads: Vec::new(), body: &stage.body };
         while let [Node::Loop(l)] = grid.body {

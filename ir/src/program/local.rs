@@ -9,9 +9,10 @@ use super::{BufferId, Node, Program, Scope, Stage, preorder};
 const LOCAL_ALIGNMENT: usize = 64;
 
 impl Program {
-    /// Returns the bytes of each buffer that a stage allocates in thread-private memory, one after the other without
-    /// gaps, each a whole number of cache lines. The largest comes first: it begins at a page, as tensors do, so that a
-    /// row of a tensor that is read is not taken for one at the same distance from another page that was just stored.
+    /// Returns the bytes of each buffer that a stage allocates in thread-private memory, one after
+    /// the other without gaps, each a whole number of cache lines. The largest comes first: it
+    /// begins at a page, as tensors do, so that a row of a tensor that is read is not taken for one
+    /// at the same distance from another page that was just stored.
     pub fn local_places(&self, stage: &Stage) -> Vec<(BufferId, Range<usize>)> {
         let allocated = preorder(&stage.body).filter_map(|node| match node {
             Node::Alloc { buffer, .. } if self.buffer(*buffer).scope == Scope::Local => Some(*buffer),

@@ -137,8 +137,8 @@ impl UnaryOp {
     }
 }
 
-/// An operation on two values. What is not a number is passed on by all of them, but by powers of 1 and to the power of 0, which are 1, and
-/// where it is said.
+/// An operation on two values. What is not a number is passed on by all of them, but by powers of 1
+/// and to the power of 0, which are 1, and where it is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BinaryOp {
     /// Sum.
@@ -155,7 +155,8 @@ pub enum BinaryOp {
     MaxNumber,
     /// The smaller of two; the first of two zeros.
     Min,
-    /// The first to the power of the second (IEEE 754, `pow`): negative numbers have powers of whole numbers only.
+    /// The first to the power of the second (IEEE 754, `pow`): negative numbers have powers of
+    /// whole numbers only.
     Pow,
 }
 
@@ -175,7 +176,8 @@ impl BinaryOp {
         }
     }
 
-    /// Returns the result of two integers, wrapping in 32 bits; `None` for an operation of floating-point numbers.
+    /// Returns the result of two integers, wrapping in 32 bits; `None` for an operation of
+    /// floating-point numbers.
     pub fn of_integers(self, a: i32, b: i32) -> Option<i32> {
         match self {
             BinaryOp::Add => Some(a.wrapping_add(b)),

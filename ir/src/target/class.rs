@@ -1,9 +1,12 @@
-//! The measured class of a CPU: how many cycles its vector units take for an f32 multiply-add and for an addition.
+//! The measured class of a CPU: how many cycles its vector units take for an f32 multiply-add and
+//! for an addition.
 //!
-//! Model numbers lie under virtualisation, and clocks change from moment to moment. Latencies in cycles do neither: the time of a chain of
-//! instructions, each of which waits for the one before it, is compared with that of a chain of 64-bit `imul`s, which take three cycles
-//! on every x86-64 core since 2008 but a few small ones. Unlike throughputs, which halve while another thread of the same core uses
-//! its units, latencies hardly depend on what else runs: a key that is looked up must be the same at every moment.
+//! Model numbers lie under virtualisation, and clocks change from moment to moment. Latencies in
+//! cycles do neither: the time of a chain of instructions, each of which waits for the one before
+//! it, is compared with that of a chain of 64-bit `imul`s, which take three cycles on every x86-64
+//! core since 2008 but a few small ones. Unlike throughputs, which halve while another thread of
+//! the same core uses its units, latencies hardly depend on what else runs: a key that is looked up
+//! must be the same at every moment.
 
 /// None: it is not known how these processors are measured.
 #[cfg(not(target_arch = "x86_64"))]
@@ -11,8 +14,8 @@ pub(super) fn latency_cycles() -> Option<[u32; 2]> {
     None
 }
 
-/// Measures the cycles of a multiply-add and of an addition, in a few milliseconds; `None` where they
-/// cannot be measured.
+/// Measures the cycles of a multiply-add and of an addition, in a few milliseconds; `None` where
+/// they cannot be measured.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn latency_cycles() -> Option<[u32; 2]> {
     if !(is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")) {
@@ -39,7 +42,8 @@ pub(super) fn latency_cycles() -> Option<[u32; 2]> {
     class
 }
 
-/// Whole cycles of the last two chains' instructions, by the times of three chains, the first of which takes three cycles each.
+/// Whole cycles of the last two chains' instructions, by the times of three chains, the first of
+/// which takes three cycles each.
 fn cycles([three_secs, fma_secs, add_secs]: [f64; 3]) -> Option<[u32; 2]> {
     let cycles = [fma_secs, add_secs].map(|secs| (3.0 * secs / three_secs).round());
     let is_plausible = cycles.iter().all(|cycles| (1.0..32.0).contains(cycles));
@@ -53,7 +57,8 @@ mod x86 {
 
     /// Runs of a loop's body.
     const REPEATS: u64 = 500;
-    /// Rounds that the class must not change in, and most rounds: each takes some fifteen microseconds.
+    /// Rounds that the class must not change in, and most rounds: each takes some fifteen
+    /// microseconds.
     pub(super) const STEADY_ROUNDS: u32 = 100;
     pub(super) const MAX_ROUNDS: u32 = 1000;
 
@@ -82,12 +87,14 @@ mod x86 {
         }
     }
 
-    /// Makes a function of twelve instructions in a row that each need the result of the one before, in ymm0, starting from zeros.
+    /// Makes a function of twelve instructions in a row that each need the result of the one
+    /// before, in ymm0, starting from zeros.
     macro_rules! vector_chain {
         ($name:ident, $instruction:literal) => {
             #[target_feature(enable = "avx2,fma")]
             pub(super) fn $name() {
-                // SAFETY: only the named registers and the flags change; a vector register's whole is named by its lowest part.
+                // SAFETY: only the named registers and the flags change; a vector register's whole
+                // is named by its lowest part.
                 unsafe {
                     asm!(
                         "vxorps xmm0, xmm0, xmm0",

@@ -10,7 +10,8 @@ use super::{Isa, Rates, TargetError, class};
 /// A CPU and the number of its cores that a kernel may use.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CpuTarget {
-    /// Processor model: vendor, family and model number, without spaces. Under virtualisation it may be another's.
+    /// Processor model: vendor, family and model number, without spaces. Under virtualisation it
+    /// may be another's.
     pub model: String,
     /// Instruction set.
     pub isa: Isa,
@@ -26,8 +27,8 @@ pub struct CpuTarget {
     pub l2_bytes: usize,
     /// Last-level cache, shared by the cores.
     pub l3_bytes: usize,
-    /// Clock cycles from the operands of an f32 vector multiply-add, and of an addition, to its result, measured; `None` where that cannot
-    /// be measured.
+    /// Clock cycles from the operands of an f32 vector multiply-add, and of an addition, to its
+    /// result, measured; `None` where that cannot be measured.
     pub latency_cycles: Option<[u32; 2]>,
     /// What was measured of it besides, for the analysis; no part of its key.
     #[serde(default)]
@@ -35,8 +36,9 @@ pub struct CpuTarget {
 }
 
 impl CpuTarget {
-    /// The CPU this process runs on. Sizes that the system does not tell are set to common ones
-    /// (32 KiB, 512 KiB, 8 MiB), and rates are nominal. The first call of a process measures for some milliseconds.
+    /// The CPU this process runs on. Sizes that the system does not tell are set to common ones (32
+    /// KiB, 512 KiB, 8 MiB), and rates are nominal. The first call of a process measures for some
+    /// milliseconds.
     pub fn detect(threads: Option<usize>) -> Result<Self, TargetError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = threads.unwrap_or(cores);
@@ -95,8 +97,9 @@ impl CpuTarget {
     }
 
     /// The key of its records: `cpu:MODEL:ISA:FEATURES:CACHES:CLASS:threads=N`, as in
-    /// `cpu:AuthenticAMD-25-17:avx512:avx512bf16+avx512vnni:32K+1M+32M:fma4+add3:threads=2`. Caches are those of the first and the second
-    /// level of a core and the last level; the class is [`CpuTarget::latency_cycles`].
+    /// `cpu:AuthenticAMD-25-17:avx512:avx512bf16+avx512vnni:32K+1M+32M:fma4+add3:threads=2`. Caches
+    /// are those of the first and the second level of a core and the last level; the class is
+    /// [`CpuTarget::latency_cycles`].
     pub fn key(&self) -> String {
         let features = if self.features.is_empty() { "-".into() } else { self.features.join("+") };
         let caches = [self.l1d_bytes, self.l2_bytes, self.l3_bytes].map(size_text).join("+");

@@ -56,10 +56,11 @@ pub struct GpuTarget {
     pub l2_bytes: usize,
 }
 
-/// Limits by compute capability, from the table of technical specifications in the CUDA C++ Programming Guide, and for 10.0 and
-/// later from NVIDIA's CCCL (`cuda/__device/arch_traits.h`); multiprocessors and second-level cache are those of a common device:
-/// V100, T4, A100, RTX 3090, RTX 4090, H100 SXM, B200, B300, RTX 5090.
-/// Columns: capability, multiprocessors, threads and KiB of shared memory of a multiprocessor, KiB of a block, MiB of cache.
+/// Limits by compute capability, from the table of technical specifications in the CUDA C++
+/// Programming Guide, and for 10.0 and later from NVIDIA's CCCL (`cuda/__device/arch_traits.h`);
+/// multiprocessors and second-level cache are those of a common device: V100, T4, A100, RTX 3090,
+/// RTX 4090, H100 SXM, B200, B300, RTX 5090. Columns: capability, multiprocessors, threads and KiB
+/// of shared memory of a multiprocessor, KiB of a block, MiB of cache.
 const CUDA_LIMITS: [[usize; 6]; 9] = [
     [70, 80, 2048, 96, 96, 6],
     [75, 40, 1024, 64, 64, 4],
@@ -76,8 +77,9 @@ impl GpuTarget {
     /// Model of a GPU that is stated.
     pub(super) const ANY: &str = "any";
 
-    /// The GPU of a word, whether there is one or not: `cuda:sm_90` (70, 75, 80, 86, 89, 90, 100, 103, 120) has the limits of
-    /// its compute capability, `opencl` limits that most devices keep (256 threads a group, 32 KiB of local memory).
+    /// The GPU of a word, whether there is one or not: `cuda:sm_90` (70, 75, 80, 86, 89, 90, 100,
+    /// 103, 120) has the limits of its compute capability, `opencl` limits that most devices keep
+    /// (256 threads a group, 32 KiB of local memory).
     ///
     /// ```
     /// use autotune_ir::GpuTarget;

@@ -13,7 +13,8 @@ use super::{CpuTarget, GpuTarget, Isa, Rates, Target};
 pub enum Reach {
     /// The target's own key, [`Target::key`].
     Machine,
-    /// CPUs of one model and instruction set, whatever their features, caches and measured class: the key of earlier versions, too.
+    /// CPUs of one model and instruction set, whatever their features, caches and measured class:
+    /// the key of earlier versions, too.
     Model,
     /// CPUs of one vendor, family number and instruction set.
     Family,
@@ -93,7 +94,8 @@ impl<'a> KeyParts<'a> {
         Some(Kind::Gpu { api, model: model.strip_prefix(':')? })
     }
 
-    /// The words that all targets of the reach share; `None` if such targets have no key of the reach.
+    /// The words that all targets of the reach share; `None` if such targets have no key of the
+    /// reach.
     pub fn words(&self, reach: Reach) -> Option<[&'a str; 4]> {
         match (reach, self.kind) {
             (Reach::Machine, _) => Some([self.key, "", "", ""]),
@@ -124,15 +126,18 @@ impl<'a> KeyParts<'a> {
         Reach::ALL.into_iter().find(|reach| self.shares(other, *reach))
     }
 
-    /// True if a record of the reach counts as the target's own: under its own key; a GPU that is stated stands for all of its kind.
+    /// True if a record of the reach counts as the target's own: under its own key; a GPU that is
+    /// stated stands for all of its kind.
     pub fn owns(&self, reach: Reach) -> bool {
         reach == Reach::Machine || matches!(self.kind, Kind::Gpu { model: GpuTarget::ANY, .. })
     }
 }
 
 impl Target {
-    /// The target of a [key](Target::key), as far as that tells: a CPU has as many cores as threads, nominal rates,
-    /// and common caches where the key is one of [earlier versions](Target::legacy_key); a GPU has the limits of its compute capability. `None` for what is no key.
+    /// The target of a [key](Target::key), as far as that tells: a CPU has as many cores as
+    /// threads, nominal rates, and common caches where the key is one of [earlier
+    /// versions](Target::legacy_key); a GPU has the limits of its compute capability. `None` for
+    /// what is no key.
     pub fn of_key(key: &str) -> Option<Self> {
         match KeyParts::of(key).kind {
             Kind::Cpu { .. } => CpuTarget::of_key(key).map(Target::Cpu),

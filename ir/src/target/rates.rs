@@ -4,19 +4,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::cpu::{BARRIER_CYCLES, READ_BYTES_PER_CYCLE, peak_flops_per_cycle};
 
-/// Digits that are kept of a rate: the same machine measured again has the same rates, nearly always.
+/// Digits that are kept of a rate: the same machine measured again has the same rates, nearly
+/// always.
 const DIGITS: i32 = 2;
 
-/// Rates of a CPU's caches, memory and threads over the peak of one of its cores, so that they mean the same on every machine: a *cycle* is
-/// here the time in which a core at its peak starts [`FMAS_PER_CYCLE`](crate::machine::cpu::FMAS_PER_CYCLE) vector multiply-adds. It is as long as one of the clock, or twice as long where
-/// the units are half as wide as the vectors.
+/// Rates of a CPU's caches, memory and threads over the peak of one of its cores, so that they mean
+/// the same on every machine: a *cycle* is here the time in which a core at its peak starts
+/// [`FMAS_PER_CYCLE`](crate::machine::cpu::FMAS_PER_CYCLE) vector multiply-adds. It is as long as
+/// one of the clock, or twice as long where the units are half as wide as the vectors.
 ///
-/// Two digits are kept. What was not measured has the [nominal](Rates::NOMINAL) rates of the machine table. They are part of no key: what
-/// differs in them alone is the same machine.
+/// Two digits are kept. What was not measured has the [nominal](Rates::NOMINAL) rates of the
+/// machine table. They are part of no key: what differs in them alone is the same machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Rates {
-    /// Bytes that are read in a thousand cycles: from its second-level cache and from the last-level cache by one thread while all of the
-    /// target's do the same, from memory by all of them together.
+    /// Bytes that are read in a thousand cycles: from its second-level cache and from the
+    /// last-level cache by one thread while all of the target's do the same, from memory by all of
+    /// them together.
     pub bytes_per_kilocycle: [u32; 3],
     /// Cycles that a stage of next to no work takes on the target's threads.
     pub fork_join_cycles: u32,
@@ -33,8 +36,9 @@ impl Rates {
         fork_join_cycles: BARRIER_CYCLES as u32,
     };
 
-    /// Of what was measured: f32 multiply-adds on a core in vectors of `lanes`, two FLOP each, per second; bytes read per second, as in
-    /// [`Rates::bytes_per_kilocycle`]; and the seconds of a fork and join. The nominal rate stands for what is no positive number.
+    /// Of what was measured: f32 multiply-adds on a core in vectors of `lanes`, two FLOP each, per
+    /// second; bytes read per second, as in [`Rates::bytes_per_kilocycle`]; and the seconds of a
+    /// fork and join. The nominal rate stands for what is no positive number.
     pub fn measured(lanes: usize, core_flops_per_sec: f64, read_bytes_per_sec: [f64; 3], fork_join_secs: f64) -> Self {
         let cycles_per_sec = core_flops_per_sec / peak_flops_per_cycle(lanes);
         let mut rates = Self::NOMINAL;

@@ -17,7 +17,8 @@ pub(super) struct System {
     pub(super) l3_bytes: Option<usize>,
 }
 
-/// What code for matrices could use beyond the instruction sets that there are code generators for: Linux's flag, and the word for it.
+/// What code for matrices could use beyond the instruction sets that there are code generators for:
+/// Linux's flag, and the word for it.
 const FEATURES: [(&str, &str); 11] = [
     ("amx_tile", "amx"),
     ("asimdhp", "asimdhp"),

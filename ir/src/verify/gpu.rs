@@ -17,7 +17,8 @@ pub(super) struct Digits<'a> {
     pub(super) digits: &'a [Digit],
 }
 
-/// A stage is made for the target and keeps its limits; if for a GPU, its threads do not meet in memory.
+/// A stage is made for the target and keeps its limits; if for a GPU, its threads do not meet in
+/// memory.
 pub(super) fn check_stage(program: &Program, stage: &Stage, target: &Target) -> Result<(), ProgramError> {
     let fail = |problem: Problem| Err(ProgramError { place: format!("stage '{}'", stage.name), problem });
     match (target.gpu(), Grid::of(stage), Launch::of(program, stage)) {
@@ -45,7 +46,8 @@ fn check_launch(launch: Launch, gpu: &GpuTarget) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A buffer that the stage stores to is stored to in one place, and not read. A single thread may store to it in several.
+/// A buffer that the stage stores to is stored to in one place, and not read. A single thread may
+/// store to it in several.
 fn check_global(program: &Program, body: &[Node], launch: Launch) -> Result<(), Problem> {
     let is_alone = launch.blocks == 1 && launch.threads == 1;
     let (mut stored, mut loaded): (Vec<BufferId>, Vec<BufferId>) = (Vec::new(), Vec::new());
@@ -67,8 +69,8 @@ fn check_global(program: &Program, body: &[Node], launch: Launch) -> Result<(), 
     Ok(())
 }
 
-/// `(c, rest)` such that `affine = c * part + rest` and no variable of `part` occurs in `rest`; `None` if there are none, or
-/// `part` is constant.
+/// `(c, rest)` such that `affine = c * part + rest` and no variable of `part` occurs in `rest`;
+/// `None` if there are none, or `part` is constant.
 fn split_off(affine: &Affine, part: &Affine) -> Option<(i64, Affine)> {
     let &(first, coefficient) = part.terms.first()?;
     let c = affine.coefficient(first) / coefficient;
@@ -77,14 +79,16 @@ fn split_off(affine: &Affine, part: &Affine) -> Option<(i64, Affine)> {
     (c != 0 && part.terms.iter().all(|(var, _)| rest.coefficient(*var) == 0)).then_some((c, rest))
 }
 
-/// Smallest and largest value of an index where the conditions hold; `None` if one of them never does.
+/// Smallest and largest value of an index where the conditions hold; `None` if one of them never
+/// does.
 pub(super) fn range(
     index: &Affine,
     guards: &[&InBounds],
     extent_of: impl Fn(VarId) -> usize + Copy,
 ) -> Option<(i64, i64)> {
     let (mut low, mut high) = index.range(extent_of);
-    // What is left of the index without what conditions about variables of their own are about, and where that is.
+    // What is left of the index without what conditions about variables of their own are about, and
+    // where that is.
     let (mut left, mut from_all, mut to_all) = (index.clone(), 0, 0);
     for guard in guards {
         let (least, most) = guard.index.range(extent_of);
@@ -111,8 +115,9 @@ pub(super) fn range(
 /// Values, and variables in them that no loop is over, with their extents.
 type Guarded<'v> = (Cow<'v, [Affine]>, SmallVec<[(VarId, usize); 2]>);
 
-/// The values with what each condition compares replaced by a variable of its own, and the extents of those variables. `None`
-/// if a condition is not plainly about one of the values alone, or does not leave it `0..n`, each taken once.
+/// The values with what each condition compares replaced by a variable of its own, and the extents
+/// of those variables. `None` if a condition is not plainly about one of the values alone, or does
+/// not leave it `0..n`, each taken once.
 pub(super) fn apply_guards<'v>(
     values: &'v [Affine],
     guards: &[&InBounds],

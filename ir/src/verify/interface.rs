@@ -11,7 +11,8 @@ use crate::program::{Access, AxisInfo, AxisOf, Buffer, Layout, MAX_LOCAL_BYTES, 
 use crate::spec::{AxisId, Equation, Source, Spec, Tensor};
 use crate::target::Target;
 
-/// Largest memory of all global buffers of a kernel, unless its operands are large themselves: then a multiple of theirs.
+/// Largest memory of all global buffers of a kernel, unless its operands are large themselves: then
+/// a multiple of theirs.
 const MAX_GLOBAL_BYTES: u64 = 8 << 30;
 const MAX_GLOBAL_GROWTH: u64 = 8;
 
@@ -73,9 +74,9 @@ fn is_identifier(name: &str) -> bool {
         && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Together the program's axes are those of the algorithm's main equation: each of these is one of them, or fused with others into one,
-/// or the digits of its number are axes; one of extent 1 may be absent. The last group of steps of dot products may go beyond
-/// the end of a reduction.
+/// Together the program's axes are those of the algorithm's main equation: each of these is one of
+/// them, or fused with others into one, or the digits of its number are axes; one of extent 1 may
+/// be absent. The last group of steps of dot products may go beyond the end of a reduction.
 fn check_axes(program: &Program) -> Result<(), ProgramError> {
     let equation = program.algorithm.main();
     let mut names = HashSet::new();
@@ -118,7 +119,8 @@ fn parts_of(of: &AxisOf) -> &[AxisId] {
     }
 }
 
-/// How far digits count, in whatever order, given by how much each counts and how far; `None` if some number does not come once.
+/// How far digits count, in whatever order, given by how much each counts and how far; `None` if
+/// some number does not come once.
 fn digits_count(mut digits: Vec<(usize, usize)>) -> Option<usize> {
     digits.retain(|digit| digit.1 != 1);
     digits.sort_unstable();
@@ -192,7 +194,8 @@ pub(super) fn access_of(program: &Program, role: Role) -> Option<&Access> {
     found
 }
 
-/// An index less the value that an index of an equation has at a point of its axes; `None` if the point does not say.
+/// An index less the value that an index of an equation has at a point of its axes; `None` if the
+/// point does not say.
 pub(super) fn less(mut from: Affine, index: &Affine, axes: &[AxisInfo], point: &[Affine]) -> Option<Affine> {
     from.constant -= index.constant;
     for &(VarId(own), c) in &index.terms {
@@ -223,8 +226,9 @@ pub(super) fn ends_within(program: &Program, equation: usize, access: &Access) -
         && access.index.iter().zip(&tensor.shape).any(|(index, &extent)| equation.is_beyond(index, extent))
 }
 
-/// Number of iterations of an equation: all, or those that read no padding, that of constants and weights aside, which is packed as zeros. `None` where
-/// the latter cannot be counted: several dimensions of operands go beyond them along the same axes.
+/// Number of iterations of an equation: all, or those that read no padding, that of constants and
+/// weights aside, which is packed as zeros. `None` where the latter cannot be counted: several
+/// dimensions of operands go beyond them along the same axes.
 pub(super) fn required_points(program: &Program, number: usize, skip_padding: bool) -> Option<u128> {
     let spec = &program.algorithm;
     let equation = &spec.equations[number];

@@ -2,9 +2,10 @@
 
 use crate::program::{BufferId, Expr, Grid, Loop, Node, Program, Role, Stage, Store, StoreMode, When};
 
-/// True if the output of a [proven](super::verify) program of a CPU may be the memory of an operand of the same shape and layout, which then takes
-/// that one's place: each of its elements is read by the very store alone that writes the same element of the output, and every element is
-/// stored once.
+/// True if the output of a [proven](super::verify) program of a CPU may be the memory of an operand
+/// of the same shape and layout, which then takes that one's place: each of its elements is read by
+/// the very store alone that writes the same element of the output, and every element is stored
+/// once.
 ///
 /// ```text
 /// out[i] = relu(acc[i] + residual[i])                                  residual
@@ -28,7 +29,8 @@ pub fn may_overwrite(program: &Program, operand: usize) -> bool {
     for stage in &program.stages {
         stage.body.iter().for_each(|node| stores.visit(node, stage.when, 1));
     }
-    // All elements are stored, that is proven; with no more stores than elements each is stored once.
+    // All elements are stored, that is proven; with no more stores than elements each is stored
+    // once.
     stores.are_fit && stores.count == program.buffer(to).shape.iter().map(|&extent| extent as u128).product()
 }
 

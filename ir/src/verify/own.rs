@@ -8,7 +8,8 @@ use crate::program::{Buffer, Store};
 use crate::sets::Set;
 
 impl Walk<'_, '_> {
-    /// True if every number has the digits, or, where the values depend on the digits, every combination of digits occurs once.
+    /// True if every number has the digits, or, where the values depend on the digits, every
+    /// combination of digits occurs once.
     pub(super) fn is_always_there(&self, number: &Digits, values: &[Affine]) -> bool {
         let Digits { value, digits } = number;
         let count: usize = digits.iter().map(|d| d.extent).product();
@@ -21,7 +22,8 @@ impl Walk<'_, '_> {
         all.is_some_and(|n| n >= count) && apart && digits.iter().all(|d| d.extent == 1 || counted(d.var))
     }
 
-    /// True if the index tells the value of a variable, by itself or through digits, which are those of one value only.
+    /// True if the index tells the value of a variable, by itself or through digits, which are
+    /// those of one value only.
     fn tells(&self, index: &[Affine], var: VarId) -> bool {
         let through = |d: &Digits| {
             has(d.value, var)
@@ -31,8 +33,8 @@ impl Walk<'_, '_> {
         self.extent(var) == 1 || index.iter().any(|value| has(value, var)) || self.digits.iter().any(through)
     }
 
-    /// True if the digits that the index of a store is made of take every combination, each once, whatever the rest of the index
-    /// is, and the other digits keep nothing from being stored.
+    /// True if the digits that the index of a store is made of take every combination, each once,
+    /// whatever the rest of the index is, and the other digits keep nothing from being stored.
     fn digits_are_free(&self, store: &Store) -> bool {
         if self.digits.is_empty() {
             return true;
@@ -69,7 +71,8 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// Each thread stores to elements of its own, among those that one store touches between two barriers.
+    /// Each thread stores to elements of its own, among those that one store touches between two
+    /// barriers.
     pub(super) fn shared_write(&self, store: &Store, dst: &Buffer) -> Result<(), ProgramError> {
         let index = &store.dst.index;
         let mut threads = self.prefix.iter().copied().filter(|&var| self.extent(var) > 1 && self.is_thread(var));

@@ -1,4 +1,5 @@
-//! Who touches shared memory between two barriers of a GPU stage, and which copies are under way meanwhile.
+//! Who touches shared memory between two barriers of a GPU stage, and which copies are under way
+//! meanwhile.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,7 +12,8 @@ use crate::program::{
     StoreMode, WarpRole, preorder,
 };
 
-/// No thread touches an element of shared memory that another one writes, or that a copy under way will write.
+/// No thread touches an element of shared memory that another one writes, or that a copy under way
+/// will write.
 pub(super) fn check(program: &Program, grid: &Grid) -> Result<(), Problem> {
     let grid_loops = grid.blocks.iter().chain(&grid.threads);
     let roles = both_roles(grid)?;
@@ -77,8 +79,9 @@ enum Fixed {
     Sampled(i64),
 }
 
-/// Follows a block from barrier to barrier. A loop around barriers, or around groups of copies, is followed in full if it is
-/// unrolled or awaits copies; else twice, so that its end meets its beginning.
+/// Follows a block from barrier to barrier. A loop around barriers, or around groups of copies, is
+/// followed in full if it is unrolled or awaits copies; else twice, so that its end meets its
+/// beginning.
 struct Phases<'a> {
     program: &'a Program,
     fixed: HashMap<VarId, Fixed>,
@@ -136,8 +139,8 @@ impl Phases<'_> {
         }
     }
 
-    /// A loop around what threads do together: all of its iterations where these await copies or are written out, else two, which meet each other as
-    /// any two neighbours do.
+    /// A loop around what threads do together: all of its iterations where these await copies or
+    /// are written out, else two, which meet each other as any two neighbours do.
     fn in_turns(&mut self, l: &Loop) -> Result<(), Problem> {
         let in_full = l.kind == LoopKind::Unrolled || has(&l.body, awaits);
         let times = if in_full { l.extent } else { l.extent.min(2) };
@@ -285,7 +288,8 @@ impl Phases<'_> {
         (low + constant, high + constant)
     }
 
-    /// Notes what is touched now. Threads that run one store touch elements of their own: that is checked where the store is.
+    /// Notes what is touched now. Threads that run one store touch elements of their own: that is
+    /// checked where the store is.
     fn meet(&mut self, touch: Touch) -> Result<(), Problem> {
         let same = |other: &Touch| std::ptr::eq(other.store, touch.store) && other.writes == touch.writes;
         if self.touched.iter().any(|other| touch.meets(other) && !same(other)) {

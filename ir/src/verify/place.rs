@@ -55,7 +55,8 @@ impl Walk<'_, '_> {
         })
     }
 
-    /// What is found by values is an element of an operand, which nothing writes, and stays within it whatever they are.
+    /// What is found by values is an element of an operand, which nothing writes, and stays within
+    /// it whatever they are.
     pub(super) fn check_gather(&self, Gather { access, dims, at }: &Gather) -> Result<(), ProgramError> {
         let buffer = self.program.buffer(access.buffer);
         let is_zero = |dim: &usize| access.index.get(*dim).is_some_and(|index| index.as_constant() == Some(0));
@@ -77,8 +78,8 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// False for what a CPU does not do, or warps of a role: consumers copy nothing, the producer only boxes, which are the same for
-    /// all threads; nobody waits for all threads of a block.
+    /// False for what a CPU does not do, or warps of a role: consumers copy nothing, the producer
+    /// only boxes, which are the same for all threads; nobody waits for all threads of a block.
     fn may_be_on(&self, node: &Node) -> bool {
         match (self.role, node) {
             _ if !self.on_gpu => match node {
@@ -104,7 +105,8 @@ impl Walk<'_, '_> {
         self.loops.iter().any(|l| l.var == var && l.kind == LoopKind::Thread)
     }
 
-    /// True where all threads of the block, or of a role, come by, and there is no group of copies open.
+    /// True where all threads of the block, or of a role, come by, and there is no group of copies
+    /// open.
     fn is_for_all(&self) -> bool {
         let digits = if self.role.is_some() { self.is_uniform() } else { self.digits.is_empty() };
         !self.in_group && self.guards.is_empty() && digits

@@ -8,7 +8,8 @@ use crate::spec::{Equation, Reduction, Spec};
 /// What a statement reads.
 pub(super) struct Operand<'a> {
     pub(super) access: &'a Access,
-    /// The access of the equation that it stands for; `None` for factors, which go by their roles, in either order.
+    /// The access of the equation that it stands for; `None` for factors, which go by their roles,
+    /// in either order.
     pub(super) means: Option<Access>,
 }
 
@@ -43,7 +44,8 @@ pub(super) fn is_product(main: &Equation) -> bool {
         && matches!(&main.value, Expr::Binary(BinaryOp::Mul, factors) if is_of_loads(factors))
 }
 
-/// The last equation with this one's value in the place of what it defines, if it is all that comes behind it.
+/// The last equation with this one's value in the place of what it defines, if it is all that comes
+/// behind it.
 fn composed(spec: &Spec, number: usize) -> Option<Expr> {
     let (map, [tail]) = (&spec.equations[number], spec.equations.get(number + 1..)?) else { return None };
     let is_alike = tail.axes == map.axes && tail.output.index == map.output.index;
@@ -51,7 +53,8 @@ fn composed(spec: &Spec, number: usize) -> Option<Expr> {
     is_alike.then(|| tail.value.replaced(&mut { value }))
 }
 
-/// What the store reads, in the order in which `value` does, if it combines such a value with what it stores to.
+/// What the store reads, in the order in which `value` does, if it combines such a value with what
+/// it stores to.
 fn read<'a>(program: &Program, equation: &Equation, value: &Expr, store: &'a Store) -> Option<Operands<'a>> {
     let mark = Access { buffer: BufferId(u32::MAX), index: [].into() };
     let made = match equation.reduces() {

@@ -192,7 +192,8 @@ impl<'a, 'f> Walk<'a, 'f> {
         self.extents.get(var.0 as usize).is_some_and(|&extent| extent > 0)
     }
 
-    /// Place and box of a store by the values of its axes or indices; `None` if they are not plainly a box.
+    /// Place and box of a store by the values of its axes or indices; `None` if they are not
+    /// plainly a box.
     pub(super) fn covered(&self, values: &[Affine], guards: &[&InBounds]) -> Option<Covered> {
         let (values, within) = gpu::apply_guards(values, guards, |var| self.extent(var))?;
         let known = |var: VarId| within.iter().find(|known| known.0 == var).map(|known| known.1);
@@ -265,7 +266,8 @@ impl<'a, 'f> Walk<'a, 'f> {
         }
     }
 
-    /// True for what stages ahead of time may read: constant weights, what was made of them, private memory.
+    /// True for what stages ahead of time may read: constant weights, what was made of them,
+    /// private memory.
     fn is_known_ahead(&self, id: BufferId, buffer: &Buffer) -> bool {
         match buffer.role {
             Role::Operand(_) => self.program.spec.find(buffer.role).is_some_and(Tensor::is_constant),
@@ -315,7 +317,8 @@ impl<'a, 'f> Walk<'a, 'f> {
         Ok(buffer)
     }
 
-    /// Smallest and largest value of an index where the conditions hold; `None` if one of them never does.
+    /// Smallest and largest value of an index where the conditions hold; `None` if one of them
+    /// never does.
     fn range(&self, index: &Affine, guards: &[&InBounds]) -> Result<Option<(i64, i64)>, ProgramError> {
         if !guards.is_empty() {
             self.check_vars(index)?;
@@ -401,8 +404,9 @@ impl<'a, 'f> Walk<'a, 'f> {
         Ok(())
     }
 
-    /// Operands read in place are read where the point of an equation says. True if the data operand is, or a tensor that was computed and ends
-    /// where the equation reads on: no copy with padding is of either.
+    /// Operands read in place are read where the point of an equation says. True if the data
+    /// operand is, or a tensor that was computed and ends where the equation reads on: no copy with
+    /// padding is of either.
     fn check_operands(
         &self,
         (equation, axes): (usize, &[AxisInfo]),

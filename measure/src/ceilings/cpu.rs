@@ -79,7 +79,8 @@ impl<'a> Loops<'a> {
 
     fn kernel(&self, cpu: &Cpu, name: Loop, plan: KernelPlan) -> Result<Kernel, MeasureError> {
         match (&self.compiled, native(name)) {
-            // SAFETY: the library was built from `source`, whose functions keep the contract for these plans.
+            // SAFETY: the library was built from `source`, whose functions keep the contract for
+            // these plans.
             (Some((_, library)), None) => unsafe { in_library(cpu, library, plan) }.map_err(fault),
             // SAFETY: the function is for this processor and keeps the contract for these plans.
             (_, Some(function)) => unsafe { Kernel::of_functions(vec![function], plan) }.map_err(fault),
@@ -87,7 +88,8 @@ impl<'a> Loops<'a> {
         }
     }
 
-    /// Seconds of the fastest of several repeats of a loop on chunks of elements, one for each thread.
+    /// Seconds of the fastest of several repeats of a loop on chunks of elements, one for each
+    /// thread.
     fn best_secs(
         &self,
         [repeats, runs]: [usize; 2],
@@ -114,8 +116,8 @@ impl<'a> Loops<'a> {
         })
     }
 
-    /// Multiply-adds of factors of some types on the target's threads, two FLOP each, per second; `least` where no instruction does
-    /// them, and at least that.
+    /// Multiply-adds of factors of some types on the target's threads, two FLOP each, per second;
+    /// `least` where no instruction does them, and at least that.
     fn dot_flops_per_sec(&self, factors: [DType; 2], least: f64) -> Result<f64, MeasureError> {
         let dot = dot_of(self.cpu, factors).filter(|(instruction, _)| native(Loop::Dot(instruction)).is_some());
         let Some((instruction, Factors { steps, .. })) = dot else { return Ok(least) };

@@ -12,7 +12,8 @@ use crate::ceilings::Ceilings;
 use crate::nvrtc;
 use crate::replays::Replays;
 
-/// Threads of a block: fewer than any GPU allows, enough to hide every latency when many blocks run.
+/// Threads of a block: fewer than any GPU allows, enough to hide every latency when many blocks
+/// run.
 const THREADS: usize = 256;
 /// Blocks of the multiply-add kernel for each multiprocessor.
 const BLOCKS_PER_MULTIPROCESSOR: usize = 16;
@@ -27,8 +28,8 @@ const PRODUCTS: usize = 8;
 const PRODUCT_ROUNDS: usize = 512;
 /// Compute capability, times ten, that has matrix instructions of warp groups, and no other has.
 const WARP_GROUPS_SM: u32 = 90;
-/// Threads of a warp group; rows and columns of its largest instruction; bytes of the rows of its operands; instructions in a row,
-/// which read 32 bytes of each row, and their rounds in a launch.
+/// Threads of a warp group; rows and columns of its largest instruction; bytes of the rows of its
+/// operands; instructions in a row, which read 32 bytes of each row, and their rounds in a launch.
 const WARP_GROUP: usize = 128;
 const GROUP_TILE: [usize; 2] = [64, 256];
 const GROUP_ROW_BYTES: usize = 128;
@@ -45,23 +46,28 @@ const CACHES: usize = 4;
 const COPY_BYTES: [usize; 2] = [32 << 20, 512 << 20];
 /// How often what is in the cache is read in one go.
 const CACHE_ROUNDS: usize = 8;
-/// Threads by which each round is shifted, so that no thread's data are in its own multiprocessor's cache.
+/// Threads by which each round is shifted, so that no thread's data are in its own multiprocessor's
+/// cache.
 const SHIFT: usize = 37 * THREADS;
 /// Launches in a row by which the cost of one is found.
 const LAUNCHES: usize = 200;
 
-/// A kernel that reaches a ceiling. Its buffers are operands and results, vectors of four numbers each.
+/// A kernel that reaches a ceiling. Its buffers are operands and results, vectors of four numbers
+/// each.
 #[derive(Clone, Copy)]
 enum Loop {
     /// Every thread runs independent multiply-adds on vectors of `lanes` numbers.
     MultiplyAdd { lanes: usize },
-    /// Every warp runs independent products of 16 rows, 8 columns and `steps` steps on tensor cores, in registers. For CUDA.
+    /// Every warp runs independent products of 16 rows, 8 columns and `steps` steps on tensor
+    /// cores, in registers. For CUDA.
     Product { dtype: DType, steps: usize },
-    /// Every warp group runs products of [`GROUP_TILE`] and `steps` steps on operands in shared memory. For CUDA.
+    /// Every warp group runs products of [`GROUP_TILE`] and `steps` steps on operands in shared
+    /// memory. For CUDA.
     GroupProduct { dtype: DType, steps: usize },
     /// Copies the operands to the results.
     Copy,
-    /// Every thread reads `vectors` of the operands, `rounds` times, each time others, and leaves their sum in the results.
+    /// Every thread reads `vectors` of the operands, `rounds` times, each time others, and leaves
+    /// their sum in the results.
     Read { vectors: usize, rounds: usize },
 }
 
@@ -107,8 +113,8 @@ pub(crate) fn measure<D: Device>(device: &D, target: &GpuTarget) -> Result<Ceili
     })
 }
 
-/// Multiply-adds of tensor cores, two FLOP each, per second, in steps of `steps` elements: by the instructions of warps or, where those are faster, of
-/// warp groups. 0 where there are none.
+/// Multiply-adds of tensor cores, two FLOP each, per second, in steps of `steps` elements: by the
+/// instructions of warps or, where those are faster, of warp groups. 0 where there are none.
 fn tensor_flops_per_sec<D: Device>(
     device: &D,
     target: &GpuTarget,
@@ -300,8 +306,9 @@ fn multiply_add(api: GpuApi, lanes: usize) -> String {
     )
 }
 
-/// Rows of 128 bytes, swizzled, are read by what the instruction calls a descriptor: eight rows are 1024 bytes, and the next
-/// steps are 32 bytes further. All warp groups of a block read the same rows and columns.
+/// Rows of 128 bytes, swizzled, are read by what the instruction calls a descriptor: eight rows are
+/// 1024 bytes, and the next steps are 32 bytes further. All warp groups of a block read the same
+/// rows and columns.
 fn group_product(dtype: DType, steps: usize) -> String {
     let ([rows, columns], word) = (GROUP_TILE, dtype.word());
     let sums = rows * columns / WARP_GROUP;
@@ -348,8 +355,8 @@ mod tests {
         let half = Loop::Product { dtype: DType::F16, steps: 16 };
         let tf32 = Loop::Product { dtype: DType::Tf32, steps: 8 };
         let group = |dtype, steps| Loop::GroupProduct { dtype, steps };
-        // With the registers of a thread at most: two blocks fit a multiprocessor, or one of warp groups that has half of its
-        // registers for sums.
+        // With the registers of a thread at most: two blocks fit a multiprocessor, or one of warp
+        // groups that has half of its registers for sums.
         for (name, word, architectures, registers) in [
             (Loop::MultiplyAdd { lanes: 1 }, "fmaf(", &[80, 90][..], 128),
             (Loop::Copy, "to[t]", &[80, 90], 128),
@@ -363,7 +370,8 @@ mod tests {
                 let source = name.source(GpuApi::Cuda { sm });
                 let compiled = nvrtc::compile(&source, sm).unwrap_or_else(|e| panic!("{source}\n{e}"));
                 let resources = compiled.resources();
-                // Nothing is spilled or kept in local memory, and no instruction waits for the one before.
+                // Nothing is spilled or kept in local memory, and no instruction waits for the one
+                // before.
                 assert_eq!((resources.spill_bytes, resources.stack_bytes), (0, 0), "{source}\n{}", compiled.log);
                 assert!((1..=registers).contains(&resources.registers), "{source}\n{}", compiled.log);
                 assert!(!compiled.log.contains("serialized"), "{source}\n{}", compiled.log);

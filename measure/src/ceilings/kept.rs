@@ -22,8 +22,8 @@ const MAX_AGE: Duration = Duration::from_secs(30 * 24 * 3600);
 const CREDIBLE_PER_SEC: std::ops::RangeInclusive<f64> = 1e6..=1e18;
 const CREDIBLE_SECS: std::ops::RangeInclusive<f64> = 1e-9..=1.0;
 
-/// Repeats of the multiply-add loop that show whether kept ceilings were measured on a disturbed machine, and by how much they are beaten
-/// then.
+/// Repeats of the multiply-add loop that show whether kept ceilings were measured on a disturbed
+/// machine, and by how much they are beaten then.
 const GLANCE_REPEATS: usize = 4;
 const BEATEN: f64 = 1.01;
 
@@ -37,9 +37,11 @@ struct Kept {
 }
 
 impl Ceilings {
-    /// A CPU's ceilings, measured once on a machine and kept for a month in a file in `$AUTOTUNE_CACHE`, else `$XDG_CACHE_HOME/autotune`,
-    /// else `~/.cache/autotune`, if one of these folders can be written to. Some milliseconds of multiply-adds show whether the machine
-    /// was disturbed then: if it is faster now, it is measured again, and the larger figures are kept.
+    /// A CPU's ceilings, measured once on a machine and kept for a month in a file in
+    /// `$AUTOTUNE_CACHE`, else `$XDG_CACHE_HOME/autotune`, else `~/.cache/autotune`, if one of
+    /// these folders can be written to. Some milliseconds of multiply-adds show whether the machine
+    /// was disturbed then: if it is faster now, it is measured again, and the larger figures are
+    /// kept.
     pub fn known_or_measure(target: &Target) -> Result<Self, MeasureError> {
         Self::known_in(cache_folder::find().as_deref(), target)
     }
@@ -57,7 +59,8 @@ impl Ceilings {
         Ok(best)
     }
 
-    /// The ceilings of a target that are kept, else those that `measure` yields, which are kept from now on.
+    /// The ceilings of a target that are kept, else those that `measure` yields, which are kept
+    /// from now on.
     pub(crate) fn kept_or(
         target: &Target,
         measure: impl FnOnce() -> Result<Self, MeasureError>,

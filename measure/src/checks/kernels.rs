@@ -17,7 +17,8 @@ const BLOCKS_PER_MULTIPROCESSOR: usize = 2;
 /// Most 32-bit words of memory that the kernels go through: they count in 32 bits.
 const MAX_WORDS: usize = 1 << 31;
 
-/// Words of the memory by which the kernels are told the number of elements, and tell what they found.
+/// Words of the memory by which the kernels are told the number of elements, and tell what they
+/// found.
 const STATE_WORDS: usize = 3;
 
 /// What the kernels' text begins with, for each interface.
@@ -42,7 +43,8 @@ const OPENCL: &str = r#"
 #define INLINE static inline
 "#;
 
-/// The state is the number of elements and two words of what is found. Numbers that are not negative are in the order of their bits.
+/// The state is the number of elements and two words of what is found. Numbers that are not
+/// negative are in the order of their bits.
 const SOURCE: &str = r#"
 INLINE float from_f32(GLOBAL const uint *words, uint i) { return as_float(words[i]); }
 
@@ -109,7 +111,8 @@ impl<D: Device> KernelChecks<D> {
             GpuApi::OpenCl => Code::OpenCl(source(target.api)),
         };
         let artifact = Artifact { target: Target::Gpu(target.clone()), plan: plan(target), code };
-        // SAFETY: the kernels stay within the memory that `run` gives them, and what they are told of it.
+        // SAFETY: the kernels stay within the memory that `run` gives them, and what they are told
+        // of it.
         let module = unsafe { device.load(&artifact) }?;
         Ok(Self { module, state: RefCell::new(device.allocate(4 * STATE_WORDS)?) })
     }
@@ -127,7 +130,8 @@ impl<D: Device> KernelChecks<D> {
         let mut state = self.state.borrow_mut();
         device.write(&mut state, 0, bytes_of(&[count, 0, 0]))?;
 
-        // SAFETY: the kernels read the operands and write the state, which nobody else does until it was read, below.
+        // SAFETY: the kernels read the operands and write the state, which nobody else does until
+        // it was read, below.
         let buffers = unsafe {
             let [first, second] = operands.map(|operand| device.part(operand, 0..bytes));
             vec![first?, second?, device.part(&state, 0..4 * STATE_WORDS)?]
@@ -277,7 +281,8 @@ mod tests {
         }
     }
 
-    /// One element is compared with zero at a time: every 16-bit number, and 32-bit numbers of every exponent.
+    /// One element is compared with zero at a time: every 16-bit number, and 32-bit numbers of
+    /// every exponent.
     #[test]
     fn every_number_is_read_right_and_what_is_none_differs_infinitely() {
         let Some((device, checks)) = checks() else { return };

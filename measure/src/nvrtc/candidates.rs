@@ -14,8 +14,8 @@ const NAMES: [&str; 3] = ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"];
 const TOOLKITS: [&str; 2] = ["CUDA_HOME", "CUDA_PATH"];
 const INSTALLED: &str = "/usr/local";
 
-/// Names and paths to try, in order: those of the folder that [`FOLDER`] names, alone if it is set, else what the loader knows, then
-/// those of the toolkits' folders.
+/// Names and paths to try, in order: those of the folder that [`FOLDER`] names, alone if it is set,
+/// else what the loader knows, then those of the toolkits' folders.
 pub(super) fn all() -> Result<Vec<PathBuf>, String> {
     if let Some(folder) = env::var_os(FOLDER).map(PathBuf::from) {
         let found = in_folder(&folder)

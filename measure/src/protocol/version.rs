@@ -15,8 +15,8 @@ use crate::memory::MemoryAtStart;
 use crate::nvrtc::Compiled;
 use crate::options::TimingOptions;
 
-/// Differs between programs whose messages differ: a hash of the crate's version and of an example of every message, with the names
-/// and values of all fields.
+/// Differs between programs whose messages differ: a hash of the crate's version and of an example
+/// of every message, with the names and values of all fields.
 pub(crate) fn version() -> u64 {
     hash(&examples())
 }

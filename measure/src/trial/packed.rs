@@ -14,8 +14,8 @@ use crate::built::Built;
 use crate::fixed::Placed;
 use crate::resident::Resident;
 
-/// What the stages that run ahead of time make of the constants: known from a kernel that packs alike, or packed now. What they may
-/// not read is undefined meanwhile.
+/// What the stages that run ahead of time make of the constants: known from a kernel that packs
+/// alike, or packed now. What they may not read is undefined meanwhile.
 pub(super) fn packed<D: Device>(
     resident: &Resident<D>,
     kernel: &Kernel<D>,

@@ -25,7 +25,8 @@ pub(super) struct Slot {
     pub(super) words: usize,
 }
 
-/// Undefined memory for all slots that are not fixed and for threads, and all of a plan's memory together.
+/// Undefined memory for all slots that are not fixed and for threads, and all of a plan's memory
+/// together.
 pub(super) fn bound<D: Device>(
     resident: &Resident<D>,
     plan: &KernelPlan,

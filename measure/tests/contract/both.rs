@@ -79,7 +79,8 @@ pub(crate) const TESTS: &[Test] = on_both![
     an_endless_stream_of_batches_ends_with_a_break,
 ];
 
-/// Those that run many kernels, which takes a GPU's compiler long: on GPUs the worker alone does them.
+/// Those that run many kernels, which takes a GPU's compiler long: on GPUs the worker alone does
+/// them.
 pub(crate) const ABOUT_WRONG_KERNELS: [&str; 3] = [
     "wrong_kernels_are_rejected",
     "a_kernel_that_is_right_only_at_first_is_rejected",
@@ -125,7 +126,8 @@ fn kernels_with_cold_constants_are_timed_and_checked<S: Subject>() {
     let run = outcome(&mut subject, &cold(&source("", "", ""))).unwrap();
     assert!(run.run_secs > 0.0 && run.max_rel_error < 1e-5, "{run:?}");
 
-    // Right at first only. One that has no incumbent: a kernel that is stopped early need not run twice on the same buffers.
+    // Right at first only. One that has no incumbent: a kernel that is stopped early need not run
+    // twice on the same buffers.
     let mut subject = S::make(options());
     let accumulating = cold(&source("", "", "out[0] += again() ? 1 : 0;"));
     assert!(matches!(outcome(&mut subject, &accumulating), Err(CandidateError::WrongResult { .. })));
@@ -318,8 +320,8 @@ fn a_batch_ends_where_it_is_told_to<S: Subject>() {
     subject.measure(&[], &mut |_, _| panic!("nothing to measure")).unwrap();
 }
 
-/// On a GPU the second batch must be asked for before the first has a result, on a CPU only after the first was measured; and
-/// results come in order in any case.
+/// On a GPU the second batch must be asked for before the first has a result, on a CPU only after
+/// the first was measured; and results come in order in any case.
 fn batches_follow_each_other<S: Subject>() {
     let mut subject = S::make(options());
     let all = candidates(4);

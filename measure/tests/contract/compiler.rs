@@ -1,5 +1,6 @@
-//! A compiler of CUDA C that crashes, hangs and exits: what it does costs only the kernel that it was compiling. No device is needed, and
-//! no NVRTC: a library that stands in for it misbehaves where the source tells it to.
+//! A compiler of CUDA C that crashes, hangs and exits: what it does costs only the kernel that it
+//! was compiling. No device is needed, and no NVRTC: a library that stands in for it misbehaves
+//! where the source tells it to.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;

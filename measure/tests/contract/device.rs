@@ -1,4 +1,5 @@
-//! The runtime's contract suite on CUDA devices, whose kernels a compiler has to make, which the runtime has not.
+//! The runtime's contract suite on CUDA devices, whose kernels a compiler has to make, which the
+//! runtime has not.
 
 use autotune_ir::{Artifact, Code, GpuApi, Launch, Target};
 use autotune_measure::{gpu, nvrtc};

@@ -1,4 +1,5 @@
-//! Kernels that crash, hang, exit and misbehave: each is classified, and the next is measured as if nothing had been.
+//! Kernels that crash, hang, exit and misbehave: each is classified, and the next is measured as if
+//! nothing had been.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};

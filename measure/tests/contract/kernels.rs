@@ -48,8 +48,8 @@ pub(crate) fn on_gpu() -> bool {
     place() != Place::Cpu
 }
 
-/// The CPU with `threads` threads, OpenCL with limits that most devices keep (one that is no GPU may allow more threads than any), or
-/// the CUDA device.
+/// The CPU with `threads` threads, OpenCL with limits that most devices keep (one that is no GPU
+/// may allow more threads than any), or the CUDA device.
 pub(crate) fn target(threads: usize) -> Target {
     match place() {
         Place::OpenCl => return Target::detect("opencl", None).unwrap(),
@@ -63,8 +63,8 @@ pub(crate) fn workload() -> Workload {
     format!("matmul:m={M},n={N},k={K},bias,add,act=relu").parse().unwrap()
 }
 
-/// Input, weight, bias, residual, output, and the weight transposed ahead of time; one task a row. On a GPU one block, and another
-/// buffer of one number for each row.
+/// Input, weight, bias, residual, output, and the weight transposed ahead of time; one task a row.
+/// On a GPU one block, and another buffer of one number for each row.
 pub(crate) fn plan() -> KernelPlan {
     let buffer = |name: &str, role, binding, shape: &[usize]| PlanBuffer {
         name: name.into(),
@@ -95,8 +95,8 @@ pub(crate) fn plan() -> KernelPlan {
     plan
 }
 
-/// The right kernel with code put in: `ahead` at the end of the stage that runs ahead of time, `before` and `after`
-/// around every row's work. `again()` is true in every run but the first.
+/// The right kernel with code put in: `ahead` at the end of the stage that runs ahead of time,
+/// `before` and `after` around every row's work. `again()` is true in every run but the first.
 pub(crate) fn source(ahead: &str, before: &str, after: &str) -> String {
     match place() {
         Place::Cpu => c_source(ahead, before, after),

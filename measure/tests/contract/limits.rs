@@ -21,7 +21,8 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_large_product_is_checked_by_samples", a_large_product_is_checked_by_samples),
 ];
 
-/// The argument that makes this program measure a workload, in a worker and in itself, and tell how that went.
+/// The argument that makes this program measure a workload, in a worker and in itself, and tell how
+/// that went.
 pub(crate) const LIMITED_ARGUMENT: &str = "measure-within-limits";
 
 fn default_kernel(workload: &str) -> Built {

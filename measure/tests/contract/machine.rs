@@ -1,5 +1,5 @@
-//! Broken machine code: it must be found out, and kill at most the worker. The faults are planted into the assembled kernel
-//! of a real candidate.
+//! Broken machine code: it must be found out, and kill at most the worker. The faults are planted
+//! into the assembled kernel of a real candidate.
 
 use autotune_ir::plan::Binding;
 use autotune_ir::program::{Role, When};
@@ -41,7 +41,8 @@ const EXHAUST_STACK: &[u8] = &[0x50, 0xeb, 0xfd];
 /// `lea rax,[rip-7]; mov byte [rax],0c3h; ret`: writes to itself.
 const OVERWRITE_ITSELF: &[u8] = &[0x48, 0x8d, 0x05, 0xf9, 0xff, 0xff, 0xff, 0xc6, 0x00, 0xc3, 0xc3];
 
-/// The assembled default schedule of a small convolution with packed weights or without, on one thread.
+/// The assembled default schedule of a small convolution with packed weights or without, on one
+/// thread.
 fn right() -> Built {
     right_for("conv2d:n=1,c=8,h=9,w=7,o=16,k=3,p=1,bias,add,act=relu")
 }
@@ -67,7 +68,8 @@ fn code(built: &mut Built) -> &mut MachineCode {
     }
 }
 
-/// The right kernel whose stages of one kind are other code, after which they do what they should if `then_work`.
+/// The right kernel whose stages of one kind are other code, after which they do what they should
+/// if `then_work`.
 fn with(instructions: &[u8], when: When, then_work: bool) -> Built {
     let mut built = right();
     let stages: Vec<usize> =
@@ -102,13 +104,15 @@ fn write_to(position: usize, offset: i32) -> Vec<u8> {
     access(position, offset, [0xc7, 0x80], &[0; 4])
 }
 
-/// The large kernel that in every run executes other instructions first, and packs by the same code as ever.
+/// The large kernel that in every run executes other instructions first, and packs by the same code
+/// as ever.
 fn with_first(instructions: &[u8]) -> Built {
     let mut built = large();
     let run = built.artifact.plan.stages.iter().position(|stage| stage.when == When::EveryRun).unwrap();
     let code = code(&mut built);
     let entry = code.entries[run];
-    // `push rbx; push rbp; push r12; push r13` give way to a jump to the end, where they are made up for.
+    // `push rbx; push rbp; push r12; push r13` give way to a jump to the end, where they are made
+    // up for.
     let moved = [0x53, 0x55, 0x41, 0x54, 0x41, 0x55];
     assert_eq!(code.bytes[entry..entry + 6], moved);
     let distance = |from: usize, to: usize| (to as i32 - from as i32).to_le_bytes();
@@ -215,7 +219,8 @@ fn machine_code_that_computes_wrongly_is_found() {
     );
 }
 
-/// Of an odd number of elements, by the tolerance of their type; a kernel of the other type leaves the wrong bits.
+/// Of an odd number of elements, by the tolerance of their type; a kernel of the other type leaves
+/// the wrong bits.
 fn results_of_16_bits_are_compared() {
     let mut measurer = measurer();
     let [half, other] = ["f16", "bf16"].map(|to| right_for(&format!("pointwise:m=7,n=33,op=exp,to={to}")));
@@ -294,7 +299,8 @@ fn garbage_kills_only_the_worker() {
             let at = rng.random_range(0..code.code_bytes);
             code.bytes[at] ^= 1 << rng.random_range(0..8);
         }
-        // Whatever comes of it, the measurer lives and the next kernel is measured; a flipped bit may even be harmless.
+        // Whatever comes of it, the measurer lives and the next kernel is measured; a flipped bit
+        // may even be harmless.
         let _ = outcome(&mut measurer, &built);
         assert_well(&mut measurer);
     }

@@ -1,8 +1,9 @@
-//! What every measurer must do, run on both of them with kernels on the CPU, on an OpenCL device (PoCL is the CPU in the guise of
-//! one), on a CUDA device and on the stub of one, and what the worker must survive.
+//! What every measurer must do, run on both of them with kernels on the CPU, on an OpenCL device
+//! (PoCL is the CPU in the guise of one), on a CUDA device and on the stub of one, and what the
+//! worker must survive.
 //!
-//! Where there is no such device, no CUDA compiler or no C++ compiler for the stub, the tests that need them say so and pass;
-//! `AUTOTUNE_REQUIRE=opencl,cuda,nvrtc,g++` makes that a failure.
+//! Where there is no such device, no CUDA compiler or no C++ compiler for the stub, the tests that
+//! need them say so and pass; `AUTOTUNE_REQUIRE=opencl,cuda,nvrtc,g++` makes that a failure.
 //!
 //! The program is its own worker: started with the argument `worker` it serves.
 #![allow(clippy::unwrap_used)]

@@ -1,4 +1,5 @@
-//! The tests of CUDA devices on the stub of one: each in a process of its own that finds the stub's driver and NVRTC.
+//! The tests of CUDA devices on the stub of one: each in a process of its own that finds the stub's
+//! driver and NVRTC.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -44,7 +45,8 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
     ("a_context_that_is_lost_costs_only_the_worker", a_context_that_is_lost_costs_only_the_worker),
 ];
 
-/// The argument that makes this program measure a right kernel several times on the CUDA device, and print a line on how each ended.
+/// The argument that makes this program measure a right kernel several times on the CUDA device,
+/// and print a line on how each ended.
 pub(crate) const RUNS_ARGUMENT: &str = "measure-on-stub";
 
 pub(crate) fn measure_runs(runs: Option<String>) -> ExitCode {
@@ -69,7 +71,8 @@ fn try_runs(runs: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// How a process ends that measures kernels on the stub, or on another driver: the lines that it prints.
+/// How a process ends that measures kernels on the stub, or on another driver: the lines that it
+/// prints.
 fn ended(stub: &Stub, runs: usize, driver: Option<&Path>, variables: &[(&str, String)]) -> Vec<String> {
     let program = std::env::current_exe().unwrap();
     let mut command = Command::new(&program);
@@ -103,7 +106,8 @@ fn every_call_of_the_driver_may_fail() {
     let right = once(stub, None, &[("STUB_CUDA_TRACE", trace.display().to_string())]);
     assert!(right.starts_with("right: "), "{right}");
 
-    // Those of the process that made the most calls: of the worker. Timing takes as many as it takes.
+    // Those of the process that made the most calls: of the worker. Timing takes as many as it
+    // takes.
     let trace = std::fs::read_to_string(trace).unwrap();
     let mut calls: HashMap<&str, Vec<&str>> = HashMap::new();
     trace.lines().filter_map(|line| line.split_once(' ')).for_each(|(pid, call)| {

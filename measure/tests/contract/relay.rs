@@ -1,4 +1,5 @@
-//! Damage between a measurer and its worker: a program that stands between the two and changes what they say.
+//! Damage between a measurer and its worker: a program that stands between the two and changes what
+//! they say.
 
 use std::io::{self, Read, Write};
 use std::process::{Command, ExitCode, Stdio};
@@ -20,8 +21,8 @@ pub(crate) const RELAY_ARGUMENT: &str = "relay";
 /// One message in this number is damaged.
 const ONE_IN: u32 = 2;
 
-/// For one seed in this number it is the worker's messages that are damaged, for the others the measurer's. A worker that is not understood is
-/// given a while to end, which takes long.
+/// For one seed in this number it is the worker's messages that are damaged, for the others the
+/// measurer's. A worker that is not understood is given a while to end, which takes long.
 const WORKERS_ONE_IN: u64 = 6;
 
 /// Passes on what comes on standard input to a worker, and what that says to standard output.
@@ -59,7 +60,8 @@ fn pass_on(from: &mut impl Read, to: &mut impl Write, mut rng: Option<ChaCha8Rng
     Ok(())
 }
 
-/// The bytes of a message with damage. Code stays as it is: what that may do is the matter of other tests.
+/// The bytes of a message with damage. Code stays as it is: what that may do is the matter of other
+/// tests.
 fn damaged(mut lens: [u8; 8], mut text: Vec<u8>, raw: Vec<u8>, rng: &mut ChaCha8Rng) -> Vec<u8> {
     let at = rng.random_range(0..text.len());
     match rng.random_range(0..5) {

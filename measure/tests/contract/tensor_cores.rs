@@ -1,5 +1,6 @@
-//! Tensor cores of a device: each matrix instruction by itself, and every variant of the sketches at full size. Everything that is wrong
-//! is told at the end of a test, so that one run says it all.
+//! Tensor cores of a device: each matrix instruction by itself, and every variant of the sketches
+//! at full size. Everything that is wrong is told at the end of a test, so that one run says it
+//! all.
 //!
 //! `AUTOTUNE_CASES=N` takes `N` of the large kernels, evenly spread; 0 takes none.
 
@@ -47,7 +48,8 @@ pub(crate) const TESTS: &[(&str, fn())] = &[
 /// Without a device.
 pub(crate) const COMPILER_TESTS: &[(&str, fn())] = &[("large_variants_compile", large_variants_compile)];
 
-/// Large workloads, and whether each combination of a variant's knobs is wanted or two splits of each.
+/// Large workloads, and whether each combination of a variant's knobs is wanted or two splits of
+/// each.
 const WORKLOADS: [(&str, bool); 12] = [
     ("matmul:m=2048,n=2304,k=1024,dtype=f16", true),
     ("matmul:m=2048,n=2304,k=1024,dtype=bf16", false),
@@ -126,10 +128,12 @@ fn large_variants_compile() {
     assert!(failures.is_empty(), "{} do not compile:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Instructions run in a process of their own, from the one of a number on, until one breaks the device's context.
+/// Instructions run in a process of their own, from the one of a number on, until one breaks the
+/// device's context.
 pub(crate) const INSTRUCTIONS_ARGUMENT: &str = "instructions";
 
-/// For a process with instructions, its start and its compiling included: long enough for a C++ compiler on a busy machine.
+/// For a process with instructions, its start and its compiling included: long enough for a C++
+/// compiler on a busy machine.
 const LIMIT: Duration = Duration::from_secs(300);
 
 fn matrix_instructions_are_right() {
@@ -148,7 +152,8 @@ fn matrix_instructions_are_right() {
     assert!(failures.is_empty(), "{}", failures.join("\n"));
 }
 
-/// What the instructions from number `first` on come to, as far as they get, and how their process ended.
+/// What the instructions from number `first` on come to, as far as they get, and how their process
+/// ended.
 fn outcomes_from(first: usize) -> (Vec<Option<String>>, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("outcomes");
@@ -231,7 +236,8 @@ fn run(one: &Instruction, context: &Arc<CudaContext>, sm: u32) -> Result<Vec<u32
     on_device().map_err(|e: DriverError| format!("{e:?}"))
 }
 
-/// The map of a matrix of 16-bit elements at an address for boxes of it, each given by rows and columns.
+/// The map of a matrix of 16-bit elements at an address for boxes of it, each given by rows and
+/// columns.
 fn tensor_map(
     address: sys::CUdeviceptr,
     [[rows, columns], [box_rows, box_columns]]: [[usize; 2]; 2],

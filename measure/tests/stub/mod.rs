@@ -1,6 +1,7 @@
-//! A CUDA device that is the CPU, for tests: a driver and NVRTC that a C++ compiler makes of the sources beside this file. What a child
-//! process finds there are `libcuda.so.1`, which has the functions that this library calls and no other, and `libnvrtc.so.*`, whose
-//! kernels run on the CPU as `schedules/tests/common/cuda_shim.h` says.
+//! A CUDA device that is the CPU, for tests: a driver and NVRTC that a C++ compiler makes of the
+//! sources beside this file. What a child process finds there are `libcuda.so.1`, which has the
+//! functions that this library calls and no other, and `libnvrtc.so.*`, whose kernels run on the
+//! CPU as `schedules/tests/common/cuda_shim.h` says.
 //!
 //! `cuda.cpp` and `nvrtc.cpp` say how the environment chooses the device, and what goes wrong.
 // Each test program uses a part of it.
@@ -31,7 +32,8 @@ const FLAGS: [&str; 5] = ["-std=c++17", "-O1", "-w", "-fPIC", "-fno-gnu-unique"]
 /// The versions of NVRTC that there are.
 const NVRTCS: [[u32; 2]; 2] = [[12, 4], [13, 0]];
 
-/// The stub, built. It is kept with the kernels that it compiled: the test programs of a workspace share them.
+/// The stub, built. It is kept with the kernels that it compiled: the test programs of a workspace
+/// share them.
 pub(crate) struct Stub {
     folder: PathBuf,
 }

@@ -33,7 +33,8 @@ impl Conv {
         Self { has_bias: true, ..self }
     }
 
-    /// The same for weights with another gain ([`Fill::of_sums`]) than the 2 that a ReLU takes back.
+    /// The same for weights with another gain ([`Fill::of_sums`]) than the 2 that a ReLU takes
+    /// back.
     pub fn gain(self, gain: f32) -> Self {
         Self { gain, ..self }
     }
@@ -65,7 +66,8 @@ impl<'b> Value<'b> {
         self.weighted(name, op, &weights, channels / groups_of * taps, conv)
     }
 
-    /// Batch normalisation of `[n, c, ..]` for inference, by a product and a sum: `x * scale + shift`, `[c, 1, ..]` each.
+    /// Batch normalisation of `[n, c, ..]` for inference, by a product and a sum:
+    /// `x * scale + shift`, `[c, 1, ..]` each.
     pub fn batch_norm(self, name: &str) -> Value<'b> {
         let spatial = self.shape().len().saturating_sub(2);
         let shape = [&[self.channels()], &vec![1; spatial][..]].concat();
@@ -74,7 +76,8 @@ impl<'b> Value<'b> {
         self * scale + shift
     }
 
-    /// Product of the last axis with weights `[features of the input, features]`, plus a bias for each.
+    /// Product of the last axis with weights `[features of the input, features]`, plus a bias for
+    /// each.
     pub fn linear(self, name: &str, features: usize) -> Value<'b> {
         let inner = self.shape().last().copied().unwrap_or(1);
         let weight = self.builder.weight(&format!("{name}.weight"), &[inner, features], Fill::of_sums(inner, 1.0));
@@ -92,10 +95,12 @@ impl<'b> Value<'b> {
         self.named(name, LayerNorm { axis, eps }, &[scale, bias])
     }
 
-    /// Self-attention of `[b, n, features]` with several heads: projections to queries, keys and values, attention of each head
-    /// ([`Attention`]), and a projection of all heads together. The mask, if any, is broadcast to `[b, heads, n, n]`.
+    /// Self-attention of `[b, n, features]` with several heads: projections to queries, keys and
+    /// values, attention of each head ([`Attention`]), and a projection of all heads together. The
+    /// mask, if any, is broadcast to `[b, heads, n, n]`.
     ///
-    /// Attention is one node, for it is easier to take it apart where there is no kernel of it than to find it again among products.
+    /// Attention is one node, for it is easier to take it apart where there is no kernel of it than
+    /// to find it again among products.
     pub fn self_attention(self, name: &str, heads: usize, mask: Option<Value<'_>>) -> Value<'b> {
         let [b, n, features] = self.shape()[..] else { return self.op(Attention { scale: 1.0 }, &[]) };
         let of_head = features / heads.max(1);

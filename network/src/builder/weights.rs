@@ -12,7 +12,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use crate::error::OpError;
 use crate::tensor::{Tensor, elements};
 
-/// Elements that are drawn from one stream of random numbers; large tensors are filled by several threads.
+/// Elements that are drawn from one stream of random numbers; large tensors are filled by several
+/// threads.
 const CHUNK: usize = 1 << 16;
 
 /// What is usual of the elements of a weight that was not trained.
@@ -30,8 +31,9 @@ impl Fill {
         Self { mean: 0.0, deviation }
     }
 
-    /// Of sums of this many products, so that the mean of their squares is `gain` times that of the inputs' squares. A gain of 2 is K. He et
-    /// al., "Delving Deep into Rectifiers" (2015), equation 10: a ReLU behind it halves it.
+    /// Of sums of this many products, so that the mean of their squares is `gain` times that of the
+    /// inputs' squares. A gain of 2 is K. He et al., "Delving Deep into Rectifiers" (2015),
+    /// equation 10: a ReLU behind it halves it.
     pub fn of_sums(products: usize, gain: f32) -> Self {
         Self::deviation((gain / products.max(1) as f32).sqrt())
     }
@@ -50,7 +52,8 @@ impl Weights for HashMap<String, Arc<Tensor>> {
     }
 }
 
-/// Random weights, the same for a seed and a name whatever the other weights and the number of threads are: evenly distributed, ChaCha8.
+/// Random weights, the same for a seed and a name whatever the other weights and the number of
+/// threads are: evenly distributed, ChaCha8.
 #[derive(Clone, Copy, Debug)]
 pub struct Seeded {
     /// What all of them depend on.

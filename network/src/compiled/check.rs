@@ -139,8 +139,9 @@ impl<D: Runs> Workspace<D> {
 }
 
 impl<D: Runs> Compiled<D> {
-    /// Returns what an action should write, as its memory has it if the action itself rounds nothing
-    /// but what it reads and writes: parts of a tensor may lie in fewer bits than the reference has.
+    /// Returns what an action should write, as its memory has it if the action itself rounds
+    /// nothing but what it reads and writes: parts of a tensor may lie in fewer bits than the
+    /// reference has.
     fn rounded(&self, action: &Action, wanted: Wanted) -> Wanted {
         if matches!(action.work, Doing::Kernel(_)) && !action.is_conversion {
             return wanted;
@@ -160,8 +161,8 @@ fn range_of_bytes(dtype: DType) -> f32 {
 
 /// What a kernel may be off by on tensors of a network: what it may be on operands of random signs,
 /// by which it is tuned, and what a sum of as many products of one sign may be off in any order,
-/// the unit roundoff for each. Where the network rounds operands, the reference may have another form
-/// of them than the kernel: weights before, a tensor behind or in front of a transposition.
+/// the unit roundoff for each. Where the network rounds operands, the reference may have another
+/// form of them than the kernel: weights before, a tensor behind or in front of a transposition.
 fn allowed(tuned: &Tuned, precision: Precision) -> Allowed {
     let workload = tuned.workload();
     let terms = workload.spec().reduction_len();

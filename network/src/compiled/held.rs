@@ -164,7 +164,8 @@ impl<D: Runs> Maker<'_, D> {
     /// Takes the first bytes of the memory for packed constants, of which the rest is left.
     fn take(&mut self, bytes: usize) -> Result<D::Memory, CompileError> {
         let all = self.device.extent(&self.memory).bytes;
-        // SAFETY: the two parts do not overlap, and nobody has the memory in another way from here on.
+        // SAFETY: the two parts do not overlap, and nobody has the memory in another way from here
+        // on.
         let (own, rest) =
             unsafe { (self.device.part(&self.memory, 0..bytes)?, self.device.part(&self.memory, bytes..all)?) };
         self.memory = rest;
@@ -325,7 +326,8 @@ mod tests {
         }
     }
 
-    /// Schedules that nobody measured follow the largest step, for which 64 rows are as good as any.
+    /// Schedules that nobody measured follow the largest step, for which 64 rows are as good as
+    /// any.
     #[test]
     fn predicted_schedules_agree_on_what_is_packed_of_a_constant() {
         let net = Builder::new("levels", Seeded { seed: 1 });

@@ -13,8 +13,8 @@ use crate::plan::{Content, Doing, Operand, Plan, Span, given_at};
 /// begin at cache lines.
 const LEAST_BYTES: usize = 1 << 10;
 
-/// By slot of a plan, the number of the input that kernels alone read there. Nothing else is ever in
-/// such a slot.
+/// By slot of a plan, the number of the input that kernels alone read there. Nothing else is ever
+/// in such a slot.
 pub(crate) fn slots_in_place(plan: &Plan) -> HashMap<usize, usize> {
     let is_input = |(number, span): (usize, &Span)| {
         let slot = &plan.slots[span.slot];

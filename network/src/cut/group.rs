@@ -57,7 +57,8 @@ enum Part {
 }
 
 impl Groups {
-    /// The groups of a graph. A node that could be fused behind several takes that with the most work.
+    /// The groups of a graph. A node that could be fused behind several takes that with the most
+    /// work.
     pub(super) fn of(graph: &Graph) -> Self {
         let uses = graph.uses();
         let mut groups = Self { groups: Vec::new(), of_nodes: vec![None; uses.len()] };
@@ -111,8 +112,8 @@ impl Group {
         Some(Self { channel, takes_sums, scale, bias, ..Self::bare(workload, read, id) })
     }
 
-    /// A product with a value for each channel of an image, or the sum with it, as the epilogue of a copy: what else is done to channels can
-    /// be fused behind it.
+    /// A product with a value for each channel of an image, or the sum with it, as the epilogue of
+    /// a copy: what else is done to channels can be fused behind it.
     fn of_channels(graph: &Graph, id: NodeId) -> Option<Self> {
         let node = graph.node(id);
         let Some(&binary @ (Binary::Mul | Binary::Add)) = node.op.of() else { return None };
@@ -150,7 +151,8 @@ impl Group {
         self.anchor.flops()
     }
 
-    /// What a node does to this group's tensor, which is its operand at `place`, if an epilogue has that and has it last.
+    /// What a node does to this group's tensor, which is its operand at `place`, if an epilogue has
+    /// that and has it last.
     fn part(&self, graph: &Graph, node: &Node, place: usize) -> Option<Part> {
         if self.result_dtype() != DType::F32 {
             return None;
@@ -214,8 +216,8 @@ impl Group {
         self.stored.unwrap_or_else(|| self.anchor.result_dtype())
     }
 
-    /// True if its kernels may round what they store to a type of 8 bits: those on integers, and those
-    /// that move elements. Others have schedules that do not.
+    /// True if its kernels may round what they store to a type of 8 bits: those on integers, and
+    /// those that move elements. Others have schedules that do not.
     fn rounds(&self, dtype: DType) -> bool {
         let of_integers = self.anchor.types().data.is_integer();
         (of_integers || self.anchor.operator().moves_bytes()) && self.typed_as(dtype).is_some()
@@ -299,7 +301,8 @@ impl Group {
     }
 }
 
-/// The workload of a node, if there is one, and what it reads; its weights are constant if they are in the graph.
+/// The workload of a node, if there is one, and what it reads; its weights are constant if they are
+/// in the graph.
 pub(super) fn anchor(graph: &Graph, id: NodeId) -> Option<(Anchor, Vec<NodeId>)> {
     let node = graph.node(id);
     let anchor = node.op.workload(&graph.view(id))?;
@@ -325,7 +328,8 @@ fn channels(shape: &[usize]) -> Option<Workload> {
     Workload::new(Pointwise { channels: Channels::Column, ..copy }).ok()
 }
 
-/// True if a tensor of `own` shape has an element for each step along one axis of a `whole` shape, to which it is broadcast.
+/// True if a tensor of `own` shape has an element for each step along one axis of a `whole` shape,
+/// to which it is broadcast.
 fn is_along(own: &[usize], whole: &[usize], axis: usize) -> bool {
     let Some(missing) = whole.len().checked_sub(own.len()) else { return false };
     (0..whole.len()).all(|at| {

@@ -19,8 +19,8 @@ use crate::graph::Graph;
 /// many, and 1.7 times where weights are read more often than the caches have them.
 const MOST_SHARE: f64 = 0.3;
 
-/// Operations for each element of data from which on it is worth converting for products of bf16:
-/// a core converts some elements in a nanosecond, in which it saves half of some hundred operations.
+/// Operations for each element of data from which on it is worth converting for products of bf16: a
+/// core converts some elements in a nanosecond, in which it saves half of some hundred operations.
 const FLOPS_OF_CONVERSION: f64 = 256.0;
 
 /// True if a convolution, given in f32, is faster by minimal filtering with factors in f32.
@@ -34,7 +34,8 @@ fn has_integers(workload: &Workload) -> bool {
 }
 
 impl Cut {
-    /// Has tensors of a run that may be rounded lie in a type, and steps compute on them as they lie.
+    /// Has tensors of a run that may be rounded lie in a type, and steps compute on them as they
+    /// lie.
     pub(super) fn round_to(&mut self, graph: &Graph, dtype: DType) {
         let is_exact = |step: &Step| graph.exact().contains(&self.value(step.output).node);
         let rounded = |step: &Step| if is_exact(step) { None } else { step.rounded_to(dtype) };
@@ -88,7 +89,8 @@ impl Cut {
         is_kept
     }
 
-    /// Returns the type in which each operand of a step lies; `None` of constants, which may lie in any.
+    /// Returns the type in which each operand of a step lies; `None` of constants, which may lie in
+    /// any.
     fn lying(&self, graph: &Graph, step: &Step) -> Vec<Option<DType>> {
         let values = step.operands.iter().map(|&operand| self.value(operand));
         values.map(|value| graph.constant_of(value.node).is_none().then_some(value.dtype)).collect()
@@ -131,8 +133,8 @@ struct Operands<'a> {
 }
 
 impl Operands<'_> {
-    /// Returns for scale, bias, residual, slopes, scale and bias behind the activation, which follow
-    /// the operator's own operands in this order, whether they are there.
+    /// Returns for scale, bias, residual, slopes, scale and bias behind the activation, which
+    /// follow the operator's own operands in this order, whether they are there.
     fn parts(&self) -> [bool; 6] {
         let Epilogue { scale, bias, residual, activation, post_scale, post_bias } = self.workload.epilogue();
         [scale, bias, residual, activation.has_slopes(), post_scale, post_bias]
@@ -160,8 +162,8 @@ impl Operands<'_> {
         }
     }
 
-    /// Returns the type of data. Tables of constants stay as they are, of which a run reads few rows;
-    /// and so do positions in other tensors, which are whole numbers.
+    /// Returns the type of data. Tables of constants stay as they are, of which a run reads few
+    /// rows; and so do positions in other tensors, which are whole numbers.
     fn data(&self) -> DType {
         let tensors = self.rounded.spec().operands().enumerate().take(self.own());
         let data = tensors.filter(|(place, tensor)| !self.weights.contains(place) && tensor.dtype == self.dtype);

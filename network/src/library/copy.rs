@@ -14,8 +14,8 @@ pub(super) fn slots(strided: &Strided) -> usize {
     strided.loops().map_or(0, |loops| loops.len())
 }
 
-/// Copies elements of some bytes from where rsi points to, the first that is read, to where rdi does,
-/// counting in slots from `[rsp + counters]` on. Changes rax, rcx, rsi and rdi.
+/// Copies elements of some bytes from where rsi points to, the first that is read, to where rdi
+/// does, counting in slots from `[rsp + counters]` on. Changes rax, rcx, rsi and rdi.
 ///
 /// Distances must be numbers of 32 bits.
 pub(super) fn emit(routine: &mut Routine, strided: &Strided, element: usize, counters: i32) {
@@ -59,7 +59,8 @@ fn advance(routine: &mut Routine, read: i64, write: i64) {
     }
 }
 
-/// Copies bytes that lie in one piece; returns by how much rsi and rdi have moved. Changes rcx only if they are more than an element.
+/// Copies bytes that lie in one piece; returns by how much rsi and rdi have moved. Changes rcx only
+/// if they are more than an element.
 fn emit_row(routine: &mut Routine, bytes: i64) -> (i64, i64) {
     if bytes > WRITTEN_OUT {
         routine.set(Rcx, bytes);

@@ -1,6 +1,8 @@
-//! What a library says of its inputs and outputs: texts and numbers, and the functions that find them.
+//! What a library says of its inputs and outputs: texts and numbers, and the functions that find
+//! them.
 //!
-//! A record of a tensor is five numbers. What is no number itself, is its distance from the record: nothing has to be relocated.
+//! A record of a tensor is five numbers. What is no number itself, is its distance from the record:
+//! nothing has to be relocated.
 
 use autotune_codegen::asm::x86::Integer::{Rax, Rdi};
 use autotune_codegen::asm::x86::{Condition, Routine};
@@ -111,7 +113,8 @@ impl Data {
     }
 }
 
-/// A function of the number of a tensor: a field of its record, of which there are `count` at a distance; null or zero where there is no such tensor.
+/// A function of the number of a tensor: a field of its record, of which there are `count` at a
+/// distance; null or zero where there is no such tensor.
 pub(super) fn emit(routine: &mut Routine, field: Field, count: usize, records: i64) {
     let none = routine.label();
     routine.compare_value(Rdi, count as i32);

@@ -1,8 +1,11 @@
-//! The functions that programs call, in machine code: they check what they are given, and do the steps one after the other.
+//! The functions that programs call, in machine code: they check what they are given, and do the
+//! steps one after the other.
 //!
-//! While a network runs, rbx is the workspace, r12 and r13 are the caller's threads and their context, r14 the inputs and r15 the outputs. On the
-//! stack are what the threads share of a stage, the buffers of a kernel, and counters of copies. The workspace begins with a word that says who
-//! initialised it, the address of the library, and one with the address of the weights, the library's own or a copy.
+//! While a network runs, rbx is the workspace, r12 and r13 are the caller's threads and their
+//! context, r14 the inputs and r15 the outputs. On the stack are what the threads share of a stage,
+//! the buffers of a kernel, and counters of copies. The workspace begins with a word that says who
+//! initialised it, the address of the library, and one with the address of the weights, the
+//! library's own or a copy.
 
 use autotune_codegen::asm::AssembleError;
 use autotune_codegen::asm::x86::Integer::{R8, R9, R12, R13, R14, R15, Rax, Rbp, Rbx, Rcx, Rdi, Rdx, Rsi, Rsp};
@@ -323,8 +326,9 @@ impl Driver<'_> {
         }
     }
 
-    /// What a stage goes through that several threads can do: `share(stage)`, which calls `parallel_for(context, parts, part, stage)` if there is
-    /// one, and `part(stage, number)`, which does the tasks from `tasks * number / parts` to `tasks * (number + 1) / parts`.
+    /// What a stage goes through that several threads can do: `share(stage)`, which calls
+    /// `parallel_for(context, parts, part, stage)` if there is one, and `part(stage, number)`,
+    /// which does the tasks from `tasks * number / parts` to `tasks * (number + 1) / parts`.
     fn threads(&mut self) {
         let routine = &mut self.routine;
         let (part, alone, nothing) = (routine.label(), routine.label(), routine.label());

@@ -1,4 +1,5 @@
-//! Shared libraries of ELF, 64 bits, x86-64 (System V ABI; Tool Interface Standard, "Executable and Linking Format", version 1.2).
+//! Shared libraries of ELF, 64 bits, x86-64 (System V ABI; Tool Interface Standard, "Executable and
+//! Linking Format", version 1.2).
 //!
 //! ```text
 //! file header, program headers, .hash, .dynsym, .dynstr, .rodata, .weights    read only

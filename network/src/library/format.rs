@@ -9,8 +9,8 @@ use super::error::LibraryError;
 /// A library refers to nothing outside itself and needs no relocation: its code finds data by
 /// distances. So a format only says where the parts lie, and writes them there.
 pub(super) trait Format {
-    /// Returns where the parts of a library lie, as offsets from its first byte in memory. They do not
-    /// depend on how long the code is.
+    /// Returns where the parts of a library lie, as offsets from its first byte in memory. They do
+    /// not depend on how long the code is.
     ///
     /// # Errors
     /// If the format cannot hold the names.

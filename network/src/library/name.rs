@@ -1,7 +1,8 @@
 //! Names of C.
 
-/// What the names of a library's functions begin with: a text as an identifier. What may not be in one becomes `_`, and what does not begin with a
-/// letter is behind `network_`, as identifiers that begin with `_` are not a program's own.
+/// What the names of a library's functions begin with: a text as an identifier. What may not be in
+/// one becomes `_`, and what does not begin with a letter is behind `network_`, as identifiers that
+/// begin with `_` are not a program's own.
 ///
 /// ```
 /// # use autotune_network::identifier;

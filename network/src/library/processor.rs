@@ -1,11 +1,13 @@
-//! Which instructions a library is made of, and whether a processor has them (Intel 64 and IA-32 Architectures Software Developer's Manual,
-//! volume 1, section 14.3, "Detection of Intel AVX instructions", and 15.2 for AVX-512).
+//! Which instructions a library is made of, and whether a processor has them (Intel 64 and IA-32
+//! Architectures Software Developer's Manual, volume 1, section 14.3, "Detection of Intel AVX
+//! instructions", and 15.2 for AVX-512).
 
 use autotune_codegen::asm::x86::Integer::{R9, R10, Rax, Rbx, Rcx};
 use autotune_codegen::asm::x86::{Condition, Integer, Label, Routine};
 use autotune_ir::Isa;
 
-/// Bits that a processor must have: of `cpuid` leaf 1 in ecx, of the registers that the system keeps, of `cpuid` leaf 7 in ebx.
+/// Bits that a processor must have: of `cpuid` leaf 1 in ecx, of the registers that the system
+/// keeps, of `cpuid` leaf 7 in ebx.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Features {
     pub(super) basic: u32,

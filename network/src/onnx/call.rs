@@ -90,7 +90,8 @@ impl<'a> Call<'a> {
         (0..self.count()).map(|input| self.operand(input)).collect()
     }
 
-    /// Has others stand for the inputs, for an operator on what was made of them, and returns those before.
+    /// Has others stand for the inputs, for an operator on what was made of them, and returns those
+    /// before.
     pub(crate) fn given(&mut self, operands: Vec<Option<Value>>) -> Vec<Option<Value>> {
         std::mem::replace(&mut self.operands, operands)
     }

@@ -24,8 +24,8 @@ enum Known {
     Constant { name: String, constant: Constant, node: Option<NodeId> },
 }
 
-/// A graph under construction. What only constants go into is evaluated at once, so that shapes are numbers when operators ask for them,
-/// and what computed them leaves no nodes.
+/// A graph under construction. What only constants go into is evaluated at once, so that shapes are
+/// numbers when operators ask for them, and what computed them leaves no nodes.
 pub(crate) struct Draft {
     graph: Graph,
     values: Vec<Known>,
@@ -89,8 +89,8 @@ impl Draft {
         Ok(self.value(Known::Node(id)))
     }
 
-    /// A value as an operator reads it: integers of 8 bits as they are, if it has those, else as of 64.
-    /// `of_bytes` is the type of those that are of 64 here and of 8 in the file.
+    /// A value as an operator reads it: integers of 8 bits as they are, if it has those, else as
+    /// of 64. `of_bytes` is the type of those that are of 64 here and of 8 in the file.
     pub(super) fn read_as(
         &mut self,
         name: &str,

@@ -12,13 +12,15 @@ use super::error::ExportError;
 use super::writer::{Writer, Written, free};
 use crate::graph::{Graph, Input, Node, NodeId};
 
-/// Version of the operators that is written: the first whose group normalisation has numbers for each channel.
+/// Version of the operators that is written: the first whose group normalisation has numbers for
+/// each channel.
 pub(super) const VERSION: i64 = 21;
 
 /// Version of the format that goes with it.
 const IR_VERSION: i64 = 10;
 
-/// A model, with the name of its graph: a file without is not valid, but the message of the parser has none.
+/// A model, with the name of its graph: a file without is not valid, but the message of the parser
+/// has none.
 pub(super) struct Model<'a> {
     name: &'a str,
     graph: GraphProto,

@@ -78,7 +78,8 @@ impl<'a> ModelFile<'a> {
         (range.end <= self.bytes.len()).then(|| Part { bytes: self.bytes.clone(), range })
     }
 
-    /// `size` bytes from `offset` on of a file that is in the folder, links followed; `None` if there is no folder.
+    /// `size` bytes from `offset` on of a file that is in the folder, links followed; `None` if
+    /// there is no folder.
     pub(super) fn part_of(&self, location: &str, offset: u64, size: u64) -> Option<io::Result<Part<'a>>> {
         Some(self.part_in(self.folder?, location, offset, size))
     }
@@ -138,8 +139,8 @@ impl Deref for Bytes<'_> {
     }
 }
 
-/// Values of messages. In the place of bytes it gives the number of the first and how many there are: weights are not copied. All fields of
-/// bytes that the parser reads are raw data of tensors.
+/// Values of messages. In the place of bytes it gives the number of the first and how many there
+/// are: weights are not copied. All fields of bytes that the parser reads are raw data of tensors.
 struct InPlace<'a>(ValueReader<Cursor<&'a [u8]>>);
 
 impl ReadValue for InPlace<'_> {

@@ -68,7 +68,8 @@ fn version(model: &ModelProto) -> Result<i64, ImportError> {
     }
 }
 
-/// Names of what a node is given, and of all that the nodes of its graphs are; an empty one is left out.
+/// Names of what a node is given, and of all that the nodes of its graphs are; an empty one is left
+/// out.
 fn inputs_of(node: &NodeProto) -> Vec<&str> {
     let own = node.input.iter().map(String::as_str).filter(|name| !name.is_empty());
     let graphs = node.attribute.iter().filter_map(|attribute| attribute.g.as_ref());
@@ -80,8 +81,8 @@ fn outputs_of(proto: &GraphProto) -> impl Iterator<Item = &str> {
     proto.output.iter().map(|output| output.name.as_deref().unwrap_or_default())
 }
 
-/// The nodes that outputs depend on, in order, and the names of what they and outputs are given: what a file has beside them, of training say,
-/// may be what is not supported.
+/// The nodes that outputs depend on, in order, and the names of what they and outputs are given:
+/// what a file has beside them, of training say, may be what is not supported.
 fn needed(proto: &GraphProto) -> (Vec<&NodeProto>, HashSet<&str>) {
     let mut wanted: HashSet<&str> = outputs_of(proto).collect();
     let mut needed = Vec::new();

@@ -22,10 +22,12 @@ pub struct ImportOptions {
     /// Inputs that are the same in all runs, by their names: they become constants, which shapes
     /// and the branch of an `If` may depend on.
     pub values: BTreeMap<String, Tensor>,
-    /// Elements of constants that are computed while the file is read, and steps of their computation, at most: what goes beyond stays to be
-    /// computed when the network runs. Bounds memory and time that a small file may ask for.
+    /// Elements of constants that are computed while the file is read, and steps of their
+    /// computation, at most: what goes beyond stays to be computed when the network runs. Bounds
+    /// memory and time that a small file may ask for.
     pub most_folded: usize,
-    /// Operators of other crates. One that has the domain and the name of an operator of this crate is read in its place.
+    /// Operators of other crates. One that has the domain and the name of an operator of this crate
+    /// is read in its place.
     pub operators: Vec<&'static OnnxOperator>,
 }
 

@@ -47,7 +47,8 @@ impl OnnxOperator {
         Self { domain: "", name, convert: Convert::One(convert), bytes: Bytes::Widened }
     }
 
-    /// An operator of ONNX itself with several outputs, of which a node names as many as the function is given.
+    /// An operator of ONNX itself with several outputs, of which a node names as many as the
+    /// function is given.
     pub const fn many(name: &'static str, convert: fn(&mut Call, usize) -> Result<Vec<Value>>) -> Self {
         Self { domain: "", name, convert: Convert::Many(convert), bytes: Bytes::Widened }
     }

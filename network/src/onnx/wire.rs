@@ -1,7 +1,8 @@
 //! Whether bytes are a message that a parser can be given.
 //!
-//! The parser trusts lengths, and calls itself for every message in a message: a length beyond the file would be allocated, and a deep nest
-//! would overflow the stack. So all lengths and the depth are checked before.
+//! The parser trusts lengths, and calls itself for every message in a message: a length beyond the
+//! file would be allocated, and a deep nest would overflow the stack. So all lengths and the depth
+//! are checked before.
 
 use super::error::ImportError;
 
@@ -64,7 +65,8 @@ fn held(message: Message, field: u64) -> Held {
     })
 }
 
-/// Checks that every length is within the message that it is in, and that messages are not nested too deep.
+/// Checks that every length is within the message that it is in, and that messages are not nested
+/// too deep.
 pub(super) fn check(bytes: &[u8]) -> Result<(), ImportError> {
     let mut reader = Reader { bytes, at: 0 };
     let mut open = vec![(Message::Model, bytes.len())];

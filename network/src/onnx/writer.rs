@@ -101,7 +101,8 @@ impl<'a> Writer<'a> {
         self.shape
     }
 
-    /// Has the nodes that are written from here on be of another set of operators than that of ONNX.
+    /// Has the nodes that are written from here on be of another set of operators than that of
+    /// ONNX.
     pub fn in_domain(&mut self, domain: &'static str, version: i64) {
         self.file.domains.insert(domain.into(), version);
         self.domain = Some(domain);

@@ -5,8 +5,8 @@ use autotune_workloads::{self as workload, Mask, Workload};
 use super::contract::{columns_of, contract, last_two};
 use super::prelude::*;
 
-/// `softmax(scale * q k^T + mask) v` of `[.., m, d]`, `[.., n, d]` and `[.., n, e]`, and, as a fourth operand, a mask that is broadcast to
-/// `[.., m, n]`.
+/// `softmax(scale * q k^T + mask) v` of `[.., m, d]`, `[.., n, d]` and `[.., n, e]`, and, as a
+/// fourth operand, a mask that is broadcast to `[.., m, n]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attention {
     /// What products of queries and keys are multiplied by.
@@ -119,7 +119,8 @@ fn output(shapes: &[&[usize]]) -> Result<Vec<usize>, OpError> {
     Ok([batch, &[*m, *e]].concat())
 }
 
-/// What is added to the scores of these extents, minus infinity where a mask of truth values is false.
+/// What is added to the scores of these extents, minus infinity where a mask of truth values is
+/// false.
 fn mask(operands: &[&Tensor], extents: &[usize]) -> Result<Option<Vec<f64>>, OpError> {
     let Some(mask) = operands.get(3) else { return Ok(None) };
     if elements(extents)? == 0 {

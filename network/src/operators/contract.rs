@@ -9,8 +9,9 @@ use crate::typed::{tensor, values};
 /// Columns that are summed at once.
 pub(super) const COLUMNS: usize = 8;
 
-/// `Σ_k rows[i, k] * column(j)[k]` for all of `m` rows and `n` columns, row-major. `fill` writes some neighbouring columns, from one of them
-/// on, as one array for each `k`; those behind the last are not used.
+/// `Σ_k rows[i, k] * column(j)[k]` for all of `m` rows and `n` columns, row-major. `fill` writes
+/// some neighbouring columns, from one of them on, as one array for each `k`; those behind the last
+/// are not used.
 pub(super) fn contract<T: Copy + Into<f64> + Sync>(
     rows: &[T],
     [m, k, n]: [usize; 3],

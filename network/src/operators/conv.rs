@@ -11,7 +11,8 @@ use super::window::{
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Conv", import)];
 
-/// Convolution of `[n, c, ..]` with weights `[o, c/groups, ..kernel]` and, as a third operand, biases `[o]`: one to three spatial axes.
+/// Convolution of `[n, c, ..]` with weights `[o, c/groups, ..kernel]` and, as a third operand,
+/// biases `[o]`: one to three spatial axes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conv {
     /// One for each spatial axis.

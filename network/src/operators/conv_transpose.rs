@@ -13,7 +13,8 @@ use super::window::{
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("ConvTranspose", import)];
 
-/// Transposed convolution of `[n, c, ..]` with weights `[c, o/groups, ..kernel]` and, as a third operand, biases `[o]`.
+/// Transposed convolution of `[n, c, ..]` with weights `[c, o/groups, ..kernel]` and, as a third
+/// operand, biases `[o]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConvTranspose {
     /// One for each spatial axis; padding is cut off the output.
@@ -30,7 +31,8 @@ impl Operator for ConvTranspose {
         Ok((output(&self.window, &self.output_pad, self.groups, &shapes)?, DType::F32))
     }
 
-    /// Every element of the image is added to all outputs of its window; the padding is cut off afterwards.
+    /// Every element of the image is added to all outputs of its window; the padding is cut off
+    /// afterwards.
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
         let (window, output_pad, groups) = (&self.window, &self.output_pad, self.groups);
         let (x, weights) = (values::<f32>(operands, 0)?, values::<f32>(operands, 1)?);
@@ -172,7 +174,8 @@ fn import(call: &mut Call) -> call::Result<Value> {
         let last = extents[axis].saturating_sub(1).saturating_mul(window.stride);
         let whole = last.saturating_add(reach(window)?).saturating_add(*more);
         let too_much = whole.saturating_sub(wanted);
-        // Where the odd element goes is the other way round than for convolutions, unless SAME_UPPER is said.
+        // Where the odd element goes is the other way round than for convolutions, unless
+        // SAME_UPPER is said.
         let auto = if auto == AutoPad::Upper { auto } else { AutoPad::Lower };
         window.pad = halves(too_much, auto);
         // What is missing is added behind; if strides say how much, half at either end.

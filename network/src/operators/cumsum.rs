@@ -65,7 +65,8 @@ impl Operator for CumSum {
 }
 
 impl CumSum {
-    /// Moves a tensor along the axis, zeros where it was, and returns its number among node's operand and parts.
+    /// Moves a tensor along the axis, zeros where it was, and returns its number among node's
+    /// operand and parts.
     fn shifted(&self, parts: &mut Vec<Part>, node: &NodeView, sums: usize, by: usize) -> Option<usize> {
         let (shape, dtype) = node.output();
         let mut ranges = Range::all(shape);

@@ -7,8 +7,8 @@ use crate::constant::Constant;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("Gather", import)];
 
-/// Slices of the first operand along an axis, by their numbers in the second, which is of integers; negative ones count from the end. The
-/// output has the second's shape in place of the axis.
+/// Slices of the first operand along an axis, by their numbers in the second, which is of integers;
+/// negative ones count from the end. The output has the second's shape in place of the axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gather {
     /// The axis.

@@ -10,10 +10,12 @@ use crate::onnx::error;
 pub(super) static IMPORTS: &[OnnxOperator] =
     &[OnnxOperator::one("GroupNormalization", import), OnnxOperator::one("InstanceNormalization", instance_norm)];
 
-/// `(x - mean) / sqrt(variance + eps) * scale + bias` over the channels of a group and all spatial axes of `[n, c, ..]`; scale and bias are `[c]`.
+/// `(x - mean) / sqrt(variance + eps) * scale + bias` over the channels of a group and all spatial
+/// axes of `[n, c, ..]`; scale and bias are `[c]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GroupNorm {
-    /// Groups of channels: one is a layer normalisation, one for each channel an instance normalisation.
+    /// Groups of channels: one is a layer normalisation, one for each channel an instance
+    /// normalisation.
     pub groups: usize,
     /// What is added to the variance.
     pub eps: f32,

@@ -11,14 +11,15 @@ pub(super) static IMPORTS: &[OnnxOperator] = &[
     OnnxOperator::one("ConvInteger", import_conv).of_bytes(),
 ];
 
-/// Product of matrices ([`MatMul`](super::MatMul)) of integers of 8 bits, from which zero points are
-/// taken off first: operands are both matrices, then their zero points, each broadcast to its matrix.
+/// Product of matrices ([`MatMul`](super::MatMul)) of integers of 8 bits, from which zero points
+/// are taken off first: operands are both matrices, then their zero points, each broadcast to its
+/// matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatMulInteger;
 
-/// Convolution ([`Conv`]) of integers of 8 bits, from which zero points are taken off first: operands are
-/// images, weights and their zero points, the one a number, the other broadcast to the weights. Padding
-/// is what becomes 0.
+/// Convolution ([`Conv`]) of integers of 8 bits, from which zero points are taken off first:
+/// operands are images, weights and their zero points, the one a number, the other broadcast to the
+/// weights. Padding is what becomes 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConvInteger {
     /// One for each spatial axis.
@@ -114,7 +115,8 @@ fn exported_as(to: &mut Writer, operator: &str, attributes: Vec<Attribute>) -> R
 }
 
 impl Call<'_> {
-    /// The zero point of an input of 8 bits along an axis of it, where it has more than one element.
+    /// The zero point of an input of 8 bits along an axis of it, where it has more than one
+    /// element.
     fn zero_along(&mut self, input: usize, x: Value, axis: usize) -> call::Result<Value> {
         let dtype = self.dtype(x);
         let Some(zero) = self.optional(input) else {

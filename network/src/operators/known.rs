@@ -46,7 +46,8 @@ fn constant_of_shape(call: &mut Call) -> Result<Value> {
     }
 }
 
-/// Extents from `start` to `end`, of which negative ones count from the end; both stay within the axes.
+/// Extents from `start` to `end`, of which negative ones count from the end; both stay within the
+/// axes.
 fn shape(call: &mut Call) -> Result<Value> {
     let shape = call.shape(call.operand(0)?);
     let rank = shape.len() as i64;

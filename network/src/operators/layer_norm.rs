@@ -12,8 +12,8 @@ pub(super) static IMPORTS: &[OnnxOperator] =
 /// What is added to a variance where a file does not say it.
 pub(super) const EPS: f32 = 1e-5;
 
-/// `(x - mean) / sqrt(variance + eps) * scale + bias` over the last axes, from `axis` on; scale and, if there is one, bias have the shape
-/// of these axes.
+/// `(x - mean) / sqrt(variance + eps) * scale + bias` over the last axes, from `axis` on; scale
+/// and, if there is one, bias have the shape of these axes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerNorm {
     /// The first axis that is normalised over.

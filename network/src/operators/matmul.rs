@@ -10,8 +10,8 @@ use crate::onnx::error;
 
 pub(super) static IMPORTS: &[OnnxOperator] = &[OnnxOperator::one("MatMul", import), OnnxOperator::one("Gemm", gemm)];
 
-/// Product of the last two axes, `[.., m, k]` by `[.., k, n]`; those before are broadcast, a tensor of one axis is a row or a column
-/// (as `numpy.matmul`).
+/// Product of the last two axes, `[.., m, k]` by `[.., k, n]`; those before are broadcast, a tensor
+/// of one axis is a row or a column (as `numpy.matmul`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MatMul;
 
@@ -27,8 +27,8 @@ impl Operator for MatMul {
         tensor(shape, sums.into_iter().map(|sum| sum as f32).collect())
     }
 
-    /// A product, with what transposes an operand in it if there is such a kernel: `MatMul(a, Transpose(b))` → `matmul:..,tb`
-    /// of `a` and `b`.
+    /// A product, with what transposes an operand in it if there is such a kernel:
+    /// `MatMul(a, Transpose(b))` → `matmul:..,tb` of `a` and `b`.
     fn workload(&self, node: &NodeView) -> Option<Anchor> {
         let [without_a, without_b] = [0, 1].map(|operand| is_exchange(node, operand));
         product_of(node, [without_a, without_b])
@@ -95,7 +95,8 @@ pub(super) fn product_of(node: &NodeView, [ta, tb]: [bool; 2]) -> Option<Anchor>
     let ([a_batch @ .., m, k], [b_batch @ .., k_of_b, n]) = (node.shape(0), node.shape(1)) else { return None };
     debug_assert_eq!(k, k_of_b);
 
-    // The rows of what is multiplied by one matrix are one behind the other, unless they lie transposed.
+    // The rows of what is multiplied by one matrix are one behind the other, unless they lie
+    // transposed.
     let mut batch = batch_of(a_batch, b_batch)?;
     let mut rows = *m;
     while let Some((extent, Sides::Left)) = batch.last().filter(|_| !ta) {
@@ -136,7 +137,8 @@ fn import(call: &mut Call) -> call::Result<Value> {
     call.add(MatMul, &operands)
 }
 
-/// `alpha * a b + beta * c`, of which `a` and `b` may be transposed before; factors go to the constants beside them.
+/// `alpha * a b + beta * c`, of which `a` and `b` may be transposed before; factors go to the
+/// constants beside them.
 fn gemm(call: &mut Call) -> call::Result<Value> {
     call.check_most(3)?;
     call.ignore(&["broadcast"]);

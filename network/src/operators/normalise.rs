@@ -22,7 +22,8 @@ fn of_channels(call: &mut Call, numbers: Value, rank: usize) -> Result<Value> {
     }
 }
 
-/// `x * a + b` with `a = scale / sqrt(variance + eps)` and `b = bias - mean * a`, which are constants where the statistics are.
+/// `x * a + b` with `a = scale / sqrt(variance + eps)` and `b = bias - mean * a`, which are
+/// constants where the statistics are.
 fn batch_norm(call: &mut Call) -> Result<Value> {
     call.check_most(5)?;
     call.ignore(&["momentum", "is_test"]);

@@ -31,7 +31,8 @@ impl Operator for Pad {
         let (x, from) = (values::<f32>(operands, 0)?, operands[0].shape());
         let mut places = Vec::new();
         for (&extent, &[before, behind]) in from.iter().zip(pad) {
-            // As if the padding were as wide in front as the image is far, so that no number is negative.
+            // As if the padding were as wide in front as the image is far, so that no number is
+            // negative.
             let last = extent.saturating_sub(1);
             places.push(match mode {
                 PadMode::Constant => padded(extent, [before, behind]),

@@ -5,7 +5,8 @@ use autotune_workloads::{Broadcast, Pointwise, PointwiseOp, Workload};
 
 use crate::op::{Anchor, NodeView, Read};
 
-/// An operation on tensors that are broadcast to each other. Of one that commutes a whole tensor comes first.
+/// An operation on tensors that are broadcast to each other. Of one that commutes a whole tensor
+/// comes first.
 pub(super) fn pointwise(node: &NodeView, op: PointwiseOp) -> Option<Anchor> {
     let commutes = match op {
         PointwiseOp::Binary(op) => matches!(op, BinaryOp::Add | BinaryOp::Mul | BinaryOp::Max | BinaryOp::Min),
@@ -36,7 +37,8 @@ pub(super) fn anchor(whole: Pointwise, node: &NodeView) -> Option<Anchor> {
     Some(Anchor::new(Workload::new(whole).ok()?, node))
 }
 
-/// The shape of a result as of the fewest axes, and those that each of the tensors has which are broadcast to it.
+/// The shape of a result as of the fewest axes, and those that each of the tensors has which are
+/// broadcast to it.
 ///
 /// ```text
 /// [n] and [m, n]                [m, n]: row and full

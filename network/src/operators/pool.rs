@@ -38,8 +38,9 @@ impl Operator for Pool {
         Ok((output(&self.window, self.ceil, shape)?, dtype))
     }
 
-    /// A mean with padding is one over the elements of the window that are within image and padding: those beyond, of windows that are rounded
-    /// up, do not count. The largest of no elements is minus infinity, their mean is not a number.
+    /// A mean with padding is one over the elements of the window that are within image and
+    /// padding: those beyond, of windows that are rounded up, do not count. The largest of no
+    /// elements is minus infinity, their mean is not a number.
     fn compute(&self, operands: &[&Tensor], shape: &[usize]) -> Result<Tensor, OpError> {
         let (window, kind) = (&self.window, self.kind);
         let (x, x_shape) = (operands[0].to_numbers(), operands[0].shape());
@@ -149,7 +150,8 @@ fn pool_windows(call: &Call) -> call::Result<(Value, Vec<Sliding>)> {
     Ok((x, with_pads(call, windows(call, &kernel)?, &extents)?))
 }
 
-/// Elements that all windows within an image and its padding cover, and whether one more begins in the image or the padding before it.
+/// Elements that all windows within an image and its padding cover, and whether one more begins in
+/// the image or the padding before it.
 fn covered(window: &Sliding, extent: usize) -> call::Result<(usize, bool)> {
     let reach = reach(window)?;
     let padded = window.pad.iter().fold(extent, |sum, &pad| sum.saturating_add(pad));
@@ -178,7 +180,8 @@ fn average_pool(call: &mut Call) -> call::Result<Value> {
     let (mut x, mut window) = pool_windows(call)?;
     let ceil = has_more(call, x, &window)?;
 
-    // Padding counts, but not what is behind it: so it becomes a part of the images, as far as windows go.
+    // Padding counts, but not what is behind it: so it becomes a part of the images, as far as
+    // windows go.
     if with_padding && ceil {
         let mut pad = vec![[0, 0]; 2];
         for (window, extent) in window.iter_mut().zip(spatial(call, x)?) {

@@ -1,5 +1,5 @@
-//! Operators on quantised tensors, as the float operators between [`Dequantize`](super::Dequantize) and
-//! [`Quantize`](super::Quantize) that they stand for.
+//! Operators on quantised tensors, as the float operators between [`Dequantize`](super::Dequantize)
+//! and [`Quantize`](super::Quantize) that they stand for.
 
 use super::binary::Binary;
 use super::prelude::*;

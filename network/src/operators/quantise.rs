@@ -30,8 +30,8 @@ pub struct Quantize {
     pub axis: usize,
 }
 
-/// `(x - zero) * scale` of integers of 8 bits. Operands are those of [`Quantize`], the zero point of
-/// the type of `x`. Constants stay integers until rules have seen them.
+/// `(x - zero) * scale` of integers of 8 bits. Operands are those of [`Quantize`], the zero point
+/// of the type of `x`. Constants stay integers until rules have seen them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Dequantize {
     /// The axis along which scale and zero point have elements, where they have several.
@@ -195,7 +195,8 @@ impl Call<'_> {
         }
     }
 
-    /// The type of a zero point as messages have it: integers of other types than those of 8 bits are one.
+    /// The type of a zero point as messages have it: integers of other types than those of 8 bits
+    /// are one.
     fn type_word(&self, value: Value) -> &'static str {
         match self.dtype(value) {
             DType::I64 => "another integer type",
@@ -212,7 +213,8 @@ impl Call<'_> {
         }
     }
 
-    /// `Quantize(x)` by the scale and the zero point that are inputs of the node, u8 where it has none.
+    /// `Quantize(x)` by the scale and the zero point that are inputs of the node, u8 where it has
+    /// none.
     pub(super) fn quantised(&mut self, x: Value, [scale, zero]: [usize; 2], axis: i64) -> call::Result<Value> {
         let dtype = match self.optional(zero) {
             Some(given) if is_of_bytes(self.dtype(given)) => self.dtype(given),
@@ -228,8 +230,8 @@ impl Call<'_> {
         self.add(Quantize { dtype, axis }, &[x, scale, zero])
     }
 
-    /// `Dequantize` of an input by the scale and the zero point that others are. Integers of more bits,
-    /// biases as a rule, are numbers times scales at once.
+    /// `Dequantize` of an input by the scale and the zero point that others are. Integers of more
+    /// bits, biases as a rule, are numbers times scales at once.
     pub(super) fn dequantised(&mut self, x: usize, [scale, zero]: [usize; 2], axis: i64) -> call::Result<Value> {
         let (x, number) = (self.operand(x)?, x);
         let scale = self.scale(scale)?;
@@ -306,8 +308,8 @@ fn dequantize_linear(call: &mut Call) -> call::Result<Value> {
     call.dequantised(0, [1, 2], axis)
 }
 
-/// To u8 by a scale and a zero point between the least and the largest element: all three are outputs.
-/// The scale of a tensor of zeros is 1.
+/// To u8 by a scale and a zero point between the least and the largest element: all three are
+/// outputs. The scale of a tensor of zeros is 1.
 fn dynamic(call: &mut Call, _: usize) -> call::Result<Vec<Value>> {
     const STEPS: f32 = 255.0;
     let x = call.only()?;

@@ -162,7 +162,8 @@ struct Reduction {
 }
 
 impl Reduction {
-    /// Axes are an attribute before version 18, and before 13 that of sums; without any all are meant, unless nothing is.
+    /// Axes are an attribute before version 18, and before 13 that of sums; without any all are
+    /// meant, unless nothing is.
     fn of(call: &Call) -> call::Result<Self> {
         let since = if call.is("ReduceSum") { 13 } else { 18 };
         call.check_most(if call.version < since { 1 } else { 2 })?;

@@ -79,7 +79,8 @@ impl Resize {
     }
 }
 
-/// The elements before and behind a place along an axis, and how far it is from the first to the second.
+/// The elements before and behind a place along an axis, and how far it is from the first to the
+/// second.
 fn between(place: f64, extent: usize) -> (usize, usize, f64) {
     let below = place.floor();
     (below as usize, (below as usize + 1).min(extent - 1), place - below)
@@ -239,7 +240,8 @@ fn resized(
     call.reshape(size, images)
 }
 
-/// Where elements lie, and which is the nearest of them; `lengths` are the extents that become others.
+/// Where elements lie, and which is the nearest of them; `lengths` are the extents that become
+/// others.
 fn places(coordinates: &str, nearest: &str, lengths: &[usize]) -> call::Result<(Coordinates, Rounding)> {
     let rounding = match nearest {
         "round_prefer_floor" => Rounding::PreferFloor,

@@ -8,8 +8,8 @@ use super::prelude::*;
 use super::window::{Sliding, exported};
 use crate::memory::is_of_bytes;
 
-/// `sums * scale + bias`, of a convolution ([`Conv`]) of images of u8 by weights of i8, and a scale and a
-/// bias for each channel: sums are exact, what follows is f32.
+/// `sums * scale + bias`, of a convolution ([`Conv`]) of images of u8 by weights of i8, and a scale
+/// and a bias for each channel: sums are exact, what follows is f32.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScaledConv {
     /// One for each spatial axis.
@@ -18,13 +18,13 @@ pub struct ScaledConv {
     pub groups: usize,
 }
 
-/// `sums * scale + bias`, of a product of matrices ([`MatMul`](super::MatMul)) of u8 and i8, and a scale
-/// and a bias for each column: sums are exact, what follows is f32.
+/// `sums * scale + bias`, of a product of matrices ([`MatMul`](super::MatMul)) of u8 and i8, and a
+/// scale and a bias for each column: sums are exact, what follows is f32.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScaledMatMul;
 
-/// `x * scale + bias`, with one of each for every element along an axis, rounded to the nearest whole
-/// number of the output's type where that is of 8 bits.
+/// `x * scale + bias`, with one of each for every element along an axis, rounded to the nearest
+/// whole number of the output's type where that is of 8 bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rescale {
     /// Type of the output: f32, or one of 8 bits.

@@ -84,7 +84,8 @@ fn is_one_piece(ranges: &[Range], shape: &[usize]) -> bool {
     is_dense && ranges.iter().zip(shape).skip(ones + 1).all(is_whole)
 }
 
-/// Where a slice ends: the place behind its last element, which backwards may be that before the first.
+/// Where a slice ends: the place behind its last element, which backwards may be that before the
+/// first.
 fn end(range: &Range, extent: usize) -> i64 {
     match range.start as i64 + range.step as i64 * range.count as i64 {
         end if end < 0 => -1 - extent as i64,
@@ -131,7 +132,8 @@ fn import(call: &mut Call) -> call::Result<Value> {
     call.slice(ranges, x)
 }
 
-/// Elements of an axis from `start` in steps until before `end`; both count from the end if negative, and stay within the axis.
+/// Elements of an axis from `start` in steps until before `end`; both count from the end if
+/// negative, and stay within the axis.
 fn range(extent: usize, start: i64, end: i64, step: i64) -> call::Result<Range> {
     let extent = extent as i64;
     let place = |number: i64| if number < 0 { number.saturating_add(extent) } else { number };
@@ -151,7 +153,8 @@ fn range(extent: usize, start: i64, end: i64, step: i64) -> call::Result<Range> 
     }
 }
 
-/// Parts along an axis: as large as is said, or as many as there are outputs, the last of which may be smaller.
+/// Parts along an axis: as large as is said, or as many as there are outputs, the last of which may
+/// be smaller.
 fn split(call: &mut Call, outputs: usize) -> call::Result<Vec<Value>> {
     call.check_most(if call.version < 13 { 1 } else { 2 })?;
     let x = call.operand(0)?;

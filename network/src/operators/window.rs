@@ -53,7 +53,8 @@ impl Sliding {
             return op::unfit(format!("a window of {} elements in an image of {extent}", self.kernel));
         };
         let whole = room / self.stride + 1;
-        // One more where the last does not reach the end, unless it would begin in the padding behind the image.
+        // One more where the last does not reach the end, unless it would begin in the padding
+        // behind the image.
         let more = ceil && room % self.stride > 0 && whole * self.stride < extent + before;
         Ok(whole + usize::from(more))
     }

@@ -64,8 +64,9 @@ fn all(options: &Options<'_>) -> Option<Vec<Layouts>> {
     (count <= 4000).then(|| (0..count).map(layouts).collect())
 }
 
-/// The least sum is what the fastest of all plans takes, where everything takes as long as is said: each conversion is done once, whoever
-/// reads what it makes. With one tensor in another layout, too. Half of the conversions were measured.
+/// The least sum is what the fastest of all plans takes, where everything takes as long as is said:
+/// each conversion is done once, whoever reads what it makes. With one tensor in another layout,
+/// too. Half of the conversions were measured.
 #[test]
 fn the_fastest_of_all_plans_is_found() {
     let mut rng = ChaCha8Rng::seed_from_u64(4);
@@ -107,7 +108,8 @@ fn the_fastest_of_all_plans_is_found() {
     assert!(checked > 20 && converting > 5, "{checked} {converting}");
 }
 
-/// What changes the most for the least loss comes first, each has schedules of its own, and there are no more than are asked for.
+/// What changes the most for the least loss comes first, each has schedules of its own, and there
+/// are no more than are asked for.
 #[test]
 fn alternatives_differ_and_lose_little() {
     let mut rng = ChaCha8Rng::seed_from_u64(6);
@@ -129,7 +131,8 @@ fn alternatives_differ_and_lose_little() {
     assert!(found > 10, "{found}");
 }
 
-/// Those of the plan are to be measured, until they are; what was measured decides, and another machine's time is no measurement of this one.
+/// Those of the plan are to be measured, until they are; what was measured decides, and another
+/// machine's time is no measurement of this one.
 #[test]
 fn conversions_are_measured_that_plans_need() {
     let mut rng = ChaCha8Rng::seed_from_u64(9);
@@ -147,7 +150,8 @@ fn conversions_are_measured_that_plans_need() {
         assert!((0.0..=1.0).contains(&first.share) && (first.share > 0.0) != first.needed.is_empty(), "{first:?}");
         assert!(first.unmeasured.starts_with(&first.needed), "{first:?}");
 
-        // They turn out to take long; then others are wanted, and in the end all of those are known.
+        // They turn out to take long; then others are wanted, and in the end all of those are
+        // known.
         let mut rounds = 0;
         loop {
             let planned = conversions(&graph, &db, &target()).unwrap();

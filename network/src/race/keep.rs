@@ -25,7 +25,8 @@ struct Raced {
 }
 
 impl Course<'_> {
-    /// Keeps the schedules of a network if it is faster than the network as it was before, else those of that. True if something new is kept.
+    /// Keeps the schedules of a network if it is faster than the network as it was before, else
+    /// those of that. True if something new is kept.
     pub(super) fn keep(&self, mut before: Entrant, best: &mut Entrant, rounds: usize) -> Result<bool, RaceError> {
         let network = self.cut.fingerprint(self.graph);
         let mut was_raced = false;
@@ -54,7 +55,8 @@ impl Course<'_> {
         }
     }
 
-    /// Appends the records of a choice, and of the one that it was faster than, with the seconds of the whole network. True if there are any.
+    /// Appends the records of a choice, and of the one that it was faster than, with the seconds of
+    /// the whole network. True if there are any.
     pub(super) fn append(
         &self,
         (kept, kept_secs): (&Choice, f64),
@@ -80,8 +82,8 @@ impl Course<'_> {
         Ok(appended > 0)
     }
 
-    /// Whose schedules are kept, by number, each with a step that has them: those of the network, one for each workload; and of single steps,
-    /// where those of a workload differ or did before.
+    /// Whose schedules are kept, by number, each with a step that has them: those of the network,
+    /// one for each workload; and of single steps, where those of a workload differ or did before.
     fn parts(&self, network: u64, kept: &Choice) -> Result<Vec<(u64, usize)>, RaceError> {
         let mut parts = Vec::new();
         for (workload, steps) in self.alike.groups() {
@@ -113,7 +115,8 @@ impl Course<'_> {
         Ok(best.map(|best| best.record.clone()))
     }
 
-    /// The record of a schedule with the seconds of a whole network; `None` of one that was not measured by itself on this machine.
+    /// The record of a schedule with the seconds of a whole network; `None` of one that was not
+    /// measured by itself on this machine.
     fn record(
         &self,
         tuned: &Tuned,

@@ -43,7 +43,8 @@ fn loaded(course: &Course<'_>, source: &dyn Source) -> Choice {
     Plan::of(course.graph, &course.cut, &mut choose).unwrap().choice()
 }
 
-/// Step by step, steps of one workload included that differ, whatever was chosen before; and so it is in a snapshot.
+/// Step by step, steps of one workload included that differ, whatever was chosen before; and so it
+/// is in a snapshot.
 #[test]
 fn what_wins_is_what_is_loaded() {
     let (target, cancel) = (Target::Cpu(CpuTarget::generic_avx2(1)), Cancel::default());
@@ -96,7 +97,8 @@ fn a_plan_is_raced_by_what_it_changes() {
     assert!(is_same(&changed(&from, &from, &to), &to) && is_same(&changed(&leader, &to, &to), &leader));
 }
 
-/// Steps that differ are taken over by a machine that is alike, until it has measured something itself.
+/// Steps that differ are taken over by a machine that is alike, until it has measured something
+/// itself.
 #[test]
 fn what_another_machine_chose_for_steps_holds_until_more_is_known() {
     let (target, cancel) = (Target::Cpu(CpuTarget::generic_avx2(1)), Cancel::default());

@@ -165,7 +165,8 @@ fn linear(site: &Site, op: Binary) -> Option<[NodeId; 2]> {
     (site.is_constant(c) && site.is_single(x) && site.fits(x)).then_some([x, c])
 }
 
-/// The axis of channels of a convolution's weights, as far as it goes by outputs, and their number in a group.
+/// The axis of channels of a convolution's weights, as far as it goes by outputs, and their number
+/// in a group.
 fn output_axis(site: &Site, conv: NodeId) -> Option<usize> {
     match &site.of(conv).op {
         op if op.is::<Conv>() => Some(0),
@@ -231,7 +232,8 @@ fn with_shift(site: &mut Site, node: NodeId, operands: &[Made], shift: Made) -> 
     site.add_as(node, site.of(node).op.clone(), &operands).map(Some)
 }
 
-/// For a convolution of what an operation makes of `x` and a constant for each channel: `x`, and the constant in the shape of the weights.
+/// For a convolution of what an operation makes of `x` and a constant for each channel: `x`, and
+/// the constant in the shape of the weights.
 fn before_conv(site: &Site, op: Binary) -> Result<Option<(NodeId, ArrayD<f32>)>, GraphError> {
     let node = site.node();
     let (Some(Conv { groups, .. }), Some(&input)) = (node.op.of(), node.operands.first()) else { return Ok(None) };
@@ -284,8 +286,8 @@ fn shift_before_conv(site: &mut Site) -> Rewritten {
     }
 }
 
-/// What is added is less where a window is over the padding: it is a tensor, which reads less than a pass over the image does. Behind an
-/// activation a sum is no such pass.
+/// What is added is less where a window is over the padding: it is a tensor, which reads less than
+/// a pass over the image does. Behind an activation a sum is no such pass.
 fn shift_before_padded_conv(site: &mut Site) -> Rewritten {
     let Some(Conv { window, .. }) = site.node().op.of() else { return Ok(None) };
     let Some([x, c]) = site.binary(site.operand(0), Binary::Add) else { return Ok(None) };
@@ -328,7 +330,8 @@ fn scale_behind_matmul(site: &mut Site) -> Rewritten {
     site.add_as(matmul, MatMul, &operands).map(Some)
 }
 
-/// For a product of what an operation makes of `x` and a constant for each column: `x`, and the constant.
+/// For a product of what an operation makes of `x` and a constant for each column: `x`, and the
+/// constant.
 fn before_matmul(site: &Site, op: Binary) -> Option<(NodeId, Vec<f32>)> {
     weights_of(site, site.id)?;
     let input = site.operand(0);
@@ -363,8 +366,8 @@ fn shift_before_matmul(site: &mut Site) -> Rewritten {
     site.add(Binary::Add, &[product, shift]).map(Some)
 }
 
-/// For what an operation makes of a normalisation and a constant that goes as its scale goes: the normalisation, and the constant in the
-/// shape of the scale.
+/// For what an operation makes of a normalisation and a constant that goes as its scale goes: the
+/// normalisation, and the constant in the shape of the scale.
 fn behind_norm(site: &mut Site, op: Binary) -> Result<Option<(NodeId, Made)>, GraphError> {
     let Some([norm, c]) = linear(site, op) else { return Ok(None) };
     let (node, constant) = (site.of(norm), site.tensor(c));

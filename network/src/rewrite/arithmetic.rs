@@ -53,7 +53,8 @@ pub(super) const POWERS: &[Rule] = &[Rule {
     apply: power,
 }];
 
-/// The largest exponent of integers that becomes products: of larger ones, none but powers of -1, 0 and 1 are 64-bit numbers.
+/// The largest exponent of integers that becomes products: of larger ones, none but powers of -1, 0
+/// and 1 are 64-bit numbers.
 const MOST_POWER: u64 = 63;
 
 fn constant_last(site: &mut Site) -> Rewritten {
@@ -115,7 +116,8 @@ fn subtraction(site: &mut Site) -> Rewritten {
     site.add(Binary::Add, &[x, c]).map(Some)
 }
 
-/// Where neither the divisors nor their inverses are too large or too small to be exact to single precision.
+/// Where neither the divisors nor their inverses are too large or too small to be exact to single
+/// precision.
 fn division(site: &mut Site) -> Rewritten {
     let Some([x, c]) = site.binary(site.id, Binary::Div) else { return Ok(None) };
     let Some(divisors) = site.tensor(c).and_then(Tensor::as_f32) else { return Ok(None) };

@@ -1,8 +1,9 @@
 //! Images whose every element becomes a block of others.
 //!
-//! A transposed convolution whose windows do not overlap is a convolution of single elements with a channel for every element of a block; what
-//! brings these to their places, `[n, k..*c, s..]` → `[n, c, (s*k)..]`, is as with `DepthToSpace` of ONNX. Behind a convolution of single
-//! elements there may be less to move than before it.
+//! A transposed convolution whose windows do not overlap is a convolution of single elements with a
+//! channel for every element of a block; what brings these to their places, `[n, k..*c, s..]` →
+//! `[n, c, (s*k)..]`, is as with `DepthToSpace` of ONNX. Behind a convolution of single elements
+//! there may be less to move than before it.
 
 use super::new_graph::Made;
 use super::rule::Rule;

@@ -1,4 +1,5 @@
-//! What goes into the epilogue of the product in front of it once it is in the right form, or in the right place.
+//! What goes into the epilogue of the product in front of it once it is in the right form, or in
+//! the right place.
 
 use autotune_workloads::Activation;
 
@@ -23,7 +24,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// The axis of channels of a convolution or a product, perhaps with something added to it, that one node only reads.
+/// The axis of channels of a convolution or a product, perhaps with something added to it, that one
+/// node only reads.
 fn axis_of_sums(site: &Site, id: NodeId) -> Option<usize> {
     let axis = |node: &Node| node.op.channel_of_sums(node.shape.len());
     let node = site.of(id);
@@ -37,7 +39,8 @@ fn axis_of_sums(site: &Site, id: NodeId) -> Option<usize> {
     axis.filter(|_| site.is_single(id))
 }
 
-/// The axis of channels of an activation, perhaps with a scale behind it, that the epilogue of a product does and can go on from.
+/// The axis of channels of an activation, perhaps with a scale behind it, that the epilogue of a
+/// product does and can go on from.
 pub(super) fn axis_behind_activation(site: &Site, id: NodeId) -> Option<usize> {
     let scaled = site.binary(id, Binary::Mul).filter(|[_, scale]| site.is_constant(*scale) && site.is_single(id));
     let activated = scaled.map_or(id, |[activated, _]| activated);

@@ -1,7 +1,7 @@
 //! Sums of products of quantised tensors as integers, with what is done to them in one kernel.
 //!
-//! Zero points cost nothing where sums are made: of data they are a part of the bias, by the sums of the
-//! weights of each channel, and weights are brought to zero points of 0 ahead of time.
+//! Zero points cost nothing where sums are made: of data they are a part of the bias, by the sums
+//! of the weights of each channel, and weights are brought to zero points of 0 ahead of time.
 
 use autotune_ir::DType;
 use autotune_workloads::{Activation, Function};
@@ -98,7 +98,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Integer weights with a zero point of 0: scales by channel, and the sum of each channel's weights.
+/// Integer weights with a zero point of 0: scales by channel, and the sum of each channel's
+/// weights.
 struct Weights {
     tensor: Tensor,
     scales: Vec<f32>,
@@ -320,7 +321,8 @@ fn product_of_integers(site: &mut Site) -> Rewritten {
     scaled_product(site, data.x, weights.tensor, [scale, bias])
 }
 
-/// Adds a product with weights of zero point 0, scale and bias by column, if there is a kernel for it.
+/// Adds a product with weights of zero point 0, scale and bias by column, if there is a kernel for
+/// it.
 fn scaled_product(site: &mut Site, x: NodeId, weights: Tensor, [scale, bias]: [Made; 2]) -> Rewritten {
     let (x, weights) = (site.made(x), site.constant(weights));
     let made = site.add(ScaledMatMul, &[x, weights, scale, bias])?;
@@ -447,7 +449,8 @@ fn sum_of_quantised(site: &mut Site) -> Rewritten {
     site.add(Rescale { dtype: quantize.dtype, axis }, &[sum, vectors[2], vectors[3]]).map(Some)
 }
 
-/// `relu(v) / s + z` is `max(v / s + z, z)`, which rounding to a type does itself where `z` is its least.
+/// `relu(v) / s + z` is `max(v / s + z, z)`, which rounding to a type does itself where `z` is its
+/// least.
 fn rounded_sums(site: &mut Site) -> Rewritten {
     let Some((quantize, [y, scale, zero])) = quantised(site, site.id) else { return Ok(None) };
     let (Some(step), Some(zero)) = (number(site, scale), number(site, zero)) else { return Ok(None) };

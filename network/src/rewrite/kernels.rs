@@ -111,7 +111,8 @@ fn repeated_mask(site: &mut Site) -> Rewritten {
     let shape = &site.of(mask).shape;
     let own: Vec<usize> = std::iter::repeat_n(1, scores.len() - shape.len()).chain(shape.iter().copied()).collect();
 
-    // Along the first axes it is not repeated, along the others of the batch it is; or along all of them.
+    // Along the first axes it is not repeated, along the others of the batch it is; or along all of
+    // them.
     let (of_batch, ones) = (&own[..batch.len()], |of: &[usize]| of.iter().all(|extent| *extent == 1));
     let shared = of_batch.iter().zip(batch).take_while(|(own, whole)| own == whole).count();
     let repeated = ones(of_batch) || ones(&of_batch[shared..]);

@@ -66,7 +66,8 @@ fn unmoved(site: &mut Site) -> Rewritten {
     if does_nothing && site.fits(node.operands[0]) { site.is(node.operands[0]) } else { Ok(None) }
 }
 
-/// The node's operator and that of its first operand, if both are of one type, and what the latter is computed of.
+/// The node's operator and that of its first operand, if both are of one type, and what the latter
+/// is computed of.
 fn twice<'a, T: Operator>(site: &Site<'a, '_>) -> Option<(&'a T, &'a T, Made)> {
     let outer = site.node().op.of()?;
     let operand = site.of(site.operand(0));

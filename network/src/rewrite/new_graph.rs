@@ -1,4 +1,5 @@
-//! The graph that a pass makes: equal nodes are one node, what depends on constants only is a constant.
+//! The graph that a pass makes: equal nodes are one node, what depends on constants only is a
+//! constant.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write};
@@ -19,7 +20,8 @@ const MOST_FOLDED: usize = 1 << 28;
 /// Elements of a constant that its hash is made of.
 const HASHED: usize = 1024;
 
-/// A node of the graph that is being made; those of the graph that it is made from are plain [`NodeId`]s.
+/// A node of the graph that is being made; those of the graph that it is made from are plain
+/// [`NodeId`]s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Made(pub(super) NodeId);
 
@@ -163,8 +165,8 @@ impl<'a> NewGraph<'a> {
         })
     }
 
-    /// The constant that a node is all of whose operands are, unless it is too large. One that cannot be computed stays a node: it fails when it
-    /// runs.
+    /// The constant that a node is all of whose operands are, unless it is too large. One that
+    /// cannot be computed stays a node: it fails when it runs.
     fn folded(&mut self, op: &Op, operands: &[NodeId]) -> Option<Constant> {
         let constants: Vec<&Constant> = operands.iter().map(|&id| self.graph.constant_of(id)).collect::<Option<_>>()?;
         let known: Vec<_> = constants.iter().map(|constant| (constant.shape(), constant.dtype())).collect();

@@ -1,7 +1,7 @@
 //! Padding in front of windows and within them.
 //!
-//! Kernels have the same padding at both ends of an axis, not more than their windows reach. Whatever padding is so is part of the window,
-//! whatever is not is a node in front of it.
+//! Kernels have the same padding at both ends of an axis, not more than their windows reach.
+//! Whatever padding is so is part of the window, whatever is not is a node in front of it.
 
 use autotune_workloads::{PadMode, PoolKind};
 
@@ -203,7 +203,8 @@ fn uneven_pool(site: &mut Site) -> Rewritten {
     site.add(Binary::Mul, &[mean, share]).map(Some)
 }
 
-/// All elements of a window over those that a mean counts, `[1, 1, ..]`, if an image of these extents has these paddings.
+/// All elements of a window over those that a mean counts, `[1, 1, ..]`, if an image of these
+/// extents has these paddings.
 fn share(kind: PoolKind, window: &[Sliding], extents: &[usize], pads: &[[usize; 2]]) -> Result<Tensor, OpError> {
     // What counts is one: the image, or the image with its own padding.
     let mut shape = vec![1; 2];
@@ -244,8 +245,9 @@ fn uneven_conv_transpose(site: &mut Site) -> Rewritten {
     }
 }
 
-/// The same padding at both ends, and an output padding less than the stride, with which all of the outputs are there, and those are a
-/// multiple of the stride; none where more is added behind than is cut off. The extents are those of image and output.
+/// The same padding at both ends, and an output padding less than the stride, with which all of the
+/// outputs are there, and those are a multiple of the stride; none where more is added behind than
+/// is cut off. The extents are those of image and output.
 fn cut(window: &Sliding, output_pad: usize, [from, to]: [usize; 2]) -> Option<(usize, usize)> {
     let Sliding { kernel, stride, dilation, pad } = *window;
     let whole = (from - 1) * stride + (kernel - 1) * dilation + 1;

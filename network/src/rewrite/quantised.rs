@@ -91,8 +91,8 @@ pub(super) fn number(site: &Site, id: NodeId) -> Option<f32> {
     uniform(site.tensor(id)?).map(|number| number as f32)
 }
 
-/// The ends of a range of integers as numbers, if zero is one of them: what was beyond it a quantiser left
-/// to the rounding.
+/// The ends of a range of integers as numbers, if zero is one of them: what was beyond it a
+/// quantiser left to the rounding.
 fn not_rounded(site: &mut Site) -> Rewritten {
     let Some((dequantize, [q, scale, zero])) = dequantised(site, site.id) else { return Ok(None) };
     let Some((quantize, [x, own_scale, own_zero])) = quantised(site, q) else { return Ok(None) };
@@ -124,7 +124,8 @@ fn dequantised_constant(site: &mut Site) -> Rewritten {
     Ok(Some(site.new.constant(&node.name, &numbers)))
 }
 
-/// True for an operator that moves elements, or chooses some by their order, of operands of one type.
+/// True for an operator that moves elements, or chooses some by their order, of operands of one
+/// type.
 pub(super) fn moves(site: &Site, id: NodeId) -> bool {
     let op = &site.of(id).op;
     let is_largest = op.of().is_some_and(|Pool { kind, .. }| *kind == PoolKind::Max);
@@ -202,7 +203,8 @@ fn scale_and_back(site: &mut Site) -> Rewritten {
     Ok(None)
 }
 
-/// The axis of a tensor along which kernels have a number for each element: of images their channels.
+/// The axis of a tensor along which kernels have a number for each element: of images their
+/// channels.
 fn channels(site: &Site, mut id: NodeId) -> usize {
     let shape = &site.node().shape;
     let by_shape = if shape.len() > 3 { 1 } else { shape.len().saturating_sub(1) };
@@ -224,7 +226,8 @@ fn each(site: &mut Site, numbers: Made, extent: usize) -> Result<Made, GraphErro
     }
 }
 
-/// `x * scale + bias` with numbers for each element along an axis; a tensor without axes is one of one.
+/// `x * scale + bias` with numbers for each element along an axis; a tensor without axes is one of
+/// one.
 fn rescaled(site: &mut Site, dtype: DType, axis: usize, [x, scale, bias]: [Made; 3]) -> Result<Made, GraphError> {
     let shape = site.shape_of(x);
     let Some(&extent) = shape.get(axis) else {

@@ -1,4 +1,5 @@
-//! Normalisations and softmax that exporters write as several operations; reductions of whole images.
+//! Normalisations and softmax that exporters write as several operations; reductions of whole
+//! images.
 
 use autotune_ir::DType;
 use autotune_ir::program::UnaryOp;
@@ -81,7 +82,8 @@ fn normalisation(site: &mut Site) -> Rewritten {
     site.add(LayerNorm { axis, eps }, &[x, ones]).map(Some)
 }
 
-/// For something divided by its deviation: that, what is added to the variance, and the axes of the mean.
+/// For something divided by its deviation: that, what is added to the variance, and the axes of the
+/// mean.
 fn over_deviation(site: &Site) -> Option<(NodeId, f32, Vec<usize>)> {
     let divided = site.binary(site.id, Binary::Div).and_then(|[x, root]| Some((x, site.unary(root, UnaryOp::Sqrt)?)));
     let multiplied = || {
@@ -95,7 +97,8 @@ fn over_deviation(site: &Site) -> Option<(NodeId, f32, Vec<usize>)> {
     (scale == 1.0 && factors == [centred, centred]).then(|| (centred, eps, axes.to_vec()))
 }
 
-/// A normalisation of channels that are groups of those of `[n, c, ..]`, for each of which there is one scale.
+/// A normalisation of channels that are groups of those of `[n, c, ..]`, for each of which there is
+/// one scale.
 fn groups_of_channels(site: &mut Site) -> Rewritten {
     let (Some(Reshape(shape)), norm) = (site.node().op.of(), site.of(site.operand(0))) else { return Ok(None) };
     let Some(&GroupNorm { groups, eps }) = norm.op.of() else { return Ok(None) };

@@ -17,7 +17,8 @@ const MOST_FACTORS: usize = 8;
 /// How far a constant may be from what a formula has: what single precision leaves of it.
 const TOLERANCE: f64 = 1e-5;
 
-/// A node that a rule may put another in the place of, the graph that it is of, and the graph that is being made.
+/// A node that a rule may put another in the place of, the graph that it is of, and the graph that
+/// is being made.
 pub(super) struct Site<'a, 'b> {
     pub(super) from: &'a Graph,
     pub(super) id: NodeId,
@@ -119,7 +120,8 @@ impl<'a> Site<'a, '_> {
         }
     }
 
-    /// What an operation is computed of beside a constant with one element: these are second operands.
+    /// What an operation is computed of beside a constant with one element: these are second
+    /// operands.
     pub(super) fn with_scalar(&self, id: NodeId, op: Binary) -> Option<(NodeId, f32)> {
         let [x, scalar] = self.binary(id, op)?;
         Some((x, self.scalar(scalar)?))
@@ -149,7 +151,8 @@ impl<'a> Site<'a, '_> {
         }
     }
 
-    /// A product as a number and what is no constant of one element, small whole powers as often as they say.
+    /// A product as a number and what is no constant of one element, small whole powers as often as
+    /// they say.
     pub(super) fn factors(&self, id: NodeId) -> (f64, Vec<NodeId>) {
         let (mut scale, mut open, mut factors) = (1.0, vec![id], Vec::new());
         while let Some(id) = open.pop() {
@@ -185,7 +188,8 @@ impl<'a> Site<'a, '_> {
         self.node().wrong(source)
     }
 
-    /// What is read of a constant along an axis of a tensor that it is broadcast to, if it is the same along all others.
+    /// What is read of a constant along an axis of a tensor that it is broadcast to, if it is the
+    /// same along all others.
     pub(super) fn per_axis(&self, id: NodeId, shape: &[usize], axis: usize) -> Option<Vec<f32>> {
         self.from.constant_of(id)?;
         let own = &self.of(id).shape;

@@ -30,7 +30,8 @@ pub(super) fn dqn(net: &Builder) {
     net.output("values", x.flatten().linear("fc1", 512).relu().linear("fc2", 18));
 }
 
-/// From a code to an RGB image in -1..1: figure 1 of the paper, normalised as in TVM's `relay.testing.dcgan`.
+/// From a code to an RGB image in -1..1: figure 1 of the paper, normalised as in TVM's
+/// `relay.testing.dcgan`.
 pub(super) fn dcgan(net: &Builder) {
     let code = net.input("code", &[1, 100]);
     let project = net.weight("project.weight", &[100, 1024 * 4 * 4], Fill::of_sums(100, 2.0));

@@ -8,7 +8,8 @@ use crate::builder::{Builder, Fill, Value};
 const VOCABULARY: usize = 10_000;
 const WIDTH: usize = 650;
 
-/// A language model of the Penn Treebank with two layers: one step, whose states come and go as inputs and outputs.
+/// A language model of the Penn Treebank with two layers: one step, whose states come and go as
+/// inputs and outputs.
 pub(super) fn lstm(net: &Builder) {
     let token = net.input_of("token", DType::I64, &[1]);
     let mut x = net.weight("embedding", &[VOCABULARY, WIDTH], Fill::deviation(1.0)).gather(token);

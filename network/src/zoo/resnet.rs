@@ -16,7 +16,8 @@ pub(super) fn basic(net: &Builder, blocks: [usize; 4]) {
     });
 }
 
-/// ResNet of blocks of a 3x3 convolution between two 1x1, of which the last makes four times as many channels.
+/// ResNet of blocks of a 3x3 convolution between two 1x1, of which the last makes four times as
+/// many channels.
 pub(super) fn bottleneck(net: &Builder, blocks: [usize; 4]) {
     resnet(net, blocks, 4, |x, name, width, stride| {
         let x = norm_conv(x, name, 1, Conv::new(width, Sliding::new(1))).relu();
@@ -25,7 +26,8 @@ pub(super) fn bottleneck(net: &Builder, blocks: [usize; 4]) {
     });
 }
 
-/// What both have in common; `branch` makes of a tensor what is added to it, of a width and at a stride.
+/// What both have in common; `branch` makes of a tensor what is added to it, of a width and at a
+/// stride.
 fn resnet(
     net: &Builder,
     blocks: [usize; 4],

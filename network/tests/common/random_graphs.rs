@@ -25,7 +25,8 @@ struct Maker<R> {
     values: Vec<NodeId>,
 }
 
-/// A graph of up to so many nodes; [`super::graphs::assert_same`] runs it by the inputs of the seed, which it was made with.
+/// A graph of up to so many nodes; [`super::graphs::assert_same`] runs it by the inputs of the
+/// seed, which it was made with.
 pub(crate) fn random_graph(seed: u64, most: usize, rng: &mut impl Rng) -> Graph {
     let mut net = Net::drawn(rng);
     for shape in [&[2, 4, 5, 6][..], &[1, 6, 4, 4], &[2, 3, 8], &[3, 6]] {

@@ -1,6 +1,7 @@
 //! The file as linkers, loaders and C programs see it.
 //!
-//! Where there is no C compiler or no Python, tests that need one say so and pass; `AUTOTUNE_REQUIRE=cc,python3` makes that a failure.
+//! Where there is no C compiler or no Python, tests that need one say so and pass;
+//! `AUTOTUNE_REQUIRE=cc,python3` makes that a failure.
 
 use std::fs;
 use std::path::Path;
@@ -22,7 +23,8 @@ fn missing(tool: &str) {
     eprintln!("skipped, {tool} is missing");
 }
 
-/// Nothing is imported or relocated, no page is writable and executable, and what is exported is code.
+/// Nothing is imported or relocated, no page is writable and executable, and what is exported is
+/// code.
 #[test]
 fn a_library_imports_nothing_and_exports_its_functions() {
     let graph = rewrite(&zoo::graph("dqn").unwrap()).unwrap();

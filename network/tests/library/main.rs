@@ -37,7 +37,8 @@ fn compiled(graph: &Graph, threads: usize) -> Option<Arc<Compiled>> {
     Some(Compiled::new(graph, None, &target).unwrap())
 }
 
-/// Runs a library alone and by threads, twice each, and compares every bit with the network in this process.
+/// Runs a library alone and by threads, twice each, and compares every bit with the network in this
+/// process.
 fn check(graph: &Graph, threads: usize, seed: u64, what: &str) -> Result<(), LibraryError> {
     let Some(network) = compiled(graph, threads) else { return Ok(()) };
     let library = Loaded::of(&network)?;
@@ -72,8 +73,8 @@ fn networks_of_the_zoo_compute_the_same_as_libraries() {
     }
 }
 
-/// Patches of an image and tokens that are looked up go through two layers of attention, normalised before each branch (as vit) or behind each
-/// sum (as bert), the latter with a mask.
+/// Patches of an image and tokens that are looked up go through two layers of attention, normalised
+/// before each branch (as vit) or behind each sum (as bert), the latter with a mask.
 #[test]
 fn networks_of_attention_compute_the_same_as_libraries() {
     const WIDTH: usize = 24;
@@ -136,7 +137,8 @@ fn weights_may_be_where_the_program_has_copied_them() {
     assert_eq!(library.results_in(&other, &inputs, None), wanted);
 }
 
-/// Graphs with a node that only the interpreter computes are refused, in one line; the others compute the same.
+/// Graphs with a node that only the interpreter computes are refused, in one line; the others
+/// compute the same.
 #[test]
 fn random_graphs_compute_the_same_as_libraries_or_are_refused() {
     let made = Cell::new(0);
@@ -158,7 +160,8 @@ fn random_graphs_compute_the_same_as_libraries_or_are_refused() {
     assert!(made > 60, "{made} of 180 graphs became libraries");
 }
 
-/// Elements that no kernel moves: backwards, with steps, along all axes, of one element and of none.
+/// Elements that no kernel moves: backwards, with steps, along all axes, of one element and of
+/// none.
 #[test]
 fn copies_of_elements_that_lie_apart_are_the_same() {
     let mut graph = Graph::new("copies");
@@ -188,7 +191,8 @@ fn copies_of_elements_that_lie_apart_are_the_same() {
     check(&graph, 2, 1, "copies").unwrap();
 }
 
-/// Numbers of rows that are no whole numbers, count from the end, are beyond the table on either side, and no numbers.
+/// Numbers of rows that are no whole numbers, count from the end, are beyond the table on either
+/// side, and no numbers.
 #[test]
 fn rows_are_found_by_any_number() {
     let mut graph = Graph::new("rows");
@@ -267,7 +271,8 @@ fn a_library_says_what_it_is_and_what_is_wrong() {
     assert_eq!(other.run(memory.start(), &from, &to, None), 3);
 }
 
-/// The check of the processor is made to want a feature that there is none of, bit 16 of what leaf 1 says in ecx.
+/// The check of the processor is made to want a feature that there is none of, bit 16 of what leaf
+/// 1 says in ecx.
 #[test]
 fn a_processor_that_lacks_instructions_is_refused() {
     let graph = rewrite(&zoo::graph("dqn").unwrap()).unwrap();

@@ -35,7 +35,8 @@ impl Model {
         self
     }
 
-    /// A node called like its operator; `inputs` and `outputs` are names between spaces, `_` for one that is left out.
+    /// A node called like its operator; `inputs` and `outputs` are names between spaces, `_` for
+    /// one that is left out.
     pub fn node(mut self, operator: &str, inputs: &str, outputs: &str, attributes: Vec<AttributeProto>) -> Self {
         self.graph().node.push(node(operator, inputs, outputs, attributes));
         self
@@ -72,7 +73,8 @@ pub fn node(operator: &str, inputs: &str, outputs: &str, attribute: Vec<Attribut
     }
 }
 
-/// What a single node of version `version` makes of inputs that the caller brings, of constants behind them, and of attributes.
+/// What a single node of version `version` makes of inputs that the caller brings, of constants
+/// behind them, and of attributes.
 pub fn one(
     version: i64,
     operator: &str,

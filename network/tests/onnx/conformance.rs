@@ -1,4 +1,5 @@
-//! The conformance models of ONNX: those of the model zoo without their weights, and small ones with inputs and outputs.
+//! The conformance models of ONNX: those of the model zoo without their weights, and small ones
+//! with inputs and outputs.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -39,7 +40,8 @@ pub(crate) fn entries(folder: &Path) -> Vec<PathBuf> {
 /// A tensor that a model is given, or is to compute.
 pub(crate) struct Stored {
     pub(crate) tensor: Tensor,
-    /// By which part of it what is computed may differ: types that are rounded more are computed as f32 here.
+    /// By which part of it what is computed may differ: types that are rounded more are computed as
+    /// f32 here.
     pub(crate) tolerance: f32,
 }
 
@@ -81,7 +83,8 @@ fn refusal(model: &Path) -> Option<ImportError> {
     }
 }
 
-/// All small models compute what is expected but for those that are refused; these are in a golden file, with the reason.
+/// All small models compute what is expected but for those that are refused; these are in a golden
+/// file, with the reason.
 #[test]
 fn conformance_models() {
     let Some(data) = data() else { return };

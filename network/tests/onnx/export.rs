@@ -100,7 +100,8 @@ fn functions() {
                 let message = "node 'y' (Map): there is no type that rounds so";
                 assert_eq!(onnx::write(&graph).unwrap_err().to_string(), message);
             }
-            // Types of half the size are f32 when they are read again: what they round is not rounded.
+            // Types of half the size are f32 when they are read again: what they round is not
+            // rounded.
             UnaryOp::Cast(DType::F16 | DType::Bf16) => drop(again(&graph)),
             op => check(&graph, op.word()),
         }
@@ -206,7 +207,8 @@ fn parts() {
 
 #[test]
 fn names() {
-    // An output that is an input, one tensor that is given twice, a constant, and names that are in each other's way.
+    // An output that is an input, one tensor that is given twice, a constant, and names that are in
+    // each other's way.
     let mut graph = Graph::new("names");
     let x = graph.input("t2", DType::F32, &[2]).unwrap();
     let constant = graph.constant("t2", i64s(&[1, 2]));

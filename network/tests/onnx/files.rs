@@ -19,7 +19,8 @@ fn weights(shape: &[usize]) -> Tensor {
     Tensor::f32(shape, (0..count).map(|at| ((at * 37 % 101) as f32 - 50.0) / 400.0).collect()).unwrap()
 }
 
-/// A convolution whose weights normalisation scales, a product with transposed weights, and one with plain ones.
+/// A convolution whose weights normalisation scales, a product with transposed weights, and one
+/// with plain ones.
 fn model() -> Model {
     let channels = |values: fn(f32) -> f32| Tensor::f32(&[64], (0..64).map(|c| values(c as f32)).collect()).unwrap();
     Model::new(17)
@@ -91,7 +92,8 @@ fn weights_in_files_are_those_in_memory() {
     }
 }
 
-/// What is computed of a weight when it is asked for is not computed once for every way that leads to it.
+/// What is computed of a weight when it is asked for is not computed once for every way that leads
+/// to it.
 #[test]
 fn constants_of_constants_take_no_longer_than_their_number() {
     let mut model = Model::new(17).input("x", &[256, 128]).constant("w0", &weights(&[128, 256]));

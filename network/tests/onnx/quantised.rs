@@ -1,4 +1,5 @@
-//! Networks that ONNX Runtime has quantised, in every form that it has, beside what it computes of them.
+//! Networks that ONNX Runtime has quantised, in every form that it has, beside what it computes of
+//! them.
 
 use std::path::Path;
 
@@ -11,11 +12,11 @@ use rten_onnx::onnx::{DataType, TensorProto};
 use crate::build::{Model, f32s, i64s, int, node, raw};
 use crate::conformance::{entries, folder, numbered};
 
-/// Part of the largest output by which whole networks may differ from ONNX Runtime: values in the middle
-/// between two steps are rounded to either, and what is behind moves with them.
+/// Part of the largest output by which whole networks may differ from ONNX Runtime: values in the
+/// middle between two steps are rounded to either, and what is behind moves with them.
 const BESIDE_ONNX_RUNTIME: f32 = 0.03;
-/// The same of networks that are not rounded, from those that were never quantised: weights and ranges are
-/// those of the quantiser, which knew few inputs.
+/// The same of networks that are not rounded, from those that were never quantised: weights and
+/// ranges are those of the quantiser, which knew few inputs.
 const BESIDE_FLOAT: f32 = 0.2;
 
 fn difference(a: &Tensor, b: &Tensor) -> f32 {

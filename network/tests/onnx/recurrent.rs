@@ -12,8 +12,8 @@ const INPUTS: usize = 3;
 const IMAGES: usize = 2;
 const STEPS: usize = 5;
 
-/// A direction's weights, as the file has them: `[gates, hidden, inputs]`, `[gates, hidden, hidden]`, `[2, gates, hidden]`, and
-/// `[3, hidden]` of peepholes.
+/// A direction's weights, as the file has them: `[gates, hidden, inputs]`,
+/// `[gates, hidden, hidden]`, `[2, gates, hidden]`, and `[3, hidden]` of peepholes.
 struct Weights {
     w: Vec<f64>,
     r: Vec<f64>,

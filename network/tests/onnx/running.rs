@@ -51,7 +51,8 @@ fn places_of_the_largest_and_the_smallest() {
     assert_eq!(place("ArgMin", vec![int("axis", 1), int("keepdims", 0), last()]), (vec![2], vec![3, 2]));
 }
 
-/// Of a condition that is known one branch is computed, and the other not looked at; what is named in one is not seen outside.
+/// Of a condition that is known one branch is computed, and the other not looked at; what is named
+/// in one is not seen outside.
 #[test]
 fn branches_of_known_conditions() {
     let branch = |operator: &str| {

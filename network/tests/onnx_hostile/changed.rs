@@ -1,4 +1,5 @@
-//! Valid models of which something is changed, bytes or messages. A change that fails is made simpler. `AUTOTUNE_CASES` sets how many.
+//! Valid models of which something is changed, bytes or messages. A change that fails is made
+//! simpler. `AUTOTUNE_CASES` sets how many.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -15,7 +16,8 @@ use crate::import;
 /// Models that each test changes in an ordinary run.
 const USUAL_CASES: u64 = 20_000;
 
-/// Models that are changed: all kinds of messages, and operators that look closely at what they are given.
+/// Models that are changed: all kinds of messages, and operators that look closely at what they are
+/// given.
 fn models() -> Vec<Vec<u8>> {
     let image = Model::new(13)
         .input("x", &[1, 2, 6, 6])

@@ -1,4 +1,5 @@
-//! Files that are no models, or ask for what nobody has: each is refused in one line, with little memory.
+//! Files that are no models, or ask for what nobody has: each is refused in one line, with little
+//! memory.
 #![allow(unreachable_pub, clippy::unwrap_used)]
 
 use std::alloc::{GlobalAlloc, Layout, System};

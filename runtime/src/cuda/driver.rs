@@ -1,7 +1,8 @@
-//! The library of the CUDA driver: whether it is there, new enough and whole, and calls that cannot bring the program down.
+//! The library of the CUDA driver: whether it is there, new enough and whole, and calls that cannot
+//! bring the program down.
 //!
-//! Its functions are looked up when they are first called, and one that is missing is a panic of the layer below. So all are
-//! looked for before anything else is done.
+//! Its functions are looked up when they are first called, and one that is missing is a panic of
+//! the layer below. So all are looked for before anything else is done.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -33,8 +34,8 @@ pub const OLDEST: Version = Version { major: 12, minor: 0 };
 /// What to do about a driver that is missing or too old.
 const INSTALL: &str = "install NVIDIA driver 525 or newer";
 
-/// Every function of the driver that is called here, whether directly or through the layer below, and the version of CUDA that
-/// brought it.
+/// Every function of the driver that is called here, whether directly or through the layer below,
+/// and the version of CUDA that brought it.
 pub const FUNCTIONS: [(&str, Version); 41] = [
     ("cuCtxGetCurrent", since(4, 0)),
     ("cuCtxSetCurrent", since(4, 0)),

@@ -8,7 +8,8 @@ use cudarc::driver::{DeviceRepr, sys};
 
 use super::driver::guarded;
 
-/// A tensor map, which a kernel takes by value. Aligned as headers since CUDA 13 have it, which those before allow.
+/// A tensor map, which a kernel takes by value. Aligned as headers since CUDA 13 have it, which
+/// those before allow.
 #[repr(C, align(128))]
 pub(super) struct TensorMap(sys::CUtensorMap);
 

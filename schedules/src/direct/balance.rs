@@ -7,8 +7,8 @@ use super::{DataMode, Direct};
 use crate::contraction::AxisId;
 use autotune_ir::target::CpuTarget;
 
-/// Largest share of the work that one thread may have, as a multiple of its fair share, where there is enough to divide and it can be
-/// divided so evenly.
+/// Largest share of the work that one thread may have, as a multiple of its fair share, where there
+/// is enough to divide and it can be divided so evenly.
 pub(crate) const MAX_SHARE: f64 = 1.12;
 /// Vectors of outputs per thread from which on there is enough to divide.
 const MANY_VECTORS: usize = 16;
@@ -17,10 +17,11 @@ const MANY_VECTORS: usize = 16;
 type Run = (usize, usize);
 
 impl Direct {
-    /// The largest share of the work that one of the target's threads has, as a multiple of a fair share; 1 where the workload is too
-    /// small for that to matter.
+    /// The largest share of the work that one of the target's threads has, as a multiple of a fair
+    /// share; 1 where the workload is too small for that to matter.
     ///
-    /// Thread `i` of `t` gets the tasks `tasks*i/t..tasks*(i+1)/t`, and the time of a task is proportional to its outputs.
+    /// Thread `i` of `t` gets the tasks `tasks*i/t..tasks*(i+1)/t`, and the time of a task is
+    /// proportional to its outputs.
     pub fn largest_share(&self, target: &CpuTarget) -> f64 {
         let axes = self.contraction.axes.iter().enumerate();
         let vectors_along = |(a, extent): (AxisId, usize)| {

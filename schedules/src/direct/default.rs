@@ -32,8 +32,8 @@ const DOT_DATA: (&str, &str) = ("plain", "panel");
 const PARALLEL: [&str; 3] = ["2", "1", "3"];
 /// Largest register tile along the width that leaves registers for steps on the sums.
 const WIDTH_BESIDE_STEPS: usize = 8;
-/// Share of lanes that vectors along rows use of those that vectors along channels do, from which on
-/// rows are faster.
+/// Share of lanes that vectors along rows use of those that vectors along channels do, from which
+/// on rows are faster.
 const ROWS_OVER_CHANNELS: f64 = 0.75;
 
 /// Ways of first-level caches, at least.
@@ -60,18 +60,22 @@ const NEAR_PART: Stream = Stream { steps: 512, columns: 128, vectors: 1, prefetc
 const PART: Stream = Stream { steps: 128, columns: 512, vectors: 1, prefetches: false };
 const FAR_PART: Stream = Stream { steps: 32, columns: 512, vectors: 2, prefetches: true };
 
-/// A fixed rule without measuring: vectors over the output channels (else the width), blocked layouts where they fit, data
-/// read in place, constant weights packed, the largest register tile of a few vectors by as many columns as the registers hold,
-/// tiles of columns and rows in parallel, the reduction whole, rows of taps outermost in it. Of these the first that divides the
+/// A fixed rule without measuring: vectors over the output channels (else the width), blocked
+/// layouts where they fit, data read in place, constant weights packed, the largest register tile
+/// of a few vectors by as many columns as the registers hold, tiles of columns and rows in
+/// parallel, the reduction whole, rows of taps outermost in it. Of these the first that divides the
 /// work among the threads evenly enough, else the one that does so most evenly.
 ///
-/// The rule is near the least of what the analysis says: of all single knobs at given layouts, the best change promises 3 % fewer cycles in
-/// the mean, and up to 12 %. Measured (AMD EPYC, family 25, model 17, one thread, 2026-11-22, 28 layers and products of ResNet-18,
-/// MobileNet and the matmul suite, 25 rounds in turns, medians) those choices were 1.003 times as fast, 0.991 to 1.048, for hundreds of
-/// lowerings each; to go on from there as long as it promises 1 % was 1.003, too, 0.984 to 1.068.
+/// The rule is near the least of what the analysis says: of all single knobs at given layouts, the
+/// best change promises 3 % fewer cycles in the mean, and up to 12 %. Measured (AMD EPYC, family
+/// 25, model 17, one thread, 2026-11-22, 28 layers and products of ResNet-18, MobileNet and the
+/// matmul suite, 25 rounds in turns, medians) those choices were 1.003 times as fast, 0.991 to
+/// 1.048, for hundreds of lowerings each; to go on from there as long as it promises 1 % was 1.003,
+/// too, 0.984 to 1.068.
 ///
-/// There is always one that keeps the rules: the last to be tried have a register tile of a single vector, which fits the
-/// registers and the code, and a padded copy of the input, which any padding can be written out to.
+/// There is always one that keeps the rules: the last to be tried have a register tile of a single
+/// vector, which fits the registers and the code, and a padded copy of the input, which any padding
+/// can be written out to.
 pub(super) fn default_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
     let streaming = streaming_point(roles, target, space);
     streaming.or_else(|| row_point(roles, target, space)).or_else(|| usual_point(roles, target, space))
@@ -162,9 +166,9 @@ fn order_of(knob: &Knob, first: [Option<&str>; 2]) -> Option<usize> {
     knob.values.iter().position(starts)
 }
 
-/// A schedule of dot products of plain images whose vectors go along the rows, where the channels of
-/// the result are no whole vectors. Vectors of channels would have unused lanes, too, and be stored
-/// element by element.
+/// A schedule of dot products of plain images whose vectors go along the rows, where the channels
+/// of the result are no whole vectors. Vectors of channels would have unused lanes, too, and be
+/// stored element by element.
 fn row_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
     let (lanes, (_, Factors { steps, .. })) = (target.lanes(), roles.dot(target)?);
     let width = roles.vectors(target).into_iter().find(|&axis| axis != roles.channel)?;
@@ -205,7 +209,8 @@ fn usual_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Opt
     let lanes = target.lanes();
     let usual: Vec<DefaultRule> =
         roles.vectors(target).into_iter().map(|vector| DefaultRule::of(roles, target, vector)).collect();
-    // Several rows of a tall kernel, each with its taps in the padding written out, may be too much code.
+    // Several rows of a tall kernel, each with its taps in the padding written out, may be too much
+    // code.
     let flat: Vec<DefaultRule> =
         usual.iter().filter(|rule| rule.height > 1).map(|rule| DefaultRule { height: 1, ..rule.clone() }).collect();
 
@@ -257,7 +262,8 @@ struct DefaultRule<'a> {
 
 impl<'r> DefaultRule<'r> {
     fn of(roles: &'r Roles, target: &CpuTarget, vector: AxisId) -> Self {
-        // Neighbouring outputs of a depthwise convolution share what they read, those of others the weights, too.
+        // Neighbouring outputs of a depthwise convolution share what they read, those of others the
+        // weights, too.
         let (vectors, width, height, unroll) = if roles.is_product() && target.isa.vector_registers() >= 32 {
             (3, 28, 1, "4")
         } else if roles.is_depthwise && vector == roles.channel {
@@ -278,8 +284,8 @@ impl<'r> DefaultRule<'r> {
         axis != self.vector || size.is_multiple_of(self.lanes) || size >= self.roles.contraction.axes[axis].extent
     }
 
-    /// The combinations that the knobs have with a register tile of some channels, the best first; together those that differ only by
-    /// how many loops are parallel.
+    /// The combinations that the knobs have with a register tile of some channels, the best first;
+    /// together those that differ only by how many loops are parallel.
     fn candidates<'a>(
         &'a self,
         space: &'a Arc<KnobSpace>,
@@ -391,8 +397,8 @@ fn rows_in_ways(roles: &Roles, target: &CpuTarget) -> usize {
     WAYS * (way / shared)
 }
 
-/// The first order whose outermost axis is `axis`. With `kh` outermost in the reduction the weights are read in one go even
-/// where some rows of taps lie in the padding.
+/// The first order whose outermost axis is `axis`. With `kh` outermost in the reduction the weights
+/// are read in one go even where some rows of taps lie in the padding.
 fn starting_with(knob: &Knob, axis: &str) -> usize {
     let first = |v: &Value| matches!(v, Value::Order(axes) if axes.first().is_some_and(|a| a == axis));
     knob.values.iter().position(first).unwrap_or(0)

@@ -56,9 +56,9 @@ pub(super) fn knobs(roles: &Roles, target: &CpuTarget) -> Vec<Knob> {
     knobs
 }
 
-/// Ways of reading the data. Vectors along the channels read single elements of it, for which a copy
-/// is no better, unless a prologue makes what is copied, or it has the steps of dot products side by
-/// side.
+/// Ways of reading the data. Vectors along the channels read single elements of it, for which a
+/// copy is no better, unless a prologue makes what is copied, or it has the steps of dot products
+/// side by side.
 pub(crate) fn data_modes(roles: &Roles, target: &CpuTarget) -> Vec<&'static str> {
     let (contraction, copies) = (&roles.contraction, roles.vectors(target).len() > 1);
     let has_dot = roles.dot(target).is_some();
@@ -75,15 +75,16 @@ pub(crate) fn data_modes(roles: &Roles, target: &CpuTarget) -> Vec<&'static str>
     data
 }
 
-/// Ways of reading the weights: constant ones are packed for nothing, and those that are read beyond their ends have zeros there when they are packed.
+/// Ways of reading the weights: constant ones are packed for nothing, and those that are read
+/// beyond their ends have zeros there when they are packed.
 pub(crate) fn weights(contraction: &Contraction) -> Knob {
     let is_packed = contraction.weight_is_constant || !contraction.axes_beyond_weights().is_empty();
     let ways = if is_packed { &["packed"][..] } else { &["packed", "inplace"][..] };
     Knob::choice("weights", ways)
 }
 
-/// Whether some schedule may have panels: of matrices with many columns, and of strided convolutions that vectors may run along
-/// the width of.
+/// Whether some schedule may have panels: of matrices with many columns, and of strided
+/// convolutions that vectors may run along the width of.
 fn panels_pay(roles: &Roles, copies: bool) -> bool {
     let is_strided = |axis: AxisId| roles.axes.windows.iter().any(|window| window.row == axis && window.stride > 1);
     match roles.is_product() {
@@ -92,8 +93,8 @@ fn panels_pay(roles: &Roles, copies: bool) -> bool {
     }
 }
 
-/// Register tiles of an axis: whole vectors or the whole axis where the vector may run along it, single elements where it may
-/// run along another.
+/// Register tiles of an axis: whole vectors or the whole axis where the vector may run along it,
+/// single elements where it may run along another.
 pub(crate) fn register_tiles(roles: &Roles, axis: AxisId, vectors: &[AxisId], lanes: usize) -> Vec<usize> {
     let extent = roles.extent(axis);
     let mut tiles = Vec::new();

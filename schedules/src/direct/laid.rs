@@ -62,7 +62,8 @@ pub(crate) struct Laid {
 pub(crate) struct Groups {
     /// Steps of a group, one where there are none.
     pub(crate) steps: usize,
-    /// True if data in the plain layout has the steps of a group side by side, as copies of images can.
+    /// True if data in the plain layout has the steps of a group side by side, as copies of images
+    /// can.
     pub(crate) in_images: bool,
 }
 

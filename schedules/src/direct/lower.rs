@@ -7,8 +7,9 @@
 //!                                         for i in 0..2 { body(48 + i) }
 //! ```
 //!
-//! Remainders are nests of their own. Where data is read in place, the tiles that touch padding are peeled off the ends in
-//! the same way, the kernel loops over them are written out, and taps in the padding are left out:
+//! Remainders are nests of their own. Where data is read in place, the tiles that touch padding are
+//! peeled off the ends in the same way, the kernel loops over them are written out, and taps in the
+//! padding are left out:
 //!
 //! ```text
 //! for x in 0..56 { for k in 0..3 { acc[x] += in[x + k - 1] * w[k] } }       (in: 56 elements, padding 1)
@@ -17,8 +18,9 @@
 //!      acc[55] += in[54] * w[0];  acc[55] += in[55] * w[1]
 //! ```
 //!
-//! A reduction split over cache chunks becomes a first chunk (accumulators start at zero), middle chunks, and a last chunk
-//! (with the epilogue); in between partial sums live in the output buffer, or beside it if it has another type.
+//! A reduction split over cache chunks becomes a first chunk (accumulators start at zero), middle
+//! chunks, and a last chunk (with the epilogue); in between partial sums live in the output buffer,
+//! or beside it if it has another type.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -100,7 +102,8 @@ enum Level {
 /// What follows the axis in the name of a loop, by level.
 const LEVELS: [&str; 5] = ["0", "1", "r", "u", "t"];
 
-/// Names of the loops over an axis, by level; made while compiling for the axes that [`crate::contraction`] knows.
+/// Names of the loops over an axis, by level; made while compiling for the axes that
+/// [`crate::contraction`] knows.
 fn loop_names(axis: &str) -> [VarName; LEVELS.len()] {
     macro_rules! names {
         ($($known:literal)*) => {
@@ -231,7 +234,8 @@ impl<'a> Lowering<'a> {
         self.all.var(name, extent)
     }
 
-    /// The stage's trees: one per combination of segments of the parallel loops, each perfectly nested.
+    /// The stage's trees: one per combination of segments of the parallel loops, each perfectly
+    /// nested.
     pub(crate) fn compute(&mut self) -> Vec<Node> {
         let (levels, direct) = (self.direct.parallel_loops(), self.direct);
         let serial = &direct.cache[levels.len() - direct.batch.len()..];
@@ -279,7 +283,8 @@ impl<'a> Lowering<'a> {
         region[level.axis] = outer;
     }
 
-    /// Serial loops over cache tiles, with the copy of the data tile outside the loops that do not concern it.
+    /// Serial loops over cache tiles, with the copy of the data tile outside the loops that do not
+    /// concern it.
     pub(crate) fn cache_nest(&mut self, levels: &[TileLoop], region: &mut Region) -> Vec<Node> {
         let copies = matches!(self.direct.data_mode, DataMode::Tile | DataMode::Panel);
         if copies && !self.is_copied && !levels.iter().any(|l| self.direct.data.uses(l.axis)) {
@@ -292,7 +297,8 @@ impl<'a> Lowering<'a> {
         self.tiled(*level, region, peel, Level::Cache, &mut |this, inner| this.cache_nest(rest, inner))
     }
 
-    /// Copies of what the region reads, and the loops that read it there. A panel is made of the input itself unless it has padding.
+    /// Copies of what the region reads, and the loops that read it there. A panel is made of the
+    /// input itself unless it has padding.
     fn copying_nest(&mut self, levels: &[TileLoop], region: &mut Region) -> Vec<Node> {
         let is_panel = self.direct.data_mode == DataMode::Panel;
         let is_interior = (0..self.direct.contraction.data.shape.len()).all(|dim| self.dim_is_interior(region, dim));
@@ -352,8 +358,9 @@ impl<'a> Lowering<'a> {
         self.direct.data_mode != DataMode::Copy
     }
 
-    /// The tiles of an axis, grouped: whole tiles in one loop, the remainder by itself; of a reduction axis also the first
-    /// and the last tile by themselves; if `peel`, also each tile that touches padding.
+    /// The tiles of an axis, grouped: whole tiles in one loop, the remainder by itself; of a
+    /// reduction axis also the first and the last tile by themselves; if `peel`, also each tile
+    /// that touches padding.
     pub(crate) fn segments(&self, level: TileLoop, region: &Region, peel: bool) -> SmallVec<[Segment; 4]> {
         let TileLoop { axis, tile } = level;
         let extent = region[axis].extent;
@@ -375,8 +382,8 @@ impl<'a> Lowering<'a> {
         runs((0..count).map(each)).map(segment).collect()
     }
 
-    /// What keeps the tiles of a spatial axis out of the padding, for each dimension that the axis concerns and where some
-    /// tile of the region is in it.
+    /// What keeps the tiles of a spatial axis out of the padding, for each dimension that the axis
+    /// concerns and where some tile of the region is in it.
     fn bounds_along(&self, axis: AxisId, region: &Region) -> SmallVec<[Bounds; 2]> {
         let data = &self.direct.contraction.data;
         let mut bounds = SmallVec::new();

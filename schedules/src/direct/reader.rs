@@ -15,10 +15,11 @@ pub enum DataMode {
     Copy,
     /// From a padded copy of what the cache tile needs, made by each thread as it goes.
     Tile,
-    /// From a copy of what the cache tile needs in the order in which its register tiles read it, made by each thread as it
-    /// goes: reduction steps, and for each step the pixels (rows of a matrix product) of the register tile side by side.
-    /// For a kernel of several taps it is the `im2col` of the cache tile; for a matrix product the packed panels of Goto and
-    /// van de Geijn, "Anatomy of high-performance matrix multiplication", 2008.
+    /// From a copy of what the cache tile needs in the order in which its register tiles read it,
+    /// made by each thread as it goes: reduction steps, and for each step the pixels (rows of a
+    /// matrix product) of the register tile side by side. For a kernel of several taps it is the
+    /// `im2col` of the cache tile; for a matrix product the packed panels of Goto and van de Geijn,
+    /// "Anatomy of high-performance matrix multiplication", 2008.
     Panel,
 }
 
@@ -58,7 +59,8 @@ impl<'a> Reader<'a> {
         number.ok_or_else(|| LowerError::knob(name, format!("'{word}' is not a number from {least} to {most}")))
     }
 
-    /// Distance of prefetches in f32 elements, which the knob gives in bytes; 0 for none, as where there is no knob.
+    /// Distance of prefetches in f32 elements, which the knob gives in bytes; 0 for none, as where
+    /// there is no knob.
     pub(crate) fn prefetch(&self) -> Result<usize, LowerError> {
         const NAME: &str = "prefetch";
         if !self.has(NAME) {
@@ -71,8 +73,8 @@ impl<'a> Reader<'a> {
         Ok(bytes / 4)
     }
 
-    /// True if the next steps of a matrix that is read in place are prefetched; false where there is
-    /// no knob.
+    /// True if the next steps of a matrix that is read in place are prefetched; false where there
+    /// is no knob.
     pub(crate) fn prefetches_next_steps(&self) -> Result<bool, LowerError> {
         const NAME: &str = "prefetch";
         Ok(self.has(NAME) && self.one_of(NAME, &["0", "1"])? == "1")

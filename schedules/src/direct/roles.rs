@@ -62,8 +62,8 @@ impl Roles {
         let channels = if is_depthwise { axes.groups() } else { axes.columns.clone() };
         let channel = *channels.last()?;
 
-        // Rows that no window slides along share nothing but the weights; without windows there are no others. The only column of a
-        // depthwise convolution needs no loop.
+        // Rows that no window slides along share nothing but the weights; without windows there are
+        // no others. The only column of a depthwise convolution needs no loop.
         let is_row = |&axis: &AxisId| axes.rows.contains(&axis) && (axes.windows.is_empty() || axes.is_windowed(axis));
         let is_channel = |axis: &AxisId| *axis == channel || main.axes[*axis].extent > 1 && channels.contains(axis);
         let is_tiled = |axis: &AxisId| is_channel(axis) || is_row(axis);
@@ -96,23 +96,24 @@ impl Roles {
         self.factors[0].bytes() < 4 && is_shared && self.dot(target).is_none()
     }
 
-    /// The instruction that multiplies groups of reduction steps, and the types and the number of these; `None` where there is
-    /// none for the factors, or there is one step.
+    /// The instruction that multiplies groups of reduction steps, and the types and the number of
+    /// these; `None` where there is none for the factors, or there is one step.
     pub(crate) fn dot(&self, target: &CpuTarget) -> Option<(&'static Instruction, Factors)> {
         let step = self.step.filter(|&step| self.extent(step) > 1 && !self.is_depthwise)?;
         let fits = |steps: usize| self.extent(step).is_multiple_of(steps) || self.ends_operands(step);
         dot_of(target, self.factors).filter(|(_, factors)| fits(factors.steps))
     }
 
-    /// True if steps beyond the last are beyond both operands, so that they count as zeros: no other axis is in their dimensions.
+    /// True if steps beyond the last are beyond both operands, so that they count as zeros: no
+    /// other axis is in their dimensions.
     fn ends_operands(&self, step: AxisId) -> bool {
         let is_step = |index: &Affine| !index.uses(VarId(step as u32)) || index.terms.len() == 1;
         let Contraction { data, weight, .. } = &self.contraction;
         data.index.iter().chain(&weight.index).all(is_step)
     }
 
-    /// True if the data is images whose channels are the reduction's steps, whole groups of them where
-    /// there are groups of channels.
+    /// True if the data is images whose channels are the reduction's steps, whole groups of them
+    /// where there are groups of channels.
     pub(crate) fn has_groups_of_channels(&self, steps: usize) -> bool {
         let is_step = |axis: VarId| self.step == Some(axis.0 as usize);
         let fits = |&(axis, of)| if is_step(axis) { of == 1 } else { of % steps as i64 == 0 };
@@ -157,7 +158,8 @@ impl Roles {
         if self.is_depthwise { Some(self.channel) } else { self.step }
     }
 
-    /// Whether input and output of a convolution can be channel-blocked: blocks of neighbouring channels, whole ones.
+    /// Whether input and output of a convolution can be channel-blocked: blocks of neighbouring
+    /// channels, whole ones.
     pub(crate) fn blockable(&self, block: usize) -> [bool; 2] {
         let has_blocks = |operand: &Operand, channel: AxisId| {
             let step = operand.index.get(1).map_or(0, |index| index.coefficient(VarId(channel as u32)));
@@ -167,8 +169,8 @@ impl Roles {
         [self.input_channel().is_some_and(|channel| has_blocks(data, channel)), has_blocks(output, self.channel)]
     }
 
-    /// Axes that vectors may run along: the channels; the width, too, where the channels are not whole vectors or the input has no lanes
-    /// that go with them.
+    /// Axes that vectors may run along: the channels; the width, too, where the channels are not
+    /// whole vectors or the input has no lanes that go with them.
     pub(crate) fn vectors(&self, target: &CpuTarget) -> Vec<AxisId> {
         let whole = self.extent(self.channel).is_multiple_of(target.lanes());
         let lanes_match = !self.is_depthwise || self.blockable(block_size(target))[0];
@@ -209,7 +211,8 @@ mod tests {
     use autotune_ir::program::{Access, BufferId, Expr};
     use autotune_ir::spec::{Axis, Equation, Reduction, Source, Tensor};
 
-    /// `result[..] = Σ data[..] * weight[..]`, each index a sum of axes; capital axes are summed over.
+    /// `result[..] = Σ data[..] * weight[..]`, each index a sum of axes; capital axes are summed
+    /// over.
     fn contraction(axes: &[(&'static str, usize)], accesses: [&[&str]; 3]) -> Roles {
         let axis_of = |name: &str| axes.iter().position(|axis| axis.0 == name).unwrap();
         let index = |sum: &&str| {

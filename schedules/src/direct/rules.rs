@@ -10,20 +10,23 @@ use autotune_ir::program::{Layout, MAX_LOCAL_BYTES};
 use autotune_ir::target::CpuTarget;
 use autotune_workloads::axes::Axes;
 
-/// Straight-line multiply-accumulates of one loop body beyond which compilers are slow and the instruction cache overflows.
+/// Straight-line multiply-accumulates of one loop body beyond which compilers are slow and the
+/// instruction cache overflows.
 const MAX_BODY: usize = 1024;
 /// The same of all register tiles together: whole ones, remainders and those that touch padding.
 const MAX_CODE: usize = 8 * MAX_BODY;
 /// Nests that all register tiles together may become.
 const MAX_LEAVES: usize = 32;
-/// Fewest channels that share an element of a panel, where it makes a vector of what is strided in the input.
+/// Fewest channels that share an element of a panel, where it makes a vector of what is strided in
+/// the input.
 pub(super) const MIN_PANEL_CHANNELS: usize = 16;
-/// Fewest columns that share an element of a panel of a matrix product, which saves no instruction, but conflicts in caches.
+/// Fewest columns that share an element of a panel of a matrix product, which saves no instruction,
+/// but conflicts in caches.
 pub(super) const MIN_PANEL_COLUMNS: usize = 1024;
 /// Fewest rows of a matrix product in a register tile that a panel serves.
 const MIN_PANEL_ROWS: usize = 4;
-/// Cache tiles along an axis that may each have a remainder behind their register tiles or unrolled steps: more such pieces cannot be
-/// proven to cover the axis.
+/// Cache tiles along an axis that may each have a remainder behind their register tiles or unrolled
+/// steps: more such pieces cannot be proven to cover the axis.
 const MAX_CUT_TILES: usize = 1 << 15;
 /// Tiles that may be peeled off one end of an axis for padding.
 const MAX_PEELED: i64 = 4;
@@ -93,8 +96,9 @@ impl Direct {
         Ok(())
     }
 
-    /// The vector is whole registers or the whole axis. Along it weights must have stride 0 or 1, the data operand too unless the vector
-    /// runs along the width; the output any along packed channels, along the width that of its plain layout.
+    /// The vector is whole registers or the whole axis. Along it weights must have stride 0 or 1,
+    /// the data operand too unless the vector runs along the width; the output any along packed
+    /// channels, along the width that of its plain layout.
     fn check_vector(&self, target: &CpuTarget) -> Result<(), LowerError> {
         let register = self.register_extent(self.vector);
         if !register.is_multiple_of(target.lanes()) && register < self.contraction.axes[self.vector].extent {
@@ -119,7 +123,8 @@ impl Direct {
         Ok(())
     }
 
-    /// Where cache tiles are very many, whole register tiles and whole groups of unrolled steps must fill them.
+    /// Where cache tiles are very many, whole register tiles and whole groups of unrolled steps
+    /// must fill them.
     fn check_cuts(&self) -> Result<(), LowerError> {
         let is_cut = |axis: AxisId, piece: usize| {
             let (extent, tile) = (self.contraction.axes[axis].extent, self.cache_extent(axis));
@@ -168,8 +173,9 @@ impl Direct {
         Ok(accumulators * self.unroll)
     }
 
-    /// The register tiles must not become too much code: along each axis, runs of like tiles in runs of like cache tiles are
-    /// nests of their own. `body` is the length of the straight-line body of a whole one.
+    /// The register tiles must not become too much code: along each axis, runs of like tiles in
+    /// runs of like cache tiles are nests of their own. `body` is the length of the straight-line
+    /// body of a whole one.
     fn check_code(&self, body: usize) -> Result<(), LowerError> {
         let (mut leaves, mut code) = (1, body);
         for axis in (0..self.contraction.axes.len()).filter(|a| !self.batch.contains(a)) {
@@ -193,7 +199,8 @@ impl Direct {
         }
         let register = self.register_extent(axis);
         let taps = if self.data_mode == DataMode::InPlace { self.padded_taps(axis) } else { None };
-        // Of the register tiles in `extent` elements, the remainder or `ends` at the ends of the axis are by themselves.
+        // Of the register tiles in `extent` elements, the remainder or `ends` at the ends of the
+        // axis are by themselves.
         let runs = |extent: usize, ends: usize| {
             let tiles = extent.div_ceil(register);
             let leaves = tiles.min(ends.max(usize::from(!extent.is_multiple_of(register))) + 1);
@@ -209,7 +216,8 @@ impl Direct {
         }
     }
 
-    /// Extent of the kernel along the padded dimension that a spatial axis concerns, if there is one.
+    /// Extent of the kernel along the padded dimension that a spatial axis concerns, if there is
+    /// one.
     pub(super) fn padded_taps(&self, axis: AxisId) -> Option<usize> {
         let data = &self.contraction.data;
         let concerns = |dim: &usize| data.index[*dim].uses(VarId(axis as u32));
@@ -231,8 +239,8 @@ impl Direct {
         }
     }
 
-    /// A copied tile must fit the last-level cache share of a thread, a panel the second-level cache, both together what a thread may
-    /// have.
+    /// A copied tile must fit the last-level cache share of a thread, a panel the second-level
+    /// cache, both together what a thread may have.
     fn check_memory(&self, target: &CpuTarget) -> Result<(), LowerError> {
         let is_panel = self.data_mode == DataMode::Panel;
         let copies_tile = self.data_mode == DataMode::Tile || is_panel && self.contraction.is_padded();
@@ -247,8 +255,8 @@ impl Direct {
         Ok(())
     }
 
-    /// A panel must be worth its copy: it serves vectors along a strided axis, or several rows of a matrix, and enough outputs
-    /// are made of each of its elements.
+    /// A panel must be worth its copy: it serves vectors along a strided axis, or several rows of a
+    /// matrix, and enough outputs are made of each of its elements.
     fn check_panel(&self, axes: &Axes) -> Result<(), LowerError> {
         let refuse = |reason: &str| Err(LowerError::knob("data", reason));
         // Dot products may have no other way to read the data.
@@ -268,7 +276,8 @@ impl Direct {
     }
 }
 
-/// True if more than [`MAX_PEELED`] tiles of a spatial axis would touch the padding at one of its ends.
+/// True if more than [`MAX_PEELED`] tiles of a spatial axis would touch the padding at one of its
+/// ends.
 fn peels_many(contraction: &Contraction, axis: AxisId, tile: usize) -> bool {
     let data = &contraction.data;
     let mut dims = data.index.iter().zip(&data.shape).enumerate();
@@ -281,7 +290,8 @@ fn peels_many(contraction: &Contraction, axis: AxisId, tile: usize) -> bool {
         })
 }
 
-/// True if there is so much padding that tiles of single elements cannot be peeled: some schedules need a padded copy then.
+/// True if there is so much padding that tiles of single elements cannot be peeled: some schedules
+/// need a padded copy then.
 pub(super) fn pads_far(contraction: &Contraction) -> bool {
     (0..contraction.axes.len()).any(|axis| peels_many(contraction, axis, 1))
 }

@@ -25,19 +25,23 @@ const DATA: [(&str, &str); 6] = [
 ];
 /// Largest register tile along a row.
 const WIDEST: usize = 28;
-/// Register tiles of a depthwise convolution, width and height: neighbouring results share what they read. The first was the fastest of a dozen tried
-/// for 32 and 64 channels of 112 x 112 (AMD EPYC, family 25, model 17, one thread of a loaded machine, least of 50 runs in turns).
+/// Register tiles of a depthwise convolution, width and height: neighbouring results share what
+/// they read. The first was the fastest of a dozen tried for 32 and 64 channels of 112 x 112 (AMD
+/// EPYC, family 25, model 17, one thread of a loaded machine, least of 50 runs in turns).
 const SHARED_READS: [[usize; 2]; 3] = [[4, 2], [3, 3], [3, 1]];
-/// What is between takes so much of the second-level cache at first, half as much with every try that follows.
+/// What is between takes so much of the second-level cache at first, half as much with every try
+/// that follows.
 const CACHE_SHARE: usize = 4;
 const TRIES: usize = 16;
 
 /// Elements of a register tile at most: channels, the row that vectors may run along, other rows.
 type Registers = [usize; 3];
 
-/// A fixed rule without measuring: what is between is kept beside tiles, all its channels at once, of as many rows as have room in a
-/// quarter of the second-level cache. Either contraction has the largest register tile that fits the registers, as the direct sketch's default
-/// has. Of these the first that divides the work among the threads evenly enough, else the one that does so most evenly.
+/// A fixed rule without measuring: what is between is kept beside tiles, all its channels at once,
+/// of as many rows as have room in a quarter of the second-level cache. Either contraction has the
+/// largest register tile that fits the registers, as the direct sketch's default has. Of these the
+/// first that divides the work among the threads evenly enough, else the one that does so most
+/// evenly.
 pub(super) fn default_point(pair: &Arc<Pair>, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
     let mut best: Option<(f64, Point)> = None;
     for budget in (0..TRIES).map(|tries| (target.l2_bytes / CACHE_SHARE) >> tries) {
@@ -66,7 +70,8 @@ struct Rule<'a> {
 }
 
 impl<'a> Rule<'a> {
-    /// The best rule that is valid: with small register tiles of the second one that suits the first, then one that suits the second.
+    /// The best rule that is valid: with small register tiles of the second one that suits the
+    /// first, then one that suits the second.
     fn find(pair: &'a Arc<Pair>, target: &CpuTarget, space: &Arc<KnobSpace>, budget: usize) -> Option<(Point, Fused)> {
         let valid = |rule: &Self| {
             let point = rule.point(space)?;
@@ -134,7 +139,8 @@ impl<'a> Rule<'a> {
         }
     }
 
-    /// The tile of a row, or of the channels between: these whole, of rows as many as there is room for, the innermost first.
+    /// The tile of a row, or of the channels between: these whole, of rows as many as there is room
+    /// for, the innermost first.
     fn tile(&self, knob: &Knob, name: &str) -> usize {
         let (pair, last) = (self.pair, knob.values.len() - 1);
         let mut room = self.budget / (pair.dtype.bytes() * pair.second.extent(pair.step));
@@ -153,7 +159,8 @@ impl<'a> Rule<'a> {
     }
 }
 
-/// Axes of vectors with register tiles of a contraction, the best first. The last have a single element.
+/// Axes of vectors with register tiles of a contraction, the best first. The last have a single
+/// element.
 fn of_part<'a>(roles: &'a Roles, target: &CpuTarget) -> impl Iterator<Item = (AxisId, Registers)> + 'a {
     let (lanes, block) = (target.lanes(), block_size(target));
     let vectors = roles.vectors(target);
@@ -165,7 +172,8 @@ fn of_part<'a>(roles: &'a Roles, target: &CpuTarget) -> impl Iterator<Item = (Ax
     shared.chain(tiles.flat_map(move |registers| vectors.clone().into_iter().map(move |vector| (vector, registers))))
 }
 
-/// The largest tile up to a limit, of those that are multiples of a number if there are any; the least if none is.
+/// The largest tile up to a limit, of those that are multiples of a number if there are any; the
+/// least if none is.
 fn largest(knob: &Knob, limit: usize, of: usize) -> usize {
     let fits = |value: &Value, of: usize| matches!(value, Value::Tile(t) if t[0] <= limit && t[0].is_multiple_of(of));
     let find = |of| knob.values.iter().rposition(|value| fits(value, of));

@@ -1,5 +1,5 @@
-//! Two contractions in one kernel on a GPU: those of a [`Pair`](super::Pair), or scores and what is summed with the weights that a softmax
-//! makes of them (attention).
+//! Two contractions in one kernel on a GPU: those of a [`Pair`](super::Pair), or scores and what is
+//! summed with the weights that a softmax makes of them (attention).
 //!
 //! ```text
 //! block loops over batch axes and tiles of rows
@@ -12,13 +12,15 @@
 //!     output = act(acc + bias + residual)
 //! ```
 //!
-//! A block has all columns of the second, so that nothing is computed twice. Where that leaves too few blocks, or what is between is too
-//! large, `between=whole` writes it out: each contraction is a kernel of its own, in the same tiles.
+//! A block has all columns of the second, so that nothing is computed twice. Where that leaves too
+//! few blocks, or what is between is too large, `between=whole` writes it out: each contraction is
+//! a kernel of its own, in the same tiles.
 //!
 //! # Softmax
 //!
-//! The scores of a row go by in chunks of keys. What was added up with respect to the largest score so far is scaled when a larger one comes
-//! (Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022):
+//! The scores of a row go by in chunks of keys. What was added up with respect to the largest score
+//! so far is scaled when a larger one comes (Milakov and Gimelshein, "Online normalizer calculation
+//! for softmax", 2018; Dao et al., "FlashAttention", 2022):
 //!
 //! ```text
 //! largest[m] = max scores[m, n];  total[m] = Σ exp(scores[m, n] - largest[m])
@@ -73,7 +75,8 @@ pub(super) struct GpuFused {
 }
 
 impl GpuFused {
-    /// What values of the knobs ask for, or the first that is malformed, does not fit the workload, or breaks a limit of the target.
+    /// What values of the knobs ask for, or the first that is malformed, does not fit the workload,
+    /// or breaks a limit of the target.
     pub(super) fn new(workload: &Workload, target: &GpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let pair = GpuPair::of(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
         let words = between_words(&pair);
@@ -136,7 +139,8 @@ impl GpuFused {
         }
     }
 
-    /// Registers that a thread needs, about: those of the second are in use while the first multiplies.
+    /// Registers that a thread needs, about: those of the second are in use while the first
+    /// multiplies.
     fn registers(&self) -> usize {
         let both = self.first.registers() + self.second.sums();
         match self.pair.between {
@@ -159,7 +163,8 @@ impl GpuFused {
     }
 }
 
-/// Has a tiling find a tile of what is between in shared memory: `tile` elements along an axis that it sums over, in several chunks.
+/// Has a tiling find a tile of what is between in shared memory: `tile` elements along an axis that
+/// it sums over, in several chunks.
 fn keep_between(second: &mut Tiling, step: AxisId, tile: usize) -> Result<(), LowerError> {
     let chunk = second.tile(step);
     let knob = format!("{}.tile.{}", PARTS[1], second.roles.name(step));
@@ -175,7 +180,8 @@ fn keep_between(second: &mut Tiling, step: AxisId, tile: usize) -> Result<(), Lo
     Ok(())
 }
 
-/// The columns of the result, all of which a block has, of a pair of which nothing else can be too large for it: by name and extent.
+/// The columns of the result, all of which a block has, of a pair of which nothing else can be too
+/// large for it: by name and extent.
 pub(super) fn widest(workload: &Workload) -> Option<(&'static str, usize)> {
     let pair = GpuPair::of(workload).filter(|pair| matches!(pair.between, Between::Softmax(_)))?;
     let (column, second) = (pair.column?, pair.part(1));

@@ -1,4 +1,5 @@
-//! Lowering of two contractions on a CPU: each by the direct sketch's register tiles, in the same tiles of rows.
+//! Lowering of two contractions on a CPU: each by the direct sketch's register tiles, in the same
+//! tiles of rows.
 
 use std::mem::swap;
 use std::sync::Arc;

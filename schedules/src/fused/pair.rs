@@ -12,20 +12,21 @@ use crate::contraction::{Contraction, Operand};
 use crate::direct::roles::Roles;
 use crate::map_reduce::axis_of;
 
-/// A spec of four equations: a contraction of operands, a map of its sums, a contraction of what that defines with another operand, a map of
-/// those sums.
+/// A spec of four equations: a contraction of operands, a map of its sums, a contraction of what
+/// that defines with another operand, a map of those sums.
 ///
 /// ```text
 /// sum_1[n, c, y, x] = Σ input[n, c, y + j, x + k] * w_1[c, j, k];   mid[n, c, y, x]    = max(sum_1[n, c, y, x] + b_1[c], 0)
 /// sum_2[n, o, y, x] = Σ mid[n, c, y, x] * w_2[o, c];                output[n, o, y, x] = sum_2[n, o, y, x]
 /// ```
 ///
-/// The second reads one element of each *row* (`n`, `y`, `x`) and sums over the channels of the first: a tile of rows of the result needs the
-/// same rows of what is between, and no others.
+/// The second reads one element of each *row* (`n`, `y`, `x`) and sums over the channels of the
+/// first: a tile of rows of the result needs the same rows of what is between, and no others.
 pub(crate) struct Pair {
     pub(crate) first: Roles,
     pub(crate) second: Roles,
-    /// The axes of more than one element that both have as rows: of the first, and of the second in whose order they are.
+    /// The axes of more than one element that both have as rows: of the first, and of the second in
+    /// whose order they are.
     pub(crate) rows: Vec<[AxisId; 2]>,
     /// The same of those that neither tiles.
     pub(crate) batch: Vec<[AxisId; 2]>,
@@ -81,7 +82,8 @@ impl Pair {
     }
 }
 
-/// The axis that each dimension is, none of those of one element; `None` if some dimension is no axis.
+/// The axis that each dimension is, none of those of one element; `None` if some dimension is no
+/// axis.
 pub(super) fn axes_of(operand: &Operand) -> Option<Vec<Option<AxisId>>> {
     let axis = |index: &Affine| if index.as_constant() == Some(0) { Some(None) } else { axis_of(index).map(Some) };
     operand.index.iter().map(axis).collect()

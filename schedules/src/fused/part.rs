@@ -36,8 +36,8 @@ impl<'a> Part<'a> {
         if self.laid.lane_of(axis).is_some() { self.block } else { 1 }
     }
 
-    /// As the direct sketch has it, in cache tiles that are known but for that of its own reduction; the loops over the first `parallel` of
-    /// them are parallel.
+    /// As the direct sketch has it, in cache tiles that are known but for that of its own
+    /// reduction; the loops over the first `parallel` of them are parallel.
     pub(super) fn direct(
         &self,
         target: &CpuTarget,

@@ -8,19 +8,23 @@ use crate::error::LowerError;
 use autotune_ir::instruction::ThreadGroup;
 use autotune_ir::target::GpuTarget;
 
-/// Multiply-adds or matrix instructions of one loop body beyond which compilers are slow and the instruction cache overflows.
+/// Multiply-adds or matrix instructions of one loop body beyond which compilers are slow and the
+/// instruction cache overflows.
 pub(crate) const MAX_BODY: usize = 4096;
 const MAX_MATRIX_BODY: usize = 512;
-/// Rounds in which the threads of a block copy a chunk, at most: more means too few threads for the tile.
+/// Rounds in which the threads of a block copy a chunk, at most: more means too few threads for the
+/// tile.
 const MAX_ROUNDS: usize = 32;
 const MAX_MATRIX_ROUNDS: usize = 16;
 /// Registers that an instruction of a warp group takes beside its sums, for NVRTC 13.0.
 const INSTRUCTION_REGISTERS: usize = 26;
 /// Blocks of a grid and elements of a buffer; indices within a kernel are 32 bits wide.
 const MAX_INDEX: usize = i32::MAX as usize;
-/// Chunks of a reduction with two stages, whose even and odd ones are separate sets of what [`autotune_ir::verify`] adds up.
+/// Chunks of a reduction with two stages, whose even and odd ones are separate sets of what
+/// [`autotune_ir::verify`] adds up.
 const MAX_STAGED_CHUNKS: usize = 1 << 17;
-/// Elements of the sums of parts, at most: a gigabyte, which takes longer to write and read than a split gains.
+/// Elements of the sums of parts, at most: a gigabyte, which takes longer to write and read than a
+/// split gains.
 const MAX_PARTS: usize = 1 << 28;
 
 impl Tiling {

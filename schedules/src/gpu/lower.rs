@@ -63,7 +63,8 @@ pub(crate) fn lower(workload: &Workload, tiling: &Tiling) -> Program {
     Program { algorithm: Arc::clone(&spec), spec, axes, vars: all.vars, buffers: all.buffers, stages, cold: false }
 }
 
-/// `for every element of the input: mapped[..] = f(input[..])`, a thread each, in the layout of the input.
+/// `for every element of the input: mapped[..] = f(input[..])`, a thread each, in the layout of the
+/// input.
 fn map_input(operands: &OperandBuffers, map: &Equation, mapped: BufferId, layout: Layout, all: &mut Nest) -> Vec<Node> {
     let extents = all.buffers[mapped.0 as usize].shape.clone();
     let shape: Vec<(&str, usize)> = DIMENSIONS.into_iter().zip(extents).collect();
@@ -87,7 +88,8 @@ pub(crate) struct Outside {
     pub(crate) operands: OperandBuffers,
 }
 
-/// The stage that adds up the products of a tiling; its buffers have names that begin with `prefix`.
+/// The stage that adds up the products of a tiling; its buffers have names that begin with
+/// `prefix`.
 pub(crate) fn compute(tiling: &Tiling, outside: Outside, prefix: &str, all: &mut Nest) -> Vec<Node> {
     Lowering::new(tiling, outside, prefix, all).compute()
 }
@@ -103,7 +105,8 @@ pub(crate) struct Lowering<'a> {
     /// What is on its way to shared memory in registers, of both operands.
     fetched: Vec<BufferId>,
     pub(crate) acc: BufferId,
-    /// Where in what is staged of the data a chunk begins, along a dimension, if not at its first element.
+    /// Where in what is staged of the data a chunk begins, along a dimension, if not at its first
+    /// element.
     pub(crate) data_from: Option<(usize, Affine)>,
     /// True if there are chunks beyond the reduction.
     pub(crate) sticks_out: bool,
@@ -255,7 +258,8 @@ impl<'a> Lowering<'a> {
         (loops, index)
     }
 
-    /// The element of a thread's tile at an index of some of its sums, counted from the first of the block's.
+    /// The element of a thread's tile at an index of some of its sums, counted from the first of
+    /// the block's.
     pub(crate) fn in_block<'l>(&self, levels: impl Iterator<Item = &'l Level>, index: &[Affine]) -> Vec<Affine> {
         let mut values = self.thread_base.clone();
         levels.zip(index).for_each(|(level, place)| values[level.axis].add_scaled(place, level.step as i64));

@@ -1,15 +1,16 @@
 //! A contraction as it is tiled: which axes play which part, and where an element of an operand is.
 //!
-//! The axes are those of the spec, or, of a convolution, with the pixels of all outputs as one axis `p`:
+//! The axes are those of the spec, or, of a convolution, with the pixels of all outputs as one axis
+//! `p`:
 //!
 //! ```text
 //! for n, o, oh, ow { for c, kh, kw { output[n, o, oh, ow] += input[n, c, oh + kh, ow + kw] * weight[o, c, kh, kw] } }
 //!   →  for o, p { for c, kh, kw { output[o, p] += columns[c, kh, kw, p] * weight[o, c, kh, kw] } }
 //! ```
 //!
-//! A tile of pixels goes on from row to row and from image to image, so that it fits outputs of any size. The matrix `columns`
-//! is never made: copies to shared memory take `p` apart and read the input where it is (Chetlur et al., "cuDNN: Efficient
-//! Primitives for Deep Learning", 2014).
+//! A tile of pixels goes on from row to row and from image to image, so that it fits outputs of any
+//! size. The matrix `columns` is never made: copies to shared memory take `p` apart and read the
+//! input where it is (Chetlur et al., "cuDNN: Efficient Primitives for Deep Learning", 2014).
 
 use std::mem::take;
 use std::sync::Arc;
@@ -24,10 +25,12 @@ use autotune_workloads::axes::Axes;
 /// Name of the axis over pixels.
 pub const PIXELS: &str = "p";
 
-/// Distance between what neighbours along an axis read from which on a block would copy far more than it reads.
+/// Distance between what neighbours along an axis read from which on a block would copy far more
+/// than it reads.
 const SPARSE: i64 = 5;
 
-/// Axes of the result that only the data has, as one: of a convolution, images, rows and columns of the output.
+/// Axes of the result that only the data has, as one: of a convolution, images, rows and columns of
+/// the output.
 #[derive(Clone, Debug)]
 pub struct Pixels {
     /// The axis over pixels.
@@ -36,7 +39,8 @@ pub struct Pixels {
     pub digits: Vec<(&'static str, usize)>,
     /// True if neighbouring pixels of a row are neighbours in memory; else channels are.
     pub contiguous: bool,
-    /// Neighbouring pixels that lie together in the input, as far as they are a power of two up to 4.
+    /// Neighbouring pixels that lie together in the input, as far as they are a power of two up
+    /// to 4.
     pub vector: usize,
 }
 
@@ -49,7 +53,8 @@ pub struct AxisRoles {
     pub axes: Vec<AxisInfo>,
     /// Data and weights by those. With pixels, the data is `columns`.
     pub operands: [Operand; 2],
-    /// True if the weights are read backwards, as those of a transposed convolution are: they are packed with a dimension for each axis.
+    /// True if the weights are read backwards, as those of a transposed convolution are: they are
+    /// packed with a dimension for each axis.
     pub unfolded: bool,
     /// What the axis of pixels stands for, if there is one.
     pub pixels: Option<Pixels>,
@@ -59,7 +64,8 @@ pub struct AxisRoles {
     pub batch: Vec<AxisId>,
     /// Reduction axes, the one of many elements last.
     pub reduce: Vec<AxisId>,
-    /// With pixels, for each of the spec's axes the one that is tiled, or the place behind those of its digit of a pixel.
+    /// With pixels, for each of the spec's axes the one that is tiled, or the place behind those of
+    /// its digit of a pixel.
     seen_as: Vec<AxisId>,
     /// True if data and output lie with their second dimension last.
     channels_last: bool,
@@ -69,7 +75,8 @@ fn var(axis: AxisId) -> Affine {
     Affine::var(VarId(axis as u32))
 }
 
-/// True if an operand is read forwards along all axes: what is staged in shared memory begins at its first element.
+/// True if an operand is read forwards along all axes: what is staged in shared memory begins at
+/// its first element.
 pub(crate) fn is_forward(index: &[Affine]) -> bool {
     index.iter().flat_map(|index| &index.terms).all(|term| term.1 > 0)
 }
@@ -80,7 +87,8 @@ fn forward_axes(spec: &Spec) -> Option<Axes> {
     is_forward(&data.index).then(|| Axes::of(spec)).flatten()
 }
 
-/// The weights as they are multiplied, and whether they do not lie so: with a dimension for each of their axes if they are read backwards.
+/// The weights as they are multiplied, and whether they do not lie so: with a dimension for each of
+/// their axes if they are read backwards.
 fn weights(own: &Contraction) -> (Operand, bool) {
     if is_forward(&own.weight.index) {
         return (own.weight.clone(), false);
@@ -101,7 +109,8 @@ impl AxisRoles {
         roles.of_used_axes()
     }
 
-    /// The same without spatial axes that no operand uses: those of one element, where they are taken as the constant 0.
+    /// The same without spatial axes that no operand uses: those of one element, where they are
+    /// taken as the constant 0.
     fn of_used_axes(mut self) -> Self {
         let is_used = |axis: &AxisId| self.operands.iter().any(|operand| operand.uses(*axis));
         self.spatial.retain(is_used);
@@ -109,7 +118,8 @@ impl AxisRoles {
         self
     }
 
-    /// By the spec's own axes, those along which the output is contiguous last; none of specs that are no contraction.
+    /// By the spec's own axes, those along which the output is contiguous last; none of specs that
+    /// are no contraction.
     pub(crate) fn of_axes(spec: &Arc<Spec>) -> Option<Self> {
         Some(Self::of_parts(forward_axes(spec)?, Contraction::with_unit_axes(spec)))
     }
@@ -125,8 +135,9 @@ impl AxisRoles {
         Self::new(own, [spatial, batch, taps.chain(parts.steps).collect()])
     }
 
-    /// By pixels; none of contractions without windows. Where pixels share no products (depthwise) or lie along one axis as it
-    /// is, there are such roles only if the input is sparse: copies of pixels leave out what nobody reads.
+    /// By pixels; none of contractions without windows. Where pixels share no products (depthwise)
+    /// or lie along one axis as it is, there are such roles only if the input is sparse: copies of
+    /// pixels leave out what nobody reads.
     pub(crate) fn of_pixels(spec: &Arc<Spec>) -> Option<Self> {
         let (parts, own) = (forward_axes(spec)?, Contraction::with_unit_axes(spec).without_unit_axes());
         let is_depthwise = parts.is_depthwise(spec.main());
@@ -138,8 +149,9 @@ impl AxisRoles {
         is_offered.then(|| Self::fused(own, &parts, true))
     }
 
-    /// As a matrix product, `result[row, column] += data[row, ..] * weight[.., column]`, for each of a batch. The data of a convolution has
-    /// the channels last, so that a row finds what it needs at a kernel position in one place; that of a matrix product is as it lies.
+    /// As a matrix product, `result[row, column] += data[row, ..] * weight[.., column]`, for each
+    /// of a batch. The data of a convolution has the channels last, so that a row finds what it
+    /// needs at a kernel position in one place; that of a matrix product is as it lies.
     ///
     /// | | batch | rows | columns | reduction |
     /// |---|---|---|---|---|
@@ -149,7 +161,8 @@ impl AxisRoles {
     pub(crate) fn of_matrix(spec: &Arc<Spec>) -> Option<Self> {
         let (mut parts, mut own) = (forward_axes(spec)?, Contraction::with_unit_axes(spec));
         let (column, &[.., step]) = (parts.columns.pop()?, &parts.steps[..]) else { return None };
-        // Each of the other columns' values is a product of its own, and of the other rows' where no window slides along them.
+        // Each of the other columns' values is a product of its own, and of the other rows' where
+        // no window slides along them.
         parts.batch.append(&mut parts.columns);
         parts.columns.push(column);
         if parts.windows.is_empty() {
@@ -179,9 +192,11 @@ impl AxisRoles {
         Some(Self { channels_last, ..roles })
     }
 
-    /// With the rows as one axis of pixels, and `columns` as data, where pixels or steps are contiguous.
+    /// With the rows as one axis of pixels, and `columns` as data, where pixels or steps are
+    /// contiguous.
     fn fused(own: Contraction, parts: &Axes, contiguous: bool) -> Self {
-        // Axes of the result, then pixels, then those that are summed over; the rows behind all that are tiled.
+        // Axes of the result, then pixels, then those that are summed over; the rows behind all
+        // that are tiled.
         let mut axes = own.axes.clone();
         let digits: Vec<_> = parts.rows.iter().map(|&row| (axes[row].name, axes[row].extent)).collect();
         let extent = digits.iter().map(|digit| digit.1).product();
@@ -243,8 +258,8 @@ impl AxisRoles {
         self.seen_as[..self.own.axes.len()].iter().map(value).collect()
     }
 
-    /// The element of the weights in memory that stands at a place of those that are multiplied, and what must be within `0..extent` for it
-    /// to be there.
+    /// The element of the weights in memory that stands at a place of those that are multiplied,
+    /// and what must be within `0..extent` for it to be there.
     pub(crate) fn weight_in_memory(&self, place: Vec<Affine>) -> (Vec<Affine>, Vec<(Affine, usize)>) {
         let Operand { shape, index } = &self.operands[1];
         if !self.unfolded {
@@ -264,9 +279,10 @@ impl AxisRoles {
         (element, bounds)
     }
 
-    /// The element of an operand in memory `offsets` behind that at values of the axes, those that are tiled or, with `by_own`, the
-    /// spec's: its index, and what must be within `0..extent` for it to be there. Conditions on `whole`, a tiled axis no chunk of which
-    /// sticks out, are left out.
+    /// The element of an operand in memory `offsets` behind that at values of the axes, those that
+    /// are tiled or, with `by_own`, the spec's: its index, and what must be within `0..extent` for
+    /// it to be there. Conditions on `whole`, a tiled axis no chunk of which sticks out, are left
+    /// out.
     pub(crate) fn element(
         &self,
         (operand, by_own): (&Operand, bool),
@@ -284,8 +300,8 @@ impl AxisRoles {
         for (dim, index) in operand.index.iter().enumerate() {
             elements.push(behind(at(index, values), dim));
 
-            // The one axis that this dimension counts within a batch ends where the axis does; any other dimension where the tensor
-            // does.
+            // The one axis that this dimension counts within a batch ends where the axis does; any
+            // other dimension where the tensor does.
             let mut counted = index.terms.iter().filter(|term| !self.batch.contains(&seen(term.0.0 as usize)));
             let only = match (counted.next(), counted.next()) {
                 (Some(&(VarId(axis), 1)), None) if index.constant == 0 => Some(axis as usize),
@@ -309,7 +325,8 @@ impl AxisRoles {
     }
 }
 
-/// True if an axis counts between the steps of all others that an index has, as a channel within its group does.
+/// True if an axis counts between the steps of all others that an index has, as a channel within
+/// its group does.
 fn is_digit(index: &Affine, axis: AxisId, extent: usize) -> bool {
     index.terms.iter().all(|&(VarId(other), step)| other as usize == axis || step >= extent as i64)
 }

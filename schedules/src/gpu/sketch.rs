@@ -54,7 +54,8 @@ impl GpuSketch {
         workload.dtype() == DType::Tf32 || self.roles_of(workload.spec()).is_some_and(|roles| teams::fill(&roles))
     }
 
-    /// What a config asks for, or the first knob that is malformed, does not fit the workload, or breaks a limit of the target.
+    /// What a config asks for, or the first knob that is malformed, does not fit the workload, or
+    /// breaks a limit of the target.
     pub fn tiling(
         &self,
         workload: &Workload,

@@ -12,11 +12,13 @@ pub struct Staged {
     pub source: Operand,
     /// Type of its elements in shared memory.
     pub dtype: DType,
-    /// Dimensions of `source` in the order in which they lie in shared memory. A block needs one element of any other.
+    /// Dimensions of `source` in the order in which they lie in shared memory. A block needs one
+    /// element of any other.
     pub order: Vec<usize>,
     /// Elements that a block needs of each dimension of `source` for one chunk.
     pub extents: Vec<usize>,
-    /// Elements that one thread copies at once, along the last dimension of `source` that is in `order`.
+    /// Elements that one thread copies at once, along the last dimension of `source` that is in
+    /// `order`.
     pub vector: usize,
     /// Elements more in each row of shared memory, against bank conflicts.
     pub pad: usize,
@@ -53,9 +55,11 @@ impl Staged {
 pub struct Packing {
     /// Their dimensions in the order in which they are packed. Any other has one element.
     pub order: Vec<usize>,
-    /// Pairs of columns that a lane of matrix instructions has one after the other: the packed column `8*run*j + 8*p + 2*q + c` is
-    /// column `8*run*j + 2*run*q + 2*p + c`, so that the pairs which instructions deal out to lane `q` are neighbours, and its stores, and
-    /// its loads of a residual, are of 16 bytes and those of four lanes of whole sectors. 1 for the order as it is.
+    /// Pairs of columns that a lane of matrix instructions has one after the other: the packed
+    /// column `8*run*j + 8*p + 2*q + c` is column `8*run*j + 2*run*q + 2*p + c`, so that the pairs
+    /// which instructions deal out to lane `q` are neighbours, and its stores, and its loads of a
+    /// residual, are of 16 bytes and those of four lanes of whole sectors. 1 for the order as it
+    /// is.
     pub run: usize,
 }
 
@@ -97,7 +101,8 @@ impl AxisRoles {
         order
     }
 
-    /// The order in which the weights' dimensions are packed for threads of their own, if that changes where they lie.
+    /// The order in which the weights' dimensions are packed for threads of their own, if that
+    /// changes where they lie.
     pub(crate) fn packing(&self) -> Option<Packing> {
         let weight = &self.operands[1];
         let order = self.reduce_first(weight);

@@ -1,4 +1,5 @@
-//! Tensor cores: teams of threads multiply tiles by matrix instructions while the next tiles are copied to shared memory.
+//! Tensor cores: teams of threads multiply tiles by matrix instructions while the next tiles are
+//! copied to shared memory.
 //!
 //! ```text
 //! block loops over parts of the reduction, batch, tiles of rows and columns
@@ -9,26 +10,31 @@
 //!     output = act(acc + bias + residual)                      (guarded where the tile sticks out)
 //! ```
 //!
-//! What is multiplied is a matrix product ([`AxisRoles::of_matrix`]): the pixels of a convolution are the rows, numbered over images, height
-//! and width, its output channels the columns, kernel positions and channels the reduction. Its data has the channels last
-//! (`NHWC`), so that what a row needs at a kernel position lies together, and weights are packed ahead of time in the same way:
+//! What is multiplied is a matrix product ([`AxisRoles::of_matrix`]): the pixels of a convolution
+//! are the rows, numbered over images, height and width, its output channels the columns, kernel
+//! positions and channels the reduction. Its data has the channels last (`NHWC`), so that what a
+//! row needs at a kernel position lies together, and weights are packed ahead of time in the same
+//! way:
 //!
 //! ```text
 //! for n, o, y, x { for c, kh, kw { out[n,o,y,x] += in[n,c,y+kh,x+kw] * w[o,c,kh,kw] } }
 //!   →  for p in 0..N*OH*OW, o { for kh, kw, c { (n, y, x) = p;  out[n,y,x,o] += in[n,y+kh,x+kw,c] * packed[o,kh,kw,c] } }
 //! ```
 //!
-//! The data of a chunk is gathered by the copies themselves: each copies some channels of a pixel at a kernel position, or
-//! zeros where that is in the padding. Rows of shared memory are 16 bytes longer than what they hold, which keeps the eight
-//! rows that an `ldmatrix` reads at once in different banks.
+//! The data of a chunk is gathered by the copies themselves: each copies some channels of a pixel
+//! at a kernel position, or zeros where that is in the padding. Rows of shared memory are 16 bytes
+//! longer than what they hold, which keeps the eight rows that an `ldmatrix` reads at once in
+//! different banks.
 //!
-//! With `raster=n` the blocks that run at the same time share `n` tiles of rows, so that they find what they read in the second-level
-//! cache.
+//! With `raster=n` the blocks that run at the same time share `n` tiles of rows, so that they find
+//! what they read in the second-level cache.
 //!
-//! Warp groups are for compute capability 9.0, matrix products with packed weights, and types of 16 bits. Four warps
-//! multiply by one instruction, which reads both operands from shared memory while the warps go on; one thread starts the copy of
-//! each operand's tile, which the copy engine does by itself: with `producer=group` one of a warp group that does nothing else, with
-//! `grid=persistent` for tile after tile. Their data has the steps last; that of warps may lie transposed, too.
+//! Warp groups are for compute capability 9.0, matrix products with packed weights, and types of 16
+//! bits. Four warps multiply by one instruction, which reads both operands from shared memory while
+//! the warps go on; one thread starts the copy of each operand's tile, which the copy engine does
+//! by itself: with `producer=group` one of a warp group that does nothing else, with
+//! `grid=persistent` for tile after tile. Their data has the steps last; that of warps may lie
+//! transposed, too.
 
 use std::sync::{Arc, OnceLock};
 
@@ -43,7 +49,8 @@ use autotune_ir::DType;
 use autotune_ir::instruction::{BOX_ROW_BYTES, LANES, ThreadGroup};
 use autotune_ir::target::{GpuApi, GpuTarget};
 
-/// Bytes of the widest copy, and those by which rows of shared memory are longer than what they hold.
+/// Bytes of the widest copy, and those by which rows of shared memory are longer than what they
+/// hold.
 const COPY_BYTES: usize = 16;
 /// Rows of a box, and columns of an instruction of a warp group.
 const MAX_BOX: usize = 256;
@@ -99,8 +106,8 @@ fn must_pack(roles: &AxisRoles, by: ThreadGroup) -> bool {
     roles.unfolded || taps.iter().any(|&axis| roles.extent(axis) > 1) || by == ThreadGroup::WarpGroup
 }
 
-/// Where the weights may lie when they are read. Those that are not known ahead of time cannot be packed, and those with the steps last lie
-/// right.
+/// Where the weights may lie when they are read. Those that are not known ahead of time cannot be
+/// packed, and those with the steps last lie right.
 fn weight_words(roles: &AxisRoles, by: ThreadGroup) -> &'static [&'static str] {
     let weight = &roles.operands[1];
     let steps_last = roles.reduce.last().and_then(|&step| weight.dim_of(step)) > weight.dim_of(roles.spatial[1]);
@@ -264,7 +271,8 @@ fn read_tile(reader: &Reader, knob: &str, instruction: usize, extent: usize) -> 
     Ok([block, team])
 }
 
-/// The dimensions of an operand along an axis that is tiled and the steps, in copies as wide as rows allow.
+/// The dimensions of an operand along an axis that is tiled and the steps, in copies as wide as
+/// rows allow.
 fn stage(source: Operand, [tiled, step]: [AxisId; 2], dtype: DType, by: ThreadGroup) -> Staged {
     let mut order: Vec<usize> = [tiled, step].iter().filter_map(|&axis| source.dim_of(axis)).collect();
     order.sort_unstable();
@@ -272,7 +280,8 @@ fn stage(source: Operand, [tiled, step]: [AxisId; 2], dtype: DType, by: ThreadGr
     let fits = |v: &usize| v.is_power_of_two() && source.shape[along].is_multiple_of(*v);
     let vector = (1..=COPY_BYTES / bytes).rev().find(fits).unwrap_or(1);
 
-    // There is no `ldmatrix` that transposes words: four lanes read four rows, eight elements of each.
+    // There is no `ldmatrix` that transposes words: four lanes read four rows, eight elements of
+    // each.
     let copies = if source.dim_of(step) != Some(along) && dtype == DType::Tf32 { 2 } else { 1 };
     let pad = if by == ThreadGroup::Warp { copies * COPY_BYTES / bytes } else { 0 };
     Staged { source, dtype, order, extents: Vec::new(), vector, pad }

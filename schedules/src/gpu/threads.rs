@@ -12,9 +12,10 @@
 //!     output = act(acc + bias + residual)
 //! ```
 //!
-//! A tile `[block, strand, register]` of an axis of elements `0..block` gives thread `t` the elements
-//! `v*strand + t*register + r` with `r` in `0..register`, for each virtual thread `v` in `0..block/strand`: neighbouring
-//! threads stay neighbours in memory however large a thread's tile is.
+//! A tile `[block, strand, register]` of an axis of elements `0..block` gives thread `t` the
+//! elements `v*strand + t*register + r` with `r` in `0..register`, for each virtual thread `v` in
+//! `0..block/strand`: neighbouring threads stay neighbours in memory however large a thread's tile
+//! is.
 //!
 //! What is staged is f32, whatever the type of the operands: 16-bit elements are widened on their
 //! way to shared memory, once for all threads that multiply them, so that the inner loop is
@@ -110,7 +111,8 @@ fn vectors(widest: usize) -> &'static [&'static str] {
     &VECTORS[..=widest.ilog2() as usize]
 }
 
-/// `[block, strand, register]` values: threads are powers of two or divide the axis, and no block is wholly outside.
+/// `[block, strand, register]` values: threads are powers of two or divide the axis, and no block
+/// is wholly outside.
 pub(crate) fn spatial_tiles(extent: usize, target: &GpuTarget) -> Vec<Vec<usize>> {
     let most_threads = target.threads_per_block.min(extent.next_power_of_two()).min(256);
     let threads = (1..=most_threads).filter(|&t| t.is_power_of_two() || (t <= 64 && extent.is_multiple_of(t)));

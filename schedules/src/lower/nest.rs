@@ -26,7 +26,8 @@ impl Nest {
         Self { spec: Arc::clone(spec), dtype, vars: Vec::new(), extents: Vec::new(), buffers: Vec::new() }
     }
 
-    /// A buffer of plain layout: operands, result and partial sums of their types, others of that of copies.
+    /// A buffer of plain layout: operands, result and partial sums of their types, others of that
+    /// of copies.
     pub(crate) fn buffer(&mut self, name: impl Into<String>, role: Role, scope: Scope, shape: Vec<usize>) -> BufferId {
         let dtype = match role {
             Role::Operand(_) | Role::Output => self.spec.find(role).map_or(self.dtype, |tensor| tensor.dtype),
@@ -177,7 +178,8 @@ pub(crate) fn runs<T: PartialEq>(items: impl Iterator<Item = T>) -> impl Iterato
 pub(crate) trait Builder: Sized {
     fn all(&mut self) -> &mut Nest;
 
-    /// `for var in 0..extent { body }`, or the body alone with the constant 0 where the extent is 1; nothing around nothing.
+    /// `for var in 0..extent { body }`, or the body alone with the constant 0 where the extent is
+    /// 1; nothing around nothing.
     fn repeat(
         &mut self,
         name: impl Into<VarName>,

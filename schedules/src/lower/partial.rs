@@ -10,8 +10,8 @@ pub(crate) const COPY_THREADS: usize = 256;
 /// Names of the dimensions of a tensor whose elements threads number.
 pub(crate) const DIMENSIONS: [&str; 10] = ["d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8", "d9"];
 
-/// `for every element: sum = 0; for s in 0..parts { sum += partial[s] }; output = act(sum + bias + residual)`, a thread per
-/// element. The bias goes along dimension `channel` of the output.
+/// `for every element: sum = 0; for s in 0..parts { sum += partial[s] }; output = act(sum + bias + residual)`,
+/// a thread per element. The bias goes along dimension `channel` of the output.
 pub(crate) fn add_partial(
     operands: &OperandBuffers,
     (partial, parts): (BufferId, usize),

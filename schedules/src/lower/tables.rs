@@ -6,7 +6,8 @@ use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, Expr, LoopKind, Node, Role, Scope, Stage, When};
 use autotune_ir::spec::{Source, Spec};
 
-/// By tensor of a spec: the buffer of what is known, and the stage that makes all of them ahead of time within some loops, if there is any.
+/// By tensor of a spec: the buffer of what is known, and the stage that makes all of them ahead of
+/// time within some loops, if there is any.
 pub(crate) fn tables(
     spec: &Spec,
     all: &mut Nest,

@@ -9,15 +9,16 @@ use autotune_ir::spec::{Axis, AxisId, Equation, Source, Spec};
 use autotune_ir::{Affine, VarId};
 use autotune_workloads::axes::Axes;
 
-/// Equations with the same first axes, the *rows*: all of them are done for a tile of rows before the next begins, so that what they
-/// compute for each other need not leave the cache. Each but the last, which is a map of what the one before it defines, is a *pass*.
+/// Equations with the same first axes, the *rows*: all of them are done for a tile of rows before
+/// the next begins, so that what they compute for each other need not leave the cache. Each but the
+/// last, which is a map of what the one before it defines, is a *pass*.
 ///
 /// ```text
 /// max[m] = max input[m, n];  sum[m] = Σ exp(input[m, n] - max[m]);  output[m, n] = exp(input[m, n] - max[m]) / sum[m]     rows: m
 /// ```
 ///
-/// Maps of operands that come first and share fewer rows, such as one that transposes an operand, are no passes but a chain of their own
-/// each, done before.
+/// Maps of operands that come first and share fewer rows, such as one that transposes an operand,
+/// are no passes but a chain of their own each, done before.
 #[derive(Clone, Debug)]
 pub(crate) struct Chain {
     pub(crate) spec: Arc<Spec>,
@@ -113,8 +114,9 @@ impl Chain {
         self.passes().iter().any(Equation::reduces)
     }
 
-    /// The pass that reads an operand along an axis of its own while memory has the least to do, and how it does: the first to which an
-    /// earlier one has brought the operand, or the only one. Of several operands, the largest.
+    /// The pass that reads an operand along an axis of its own while memory has the least to do,
+    /// and how it does: the first to which an earlier one has brought the operand, or the only one.
+    /// Of several operands, the largest.
     pub(crate) fn reads_at_rest(&self) -> Option<(usize, &Access)> {
         let passes = self.passes();
         let is_axis = |index: &Affine, is_own: bool| axis_of(index).is_some_and(|axis| (axis >= self.rows) == is_own);

@@ -18,9 +18,11 @@ use autotune_workloads::axes::{Axes, FEW};
 
 /// Results of a tile along the last row of plain tensors.
 const RESULTS: usize = 4;
-/// Results of a tile of images in blocks of channels, along channels, rows and columns: where registers hold them, or fewer.
+/// Results of a tile of images in blocks of channels, along channels, rows and columns: where
+/// registers hold them, or fewer.
 const NEIGHBOURS: [[usize; 3]; 3] = [[2, 2, 4], [1, 2, 4], [1, 2, 2]];
-/// Iterations of other loops that are written out; of images in blocks of channels, all of a window or the most.
+/// Iterations of other loops that are written out; of images in blocks of channels, all of a window
+/// or the most.
 const UNROLLED: [usize; 3] = [4, 8, 16];
 /// Elements along which square blocks go one after the other.
 const LEAST_SQUARE: usize = 8;
@@ -35,14 +37,16 @@ const LEAST_STEPS: usize = 64;
 /// Rows of a matrix that are read side by side by several vectors in the first-level cache.
 const STREAMS: usize = 3;
 
-/// Images whose channels are whole blocks are in blocks of channels, and a tile is two by four results of two blocks, whose windows share most of
-/// what they combine. Else vectors go along
-/// the result where what is read is contiguous there, too, in tiles of up to two vectors, beyond the cache of whole rows where columns are added
-/// up, and of several of them where more is combined around them; along what is reduced where only that is contiguous, for four results at a time,
-/// beyond the cache for one unless rows are short; rows of a window that are no whole vectors are one vector as wide as the row, not several
-/// and what is left over. What is contiguous along different axes is done in square blocks of a vector's lanes. As
-/// many loops are parallel as it takes to have work for every thread, none where there is little work. What does not fit the second-level cache is
-/// asked for a tile ahead.
+/// Images whose channels are whole blocks are in blocks of channels, and a tile is two by four
+/// results of two blocks, whose windows share most of what they combine. Else vectors go along the
+/// result where what is read is contiguous there, too, in tiles of up to two vectors, beyond the
+/// cache of whole rows where columns are added up, and of several of them where more is combined
+/// around them; along what is reduced where only that is contiguous, for four results at a time,
+/// beyond the cache for one unless rows are short; rows of a window that are no whole vectors are
+/// one vector as wide as the row, not several and what is left over. What is contiguous along
+/// different axes is done in square blocks of a vector's lanes. As many loops are parallel as it
+/// takes to have work for every thread, none where there is little work. What does not fit the
+/// second-level cache is asked for a tile ahead.
 pub(super) fn default_point(spec: &Arc<Spec>, cpu: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
     let chain = Chain::of(spec)?;
     let blocked = laid::blockable(&chain, block_size(cpu)).into_iter();
@@ -59,10 +63,10 @@ pub(super) fn is_transpose(spec: &Arc<Spec>) -> bool {
     Chain::of(spec).is_some_and(|chain| transposed(&chain).is_some())
 }
 
-/// True for products with a few vectors that take longer by register tiles: those with a column, for
-/// which a register tile has one lane; with columns that fill no register, or with a matrix that is
-/// not packed ahead of time, both along what is summed over, where that is long enough to outweigh
-/// adding up lanes.
+/// True for products with a few vectors that take longer by register tiles: those with a column,
+/// for which a register tile has one lane; with columns that fill no register, or with a matrix
+/// that is not packed ahead of time, both along what is summed over, where that is long enough to
+/// outweigh adding up lanes.
 pub(super) fn prefers(spec: &Arc<Spec>, cpu: &CpuTarget) -> bool {
     let Some(chain) = Chain::of(spec).filter(Chain::is_product) else { return false };
     let (Some(axes), [_, weight]) = (Axes::of(spec), &chain.last().loads()[..]) else { return false };
@@ -94,7 +98,8 @@ fn is_valid(spec: &Arc<Spec>, cpu: &CpuTarget, point: &Point) -> bool {
     matches!(MapReduce::new(spec, cpu, point), Ok(Some(_)))
 }
 
-/// Tiles of these numbers of positions along the last two rows, and vectors of `width` registers; what [`default_point`] has where that is not valid.
+/// Tiles of these numbers of positions along the last two rows, and vectors of `width` registers;
+/// what [`default_point`] has where that is not valid.
 pub(super) fn point_of_rows(
     spec: &Arc<Spec>,
     cpu: &CpuTarget,
@@ -129,8 +134,8 @@ struct Rule {
 }
 
 impl Rule {
-    /// Tiles have neighbours along the channels and the last two rows. Where blocks are few for the threads, rows of pixels are the outermost
-    /// loop: padding would make them several in another.
+    /// Tiles have neighbours along the channels and the last two rows. Where blocks are few for the
+    /// threads, rows of pixels are the outermost loop: padding would make them several in another.
     fn of_blocks(chain: &Chain, channel: AxisId, [blocks, above, beside]: [usize; 3], cpu: &CpuTarget) -> Self {
         let (rows, block) = (chain.row_axes(), block_size(cpu));
         let pixels: Vec<AxisId> = knobs::tiled(chain).filter(|&axis| axis > channel).collect();
@@ -181,10 +186,10 @@ impl Rule {
         Self { vector, layout: "plain", outermost: None, tiles, parallel, width, unroll, prefetches }
     }
 
-    /// A product with a few vectors. Along what is summed over, a tile has all of the few, and of the
-    /// rows of the matrix as many as registers hold sums for. Rows of a matrix from memory lie on
-    /// pages of their own, where hardware prefetching begins anew: the next tile's are prefetched.
-    /// Shorter rows are read one after the other.
+    /// A product with a few vectors. Along what is summed over, a tile has all of the few, and of
+    /// the rows of the matrix as many as registers hold sums for. Rows of a matrix from memory lie
+    /// on pages of their own, where hardware prefetching begins anew: the next tile's are
+    /// prefetched. Shorter rows are read one after the other.
     fn of_product(chain: &Chain, cpu: &CpuTarget) -> Self {
         let mut rule = Self { prefetches: false, ..Self::plain(chain, cpu) };
         let rows = chain.row_axes();
@@ -220,8 +225,9 @@ impl Rule {
         rule
     }
 
-    /// Square blocks of a vector's lanes, those beside each other in the result one after the other; of fewer elements as many as shuffles transpose, and
-    /// rows of elements that are woven whole.
+    /// Square blocks of a vector's lanes, those beside each other in the result one after the
+    /// other; of fewer elements as many as shuffles transpose, and rows of elements that are woven
+    /// whole.
     fn of_transpose(chain: &Chain, [written, read]: [AxisId; 2], cpu: &CpuTarget) -> Self {
         let (rows, lanes) = (chain.row_axes(), cpu.lanes());
         let extent = rows[written].extent;
@@ -278,7 +284,8 @@ fn reads_whole_rows(chain: &Chain, vector: &str, cpu: &CpuTarget) -> bool {
     axis.is_some_and(|axis| cpu.threads == 1 || others(axis) >= cpu.threads)
 }
 
-/// Positions of a row beside vectors that are added up in the cache together, as long as there are tiles for all threads.
+/// Positions of a row beside vectors that are added up in the cache together, as long as there are
+/// tiles for all threads.
 fn rows_of_tile(chain: &Chain, vector: &str, cpu: &CpuTarget) -> usize {
     let rows = chain.row_axes();
     let row = rows.iter().find(|axis| axis.name == vector).map_or(cpu.lanes(), |axis| axis.extent);
@@ -306,8 +313,8 @@ fn starting_with(knob: &Knob, name: &str) -> usize {
     knob.values.iter().position(starts).unwrap_or(0)
 }
 
-/// The row of pairs; else that along which the result is contiguous if operands are so along it, or nothing is combined; else the axis along
-/// which most accesses are.
+/// The row of pairs; else that along which the result is contiguous if operands are so along it, or
+/// nothing is combined; else the axis along which most accesses are.
 fn vector_of(chain: &Chain) -> &'static str {
     let vectors = knobs::vectors(chain);
     let is_of_result = |name: &&'static str| {
@@ -319,7 +326,8 @@ fn vector_of(chain: &Chain) -> &'static str {
     knobs::row_of_pairs(chain).or(best).unwrap_or_else(|| knobs::most_contiguous(chain))
 }
 
-/// Registers that hold the whole of an axis where that is a row of a window, and neither whole vectors nor more than knobs have; else one.
+/// Registers that hold the whole of an axis where that is a row of a window, and neither whole
+/// vectors nor more than knobs have; else one.
 fn width(chain: &Chain, vector: &str, lanes: usize) -> usize {
     let [pass] = chain.passes() else { return 1 };
     let reduced: Vec<&Axis> = pass.axes.iter().filter(|axis| axis.reduce && axis.extent > 1).collect();

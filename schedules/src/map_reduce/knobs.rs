@@ -23,15 +23,18 @@ const BLOCKS: [usize; 3] = [1, 2, 4];
 const TILES: [usize; 4] = [1, 2, 4, 8];
 const TILES_OF_CHAINS: [usize; 7] = [1, 2, 3, 4, 6, 8, 12];
 
-/// Vectors of a tile whose columns are added up in the cache, most elements of a whole row that is, and rows beside vectors.
+/// Vectors of a tile whose columns are added up in the cache, most elements of a whole row that is,
+/// and rows beside vectors.
 const ROWS: [usize; 3] = [32, 64, 128];
 const MOST_OF_ROW: usize = 1 << 14;
 const BESIDE: [usize; 4] = [16, 32, 64, 128];
 
-/// Iterations up to which one thread alone may be faster than several: to start those and to wait for them takes about as long.
+/// Iterations up to which one thread alone may be faster than several: to start those and to wait
+/// for them takes about as long.
 const FEW_ITERATIONS: usize = 1 << 16;
 
-/// True if a row lies within what the only pass combines, so that columns of several positions are added up together.
+/// True if a row lies within what the only pass combines, so that columns of several positions are
+/// added up together.
 pub(super) fn is_inside(chain: &Chain, axis: AxisId) -> bool {
     let [pass] = chain.passes() else { return false };
     pass.reduces() && chain.is_inside(pass, axis) && !chain.spec.reads_beyond(pass)
@@ -55,7 +58,8 @@ pub(super) fn ordered(chain: &Chain, is_chosen: bool) -> Vec<AxisId> {
     (0..chain.rows).filter(|axis| chosen.contains(axis) == is_chosen).collect()
 }
 
-/// How many accesses of a pass to what is read, or to the result, are contiguous along an axis of its.
+/// How many accesses of a pass to what is read, or to the result, are contiguous along an axis of
+/// its.
 fn contiguous(chain: &Chain, pass: &Equation, axis: AxisId) -> usize {
     let along = |index: Option<&Affine>| index.is_some_and(|index| index.coefficient(VarId(axis as u32)) == 1);
     let is_read_along = |access: &&Access| chain.is_at_hand(access) && along(access.index.last());
@@ -81,7 +85,8 @@ pub(super) fn most_contiguous(chain: &Chain) -> &'static str {
     vectors(chain).into_iter().max_by_key(accesses).unwrap_or_default()
 }
 
-/// Names of axes that vectors may run along: those along which something is contiguous, of more than one position, rows first; and that of pairs.
+/// Names of axes that vectors may run along: those along which something is contiguous, of more
+/// than one position, rows first; and that of pairs.
 pub(super) fn vectors(chain: &Chain) -> Vec<&'static str> {
     let mut vectors: Vec<&'static str> = Vec::new();
     for is_row in [true, false] {
@@ -98,7 +103,8 @@ pub(super) fn vectors(chain: &Chain) -> Vec<&'static str> {
     }
     vectors.extend(row_of_pairs(chain).filter(|name| !vectors.contains(name)));
     if vectors.is_empty() {
-        // Of one position, or of what is scattered; along channels vectors go in blocks of them only.
+        // Of one position, or of what is scattered; along channels vectors go in blocks of them
+        // only.
         let channel = laid::channel(chain);
         let plain = tiled(chain).filter(|&axis| Some(axis) != channel).last();
         let axis = plain.unwrap_or(usize::from(channel == Some(0)));
@@ -107,15 +113,17 @@ pub(super) fn vectors(chain: &Chain) -> Vec<&'static str> {
     vectors
 }
 
-/// The last row where what lies behind it are two elements each: vectors along it read and write every other element.
+/// The last row where what lies behind it are two elements each: vectors along it read and write
+/// every other element.
 pub(super) fn row_of_pairs(chain: &Chain) -> Option<&'static str> {
     let elements = |pass: &Equation| pass.axes[chain.rows..].iter().map(|axis| axis.extent).product::<usize>();
     let is_of_pairs = chain.passes().iter().map(elements).max() == Some(2) && laid::channel(chain).is_none();
     tiled(chain).last().filter(|_| is_of_pairs).map(|axis| chain.row_axes()[axis].name)
 }
 
-/// The axis of a pass along which vectors run: that of the name; of a pass without one the last of its own that something is contiguous
-/// along, one of its result rather than one that is reduced, or the last of all.
+/// The axis of a pass along which vectors run: that of the name; of a pass without one the last of
+/// its own that something is contiguous along, one of its result rather than one that is reduced,
+/// or the last of all.
 pub(super) fn vector_of(chain: &Chain, pass: &Equation, name: &str) -> AxisId {
     let named = pass.axes.iter().position(|axis| axis.name == name);
     let own = |reduce: bool| {

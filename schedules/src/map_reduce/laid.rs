@@ -5,8 +5,9 @@
 //!   →  output[n, c, y, x, ci] = max input[n, c, y + kh, x + kw, ci]                          c in 0..4, ci in 0..16
 //! ```
 //!
-//! The axis over the lanes of a block is the last row, and vectors go along it: what they read and write is contiguous whatever the
-//! stride of a window. An image that stays plain is read or written at `16 * c + ci`.
+//! The axis over the lanes of a block is the last row, and vectors go along it: what they read and
+//! write is contiguous whatever the stride of a window. An image that stays plain is read or
+//! written at `16 * c + ci`.
 
 use std::sync::Arc;
 
@@ -33,8 +34,8 @@ pub(crate) struct Laid {
     block: usize,
 }
 
-/// The row that is the channel of images `[n, c, ..]`, where one is all that a single pass reads beside tables, none of them at places that
-/// values say, and one is the result.
+/// The row that is the channel of images `[n, c, ..]`, where one is all that a single pass reads
+/// beside tables, none of them at places that values say, and one is the result.
 pub(super) fn channel(chain: &Chain) -> Option<AxisId> {
     let ([pass], 0) = (chain.passes(), chain.numbers.start) else { return None };
     let loads = pass.loads();

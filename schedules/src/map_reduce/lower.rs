@@ -1,4 +1,5 @@
-//! Lowering of maps and reductions on a CPU: loops over tiles of rows, each tile the passes one after the other.
+//! Lowering of maps and reductions on a CPU: loops over tiles of rows, each tile the passes one
+//! after the other.
 
 use std::sync::Arc;
 
@@ -58,7 +59,8 @@ fn operands(plan: &MapReduce, all: &mut Nest) -> BufferId {
     add("output".into(), Role::Output, spec.result().unwrap_or(plan.chain.last().output.buffer))
 }
 
-/// The nests of one chain, whose result goes to `output`; of each tensor where what was done before has stored it.
+/// The nests of one chain, whose result goes to `output`; of each tensor where what was done before
+/// has stored it.
 fn stage(plan: &MapReduce, all: &mut Nest, made: &[Option<BufferId>], output: BufferId) -> Vec<Node> {
     let rows = plan.chain.row_axes().iter().map(|axis| Span { base: Affine::default(), extent: axis.extent }).collect();
     let mut lowering = Lowering { plan, all, output, made, kept: vec![None; made.len()], number: 0 };
@@ -108,7 +110,8 @@ impl Builder for Lowering<'_> {
 }
 
 impl Lowering<'_> {
-    /// The loops from number `depth` of the order on. Only the outermost are parallel, as long as one stands alone in the other.
+    /// The loops from number `depth` of the order on. Only the outermost are parallel, as long as
+    /// one stands alone in the other.
     fn level(&mut self, depth: usize, region: &Region, enclosed: Enclosed) -> Vec<Node> {
         let Some(&axis) = self.plan.order.get(depth) else { return self.tile(region) };
         let (pieces, rows) = (self.plan.pieces(axis).unwrap_or_default(), self.plan.chain.row_axes());
@@ -161,7 +164,8 @@ impl Lowering<'_> {
     }
 }
 
-/// What a pass covers: the tile of rows, and all of its other axes but for what is beyond the tensor of a window.
+/// What a pass covers: the tile of rows, and all of its other axes but for what is beyond the
+/// tensor of a window.
 fn spans(pass: &Equation, number: usize, region: &Region) -> Vec<Span> {
     let own = pass.axes[region.rows.len()..].iter().map(|axis| Span { base: Affine::default(), extent: axis.extent });
     let mut spans: Vec<Span> = region.rows.iter().cloned().chain(own).collect();

@@ -8,8 +8,9 @@ use super::chain::Chain;
 use super::{MapReduce, SPARE_REGISTERS};
 use crate::contraction::stride;
 
-/// Values that are added up one after the other. Longer sums are added up in parts: an f32 that has grown loses more of each value than rounding
-/// errors of either sign make up for (N. J. Higham, "The accuracy of floating point summation", 1993).
+/// Values that are added up one after the other. Longer sums are added up in parts: an f32 that has
+/// grown loses more of each value than rounding errors of either sign make up for (N. J. Higham,
+/// "The accuracy of floating point summation", 1993).
 pub(crate) const LONGEST_SUM: usize = 1 << 11;
 
 impl MapReduce {
@@ -21,8 +22,8 @@ impl MapReduce {
         is_long || self.adds_up_in_cache(pass)
     }
 
-    /// True if that is so because registers do not hold them: of the only pass, those of whole rows that lie within what is combined, so that the
-    /// operand can be read in order.
+    /// True if that is so because registers do not hold them: of the only pass, those of whole rows
+    /// that lie within what is combined, so that the operand can be read in order.
     pub(crate) fn adds_up_in_cache(&self, pass: usize) -> bool {
         let [only] = self.chain.passes() else { return false };
         let is_inside = |(axis, &tile): (AxisId, &usize)| tile == 1 || self.chain.is_inside(only, axis);
@@ -38,8 +39,8 @@ impl MapReduce {
         self.unit.lanes << vectors.ilog2()
     }
 
-    /// The axes that a pass goes over to combine the values of a tile, outermost first; of a tile that is added up in the cache with its rows beside
-    /// vectors, as the operand has them.
+    /// The axes that a pass goes over to combine the values of a tile, outermost first; of a tile
+    /// that is added up in the cache with its rows beside vectors, as the operand has them.
     pub(crate) fn steps(&self, pass: usize) -> SmallVec<[AxisId; 8]> {
         let equation = &self.chain.passes()[pass];
         let adds_up_in_cache = self.adds_up_in_cache(pass);
@@ -56,7 +57,8 @@ impl MapReduce {
 }
 
 impl Chain {
-    /// True if something that a pass combines lies around the positions of a row in the operand: each is read in several places.
+    /// True if something that a pass combines lies around the positions of a row in the operand:
+    /// each is read in several places.
     pub(super) fn is_inside(&self, pass: &Equation, row: AxisId) -> bool {
         let own = self.distance(pass, row);
         (0..pass.axes.len())

@@ -1,12 +1,13 @@
-//! Reductions over windows of two axes, along one after the other: a sketch for CPUs, by a rewrite of the spec.
+//! Reductions over windows of two axes, along one after the other: a sketch for CPUs, by a rewrite
+//! of the spec.
 //!
 //! ```text
 //! output[n, c, y, x] = max input[n, c, 2*y + kh - 1, 2*x + kw - 1]
 //!   →  columns[n, c, y, w] = max input[n, c, 2*y + kh - 1, w];  output[n, c, y, x] = max columns[n, c, y, 2*x + kw - 1]
 //! ```
 //!
-//! Both are passes over rows `n, c, y`. Of a plain image, the first reads whole vectors side by side, and each window of `3 x 3` takes three
-//! elements with a stride where it took nine.
+//! Both are passes over rows `n, c, y`. Of a plain image, the first reads whole vectors side by
+//! side, and each window of `3 x 3` takes three elements with a stride where it took nine.
 
 use std::sync::Arc;
 
@@ -68,15 +69,17 @@ impl Sketch for SeparableSketch {
         works(workload)
     }
 
-    /// Of plain images: windows of three by three elements and more that share most of them with their neighbours. In windows of two rows there is
-    /// nothing to be saved, and long strides cost as much where the rows of a window were combined.
+    /// Of plain images: windows of three by three elements and more that share most of them with
+    /// their neighbours. In windows of two rows there is nothing to be saved, and long strides cost
+    /// as much where the rows of a window were combined.
     fn outdoes_later_tiers(&self, workload: &Workload, target: &Target) -> bool {
         let windows = workload.spec().equations.first().and_then(Windows::of);
         is_plain(workload, target) && windows.is_some_and(|windows| windows.taps >= 3 && windows.stride <= 2)
     }
 }
 
-/// True if no blocks of channels divide an image: where they do, one pass over blocks reads what two would store between them.
+/// True if no blocks of channels divide an image: where they do, one pass over blocks reads what
+/// two would store between them.
 fn is_plain(workload: &Workload, target: &Target) -> bool {
     let block = target.cpu().map(block_size);
     let chain = Chain::of(workload.spec());
@@ -89,7 +92,8 @@ fn rewritten(workload: &Workload) -> Option<Arc<Spec>> {
     Option::clone(&made)
 }
 
-/// Of a reduction over windows of two axes: how many rows it has, the last two of which windows move along, and where the windows are.
+/// Of a reduction over windows of two axes: how many rows it has, the last two of which windows
+/// move along, and where the windows are.
 struct Windows<'a> {
     rows: usize,
     input: &'a Access,
@@ -101,8 +105,9 @@ struct Windows<'a> {
 }
 
 impl<'a> Windows<'a> {
-    /// `None` unless the pass combines windows that overlap in either direction, along the last two dimensions of all that it reads and along
-    /// its last two rows, behind which its other two axes are the taps.
+    /// `None` unless the pass combines windows that overlap in either direction, along the last two
+    /// dimensions of all that it reads and along its last two rows, behind which its other two axes
+    /// are the taps.
     fn of(pass: &'a Equation) -> Option<Self> {
         let rows = pass.axes.len().checked_sub(2).filter(|&rows| rows >= 2)?;
         let (own, tap_axes) = pass.axes.split_at(rows);
@@ -127,7 +132,8 @@ impl<'a> Windows<'a> {
     }
 }
 
-/// What is to be done for windows that share what they combine: no more than to combine them down the columns, and then across them.
+/// What is to be done for windows that share what they combine: no more than to combine them down
+/// the columns, and then across them.
 pub(super) fn work(workload: &Workload) -> Work {
     let direct = workload.work();
     let flops = rewritten(workload).map_or(direct.flops, |separated| separated.flops().min(direct.flops));
@@ -140,7 +146,8 @@ pub(super) fn works(workload: &Workload) -> Vec<Work> {
     (work.flops < workload.flops()).then_some(work).into_iter().collect()
 }
 
-/// The same result down the columns of an image, and then across them; `None` if the only pass combines no [`Windows`].
+/// The same result down the columns of an image, and then across them; `None` if the only pass
+/// combines no [`Windows`].
 fn separated(spec: &Spec) -> Option<Spec> {
     let [pass, tail] = &spec.equations[..] else { return None };
     let Windows { rows, input, across, .. } = Windows::of(pass)?;
@@ -148,7 +155,8 @@ fn separated(spec: &Spec) -> Option<Spec> {
     let given = Some(spec.tensor(input)).filter(|tensor| tensor.is_given())?;
     let own = Axis { name: COLUMN, extent: *given.shape.last()?, reduce: false };
 
-    // The axis over columns stands where the row across them stood, and one of the taps where both stood: all others keep their numbers.
+    // The axis over columns stands where the row across them stood, and one of the taps where both
+    // stood: all others keep their numbers.
     let columns = BufferId(spec.tensors.len() as u32);
     let column = Affine::var(VarId(x as u32));
     let at = |last: &Affine| Access {

@@ -15,13 +15,15 @@ use crate::knob_space::Knob;
 /// The knob.
 pub(super) const KNOB: &str = "result";
 
-/// How a result goes to memory, by its word. A store to a line that is in no cache waits till the line was read, unless that was asked for
-/// early enough, or the whole line is written past the caches.
+/// How a result goes to memory, by its word. A store to a line that is in no cache waits till the
+/// line was read, unless that was asked for early enough, or the whole line is written past the
+/// caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Storing {
     /// As it comes.
     Cached,
-    /// An earlier pass over the tile, which computes more than the last does, asks for the lines that the last one stores to.
+    /// An earlier pass over the tile, which computes more than the last does, asks for the lines
+    /// that the last one stores to.
     Fetched,
     /// Whole vectors past the caches.
     Streamed,
@@ -47,8 +49,9 @@ impl Storing {
         Knob::choice(KNOB, &words).optional()
     }
 
-    /// What a chain may have: only results larger than the second-level cache anything but the first. What is much smaller than the last-level
-    /// cache does not go past it: whoever reads it next would wait, which no measurement of the chain alone shows.
+    /// What a chain may have: only results larger than the second-level cache anything but the
+    /// first. What is much smaller than the last-level cache does not go past it: whoever reads it
+    /// next would wait, which no measurement of the chain alone shows.
     pub(super) fn of(chain: &Chain, cpu: &CpuTarget) -> Vec<Self> {
         let bytes = result_bytes(chain);
         let is_offered = |storing: &Self| match storing {
@@ -59,7 +62,8 @@ impl Storing {
         ALL.into_iter().filter(is_offered).collect()
     }
 
-    /// What is chosen without measuring: past the caches only what whoever reads it next would not find there anyway.
+    /// What is chosen without measuring: past the caches only what whoever reads it next would not
+    /// find there anyway.
     pub(super) fn unmeasured(chain: &Chain, cpu: &CpuTarget) -> Self {
         let offered = Self::of(chain, cpu);
         match result_bytes(chain) > cpu.l3_bytes / 2 {
@@ -91,7 +95,8 @@ fn result_bytes(chain: &Chain) -> usize {
 }
 
 impl Chain {
-    /// The last pass before the one that makes the result which goes along the same axis of its own, and the result's elements by its axes.
+    /// The last pass before the one that makes the result which goes along the same axis of its
+    /// own, and the result's elements by its axes.
     pub(super) fn result_beside(&self) -> Option<(usize, Access)> {
         let ([before @ .., last], output) = (self.passes(), &self.last().output) else { return None };
         let along = output.index.last().and_then(axis_of).filter(|&axis| axis >= self.rows)?;

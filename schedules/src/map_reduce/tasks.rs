@@ -9,8 +9,8 @@ pub(super) const TASKS: usize = 4;
 /// Iterations that are not worth a second thread.
 const LEAST_SHARED: usize = 1 << 13;
 
-/// The number of the outermost loops, of which the extents are given, that together make work for every thread; none of them if there is
-/// little to do.
+/// The number of the outermost loops, of which the extents are given, that together make work for
+/// every thread; none of them if there is little to do.
 pub(super) fn parallel_loops(chain: &Chain, loops: impl Iterator<Item = usize>, cpu: &CpuTarget) -> usize {
     if cpu.threads == 1 {
         return 1;

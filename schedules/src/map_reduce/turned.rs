@@ -1,4 +1,5 @@
-//! Products of a matrix with few vectors that lie side by side: these are brought one behind the other first.
+//! Products of a matrix with few vectors that lie side by side: these are brought one behind the
+//! other first.
 
 use std::sync::Arc;
 

@@ -10,7 +10,8 @@ use super::chain::Chain;
 /// Single positions beside the padding at either end of an axis.
 const MAX_EDGE: usize = 1 << 10;
 
-/// A dimension of an operand that is read at `stride * spatial + dilation * tap - pad`, some of it beyond the tensor.
+/// A dimension of an operand that is read at `stride * spatial + dilation * tap - pad`, some of it
+/// beyond the tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
     pub(super) pass: usize,
@@ -49,8 +50,8 @@ pub(crate) struct Taps {
     pub(crate) behind: usize,
 }
 
-/// The dimensions of tensors that are read beyond; `None` if one is not of a window along an axis of the result, if windows share an axis,
-/// or if a pass has several along axes of its own.
+/// The dimensions of tensors that are read beyond; `None` if one is not of a window along an axis
+/// of the result, if windows share an axis, or if a pass has several along axes of its own.
 pub(super) fn windows(chain: &Chain) -> Option<Vec<Window>> {
     let mut windows: Vec<Window> = Vec::new();
     for (number, pass) in chain.passes().iter().enumerate() {
@@ -100,8 +101,8 @@ impl Window {
         (first.min(behind), behind)
     }
 
-    /// The tiles of the axis that it moves along, of which those at either end are single positions up to the first window that is whole; `None` if
-    /// too many are.
+    /// The tiles of the axis that it moves along, of which those at either end are single positions
+    /// up to the first window that is whole; `None` if too many are.
     pub(super) fn pieces(&self, pass: &Equation, tile: usize) -> Option<SmallVec<[Piece; 4]>> {
         let [extent, taps] = [self.spatial, self.tap].map(|axis| pass.axes[axis].extent);
         let edge = |position: usize| {

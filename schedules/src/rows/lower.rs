@@ -351,7 +351,8 @@ impl<'p> Lowering<'p> {
         all.reduce(|so_far, value| reduction.combined(so_far, value)).unwrap_or(Expr::Const(0.0))
     }
 
-    /// Combines what the threads of a row have, level by level, each in a part of memory of its own; and where the result is then.
+    /// Combines what the threads of a row have, level by level, each in a part of memory of its
+    /// own; and where the result is then.
     fn combine_threads(&mut self, name: &str, acc: BufferId) -> ((BufferId, Vec<Affine>), Vec<Node>) {
         let levels = self.plan.levels();
         if levels.len() == 1 {

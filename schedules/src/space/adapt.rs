@@ -14,7 +14,8 @@ use crate::config::{Config, Value};
 use crate::knob_space::{Knob, KnobSpace};
 use crate::registry;
 
-/// Combinations that are tried until one is valid, where nothing says otherwise: as good as all that are near.
+/// Combinations that are tried until one is valid, where nothing says otherwise: as good as all
+/// that are near.
 pub const MAX_TRIED: usize = 4_000;
 /// What it costs to have another register tile, cache tile, number, order of two loops, and word.
 const REGISTER_COST: f64 = 2.0;
@@ -26,23 +27,25 @@ const WORD_COST: f64 = 3.0;
 const ALGORITHM_COST: f64 = 12.0;
 
 impl ScheduleSpace {
-    /// The valid candidate of this space that is the nearest to a config of another workload, its `origin`, on the same target: tiles are
-    /// alike by the ratios of their sizes, one that covered its axis covers it again, loops keep their order, words stay. A knob that
-    /// the origin lacks, or the config where it may, has the default's value. `None` if the config is not of its origin, its sketch is not
-    /// offered here, or nothing near it is valid.
+    /// The valid candidate of this space that is the nearest to a config of another workload, its
+    /// `origin`, on the same target: tiles are alike by the ratios of their sizes, one that covered
+    /// its axis covers it again, loops keep their order, words stay. A knob that the origin lacks,
+    /// or the config where it may, has the default's value. `None` if the config is not of its
+    /// origin, its sketch is not offered here, or nothing near it is valid.
     ///
     /// `direct; tile.oh=14x1` of 14 rows → `direct; tile.oh=56x1` of 56 rows.
     pub fn adapt(&self, config: &Config, origin: &Workload) -> Option<Candidate> {
         self.adapt_within(config, origin, MAX_TRIED)
     }
 
-    /// The same of a number of combinations that are tried, the nearest first. A try takes some microseconds. Of schedules that were carried over
-    /// to other workloads for the same CPU one half were valid at once and three in five within 20 tries; one in six was not within all.
+    /// The same of a number of combinations that are tried, the nearest first. A try takes some
+    /// microseconds. Of schedules that were carried over to other workloads for the same CPU one
+    /// half were valid at once and three in five within 20 tries; one in six was not within all.
     pub fn adapt_within(&self, config: &Config, origin: &Workload, tries: usize) -> Option<Candidate> {
         let number = self.sketches.iter().position(|space| space.name() == config.sketch)?;
         let space = &self.sketches[number];
-        // The origin keeps its knobs, as portfolios and near workloads are asked for again and again: making them takes
-        // longer than carrying a schedule over.
+        // The origin keeps its knobs, as portfolios and near workloads are asked for again and
+        // again: making them takes longer than carrying a schedule over.
         let of_origin = (config.sketch.clone(), Arc::clone(&self.target));
         let known = origin.once(of_origin, || registry::knobs_of(&config.sketch, origin, &self.target));
         let known = Option::as_ref(&known)?;
@@ -50,7 +53,8 @@ impl ScheduleSpace {
         let ranked = |(knob, covering): (&Knob, &Vec<bool>)| self.ranked((knob, covering), known, config, space, tries);
         let ranked: Vec<Vec<Ranked>> = space.knobs.iter().zip(covering).map(ranked).collect::<Option<_>>()?;
 
-        // The least sum of costs first; each combination is reached by one way, on which the number of the knob that moves never falls.
+        // The least sum of costs first; each combination is reached by one way, on which the number
+        // of the knob that moves never falls.
         let mut heap = BinaryHeap::from([Step { cost: 0.0, ranks: smallvec![0; ranked.len()], moving: 0 }]);
         for _ in 0..tries {
             let Step { cost, ranks, moving } = heap.pop()?;
@@ -72,7 +76,8 @@ impl ScheduleSpace {
         None
     }
 
-    /// The values of a knob, the nearest to what the config has first: as many as the tries can come to.
+    /// The values of a knob, the nearest to what the config has first: as many as the tries can
+    /// come to.
     fn ranked(
         &self,
         (knob, covering): (&Knob, &[bool]),
@@ -133,7 +138,8 @@ struct Ranked {
     cost: f64,
 }
 
-/// A combination on the way from the nearest to farther ones: how far down each knob is in its ranking.
+/// A combination on the way from the nearest to farther ones: how far down each knob is in its
+/// ranking.
 struct Step {
     cost: f64,
     ranks: SmallVec<[u32; 16]>,
@@ -167,7 +173,8 @@ fn split(value: &Value) -> Option<(usize, &[usize])> {
     tile.split_first().map(|(&outermost, inner)| (outermost, inner))
 }
 
-/// True for a tile that covers its axis: its outermost tile is the largest of all with the same inner ones.
+/// True for a tile that covers its axis: its outermost tile is the largest of all with the same
+/// inner ones.
 fn covers(knob: &Knob, value: &Value) -> bool {
     let is_larger =
         |(outermost, inner)| knob.values.iter().filter_map(split).any(|other| other.1 == inner && other.0 > outermost);

@@ -9,7 +9,8 @@ use crate::candidate::Candidate;
 use crate::knob_space::KnobSpace;
 use crate::point::Point;
 
-/// Combinations that are looked at: all of a sketch, if it has no more, else those around the default.
+/// Combinations that are looked at: all of a sketch, if it has no more, else those around the
+/// default.
 const MAX_TESTED: usize = 20_000;
 /// Valid points that are kept.
 const MAX_KEPT: usize = 256;
@@ -25,8 +26,8 @@ pub(super) struct Few {
 }
 
 impl Few {
-    /// All of a small sketch; of others the default and what single knobs lead to from it, and so on: none if the default is of
-    /// another sketch. The same every time.
+    /// All of a small sketch; of others the default and what single knobs lead to from it, and so
+    /// on: none if the default is of another sketch. The same every time.
     pub(super) fn find(sketch: &Arc<KnobSpace>, default: Option<&Point>, is_valid: impl Fn(&Point) -> bool) -> Self {
         if sketch.len() <= MAX_TESTED as u128 {
             let all = (0..sketch.len()).map(|number| sketch.nth(number));
@@ -53,7 +54,8 @@ impl Few {
         Self { points, is_closed: true }
     }
 
-    /// One of them, or one that a random move leads to where there are others; `admit` makes candidates of valid points.
+    /// One of them, or one that a random move leads to where there are others; `admit` makes
+    /// candidates of valid points.
     pub(super) fn pick<R: Rng + ?Sized>(
         &self,
         admit: impl Fn(Point) -> Option<Candidate>,

@@ -18,8 +18,8 @@ pub enum UnfitError {
     /// It breaks a rule: there are no loop nests of it.
     #[error("it cannot be lowered: {0}")]
     Lower(LowerError),
-    /// It has loop nests, but is not in the schedule space: a value that is not offered, a knob that nothing reads, threads that would
-    /// have nothing to do.
+    /// It has loop nests, but is not in the schedule space: a value that is not offered, a knob
+    /// that nothing reads, threads that would have nothing to do.
     #[error("it is not in the schedule space of this version")]
     NotOffered,
     /// Its loop nests are wrong. This is a bug of the lowering or of the verifier.
@@ -28,13 +28,15 @@ pub enum UnfitError {
 }
 
 impl ScheduleSpace {
-    /// The candidate of a config that did not come from this space in this process: from a database, a file, a command line. It is in the
-    /// space, and [`verify()`] has proven its loop nests.
+    /// The candidate of a config that did not come from this space in this process: from a
+    /// database, a file, a command line. It is in the space, and [`verify()`] has proven its loop
+    /// nests.
     ///
-    /// The proof takes a few times as long as lowering, some ten microseconds to two milliseconds: the median of 300 configs each on an
-    /// AMD EPYC (family 25, model 1, two busy cores) was 1.3 times (0.04 ms) for a matrix product, 3.3 times (0.5 ms) for a convolution
-    /// with peeled padding, 2.2 times (1 ms) for Winograd, 1.6 to 3.2 times (0.06 ms) for GPUs; nine in ten took up to 1.7, 4.5, 3.1
-    /// and 7.2 times.
+    /// The proof takes a few times as long as lowering, some ten microseconds to two milliseconds:
+    /// the median of 300 configs each on an AMD EPYC (family 25, model 1, two busy cores) was 1.3
+    /// times (0.04 ms) for a matrix product, 3.3 times (0.5 ms) for a convolution with peeled
+    /// padding, 2.2 times (1 ms) for Winograd, 1.6 to 3.2 times (0.06 ms) for GPUs; nine in ten
+    /// took up to 1.7, 4.5, 3.1 and 7.2 times.
     pub fn checked(&self, config: &Config) -> Result<Candidate, UnfitError> {
         self.proven(config).map(|(candidate, _)| candidate)
     }

@@ -9,10 +9,11 @@ use crate::knob_space::Knob;
 pub const LAYOUT_KNOBS: [&str; 2] = ["layout.in", "layout.out"];
 
 impl ScheduleSpace {
-    /// The valid candidates that are the nearest to a config of this space in every other layout of data and output: none where the sketch has
-    /// one layout only.
+    /// The valid candidates that are the nearest to a config of this space in every other layout of
+    /// data and output: none where the sketch has one layout only.
     ///
-    /// `direct; layout.in=plain layout.out=plain` → the same with plain and blocked, blocked and plain, blocked and blocked.
+    /// `direct; layout.in=plain layout.out=plain` → the same with plain and blocked, blocked and
+    /// plain, blocked and blocked.
     pub fn in_other_layouts(&self, config: &Config) -> Vec<Candidate> {
         let Some(sketch) = self.sketches.iter().find(|sketch| sketch.name() == config.sketch) else {
             return Vec::new();
@@ -52,7 +53,8 @@ mod tests {
             ("conv2d:c=64,h=14,w=14,o=64,k=1", 4),
             // No block divides the channels of the output.
             ("conv2d:c=64,h=14,w=14,o=7,k=1", 2),
-            // Windows of plain images have lanes of pixels, others of channels: nothing near is valid.
+            // Windows of plain images have lanes of pixels, others of channels: nothing near is
+            // valid.
             ("pool2d:c=64,h=14,w=14,k=3,s=2,p=1,kind=max", 3),
             ("matmul:m=8,n=16,k=8", 1),
         ] {

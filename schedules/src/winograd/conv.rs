@@ -10,7 +10,8 @@ use autotune_workloads::axes::{Axes, Window, count};
 /// Sizes of output tiles that are offered where there are matrices for them.
 const TILE_SIZES: [usize; 4] = [2, 3, 4, 6];
 
-/// The share of the direct way's multiply-adds that tiles may take where channels are padded and transposed.
+/// The share of the direct way's multiply-adds that tiles may take where channels are padded and
+/// transposed.
 const MAX_FILLED_SHARE: f64 = 0.7;
 /// Tiles of an image that there are at least then: multiply-adds of fewer wait for one another.
 const MIN_TILES: usize = 8;
@@ -20,10 +21,12 @@ const FEW_CHANNELS: usize = 4;
 /// Lanes that phases of few channels take, at most.
 const MAX_PHASED: usize = 16;
 
-/// A convolution with as many taps and the same stride along both axes, of dilation 1, in one group, padded by less than a kernel.
+/// A convolution with as many taps and the same stride along both axes, of dilation 1, in one
+/// group, padded by less than a kernel.
 ///
-/// Of few channels it is computed as one of stride 1, whose input channels are the phases of the strided one: there are more products to
-/// add up then, so that fewer sums have to be transformed back, and more lanes.
+/// Of few channels it is computed as one of stride 1, whose input channels are the phases of the
+/// strided one: there are more products to add up then, so that fewer sums have to be transformed
+/// back, and more lanes.
 ///
 /// ```text
 /// sum[o, oh, ow] = Σ input[c, s*oh + kh, s*ow + kw] * weight[o, c, kh, kw]
@@ -118,7 +121,8 @@ impl Conv {
         Filtering { m, taps: self.taps.div_ceil(phases), stride: self.stride / phases }
     }
 
-    /// Channels of products that are transformed together, `block` of them or those of some input channels.
+    /// Channels of products that are transformed together, `block` of them or those of some input
+    /// channels.
     pub fn depth_block(&self, block: usize) -> usize {
         let phases = self.phases() * self.phases();
         if phases == 1 { block } else { phases * (MAX_PHASED / phases).min(self.c) }
@@ -146,8 +150,9 @@ impl Conv {
         self.tile_sizes().map(|m| self.work_share(m)).fold(f64::INFINITY, f64::min)
     }
 
-    /// True if tiles of `m` outputs are worth offering in blocks of `block` channels: where these divide the channels if they save work, else if
-    /// they save enough of it with the last block of outputs filled up, and there are some.
+    /// True if tiles of `m` outputs are worth offering in blocks of `block` channels: where these
+    /// divide the channels if they save work, else if they save enough of it with the last block of
+    /// outputs filled up, and there are some.
     pub fn pays(&self, m: usize, block: usize) -> bool {
         let is_whole = [self.c, self.o].iter().all(|channels| channels.is_multiple_of(block));
         let filled = self.o.next_multiple_of(block) as f64 / self.o as f64;
@@ -155,7 +160,8 @@ impl Conv {
         self.saves_work(m) && (is_whole || saves_enough() && self.grid(m).iter().product::<usize>() >= MIN_TILES)
     }
 
-    /// True if there are matrices for tiles of `m` outputs, and they take fewer multiply-adds than the direct way.
+    /// True if there are matrices for tiles of `m` outputs, and they take fewer multiply-adds than
+    /// the direct way.
     pub fn saves_work(&self, m: usize) -> bool {
         self.tile_sizes().any(|size| size == m) && self.work_share(m) < 1.0
     }

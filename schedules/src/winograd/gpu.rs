@@ -7,9 +7,9 @@
 //!                  output = act((Aᵀ M A)[valid] + bias + residual)      a thread per tile and output channel
 //! ```
 //!
-//! `t` counts the tiles of all images, and as many tiles of zeros behind them as make it a multiple of [`VECTOR`], so that rows
-//! of `V` and `M` can be copied as vectors. With `split=n` there are `n` sums of parts of the channels, `M[s, xi, o, t]`, that the
-//! last kernel adds up.
+//! `t` counts the tiles of all images, and as many tiles of zeros behind them as make it a multiple
+//! of [`VECTOR`], so that rows of `V` and `M` can be copied as vectors. With `split=n` there are
+//! `n` sums of parts of the channels, `M[s, xi, o, t]`, that the last kernel adds up.
 
 use std::sync::Arc;
 
@@ -44,12 +44,14 @@ pub struct GpuWinograd {
     pub product: Tiling,
 }
 
-/// The convolution, if the sketch has it: of f32, 3x3 taps and stride 1. Tiles of others need more registers than a thread has, most of them.
+/// The convolution, if the sketch has it: of f32, 3x3 taps and stride 1. Tiles of others need more
+/// registers than a thread has, most of them.
 fn applies(workload: &Workload) -> Option<Conv> {
     Conv::of(workload).filter(|conv| (workload.dtype(), conv.taps, conv.stride) == (DType::F32, 3, 1))
 }
 
-/// The matrix products, axes `xi, t, o | c`. Filters are not packed, since their transform can leave them in any order.
+/// The matrix products, axes `xi, t, o | c`. Filters are not packed, since their transform can
+/// leave them in any order.
 fn product(workload: &Workload, conv: &Conv, m: usize) -> Arc<AxisRoles> {
     workload.once(m, || {
         let multiples = Multiples { tiles: VECTOR, channels: 1 };
@@ -58,7 +60,8 @@ fn product(workload: &Workload, conv: &Conv, m: usize) -> Arc<AxisRoles> {
     })
 }
 
-/// Every knob of the sketch with its values, for one workload and target; none where the sketch does not apply.
+/// Every knob of the sketch with its values, for one workload and target; none where the sketch
+/// does not apply.
 pub fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
     let conv = applies(workload)?;
     let sizes: Vec<usize> = TILE_SIZES.into_iter().filter(|&m| conv.saves_work(m)).collect();
@@ -81,8 +84,8 @@ pub fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
 }
 
 impl GpuWinograd {
-    /// The typed form of `config`, or the first knob that is malformed, does not fit the workload, or breaks a limit of the
-    /// target.
+    /// The typed form of `config`, or the first knob that is malformed, does not fit the workload,
+    /// or breaks a limit of the target.
     pub fn new(workload: &Workload, target: &GpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let conv = applies(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
         let m = Reader(knobs).number(TILE_SIZE_KNOB)?;

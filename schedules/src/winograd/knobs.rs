@@ -10,10 +10,11 @@ use autotune_workloads::Workload;
 /// Numbers of tiles, channel blocks and the like that knobs offer besides the whole.
 const COUNTS: [usize; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32];
 
-/// Distances of prefetches in bytes. Products of few tiles read each weight once, and what the hardware prefetches stops at the
-/// ends of pages.
+/// Distances of prefetches in bytes. Products of few tiles read each weight once, and what the
+/// hardware prefetches stops at the ends of pages.
 const PREFETCHES: [&str; 2] = ["0", "8192"];
-/// Reduction steps in one straight-line body: loops of one step already cost next to nothing beside its multiply-adds.
+/// Reduction steps in one straight-line body: loops of one step already cost next to nothing beside
+/// its multiply-adds.
 const UNROLLS: [&str; 2] = ["1", "4"];
 
 /// Accumulators below which multiply-adds wait for one another.
@@ -21,7 +22,8 @@ const MIN_ACCUMULATORS: usize = 8;
 /// Outputs of an image below which there may be too few tiles for that.
 const SMALL_IMAGE: usize = 64;
 
-/// Every knob of the sketch with its values, for one workload and target; none where the sketch does not apply.
+/// Every knob of the sketch with its values, for one workload and target; none where the sketch
+/// does not apply.
 pub(super) fn knobs(workload: &Workload, target: &CpuTarget) -> Option<Vec<Knob>> {
     let conv = Conv::of(workload)?;
     let block = block_size(target);
@@ -57,7 +59,8 @@ fn tiles(conv: &Conv, extent: usize) -> Vec<Vec<usize>> {
     values.into_iter().map(|count| vec![count]).collect()
 }
 
-/// Register tiles `[positions, channels]` with enough accumulators and no more than there are registers for.
+/// Register tiles `[positions, channels]` with enough accumulators and no more than there are
+/// registers for.
 fn registers(target: &CpuTarget, block: usize, o_blocks: usize, positions: usize) -> Vec<Vec<usize>> {
     let budget = target.isa.vector_registers();
     let per_block = (block / target.lanes()).max(1);

@@ -1,8 +1,9 @@
 //! Lowering of the Winograd sketch.
 //!
-//! Tiles that touch padding or stick out of the output are peeled off the ends of both axes into nests of their own, in which
-//! taps outside are left out of the sums and outputs outside are not stored; the tiles between are one loop. Blocks of tiles
-//! are grouped likewise: those that are cut into the same nests are iterations of one parallel loop.
+//! Tiles that touch padding or stick out of the output are peeled off the ends of both axes into
+//! nests of their own, in which taps outside are left out of the sums and outputs outside are not
+//! stored; the tiles between are one loop. Blocks of tiles are grouped likewise: those that are cut
+//! into the same nests are iterations of one parallel loop.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -45,8 +46,8 @@ struct Inside {
     /// Inputs that are not padding.
     inputs: Range<usize>,
     outputs: usize,
-    /// Where phases are channels: those of each input that are not padding, neighbours that are alike together. The inputs are all there
-    /// then, zeros in the padding.
+    /// Where phases are channels: those of each input that are not padding, neighbours that are
+    /// alike together. The inputs are all there then, zeros in the padding.
     phases: Vec<Run<Range<usize>>>,
 }
 
@@ -83,7 +84,8 @@ struct Channels {
 }
 
 impl Channels {
-    /// `channels` channels in blocks, `first` the number of the first block: whole ones, and the rest by itself.
+    /// `channels` channels in blocks, `first` the number of the first block: whole ones, and the
+    /// rest by itself.
     fn of(first: &Affine, channels: usize, block: usize) -> impl Iterator<Item = Self> {
         let blocks =
             move |s: Segment| Self { first: first.clone() + (s.start / block) as i64, count: s.count, lanes: s.extent };
@@ -198,7 +200,8 @@ impl<'a> Lowering<'a> {
         let Winograd { conv, m, tiles, .. } = *self.winograd;
         let (extent, output, pad) = (conv.input[dim], conv.output[dim], conv.pad[dim]);
         let (size, count, a) = (tiles[dim], self.winograd.grid()[dim], self.winograd.a());
-        // Of `count` elements, the first of them `first` behind the beginning of the padding, those that are not padding.
+        // Of `count` elements, the first of them `first` behind the beginning of the padding, those
+        // that are not padding.
         let real = |first: usize, count: usize| {
             let before = pad.saturating_sub(first).min(count);
             before..(extent + pad).saturating_sub(first).clamp(before, count)
@@ -216,8 +219,8 @@ impl<'a> Lowering<'a> {
         runs((0..count.div_ceil(size)).map(row)).collect()
     }
 
-    /// A tree per combination of runs of blocks, its loops over images and blocks parallel. `body` may have parallel loops of
-    /// its own.
+    /// A tree per combination of runs of blocks, its loops over images and blocks parallel. `body`
+    /// may have parallel loops of its own.
     fn trees(
         &mut self,
         rows: &[Vec<Run<Row>>; 2],
@@ -286,7 +289,8 @@ impl<'a> Lowering<'a> {
     pub(super) fn multiply(&mut self, blocks: &Blocks, chunk: &Affine, size: usize) -> Vec<Node> {
         let Winograd { tiles: [rows, columns], .. } = *self.winograd;
         let ([all_rows, all_columns], [height, width]) = (self.winograd.grid(), blocks.tiles());
-        // Tiles of an image are counted block by block: all blocks of a row of blocks before the next.
+        // Tiles of an image are counted block by block: all blocks of a row of blocks before the
+        // next.
         let above = blocks.image.clone() * all_rows as i64 + &(blocks.number[0].clone() * rows as i64);
         let first = above * all_columns as i64 + &(blocks.number[1].clone() * (height * columns) as i64);
 

@@ -1,19 +1,21 @@
 //! The matrices of minimal filtering, and one-dimensional transforms as sums that share terms.
 //!
-//! `F(m, k)` gives `m` outputs of a filter of `k` taps with `a = m + k - 1` products: `y = Aᵀ [(G g) ∘ (Bᵀ d)]` is
-//! `y[i] = sum over j of g[j] * d[i + j]` (Winograd, "Arithmetic Complexity of Computations", 1980; for images: Lavin and Gray,
-//! "Fast Algorithms for Convolutional Neural Networks", 2016). The matrices are those of Toom and Cook: polynomials are
+//! `F(m, k)` gives `m` outputs of a filter of `k` taps with `a = m + k - 1` products:
+//! `y = Aᵀ [(G g) ∘ (Bᵀ d)]` is `y[i] = sum over j of g[j] * d[i + j]` (Winograd, "Arithmetic
+//! Complexity of Computations", 1980; for images: Lavin and Gray, "Fast Algorithms for
+//! Convolutional Neural Networks", 2016). The matrices are those of Toom and Cook: polynomials are
 //! multiplied by their values at `a - 1` points and at infinity.
 //!
-//! A filter of stride `s` is `s` filters of stride 1 that are added up: phase `f` has the taps `f, f + s, ..` and reads the inputs
-//! `f, f + s, ..`:
+//! A filter of stride `s` is `s` filters of stride 1 that are added up: phase `f` has the taps
+//! `f, f + s, ..` and reads the inputs `f, f + s, ..`:
 //!
 //! ```text
 //! y[i] = sum over j of g[j] * d[s*i + j]   →   y[i] = sum over f, j of g[s*j + f] * d[s*(i + j) + f]
 //! ```
 //!
-//! Each phase has products of its own, `a = s*(m - 1) + k` in all: as many as inputs are read. All have the same points, so that their
-//! products can be added before anything else. A phase with one tap less than others has no product for infinity, where its filter is zero.
+//! Each phase has products of its own, `a = s*(m - 1) + k` in all: as many as inputs are read. All
+//! have the same points, so that their products can be added before anything else. A phase with one
+//! tap less than others has no product for infinity, where its filter is zero.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,8 +25,9 @@ use autotune_workloads::Workload;
 /// Inputs of a tile along an axis, at most: transforms are straight-line code.
 const MAX_INPUTS: usize = 16;
 
-/// The finite points, by their number. Opposite points let transforms share terms; among points that f32 holds exactly, these gave
-/// the smallest errors of those tried, or such as are near them and need fewer multiplications.
+/// The finite points, by their number. Opposite points let transforms share terms; among points
+/// that f32 holds exactly, these gave the smallest errors of those tried, or such as are near them
+/// and need fewer multiplications.
 const POINTS: [&[f64]; 6] = [
     &[1.0, -1.0],
     &[0.0, 1.0, -1.0],
@@ -104,9 +107,11 @@ fn powers(point: f64, count: usize) -> impl Iterator<Item = f64> {
 impl Matrices {
     /// The matrices of a filtering that [is known](Filtering::is_known).
     ///
-    /// For point `p` with `q` running over the others: the row of `Bᵀ` has the coefficients of `∏ (x - q)`, that of `G` is
-    /// `(1, p, p², ..) / ∏ (p - q)`, the column of `Aᵀ` is `(1, p, .., pᵐ⁻¹)`. For infinity: the coefficients of `∏ (x - p)` over
-    /// all points, `(0, .., 0, 1)`, `(0, .., 0, 1)`. Those of a phase stand at its inputs and taps, one phase behind the other.
+    /// For point `p` with `q` running over the others: the row of `Bᵀ` has the coefficients of
+    /// `∏ (x - q)`, that of `G` is `(1, p, p², ..) / ∏ (p - q)`, the column of `Aᵀ` is
+    /// `(1, p, .., pᵐ⁻¹)`. For infinity: the coefficients of `∏ (x - p)` over all points,
+    /// `(0, .., 0, 1)`, `(0, .., 0, 1)`. Those of a phase stand at its inputs and taps, one phase
+    /// behind the other.
     pub fn new(filtering: Filtering) -> Self {
         let Filtering { m, taps, stride } = filtering;
         let points = POINTS.iter().find(|points| points.len() == filtering.points()).copied().unwrap_or_default();
@@ -174,7 +179,8 @@ pub enum Source {
 /// A sum of sources with factors, none of them zero.
 pub type Sum = Vec<(Source, f64)>;
 
-/// The product of a matrix and a vector, computed as terms first and then outputs made of them and of the inputs.
+/// The product of a matrix and a vector, computed as terms first and then outputs made of them and
+/// of the inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Transform {
     /// Sums of inputs that several outputs use.
@@ -191,8 +197,9 @@ fn transposed(matrix: &Matrix) -> Matrix {
     (0..matrix.first().map_or(0, Vec::len)).map(|k| matrix.iter().map(|row| row[k]).collect()).collect()
 }
 
-/// The matrix as a product of two. Rows that differ in signs only, or not at all, have their common part and their opposite one as rows
-/// of the second, `p = x + y`, `q = x - y`; any other row is one itself.
+/// The matrix as a product of two. Rows that differ in signs only, or not at all, have their common
+/// part and their opposite one as rows of the second, `p = x + y`, `q = x - y`; any other row is
+/// one itself.
 fn factors(matrix: &Matrix) -> [Matrix; 2] {
     let (mut columns, mut rows) = (Matrix::new(), Matrix::new());
     let are_opposite = |a: &[f64], b: &[f64]| a != b && a.iter().zip(b).all(|(a, b)| a.abs() == b.abs());
@@ -232,14 +239,16 @@ impl Transform {
         Self::product(&outer, &inner)
     }
 
-    /// Columns that are alike are added first, and such as differ in signs only added and subtracted: each output uses one of the two.
-    /// So are the columns of `Aᵀ` for the phases and for opposite points.
+    /// Columns that are alike are added first, and such as differ in signs only added and
+    /// subtracted: each output uses one of the two. So are the columns of `Aᵀ` for the phases and
+    /// for opposite points.
     pub fn sharing_columns(matrix: &Matrix) -> Self {
         let [outer, inner] = factors(&transposed(matrix)).map(|factor| transposed(&factor));
         Self::product(&inner, &outer)
     }
 
-    /// The rows of the second matrix as terms, but for single inputs and what an output consists of.
+    /// The rows of the second matrix as terms, but for single inputs and what an output consists
+    /// of.
     fn product(outer: &Matrix, inner: &Matrix) -> Self {
         let mut terms = Vec::new();
         let mut source = |(k, row): (usize, &Vec<f64>)| {

@@ -1,4 +1,5 @@
-//! A tile transformed along both axes, as nests: its columns first, then the rows of what that gives.
+//! A tile transformed along both axes, as nests: its columns first, then the rows of what that
+//! gives.
 //!
 //! ```text
 //! unrolled x { half[.., x] = down(column x of the tile) }
@@ -59,8 +60,9 @@ pub(crate) struct Passes<'t> {
 }
 
 impl Passes<'_> {
-    /// The nests. `read` gets column and lane: what is done first, and the elements of the column by their rows; `write` gets row and
-    /// lane: what stores the elements of the row by their columns, and what is done behind that.
+    /// The nests. `read` gets column and lane: what is done first, and the elements of the column
+    /// by their rows; `write` gets row and lane: what stores the elements of the row by their
+    /// columns, and what is done behind that.
     pub(crate) fn nests<B: Builder, I: Fn(usize) -> Expr, O: Fn(usize, Expr) -> Node>(
         &self,
         builder: &mut B,

@@ -8,8 +8,9 @@
 //!      sum[n, o, m*th + i, m*tw + j] = Σ At[i, y] * At[j, x] * M[a*y + x, o, t]
 //! ```
 //!
-//! Where phases are channels ([`Conv`]) `(c, fh, fw)` stands for `c` in the middle, rows of phase `f` of `G` multiply the taps `f, f + s, ..`,
-//! and the inputs are `s*(m*th + y) + fh - p`. What follows, the epilogue, stays.
+//! Where phases are channels ([`Conv`]) `(c, fh, fw)` stands for `c` in the middle, rows of phase
+//! `f` of `G` multiply the taps `f, f + s, ..`, and the inputs are `s*(m*th + y) + fh - p`. What
+//! follows, the epilogue, stays.
 
 use std::sync::Arc;
 
@@ -76,7 +77,8 @@ pub(crate) struct Multiples {
     pub(crate) channels: usize,
 }
 
-/// The same result by products of tiles of `m x m` outputs, padded. The spec is that of the convolution, which Winograd's algorithm is for.
+/// The same result by products of tiles of `m x m` outputs, padded. The spec is that of the
+/// convolution, which Winograd's algorithm is for.
 fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiples: Multiples) -> Spec {
     let (a, phases) = (conv.filtering(m).inputs(), conv.phases());
     let [rows, columns] = conv.grid(m);

@@ -14,8 +14,8 @@ use super::{elements, words};
 
 type Entry = unsafe extern "C" fn(*const *mut f32, *mut u8, i64, i64);
 
-/// Builds the program with the C compiler, runs every stage split at an odd place, and returns the output; or says why there is no
-/// compiler.
+/// Builds the program with the C compiler, runs every stage split at an odd place, and returns the
+/// output; or says why there is no compiler.
 pub fn run(program: &Program, target: &Target, operands: &Operands) -> Result<ArrayD<f32>, String> {
     let dir = tempfile::tempdir().unwrap();
     let (source, library) = (dir.path().join("k.c"), dir.path().join("k.so"));

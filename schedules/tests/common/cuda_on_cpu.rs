@@ -23,7 +23,8 @@ pub struct OnCpu {
 const GUARD: u32 = 0xffc0_dead;
 
 impl OnCpu {
-    /// Builds the programs' kernels, each text as `edit` returns it; or says why there is no compiler.
+    /// Builds the programs' kernels, each text as `edit` returns it; or says why there is no
+    /// compiler.
     pub fn build(programs: Vec<Program>, edit: impl Fn(usize, String) -> String) -> Result<Self, String> {
         let plans: Vec<_> = programs.into_iter().map(|program| (KernelPlan::of(&program), program)).collect();
         let texts = plans.iter().enumerate().map(|(number, (plan, program))| Text {
@@ -35,7 +36,8 @@ impl OnCpu {
         Ok(Self { shim, plans })
     }
 
-    /// The output of program `number`, its warps one after the other or the last one first; or what goes wrong.
+    /// The output of program `number`, its warps one after the other or the last one first; or what
+    /// goes wrong.
     pub fn run(&self, number: usize, operands: &Operands, backwards: bool) -> Result<ArrayD<f32>, String> {
         let (plan, program) = &self.plans[number];
         let global: Vec<_> = plan.buffers.iter().filter(|b| b.is_global()).collect();

@@ -26,7 +26,8 @@ fn assert_right(output: &ArrayD<f32>, expected: &ArrayD<f32>, workload: &Workloa
     assert!(error <= tolerance(workload, config), "{context}: {workload}\n{config}\nerror {error}");
 }
 
-/// Fails unless a number of programs of each workload compute the reference as CUDA, with their threads in either order.
+/// Fails unless a number of programs of each workload compute the reference as CUDA, with their
+/// threads in either order.
 pub fn assert_cuda_agrees(workloads: &[Workload], count: usize) {
     let target = Target::detect("cuda:sm_90", None).unwrap();
     let mut all: Vec<(&Workload, Config, Program)> = Vec::new();

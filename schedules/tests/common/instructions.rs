@@ -1,5 +1,6 @@
-//! Each instruction that generated CUDA takes assembly for, by itself, in small kernels around the generator's own functions. Every
-//! number of a result tells where it comes from, so that a wrong layout can be read off.
+//! Each instruction that generated CUDA takes assembly for, by itself, in small kernels around the
+//! generator's own functions. Every number of a result tells where it comes from, so that a wrong
+//! layout can be read off.
 
 use std::fmt::Write;
 
@@ -15,7 +16,8 @@ pub struct Instruction {
     pub threads: usize,
     pub shared_bytes: usize,
     pub given: Vec<u32>,
-    /// A tensor map, the kernel's third parameter: rows and columns of the 16-bit matrix that is given, and of the box.
+    /// A tensor map, the kernel's third parameter: rows and columns of the 16-bit matrix that is
+    /// given, and of the box.
     pub map: Option<[[usize; 2]; 2]>,
     pub expected: Vec<u32>,
     /// What holds a word of the result, and what the word says.
@@ -111,7 +113,8 @@ fn load_matrices(name: &str, transposed: bool) -> Instruction {
     }
 }
 
-/// Rows of `A` are their number at one step and 1 at the next, columns of `B` [`ROW`] and their number.
+/// Rows of `A` are their number at one step and 1 at the next, columns of `B` [`ROW`] and their
+/// number.
 fn a(row: usize, k: usize, step: usize, steps: usize) -> f32 {
     if k == step { (row + 1) as f32 } else { f32::from(k == (step + 1) % steps) }
 }
@@ -137,8 +140,8 @@ fn says_sum(word: u32) -> String {
     }
 }
 
-/// `mma` for each step of one instruction; operands as PTX ISA, "Matrix Fragments for mma.m16n8k16" and "for mma.m16n8k8", deals
-/// them out.
+/// `mma` for each step of one instruction; operands as PTX ISA, "Matrix Fragments for mma.m16n8k16"
+/// and "for mma.m16n8k8", deals them out.
 fn warp_product(dtype: DType) -> Instruction {
     let per_word = 4 / dtype.bytes();
     let steps = 8 * per_word;
@@ -236,7 +239,8 @@ fn copy_async(bytes: usize) -> Instruction {
     }
 }
 
-/// Steps of a chunk of 128 bytes, and how many of them are tried: every step of an instruction, in each of the four.
+/// Steps of a chunk of 128 bytes, and how many of them are tried: every step of an instruction, in
+/// each of the four.
 const CHUNK: usize = 64;
 const TRIED: usize = 16;
 
@@ -285,7 +289,8 @@ fn group_product(dtype: DType, [width, run]: [usize; 2]) -> Instruction {
     }
 }
 
-/// Rows and columns of the matrix of which boxes are copied, and of a box; turns, each with the next of two slots.
+/// Rows and columns of the matrix of which boxes are copied, and of a box; turns, each with the
+/// next of two slots.
 const MATRIX: [usize; 2] = [80, 72];
 const BOX: [usize; 2] = [64, 64];
 const TURNS: usize = 5;

@@ -110,7 +110,8 @@ impl Guarded {
     }
 }
 
-/// The buffers of a plan `elements` elements behind places that are aligned, filled with operands, or with NaN where there is none.
+/// The buffers of a plan `elements` elements behind places that are aligned, filled with operands,
+/// or with NaN where there is none.
 fn buffers(plan: &KernelPlan, operands: &Operands, elements: usize) -> Vec<Guarded> {
     plan.buffers.iter().map(|b| Guarded::behind(&super::words(b, operands), elements)).collect()
 }
@@ -119,7 +120,8 @@ fn buffers(plan: &KernelPlan, operands: &Operands, elements: usize) -> Vec<Guard
 pub fn call(entry: Entry, buffers: &[*mut f32], local: *mut u8, begin: i64, end: i64) {
     let wanted = [1u64, 2, 3, 4];
     let mut seen = [0u64; 4];
-    // SAFETY: the kernel keeps within the buffers of its plan; rbx and rbp are saved here since they cannot be operands.
+    // SAFETY: the kernel keeps within the buffers of its plan; rbx and rbp are saved here since
+    // they cannot be operands.
     unsafe {
         std::arch::asm!(
             "push rbx", "push rbp", "mov rbx, rax", "sub rsp, 8", "mov rbp, rsp",
@@ -144,8 +146,8 @@ pub fn call(entry: Entry, buffers: &[*mut f32], local: *mut u8, begin: i64, end:
 /// Elements of the least alignment of buffers.
 const ALIGNED: usize = 4;
 
-/// Runs every stage, split at an odd place and backwards, and returns the output. A program that streams is run twice, with its buffers
-/// aligned more than they must be, and no more.
+/// Runs every stage, split at an odd place and backwards, and returns the output. A program that
+/// streams is run twice, with its buffers aligned more than they must be, and no more.
 pub fn run(program: &Program, code: &MachineCode, operands: &Operands) -> ArrayD<f32> {
     let output = run_behind(program, code, operands, 0);
     if program.buffers.iter().any(|buffer| buffer.streamed) {

@@ -12,7 +12,8 @@ use rand_chacha::ChaCha8Rng;
 /// Operands that a map may read.
 pub const READ: usize = 3;
 
-/// The number of operand `number` where a map is evaluated: weights, then both rows of what is added.
+/// The number of operand `number` where a map is evaluated: weights, then both rows of what is
+/// added.
 fn load(program: &Program, number: usize, x: &Affine) -> Expr {
     match number {
         0 => Expr::Load(access(program, Role::Operand(1), 0, x)),
@@ -29,7 +30,8 @@ fn access(program: &Program, role: Role, row: usize, x: &Affine) -> Access {
     Access { buffer, index: index.into() }
 }
 
-/// Row by row of the output, maps of [`READ`] operands: `outer` times `inner` elements in loops of these kinds.
+/// Row by row of the output, maps of [`READ`] operands: `outer` times `inner` elements in loops of
+/// these kinds.
 pub fn mapped(target: &Target, maps: &[Expr], [outer, inner]: [usize; 2], kinds: [LoopKind; 2]) -> Program {
     let (rows, elements) = (maps.len().max(2), outer * inner);
     let workload = format!("matmul:m={rows},n={elements},k=1,add").parse().unwrap();

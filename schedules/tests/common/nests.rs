@@ -140,15 +140,17 @@ pub fn for_each_store(nodes: &mut [Node], change: &mut impl FnMut(&mut Store)) {
     }
 }
 
-/// `extent` cut into tiles of `tile`: `(start, tiles, size)` of the whole tiles and of the remainder.
+/// `extent` cut into tiles of `tile`: `(start, tiles, size)` of the whole tiles and of the
+/// remainder.
 fn pieces(extent: usize, tile: usize) -> Vec<(usize, usize, usize)> {
     let whole = extent / tile;
     let cut = [(0, whole, tile), (whole * tile, 1, extent % tile)];
     cut.into_iter().filter(|&(_, tiles, size)| tiles > 0 && size > 0).collect()
 }
 
-/// `matmul` (`b=1`) on register tiles of `rows` by `lanes`, the weight packed ahead of time into panels of `lanes` columns,
-/// the reduction in chunks of `depth` whose partial sums go through the output. Nothing needs to divide.
+/// `matmul` (`b=1`) on register tiles of `rows` by `lanes`, the weight packed ahead of time into
+/// panels of `lanes` columns, the reduction in chunks of `depth` whose partial sums go through the
+/// output. Nothing needs to divide.
 pub fn tiled_matmul(text: &str, [rows, lanes, depth]: [usize; 3]) -> Program {
     use LoopKind::{Parallel, Serial, Unrolled, Vectorized};
     let workload: Workload = text.parse().unwrap();
@@ -243,8 +245,9 @@ fn conv_axes(workload: &Workload) -> Vec<(&'static str, usize, bool)> {
     ]
 }
 
-/// A `conv2d` (`n=1`, one group, no dilation, every output sees the input) that reads its input in place from channel blocks
-/// of 2 and writes channel blocks of 4; the padding is peeled: rows and columns that see fewer taps have nests of their own.
+/// A `conv2d` (`n=1`, one group, no dilation, every output sees the input) that reads its input in
+/// place from channel blocks of 2 and writes channel blocks of 4; the padding is peeled: rows and
+/// columns that see fewer taps have nests of their own.
 pub fn peeled_conv(text: &str) -> Program {
     use LoopKind::{Parallel, Serial, Vectorized};
     let workload: Workload = text.parse().unwrap();
@@ -291,7 +294,8 @@ pub fn peeled_conv(text: &str) -> Program {
     p.0
 }
 
-/// A `conv2d` (`n=1`, one group, no dilation) that first copies its input into a zero-padded one and sums in the output.
+/// A `conv2d` (`n=1`, one group, no dilation) that first copies its input into a zero-padded one
+/// and sums in the output.
 pub fn padded_conv(text: &str) -> Program {
     use LoopKind::{Parallel, Serial};
     let workload: Workload = text.parse().unwrap();

@@ -1,5 +1,6 @@
-//! Generated CUDA through NVRTC, which needs no GPU. `AUTOTUNE_NVRTC` names the folder of `libnvrtc.so.*` (in the Python package
-//! `nvidia-cuda-nvrtc-cu12`: `nvidia/cuda_nvrtc/lib`); without it the loader's own folders are searched.
+//! Generated CUDA through NVRTC, which needs no GPU. `AUTOTUNE_NVRTC` names the folder of
+//! `libnvrtc.so.*` (in the Python package `nvidia-cuda-nvrtc-cu12`: `nvidia/cuda_nvrtc/lib`);
+//! without it the loader's own folders are searched.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -98,7 +99,8 @@ impl Nvrtc {
         type Compile = unsafe extern "C" fn(Handle, c_int, *const *const c_char) -> c_int;
         type Size = unsafe extern "C" fn(Handle, *mut usize) -> c_int;
         type Text = unsafe extern "C" fn(Handle, *mut c_char) -> c_int;
-        // SAFETY: signatures as in nvrtc.h; every pointer is to enough memory, and strings end in NUL.
+        // SAFETY: signatures as in nvrtc.h; every pointer is to enough memory, and strings end in
+        // NUL.
         let (status, log) = unsafe {
             let mut program: Handle = ptr::null_mut();
             let create: Create = self.function(b"nvrtcCreateProgram")?;
@@ -126,11 +128,12 @@ fn file_in(folder: &Path, prefix: &str) -> Option<PathBuf> {
     files.into_iter().find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)))
 }
 
-/// Numbers of what the compiler says where it does not do what a kernel asks for: registers that go from threads to others, and
-/// instructions of warp groups that run at once.
+/// Numbers of what the compiler says where it does not do what a kernel asks for: registers that go
+/// from threads to others, and instructions of warp groups that run at once.
 const NOT_DONE: [&str; 2] = ["(C7508)", "(C7510)"];
 
-/// Reads what `ptxas -v` says: a line `.. Function properties for f`, one with the spills, one with the registers.
+/// Reads what `ptxas -v` says: a line `.. Function properties for f`, one with the spills, one with
+/// the registers.
 fn usage(log: &str) -> Result<Vec<Usage>, String> {
     if log.lines().any(|line| NOT_DONE.iter().any(|number| line.contains(number))) {
         return Err(log.to_string());

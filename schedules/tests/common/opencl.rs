@@ -53,7 +53,8 @@ impl OpenCl {
                 let launch = stage.launch.ok_or("a stage without a launch")?;
                 let kernel = Kernel::create(&built, &stage.symbol).map_err(|e| e.to_string())?;
                 let mut call = ExecuteKernel::new(&kernel);
-                // SAFETY: the parameters of a kernel are the global buffers, in order, which it stays within.
+                // SAFETY: the parameters of a kernel are the global buffers, in order, which it
+                // stays within.
                 let done = unsafe {
                     buffers.iter().for_each(|buffer| {
                         call.set_arg(buffer);

@@ -12,13 +12,15 @@ pub fn target() -> Target {
     Target::detect("cuda:sm_80", None).unwrap()
 }
 
-/// The target of [`group_config`], with so few multiprocessors that a persistent block goes to several tiles.
+/// The target of [`group_config`], with so few multiprocessors that a persistent block goes to
+/// several tiles.
 pub fn small_target() -> Target {
     let gpu = GpuTarget::stated("cuda:sm_90").unwrap();
     Target::Gpu(GpuTarget { multiprocessors: 3, ..gpu })
 }
 
-/// A config of the sketch for warp groups: `tile.m=128x64 tile.n=32x32 stages=3`, without a producer unless the knobs say so.
+/// A config of the sketch for warp groups: `tile.m=128x64 tile.n=32x32 stages=3`, without a
+/// producer unless the knobs say so.
 pub fn group_config(workload: &Workload, knobs: &str) -> Config {
     let target = Target::detect("cuda:sm_90", None).unwrap();
     with_knobs(least(WGMMA.name, workload, &target), &format!("producer=inline grid=tiles {knobs}"))
@@ -79,7 +81,8 @@ fn with_mbarriers(program: &Program, change: impl Fn(Mbarrier) -> Option<Mbarrie
     })
 }
 
-/// The program of specialised warps without each kind of mbarrier operation, and with those that come one group early.
+/// The program of specialised warps without each kind of mbarrier operation, and with those that
+/// come one group early.
 fn side_faults(program: &Program) -> Vec<(&'static str, Program)> {
     let early = |mbarrier: Mbarrier| match mbarrier {
         Mbarrier::WaitEmpty { but } => Mbarrier::WaitEmpty { but: but + 1 },
@@ -99,8 +102,9 @@ fn side_faults(program: &Program) -> Vec<(&'static str, Program)> {
     ]
 }
 
-/// The program without its barrier, waiting for one group of copies less, multiplying the next slot, and copying to the slot
-/// that is multiplied; where warps are specialised, with faulty mbarriers.
+/// The program without its barrier, waiting for one group of copies less, multiplying the next
+/// slot, and copying to the slot that is multiplied; where warps are specialised, with faulty
+/// mbarriers.
 pub fn faults(program: &Program) -> Vec<(&'static str, Program)> {
     let stages = program.buffers.iter().find(|buffer| buffer.scope == Scope::Shared).unwrap().shape[0];
     let moved = |by: i64, wanted: bool| {

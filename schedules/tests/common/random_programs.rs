@@ -18,8 +18,8 @@ pub fn check_drawn(workload: &Workload, target: &Target, seed: u64, configs: usi
     check_configs(&space, seed, std::iter::once(space.default_config()).chain(drawn));
 }
 
-/// The configs are in the space and survive serialisation, the verifier accepts their programs, and the interpreter agrees with
-/// the reference.
+/// The configs are in the space and survive serialisation, the verifier accepts their programs, and
+/// the interpreter agrees with the reference.
 pub fn check_configs(space: &ScheduleSpace, seed: u64, configs: impl IntoIterator<Item = Config>) {
     let (workload, target) = (space.workload(), space.target());
     let operands = Operands::random(workload.spec(), seed);

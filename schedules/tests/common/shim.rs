@@ -61,8 +61,8 @@ impl Shim {
         Ok(Self { library, _folder: folder })
     }
 
-    /// Runs a kernel of source `number` with as many blocks and threads, its warps one after the other or the last one first; or
-    /// says what goes wrong.
+    /// Runs a kernel of source `number` with as many blocks and threads, its warps one after the
+    /// other or the last one first; or says what goes wrong.
     ///
     /// # Safety
     ///

@@ -31,7 +31,8 @@ pub fn sample_sketch<R: Rng>(space: &ScheduleSpace, sketch: &str, rng: &mut R) -
     drawn.unwrap_or_else(|| panic!("no {sketch} config of {}", space.workload()))
 }
 
-/// A map or a reduction of images, with a config that has one of them or both in blocks of channels.
+/// A map or a reduction of images, with a config that has one of them or both in blocks of
+/// channels.
 pub fn random_blocked<R: Rng>(target: &Target, rng: &mut R) -> (Workload, Config) {
     loop {
         let (n, c) = (pick(rng, &[1, 1, 2]), 8 * pick(rng, &[1, 2, 2, 3, 4, 6, 10]));
@@ -59,7 +60,8 @@ pub fn random_blocked<R: Rng>(target: &Target, rng: &mut R) -> (Workload, Config
     }
 }
 
-/// A workload that the Winograd sketch is for on a target's CPU, of numbers of channels that blocks do not divide, of both or of one side.
+/// A workload that the Winograd sketch is for on a target's CPU, of numbers of channels that blocks
+/// do not divide, of both or of one side.
 pub fn random_odd_winograd<R: Rng>(rng: &mut R, target: &Target) -> Workload {
     let block = target.cpu().unwrap().lanes().max(8);
     let odd = [1, 2, 3, 3, 4, 5, 7, 12, 17, 20, 24, 29, 58];
@@ -92,8 +94,9 @@ pub fn random_odd_winograd<R: Rng>(rng: &mut R, target: &Target) -> Workload {
     }
 }
 
-/// A workload that panels of the data operand may pay for: a matrix product of many columns, or a convolution that is strided along
-/// the width and has channels that are no whole vectors. With it a config that has them.
+/// A workload that panels of the data operand may pay for: a matrix product of many columns, or a
+/// convolution that is strided along the width and has channels that are no whole vectors. With it
+/// a config that has them.
 pub fn random_panel<R: Rng>(target: &Target, rng: &mut R) -> (Workload, Config) {
     loop {
         let workload = if rng.random_bool(0.7) {

@@ -1,5 +1,6 @@
-//! The variants of the sketches for tensor cores, as their spaces have them: who copies, on which grid, how many stages, how many
-//! parts, where weights are. A value that a knob gets is covered from then on.
+//! The variants of the sketches for tensor cores, as their spaces have them: who copies, on which
+//! grid, how many stages, how many parts, where weights are. A value that a knob gets is covered
+//! from then on.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +43,8 @@ fn word(value: &Value) -> Option<&String> {
     }
 }
 
-/// A valid config of the variant that is wanted; others of the tiles and orders from place `turn` on among all that there are.
+/// A valid config of the variant that is wanted; others of the tiles and orders from place `turn`
+/// on among all that there are.
 pub fn config(
     workload: &Workload,
     gpu: &GpuTarget,
@@ -60,7 +62,8 @@ pub fn config(
     }
     let count: usize = free.iter().map(|knob| knob.values.len()).product();
     (0..count).find_map(|i| {
-        // An odd step goes to places far from each other, and to all of them in the end if it shares no factor with their number.
+        // An odd step goes to places far from each other, and to all of them in the end if it
+        // shares no factor with their number.
         let mut place = (turn + i) * STEP % count;
         for knob in &free {
             config.knobs.insert(knob.name.clone(), knob.values[place % knob.values.len()].clone());

@@ -1,4 +1,5 @@
-//! The verifier on random programs: right ones, and ones that were changed at random, which the interpreter runs if they are proven.
+//! The verifier on random programs: right ones, and ones that were changed at random, which the
+//! interpreter runs if they are proven.
 
 use std::cell::Cell;
 

@@ -18,9 +18,10 @@ const WORKLOAD: &str = "conv2d:n=1,c=4,h=6,w=6,o=8,k=1,bias,act=relu";
 /// order would have them, too, and not both on the same place of a pair.
 const IMPOSSIBLE: [usize; 2] = [1, 4];
 
-/// Of a measurer for a target: results come in any order, one for each candidate; one that fails fails alone; batches are asked for until one
-/// is empty or a result is answered with a break; a race has a result for each of its candidates, too. Times are positive numbers; how
-/// right they are is not asked.
+/// Of a measurer for a target: results come in any order, one for each candidate; one that fails
+/// fails alone; batches are asked for until one is empty or a result is answered with a break; a
+/// race has a result for each of its candidates, too. Times are positive numbers; how right they
+/// are is not asked.
 pub fn measurer(measurer: &mut dyn Measurer, target: &Target) {
     let candidates = candidates(target);
     all(measurer, &candidates);

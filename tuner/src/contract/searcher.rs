@@ -10,7 +10,8 @@ use rand_chacha::rand_core::SeedableRng;
 
 use crate::search::{Ask, Searcher};
 
-/// Workloads and the targets that they are searched for: CPU and GPU, several algorithms, boundaries.
+/// Workloads and the targets that they are searched for: CPU and GPU, several algorithms,
+/// boundaries.
 const SPACES: [(&str, Option<&str>); 3] = [
     ("matmul:m=12,n=16,k=8", None),
     ("conv2d:c=8,h=9,w=9,o=16,k=3,p=1", None),
@@ -22,9 +23,10 @@ const SMALL: &str = "matmul:m=1,n=1,k=1";
 
 const BATCH: usize = 9;
 
-/// Of searchers made by `new`, one for each space: they propose distinct candidates of the space that were not seen, as many as are wanted
-/// where the space has as many, the same from the same seed, whatever they are told, begin with and score; and none where all were seen.
-/// How good they are is not asked.
+/// Of searchers made by `new`, one for each space: they propose distinct candidates of the space
+/// that were not seen, as many as are wanted where the space has as many, the same from the same
+/// seed, whatever they are told, begin with and score; and none where all were seen. How good they
+/// are is not asked.
 pub fn searcher<S: Searcher>(new: impl Fn(&ScheduleSpace) -> S) {
     for (text, word) in SPACES {
         let space = space(text, word);

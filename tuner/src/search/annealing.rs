@@ -17,16 +17,19 @@ use super::select::{select_diverse, standard_deviation};
 pub struct AnnealingParams {
     /// Chains that walk the space side by side.
     pub chains: usize,
-    /// Candidates scored per candidate wanted, over all chains. It bounds what search costs against what it saves: scoring one takes
-    /// some hundred microseconds, most of them lowering, measuring one some ten milliseconds.
+    /// Candidates scored per candidate wanted, over all chains. It bounds what search costs against
+    /// what it saves: scoring one takes some hundred microseconds, most of them lowering, measuring
+    /// one some ten milliseconds.
     pub scored_per_config: usize,
-    /// Temperature at the beginning of a walk, in standard deviations of the chains' scores; it falls to 0.
+    /// Temperature at the beginning of a walk, in standard deviations of the chains' scores; it
+    /// falls to 0.
     pub temperature: f32,
     /// Moves without a better candidate among the best after which the walk ends.
     pub early_stop: usize,
     /// Chains that start from the best measured candidates instead of from where they were.
     pub elites: usize,
-    /// Of those, the most of one algorithm: what is the best at first need not be the best in the end.
+    /// Of those, the most of one algorithm: what is the best at first need not be the best in the
+    /// end.
     pub elites_alike: usize,
     /// Chains that start anew, at most all.
     pub fresh: usize,
@@ -55,11 +58,12 @@ impl Default for AnnealingParams {
     }
 }
 
-/// Walks the space by single-knob moves, uphill in predicted score, and picks a diverse batch of the best points seen. A part of it goes
-/// to what has hardly been tried.
+/// Walks the space by single-knob moves, uphill in predicted score, and picks a diverse batch of
+/// the best points seen. A part of it goes to what has hardly been tried.
 ///
-/// The chains persist from ask to ask, so that the walk goes on under the refitted model; some of them restart from the best
-/// candidates measured. Scores may be of any sign and scale: the temperature is in units of their spread over the chains.
+/// The chains persist from ask to ask, so that the walk goes on under the refitted model; some of
+/// them restart from the best candidates measured. Scores may be of any sign and scale: the
+/// temperature is in units of their spread over the chains.
 #[derive(Clone, Debug)]
 pub struct Annealing {
     params: AnnealingParams,
@@ -126,8 +130,8 @@ impl Annealing {
         Self { params, chains: Vec::new(), elites: Vec::new(), coverage, carried: Vec::new() }
     }
 
-    /// The best distinct unseen candidates met on the way, best first, from which `n` are to be picked. The temperature falls to 0
-    /// over the moves.
+    /// The best distinct unseen candidates met on the way, best first, from which `n` are to be
+    /// picked. The temperature falls to 0 over the moves.
     fn walk<'s>(
         &mut self,
         space: &ScheduleSpace,
@@ -164,8 +168,9 @@ impl Annealing {
         best
     }
 
-    /// Brings the chains to their number, at first one of them on the default and others on what was carried over; puts the first of them
-    /// onto the best measured candidates and the last onto random ones.
+    /// Brings the chains to their number, at first one of them on the default and others on what
+    /// was carried over; puts the first of them onto the best measured candidates and the last onto
+    /// random ones.
     fn restart(&mut self, space: &ScheduleSpace, rng: &mut ChaCha8Rng) {
         if self.chains.is_empty() {
             self.chains.push(space.default_candidate().clone());
@@ -181,7 +186,8 @@ impl Annealing {
     }
 }
 
-/// Metropolis' rule; a candidate that cannot be lowered has no score and loses against any that can.
+/// Metropolis' rule; a candidate that cannot be lowered has no score and loses against any that
+/// can.
 fn accepts(old: Option<f32>, new: Option<f32>, temperature: f32, rng: &mut ChaCha8Rng) -> bool {
     match (old, new) {
         (_, None) => false,
@@ -190,8 +196,8 @@ fn accepts(old: Option<f32>, new: Option<f32>, temperature: f32, rng: &mut ChaCh
     }
 }
 
-/// The best distinct unseen candidates among those offered. Of those with the very same score, between which the model sees no
-/// difference, it takes one: measuring that tells of the others.
+/// The best distinct unseen candidates among those offered. Of those with the very same score,
+/// between which the model sees no difference, it takes one: measuring that tells of the others.
 struct Best<'a> {
     seen: &'a HashSet<u64>,
     met: HashSet<u32>,

@@ -7,7 +7,8 @@ use rand_chacha::ChaCha8Rng;
 
 /// Draws made in vain, per candidate wanted, before a space counts as used up.
 const DRAWS_PER_CONFIG: usize = 64;
-/// Combinations of knobs tested for a batch in the order of the space, valid or not: a fraction of a second.
+/// Combinations of knobs tested for a batch in the order of the space, valid or not: a fraction of
+/// a second.
 pub(super) const TESTED_PER_BATCH: u128 = 30_000;
 
 /// A growing batch of distinct candidates that were not seen yet.
@@ -54,8 +55,9 @@ impl<'a> Batch<'a> {
         new
     }
 
-    /// Fills up with random candidates. Where many draws in a row find nothing new, the beginning of the space is walked in its order
-    /// instead: all of a space that is small enough to be used up.
+    /// Fills up with random candidates. Where many draws in a row find nothing new, the beginning
+    /// of the space is walked in its order instead: all of a space that is small enough to be used
+    /// up.
     pub fn fill(&mut self, space: &ScheduleSpace, rng: &mut ChaCha8Rng) {
         let mut vain = 0;
         while !self.is_full() && vain < DRAWS_PER_CONFIG {

@@ -1,8 +1,8 @@
 //! What of a space has been tried at all.
 //!
-//! A model knows nothing of what no candidate had yet, and what it learnt of other workloads, or of a few poor candidates, must not rule out
-//! what is the best for this one. So every algorithm and every value of a knob gets a few trials, with what is predicted to be
-//! the best around it.
+//! A model knows nothing of what no candidate had yet, and what it learnt of other workloads, or of
+//! a few poor candidates, must not rule out what is the best for this one. So every algorithm and
+//! every value of a knob gets a few trials, with what is predicted to be the best around it.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,9 +18,11 @@ pub struct CoverageParams {
     pub algorithm_trials: usize,
     /// Each algorithm gets at least one trial in this number.
     pub algorithm_one_in: usize,
-    /// At most one candidate of a batch in this number goes to algorithms that have had too few trials.
+    /// At most one candidate of a batch in this number goes to algorithms that have had too few
+    /// trials.
     pub neglected_one_in: usize,
-    /// At most one candidate of a batch in this number goes to values of knobs that have had no trial.
+    /// At most one candidate of a batch in this number goes to values of knobs that have had no
+    /// trial.
     pub untried_one_in: usize,
 }
 
@@ -66,7 +68,8 @@ impl Coverage {
     }
 }
 
-/// The best-scored candidate met of each algorithm that has had too few trials, and with each value of a knob that has had none.
+/// The best-scored candidate met of each algorithm that has had too few trials, and with each value
+/// of a knob that has had none.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Gaps {
     algorithms: BTreeMap<u64, (Candidate, f32)>,
@@ -85,8 +88,8 @@ impl Gaps {
         }
     }
 
-    /// Those for up to `algorithms` algorithms, the least tried first, then those for up to `values` values, the best-scored first. One
-    /// may be among them twice.
+    /// Those for up to `algorithms` algorithms, the least tried first, then those for up to
+    /// `values` values, the best-scored first. One may be among them twice.
     pub(super) fn into_best(self, coverage: &Coverage, [algorithms, values]: [usize; 2]) -> Vec<Candidate> {
         let mut of_algorithms = Vec::from_iter(self.algorithms);
         of_algorithms.sort_by_key(|(algorithm, _)| coverage.neglected(*algorithm));

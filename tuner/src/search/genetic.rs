@@ -27,8 +27,9 @@ impl Default for GeneticParams {
     }
 }
 
-/// Steady-state genetic algorithm: parents are drawn by rank among the fastest candidates measured, a child takes each knob from
-/// either parent and is sometimes moved in one knob. It knows no model.
+/// Steady-state genetic algorithm: parents are drawn by rank among the fastest candidates measured,
+/// a child takes each knob from either parent and is sometimes moved in one knob. It knows no
+/// model.
 #[derive(Clone, Debug, Default)]
 pub struct Genetic {
     params: GeneticParams,
@@ -71,7 +72,8 @@ impl Genetic {
         Self { params, population: Vec::new() }
     }
 
-    /// A candidate of the population; the faster of two drawn evenly, so that the fastest is drawn most often.
+    /// A candidate of the population; the faster of two drawn evenly, so that the fastest is drawn
+    /// most often.
     fn parent(&self, rng: &mut ChaCha8Rng) -> &Candidate {
         let n = self.population.len();
         let rank = rng.random_range(0..n).min(rng.random_range(0..n));

@@ -6,9 +6,9 @@ use autotune_schedules::Candidate;
 use super::batch::{Batch, TESTED_PER_BATCH};
 use super::searcher::{Ask, Searcher};
 
-/// Walks the space in its fixed order. Candidates already measured are stepped over, so a resumed walk goes on where it ended. Where a batch
-/// is not full when as many combinations as may be were tested for it, the rest is drawn at random: spaces are far larger than their valid
-/// part.
+/// Walks the space in its fixed order. Candidates already measured are stepped over, so a resumed
+/// walk goes on where it ended. Where a batch is not full when as many combinations as may be were
+/// tested for it, the rest is drawn at random: spaces are far larger than their valid part.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Grid {
     /// Number of the next combination.

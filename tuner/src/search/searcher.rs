@@ -6,8 +6,8 @@ use autotune_measurement::Measurement;
 use autotune_schedules::{Candidate, ScheduleSpace};
 use rand_chacha::ChaCha8Rng;
 
-/// Predicted scores of candidates, one for each and in order: higher is better, any sign and scale; `None` for one that
-/// cannot be lowered or is not worth measuring.
+/// Predicted scores of candidates, one for each and in order: higher is better, any sign and scale;
+/// `None` for one that cannot be lowered or is not worth measuring.
 pub type ScoreFn<'a> = dyn FnMut(&[Candidate]) -> Vec<Option<f32>> + 'a;
 
 /// What a searcher may use to propose candidates.
@@ -26,17 +26,21 @@ pub struct Ask<'a> {
     pub rng: &'a mut ChaCha8Rng,
 }
 
-/// Proposes candidates of one task and learns from the results. [`crate::contract::searcher`] tests it.
+/// Proposes candidates of one task and learns from the results. [`crate::contract::searcher`] tests
+/// it.
 ///
-/// Given the same sequence of calls and the same random numbers, a searcher proposes the same candidates.
+/// Given the same sequence of calls and the same random numbers, a searcher proposes the same
+/// candidates.
 pub trait Searcher: Send {
-    /// Schedules of other workloads, the nearest first, carried over to the space: where to begin, before the first batch. Returns what the
-    /// task may have as its default schedule: those of them that the searcher itself might propose.
+    /// Schedules of other workloads, the nearest first, carried over to the space: where to begin,
+    /// before the first batch. Returns what the task may have as its default schedule: those of
+    /// them that the searcher itself might propose.
     fn begin_with(&mut self, carried: Vec<Candidate>) -> Vec<Candidate> {
         carried
     }
 
-    /// Up to `n` distinct candidates of the space that are not in `seen`; fewer only where no more were found. None at all end the task.
+    /// Up to `n` distinct candidates of the space that are not in `seen`; fewer only where no more
+    /// were found. None at all end the task.
     fn ask(&mut self, ask: Ask<'_>) -> Vec<Candidate>;
 
     /// Results, of candidates proposed or of earlier runs.

@@ -4,12 +4,13 @@ use std::collections::HashSet;
 
 use autotune_schedules::{Candidate, Value};
 
-/// Up to `n` of the `scored` candidates, greedily maximising the sum of their scores plus `diversity_weight` times their standard
-/// deviation times the number of distinct knob values among them. Scores are of any sign and scale; they are compared in units of
-/// their spread.
+/// Up to `n` of the `scored` candidates, greedily maximising the sum of their scores plus
+/// `diversity_weight` times their standard deviation times the number of distinct knob values among
+/// them. Scores are of any sign and scale; they are compared in units of their spread.
 ///
-/// The objective is submodular, so the greedy choice is within `1 - 1/e` of the best. Ties go to the earlier candidate.
-/// Returns positions in `scored`, in the order of choice; the first is the one with the best score, up to diversity.
+/// The objective is submodular, so the greedy choice is within `1 - 1/e` of the best. Ties go to
+/// the earlier candidate. Returns positions in `scored`, in the order of choice; the first is the
+/// one with the best score, up to diversity.
 pub fn select_diverse(scored: &[(Candidate, f32)], n: usize, diversity_weight: f32) -> Vec<usize> {
     let spread = standard_deviation(scored.iter().map(|(_, score)| *score)).max(f32::MIN_POSITIVE);
     let top = scored.iter().map(|(_, score)| *score).fold(f32::NEG_INFINITY, f32::max);
@@ -33,7 +34,8 @@ pub fn select_diverse(scored: &[(Candidate, f32)], n: usize, diversity_weight: f
     chosen
 }
 
-/// The knob values of a candidate, told apart by sketch: the same knob means different things in different sketches.
+/// The knob values of a candidate, told apart by sketch: the same knob means different things in
+/// different sketches.
 pub(super) fn knob_values(candidate: &Candidate) -> impl Iterator<Item = (&str, &str, &Value)> {
     let sketch = candidate.sketch();
     candidate.knobs().map(move |(name, value)| (sketch, name, value))

@@ -1,4 +1,5 @@
-//! A device that exists only on paper: the run time of a config is a formula, so that search is tested without hardware.
+//! A device that exists only on paper: the run time of a config is a formula, so that search is
+//! tested without hardware.
 
 use autotune::PredictParams;
 use autotune_measure::{Batches, MeasureError, Measurer, OnResult, RaceResult};
@@ -82,8 +83,8 @@ impl Measurer for PaperDevice {
     }
 }
 
-/// Schedules of a workload that become the best and the worst scored ones of another, of those that a walk comes by: their configs, and what
-/// they become on a miss.
+/// Schedules of a workload that become the best and the worst scored ones of another, of those that
+/// a walk comes by: their configs, and what they become on a miss.
 #[allow(dead_code)]
 pub(crate) fn best_and_worst(
     of: &ScheduleSpace,
@@ -109,8 +110,9 @@ pub(crate) fn best_and_worst(
     [best, worst].map(|(_, candidate, carried)| (candidate.config().clone(), carried))
 }
 
-/// The run time on the paper device of a name: 100 GFLOP/s slowed down by a factor per knob. Each level of a tile has an ideal size, and
-/// larger and smaller ones cost the square of their distance in octaves; words and orders cost up to a half each. Which, follows from the name.
+/// The run time on the paper device of a name: 100 GFLOP/s slowed down by a factor per knob. Each
+/// level of a tile has an ideal size, and larger and smaller ones cost the square of their distance
+/// in octaves; words and orders cost up to a half each. Which, follows from the name.
 pub(crate) fn paper_secs(device: &str, candidate: &Candidate) -> f64 {
     let slowdown: f64 = candidate.knobs().map(|(name, value)| 1.0 + cost(&format!("{device}{name}"), value)).product();
     candidate.workload().flops() / 100e9 * slowdown

@@ -36,10 +36,12 @@ pub struct SnapshotFlaw {
 }
 
 impl Snapshot {
-    /// Compares every byte with the checksums, and checks of every schedule that it is found under its key, is in today's schedule space,
-    /// and is right by proof. It takes a millisecond a schedule.
+    /// Compares every byte with the checksums, and checks of every schedule that it is found under
+    /// its key, is in today's schedule space, and is right by proof. It takes a millisecond a
+    /// schedule.
     ///
-    /// Spaces are those of this machine where it has the key, else what the [key tells](Target::of_key).
+    /// Spaces are those of this machine where it has the key, else what the [key
+    /// tells](Target::of_key).
     ///
     /// # Errors
     /// [`Corrupt`](SnapshotError::Corrupt) if the file is not what was written.

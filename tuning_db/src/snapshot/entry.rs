@@ -11,7 +11,8 @@ use crate::error::SnapshotError;
 use crate::lookup::{Best, Standing};
 use crate::record::{Phase, TuningRecord};
 
-/// A schedule in a snapshot: its key, its time and what that is worth were found intact; nothing was copied.
+/// A schedule in a snapshot: its key, its time and what that is worth were found intact; nothing
+/// was copied.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
     snapshot: &'a Snapshot,
@@ -60,8 +61,8 @@ impl Fields {
     }
 }
 
-/// The content of a record's block, which [`Entry::of`] reads: beside the record its time, and where its target's key, its config and its
-/// details are.
+/// The content of a record's block, which [`Entry::of`] reads: beside the record its time, and
+/// where its target's key, its config and its details are.
 pub(super) fn record_content(
     record: &TuningRecord,
     run_secs: f64,
@@ -73,7 +74,8 @@ pub(super) fn record_content(
     [&fields.to_bytes(), record.workload.to_string().as_bytes()].concat()
 }
 
-/// What [`Entry::best`] adds to what is in the record's block: the details of one record, and what many records have in common.
+/// What [`Entry::best`] adds to what is in the record's block: the details of one record, and what
+/// many records have in common.
 pub(super) fn details_of(record: &TuningRecord, shared: impl FnOnce(&str) -> Option<u64>) -> Option<Vec<u8>> {
     let Value::Object(mut fields) = serde_json::to_value(record).ok()? else { return None };
     for known in ["workload", "target", "config"] {
@@ -111,7 +113,8 @@ impl<'a> Entry<'a> {
         self.target
     }
 
-    /// How wide the key is that answered: how alike the machine that asks is to the one that measured.
+    /// How wide the key is that answered: how alike the machine that asks is to the one that
+    /// measured.
     pub fn reach(&self) -> Reach {
         self.reach
     }
@@ -126,7 +129,8 @@ impl<'a> Entry<'a> {
         self.fields.lowering
     }
 
-    /// What the time is worth to the machine that asks: what another machine measured, or another version's lowering made, is a claim.
+    /// What the time is worth to the machine that asks: what another machine measured, or another
+    /// version's lowering made, is a claim.
     pub fn standing(&self) -> Standing {
         let Fields { lowering, flags, .. } = self.fields;
         let is_claim = !self.is_own || flags & IMPORTED != 0 || lowering != LOWERING_VERSION;

@@ -6,8 +6,8 @@ use super::layout::{self, Bucket, Label};
 use super::{Entry, Snapshot};
 use crate::error::SnapshotError;
 
-/// The keys that a target's schedules are looked up under, the narrowest first: its own, then those of machines that are more and more
-/// unlike it. Made once, it makes look-ups cheap.
+/// The keys that a target's schedules are looked up under, the narrowest first: its own, then those
+/// of machines that are more and more unlike it. Made once, it makes look-ups cheap.
 #[derive(Clone, Debug)]
 pub struct KeyChain {
     pub(super) keys: Vec<ChainKey>,
@@ -49,7 +49,8 @@ impl KeyChain {
 }
 
 impl Snapshot {
-    /// The schedule of a workload's text under the narrowest key that there is one of; [`Entry::reach`] tells which answered.
+    /// The schedule of a workload's text under the narrowest key that there is one of;
+    /// [`Entry::reach`] tells which answered.
     ///
     /// # Errors
     /// [`Corrupt`](SnapshotError::Corrupt) if what it was looked up in is not what was written.
@@ -57,7 +58,8 @@ impl Snapshot {
         self.entries(keys, workload)?.next().transpose()
     }
 
-    /// The schedules of a workload's text under every key that there is one of, the narrowest first.
+    /// The schedules of a workload's text under every key that there is one of, the narrowest
+    /// first.
     ///
     /// # Errors
     /// As of [`get`](Self::get).

@@ -1,5 +1,5 @@
-//! Snapshots whose checksums are right and whose content is not, as only somebody who means harm writes them: other answers, but no panic and
-//! nothing read that is not there.
+//! Snapshots whose checksums are right and whose content is not, as only somebody who means harm
+//! writes them: other answers, but no panic and nothing read that is not there.
 
 use autotune_measurement::{Measurement, RunSecs};
 use autotune_schedules::{Config, LOWERING_VERSION};

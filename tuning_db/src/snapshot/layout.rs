@@ -1,4 +1,5 @@
-//! The bytes of a snapshot, as docs/snapshot.md has them: header, index, records, details, tables of shapes. Numbers are little-endian.
+//! The bytes of a snapshot, as docs/snapshot.md has them: header, index, records, details, tables
+//! of shapes. Numbers are little-endian.
 
 use autotune_ir::{KeyParts, Reach};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -144,12 +145,13 @@ impl Header {
 /// Records of the index, most of them of places whose first bucket it is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Bucket {
-    /// Under which keys a record is served, and which: its position in units of [`ALIGNMENT`], counted from 1; 0 in slots that are free,
-    /// which come last.
+    /// Under which keys a record is served, and which: its position in units of [`ALIGNMENT`],
+    /// counted from 1; 0 in slots that are free, which come last.
     pub(super) slots: [(Label, u32); SLOTS],
 }
 
-/// The keys under which a record is served, in short: that what is sought is not it shows without a look at the record, nearly always.
+/// The keys under which a record is served, in short: that what is sought is not it shows without a
+/// look at the record, nearly always.
 ///
 /// | bits | what |
 /// |---|---|
@@ -238,7 +240,8 @@ pub(super) fn block(section: &[u8], at: u64) -> Option<&[u8]> {
     (checksum(checked, at) == sum).then(|| &checked[4..])
 }
 
-/// XXH3, 64 bits, of the bytes, plus their place: what was written elsewhere is not what was written here.
+/// XXH3, 64 bits, of the bytes, plus their place: what was written elsewhere is not what was
+/// written here.
 pub(super) fn checksum(bytes: &[u8], place: u64) -> u64 {
     xxh3_64(bytes).wrapping_add(place)
 }
@@ -269,8 +272,8 @@ pub(super) fn place(widest_seed: Option<u64>, workload: &str) -> u64 {
     key_hash(widest_seed.unwrap_or(0), workload)
 }
 
-/// The first bucket of a place. All keys of a target for the workload begin there, so that a look-up waits for one line of memory, whichever of
-/// them answers.
+/// The first bucket of a place. All keys of a target for the workload begin there, so that a
+/// look-up waits for one line of memory, whichever of them answers.
 pub(super) fn first_bucket(place: u64, buckets: u64) -> u64 {
     ((u128::from(place) * u128::from(buckets)) >> 64) as u64
 }

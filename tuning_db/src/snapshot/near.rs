@@ -1,5 +1,6 @@
-//! The workloads of a snapshot that are the most like one that it has no schedule of: for each key, operator and element type a table of
-//! [shape vectors](Workload::shape_vector), and a directory of the tables.
+//! The workloads of a snapshot that are the most like one that it has no schedule of: for each key,
+//! operator and element type a table of [shape vectors](Workload::shape_vector), and a directory of
+//! the tables.
 
 use std::cmp::Ordering;
 
@@ -21,8 +22,8 @@ pub(super) fn group_of(workload: &Workload) -> String {
     format!("{} {}", workload.operator().kind().name, workload.dtype().word())
 }
 
-/// The content of a table's block: the number of columns, and rows of a record's number and its workload's shape vector. Rows of another
-/// length than the first are left out.
+/// The content of a table's block: the number of columns, and rows of a record's number and its
+/// workload's shape vector. Rows of another length than the first are left out.
 pub(super) fn table(rows: &[(u32, Vec<f32>)]) -> Vec<u8> {
     let columns = rows.first().map_or(0, |(_, vector)| vector.len());
     let mut content = (columns as u32).to_le_bytes().to_vec();
@@ -61,7 +62,8 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Numbers of the `n` records whose workloads' shapes are the nearest, the nearest first; none if its vectors have another length.
+    /// Numbers of the `n` records whose workloads' shapes are the nearest, the nearest first; none
+    /// if its vectors have another length.
     fn nearest(&self, to: &[f32], n: usize) -> Vec<u32> {
         if self.columns != to.len() || n == 0 {
             return Vec::new();
@@ -100,10 +102,12 @@ fn find(directory: &[u8], hash: u64) -> Option<u64> {
 }
 
 impl Snapshot {
-    /// The schedules of at most `n` workloads that are the most like one, of its operator and element type, the narrowest keys first, and
-    /// under each the nearest shapes first ([`Workload::distance`]).
+    /// The schedules of at most `n` workloads that are the most like one, of its operator and
+    /// element type, the narrowest keys first, and under each the nearest shapes first
+    /// ([`Workload::distance`]).
     ///
-    /// Of a key, operator and element type with more than 2048 workloads they are the nearest of a sample of 2048.
+    /// Of a key, operator and element type with more than 2048 workloads they are the nearest of a
+    /// sample of 2048.
     ///
     /// # Errors
     /// [`Corrupt`](SnapshotError::Corrupt) if what it was looked up in is not what was written.

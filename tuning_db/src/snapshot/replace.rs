@@ -9,8 +9,8 @@ use super::layout::MAGIC;
 use crate::error::SnapshotError;
 use crate::lock_file::LockFile;
 
-/// Makes a snapshot's bytes the content of the file at `path`. At every moment there is the old file or the new one, whole, and the new one is
-/// durable when this returns.
+/// Makes a snapshot's bytes the content of the file at `path`. At every moment there is the old
+/// file or the new one, whole, and the new one is durable when this returns.
 pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), SnapshotError> {
     let in_the_way = |path: &Path, reason| SnapshotError::InTheWay { path: path.to_path_buf(), reason };
     let failed = |path: &Path| {
@@ -21,7 +21,8 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), SnapshotError> {
         return Err(in_the_way(path, "is no snapshot"));
     }
 
-    // The lock is on the new file, and goes with its name: who waits for it begins with a file of its own.
+    // The lock is on the new file, and goes with its name: who waits for it begins with a file of
+    // its own.
     let new_path = new_path(path);
     if !is_ours(&new_path).map_err(failed(&new_path))? {
         return Err(in_the_way(&new_path, "is no unfinished snapshot"));
@@ -34,7 +35,8 @@ pub(super) fn replace(path: &Path, bytes: &[u8]) -> Result<(), SnapshotError> {
         return Err(failed(path)(cause));
     }
 
-    // Against programs that would overwrite it in place, under those who have it open. Where that cannot be done it is a snapshot all the same.
+    // Against programs that would overwrite it in place, under those who have it open. Where that
+    // cannot be done it is a snapshot all the same.
     let _ = make_read_only(&new.file);
     sync_folder(path).map_err(failed(path))
 }

@@ -102,8 +102,8 @@ pub struct Written {
 }
 
 impl SnapshotWriter {
-    /// Adds the record to be served for its task. Where records share a wider key, or are of one task, one is served: what was measured
-    /// before claims, then the fastest.
+    /// Adds the record to be served for its task. Where records share a wider key, or are of one
+    /// task, one is served: what was measured before claims, then the fastest.
     ///
     /// # Errors
     /// What is wrong with a record that no measurement can yield, or that has no time.
@@ -133,8 +133,8 @@ impl SnapshotWriter {
         Ok(())
     }
 
-    /// Adds the best schedule of each task of a database that fits today's schedule space and is proven right, of the targets whose keys
-    /// `keeps` holds for; returns the tasks that have none.
+    /// Adds the best schedule of each task of a database that fits today's schedule space and is
+    /// proven right, of the targets whose keys `keeps` holds for; returns the tasks that have none.
     pub fn add_best_of(&mut self, db: &TuningDb, keeps: &dyn Fn(&str) -> bool) -> Result<Vec<LeftOut>, DbError> {
         let mut left_out = Vec::new();
         for task in db.tasks()?.into_iter().filter(|task| keeps(&task.target)) {
@@ -170,15 +170,16 @@ impl SnapshotWriter {
         self.added.is_empty()
     }
 
-    /// Writes the snapshot to a file, which takes the place of an older snapshot at `path` at once: at every moment, killed or not, there
-    /// is the old one or the new one, whole. Who has the old one open goes on reading it. The file can be read only.
+    /// Writes the snapshot to a file, which takes the place of an older snapshot at `path` at once:
+    /// at every moment, killed or not, there is the old one or the new one, whole. Who has the old
+    /// one open goes on reading it. The file can be read only.
     ///
-    /// It is written to `path` with `.new` behind it first; what a killed writer left there is overwritten. Writers of one path wait for one
-    /// another.
+    /// It is written to `path` with `.new` behind it first; what a killed writer left there is
+    /// overwritten. Writers of one path wait for one another.
     ///
     /// # Errors
-    /// [`InTheWay`](SnapshotError::InTheWay) if something else is there; [`TooLarge`](SnapshotError::TooLarge),
-    /// [`Io`](SnapshotError::Io).
+    /// [`InTheWay`](SnapshotError::InTheWay) if something else is there;
+    /// [`TooLarge`](SnapshotError::TooLarge), [`Io`](SnapshotError::Io).
     pub fn write(self, path: impl AsRef<Path>) -> Result<Written, SnapshotError> {
         let (schedules, targets) = (self.added.len() as u64, self.targets.positions.len());
         let bytes = self.into_bytes()?;

@@ -3,7 +3,8 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Set in the environment of the other process, which cannot tell its arguments from the test runner's otherwise.
+/// Set in the environment of the other process, which cannot tell its arguments from the test
+/// runner's otherwise.
 const ROLE: &str = "AUTOTUNE_DB_TEST_ROLE";
 
 /// The role this process has, and its arguments, if it is such a process.
@@ -17,7 +18,8 @@ pub fn start(role: &str, arguments: &[&str]) -> Child {
     command.spawn().unwrap()
 }
 
-/// What the process says, and what it says on its standard error; fails if it does not end or does not end well.
+/// What the process says, and what it says on its standard error; fails if it does not end or does
+/// not end well.
 pub fn finish(mut child: Child, what: &str) -> (String, String) {
     let start = Instant::now();
     let status = loop {

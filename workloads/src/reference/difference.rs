@@ -49,8 +49,9 @@ impl Reference {
         points(&self.selection.lines.shape).div_ceil(PART).clamp(1, self.selection.chosen_lines())
     }
 
-    /// Largest difference of a part of an output, as it lies in memory, from the reference; infinite if one of its elements is no
-    /// finite number where the reference has one, or some are missing. The parts together are the whole output.
+    /// Largest difference of a part of an output, as it lies in memory, from the reference;
+    /// infinite if one of its elements is no finite number where the reference has one, or some are
+    /// missing. The parts together are the whole output.
     pub fn difference(&self, output: &[f32], layout: Layout, part: usize) -> Result<f64, LayoutError> {
         let (selection, lines) = (&self.selection, &self.selection.lines);
         if output.len() != points(&lines.shape) {
@@ -123,7 +124,8 @@ mod tests {
     use crate::workload::{Matmul, Workload};
     use autotune_ir::layout::to_layout;
 
-    /// Workloads with the bound of their multiply-adds: weighted, drawn, drawn with lines left out, exact.
+    /// Workloads with the bound of their multiply-adds: weighted, drawn, drawn with lines left out,
+    /// exact.
     const CASES: &[(&str, u64)] = &[
         ("matmul:b=2,m=37,n=50,k=19,bias,add", 6000),
         ("matmul:b=2,m=37,n=50,k=19,bias,add,act=relu", 6000),
@@ -196,7 +198,8 @@ mod tests {
         assert!(reference.difference(&[0.0; 16], Layout::ChannelBlocked(3), 0).is_err());
     }
 
-    /// Any single element of a linear workload, and permuted channels, which a sum without weights would not show.
+    /// Any single element of a linear workload, and permuted channels, which a sum without weights
+    /// would not show.
     #[test]
     fn one_wrong_element_of_a_linear_workload_is_found() {
         let mut rng = ChaCha8Rng::seed_from_u64(33);

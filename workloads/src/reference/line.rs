@@ -14,7 +14,8 @@ pub(super) fn points(extents: &[usize]) -> usize {
     extents.iter().fold(1, |points, &extent| points.saturating_mul(extent))
 }
 
-/// The extents of an equation's axes that are kept, 1 for others, and for one more that stands for none.
+/// The extents of an equation's axes that are kept, 1 for others, and for one more that stands for
+/// none.
 pub(super) fn box_of(equation: &Equation, is_kept: impl Fn(AxisId, &Axis) -> bool) -> Vec<usize> {
     let extent = |(id, axis)| if is_kept(id, axis) { axis.extent } else { 1 };
     equation.axes.iter().enumerate().map(extent).chain([1]).collect()
@@ -201,7 +202,8 @@ impl Line<'_> {
         self.columns.iter().enumerate().map(element).collect()
     }
 
-    /// An expression at each point, where `load` says what accesses read, with values for the index along some dimensions.
+    /// An expression at each point, where `load` says what accesses read, with values for the index
+    /// along some dimensions.
     pub(super) fn values(&self, expr: &Expr, load: &impl Fn(&Access, &[(usize, Vec<f64>)]) -> Vec<f64>) -> Vec<f64> {
         match expr {
             Expr::Const(x) => vec![f64::from(*x); self.columns.len()],

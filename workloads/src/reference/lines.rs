@@ -7,7 +7,8 @@ use autotune_ir::{Affine, VarId};
 use super::line::{Point, box_of, points, step, unravel};
 use crate::axes::Axes;
 
-/// An output as lines of channels: the points of an equation, and one axis more, of one element, for those that it has not.
+/// An output as lines of channels: the points of an equation, and one axis more, of one element,
+/// for those that it has not.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
     /// Extents of the axes of all lines; 1 for others.
@@ -16,7 +17,8 @@ pub(super) struct Lines {
     pub(super) channel: (AxisId, usize),
     /// Of the elements of a line.
     pub(super) width: (AxisId, usize),
-    /// The axis along which products are added up; `None` if the output is more than a function of each sum of products.
+    /// The axis along which products are added up; `None` if the output is more than a function of
+    /// each sum of products.
     pub(super) vector: Option<AxisId>,
     /// Index of a point's element.
     pub(super) index: Vec<Affine>,
@@ -37,8 +39,8 @@ impl Lines {
         })
     }
 
-    /// Lines go along the last axis that only one operand has, if it is the data. If it is the weights, its points are the channels, and
-    /// a line is one element.
+    /// Lines go along the last axis that only one operand has, if it is the data. If it is the
+    /// weights, its points are the channels, and a line is one element.
     fn of_products(spec: &Spec) -> Option<Self> {
         let axes = Axes::of(spec).filter(|_| is_pointwise(spec))?;
         let main = spec.main();
@@ -75,8 +77,8 @@ pub(super) fn output(spec: &Spec) -> &Tensor {
     spec.tensor(&spec.equations[spec.equations.len() - 1].output)
 }
 
-/// True if each sum of the main equation makes one element of the output, by the last equation, and nothing is computed before but by a
-/// prologue.
+/// True if each sum of the main equation makes one element of the output, by the last equation, and
+/// nothing is computed before but by a prologue.
 fn is_pointwise(spec: &Spec) -> bool {
     let [before @ .., main, tail] = &spec.equations[..] else { return false };
     let is_at_hand = |load: &&Access| **load == main.output || spec.tensor(load).source != Source::Computed;

@@ -34,7 +34,8 @@ impl Operand<'_> {
         self.position(by) - position(&self.tensor.shape, self.index.iter().map(|index| index.constant))
     }
 
-    /// In place of the channels of each block, their sum with weights. What is summed over lies side by side.
+    /// In place of the channels of each block, their sum with weights. What is summed over lies
+    /// side by side.
     pub(super) fn weighted(&self, main: &Equation, selection: &Selection) -> Result<Operand<'static>, OutOfMemory> {
         let channel = selection.lines.channel.0;
         let stride = position(&self.tensor.shape, step(&self.index, channel));

@@ -11,8 +11,8 @@ use super::lines::output;
 use crate::operands::OutOfMemory;
 use crate::parallel::for_each;
 
-/// The output, row-major, each element what `of` makes of it: every equation in order, every point of it. With it the largest finite
-/// magnitude of what the last equation is a map of.
+/// The output, row-major, each element what `of` makes of it: every equation in order, every point
+/// of it. With it the largest finite magnitude of what the last equation is a map of.
 pub(super) fn evaluate<T: Clone + Default>(
     spec: &Spec,
     mut tensors: Vec<Tensor>,
@@ -36,7 +36,8 @@ pub(super) fn evaluate<T: Clone + Default>(
     Ok((values, mapped as f32))
 }
 
-/// Makes the elements of the tensor that an equation defines; those of types other than f32 are rounded, as whatever reads them finds them so.
+/// Makes the elements of the tensor that an equation defines; those of types other than f32 are
+/// rounded, as whatever reads them finds them so.
 pub(super) fn make(spec: &Spec, equation: &Equation, tensors: &mut [Tensor]) -> Result<(), OutOfMemory> {
     let dtype = spec.tensor(&equation.output).dtype;
     let mut made = reduced(equation, tensors)?;
@@ -87,7 +88,8 @@ fn reduced(equation: &Equation, tensors: &[Tensor]) -> Result<Vec<f64>, OutOfMem
         for result in results {
             if is_inside(index, &first, shape) {
                 let element = &mut elements[position(shape, at(index, &first)) as usize];
-                // Several sums may go to one element; what other reductions make of all values is known at once.
+                // Several sums may go to one element; what other reductions make of all values is
+                // known at once.
                 *element = if reduction == Reduction::Sum { *element + result } else { result };
             }
             first[axis] += 1;
@@ -96,7 +98,8 @@ fn reduced(equation: &Equation, tensors: &[Tensor]) -> Result<Vec<f64>, OutOfMem
     Ok(elements.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Products of elements that are all within their tensors: each by its position, which is affine in the axes.
+/// Products of elements that are all within their tensors: each by its position, which is affine in
+/// the axes.
 struct Products<'a> {
     factors: [(&'a Tensor<'a>, Affine); 2],
 }
@@ -134,7 +137,8 @@ fn is_inside(index: &[Affine], point: &[i64], shape: &[usize]) -> bool {
     at(index, point).zip(shape).all(|(at, &extent)| (0..extent as i64).contains(&at))
 }
 
-/// True if whatever is read at a point, of which one axis is so much further on, is within its tensor.
+/// True if whatever is read at a point, of which one axis is so much further on, is within its
+/// tensor.
 fn reads_inside(equation: &Equation, tensors: &[Tensor], first: &[i64], axis: usize, column: usize) -> bool {
     let mut point = Point::from_slice(first);
     point[axis] += column as i64;
@@ -169,7 +173,8 @@ mod tests {
         Access { buffer: BufferId(tensors.len() as u32 - 1), index: index.into() }
     }
 
-    /// Sums of products with axes and dimensions in any order, strides, dilation, padding and groups, and something added to them.
+    /// Sums of products with axes and dimensions in any order, strides, dilation, padding and
+    /// groups, and something added to them.
     fn random_spec(rng: &mut ChaCha8Rng) -> Spec {
         let mut names = ["g", "n", "y", "x", "o"];
         names.shuffle(rng);

@@ -14,7 +14,8 @@ use super::tile::Tile;
 use crate::operands::OutOfMemory;
 use crate::parallel::for_each;
 
-/// Sums that are made together, for which one operand is read once; and of how many lines and blocks: other cores need some, too.
+/// Sums that are made together, for which one operand is read once; and of how many lines and
+/// blocks: other cores need some, too.
 const SUMS: usize = 1 << 16;
 const LINES: usize = 1024;
 const BLOCKS: usize = 64;
@@ -80,7 +81,8 @@ impl<'a> Product<'a> {
         Ok(Self { spec, selection, tensors, axis, rows, factors, tile, lines_at_a_time, blocks_at_a_time, columns })
     }
 
-    /// The values of the selection in its order, in the output's if they are all: what `of` makes of them.
+    /// The values of the selection in its order, in the output's if they are all: what `of` makes
+    /// of them.
     pub(super) fn values<T: Clone + Default + Send>(&self, of: fn(f64) -> T) -> Result<Vec<T>, OutOfMemory> {
         let (selection, lines, width) = (self.selection, &self.selection.lines, self.columns.len());
         let (chosen, blocks) = (selection.chosen_lines(), selection.blocks());
@@ -154,7 +156,8 @@ impl<'a> Product<'a> {
         }
     }
 
-    /// The runs of a line that go through some channels, ascending; sums along channels begin at the first.
+    /// The runs of a line that go through some channels, ascending; sums along channels begin at
+    /// the first.
     fn runs<'s>(&'s self, line: usize, first_channel: usize, channels: Vec<usize>) -> Vec<Run<'s>> {
         let (channel, mut first) = (self.selection.lines.channel.0, self.selection.lines.point(line));
         let run = |first, columns: Cow<'s, [usize]>| Run { sums: vec![0.0; columns.len()], first, columns };

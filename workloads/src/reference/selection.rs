@@ -8,10 +8,12 @@ use autotune_ir::spec::Spec;
 use super::line::points;
 use super::lines::Lines;
 
-/// Multiply-adds up to which every element of an output is computed, and which larger workloads are reduced to.
+/// Multiply-adds up to which every element of an output is computed, and which larger workloads are
+/// reduced to.
 pub const EXACT_MULTIPLY_ADDS: u64 = 1 << 30;
 
-/// True if an expression is what an access reads, with something added to it that does not depend on it.
+/// True if an expression is what an access reads, with something added to it that does not depend
+/// on it.
 fn is_added_to(expr: &Expr, access: &Access) -> bool {
     let mut loads = 0;
     expr.for_each_load(&mut |load| loads += usize::from(load == access));
@@ -46,7 +48,8 @@ pub(super) struct Selection {
 }
 
 impl Selection {
-    /// What can be computed with about `bound` multiply-adds; everything of what is no sum of products.
+    /// What can be computed with about `bound` multiply-adds; everything of what is no sum of
+    /// products.
     pub(super) fn of(spec: &Spec, bound: u64, seed: u64) -> Self {
         let lines = Lines::of(spec);
         let bound = if lines.vector.is_some() { u128::from(bound.max(1)) } else { u128::MAX };
@@ -66,7 +69,8 @@ impl Selection {
         }
     }
 
-    /// Draws the weights of every block: of unit norm together, and of magnitudes that differ by two at most.
+    /// Draws the weights of every block: of unit norm together, and of magnitudes that differ by
+    /// two at most.
     fn with_weights(self) -> Self {
         let drawn = |channel: usize| {
             let bits = self.hash([usize::MAX, channel]);
@@ -116,7 +120,8 @@ impl Selection {
         channels.start + self.draw(channels.len(), [1 + line, block])
     }
 
-    /// What stands for a block in a line, among the channels of weights or what there is instead of them.
+    /// What stands for a block in a line, among the channels of weights or what there is instead of
+    /// them.
     pub(super) fn stand_in(&self, line: usize, block: usize) -> usize {
         if self.stand == Stand::Drawn { self.channel(line, block) } else { block }
     }
@@ -151,8 +156,8 @@ impl Selection {
         if len == 1 { 0 } else { ((u128::from(self.hash(place)) * len as u128) >> 64) as usize }
     }
 
-    /// Bits that look random, by the finaliser of SplitMix64 (Steele, Lea and Flood, *Fast splittable pseudorandom number
-    /// generators*, 2014).
+    /// Bits that look random, by the finaliser of SplitMix64 (Steele, Lea and Flood, *Fast
+    /// splittable pseudorandom number generators*, 2014).
     fn hash(&self, place: [usize; 2]) -> u64 {
         place.iter().fold(self.seed, |state, &part| {
             let mixed = (state ^ part as u64).wrapping_add(0x9e37_79b9_7f4a_7c15);

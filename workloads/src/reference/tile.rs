@@ -5,7 +5,8 @@ use autotune_ir::spec::{AxisId, Equation};
 use super::line::{Point, Window, dot, is_run, points, unravel};
 use super::operand::Operand;
 
-/// Products that are added up at a time, times the length of sums: what they read stays in a core's own caches.
+/// Products that are added up at a time, times the length of sums: what they read stays in a core's
+/// own caches.
 const HELD: usize = 1 << 12;
 /// The same where each sum reads elements of its own.
 const HELD_APART: usize = 1 << 15;
@@ -18,11 +19,12 @@ pub(super) struct Tile {
     /// What is read of the operand along which sums go, and the distance of neighbours in it.
     window: Window,
     stride: usize,
-    /// Length of sums, and whether they are of points here and there: then a point's elements lie side by side, else a product's.
+    /// Length of sums, and whether they are of points here and there: then a point's elements lie
+    /// side by side, else a product's.
     span: usize,
     is_apart: bool,
-    /// For each product, where its first element is in the window and among those that are added, and the distance of its factor
-    /// from the first's.
+    /// For each product, where its first element is in the window and among those that are added,
+    /// and the distance of its factor from the first's.
     window_places: Vec<usize>,
     places: Vec<usize>,
     factors: Vec<i64>,
@@ -99,7 +101,8 @@ impl Tile {
         factors.tensor.gather(first, &self.factors, self.is_run, scales);
     }
 
-    /// `sums[x] += Σ scales[p] * element`, over the elements that the products have for the `x`-th of the points.
+    /// `sums[x] += Σ scales[p] * element`, over the elements that the products have for the `x`-th
+    /// of the points.
     pub(super) fn add(&self, sums: &mut [f64], scales: &[f64], elements: &[f64], points: &[usize]) {
         let products = self.places.len();
         if self.is_apart {

@@ -1,10 +1,12 @@
-//! Functions of one value that networks have behind products and sums: what `act=` names in an epilogue, and `op=` for every element.
+//! Functions of one value that networks have behind products and sums: what `act=` names in an
+//! epilogue, and `op=` for every element.
 
 use std::fmt;
 
 use autotune_ir::program::{BinaryOp, Compare, Expr, UnaryOp};
 
-/// A function that is applied last. Those with parameters are made by [`Activation::new`], which every text form is read by.
+/// A function that is applied last. Those with parameters are made by [`Activation::new`], which
+/// every text form is read by.
 ///
 /// | word | of `x` |
 /// |---|---|
@@ -85,7 +87,8 @@ const LEAKY_RELU: Activation = Activation::LeakyRelu { alpha: 0.01 };
 const ELU: Activation = Activation::Elu { alpha: 1.0 };
 const HARD_SIGMOID: Activation = Activation::HardSigmoid { alpha: 1.0 / 6.0, beta: 0.5 };
 
-/// Every function by its word, with the parameters that it has where none are named; `clip` has none such.
+/// Every function by its word, with the parameters that it has where none are named; `clip` has
+/// none such.
 const WORDS: [(&str, Activation); 14] = [
     ("none", Activation::None),
     ("relu", Activation::Relu),
@@ -107,8 +110,8 @@ pub(super) const EXPECTED: &str = "an activation (none, relu, clip:LO:HI, leaky_
                                    gelu_tanh)";
 
 impl Activation {
-    /// The function of a word with some parameters, none for those of the [table](Activation) that it has itself; else what would have been
-    /// right.
+    /// The function of a word with some parameters, none for those of the [table](Activation) that
+    /// it has itself; else what would have been right.
     ///
     /// ```
     /// use autotune_workloads::Activation;

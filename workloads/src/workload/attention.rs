@@ -44,9 +44,9 @@ pub enum Mask {
     Matrices,
 }
 
-/// `output[b, h, m, d] = Σ softmax(Σ query[b, h, m, k] * key[b, h, n, k] / sqrt(k) + mask[..]) * value[b, h, n, d]`, the inner sum over `k`,
-/// softmax and the outer sum over `n`; Vaswani et al., "Attention Is All You Need" (2017), equation 1. Without heads, `h` 1, tensors do not
-/// have their dimension.
+/// `output[b, h, m, d] = Σ softmax(Σ query[b, h, m, k] * key[b, h, n, k] / sqrt(k) + mask[..]) * value[b, h, n, d]`,
+/// the inner sum over `k`, softmax and the outer sum over `n`; Vaswani et al., "Attention Is All
+/// You Need" (2017), equation 1. Without heads, `h` 1, tensors do not have their dimension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attention {
     /// Batch; times heads, where nothing tells them apart.
@@ -148,8 +148,9 @@ impl Operator for Attention {
         check_elements(op, &tensors, &[b, h, m, n, k + d])
     }
 
-    /// Rows `b, h, m`. The keys are transposed first, so that products go along them, but for a single query, which reads each of them once;
-    /// then come `scores`, the `largest`, `exp`, its `total`, one over that, and the `weights`.
+    /// Rows `b, h, m`. The keys are transposed first, so that products go along them, but for a
+    /// single query, which reads each of them once; then come `scores`, the `largest`, `exp`, its
+    /// `total`, one over that, and the `weights`.
     fn formula(&self) -> Formula {
         let Self { m, n, k, d, .. } = *self;
         let outer = self.outer();

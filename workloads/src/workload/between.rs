@@ -40,8 +40,9 @@ impl Between {
         }
     }
 
-    /// Of two products, each of data and weights, the second with the result of the first for its data. That has an axis for each
-    /// dimension. The operands are the data, the first weights, the bias if there is one, and the second weights.
+    /// Of two products, each of data and weights, the second with the result of the first for its
+    /// data. That has an axis for each dimension. The operands are the data, the first weights, the
+    /// bias if there is one, and the second weights.
     pub(super) fn formula(&self, first: Formula, second: Formula) -> Formula {
         let mut operands = first.operands;
         let bias = self.bias.then(|| {

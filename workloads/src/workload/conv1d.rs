@@ -12,7 +12,8 @@ pub(super) static KIND: OperatorKind =
 
 const AXES: [WindowFields; 1] = [WindowFields::ALL];
 
-/// A one-dimensional convolution (cross-correlation) with `NCW` input, `O(C/g)K` weights and `NCW` output.
+/// A one-dimensional convolution (cross-correlation) with `NCW` input, `O(C/g)K` weights and `NCW`
+/// output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Conv1d {
     /// Batch.

@@ -14,7 +14,8 @@ pub(super) static KIND: OperatorKind = OperatorKind {
     parse,
 };
 
-/// A two-dimensional convolution (cross-correlation) with `NCHW` input, `O(C/g)KhKw` weights and `NCHW` output.
+/// A two-dimensional convolution (cross-correlation) with `NCHW` input, `O(C/g)KhKw` weights and
+/// `NCHW` output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Conv2d {
     /// Batch.

@@ -19,7 +19,8 @@ const ALL: WindowFields = WindowFields { dilation: "dil", ..WindowFields::ALL };
 const DEPTH: WindowFields = WindowFields { kernel: "kd", stride: "sd", pad: "pd", dilation: "dd" };
 const AXES: [WindowFields; 3] = [DEPTH, WindowFields::HEIGHT, WindowFields::WIDTH];
 
-/// A three-dimensional convolution (cross-correlation) with `NCDHW` input, `O(C/g)KdKhKw` weights and `NCDHW` output.
+/// A three-dimensional convolution (cross-correlation) with `NCDHW` input, `O(C/g)KdKhKw` weights
+/// and `NCDHW` output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Conv3d {
     /// Batch.

@@ -1,22 +1,26 @@
 //! Two-dimensional transposed convolution.
 //!
-//! Every element of the input is added to `kh x kw` elements of the output, `stride` apart from those of its neighbour:
+//! Every element of the input is added to `kh x kw` elements of the output, `stride` apart from
+//! those of its neighbour:
 //!
 //! ```text
 //! output[n, o, stride*y + i - pad, stride*x + j - pad] += input[n, c, y, x] * weight[c, o, i, j]
 //! ```
 //!
-//! As a sum over what an output reads, most of the taps fall between elements. Writing zeros out between them multiplies `stride^2` times
-//! too much, and a test at each tap keeps vectors from being loaded. Instead outputs go by *phases*: outputs `stride` apart read the same
-//! taps, each `stride` apart, at neighbouring elements. For each phase that is a dense convolution of stride 1 with its part of the weights,
-//! which are packed ahead of time (W. Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016):
+//! As a sum over what an output reads, most of the taps fall between elements. Writing zeros out
+//! between them multiplies `stride^2` times too much, and a test at each tap keeps vectors from
+//! being loaded. Instead outputs go by *phases*: outputs `stride` apart read the same taps, each
+//! `stride` apart, at neighbouring elements. For each phase that is a dense convolution of stride 1
+//! with its part of the weights, which are packed ahead of time (W. Shi et al., "Is the
+//! deconvolution layer the same as a convolutional layer?", 2016):
 //!
 //! ```text
 //! output[stride*q + phase] = Σ input[q + shift(phase) - j] * weight[tap(phase) + stride*j],    j in 0..ceil(kernel / stride)
 //! ```
 //!
-//! Weights beyond the kernel are zero, where the stride does not divide it. `shift` is 0 or 1 behind the padding's whole strides; with
-//! padding of half a stride more the phases are those of two halves, of one shift each.
+//! Weights beyond the kernel are zero, where the stride does not divide it. `shift` is 0 or 1
+//! behind the padding's whole strides; with padding of half a stride more the phases are those of
+//! two halves, of one shift each.
 
 use std::fmt;
 
@@ -39,7 +43,8 @@ pub(super) static KIND: OperatorKind = OperatorKind {
 const AXES: [WindowFields; 2] = [WindowFields::HEIGHT, WindowFields::WIDTH];
 const OUTPUT_PAD: [&str; 2] = ["oph", "opw"];
 
-/// A two-dimensional transposed convolution with `NCHW` input, `C(O/g)KhKw` weights and `NCHW` output.
+/// A two-dimensional transposed convolution with `NCHW` input, `C(O/g)KhKw` weights and `NCHW`
+/// output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConvTranspose2d {
     /// Batch.
@@ -233,8 +238,9 @@ impl Operator for ConvTranspose2d {
         check_elements(op, &tensors, &[n, o, oh, ow, c / groups, kh, kw])
     }
 
-    /// Axes `n, uh, uw, g, vh, vw, o, oh, ow | c, kh, kw`: a phase has the upper digits `uh`, `uw` and the lower `vh`, `vw`; `oh` and `ow`
-    /// count its outputs, `kh` and `kw` its taps; `o` and `c` count within a group.
+    /// Axes `n, uh, uw, g, vh, vw, o, oh, ow | c, kh, kw`: a phase has the upper digits `uh`, `uw`
+    /// and the lower `vh`, `vw`; `oh` and `ow` count its outputs, `kh` and `kw` its taps; `o` and
+    /// `c` count within a group.
     fn formula(&self) -> Formula {
         let [rows, columns] = self.phases();
         let (group_o, group_c) = (self.o / self.groups, self.c / self.groups);

@@ -5,7 +5,8 @@ use autotune_ir::{Affine, VarId};
 use super::window::{Window, WindowFields};
 use super::{Formula, Tensor, WorkloadError, check_elements, check_positive};
 
-/// A convolution of images `[n, c, ..]` with weights `[o, c/groups, ..]` to images `[n, o, ..]`, of one to three axes.
+/// A convolution of images `[n, c, ..]` with weights `[o, c/groups, ..]` to images `[n, o, ..]`, of
+/// one to three axes.
 pub(super) struct Convolution<'a> {
     pub(super) op: &'static str,
     pub(super) n: usize,
@@ -21,7 +22,8 @@ const IMAGE: [&str; 3] = ["od", "oh", "ow"];
 const TAPS: [&str; 3] = ["kd", "kh", "kw"];
 
 impl Convolution<'_> {
-    /// Fails with the first field that makes no sense; of extents each window's is checked by the caller.
+    /// Fails with the first field that makes no sense; of extents each window's is checked by the
+    /// caller.
     pub(super) fn check(&self) -> Result<(), WorkloadError> {
         let Self { op, n, c, o, groups, windows, fields } = *self;
         check_positive(op, &[("n", n), ("c", c), ("o", o), ("g", groups)])?;

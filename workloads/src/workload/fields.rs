@@ -19,7 +19,8 @@ pub(super) fn axes(text: &str) -> Option<Vec<AxisId>> {
     text.chars().map(|digit| digit.to_digit(10).map(|digit| digit as AxisId)).collect()
 }
 
-/// Some of `rank` axes by their numbers, in order, such as `02`: by axis, whether it is one of them.
+/// Some of `rank` axes by their numbers, in order, such as `02`: by axis, whether it is one of
+/// them.
 pub(super) fn some_axes(text: &str, rank: usize) -> Option<Vec<bool>> {
     let some = axes(text).filter(|some| !some.is_empty() && some.is_sorted_by(|a, b| a < b))?;
     some.iter().all(|&axis| axis < rank).then(|| (0..rank).map(|axis| some.contains(&axis)).collect())
@@ -42,7 +43,8 @@ pub fn write_each<const N: usize>(
     }
 }
 
-/// The fields of a workload's text, read one by one; every field must be taken or the rest is an error.
+/// The fields of a workload's text, read one by one; every field must be taken or the rest is an
+/// error.
 pub struct Fields {
     op: &'static str,
     own: &'static str,

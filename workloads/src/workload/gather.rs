@@ -16,10 +16,12 @@ pub(super) static KIND: OperatorKind =
 /// Whole numbers up to here are f32.
 const MOST_ROWS: usize = 1 << 24;
 
-/// `output[m, n] = table[index[m], n]`: rows of a table `[k, n]`, such as an embedding, by their numbers `[m]`.
+/// `output[m, n] = table[index[m], n]`: rows of a table `[k, n]`, such as an embedding, by their
+/// numbers `[m]`.
 ///
-/// The numbers are f32 whatever the type of the table is. One that is no whole number stands for the largest that is not larger, one beyond
-/// the table for its first or last row, what is no number for the first. With `from_end` negative ones count from the end, -1 is the last row.
+/// The numbers are f32 whatever the type of the table is. One that is no whole number stands for
+/// the largest that is not larger, one beyond the table for its first or last row, what is no
+/// number for the first. With `from_end` negative ones count from the end, -1 is the last row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Gather {
     /// Rows that are read.

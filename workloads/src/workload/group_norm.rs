@@ -24,8 +24,9 @@ pub(super) static INSTANCE_KIND: OperatorKind = OperatorKind {
     parse: |fields| parse(fields, fields.required("c")?),
 };
 
-/// `output[n, c, s] = (input[n, c, s] - mean[n, g]) / sqrt(variance[n, g] + eps) * scale[c] + shift[c]`, `g` being the group of channel
-/// `c`; Wu and He, "Group Normalization" (2018). All spatial positions are one dimension `s`.
+/// `output[n, c, s] = (input[n, c, s] - mean[n, g]) / sqrt(variance[n, g] + eps) * scale[c] + shift[c]`,
+/// `g` being the group of channel `c`; Wu and He, "Group Normalization" (2018). All spatial
+/// positions are one dimension `s`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct GroupNorm {
     /// Batch.
@@ -69,8 +70,8 @@ impl Operator for GroupNorm {
         check_elements(op, &[("input", &[n, c, s])], &[n, c, s])
     }
 
-    /// Axes `n, g, c, s`, `c` being the channels of a group: `total`, `mean`, the `squares` of what is left, and `one_over`, the inverse of the
-    /// deviation.
+    /// Axes `n, g, c, s`, `c` being the channels of a group: `total`, `mean`, the `squares` of what
+    /// is left, and `one_over`, the inverse of the deviation.
     fn formula(&self) -> Formula {
         let Self { n, c, groups, s, eps } = *self;
         let [image, group, own, position] = axis_vars();

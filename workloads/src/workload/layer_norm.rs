@@ -15,7 +15,8 @@ pub(super) static KIND: OperatorKind =
 /// What is added to the variance where the text form does not say.
 pub(super) const EPS: f32 = 1e-5;
 
-/// `output[m, n] = (input[m, n] - mean[m]) / sqrt(variance[m] + eps) * scale[n] + shift[n]`; Ba et al., "Layer Normalization" (2016).
+/// `output[m, n] = (input[m, n] - mean[m]) / sqrt(variance[m] + eps) * scale[n] + shift[n]`; Ba et
+/// al., "Layer Normalization" (2016).
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct LayerNorm {
     /// Rows.
@@ -52,7 +53,8 @@ impl Operator for LayerNorm {
         check_elements(KIND.name, &[("input", &[m, n])], &[m, n])
     }
 
-    /// Axes `m, n`: `total`, `mean`, the `squares` of what is left, and `one_over`, the inverse of the deviation.
+    /// Axes `m, n`: `total`, `mean`, the `squares` of what is left, and `one_over`, the inverse of
+    /// the deviation.
     fn formula(&self) -> Formula {
         let Self { m, n, eps } = *self;
         let [row, column] = axis_vars();

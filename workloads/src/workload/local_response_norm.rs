@@ -20,8 +20,9 @@ const ALPHA: f32 = 1e-4;
 const BETA: f32 = 0.75;
 const SHIFT: f32 = 1.0;
 
-/// `output[n, c, s] = input[n, c, s] / (shift + alpha / size * Σ input[n, c', s]²) ^ beta`, over the `size` channels `c'` around `c`, from
-/// `(size - 1) / 2` before it on; Krizhevsky et al. (2012), section 3.3, as ONNX has it. All spatial positions are one dimension `s`.
+/// `output[n, c, s] = input[n, c, s] / (shift + alpha / size * Σ input[n, c', s]²) ^ beta`, over
+/// the `size` channels `c'` around `c`, from `(size - 1) / 2` before it on; Krizhevsky et al.
+/// (2012), section 3.3, as ONNX has it. All spatial positions are one dimension `s`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct LocalResponseNorm {
     /// Batch.

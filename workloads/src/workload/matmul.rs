@@ -16,7 +16,8 @@ pub(super) static KIND: OperatorKind =
 
 /// A batch of matrix products `C[b,m,n] = A[b,m,k] * B[b,k,n]`.
 ///
-/// Either operand may lie transposed, `A[b,k,m]` and `B[b,n,k]`, and lack axes of the batch: `A[m,k]` is multiplied by all of `B[b,k,n]`.
+/// Either operand may lie transposed, `A[b,k,m]` and `B[b,n,k]`, and lack axes of the batch:
+/// `A[m,k]` is multiplied by all of `B[b,k,n]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Matmul {
     /// Batch.

@@ -14,8 +14,10 @@ pub(super) static KIND: OperatorKind = OperatorKind {
     parse,
 };
 
-/// A perceptron of two layers, `output[m, n] = Σ act(Σ input[m, k] * weight1[k, h] + mid_bias[h]) * weight2[h, n]`, the inner sum over `k`
-/// and the outer one over `h`: the feed-forward network of Vaswani et al., "Attention Is All You Need" (2017), section 3.3.
+/// A perceptron of two layers,
+/// `output[m, n] = Σ act(Σ input[m, k] * weight1[k, h] + mid_bias[h]) * weight2[h, n]`, the inner
+/// sum over `k` and the outer one over `h`: the feed-forward network of Vaswani et al., "Attention
+/// Is All You Need" (2017), section 3.3.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mlp {
     /// Rows: batch, tokens.

@@ -10,7 +10,8 @@ use autotune_ir::{Affine, DType};
 use super::error::WorkloadError;
 use super::fields::Fields;
 
-/// Largest number of elements any one tensor, and largest number of multiply-adds any one workload, may have.
+/// Largest number of elements any one tensor, and largest number of multiply-adds any one workload,
+/// may have.
 const MAX_ELEMENTS: usize = 1 << 34;
 const MAX_MACS: usize = 1 << 50;
 
@@ -27,7 +28,8 @@ pub struct OperatorKind {
     pub parse: fn(&Fields) -> Result<Box<dyn Operator>, WorkloadError>,
 }
 
-/// An operator with its sizes. Each kind is a file of its own, from which parser, printer, help, reference and schedules are made.
+/// An operator with its sizes. Each kind is a file of its own, from which parser, printer, help,
+/// reference and schedules are made.
 pub trait Operator: Any + Debug + Send + Sync {
     /// Its kind.
     fn kind(&self) -> &'static OperatorKind;
@@ -35,7 +37,8 @@ pub trait Operator: Any + Debug + Send + Sync {
     /// Its sizes in the text form, as [`OperatorKind::parse`] reads them.
     fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result;
 
-    /// Fails with the first field that makes no sense, and where tensors or work are too large ([`check_elements`]).
+    /// Fails with the first field that makes no sense, and where tensors or work are too large
+    /// ([`check_elements`]).
     fn check(&self) -> Result<(), WorkloadError>;
 
     /// What it computes. Called after [`Operator::check`] only.
@@ -46,19 +49,21 @@ pub trait Operator: Any + Debug + Send + Sync {
         None
     }
 
-    /// True for functions of single elements, whose operands are converted where they are loaded ([`autotune_ir::Target::supports_cast`]).
+    /// True for functions of single elements, whose operands are converted where they are loaded
+    /// ([`autotune_ir::Target::supports_cast`]).
     fn is_cast(&self) -> bool {
         false
     }
 
-    /// True if CPUs have kernels of it for integers of 8 bits, beside those of contractions: it moves
-    /// elements, or what it computes of them is never undefined.
+    /// True if CPUs have kernels of it for integers of 8 bits, beside those of contractions: it
+    /// moves elements, or what it computes of them is never undefined.
     fn moves_bytes(&self) -> bool {
         false
     }
 
-    /// Tensors whose elements it knows itself, such as what depends on a position only: kernels have them made ahead of time.
-    /// `BufferId(operands + computed + i)` stands for that at `i` in its [`Formula`].
+    /// Tensors whose elements it knows itself, such as what depends on a position only: kernels
+    /// have them made ahead of time. `BufferId(operands + computed + i)` stands for that at `i` in
+    /// its [`Formula`].
     fn tables(&self) -> Vec<Table> {
         Vec::new()
     }
@@ -84,21 +89,24 @@ pub struct Tensor {
     pub is_constant: bool,
 }
 
-/// `result[index] = Σ value`, over the axes that are reduced, or what another reduction makes of the values.
+/// `result[index] = Σ value`, over the axes that are reduced, or what another reduction makes of
+/// the values.
 #[derive(Clone, Debug)]
 pub struct Formula {
     /// What is read, in the order in which callers give it.
     pub operands: Vec<Tensor>,
-    /// What is computed on the way, each before it is read; `BufferId(operands.len() + i)` stands for what is computed at `i`.
+    /// What is computed on the way, each before it is read; `BufferId(operands.len() + i)` stands
+    /// for what is computed at `i`.
     pub computed: Vec<Computed>,
     /// Those of the result first.
     pub axes: Vec<Axis>,
-    /// What is combined, by the axes; `BufferId(i)` stands for operand `i`. What a sum reads beyond an operand is zero; other reductions
-    /// leave it out.
+    /// What is combined, by the axes; `BufferId(i)` stands for operand `i`. What a sum reads beyond
+    /// an operand is zero; other reductions leave it out.
     pub value: Expr,
     /// By what.
     pub reduction: Reduction,
-    /// What each result is multiplied by before anything else is made of it, by the axes of the result: one over the number of elements in a mean.
+    /// What each result is multiplied by before anything else is made of it, by the axes of the
+    /// result: one over the number of elements in a mean.
     pub share: Option<Expr>,
     /// Shape of the result, outermost first.
     pub shape: Vec<usize>,
@@ -108,7 +116,8 @@ pub struct Formula {
     pub channel: usize,
 }
 
-/// A tensor between operands and result, `name[index] = Σ value` as in a [`Formula`], whose every element is defined.
+/// A tensor between operands and result, `name[index] = Σ value` as in a [`Formula`], whose every
+/// element is defined.
 #[derive(Clone, Debug)]
 pub struct Computed {
     /// A name that is unique in the formula.

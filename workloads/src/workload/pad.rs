@@ -39,7 +39,8 @@ pub enum PadMode {
     Edge,
 }
 
-/// `output[n, c, y, x] = input[n, c, y - above, x - left]`, images of `NCHW`, and something else around them.
+/// `output[n, c, y, x] = input[n, c, y - above, x - left]`, images of `NCHW`, and something else
+/// around them.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Pad {
     /// Batch.

@@ -94,7 +94,8 @@ pub enum PointwiseOp {
     Binary(BinaryOp),
     /// 1 where it compares so with an element of a second tensor, else 0.
     Compare(Compare),
-    /// The quotient of whole numbers, rounded towards zero: exact up to 2^24; by zero it is infinite or not a number.
+    /// The quotient of whole numbers, rounded towards zero: exact up to 2^24; by zero it is
+    /// infinite or not a number.
     Quotient,
     /// The element, below zero times that of a second tensor.
     Prelu,
@@ -108,12 +109,14 @@ pub enum Channels {
     /// `[n]`, as of images with channels last.
     #[default]
     Row,
-    /// `[m]`, as of images with channels before the pixels, `[b, m, n]`, which may be in blocks of channels.
+    /// `[m]`, as of images with channels before the pixels, `[b, m, n]`, which may be in blocks of
+    /// channels.
     Column,
 }
 
-/// `output[b, m, n] = op(pre(input[b, m, n]))`, or `op(pre(input[..]), rhs[..])`, or of a third tensor, too. Without a batch tensors have two
-/// axes, but for images; with four axes or more they have names by their numbers (`shape=2x3x4x5`).
+/// `output[b, m, n] = op(pre(input[b, m, n]))`, or `op(pre(input[..]), rhs[..])`, or of a third
+/// tensor, too. Without a batch tensors have two axes, but for images; with four axes or more they
+/// have names by their numbers (`shape=2x3x4x5`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pointwise {
     /// Extents of the result, outermost first: `[m, n]`, `[b, m, n]`, or of up to six axes.

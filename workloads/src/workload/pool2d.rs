@@ -81,7 +81,8 @@ impl Pool2d {
     fn output_extent(&self, axis: usize) -> usize {
         let window = self.windows()[axis];
         let (whole, rest) = (window.outputs(), (window.padded() - window.reach()) % window.stride);
-        // One window more where the last does not reach the end, unless it would begin in the padding behind the image.
+        // One window more where the last does not reach the end, unless it would begin in the
+        // padding behind the image.
         let more = self.ceil && rest > 0 && whole * window.stride < window.extent + window.pad;
         whole + usize::from(more)
     }
@@ -112,7 +113,8 @@ impl Pool2d {
         let (pad, stride, dilation) = (self.pad[axis] as i64, self.stride[axis] as i64, self.dilation[axis]);
         let outputs = self.output_extent(axis) as i64;
         let has_one = |y: i64| self.counted(axis, y) > 0;
-        // Only windows with holes that begin in the padding, or one that ends behind it, may have none.
+        // Only windows with holes that begin in the padding, or one that ends behind it, may have
+        // none.
         let outer = if dilation > 1 { (pad / stride + 1).min(outputs) } else { 0 };
         !(0..outer).chain([outputs - 1]).all(has_one)
     }

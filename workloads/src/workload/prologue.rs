@@ -9,11 +9,12 @@ use autotune_ir::{Affine, VarId};
 use super::operator::element;
 use super::{Activation, Computed, Formula, Tensor, activation};
 
-/// What happens to each element of the data of a convolution, a product or a reduction, in this order: `act(scale * x + bias) * gate`. What is
-/// read beyond the data is zero as ever: padding is of what the prologue makes, not of the data.
+/// What happens to each element of the data of a convolution, a product or a reduction, in this
+/// order: `act(scale * x + bias) * gate`. What is read beyond the data is zero as ever: padding is
+/// of what the prologue makes, not of the data.
 ///
-/// The text form names the parts that there are with `+` between them: `scale+bias+relu`, `gate`, `gelu`. A reduction has the activation only,
-/// and none of what it reads beyond the data.
+/// The text form names the parts that there are with `+` between them: `scale+bias+relu`, `gate`,
+/// `gelu`. A reduction has the activation only, and none of what it reads beyond the data.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Prologue {
     /// Multiply by one value per input channel (convolutions) or step of the sum (products).
@@ -61,8 +62,8 @@ impl Prologue {
         Ok(Self { scale, bias, activation, gate })
     }
 
-    /// A formula with this in front of it, or why it can have no such thing. What it reads comes behind its operands: `pre_scale`, `pre_bias`,
-    /// `pre_gate`.
+    /// A formula with this in front of it, or why it can have no such thing. What it reads comes
+    /// behind its operands: `pre_scale`, `pre_bias`, `pre_gate`.
     ///
     /// ```text
     /// sum[n, o, y, x] = Σ input[n, c, y + j, x + k] * weight[o, c, j, k]
@@ -152,7 +153,8 @@ impl Prologue {
     }
 }
 
-/// True if a formula adds up products of its first operand, as it is, and its second, which has no more dimensions than have names.
+/// True if a formula adds up products of its first operand, as it is, and its second, which has no
+/// more dimensions than have names.
 fn is_product(formula: &Formula, data: &Access, weight: &Access) -> bool {
     let product = Expr::product(Expr::Load(data.clone()), Expr::Load(weight.clone()));
     formula.reduction == Reduction::Sum

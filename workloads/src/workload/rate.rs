@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// What an algorithm has to do at least for a workload: floating-point operations, two per multiply-add, and bytes of operands read
-/// and output written.
+/// What an algorithm has to do at least for a workload: floating-point operations, two per
+/// multiply-add, and bytes of operands read and output written.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
     /// Operations.
@@ -17,7 +17,8 @@ pub struct Work {
 pub enum Rate {
     /// Operations a second, of a workload that multiplies tensors with each other.
     Operations(f64),
-    /// Bytes of operands read and output written a second, of others: they are done when these are moved.
+    /// Bytes of operands read and output written a second, of others: they are done when these are
+    /// moved.
     Bytes(f64),
 }
 

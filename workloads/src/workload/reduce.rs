@@ -38,10 +38,12 @@ pub enum ReduceOp {
     Mean,
 }
 
-/// What is made of the elements of a tensor along some of its dimensions; the result has the others.
+/// What is made of the elements of a tensor along some of its dimensions; the result has the
+/// others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Reduce {
-    /// Extents of the dimensions, outermost first: one that is kept, one that is combined, and so on.
+    /// Extents of the dimensions, outermost first: one that is kept, one that is combined, and so
+    /// on.
     extents: Vec<usize>,
     op: ReduceOp,
 }
@@ -52,7 +54,8 @@ impl Reduce {
 
     /// Along some axes of a tensor.
     ///
-    /// Dimensions of one element are left out, and those that lie side by side and are all kept or all combined are one.
+    /// Dimensions of one element are left out, and those that lie side by side and are all kept or
+    /// all combined are one.
     ///
     /// ```
     /// use autotune_workloads::{Reduce, ReduceOp, Workload};
@@ -64,7 +67,8 @@ impl Reduce {
     /// ```
     ///
     /// # Errors
-    /// Axes that the tensor does not have, or twice; too many that lie apart; extents that overflow.
+    /// Axes that the tensor does not have, or twice; too many that lie apart; extents that
+    /// overflow.
     pub fn new(shape: &[usize], axes: &[AxisId], op: ReduceOp) -> Result<Self, WorkloadError> {
         let mut said = vec![false; shape.len()];
         for &axis in axes {
@@ -107,7 +111,8 @@ impl Reduce {
         if k == 1 { Self::rows(m, n, op) } else { Self { extents: vec![m, n, k], op } }
     }
 
-    /// Extents of the dimensions, outermost first: in turns one that is kept, and one that is combined.
+    /// Extents of the dimensions, outermost first: in turns one that is kept, and one that is
+    /// combined.
     pub fn extents(&self) -> &[usize] {
         &self.extents
     }

@@ -58,8 +58,9 @@ pub enum Sampling {
     Linear,
 }
 
-/// `output[n, c, y, x]` from the elements around the place that `y` and `x` have in `input[n, c, ..]`; a place beyond the outermost
-/// elements is there. Coordinates and roundings are those of ONNX's `Resize`.
+/// `output[n, c, y, x]` from the elements around the place that `y` and `x` have in
+/// `input[n, c, ..]`; a place beyond the outermost elements is there. Coordinates and roundings are
+/// those of ONNX's `Resize`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resample {
     /// Batch.
@@ -105,7 +106,8 @@ impl Resample {
         (0..self.output[axis] as i128).map(place).collect()
     }
 
-    /// How many times as high and as wide the output is, if all that happens is that elements are repeated so often.
+    /// How many times as high and as wide the output is, if all that happens is that elements are
+    /// repeated so often.
     pub fn scale(&self) -> Option<[usize; 2]> {
         let repeats = matches!(
             (self.coordinates, self.sampling),

@@ -20,7 +20,8 @@ pub(super) static KIND: OperatorKind = OperatorKind {
 /// What an element that lies between others is made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ResizeMode {
-    /// The nearest: with whole scales every element is repeated, whichever way coordinates are counted (half-pixel or asymmetric).
+    /// The nearest: with whole scales every element is repeated, whichever way coordinates are
+    /// counted (half-pixel or asymmetric).
     #[default]
     Nearest,
 }

@@ -13,8 +13,8 @@ use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, chec
 pub(super) static KIND: OperatorKind =
     OperatorKind { name: "rms_norm", fields: "m,n,eps", example: "rms_norm:m=512,n=4096", parse };
 
-/// `output[m, n] = input[m, n] / sqrt(mean_square[m] + eps) * scale[n]`; Zhang and Sennrich, "Root Mean Square Layer Normalization"
-/// (2019).
+/// `output[m, n] = input[m, n] / sqrt(mean_square[m] + eps) * scale[n]`; Zhang and Sennrich, "Root
+/// Mean Square Layer Normalization" (2019).
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct RmsNorm {
     /// Rows.

@@ -16,8 +16,9 @@ pub(super) static KIND: OperatorKind = OperatorKind {
     parse,
 };
 
-/// A convolution of each channel by itself and what an activation makes of it, then sums over the channels: `NCHW` input, `C1KhKw` depthwise
-/// and `OC11` pointwise weights, `NCHW` output. Chollet, "Xception: Deep Learning with Depthwise Separable Convolutions" (2017).
+/// A convolution of each channel by itself and what an activation makes of it, then sums over the
+/// channels: `NCHW` input, `C1KhKw` depthwise and `OC11` pointwise weights, `NCHW` output. Chollet,
+/// "Xception: Deep Learning with Depthwise Separable Convolutions" (2017).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SeparableConv2d {
     /// Batch.
@@ -78,7 +79,8 @@ impl Operator for SeparableConv2d {
         check_elements(op, &[], &[n, c, oh, ow, o])
     }
 
-    /// Axes `n, c, oh, ow | kh, kw`, then `n, o, oh, ow | c, kh, kw` with a single tap, as a convolution has them.
+    /// Axes `n, c, oh, ow | kh, kw`, then `n, o, oh, ow | c, kh, kw` with a single tap, as a
+    /// convolution has them.
     fn formula(&self) -> Formula {
         let Self { n, c, o, windows, between } = *self;
         let [oh, ow] = windows.map(|window| window.outputs());

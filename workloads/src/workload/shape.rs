@@ -5,15 +5,16 @@ use autotune_ir::Spec;
 use super::Epilogue;
 use crate::axes::{Axes, Window, is_pair};
 
-/// What it counts that two workloads differ in stride or dilation by a factor of two along one axis, that only one is padded there, and
-/// that only one has some part of the epilogue. Extents that differ by a factor of two count 1.
+/// What it counts that two workloads differ in stride or dilation by a factor of two along one
+/// axis, that only one is padded there, and that only one has some part of the epilogue. Extents
+/// that differ by a factor of two count 1.
 const STRIDE_WEIGHT: f32 = 1.0;
 const DILATION_WEIGHT: f32 = 1.0;
 const PADDED_WEIGHT: f32 = 0.5;
 const EPILOGUE_WEIGHT: f32 = 0.1;
 
-/// The place of a workload among those of its operator: binary logarithms of the extents of its axes, of strides and dilations, and whether
-/// it is padded; of two contractions all of both.
+/// The place of a workload among those of its operator: binary logarithms of the extents of its
+/// axes, of strides and dilations, and whether it is padded; of two contractions all of both.
 pub(super) fn vector(spec: &Spec, epilogue: &Epilogue) -> Vec<f32> {
     let log = |count: i64| (count.max(1) as f32).log2();
     let pair = [&spec.equations[0], spec.equations.get(2).unwrap_or(spec.main())];
@@ -29,8 +30,8 @@ pub(super) fn vector(spec: &Spec, epilogue: &Epilogue) -> Vec<f32> {
     extents.chain(steps).chain(parts).collect()
 }
 
-/// The sum of the differences of two [shape vectors](super::Workload::shape_vector) of one operator; infinity for those of different
-/// lengths.
+/// The sum of the differences of two [shape vectors](super::Workload::shape_vector) of one
+/// operator; infinity for those of different lengths.
 pub fn shape_distance(a: &[f32], b: &[f32]) -> f32 {
     match a.len() == b.len() {
         true => a.iter().zip(b).map(|(a, b)| (a - b).abs()).sum(),

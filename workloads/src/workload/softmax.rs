@@ -24,8 +24,9 @@ pub(super) static LOG_KIND: OperatorKind = OperatorKind {
 };
 const FIELDS: &str = "m,n,k";
 
-/// `output[m, n, k] = exp(input[m, n, k]) / Σ exp(input[m, .., k])`, or its logarithm. The largest of the inputs is taken from all of
-/// them first, so that nothing overflows. Shape `[m, n]` where `k` is 1.
+/// `output[m, n, k] = exp(input[m, n, k]) / Σ exp(input[m, .., k])`, or its logarithm. The largest
+/// of the inputs is taken from all of them first, so that nothing overflows. Shape `[m, n]` where
+/// `k` is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Softmax {
     /// Extent of all dimensions before the one that is normalised.

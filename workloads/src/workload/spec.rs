@@ -7,8 +7,9 @@ use autotune_ir::{Affine, DType, VarId};
 use super::operator::{Computed, Table};
 use super::{Formula, Operator, Terms};
 
-/// What is computed on the way, `sum = Σ value`, then `output = act(share * output_scale * sum + bias + residual) * post_scale + post_bias`.
-/// The formula is the operator's, behind the prologue.
+/// What is computed on the way, `sum = Σ value`, then
+/// `output = act(share * output_scale * sum + bias + residual) * post_scale + post_bias`. The
+/// formula is the operator's, behind the prologue.
 pub(super) fn of(op: &dyn Operator, name: &str, terms: &Terms, formula: Formula) -> Spec {
     let Terms { weights, types, prologue, epilogue, .. } = *terms;
     let Formula { operands, computed, axes, value, reduction, share, shape, index, channel } = formula;
@@ -93,7 +94,8 @@ pub(super) fn is_weight(operand: &super::Tensor) -> bool {
     operand.is_constant || operand.name == "weight"
 }
 
-/// Whether weights are constant, if that is not as it is with the operator alone. Fails with the reason if there are no weights.
+/// Whether weights are constant, if that is not as it is with the operator alone. Fails with the
+/// reason if there are no weights.
 pub(super) fn unusual_weights(formula: &Formula, is_constant: bool) -> Result<Option<bool>, &'static str> {
     if !formula.operands.iter().any(is_weight) {
         return Err("the operator has none");
@@ -102,7 +104,8 @@ pub(super) fn unusual_weights(formula: &Formula, is_constant: bool) -> Result<Op
     Ok((!is_usual).then_some(is_constant))
 }
 
-/// True if a value finds elements by those of an operand: whole numbers, which other types than f32 have few of.
+/// True if a value finds elements by those of an operand: whole numbers, which other types than f32
+/// have few of.
 fn indexes(operand: usize, value: &Expr) -> bool {
     let is_it = |expr: &Expr| matches!(expr, Expr::Load(access) if access.buffer.0 as usize == operand);
     value.any(&|expr| matches!(expr, Expr::Gather(gather) if gather.at.iter().any(|at| at.any(&is_it))))

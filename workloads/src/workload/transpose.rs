@@ -17,7 +17,8 @@ const NAMES: [&str; 5] = ["d0", "d1", "d2", "d3", "d4"];
 /// The permutation of a batch of transposed matrices, which have fields of their own.
 const MATRICES: [AxisId; 3] = [0, 2, 1];
 
-/// A tensor with its axes in another order, such as a batch of transposed matrices `output[b,n,m] = input[b,m,n]`.
+/// A tensor with its axes in another order, such as a batch of transposed matrices
+/// `output[b,n,m] = input[b,m,n]`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Transpose {
     shape: Vec<usize>,
@@ -27,8 +28,8 @@ pub struct Transpose {
 impl Transpose {
     /// Axis `i` of the output is axis `perm[i]` of the input, which has this shape.
     ///
-    /// Both are written as of the fewest axes: those of one element are left out, those that stay neighbours are one. A single matrix is a batch
-    /// of one.
+    /// Both are written as of the fewest axes: those of one element are left out, those that stay
+    /// neighbours are one. A single matrix is a batch of one.
     ///
     /// ```
     /// use autotune_workloads::{Transpose, Workload};

@@ -37,8 +37,8 @@ pub struct Types {
 }
 
 impl Types {
-    /// Returns the types of `dtype=`: all the same, but for integers sums in i32, to which biases and residuals are added,
-    /// and scales in f32.
+    /// Returns the types of `dtype=`: all the same, but for integers sums in i32, to which biases
+    /// and residuals are added, and scales in f32.
     pub fn of(dtype: DType) -> Self {
         let other = if dtype.is_integer() { Self::of_sums(dtype, dtype) } else { Self::all(dtype) };
         Self { out: dtype, ..other }
@@ -55,7 +55,8 @@ impl Types {
         Self { data: dtype, weights: dtype, out: dtype, scale: dtype, bias: dtype, residual: dtype }
     }
 
-    /// Returns the types of tensors that there are as they are, and those of others as the text form implies them.
+    /// Returns the types of tensors that there are as they are, and those of others as the text
+    /// form implies them.
     pub(super) fn canonical(self, has_weights: bool, epilogue: &Epilogue) -> Self {
         let is_there = |types: &Self| Self {
             weights: if has_weights { self.weights } else { types.weights },
@@ -94,7 +95,8 @@ impl Types {
         Ok(types)
     }
 
-    /// Returns the fields that say types, each after a comma, and whether weights are constant where that is unusual.
+    /// Returns the fields that say types, each after a comma, and whether weights are constant
+    /// where that is unusual.
     pub(super) fn text(&self, role: Option<&str>, has_weights: bool) -> String {
         let role_field = role.map_or_else(String::new, |role| format!(",weights={role}"));
         if self.is_uniform() {
@@ -106,7 +108,8 @@ impl Types {
         format!(",data={}{weights},out={}", self.data.word(), self.out.word())
     }
 
-    /// Returns `=TYPE` for each tensor of an epilogue whose type is not what [`Types::text`] implies.
+    /// Returns `=TYPE` for each tensor of an epilogue whose type is not what [`Types::text`]
+    /// implies.
     pub(super) fn suffixes(&self) -> Suffixes {
         let implied = if self.is_uniform() { Self::of(self.data) } else { Self::of_sums(self.data, self.weights) };
         let suffix = |own: DType, implied| if own == implied { String::new() } else { format!("={}", own.word()) };

@@ -1,4 +1,5 @@
-//! What slides over an axis of an image: convolutions and poolings of any number of axes have one of these for each.
+//! What slides over an axis of an image: convolutions and poolings of any number of axes have one
+//! of these for each.
 
 use std::fmt;
 
@@ -43,7 +44,8 @@ impl WindowFields {
 }
 
 impl Window {
-    /// Windows over images of these extents, by the fields for all axes and those of each, which win.
+    /// Windows over images of these extents, by the fields for all axes and those of each, which
+    /// win.
     pub(super) fn read<const N: usize>(
         fields: &Fields,
         extents: [usize; N],

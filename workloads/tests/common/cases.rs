@@ -27,8 +27,8 @@ pub fn cases(usual: u64) -> u64 {
     }
 }
 
-/// The numbers that generators draw for a case: of the first the highest byte becomes smaller. Zeros are the first of all
-/// choices, the smallest of all sizes, and true.
+/// The numbers that generators draw for a case: of the first the highest byte becomes smaller.
+/// Zeros are the first of all choices, the smallest of all sizes, and true.
 pub struct Choices {
     highest: std::vec::IntoIter<u8>,
     rest: ChaCha8Rng,
@@ -64,8 +64,8 @@ impl TryRng for Choices {
     }
 }
 
-/// Tests a property on so many cases, each with its number as the seed. A case that fails is made simpler as long as it
-/// fails; what it says then is the panic.
+/// Tests a property on so many cases, each with its number as the seed. A case that fails is made
+/// simpler as long as it fails; what it says then is the panic.
 pub fn for_cases(cases: u64, property: impl Fn(u64, &mut Choices)) {
     tell((0..cases).find_map(|seed| Some((seed, for_case(seed, &property).err()?))));
 }

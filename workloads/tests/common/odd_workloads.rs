@@ -1,6 +1,7 @@
-//! Random workloads of any size and shape that can be written down: kernels larger than the input, padding as large as the kernel,
-//! taps that are all padding, strides and dilations beyond what they step over, single elements, primes, depthwise and grouped
-//! convolutions, tall and flat products, rows of any length.
+//! Random workloads of any size and shape that can be written down: kernels larger than the input,
+//! padding as large as the kernel, taps that are all padding, strides and dilations beyond what
+//! they step over, single elements, primes, depthwise and grouped convolutions, tall and flat
+//! products, rows of any length.
 
 use autotune_workloads::{Conv2d, Matmul, Workload, operators};
 use rand::seq::IndexedRandom;

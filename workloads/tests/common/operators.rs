@@ -1,5 +1,5 @@
-//! Random workloads of every operator that there is, small enough for the interpreter: extents of 1 and primes, strides, padding, dilation,
-//! groups, epilogues.
+//! Random workloads of every operator that there is, small enough for the interpreter: extents of 1
+//! and primes, strides, padding, dilation, groups, epilogues.
 
 use autotune_workloads::{GroupNorm, LayerNorm, LocalResponseNorm, RmsNorm, Softmax, Workload, operators};
 use rand::seq::IndexedRandom;

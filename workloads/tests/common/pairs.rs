@@ -1,4 +1,5 @@
-//! Random workloads of two contractions, small enough for the interpreter: odd, prime and tiny sizes, strides, padding, dilation, epilogues.
+//! Random workloads of two contractions, small enough for the interpreter: odd, prime and tiny
+//! sizes, strides, padding, dilation, epilogues.
 
 use super::epilogues::{ACTIVATIONS, random_epilogue};
 use autotune_workloads::Workload;
@@ -41,7 +42,8 @@ pub fn odd_mlp<R: Rng>(rng: &mut R) -> String {
     format!("mlp:m={m},n={n},k={k},h={h}") + &random_between(rng)
 }
 
-/// The text form, which need not make sense, of a depthwise convolution with a pointwise one behind it.
+/// The text form, which need not make sense, of a depthwise convolution with a pointwise one behind
+/// it.
 pub fn odd_separable<R: Rng>(rng: &mut R) -> String {
     let [n, c, o, h, w] = [0; 5].map(|_| odd_size(rng));
     let mut text = format!("separable_conv2d:n={},c={c},o={o},h={h},w={w}", n.min(4));

@@ -1,5 +1,5 @@
-//! Random workloads that stay small enough for the interpreter: odd, prime and tiny sizes, strides, padding, dilation, groups,
-//! epilogues.
+//! Random workloads that stay small enough for the interpreter: odd, prime and tiny sizes, strides,
+//! padding, dilation, groups, epilogues.
 
 use autotune_workloads::{
     Attention, Batch, Conv2d, GroupNorm, LayerNorm, LocalResponseNorm, Mask, Matmul, Pool2d, PoolKind, Reduce,
@@ -27,7 +27,8 @@ pub fn random_workload<R: Rng>(rng: &mut R) -> Workload {
     }
 }
 
-/// Now and then with weights that come with every run where they usually are constant, or the other way round.
+/// Now and then with weights that come with every run where they usually are constant, or the other
+/// way round.
 pub fn odd_weights<R: Rng>(workload: Workload, rng: &mut R) -> Workload {
     match workload.weights().first() {
         Some(&weight) if rng.random_bool(0.15) => {
@@ -109,7 +110,8 @@ pub fn random_pool<R: Rng>(rng: &mut R) -> Pool2d {
     }
 }
 
-/// Rows, columns of matrices, or more axes that lie apart; now and then a mean of more elements than one sum has.
+/// Rows, columns of matrices, or more axes that lie apart; now and then a mean of more elements
+/// than one sum has.
 pub fn random_reduce<R: Rng>(rng: &mut R) -> Reduce {
     // Products of many elements below 1 vanish.
     let op = pick(rng, &[ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min, ReduceOp::Mean, ReduceOp::Prod]);
@@ -146,7 +148,8 @@ pub fn random_transpose<R: Rng>(rng: &mut R) -> Transpose {
     }
 }
 
-/// A workload that the Winograd sketch is for on channel blocks of `block`: of two outputs or more along both axes.
+/// A workload that the Winograd sketch is for on channel blocks of `block`: of two outputs or more
+/// along both axes.
 pub fn random_winograd<R: Rng>(rng: &mut R, block: usize) -> Workload {
     let plain = (3, 1);
     let (taps, stride) =

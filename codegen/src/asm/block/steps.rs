@@ -1,7 +1,8 @@
 //! Values that are computed step by step, each as soon as those that it needs.
 //!
-//! Where registers run out, the value whose next use is farthest goes to a slot on the stack. So do, for the while, partial sums
-//! where they leave too few registers. Stores beside each other that take the same steps do them [in turns](turns).
+//! Where registers run out, the value whose next use is farthest goes to a slot on the stack. So
+//! do, for the while, partial sums where they leave too few registers. Stores beside each other
+//! that take the same steps do them [in turns](turns).
 
 use super::super::instruction_set::{Address, Bound, Unary, VECTOR_SLOTS};
 use super::*;
@@ -9,7 +10,8 @@ use autotune_ir::formula::Primitive;
 
 mod turns;
 
-/// Registers of which steps have as many as they need, or these: the operands of any primitive, its result, and a few values.
+/// Registers of which steps have as many as they need, or these: the operands of any primitive, its
+/// result, and a few values.
 pub(in crate::asm) const WANTED: Vector = 8;
 
 /// Where a step's value is.
@@ -78,7 +80,8 @@ impl<S: Vectors> Block<'_, S> {
         }
     }
 
-    /// Lends registers of partial sums, which go to the first slots, until there are as many as steps need or want; returns how many.
+    /// Lends registers of partial sums, which go to the first slots, until there are as many as
+    /// steps need or want; returns how many.
     fn lend(&mut self, steps: &Steps) -> Vector {
         let available = self.end - self.first;
         let is_enough = available >= WANTED || available >= self.needed(steps, false);
@@ -142,9 +145,10 @@ impl<S: Vectors> Block<'_, S> {
         Steps { first, root, goal: None, now: first, held, last_use, result: 0 }
     }
 
-    /// Registers that the present value's steps take where all that later ones need stays in registers, and one for what is done with the
-    /// result: at each step those of the steps before it, those that its other operands are loaded to, accumulators too if these are lent, and
-    /// its own.
+    /// Registers that the present value's steps take where all that later ones need stays in
+    /// registers, and one for what is done with the result: at each step those of the steps before
+    /// it, those that its other operands are loaded to, accumulators too if these are lent, and its
+    /// own.
     fn needed(&self, steps: &Steps, are_lent: bool) -> Vector {
         let (mut held, mut most) = (0, 0);
         for number in steps.first..=steps.root {
@@ -244,8 +248,8 @@ impl<S: Vectors> Block<'_, S> {
         Ok(to)
     }
 
-    /// The element that lies an index behind an input: one for all lanes, or a row of them, where the index is the same for all; else one
-    /// for each.
+    /// The element that lies an index behind an input: one for all lanes, or a row of them, where
+    /// the index is the same for all; else one for each.
     fn fetch(&mut self, steps: &mut Steps, of: [u32; 2]) -> Result<Vector, Failure> {
         let [element, index] = of;
         let memory = self.as_source(element).map(|id| self.source_of(id));
@@ -298,7 +302,8 @@ impl<S: Vectors> Block<'_, S> {
         Ok(to)
     }
 
-    /// `a * b + c`, in the register of c if nothing else needs that, else in that of a or b if nothing else needs it.
+    /// `a * b + c`, in the register of c if nothing else needs that, else in that of a or b if
+    /// nothing else needs it.
     fn fused(&mut self, steps: &mut Steps, of: [u32; 3]) -> Result<Vector, Failure> {
         let [a, b, c] = of;
         let factors = [(a, b), (b, a)].into_iter().find(|&(factor, other)| steps.gives(factor, &[other, c]).is_some());
@@ -346,14 +351,15 @@ impl<S: Vectors> Block<'_, S> {
         }
     }
 
-    /// True for lanes of an accumulator that are moved to a register of their own wherever they are used.
+    /// True for lanes of an accumulator that are moved to a register of their own wherever they are
+    /// used.
     fn is_moved(&self, value: u32) -> bool {
         let Kind::Input(number) = self.kind(value) else { return false };
         matches!(self.inputs[number as usize], Input::Part { first: 1.., .. })
     }
 
-    /// A register of a value's own, to be released: the one that the value is in if neither a later step nor the others of this one need
-    /// it, else one with a copy.
+    /// A register of a value's own, to be released: the one that the value is in if neither a later
+    /// step nor the others of this one need it, else one with a copy.
     fn own(&mut self, steps: &mut Steps, value: u32, others: &[u32]) -> Result<Vector, Failure> {
         match (steps.gives(value, others), self.as_source(value)) {
             (Some(register), _) => {
@@ -434,7 +440,8 @@ impl<S: Vectors> Block<'_, S> {
         Ok(register)
     }
 
-    /// A register to write to, for which the value that is needed last goes to a slot if need be; to be released.
+    /// A register to write to, for which the value that is needed last goes to a slot if need be;
+    /// to be released.
     fn room(&mut self, steps: &mut Steps) -> Result<Vector, Failure> {
         let is_full = self.temps[self.in_use()].iter().all(|temp| temp.pins > 0);
         let slot = (!self.slots).trailing_zeros() as usize;

@@ -94,7 +94,8 @@ fn unsigned(of: ElementType) -> Option<ElementType> {
 }
 
 impl<S: Vectors> Block<'_, S> {
-    /// Copies what the first operation and others fill words with, if they do; returns which these are.
+    /// Copies what the first operation and others fill words with, if they do; returns which these
+    /// are.
     pub(super) fn fill_words(&mut self, ops: &[Op]) -> Result<SmallVec<[usize; 8]>, Failure> {
         let Some(Words { to, from, ops }) = Words::of(self.code, ops) else { return Ok(SmallVec::new()) };
         let (word, part) = (self.spare()?, self.spare()?);
@@ -117,7 +118,8 @@ impl<S: Vectors> Block<'_, S> {
         Ok(ops)
     }
 
-    /// The bits of elements that are stored as a type at a place of words; all other bits are zeros.
+    /// The bits of elements that are stored as a type at a place of words; all other bits are
+    /// zeros.
     fn load_place(&mut self, register: Vector, memory: Memory, (of, place): (ElementType, u8)) {
         let (bits, before) = (8 * of.bytes() as u8, 8 * of.bytes() as u8 * place);
         let above = 32 - bits;

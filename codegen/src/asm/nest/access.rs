@@ -33,7 +33,8 @@ impl<'p> Resolver<'p> {
         }
     }
 
-    /// True if a store copies elements of 16 bits, which need not be converted, or makes them zeros.
+    /// True if a store copies elements of 16 bits, which need not be converted, or makes them
+    /// zeros.
     pub(super) fn copies_bits(&self, store: &program::Store, of: ElementType) -> bool {
         let dtype_of = |access: &program::Access| memory_dtype(self.program.buffer(access.buffer));
         let is_of_bits = matches!(of, ElementType::Half | ElementType::Bf16) && store.mode == StoreMode::Assign;

@@ -9,7 +9,8 @@ use autotune_ir::formula::{Formula, Primitive, Step};
 use autotune_ir::program::{self, Expr};
 
 impl<'p> Resolver<'p> {
-    /// The number of the last step of a value whose elements and values begin at `first`. What is there already is not written again.
+    /// The number of the last step of a value whose elements and values begin at `first`. What is
+    /// there already is not written again.
     pub(super) fn steps(&mut self, value: &'p Expr, first: (usize, usize)) -> Result<u32, Failure> {
         if let Expr::Gather(gather) = value {
             return self.gather(gather, first);
@@ -26,8 +27,8 @@ impl<'p> Resolver<'p> {
         Ok(self.formula(formula, operands, first))
     }
 
-    /// The number of the last step of an element that is found by values: of its index, which is a whole number within the buffer
-    /// whatever the values are, then the element.
+    /// The number of the last step of an element that is found by values: of its index, which is a
+    /// whole number within the buffer whatever the values are, then the element.
     fn gather(&mut self, gather: &'p program::Gather, first: (usize, usize)) -> Result<u32, Failure> {
         let buffer = self.program.buffer(gather.access.buffer);
         let is_small = buffer.len() <= i32::MAX as usize && gather.dims.iter().all(|&dim| buffer.shape[dim] <= 1 << 24);
@@ -134,7 +135,8 @@ impl<'p> Resolver<'p> {
         Some((first + known) as u32)
     }
 
-    /// Takes back the element that came last, and its value, if there is another of the same; returns that one's value.
+    /// Takes back the element that came last, and its value, if there is another of the same;
+    /// returns that one's value.
     pub(super) fn known_input(&mut self, (first_element, first_value): (usize, usize)) -> Option<u32> {
         let Nest { elements, terms, .. } = &self.nest;
         let (last, others) = elements[first_element..].split_last()?;

@@ -1,4 +1,5 @@
-//! Random programs on instruction sets of other sizes than x86 has: lowered ones, and ones that read what they have just written.
+//! Random programs on instruction sets of other sizes than x86 has: lowered ones, and ones that
+//! read what they have just written.
 
 #![allow(clippy::unwrap_used)]
 
@@ -223,7 +224,8 @@ fn agrees_on(is_used: impl Fn(Isa, &Set) -> bool, text: &str, target: &Target, s
     program
 }
 
-/// Operators of bf16, and of bf16 and f32, whose elements are widened when loaded and rounded when stored.
+/// Operators of bf16, and of bf16 and f32, whose elements are widened when loaded and rounded when
+/// stored.
 #[test]
 fn operators_of_bf16_agree_with_the_interpreter() {
     const OPERATORS: [&str; 12] = [
@@ -308,7 +310,8 @@ fn dot_products_of_integers_agree_with_the_interpreter() {
 const GROUP: usize = 12;
 const GROUPS: usize = 8;
 
-/// `0.5 * input` of `GROUPS` groups to the output; then, twice, statements that read and write groups of it.
+/// `0.5 * input` of `GROUPS` groups to the output; then, twice, statements that read and write
+/// groups of it.
 fn random_overwrites<R: Rng>(rng: &mut R) -> Program {
     let target = Target::Cpu(CpuTarget::generic_avx2(1));
     let elements = GROUP * GROUPS;
@@ -323,7 +326,8 @@ fn random_overwrites<R: Rng>(rng: &mut R) -> Program {
         repeat(x, elements, LoopKind::Vectorized, vec![store(&program, Affine::var(x), StoreMode::Assign, halved)]);
     let mut body = Vec::new();
     for _ in 0..10 {
-        // Whole groups are read and written lane by lane, and elements of other groups are the same for all lanes.
+        // Whole groups are read and written lane by lane, and elements of other groups are the same
+        // for all lanes.
         let extent = [1, 5, GROUP][rng.random_range(0..3)];
         let (group, step) = (rng.random_range(0..GROUPS - 1), rng.random_range(0..2));
         let at = |group: usize, step: i64, lane: Affine| {

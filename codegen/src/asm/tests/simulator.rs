@@ -1,5 +1,6 @@
-//! An instruction set that is none: it records what it is asked for and runs that on memory of its own, on any host, with any numbers
-//! of lanes and registers. What a register holds is lost wherever [`Vectors`] and `Control` do not say that it stays.
+//! An instruction set that is none: it records what it is asked for and runs that on memory of its
+//! own, on any host, with any numbers of lanes and registers. What a register holds is lost
+//! wherever [`Vectors`] and `Control` do not say that it stays.
 
 #![allow(clippy::expect_used)]
 
@@ -98,7 +99,8 @@ impl Recorder {
         assert!(integers.iter().all(|&i| usize::from(i) < self.set.integers), "no such register: {integers:?}");
     }
 
-    /// Copies between elements of groups and of rows, each an address and how many elements behind it.
+    /// Copies between elements of groups and of rows, each an address and how many elements behind
+    /// it.
     fn weave(
         &mut self,
         (groups, rows): (Address, &[Address]),

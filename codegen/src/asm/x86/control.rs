@@ -7,7 +7,8 @@ use crate::asm::error::Failure;
 use crate::asm::instruction_set::{Address as At, Control, Limit, Order, VECTOR_SLOTS, Vector};
 use crate::asm::leaf::Leaf;
 
-/// Registers of a leaf's pointers, then of its loop counters; rax is the accumulator, and free for anything in a leaf.
+/// Registers of a leaf's pointers, then of its loop counters; rax is the accumulator, and free for
+/// anything in a leaf.
 const INTEGERS: [Integer; 14] = [Rdi, Rsi, Rdx, Rcx, R8, R9, R10, R11, Rbx, Rbp, R12, R13, R14, R15];
 
 /// Registers that a function must preserve.
@@ -267,8 +268,8 @@ impl X86 {
         self.code.legacy(true, 0x3b, Rax as u8, with);
     }
 
-    /// Jumps back to an offset in the code if what was compared was so.
-    /// Jumps under a condition to a place, which may be aimed at later by the number that this returns.
+    /// Jumps back to an offset in the code if what was compared was so. Jumps under a condition to
+    /// a place, which may be aimed at later by the number that this returns.
     fn jump_to(&mut self, condition: u8, to: usize) -> usize {
         self.code.plain(&[0x0f, 0x80 | condition]);
         self.code.lead_to(Goal::Code(to))

@@ -1,4 +1,5 @@
-//! Bytes of instructions: prefixes, opcode, operands (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2).
+//! Bytes of instructions: prefixes, opcode, operands (Intel 64 and IA-32 Architectures Software
+//! Developer's Manual, volume 2).
 
 use rustc_hash::FxHashMap;
 
@@ -39,7 +40,8 @@ pub(super) enum Place {
     /// The number of a register.
     Register(u8),
     Memory(Address),
-    /// Memory at a distance from the end of the instruction, of which the last four bytes are that distance.
+    /// Memory at a distance from the end of the instruction, of which the last four bytes are that
+    /// distance.
     Constant,
 }
 
@@ -97,7 +99,8 @@ pub(super) enum Goal {
     Mask(u8),
     /// An element of these bits.
     Constant(u32),
-    /// Lanes that are numbers of lanes: one begins with `first`, each is `step` more than the one before, modulo `modulus`.
+    /// Lanes that are numbers of lanes: one begins with `first`, each is `step` more than the one
+    /// before, modulo `modulus`.
     Lanes { first: u32, step: u32, modulus: u32, lanes: u8 },
 }
 
@@ -148,7 +151,8 @@ impl Code {
         self.len += len;
     }
 
-    /// An instruction: the first `len` bytes of a number, of which there are at most 8, and operands.
+    /// An instruction: the first `len` bytes of a number, of which there are at most 8, and
+    /// operands.
     #[inline]
     fn instruction(&mut self, head: u64, len: usize, (operands, operands_len): (u64, usize)) {
         let room = self.room();
@@ -157,7 +161,8 @@ impl Code {
         self.len += len + operands_len;
     }
 
-    /// An instruction of integers: a flag for 64 bits, the opcode's bytes as a number, the first one highest, and operands.
+    /// An instruction of integers: a flag for 64 bits, the opcode's bytes as a number, the first
+    /// one highest, and operands.
     pub(super) fn legacy(&mut self, wide: bool, opcode: u16, reg: u8, place: impl Into<Place>) {
         let place = place.into();
         let rex = u8::from(wide) << 3 | reg >> 3 << 2 | place.high_bits();
@@ -167,7 +172,8 @@ impl Code {
         self.instruction(head, len, operands(reg, place, 0));
     }
 
-    /// An instruction whose opcode has the register's number in it, and an immediate of `len` bytes.
+    /// An instruction whose opcode has the register's number in it, and an immediate of `len`
+    /// bytes.
     pub(super) fn short(&mut self, wide: bool, opcode: u8, register: Integer, immediate: u64, len: usize) {
         let rex = u8::from(wide) << 3 | register as u8 >> 3;
         if rex != 0 {
@@ -182,7 +188,8 @@ impl Code {
         bytes.iter().for_each(|&byte| self.put(u64::from(byte), 1));
     }
 
-    /// An instruction of vectors of 256 bits, or of fewer. `second` is the number of the operand between the others, 0 for none.
+    /// An instruction of vectors of 256 bits, or of fewer. `second` is the number of the operand
+    /// between the others, 0 for none.
     pub(super) fn vex(&mut self, op: Opcode, is_256: bool, [reg, second]: [u8; 2], place: Place) {
         let (r, b) = (u64::from(!reg >> 3 & 1), u64::from(!place.high_bits() & 1));
         let rest = u64::from(!second & 15) << 3 | u64::from(is_256) << 2 | u64::from(op.prefix);
@@ -196,8 +203,8 @@ impl Code {
         }
     }
 
-    /// An instruction of vectors of 512 bits, or of fewer, with a mask and flags. Displacements of one byte count in units of
-    /// `1 << scale`, which is the size of what is in memory.
+    /// An instruction of vectors of 512 bits, or of fewer, with a mask and flags. Displacements of
+    /// one byte count in units of `1 << scale`, which is the size of what is in memory.
     pub(super) fn evex(&mut self, op: Opcode, flags: u8, [reg, second]: [u8; 2], place: Place, scale: u32) {
         // Bits of registers are stored inverted.
         let fixed = [0x62, 0xf0 | op.map, 0x7c | op.prefix, flags | 8];
@@ -208,7 +215,8 @@ impl Code {
         self.instruction(head, 5, operands(reg, place, scale));
     }
 
-    /// An instruction of vectors of 256 bits that reads elements of four bytes by their numbers in a vector.
+    /// An instruction of vectors of 256 bits that reads elements of four bytes by their numbers in
+    /// a vector.
     pub(super) fn vex_indexed(&mut self, op: Opcode, [reg, second]: [u8; 2], at: Address, index: u8) {
         let high = |number: u8, bit: u8| u64::from(!number >> 3 & 1) << bit;
         let first = high(reg, 7) | high(index, 6) | high(at.base as u8, 5) | u64::from(op.map);
@@ -309,7 +317,8 @@ fn put_lanes(goals: &[(usize, Goal)], bytes: &mut Vec<u8>) -> FxHashMap<Goal, us
     places
 }
 
-/// The bytes of operands, the lowest first, and how many; displacements of one byte count in units of `1 << scale`.
+/// The bytes of operands, the lowest first, and how many; displacements of one byte count in units
+/// of `1 << scale`.
 fn operands(reg: u8, place: Place, scale: u32) -> (u64, usize) {
     let reg = u64::from(reg & 7) << 3;
     let Address { base, disp } = match place {

@@ -11,12 +11,13 @@ use autotune_ir::target::Isa;
 /// Halves of 256 bits, two of each of four in the order of an immediate.
 const PERMUTE_HALVES: Opcode = opcode(3, 1, 0x06);
 
-/// What of two vectors lies beside each other, for half of the lanes of either, and what does for the other half.
+/// What of two vectors lies beside each other, for half of the lanes of either, and what does for
+/// the other half.
 type Merge = [(Opcode, Option<i64>); 2];
 
 impl X86 {
-    /// Merges two vectors of partial results of a row each, four times with 512 bits, three times with 256; of pairs of vectors, of pairs of
-    /// what these became, and so on:
+    /// Merges two vectors of partial results of a row each, four times with 512 bits, three times
+    /// with 256; of pairs of vectors, of pairs of what these became, and so on:
     ///
     /// ```text
     /// a0 a1 a2 a3 | ..   b0 b1 b2 b3 | ..   →  a0 b0 a1 b1 | ..  and  a2 b2 a3 b3 | ..       in each quarter
@@ -41,7 +42,8 @@ impl X86 {
         ]
     }
 
-    /// How many registers [`X86::fold_rows`] changes: what waits at each level, and two that are being merged into two.
+    /// How many registers [`X86::fold_rows`] changes: what waits at each level, and two that are
+    /// being merged into two.
     pub(super) fn folding_registers(&self) -> usize {
         self.merges().len() + 3
     }

@@ -76,7 +76,8 @@ impl X86 {
         (usize::from(first) + registers <= most).then_some(registers)
     }
 
-    /// As many rows as lanes: columns are read whole, and merged with each other pair by pair ([`X86::merges`]), neighbours first.
+    /// As many rows as lanes: columns are read whole, and merged with each other pair by pair
+    /// ([`X86::merges`]), neighbours first.
     pub(super) fn transpose_square(&mut self, rows: &[At], columns: &[At], first: Vector, store: Opcode) {
         let merges = self.merges();
         let mut held: Vec<Vector> = (first..).take(columns.len()).collect();
@@ -93,7 +94,8 @@ impl X86 {
             }
         }
 
-        // The first merge tells apart elements two places away from each other, the second neighbours, the third halves, the fourth quarters of them.
+        // The first merge tells apart elements two places away from each other, the second
+        // neighbours, the third halves, the fourth quarters of them.
         let row_of = |slot: usize| match merges.len() {
             3 => slot & 4 | (slot & 1) << 1 | (slot & 2) >> 1,
             _ => (slot & 4) << 1 | (slot & 8) >> 1 | (slot & 1) << 1 | (slot & 2) >> 1,
@@ -114,7 +116,8 @@ impl X86 {
         }
     }
 
-    /// Eight rows of 16 bits: four of pairs, whose lower halves are one row, the upper ones the next.
+    /// Eight rows of 16 bits: four of pairs, whose lower halves are one row, the upper ones the
+    /// next.
     pub(super) fn transpose_halves(&mut self, rows: &[At], columns: &[At], first: Vector, store: Opcode) {
         // The lower words of both halves, then the upper ones.
         const HALVES: i64 = 0b11_01_10_00;
@@ -187,14 +190,16 @@ impl X86 {
         }
     }
 
-    /// How many registers from `first` on [`X86::interleave_rows`] and its inverse change: two for each row, and the numbers of lanes.
+    /// How many registers from `first` on [`X86::interleave_rows`] and its inverse change: two for
+    /// each row, and the numbers of lanes.
     pub(super) fn woven_registers(&self, rows: u8, first: Vector) -> Option<usize> {
         let registers = 2 * usize::from(rows) + 1;
         (usize::from(first) + registers <= self.registers()).then_some(registers)
     }
 
-    /// Of `k` vectors of groups each lane is of another row from vector to vector, and no two elements of a row are in the same lane, as `k`
-    /// is odd. So rows are permuted to those lanes, and vectors merged of them:
+    /// Of `k` vectors of groups each lane is of another row from vector to vector, and no two
+    /// elements of a row are in the same lane, as `k` is odd. So rows are permuted to those lanes,
+    /// and vectors merged of them:
     ///
     /// ```text
     /// rows         a0 a1 a2 a3 a4 a5 a6 a7    permuted  a0 a3 a6 a1 a4 a7 a2 a5     vectors  a0 b0 c0 a1 b1 c1 a2 b2
@@ -234,7 +239,8 @@ impl X86 {
         }
     }
 
-    /// Each of `k` registers gets lanes of `k` others, every `k`-th of the same one: that of the number which is said of a register and a lane.
+    /// Each of `k` registers gets lanes of `k` others, every `k`-th of the same one: that of the
+    /// number which is said of a register and a lane.
     fn merge_lanes(&mut self, [from, to]: [Vector; 2], k: usize, of: impl Fn(usize, usize) -> usize) {
         for number in 0..k as u8 {
             self.whole(COPY, [to + number, 0], Place::Register(from), VECTOR);
@@ -269,7 +275,8 @@ impl X86 {
     }
 }
 
-/// The number below `modulus` whose product with `of` is one more than a multiple of it; 0 if there is none.
+/// The number below `modulus` whose product with `of` is one more than a multiple of it; 0 if there
+/// is none.
 fn inverse(of: usize, modulus: usize) -> usize {
     (0..modulus).find(|number| number * of % modulus == 1).unwrap_or(0)
 }

@@ -142,15 +142,16 @@ impl X86 {
             self.point_after(scratch, at.pointer, of.bytes());
             let element = Address { base: integer(scratch), disp: at.disp };
             self.code.legacy(false, Narrow::of(of).read, Integer::Rax as u8, element);
-            // The bytes after the element are overwritten, too: the next element goes there, and the
-            // indices that lay there were read.
+            // The bytes after the element are overwritten, too: the next element goes there, and
+            // the indices that lay there were read.
             self.code.legacy(false, WRITE_WORD, Integer::Rax as u8, after(of.bytes() * lane));
         }
         self.load_part(to, of, self.lanes(), LANES_AT);
     }
 
     /// Gathers elements of 16 bits by words: an element is the upper half of the word that it makes
-    /// with the one before it; the first, the lower half with the one after it. There are two at least.
+    /// with the one before it; the first, the lower half with the one after it. There are two at
+    /// least.
     fn gather_upper_halves(&mut self, to: Vector, at: At, index: Vector, spare: Vector) {
         const ANY: i64 = 0xff;
         let (mask, own) = (evex::BITS_512 | 7, Place::Register(to));
@@ -316,7 +317,8 @@ impl X86 {
         }
     }
 
-    /// The lower half of `to` is the lower halves of the lanes of `v`, whose upper ones have no bit.
+    /// The lower half of `to` is the lower halves of the lanes of `v`, whose upper ones have no
+    /// bit.
     fn pack_halves(&mut self, v: Vector, to: Vector) {
         // Each quarter twice, of which the first and the third are wanted.
         const EVEN: i64 = 0b10_00;

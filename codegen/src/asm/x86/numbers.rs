@@ -15,8 +15,9 @@ const TEST_MASK: Opcode = opcode(1, 0, 0x98);
 const TEST_SIGNS: Opcode = opcode(2, 1, 0x0e);
 
 impl X86 {
-    /// `b` is the larger, or the smaller, of `a` and `b`, or what of the two is not a number; changes `spare`, or the last mask. An instruction takes
-    /// `a` where either is not a number: where `b` is none, it stays, or all of its bits are set.
+    /// `b` is the larger, or the smaller, of `a` and `b`, or what of the two is not a number;
+    /// changes `spare`, or the last mask. An instruction takes `a` where either is not a number:
+    /// where `b` is none, it stays, or all of its bits are set.
     pub(super) fn bound_value(&mut self, bound: Bound, b: Vector, a: Operand, spare: Vector) {
         let (op, arithmetic) = match bound {
             Bound::Larger => (MAX, Arithmetic::Max),
@@ -40,7 +41,8 @@ impl X86 {
         }
     }
 
-    /// Lets the next instruction see as equal whether no lane of a register is unequal to itself; changes the register, or the last mask.
+    /// Lets the next instruction see as equal whether no lane of a register is unequal to itself;
+    /// changes the register, or the last mask.
     pub(super) fn compare_with_itself(&mut self, v: Vector) {
         let of = Place::Register(v);
         if self.isa == Isa::Avx512 {

@@ -3,7 +3,8 @@
 use super::encode::{Address, Code, Goal, Integer, Place};
 use crate::asm::error::AssembleError;
 
-/// Functions, one behind the other: integers of 64 bits, addresses of a register and a constant, and places outside by their distance.
+/// Functions, one behind the other: integers of 64 bits, addresses of a register and a constant,
+/// and places outside by their distance.
 ///
 /// ```
 /// use autotune_codegen::asm::x86::{Condition, Integer::{Rax, Rdi}, Routine};
@@ -31,7 +32,8 @@ pub struct Routine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(usize);
 
-/// What a comparison has found, by its number in opcodes; `Below` and `AtLeast` are of numbers without a sign.
+/// What a comparison has found, by its number in opcodes; `Below` and `AtLeast` are of numbers
+/// without a sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Condition {
@@ -192,7 +194,8 @@ impl Routine {
         self.code.legacy(false, 0x0f11, 0, Address { base: to, disp: to_disp });
     }
 
-    /// rcx bytes from where rsi points to to where rdi does; both point behind them then, and rcx is 0.
+    /// rcx bytes from where rsi points to to where rdi does; both point behind them then, and rcx
+    /// is 0.
     pub fn copy_bytes(&mut self) {
         self.code.plain(&[0xf3, 0xa4]);
     }

@@ -12,7 +12,8 @@ use autotune_ir::program::Compare;
 use autotune_ir::spec::Reduction;
 use autotune_ir::target::Isa;
 
-/// Bytes below the stack pointer through which strided lanes go; a leaf calls nothing, so that they are its own.
+/// Bytes below the stack pointer through which strided lanes go; a leaf calls nothing, so that they
+/// are its own.
 pub(super) const LANES_AT: Address = Address { base: Integer::Rsp, disp: -64 };
 
 pub(super) const fn opcode(map: u8, prefix: u8, code: u8) -> Opcode {
@@ -24,7 +25,8 @@ pub(super) const LOAD: Opcode = opcode(1, 0, 0x10);
 pub(super) const STORE: Opcode = opcode(1, 0, 0x11);
 pub(super) const STREAM: Opcode = opcode(1, 0, 0x2b);
 pub(super) const COPY: Opcode = opcode(1, 0, 0x28);
-/// One element to every lane, from memory or a vector; from an integer register; to the first lane from there.
+/// One element to every lane, from memory or a vector; from an integer register; to the first lane
+/// from there.
 pub(super) const BROADCAST: Opcode = opcode(2, 1, 0x18);
 const BROADCAST_INTEGER: Opcode = opcode(2, 1, 0x7c);
 pub(super) const MOVE_INTEGER: Opcode = opcode(1, 1, 0x6e);
@@ -58,20 +60,23 @@ const SHUFFLE: Opcode = opcode(1, 0, 0xc6);
 pub(super) const PERMUTE_PAIRS: Opcode = opcode(3, 0x80 | 1, 0x01);
 /// Quarters of a vector of 512 bits: two of one factor, then two of the other.
 pub(super) const SHUFFLE_QUARTERS: Opcode = opcode(3, 1, 0x23);
-/// Elements by their numbers, which are the second operand, of a vector and of two, the first of which is the destination.
+/// Elements by their numbers, which are the second operand, of a vector and of two, the first of
+/// which is the destination.
 pub(super) const PERMUTE: Opcode = opcode(2, 1, 0x16);
 const PERMUTE_TWO: Opcode = opcode(2, 1, 0x7f);
 /// The upper pairs of elements of two vectors in turns, in each quarter.
 pub(super) const UNPACK_HIGH_PAIRS: Opcode = opcode(1, 1, 0x15);
-/// The second element of each pair twice; the upper quarter, of 128 bits, of two, and the upper half of 512 bits, whose destination is what may
-/// be in memory; the lanes of the second factor that an immediate has the bits of.
+/// The second element of each pair twice; the upper quarter, of 128 bits, of two, and the upper
+/// half of 512 bits, whose destination is what may be in memory; the lanes of the second factor
+/// that an immediate has the bits of.
 const SECOND_ELEMENTS: Opcode = opcode(1, 2, 0x16);
 const UNPACK_HIGH_PAIRS_EVEX: Opcode = opcode(1, 0x80 | 1, 0x15);
 pub(super) const EXTRACT_QUARTER: Opcode = opcode(3, 1, 0x19);
 const EXTRACT_HALF: Opcode = opcode(3, 0x80 | 1, 0x1b);
 pub(super) const BLEND_LANES: Opcode = opcode(3, 1, 0x0c);
 
-/// Bytes of a vector and of an element, in units of which AVX-512 counts short displacements, as powers of two.
+/// Bytes of a vector and of an element, in units of which AVX-512 counts short displacements, as
+/// powers of two.
 pub(super) const VECTOR: u32 = 6;
 pub(super) const ELEMENT: u32 = 2;
 
@@ -418,7 +423,8 @@ impl X86 {
         }
     }
 
-    /// Loads `n` consecutive lanes, or stores them; `mask` may be changed to what tells which, and is `v` for loads.
+    /// Loads `n` consecutive lanes, or stores them; `mask` may be changed to what tells which, and
+    /// is `v` for loads.
     fn transfer(&mut self, is_store: bool, v: Vector, n: u8, at: Address, mask: Vector) {
         let is_avx512 = self.isa == Isa::Avx512;
         let (whole, store) = (if is_store { STORE } else { LOAD }, u8::from(is_store));
@@ -443,7 +449,8 @@ impl X86 {
         }
     }
 
-    /// `v` is every other element from `at` on, `lanes` of them: 4 or 8; nothing behind the last is read.
+    /// `v` is every other element from `at` on, `lanes` of them: 4 or 8; nothing behind the last is
+    /// read.
     fn load_every_other(&mut self, v: Vector, lanes: u8, at: Address) {
         // Elements 0 and 2 of the first factor, then 1 and 3 of the second, of each half.
         const EVEN_ODD: i64 = 0b11_01_10_00;
@@ -458,7 +465,8 @@ impl X86 {
         }
     }
 
-    /// `v` is every other element from `at` on, `lanes` of them, more than 4; nothing behind the last is read.
+    /// `v` is every other element from `at` on, `lanes` of them, more than 4; nothing behind the
+    /// last is read.
     ///
     /// ```text
     /// 16 lanes   v = [a15 a16 .. a30]   numbers 16 18 .. 30 1 3 .. 15 of v and [a0 a1 .. a15]

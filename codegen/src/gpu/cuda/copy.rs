@@ -57,7 +57,8 @@ impl Writer<'_, Cuda> {
         });
     }
 
-    /// Writes a copy from global to shared memory as one that may be under way; false if it is none that the hardware has.
+    /// Writes a copy from global to shared memory as one that may be under way; false if it is none
+    /// that the hardware has.
     pub(super) fn copy_async(&mut self, store: &Store) -> bool {
         let Some((from, when)) = store.copied() else { return false };
         let contiguous = |access: &Access| self.vector.is_none_or(|v| v.lanes == 1 || self.is_contiguous(access, v));

@@ -40,9 +40,9 @@ pub(super) fn of(program: &Program) -> String {
     text(&dtypes, &parts)
 }
 
-/// All functions by which CUDA kernels of [`crate::gpu::generate`] copy and multiply matrices of a type, so that each instruction can be
-/// tried by itself: those of warp groups for some numbers of columns, each with the pairs of columns that lie together in a
-/// lane's sums.
+/// All functions by which CUDA kernels of [`crate::gpu::generate`] copy and multiply matrices of a
+/// type, so that each instruction can be tried by itself: those of warp groups for some numbers of
+/// columns, each with the pairs of columns that lie together in a lane's sums.
 ///
 /// ```
 /// use autotune_codegen::gpu;

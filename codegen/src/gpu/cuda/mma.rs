@@ -40,7 +40,8 @@ impl Writer<'_, Cuda> {
         let (rows, columns) = (flat_offset(self.program, tile.rows), flat_offset(self.program, tile.columns));
         let along = |offset: &Affine, var: VarId| offset.coefficient(var);
 
-        // Where lane 0 begins; the lanes in groups of eight give the addresses of the rows of four matrices of 16-byte rows.
+        // Where lane 0 begins; the lanes in groups of eight give the addresses of the rows of four
+        // matrices of 16-byte rows.
         let (row, row_step) = (along(&rows, h.var) / 8, along(&rows, k.var));
         let (rows_at, load_rows) = match (tile.rows_are_rows(), dtype.bytes()) {
             (true, _) => (format!("lane % 16 * {row} + lane / 16 * {unit}"), "load_matrices"),
@@ -76,7 +77,8 @@ impl Writer<'_, Cuda> {
             "    #pragma unroll".into(),
         ];
 
-        // Rows of the result, or columns, of tf32 that are no rows have no instruction to load them.
+        // Rows of the result, or columns, of tf32 that are no rows have no instruction to load
+        // them.
         if load_rows.is_empty() {
             lines.push(format!("    for (int i = 0; i < {}; ++i)", 4 * is));
             let place = format!("{rows_s}*s + {rows_i}*(i / 4) + 8*(i % 2) + {}*(i / 2 % 2)", 4 * row_step);

@@ -18,7 +18,8 @@ pub(in crate::gpu) struct Cuda {
     pub(super) has_groups: bool,
     /// True within a group of copies.
     pub(super) in_group: bool,
-    /// What has tensor maps, and the slots that it is copied to: none where copies are not of boxes.
+    /// What has tensor maps, and the slots that it is copied to: none where copies are not of
+    /// boxes.
     pub(super) boxes: Vec<TensorBox>,
     pub(super) slots: usize,
 }

@@ -83,7 +83,8 @@ impl Writer<'_, Cuda> {
         self.start(&first, tile)
     }
 
-    /// A loop; the sums that warp groups add to in it are not touched before all their instructions are done.
+    /// A loop; the sums that warp groups add to in it are not touched before all their instructions
+    /// are done.
     pub(super) fn serial(&mut self, l: &Loop) {
         let sums = group_sums(&l.body).map(|sums| format!("fence_sums({});", self.program.buffer(sums).name));
         self.lines(&sums);
@@ -94,7 +95,8 @@ impl Writer<'_, Cuda> {
     }
 }
 
-/// The sums to which warp groups add in some nodes, but for loops that run one turn after the other.
+/// The sums to which warp groups add in some nodes, but for loops that run one turn after the
+/// other.
 fn group_sums(nodes: &[Node]) -> Option<BufferId> {
     nodes.iter().find_map(|node| match node {
         Node::Call { instruction, body } if **instruction == WGMMA => {
@@ -113,8 +115,8 @@ fn product_name(dtype: DType, [width, run]: Shape) -> String {
     format!("group_{}_n{width}x{run}", dtype.word())
 }
 
-/// The function for one instruction of a warp group, which has a register for each sum: for each 8 columns two rows of two. Sums
-/// of one row of `run` times 8 columns lie together.
+/// The function for one instruction of a warp group, which has a register for each sum: for each 8
+/// columns two rows of two. Sums of one row of `run` times 8 columns lie together.
 fn group_product(dtype: DType, [width, run]: Shape) -> String {
     let (name, word, sums) = (product_name(dtype, [width, run]), dtype.word(), width / 2);
     let list = |text: &dyn Fn(usize) -> String| (0..sums).map(text).collect::<Vec<_>>().join(", ");

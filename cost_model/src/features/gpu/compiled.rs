@@ -13,7 +13,8 @@ use crate::features::leaf::LEAF;
 pub struct RegisterUse {
     /// 32-bit registers of a thread, the most of any stage.
     pub registers: f32,
-    /// Bytes of a thread's registers that are stored to and loaded from memory for want of registers.
+    /// Bytes of a thread's registers that are stored to and loaded from memory for want of
+    /// registers.
     pub spill_bytes: f32,
 }
 
@@ -47,8 +48,9 @@ pub fn register_limit(row: &[f32], gpu: &GpuTarget) -> f32 {
     registers_of_block(gpu, count(row, THREADS) as usize).max(1) as f32
 }
 
-/// Puts the registers that a kernel takes, or is expected to take, into the columns `gpu.compiled.*` of its row.
-/// [`crate::features::extract`] puts the estimate there, and no spills.
+/// Puts the registers that a kernel takes, or is expected to take, into the columns
+/// `gpu.compiled.*` of its row. [`crate::features::extract`] puts the estimate there, and no
+/// spills.
 pub fn set_register_use(row: &mut [f32], gpu: &GpuTarget, used: RegisterUse) {
     let log2 = |count: f64| (1.0 + count.max(0.0)).log2() as f32;
     let multiprocessor = Multiprocessor::of(gpu, DType::F32);

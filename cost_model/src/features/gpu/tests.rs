@@ -26,7 +26,8 @@ fn row(program: &Program) -> Vec<f32> {
     extract(program, &sm_90())
 }
 
-/// A copy of a matrix by 8 blocks of 64 threads: `index` says what thread `t` of block `b` reads, and stores.
+/// A copy of a matrix by 8 blocks of 64 threads: `index` says what thread `t` of block `b` reads,
+/// and stores.
 fn copy(vector: usize, index: impl Fn(Affine, Affine, Affine) -> [Affine; 2]) -> Program {
     let mut b = Builder::new("matmul:m=512,n=512,k=1", &[]);
     let input = b.buffer(Role::Operand(0), Scope::Global, &[512 * 512]);
@@ -103,7 +104,8 @@ fn vectors_are_as_wide_as_alignment_and_conditions_allow() {
     close(bytes(&guarded(1024)) / all, 0.75, "half of the loads do not happen");
 }
 
-/// Threads `x`, `y` of a block of `extents` read the element of shared memory that `index` says, in the multiply-add.
+/// Threads `x`, `y` of a block of `extents` read the element of shared memory that `index` says, in
+/// the multiply-add.
 fn shared(extents: [usize; 2], vector: usize, index: impl Fn(Affine, Affine, Affine) -> Affine) -> Program {
     let mut b = Builder::new("matmul:m=32,n=32,k=8", &[("k", 8, true)]);
     let input = b.buffer(Role::Operand(0), Scope::Global, &[4096]);
@@ -180,7 +182,8 @@ fn digits_that_no_thread_has_touch_nothing() {
     let row = row(&b.program);
     close(column(&row, "gpu.sectors.data.per_request"), 3.0, "3 rows of 8 elements");
     close(column(&row, "gpu.coalescing.data.ratio"), 1.0, "whole sectors");
-    // 24 of 64 threads work, in two blocks: 24/64 of two warps, for a load and a store of 3 sectors.
+    // 24 of 64 threads work, in two blocks: 24/64 of two warps, for a load and a store of 3
+    // sectors.
     let bytes = 2.0 * (24.0 / 64.0 * 2.0) * 2.0 * 3.0 * 32.0;
     close(column(&row, "gpu.l2.bytes_per_flop"), bytes / (2.0 * 32.0 * 32.0 * 8.0), "of those that work");
 }
@@ -241,7 +244,8 @@ fn larger_tiles_are_estimated_faster() {
     assert!((1.0..2.5).contains(&times[3]), "{times:?}");
 }
 
-/// The untuned schedule, which the sketches choose by their own estimate, is near the best of random ones by the columns.
+/// The untuned schedule, which the sketches choose by their own estimate, is near the best of
+/// random ones by the columns.
 #[test]
 fn untuned_schedules_are_estimated_well() {
     let target = sm_90();
@@ -298,7 +302,8 @@ fn registers_are_those_of_the_sketch() {
     }
 }
 
-/// Matrix instructions by hand, for a product of 4096 cubed with 4 x 2 warps of 32 x 64: a warp's tile is 2 x 8 instructions.
+/// Matrix instructions by hand, for a product of 4096 cubed with 4 x 2 warps of 32 x 64: a warp's
+/// tile is 2 x 8 instructions.
 #[test]
 fn matrix_instructions_are_counted_at_their_rate() {
     let config = r#"{"sketch":"mma","knobs":{"tile.m":[128,32],"tile.n":[128,64],"tile.k":[CHUNK],"weights":"inplace",
@@ -328,7 +333,8 @@ fn matrix_instructions_are_counted_at_their_rate() {
     }
 }
 
-/// Every sketch of every type has columns that are numbers, and none is estimated faster than the device.
+/// Every sketch of every type has columns that are numbers, and none is estimated faster than the
+/// device.
 #[test]
 fn every_sketch_of_every_type_has_estimates() {
     for (seed, (target, text)) in [

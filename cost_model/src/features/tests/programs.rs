@@ -93,8 +93,8 @@ pub(in crate::features) fn zero() -> Affine {
     Affine::constant(0)
 }
 
-/// Sizes of a packed matrix product: register tiles of `rows` x `columns`, rows divided into the largest multiple of
-/// `rows` and a remainder tree.
+/// Sizes of a packed matrix product: register tiles of `rows` x `columns`, rows divided into the
+/// largest multiple of `rows` and a remainder tree.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::features) struct Gemm {
     pub(in crate::features) m: usize,
@@ -159,8 +159,8 @@ fn gemm_tree(b: &mut Builder, g: Gemm, [a, p, c]: [BufferId; 3], rows: usize, ti
     })
 }
 
-/// A 3x3 convolution of stride 1 that copies its input into a padded buffer first, vectorised along the width; writes
-/// its partial sums to memory.
+/// A 3x3 convolution of stride 1 that copies its input into a padded buffer first, vectorised along
+/// the width; writes its partial sums to memory.
 pub(in crate::features) fn padded_conv(c: usize, hw: usize, o: usize) -> Program {
     let axes =
         [("n", 1, false), ("o", o, false), ("oh", hw, false), ("ow", hw, false), ("c", c, true), ("kh", 3, true)];

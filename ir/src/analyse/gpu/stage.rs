@@ -1,4 +1,5 @@
-//! What one GPU stage does: work, requests to memory, registers and barriers, from one walk over its tree.
+//! What one GPU stage does: work, requests to memory, registers and barriers, from one walk over
+//! its tree.
 
 use smallvec::SmallVec;
 
@@ -55,7 +56,8 @@ pub struct StageWork {
     pub barriers: f64,
     /// Times that a thread waits for global memory at once.
     pub waits: f64,
-    /// Times that it loads from global memory for later; of several loads under way together each counts for its part.
+    /// Times that it loads from global memory for later; of several loads under way together each
+    /// counts for its part.
     pub prefetches: f64,
     /// Requests to global memory, of an average block: all blocks share its rate.
     pub global: Memory,
@@ -285,8 +287,9 @@ impl<'a> Walk<'a> {
         self.parallel.get(var.0 as usize).copied().unwrap_or(false)
     }
 
-    /// Multiply-adds, instructions, and what is read of shared memory: each warp its rows and its columns, those of a warp group
-    /// once for the four. Warps read whole fragments into registers, without bank conflicts.
+    /// Multiply-adds, instructions, and what is read of shared memory: each warp its rows and its
+    /// columns, those of a warp group once for the four. Warps read whole fragments into registers,
+    /// without bank conflicts.
     fn mma(&mut self, by: ThreadGroup, tile: &Fragments) {
         let [steps, rows, ..] = tile.loops.map(|l| l.extent as f64);
         let columns = tile.width() as f64 / 8.0;
@@ -296,7 +299,8 @@ impl<'a> Walk<'a> {
         self.work.team = Some(by);
         self.work.accumulators =
             self.work.accumulators.max(self.nest.program.buffer(tile.store.dst.buffer).len() as f64);
-        // Rows of 16 elements of a warp, and pairs of eight columns, are 512 bytes, one instruction to read.
+        // Rows of 16 elements of a warp, and pairs of eight columns, are 512 bytes, one instruction
+        // to read.
         let pairs = columns / 2.0;
         let (instructions, column_turns) = match by {
             ThreadGroup::Warp => (steps * rows * columns, FRAGMENT_TURNS),
@@ -431,7 +435,8 @@ impl<'a> Walk<'a> {
         Some(Place { offset, bytes: self.nest.program.dtype(access.buffer).bytes() })
     }
 
-    /// What the code generators access at once: as much as some access of the vectorised loop takes and all conditions have in common.
+    /// What the code generators access at once: as much as some access of the vectorised loop takes
+    /// and all conditions have in common.
     fn at_once<'o>(
         &self,
         l: Vectorised,

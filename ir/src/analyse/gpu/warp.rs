@@ -29,7 +29,8 @@ pub(super) struct Bound {
 pub(super) struct Request {
     /// Bytes of distinct elements of global memory, or of distinct words of shared memory.
     pub(super) bytes: f64,
-    /// Sectors of global memory, or turns that shared memory takes: one for each different word of the busiest bank.
+    /// Sectors of global memory, or turns that shared memory takes: one for each different word of
+    /// the busiest bank.
     pub(super) units: f64,
 }
 

@@ -14,7 +14,8 @@ type Digits<'a> = (&'a Affine, &'a [Digit]);
 /// Which part of the grid runs at once, and the buffers that it touches.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waves {
-    /// Variables that say which tile of the result a block has, the one that neighbouring blocks differ in first, with their extents.
+    /// Variables that say which tile of the result a block has, the one that neighbouring blocks
+    /// differ in first, with their extents.
     tiles: Vec<(VarId, usize)>,
     /// For each buffer, bytes of the sectors that the tiles of the first `count` variables touch.
     touched: Vec<Vec<f64>>,
@@ -26,7 +27,8 @@ impl Waves {
         Self { tiles: blocks.rev().collect(), touched: Vec::with_capacity(4) }
     }
 
-    /// Notes that a number is taken apart: where it is that of a block, which goes from tile to tile, its digits say which tile.
+    /// Notes that a number is taken apart: where it is that of a block, which goes from tile to
+    /// tile, its digits say which tile.
     pub(super) fn unflatten(&mut self, value: &Affine, digits: &[Digit]) {
         if let Some(block) = self.tiles.iter().position(|&(var, _)| value.coefficient(var) == 1) {
             self.tiles.splice(block..=block, digits.iter().rev().map(|digit| (digit.var, digit.extent)));
@@ -77,14 +79,16 @@ impl Waves {
         self.touched.iter().filter_map(|bytes| bytes.last()).sum()
     }
 
-    /// Bytes that come into the second-level cache if nothing stays in it from one wave of `blocks` blocks to the next.
+    /// Bytes that come into the second-level cache if nothing stays in it from one wave of `blocks`
+    /// blocks to the next.
     pub(super) fn fetched_bytes(&self, blocks: f64) -> f64 {
         let tiles: f64 = self.tiles.iter().map(|tile| tile.1 as f64).product();
         let waves = (tiles / blocks).max(1.0);
         self.touched.iter().map(|bytes| waves * self.of_wave(bytes, blocks)).sum()
     }
 
-    /// Bytes of one buffer that `blocks` neighbouring tiles touch, of which `bytes` has those of the first variables.
+    /// Bytes of one buffer that `blocks` neighbouring tiles touch, of which `bytes` has those of
+    /// the first variables.
     fn of_wave(&self, bytes: &[f64], blocks: f64) -> f64 {
         let mut left = blocks;
         for (&(_, extent), inside) in self.tiles.iter().zip(bytes.windows(2)) {

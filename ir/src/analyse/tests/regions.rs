@@ -55,7 +55,8 @@ fn footprints_agree_with_enumeration() {
     for seed in 0..1000 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let shape = [rng.random_range(1..6), rng.random_range(1..20), rng.random_range(1..80)];
-        // Each index is `step * outer + inner`: windows that overlap or abut, or single elements with gaps.
+        // Each index is `step * outer + inner`: windows that overlap or abut, or single elements
+        // with gaps.
         let (mut index, mut loops) = (Vec::new(), Vec::new());
         for &size in &shape {
             let inner = rng.random_range(1..=size.min(8));

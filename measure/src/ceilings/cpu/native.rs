@@ -1,5 +1,5 @@
-//! The loops that find the ceilings of x86-64, instruction by instruction: they need no compiler at run time, and do not
-//! depend on how this library is optimised.
+//! The loops that find the ceilings of x86-64, instruction by instruction: they need no compiler at
+//! run time, and do not depend on how this library is optimised.
 
 use std::arch::asm;
 use std::ffi::{c_char, c_long};
@@ -34,8 +34,8 @@ fn dots(avx512: bool, avx2: bool) -> [(&'static Instruction, bool, StageFn); 5] 
     ]
 }
 
-/// The loop of multiply-adds by an instruction, with the vector registers called `$r`, each after another instruction, if there is one. The
-/// numbers are those of the accumulators.
+/// The loop of multiply-adds by an instruction, with the vector registers called `$r`, each after
+/// another instruction, if there is one. The numbers are those of the accumulators.
 macro_rules! multiply_adds {
     ($name:ident, $feature:literal, $before:literal, $instruction:literal, $r:literal, $($n:literal)*) => {
         /// # Safety
@@ -45,7 +45,8 @@ macro_rules! multiply_adds {
         unsafe extern "C" fn $name(buffers: *const *mut f32, _: *mut c_char, begin: c_long, end: c_long) {
             for task in begin..end {
                 let line = LINE as isize * task as isize;
-                // SAFETY: the caller's promise; reads and writes at most a line, and names what it overwrites.
+                // SAFETY: the caller's promise; reads and writes at most a line, and names what it
+                // overwrites.
                 unsafe {
                     asm!(
                         concat!("vmovups ", $r, "12, [{data}]"),
@@ -70,7 +71,8 @@ macro_rules! multiply_adds {
     };
 }
 
-/// The loops with the vector registers called `$r`, of `$bytes` bytes. The numbers are those of the accumulators.
+/// The loops with the vector registers called `$r`, of `$bytes` bytes. The numbers are those of the
+/// accumulators.
 macro_rules! loops {
     ($multiply_add:ident, $read:ident, $feature:literal, $r:literal, $bytes:literal, $($n:literal)*; $($m:literal)*) => {
         multiply_adds!($multiply_add, $feature, "", "vfmadd213ps", $r, $($n)*);
@@ -81,7 +83,8 @@ macro_rules! loops {
         #[target_feature(enable = $feature)]
         unsafe extern "C" fn $read(buffers: *const *mut f32, _: *mut c_char, begin: c_long, end: c_long) {
             for task in begin..end {
-                // SAFETY: the caller's promise; reads a chunk, writes at most a line, and names what it overwrites.
+                // SAFETY: the caller's promise; reads a chunk, writes at most a line, and names
+                // what it overwrites.
                 unsafe {
                     let chunk = chunk(buffers);
                     let data = (*buffers).add(chunk * task as usize);

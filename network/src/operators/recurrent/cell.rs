@@ -57,7 +57,8 @@ impl Kind {
     }
 }
 
-/// One direction of a layer. Weights are for rows on the left: `[inputs, gates * hidden]` and `[hidden, gates * hidden]`.
+/// One direction of a layer. Weights are for rows on the left: `[inputs, gates * hidden]` and
+/// `[hidden, gates * hidden]`.
 pub(super) struct Cell {
     kind: Kind,
     hidden: usize,
@@ -122,7 +123,8 @@ impl Cell {
         Ok(Self { kind, hidden, activations, of_input, of_state, bias, reset_bias, peepholes })
     }
 
-    /// The states after a step, from those before it and what all gates have of the inputs, `[images, gates * hidden]`.
+    /// The states after a step, from those before it and what all gates have of the inputs,
+    /// `[images, gates * hidden]`.
     pub(super) fn step(&self, call: &mut Call, of_input: Value, states: &mut [Value]) -> Result<()> {
         match (self.kind, states) {
             (Kind::LongShort, [state, cells]) => {
@@ -180,7 +182,8 @@ impl Cell {
         call.binary(Binary::Add, change, candidate)
     }
 
-    /// Output and cells: `forget * cells + input * candidate`, of which the output gate lets a part out.
+    /// Output and cells: `forget * cells + input * candidate`, of which the output gate lets a part
+    /// out.
     fn remember(&self, call: &mut Call, sums: Value, cells: Value) -> Result<(Value, Value)> {
         let input = self.gate(call, sums, 0, cells)?;
         let forget = self.gate(call, sums, 2, cells)?;

@@ -1,7 +1,7 @@
 //! Stages and nests that write padding out: the padded input, the padded data tile.
 //!
-//! The copy of plain images that dot products read has the steps of a group (channels) side by side,
-//! as words, and zeros in the place of steps beyond the channels:
+//! The copy of plain images that dot products read has the steps of a group (channels) side by
+//! side, as words, and zeros in the place of steps beyond the channels:
 //!
 //! ```text
 //! serial d1 in 0..C/2 { serial d2 in 0..H { serial v.0 in 0..W/16 {
@@ -29,8 +29,8 @@ struct Run {
 const PARALLEL_DIMS: usize = 3;
 
 impl Lowering<'_> {
-    /// The whole input with its padding written out: `data_copy[.., h + pad, w + pad, ..] = input[.., h, w, ..]`, zero in the
-    /// padding.
+    /// The whole input with its padding written out:
+    /// `data_copy[.., h + pad, w + pad, ..] = input[.., h, w, ..]`, zero in the padding.
     pub(super) fn copy_input(&mut self) -> Vec<Node> {
         let region = self.whole_region();
         let runs = self.runs(&region);
@@ -54,7 +54,8 @@ impl Lowering<'_> {
         id
     }
 
-    /// A copy of what the cache tile of `region` reads, with its padding written out: the buffer, and what fills it.
+    /// A copy of what the cache tile of `region` reads, with its padding written out: the buffer,
+    /// and what fills it.
     pub(super) fn copy_tile(&mut self, region: &Region) -> (BufferId, Vec<Node>) {
         let tile = self.data_buffer("data_tile", Scope::Local, self.direct.tile_shape());
         let index = self.direct.data.index.clone();
@@ -63,7 +64,8 @@ impl Lowering<'_> {
         (tile, self.copy_nests(tile, &runs, false))
     }
 
-    /// Per dimension of the data operand, what `region` reads: padding before, elements, padding behind.
+    /// Per dimension of the data operand, what `region` reads: padding before, elements, padding
+    /// behind.
     fn runs(&self, region: &Region) -> Vec<Vec<Run>> {
         let data = &self.direct.data;
         let plain = &self.direct.contraction.data;
@@ -195,7 +197,8 @@ impl Lowering<'_> {
         low >= self.direct.contraction.data.shape[1] as i64
     }
 
-    /// An element of the data for an index as the compute nest sees it: of the input, or what the prologue makes of that.
+    /// An element of the data for an index as the compute nest sees it: of the input, or what the
+    /// prologue makes of that.
     pub(super) fn datum(&self, index: Vec<Affine>) -> Expr {
         let Some(map) = self.direct.contraction.prologue() else {
             return load(self.operands.input, self.input_index(index));

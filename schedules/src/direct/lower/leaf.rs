@@ -152,9 +152,10 @@ impl Lowering<'_> {
         nest(vars, body)
     }
 
-    /// The reduction loops, outermost first. They are unrolled from the innermost outwards while their product stays within
-    /// the knob. A kernel loop over a padded dimension is cut to the taps that are not padding where the tile is one element
-    /// wide there, and written out where it is wider.
+    /// The reduction loops, outermost first. They are unrolled from the innermost outwards while
+    /// their product stays within the knob. A kernel loop over a padded dimension is cut to the
+    /// taps that are not padding where the tile is one element wide there, and written out where it
+    /// is wider.
     fn reductions(&self, tile: &Tile) -> Vec<Reduction> {
         let data = &self.direct.contraction.data;
         let mut budget = self.direct.unroll;
@@ -186,7 +187,8 @@ impl Lowering<'_> {
         loops
     }
 
-    /// The values of a kernel axis whose tap is not padding, for a region of one element along dimension `dim`.
+    /// The values of a kernel axis whose tap is not padding, for a region of one element along
+    /// dimension `dim`.
     fn taps_inside(&self, region: &Region, dim: usize, axis: AxisId) -> Range<usize> {
         let data = &self.direct.contraction.data;
         let step = data.index[dim].coefficient(VarId(axis as u32));
@@ -271,8 +273,8 @@ impl Lowering<'_> {
     }
 
     /// Prefetches as many lines of weights as a step of the reduction reads, at the distance of the
-    /// plan: of packed ones the tile's next steps, then the next tile; of a matrix read in place the
-    /// same columns of the next steps. Nothing reads the last prefetches.
+    /// plan: of packed ones the tile's next steps, then the next tile; of a matrix read in place
+    /// the same columns of the next steps. Nothing reads the last prefetches.
     fn prefetches(&self, tile: &Tile, local: &Local) -> Vec<Node> {
         let ahead @ 1.. = self.direct.prefetch else { return Vec::new() };
         let mut first = local.clone();
@@ -289,8 +291,9 @@ impl Lowering<'_> {
         (0..elements).step_by(LINE).map(line).collect()
     }
 
-    /// The parts without the elements whose taps lie in the padding; none if nothing is left. Where a dimension is padded, the
-    /// bases that concern it are constants, and so are the reduction offsets unless they were cut to taps inside.
+    /// The parts without the elements whose taps lie in the padding; none if nothing is left. Where
+    /// a dimension is padded, the bases that concern it are constants, and so are the reduction
+    /// offsets unless they were cut to taps inside.
     fn valid_parts(&self, tile: &Tile, local: &Local) -> Option<SmallVec<[Part; 4]>> {
         let mut valid: SmallVec<[Part; 4]> = SmallVec::from_slice(&tile.parts);
         let data = &self.direct.contraction.data;
@@ -352,7 +355,8 @@ fn first_element(index: &Affine, tile: &Tile, local: &Local) -> Option<i64> {
     })
 }
 
-/// The range of `i >= 0` with `0 <= first + step * i < limit`, for a positive step; empty if its end is not beyond its start.
+/// The range of `i >= 0` with `0 <= first + step * i < limit`, for a positive step; empty if its
+/// end is not beyond its start.
 fn inside(first: i64, step: i64, limit: usize) -> (i64, i64) {
     let low = -first.min(0).div_euclid(step);
     let high = (limit as i64 - 1 - first).div_euclid(step) + 1;

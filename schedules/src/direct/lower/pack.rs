@@ -1,5 +1,5 @@
-//! Operands copied into the order in which register tiles read them: the weights by a stage of their own, panels of the data
-//! operand by each thread as it goes.
+//! Operands copied into the order in which register tiles read them: the weights by a stage of
+//! their own, panels of the data operand by each thread as it goes.
 
 use std::rc::Rc;
 
@@ -63,7 +63,8 @@ impl Lowering<'_> {
     /// for each register tile of output channels: for each reduction step: for each channel of the tile
     ///   weight_packed[tile, step, channel] = weight[tile * size + channel, step]
     /// ```
-    /// Channels beyond the last are left undefined. Weights that are read beyond the kernel are zeros, in nests of their own.
+    /// Channels beyond the last are left undefined. Weights that are read beyond the kernel are
+    /// zeros, in nests of their own.
     pub(super) fn pack_weight(&mut self, name: &str) -> Vec<Node> {
         let packed = self.open_packed_weight(name);
         let region = self.whole_region();
@@ -99,7 +100,8 @@ impl Lowering<'_> {
         axes
     }
 
-    /// The loops over whole groups of steps, and for the last group, if it goes beyond the weights, those over each of its steps.
+    /// The loops over whole groups of steps, and for the last group, if it goes beyond the weights,
+    /// those over each of its steps.
     fn whole_groups_or_steps(&self, steps: Vec<Steps>) -> Vec<Vec<Steps>> {
         let Some(group) = self.direct.dot.map(|group| group.axis) else { return vec![steps] };
         let in_group = steps.iter().position(|step| step.axis == group);
@@ -127,7 +129,8 @@ impl Lowering<'_> {
         nests
     }
 
-    /// A nest for each value of the axes along which weights are read beyond the tensor, so that all of it is inside or none.
+    /// A nest for each value of the axes along which weights are read beyond the tensor, so that
+    /// all of it is inside or none.
     fn inside_or_beyond(
         &self,
         packed: &Packed,
@@ -175,7 +178,8 @@ impl Lowering<'_> {
     /// for each register tile of the cache tile: for each reduction step: for each pixel of the register tile
     ///   data_panel[tile, step, pixel] = input[tile * size * stride + pixel * stride + step]
     /// ```
-    /// Pixels beyond the last are left undefined. `tile`, if there is one, holds what the region reads, padding included.
+    /// Pixels beyond the last are left undefined. `tile`, if there is one, holds what the region
+    /// reads, padding included.
     pub(super) fn pack_panel(&mut self, region: &Region, tile: Option<BufferId>) -> (BufferId, Vec<Node>) {
         let data = &self.direct.data;
         let packed = self.packed("data_panel", Scope::Local, data, Some(region.clone()));
@@ -211,7 +215,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// A buffer for an operand: all of it, or as much as any cache tile reads if it is to hold a region.
+    /// A buffer for an operand: all of it, or as much as any cache tile reads if it is to hold a
+    /// region.
     fn packed(&mut self, name: &str, scope: Scope, operand: &Operand, region: Option<Region>) -> Packed {
         let direct = self.direct;
         let axes = &direct.contraction.axes;
@@ -242,7 +247,8 @@ impl Lowering<'_> {
         id
     }
 
-    /// Each combination of whole and remainder tiles in `region`, with the extents along the inner axes.
+    /// Each combination of whole and remainder tiles in `region`, with the extents along the inner
+    /// axes.
     fn combinations(&self, packed: &Packed, region: &Region) -> Vec<Combination> {
         let mut combinations: Vec<Combination> =
             vec![Combination { tiles: SmallVec::new(), inner: packed.inner.clone() }];
@@ -315,15 +321,16 @@ impl Lowering<'_> {
     }
 }
 
-/// Loops with that over the steps of a group around the innermost, along which vectors go: words are made of a vector of each step.
+/// Loops with that over the steps of a group around the innermost, along which vectors go: words
+/// are made of a vector of each step.
 fn with_group(mut steps: Vec<Steps>, group: Option<Steps>) -> Vec<Steps> {
     let place = steps.len().saturating_sub(1);
     steps.splice(place..place, group);
     steps
 }
 
-/// The nests that copy one register tile of a panel. Where its innermost axis is far strided in the source, but a reduction axis
-/// is not, they transpose blocks of both:
+/// The nests that copy one register tile of a panel. Where its innermost axis is far strided in the
+/// source, but a reduction axis is not, they transpose blocks of both:
 ///
 /// ```text
 /// serial m.u in 0..2 { serial k.r in 0..64 { unrolled k.u in 0..4 { vectorized m.t in 0..8 {
@@ -364,8 +371,8 @@ fn panel_nests(source: &Operand, inner: &[Inner], lanes: usize) -> Vec<Vec<Steps
     runs.iter().map(|run| around.iter().chain(run).copied().collect()).collect()
 }
 
-/// An axis in groups of elements, of the largest of some sizes that fits, and what is left in one more group, which may overlap
-/// them: over groups, then in vectors within one.
+/// An axis in groups of elements, of the largest of some sizes that fits, and what is left in one
+/// more group, which may overlap them: over groups, then in vectors within one.
 fn runs(inner: &Inner, sizes: &[usize]) -> SmallVec<[[Steps; 2]; 2]> {
     let Inner { axis, extent, is_reduced } = *inner;
     let levels = if is_reduced { [Level::Reduce, Level::Unroll] } else { [Level::Unroll, Level::Tile] };

@@ -12,7 +12,8 @@ pub(crate) struct Packed {
     pub(super) tiles: Vec<(AxisId, usize)>,
     /// What one register tile reads, in the order in which it lies in memory.
     pub(super) inner: Vec<Inner>,
-    /// What is packed, the whole extent of the reduction in the loops that read it; none for the whole operand.
+    /// What is packed, the whole extent of the reduction in the loops that read it; none for the
+    /// whole operand.
     pub(super) region: Option<Region>,
 }
 

@@ -17,7 +17,8 @@ const ROW_THREADS: [&str; 8] = ["1", "2", "4", "8", "16", "32", "64", "128"];
 const REGISTERS: [usize; 4] = [1, 2, 4, 8];
 const RUNS: [usize; 3] = [1, 2, 4];
 
-/// Every knob of the sketch with its values, for one workload and target; none if it is not for them.
+/// Every knob of the sketch with its values, for one workload and target; none if it is not for
+/// them.
 pub(in crate::fused) fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
     let pair = GpuPair::of(workload)?;
     let mut knobs: Vec<Knob> = Vec::new();
@@ -54,8 +55,8 @@ pub(in crate::fused) fn knobs(workload: &Workload, target: &GpuTarget) -> Option
     smallest(workload, target, &knobs).map(|_| knobs)
 }
 
-/// A config of small tiles that keeps the limits of the target, if there is one: all columns of a row may be too many for the memory of a
-/// block.
+/// A config of small tiles that keeps the limits of the target, if there is one: all columns of a
+/// row may be too many for the memory of a block.
 pub(in crate::fused) fn smallest(workload: &Workload, target: &GpuTarget, knobs: &[Knob]) -> Option<Config> {
     // The least of everything but what shares the columns among threads and loops.
     let shares = |knob: &Knob| {

@@ -1,4 +1,5 @@
-//! Lowering of two contractions on a GPU: each as the `tiled` sketch has it, in the same tiles of rows.
+//! Lowering of two contractions on a GPU: each as the `tiled` sketch has it, in the same tiles of
+//! rows.
 
 use std::mem::swap;
 use std::sync::Arc;
@@ -82,7 +83,8 @@ pub(in crate::fused) fn lower(workload: &Workload, fused: &GpuFused) -> Program 
 /// Both contractions in one kernel.
 struct Both<'a> {
     fused: &'a GpuFused,
-    /// The nest that is lowered is the first one's, but while it is [lent](Both::lent) to the second.
+    /// The nest that is lowered is the first one's, but while it is [lent](Both::lent) to the
+    /// second.
     first: Lowering<'a>,
     second: Lowering<'a>,
     online: Option<Online>,
@@ -151,7 +153,8 @@ impl<'a> Both<'a> {
         nest(loops, allocated(buffers, body))
     }
 
-    /// The block and the thread of the second are those of the first: the same rows, and columns in place of channels.
+    /// The block and the thread of the second are those of the first: the same rows, and columns in
+    /// place of channels.
     fn place_first(&mut self) {
         let (pair, [first, second]) = (&self.fused.pair, [&self.fused.first, &self.fused.second]);
         for &[a, b] in pair.rows.iter().chain(&pair.batch) {
@@ -172,7 +175,8 @@ impl<'a> Both<'a> {
     /// for the chunks of the second { weight_shared = ..;  barrier;  acc += data_shared * weight_shared;  barrier, if there are several }
     /// ```
     ///
-    /// What is stored to shared memory was read before a barrier: the first contraction comes by one at least.
+    /// What is stored to shared memory was read before a barrier: the first contraction comes by
+    /// one at least.
     fn chunk(&mut self, number: Affine, is_copied_once: bool) -> Vec<Node> {
         let mut first = Affine::default();
         if let Some([channel, _]) = self.fused.pair.channel {

@@ -1,4 +1,5 @@
-//! Two contractions of which the second reads what is made of the first one's sums, as a GPU tiles them.
+//! Two contractions of which the second reads what is made of the first one's sums, as a GPU tiles
+//! them.
 
 use std::sync::Arc;
 
@@ -29,7 +30,8 @@ pub(super) struct GpuPair {
     /// The data of the first, and the weights of either.
     pub(super) data: BufferId,
     pub(super) weights: [BufferId; 2],
-    /// The axes of more than one element that both have as rows: of the first, and of the second in whose order they are.
+    /// The axes of more than one element that both have as rows: of the first, and of the second in
+    /// whose order they are.
     pub(super) rows: Vec<[AxisId; 2]>,
     /// The same of those that neither tiles.
     pub(super) batch: Vec<[AxisId; 2]>,
@@ -96,7 +98,8 @@ impl GpuPair {
     }
 }
 
-/// A contraction of a spec, and the operand that is its weights: itself, or what a map before it does nothing but lay out anew.
+/// A contraction of a spec, and the operand that is its weights: itself, or what a map before it
+/// does nothing but lay out anew.
 fn part(spec: &Arc<Spec>, number: usize, tail: usize) -> Option<(AxisRoles, BufferId)> {
     let equation = &spec.equations[number];
     let parts = Axes::of_equation(spec, equation)?;

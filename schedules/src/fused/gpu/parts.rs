@@ -11,8 +11,8 @@ use crate::gpu::AxisRoles;
 /// Name of the knob of the threads that share a row.
 pub(super) const ROW_THREADS: &str = "threads.row";
 
-/// The values of the tiled sketch's knobs for the first or the second contraction, which copies so many elements of what is between at
-/// once where that is written out.
+/// The values of the tiled sketch's knobs for the first or the second contraction, which copies so
+/// many elements of what is between at once where that is written out.
 pub(super) fn values(
     pair: &GpuPair,
     number: usize,

@@ -1,4 +1,5 @@
-//! A softmax between two contractions: which equations of a spec it is, and what a chunk of keys makes of it.
+//! A softmax between two contractions: which equations of a spec it is, and what a chunk of keys
+//! makes of it.
 
 use autotune_ir::program::{Access, BinaryOp, Expr, UnaryOp};
 use autotune_ir::spec::{Equation, Reduction, Source, Spec};
@@ -70,7 +71,8 @@ fn exp(score: Expr, largest: Expr, factor: Option<f32>) -> Expr {
     Expr::unary(UnaryOp::Exp, factor.into_iter().map(Expr::Const).fold(below, Expr::product))
 }
 
-/// The factor of an exponent, which may have none; `None` if an equation is no exponential of what another takes the largest of.
+/// The factor of an exponent, which may have none; `None` if an equation is no exponential of what
+/// another takes the largest of.
 fn factor(largest: &Equation, of: &Equation) -> Option<Option<f32>> {
     let factor = match &of.value {
         Expr::Unary(UnaryOp::Exp, exponent) => match &**exponent {
@@ -86,7 +88,8 @@ fn factor(largest: &Equation, of: &Equation) -> Option<Option<f32>> {
     (is_it && !of.reduces()).then_some(factor)
 }
 
-/// True if a score of minus infinity is left as it is, or is made the least number: that is how keys count for nothing which there are not.
+/// True if a score of minus infinity is left as it is, or is made the least number: that is how
+/// keys count for nothing which there are not.
 fn leaves_least(value: &Expr, scores: &Access) -> bool {
     let has_score = |value: &Expr| value.any(&|of| matches!(of, Expr::Load(access) if access == scores));
     match value {

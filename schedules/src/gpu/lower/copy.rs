@@ -32,7 +32,8 @@ impl Lowering<'_> {
     /// for i in 0..rounds { unflatten (x0, x1, ..) = i*threads + thread { for v in 0..vector { shared[x] = source[chunk + x] } } }
     /// ```
     ///
-    /// Where the threads are a multiple of the last extents, `x2 * ..`, a thread's places along those are the same in each round:
+    /// Where the threads are a multiple of the last extents, `x2 * ..`, a thread's places along
+    /// those are the same in each round:
     ///
     /// ```text
     ///   →  for i in 0..rounds { unflatten (y, x2, ..) = thread { unflatten (x0, x1) = i*(threads / (x2 * ..)) + y { .. } } }
@@ -147,7 +148,8 @@ impl Lowering<'_> {
         is_whole.then_some(axis)
     }
 
-    /// Where in a chunk of an operand its element at the values of axes within the block's tile lies.
+    /// Where in a chunk of an operand its element at the values of axes within the block's tile
+    /// lies.
     pub(crate) fn places(&self, which: usize, values: &[Affine]) -> Vec<Affine> {
         let source = &self.tiling.staged[which].source;
         source.index.iter().map(|index| at(&Affine { constant: 0, terms: index.terms.clone() }, values)).collect()

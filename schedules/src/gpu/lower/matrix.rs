@@ -8,7 +8,8 @@ use autotune_ir::instruction::ThreadGroup;
 use autotune_ir::program::{Expr, LoopKind, Node};
 
 impl Lowering<'_> {
-    /// `mma { acc += data_shared[slot] * weight_shared[slot] }`, in the form of [`autotune_ir::instruction::Fragments`].
+    /// `mma { acc += data_shared[slot] * weight_shared[slot] }`, in the form of
+    /// [`autotune_ir::instruction::Fragments`].
     pub(super) fn multiply_matrix(
         &mut self,
         by: ThreadGroup,

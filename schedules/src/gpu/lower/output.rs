@@ -8,13 +8,15 @@ use autotune_ir::affine::Affine;
 use autotune_ir::program::{LoopKind, Node};
 
 impl Lowering<'_> {
-    /// `output = act(acc + bias + residual)` or `partial[part] = acc` where the tile does not stick out:
+    /// `output = act(acc + bias + residual)` or `partial[part] = acc` where the tile does not stick
+    /// out:
     ///
     /// ```text
     /// unrolled sums of a row, vectorized the last { if inside { output[..] = .. } }
     /// ```
     ///
-    /// Pixels are found once for all channels; as many neighbours as rows allow are stored at once where they are contiguous:
+    /// Pixels are found once for all channels; as many neighbours as rows allow are stored at once
+    /// where they are contiguous:
     ///
     /// ```text
     /// unrolled sums of p { unflatten (n, oh, ow) = p/w { unrolled other sums { if inside { vectorized lane in 0..w { output[..] = .. } } } } }
@@ -78,9 +80,10 @@ impl Lowering<'_> {
         nest(outer, body)
     }
 
-    /// The body at the values of the workload's own axes: those that are tiled, or with the image, row and column of the pixel `lane` behind
-    /// a multiple of `width`, which divides the rows. With `beyond`, numbers that no pixel has are found in images beyond the last, else
-    /// the body is not run for them.
+    /// The body at the values of the workload's own axes: those that are tiled, or with the image,
+    /// row and column of the pixel `lane` behind a multiple of `width`, which divides the rows.
+    /// With `beyond`, numbers that no pixel has are found in images beyond the last, else the body
+    /// is not run for them.
     pub(super) fn at_pixel(
         &mut self,
         values: &[Affine],

@@ -7,7 +7,8 @@ use crate::lower::{assign, load};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, Node};
 
-/// `for every element: packed[..] = weight[..]`, a thread each; zero in columns that only make runs whole.
+/// `for every element: packed[..] = weight[..]`, a thread each; zero in columns that only make runs
+/// whole.
 pub(crate) fn pack_weight(
     tiling: &Tiling,
     packing: &Packing,

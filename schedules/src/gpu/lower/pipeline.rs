@@ -18,7 +18,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Serial loops over the chunks of each reduction axis from number `depth` on; the last one may be pipelined.
+    /// Serial loops over the chunks of each reduction axis from number `depth` on; the last one may
+    /// be pipelined.
     fn axis_by_axis(&mut self, depth: usize, chunk: &mut Place) -> Vec<Node> {
         let tiling = self.tiling;
         let Some(&(axis, size)) = tiling.reduce.get(depth) else { return self.one_chunk(chunk) };
@@ -54,8 +55,8 @@ impl Lowering<'_> {
         nodes
     }
 
-    /// The chunks of the last axis, from `first` on, with the next one on its way in registers. The loop runs over pairs of chunks, so
-    /// that the slot of each is a constant.
+    /// The chunks of the last axis, from `first` on, with the next one on its way in registers. The
+    /// loop runs over pairs of chunks, so that the slot of each is a constant.
     fn fetched_chunks(&mut self, count: usize, (first, size): (Affine, i64), chunk: &mut Place) -> Vec<Node> {
         let slot = |n: usize| Affine::constant(n as i64 % 2);
         let mut nodes = self.copy(Way::Direct(&slot(0)), chunk);
@@ -163,7 +164,8 @@ impl Lowering<'_> {
         self.at_chunk(q, |this, chunk| this.copy(Way::Direct(slot), chunk))
     }
 
-    /// Multiplies chunk `q` of the block's part, which is number `of_all` of those that the block copies.
+    /// Multiplies chunk `q` of the block's part, which is number `of_all` of those that the block
+    /// copies.
     fn multiply_chunk(&mut self, q: &Affine, of_all: Affine) -> Vec<Node> {
         self.in_slot(of_all, |this, slot| this.at_chunk(q, |this, chunk| this.multiply(slot, chunk)))
     }

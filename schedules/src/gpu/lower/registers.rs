@@ -36,8 +36,9 @@ impl Lowering<'_> {
         nest(loops, nodes)
     }
 
-    /// Loops over the steps of a chunk, and the step along each axis. The innermost ones are written out while that makes
-    /// `unroll` steps at most; a loop is split if a divisor of its extent fits.
+    /// Loops over the steps of a chunk, and the step along each axis. The innermost ones are
+    /// written out while that makes `unroll` steps at most; a loop is split if a divisor of its
+    /// extent fits.
     fn open_steps(&mut self, unroll: usize) -> (Loops, Place) {
         let mut budget = unroll;
         let mut split = Vec::new();

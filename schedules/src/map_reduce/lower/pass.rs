@@ -48,14 +48,16 @@ impl Lowering<'_> {
         (0..self.plan.chain.rows).filter(|&axis| axis != self.vector()).collect()
     }
 
-    /// Loops over the axes of the result that are no rows, around what is done at each place; the vector innermost.
+    /// Loops over the axes of the result that are no rows, around what is done at each place; the
+    /// vector innermost.
     pub(super) fn pass(&mut self, spans: Vec<Span>) -> Vec<Node> {
         let (rows, vector) = (self.plan.chain.rows, self.vector());
         let is_own = |axis: &AxisId| !self.equation().axes[*axis].reduce && *axis != vector;
         let own: Vec<AxisId> = (rows..spans.len()).filter(is_own).collect();
         let Some((axis, pieces)) = self.plan.own_pieces(self.number) else { return self.places(spans, &own) };
 
-        // A window that moves along an axis of the pass's own: where it is whole, and each position where it is not.
+        // A window that moves along an axis of the pass's own: where it is whole, and each position
+        // where it is not.
         let mut nodes = Vec::new();
         for Piece { start, count, tile, taps } in pieces {
             let mut spans = spans.clone();
@@ -78,7 +80,8 @@ impl Lowering<'_> {
         })
     }
 
-    /// A loop over the vectors along an axis of the result that is no row, some iterations written out, and what is left over.
+    /// A loop over the vectors along an axis of the result that is no row, some iterations written
+    /// out, and what is left over.
     fn vectors(&mut self, spans: Vec<Span>) -> Vec<Node> {
         let vector = self.vector();
         if vector < self.plan.chain.rows || self.equation().axes[vector].reduce {
@@ -88,8 +91,9 @@ impl Lowering<'_> {
         self.by_parts(vector, &spans, [width, unroll], |lowering, spans, _| lowering.place(spans))
     }
 
-    /// A loop over parts of `width` positions along an axis, `unroll` iterations at a time written out, and what is left over; `body` makes the
-    /// nodes of one by what it covers and where it begins in the whole.
+    /// A loop over parts of `width` positions along an axis, `unroll` iterations at a time written
+    /// out, and what is left over; `body` makes the nodes of one by what it covers and where it
+    /// begins in the whole.
     pub(super) fn by_parts(
         &mut self,
         axis: AxisId,
@@ -144,7 +148,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Loops over the positions of a tile, the vector last; it is `lanes` wide where it goes along an axis that is reduced.
+    /// Loops over the positions of a tile, the vector last; it is `lanes` wide where it goes along
+    /// an axis that is reduced.
     pub(super) fn open_tile(&mut self, spans: &[Span], lanes: Option<usize>) -> Tile {
         let mut tile = self.open_beside(spans, None);
 
@@ -159,8 +164,8 @@ impl Lowering<'_> {
         tile
     }
 
-    /// Loops over the rows of a tile [beside](Self::beside) its vectors, one of them a vector itself if it is named; the axis of the
-    /// pass's vectors has one position.
+    /// Loops over the rows of a tile [beside](Self::beside) its vectors, one of them a vector
+    /// itself if it is named; the axis of the pass's vectors has one position.
     pub(super) fn open_beside(&mut self, spans: &[Span], along: Option<AxisId>) -> Tile {
         let mut tile = Tile {
             loops: Loops::new(),
@@ -189,7 +194,8 @@ impl Lowering<'_> {
         nodes
     }
 
-    /// Asks, a line at a time, for what the next tile reads at the places of `lanes` lanes, and for what this one stores to there.
+    /// Asks, a line at a time, for what the next tile reads at the places of `lanes` lanes, and for
+    /// what this one stores to there.
     pub(super) fn prefetches(&mut self, spans: &[Span], lanes: usize) -> Vec<Node> {
         let next = self.plan.next_tile(self.number).map(|(access, ahead)| (access.clone(), ahead));
         let stored_to = self.plan.stored_to(self.number).map(|access| (access, 0));
@@ -248,7 +254,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// An element of an operand, of the result, or of what was computed before; the axes of the last equation are the first of the last pass.
+    /// An element of an operand, of the result, or of what was computed before; the axes of the
+    /// last equation are the first of the last pass.
     fn element(&self, access: &Access, tile: &Tile) -> Expr {
         let whole = match self.plan.chain.spec.role(access.buffer) {
             Role::Operand(number) => Some(BufferId(number as u32)),
@@ -274,7 +281,8 @@ impl Lowering<'_> {
         Access { buffer, index: index.collect() }
     }
 
-    /// The dimensions of what a tile keeps of a tensor: those of the tensor, that along which it is computed by vectors last.
+    /// The dimensions of what a tile keeps of a tensor: those of the tensor, that along which it is
+    /// computed by vectors last.
     pub(super) fn kept_dims(&self, tensor: BufferId) -> Vec<Dim> {
         let chain = &self.plan.chain;
         let Some(number) = chain.passes().iter().position(|pass| pass.output.buffer == tensor) else {

@@ -1,4 +1,5 @@
-//! What a pass combines: in registers, or in memory of the thread where registers do not hold a tile or a sum is too long for one f32.
+//! What a pass combines: in registers, or in memory of the thread where registers do not hold a
+//! tile or a sum is too long for one f32.
 
 use super::pass::Tile;
 use super::{Lowering, Span};
@@ -13,7 +14,8 @@ use crate::map_reduce::LONGEST_SUM;
 /// Elements that lie near each other, so that they may be read in any order: those of four pages.
 const NEAR: usize = 1 << 12;
 
-/// Where the results of a tile are combined: a buffer by the rows of a tile beside its vectors, and by lanes.
+/// Where the results of a tile are combined: a buffer by the rows of a tile beside its vectors, and
+/// by lanes.
 #[derive(Clone)]
 struct Results {
     buffer: BufferId,
@@ -47,7 +49,8 @@ impl Lowering<'_> {
     /// alloc acc { acc[..] = neutral; for taps { acc[..] = combined(acc[..], value) }; result[..] = acc[..] }
     /// ```
     ///
-    /// In memory, rows are gone over in the order in which the operand has them, and the innermost steps are done in registers:
+    /// In memory, rows are gone over in the order in which the operand has them, and the innermost
+    /// steps are done in registers:
     ///
     /// ```text
     /// alloc acc {
@@ -128,8 +131,9 @@ impl Lowering<'_> {
         vec![Affine::default(); self.beside().len() + 1]
     }
 
-    /// All of a tile at once where registers hold its results; else row by row, and along a row vector by vector, some of these written out.
-    /// `body` makes the nodes by the place in the results and what is covered.
+    /// All of a tile at once where registers hold its results; else row by row, and along a row
+    /// vector by vector, some of these written out. `body` makes the nodes by the place in the
+    /// results and what is covered.
     fn each_vector(
         &mut self,
         scope: Scope,
@@ -170,8 +174,8 @@ impl Lowering<'_> {
         (place, spans)
     }
 
-    /// One row by `lanes` lanes at a time, `unroll` iterations of that written out; lanes that are combined are all done at once, and so is what
-    /// registers hold.
+    /// One row by `lanes` lanes at a time, `unroll` iterations of that written out; lanes that are
+    /// combined are all done at once, and so is what registers hold.
     fn by_lanes(
         &mut self,
         place: &[Affine],
@@ -239,8 +243,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// The lanes of the results that lie beside each other combined, of all results at once, and what is stored of them: vectors go along the
-    /// results.
+    /// The lanes of the results that lie beside each other combined, of all results at once, and
+    /// what is stored of them: vectors go along the results.
     ///
     /// ```text
     /// alloc folded { folded[0..8] = acc[0..8, 0]; for lane in 1.. { folded[0..8] = combined(folded[0..8], acc[0..8, lane]) }; result[0..8] = folded }
@@ -267,8 +271,8 @@ impl Lowering<'_> {
         allocated([folded], body)
     }
 
-    /// The first `count` lanes combined into the first `wanted`, a power of two: those behind the largest power of two with the first ones,
-    /// again and again.
+    /// The first `count` lanes combined into the first `wanted`, a power of two: those behind the
+    /// largest power of two with the first ones, again and again.
     fn combine_lanes(&mut self, acc: BufferId, spans: &[Span], [count, wanted]: [usize; 2]) -> Vec<Node> {
         let (mut nodes, mut left) = (Vec::new(), count);
         while left > wanted {
@@ -352,14 +356,16 @@ impl Lowering<'_> {
         lanes.is_some() || spans[self.vector()].extent <= self.plan.lanes_in_registers()
     }
 
-    /// True if only steps of one row are left, and registers hold the row or all that is read lies near.
+    /// True if only steps of one row are left, and registers hold the row or all that is read lies
+    /// near.
     fn are_near(&self, spans: &[Span], Steps { lanes, axes }: Steps) -> bool {
         let row = spans[self.vector()].extent;
         let elements = axes.iter().map(|&axis| spans[axis].extent).fold(row, usize::saturating_mul);
         self.are_rows_done(axes) && (self.is_short(spans, lanes) || elements <= NEAR)
     }
 
-    /// `alloc part { part[..] = neutral; steps; results[..] = combined(results[..], part[..]) }`, in registers if these hold the row that is left.
+    /// `alloc part { part[..] = neutral; steps; results[..] = combined(results[..], part[..]) }`,
+    /// in registers if these hold the row that is left.
     fn part(&mut self, results: &Results, spans: &[Span], steps: Steps) -> Vec<Node> {
         let lanes = steps.lanes;
         let is_row_held = self.are_rows_done(steps.axes) && self.is_short(spans, lanes);

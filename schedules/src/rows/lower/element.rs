@@ -110,7 +110,8 @@ impl Lowering<'_> {
         load(register, self.of_lane())
     }
 
-    /// What an earlier pass defines for an element of the row, in a register; the first time in shared memory as well if that is asked for.
+    /// What an earlier pass defines for an element of the row, in a register; the first time in
+    /// shared memory as well if that is asked for.
     fn made_anew(&mut self, access: &Access, place: At, nodes: &mut Vec<Node>) -> Expr {
         let plan = self.plan;
         let (known, values) = self.defining(access, place);

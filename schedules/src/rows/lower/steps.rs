@@ -16,7 +16,8 @@ impl Builder for Lowering<'_> {
 }
 
 impl<'p> Lowering<'p> {
-    /// What is done at each element of a row: by one thread in loops over the axes, by several in turns.
+    /// What is done at each element of a row: by one thread in loops over the axes, by several in
+    /// turns.
     pub(super) fn steps(&mut self, row: Values, body: Body<'_, 'p>) -> Vec<Node> {
         match self.plan.row_threads {
             1 => {
@@ -46,7 +47,8 @@ impl<'p> Lowering<'p> {
         })
     }
 
-    /// Nested loops over axes; the innermost are written out as far as the plan says, of one some iterations at a time that divide it.
+    /// Nested loops over axes; the innermost are written out as far as the plan says, of one some
+    /// iterations at a time that divide it.
     fn looped(&mut self, axes: &[AxisId], mut values: Values, body: Body<'_, 'p>) -> Vec<Node> {
         let [axis, rest @ ..] = axes else { return self.at_once(values, body) };
         let (name, all) = (self.equation().axes[*axis].name, self.equation().axes.len());

@@ -68,8 +68,8 @@ struct Stages<'a> {
 }
 
 impl Stages<'_> {
-    /// A thread for each pair, with registers for a tile of `inputs` rows and columns. `tile` gets the pair, and what makes the nests that
-    /// transform a tile.
+    /// A thread for each pair, with registers for a tile of `inputs` rows and columns. `tile` gets
+    /// the pair, and what makes the nests that transform a tile.
     fn each_pair(
         &self,
         all: &mut Nest,

@@ -18,7 +18,8 @@ impl Lowering<'_> {
             nodes.extend(self.repeat("y", rows.count, LoopKind::Serial, |this, y| {
                 let y = y + rows.first as i64;
                 let copied = |columns: &Run<Range<usize>>| {
-                    // Tiles that are alike have padding or none of it: one run goes on over all of them.
+                    // Tiles that are alike have padding or none of it: one run goes on over all of
+                    // them.
                     debug_assert!(strip.tiles == 1 || across.len() == 1);
                     let count = if strip.tiles > 1 { width } else { columns.count };
                     this.repeat("x", count, LoopKind::Serial, |this, x| {

@@ -1,4 +1,5 @@
-//! The matrix products, `M[o, t, xi] = sum over c of V[xi, c, t] * U[xi, o, c]`, in the direct sketch's register tiles.
+//! The matrix products, `M[o, t, xi] = sum over c of V[xi, c, t] * U[xi, o, c]`, in the direct
+//! sketch's register tiles.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! Rows of tiles of plain images, transposed into blocks of channels or back, in memory of the task.
+//! Rows of tiles of plain images, transposed into blocks of channels or back, in memory of the
+//! task.
 //!
 //! ```text
 //! strip[y, x, lane] = input[n, c, top + y, left + x]              the tiles are read there
@@ -41,7 +42,8 @@ impl Lowering<'_> {
         })
     }
 
-    /// What the tiles of a strip have written to `from`, in the output, a row after the other by way of `row`.
+    /// What the tiles of a strip have written to `from`, in the output, a row after the other by
+    /// way of `row`.
     pub(super) fn write_strip(
         &mut self,
         [from, row]: [BufferId; 2],
@@ -111,7 +113,8 @@ impl Lowering<'_> {
     }
 }
 
-/// Elements in groups of the largest of some sizes that fits, and what is left in one more group, which may overlap them.
+/// Elements in groups of the largest of some sizes that fits, and what is left in one more group,
+/// which may overlap them.
 fn groups(extent: usize, sizes: &'static [usize]) -> impl Iterator<Item = Segment> {
     let fits = move || sizes.iter().copied().filter(move |&size| size <= extent);
     let whole = fits().max().unwrap_or(extent);

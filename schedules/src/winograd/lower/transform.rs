@@ -36,8 +36,8 @@ struct Filters<'a> {
 }
 
 impl Lowering<'_> {
-    /// `U[i * a + j, o, c] = (G g Gᵀ)[i, j]` for each register tile of channels, zero beyond the last. Blocks beyond the last are left
-    /// undefined.
+    /// `U[i * a + j, o, c] = (G g Gᵀ)[i, j]` for each register tile of channels, zero beyond the
+    /// last. Blocks beyond the last are left undefined.
     pub(super) fn transform_weight(&mut self) -> Vec<Node> {
         let Winograd { block, conv, register: [_, channels], .. } = *self.winograd;
         let to = self.product.open_packed_weight("weight_transformed");
@@ -54,7 +54,8 @@ impl Lowering<'_> {
         trees
     }
 
-    /// The same for some register tiles, of the blocks from number `first` on within each, and `lanes` channels of a block.
+    /// The same for some register tiles, of the blocks from number `first` on within each, and
+    /// `lanes` channels of a block.
     fn filters(&mut self, to: &Packed, run: Segment, first: usize, lanes: usize) -> Vec<Node> {
         let Winograd { conv, register: [_, channels], .. } = *self.winograd;
         let (c_lanes, phases) = (self.winograd.c_lanes(), conv.phases());
@@ -157,7 +158,8 @@ impl Lowering<'_> {
         })
     }
 
-    /// `output = act((Aᵀ M A)[valid] + ..)` for the tiles of a block, of some channels of the chunk whose first block is `chunk`.
+    /// `output = act((Aᵀ M A)[valid] + ..)` for the tiles of a block, of some channels of the chunk
+    /// whose first block is `chunk`.
     pub(super) fn transform_output(&mut self, blocks: &Blocks, chunk: &Affine, channels: &Channels) -> Vec<Node> {
         let Winograd { m, block, .. } = *self.winograd;
         let a = self.winograd.a();
@@ -203,8 +205,9 @@ impl Lowering<'_> {
         })
     }
 
-    /// The nests of every strip: for each combination of runs of rows and columns and of the blocks of channels, for one row of tiles at a
-    /// time, so that blocks that differ in the number of rows have the same nests.
+    /// The nests of every strip: for each combination of runs of rows and columns and of the blocks
+    /// of channels, for one row of tiles at a time, so that blocks that differ in the number of
+    /// rows have the same nests.
     fn over_strips<T>(
         &mut self,
         blocks: &Blocks,
@@ -244,8 +247,9 @@ impl Lowering<'_> {
         self.repeat("tw.1", strip.tiles, LoopKind::Serial, |this, tile| body(this, &tile))
     }
 
-    /// The nests that transform a tile of `lanes` channels, within what they keep to themselves. `read` gives the column of a number and
-    /// lane, `write` where such a row of the result goes, after `finish`.
+    /// The nests that transform a tile of `lanes` channels, within what they keep to themselves.
+    /// `read` gives the column of a number and lane, `write` where such a row of the result goes,
+    /// after `finish`.
     fn transformed(
         &mut self,
         (name, lanes): (&'static str, usize),
@@ -273,7 +277,8 @@ impl Lowering<'_> {
         allocated([half, terms], body)
     }
 
-    /// What a transform keeps to itself: the columns that its first pass has made, and terms that sums share.
+    /// What a transform keeps to itself: the columns that its first pass has made, and terms that
+    /// sums share.
     fn scratch(&mut self, name: &'static str) -> [BufferId; 2] {
         if let Some(known) = self.scratch.iter().find(|known| known.0 == name) {
             return known.1;

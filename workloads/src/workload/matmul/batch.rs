@@ -20,8 +20,8 @@ pub enum Sides {
 
 /// The axes of a batch of products, outermost first.
 ///
-/// Those of one element are left out, and those that lie side by side and are of the same operands are one; if none is left, it is one of one
-/// element.
+/// Those of one element are left out, and those that lie side by side and are of the same operands
+/// are one; if none is left, it is one of one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Batch {
     axes: [(usize, Sides); Batch::MOST_AXES],
@@ -79,7 +79,8 @@ impl Batch {
         (0..self.len).filter(move |&axis| self.axes[axis].1 != other)
     }
 
-    /// What the text form says: the extents, and, where an operand lacks some of them, the axes that it has.
+    /// What the text form says: the extents, and, where an operand lacks some of them, the axes
+    /// that it has.
     pub(super) fn text(&self) -> String {
         let mut text = format!("b={}", joined(&self.extents()));
         for (field, other) in [("lhs", Sides::Right), ("rhs", Sides::Left)] {

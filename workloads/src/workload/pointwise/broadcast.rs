@@ -8,7 +8,8 @@ const WORDS: [(&str, Broadcast); 3] =
 const EXPECTED: &str =
     "a shape of an operand (full, row, rows, column, scalar, or its axes by their numbers, such as 02)";
 
-/// The axes of the result that an operand has, a bit for each, the last axis the lowest; it is repeated along the others.
+/// The axes of the result that an operand has, a bit for each, the last axis the lowest; it is
+/// repeated along the others.
 ///
 /// | word | of `[b, m, n]` |
 /// |---|---|

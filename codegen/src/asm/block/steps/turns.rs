@@ -1,7 +1,8 @@
 //! Two stores of the same steps, done in turns.
 //!
-//! Each step needs the one before it, and takes cycles until its result is there: a processor looks ahead for what does not wait, but not as
-//! far as from one value's steps to the next one's. In turns, every other instruction is of the other value:
+//! Each step needs the one before it, and takes cycles until its result is there: a processor looks
+//! ahead for what does not wait, but not as far as from one value's steps to the next one's. In
+//! turns, every other instruction is of the other value:
 //!
 //! ```text
 //! out[0..16] = exp(in[0..16]); out[16..32] = exp(in[16..32])   →   a = in[0..16]; b = in[16..32]; a = min(a, ..); b = min(b, ..); ..
@@ -20,8 +21,8 @@ struct Stored {
 }
 
 impl<S: Vectors> Block<'_, S> {
-    /// Does what the first two operations store in turns, if both store the same steps of other values and registers are enough for both;
-    /// false if not.
+    /// Does what the first two operations store in turns, if both store the same steps of other
+    /// values and registers are enough for both; false if not.
     pub(in super::super) fn store_in_turns(&mut self, ops: &[Op]) -> Result<bool, Failure> {
         let [a, b, ..] = ops else { return Ok(false) };
         let (Some(a), Some(b)) = (self.stored(a), self.stored(b)) else { return Ok(false) };

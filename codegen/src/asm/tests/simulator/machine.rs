@@ -15,7 +15,8 @@ const APART: i64 = 1 << 32;
 
 /// Memory and registers; an integer that is lost is none.
 pub(in crate::asm::tests) struct Machine {
-    /// Bytes of buffers. Buffer `i` begins at `(i + 1) * APART`, the last one is thread-private memory.
+    /// Bytes of buffers. Buffer `i` begins at `(i + 1) * APART`, the last one is thread-private
+    /// memory.
     pub(in crate::asm::tests) memory: Vec<Vec<u8>>,
     pub(super) buffers: Vec<i64>,
     pub(super) local: i64,

@@ -29,12 +29,14 @@ impl Both<'_> {
         let Some(online) = &self.online else { return Vec::new() };
         let (largest, total) = (online.largest, online.total);
         let (loops, row) = self.open_rows();
-        // Of nothing but scores of minus infinity, such as a mask has, exponents are of minus infinity, too, and of nothing else.
+        // Of nothing but scores of minus infinity, such as a mask has, exponents are of minus
+        // infinity, too, and of nothing else.
         let least = assign(largest, row.clone(), Expr::Const(f32::MIN));
         nest(loops, vec![least, assign(total, row, Expr::Const(0.0))])
     }
 
-    /// What becomes of the scores of a chunk: weights in shared memory, and what is known of each row.
+    /// What becomes of the scores of a chunk: weights in shared memory, and what is known of each
+    /// row.
     pub(super) fn weigh(&mut self) -> Vec<Node> {
         let Some(online) = &self.online else { return Vec::new() };
         let (largest, before) = (online.largest, online.before);
@@ -112,7 +114,8 @@ impl Both<'_> {
         guarded_value(self.first.all.guards(bounds), load(buffer, index))
     }
 
-    /// What all threads of a row have, in each of them: `parts[row, x] = value; barrier; value = parts[row, 0] + parts[row, 1] + ..`
+    /// What all threads of a row have, in each of them:
+    /// `parts[row, x] = value; barrier; value = parts[row, 0] + parts[row, 1] + ..`
     fn combine(&mut self, value: BufferId, reduction: Reduction) -> Vec<Node> {
         let Some(parts) = self.online.as_ref().and_then(|online| online.parts) else { return Vec::new() };
         let (threads, fused) = (self.fused.row_threads(), self.fused);
@@ -141,7 +144,8 @@ impl Both<'_> {
         nodes
     }
 
-    /// What was added up with respect to the largest score before the chunk, with respect to that so far.
+    /// What was added up with respect to the largest score before the chunk, with respect to that
+    /// so far.
     fn rescale(&mut self) -> Vec<Node> {
         let Some(online) = &self.online else { return Vec::new() };
         let (softmax, [largest, before, rescale, total]) =
