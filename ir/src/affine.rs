@@ -5,25 +5,24 @@ use std::ops::{Add, Mul};
 
 use smallvec::SmallVec;
 
-/// A loop variable, unique within its program.
+/// Identifier of a loop variable, unique within its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VarId(pub u32);
 
-/// `constant + sum of coefficient * variable`; terms are sorted by variable and no coefficient is
-/// zero.
+/// Linear expression `constant + Σ coefficient * variable`. Terms are sorted by variable, and every
+/// coefficient is nonzero.
 #[derive(Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Affine {
-    /// The value where every variable is zero.
+    /// Value of the expression where every variable is zero.
     pub constant: i64,
-    /// Variables and their coefficients. Hardly an index has more than three.
+    /// Variables with their coefficients; three are stored inline, since few indices have more.
     pub terms: SmallVec<[(VarId, i64); 3]>,
 }
 
 impl Clone for Affine {
     #[inline]
     fn clone(&self) -> Self {
-        // Copies of a known number of terms are a few moves each; of any number they would be a
-        // call.
+        // Copies of a known length compile to a few moves; a copy of any length would be a call.
         let unused = (VarId(0), 0);
         let terms = match self.terms[..] {
             [] => SmallVec::new(),
@@ -37,37 +36,37 @@ impl Clone for Affine {
 }
 
 impl Affine {
-    /// A constant.
+    /// Returns an expression without variables.
     #[inline]
     pub fn constant(value: i64) -> Self {
         Self { constant: value, terms: SmallVec::new() }
     }
 
-    /// One variable.
+    /// Returns the expression that consists of `var` alone.
     #[inline]
     pub fn var(var: VarId) -> Self {
         Self { constant: 0, terms: smallvec::smallvec![(var, 1)] }
     }
 
-    /// The constant if no variable occurs.
+    /// Returns the constant if no variable occurs, else `None`.
     #[inline]
     pub fn as_constant(&self) -> Option<i64> {
         self.terms.is_empty().then_some(self.constant)
     }
 
-    /// Coefficient of `var`, zero where it does not occur.
+    /// Returns the coefficient of `var`; 0 if it does not occur.
     #[inline]
     pub fn coefficient(&self, var: VarId) -> i64 {
         self.terms.iter().find(|(v, _)| *v == var).map_or(0, |&(_, c)| c)
     }
 
-    /// True if `var` occurs.
+    /// Returns true if `var` occurs.
     #[inline]
     pub fn uses(&self, var: VarId) -> bool {
         self.coefficient(var) != 0
     }
 
-    /// The value where each variable has the value that `value_of` gives it.
+    /// Evaluates the expression with the value `value_of(var)` for each variable.
     #[inline]
     pub fn eval(&self, value_of: impl Fn(VarId) -> i64) -> i64 {
         self.terms.iter().fold(self.constant, |acc, &(var, c)| acc + c * value_of(var))
@@ -80,7 +79,7 @@ impl Affine {
             return;
         }
         for &(var, c) in &other.terms {
-            // Mostly variables are bound, and come, in order.
+            // Variables are mostly created, and added, in increasing order: search from the end.
             let place = self.terms.iter().rposition(|t| t.0 <= var);
             match place {
                 Some(i) if self.terms[i].0 == var => {
@@ -94,7 +93,7 @@ impl Affine {
         }
     }
 
-    /// `var` replaced by `replacement`.
+    /// Returns the expression with `var` replaced by `replacement`.
     #[inline]
     pub fn substitute(&self, var: VarId, replacement: &Affine) -> Self {
         let coefficient = self.coefficient(var);
@@ -105,7 +104,7 @@ impl Affine {
         rest + replacement.clone() * coefficient
     }
 
-    /// Smallest and largest value where each variable runs over `0..extent_of(var)`.
+    /// Returns the smallest and the largest value if each variable ranges over `0..extent_of(var)`.
     #[inline]
     pub fn range(&self, extent_of: impl Fn(VarId) -> usize) -> (i64, i64) {
         self.terms.iter().fold((self.constant, self.constant), |(low, high), &(var, c)| {
@@ -160,7 +159,7 @@ impl Mul<i64> for Affine {
 }
 
 impl Affine {
-    /// The text with variables named by `name_of`, constant last: `4*oh.0 + kh + -1`.
+    /// Formats the expression with variables named by `name_of`, constant last: `4*oh.0 + kh + -1`.
     pub fn display<'a>(&'a self, name_of: impl Fn(VarId) -> String + 'a) -> impl fmt::Display + 'a {
         fmt::from_fn(move |f| {
             for (i, &(var, c)) in self.terms.iter().enumerate() {

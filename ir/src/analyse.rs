@@ -1,14 +1,14 @@
-//! What can be said of a program without running it: the one analysis that the default choice on
-//! GPUs, the model's prior and its features go by.
+//! Static analysis of a program. The default choice on GPUs, the prior of the cost model and its
+//! features all use it.
 //!
 //! Everything follows from extents and strides, the [`Target`] and the [machine
-//! table](crate::machine): no loop is run, and an analysis takes microseconds.
+//! table](crate::machine): no loop is executed, and an analysis takes microseconds.
 //!
-//! | part | what it says |
+//! | part | contents |
 //! |---|---|
-//! | [`Totals`] | sums over all leaves: multiply-adds, instructions, copies, code, cycles; how evenly the work divides among threads |
-//! | [`Dominant`] | the multiply-accumulate that runs most often: its loops, its register tile, its cache footprints and traffic |
-//! | [`gpu::Kernels`] | the stages of a GPU program: occupancy, registers, coalescing, bank conflicts, cycles by each bottleneck |
+//! | [`Totals`] | sums over all leaves: multiply-adds, instructions, copies, code size, cycles; load balance among threads |
+//! | [`Dominant`] | the multiply-accumulate executed most often: its loops, register tile, cache footprints and traffic |
+//! | [`gpu::Kernels`] | stages of a GPU program: occupancy, registers, coalescing, bank conflicts, cycles by bottleneck |
 //!
 //! ```
 //! use autotune_ir::analyse::analyse;
@@ -49,26 +49,25 @@ pub use totals::{Division, Totals, busiest_thread};
 
 use nest::Nest;
 
-/// What bounds a program on a core: arithmetic and copies, the second-level cache, the third,
-/// memory.
+/// Bottlenecks of a CPU core: arithmetic and copies, second-level cache, third-level cache, memory.
 pub const BOUNDS: &[&str] = &["compute", "l2", "l3", "memory"];
 
-/// What is known of a program on a target.
+/// Analysis of a program on a target.
 #[derive(Clone, Debug)]
 pub struct Analysis {
-    /// What is used of the target.
+    /// Parameters of the target that the analysis uses.
     pub core: Core,
-    /// Sums over all leaves.
+    /// Sums over all leaves of the loop nests.
     pub totals: Totals,
-    /// The multiply-accumulate that runs most often, if there is one.
+    /// The multiply-accumulate that is executed most often; `None` if the program has none.
     pub dominant: Option<Dominant>,
-    /// The kernels of a program for a GPU.
+    /// Stages of a GPU program; `None` on a CPU.
     pub kernels: Option<gpu::Kernels>,
-    /// Floating-point operations of the workload.
+    /// Floating-point operations of the workload, by its direct algorithm.
     pub flops: f64,
 }
 
-/// Analyses a program.
+/// Analyses `program` on `target`.
 pub fn analyse(program: &Program, target: &Target) -> Analysis {
     let core = Core::of(target);
     let nest = Nest::new(program);
@@ -82,7 +81,8 @@ pub fn analyse(program: &Program, target: &Target) -> Analysis {
     }
 }
 
-/// Cycles of a run: [`Analysis::cycles`] without the rest of the analysis.
+/// Returns the estimated cycles of a run, equal to [`Analysis::cycles`]; skips the rest of the
+/// analysis on GPUs.
 pub fn run_cycles(program: &Program, target: &Target) -> f64 {
     match target {
         Target::Cpu(_) => analyse(program, target).cycles(),
@@ -91,8 +91,8 @@ pub fn run_cycles(program: &Program, target: &Target) -> f64 {
 }
 
 impl Analysis {
-    /// Cycles of a run, at the target's [rates](crate::target::Rates). Of two programs that one is
-    /// faster which has fewer, as a rule.
+    /// Returns the estimated cycles of a run, at the target's [rates](crate::target::Rates). A
+    /// program with fewer cycles is usually the faster one.
     pub fn cycles(&self) -> f64 {
         match &self.kernels {
             Some(kernels) => kernels.cycles,
@@ -100,36 +100,40 @@ impl Analysis {
         }
     }
 
-    /// The same for each floating-point operation of one thread of a CPU. Traffic and arithmetic
-    /// overlap in part.
+    /// Returns the estimated cycles of a CPU thread per floating-point operation. Traffic and
+    /// arithmetic overlap in part.
     pub fn thread_cycles_per_flop(&self) -> f64 {
         let traffic = (1..4).map(|by| self.cycles_per_flop(by)).sum::<f64>() + self.cold_cycles_per_flop();
         (self.cycles_per_flop(0) + TRAFFIC_SHARE * traffic) * self.imbalance()
     }
 
-    /// Cycles per floating-point operation of one thread to fetch cold constants from memory, which
-    /// is counted as traffic once already.
+    /// Returns the extra cycles of a thread per floating-point operation for constants that are not
+    /// cached and come from memory. [`Analysis::cycles_per_flop`] already counts them once as
+    /// ordinary traffic.
     pub fn cold_cycles_per_flop(&self) -> f64 {
         self.totals.cold_bytes / self.flops * self.core.threads as f64 / self.core.rates.read_bytes_per_cycle()[2]
     }
 
-    /// Cycles per floating-point operation of one thread, were it bound by one of [`BOUNDS`] alone.
+    /// Returns the cycles of a thread per floating-point operation if `BOUNDS[by]` were the only
+    /// bottleneck.
     pub fn cycles_per_flop(&self, by: usize) -> f64 {
         match by {
             0 => (self.totals.mac_cycles + self.totals.other_cycles) / self.flops,
             _ => {
-                // Traffic is for each operation that the program does, of which Winograd programs
-                // do fewer.
+                // Traffic is per operation that the program executes; a Winograd program executes
+                // fewer than the workload counts.
                 let work = 2.0 * self.totals.fmas / self.flops;
                 let traffic = self.dominant.as_ref().map_or([0.0; 3], |d| d.traffic[by - 1].map(|bytes| bytes * work));
                 let sharers = if by == 3 { self.core.threads as f64 } else { 1.0 };
-                // What is written is read first and written back later.
+                // Output lines are read before they are written, and written back later: twice the
+                // traffic.
                 (traffic[0] + traffic[1] + 2.0 * traffic[2]) * sharers / self.core.rates.read_bytes_per_cycle()[by - 1]
             }
         }
     }
 
-    /// Cycles of all threads over those of a thread's fair share, at least 1.
+    /// Returns the load imbalance: cycles of the busiest thread over those of an even share, at
+    /// least 1.
     pub fn imbalance(&self) -> f64 {
         self.totals.division.imbalance.max(1.0)
     }

@@ -1,4 +1,4 @@
-//! Built kernels, ready to be loaded.
+//! Compiled kernels in a form that can be stored and loaded.
 
 use std::path::PathBuf;
 
@@ -7,40 +7,39 @@ use serde::{Deserialize, Serialize};
 use crate::plan::KernelPlan;
 use crate::target::Target;
 
-/// A kernel for one machine: code and the interface that it keeps.
+/// A kernel compiled for one target.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Artifact {
-    /// The machine it is made for.
+    /// Target that the code was generated for.
     pub target: Target,
-    /// Its interface.
+    /// Interface of the kernel: buffers and stages.
     pub plan: KernelPlan,
-    /// The code.
+    /// The compiled code, or source that the device compiles.
     pub code: Code,
 }
 
-/// A kernel's code.
+/// Code of a kernel, by format.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Code {
-    /// In a shared object of this machine, under the names of the plan's stages.
+    /// Shared object on this machine; its symbols are the names of the plan's stages.
     Library(PathBuf),
-    /// In hand, one entry per stage of the plan.
+    /// Machine code of a CPU, with one entry point per stage of the plan.
     Machine(MachineCode),
-    /// Of a CUDA device, under the names of the plan's stages.
+    /// CUDA binary (cubin); its symbols are the names of the plan's stages.
     Cubin(Vec<u8>),
-    /// Source that the OpenCL device compiles when it loads it.
+    /// OpenCL C source, which the driver compiles when the kernel is loaded.
     OpenCl(String),
 }
 
-/// Machine code of a CPU. It is position independent and refers to nothing outside itself; a stage
-/// refers to nothing behind the entry of the next but to constants.
+/// Machine code of a CPU, position independent and self-contained. The code of a stage refers only
+/// to itself and to the constants.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MachineCode {
-    /// Code, then constants.
+    /// Code, followed by constants.
     pub bytes: Vec<u8>,
-    /// How many of the bytes are code.
+    /// Number of leading bytes that are code.
     pub code_bytes: usize,
-    /// Offset of each stage's function, in the order of [`KernelPlan::stages`]; its interface is
-    /// that of [`crate::plan::PlanStage::symbol`] under the C ABI of the target (System V on
-    /// x86-64).
+    /// Byte offset of each stage's function, in the order of [`KernelPlan::stages`]. Its signature
+    /// is that of [`crate::plan::PlanStage::symbol`], by the target's C ABI (System V on x86-64).
     pub entries: Vec<usize>,
 }

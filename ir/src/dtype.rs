@@ -1,4 +1,4 @@
-//! Element types: one table row each.
+//! Element types, each defined by one row of a table.
 
 use std::fmt;
 
@@ -12,12 +12,12 @@ pub enum DType {
     /// IEEE 754 binary32.
     #[default]
     F32,
-    /// binary32 in memory; factors of a contraction are rounded to 10 fraction bits before they are
-    /// multiplied. In other workloads the same as [`DType::F32`].
+    /// Binary32 in memory; the factors of a contraction are rounded to 10 fraction bits before they
+    /// are multiplied. In other workloads identical to [`DType::F32`].
     Tf32,
     /// IEEE 754 binary16.
     F16,
-    /// The upper half of a binary32.
+    /// Bfloat16: the upper half of an IEEE 754 binary32.
     Bf16,
     /// Two's complement, 8 bits.
     I8,
@@ -27,9 +27,10 @@ pub enum DType {
     I16,
     /// Two's complement, 32 bits.
     I32,
-    /// Two's complement, 64 bits. Values beyond 2^53 are rounded where they are computed with.
+    /// Two's complement, 64 bits. Values beyond 2^53 are rounded when they are used in
+    /// computations.
     I64,
-    /// 0 and 1 in a byte.
+    /// Boolean: one byte that is 0 or 1.
     Bool,
 }
 
@@ -40,7 +41,7 @@ pub enum Kind {
     Float,
     /// Two's complement.
     Signed,
-    /// Whole numbers from zero on.
+    /// Unsigned integers.
     Unsigned,
 }
 
@@ -50,15 +51,15 @@ struct Row {
     word: &'static str,
     bytes: usize,
     kind: Kind,
-    /// Type in which sums of the values and of their products are kept.
+    /// Type in which values and their products are summed.
     accumulator: DType,
-    /// Fraction bits that memory holds; 0 for integers.
+    /// Fraction bits stored in memory; 0 for integers.
     fraction_bits: i32,
-    /// Fraction bits that products of a contraction read.
+    /// Fraction bits of the factors of a contraction.
     multiplied_bits: i32,
     /// Smallest and largest finite value.
     range: [f64; 2],
-    /// True if CPUs have kernels for contractions of it.
+    /// True if contractions of the type have CPU kernels.
     is_multiplied_by_cpus: bool,
 }
 
@@ -82,7 +83,7 @@ impl Row {
     }
 }
 
-/// Rows in the order of the enumeration.
+/// Rows in the order of the variants of [`DType`].
 const ROWS: [Row; 10] = [
     float(DType::F32, "f32", 4, [23, 23], f32::MAX as f64).multiplied_by_cpus(),
     float(DType::Tf32, "tf32", 4, [23, 10], f32::MAX as f64),
@@ -108,7 +109,7 @@ impl DType {
         all
     };
 
-    /// Types of a workload's tensors.
+    /// Types that a workload's tensors may have.
     pub const WORKLOADS: [DType; 7] =
         [DType::F32, DType::Tf32, DType::F16, DType::Bf16, DType::I8, DType::U8, DType::I32];
 
@@ -116,12 +117,12 @@ impl DType {
         &ROWS[self as usize]
     }
 
-    /// Returns the type's word in the text form of workloads.
+    /// Returns the type's name in the text form of workloads.
     pub fn word(self) -> &'static str {
         self.row().word
     }
 
-    /// Returns the type of a word.
+    /// Returns the type with this name, if there is one.
     pub fn of_word(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|dtype| dtype.word() == word)
     }
@@ -131,17 +132,17 @@ impl DType {
         self.row().bytes
     }
 
-    /// Returns the representation of its values.
+    /// Returns the representation of the type's values.
     pub fn kind(self) -> Kind {
         self.row().kind
     }
 
-    /// True for whole numbers.
+    /// Returns true for integer types and booleans.
     pub fn is_integer(self) -> bool {
         self.kind() != Kind::Float
     }
 
-    /// Returns the type in which sums of its values and of their products are kept.
+    /// Returns the type in which values and their products are summed.
     pub fn accumulator(self) -> DType {
         self.row().accumulator
     }
@@ -151,31 +152,30 @@ impl DType {
         self.row().range
     }
 
-    /// True if CPUs have kernels for contractions with factors of the type.
+    /// Returns true if contractions with factors of the type have CPU kernels.
     pub fn is_multiplied_by_cpus(self) -> bool {
         self.row().is_multiplied_by_cpus
     }
 
-    /// True if elements are 32-bit floating-point numbers, whose values are stored without
+    /// Returns true if elements are 32-bit floating-point numbers, which are stored without
     /// rounding.
     pub fn is_word(self) -> bool {
         !self.is_integer() && self.bytes() == 4
     }
 
-    /// True if every value of the other type is one of this type's.
+    /// Returns true if this type represents every value of `other`.
     pub fn holds(self, other: DType) -> bool {
         let [[least, most], [other_least, other_most]] = [self, other].map(DType::range);
         self == other || self.is_integer() && other.is_integer() && least <= other_least && other_most <= most
     }
 
-    /// True if elements of both types lie in memory with the same bits for the same numbers.
+    /// Returns true if elements of both types have identical bits in memory for every number.
     pub fn lies_as(self, other: DType) -> bool {
         self == other || self.is_word() && other.is_word()
     }
 
-    /// Returns the number that memory holds after `number` is stored: the nearest one, of two the
-    /// even one. Integers are at most the ends of their range; NaN, which stands for undefined
-    /// memory, stays NaN.
+    /// Rounds `number` to the nearest value of the type, ties to even. Integers saturate. NaN,
+    /// which marks undefined memory, stays NaN.
     pub fn rounded(self, number: f64) -> f64 {
         let [least, most] = self.range();
         match self {
@@ -186,29 +186,28 @@ impl DType {
         }
     }
 
-    /// Returns the value that memory holds after `value` is stored ([`DType::rounded`]).
+    /// Returns the value read back after `value` is stored ([`DType::rounded`]).
     pub fn stored(self, value: f32) -> f32 {
         if self.is_word() { value } else { self.rounded(value.into()) as f32 }
     }
 
-    /// Returns the value that is multiplied where data or weights of a contraction hold `value`.
+    /// Returns the factor that is used for an element `value` of a contraction's data or weights.
     pub fn multiplied(self, value: f32) -> f32 {
         let (held, multiplied) = (self.row().fraction_bits, self.row().multiplied_bits);
         if held == multiplied {
             return self.stored(value);
         }
-        // Rounded to the nearest, of two the one further from zero.
+        // Rounds to the nearest value, ties away from zero.
         let lost = 1u32 << (held - multiplied);
         if value.is_finite() { f32::from_bits((value.to_bits() + lost / 2) & !(lost - 1)) } else { value }
     }
 
-    /// Returns the largest difference, relative to a value, between it and what memory holds of it;
-    /// 0 for integers.
+    /// Returns the largest relative error of rounding to the type; 0 for integers.
     pub fn unit_roundoff(self) -> f64 {
         if self.is_integer() { 0.0 } else { 2f64.powi(-1 - self.row().fraction_bits) }
     }
 
-    /// Returns the bits of the element that holds `number`, above them zeros.
+    /// Returns the bits of the element that stores `number`, zero-extended.
     pub fn encode(self, number: f64) -> u64 {
         match self {
             DType::F32 | DType::Tf32 => (number as f32).to_bits().into(),
@@ -218,7 +217,7 @@ impl DType {
         }
     }
 
-    /// Returns the number of an element by its bits, the lowest of `bits`.
+    /// Returns the number that the lowest bits of `bits` represent.
     pub fn decode(self, bits: u64) -> f64 {
         let unused = 64 - 8 * self.bytes();
         match (self, self.kind()) {
@@ -230,8 +229,8 @@ impl DType {
         }
     }
 
-    /// Returns the values as they lie in memory, in whole 32-bit words; elements that share one lie
-    /// in it from its lowest byte on.
+    /// Encodes values as 32-bit words of memory. Elements that share a word fill it from its lowest
+    /// byte.
     pub fn words(self, values: &[f32]) -> Vec<u32> {
         if self.is_word() {
             return values.iter().map(|value| value.to_bits()).collect();
@@ -239,7 +238,7 @@ impl DType {
         self.exact_words(values.iter().map(|&value| value.into()))
     }
 
-    /// Returns the words of memory that hold numbers, of which f32 may not have all digits.
+    /// Encodes numbers as 32-bit words of memory, including numbers that f32 cannot represent.
     pub fn exact_words(self, numbers: impl Iterator<Item = f64>) -> Vec<u32> {
         let bits = numbers.map(|number| self.encode(number));
         match (4 / self.bytes()).max(1) {
@@ -256,8 +255,8 @@ impl DType {
         }
     }
 
-    /// Returns the first `len` elements of memory that [`DType::words`] describes, integers beyond
-    /// 2^24 rounded to f32.
+    /// Decodes the first `len` elements of the memory that [`DType::words`] describes. Integers
+    /// beyond 2^24 are rounded to f32.
     pub fn values(self, words: &[u32], len: usize) -> Vec<f32> {
         if self.is_word() {
             return words.iter().take(len).map(|&word| f32::from_bits(word)).collect();

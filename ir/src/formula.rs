@@ -1,45 +1,44 @@
-//! What the operations of values compute exactly: short straight programs of operations that vector
+//! Exact definitions of elementwise operations: straight-line programs of primitives that vector
 //! units have.
 //!
-//! The interpreter evaluates a formula, the assembler writes it out, C and GPU sources get a
-//! function of it; so they all agree, bit for bit where a target rounds division, square root and
-//! fused multiply-add as IEEE 754 says and adds no fusing of its own.
+//! The interpreter evaluates a formula, the assembler emits its steps, and sources in C, CUDA C and
+//! OpenCL C contain a function of it. All results agree; they agree bit for bit if the target
+//! rounds division, square root and fused multiply-add as IEEE 754 requires and fuses nothing else.
 //!
-//! | operation | largest error in ulp | how |
+//! | operation | largest error in ulp | method |
 //! |---|---|---|
-//! | add, sub, mul, div, sqrt, max, min, neg, abs, floor, casts | exact or rounded once | as they are |
+//! | add, sub, mul, div, sqrt, max, min, neg, abs, floor, casts | exact or rounded once | one primitive or exact bit operations |
 //! | rsqrt | 1.5 | a square root and a quotient |
-//! | exp | 1.5 | `2^n` times a polynomial in what is left of the exponent |
-//! | log | 1 | the exponent, and a polynomial in the mantissa less one |
+//! | exp | 1.5 | `2^n` times a polynomial in the reduced argument |
+//! | log | 1 | the exponent, and a polynomial in the mantissa minus one |
 //! | tanh | 3 | `E / (E + 2)` with `E = exp(2x) - 1` |
-//! | erf | 1.5 | below 1 an odd polynomial, beyond it `1 - exp(-p(x))` |
+//! | erf | 1.5 | below 1 an odd polynomial, above `1 - exp(-p(x))` |
 //! | sigmoid | 3 | `exp(-abs(x))`, or 1, over `1 + exp(-abs(x))` |
-//! | pow | 1.5 | `2^(y * log2(x))`, the logarithm and the product as sums of two numbers |
+//! | pow | 1.5 | `2^(y * log2(x))`, logarithm and product in double-f32 arithmetic |
 //! | expm1 | 2 | `2^n * (p(x - n * ln 2) + (1 - 2^-n))` |
-//! | log1p | 2 | the logarithm of the rounded sum, with what rounding it lost |
+//! | log1p | 2 | logarithm of the rounded sum `1 + x`, corrected by its rounding error |
 //! | softplus | 2 | `max(x, 0) + log1p(exp(-abs(x)))` |
 //! | silu | 6 | `x * exp(min(x, 0)) / (1 + exp(-abs(x)))` |
-//! | mish | 6 | a quotient of polynomials in `exp(-abs(x))`, times x |
-//! | gelu | 7 | `max(x, 0) - abs(x) * exp(-x^2 / 2) * p(abs(x)) / q(abs(x))`, the square as the sum of two numbers |
-//! | gelu_tanh | 6 | as silu, with the polynomial in x in the exponents as the sum of two numbers |
+//! | mish | 6 | rational function of `exp(-abs(x))`, times x |
+//! | gelu | 7 | `max(x, 0) - abs(x) * exp(-x^2 / 2) * p(abs(x)) / q(abs(x))`, the square in double-f32 |
+//! | gelu_tanh | 6 | like silu, with the polynomial in the exponents in double-f32 |
 //! | sign | exact | |
 //!
-//! These hold in the tails, too: of results that come near zero, and of denormal ones, in units of
-//! the last place that they have. So what is made of several functions is a formula of its own
-//! (`formula/functions/tails.rs`): `log(exp(x) + 1)` is 0 below -17 in f32, where `softplus(x)` is
+//! The bounds also hold in the tails: for results near zero and for denormal results, in units of
+//! their own last place. Compositions of functions are therefore formulas of their own
+//! (`formula/functions/tails.rs`): in f32, `log(exp(x) + 1)` is 0 below -17, where `softplus(x)` is
 //! `exp(x)`.
 //!
-//! The errors are tested for 2000 mantissas of every exponent, infinities and denormals
-//! (`ir/tests/formulas.rs`). What is not a number is passed on, but that every number to the power
-//! of 0, and 1 to every power, is 1, as in IEEE 754; silu, mish, gelu and gelu_tanh of minus
-//! infinity, which is multiplied by 0, are not numbers; `exp(inf) = inf`, `exp(-inf) = 0`, `log(0)
-//! = -inf`, the logarithm and the root of negative values are not numbers, tanh and erf end at 1,
-//! sigmoid at 0 and 1. Denormal operands and results count like any others (gradual underflow); a
-//! device that flushes them to zero flushes them here, too.
+//! The errors are tested for 2000 mantissas of every exponent, for infinities and for denormals
+//! (`ir/tests/formulas.rs`). NaN propagates, except that `x^0` and `1^y` are 1, as in IEEE 754.
+//! silu, mish, gelu and gelu_tanh of minus infinity are NaN, since it is multiplied by 0.
+//! `exp(inf) = inf`, `exp(-inf) = 0`, `log(0) = -inf`; logarithm and square root of negative values
+//! are NaN; tanh and erf saturate at ±1, sigmoid at 0 and 1. Denormals are supported (gradual
+//! underflow); on a device that flushes denormals to zero, they are flushed here as well.
 //!
-//! The polynomials' coefficients are minimax ones, found by Remez's algorithm in 200 bits, those of
-//! gelu's quotient by Lawson's iteration (`formula/functions.rs` and `tails.rs` have the intervals,
-//! weights and errors), then rounded to f32.
+//! The coefficients are minimax: found by Remez's algorithm in 200-bit arithmetic, those of gelu's
+//! quotient by Lawson's iteration, then rounded to f32. `formula/functions.rs` and `tails.rs` state
+//! intervals, weights and errors.
 
 use std::sync::LazyLock;
 
@@ -48,7 +47,7 @@ use crate::program::{BinaryOp, Compare, Expr, UnaryOp};
 mod functions;
 mod narrow;
 
-/// What a step does: what vector units do to each lane by one instruction, or a few.
+/// Elementwise primitive of a vector unit: one instruction, or a few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Primitive {
     /// `a + b`.
@@ -63,50 +62,50 @@ pub enum Primitive {
     Max,
     /// `b` if `b < a`, else `a`.
     Min,
-    /// The larger, or what of the two is not a number.
+    /// The larger value; NaN if either is NaN.
     Maximum,
-    /// The smaller, or what of the two is not a number.
+    /// The smaller value; NaN if either is NaN.
     Minimum,
-    /// The bits that both have.
+    /// Bitwise and.
     And,
-    /// The bits that either has.
+    /// Bitwise or.
     Or,
-    /// The sum of the bits as integers, without carry beyond 32.
+    /// Sum of the bits as 32-bit integers, wrapping.
     AddBits,
-    /// The difference of the bits as integers, wrapping in 32 bits.
+    /// Difference of the bits as 32-bit integers, wrapping.
     SubBits,
-    /// The lowest 32 bits of the product of the bits as integers.
+    /// Product of the bits as 32-bit integers, wrapping.
     MulBits,
-    /// The larger of the bits as signed integers.
+    /// Maximum of the bits as signed 32-bit integers.
     MaxBits,
-    /// The smaller of the bits as signed integers.
+    /// Minimum of the bits as signed 32-bit integers.
     MinBits,
-    /// The number that is nearest to the bits as a signed integer.
+    /// Conversion of the bits, as a signed 32-bit integer, to the nearest number.
     OfInteger,
-    /// The bits of the integer nearest to a number, of two the even one; those of -2^31 where it is
-    /// none of 32 bits.
+    /// Conversion to the nearest signed 32-bit integer, ties to even, as bits; -2^31 if out of
+    /// range.
     Nearest,
-    /// The bits moved up by a number of places.
+    /// Bits shifted left by a constant number of places.
     ShiftLeft(u8),
-    /// The bits moved down by a number of places, zeros behind them.
+    /// Bits shifted right by a constant number of places, filling with zeros.
     ShiftRight(u8),
-    /// `a * 2^b`, rounded once, for whole numbers b from -252 to 254.
+    /// `a * 2^b`, rounded once, for integers b from -252 to 254.
     Scale,
     /// Square root.
     Sqrt,
-    /// The largest whole number that is not larger.
+    /// Largest integer that is not larger than `a`.
     Floor,
     /// `a * b + c`, rounded once.
     MulAdd,
-    /// `c` where `a` and `b` compare so, else `d`.
+    /// `c` if the comparison of `a` with `b` holds, else `d`.
     Select(Compare),
 }
 
 impl Primitive {
-    /// Operands of a primitive, or of an operation, at most.
+    /// Maximum number of operands of a primitive or of an operation.
     pub const MOST_OPERANDS: usize = 4;
 
-    /// How many operands it has.
+    /// Returns the number of operands.
     pub fn operands(self) -> usize {
         match self {
             Primitive::ShiftLeft(_) | Primitive::ShiftRight(_) | Primitive::Sqrt | Primitive::Floor => 1,
@@ -117,7 +116,8 @@ impl Primitive {
         }
     }
 
-    /// What it makes of values.
+    /// Returns the result for these operands; operands that the primitive does not have are
+    /// ignored.
     pub fn value(self, [a, b, c, d]: [f32; Primitive::MOST_OPERANDS]) -> f32 {
         let of_bits = |bits: u32| f32::from_bits(bits);
         let of_integer = |integer: i32| f32::from_bits(integer.cast_unsigned());
@@ -151,44 +151,45 @@ impl Primitive {
     }
 }
 
-/// Returns what [`Primitive::Nearest`] has the bits of.
+/// Returns the integer whose bits are the result of [`Primitive::Nearest`].
 fn nearest(value: f32) -> i32 {
     let rounded = value.round_ties_even();
     if (-2_147_483_648.0..2_147_483_648.0).contains(&rounded) { rounded as i32 } else { i32::MIN }
 }
 
-/// A step of a formula, which others know by its position.
+/// A step of a formula. Other steps refer to it by its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// The operand of this number.
+    /// Operand of the operation, by its number.
     Operand(u8),
-    /// A constant, by its bits.
+    /// Constant, by its bits.
     Constant(u32),
-    /// What a primitive makes of steps before it; those that it does not have are zero.
+    /// Primitive applied to earlier steps, by position; unused operands are 0.
     Apply(Primitive, [u8; Primitive::MOST_OPERANDS]),
 }
 
-/// A straight program; its last step is the result.
+/// Straight-line program; its last step is the result.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Formula {
     steps: Vec<Step>,
 }
 
 impl Formula {
-    /// What the operation of an expression makes of its operands; `None` for what is no operation.
+    /// Returns the formula of an expression's outermost operation; `None` if it has none.
     pub fn of(expr: &Expr) -> Option<&'static Self> {
         match expr {
             Expr::Const(_) | Expr::Load(_) | Expr::Gather(_) | Expr::Guarded { .. } => None,
             Expr::Unary(op, _) => Some(Self::unary(*op)),
             Expr::Select(compare, _) => Some(&SELECTS[*compare as usize]),
-            // A constant is a number: it need not be looked at whether the second operand is one.
+            // A non-NaN constant as the second operand allows the cheaper max and min without a NaN
+            // check.
             Expr::Binary(BinaryOp::Max, of) if is_number(&of[1]) => Some(&BOUNDS[0]),
             Expr::Binary(BinaryOp::Min, of) if is_number(&of[1]) => Some(&BOUNDS[1]),
             Expr::Binary(op, _) => Some(Self::binary(*op)),
         }
     }
 
-    /// What an operation makes of a value.
+    /// Returns the formula of an operation on one value.
     pub fn unary(op: UnaryOp) -> &'static Self {
         let position = match op {
             UnaryOp::Neg => 0,
@@ -214,8 +215,8 @@ impl Formula {
         &UNARY[position]
     }
 
-    /// The largest error of an operation's formula, in [ulps]: the table above as numbers, which
-    /// tests hold it to.
+    /// Returns the largest error of an operation's formula, in [ulps]: the table above as numbers,
+    /// which tests enforce.
     pub fn largest_error(op: UnaryOp) -> f64 {
         match op {
             UnaryOp::Neg | UnaryOp::Abs | UnaryOp::Floor | UnaryOp::Sign | UnaryOp::Cast(_) => 0.0,
@@ -229,28 +230,29 @@ impl Formula {
         }
     }
 
-    /// What an operation makes of two values.
+    /// Returns the formula of an operation on two values.
     pub fn binary(op: BinaryOp) -> &'static Self {
         &BINARY[op as usize]
     }
 
-    /// What an operation makes of the bits of two integers ([`BinaryOp::of_integers`]); `None` for
-    /// one of floating-point numbers.
+    /// Returns the formula of an operation on the bits of two 32-bit integers
+    /// ([`BinaryOp::of_integers`]); `None` if the operation is defined for floating-point numbers
+    /// only.
     pub fn of_integers(op: BinaryOp) -> Option<&'static Self> {
         INTEGERS[op as usize].as_ref()
     }
 
-    /// [`Primitive::Scale`] for vector units that lack it.
+    /// Returns a formula of [`Primitive::Scale`] for vector units that lack it.
     pub fn scale() -> &'static Self {
         &SCALE
     }
 
-    /// Its steps; operands come first, the result last.
+    /// Returns the steps: operands first, the result last.
     pub fn steps(&self) -> &[Step] {
         &self.steps
     }
 
-    /// The primitives that it applies.
+    /// Returns the primitives that the formula applies, in order.
     pub fn primitives(&self) -> impl Iterator<Item = Primitive> {
         self.steps.iter().filter_map(|step| match step {
             Step::Apply(primitive, _) => Some(*primitive),
@@ -258,7 +260,7 @@ impl Formula {
         })
     }
 
-    /// The primitive that it is, applied to the operands in order, if it is nothing else.
+    /// Returns the primitive if the formula is a single one, applied to the operands in order.
     pub fn only(&self) -> Option<Primitive> {
         let (last, operands) = self.steps.split_last()?;
         match *last {
@@ -272,7 +274,7 @@ impl Formula {
         }
     }
 
-    /// The result for these operands.
+    /// Evaluates the formula for these operands.
     pub fn value(&self, operands: [f32; Primitive::MOST_OPERANDS]) -> f32 {
         if let Some(primitive) = self.only() {
             return primitive.value(operands);
@@ -290,7 +292,7 @@ impl Formula {
         values.last().copied().unwrap_or_default()
     }
 
-    /// A formula of `operands` operands, as `write` writes it.
+    /// Builds a formula of `operands` operands, to which `write` appends steps.
     fn written(operands: u8, write: impl FnOnce(&mut Self, &[u8])) -> Self {
         let mut formula = Self::default();
         let numbers: Vec<u8> = (0..operands).map(|number| formula.step(Step::Operand(number))).collect();
@@ -309,17 +311,17 @@ impl Formula {
         self.step(Step::Apply(primitive, operands))
     }
 
-    /// The step of a constant, written once.
+    /// Returns the step of a constant; equal constants share one step.
     fn bits(&mut self, bits: u32) -> u8 {
         let known = self.steps.iter().position(|step| *step == Step::Constant(bits));
         known.map_or_else(|| self.step(Step::Constant(bits)), |known| known as u8)
     }
 }
 
-/// Distance of a number from the exact one in units of the last place of an f32 there (ulp), which
-/// of denormal numbers is that of the least; infinite where only one of them is a number.
+/// Returns the error of `found` in units in the last place (ulp) of an f32 at `exact`; denormal
+/// numbers have the unit of the smallest normal one. Infinite if only one of the two is NaN.
 pub fn ulps(found: f32, exact: f64) -> f64 {
-    // What rounds to infinity is infinity.
+    // An exact value beyond the range of f32 rounds to infinity.
     if found.is_nan() && exact.is_nan() || found.is_infinite() && found == exact as f32 {
         return 0.0;
     }
@@ -332,18 +334,18 @@ fn is_number(expr: &Expr) -> bool {
     matches!(expr, Expr::Const(value) if !value.is_nan())
 }
 
-/// A primitive applied to the operands.
+/// Builds the formula of one primitive, applied to the operands in order.
 fn primitive(primitive: Primitive) -> Formula {
     Formula::written(primitive.operands() as u8, |f, of| {
         f.apply(primitive, of);
     })
 }
 
-/// By [`Compare`].
+/// Formulas of selections, indexed by [`Compare`].
 static SELECTS: LazyLock<[Formula; 3]> =
     LazyLock::new(|| Compare::ALL.map(|compare| primitive(Primitive::Select(compare))));
 
-/// The larger and the smaller of two of which the second is a number.
+/// Formulas of max and min if the second operand is not NaN.
 static BOUNDS: LazyLock<[Formula; 2]> = LazyLock::new(|| [Primitive::Max, Primitive::Min].map(primitive));
 
 static INTEGERS: LazyLock<[Option<Formula>; 8]> = LazyLock::new(|| {
@@ -361,11 +363,11 @@ static INTEGERS: LazyLock<[Option<Formula>; 8]> = LazyLock::new(|| {
 
 static SCALE: LazyLock<Formula> = LazyLock::new(|| Formula::written(2, |f, of| f.scaled_by_halves(of[0], of[1])));
 
-/// In the order of [`BinaryOp::ALL`].
+/// Formulas in the order of [`BinaryOp::ALL`].
 static BINARY: LazyLock<[Formula; 8]> =
     LazyLock::new(|| BinaryOp::ALL.map(|op| Formula::written(2, |f, of| f.function_of_two(op, [of[0], of[1]]))));
 
-/// In the order of [`UnaryOp::ALL`].
+/// Formulas in the order of [`UnaryOp::ALL`].
 static UNARY: LazyLock<[Formula; UnaryOp::ALL.len()]> =
     LazyLock::new(|| UnaryOp::ALL.map(|op| Formula::written(1, |f, of| f.function(op, of[0]))));
 

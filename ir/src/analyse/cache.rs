@@ -1,10 +1,10 @@
-//! Working sets and cache traffic of one multiply-accumulate and of the copies and stores that
-//! surround it.
+//! Working sets and cache traffic of one multiply-accumulate and of the copies and stores around
+//! it.
 //!
-//! A *level* is a number of outer loops left out: level 0 is the whole tree, level `depth` one run
-//! of the leaf. Traffic is the classic estimate: a loop re-reads what it touches, unless everything
-//! that one of its iterations touches fits the cache; then each line comes in once for the whole
-//! loop.
+//! A *level* is the number of outer loops that are held fixed: level 0 is the whole tree, level
+//! `depth` is one execution of the leaf. Traffic is the classic reuse estimate: each iteration of a
+//! loop fetches its data again, unless the working set of one iteration fits the cache; then each
+//! line is fetched once for the whole loop.
 
 use crate::program::{Access, Loop, Role, Scope};
 
@@ -12,54 +12,54 @@ use super::footprint::Region;
 use super::nest::{Leaf, Nest, Operand, operand_accesses};
 use crate::machine::cpu::{LINE_BYTES, PAGE_BYTES};
 
-/// What the loops inside a level touch of one buffer.
+/// Part of one buffer that the loops inside a level access.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Footprint {
-    /// Distinct elements.
+    /// Number of distinct elements.
     pub elements: f64,
-    /// Bytes of the lines that hold them.
+    /// Bytes of the cache lines that contain them.
     pub bytes: f64,
 }
 
-/// One buffer that the tree touches, through its most telling access.
+/// A buffer that the tree accesses, represented by one of its accesses.
 #[derive(Clone, Debug)]
 struct Tracked {
     operand: Operand,
     /// Number of loops that the access shares with the multiply-accumulate.
     shared: usize,
-    /// By level, up to `shared`; deeper levels do not touch it.
+    /// Footprint by level, up to `shared`; loops at deeper levels do not access the buffer.
     footprints: Vec<Footprint>,
 }
 
-/// Pages and set conflicts of one operand inside a level.
+/// Pages and cache-set conflicts of one operand inside a level.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Locality {
-    /// Pages touched.
+    /// Number of pages accessed.
     pub pages: f64,
-    /// Lines that compete for one set of a first-level cache, on average over the sets in use.
+    /// Lines that compete for one set of the first-level cache, averaged over the sets in use.
     pub lines_per_set: f64,
 }
 
-/// The buffers that the tree of one multiply-accumulate touches.
+/// Cache model of the buffers that the tree of one multiply-accumulate accesses.
 #[derive(Clone, Debug)]
 pub struct CacheModel {
     tracked: Vec<Tracked>,
     extents: Vec<f64>,
     /// Multiply-adds of the whole tree.
     trips: f64,
-    /// Bytes that all buffers together take, by level.
+    /// Bytes of all buffers together, by level.
     working_set: Vec<f64>,
-    /// Position in `tracked` of the data operand, the weight operand and the output.
+    /// Positions in `tracked` of the data operand, the weight operand and the output.
     operands: [Option<usize>; 3],
-    /// Data and weight operand while the accumulators live.
+    /// Locality of the data and the weight operand during one lifetime of the accumulators.
     pub tile_locality: [Locality; 2],
-    /// Data and weight operand in one task.
+    /// Locality of the data and the weight operand within one task of a thread.
     pub task_locality: [Locality; 2],
 }
 
 impl CacheModel {
-    /// Analyses the tree of `leaf`, whose accumulators live inside `tile` loops and whose tasks are
-    /// `task` loops.
+    /// Models the tree of `leaf`. The accumulators live inside the `tile` outermost loops, and the
+    /// `task` outermost loops number the tasks.
     pub(super) fn new(nest: &Nest, leaf: &Leaf, tile: usize, task: usize) -> Self {
         let loops = nest.loops_of(leaf);
         let mut model = Self {
@@ -71,6 +71,7 @@ impl CacheModel {
             tile_locality: Default::default(),
             task_locality: Default::default(),
         };
+
         for (slot, access) in operand_accesses(nest, leaf).into_iter().enumerate() {
             let Some(access) = access else { continue };
             model.operands[slot] = Some(model.tracked.len());
@@ -85,43 +86,47 @@ impl CacheModel {
             });
             model.tracked.push(tracked);
         }
+
+        // Copies and stores around the multiply-accumulate occupy the caches as well.
         for Companion { access, loops, shared, .. } in companions(nest, leaf) {
             if nest.program.buffer(access.buffer).role == Role::Output {
                 model.operands[2] = Some(model.tracked.len());
             }
             model.tracked.push(Tracked::new(nest, access, loops, shared, |_, _| {}));
         }
+
         for (level, bytes) in model.working_set.iter_mut().enumerate() {
             *bytes = model.tracked.iter().map(|t| t.at(level).bytes).sum();
         }
+
         model
     }
 
-    /// What the loops inside `level` touch of the data operand (0), the weight operand (1) or the
+    /// Returns the footprint inside `level` of the data operand (0), the weight operand (1) or the
     /// output (2).
     pub fn footprint(&self, operand: usize, level: usize) -> Footprint {
         let tracked = self.operands.get(operand).copied().flatten().and_then(|i| self.tracked.get(i));
         tracked.map_or(Footprint::default(), |t| t.at(level))
     }
 
-    /// Bytes that all buffers together take inside `level`, in whole lines.
+    /// Returns the bytes of all buffers inside `level`, in whole cache lines.
     pub fn working_set(&self, level: usize) -> f64 {
         self.working_set.get(level).copied().unwrap_or(0.0)
     }
 
-    /// Multiply-adds inside `level`.
+    /// Returns the number of multiply-adds inside `level`.
     pub fn fmas(&self, level: usize) -> f64 {
         self.extents.iter().skip(level).product()
     }
 
-    /// The outermost level whose working set fits a cache of `capacity` bytes; the innermost if
-    /// none does.
+    /// Returns the outermost level whose working set fits a cache of `capacity` bytes; the
+    /// innermost level if none fits.
     pub fn fitting_level(&self, capacity: f64) -> usize {
         self.working_set.iter().position(|&bytes| bytes <= capacity).unwrap_or(self.extents.len())
     }
 
-    /// Bytes that cross into a cache of `capacity` bytes for each floating-point operation of the
-    /// tree, by operand: data, weight, output side.
+    /// Returns the bytes moved into a cache of `capacity` bytes per floating-point operation of the
+    /// tree, by operand: data, weight, output.
     pub fn traffic(&self, capacity: f64) -> [f64; 3] {
         let mut bytes = [0.0; 3];
         for tracked in &self.tracked {
@@ -131,6 +136,8 @@ impl CacheModel {
     }
 
     fn traffic_of(&self, tracked: &Tracked, capacity: f64) -> f64 {
+        // From the innermost level outward: fetched once if an iteration's working set fits, else
+        // once per iteration.
         (0..tracked.shared).rev().fold(tracked.at(tracked.shared).bytes, |bytes, level| {
             if self.working_set(level + 1) <= capacity { tracked.at(level).bytes } else { bytes * self.extents[level] }
         })
@@ -138,8 +145,8 @@ impl CacheModel {
 }
 
 impl Tracked {
-    /// Follows `access` outward through `loops`, the loops around it, of which the first `shared`
-    /// count as levels.
+    /// Computes the footprints of `access` from the innermost of its `loops` outward. Only the
+    /// first `shared` loops count as levels.
     fn new(
         nest: &Nest,
         access: &Access,
@@ -148,9 +155,11 @@ impl Tracked {
         mut at_level: impl FnMut(usize, &Region),
     ) -> Self {
         let mut region = nest.region(access);
+        // Loops that are not shared run in full at every level.
         for l in &loops[shared..] {
             region.widen(l.var, l.extent);
         }
+
         let mut footprints = vec![Footprint::default(); shared + 1];
         for level in (0..=shared).rev() {
             if level < shared {
@@ -174,27 +183,30 @@ impl Locality {
     }
 }
 
-/// The most telling access of the tree to a buffer that the operands of the multiply-accumulate are
-/// not.
+/// Representative access to a buffer that is no operand of the multiply-accumulate.
 struct Companion<'n> {
     access: &'n Access,
-    /// The loops around it.
+    /// Loops around the access.
     loops: &'n [&'n Loop],
-    /// How many of them are around the multiply-accumulate too.
+    /// Number of those loops that also enclose the multiply-accumulate.
     shared: usize,
     trips: f64,
 }
 
-/// For every buffer in memory that the tree of `leaf` touches and the operands of `leaf` do not:
-/// the access that shares the most loops with `leaf`, then the one that runs most often.
+/// Returns one access for every buffer in memory that the tree of `leaf` accesses and that is no
+/// operand of `leaf`: the access that shares the most loops with `leaf`; among those, the one
+/// executed most often.
 fn companions<'n>(nest: &'n Nest, leaf: &Leaf<'n>) -> Vec<Companion<'n>> {
     let own = nest.loops_of(leaf);
     let mut taken = vec![false; nest.program.buffers.len()];
     for access in operand_accesses(nest, leaf).into_iter().flatten() {
         taken[access.buffer.0 as usize] = true;
     }
+
     let mut best: Vec<Option<Companion>> = taken.iter().map(|_| None).collect();
+
     for other in nest.leaves.iter().filter(|other| other.tree == leaf.tree) {
+        // Other multiply-accumulates have models of their own.
         if nest.is_mac(other) && !std::ptr::eq(other.store, leaf.store) {
             continue;
         }

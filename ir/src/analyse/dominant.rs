@@ -1,4 +1,4 @@
-//! The dominant multiply-accumulate, the one that runs most often.
+//! The dominant multiply-accumulate of a program: the one that is executed most often.
 
 use super::cache::{CacheModel, Footprint};
 use super::nest::{AxisClass, Leaf, Nest, operand_accesses};
@@ -7,36 +7,36 @@ use super::registers::RegisterTile;
 use super::totals::parallel_depth;
 use crate::program::LoopKind;
 
-/// One of the loops around the dominant multiply-accumulate.
+/// A loop around the dominant multiply-accumulate.
 #[derive(Clone, Copy, Debug)]
 pub struct ChainLoop {
-    /// Iterations.
+    /// Number of iterations.
     pub extent: f64,
-    /// How it runs.
+    /// How the loop is executed.
     pub kind: LoopKind,
-    /// What its axis indexes; `None` if it belongs to no axis.
+    /// Role of the loop's axis in the contraction; `None` if the loop belongs to no axis.
     pub class: Option<AxisClass>,
-    /// Distance in elements of neighbouring iterations in the data and in the weight operand.
+    /// Distance between neighbouring iterations in the data and in the weight operand, in elements.
     pub strides: [f64; 2],
 }
 
 /// The dominant multiply-accumulate of a program.
 #[derive(Clone, Debug)]
 pub struct Dominant {
-    /// Number of times it runs.
+    /// Number of executions.
     pub trips: f64,
-    /// The loops around it, outermost first.
+    /// Loops around it, outermost first.
     pub loops: Vec<ChainLoop>,
-    /// Number of parallel loops at the head of them.
+    /// Number of leading parallel loops, which number the tasks.
     pub task: usize,
-    /// Its register tile.
+    /// Register tile of its accumulators.
     pub tile: RegisterTile,
-    /// What it touches.
+    /// Footprints and working sets by level.
     pub cache: CacheModel,
-    /// Bytes per floating-point operation into the first-, second- and third-level cache, by
+    /// Bytes per floating-point operation moved into the first-, second- and third-level cache, by
     /// operand: data, weight, output.
     pub traffic: [[f64; 3]; 3],
-    /// Bytes of the three caches; of the last, one thread's part.
+    /// Capacity of the three caches in bytes; of the third, one thread's share.
     pub cache_bytes: [f64; 3],
 }
 
@@ -66,12 +66,14 @@ impl Dominant {
         }
     }
 
-    /// What a level of the loops touches of the data (0), the weight (1) or the output (2).
+    /// Returns the footprint inside `level` of the data operand (0), the weight operand (1) or the
+    /// output (2).
     pub fn footprint(&self, operand: usize, level: usize) -> Footprint {
         self.cache.footprint(operand, level)
     }
 
-    /// The outermost level whose working set fits a cache.
+    /// Returns the outermost level whose working set fits the cache: 0 for the first-level cache, 1
+    /// for the second, 2 for the third.
     pub fn fitting_level(&self, cache: usize) -> usize {
         self.cache.fitting_level(self.cache_bytes[cache])
     }

@@ -1,4 +1,4 @@
-//! How much of a buffer a set of loops touches, from extents and strides alone.
+//! Size of the part of a buffer that a set of loops accesses, from extents and strides alone.
 
 use smallvec::SmallVec;
 
@@ -6,16 +6,16 @@ use crate::affine::VarId;
 use crate::machine::cpu::{LINE_BYTES, SET_PERIOD_BYTES};
 use crate::program::Access;
 
-/// The values that one index takes.
+/// Set of values of one index.
 #[derive(Clone, Copy)]
 struct Span {
-    /// Distance from the smallest to the largest value.
+    /// Difference between the largest and the smallest value.
     reach: i64,
-    /// Greatest common divisor of the coefficients of the loops so far; 0 for none.
+    /// Greatest common divisor of the coefficients of the loops so far; 0 before the first.
     step: i64,
-    /// Product of the extents of the loops that move the index.
+    /// Product of the extents of the loops whose variables occur in the index.
     combinations: f64,
-    /// Address distance of neighbouring values, in elements.
+    /// Address distance between neighbouring values, in elements.
     stride: i64,
 }
 
@@ -26,42 +26,42 @@ impl Span {
         self.combinations *= extent as f64;
     }
 
-    /// Number of distinct values: exact for one loop, for nested tiles, and for sliding windows
-    /// that overlap or abut.
+    /// Returns the number of distinct values: exact for one loop, for nested tiles, and for sliding
+    /// windows that overlap or abut; otherwise an upper bound.
     fn count(&self) -> f64 {
         if self.step == 0 { 1.0 } else { self.combinations.min((self.reach / self.step + 1) as f64) }
     }
 }
 
-/// The part of a buffer that one access touches while some of the loops around it run.
+/// Part of a buffer that one access covers while some of the loops around it run.
 ///
-/// It starts as one element and grows by [`Region::widen`], a loop at a time.
+/// Starts as one element; [`Region::widen`] adds one loop at a time.
 pub(super) struct Region<'a> {
     access: &'a Access,
     spans: SmallVec<[Span; 6]>,
     element_bytes: f64,
-    /// Product of the extents of the loops that move the access.
+    /// Product of the extents of the loops whose variables occur in the access.
     combinations: f64,
 }
 
-/// Stretches of memory without gaps, all of the same length.
+/// Contiguous runs of elements, all of the same length.
 struct Runs {
     count: f64,
     elements: f64,
-    /// True if every stretch starts at the same offset within a block.
+    /// True if every run starts at the same offset within a block.
     aligned: bool,
     element_bytes: f64,
 }
 
 impl<'a> Region<'a> {
-    /// One element of `element_bytes` bytes, in a buffer whose dimensions have these strides, in
-    /// elements.
+    /// Returns the region of one element of `element_bytes` bytes. `strides` are those of the
+    /// buffer's dimensions, in elements.
     pub(super) fn new(strides: &[i64], element_bytes: usize, access: &'a Access) -> Self {
         let spans = strides.iter().map(|&stride| Span { reach: 0, step: 0, combinations: 1.0, stride }).collect();
         Self { access, spans, element_bytes: element_bytes as f64, combinations: 1.0 }
     }
 
-    /// Adds a variable of `extent` values to those that run.
+    /// Adds a loop over `extent` values of `var`.
     pub(super) fn widen(&mut self, var: VarId, extent: usize) {
         if extent <= 1 {
             return;
@@ -79,21 +79,21 @@ impl<'a> Region<'a> {
         }
     }
 
-    /// Number of distinct elements.
+    /// Returns the number of distinct elements.
     pub(super) fn elements(&self) -> f64 {
         self.spans.iter().map(Span::count).product::<f64>().min(self.combinations)
     }
 
-    /// Number of aligned blocks of `block_bytes` that hold an element: exact for one stretch that
-    /// starts on a block, an expectation over the starting points for stretches at uneven
-    /// distances.
+    /// Returns the number of aligned blocks of `block_bytes` that contain an element. Exact for one
+    /// run that starts at a block boundary; for runs at uneven distances, the expected value over
+    /// all starting offsets.
     pub(super) fn blocks(&self, block_bytes: f64) -> f64 {
         let runs = self.runs(block_bytes);
         (runs.count * runs.blocks(block_bytes)).min(self.elements())
     }
 
-    /// Merges the dimensions, innermost first, while the gap between neighbouring stretches is
-    /// below a block.
+    /// Merges dimensions into contiguous runs, innermost first, as long as the gap between
+    /// neighbouring runs is smaller than a block.
     fn runs(&self, block_bytes: f64) -> Runs {
         let mut runs = Runs { count: 1.0, elements: 1.0, aligned: true, element_bytes: self.element_bytes };
         for span in self.spans.iter().rev().filter(|s| s.reach > 0) {
@@ -110,12 +110,13 @@ impl<'a> Region<'a> {
         runs
     }
 
-    /// Lines that compete for one set of a first-level cache, on average over the sets in use.
-    /// Large where rows lie a multiple of 4 KiB apart.
+    /// Returns the number of lines that compete for one set of the first-level cache, averaged over
+    /// the sets in use. Large if rows are a multiple of 4 KiB apart.
     pub(super) fn lines_per_set(&self) -> f64 {
         let runs = self.runs(LINE_BYTES);
         let mut places = runs.blocks(LINE_BYTES);
         let mut first_apart = false;
+        // A dimension whose spacing is a multiple of the set period returns to the same sets.
         for span in self.spans.iter().rev().filter(|s| s.reach > 0) {
             let count = span.count();
             let spacing = (span.reach * span.stride) / (count as i64 - 1).max(1);
@@ -125,6 +126,7 @@ impl<'a> Region<'a> {
                 places *= count.min((SET_PERIOD_BYTES / gcd(SET_PERIOD_BYTES, bytes)) as f64);
             }
         }
+
         let sets = SET_PERIOD_BYTES as f64 / LINE_BYTES;
         self.blocks(LINE_BYTES) / places.min(sets)
     }

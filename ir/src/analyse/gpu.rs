@@ -1,8 +1,8 @@
-//! GPU programs: what occupies a multiprocessor, how warps meet memory, and how long a run takes at
+//! Analysis of GPU programs: occupancy, memory requests of warps, and the cycles of a run at
 //! nominal rates.
 //!
-//! Everything follows from the tree and the limits of the target. Requests to memory are those of
-//! one warp in the middle of the grid; the *main* stage, the one with most multiply-adds, is
+//! Everything follows from the tree and the limits of the target. Memory requests are computed for
+//! one warp in the middle of the grid. The *main* stage, the one with most multiply-adds, is
 //! described in detail.
 
 use super::nest::Nest;
@@ -23,33 +23,34 @@ pub use occupancy::{LIMITS, Multiprocessor};
 pub use requests::{Memory, Requests};
 pub use stage::StageWork;
 
-/// What can bound a stage: multiply-adds, instructions, shared memory, the second-level cache,
-/// memory, waiting.
+/// Bottlenecks of a stage: multiply-adds, instruction issue, shared memory, second-level cache,
+/// memory, latency.
 pub const BOUNDS: &[&str] = &["compute", "issue", "shared", "l2", "memory", "latency"];
 
-/// The stages of a GPU program that run in every run, each a kernel.
+/// Stages of a GPU program that are executed in every run; each is one kernel launch.
 #[derive(Clone, Debug)]
 pub struct Kernels {
-    /// What they run on.
+    /// Limits and rates of the multiprocessors.
     pub multiprocessor: Multiprocessor,
     /// The stage with most multiply-adds.
     pub main: StageWork,
-    /// Number of stages.
+    /// Number of stages per run.
     pub stages: f64,
     /// Cycles of a run by each of [`BOUNDS`], summed over stages.
     pub bounds: [f64; 6],
-    /// Cycles of a run: sum over stages of the launch, the largest bound and a share of the others.
+    /// Cycles of a run: for each stage the launch, its largest bound and a share of the other
+    /// bounds.
     pub cycles: f64,
-    /// Cycles of the main stage.
+    /// Cycles of the main stage alone.
     pub main_cycles: f64,
-    /// Bytes that all stages ask the second-level cache for.
+    /// Bytes that all stages request from the second-level cache.
     pub l2_bytes: f64,
     /// Floating-point operations of the workload.
     pub flops: f64,
 }
 
 impl Kernels {
-    /// `None` if no stage is for a GPU.
+    /// Analyses the stages of every run; `None` if none of them is for a GPU.
     pub(super) fn of(nest: &Nest, program: &Program, gpu: &GpuTarget) -> Option<Self> {
         let multiprocessor = Multiprocessor::of(gpu, program.spec.multiplied_dtype());
         let every_run = program.stages.iter().filter(|stage| stage.when == When::EveryRun);
@@ -75,18 +76,19 @@ impl Kernels {
         })
     }
 
-    /// Blocks of the main stage on a multiprocessor at once.
+    /// Returns the number of blocks of the main stage resident on a multiprocessor at once.
     pub fn resident(&self) -> f64 {
         self.multiprocessor.resident(&self.main)
     }
 
-    /// Blocks of the main stage over those that the device has room for at once.
+    /// Returns the number of waves of the main stage: its blocks over those resident on the whole
+    /// device.
     pub fn waves(&self) -> f64 {
         self.main.blocks / (self.multiprocessor.count * self.resident())
     }
 
-    /// Work of the main stage over what there were if every multiprocessor, block and thread had as
-    /// much as the busiest.
+    /// Returns the load balance of the main stage, in `0.0..=1.0`: its work over the work if every
+    /// multiprocessor, block and thread did as much as the busiest.
     pub fn tail(&self) -> f64 {
         let busiest = (self.main.blocks / self.multiprocessor.count).ceil();
         self.main.blocks / (busiest * self.multiprocessor.count) * self.main.evenness
@@ -94,25 +96,27 @@ impl Kernels {
 }
 
 impl StageWork {
-    /// Bytes that a block asks the second-level cache for.
+    /// Returns the bytes that one block requests from the second-level cache.
     pub fn l2_bytes(&self) -> f64 {
         self.global.all().map(Requests::sector_bytes).sum()
     }
 
-    /// Bytes from memory: what is touched, once, and what does not stay in the cache from wave to
-    /// wave, again.
+    /// Returns the bytes fetched from memory: everything accessed once, plus what is evicted
+    /// between waves and fetched again.
     fn memory_bytes(&self, multiprocessor: &Multiprocessor) -> f64 {
         let at_once = (multiprocessor.resident(self) * multiprocessor.count).min(self.blocks);
         let asked = self.blocks * self.l2_bytes();
+
         let touched = self.waves.all_bytes().min(asked);
         let fetched = self.waves.fetched_bytes(at_once).clamp(touched, asked);
+
         let missed = (1.0 - multiprocessor.l2_bytes / (2.0 * touched)).clamp(0.0, 1.0);
         touched + (fetched - touched) * missed
     }
 
-    /// Cycles of the stage, were it bound by one of [`BOUNDS`].
+    /// Returns the cycles of the stage if each of [`BOUNDS`] were the only bottleneck.
     fn bounds(&self, multiprocessor: &Multiprocessor) -> [f64; 6] {
-        // What one block takes of its multiprocessor.
+        // Cycles of one block on its multiprocessor, by resource.
         let requests: f64 = self.global.all().chain(self.shared.all()).map(|requests| requests.count).sum();
         let instructions = (self.fmas - self.tensor_fmas + self.other) * self.working_warps + requests;
         let compute = multiprocessor.compute_cycles(self);
@@ -120,7 +124,8 @@ impl StageWork {
         let shared: f64 = self.shared.all().map(|requests| requests.units).sum();
         let l2 = self.l2_bytes() / L2_BYTES_PER_CYCLE;
 
-        // A block by itself: each of its warps belongs to one of the schedulers.
+        // A block that runs alone: each warp is assigned to one scheduler, so a partial round idles
+        // the others.
         let unevenly = (self.working_warps / ISSUE_PER_CYCLE).ceil() * ISSUE_PER_CYCLE / self.working_warps;
         let alone = [compute * unevenly, issue * unevenly, shared, l2].into_iter().fold(0.0, f64::max);
         let waiting = self.waits * MEMORY_LATENCY_CYCLES + self.barriers * BARRIER_CYCLES;

@@ -1,4 +1,4 @@
-//! A program flattened to its leaves: what each leaf does, under which loops, for which operand.
+//! A program flattened to its leaves, each with its loops and the operand that it serves.
 
 use std::ops::Range;
 
@@ -12,49 +12,49 @@ use crate::program::{
     parallel_prefix, preorder,
 };
 
-/// The side of the contraction that a buffer serves; a packed copy serves the side it is copied
-/// from.
+/// The side of the contraction that a buffer belongs to; a packed copy belongs to the side of its
+/// source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
     /// The data operand.
     Data,
     /// The weight operand.
     Weight,
-    /// The output and what is read and written with it: bias, residual, partial sums.
+    /// The output and everything read or written with it: bias, residual, partial sums.
     Output,
 }
 
-/// What an axis of the contraction indexes, in the words of a matrix product.
+/// Role of a contraction's axis, in the terms of a matrix product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AxisClass {
-    /// The weight and the output.
+    /// Indexes the weight and the output.
     Column,
-    /// The data and the output.
+    /// Indexes the data and the output.
     Row,
-    /// A reduction axis.
+    /// Is summed over.
     Reduce,
-    /// Everything.
+    /// Indexes data, weight and output.
     Batch,
 }
 
-/// One store that runs in every run.
+/// A store that is executed in every run.
 pub(super) struct Leaf<'a> {
     pub(super) store: &'a Store,
-    /// Position of the loops around it in [`Nest::loops`], outermost first.
+    /// Positions of the loops around it in [`Nest::loops`], outermost first.
     pub(super) loops: Range<usize>,
     /// Position of its top-level tree in [`Nest::trees`].
     pub(super) tree: usize,
-    /// Number of loops around the allocation of the register buffer it writes; `None` if it writes
-    /// memory.
+    /// Number of loops around the allocation of the register buffer that it writes; `None` if it
+    /// writes to memory.
     pub(super) register_depth: Option<usize>,
-    /// Number of times it runs.
+    /// Number of executions.
     pub(super) trips: f64,
-    /// Runs that one instruction does in a lane.
+    /// Executions that one instruction combines in one lane; 1 except in dot products.
     pub(super) group: usize,
 }
 
 impl<'a> Leaf<'a> {
-    /// Calls `visit` on the access that is written and on every access that is read.
+    /// Calls `visit` with the access that is written, then with every access that is read.
     pub(super) fn for_each_access(&self, mut visit: impl FnMut(&'a Access)) {
         visit(&self.store.dst);
         self.store.value.for_each_load(&mut visit);
@@ -63,26 +63,26 @@ impl<'a> Leaf<'a> {
 
 /// A top-level tree of a stage.
 pub(super) struct Tree {
-    /// Position of its stage among the stages that run in every run.
+    /// Position of its stage among those executed in every run.
     pub(super) stage: usize,
-    /// Number of units of work that may run at once.
+    /// Number of tasks that may run in parallel.
     pub(super) tasks: f64,
 }
 
-/// The stages of a program that run in every run.
+/// The stages of a program that are executed in every run, flattened.
 pub(super) struct Nest<'a> {
     pub(super) program: &'a Program,
     pub(super) loops: Vec<&'a Loop>,
     pub(super) leaves: Vec<Leaf<'a>>,
     pub(super) trees: Vec<Tree>,
-    /// Number of stages that run in every run.
+    /// Number of stages that are executed in every run.
     pub(super) stages: usize,
-    /// Prefetches of all of them.
+    /// Number of prefetches executed per run.
     pub(super) prefetches: f64,
     /// Row-major strides of every buffer, in elements.
     strides: Vec<SmallVec<[i64; 6]>>,
     operands: Vec<Operand>,
-    /// Axis of the contraction that each loop variable runs along.
+    /// Axis of the contraction that each loop variable iterates over.
     axis_of: Vec<Option<u8>>,
 }
 
@@ -99,6 +99,7 @@ impl<'a> Nest<'a> {
             operands: program.buffers.iter().map(|b| operand_of_role(b.role)).collect(),
             axis_of: vec![None; program.vars.len()],
         };
+
         let mut walk = Walk {
             stack: Vec::with_capacity(32),
             placed: None,
@@ -106,6 +107,7 @@ impl<'a> Nest<'a> {
             opened: vec![0; program.buffers.len()],
             group: 1,
         };
+
         for stage in &program.stages {
             nest.add_stage(stage, &mut walk);
         }
@@ -113,6 +115,8 @@ impl<'a> Nest<'a> {
     }
 
     fn add_stage(&mut self, stage: &'a Stage, walk: &mut Walk<'a>) {
+        // Copies made ahead of time cost no time in a run, but tell which operand a packed buffer
+        // holds.
         if stage.when == When::AheadOfTime {
             let stores = preorder(&stage.body).filter_map(|node| match node {
                 Node::Store(store) => Some(store),
@@ -121,6 +125,7 @@ impl<'a> Nest<'a> {
             stores.for_each(|store| self.follow_copy(store));
             return;
         }
+
         for node in &stage.body {
             let tasks = parallel_prefix(node).iter().map(|l| l.extent as f64).product();
             self.trees.push(Tree { stage: self.stages, tasks });
@@ -168,11 +173,14 @@ impl<'a> Nest<'a> {
                 self.axis_of[var.0 as usize] = Some(axis as u8);
             }
         }
+
+        // Leaves of one loop body share one entry in `loops`.
         let loops = walk.placed.get_or_insert_with(|| {
             let start = self.loops.len();
             self.loops.extend_from_slice(&walk.stack);
             start..self.loops.len()
         });
+
         let dst = store.dst.buffer;
         let in_registers = self.program.buffer(dst).scope == Scope::Register;
         self.leaves.push(Leaf {
@@ -193,34 +201,35 @@ impl<'a> Nest<'a> {
         }
     }
 
-    /// Where a statement of the main equation, such as the multiply-accumulate of the contraction,
-    /// is by [`Program::axes`]; `None` for every other store.
+    /// Returns the point of a statement of the main equation, such as the multiply-accumulate of
+    /// the contraction: one index for each of [`Program::axes`]. `None` for every other store.
     pub(super) fn main_point(&self, store: &'a Store) -> Option<&'a [Affine]> {
         let iteration = store.iteration.as_ref().filter(|it| it.equation == self.program.algorithm.main)?;
         Some(&iteration.point)
     }
 
-    /// True for a statement of the main equation.
+    /// Returns true for a statement of the main equation.
     pub(super) fn is_mac(&self, leaf: &Leaf<'a>) -> bool {
         self.main_point(leaf.store).is_some()
     }
 
-    /// The loops around a leaf, outermost first.
+    /// Returns the loops around a leaf, outermost first.
     pub(super) fn loops_of(&self, leaf: &Leaf<'a>) -> &[&'a Loop] {
         &self.loops[leaf.loops.clone()]
     }
 
-    /// The side of the contraction that a buffer serves.
+    /// Returns the side of the contraction that a buffer belongs to.
     pub(super) fn operand(&self, buffer: BufferId) -> Operand {
         self.operands[buffer.0 as usize]
     }
 
-    /// Row-major strides of a buffer, in elements.
+    /// Returns the row-major strides of a buffer, in elements.
     pub(super) fn strides(&self, buffer: BufferId) -> &[i64] {
         &self.strides[buffer.0 as usize]
     }
 
-    /// The one element of memory that an access touches while no loop runs.
+    /// Returns the region of the single element that an access reads or writes while all loops are
+    /// fixed.
     pub(super) fn region<'r>(&self, access: &'r Access) -> Region<'r> {
         Region::new(self.strides(access.buffer), self.program.dtype(access.buffer).bytes(), access)
     }
@@ -229,20 +238,21 @@ impl<'a> Nest<'a> {
         self.program.buffer(buffer).scope
     }
 
-    /// Distance in elements between the addresses of two neighbouring iterations of `var`.
+    /// Returns the distance between the addresses of two neighbouring iterations of `var`, in
+    /// elements.
     pub(super) fn stride_along(&self, access: &Access, var: VarId) -> i64 {
         let strides = self.strides(access.buffer);
         access.index.iter().zip(strides).map(|(index, stride)| index.coefficient(var) * stride).sum()
     }
 
-    /// The axis of the contraction that a variable runs along; `None` for loops that belong to
-    /// copies only.
+    /// Returns the axis of the contraction that a variable iterates over; `None` for loops that
+    /// only copies have.
     fn axis(&self, var: VarId) -> Option<usize> {
         self.axis_of[var.0 as usize].map(usize::from)
     }
 
-    /// What each axis of the contraction indexes in the tree of a multiply-accumulate, by the
-    /// accesses to either operand and to the copies of it on the way.
+    /// Classifies the axes of the contraction in the tree of a multiply-accumulate, by the accesses
+    /// to both operands and to their copies.
     pub(super) fn classes(&self, leaf: &Leaf) -> Classes {
         let mut indexes = vec![[false; 2]; self.program.axes.len()];
         for other in self.leaves.iter().filter(|other| other.tree == leaf.tree) {
@@ -254,6 +264,7 @@ impl<'a> Nest<'a> {
                 }
             });
         }
+
         let class = |(axis, [data, weight]): (&AxisInfo, [bool; 2])| match (data, weight) {
             _ if axis.reduce => AxisClass::Reduce,
             (true, true) => AxisClass::Batch,
@@ -263,32 +274,32 @@ impl<'a> Nest<'a> {
         Classes(self.program.axes.iter().zip(indexes).map(class).collect())
     }
 
-    /// True if `var` runs along a reduction axis.
+    /// Returns true if `var` iterates over a reduction axis.
     pub(super) fn is_reduction(&self, var: VarId) -> bool {
         self.axis(var).is_some_and(|axis| self.program.axes[axis].reduce)
     }
 }
 
-/// What each axis indexes.
+/// Role of each axis of the contraction.
 pub(super) struct Classes(Vec<AxisClass>);
 
 impl Classes {
-    /// What the axis of a variable indexes.
+    /// Returns the role of the axis that `var` iterates over.
     pub(super) fn of(&self, nest: &Nest, var: VarId) -> Option<AxisClass> {
         nest.axis(var).map(|axis| self.0[axis])
     }
 }
 
-/// Where the walk over a stage stands.
+/// State of the walk over a stage.
 struct Walk<'a> {
     stack: Vec<&'a Loop>,
-    /// Position of just these loops in [`Nest::loops`], once a leaf stands under them.
+    /// Positions of exactly these loops in [`Nest::loops`], once a leaf has been found in them.
     placed: Option<Range<usize>>,
-    /// How often what stands here runs.
+    /// Number of executions of the current node.
     trips: f64,
-    /// Number of loops around the latest allocation of each buffer.
+    /// Number of loops around the latest allocation of each buffer, by [`BufferId`].
     opened: Vec<usize>,
-    /// Steps of the dot product around, 1 outside.
+    /// Reduction steps of the enclosing dot product; 1 outside of one.
     group: usize,
 }
 
@@ -296,17 +307,17 @@ fn operand_of_role(role: Role) -> Operand {
     match role {
         Role::Operand(0) => Operand::Data,
         Role::Operand(1) => Operand::Weight,
-        // A packed buffer is settled when the copy that fills it is met.
+        // The copy that fills a packed buffer corrects this later.
         Role::Packed | Role::Operand(_) | Role::Output | Role::Accumulator => Operand::Output,
     }
 }
 
-/// The innermost loop if it is vectorised.
+/// Returns the innermost loop if it is vectorised.
 pub(super) fn vector_loop<'a>(loops: &[&'a Loop]) -> Option<&'a Loop> {
     loops.last().copied().filter(|l| l.kind == LoopKind::Vectorized)
 }
 
-/// The loads of the data and of the weight operand in a multiply-accumulate.
+/// Returns the loads of the data and of the weight operand in a multiply-accumulate.
 pub(super) fn operand_accesses<'a>(nest: &Nest, leaf: &Leaf<'a>) -> [Option<&'a Access>; 2] {
     let mut found = [None, None];
     leaf.store.value.for_each_load(&mut |load| {

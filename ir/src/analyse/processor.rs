@@ -1,25 +1,25 @@
-//! What is used of the target.
+//! Parameters of the target that the analysis uses.
 
 use crate::target::{CpuTarget, GpuTarget, Rates, Target};
 
-/// A core of the target: of a CPU, or a multiprocessor as one.
+/// A core of a CPU, or a GPU's multiprocessor treated as a core.
 #[derive(Clone, Copy, Debug)]
 pub struct Core {
-    /// Cores that a kernel runs on, a thread each.
+    /// Number of cores that a kernel runs on, one thread each.
     pub threads: usize,
-    /// f32 lanes of a vector register.
+    /// Lanes of a vector register for f32 elements.
     pub lanes: usize,
-    /// Vector registers.
+    /// Number of vector registers.
     pub vector_registers: usize,
-    /// First-level data, second-level and third-level cache.
+    /// Capacity in bytes of the first-level data, second-level and third-level cache.
     pub cache_bytes: [f64; 3],
-    /// Rates of the caches, of memory and of the threads' meeting; nominal ones for a
-    /// multiprocessor, whose own are its kernels'.
+    /// Rates of the caches, of memory and of fork-join; nominal for a multiprocessor, whose own
+    /// rates are in [`Kernels`](super::gpu::Kernels).
     pub rates: Rates,
 }
 
 impl Core {
-    /// A core of a target.
+    /// Returns the parameters of a target.
     pub(super) fn of(target: &Target) -> Self {
         match target {
             Target::Cpu(cpu) => Self::of_cpu(cpu),
@@ -37,8 +37,8 @@ impl Core {
         }
     }
 
-    /// A multiprocessor as a core: the registers of one of its threads, its shared memory, and the
-    /// cache of all of them.
+    /// Treats a multiprocessor as a core: the registers of one of its threads, its shared memory,
+    /// and the device's second-level cache.
     fn of_gpu(gpu: &GpuTarget) -> Self {
         Self {
             threads: gpu.multiprocessors.max(1),

@@ -1,4 +1,4 @@
-//! The register tile of a multiply-accumulate, and what a leaf costs in instructions.
+//! Register tile of a multiply-accumulate, and instruction cost of the other leaves.
 
 use std::ops::Range;
 
@@ -12,68 +12,69 @@ use crate::program::{Access, Expr, Loop, LoopKind, Scope};
 use super::nest::{Leaf, Nest, vector_loop};
 use super::processor::Core;
 
-/// Instructions for `extent` neighbouring elements: whole vectors, then one narrower piece for each
-/// power of two in the rest.
+/// Returns the number of instructions for `extent` neighbouring elements: whole vectors, then one
+/// narrower access for each power of two in the remainder.
 pub fn pieces(extent: usize, lanes: usize) -> usize {
     extent / lanes + (extent % lanes).count_ones() as usize
 }
 
-/// Vector registers that a register tile needs: its accumulators, the operand of fewer vectors, and
-/// one vector of the other on its way.
+/// Returns the number of vector registers that a register tile needs: its accumulators, all vectors
+/// of the operand that has fewer, and one vector of the other operand.
 pub fn tile_registers(accumulators: usize, operand_vectors: [usize; 2]) -> usize {
     accumulators + operand_vectors[0].min(operand_vectors[1]) + 1
 }
 
-/// How often the straight-line code around a leaf is written out.
+/// Returns how many copies of the code around a leaf unrolling makes.
 fn written_out(loops: &[&Loop]) -> f64 {
     loops.iter().filter(|l| l.kind == LoopKind::Unrolled).map(|l| l.extent as f64).product()
 }
 
-/// What one reduction step of a multiply-accumulate needs. A step is one iteration of all reduction
+/// Cost of one reduction step of a multiply-accumulate. A step is one iteration of all reduction
 /// loops: it adds once to every accumulator.
 #[derive(Clone, Debug, Default)]
 pub struct RegisterTile {
-    /// Number of loops around the accumulators' life.
+    /// Number of loops outside the lifetime of the accumulators.
     pub tile: usize,
-    /// Number of loops around the straight-line code: the unrolled and vectorised loops that end
-    /// the chain.
+    /// Number of loops outside the straight-line code, which the innermost unrolled and vectorised
+    /// loops form.
     pub body: usize,
-    /// Extent of the vectorised loop, 1 where there is none.
+    /// Extent of the vectorised loop; 1 if there is none.
     pub vector_extent: f64,
-    /// Share of the vector lanes in use.
+    /// Share of the vector lanes that are used, in `0.0..=1.0`.
     pub lane_use: f64,
-    /// Vector multiply-adds, which is the number of accumulators.
+    /// Vector multiply-adds per step, equal to the number of accumulators.
     pub fmas: f64,
-    /// Elements that the accumulators hold.
+    /// Elements in the accumulators.
     pub elements: f64,
-    /// Steps that one instruction takes in a lane; the steps below are groups of these.
+    /// Reduction steps that one instruction combines in one lane. All counts per step are per such
+    /// group.
     pub group: f64,
-    /// Loads of neighbouring elements into a vector.
+    /// Vector loads of neighbouring elements per step.
     pub vector_loads: f64,
-    /// Loads of one element into all lanes.
+    /// Loads per step that broadcast one element to all lanes.
     pub broadcasts: f64,
-    /// Loads of one element into one lane.
+    /// Loads per step of one element into one lane.
     pub gathers: f64,
-    /// Vector registers alive at once: [`tile_registers`].
+    /// Vector registers that are live at once: [`tile_registers`].
     pub registers: f64,
-    /// Vector registers of the target that are left; negative where it has too few.
+    /// Vector registers of the target that remain free; negative if registers spill.
     pub free_registers: f64,
     /// Steps in the straight-line code.
     pub unrolled_steps: f64,
-    /// Steps while the accumulators live.
+    /// Steps during one lifetime of the accumulators.
     pub inner_steps: f64,
-    /// Bytes of straight-line code.
+    /// Bytes of the straight-line code.
     pub code_bytes: f64,
-    /// True if the accumulators are no registers but memory.
+    /// True if the accumulators are in memory instead of registers.
     pub in_memory: bool,
-    /// Estimated cycles of one step, its share of loop and tile overhead included.
+    /// Estimated cycles per step, including its share of loop and tile overhead.
     pub cycles: f64,
-    /// Share of the multiply-adds that could start in these cycles.
+    /// Achieved share of the core's peak multiply-add rate, in `0.0..=1.0`.
     pub efficiency: f64,
 }
 
 impl RegisterTile {
-    /// The register tile of a multiply-accumulate on a core.
+    /// Computes the register tile of a multiply-accumulate on a core.
     pub(super) fn new(nest: &Nest, leaf: &Leaf, core: &Core) -> Self {
         let loops = nest.loops_of(leaf);
         let body = loops
@@ -90,6 +91,7 @@ impl RegisterTile {
             let reductions = loops[range].iter().filter(|l| nest.is_reduction(l.var));
             reductions.map(|l| l.extent as f64).product::<f64>() / group
         };
+
         let mut tile_of_registers = Self {
             tile,
             body,
@@ -103,24 +105,28 @@ impl RegisterTile {
             in_memory: leaf.register_depth.is_none(),
             ..Self::default()
         };
+
         let scalar_end = loops.len() - usize::from(vector.is_some());
+        // Unrolled loops over output axes multiply the accumulators.
         for l in loops[body..scalar_end].iter().filter(|l| !nest.is_reduction(l.var)) {
             tile_of_registers.fmas *= l.extent as f64;
             tile_of_registers.elements *= l.extent as f64;
         }
+
         let (mut operands, mut number) = ([1; 2], 0);
         leaf.store.value.for_each_load(&mut |load| {
             let held = tile_of_registers.add_load(nest, load, &loops[body..scalar_end], vector, vectors);
             operands[number.min(1)] = held as usize;
             number += 1;
         });
+
         tile_of_registers.registers = tile_registers(tile_of_registers.fmas as usize, operands) as f64;
         tile_of_registers.finish(core, written_out(loops) * vectors);
         tile_of_registers
     }
 
-    /// Counts the loads of one operand in a step, one for each distinct element or vector of it;
-    /// the vectors that hold all of them.
+    /// Counts the loads of one operand per step, one for each distinct element or vector. Returns
+    /// the number of vectors that hold all of them.
     fn add_load(&mut self, nest: &Nest, load: &Access, unrolled: &[&Loop], vector: Option<&Loop>, vectors: f64) -> f64 {
         let distinct: f64 = unrolled
             .iter()
@@ -137,17 +143,22 @@ impl RegisterTile {
     }
 
     fn finish(&mut self, core: &Core, written_out: f64) {
+        // A gather takes a load and an insertion into its lane.
         let loads = self.vector_loads + self.broadcasts + 2.0 * self.gathers;
         self.free_registers = core.vector_registers as f64 - self.registers;
         self.code_bytes = written_out * (1.0 + loads / self.fmas) * INSTRUCTION_BYTES;
 
         let mut issue =
             (self.fmas / FMAS_PER_CYCLE).max(loads / LOADS_PER_CYCLE).max((self.fmas + loads) / INSTRUCTIONS_PER_CYCLE);
+
+        // Each accumulator depends on its value of the step before: a step takes at least the
+        // latency of a multiply-add.
         let mut chain = FMA_LATENCY_CYCLES;
         if self.in_memory {
             issue += self.fmas;
             chain += FORWARD_LATENCY_CYCLES;
         }
+
         let spilled = (-self.free_registers).max(0.0);
         let tile_exit = if self.body > self.tile { LOOP_EXIT_CYCLES } else { 0.0 };
         let overhead = 1.0 / self.unrolled_steps + tile_exit / self.inner_steps;
@@ -155,27 +166,28 @@ impl RegisterTile {
         self.efficiency = self.elements / (core.lanes as f64 * FMAS_PER_CYCLE * self.cycles);
     }
 
-    /// Number of steps that all runs of the leaf take.
+    /// Returns the number of steps in all executions of the leaf.
     pub(super) fn steps(&self, leaf: &Leaf) -> f64 {
         leaf.trips / (self.elements * self.group)
     }
 }
 
-/// The primitives of an operation that take time of their own: sums, products and the like, one to
-/// an operation, go on beside loads and stores.
+/// Returns the primitives of an operation that take extra time. A single sum, product or the like
+/// is free: it overlaps with loads and stores.
 fn own_primitives(operation: &Expr) -> impl Iterator<Item = Primitive> {
     let is_free = |formula: &Formula| formula.only().is_some_and(|only| primitive_cycles(only) <= 0.5);
     Formula::of(operation).filter(|formula| !is_free(formula)).into_iter().flat_map(Formula::primitives)
 }
 
-/// What a leaf other than a multiply-accumulate needs in all its runs.
+/// Cost of all executions of a leaf that is no multiply-accumulate.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CopyCost {
-    /// Loads and stores of memory, in instructions; about as many cycles.
+    /// Load and store instructions, which also approximate cycles, plus the cycles of expensive
+    /// primitives.
     pub(super) instructions: f64,
     /// Bytes loaded and stored.
     pub(super) bytes: f64,
-    /// Bytes of code.
+    /// Bytes of the code.
     pub(super) code_bytes: f64,
 }
 

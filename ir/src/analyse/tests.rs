@@ -1,4 +1,4 @@
-//! What is counted, by hand and by enumeration.
+//! Tests of the analysis against figures computed by hand.
 
 mod regions;
 

@@ -1,4 +1,4 @@
-//! Sums over all leaves, and how the work divides among threads.
+//! Sums over all leaves, and the load balance among threads.
 
 use super::nest::{Leaf, Nest};
 use super::processor::Core;
@@ -6,69 +6,68 @@ use super::registers::{CopyCost, RegisterTile};
 use crate::program::{Buffer, LoopKind, Node, Role, Scope, When, preorder};
 use crate::spec::Tensor;
 
-/// Sums over all leaves of the stages that run in every run.
+/// Sums over all leaves of the stages that are executed in every run.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
-    /// Leaves, and those of them that are multiply-accumulates.
+    /// Number of leaves.
     pub leaves: f64,
-    /// Multiply-accumulates in the program's text.
+    /// Number of leaves that are multiply-accumulates.
     pub mac_leaves: f64,
-    /// Top-level trees.
+    /// Number of top-level trees.
     pub trees: f64,
-    /// Stages.
+    /// Number of stages.
     pub stages: f64,
-    /// Multiply-adds of single elements.
+    /// Multiply-adds, counted per element.
     pub fmas: f64,
     /// Multiply-add instructions.
     pub fma_instructions: f64,
-    /// Multiply-adds of single elements in leaves that leave lanes idle.
+    /// Multiply-adds, counted per element, of leaves that leave vector lanes idle.
     pub partial_fmas: f64,
-    /// Bytes loaded and stored by copies into packed buffers that all threads see.
+    /// Bytes loaded and stored by copies into packed buffers that all threads share.
     pub global_copy_bytes: f64,
-    /// The same for packed buffers of one thread.
+    /// Bytes loaded and stored by copies into packed buffers that are private to a thread.
     pub local_copy_bytes: f64,
-    /// Loads and stores, in instructions, of all copies into packed buffers.
+    /// Load and store instructions of all copies into packed buffers.
     pub copy_instructions: f64,
-    /// Partial sums read back from the output.
+    /// Partial sums that are read back from the output.
     pub reloaded_elements: f64,
-    /// Elements of the output written, every time anew.
+    /// Elements written to the output, counted each time.
     pub stored_elements: f64,
-    /// Prefetches.
+    /// Number of prefetches.
     pub prefetches: f64,
     /// Bytes of straight-line code.
     pub code_bytes: f64,
-    /// Estimated cycles of all multiply-adds, on one thread.
+    /// Estimated cycles of all multiply-adds on one thread.
     pub mac_cycles: f64,
-    /// Estimated cycles of all other leaves, on one thread.
+    /// Estimated cycles of all other leaves on one thread.
     pub other_cycles: f64,
-    /// Bytes of global packed buffers that are filled in every run.
+    /// Bytes of the shared packed buffers that are filled in every run.
     pub packed_bytes: f64,
-    /// Bytes of packed memory per thread.
+    /// Bytes of packed buffers per thread.
     pub local_bytes: f64,
-    /// Bytes of constants that a run has to fetch from memory; none where they may be in the
-    /// caches.
+    /// Bytes of constants that a run fetches from memory; 0 if they may be cached.
     pub cold_bytes: f64,
-    /// How the work divides among threads.
+    /// Load balance among threads.
     pub division: Division,
 }
 
-/// How the work divides among threads.
+/// Load balance among threads.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Division {
-    /// Units of work of the stage that works longest.
+    /// Number of tasks of the stage with the most cycles.
     pub tasks: f64,
-    /// Cycles of that stage's longest unit of work over the mean cycles of a thread.
+    /// Cycles of that stage's longest task over the mean cycles of a thread.
     pub longest_task: f64,
-    /// Cycles until the last thread is done over the mean cycles of a thread, where each thread is
-    /// given equally many neighbouring tasks, over all stages.
+    /// Cycles until the last thread finishes over the mean cycles of a thread, summed over all
+    /// stages. Each thread gets an equal number of neighbouring tasks.
     pub imbalance: f64,
-    /// Cycles until the last thread is done, over all stages, barriers included.
+    /// Cycles until the last thread finishes, over all stages, including barriers.
     pub wall_cycles: f64,
 }
 
 impl Totals {
-    /// The sums, the position of the multiply-accumulate that runs most often (the first of them),
-    /// and its register tile.
+    /// Computes the sums. Also returns the position of the multiply-accumulate that is executed
+    /// most often (the first of several) and its register tile.
     pub(super) fn new(nest: &Nest, core: &Core) -> (Self, Option<(usize, RegisterTile)>) {
         let mut totals = Self {
             leaves: nest.leaves.len() as f64,
@@ -142,7 +141,8 @@ impl Totals {
 }
 
 impl Division {
-    /// `tree_cycles` are the cycles of all runs of each tree on one thread.
+    /// Computes the load balance; `tree_cycles` are the cycles of all executions of each tree on
+    /// one thread.
     fn new(nest: &Nest, tree_cycles: &[f64], core: &Core) -> Self {
         let threads = core.threads;
         let mut division = Self::default();
@@ -177,10 +177,12 @@ impl Division {
     }
 }
 
-/// Cycles of the busiest of `threads` threads that are each given equally many neighbouring tasks
-/// of `trees`, whose items are a number of tasks and the cycles of all of them together.
+/// Returns the cycles of the busiest of `threads` threads if each gets an equal number of
+/// neighbouring tasks. Each item of `trees` is a number of tasks and their total cycles.
 pub fn busiest_thread(trees: &[(f64, f64)], threads: usize) -> f64 {
     let tasks: f64 = trees.iter().map(|t| t.0).sum();
+
+    // Cycles of the first `task` tasks.
     let cycles_before = |task: f64| {
         let mut left = task;
         let mut cycles = 0.0;
@@ -194,6 +196,7 @@ pub fn busiest_thread(trees: &[(f64, f64)], threads: usize) -> f64 {
         }
         cycles
     };
+
     let (mut before, mut busiest) = (0.0, 0.0f64);
     for thread in 1..=threads {
         let after = cycles_before((tasks * thread as f64 / threads as f64).floor());
@@ -203,7 +206,7 @@ pub fn busiest_thread(trees: &[(f64, f64)], threads: usize) -> f64 {
     busiest
 }
 
-/// Bytes of the global packed buffers that some leaf writes.
+/// Returns the bytes of the shared packed buffers that some leaf writes.
 fn filled_bytes(nest: &Nest) -> f64 {
     let program = nest.program;
     let mut filled = vec![false; program.buffers.len()];
@@ -214,14 +217,16 @@ fn filled_bytes(nest: &Nest) -> f64 {
     packed.filter(|(b, _)| b.scope == Scope::Global).map(|(b, _)| 4.0 * b.len() as f64).sum()
 }
 
-/// Bytes of the constants that some leaf reads, packed or as they were given.
+/// Returns the bytes of the constants that some leaf reads, packed or in their original form.
 fn constant_bytes(nest: &Nest) -> f64 {
     let program = nest.program;
     let is_given = |buffer: &Buffer| match buffer.role {
         Role::Operand(_) => program.spec.find(buffer.role).is_some_and(Tensor::is_constant),
         Role::Output | Role::Packed | Role::Accumulator => false,
     };
+
     let mut constant: Vec<bool> = program.buffers.iter().map(is_given).collect();
+    // Buffers filled ahead of time are constant as well.
     let ahead = program.stages.iter().filter(|stage| stage.when == When::AheadOfTime);
     for node in ahead.flat_map(|stage| preorder(&stage.body)) {
         if let Node::Store(store) = node {
@@ -235,7 +240,7 @@ fn constant_bytes(nest: &Nest) -> f64 {
     met.map(|((buffer, _), _)| (buffer.len() * buffer.dtype.bytes()) as f64).sum()
 }
 
-/// Number of parallel loops at the head of a chain.
+/// Returns the number of leading parallel loops around a leaf.
 pub(super) fn parallel_depth(nest: &Nest, leaf: &Leaf) -> usize {
     nest.loops_of(leaf).iter().take_while(|l| l.kind == LoopKind::Parallel).count()
 }

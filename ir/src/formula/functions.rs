@@ -1,8 +1,8 @@
-//! The formulas of operations on one value.
+//! Formulas of operations on one value.
 //!
-//! Each polynomial has the least largest error, weighted as said, on its interval, which Remez's
-//! algorithm found in arithmetic of 200 bits: exchange the points where the error is largest until
-//! it is the same at all of them.
+//! Each polynomial is the minimax approximation on its interval, in the stated weighting, found by
+//! Remez's algorithm in 200-bit arithmetic: exchange the points of largest error until the error is
+//! equal at all of them.
 
 use super::{Formula, Primitive};
 use crate::dtype::DType;
@@ -15,32 +15,33 @@ const SIGN: u32 = 0x8000_0000;
 const INFINITY: u32 = 0x7f80_0000;
 const ONE: u32 = 0x3f80_0000;
 
-/// `1.5 * 2^23`: the nearest whole number, added to it, is in its lowest bits, which begin as
-/// zeros.
+/// `1.5 * 2^23`. A sum with it rounds to an integer, which is then in its lowest bits.
 const WHOLE: f32 = 12_582_912.0;
 
-/// `1 / ln 2`, and `ln 2` in two parts of which the first has 9 bits: a whole number of 15 bits
-/// times it is exact.
+/// `1 / ln 2`, and `ln 2` split in two parts (Cody and Waite). The first part has 9 bits, so that
+/// its product with an integer of 15 bits is exact.
 const LOG2_E: f32 = std::f32::consts::LOG2_E;
 const LN_2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
 
-/// `(exp(r) - 1 - r) / r^2` for `abs(r) <= 1.0005 * ln(2) / 2`: the error of `exp(r) - 1` is at
-/// most `2^-26.1` of it.
+/// Coefficients of `(exp(r) - 1 - r) / r^2` for `abs(r) <= 1.0005 * ln(2) / 2`; the relative error
+/// of `exp(r) - 1` is at most `2^-26.1`.
 const EXP: [f32; 5] = [0.499_999_97, 0.166_665_43, 4.166_72e-2, 8.366_547_5e-3, 1.388_251_7e-3];
 
-/// `(log(1 + f) - f + f^2 / 2) / f^3` from `sqrt(1/2) - 1` to `sqrt(2) - 1`: the error of
-/// `log(1 + f)` is at most `2^-27.3` of it.
+/// Coefficients of `(log(1 + f) - f + f^2 / 2) / f^3` for f from `sqrt(1/2) - 1` to `sqrt(2) - 1`;
+/// the relative error of `log(1 + f)` is at most `2^-27.3`.
 const LOG: [f32; 8] =
     [0.333_333_3, -0.250_008_2, 0.200_012_28, -0.166_233_58, 0.142_017_45, -0.131_601_6, 0.127_616_5, -7.634_636e-2];
 
-/// Bits of `sqrt(1/2)`, the least mantissa.
+/// Bits of `sqrt(1/2)`, the smallest mantissa after the reduction.
 const LEAST_MANTISSA: u32 = 0x3f35_04f3;
 
-/// `erf(x) / x - 1` in `x^2`, for x up to 1: the error is at most `2^-29.6` of `erf(x)`.
+/// Coefficients of `erf(x) / x - 1` in `x^2`, for x up to 1; the relative error of `erf(x)` is at
+/// most `2^-29.6`.
 const ERF_NEAR: [f32; 7] =
     [0.128_379_17, -0.376_126_26, 0.112_835_854, -2.685_381_3e-2, 5.188_327_7e-3, -8.010_193_7e-4, 7.853_861_5e-5];
 
-/// `-log(1 - erf(x))` for x from 1 to 4: the error of `erf(x)` is at most `2^-35.4` of it.
+/// Coefficients of `-log(1 - erf(x))` for x from 1 to 4; the relative error of `erf(x)` is at most
+/// `2^-35.4`.
 const ERF_FAR: [f32; 8] = [
     -1.884_683_6e-4,
     1.129_580_3,
@@ -52,19 +53,19 @@ const ERF_FAR: [f32; 8] = [
     2.169_762_2e-5,
 ];
 
-/// `2^f` for `abs(f) <= 0.5001`: the error is at most `2^-23.6` of it.
+/// Coefficients of `2^f` for `abs(f) <= 0.5001`; the relative error is at most `2^-23.6`.
 const POWER_OF_TWO: [f32; 6] = [1.000_000_1, 0.693_146_94, 0.240_221_19, 5.550_713_5e-2, 9.675_564e-3, 1.327_644_9e-3];
 
-/// A number of the form `2^n * (1 + fraction)`, `abs(fraction) < 1/2`, as two steps.
+/// Number of the form `2^n * (1 + fraction)` with `abs(fraction) < 1/2`, as steps of a formula.
 struct Scaled {
-    /// `n`, in the lowest bits of [`WHOLE`]` + n`, and as a number.
+    /// Step of `WHOLE + n`, which has `n` in its lowest bits; the field `n` is the number itself.
     exponent: u8,
     n: u8,
     fraction: u8,
 }
 
 impl Formula {
-    /// What an operation makes of a step.
+    /// Appends the steps of an operation applied to a step.
     pub(super) fn function(&mut self, op: UnaryOp, x: u8) {
         match op {
             UnaryOp::Neg => {
@@ -91,7 +92,7 @@ impl Formula {
             UnaryOp::Expm1 => self.expm1(x),
             UnaryOp::Log1p => self.log1p(x),
             UnaryOp::Sign => self.sign(x),
-            // As it is: what comes in with any sign goes out with it.
+            // Or of the value with itself copies all bits, including those of NaN.
             UnaryOp::Cast(dtype) if dtype.is_word() => self.apply(Primitive::Or, &[x, x]),
             UnaryOp::Cast(DType::F16) => self.f16(x),
             UnaryOp::Cast(DType::Bf16) => self.bf16(x),
@@ -99,7 +100,7 @@ impl Formula {
         };
     }
 
-    /// What an operation makes of two steps.
+    /// Appends the steps of an operation applied to two steps.
     pub(super) fn function_of_two(&mut self, op: BinaryOp, of: [u8; 2]) {
         match op {
             BinaryOp::Add => self.apply(Primitive::Add, &of),
@@ -141,26 +142,26 @@ impl Formula {
         self.apply(Primitive::Select(compare), &[a, b, then, otherwise])
     }
 
-    /// Without its sign.
+    /// Appends the absolute value of `x`.
     pub(super) fn magnitude(&mut self, x: u8) -> u8 {
         let mask = self.bits(!SIGN);
         self.apply(Primitive::And, &[x, mask])
     }
 
-    /// With the sign of negative values.
+    /// Appends `-abs(x)`.
     fn opposite_magnitude(&mut self, x: u8) -> u8 {
         let sign = self.bits(SIGN);
         self.apply(Primitive::Or, &[x, sign])
     }
 
-    /// A value that is not negative, with the sign of another.
+    /// Appends a non-negative value with the sign of `of`.
     fn with_sign(&mut self, value: u8, of: u8) -> u8 {
         let mask = self.bits(SIGN);
         let sign = self.apply(Primitive::And, &[of, mask]);
         self.apply(Primitive::Or, &[value, sign])
     }
 
-    /// A polynomial in x, the lowest coefficient first (Horner).
+    /// Appends a polynomial in x by Horner's rule; the lowest coefficient is first.
     fn polynomial(&mut self, coefficients: &[f32], x: u8) -> u8 {
         let (last, rest) = coefficients.split_last().unwrap_or((&0.0, &[]));
         let highest = self.number(*last);
@@ -170,22 +171,22 @@ impl Formula {
         })
     }
 
-    /// `WHOLE +` the whole number nearest to `a * b`, and that number.
+    /// Appends `WHOLE + n` and `n`, where `n` is the integer nearest to `a * b`.
     fn nearest(&mut self, a: u8, b: u8) -> [u8; 2] {
         let whole = self.number(WHOLE);
         let shifted = self.mul_add(a, b, whole);
         [shifted, self.sub(shifted, whole)]
     }
 
-    /// `2^n` of the n in the lowest bits of a step, from -126 to 127.
+    /// Appends `2^n`, with n from -126 to 127 in the lowest bits of a step.
     fn power_of_two(&mut self, exponent: u8) -> u8 {
         let (moved, one) = (self.apply(Primitive::ShiftLeft(23), &[exponent]), self.bits(ONE));
         self.apply(Primitive::AddBits, &[moved, one])
     }
 
-    /// `exp(x)` for x from -104 to 89.
+    /// Appends `exp(x)`, scaled, for x from -104 to 89.
     fn scaled_exp(&mut self, x: u8) -> Scaled {
-        // What is left of x beside n * ln 2, in two steps of which the first is exact.
+        // Reduced argument `x - n * ln 2`, in two steps of which the first is exact.
         let per_ln_2 = self.number(LOG2_E);
         let [exponent, n] = self.nearest(x, per_ln_2);
         let left = LN_2.iter().fold(x, |left, &part| {
@@ -198,7 +199,7 @@ impl Formula {
         Scaled { exponent, n, fraction: self.mul_add(square, series, left) }
     }
 
-    /// `exp(x)` for x from -104 to 89; 0 or infinity where that is beyond f32.
+    /// Appends `exp(x)` for x from -104 to 89; underflows to 0 and overflows to infinity.
     fn bounded_exp(&mut self, x: u8) -> u8 {
         let Scaled { n, fraction, .. } = self.scaled_exp(x);
         let one = self.number(1.0);
@@ -206,8 +207,8 @@ impl Formula {
         self.apply(Primitive::Scale, &[mantissa, n])
     }
 
-    /// `x * 2^n`, half of the exponent at a time: the whole of it may be beyond that of any f32.
-    /// The second product rounds denormals.
+    /// Appends `x * 2^n` as two products, since `2^n` may be out of the range of f32. The second
+    /// product rounds denormal results.
     pub(super) fn scaled_by_halves(&mut self, x: u8, n: u8) {
         let (whole, half) = (self.number(WHOLE), self.number(0.5));
         let [first, first_n] = self.nearest(n, half);
@@ -218,7 +219,7 @@ impl Formula {
         self.mul(scaled, second);
     }
 
-    /// `exp(x)` for negative x.
+    /// Appends `exp(x)` for negative x.
     fn exp_of_negative(&mut self, x: u8) -> u8 {
         let least = self.number(-104.0);
         let x = self.apply(Primitive::Max, &[x, least]);
@@ -231,9 +232,9 @@ impl Formula {
         self.exp_of_negative(x)
     }
 
-    /// n and m of a number `2^n * m` that is positive and finite, m from `sqrt(1/2)` to `sqrt(2)`.
+    /// Appends n and m of a positive finite number `2^n * m`, with m from `sqrt(1/2)` to `sqrt(2)`.
     fn parted(&mut self, x: u8) -> [u8; 2] {
-        // Denormals are scaled to be none.
+        // Denormal numbers are first scaled to normal ones, and n is corrected by the bias.
         let (least, scale) = (self.number(f32::MIN_POSITIVE), self.number(8_388_608.0));
         let scaled = self.mul(x, scale);
         let bits = self.select(Compare::Less, [x, least], scaled, x);
@@ -242,10 +243,9 @@ impl Formula {
         self.parted_bits(bits, bias)
     }
 
-    /// The same of the bits of a number that is not denormal, and of what is added to `2^23 +` its
-    /// exponent.
+    /// Appends n and m for the bits of a normal number. `bias` is added to `2^23 +` its exponent.
     fn parted_bits(&mut self, bits: u8, bias: u8) -> [u8; 2] {
-        // With the distance of sqrt(1/2) to 1 added to the bits, n + 127 is the exponent.
+        // With the distance from sqrt(1/2) to 1 added to the bits, the exponent field is n + 127.
         let (mantissa_mask, distance) = (self.bits(0x007f_ffff), self.bits(ONE - LEAST_MANTISSA));
         let moved = self.apply(Primitive::AddBits, &[bits, distance]);
         let n = self.apply(Primitive::ShiftRight(23), &[moved]);
@@ -265,8 +265,8 @@ impl Formula {
         let f = self.sub(mantissa, one);
         let sum = self.log_of_parts(n, f);
 
-        // Infinity and what is not a number are their own logarithms; zero and negative values have
-        // none.
+        // Infinity and NaN are returned as they are; the logarithm of zero is minus infinity, of a
+        // negative value NaN.
         let (infinity, minus_infinity, not_a_number) =
             (self.bits(INFINITY), self.bits(SIGN | INFINITY), self.number(f32::NAN));
         let finite = self.select(Compare::Less, [x, infinity], sum, x);
@@ -274,9 +274,9 @@ impl Formula {
         self.select(Compare::Less, [zero, x], finite, other)
     }
 
-    /// `n * log(2) + log(1 + f)` of f from `sqrt(1/2) - 1` to `sqrt(2) - 1`.
+    /// Appends `n * log(2) + log(1 + f)` for f from `sqrt(1/2) - 1` to `sqrt(2) - 1`.
     fn log_of_parts(&mut self, n: u8, f: u8) -> u8 {
-        // log(1 + f) = f + f^2 * (f * series - 1/2), the small parts first.
+        // log(1 + f) = f + f^2 * (f * series - 1/2); small parts are added first.
         let series = self.polynomial(&LOG, f);
         let half = self.number(-0.5);
         let series = self.mul_add(series, f, half);
@@ -289,14 +289,14 @@ impl Formula {
     }
 
     fn tanh(&mut self, x: u8) -> u8 {
-        // exp(20) - 1 over exp(20) + 1 is 1.
+        // From 10 on the result is rounded to 1: exp(20) - 1 over exp(20) + 1.
         let magnitude = self.magnitude(x);
         let end = self.number(10.0);
         let magnitude = self.apply(Primitive::Min, &[magnitude, end]);
         let twice = self.add(magnitude, magnitude);
         let Scaled { exponent, fraction, .. } = self.scaled_exp(twice);
 
-        // 2^n * (1 + fraction) - 1, without loss where n is zero.
+        // 2^n * (1 + fraction) - 1, without cancellation where n is zero.
         let (scale, one, two) = (self.power_of_two(exponent), self.number(1.0), self.number(2.0));
         let less_one = self.sub(scale, one);
         let less_one = self.mul_add(fraction, scale, less_one);
@@ -315,12 +315,13 @@ impl Formula {
         let series = self.polynomial(&ERF_NEAR, square);
         let near = self.mul_add(series, bounded, bounded);
 
-        // Far from it: 1 - exp(-series).
+        // From 1 on: 1 - exp(-series).
         let series = self.polynomial(&ERF_FAR.map(|coefficient| -coefficient), bounded);
         let Scaled { exponent, fraction, .. } = self.scaled_exp(series);
         let (scale, one) = (self.power_of_two(exponent), self.number(1.0));
         let rest = self.mul_add(fraction, scale, scale);
         let far = self.sub(one, rest);
+
         let value = self.select(Compare::Less, [magnitude, one], near, far);
         self.with_sign(value, x)
     }
@@ -328,20 +329,22 @@ impl Formula {
     fn sigmoid(&mut self, x: u8) -> u8 {
         let negative = self.opposite_magnitude(x);
         let power = self.exp_of_negative(negative);
+
         let (zero, one) = (self.number(0.0), self.number(1.0));
         let numerator = self.select(Compare::Less, [x, zero], power, one);
         let denominator = self.add(power, one);
         self.div(numerator, denominator)
     }
 
-    /// The bits rounded to multiples of `2^places`: to the nearest, of two the even one.
+    /// Appends the bits of `x` rounded to multiples of `2^places`, ties to even.
     fn rounded_bits(&mut self, x: u8, places: u8) -> u8 {
         let sum = self.rounding(x, places);
         let mask = self.bits(u32::MAX << places);
         self.apply(Primitive::And, &[sum, mask])
     }
 
-    /// The same, with other bits below them.
+    /// Appends the bits of `x` rounded like [`Formula::rounded_bits`]; the bits below `places` are
+    /// left undefined.
     pub(super) fn rounding(&mut self, x: u8, places: u8) -> u8 {
         let (one, most) = (self.bits(1), self.bits((1 << (places - 1)) - 1));
         let last = self.apply(Primitive::ShiftRight(places), &[x]);
@@ -350,13 +353,13 @@ impl Formula {
         self.apply(Primitive::AddBits, &[almost_half, odd])
     }
 
-    /// The nearest integer in the range of a type, of two the even one; NaN as it is.
+    /// Appends the nearest integer in the range of a type, ties to even; NaN is returned as it is.
     fn integer(&mut self, x: u8, dtype: DType) -> u8 {
         let [least, most] = dtype.range().map(|end| self.number(end as f32));
         let x = self.select(Compare::Less, [x, least], least, x);
         let x = self.select(Compare::Less, [most, x], most, x);
 
-        // A sum with 2^23 has no fraction bits left. Larger numbers have none.
+        // A sum with 2^23 has no fraction bits left; larger numbers have none to begin with.
         let (magnitude, end) = (self.magnitude(x), self.number(8_388_608.0));
         let sum = self.add(magnitude, end);
         let (rounded, zero) = (self.sub(sum, end), self.number(0.0));
@@ -376,7 +379,8 @@ impl Formula {
         let (end, infinity) = (self.number(65536.0), self.bits(INFINITY));
         let rounded = self.select(Compare::Less, [rounded, end], rounded, infinity);
 
-        // Beside a half, the last place of an f32 is that of a denormal f16.
+        // Next to a half, the last place of an f32 is that of a denormal f16: the sum rounds
+        // correctly.
         let half = self.number(0.5);
         let sum = self.add(magnitude, half);
         let denormal = self.sub(sum, half);

@@ -1,25 +1,25 @@
-//! What a multiprocessor has room for, and its nominal rates.
+//! Occupancy of a multiprocessor, and its nominal rates.
 
 use super::stage::StageWork;
 use crate::dtype::DType;
 use crate::machine::gpu as machine;
 use crate::target::{GpuApi, GpuTarget};
 
-/// What limits the blocks on a multiprocessor.
+/// Resources that limit the number of resident blocks of a multiprocessor.
 pub const LIMITS: &[&str] = &["threads", "registers", "shared", "blocks"];
 
 /// Limits and nominal rates of one multiprocessor.
 #[derive(Clone, Copy, Debug)]
 pub struct Multiprocessor {
-    /// How many of them there are.
+    /// Number of multiprocessors of the device.
     pub count: f64,
-    /// Threads of a warp.
+    /// Threads per warp.
     pub warp_threads: f64,
-    /// Multiply-adds of threads a cycle.
+    /// Multiply-adds per cycle by ordinary thread instructions.
     pub thread_fmas: f64,
-    /// Multiply-adds of tensor cores a cycle, if there are any for the workload's type.
+    /// Multiply-adds per cycle by tensor cores; `None` if they do not support the workload's type.
     pub tensor_fmas: Option<f64>,
-    /// Bytes of the second-level cache, which all share.
+    /// Bytes of the second-level cache, shared by all multiprocessors.
     pub l2_bytes: f64,
     api: GpuApi,
     threads: f64,
@@ -29,7 +29,7 @@ pub struct Multiprocessor {
 }
 
 impl Multiprocessor {
-    /// Of a device, for operands of a type.
+    /// Returns the limits of `gpu` and its rates for operands of type `dtype`.
     pub fn of(gpu: &GpuTarget, dtype: DType) -> Self {
         Self {
             api: gpu.api,
@@ -45,18 +45,18 @@ impl Multiprocessor {
         }
     }
 
-    /// Cycles that a stage's multiply-adds take by themselves, for one block.
+    /// Returns the cycles of one block's multiply-adds alone.
     pub(super) fn compute_cycles(&self, work: &StageWork) -> f64 {
         let by_tensor_cores = self.peak_fmas() * work.team.map_or(1.0, |by| machine::tensor_share(self.api, by));
         ((work.fmas - work.tensor_fmas) / self.thread_fmas + work.tensor_fmas / by_tensor_cores) * work.workers
     }
 
-    /// Multiply-adds a cycle at best.
+    /// Returns the peak multiply-adds per cycle, by tensor cores if they can be used.
     pub fn peak_fmas(&self) -> f64 {
         self.tensor_fmas.unwrap_or(self.thread_fmas)
     }
 
-    /// Blocks of a stage that there is room for, were there only one of [`LIMITS`].
+    /// Returns the number of resident blocks if each of [`LIMITS`] were the only one.
     pub fn room(&self, work: &StageWork) -> [f64; 4] {
         [
             self.threads / (work.warps * self.warp_threads),
@@ -67,19 +67,22 @@ impl Multiprocessor {
         .map(f64::floor)
     }
 
-    /// Blocks of `warps` warps, each thread with `registers` registers, that there is room for.
+    /// Returns how many blocks of `warps` warps fit the register file, with `registers` registers
+    /// per thread.
     pub fn register_room(&self, registers: f64, warps: f64) -> f64 {
+        // Registers are allocated in multiples of a granule, to whole groups of warps.
         let up = |count: f64, step: usize| (count / step as f64).ceil() * step as f64;
         let (registers, warps) = (up(registers, machine::REGISTER_STEP), up(warps, machine::REGISTER_WARPS));
         (self.registers / (registers * (warps * self.warp_threads))).floor()
     }
 
-    /// Blocks of a stage at once, at least one.
+    /// Returns the number of resident blocks of a stage, at least one.
     pub fn resident(&self, work: &StageWork) -> f64 {
         self.room(work).into_iter().fold(f64::INFINITY, f64::min).max(1.0)
     }
 
-    /// Share of the threads that there is room for, with `blocks` blocks of `warps` warps.
+    /// Returns the occupancy, in `0.0..=1.0`: threads of `blocks` blocks of `warps` warps over the
+    /// maximum.
     pub fn occupancy(&self, blocks: f64, warps: f64) -> f64 {
         blocks * warps * self.warp_threads / self.threads
     }

@@ -1,23 +1,23 @@
-//! Requests of the warps of a block to one kind of memory.
+//! Statistics of the memory requests that the warps of a block issue.
 
 use super::warp::Request;
 use crate::machine::gpu::{BANK_BYTES, BANKS, SECTOR_BYTES};
 
-/// Bytes of one turn of shared memory.
+/// Bytes that shared memory delivers in one transaction: one word of each bank.
 pub(super) const TURN_BYTES: f64 = (BANKS * BANK_BYTES) as f64;
 
-/// Requests of one kind to one kind of memory, for one block.
+/// Requests of one direction (loads or stores) to one kind of memory, for one block.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Requests {
-    /// Requests of warps.
+    /// Number of requests; a request is one instruction of one warp.
     pub count: f64,
     /// Bytes of distinct elements, summed over requests.
     pub bytes: f64,
-    /// Sectors of 32 bytes, or turns of shared memory.
+    /// Sectors of 32 bytes of global memory, or transactions of shared memory.
     pub units: f64,
-    /// Elements of a thread, summed over requests.
+    /// Elements per thread, summed over requests.
     pub width: f64,
-    /// Turns of shared memory without bank conflicts.
+    /// Transactions of shared memory that would be needed without bank conflicts.
     pub fewest_turns: f64,
 }
 
@@ -30,22 +30,22 @@ impl Requests {
         self.fewest_turns += count * (request.bytes / TURN_BYTES).ceil();
     }
 
-    /// Elements of a thread, on average.
+    /// Returns the mean number of elements that a thread accesses per request.
     pub fn mean_width(&self) -> f64 {
         self.width / self.count
     }
 
-    /// Bytes of the sectors.
+    /// Returns the bytes of all requested sectors.
     pub fn sector_bytes(&self) -> f64 {
         self.units * SECTOR_BYTES as f64
     }
 
-    /// Share of the bytes of the sectors that is asked for.
+    /// Returns the share of the sectors' bytes that is used, in `0.0..=1.0`.
     pub fn coalescing(&self) -> f64 {
         self.bytes / self.sector_bytes()
     }
 
-    /// Turns of shared memory over those that the elements take without conflict.
+    /// Returns the degree of bank conflicts: transactions over those needed without conflicts.
     pub fn conflict_ways(&self) -> f64 {
         self.units / self.fewest_turns
     }
@@ -54,9 +54,9 @@ impl Requests {
 /// Loads and stores of one kind of memory by operand (data, weight, output), for one block.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Memory {
-    /// Loads.
+    /// Loads by operand.
     pub loads: [Requests; 3],
-    /// Stores.
+    /// Stores by operand.
     pub stores: [Requests; 3],
 }
 

@@ -1,4 +1,4 @@
-//! What one GPU stage does: work, requests to memory, registers and barriers, from one walk over
+//! Work of one GPU stage: instructions, memory requests, registers and barriers, from one walk over
 //! its tree.
 
 use smallvec::SmallVec;
@@ -21,54 +21,54 @@ use crate::program::{
 };
 use crate::vector::Vector;
 
-/// What one GPU stage does. Counts of a thread are those of the busiest thread of the busiest
-/// block: a stage ends with it.
+/// Work of one GPU stage. Counts per thread are those of the busiest thread of the busiest block,
+/// since the stage ends with it.
 #[derive(Clone, Debug, Default)]
 pub struct StageWork {
     /// Blocks of the grid.
     pub blocks: f64,
-    /// Threads of a block.
+    /// Threads per block.
     pub threads: f64,
-    /// Warps of a block.
+    /// Warps per block.
     pub warps: f64,
-    /// Those of the threads that the thread loops number, and not a producer's.
+    /// Threads per block that compute; producer threads are excluded.
     pub workers: f64,
-    /// Their warps.
+    /// Warps of the threads that compute.
     pub working_warps: f64,
-    /// Shared memory of a block.
+    /// Bytes of shared memory per block.
     pub shared_bytes: f64,
-    /// Registers of a thread, about.
+    /// Estimated registers per thread.
     pub registers: f64,
-    /// Multiply-adds of the contraction, of one thread.
+    /// Multiply-adds of the contraction per thread.
     pub fmas: f64,
-    /// Those of them by matrix instructions.
+    /// Part of `fmas` that matrix instructions execute.
     pub tensor_fmas: f64,
-    /// Whose matrix instructions.
+    /// Threads that execute a matrix instruction together; `None` without matrix instructions.
     pub team: Option<ThreadGroup>,
-    /// Multiply-adds of an average thread over those of the busiest: blocks and threads without
-    /// work have none.
+    /// Multiply-adds of the average thread over those of the busiest: some blocks and threads have
+    /// no work.
     pub evenness: f64,
-    /// Partial sums that a thread keeps.
+    /// Accumulators per thread.
     pub accumulators: f64,
-    /// Other instructions of one thread than multiply-adds and requests to memory.
+    /// Instructions of one thread other than multiply-adds and memory requests.
     pub other: f64,
-    /// Barriers that a thread comes by.
+    /// Barriers that a thread executes.
     pub barriers: f64,
-    /// Times that a thread waits for global memory at once.
+    /// Number of times that a thread waits for a global load right after issuing it.
     pub waits: f64,
-    /// Times that it loads from global memory for later; of several loads under way together each
-    /// counts for its part.
+    /// Number of global loads that a thread waits for later; each of several loads in flight
+    /// together counts as its fraction.
     pub prefetches: f64,
-    /// Requests to global memory, of an average block: all blocks share its rate.
+    /// Requests to global memory, of an average block, since all blocks share its bandwidth.
     pub global: Memory,
-    /// Requests to shared memory.
+    /// Requests to shared memory, of the busiest block.
     pub shared: Memory,
-    /// What the blocks that run at once touch of global memory.
+    /// Global memory accessed by the blocks that run concurrently.
     pub(super) waves: Waves,
 }
 
 impl StageWork {
-    /// The work of a stage; `None` if it is not for a GPU.
+    /// Computes the work of `stage`; `None` if it is not for a GPU.
     pub(super) fn of(nest: &Nest, stage: &Stage, warp_threads: usize) -> Option<Self> {
         let (grid, launch) = (Grid::of(stage)?, Launch::of(nest.program, stage)?);
         let work = Self {
@@ -82,6 +82,7 @@ impl StageWork {
             evenness: 1.0,
             ..Self::default()
         };
+
         let vars = nest.program.vars.len();
         let mut walk = Walk {
             nest,
@@ -100,21 +101,26 @@ impl StageWork {
             guards: Vec::new(),
             copies: [0.0; 3],
         };
+
         for l in grid.blocks.iter().chain(&grid.threads) {
             walk.extents[l.var.0 as usize] = l.extent;
             walk.parallel[l.var.0 as usize] = true;
         }
+
         walk.nodes(grid.body, None);
+
+        // Footprints need the extents of all variables, so they are computed after the walk.
         for touch in &walk.touches {
             walk.work.waves.touch(nest, touch.access, &touch.numbers, |var| walk.extents[var.0 as usize]);
         }
+
         let own = if walk.work.team.is_some() { MMA_THREAD_REGISTERS } else { THREAD_REGISTERS };
         walk.work.registers += own as f64 + walk.copies.iter().sum::<f64>();
         Some(walk.work)
     }
 }
 
-/// The vectorised loop around a store, and the number of conditions outside of it.
+/// The vectorised loop around a store, with the number of guards outside of it.
 #[derive(Clone, Copy)]
 struct Vectorised {
     var: VarId,
@@ -122,19 +128,19 @@ struct Vectorised {
     guards: usize,
 }
 
-/// Where an access to memory is: its offset in elements, and their bytes.
+/// Address of an access to memory: its offset in elements, and the bytes per element.
 struct Place {
     offset: Affine,
     bytes: usize,
 }
 
-/// Numbers that are taken apart around something.
+/// Index values that are split into digits, with these digits.
 type Numbers<'a> = SmallVec<[(&'a Affine, &'a [Digit]); 4]>;
 
 /// An access to a global buffer.
 struct Touch<'a> {
     access: &'a Access,
-    /// How often it happens.
+    /// Number of executions.
     trips: f64,
     numbers: Numbers<'a>,
 }
@@ -145,24 +151,25 @@ struct Walk<'a> {
     warp: Warp,
     /// Extent of each variable that is bound.
     extents: Vec<usize>,
-    /// True for variables that number blocks and threads, and for digits of such numbers.
+    /// True for variables that number blocks or threads, and for digits derived from them.
     parallel: Vec<bool>,
-    /// How often the busiest thread comes by.
+    /// Number of executions by the busiest thread.
     trips: f64,
-    /// How often an average thread comes by, over `trips`.
+    /// Number of executions by an average thread, divided by `trips`.
     busy: f64,
-    /// The same, with loops that are written out counted once.
+    /// Number of executions by the busiest thread, with unrolled loops counted once.
     serial: f64,
-    /// How often the code is written out.
+    /// Number of copies of the code that unrolling makes.
     written_out: f64,
-    /// True within a group of copies.
+    /// True within a group of asynchronous copies.
     in_group: bool,
     guards: Vec<&'a InBounds>,
-    /// For each global buffer, the access that happens most often.
+    /// For each global buffer, its access that is executed most often.
     touches: Vec<Touch<'a>>,
-    /// Numbers that are taken apart.
+    /// Index values split into digits around the current node.
     numbers: Numbers<'a>,
-    /// True if the innermost of them has digits of others in it: the pixel of a row, say.
+    /// True if the innermost split value contains digits of another one, such as the pixel of a
+    /// row.
     nested: bool,
     /// Registers for copies, by operand.
     copies: [f64; 3],
@@ -198,7 +205,8 @@ impl<'a> Walk<'a> {
             }
             Node::Unflatten { value, digits, body } => self.unflatten(value, digits, body),
             Node::CopyGroup { body } => {
-                // Where copies go is computed for each group anew.
+                // Destination addresses are computed anew for each group, so no registers hold
+                // them.
                 let written_out = std::mem::replace(&mut self.written_out, 1.0);
                 self.in_group = true;
                 self.nodes(body, vector);
@@ -206,12 +214,12 @@ impl<'a> Walk<'a> {
                 self.written_out = written_out;
             }
             Node::AwaitCopies { but } | Node::Mbarrier(Mbarrier::WaitEmpty { but }) => {
-                // Nothing goes on beside the first of them.
+                // Nothing overlaps with the wait for the first group.
                 self.work.waits = self.work.waits.max(1.0);
                 self.work.prefetches = self.work.prefetches.max(self.serial / (but + 1) as f64);
             }
             Node::Call { instruction, body } if instruction.asynchrony == Asynchrony::Copies => {
-                // One instruction of one thread, and no registers.
+                // A bulk copy is one instruction of one thread and takes no registers.
                 let (other, copies) = (self.work.other, self.copies);
                 self.nodes(body, vector);
                 (self.work.other, self.copies) = (other, copies);
@@ -232,6 +240,8 @@ impl<'a> Walk<'a> {
         self.trips *= l.extent as f64;
         match l.kind {
             LoopKind::Vectorized => {
+                // Another lane would only shift the addresses of the vector: the first stands for
+                // all.
                 self.warp.set(l.var, 0);
                 let vector = Vectorised { var: l.var, extent: l.extent, guards: self.guards.len() };
                 self.nodes(&l.body, Some(vector));
@@ -254,25 +264,30 @@ impl<'a> Walk<'a> {
         self.work.other += trips * DIGIT_INSTRUCTIONS * digits.len() as f64;
         self.narrow(value, digits.iter().map(|d| d.extent).product());
         let is_parallel = value.terms.iter().any(|&(var, _)| self.is_parallel(var));
+
         for digit in digits {
             self.extents[digit.var.0 as usize] = digit.extent;
             self.parallel[digit.var.0 as usize] = is_parallel;
         }
+
         let is_digit = |var: VarId| self.numbers.iter().any(|(_, digits)| digits.iter().any(|digit| digit.var == var));
         let outer = self.nested;
         self.nested = value.terms.iter().any(|&(var, _)| is_digit(var));
+
         self.numbers.push((value, digits));
         self.work.waves.unflatten(value, digits);
         let bound = self.warp.bind(value, digits);
+
         self.nodes(body, None);
         self.warp.unbind(bound);
         self.numbers.pop();
+
         (self.nested, self.trips, self.busy) = (outer, trips, busy);
     }
 
-    /// Restricts what follows to an index within `0..extent`: the busiest thread is there as often
-    /// as its own loops reach such values, an average one as often as blocks, threads and loops do
-    /// together.
+    /// Restricts the following nodes to values of `index` within `0..extent`. The busiest thread
+    /// executes them as often as its own loops reach such values; an average thread as often as
+    /// blocks, threads and loops together do.
     fn narrow(&mut self, index: &Affine, extent: usize) {
         let [inside, all] = self.within(index, extent);
         let (own_low, own_high) = index.range(|var| if self.is_parallel(var) { 1 } else { self.extent(var) });
@@ -287,29 +302,34 @@ impl<'a> Walk<'a> {
         self.parallel.get(var.0 as usize).copied().unwrap_or(false)
     }
 
-    /// Multiply-adds, instructions, and what is read of shared memory: each warp its rows and its
-    /// columns, those of a warp group once for the four. Warps read whole fragments into registers,
-    /// without bank conflicts.
+    /// Counts the multiply-adds, instructions and shared-memory reads of a matrix instruction. Each
+    /// warp reads its own rows and columns; the four warps of a warp group share one read of the
+    /// columns. Warps read whole fragments into registers, without bank conflicts.
     fn mma(&mut self, by: ThreadGroup, tile: &Fragments) {
         let [steps, rows, ..] = tile.loops.map(|l| l.extent as f64);
         let columns = tile.width() as f64 / 8.0;
         let fmas: f64 = tile.loops.iter().map(|l| l.extent as f64).product();
+
         self.multiply(fmas);
         self.work.tensor_fmas += self.trips * fmas;
         self.work.team = Some(by);
+
         self.work.accumulators =
             self.work.accumulators.max(self.nest.program.buffer(tile.store.dst.buffer).len() as f64);
-        // Rows of 16 elements of a warp, and pairs of eight columns, are 512 bytes, one instruction
-        // to read.
+        // Sixteen rows of a warp, or two groups of eight columns, are 512 bytes, read by one
+        // instruction.
         let pairs = columns / 2.0;
         let (instructions, column_turns) = match by {
             ThreadGroup::Warp => (steps * rows * columns, FRAGMENT_TURNS),
             ThreadGroup::WarpGroup => (steps * rows, FRAGMENT_TURNS / 4.0),
         };
+
         self.work.other += self.trips * instructions;
+        // A warp group's instruction reads its operands from shared memory directly.
         if by == ThreadGroup::Warp {
             self.work.registers += 4.0 * rows + 2.0 * columns;
         }
+
         for (access, count, turns) in [(tile.rows, rows, FRAGMENT_TURNS), (tile.columns, pairs, column_turns)] {
             let request = Request { bytes: turns * TURN_BYTES, units: turns };
             let operand = self.nest.operand(access.buffer) as usize;
@@ -321,10 +341,11 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Counts multiply-adds of each trip.
+    /// Counts `fmas` multiply-adds for each execution.
     fn multiply(&mut self, fmas: f64) {
         let (before, added) = (self.work.fmas, self.trips * fmas);
         self.work.fmas += added;
+        // The mean of `busy`, weighted by multiply-adds.
         if self.work.fmas > 0.0 {
             self.work.evenness = (self.work.evenness * before + self.busy * added) / self.work.fmas;
         }
@@ -334,7 +355,7 @@ impl<'a> Walk<'a> {
         self.extents.get(var.0 as usize).copied().unwrap_or(1)
     }
 
-    /// Share of the points of the loops for which the conditions hold, about.
+    /// Estimates the share of the loops' iterations for which all conditions hold.
     fn share<'c>(&self, when: impl IntoIterator<Item = &'c InBounds>) -> f64 {
         let share = |condition: &InBounds| {
             let [inside, all] = self.within(&condition.index, condition.extent);
@@ -343,7 +364,7 @@ impl<'a> Walk<'a> {
         when.into_iter().map(share).product()
     }
 
-    /// Counts an index's values, about: those within `0..extent`, and all.
+    /// Estimates the number of values of an index: those within `0..extent`, and all.
     fn within(&self, index: &Affine, extent: usize) -> [f64; 2] {
         let (low, high) = index.range(|var| self.extent(var));
         let inside = high.min(extent as i64 - 1) - low.max(0) + 1;
@@ -355,6 +376,7 @@ impl<'a> Walk<'a> {
         let mut conditions = vector.map_or(Vec::new(), |v| self.guards[v.guards..].to_vec());
         let note = &mut |load, guards: &[&InBounds]| accesses.push((load, self.share(guards.iter().copied())));
         store.value.for_each_guarded_load(&mut Vec::new(), note);
+
         let mut operations = 0.0;
         store.value.for_each(&mut |expr| match expr {
             Expr::Const(_) | Expr::Load(_) | Expr::Gather(_) => {}
@@ -367,8 +389,10 @@ impl<'a> Walk<'a> {
                 conditions.extend(when);
             }
         });
+
         let accumulates = store.mode == StoreMode::Accumulate;
         let scope = self.nest.scope(store.dst.buffer);
+
         if self.nest.main_point(store).is_none() {
             self.work.other += self.trips * (operations + f64::from(u8::from(accumulates)));
         } else {
@@ -376,25 +400,31 @@ impl<'a> Walk<'a> {
             self.work.accumulators =
                 self.work.accumulators.max(self.nest.program.buffer(store.dst.buffer).len() as f64);
         }
+
         self.note_copy(store, scope, &accesses);
+
         if accumulates {
             accesses.push((&store.dst, 1.0));
         }
+
         let places: Vec<_> = accesses.iter().map(|(access, _)| self.place(access)).collect();
         let stored = self.place(&store.dst);
+
         if !self.in_group {
-            // Threads reckon in f32.
+            // Threads compute in f32: narrower elements are converted when loaded and when stored.
             let narrow = places.iter().chain([&stored]).flatten().filter(|place| place.bytes < 4).count();
             self.work.other += self.trips * CONVERSION_INSTRUCTIONS * narrow as f64;
         }
+
         let at_once = vector.map(|v| (self.at_once(v, places.iter().chain([&stored]), &conditions), v.extent));
+
         for ((access, share), place) in accesses.iter().zip(&places) {
             self.request(access, place, at_once, *share, false);
         }
         self.request(&store.dst, &stored, at_once, 1.0, true);
     }
 
-    /// Notes an access to a global buffer if it is the one that happens most often.
+    /// Records an access to a global buffer if it is the one executed most often.
     fn note_touch(&mut self, access: &'a Access) {
         let known = self.touches.iter_mut().find(|touch| touch.access.buffer == access.buffer);
         if known.as_ref().is_some_and(|known| known.trips >= self.trips) {
@@ -407,12 +437,12 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Notes the registers that a copy from global memory takes, and that it waits for it.
+    /// Records the registers that a copy from global memory needs, and its waits.
     fn note_copy(&mut self, store: &Store, scope: Scope, loads: &[(&Access, f64)]) {
         let from = loads.iter().find(|(load, _)| self.nest.scope(load.buffer) == Scope::Global);
         let Some((load, _)) = from else { return };
         let (registers, times) = match scope {
-            // Waited for by the node that awaits them.
+            // Asynchronous copies are awaited by another node, which counts the waits.
             Scope::Shared if self.in_group => (ASYNC_COPY_REGISTERS * (1 + usize::from(self.nested)), &mut 0.0),
             Scope::Shared => (COPY_REGISTERS, &mut self.work.waits),
             Scope::Register if self.nest.main_point(store).is_none() => (PREFETCH_REGISTERS, &mut self.work.prefetches),
@@ -423,7 +453,7 @@ impl<'a> Walk<'a> {
         *copies = copies.max(self.written_out * registers as f64);
     }
 
-    /// Where an access is in its buffer; `None` for registers.
+    /// Returns the address of an access; `None` if it is to registers.
     fn place(&self, access: &Access) -> Option<Place> {
         if !matches!(self.nest.scope(access.buffer), Scope::Global | Scope::Shared) {
             return None;
@@ -435,8 +465,8 @@ impl<'a> Walk<'a> {
         Some(Place { offset, bytes: self.nest.program.dtype(access.buffer).bytes() })
     }
 
-    /// What the code generators access at once: as much as some access of the vectorised loop takes
-    /// and all conditions have in common.
+    /// Returns the widest vector that the code generators can access at once: at least one access
+    /// is contiguous over it, and every condition is the same for all its lanes.
     fn at_once<'o>(
         &self,
         l: Vectorised,
@@ -464,7 +494,8 @@ impl<'a> Walk<'a> {
         let Some(place) = place else { return };
         let Place { offset, bytes } = place;
         let (width, turns) = match at_once {
-            // The same element for all of the vectorised loop.
+            // The address does not depend on the vectorised variable: one load serves the whole
+            // loop.
             Some((vector, extent)) if offset.coefficient(vector.var) == 0 => (1, 1.0 / extent as f64),
             Some((vector, extent)) => {
                 let width = vector.lanes_at_once(offset, *bytes, |var| self.extent(var));

@@ -1,36 +1,36 @@
-//! What one memory request of a warp touches, by following the threads of one warp.
+//! Memory requests of one warp, computed by simulating the addresses of its threads.
 
 use crate::affine::{Affine, VarId};
 use crate::machine::gpu::{BANK_BYTES, BANKS, SECTOR_BYTES, WARP_THREADS};
 use crate::program::{Digit, Grid};
 use crate::vector::Vector;
 
-/// One value per thread.
+/// One value per thread of a warp.
 type Lanes = [i64; WARP_THREADS];
 
-/// The first warp of a block in the middle of the grid, in the middle of every loop.
+/// State of the first warp of a block in the middle of the grid, in the middle of every loop.
 pub(super) struct Warp {
-    /// Value of each variable that is the same for all threads, by [`VarId`].
+    /// Value of each variable that is equal for all threads, indexed by [`VarId`].
     uniform: Vec<i64>,
-    /// Variables that differ from thread to thread.
+    /// Variables whose value differs between threads.
     varying: Vec<(VarId, Lanes)>,
-    /// Threads that are there and take part, a bit each.
+    /// Bit mask of the threads that exist and are active.
     active: u32,
 }
 
-/// What [`Warp::bind`] changed.
+/// State of the warp before [`Warp::bind`].
 pub(super) struct Bound {
     varying: usize,
     active: u32,
 }
 
-/// What one request touches.
+/// Memory that one request accesses.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Request {
     /// Bytes of distinct elements of global memory, or of distinct words of shared memory.
     pub(super) bytes: f64,
-    /// Sectors of global memory, or turns that shared memory takes: one for each different word of
-    /// the busiest bank.
+    /// Sectors of global memory, or transactions of shared memory: as many as distinct words in the
+    /// busiest bank.
     pub(super) units: f64,
 }
 
@@ -38,29 +38,32 @@ impl Warp {
     pub(super) fn new(grid: &Grid, vars: usize) -> Self {
         let mut warp = Self { uniform: vec![0; vars], varying: Vec::with_capacity(8), active: 0 };
         grid.blocks.iter().for_each(|l| warp.enter(l.var, l.extent));
+
         let mut threads = 1;
         for l in grid.threads.iter().rev() {
             let extent = l.extent.max(1);
             warp.varying.push((l.var, std::array::from_fn(|lane| (lane / threads % extent) as i64)));
             threads = threads.saturating_mul(extent);
         }
+
         warp.active = u32::MAX >> WARP_THREADS.saturating_sub(threads);
         warp
     }
 
-    /// The middle of a loop.
+    /// Sets the variable of a loop to its middle value.
     pub(super) fn enter(&mut self, var: VarId, extent: usize) {
         self.set(var, (extent.max(1) - 1) as i64 / 2);
     }
 
-    /// Gives a variable a value for all threads.
+    /// Sets a variable to `value` for all threads.
     pub(super) fn set(&mut self, var: VarId, value: i64) {
         if let Some(uniform) = self.uniform.get_mut(var.0 as usize) {
             *uniform = value;
         }
     }
 
-    /// Binds the digits of a value for each thread that has any, until [`Warp::unbind`].
+    /// Binds the digits of a value for each thread, until [`Warp::unbind`]; deactivates threads
+    /// whose value is out of range.
     pub(super) fn bind(&mut self, value: &Affine, digits: &[Digit]) -> Bound {
         let bound = Bound { varying: self.varying.len(), active: self.active };
         let mut rest = self.lanes(value);
@@ -72,6 +75,8 @@ impl Warp {
             }
             self.varying.push((digit.var, values));
         }
+
+        // A remainder beyond the most significant digit means that the value is out of range.
         for (lane, rest) in rest.iter().enumerate() {
             self.active &= !(u32::from(*rest != 0) << lane);
         }
@@ -83,7 +88,7 @@ impl Warp {
         self.active = bound.active;
     }
 
-    /// Value of an affine for each thread.
+    /// Returns the value of an affine expression for each thread.
     fn lanes(&self, affine: &Affine) -> Lanes {
         let mut values = [affine.constant; WARP_THREADS];
         for &(var, c) in &affine.terms {
@@ -103,7 +108,8 @@ impl Warp {
         lanes.iter().enumerate().filter(move |(lane, _)| (active >> lane) & 1 == 1).map(|(_, &value)| value)
     }
 
-    /// A request for `width` elements of `bytes` a thread from `offset` on, in global memory.
+    /// Returns the request for `width` elements of `bytes` bytes per thread, from `offset` on, in
+    /// global memory.
     pub(super) fn global(&self, offset: &Affine, bytes: usize, width: usize) -> Request {
         let (elements, sectors) = (&mut Distinct::default(), &mut Distinct::default());
         for first in self.active_lanes(&self.lanes(offset)) {
@@ -115,7 +121,8 @@ impl Warp {
         Request { bytes: (elements.sorted().len() * bytes) as f64, units: sectors.sorted().len() as f64 }
     }
 
-    /// The same in shared memory.
+    /// Returns the request for `width` elements of `bytes` bytes per thread, from `offset` on, in
+    /// shared memory.
     pub(super) fn shared(&self, offset: &Affine, bytes: usize, width: usize) -> Request {
         let words = &mut Distinct::default();
         for first in self.active_lanes(&self.lanes(offset)) {
@@ -129,7 +136,7 @@ impl Warp {
     }
 }
 
-/// Different numbers.
+/// Fixed-capacity set of numbers.
 struct Distinct {
     values: [i64; WARP_THREADS * Vector::MAX_LANES],
     len: usize,
@@ -142,7 +149,7 @@ impl Default for Distinct {
 }
 
 impl Distinct {
-    /// Adds a number; neighbours that are equal are kept once.
+    /// Adds a number, unless it equals the one added last.
     fn push(&mut self, value: i64) {
         if self.len < self.values.len() && (self.len == 0 || self.values[self.len - 1] != value) {
             self.values[self.len] = value;
@@ -150,7 +157,7 @@ impl Distinct {
         }
     }
 
-    /// The numbers, each once.
+    /// Sorts the numbers, removes duplicates and returns the rest.
     fn sorted(&mut self) -> &[i64] {
         let values = &mut self.values[..self.len];
         if !values.is_sorted_by(|a, b| a < b) {

@@ -1,4 +1,4 @@
-//! What the blocks that run at once touch of global memory.
+//! Global memory that concurrently running blocks access.
 
 use smallvec::SmallVec;
 
@@ -8,34 +8,36 @@ use crate::affine::{Affine, VarId};
 use crate::machine::gpu::SECTOR_BYTES;
 use crate::program::{Access, Digit};
 
-/// A number that is taken apart, and its digits.
+/// An index value that is split, with its digits.
 type Digits<'a> = (&'a Affine, &'a [Digit]);
 
-/// Which part of the grid runs at once, and the buffers that it touches.
+/// Order in which blocks run, and the buffers that they access.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Waves {
-    /// Variables that say which tile of the result a block has, the one that neighbouring blocks
-    /// differ in first, with their extents.
+    /// Variables that select a block's tile of the result, with their extents; first the one in
+    /// which neighbouring blocks differ.
     tiles: Vec<(VarId, usize)>,
-    /// For each buffer, bytes of the sectors that the tiles of the first `count` variables touch.
+    /// For each buffer, bytes of the sectors accessed by all tiles of the first `count` variables,
+    /// indexed by `count`.
     touched: Vec<Vec<f64>>,
 }
 
 impl Waves {
-    /// For a grid of blocks with these variables, outermost first.
+    /// Creates the description of a grid numbered by these variables, outermost first.
     pub(super) fn new(blocks: impl DoubleEndedIterator<Item = (VarId, usize)>) -> Self {
         Self { tiles: blocks.rev().collect(), touched: Vec::with_capacity(4) }
     }
 
-    /// Notes that a number is taken apart: where it is that of a block, which goes from tile to
-    /// tile, its digits say which tile.
+    /// Registers a split index value. If it numbers the blocks, its digits replace it as tile
+    /// variables.
     pub(super) fn unflatten(&mut self, value: &Affine, digits: &[Digit]) {
         if let Some(block) = self.tiles.iter().position(|&(var, _)| value.coefficient(var) == 1) {
             self.tiles.splice(block..=block, digits.iter().rev().map(|digit| (digit.var, digit.extent)));
         }
     }
 
-    /// Notes the access of all threads of a block to a buffer, within these numbers taken apart.
+    /// Registers an access of all threads of a block to a buffer. `numbers` are the split index
+    /// values around it.
     pub(super) fn touch(
         &mut self,
         nest: &Nest,
@@ -51,7 +53,7 @@ impl Waves {
         vars.dedup();
         vars.into_iter().filter(|&var| !is_tile(var)).for_each(|var| region.widen(var, extent_of(var)));
 
-        // Of digits that depend on the tile only some values occur in a block.
+        // If digits depend on the tile, only some of their values occur in a block.
         let own = |var: VarId| access.index.iter().any(|index| index.uses(var));
         let numbers: SmallVec<[&Digits; 4]> =
             numbers.iter().filter(|(_, digits)| digits.iter().any(|d| own(d.var))).collect();
@@ -65,6 +67,7 @@ impl Waves {
             let share: f64 = numbers.iter().map(occurring).product();
             share * region.blocks(SECTOR_BYTES as f64) * SECTOR_BYTES as f64
         };
+
         let mut touched = vec![bytes(&region, 0)];
         for (i, &(var, extent)) in self.tiles.iter().enumerate() {
             region.widen(var, extent);
@@ -74,21 +77,21 @@ impl Waves {
         self.touched.push(touched);
     }
 
-    /// Bytes that the whole grid touches.
+    /// Returns the bytes that the whole grid accesses.
     pub(super) fn all_bytes(&self) -> f64 {
         self.touched.iter().filter_map(|bytes| bytes.last()).sum()
     }
 
-    /// Bytes that come into the second-level cache if nothing stays in it from one wave of `blocks`
-    /// blocks to the next.
+    /// Returns the bytes fetched into the second-level cache if waves of `blocks` blocks share
+    /// nothing between them.
     pub(super) fn fetched_bytes(&self, blocks: f64) -> f64 {
         let tiles: f64 = self.tiles.iter().map(|tile| tile.1 as f64).product();
         let waves = (tiles / blocks).max(1.0);
         self.touched.iter().map(|bytes| waves * self.of_wave(bytes, blocks)).sum()
     }
 
-    /// Bytes of one buffer that `blocks` neighbouring tiles touch, of which `bytes` has those of
-    /// the first variables.
+    /// Returns the bytes of one buffer that `blocks` neighbouring tiles access, interpolated
+    /// between the entries of `bytes`.
     fn of_wave(&self, bytes: &[f64], blocks: f64) -> f64 {
         let mut left = blocks;
         for (&(_, extent), inside) in self.tiles.iter().zip(bytes.windows(2)) {

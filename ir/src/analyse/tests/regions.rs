@@ -1,4 +1,4 @@
-//! Footprints, by hand and by enumeration.
+//! Tests of footprints, by hand and by enumeration.
 
 use std::collections::BTreeSet;
 
@@ -49,14 +49,14 @@ fn rows_four_kibibytes_apart_share_a_set() {
     assert_eq!(lines_per_set(1040, 32, 16), 1.0, "a line of each row, each in a set of its own");
 }
 
-/// Random two-level tilings of a plane: elements and lines by enumeration.
+/// Compares elements and lines of random two-level tilings of a tensor with an enumeration.
 #[test]
 fn footprints_agree_with_enumeration() {
     for seed in 0..1000 {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let shape = [rng.random_range(1..6), rng.random_range(1..20), rng.random_range(1..80)];
         // Each index is `step * outer + inner`: windows that overlap or abut, or single elements
-        // with gaps.
+        // with gaps between them.
         let (mut index, mut loops) = (Vec::new(), Vec::new());
         for &size in &shape {
             let inner = rng.random_range(1..=size.min(8));
@@ -66,6 +66,7 @@ fn footprints_agree_with_enumeration() {
             index.push(Affine::var(o) * step as i64 + Affine::var(i));
             loops.extend([(o, outer), (i, inner)]);
         }
+
         let (access, strides) = (at(&index), row_major(&shape));
         let mut region = Region::new(&strides, 4, &access);
         loops.iter().rev().for_each(|&(var, extent)| region.widen(var, extent));

@@ -1,21 +1,22 @@
-//! Powers of any exponent: `2^(y * log2(x))`, the logarithm and the product as sums of two numbers.
+//! Powers of any exponent: `2^(y * log2(x))`, with logarithm and product in double-f32 arithmetic
+//! (each as the unevaluated sum of two f32).
 
 use super::{EXP, Formula, INFINITY, SIGN};
 use crate::formula::Primitive;
 use crate::program::Compare;
 
-/// `2 / ln 2` and a third of it, each as the sum of two numbers: what the series of the binary
-/// logarithm begins with.
+/// First two coefficients of the series of the binary logarithm, `2 / ln 2` and a third of it, each
+/// as the sum of two numbers.
 const LOG_2: [[f32; 2]; 2] = [[2.885_39, 3.851_926e-8], [0.961_796_7, -7.028_462e-9]];
 
-/// `2 / ln 2` over 5, 7, 9, 11 and 13: the terms of that series behind them. Of `s` up to 0.1716
-/// the first that is left out is less than `2^-39` of the whole.
+/// Further coefficients of that series: `2 / ln 2` over 5, 7, 9, 11 and 13. For `s` up to 0.1716
+/// the first omitted term is less than `2^-39` of the sum.
 const LOG_2_REST: [f32; 5] = [0.577_078_04, 0.412_198_6, 0.320_598_9, 0.262_308_2, 0.221_953_1];
 
-/// Powers of two with larger exponents are 0 or infinite.
+/// Bound of the exponent of two; beyond it the result is 0 or infinite.
 const LARGEST_POWER: f32 = 160.0;
 
-/// Exponents beyond it make 0, 1 or infinity of every number, as it does.
+/// Bound of `y`; beyond it the result is 0, 1 or infinity for every `x`, the same as at the bound.
 const LARGEST_EXPONENT: f32 = 8_589_934_592.0;
 
 impl Formula {
@@ -24,8 +25,8 @@ impl Formula {
         self.sub(zero, x)
     }
 
-    /// A product as the sum of two numbers. The first is a fused one, too: a compiler that fuses
-    /// products with sums leaves it as it is.
+    /// Appends a product as the sum of two numbers: the rounded product and its error. The first is
+    /// a fused operation as well, so that a compiler that fuses products with sums leaves it alone.
     fn exact_product(&mut self, a: u8, b: u8) -> [u8; 2] {
         let zero = self.number(-0.0);
         let high = self.mul_add(a, b, zero);
@@ -33,7 +34,7 @@ impl Formula {
         [high, self.mul_add(a, b, minus_high)]
     }
 
-    /// The sum of a number, one that is smaller, and one that is smaller still, as two numbers
+    /// Appends the sum of a large, a smaller and a still smaller number as the sum of two numbers
     /// (Dekker, "A floating-point technique for extending the available precision", 1971).
     fn exact_sum(&mut self, large: u8, small: u8, smaller: u8) -> [u8; 2] {
         let high = self.add(large, small);
@@ -42,13 +43,15 @@ impl Formula {
         [high, self.add(low, smaller)]
     }
 
-    /// The binary logarithm of a number that is positive and finite, as the sum of two numbers, of
-    /// which some 2^-33 is wrong.
+    /// Appends the binary logarithm of a positive finite number as the sum of two numbers, with an
+    /// error of about 2^-33.
     ///
-    /// `2/ln 2 * (s + s^3/3 + s^5/5 + ..)` with `s = (m - 1) / (m + 1)`, and n.
+    /// It is `n + 2/ln 2 * (s + s^3/3 + s^5/5 + ..)` with `s = (m - 1) / (m + 1)`.
     fn exact_log_2(&mut self, x: u8) -> [u8; 2] {
         let [n, mantissa] = self.parted(x);
+
         let one = self.number(1.0);
+        // The error of the rounded denominator and of the quotient give the low part of s.
         let (above, below) = (self.sub(mantissa, one), self.add(mantissa, one));
         let back = self.sub(below, one);
         let minus_below_low = self.sub(back, mantissa);
@@ -58,7 +61,7 @@ impl Formula {
         let left = self.mul_add(s, minus_below_low, left);
         let s_low = self.div(left, below);
 
-        // Of the series over s two terms need two numbers.
+        // Only the first two terms of the series over s need double-f32 arithmetic.
         let [square, square_low] = self.exact_product(s, s);
         let twice = self.add(s, s);
         let square_low = self.mul_add(twice, s_low, square_low);
@@ -77,8 +80,8 @@ impl Formula {
         self.exact_sum(n, log, log_low)
     }
 
-    /// `2^(y * log2(abs(x)))`, where x is negative with the sign of odd y, not a number between
-    /// whole y.
+    /// Appends `2^(y * log2(abs(x)))`. For negative x, the result has the sign of x if y is odd,
+    /// and is NaN if y is not an integer.
     pub(super) fn power(&mut self, [x, y]: [u8; 2]) -> u8 {
         let magnitude = self.magnitude(x);
         let [log, log_low] = self.exact_log_2(magnitude);
@@ -88,6 +91,8 @@ impl Formula {
 
         let ends = [LARGEST_EXPONENT, LARGEST_POWER].map(|end| [self.number(end), self.number(-end)]);
         let [[most_y, least_y], [most, least]] = ends;
+
+        // Bounds keep the products finite; infinite logarithms keep their sign.
         let exponent = self.apply(Primitive::Min, &[y, most_y]);
         let exponent = self.apply(Primitive::Max, &[exponent, least_y]);
         let [power, power_low] = self.exact_product(exponent, log);
@@ -97,7 +102,7 @@ impl Formula {
         let power = self.apply(Primitive::Min, &[power, most]);
         let power = self.apply(Primitive::Max, &[power, least]);
 
-        // 2^n * exp(ln 2 * what is left).
+        // 2^n * exp(ln 2 * remainder).
         let (one, ln_2) = (self.number(1.0), self.number(std::f32::consts::LN_2));
         let [_, n] = self.nearest(power, one);
         let left = self.sub(power, n);
@@ -114,7 +119,7 @@ impl Formula {
         self.select(Compare::Equal, [y, zero], one, value)
     }
 
-    /// The power of x, of that of its magnitude.
+    /// Appends the power of x, given the power of its magnitude in `value`.
     fn signed_power(&mut self, [x, y]: [u8; 2], value: u8) -> u8 {
         let (zero, half, sign) = (self.number(0.0), self.number(0.5), self.bits(SIGN));
         let whole = self.apply(Primitive::Floor, &[y]);
@@ -125,7 +130,7 @@ impl Formula {
         let sign = self.select(Compare::Equal, [y, whole], of_odd, zero);
         let signed = self.apply(Primitive::Or, &[value, sign]);
 
-        // Negative numbers have powers between the whole ones only if they are infinite.
+        // A negative number to a non-integer power is NaN, unless it is infinite.
         let (minus_infinity, not_a_number) = (self.bits(SIGN | INFINITY), self.number(f32::NAN));
         let of_finite = self.select(Compare::Less, [minus_infinity, x], not_a_number, signed);
         let of_negative = self.select(Compare::Equal, [y, whole], signed, of_finite);
