@@ -1,10 +1,9 @@
-//! Instructions that do a whole loop nest.
+//! Instructions that execute a whole loop nest.
 //!
-//! A [`Node::Call`](crate::program::Node::Call) has as its body the nest that its instruction does,
-//! so that what runs, counts or proves a program reads the body and needs to know nothing of the
-//! instruction; an [`Instruction`] says what no nest can say: the form of the nests that it does,
-//! and which part of it still runs after the call. Dialects of GPU languages know how it is
-//! written.
+//! The body of a [`Node::Call`](crate::program::Node::Call) is the nest that its instruction
+//! computes. Analysis, interpreter and verifier read the body and need not know the instruction. An
+//! [`Instruction`] describes the rest: the form of nests that it accepts, and what remains in
+//! progress after the call. The dialects of GPU languages know its syntax.
 //!
 //! ```text
 //! call mma.sync                                  sixteen times eight sums of a warp, and K steps of their reduction
@@ -13,8 +12,8 @@
 //!       acc[i, j, h, 2*p + c] += data_shared[..] * weight_shared[..]
 //! ```
 //!
-//! A new one is a file with a static beside [`MMA`], [`WGMMA`] and [`BOX_COPY`], and its entry in
-//! the table of the dialects that have it.
+//! A new instruction is a file with a static like [`MMA`], [`WGMMA`] and [`BOX_COPY`], and an entry
+//! in the table of the dialects that support it.
 
 use std::fmt;
 
@@ -37,67 +36,67 @@ pub use mma::MMA;
 pub use site::Site;
 pub use wgmma::WGMMA;
 
-/// A row of the table: an instruction.
+/// An instruction that executes a whole loop nest; a row of the instruction table.
 pub struct Instruction {
-    /// How PTX or another machine's manual calls it, in short; unique.
+    /// Short name in PTX or in the processor's manual; unique.
     pub name: &'static str,
-    /// Types of the factors that it multiplies; none if it does not multiply.
+    /// Supported types of the factors; empty if the instruction does not multiply.
     pub factors: &'static [Factors],
     /// Threads that execute it together.
     pub executor: Executor,
-    /// Registers that hold its sums.
+    /// Registers for its accumulators.
     pub registers: Registers,
-    /// Processor feature that offers it.
+    /// Processor feature that provides it.
     pub feature: Feature,
-    /// What of it goes on behind it.
+    /// Part of it that may still be in progress after the call.
     pub asynchrony: Asynchrony,
-    /// Nest that it does.
+    /// Form of the loop nest that it computes.
     pub nest: NestForm,
 }
 
-/// Form of a nest that instructions do.
+/// Form of the loop nests that an instruction computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NestForm {
-    /// A [`Dot`], of the instruction's steps and types.
+    /// A [`Dot`] with the instruction's number of steps and types.
     DotProduct,
-    /// A [`Fragments`], of the threads that execute it together.
+    /// A [`Fragments`] for the threads that execute it together.
     MatrixProduct,
-    /// A [`BoxCopy`].
+    /// A [`BoxCopy`] by the tensor memory accelerator.
     Box,
 }
 
-/// Factors of some types that an instruction multiplies.
+/// Types of factors that an instruction multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Factors {
     /// Types of the first and of the second factor.
     pub dtypes: [DType; 2],
-    /// Steps of the reduction that one instruction takes: in a lane for vectors, in the whole
-    /// product for matrices.
+    /// Reduction steps of one instruction: per lane for vectors, of the whole product for matrices.
     pub steps: usize,
 }
 
 /// Threads that execute an instruction together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Executor {
-    /// A thread of a CPU.
+    /// A single CPU thread.
     Core,
-    /// Threads of a GPU whose registers hold the sums together.
+    /// GPU threads whose registers hold the accumulators together.
     Threads(ThreadGroup),
-    /// One thread of a GPU for its whole block.
+    /// One GPU thread on behalf of its whole block.
     Block,
 }
 
-/// The threads that run a matrix instruction together.
+/// GPU threads that execute a matrix instruction together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ThreadGroup {
-    /// The lanes of a warp.
+    /// The 32 lanes of a warp.
     Warp,
-    /// The lanes of four warps, numbered by the third thread loop from within, of extent 4.
+    /// The lanes of four warps. The third thread loop from the inside, of extent 4, numbers the
+    /// warps.
     WarpGroup,
 }
 
 impl ThreadGroup {
-    /// Rows of one instruction.
+    /// Returns the rows of one instruction's result.
     pub fn rows(self) -> usize {
         match self {
             ThreadGroup::Warp => 16,
@@ -105,61 +104,63 @@ impl ThreadGroup {
         }
     }
 
-    /// Its threads.
+    /// Returns the number of threads.
     pub fn threads(self) -> usize {
         2 * self.rows()
     }
 }
 
-/// Registers that hold the sums of an instruction.
+/// Registers for the accumulators of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Registers {
-    /// None: it leaves nothing in registers.
+    /// The instruction has no accumulators.
     None,
-    /// Those of single threads of a GPU.
+    /// Registers of GPU threads.
     Thread,
-    /// Vector registers, a sum in each lane.
+    /// Vector registers of a CPU, one accumulator per lane.
     Vector {
-        /// Registers of products on their way to the sums.
+        /// Registers for products that are not yet added to the accumulators.
         products: usize,
     },
 }
 
-/// What a processor must have for an instruction.
+/// Processor feature that an instruction requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Feature {
-    /// An instruction set of CPUs, whatever else they have.
+    /// Instruction set of a CPU, without extensions.
     Isa(Isa),
-    /// A feature of CPUs by its name in [`CpuTarget::features`](crate::target::CpuTarget), and the
-    /// instruction set that it extends.
+    /// Extension of a CPU's instruction set, by its name in
+    /// [`CpuTarget::features`](crate::target::CpuTarget).
     Cpu(Isa, &'static str),
-    /// A compute capability of CUDA, or a later one.
+    /// CUDA compute capability, times ten, or a later one.
     ComputeCapability(u32),
 }
 
-/// What of an instruction goes on while the threads that called it do something else.
+/// Part of an instruction that may still be in progress after the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asynchrony {
-    /// Nothing.
+    /// The instruction is complete when the call returns.
     Nothing,
-    /// It may go on reading shared memory until the end of the next instruction of its kind, or of
-    /// the innermost serial loop around, which other threads know behind a barrier or a release.
+    /// Reads of shared memory may be in progress until the next instruction of the same kind has
+    /// ended, or the innermost serial loop around the call. Other threads must synchronise after
+    /// that by a barrier or a release.
     Reads,
-    /// It is a copy, and only in a [`Node::CopyGroup`](crate::program::Node::CopyGroup), with which
-    /// it ends. One thread starts it for the whole block: its nest is written as if the threads of
-    /// the thread loops did it.
+    /// The instruction is an asynchronous copy, complete when its
+    /// [`Node::CopyGroup`](crate::program::Node::CopyGroup) is; it must be in one. One thread
+    /// starts it for the whole block; its nest is written as if all threads of the thread loops
+    /// executed it.
     Copies,
 }
 
 impl Instruction {
-    /// Returns the steps of the reduction that one instruction takes for two factors of a type;
-    /// `None` if it does not multiply these.
+    /// Returns the reduction steps of one instruction for two factors of type `dtype`; `None` if
+    /// the instruction does not multiply these.
     pub fn steps(&self, dtype: DType) -> Option<usize> {
         self.factors.iter().find(|factors| factors.dtypes == [dtype; 2]).map(|factors| factors.steps)
     }
 
-    /// Returns the threads of a GPU whose registers hold its sums; `None` if it is of CPUs or does
-    /// not multiply.
+    /// Returns the GPU threads whose registers hold the accumulators; `None` for CPU instructions
+    /// and for those that do not multiply.
     pub fn threads(&self) -> Option<ThreadGroup> {
         match self.executor {
             Executor::Threads(group) if !self.factors.is_empty() => Some(group),
@@ -169,14 +170,14 @@ impl Instruction {
 }
 
 impl Factors {
-    /// Two factors of a type.
+    /// Returns the entry for two factors of the same type.
     const fn of(dtype: DType, steps: usize) -> Self {
         Self { dtypes: [dtype; 2], steps }
     }
 }
 
 impl Registers {
-    /// Returns how many of them a CPU has for sums and factors.
+    /// Returns the number of a CPU's registers that are available for accumulators and factors.
     pub fn of_cpu(self, cpu: &CpuTarget) -> usize {
         match self {
             Registers::Vector { products } => cpu.isa.vector_registers() - products,
@@ -186,7 +187,7 @@ impl Registers {
 }
 
 impl Feature {
-    /// True if a CPU has it.
+    /// Returns true if `cpu` has the feature.
     pub fn is_of_cpu(self, cpu: &CpuTarget) -> bool {
         match self {
             Feature::Isa(isa) => cpu.isa == isa,
@@ -195,7 +196,7 @@ impl Feature {
         }
     }
 
-    /// True if a GPU has it.
+    /// Returns true if `gpu` has the feature.
     pub fn is_of_gpu(self, gpu: &GpuTarget) -> bool {
         matches!((self, gpu.api), (Feature::ComputeCapability(least), GpuApi::Cuda { sm }) if sm >= least)
     }

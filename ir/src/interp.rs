@@ -1,19 +1,19 @@
-//! The loop nest executed one iteration after another: slow and obviously right, the oracle for
-//! every code generator.
+//! Interpreter of loop nests: executes one iteration after another. It is slow and simple, the
+//! oracle for every code generator.
 //!
-//! Memory that nothing has written is NaN, also in a buffer that is entered again, and every
-//! operation passes NaN on, so that a read of undefined memory shows in the output. Values are f32,
-//! integers i32 ([`Expr::is_integer`](crate::program::Expr::is_integer)); operands are rounded to
-//! their types first, and whatever is stored is rounded to its buffer's. Memory is kept as f64,
-//! which holds both exactly. Every index is looked at before it is used. Tasks that touch each
+//! Unwritten memory is NaN, also in a buffer that is allocated again, and every operation
+//! propagates NaN: a read of undefined memory shows in the output. Values are f32, integers i32
+//! ([`Expr::is_integer`](crate::program::Expr::is_integer)). Operands are first rounded to their
+//! types, and every stored value is rounded to the type of its buffer. Memory is represented as
+//! f64, which holds both exactly. Every index is checked before it is used. Tasks that access each
 //! other's memory are an error.
 //!
-//! The threads of a GPU's block run one after the other from barrier to barrier. Two of them that
-//! touch one element of shared memory between two barriers, or of global memory at any time, are an
-//! error if one of them writes. A copy to shared memory that is under way touches its element
-//! twice, where it begins and where it is awaited, and leaves it undefined in between; two of them
-//! to one element are a race. Of a block whose warps are specialised, producer and consumers go on
-//! each until it must wait for the other, the producer first whenever it can.
+//! The threads of a GPU block run one after the other from barrier to barrier. Two threads may not
+//! access one element of shared memory between two barriers, or of global memory at any time, if
+//! one of them writes. An asynchronous copy to shared memory accesses its element when it begins
+//! and when it is awaited, and leaves it undefined in between; two copies to one element are a
+//! race. In a block with specialised warps, producer and consumers each run until they must wait
+//! for the other; the producer runs first whenever it can.
 
 use ndarray::ArrayD;
 use thiserror::Error;
@@ -30,30 +30,30 @@ mod roles;
 
 use machine::Machine;
 
-/// Why a program cannot be executed.
+/// Error of an execution.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum InterpError {
-    /// The operands are not the workload's.
+    /// The operands do not match the workload.
     #[error(transparent)]
     Operand(#[from] OperandError),
-    /// Something that is done makes no sense. Tasks that meet are a [`Problem::Conflict`].
+    /// The program is invalid. Races between tasks are a [`Problem::Conflict`].
     #[error(transparent)]
     Program(#[from] ProgramError),
 }
 
-/// Operands that do not belong to a spec.
+/// Operand that does not match the spec.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("operand '{operand}' has shape {found:?} where {wanted:?} is wanted")]
 pub struct OperandError {
-    /// Which operand.
+    /// Name of the operand, or its number if the spec has no such operand.
     pub operand: String,
-    /// Its shape; `None` if it is absent.
+    /// Shape of the operand; `None` if it is missing.
     pub found: Option<Vec<usize>>,
-    /// The shape of its tensor; `None` if there should be no more operands.
+    /// Shape that the spec requires; `None` if the spec has no such operand.
     pub wanted: Option<Vec<usize>>,
 }
 
-/// Whether every operand has the shape that the spec says and none is missing or too many.
+/// Checks that the operands have the number and the shapes that the spec requires.
 pub fn check_operands(spec: &Spec, operands: &[ArrayD<f32>]) -> Result<(), OperandError> {
     let mut wanted = spec.operands();
     for number in 0.. {
@@ -70,13 +70,13 @@ pub fn check_operands(spec: &Spec, operands: &[ArrayD<f32>]) -> Result<(), Opera
     Ok(())
 }
 
-/// The output of `program` for the operands of its spec, in order; integers beyond 2^24 are rounded
-/// to f32.
+/// Executes `program` with the operands of its spec, in order, and returns the output. Integers
+/// beyond 2^24 are rounded to f32.
 ///
-/// Vectorized, unrolled and parallel loops run like serial ones. A location of global memory that
-/// is written by one task of a stage (see [`crate::program::Stage::tasks`]) and read or written by
-/// another is a [`Problem::Conflict`], and so is one of shared memory that is touched by two
-/// threads of a block without a barrier between.
+/// Vectorised, unrolled and parallel loops are executed like serial ones. A race is a
+/// [`Problem::Conflict`]: an element of global memory that one task of a stage (see
+/// [`crate::program::Stage::tasks`]) writes and another accesses, or an element of shared memory
+/// that two threads of a block access without a barrier between them, one of them writing.
 pub fn interpret(program: &Program, operands: &[ArrayD<f32>]) -> Result<ArrayD<f32>, InterpError> {
     check_operands(&program.spec, operands)?;
     let memory = program.buffers.iter().map(|buffer| content(&program.spec, buffer, operands));
@@ -93,7 +93,7 @@ pub fn interpret(program: &Program, operands: &[ArrayD<f32>]) -> Result<ArrayD<f
     Ok(from_layout(&result, shape, buffer.layout).map_err(|e| misfit(buffer, &e))?)
 }
 
-/// What a buffer holds at first: an operand, rounded as its type is where it is used, or nothing.
+/// Returns the initial content of a buffer: an operand, rounded to its type, or NaN.
 fn content(spec: &Spec, buffer: &Buffer, operands: &[ArrayD<f32>]) -> Result<Vec<f64>, ProgramError> {
     let given = match buffer.role {
         Role::Operand(number) => spec.find(buffer.role).zip(operands.get(number)),

@@ -1,24 +1,24 @@
-//! How a stage is launched on a GPU.
+//! Launch configuration of a GPU stage.
 
 use serde::{Deserialize, Serialize};
 
 use crate::instruction::{BOX_COPY, BoxCopy};
 use crate::program::{Grid, Node, PRODUCER_THREADS, Program, Scope, Stage, WarpRole, preorder};
 
-/// The grid of a stage, in one dimension.
+/// One-dimensional grid of a GPU stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Launch {
-    /// Blocks (OpenCL: work-groups).
+    /// Number of blocks (OpenCL: work-groups).
     pub blocks: usize,
-    /// Threads of a block (OpenCL: work-items of a group).
+    /// Threads per block (OpenCL: work-items per group).
     pub threads: usize,
-    /// Shared memory of a block. CUDA: dynamic, aligned to 16 bytes, to 1024 where boxes are
-    /// copied; OpenCL: declared by the kernel itself.
+    /// Bytes of shared memory per block. On CUDA it is dynamic, aligned to 16 bytes, or to 1024 if
+    /// boxes are copied; on OpenCL the kernel declares it.
     pub shared_bytes: usize,
 }
 
 impl Launch {
-    /// The launch of a GPU stage; `None` for any other.
+    /// Computes the launch of a GPU stage; `None` for other stages.
     pub fn of(program: &Program, stage: &Stage) -> Option<Self> {
         let grid = Grid::of(stage)?;
         let blocks = grid.blocks.iter().map(|l| l.extent).product();
@@ -31,11 +31,11 @@ impl Launch {
     }
 }
 
-/// Bytes behind the shared buffers that tell of the arrival of copies of boxes, for each slot; as
-/// many again, behind those of all slots, tell a producer of releases.
+/// Bytes of an mbarrier. For each slot of box copies, one that signals arrival follows the shared
+/// buffers; with a producer, one per slot that signals release follows these.
 pub const ARRIVAL_BYTES: usize = 8;
 
-/// The copies of boxes in some nodes.
+/// Returns the box copies in `nodes`.
 pub fn box_copies(nodes: &[Node]) -> Vec<BoxCopy<'_>> {
     let copies = preorder(nodes).filter_map(|node| match node {
         Node::Call { instruction, body } if **instruction == BOX_COPY => BoxCopy::of(body),
@@ -44,8 +44,8 @@ pub fn box_copies(nodes: &[Node]) -> Vec<BoxCopy<'_>> {
     copies.collect()
 }
 
-/// Each shared buffer that is allocated in the nodes: its position in [`Program::buffers`] and the
-/// byte behind its last, rounded up, in the block's shared memory. Buffers begin at multiples of 16
+/// Returns the layout of shared memory: for each shared buffer allocated in `nodes`, its position
+/// in [`Program::buffers`] and its end, in bytes, rounded up. Buffers begin at multiples of 16
 /// bytes and do not overlap.
 pub fn shared_offsets(program: &Program, nodes: &[Node]) -> Vec<(usize, usize)> {
     let mut found: Vec<(usize, usize)> = Vec::new();

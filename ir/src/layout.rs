@@ -1,4 +1,4 @@
-//! How a logical tensor lies in memory.
+//! Layouts: the order of a logical tensor's elements in memory.
 //!
 //! ```
 //! use autotune_ir::layout::{from_layout, to_layout};
@@ -16,34 +16,35 @@ use thiserror::Error;
 
 use crate::program::Layout;
 
-/// A layout that does not fit a tensor.
+/// Error of a layout that does not fit a tensor.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LayoutError {
-    /// A channel-blocked layout of a tensor that is not `[n, c, ..]`, such as `[n, c, h, w]`.
+    /// The layout is channel-blocked, but the tensor is not `[n, c, ..]`, such as `[n, c, h, w]`.
     #[error("a channel-blocked layout needs a tensor [n, c, ..] of pixels, not {shape:?}")]
     Rank {
         /// The logical shape.
         shape: Vec<usize>,
     },
-    /// The block does not divide the channels.
+    /// The block size does not divide the number of channels.
     #[error("a block of {block} does not divide {channels} channels")]
     Block {
         /// Channels of the tensor.
         channels: usize,
-        /// Channels of a block.
+        /// Channels per block.
         block: usize,
     },
-    /// The physical data has not as many elements as the shape.
+    /// The number of physical elements is not that of the shape.
     #[error("{found} elements for a tensor of shape {shape:?}")]
     Len {
         /// The logical shape.
         shape: Vec<usize>,
-        /// Elements given.
+        /// Number of physical elements.
         found: usize,
     },
 }
 
-/// The shape, outermost first, of a tensor of shape `logical` in `layout`.
+/// Returns the physical shape, outermost first, of a tensor of shape `logical` in `layout`:
+/// `[n, c / block, .., block]` if it is channel-blocked.
 pub fn physical_shape(logical: &[usize], layout: Layout) -> Result<Vec<usize>, LayoutError> {
     let Layout::ChannelBlocked(block) = layout else {
         return Ok(logical.to_vec());
@@ -60,14 +61,14 @@ pub fn physical_shape(logical: &[usize], layout: Layout) -> Result<Vec<usize>, L
     Ok([&[n, c / block], pixels, &[block]].concat())
 }
 
-/// The elements of a logical tensor in the order in which `layout` puts them into memory.
+/// Returns the elements of a logical tensor in the order of `layout`.
 pub fn to_layout(logical: &ArrayD<f32>, layout: Layout) -> Result<Vec<f32>, LayoutError> {
     let mut physical = vec![0.0; logical.len()];
     put_in_layout(logical, layout, &mut physical)?;
     Ok(physical)
 }
 
-/// The same into memory that is there.
+/// Copies the elements of a logical tensor to `physical` in the order of `layout`.
 pub fn put_in_layout(logical: &ArrayD<f32>, layout: Layout, physical: &mut [f32]) -> Result<(), LayoutError> {
     let shape = physical_shape(logical.shape(), layout)?;
     if physical.len() != logical.len() {
@@ -77,7 +78,7 @@ pub fn put_in_layout(logical: &ArrayD<f32>, layout: Layout, physical: &mut [f32]
         physical.iter_mut().zip(logical).for_each(|(to, &x)| *to = x);
         return Ok(());
     };
-    // A layout of no elements has no blocks to be cut into.
+    // The maximum avoids blocks of length zero if the tensor is empty.
     let of_blocks = physical.chunks_exact_mut((pixels.iter().product::<usize>() * block).max(1));
     let channels_last: Vec<usize> = (1..=pixels.len()).chain([0]).collect();
     for (index, physical) in of_blocks.enumerate().take(images * blocks) {
@@ -90,7 +91,7 @@ pub fn put_in_layout(logical: &ArrayD<f32>, layout: Layout, physical: &mut [f32]
     Ok(())
 }
 
-/// The logical tensor of shape `logical` whose elements lie in `physical` as `layout` says.
+/// Returns the logical tensor of shape `logical` whose elements are `physical` in `layout`.
 pub fn from_layout(physical: &[f32], logical: &[usize], layout: Layout) -> Result<ArrayD<f32>, LayoutError> {
     let shape = physical_shape(logical, layout)?;
     let found = physical.len();
@@ -106,7 +107,7 @@ pub fn from_layout(physical: &[f32], logical: &[usize], layout: Layout) -> Resul
     reshape(merged.view(), logical).map(|tensor| tensor.to_owned())
 }
 
-/// A view of a row-major tensor under another shape of the same length.
+/// Returns a view of a row-major tensor with another shape of the same number of elements.
 fn reshape<'a>(tensor: ArrayViewD<'a, f32>, shape: &[usize]) -> Result<ArrayViewD<'a, f32>, LayoutError> {
     let found = tensor.len();
     tensor.into_shape_with_order(IxDyn(shape)).map_err(|_| LayoutError::Len { shape: shape.to_vec(), found })

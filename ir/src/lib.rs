@@ -1,18 +1,18 @@
-//! Loop nests: what they compute, the machines they are for, and what can be said of them without
-//! running them.
+//! Loop nests, their specifications and target machines, and their analysis, verification and
+//! interpretation.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`spec`] | what is to be computed: equations over named tensors |
-//! | [`target`] | the machine that code is made for |
-//! | [`program`], [`affine`] | the loop nests, the hub that everything else reads |
-//! | [`formula`] | what the operations of values compute: straight programs of what vector units do |
-//! | [`instruction`], [`vector`] | instructions that do whole loop nests, and accesses of several elements at once |
-//! | [`verify`](mod@verify), [`interp`], [`print`](mod@print) | independent proof, slow execution, text |
-//! | [`problem`] | what the verifier and the interpreter may find wrong |
-//! | [`analyse`], [`machine`] | footprints, registers and cycles of a program, and the hardware numbers that they are counted by |
-//! | [`plan`], [`launch`], [`artifact`] | the interface of a kernel built from a program, and both code and interface |
-//! | [`dtype`], [`layout`] | element types and how they round, how tensors lie in memory |
+//! | [`spec`] | specification of a computation: equations over named tensors |
+//! | [`target`] | the machine that code is generated for |
+//! | [`program`], [`affine`] | loop nests, the central representation |
+//! | [`formula`] | exact definitions of elementwise operations, as straight-line programs of vector primitives |
+//! | [`instruction`], [`vector`] | instructions that execute whole loop nests, and vector accesses |
+//! | [`verify`](mod@verify), [`interp`], [`print`](mod@print) | static proof, reference execution, text form |
+//! | [`problem`] | faults that the verifier and the interpreter find |
+//! | [`analyse`], [`machine`] | footprints, registers and cycles of a program, and the hardware figures behind them |
+//! | [`plan`], [`launch`], [`artifact`] | the interface of a compiled kernel, its launch, and code with interface |
+//! | [`dtype`], [`layout`] | element types with their rounding, and layouts of tensors in memory |
 #![warn(missing_docs)]
 
 pub mod affine;

@@ -1,13 +1,13 @@
-//! The machine table: every hardware number that is no field of a [`Target`](crate::Target), once,
-//! with its unit and where it is from.
+//! The machine table: hardware figures that are no fields of a [`Target`](crate::Target), each
+//! once, with its unit and its source.
 //!
-//! | number is from | marked |
+//! | source of a figure | marked |
 //! |---|---|
 //! | a vendor's manual or a published microbenchmark | by its title |
-//! | what usual machines have in common | usual |
-//! | what made schedules of our own rank as they were measured | fitted |
+//! | common to typical machines | usual |
+//! | fitted so that our own schedules rank as they were measured | fitted |
 //!
-//! Rates are nominal: the learned model corrects what a machine makes of them.
+//! Rates are nominal; the learned cost model corrects for the actual machine.
 
 pub mod cpu;
 pub mod gpu;

@@ -1,4 +1,4 @@
-//! Numbers of 32 bits as elements of other types, and the other way.
+//! Conversion between 32-bit numbers and elements of narrower types.
 
 use std::sync::LazyLock;
 
@@ -7,14 +7,14 @@ use crate::dtype::DType;
 use crate::program::Compare;
 
 const SIGN: u32 = 1 << 31;
-/// What the exponent of an f32 is more than that of an f16, and the same times minus one.
+/// Difference of the exponent biases of f32 and f16, in the exponent field of an f32.
 const BASE: u32 = 112 << 23;
 const REBASED: u32 = BASE.wrapping_neg();
-/// The least f16 that is no denormal.
+/// Smallest normal f16.
 const LEAST: f32 = 6.103_515_6e-5;
-/// The bits of a half, times minus one.
+/// Negated bits of one half.
 const MINUS_HALF: u32 = 0x3f00_0000u32.wrapping_neg();
-/// The bits of an f16 that is infinite, and of elements that are not a number.
+/// Bits of an infinite f16, and of NaN elements.
 const INFINITY_F16: u32 = 0x7c00;
 const NOT_A_NUMBER_F16: u32 = 0x7e00;
 const NOT_A_NUMBER_BF16: u32 = 0x7fc0;
@@ -29,7 +29,7 @@ static OF_BF16: LazyLock<Formula> = LazyLock::new(|| {
     })
 });
 
-/// Integers of the types of [`INTEGERS`].
+/// Formula of integers of all types in [`INTEGERS`].
 static OF_INTEGER: LazyLock<Formula> = LazyLock::new(|| {
     Formula::written(1, |f, of| {
         f.apply(Primitive::OfInteger, of);
@@ -46,9 +46,9 @@ fn of_integers(formulas: &'static [Formula; 4], dtype: DType) -> Option<&'static
 }
 
 impl Formula {
-    /// The value of an element of a type, whose bits are those of the operand: below zeros if it
-    /// has 16 bits of a floating-point number, extended to 32 bits if it is an integer. `None` for
-    /// types without conversion.
+    /// Returns the formula that converts an element to its value. The operand has the element's
+    /// bits: a floating-point number of 16 bits zero-extended, an integer extended to 32 bits.
+    /// `None` for types without conversion.
     pub fn widened(dtype: DType) -> Option<&'static Self> {
         match dtype {
             DType::F16 => Some(&OF_F16),
@@ -57,10 +57,10 @@ impl Formula {
         }
     }
 
-    /// The bits of the element that a value becomes where a type is stored ([`DType::rounded`]), in
-    /// the lowest bits of the result; those above them are zeros if the type has 16 bits of a
-    /// floating-point number. NaN is stored as NaN, as the smallest integer where there is none.
-    /// `None` for types without conversion.
+    /// Returns the formula that rounds a value to the bits of an element ([`DType::rounded`]), in
+    /// the lowest bits of the result. Higher bits are 0 for floating-point numbers of 16 bits. NaN
+    /// becomes NaN, or the smallest integer if the type has none. `None` for types without
+    /// conversion.
     pub fn narrowed(dtype: DType) -> Option<&'static Self> {
         match dtype {
             DType::F16 => Some(&F16),
@@ -69,8 +69,8 @@ impl Formula {
         }
     }
 
-    /// The nearest integer of a type to an integer of 32 bits, by their bits. `None` for types
-    /// without conversion.
+    /// Returns the formula that saturates a 32-bit integer to the range of a type, bits to bits.
+    /// `None` for types without conversion.
     pub fn saturated(dtype: DType) -> Option<&'static Self> {
         of_integers(&SATURATED, dtype)
     }
@@ -106,8 +106,8 @@ impl Formula {
         let (moved, base) = (self.apply(Primitive::ShiftLeft(13), &[magnitude]), self.bits(BASE));
         let value = self.apply(Primitive::AddBits, &[moved, base]);
 
-        // The largest exponent stays the largest; the least is that of denormals, whose last place
-        // is a half's.
+        // The largest exponent must become that of infinity; the smallest is that of denormals,
+        // whose last place equals that of an f32 from one half to 1.
         let (end, more) = (self.number(65536.0), self.apply(Primitive::AddBits, &[value, base]));
         let larger = self.select(Compare::Less, [value, end], value, more);
         let half = self.number(0.5);
@@ -129,7 +129,8 @@ impl Formula {
         let (end, infinity) = (self.number(65536.0), self.bits(INFINITY_F16));
         let rounded = self.select(Compare::Less, [magnitude, end], rounded, infinity);
 
-        // Beside a half, the last place of an f32 is that of a denormal f16.
+        // Next to a half, the last place of an f32 is that of a denormal f16: the sum rounds
+        // correctly.
         let (half, minus_half) = (self.number(0.5), self.bits(MINUS_HALF));
         let sum = self.add(magnitude, half);
         let denormal = self.apply(Primitive::AddBits, &[sum, minus_half]);

@@ -1,4 +1,4 @@
-//! Copies of boxes by the tensor memory accelerator (TMA).
+//! Copies of rectangles of matrices (boxes) by the tensor memory accelerator (TMA).
 
 use super::site::has_terms;
 use super::{Asynchrony, Executor, Feature, Instruction, NestForm, Registers, Site};
@@ -6,7 +6,7 @@ use crate::affine::{Affine, VarId};
 use crate::program::{Access, Buffer, Digit, InBounds, Loop, LoopKind, Node, Scope};
 use crate::sets::Set;
 
-/// `cp.async.bulk.tensor` of a [`BoxCopy`], whose bytes an mbarrier awaits (CUDA, compute
+/// `cp.async.bulk.tensor` of a [`BoxCopy`]; an mbarrier counts the bytes that arrive (CUDA, compute
 /// capability 9.0).
 pub static BOX_COPY: Instruction = Instruction {
     name: "tma",
@@ -21,8 +21,8 @@ pub static BOX_COPY: Instruction = Instruction {
 /// Bytes of a row of a box in shared memory.
 pub const BOX_ROW_BYTES: usize = 128;
 
-/// The nest of a [`BOX_COPY`]: a box of a matrix in global memory, to all of a slot of a buffer in
-/// shared memory.
+/// Loop nest of a [`BOX_COPY`]: copies a box of a matrix in global memory to one slot of a buffer
+/// in shared memory, which it fills.
 ///
 /// ```text
 /// unrolled i                                       (or none)
@@ -31,27 +31,27 @@ pub const BOX_ROW_BYTES: usize = 128;
 ///       shared[slot, row, V*x + v] = (if 0 <= index < extent in either dimension then matrix[.., r + row, c + V*x + v] else 0)
 /// ```
 ///
-/// Rows in shared memory have [`BOX_ROW_BYTES`]; eight of them, 1024 bytes, lie in the order of the
-/// hardware's swizzle of 128 bytes, which only other instructions see.
+/// Rows in shared memory have [`BOX_ROW_BYTES`] bytes. Each group of eight rows (1024 bytes) is
+/// permuted by the hardware's 128-byte swizzle, which only other instructions observe.
 pub struct BoxCopy<'a> {
-    /// Loops around, written out.
+    /// Unrolled loops around the copy, outermost first.
     pub rounds: Vec<&'a Loop>,
-    /// The number that is taken apart into row and column.
+    /// Index that is split into row and column.
     pub number: &'a Affine,
-    /// Row and column.
+    /// Digits of the row and of the column.
     pub digits: &'a [Digit],
-    /// Elements of a column.
+    /// Vectorised loop over the elements of a column digit.
     pub vector: &'a Loop,
-    /// Where to.
+    /// Destination in shared memory.
     pub to: &'a Access,
-    /// Where from.
+    /// Source in global memory.
     pub from: &'a Access,
-    /// When there is something.
+    /// Conditions under which an element is copied; 0 is stored otherwise.
     pub when: &'a [InBounds],
 }
 
 impl<'a> BoxCopy<'a> {
-    /// The parts of the nest; `None` if the body has another structure.
+    /// Matches the parts of the nest; `None` if the body has another structure.
     pub fn of(body: &'a [Node]) -> Option<Self> {
         let (mut rounds, mut body) = (Vec::new(), body);
         while let [Node::Loop(l)] = body {
@@ -65,19 +65,20 @@ impl<'a> BoxCopy<'a> {
         (digits.len() == 2).then_some(Self { rounds, number, digits, vector, to: &store.dst, from, when })
     }
 
-    /// Rows and columns of the box.
+    /// Returns the rows and columns of the box, in elements.
     pub fn shape(&self) -> [usize; 2] {
         [self.digits[0].extent, self.digits[1].extent * self.vector.extent]
     }
 
-    /// Index of the first element of the box in a buffer.
+    /// Returns the index of the first element of the box in the buffer of `access`.
     pub fn origin(&self, access: &Access) -> Vec<Affine> {
         let vars = [self.digits[0].var, self.digits[1].var, self.vector.var];
         let at_zero = |index: &Affine| vars.iter().fold(index.clone(), |i, &v| i.substitute(v, &Affine::default()));
         access.index.iter().map(at_zero).collect()
     }
 
-    /// True if the box is the same for all threads of a block, and they copy all of it together.
+    /// Returns true if the box is the same for all threads of a block and they copy all of it
+    /// together.
     fn is_of_block(&self, site: &Site) -> bool {
         let round = |var: VarId| self.rounds.iter().find(|l| l.var == var).map(|l| l.extent);
         let all = Set::of(self.number, |var| round(var).unwrap_or_else(|| (site.extent)(var)));
@@ -87,7 +88,7 @@ impl<'a> BoxCopy<'a> {
             && all.and_then(|set| set.as_prefix()).is_some_and(|n| n >= count)
     }
 
-    /// Checks that a body is of the form.
+    /// Checks that a body is a box copy.
     pub(super) fn check(body: &[Node], site: &Site) -> Result<(), &'static str> {
         match BoxCopy::of(body) {
             Some(copy) if !copy.is_of_block(site) => {
@@ -98,7 +99,7 @@ impl<'a> BoxCopy<'a> {
         }
     }
 
-    /// Checks that indices and conditions are those of the form.
+    /// Checks the indices and the conditions.
     fn check_indices(&self, site: &Site) -> Result<(), &'static str> {
         let program = site.program;
 
@@ -107,7 +108,8 @@ impl<'a> BoxCopy<'a> {
         let own = |var: VarId| row.iter().chain(&column).any(|term| term.0 == var);
         let last_two = |access: &Access| has_terms(access, own, [&row, &column]);
 
-        // All of a slot, in rows that the swizzle is made for; a box has at most 256 of them.
+        // The box fills a whole slot, in rows of the swizzle's width; the hardware allows at most
+        // 256 rows.
         let (to, from) = (program.buffer(self.to.buffer), program.buffer(self.from.buffer));
         let bytes = program.dtype(self.to.buffer).bytes();
         let whole = to.shape.len() == 3
@@ -129,7 +131,7 @@ impl<'a> BoxCopy<'a> {
             return Err("a copy of a box of what is no matrix with rows at multiples of 16 bytes");
         }
 
-        // Zeros are what the copy engine puts beyond the edges of the matrix, and nowhere else.
+        // The hardware fills with zeros outside the matrix and nowhere else.
         let dims = || self.from.index.iter().zip(&from.shape);
         let edge = |c: &InBounds| dims().any(|(index, &extent)| c.index == *index && c.extent == extent);
         if !self.when.iter().all(edge) {

@@ -1,4 +1,4 @@
-//! Dot products of groups of reduction steps in the lanes of vectors.
+//! Vector instructions that add the products of several reduction steps in each lane.
 
 use super::{Asynchrony, Executor, Factors, Feature, Instruction, NestForm, Registers, Site};
 use crate::affine::{Affine, VarId};
@@ -6,8 +6,8 @@ use crate::dtype::DType;
 use crate::program::{Access, Loop, LoopKind, Node, Program, Scope, Store, StoreMode};
 use crate::target::{CpuTarget, Isa};
 
-/// `vdpbf16ps` of a [`Dot`] (AVX512_BF16): each lane adds two products. It takes denormal factors
-/// and sums as zero (Intel, "Software Developer's Manual", volume 2).
+/// `vdpbf16ps` of a [`Dot`] (AVX512_BF16): each lane adds two products. Denormal factors and sums
+/// are treated as zero (Intel, "Software Developer's Manual", volume 2).
 pub static DOT_BF16: Instruction = Instruction {
     name: "vdpbf16ps",
     factors: &[Factors::of(DType::Bf16, 2)],
@@ -24,7 +24,7 @@ pub static DOT_U8_I8: Instruction = Instruction {
     ..DOT
 };
 
-/// The same of vectors of 256 bits (AVX-VNNI).
+/// `vpdpbusd` for 256-bit vectors (AVX-VNNI).
 pub static DOT_U8_I8_AVX2: Instruction =
     Instruction { name: "vpdpbusd.avx2", feature: Feature::Cpu(Isa::Avx2, "avxvnni"), ..DOT_U8_I8 };
 
@@ -36,7 +36,7 @@ pub static DOT_I16: Instruction = Instruction {
     ..DOT
 };
 
-/// `vpmaddwd` and an addition: the same in two instructions.
+/// `vpmaddwd` and an addition: [`DOT_I16`] in two instructions.
 pub static PAIRS_I16: Instruction = Instruction {
     name: "vpmaddwd",
     feature: Feature::Isa(Isa::Avx512),
@@ -44,7 +44,7 @@ pub static PAIRS_I16: Instruction = Instruction {
     ..DOT_I16
 };
 
-/// The same of vectors of 256 bits.
+/// `vpmaddwd` and an addition for 256-bit vectors.
 pub static PAIRS_I16_AVX2: Instruction = Instruction {
     name: "vpmaddwd.avx2",
     feature: Feature::Isa(Isa::Avx2),
@@ -52,7 +52,7 @@ pub static PAIRS_I16_AVX2: Instruction = Instruction {
     ..DOT_I16
 };
 
-/// Properties of all dot products in the lanes of vectors.
+/// Common properties of dot products in vector lanes.
 const DOT: Instruction = Instruction {
     name: "",
     factors: &[],
@@ -63,24 +63,25 @@ const DOT: Instruction = Instruction {
     nest: NestForm::DotProduct,
 };
 
-/// Instructions of CPUs that multiply, those of more steps first.
+/// Dot-product instructions of CPUs, in order of preference: more steps first.
 static DOTS: [&Instruction; 6] = [&DOT_BF16, &DOT_U8_I8, &DOT_U8_I8_AVX2, &DOT_I16, &PAIRS_I16, &PAIRS_I16_AVX2];
 
-/// Returns the instruction of a CPU that multiplies factors of some types most at a time, and the
-/// types that it reads them as, which have all their values; `None` if the CPU has none.
+/// Returns the instruction of `cpu` that multiplies factors of these types with most steps at a
+/// time. Also returns the types to which the factors are converted without loss. `None` if the CPU
+/// has no such instruction.
 pub fn dot_of(cpu: &CpuTarget, factors: [DType; 2]) -> Option<(&'static Instruction, Factors)> {
     let has = |known: &&Factors| (0..2).all(|factor| known.dtypes[factor].holds(factors[factor]));
     let of_cpu = DOTS.iter().filter(|dot| dot.feature.is_of_cpu(cpu));
     of_cpu.filter_map(|&dot| Some((dot, *dot.factors.iter().find(has)?))).next()
 }
 
-/// Returns true if some instruction of CPUs adds products of `steps` steps at a time.
+/// Returns true if some CPU instruction adds the products of `steps` steps at a time.
 pub(crate) fn is_group_of_steps(steps: usize) -> bool {
     DOTS.iter().flat_map(|dot| dot.factors).any(|factors| factors.steps == steps)
 }
 
-/// The nest of a dot product, whose steps lie side by side in both factors, as one word of 32 bits,
-/// the factors in the order of the instruction's types:
+/// Loop nest of a dot product. Its steps are contiguous in both factors and fill one 32-bit word;
+/// the order of the factors is that of the instruction's types:
 ///
 /// ```text
 /// unrolled s in 0..STEPS
@@ -88,21 +89,21 @@ pub(crate) fn is_group_of_steps(steps: usize) -> bool {
 ///     sums[.., v] += a[s + ..] * b[s + ..]
 /// ```
 ///
-/// By the row-major offsets of `a` and `b`; `..` stands for multiples of `STEPS` in these, and for
-/// anything without `s` in the index of the sums.
+/// The indices stand for row-major offsets in `a` and `b`. There, `..` is a multiple of `STEPS`; in
+/// the index of the sums, it is anything without `s`.
 pub struct Dot<'a> {
-    /// The loop over the steps.
+    /// Loop over the reduction steps.
     pub steps: &'a Loop,
-    /// The loop over the lanes; none for a single sum.
+    /// Vectorised loop over the lanes; `None` for a single sum.
     pub lanes: Option<&'a Loop>,
     /// The multiply-accumulate.
     pub store: &'a Store,
-    /// Its factors.
+    /// Its two factors.
     pub factors: [&'a Access; 2],
 }
 
 impl<'a> Dot<'a> {
-    /// Returns the parts of a nest; `None` if it has another structure.
+    /// Matches the parts of a nest; `None` if it has another structure.
     pub fn of(body: &'a [Node]) -> Option<Self> {
         let [Node::Loop(steps)] = body else { return None };
         let (lanes, inner) = match &steps.body[..] {
@@ -113,7 +114,7 @@ impl<'a> Dot<'a> {
         Some(Self { steps, lanes, store, factors: store.factors()? })
     }
 
-    /// Checks that a body is of the form, for this instruction.
+    /// Checks that a body is a dot product that `instruction` computes.
     pub(super) fn check(body: &[Node], site: &Site, instruction: &Instruction) -> Result<(), &'static str> {
         let Some(dot) = Dot::of(body) else { return Err("a dot product of another form") };
         let dtypes = dot.factors.map(|factor| site.program.dtype(factor.buffer));
@@ -141,7 +142,7 @@ impl<'a> Dot<'a> {
     }
 }
 
-/// True if the elements of an access lie in whole groups of `steps` elements, which `var` numbers.
+/// Returns true if an access reads whole groups of `steps` contiguous elements, numbered by `var`.
 fn is_by_words(access: &Access, var: VarId, steps: usize, program: &Program) -> bool {
     let dims = access.index.iter().zip(program.buffer(access.buffer).strides());
     let offset = dims.fold(Affine::default(), |mut offset, (index, stride)| {

@@ -1,4 +1,4 @@
-//! The form of nests that a warp runs by matrix instructions.
+//! Loop nests that matrix instructions of a warp or a warp group compute.
 
 use super::site::has_terms;
 use super::{BOX_ROW_BYTES, Instruction, MMA, Site, ThreadGroup, WGMMA};
@@ -6,13 +6,13 @@ use crate::affine::{Affine, VarId};
 use crate::machine::gpu::WARP_THREADS;
 use crate::program::{Access, Loop, LoopKind, Node, Program, Scope, Store, StoreMode};
 
-/// Extents of the two innermost thread loops, which number the lanes of a warp.
+/// Extents of the two innermost thread loops, which number the 32 lanes of a warp.
 pub const LANES: [usize; 2] = [8, 4];
 
 const _: () = assert!(LANES[0] * LANES[1] == WARP_THREADS);
 
 impl ThreadGroup {
-    /// Its instruction.
+    /// Returns the matrix instruction of these threads.
     pub fn instruction(self) -> &'static Instruction {
         match self {
             ThreadGroup::Warp => &MMA,
@@ -21,10 +21,10 @@ impl ThreadGroup {
     }
 }
 
-/// The nest of [`MMA`] and [`WGMMA`], seven written-out loops around one multiply-accumulate. With
-/// `r` and `q` the two innermost thread loops, [`LANES`] wide, `K` the steps of one instruction (16
-/// for f16 and bf16, 8 for tf32), and anything that is the same for all lanes of a warp for `..`:
-///
+/// Loop nest of [`MMA`] and [`WGMMA`]: seven unrolled loops around one multiply-accumulate. Below,
+/// `r` and `q` are the two innermost thread loops, with extents [`LANES`]. `K` is the number of
+/// steps of one instruction: 16 for f16 and bf16, 8 for tf32. `..` is anything that is equal for
+/// all lanes of a warp:
 /// ```text
 /// unrolled s in 0..S                   instructions along the reduction
 ///   unrolled i in 0..I                 along the rows
@@ -37,32 +37,32 @@ impl ThreadGroup {
 ///                 rows[.., 16*i + 8*h + r + .., K*s + k + ..] * columns[.., 8*P*j + 8*p + 2*q + c + .., K*s + k + ..]
 /// ```
 ///
-/// or, with `P = 1`, `columns[.., K*s + k + .., 8*j + 2*q + c + ..]`, and of a warp
-/// `rows[.., K*s + k + .., 16*i + 8*h + r + ..]`. This is how the instructions `m16n8k16` and
-/// `m16n8k8` deal out their result to the lanes of a warp (PTX ISA, "Matrix Fragments for
-/// mma.m16n8k16" and "for mma.m16n8k8"); the operands, which other lanes need as well, come from
-/// shared memory, where rows of operands begin at multiples of 16 bytes.
+/// With `P = 1` the columns may also be `columns[.., K*s + k + .., 8*j + 2*q + c + ..]`, and the
+/// rows of a warp `rows[.., K*s + k + .., 16*i + 8*h + r + ..]`. This is the distribution of the
+/// result over the lanes of a warp that `m16n8k16` and `m16n8k8` define (PTX ISA, "Matrix Fragments
+/// for mma.m16n8k16" and "for mma.m16n8k8"). The operands, which several lanes need, are read from
+/// shared memory, where each row begins at a multiple of 16 bytes.
 ///
-/// With `g` the number of a warp in its [`ThreadGroup::WarpGroup`], the row is
-/// `64*i + 16*g + 8*h + r + ..` there, as `wgmma` deals it out; columns are rows in shared memory,
-/// and both operands are as a [`super::BoxCopy`] leaves them.
+/// For a [`ThreadGroup::WarpGroup`], the row is `64*i + 16*g + 8*h + r + ..`, where `g` is the
+/// number of the warp in the group, as `wgmma` defines it. Columns are rows in shared memory, and
+/// both operands have the layout that a [`super::BoxCopy`] produces.
 ///
-/// Only a warp group's `P` may be more than 1. Which columns of the result these are is for the
-/// point to say: where the columns lie in shared memory such that column `8*P*j + 8*p + 2*q + c` is
-/// that of the result `8*P*j + 2*P*q + 2*p + c`, a lane has runs of `2*P` neighbours.
+/// `P` may exceed 1 for warp groups only. The iteration's point defines which columns of the result
+/// are meant. If column `8*P*j + 8*p + 2*q + c` in shared memory is column
+/// `8*P*j + 2*P*q + 2*p + c` of the result, each lane has runs of `2*P` neighbouring columns.
 pub struct Fragments<'a> {
-    /// The loops `s, i, j, h, p, c, k`.
+    /// The loops `s, i, j, h, p, c, k`, outermost first.
     pub loops: [&'a Loop; 7],
     /// The multiply-accumulate.
     pub store: &'a Store,
-    /// The operand with the rows of the result.
+    /// Operand that the rows of the result read.
     pub rows: &'a Access,
-    /// The operand with the columns of the result.
+    /// Operand that the columns of the result read.
     pub columns: &'a Access,
 }
 
 impl<'a> Fragments<'a> {
-    /// The loops and the multiply-accumulate; `None` if the body has another structure.
+    /// Matches the loops and the multiply-accumulate; `None` if the body has another structure.
     pub fn of(body: &'a [Node]) -> Option<Self> {
         let (mut loops, mut body) = (Vec::new(), body);
         while let [Node::Loop(l)] = body {
@@ -74,18 +74,19 @@ impl<'a> Fragments<'a> {
         Some(Self { loops: loops.try_into().ok()?, store, rows, columns })
     }
 
-    /// Columns of the result that one lane of a warp and three others have.
+    /// Returns the columns of the tile. Each row of it is distributed over four lanes.
     pub fn width(&self) -> usize {
         let [_, _, j, _, p, ..] = self.loops;
         8 * j.extent * p.extent
     }
 
-    /// True if a row of the operand with the columns holds what one column of the result needs.
+    /// Returns true if the column operand has the reduction axis last: one row per column of the
+    /// result.
     pub fn columns_are_rows(&self) -> bool {
         self.has_steps_last(self.columns)
     }
 
-    /// True if a row of the operand with the rows holds what one row of the result needs.
+    /// Returns true if the row operand has the reduction axis last: one row per row of the result.
     pub fn rows_are_rows(&self) -> bool {
         self.has_steps_last(self.rows)
     }
@@ -95,7 +96,7 @@ impl<'a> Fragments<'a> {
         access.index.last().is_some_and(|index| index.uses(k.var))
     }
 
-    /// Whether a body is of the form, for these threads, or what is not.
+    /// Checks that a body is of this form for these threads; the error names the first violation.
     pub(super) fn check(body: &[Node], site: &Site, by: ThreadGroup) -> Result<(), &'static str> {
         let Some(tile) = Fragments::of(body) else {
             return Err("matrix instructions of another form");
@@ -125,7 +126,7 @@ impl<'a> Fragments<'a> {
         Ok(())
     }
 
-    /// The variable that numbers the warps of a warp group.
+    /// Returns the variable that numbers the warps of a warp group; `None` for single warps.
     fn warp(&self, site: &Site, by: ThreadGroup) -> Result<Option<VarId>, &'static str> {
         let third = site.threads().iter().rev().nth(2).filter(|l| l.extent == 4);
         match (by, third) {
@@ -156,7 +157,7 @@ impl<'a> Fragments<'a> {
             && acc.shape == [i.extent, j.extent, 2, 2 * p.extent]
     }
 
-    /// True if the last two indices of the operands are those of the form.
+    /// Returns true if the last two indices of both operands are those of the form above.
     fn deals_out(&self, steps: usize, by: ThreadGroup, lanes: &Lanes) -> bool {
         let [s, i, j, h, p, c, k] = self.loops;
         let reduction = [(s.var, steps as i64), (k.var, 1)];
@@ -164,7 +165,7 @@ impl<'a> Fragments<'a> {
         along_rows.extend(lanes.warp.map(|var| (var, 16)));
         let along_columns = [(j.var, 8 * p.extent as i64), (p.var, 8), (lanes.pair, 2), (c.var, 1)];
 
-        // What is the same for all lanes is left out; what is always zero says nothing.
+        // Terms that are equal for all lanes are ignored; so are variables that are always zero.
         let extent = |var: VarId| self.loops.iter().find(|l| l.var == var).map_or(2, |l| l.extent);
         let counts = |var: VarId| self.is_variable(var, lanes) && extent(var) > 1;
         let is_dealt_out = |access: &Access, along: &[(VarId, i64)]| {
@@ -174,13 +175,13 @@ impl<'a> Fragments<'a> {
         is_dealt_out(self.rows, &along_rows) && is_dealt_out(self.columns, &along_columns)
     }
 
-    /// True for a variable that is not the same for all fragments and lanes.
+    /// Returns true for a variable that differs between fragments or lanes.
     fn is_variable(&self, var: VarId, lanes: &Lanes) -> bool {
         self.loops.iter().any(|l| l.var == var) || [lanes.row, lanes.pair].contains(&var) || lanes.warp == Some(var)
     }
 
-    /// True for rows of shared memory that begin at multiples of 16 bytes; for warp groups, in the
-    /// order of the swizzle.
+    /// Returns true if the rows of an operand begin at multiples of 16 bytes in shared memory; for
+    /// warp groups, also that they are in swizzled order.
     fn is_aligned(&self, access: &Access, program: &Program, by: ThreadGroup, lanes: &Lanes) -> bool {
         let [_, _, j, ..] = self.loops;
         let buffer = program.buffer(access.buffer);
@@ -191,8 +192,8 @@ impl<'a> Fragments<'a> {
             index.constant % unit == 0 && rest.clone().all(|&(_, c)| c % unit == 0)
         };
 
-        // Instructions find the swizzle by address: tiles begin with a whole group of eight rows of
-        // 128 bytes.
+        // Instructions derive the swizzle from the address: a tile must begin at a whole group of
+        // eight rows of 128 bytes.
         let eighth = |index: &Affine| {
             let rest = index.terms.iter().filter(|(var, _)| !self.is_variable(*var, lanes));
             index.constant % 8 == 0 && rest.clone().all(|&(_, c)| c % 8 == 0)
@@ -206,7 +207,7 @@ impl<'a> Fragments<'a> {
     }
 }
 
-/// The variables that number the lanes of a warp, and the warps of a group.
+/// Variables that number the lanes of a warp and the warps of a warp group.
 struct Lanes {
     row: VarId,
     pair: VarId,

@@ -1,9 +1,9 @@
-//! Matrix instructions of a warp.
+//! Matrix instruction of a warp.
 
 use super::{Asynchrony, Executor, Factors, Feature, Instruction, NestForm, Registers, ThreadGroup};
 use crate::dtype::DType;
 
-/// `m16n8k16` of f16 and bf16, `m16n8k8` of tf32, for all fragments of a
+/// `mma.sync`: `m16n8k16` for f16 and bf16, `m16n8k8` for tf32, repeated for all fragments of a
 /// [`Fragments`](super::Fragments) (CUDA, compute capability 8.0).
 pub static MMA: Instruction = Instruction {
     name: "mma.sync",

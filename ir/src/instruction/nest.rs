@@ -1,11 +1,11 @@
-//! Which nests an instruction does.
+//! Check of loop nests against the form that an instruction computes.
 
 use super::{BoxCopy, Dot, Executor, Fragments, Instruction, NestForm, Site};
 use crate::program::Node;
 
 impl Instruction {
-    /// Checks that the instruction does the nest in a body, where that stands; the error says why
-    /// it does not.
+    /// Checks that the instruction computes the nest in `body` at this place in the program; the
+    /// error says why it does not.
     pub fn check(&self, body: &[Node], site: &Site) -> Result<(), &'static str> {
         match (self.nest, self.executor) {
             (NestForm::DotProduct, _) => Dot::check(body, site, self),

@@ -1,32 +1,32 @@
-//! Where a call of an instruction stands.
+//! Context of an instruction's call.
 
 use crate::affine::{Affine, VarId};
 use crate::program::{Access, Grid, Loop, LoopKind, Program};
 
-/// Where a call stands.
+/// Context of an instruction's call.
 pub struct Site<'a> {
-    /// The program.
+    /// Program that contains the call.
     pub program: &'a Program,
-    /// The grid of its stage; none on a CPU.
+    /// Grid of the stage; `None` on a CPU.
     pub grid: Option<&'a Grid<'a>>,
-    /// Extent of a variable around.
+    /// Extent of a variable that is bound around the call.
     pub extent: &'a dyn Fn(VarId) -> usize,
 }
 
 impl<'a> Site<'a> {
-    /// Returns the loops over the threads of a block, outermost first; none on a CPU.
+    /// Returns the loops over the threads of a block, outermost first; empty on a CPU.
     pub fn threads(&self) -> &[&'a Loop] {
         self.grid.map_or(&[], |grid| &grid.threads)
     }
 
-    /// True for a variable that numbers the threads of a block.
+    /// Returns true for a variable that numbers the threads of a block.
     pub fn is_thread(&self, var: VarId) -> bool {
         self.threads().iter().any(|l| l.var == var && l.kind == LoopKind::Thread)
     }
 }
 
-/// True if the last two indices of an access have just these terms, and the others none, but for
-/// variables that do not count.
+/// Returns true if the last two indices of an access have exactly these terms and all other indices
+/// none. Variables for which `counts` is false are ignored.
 pub(super) fn has_terms(
     access: &Access,
     counts: impl Fn(VarId) -> bool,

@@ -1,10 +1,10 @@
-//! Matrix instructions of a warp group.
+//! Matrix instruction of a warp group.
 
 use super::{Asynchrony, Executor, Factors, Feature, Instruction, NestForm, Registers, ThreadGroup};
 use crate::dtype::DType;
 
-/// `m64nNk16` of f16 and bf16, for all fragments of a [`Fragments`](super::Fragments), operands
-/// read from shared memory (CUDA, compute capability 9.0).
+/// `wgmma`: `m64nNk16` for f16 and bf16, repeated for all fragments of a
+/// [`Fragments`](super::Fragments), with operands in shared memory (CUDA, compute capability 9.0).
 pub static WGMMA: Instruction = Instruction {
     name: "wgmma",
     factors: &[Factors::of(DType::F16, 16), Factors::of(DType::Bf16, 16)],

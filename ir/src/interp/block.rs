@@ -1,5 +1,5 @@
-//! GPU stages: blocks one after the other, and the threads of a block one after the other from
-//! barrier to barrier.
+//! Execution of GPU stages: one block after the other, and the threads of a block one after the
+//! other from barrier to barrier.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use crate::problem::Problem;
 use crate::program::{Grid, Node, Scope, WarpRole};
 
 impl<'p> Machine<'p> {
-    /// Runs the grid of a stage.
+    /// Executes the grid of a stage.
     pub(super) fn grid(&mut self, grid: Grid<'p>) -> Result<(), Problem> {
         let threads = grid.block_threads();
         for (id, buffer) in self.program.buffers.iter().enumerate() {
@@ -31,7 +31,7 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    /// Nodes by all threads of a block.
+    /// Executes nodes by all threads of a block.
     pub(super) fn together(&mut self, nodes: &'p [Node]) -> Result<(), Problem> {
         if let Some(roles) = WarpRole::both(nodes) {
             return self.roles(roles);
@@ -50,7 +50,7 @@ impl<'p> Machine<'p> {
         })
     }
 
-    /// The same by each thread.
+    /// Executes `run` for each thread of a block.
     pub(super) fn each_thread(&mut self, run: Body<'_, 'p>) -> Result<(), Problem> {
         let threads = self.threads.clone().unwrap_or_default();
         let before = self.task;
@@ -65,13 +65,13 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    /// What was done is seen by all threads from now on.
+    /// Ends a phase: all threads see everything that was written before.
     pub(super) fn end_phase(&mut self) {
         self.over += self.copies.len() as u64;
     }
 }
 
-/// True for what all threads of a block do together.
+/// Returns true for a node that all threads of a block must execute together.
 fn is_collective(node: &Node) -> bool {
     match node {
         Node::Barrier | Node::Alloc { .. } | Node::Specialised { .. } => true,

@@ -1,4 +1,4 @@
-//! What one task does, or one thread of a block by itself.
+//! State of the interpreter, and execution by one task or one thread of a block.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -12,43 +12,44 @@ use crate::program::{
     StoreMode, gathered_index, parallel_prefix, preorder,
 };
 
-/// An element that a copy under way will write: buffer, offset and value.
+/// Element that a copy in progress will write: buffer, offset and value.
 pub(super) type Copy = (BufferId, usize, f64);
 
-/// What goes on within a loop or the like.
+/// Body of a loop or of another node.
 pub(super) type Body<'b, 'p> = &'b mut dyn FnMut(&mut Machine<'p>) -> Result<(), Problem>;
 
-/// A program at work.
+/// State of an executing program.
 pub(super) struct Machine<'p> {
     pub(super) program: &'p Program,
-    /// By buffer; of a buffer that each thread of a block has for itself, one part for each.
+    /// Content by buffer; a buffer that is private to each thread of a block has one part per
+    /// thread.
     pub(super) memory: Vec<Vec<f64>>,
     /// True if some buffer has elements of an integer type.
     has_integers: bool,
-    /// By buffer: elements of one part, 0 where there is one for all.
+    /// Elements of one thread's part by buffer; 0 for a buffer that all threads share.
     pub(super) part_len: Vec<usize>,
-    /// By buffer: whether its allocation is open.
+    /// True by buffer while its allocation is open.
     pub(super) open: Vec<bool>,
-    /// By variable: its value while its loop is open.
+    /// Value by variable while its loop is open.
     pub(super) vars: Vec<Option<i64>>,
-    /// By buffer: there if tasks that touch it may meet.
+    /// Access marks by buffer; `None` for buffers in which tasks cannot conflict.
     marks: Vec<Option<Marks>>,
-    /// The running task (on a GPU: thread of the grid), counted from 1 in each stage.
+    /// Number of the running task (on a GPU: of the thread in the grid), from 1 in each stage.
     pub(super) task: u64,
-    /// The running thread of its block.
+    /// Number of the running thread in its block.
     pub(super) thread: usize,
-    /// Threads that have come by a barrier since the stage began, each time: what they did in
-    /// shared memory is seen.
+    /// Largest thread mark of the phases that have ended: number of phases times threads of a
+    /// block. Accesses to shared memory with smaller marks cannot conflict any more.
     pub(super) over: u64,
-    /// The loops that number the threads of a block, in a grid.
+    /// Loops that number the threads of a block, while a grid is executed.
     pub(super) threads: Option<Vec<&'p Loop>>,
-    /// Conditions and digits around.
+    /// Number of guards and digit splits around the current node.
     guards: usize,
-    /// By thread of the block: groups of copies under way, the oldest first.
+    /// Groups of copies in progress by thread of the block, oldest first.
     pub(super) copies: Vec<VecDeque<Vec<Copy>>>,
-    /// The elements that these write.
+    /// Elements that copies in progress write.
     pub(super) under_way: HashSet<(BufferId, usize)>,
-    /// The group of copies around.
+    /// The group of copies around the current node.
     group: Option<Vec<Copy>>,
 }
 
@@ -73,7 +74,7 @@ impl<'p> Machine<'p> {
         }
     }
 
-    /// Runs a stage, one task after the other.
+    /// Executes a stage, one task after the other.
     pub(super) fn stage(&mut self, stage: &'p Stage) -> Result<(), Problem> {
         let stores = preorder(&stage.body).filter_map(|node| match node {
             Node::Store(store) => Some(store.dst.buffer),
@@ -89,6 +90,8 @@ impl<'p> Machine<'p> {
         if let Some(grid) = Grid::of(stage) {
             return self.grid(grid);
         }
+
+        // On a CPU each iteration of the leading parallel loops is a task.
         stage.body.iter().try_for_each(|node| {
             let tasks = parallel_prefix(node);
             let body = tasks.last().map_or(std::slice::from_ref(node), |l| &l.body);
@@ -103,7 +106,7 @@ impl<'p> Machine<'p> {
         nodes.iter().try_for_each(|node| self.node(node))
     }
 
-    /// Does a node for the running task or thread alone.
+    /// Executes a node for the running task or thread alone.
     pub(super) fn node(&mut self, node: &'p Node) -> Result<(), Problem> {
         match node {
             Node::Store(store) => self.store(store),
@@ -145,7 +148,7 @@ impl<'p> Machine<'p> {
         }
     }
 
-    /// Runs nested loops, the innermost fastest.
+    /// Executes nested loops, the innermost fastest.
     pub(super) fn nested(&mut self, loops: &[&Loop], run: Body<'_, 'p>) -> Result<(), Problem> {
         match loops {
             [] => run(self),
@@ -166,7 +169,7 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    /// Binds the digits of a value, if it has any.
+    /// Splits a value into digits and binds them; skips `run` if the value is out of range.
     pub(super) fn unflatten(&mut self, value: &Affine, digits: &[Digit], run: Body<'_, 'p>) -> Result<(), Problem> {
         let mut rest = self.value_of(value).ok_or_else(|| self.unbound(value))?;
         if rest < 0 || digits.iter().any(|digit| digit.extent == 0) {
@@ -244,7 +247,7 @@ impl<'p> Machine<'p> {
         self.write(store.dst.buffer, offset, f64::NAN)
     }
 
-    /// Ends the copies of all groups of the thread but the latest `but`.
+    /// Completes all copy groups of the running thread except the latest `but`.
     pub(super) fn await_copies(&mut self, but: usize) -> Result<(), Problem> {
         while self.copies[self.thread].len() > but {
             for (buffer, offset, value) in self.copies[self.thread].pop_front().unwrap_or_default() {
@@ -319,8 +322,8 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    /// The number of who accesses a buffer, and the number up to which others do not count any
-    /// more: in shared memory threads are numbered anew behind each barrier.
+    /// Returns the mark of the accessing task or thread, and the largest mark that cannot conflict
+    /// any more. In shared memory, threads get new marks after each barrier.
     fn who(&self, buffer: BufferId) -> (u64, u64) {
         match self.program.buffer(buffer).scope {
             Scope::Shared => (self.over + self.thread as u64 + 1, self.over),
@@ -346,7 +349,7 @@ impl<'p> Machine<'p> {
         Problem::OutOfScope(self.program.affine(affine))
     }
 
-    /// Position of an element in the memory of its buffer.
+    /// Returns the position of an element in the memory of its buffer.
     fn offset(&self, access: &Access) -> Result<usize, Problem> {
         let id = access.buffer.0 as usize;
         let Some(buffer) = self.program.buffers.get(id) else {
@@ -370,8 +373,8 @@ impl<'p> Machine<'p> {
     }
 }
 
-/// Returns what an operation makes of two integers; NaN, which stands for undefined memory, where
-/// either is.
+/// Returns the result of an operation on two integers; NaN, which marks undefined memory, if either
+/// is NaN.
 fn integers(op: BinaryOp, a: f64, b: f64) -> f64 {
     if a.is_nan() || b.is_nan() { f64::NAN } else { op.of_integers(a as i32, b as i32).map_or(f64::NAN, f64::from) }
 }

@@ -1,9 +1,9 @@
-//! Who touched which element.
+//! Access marks that detect races.
 
-/// Who touched each element of a buffer: the number of a task, from 1 on.
+/// Accesses to each element of a buffer, by the number of the task, from 1.
 pub(super) struct Marks {
     writer: Vec<u64>,
-    /// Two of the tasks that have read, different ones if there are two.
+    /// Two of the tasks that have read the element, different ones if there are two.
     readers: Vec<[u64; 2]>,
 }
 
@@ -12,8 +12,8 @@ impl Marks {
         Self { writer: vec![0; len], readers: vec![[0; 2]; len] }
     }
 
-    /// Notes a read; false if another task has written the element. Tasks up to number `over` do
-    /// not count.
+    /// Records a read; returns false if another task has written the element. Tasks up to number
+    /// `over` are ignored.
     pub(super) fn read(&mut self, offset: usize, task: u64, over: u64) -> bool {
         let [first, second] = &mut self.readers[offset];
         if *first <= over || *first == task {
@@ -25,8 +25,8 @@ impl Marks {
         writer <= over || writer == task
     }
 
-    /// Notes a write; false if another task has read or written the element. Tasks up to number
-    /// `over` do not count.
+    /// Records a write; returns false if another task has read or written the element. Tasks up to
+    /// number `over` are ignored.
     pub(super) fn write(&mut self, offset: usize, task: u64, over: u64) -> bool {
         let free = |mark: u64| mark <= over || mark == task;
         let alone = free(self.writer[offset]) && self.readers[offset].into_iter().all(free);

@@ -1,13 +1,14 @@
-//! Warp specialisation: producer and consumers each run until they must wait for the other.
+//! Execution of warp specialisation: producer and consumers each run until they must wait for the
+//! other.
 
 use super::machine::Machine;
 use crate::problem::Problem;
 use crate::program::{Mbarrier, Node, WarpRole, preorder};
 
-/// What all threads of a role do next, with the values of the variables around.
+/// Next node of all threads of a role, with the values of the variables around it.
 type Action<'p> = (Vec<Option<i64>>, &'p Node);
 
-/// How far producer and consumers are, in groups of copies.
+/// Number of copy groups that were begun, awaited and released so far.
 #[derive(Default)]
 struct Progress {
     begun: usize,
@@ -16,7 +17,7 @@ struct Progress {
 }
 
 impl<'p> Machine<'p> {
-    /// The producer goes on whenever it can.
+    /// Executes both roles; the producer runs whenever it can.
     pub(super) fn roles(&mut self, [producer, consumers]: [&'p [Node]; 2]) -> Result<(), Problem> {
         let is_foreign = |role: WarpRole, node: &Node| match node {
             Node::Mbarrier(mbarrier) => mbarrier.role() != role,
@@ -32,6 +33,7 @@ impl<'p> Machine<'p> {
         let (mut produce, mut consume) = (Vec::new(), Vec::new());
         self.flatten(producer, &mut produce)?;
         self.flatten(consumers, &mut consume)?;
+
         let (mut produce, mut consume) = (produce.iter().peekable(), consume.iter().peekable());
         let around = self.vars.clone();
         let mut progress = Progress::default();
@@ -54,7 +56,7 @@ impl<'p> Machine<'p> {
         Ok(())
     }
 
-    /// Does what is next for a role; false if it must wait.
+    /// Executes the next node of a role; returns false if it must wait.
     fn act(&mut self, (vars, node): &Action<'p>, progress: &mut Progress) -> Result<bool, Problem> {
         self.vars.clone_from(vars);
         match node {
@@ -82,13 +84,14 @@ impl<'p> Machine<'p> {
             }
             node => return self.each_thread(&mut |machine| machine.node(node)).map(|()| true),
         }
-        // What the roles do to shared memory is told apart by what is undefined meanwhile.
+        // Data races between the roles are found by elements being undefined while they are copied,
+        // so each step may end the phase.
         self.end_phase();
         Ok(true)
     }
 
-    /// The nodes one after the other, with loops around mbarriers and copies run and digits around
-    /// them known.
+    /// Flattens nodes to a sequence of actions. Loops around mbarriers and copies are unrolled, and
+    /// digits around them are bound.
     fn flatten(&mut self, nodes: &'p [Node], actions: &mut Vec<Action<'p>>) -> Result<(), Problem> {
         let meets =
             |node: &Node| preorder(node.body()).any(|node| matches!(node, Node::Mbarrier(_) | Node::CopyGroup { .. }));

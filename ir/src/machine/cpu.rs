@@ -1,55 +1,53 @@
-//! CPUs: a common out-of-order core, as of 2017 and later.
+//! CPU figures: a typical out-of-order core from 2017 on.
 
 use crate::formula::Primitive;
 
-/// Vector multiply-adds that may start in a cycle (Fog, "Instruction tables": Haswell and later,
-/// Zen 2 and later).
+/// Vector multiply-adds issued per cycle (Fog, "Instruction tables": Haswell and later, Zen 2 and
+/// later).
 pub const FMAS_PER_CYCLE: f64 = 2.0;
-/// Cycles from one vector multiply-add to the next that needs its result (Fog, "Instruction
-/// tables": 4 on Skylake to Golden Cove and on Zen 3 and 4).
+/// Latency of a vector multiply-add in cycles (Fog, "Instruction tables": 4 on Skylake to Golden
+/// Cove and on Zen 3 and 4).
 pub const FMA_LATENCY_CYCLES: f64 = 4.0;
-/// Vector loads that may start in a cycle (Intel, "Optimization Reference Manual": Haswell to Ice
-/// Lake; AMD, "Software Optimization Guide": Zen 2 to 4).
+/// Vector loads issued per cycle (Intel, "Optimization Reference Manual": Haswell to Ice Lake; AMD,
+/// "Software Optimization Guide": Zen 2 to 4).
 pub const LOADS_PER_CYCLE: f64 = 2.0;
-/// Instructions that may start in a cycle (usual: 4 on Skylake, 5 on Ice Lake, 6 on Zen 3 and
-/// Golden Cove).
+/// Instructions issued per cycle (usual: 4 on Skylake, 5 on Ice Lake, 6 on Zen 3 and Golden Cove).
 pub const INSTRUCTIONS_PER_CYCLE: f64 = 5.0;
-/// Cycles that a sum in memory takes longer than one in a register: a store, forwarded to a load
-/// (Fog, "Microarchitecture": 4 to 5 each, and the addition's operands).
+/// Extra latency in cycles of a sum in memory compared with a register: a store that is forwarded
+/// to a load (Fog, "Microarchitecture": 4 to 5 each, and the operands of the addition).
 pub const FORWARD_LATENCY_CYCLES: f64 = 9.0;
-/// Cycles lost where the loop around a register tile ends (Fog, "Microarchitecture": 15 to 20 for a
-/// branch mispredicted).
+/// Cycles lost at the end of the loop around a register tile (Fog, "Microarchitecture": 15 to 20
+/// for a mispredicted branch).
 pub const LOOP_EXIT_CYCLES: f64 = 20.0;
-/// Bytes of a vector instruction with an operand in memory (usual: VEX 5 to 9, EVEX 6 to 11).
+/// Bytes of a vector instruction with a memory operand (usual: VEX 5 to 9, EVEX 6 to 11).
 pub const INSTRUCTION_BYTES: f64 = 7.0;
-/// Cycles for the threads to meet at the end of a stage, where that was [not
-/// measured](crate::target::Rates) (fitted: a fork and join of some microsecond).
+/// Cycles of the barrier at the end of a stage, if they were [not measured](crate::target::Rates)
+/// (fitted: about a microsecond for fork and join).
 pub const BARRIER_CYCLES: f64 = 3000.0;
-/// Bytes of a cache line (Intel and AMD, all of them; most of Arm's).
+/// Bytes of a cache line (all of Intel and AMD, most of Arm).
 pub const LINE_BYTES: f64 = 64.0;
-/// Bytes of a page of virtual memory (the same).
+/// Bytes of a page of virtual memory (all of Intel and AMD, most of Arm).
 pub const PAGE_BYTES: f64 = 4096.0;
-/// Addresses that are this number of bytes apart fall into the same set of a first-level cache
-/// (usual: 64 sets of lines).
+/// Address distance in bytes at which lines fall into the same set of the first-level cache (usual:
+/// 64 sets).
 pub const SET_PERIOD_BYTES: i64 = 4096;
-/// Bytes a cycle that a core reads from its second-level cache and from the last-level cache, and
-/// all cores together from memory, where that was [not measured](crate::target::Rates) (usual: half
-/// of the widths in Intel's "Optimization Reference Manual").
+/// Bytes per cycle that a core reads from its second-level cache and from the last-level cache, and
+/// that all cores together read from memory, if they were [not measured](crate::target::Rates)
+/// (usual: half of the widths in Intel's "Optimization Reference Manual").
 pub const READ_BYTES_PER_CYCLE: [f64; 3] = [32.0, 20.0, 10.0];
-/// The share of traffic's cycles that comes on top of those of arithmetic, which the rest overlaps
-/// with (fitted: with rates that were measured, 0.1 to 0.25 rank the schedules of both recorded
-/// test beds alike, more ranks them worse).
+/// Share of the traffic's cycles that arithmetic does not hide (fitted: with measured rates, 0.1 to
+/// 0.25 rank the schedules of both recorded test beds equally well, more ranks them worse).
 pub const TRAFFIC_SHARE: f64 = 0.2;
 
-/// f32 operations a cycle of a core at its peak, two for each multiply-add, in vectors of `lanes`
-/// lanes.
+/// Returns the peak of a core in f32 operations per cycle, two for each multiply-add, with vectors
+/// of `lanes` lanes.
 pub fn peak_flops_per_cycle(lanes: usize) -> f64 {
     2.0 * lanes as f64 * FMAS_PER_CYCLE
 }
 
-/// Cycles from one vector of a primitive to the next (Fog, "Instruction tables": division and
-/// square root of 8 lanes take 5 and 6 on Skylake to Golden Cove, a comparison with what selects by
-/// it two instructions).
+/// Returns the cycles per vector of a primitive, by throughput (Fog, "Instruction tables": division
+/// and square root of 8 lanes take 5 and 6 on Skylake to Golden Cove; comparison and blend are two
+/// instructions).
 pub fn primitive_cycles(primitive: Primitive) -> f64 {
     match primitive {
         Primitive::Div => 5.0,

@@ -1,52 +1,52 @@
-//! Functions that are made of others, but whose tails are not: a difference or a product of the
-//! parts loses every digit there.
+//! Compositions of functions as formulas of their own: in the tails, a difference or a product of
+//! the separate results would lose every digit.
 //!
-//! Sums beside 1 keep the small summand, and a power of two is the last factor, so that results are
-//! rounded once where they are denormal.
+//! A sum with 1 keeps the small summand exactly, and the power of two is the last factor, so that
+//! denormal results are rounded only once.
 
 use super::{Formula, INFINITY, LOG2_E, POWER_OF_TWO, SIGN, Scaled, WHOLE};
 use crate::formula::Primitive;
 use crate::program::Compare;
 
-/// `exp(x) - 1` is -1 below it.
+/// Lower bound of x; below it `exp(x) - 1` is -1.
 const LEAST_EXPM1: f32 = -25.0;
 
-/// `x * exp(x)` is 0 below it.
+/// Lower bound of x; below it `x * exp(x)` is 0.
 const LEAST_PRODUCT: f32 = -110.0;
 
-/// `sqrt(2) - 1`: larger summands beside 1 are halved.
+/// `sqrt(2) - 1`; a sum of 1 and a larger number is halved.
 const HALVED: f32 = 0.414_213_57;
 
-/// `2 * sqrt(2 / pi) / ln 2` and that times 0.044715, each as the sum of two numbers. The first is
-/// a multiple of `2^-19`: its distance to a sum of up to 32 is exact.
+/// `2 * sqrt(2 / pi) / ln 2` and 0.044715 times that, each as the sum of two numbers. The first is
+/// a multiple of `2^-19`, so that its difference to a sum of up to 32 is exact.
 const TANH_FIRST: [f32; 2] = [2.302_208, 2.513_669_7e-7];
 const TANH_THIRD: [f32; 2] = [0.102_943_24, -2.016_198_5e-9];
 
-/// `x` times the sigmoid of those is 0 below minus this.
+/// Bound of `abs(x)`; below its negative, the tanh form of gelu is 0.
 const LARGEST_TANH: f32 = 11.0;
 
-/// The normal distribution at `-a` times `exp(a^2 / 2)` as a quotient of polynomials in a, for a up
-/// to 14.6, beyond which a times the distribution is 0 in f32: the error is at most `2^-27.3` of
-/// it.
+/// Numerator and denominator, as polynomials in a, of the standard normal distribution function at
+/// `-a` times `exp(a^2 / 2)`. The relative error is at most `2^-27.3` for a up to 14.6; beyond
+/// that, `a` times the distribution function is 0 in f32.
 const NORMAL_ABOVE: [f32; 5] = [48.370_98, 42.421_032, 17.741_007, 3.935_825, 0.398_946_85];
 const NORMAL_BELOW: [f32; 6] = [96.741_96, 162.031_02, 116.392_62, 45.455_74, 9.866_267, 1.0];
 const LARGEST_NORMAL: f32 = 14.6;
 
-/// `1 / ln 2` and half of it, as sums of two numbers.
+/// `1 / ln 2` and half of it, each as the sum of two numbers.
 const LOG2_E_PARTS: [f32; 2] = [LOG2_E, 1.925_963e-8];
 const HALF_LOG2_E: [f32; 2] = [LOG2_E_PARTS[0] / 2.0, LOG2_E_PARTS[1] / 2.0];
 
-/// `2^n * mantissa`, which may be less than any f32.
+/// The number `2^n * mantissa`, which may be smaller than any f32, as steps of a formula.
 struct Power {
-    /// `n` in the lowest bits of [`WHOLE`]` + n`, and as a number.
+    /// Step of `WHOLE + n`, which has `n` in its lowest bits; the field `n` is the number itself.
     exponent: u8,
     n: u8,
-    /// From `sqrt(1/2)` to `sqrt(2)`.
+    /// Step with a value from `sqrt(1/2)` to `sqrt(2)`.
     mantissa: u8,
 }
 
 impl Formula {
-    /// 1 or -1, zero and what is not a number being their own signs.
+    /// Appends the sign of `x`: 1 or -1; zero and NaN are returned as they are.
     pub(super) fn sign(&mut self, x: u8) -> u8 {
         let [zero, one, minus_one] = [0.0, 1.0, -1.0].map(|value| self.number(value));
         let neither = self.add(x, zero);
@@ -54,7 +54,7 @@ impl Formula {
         self.select(Compare::Less, [zero, x], one, below)
     }
 
-    /// `2^n * (fraction + (1 - 2^-n))`.
+    /// Appends `exp(x) - 1` as `2^n * (fraction + (1 - 2^-n))`.
     pub(super) fn expm1(&mut self, x: u8) -> u8 {
         let [most, least, zero, one] = [89.0, LEAST_EXPM1, 0.0, 1.0].map(|value| self.number(value));
         let bounded = self.apply(Primitive::Min, &[x, most]);
@@ -65,11 +65,11 @@ impl Formula {
         let rest = self.sub(one, inverse);
         let sum = self.add(fraction, rest);
         let value = self.apply(Primitive::Scale, &[sum, n]);
-        // Zero has its own sign.
+        // The sign of zero is preserved.
         self.select(Compare::Equal, [x, zero], x, value)
     }
 
-    /// The logarithm of the rounded sum, with what rounding lost.
+    /// Appends `log(1 + x)`: the logarithm of the rounded sum, corrected by its rounding error.
     pub(super) fn log1p(&mut self, x: u8) -> u8 {
         let [zero, one] = [0.0, 1.0].map(|value| self.number(value));
         let sum = self.add(x, one);
@@ -91,12 +91,12 @@ impl Formula {
         self.select(Compare::Equal, [x, zero], x, value)
     }
 
-    /// `max(x, 0) + log(1 + exp(-abs(x)))`.
+    /// Appends `max(x, 0) + log(1 + exp(-abs(x)))`.
     pub(super) fn softplus(&mut self, x: u8) -> u8 {
         let below = self.opposite_magnitude(x);
         let power = self.exp_of_negative(below);
 
-        // A sum beyond sqrt(2) is halved without rounding it.
+        // A sum above sqrt(2) is halved, without rounding it.
         let [halved, zero, half, one] = [HALVED, 0.0, 0.5, 1.0].map(|value| self.number(value));
         let less_one = self.sub(power, one);
         let half_sum = self.mul(less_one, half);
@@ -108,19 +108,20 @@ impl Formula {
         self.add(above, log)
     }
 
-    /// `x * exp(min(x, 0)) / (1 + exp(-abs(x)))`.
+    /// Appends `x * exp(min(x, 0)) / (1 + exp(-abs(x)))`.
     pub(super) fn silu(&mut self, x: u8) -> u8 {
         let below = self.bounded_below(x, LEAST_PRODUCT);
         let power = self.exp_of_bounded(below);
         self.weighed_by_sigmoid(x, below, power)
     }
 
-    /// The same with `2 * sqrt(2/pi) * (x + 0.044715 * x^3)` for the x of the powers.
+    /// Appends the tanh form of gelu: `x` times the sigmoid of
+    /// `2 * sqrt(2/pi) * (x + 0.044715 * x^3)`.
     pub(super) fn gelu_tanh(&mut self, x: u8) -> u8 {
         let a = self.bounded_magnitude(x, LARGEST_TANH);
         let (below, square, lost) = self.squared(a);
 
-        // A line in a^2, and what it is off by.
+        // The factor of x in the exponent is linear in a^2; `low` is its rounding error.
         let [first, first_low] = TANH_FIRST.map(|part| self.number(part));
         let [minus_third, minus_third_low] = TANH_THIRD.map(|part| self.number(-part));
         let third = self.number(TANH_THIRD[0]);
@@ -135,8 +136,8 @@ impl Formula {
         self.weighed_by_sigmoid(x, below, power)
     }
 
-    /// x times the sigmoid of what a power of `-abs(x)` is of; so is x given, within the bounds of
-    /// what is not 0.
+    /// Appends `x` times the sigmoid of an argument, given a power `exp(-abs(argument))`. `below`
+    /// is `-abs(x)`, limited to where the result is not 0.
     fn weighed_by_sigmoid(&mut self, x: u8, below: u8, power: Power) -> u8 {
         let product = self.mul(below, power.mantissa);
         let [zero, one] = [0.0, 1.0].map(|value| self.number(value));
@@ -148,13 +149,13 @@ impl Formula {
         self.div(numerator, denominator)
     }
 
-    /// `max(x, 0) - a * normal(-a)` of `a = abs(x)`, which is even: no side of zero needs a formula
-    /// of its own.
+    /// Appends `max(x, 0) - a * normal(-a)` for `a = abs(x)`. The second term is even, so one
+    /// formula serves both signs.
     pub(super) fn gelu(&mut self, x: u8) -> u8 {
         let a = self.bounded_magnitude(x, LARGEST_NORMAL);
         let (below, square, lost) = self.squared(a);
 
-        // exp(-a^2 / 2) times a quotient.
+        // exp(-a^2 / 2) times the quotient of polynomials.
         let [high, low] = HALF_LOG2_E.map(|part| self.number(part));
         let minus_high = self.number(-HALF_LOG2_E[0]);
         let power = self.power_of_product([square, high], &[[square, low], [lost, minus_high]]);
@@ -164,14 +165,15 @@ impl Formula {
         let tail = self.div(product, below_line);
         let tail = self.apply(Primitive::Scale, &[tail, power.n]);
 
-        // Minus infinity times 0 is no number.
+        // Minus infinity times 0 gives NaN, as documented.
         let [zero, one] = [0.0, 1.0].map(|value| self.number(value));
         let is_positive = self.select(Compare::Less, [zero, x], one, zero);
         self.mul_add(x, is_positive, tail)
     }
 
-    /// `x * tanh(log(1 + exp(x)))`: with `E = exp(-abs(x))` it is `x * E * (E + 2) / (E * (E + 2) +
-    /// 2)` below zero, above it `x * (1 + 2 * E) / (1 + 2 * E + 2 * E^2)`.
+    /// Appends `x * tanh(log(1 + exp(x)))`. With `E = exp(-abs(x))` it is
+    /// `x * E * (E + 2) / (E * (E + 2) + 2)` for negative x, else
+    /// `x * (1 + 2 * E) / (1 + 2 * E + 2 * E^2)`.
     pub(super) fn mish(&mut self, x: u8) -> u8 {
         let below = self.bounded_below(x, LEAST_PRODUCT);
         let power = self.exp_of_bounded(below);
@@ -195,7 +197,8 @@ impl Formula {
         self.div(numerator, denominator)
     }
 
-    /// `2^-n` of whole n from -127 on, of those beyond 126 `2^-126`: beside 1 that is as good as 0.
+    /// Appends `2^-n` for an integer n from -127 on. Above 126 it is `2^-126`, which vanishes next
+    /// to 1.
     fn inverse_power_of_two(&mut self, n: u8) -> u8 {
         let [most, whole] = [126.0, WHOLE].map(|value| self.number(value));
         let limited = self.apply(Primitive::Min, &[n, most]);
@@ -203,19 +206,19 @@ impl Formula {
         self.power_of_two(opposite)
     }
 
-    /// `-abs(x)`, or a bound if that is less.
+    /// Appends `-abs(x)`, at least `bound`.
     fn bounded_below(&mut self, x: u8, bound: f32) -> u8 {
         let (below, bound) = (self.opposite_magnitude(x), self.number(bound));
         self.apply(Primitive::Max, &[below, bound])
     }
 
-    /// `abs(x)`, or a bound if that is less.
+    /// Appends `abs(x)`, at most `bound`.
     fn bounded_magnitude(&mut self, x: u8, bound: f32) -> u8 {
         let (magnitude, bound) = (self.magnitude(x), self.number(bound));
         self.apply(Primitive::Min, &[magnitude, bound])
     }
 
-    /// `-a`, `-a^2` rounded, and what has to be taken from that: `a^2 + (-a^2 rounded)`.
+    /// Appends `-a`, the rounded `-a^2`, and its rounding error `a^2 + rounded(-a^2)`.
     fn squared(&mut self, a: u8) -> (u8, u8, u8) {
         let sign = self.bits(SIGN);
         let below = self.apply(Primitive::Or, &[a, sign]);
@@ -223,13 +226,13 @@ impl Formula {
         (below, square, self.mul_add(a, a, square))
     }
 
-    /// `exp(x)` for x from -125 to 0.
+    /// Appends `exp(x)` for x from -125 to 0.
     fn exp_of_bounded(&mut self, x: u8) -> Power {
         let [high, low] = LOG2_E_PARTS.map(|part| self.number(part));
         self.power_of_product([x, high], &[[x, low]])
     }
 
-    /// Two to the power of a product from -250 to 0 and of smaller ones.
+    /// Appends 2 to the power of a product from -250 to 0 plus smaller products.
     fn power_of_product(&mut self, [a, b]: [u8; 2], smaller: &[[u8; 2]]) -> Power {
         let whole = self.number(WHOLE);
         let exponent = self.mul_add(a, b, whole);
@@ -239,14 +242,14 @@ impl Formula {
         Power { exponent, n, mantissa: self.polynomial(&POWER_OF_TWO, fraction) }
     }
 
-    /// `2^n` of the n in the lowest bits of a step, 0 for n below -126.
+    /// Appends `2^n`, with n in the lowest bits of a step; 0 for n below -126.
     fn power_of_two_or_zero(&mut self, exponent: u8) -> u8 {
         let least = self.number(WHOLE - 127.0);
         let exponent = self.apply(Primitive::Max, &[exponent, least]);
         self.power_of_two(exponent)
     }
 
-    /// A product times `2^n`, and no number where x is infinite, as infinity times 0 is none.
+    /// Appends a product times `2^n`; NaN if x is infinite, since infinity times 0 is NaN.
     fn scaled_tail(&mut self, x: u8, product: u8, n: u8) -> u8 {
         let zero = self.number(0.0);
         let scaled = self.apply(Primitive::Scale, &[product, n]);
