@@ -1,5 +1,5 @@
-//! What a runtime must know to run a kernel: its buffers and its entry points. Independent of how
-//! the kernel was made.
+//! Interface of a compiled kernel: the buffers and entry points that a runtime needs, however the
+//! kernel was generated.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,81 +8,82 @@ use crate::instruction::BoxCopy;
 use crate::launch::{Launch, box_copies};
 use crate::program::{Buffer, BufferId, Layout, Node, Program, Role, Scope, Stage, StoreMode, When, preorder};
 
-/// Who provides the memory of a buffer, and when it is written.
+/// Owner of a buffer's memory, and when it is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Binding {
-    /// The caller's: read in every run, and another in each.
+    /// Memory of the caller, read in every run; may differ from run to run.
     Data,
-    /// The caller's, the same in all runs: stages that run ahead of time may read it.
+    /// Memory of the caller with the same content in all runs; stages that run ahead of time may
+    /// read it.
     Constant {
-        /// False if runs read only what stages ahead of time made of it.
+        /// False if runs read only packed copies of it.
         read_in_runs: bool,
     },
-    /// The caller's, written in every run.
+    /// Memory of the caller, written in every run.
     Output,
     /// Written ahead of time, read in runs.
     Packed,
     /// Written and read within a run.
     Scratch,
-    /// No memory of its own that outlives a stage: of a thread or a block. Its pointer is null on a
-    /// CPU, and no parameter on a GPU.
+    /// Memory of a thread or a block that does not outlive a stage. Its pointer is null on a CPU;
+    /// on a GPU it is no parameter.
     Private,
 }
 
-/// A buffer of a kernel, by its position in [`KernelPlan::buffers`].
+/// Description of a kernel's buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanBuffer {
-    /// Its name in the program, for people.
+    /// Name in the program, for messages.
     pub name: String,
-    /// What it is for.
+    /// Role of the buffer in the computation.
     pub role: Role,
-    /// Who provides it.
+    /// Owner of the memory.
     pub binding: Binding,
     /// Physical shape, outermost first.
     pub shape: Vec<usize>,
-    /// How the logical tensor lies in it.
+    /// Layout of the logical tensor in the buffer.
     pub layout: Layout,
-    /// Type of its elements.
+    /// Element type.
     #[serde(default)]
     pub dtype: DType,
 }
 
 impl PlanBuffer {
-    /// True if the runtime gives it to the kernel.
+    /// Returns true if the runtime passes the buffer to the kernel.
     pub fn is_global(&self) -> bool {
         self.binding != Binding::Private
     }
 
-    /// Its size; `None` if that is too large a number.
+    /// Returns the size in bytes; `None` on overflow.
     pub fn bytes(&self) -> Option<usize> {
         self.elements()?.checked_mul(self.dtype.bytes())
     }
 
-    /// Number of elements; `None` if that is too large a number.
+    /// Returns the number of elements; `None` on overflow.
     pub fn elements(&self) -> Option<usize> {
         self.shape.iter().try_fold(1usize, |product, &extent| product.checked_mul(extent))
     }
 }
 
-/// A part of a matrix that one instruction copies, for which a kernel wants a tensor map: of the
-/// last two dimensions of a buffer, with a swizzle of 128 bytes and zeros beyond the edges (CUDA,
+/// Rectangle of a matrix that one instruction copies. The kernel needs a tensor map for it: over
+/// the last two dimensions of a buffer, with the 128-byte swizzle and zeros beyond the edges (CUDA,
 /// `cuTensorMapEncodeTiled`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TensorBox {
     /// Position of the buffer in [`KernelPlan::buffers`].
     pub buffer: usize,
-    /// Rows and columns of the part.
+    /// Rows and columns of the rectangle.
     pub shape: [usize; 2],
 }
 
 impl TensorBox {
-    /// What a copy copies.
+    /// Returns the rectangle that `copy` reads.
     pub fn of(copy: &BoxCopy) -> Self {
         Self { buffer: copy.from.buffer.0 as usize, shape: copy.shape() }
     }
 
-    /// What a stage copies, each once.
+    /// Returns the distinct rectangles that a stage copies.
     pub fn all(stage: &Stage) -> Vec<Self> {
         let mut found = Vec::new();
         for one in box_copies(&stage.body).iter().map(Self::of) {
@@ -94,40 +95,43 @@ impl TensorBox {
     }
 }
 
-/// One entry point of a kernel.
+/// Entry point of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanStage {
-    /// Symbol of a function `void f(float *const *buffers, char *local, long begin, long end)` (C
-    /// ABI) that runs the tasks `begin..end`. `buffers[i]` is the buffer `i`, aligned as its
-    /// elements are; `local` is `local_bytes` of memory that no other thread uses meanwhile,
-    /// 64-byte aligned. Of a stage with a launch: a kernel whose parameters are pointers to the
-    /// global buffers, in order, each 16-byte aligned.
+    /// Symbol of the function that runs the stage.
+    ///
+    /// On a CPU, `void f(float *const *buffers, char *local, long begin, long end)` (C ABI) runs
+    /// the tasks `begin..end`. `buffers[i]` is buffer `i`, aligned to its element size; `local` is
+    /// `local_bytes` of memory for the calling thread alone, 64-byte aligned.
+    ///
+    /// On a GPU (with a launch), a kernel whose parameters are pointers to the global buffers, in
+    /// order, each 16-byte aligned.
     pub symbol: String,
-    /// When it runs.
+    /// Time at which the stage runs.
     pub when: When,
-    /// Number of tasks; any partition of `0..tasks` among threads is right.
+    /// Number of tasks; threads may share `0..tasks` in any way.
     pub tasks: usize,
-    /// The grid on a GPU; `None` for a stage that the CPU runs.
+    /// Launch configuration on a GPU; `None` for a stage that runs on the CPU.
     #[serde(default)]
     pub launch: Option<Launch>,
-    /// Boxes whose tensor maps are further parameters, in order, behind the buffers.
+    /// Rectangles whose tensor maps are further kernel parameters, in order, after the buffers.
     #[serde(default)]
     pub boxes: Vec<TensorBox>,
 }
 
-/// A kernel's interface.
+/// Interface of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelPlan {
-    /// Every buffer.
+    /// All buffers, in the order of the program.
     pub buffers: Vec<PlanBuffer>,
     /// Entry points, run in this order with a barrier between them.
     pub stages: Vec<PlanStage>,
-    /// Thread-private memory per thread.
+    /// Bytes of thread-private memory per thread.
     pub local_bytes: usize,
 }
 
 impl KernelPlan {
-    /// The interface of a program's kernel.
+    /// Returns the interface of the kernel that `program` compiles to.
     pub fn of(program: &Program) -> Self {
         let [ahead, runs] = [When::AheadOfTime, When::EveryRun].map(|when| Accesses::of(program, when));
         let buffers = program.buffers.iter().enumerate().map(|(id, b)| PlanBuffer {
@@ -149,7 +153,7 @@ impl KernelPlan {
     }
 }
 
-/// Which buffers some stages read and write.
+/// Buffers that some stages read and write, by position.
 struct Accesses {
     read: Vec<bool>,
     written: Vec<bool>,

@@ -1,6 +1,6 @@
-//! The loop nest as text.
+//! Text form of loop nests.
 //!
-//! One line a buffer, loop or store; `-> workload` says what is computed:
+//! One line per buffer, loop or store; the first line names the workload:
 //!
 //! ```text
 //! buffer weight_packed: packed global [4, 64, 16]
@@ -46,8 +46,8 @@ impl fmt::Display for Program {
 
 impl Program {
     /// Returns the stages that run ahead of time as text, and the buffers that they use. Stages
-    /// with the same text make the same of the same constants. Variables appear by number, as two
-    /// may have one name.
+    /// with the same text produce the same results from the same constants. Variables are printed
+    /// by number, since two may have the same name.
     pub fn packing(&self) -> (String, Vec<BufferId>) {
         let ahead: Vec<Stage> = self.stages.iter().filter(|stage| stage.when == When::AheadOfTime).cloned().collect();
         let mut used = BTreeSet::new();
@@ -95,7 +95,7 @@ impl Program {
         Ok(())
     }
 
-    /// A node without those within.
+    /// Returns one node as text, without its body.
     fn line(&self, node: &Node) -> String {
         match node {
             Node::Loop(l) => format!("{} {} in 0..{}", word(l.kind), self.affine(&Affine::var(l.var)), l.extent),
@@ -128,12 +128,12 @@ impl Program {
         }
     }
 
-    /// Name of a buffer, also where the id is wrong.
+    /// Returns the name of a buffer; `?` if the id is invalid.
     fn buffer_name(&self, id: BufferId) -> &str {
         self.buffers.get(id.0 as usize).map_or("?", |b| &b.name)
     }
 
-    /// An affine index with the program's names of the variables.
+    /// Formats an affine index with the program's variable names.
     pub fn affine(&self, affine: &Affine) -> String {
         let name = |var: crate::VarId| self.vars.get(var.0 as usize).map_or("?", |name| name).to_string();
         affine.display(name).to_string()
@@ -181,7 +181,7 @@ impl Program {
     }
 }
 
-/// The name of a variant in lower case.
+/// Returns the name of a variant in lower case.
 fn word(variant: impl fmt::Debug) -> String {
     format!("{variant:?}").to_lowercase()
 }

@@ -1,51 +1,51 @@
-//! What can be wrong with a program: what its [verifier](crate::verify()) and its
-//! [interpreter](crate::interpret()) say.
+//! Faults of programs that the [verifier](crate::verify()) and the
+//! [interpreter](crate::interpret()) report.
 
 use thiserror::Error;
 
 use crate::program::Scope;
 
-/// What is wrong with a program, and where.
+/// A fault of a program, with its place.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{place}: {problem}")]
 pub struct ProgramError {
-    /// Stage and loops (by name, outermost first) or buffer.
+    /// Stage and loops (by name, outermost first), or buffer.
     pub place: String,
-    /// What is wrong.
+    /// The fault.
     pub problem: Problem,
 }
 
-/// What can be wrong with a program.
+/// A fault of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Problem {
-    /// Buffers, axes or names are not what the workload and its surroundings expect.
+    /// Buffers, axes or names do not match the workload or the context of the program.
     #[error("{0}")]
     Interface(String),
-    /// Blocks or threads that the target does not have.
+    /// The launch exceeds the blocks or threads that the target supports.
     #[error("{0}")]
     Launch(String),
-    /// Too much memory.
+    /// The program needs too much memory.
     #[error("{bytes} bytes of {scope:?} memory exceed {limit}")]
     Memory {
-        /// The kind of memory.
+        /// Kind of memory.
         scope: Scope,
         /// Bytes needed.
         bytes: u64,
         /// Bytes allowed.
         limit: u64,
     },
-    /// Loops or allocations are nested in a way that has no meaning.
+    /// Loops or allocations are nested in an invalid way.
     #[error("{0}")]
     Nesting(String),
     /// A private buffer is used outside its allocation, or a variable outside its loop.
     #[error("'{0}' is used outside its scope")]
     OutOfScope(String),
-    /// An index leaves its dimension.
+    /// An index is out of bounds.
     #[error("{buffer}: dimension {dim} of extent {extent} is indexed from {low} to {high}")]
     OutOfBounds {
-        /// The buffer.
+        /// Name of the buffer.
         buffer: String,
-        /// Physical dimension, outermost is 0.
+        /// Physical dimension; 0 is outermost.
         dim: usize,
         /// Smallest index.
         low: i64,
@@ -54,66 +54,66 @@ pub enum Problem {
         /// Extent of the dimension.
         extent: usize,
     },
-    /// A register is chosen by a variable that has no constant value once loops are unrolled within
-    /// the allocation.
+    /// A register is indexed by a variable that is not constant after the loops within the
+    /// allocation are unrolled.
     #[error("the register of '{buffer}' depends on '{var}'")]
     RegisterIndex {
-        /// The buffer.
+        /// Name of the buffer.
         buffer: String,
-        /// The variable.
+        /// Name of the variable.
         var: String,
     },
-    /// A store or load that the buffer's role or the stage's time forbids.
+    /// A load or store is not allowed for the buffer's role or in this stage.
     #[error("'{buffer}' may not be {access} here")]
     Forbidden {
-        /// The buffer.
+        /// Name of the buffer.
         buffer: String,
         /// `read` or `written`.
         access: &'static str,
     },
-    /// Lanes of one vector, or tasks that run at once, store to the same element.
+    /// Lanes of a vector, or concurrent tasks, store to the same element.
     #[error("'{buffer}': {what}")]
     Conflict {
-        /// The buffer.
+        /// Name of the buffer.
         buffer: String,
-        /// Who meets.
+        /// Description of the conflicting accesses.
         what: String,
     },
-    /// A multiply-accumulate whose points are not plainly a box with each point taken once.
+    /// The points of a multiply-accumulate are not provably a box in which each point occurs once.
     #[error("{0}")]
     Point(String),
-    /// An operand is read in place at another element than the point asks for.
+    /// An operand is read at another element than the iteration requires.
     #[error("'{buffer}' is read at another index than the iteration asks for in logical dimension {dim}")]
     WrongElement {
-        /// The operand.
+        /// Name of the operand.
         buffer: String,
-        /// Logical dimension, outermost is 0.
+        /// Logical dimension; 0 is outermost.
         dim: usize,
     },
-    /// Some multiply-add happens twice.
+    /// An iteration is executed twice.
     #[error("covers an iteration that {other} covers, too")]
     Overlap {
-        /// The other place.
+        /// Place of the other statement that executes the iteration.
         other: String,
     },
-    /// Some multiply-add does not happen.
+    /// An iteration is not executed.
     #[error("{covered} of {required} iterations are covered")]
     Incomplete {
-        /// Number of those that happen.
+        /// Number of iterations that are executed.
         covered: u128,
-        /// Number of those that should.
+        /// Number of iterations that the equation has.
         required: u128,
     },
     /// An element of the output is never assigned.
     #[error("the output is not assigned at {index:?}")]
     OutputGap {
-        /// Its physical index.
+        /// Physical index of the element.
         index: Vec<i64>,
     },
 }
 
 impl Problem {
-    /// Loops, allocations or accesses that make no sense.
+    /// Returns a [`Problem::Nesting`] error.
     pub(crate) fn nesting<T>(what: &str) -> Result<T, Self> {
         Err(Problem::Nesting(what.into()))
     }

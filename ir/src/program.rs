@@ -1,16 +1,16 @@
-//! The loop nest: what a config is lowered to, and what features, interpreter and code generators
-//! read.
+//! The loop nest: the result of lowering a config. Features, analysis, interpreter and code
+//! generators read it.
 //!
-//! A [`Program`] is a list of buffers and a list of stages. A stage is a forest of loops; its
-//! leaves are stores and prefetches. Every loop has a constant extent, every index is affine in the
-//! loop variables, and on a CPU there are no branches: remainders are nests of their own and
-//! padding is resolved while lowering.
+//! A [`Program`] is a list of buffers and a list of stages. A stage is a forest of loops, whose
+//! leaves are stores and prefetches. Every loop has a constant extent, and every index is affine in
+//! the loop variables. On a CPU there are no branches: remainders are separate nests, and padding
+//! is resolved during lowering.
 //!
 //! # GPU stages
 //!
-//! A stage for a GPU is one tree and one kernel launch. Its block loops are outermost, its thread
-//! loops directly within, and what is within those is run by every thread of a block, in step from
-//! [`Node::Barrier`] to barrier only:
+//! A stage for a GPU is one tree and one kernel launch. Its block loops are outermost, with its
+//! thread loops directly inside. Every thread of a block executes the body of the thread loops; the
+//! threads are synchronised only by [`Node::Barrier`]s:
 //!
 //! ```text
 //! block m.b in 0..8
@@ -25,11 +25,11 @@
 //!           ...
 //! ```
 //!
-//! Tiles that stick out are guarded ([`InBounds`]) instead of peeled.
+//! Tiles that exceed a tensor are guarded ([`InBounds`]) instead of peeled.
 //!
-//! Copies to shared memory may be under way while a block computes ([`Node::CopyGroup`]), and the
-//! warps of a block may multiply together by one instruction ([`Node::Call`]). Warps may be
-//! specialised: a block has a warp group more that only copies ([`Node::Specialised`]).
+//! Copies to shared memory may be asynchronous ([`Node::CopyGroup`]), and the warps of a block may
+//! execute a matrix instruction together ([`Node::Call`]). With warp specialisation, a block has an
+//! additional warp group that only copies ([`Node::Specialised`]).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -59,40 +59,40 @@ pub use preorder::preorder;
 pub use store::{Iteration, Store, StoreMode};
 pub use warp_role::{Mbarrier, PRODUCER_THREADS, WarpRole};
 
-/// Most memory that one thread of a CPU's kernel has to itself.
+/// Maximum bytes of private memory per thread of a CPU kernel.
 pub const MAX_LOCAL_BYTES: usize = 64 << 20;
 
-/// One axis of a program's iteration space.
+/// Axis of a program's iteration space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AxisInfo {
-    /// Name, as in the main equation; `oi`, `ci`, `gi` for the lanes of a channel block, `p` for
-    /// the pixels of all outputs.
+    /// Name as in the main equation; `oi`, `ci`, `gi` for the lanes of a channel block, `p` for the
+    /// pixels of all outputs.
     pub name: &'static str,
     /// Number of iterations.
     pub extent: usize,
     /// True for a reduction axis, false for a spatial one.
     pub reduce: bool,
-    /// What it is of the main equation.
+    /// Relation to the axes of the main equation.
     pub of: AxisOf,
 }
 
-/// What an axis of a program is of the axes of the main equation of [`Program::algorithm`].
+/// Relation of a program's axis to the axes of the main equation of [`Program::algorithm`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AxisOf {
-    /// An axis, or a digit of it: the value of the equation's axis is the sum of `step` times the
-    /// value over all its digits.
+    /// Whole axis, or a digit of one. The value of the equation's axis is the sum of `step` times
+    /// the value over all its digits.
     Part {
-        /// The equation's axis.
+        /// Axis of the equation.
         axis: AxisId,
-        /// By how much it grows.
+        /// Weight of the digit; 1 for a whole axis.
         step: usize,
     },
-    /// Several axes taken as one, the outermost first.
+    /// Several axes fused into one, outermost first.
     Fused(SmallVec<[AxisId; 3]>),
 }
 
 impl AxisInfo {
-    /// An axis of the main equation as it is.
+    /// Returns an unchanged axis of the main equation.
     pub fn whole(id: AxisId, axis: &Axis) -> Self {
         let Axis { name, extent, reduce } = *axis;
         Self { name, extent, reduce, of: AxisOf::Part { axis: id, step: 1 } }
@@ -102,43 +102,42 @@ impl AxisInfo {
 /// Name of a loop variable.
 pub type VarName = Cow<'static, str>;
 
-/// A lowered schedule.
+/// Lowered schedule of a workload.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Program {
-    /// What it computes.
+    /// Specification of the computation.
     pub spec: Arc<Spec>,
-    /// How: the spec, or another one with the same operands and result that it was rewritten to.
+    /// Algorithm: the spec itself, or a rewritten one with the same operands and result.
     pub algorithm: Arc<Spec>,
-    /// The iteration space of the algorithm's main equation, the meaning of [`Iteration::point`].
+    /// Iteration space of the algorithm's main equation, which [`Iteration::point`] refers to.
     pub axes: Vec<AxisInfo>,
-    /// Name of every loop variable, by [`VarId`](crate::VarId).
+    /// Name of every loop variable, indexed by [`VarId`](crate::VarId).
     pub vars: Vec<VarName>,
-    /// Every buffer, by [`BufferId`].
+    /// Every buffer, indexed by [`BufferId`].
     pub buffers: Vec<Buffer>,
-    /// What runs, in this order.
+    /// Stages in order of execution.
     pub stages: Vec<Stage>,
-    /// True if its constants are in no cache when a run begins. Nothing that is computed depends on
-    /// it.
+    /// True if constants are uncached when a run begins. Affects estimates only, no result.
     pub cold: bool,
 }
 
 impl Program {
-    /// The buffer behind an id.
+    /// Returns the buffer with this id.
     pub fn buffer(&self, id: BufferId) -> &Buffer {
         &self.buffers[id.0 as usize]
     }
 
-    /// Type of a buffer's elements.
+    /// Returns the element type of a buffer.
     pub fn dtype(&self, id: BufferId) -> DType {
         self.buffer(id).dtype
     }
 
-    /// True if some buffer holds integers.
+    /// Returns true if some buffer has an integer type.
     pub fn has_integers(&self) -> bool {
         self.buffers.iter().any(|buffer| buffer.dtype.is_integer())
     }
 
-    /// The first buffer of a role, if there is one.
+    /// Returns the first buffer with this role, if there is one.
     pub fn find(&self, role: Role) -> Option<BufferId> {
         self.buffers.iter().position(|b| b.role == role).map(|i| BufferId(i as u32))
     }

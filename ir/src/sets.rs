@@ -1,33 +1,34 @@
-//! Sets of whole numbers, and boxes: products of one set per axis.
+//! Sets of integers, and boxes: products of one set per axis.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::{SmallVec, smallvec};
 
 use crate::affine::{Affine, VarId};
 
-/// Intervals that one set may consist of. Tiles leave few; more is refused rather than taking
-/// forever.
+/// Maximum number of intervals of a set. Tilings produce few; a larger set is rejected to bound the
+/// running time.
 const MAX_INTERVALS: usize = 1 << 16;
 
-/// A set of whole numbers: sorted, disjoint, half-open intervals that do not touch.
+/// Set of integers, as sorted, disjoint, half-open intervals that do not touch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Set(Intervals);
 
-/// Mostly one.
+/// Intervals of a set; mostly one.
 type Intervals = SmallVec<[(i64, i64); 1]>;
 
 /// Product of one set per axis.
 pub(crate) type SetBox = Vec<Set>;
 
-/// Boxes up to which it is quicker to compare each with each than to cut the space.
+/// Number of boxes up to which comparing all pairs is faster than cutting the space.
 const FEW: usize = 6;
 
 impl Set {
-    /// The values of `affine`; `None` if it is not plain that each occurs once, or if they are too
-    /// scattered.
+    /// Returns the values of `affine`; `None` if it is not provable that each occurs once, or if
+    /// they need too many intervals.
     ///
-    /// Plain is a mixed radix: of the terms sorted by coefficient, each coefficient is at least the
-    /// span of the terms before it, as in `32*t + 4*u + i` with `u` in `0..8` and `i` in `0..4`.
+    /// Provable is a mixed radix: with the terms sorted by coefficient, each coefficient is at
+    /// least the span of the terms before it, as in `32*t + 4*u + i` with `u` in `0..8` and `i` in
+    /// `0..4`.
     pub(crate) fn of(affine: &Affine, extent_of: impl Fn(VarId) -> usize) -> Option<Self> {
         let mut start = affine.constant;
         let mut terms: SmallVec<[(i64, i64); 4]> = SmallVec::new();
@@ -39,9 +40,12 @@ impl Set {
             }
         }
         terms.sort_unstable();
+
         let mut intervals: Intervals = smallvec![(0, 1)];
         let mut span = 1;
+
         for (step, last) in terms {
+            // Overlapping repetitions would take some values twice.
             if step < span {
                 return None;
             }
@@ -55,13 +59,13 @@ impl Set {
         Some(Self(intervals.into_iter().map(|(low, high)| (start + low, start + high)).collect()))
     }
 
-    /// Those of the values that are in `0..extent`.
+    /// Returns the values that are in `0..extent`.
     pub(crate) fn below(&self, extent: usize) -> Self {
         let within = self.0.iter().map(|&(low, high)| (low.max(0), high.min(extent as i64)));
         Self(within.filter(|(low, high)| low < high).collect())
     }
 
-    /// `n` if the values are `0..n`.
+    /// Returns `n` if the set is `0..n`.
     pub(crate) fn as_prefix(&self) -> Option<usize> {
         match self.0[..] {
             [(0, high)] => Some(high as usize),
@@ -73,7 +77,7 @@ impl Set {
         self.0.iter().map(|(low, high)| (high - low) as u128).sum()
     }
 
-    /// True if some value is in both.
+    /// Returns true if both sets have a value in common.
     fn meets(&self, other: &Self) -> bool {
         let (mut a, mut b) = (self.0.iter().peekable(), other.0.iter().peekable());
         while let (Some(&&(a_low, a_high)), Some(&&(b_low, b_high))) = (a.peek(), b.peek()) {
@@ -87,8 +91,8 @@ impl Set {
     }
 }
 
-/// The intervals, and their copies `step, 2*step, .. last*step` higher; they start at 0 and span no
-/// more than `step`.
+/// Returns the intervals together with their copies shifted by `step, 2*step, .. last*step`; `None`
+/// if they are too many. The intervals start at 0 and span at most `step`.
 fn repeat(intervals: &[(i64, i64)], step: i64, last: i64) -> Option<Intervals> {
     if intervals.len().checked_mul(last as usize + 1)? > MAX_INTERVALS {
         return None;
@@ -106,16 +110,16 @@ fn repeat(intervals: &[(i64, i64)], step: i64, last: i64) -> Option<Intervals> {
     Some(all)
 }
 
-/// Number of points of a box.
+/// Returns the number of points of a box.
 pub(crate) fn volume(set_box: &SetBox) -> u128 {
     set_box.iter().map(Set::len).product()
 }
 
-/// Two boxes of different labels with a point in common. `extents`: the size of each axis, which
-/// the sets stay within.
+/// Returns two boxes with different labels that have a point in common, if there are any. `extents`
+/// are the sizes of the axes, which contain all sets.
 ///
-/// The space is cut axis by axis where the boxes at hand begin and end; a part that only boxes of
-/// one label reach is left, and of a part that few reach each is compared with each.
+/// The space is cut axis by axis at the ends of the current boxes. A part that only boxes of one
+/// label reach is skipped; in a part that few boxes reach, all pairs are compared.
 pub(crate) fn overlap(boxes: &[&SetBox], labels: &[usize], extents: &[usize]) -> Option<(usize, usize)> {
     fn search(
         boxes: &[&SetBox],
@@ -146,12 +150,12 @@ pub(crate) fn overlap(boxes: &[&SetBox], labels: &[usize], extents: &[usize]) ->
     search(boxes, labels, extents, 0, &all)
 }
 
-/// True if the boxes at hand have the same set along an axis, where nothing needs to be cut then.
+/// Returns true if the boxes `at_hand` have the same set along an axis, so that it need not be cut.
 fn are_alike(boxes: &[&SetBox], at_hand: &[usize], axis: usize) -> bool {
     at_hand.windows(2).all(|pair| boxes[pair[0]][axis] == boxes[pair[1]][axis])
 }
 
-/// A point of the space that no box contains.
+/// Returns a point of the space that no box contains, if there is one.
 pub(crate) fn gap(boxes: &[&SetBox], extents: &[usize]) -> Option<Vec<i64>> {
     fn search(boxes: &[&SetBox], extents: &[usize], point: &mut Vec<i64>, at_hand: &[usize]) -> bool {
         let axis = point.len();
@@ -177,11 +181,12 @@ pub(crate) fn gap(boxes: &[&SetBox], extents: &[usize]) -> Option<Vec<i64>> {
     search(boxes, extents, &mut point, &all).then_some(point)
 }
 
-/// The axis `0..extent` cut where the sets of the boxes at hand begin and end: the first value of
-/// each kind of part, and which of the boxes contain it. Parts that the same boxes contain are one
-/// kind.
+/// Cuts the axis `0..extent` at the ends of the boxes' sets. Returns the first value of each
+/// distinct part, and the boxes that contain the part; parts that the same boxes contain are
+/// returned once.
 fn parts(boxes: &[&SetBox], at_hand: &[usize], axis: usize, extent: usize) -> Vec<(i64, Vec<usize>)> {
-    // Few sets differ: the boxes come from few tilings, and neighbours are often alike.
+    // Group the boxes by their set: they come from few tilings, and neighbours often have equal
+    // sets.
     let mut number_of = FxHashMap::default();
     let mut groups: Vec<(&Set, Vec<usize>)> = Vec::new();
     let mut last = usize::MAX;
@@ -201,7 +206,7 @@ fn parts(boxes: &[&SetBox], at_hand: &[usize], axis: usize, extent: usize) -> Ve
     cuts.sort_unstable();
     cuts.dedup();
 
-    // For each cut the groups that contain it, a bit each.
+    // For each cut, a bit set of the groups that contain it.
     let words = groups.len().div_ceil(64).max(1);
     let mut inside = vec![0u64; words * cuts.len()];
     for (group, (set, _)) in groups.iter().enumerate() {
@@ -239,7 +244,7 @@ mod tests {
         set.0.iter().flat_map(|&(low, high)| low..high).collect()
     }
 
-    /// Every value of the affine with how often it occurs at most.
+    /// Returns the values of the affine expression; `None` if one occurs twice.
     fn enumerate(affine: &Affine, extents: &[usize]) -> Option<BTreeSet<i64>> {
         let mut all = vec![affine.constant];
         for &(var, c) in &affine.terms {

@@ -1,19 +1,19 @@
-//! What is computed: a small graph of equations over named tensors.
+//! Specification of a computation: a small graph of equations over named tensors.
 //!
-//! A convolution with padding, bias and ReLU, the axes `c`, `kh` and `kw` being summed over:
+//! A convolution with padding, bias and ReLU, with the reduction axes `c`, `kh` and `kw`:
 //!
 //! ```text
 //! sum[n, o, oh, ow]    = Σ input[n, c, oh + kh - 1, ow + kw - 1] * weight[o, c, kh, kw]
 //! output[n, o, oh, ow] = max(sum[n, o, oh, ow] + bias[o], 0)
 //! ```
 //!
-//! An equation combines values by one operation ([`Reduction`]): a pooling takes the largest of its
-//! window.
+//! Each equation has one reduction operation ([`Reduction`]): a max pooling takes the largest value
+//! of its window.
 //!
-//! Every index is affine in the axes of its equation, or found by values, such as those of another
-//! tensor, and then within the tensor whatever they are ([`Expr::Gather`]). What a sum reads beyond
-//! a tensor is zero; another reduction leaves out iterations that read there. What would be written
-//! beyond a tensor is not. Sums are f32 whatever the tensors are.
+//! Every index is affine in the axes of its equation, or computed from values such as elements of
+//! another tensor, which are then clamped to the tensor ([`Expr::Gather`]). A sum reads zero
+//! outside of a tensor; other reductions skip iterations that read outside. Writes outside of a
+//! tensor are dropped. Sums are f32 for tensors of floating-point types.
 
 use std::borrow::Cow;
 
@@ -21,88 +21,87 @@ use crate::affine::{Affine, VarId};
 use crate::dtype::DType;
 use crate::program::{Access, BinaryOp, BufferId, Expr, Iteration, Role, Store, StoreMode};
 
-/// An axis, by its position in [`Equation::axes`]; in an [`Affine`] of the equation, `VarId(axis)`
-/// stands for it.
+/// Position of an axis in [`Equation::axes`]; in an [`Affine`] of the equation it is `VarId(axis)`.
 pub type AxisId = usize;
 
-/// The first axes of an equation, as its indices name them.
+/// Returns the first `N` axes of an equation as index expressions.
 pub fn axis_vars<const N: usize>() -> [Affine; N] {
     std::array::from_fn(|axis| Affine::var(VarId(axis as u32)))
 }
 
-/// One axis of the iteration space of an equation.
+/// Axis of an equation's iteration space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// A name that is unique within the equation.
+    /// Name, unique within the equation.
     pub name: &'static str,
     /// Number of iterations, at least 1.
     pub extent: usize,
-    /// True if the equation combines the values along it.
+    /// True for a reduction axis.
     pub reduce: bool,
 }
 
-/// Where the elements of a tensor come from.
+/// Origin of a tensor's elements.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
-    /// The caller.
+    /// Provided by the caller.
     Given {
-        /// True if they are the same in every run, so that they can be packed once.
+        /// True if the elements are the same in every run, so that they can be packed once.
         is_constant: bool,
     },
-    /// They are these, row-major.
+    /// Known at compile time: these elements, row-major.
     Known(Vec<f32>),
-    /// An equation.
+    /// Computed by an equation.
     Computed,
 }
 
-/// A dense row-major array.
+/// Dense row-major array.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
-    /// A name that is unique within the spec.
+    /// Name, unique within the spec.
     pub name: Cow<'static, str>,
     /// Shape, outermost first.
     pub shape: Vec<usize>,
-    /// Type of its elements.
+    /// Element type.
     pub dtype: DType,
-    /// Where its elements come from.
+    /// Origin of the elements.
     pub source: Source,
 }
 
 impl Tensor {
-    /// Size of its elements in memory, in bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> usize {
         self.shape.iter().product::<usize>() * self.dtype.bytes()
     }
 
-    /// True if the caller gives it.
+    /// Returns true if the caller provides the tensor.
     pub fn is_given(&self) -> bool {
         matches!(self.source, Source::Given { .. })
     }
 
-    /// True if it is known before any run.
+    /// Returns true if the elements are known before the first run.
     pub fn is_constant(&self) -> bool {
         matches!(self.source, Source::Given { is_constant: true } | Source::Known(_))
     }
 }
 
-/// What an equation makes of all values along the axes that are reduced, in whatever order.
+/// Operation that combines the values along the reduction axes, in any order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Reduction {
-    /// Their sum.
+    /// Sum of the values.
     #[default]
     Sum,
-    /// Their product.
+    /// Product of the values.
     Product,
-    /// The largest.
+    /// Largest value; NaN if any value is NaN.
     Max,
-    /// The largest of those that are numbers.
+    /// Largest value, ignoring NaN.
     MaxNumber,
-    /// The smallest.
+    /// Smallest value; NaN if any value is NaN.
     Min,
 }
 
 impl Reduction {
-    /// What changes no value that it is combined with.
+    /// Returns the neutral element.
     pub fn neutral(self) -> f32 {
         match self {
             Reduction::Sum => 0.0,
@@ -112,20 +111,19 @@ impl Reduction {
         }
     }
 
-    /// One value more.
+    /// Returns the expression that combines a partial result with one more value.
     pub fn combined(self, so_far: Expr, value: Expr) -> Expr {
         match self {
             Reduction::Sum => Expr::sum(so_far, value),
             Reduction::Product => Expr::product(so_far, value),
-            // Code generators take the second of two from memory where they are named in this
-            // order.
+            // Code generators can use a memory operand only for the second operand.
             Reduction::Max => Expr::max(value, so_far),
             Reduction::MaxNumber => Expr::binary(BinaryOp::MaxNumber, so_far, value),
             Reduction::Min => Expr::binary(BinaryOp::Min, value, so_far),
         }
     }
 
-    /// The same of numbers; NaN where either is and counts.
+    /// Combines two numbers; NaN propagates, except in [`Reduction::MaxNumber`].
     pub fn of(self, so_far: f64, value: f64) -> f64 {
         match self {
             Reduction::Sum => so_far + value,
@@ -136,8 +134,8 @@ impl Reduction {
         }
     }
 
-    /// The store that combines a value with what is at `dst`, as an iteration of an equation or for
-    /// itself.
+    /// Returns the statement that combines `value` with the element at `dst`. `iteration` is the
+    /// iteration of an equation that it computes, if any.
     pub fn store(self, dst: Access, value: Expr, iteration: Option<Iteration>) -> Store {
         match self {
             Reduction::Sum => Store { dst, mode: StoreMode::Accumulate, value, iteration },
@@ -149,70 +147,70 @@ impl Reduction {
     }
 }
 
-/// `output[..] = Σ value`, over the axes that are reduced, or what another [`Reduction`] makes of
-/// the values; for every value of the other axes.
+/// `output[..] = Σ value` over the reduction axes, or another [`Reduction`], for every value of the
+/// other axes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Equation {
-    /// The iteration space.
+    /// Iteration space.
     pub axes: Vec<Axis>,
-    /// What is defined; `BufferId(t)` stands for tensor `t` of the spec here and in `value`.
+    /// Element that is defined. Here and in `value`, `BufferId(t)` is tensor `t` of the spec.
     pub output: Access,
-    /// What is combined.
+    /// Values that are reduced.
     pub value: Expr,
-    /// By what.
+    /// Operation that reduces them.
     pub reduction: Reduction,
 }
 
 impl Equation {
-    /// True if it combines values along some axis.
+    /// Returns true if there is a reduction axis.
     pub fn reduces(&self) -> bool {
         self.axes.iter().any(|axis| axis.reduce)
     }
 
-    /// Number of values that it combines to one.
+    /// Returns the number of values that are reduced to one.
     pub fn reduction_len(&self) -> usize {
         self.axes.iter().filter(|axis| axis.reduce).map(|axis| axis.extent).product()
     }
 
-    /// The tensors that are read, in the order in which they occur.
+    /// Returns the elements that are read, in order of occurrence.
     pub fn loads(&self) -> Vec<&Access> {
         let mut loads = Vec::new();
         self.value.for_each_load(&mut |access| loads.push(access));
         loads
     }
 
-    /// Smallest and largest value of an index.
+    /// Returns the smallest and the largest value of an index.
     pub fn range(&self, index: &Affine) -> (i64, i64) {
         index.range(|axis| self.axes[axis.0 as usize].extent)
     }
 
-    /// True if some value of an index lies outside of a dimension of `extent` elements.
+    /// Returns true if some value of an index is outside a dimension of `extent` elements.
     pub fn is_beyond(&self, index: &Affine, extent: usize) -> bool {
         let (low, high) = self.range(index);
         low < 0 || high >= extent as i64
     }
 }
 
-/// What is computed.
+/// Specification of a computation: tensors, and equations that define them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spec {
-    /// How it is called: the workload's text form.
+    /// Name: the text form of the workload.
     pub name: String,
-    /// What is given, computed on the way, and returned.
+    /// Operands, intermediate tensors and the result.
     pub tensors: Vec<Tensor>,
-    /// What defines the tensors, each before it is read.
+    /// Equations, each after those whose results it reads.
     pub equations: Vec<Equation>,
     /// Position of the equation with the most work.
     pub main: usize,
 }
 
 impl Spec {
-    /// The tensor that an access of an equation reads or defines.
+    /// Returns the tensor that an access of an equation refers to.
     pub fn tensor(&self, access: &Access) -> &Tensor {
         &self.tensors[access.buffer.0 as usize]
     }
 
-    /// True if an equation reads some tensor beyond its ends.
+    /// Returns true if an equation reads some tensor out of bounds.
     pub fn reads_beyond(&self, equation: &Equation) -> bool {
         equation.loads().into_iter().any(|access| {
             let mut dims = access.index.iter().zip(&self.tensor(access).shape);
@@ -220,7 +218,7 @@ impl Spec {
         })
     }
 
-    /// What buffers that hold a tensor are for.
+    /// Returns the role of buffers that store a tensor.
     pub fn role(&self, tensor: BufferId) -> Role {
         let before = &self.tensors[..tensor.0 as usize];
         match self.tensors[tensor.0 as usize].source {
@@ -230,7 +228,7 @@ impl Spec {
         }
     }
 
-    /// The operand of a number, or the result; what is computed on the way is found by no role.
+    /// Returns the operand with this number, or the result; `None` for other roles.
     pub fn find(&self, role: Role) -> Option<&Tensor> {
         match role {
             Role::Operand(number) => self.operands().nth(number),
@@ -239,39 +237,39 @@ impl Spec {
         }
     }
 
-    /// The number of the operand of a name, if there is one.
+    /// Returns the number of the operand with this name, if there is one.
     pub fn operand(&self, name: &str) -> Option<usize> {
         self.operands().position(|tensor| tensor.name == name)
     }
 
-    /// The tensor that the last equation defines.
+    /// Returns the tensor that the last equation defines.
     pub fn result(&self) -> Option<BufferId> {
         self.equations.last().map(|equation| equation.output.buffer)
     }
 
-    /// The tensors that the caller gives, in order.
+    /// Returns the tensors that the caller provides, in order.
     pub fn operands(&self) -> impl Iterator<Item = &Tensor> {
         self.tensors.iter().filter(|tensor| tensor.is_given())
     }
 
-    /// True for a contraction and a map of its sums.
+    /// Returns true for a contraction, possibly with a prologue and an elementwise map of its sums.
     pub fn is_contraction(&self) -> bool {
         !self.is_chain() && self.multiplies_tensors()
     }
 
-    /// True if the values of a tensor are data or weights of a contraction, which are rounded as
-    /// their type is multiplied ([`DType::multiplied`]); others are rounded as they are stored.
+    /// Returns true if a tensor contains data or weights of a contraction. Such elements are
+    /// rounded when they are multiplied ([`DType::multiplied`]); others are rounded as stored.
     pub fn is_multiplied(&self, tensor: &Tensor) -> bool {
         self.is_contraction() && self.main().loads().iter().any(|access| std::ptr::eq(self.tensor(access), tensor))
     }
 
-    /// Type of the elements that the main equation reads first.
+    /// Returns the element type of the first tensor that the main equation reads.
     pub fn multiplied_dtype(&self) -> DType {
         self.main().loads().first().map_or_else(DType::default, |access| self.tensor(access).dtype)
     }
 
-    /// The extent of the dimension along which the elements of a tensor are indices of another, if
-    /// they are: the least of several.
+    /// If the elements of `tensor` are used as indices, returns the extent of the dimension that
+    /// they index; the smallest of several.
     pub fn indexes(&self, tensor: &Tensor) -> Option<usize> {
         let mut extents = Vec::new();
         for equation in &self.equations {
@@ -287,8 +285,8 @@ impl Spec {
         extents.into_iter().min()
     }
 
-    /// Elements of an operand that are read at least: of what is found by values one for each
-    /// iteration.
+    /// Returns a lower bound on the elements of an operand that are read; each iteration of a
+    /// gather reads one.
     fn elements_read(&self, tensor: &Tensor) -> f64 {
         let all = tensor.shape.iter().map(|&extent| extent as f64).product::<f64>();
         let (mut gathered, mut loaded) = (0.0, false);
@@ -303,15 +301,15 @@ impl Spec {
         if loaded || gathered == 0.0 { all } else { all.min(gathered) }
     }
 
-    /// True if values are computed on the way to what the last equation but one combines, other
-    /// than by a prologue.
+    /// Returns true for a chain: an intermediate tensor other than a prologue is computed before
+    /// the last reduction.
     pub fn is_chain(&self) -> bool {
         self.equations.len() > 2 && self.prologue().is_none()
     }
 
-    /// The map in front of a contraction, if there is one: it makes an element of what the main
-    /// equation reads first of each element of the first operand,
-    /// `mapped[i, j, ..] = f(input[i, j, ..], ..)`, by its own axes.
+    /// Returns the map that is applied to the data of a contraction before it is multiplied, if
+    /// there is one. It defines `mapped[i, j, ..] = f(input[i, j, ..], ..)`, with the axes of the
+    /// first operand in order; the main equation reads `mapped` first.
     pub fn prologue(&self) -> Option<&Equation> {
         let [map, main, _] = &self.equations[..] else { return None };
         let is_axis = |(axis, index): (usize, &Affine)| *index == Affine::var(VarId(axis as u32));
@@ -324,7 +322,7 @@ impl Spec {
         (self.main == 1 && is_map && reads_it && self.multiplies_tensors()).then_some(map)
     }
 
-    /// True if some equation adds up products of elements of two tensors.
+    /// Returns true if some equation sums products of elements of two tensors.
     pub fn multiplies_tensors(&self) -> bool {
         let is_product = |equation: &Equation| match &equation.value {
             Expr::Binary(BinaryOp::Mul, of) => match &**of {
@@ -336,13 +334,13 @@ impl Spec {
         self.equations.iter().any(is_product)
     }
 
-    /// Number of terms of one sum of the main equation.
+    /// Returns the number of terms per sum of the main equation.
     pub fn reduction_len(&self) -> usize {
         self.main().reduction_len()
     }
 
-    /// Floating-point operations: two for each iteration of the main equation, in a chain of every
-    /// equation that combines values.
+    /// Returns the floating-point operations: two per iteration of the main equation; for a chain,
+    /// of every equation with a reduction.
     pub fn flops(&self) -> f64 {
         let iterations = |equation: &Equation| equation.axes.iter().map(|axis| axis.extent as f64).product::<f64>();
         let combining = self.equations.iter().filter(|equation| self.is_chain() && equation.reduces());
@@ -350,18 +348,19 @@ impl Spec {
         2.0 * if all > 0.0 { all } else { iterations(self.main()) }
     }
 
-    /// Bytes that any algorithm must move at least once: every operand read and the result written.
+    /// Returns a lower bound on the bytes that any algorithm moves: every operand read and the
+    /// result written once.
     pub fn min_bytes(&self) -> f64 {
         let moved = self.operands().chain(self.find(Role::Output));
         moved.map(|tensor| self.elements_read(tensor) * tensor.dtype.bytes() as f64).sum()
     }
 
-    /// The equation with the most work, whose axes are those of programs.
+    /// Returns the equation with the most work, which defines the axes of programs.
     pub fn main(&self) -> &Equation {
         &self.equations[self.main]
     }
 
-    /// The iteration of the main equation at a point of the program's axes.
+    /// Returns the iteration of the main equation at a point of the program's axes.
     pub fn iteration(&self, point: Vec<Affine>) -> Option<Iteration> {
         Some(Iteration { equation: self.main, point })
     }

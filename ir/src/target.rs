@@ -1,4 +1,4 @@
-//! The machine that code is made for: a CPU (instruction set, cores, caches) or a GPU (interface,
+//! Target machines of generated code: a CPU (instruction set, cores, caches) or a GPU (API,
 //! limits).
 
 use std::fmt;
@@ -23,20 +23,21 @@ pub use isa::Isa;
 pub use key::{KeyParts, Reach};
 pub use rates::Rates;
 
-/// The machine that code is made for.
+/// The machine that code is generated for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Target {
-    /// A CPU.
+    /// A CPU with a number of threads.
     Cpu(CpuTarget),
     /// A GPU.
     Gpu(GpuTarget),
 }
 
 impl Target {
-    /// The target called `word`: `cpu` is this machine's, for kernels of `threads` threads (all
-    /// cores if `None`), `cpu:avx2` the same without what goes beyond that instruction set; a GPU
-    /// is stated, whether this machine has one or not ([`GpuTarget::stated`]).
+    /// Returns the target called `word`. `cpu` is this machine's CPU with `threads` threads (all
+    /// cores if `None`); `cpu:avx2` is the same without instruction sets beyond AVX2. Any other
+    /// word names a GPU by its stated properties, whether this machine has one or not
+    /// ([`GpuTarget::stated`]).
     pub fn detect(word: &str, threads: Option<usize>) -> Result<Self, TargetError> {
         match (word, GpuTarget::stated(word)) {
             ("cpu", _) => Ok(Target::Cpu(CpuTarget::detect(threads)?)),
@@ -50,9 +51,9 @@ impl Target {
         }
     }
 
-    /// The key under which the database keeps this target's records: stable across runs, and
-    /// another one for a machine that would run the same kernels in other times
-    /// ([`CpuTarget::key`], [`GpuTarget::key`]).
+    /// Returns the key of the target's records in the database. It is stable across runs and
+    /// differs between machines on which kernels take different times ([`CpuTarget::key`],
+    /// [`GpuTarget::key`]).
     pub fn key(&self) -> String {
         match self {
             Target::Cpu(c) => c.key(),
@@ -60,14 +61,14 @@ impl Target {
         }
     }
 
-    /// The key that earlier versions gave a CPU, which told apart models, instruction sets and
-    /// numbers of threads only. Machines that differ may have had the same one. None for GPUs,
-    /// whose keys are what they were.
+    /// Returns the key that earlier versions used for a CPU. It contains only model, instruction
+    /// sets and number of threads, so that different machines may share it. `None` for GPUs, whose
+    /// keys have not changed.
     pub fn legacy_key(&self) -> Option<String> {
         self.cpu().map(CpuTarget::legacy_key)
     }
 
-    /// This target with the rates that were measured of it, if it is a CPU.
+    /// Returns this target with measured rates; GPUs are unchanged.
     pub fn with_rates(self, rates: Rates) -> Self {
         match self {
             Target::Cpu(cpu) => Target::Cpu(CpuTarget { rates, ..cpu }),
@@ -75,7 +76,7 @@ impl Target {
         }
     }
 
-    /// The CPU, if it is one.
+    /// Returns the CPU, if the target is one.
     pub fn cpu(&self) -> Option<&CpuTarget> {
         match self {
             Target::Cpu(c) => Some(c),
@@ -83,7 +84,7 @@ impl Target {
         }
     }
 
-    /// The GPU, if it is one.
+    /// Returns the GPU, if the target is one.
     pub fn gpu(&self) -> Option<&GpuTarget> {
         match self {
             Target::Cpu(_) => None,
@@ -91,8 +92,8 @@ impl Target {
         }
     }
 
-    /// True if there are kernels of all operators for tensors of a type. OpenCL has f32 only; CPUs
-    /// have bf16, too; CUDA has f16, and from compute capability 8.0 on bf16 and tf32.
+    /// Returns true if all operators have kernels for this type. OpenCL supports f32 only; CPUs
+    /// also bf16; CUDA also f16, and from compute capability 8.0 on bf16 and tf32.
     pub fn supports(&self, dtype: DType) -> bool {
         match (self.gpu().map(|g| g.api), dtype) {
             (_, DType::F32) | (None, DType::Bf16) | (Some(GpuApi::Cuda { .. }), DType::F16) => true,
@@ -101,21 +102,20 @@ impl Target {
         }
     }
 
-    /// True if there are kernels for contractions with factors of a type: those of
-    /// [all kernels](Target::supports), on CPUs integers, too.
+    /// Returns true if contractions have kernels for factors of this type: the types that
+    /// [`Target::supports`], and integers on CPUs.
     pub fn multiplies(&self, dtype: DType) -> bool {
         self.supports(dtype) || self.cpu().is_some() && dtype.is_multiplied_by_cpus()
     }
 
-    /// True if elements may be converted from and to a type where they are loaded and stored, as
-    /// casts do: those of [all kernels](Target::supports), on CPUs and with OpenCL f16 and bf16,
-    /// too.
+    /// Returns true if casts may convert elements from and to this type in loads and stores: the
+    /// types that [`Target::supports`], and f16 and bf16 on CPUs and OpenCL.
     pub fn supports_cast(&self, dtype: DType) -> bool {
         let is_cuda = matches!(self.gpu().map(|gpu| gpu.api), Some(GpuApi::Cuda { .. }));
         self.supports(dtype) || !is_cuda && matches!(dtype, DType::F16 | DType::Bf16)
     }
 
-    /// Model of the processor, without spaces.
+    /// Returns the processor's model name, without spaces.
     pub fn device(&self) -> &str {
         match self {
             Target::Cpu(c) => &c.model,
@@ -123,12 +123,13 @@ impl Target {
         }
     }
 
-    /// Host threads that run a kernel: those of a CPU's kernel, the one that launches a GPU's.
+    /// Returns the number of host threads that run a kernel: those of a CPU kernel, or the one that
+    /// launches a GPU kernel.
     pub fn threads(&self) -> usize {
         self.cpu().map_or(1, |c| c.threads)
     }
 
-    /// The cache behind which there is only memory.
+    /// Returns the bytes of the last-level cache.
     pub fn last_level_cache_bytes(&self) -> usize {
         match self {
             Target::Cpu(c) => c.l3_bytes,

@@ -7,23 +7,22 @@ use smallvec::{SmallVec, smallvec};
 
 use crate::dtype::DType;
 
-/// A buffer, by its position in [`Program::buffers`](super::Program::buffers).
+/// Identifier of a buffer: its position in [`Program::buffers`](super::Program::buffers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BufferId(pub u32);
 
-/// What a buffer is for.
+/// Role of a buffer in the computation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Given by the caller: of [`Spec::operands`](crate::spec::Spec::operands), the one of this
-    /// number.
+    /// Operand that the caller provides, by its number in
+    /// [`Spec::operands`](crate::spec::Spec::operands).
     Operand(usize),
-    /// The result.
+    /// Result of the computation.
     Output,
-    /// A copy of an operand in another layout, a transform of it, or what a transform keeps on the
-    /// way.
+    /// Copy of an operand in another layout, transformed operand, or intermediate result.
     Packed,
-    /// Partial sums of one register tile.
+    /// Partial sums of a register tile.
     Accumulator,
 }
 
@@ -38,74 +37,75 @@ impl fmt::Display for Role {
     }
 }
 
-/// Where a buffer lives.
+/// Memory space and lifetime of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
-    /// Memory that every thread sees and that outlives the stages.
+    /// Memory that all threads share and that outlives the stages.
     Global,
-    /// Memory of one block of threads, valid inside the [`Node::Alloc`](super::Node::Alloc) that
-    /// names it. GPU only.
+    /// Shared memory of a GPU block, valid inside the [`Node::Alloc`](super::Node::Alloc) that
+    /// names it.
     Shared,
-    /// Memory of one thread, valid inside the [`Node::Alloc`](super::Node::Alloc) that names it.
+    /// Private memory of a thread, valid inside the [`Node::Alloc`](super::Node::Alloc) that names
+    /// it.
     Local,
-    /// Registers of one thread: every index is constant once unrolled and vectorised loops are
-    /// expanded. Valid inside the [`Node::Alloc`](super::Node::Alloc) that names it.
+    /// Registers of a thread, valid inside the [`Node::Alloc`](super::Node::Alloc) that names them.
+    /// Every index is constant once unrolled and vectorised loops are expanded.
     Register,
 }
 
-/// How the logical tensor (axes as in its [`crate::spec::Tensor`]) lies in a buffer.
+/// Layout of a logical tensor in a buffer; its axes are those of its [`crate::spec::Tensor`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Layout {
-    /// The logical axes, row-major. For operands of role packed or accumulator it says nothing.
+    /// Logical axes, row-major. Has no meaning for buffers with the role packed or accumulator.
     Plain,
-    /// `[n, c/block, h, w, block]` for a logical `[n, c, h, w]`, alike for images of other
-    /// dimensions; `block` divides `c`.
+    /// `[n, c/block, h, w, block]` for a logical `[n, c, h, w]`, and likewise for images of other
+    /// ranks; `block` divides `c`.
     ChannelBlocked(usize),
 }
 
-/// A dense row-major array.
+/// Dense row-major array.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
-    /// A name that is a C identifier and unique within the program.
+    /// Name, a C identifier that is unique within the program.
     pub name: String,
-    /// What it is for.
+    /// Role in the computation.
     pub role: Role,
-    /// Where it lives.
+    /// Memory space.
     pub scope: Scope,
     /// Physical shape, outermost first.
     pub shape: Vec<usize>,
-    /// How the logical tensor lies in it.
+    /// Layout of the logical tensor in the buffer.
     pub layout: Layout,
-    /// Type of its elements.
+    /// Element type.
     pub dtype: DType,
-    /// True if nothing reads soon what is stored there: stores of whole vectors may go past the
-    /// caches. On CPUs only.
+    /// True if stored elements are not read soon, so that stores of whole vectors may bypass the
+    /// caches (CPU only).
     pub streamed: bool,
 }
 
 impl Buffer {
-    /// A buffer of plain layout, whose elements are stored as they come.
+    /// Creates a buffer with plain layout and ordinary (cached) stores.
     pub fn plain(name: impl Into<String>, role: Role, scope: Scope, shape: Vec<usize>, dtype: DType) -> Self {
         Self { name: name.into(), role, scope, shape, layout: Layout::Plain, dtype, streamed: false }
     }
 
-    /// Number of elements.
+    /// Returns the number of elements.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
 
-    /// Size of the elements in memory, in bytes.
+    /// Returns the size in bytes.
     pub fn bytes(&self) -> usize {
         self.len() * self.dtype.bytes()
     }
 
-    /// True if some dimension is zero.
+    /// Returns true if some dimension is zero.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Row-major strides in elements.
+    /// Returns the row-major strides, in elements.
     pub fn strides(&self) -> SmallVec<[i64; 6]> {
         let mut strides = smallvec![1; self.shape.len()];
         for d in (1..self.shape.len()).rev() {

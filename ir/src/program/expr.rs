@@ -1,4 +1,4 @@
-//! What is stored: values, made of elements of buffers.
+//! Expressions: the values that statements store.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -8,17 +8,17 @@ use super::op::{BinaryOp, Compare, UnaryOp};
 use crate::affine::Affine;
 use crate::dtype::DType;
 
-/// One element of a buffer.
+/// An element of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Access {
-    /// The buffer.
+    /// Buffer that contains the element.
     pub buffer: BufferId,
     /// One index per physical dimension.
     pub index: Index,
 }
 
-/// The index of an element, which accesses share: a transform reads the same few elements again and
-/// again, and its copies were most of what its loop nests take. It is copied where it is changed.
+/// Index of an element, shared between accesses and cloned on write. Transforms read the same few
+/// elements many times, and separate copies would dominate the memory of their loop nests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Index(Arc<[Affine]>);
 
@@ -63,97 +63,98 @@ impl<'a> IntoIterator for &'a Index {
     }
 }
 
-/// The condition `0 <= index < extent`.
+/// Condition `0 <= index < extent`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InBounds {
-    /// What is compared.
+    /// Value that is compared.
     pub index: Affine,
-    /// Behind the last value for which the condition holds.
+    /// Exclusive upper bound.
     pub extent: usize,
 }
 
-/// An element that is found by values: `access`, but with these indices in the place of the zeros
-/// that it has along some dimensions.
+/// Element whose index is partly computed from values. The index is that of `access`, with the
+/// zeros along some dimensions replaced.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gather {
-    /// The element where all of them are zero, in global memory.
+    /// Access to global memory with index 0 along the replaced dimensions.
     pub access: Access,
-    /// The dimensions, each once.
+    /// Replaced dimensions, each once.
     pub dims: Vec<usize>,
-    /// The index along each: [`gathered_index`] of a value.
+    /// Value of the index along each replaced dimension, converted by [`gathered_index`].
     pub at: Vec<Expr>,
 }
 
-/// The index that a value stands for along a dimension: the largest whole number that is not
-/// larger, the first or the last index where that is beyond them, the first of what is not a
-/// number.
+/// Converts a value to an index along a dimension of `extent` elements: rounds down and clamps to
+/// the valid range; NaN becomes 0.
 pub fn gathered_index(value: f32, extent: usize) -> usize {
     if value >= 1.0 { (value as usize).min(extent.saturating_sub(1)) } else { 0 }
 }
 
-/// A value: f32, or i32 where it [is an integer](Expr::is_integer).
+/// Expression with a value of type f32, or i32 if it [is an integer](Expr::is_integer).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expr {
-    /// A constant.
+    /// Constant.
     Const(f32),
-    /// An element of a buffer.
+    /// Element of a buffer.
     Load(Access),
-    /// An element of a buffer whose index is partly values.
+    /// Element of a buffer whose index is partly computed from values.
     Gather(Box<Gather>),
-    /// What an operation makes of one value.
+    /// Operation on one value.
     Unary(UnaryOp, Box<Expr>),
-    /// What an operation makes of two values.
+    /// Operation on two values.
     Binary(BinaryOp, Box<[Expr; 2]>),
-    /// Of four values, the third where the first two compare so, else the fourth.
+    /// Selection among four values: the third if the comparison of the first two holds, else the
+    /// fourth.
     Select(Compare, Box<[Expr; 4]>),
-    /// The value where every condition holds, elsewhere zero; nothing is loaded there. GPU only.
+    /// The value if every condition holds, else zero without loading anything. GPU only.
     Guarded {
-        /// The conditions.
+        /// Conditions, all of which must hold.
         when: Vec<InBounds>,
-        /// The value where they hold.
+        /// Value if they hold.
         value: Box<Expr>,
     },
 }
 
 impl Expr {
-    /// `a + b`.
+    /// Returns `a + b`.
     pub fn sum(a: Expr, b: Expr) -> Self {
         Self::binary(BinaryOp::Add, a, b)
     }
 
-    /// `a * b`.
+    /// Returns `a * b`.
     pub fn product(a: Expr, b: Expr) -> Self {
         Self::binary(BinaryOp::Mul, a, b)
     }
 
-    /// An element at values along some dimensions.
+    /// Returns an element whose index along `dims` is computed from the values `at`.
     pub fn gather(access: Access, dims: Vec<usize>, at: Vec<Expr>) -> Self {
         Expr::Gather(Box::new(Gather { access, dims, at }))
     }
 
-    /// The larger of two.
+    /// Returns the larger of two values.
     pub fn max(a: Expr, b: Expr) -> Self {
         Self::binary(BinaryOp::Max, a, b)
     }
 
-    /// What an operation makes of a value.
+    /// Returns an operation on one value.
     pub fn unary(op: UnaryOp, of: Expr) -> Self {
         Expr::Unary(op, Box::new(of))
     }
 
-    /// What an operation makes of two values.
+    /// Returns an operation on two values.
     pub fn binary(op: BinaryOp, a: Expr, b: Expr) -> Self {
         Expr::Binary(op, Box::new([a, b]))
     }
 
-    /// `then` where `a` and `b` compare so, else `otherwise`.
+    /// Returns `then` if the comparison of `a` with `b` holds, else `otherwise`.
     pub fn select(compare: Compare, [a, b]: [Expr; 2], then: Expr, otherwise: Expr) -> Self {
         Expr::Select(compare, Box::new([a, b, then, otherwise]))
     }
 
-    /// True for an integer, computed with as i32 (wrapping): an element of an integer type, and
-    /// sums, differences, products, maxima and minima of integers and whole constants. Elsewhere
-    /// integers are rounded to f32 first. `is_integer` says whether a buffer has integers.
+    /// Returns true if the expression is computed as an i32 (wrapping): an element of an integer
+    /// type, or a sum, difference, product, maximum or minimum of integers and integral constants.
+    /// In all other operations integers are first rounded to f32. The closure tells whether a
+    /// buffer has an integer type.
     pub fn is_integer(&self, is_integer: &impl Fn(BufferId) -> bool) -> bool {
         match self {
             Expr::Load(access) => is_integer(access.buffer),
@@ -169,7 +170,7 @@ impl Expr {
         }
     }
 
-    /// The values that it is made of, left to right.
+    /// Returns the direct subexpressions, left to right.
     pub fn operands(&self) -> &[Expr] {
         match self {
             Expr::Const(_) | Expr::Load(_) => &[],
@@ -180,7 +181,7 @@ impl Expr {
         }
     }
 
-    /// The values that it is made of, left to right.
+    /// Returns the direct subexpressions for modification, left to right.
     pub fn operands_mut(&mut self) -> &mut [Expr] {
         match self {
             Expr::Const(_) | Expr::Load(_) => &mut [],
@@ -191,19 +192,20 @@ impl Expr {
         }
     }
 
-    /// Calls `visit` on the expression and on all within it, left to right.
+    /// Calls `visit` on the expression and on all its subexpressions, in preorder.
     pub fn for_each<'a>(&'a self, visit: &mut impl FnMut(&'a Expr)) {
         visit(self);
         self.operands().iter().for_each(|of| of.for_each(visit));
     }
 
-    /// True if it, or what it is made of, passes a test.
+    /// Returns true if the expression or one of its subexpressions passes `test`.
     pub fn any(&self, test: &impl Fn(&Expr) -> bool) -> bool {
         test(self) || self.operands().iter().any(|of| of.any(test))
     }
 
-    /// Calls `visit` on every load, those of gathers before their indices, left to right, with the
-    /// conditions under which it happens: these and those around it.
+    /// Calls `visit` on every load, left to right, a gather before its indices. Also passes the
+    /// conditions under which the load happens: those in `guards` and those of the expressions
+    /// around it.
     pub fn for_each_guarded_load<'a>(
         &'a self,
         guards: &mut Vec<&'a InBounds>,
@@ -220,7 +222,7 @@ impl Expr {
         guards.truncate(outer);
     }
 
-    /// Calls `visit` on every load, those of gathers before their indices, left to right.
+    /// Calls `visit` on every load, left to right, a gather before its indices.
     pub fn for_each_load<'a>(&'a self, visit: &mut impl FnMut(&'a Access)) {
         self.for_each(&mut |expr| match expr {
             Expr::Load(access) => visit(access),
@@ -229,7 +231,7 @@ impl Expr {
         });
     }
 
-    /// The leftmost load.
+    /// Returns the leftmost load, if there is one.
     pub fn first_load(&self) -> Option<&Access> {
         match self {
             Expr::Load(access) => Some(access),
@@ -238,8 +240,8 @@ impl Expr {
         }
     }
 
-    /// The same operation of other values: of what `with` makes of those that it is made of, left
-    /// to right.
+    /// Returns the same operation with every direct subexpression replaced by the result of `with`,
+    /// left to right.
     pub fn of_others(&self, mut with: impl FnMut(&Expr) -> Expr) -> Self {
         match self {
             Expr::Const(_) | Expr::Load(_) => self.clone(),
@@ -254,8 +256,8 @@ impl Expr {
         }
     }
 
-    /// The same with something else in the place of every load; a gather is one of another element
-    /// where that is a load.
+    /// Returns the expression with every load replaced. A gather stays a gather if its access is
+    /// replaced by a load.
     pub fn replaced(&self, with: &mut impl FnMut(&Access) -> Expr) -> Self {
         match self {
             Expr::Load(access) => with(access),

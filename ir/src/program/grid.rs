@@ -1,20 +1,20 @@
-//! The blocks and threads of a GPU stage.
+//! Blocks and threads of a GPU stage.
 
 use super::{Loop, LoopKind, Node, Stage};
 
-/// The loops that make the grid of a GPU stage.
+/// Loops that form the grid of a GPU stage.
 pub struct Grid<'a> {
     /// Block loops, outermost first.
     pub blocks: Vec<&'a Loop>,
     /// Thread loops, outermost first.
     pub threads: Vec<&'a Loop>,
-    /// What every thread runs.
+    /// Nodes that every thread executes.
     pub body: &'a [Node],
 }
 
 impl<'a> Grid<'a> {
-    /// The grid of a GPU stage: block loops, then thread loops, each the only node of the one
-    /// around it. `None` for any other stage.
+    /// Returns the grid of a GPU stage: block loops, then thread loops, each the only child of its
+    /// parent. `None` for other stages.
     pub fn of(stage: &'a Stage) -> Option<Self> {
         let mut grid = Self { blocks: Vec::new(), threads: Vec::new(), body: &stage.body };
         while let [Node::Loop(l)] = grid.body {
@@ -28,7 +28,8 @@ impl<'a> Grid<'a> {
         (!grid.blocks.is_empty() || !grid.threads.is_empty()).then_some(grid)
     }
 
-    /// Number of threads of a block that the thread loops number: all, or the consumers.
+    /// Returns the number of threads per block that the thread loops number: all threads, or only
+    /// the consumers.
     pub fn block_threads(&self) -> usize {
         self.threads.iter().map(|l| l.extent).product()
     }

@@ -1,18 +1,18 @@
-//! Thread-private memory of programs.
+//! Layout of thread-private memory.
 
 use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::{BufferId, Node, Program, Scope, Stage, preorder};
 
-/// Thread-private buffers begin at multiples of this number of bytes, a cache line.
+/// Alignment of thread-private buffers in bytes: a cache line.
 const LOCAL_ALIGNMENT: usize = 64;
 
 impl Program {
-    /// Returns the bytes of each buffer that a stage allocates in thread-private memory, one after
-    /// the other without gaps, each a whole number of cache lines. The largest comes first: it
-    /// begins at a page, as tensors do, so that a row of a tensor that is read is not taken for one
-    /// at the same distance from another page that was just stored.
+    /// Returns the byte range of each buffer that a stage allocates in thread-private memory.
+    /// Ranges are contiguous and consist of whole cache lines. The largest buffer is first and thus
+    /// begins at a page, as tensors do. This avoids 4 KiB aliasing: a load that is mistaken for a
+    /// recent store at the same offset in another page.
     pub fn local_places(&self, stage: &Stage) -> Vec<(BufferId, Range<usize>)> {
         let allocated = preorder(&stage.body).filter_map(|node| match node {
             Node::Alloc { buffer, .. } if self.buffer(*buffer).scope == Scope::Local => Some(*buffer),
@@ -32,7 +32,7 @@ impl Program {
         places.collect()
     }
 
-    /// Returns the bytes of thread-private memory that one thread needs.
+    /// Returns the bytes of private memory that each thread needs.
     pub fn local_bytes(&self) -> usize {
         let ends = self.stages.iter().filter_map(|stage| self.local_places(stage).last().map(|(_, place)| place.end));
         ends.max().unwrap_or(0)

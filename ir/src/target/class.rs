@@ -1,21 +1,20 @@
-//! The measured class of a CPU: how many cycles its vector units take for an f32 multiply-add and
-//! for an addition.
+//! Measured class of a CPU: the latencies of its vector units for an f32 multiply-add and for an
+//! addition, in cycles.
 //!
-//! Model numbers lie under virtualisation, and clocks change from moment to moment. Latencies in
-//! cycles do neither: the time of a chain of instructions, each of which waits for the one before
-//! it, is compared with that of a chain of 64-bit `imul`s, which take three cycles on every x86-64
-//! core since 2008 but a few small ones. Unlike throughputs, which halve while another thread of
-//! the same core uses its units, latencies hardly depend on what else runs: a key that is looked up
-//! must be the same at every moment.
+//! Virtual machines may report a false model number, and clock rates change all the time. Latencies
+//! in cycles are independent of both. The time of a chain of dependent instructions is compared
+//! with that of a chain of 64-bit `imul`s, which take three cycles on every x86-64 core since 2008
+//! except a few small ones. Throughputs halve while another thread uses the units of the same core;
+//! latencies hardly depend on other load. A database key must be the same at every moment.
 
-/// None: it is not known how these processors are measured.
+/// Returns `None`: no measurement is implemented for this architecture.
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) fn latency_cycles() -> Option<[u32; 2]> {
     None
 }
 
-/// Measures the cycles of a multiply-add and of an addition, in a few milliseconds; `None` where
-/// they cannot be measured.
+/// Measures the latencies of a multiply-add and of an addition in cycles, within a few
+/// milliseconds; `None` if they cannot be measured.
 #[cfg(target_arch = "x86_64")]
 pub(super) fn latency_cycles() -> Option<[u32; 2]> {
     if !(is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma")) {
@@ -25,9 +24,9 @@ pub(super) fn latency_cycles() -> Option<[u32; 2]> {
     let mut least_secs = [f64::INFINITY; 3];
     let (mut class, mut steady_rounds) = (None, 0);
     for _ in 0..x86::MAX_ROUNDS {
-        // SAFETY: the CPU has AVX2 and FMA.
+        // SAFETY: AVX2 and FMA were detected above.
         let fma_secs = x86::secs(|| unsafe { x86::fma_chain() });
-        // SAFETY: as before.
+        // SAFETY: AVX2 and FMA were detected above.
         let add_secs = x86::secs(|| unsafe { x86::add_chain() });
         let round_secs = [x86::secs(x86::multiply_chain), fma_secs, add_secs];
         least_secs.iter_mut().zip(round_secs).for_each(|(least, secs)| *least = secs.min(*least));
@@ -42,8 +41,8 @@ pub(super) fn latency_cycles() -> Option<[u32; 2]> {
     class
 }
 
-/// Whole cycles of the last two chains' instructions, by the times of three chains, the first of
-/// which takes three cycles each.
+/// Converts the times of three chains to the latencies of the last two in cycles; the instructions
+/// of the first take three cycles each. `None` if the result is implausible.
 fn cycles([three_secs, fma_secs, add_secs]: [f64; 3]) -> Option<[u32; 2]> {
     let cycles = [fma_secs, add_secs].map(|secs| (3.0 * secs / three_secs).round());
     let is_plausible = cycles.iter().all(|cycles| (1.0..32.0).contains(cycles));
@@ -55,23 +54,23 @@ mod x86 {
     use std::arch::asm;
     use std::time::Instant;
 
-    /// Runs of a loop's body.
+    /// Iterations of a chain's loop.
     const REPEATS: u64 = 500;
-    /// Rounds that the class must not change in, and most rounds: each takes some fifteen
-    /// microseconds.
+    /// Number of rounds without change after which the class is accepted, and maximum number of
+    /// rounds. A round takes about fifteen microseconds.
     pub(super) const STEADY_ROUNDS: u32 = 100;
     pub(super) const MAX_ROUNDS: u32 = 1000;
 
-    /// Time of a run.
+    /// Returns the time of one call in seconds.
     pub(super) fn secs(run: impl FnOnce()) -> f64 {
         let start = Instant::now();
         run();
         start.elapsed().as_secs_f64()
     }
 
-    /// Multiplications that each need the result of the one before.
+    /// Runs a chain of dependent multiplications.
     pub(super) fn multiply_chain() {
-        // SAFETY: only the named registers and the flags change.
+        // SAFETY: the code changes only the named registers and the flags, and accesses no memory.
         unsafe {
             asm!(
                 "2:",
@@ -87,14 +86,13 @@ mod x86 {
         }
     }
 
-    /// Makes a function of twelve instructions in a row that each need the result of the one
-    /// before, in ymm0, starting from zeros.
+    /// Defines a function with a loop of twelve dependent instructions on ymm0, starting from zero.
     macro_rules! vector_chain {
         ($name:ident, $instruction:literal) => {
             #[target_feature(enable = "avx2,fma")]
             pub(super) fn $name() {
-                // SAFETY: only the named registers and the flags change; a vector register's whole
-                // is named by its lowest part.
+                // SAFETY: the code changes only the named registers and the flags, and accesses no
+                // memory; naming `xmm0` declares all of `ymm0` as changed.
                 unsafe {
                     asm!(
                         "vxorps xmm0, xmm0, xmm0",
