@@ -1,32 +1,32 @@
-//! How many elements of a vectorised loop a GPU's thread accesses at once.
+//! Vector accesses of GPU threads: neighbouring elements of a vectorised loop accessed at once.
 
 use crate::affine::{Affine, VarId};
 use crate::machine::gpu::MAX_ACCESS_BYTES;
 use crate::program::InBounds;
 
-/// The lanes `start..start + lanes` of a loop over `var`.
+/// Lanes `start..start + lanes` of a loop over `var`.
 #[derive(Clone, Copy, Debug)]
 pub struct Vector {
-    /// The loop's variable.
+    /// Variable of the loop.
     pub var: VarId,
-    /// The first lane.
+    /// First lane.
     pub start: usize,
-    /// How many.
+    /// Number of lanes.
     pub lanes: usize,
 }
 
 impl Vector {
-    /// Most lanes at once.
+    /// Maximum number of lanes.
     pub const MAX_LANES: usize = 8;
 
-    /// As many lanes of a loop from `start` on as fit: 8, 4, 2 or 1.
+    /// Returns the widest vector from lane `start` on that passes `fits`: 8, 4, 2 or 1 lanes.
     pub fn widest(var: VarId, start: usize, extent: usize, fits: impl Fn(Vector) -> bool) -> Self {
         let vectors = [Self::MAX_LANES, 4, 2].map(|lanes| Self { var, start, lanes });
         let widest = vectors.into_iter().find(|vector| start + vector.lanes <= extent && fits(*vector));
         widest.unwrap_or(Self { var, start, lanes: 1 })
     }
 
-    /// True if the first lane's value is a multiple of the number of lanes.
+    /// Returns true if the value at the first lane is a multiple of the number of lanes.
     pub fn starts_aligned(self, value: &Affine, extent_of: impl Fn(VarId) -> usize) -> bool {
         let lanes = self.lanes as i64;
         let first = value.constant + value.coefficient(self.var) * self.start as i64;
@@ -34,15 +34,15 @@ impl Vector {
         first % lanes == 0 && value.terms.iter().all(is_multiple)
     }
 
-    /// True if the lanes access neighbouring elements of `element_bytes` bytes, which one access
-    /// can take, the first of them aligned.
+    /// Returns true if one access can serve all lanes: they are neighbouring elements of
+    /// `element_bytes` bytes, at most 16 bytes together, and aligned.
     pub fn is_contiguous(self, offset: &Affine, element_bytes: usize, extent_of: impl Fn(VarId) -> usize) -> bool {
         let fits = self.lanes * element_bytes <= MAX_ACCESS_BYTES;
         fits && offset.coefficient(self.var) == 1 && self.starts_aligned(offset, extent_of)
     }
 
-    /// Returns how many of the lanes one access takes: all of them, or half, a quarter and so on
-    /// where only those are contiguous and few enough; 1 where no neighbours are.
+    /// Returns the number of lanes that one access can serve: all, or a half, a quarter, and so on,
+    /// if only those are contiguous and few enough; 1 if no neighbours are.
     pub fn lanes_at_once(
         self,
         offset: &Affine,
@@ -54,7 +54,7 @@ impl Vector {
         parts.find(|&lanes| Self { lanes, ..self }.is_contiguous(offset, element_bytes, extent_of)).unwrap_or(1)
     }
 
-    /// True if the condition holds for all lanes or for none.
+    /// Returns true if the condition holds for all lanes or for none.
     pub fn is_uniform(self, condition: &InBounds, extent_of: impl Fn(VarId) -> usize) -> bool {
         match condition.index.coefficient(self.var) {
             0 => true,

@@ -1,27 +1,26 @@
-//! An independent proof, without running it, that a program does what its spec asks.
+//! Static proof that a program computes its spec.
 //!
-//! Proven are: loops, allocations and names are well formed; every index is in bounds; operands are
-//! not written; every iteration of the algorithm's equations, such as the multiply-adds of a
-//! contraction, happens exactly once; where operands are read in place they are read at the right
-//! element; every element of the output is assigned; tasks do not write the same global element;
-//! memory stays within the target's limits.
+//! Proven for every program: loops, allocations and names are well formed; every index is in
+//! bounds; operands are not written; every iteration of the algorithm's equations, such as the
+//! multiply-adds of a contraction, is executed exactly once; operands that are read directly are
+//! read at the right element; every element of the output is assigned; tasks do not write the same
+//! element of global memory; memory stays within the target's limits.
 //!
-//! Of a GPU stage, too: blocks and threads are within the target's limits; every thread reaches
-//! every barrier; between two barriers no thread touches an element of shared memory that another
-//! one writes, or that a copy under way will write, and where a block has a producer, none that one
-//! of its copies may write at that time, and nobody waits in vain; matrix instructions deal out
-//! operands and sums as the nest says that they stand for; guarded accesses are in bounds. A
-//! multiply-add whose point lies beyond its axes does not count there; the last group of a
-//! reduction's steps may go beyond its end.
+//! Proven for GPU stages as well: blocks and threads are within the target's limits; every thread
+//! reaches every barrier; between two barriers, no thread accesses an element of shared memory that
+//! another one writes or that a copy in progress will write; with a producer, none that one of its
+//! copies may be writing at that time, and no wait is for an event that never comes; matrix
+//! instructions distribute operands and sums over threads as their nest states; guarded accesses
+//! are in bounds. A multiply-add whose point is outside its axes does not count; the last group of
+//! reduction steps may exceed the axis.
 //!
-//! Not proven is the way of values through packed copies, shared memory and accumulators, among it
-//! what these begin with and that what lies beyond the axes adds zero; [`crate::interp`] tests
-//! that.
+//! Not proven: the flow of values through packed copies, shared memory and accumulators, including
+//! initial values and that steps outside the axes add zero. [`crate::interp`] tests these.
 //!
-//! The proof of "exactly once": [`crate::program::Iteration`] makes each multiply-accumulate,
-//! together with the loops around it, a box: a set of values per axis, each taken once. The boxes
-//! are pairwise disjoint, and together they have as many points as the contraction (without the
-//! padding, where data is read in place).
+//! "Exactly once" is an exact cover by boxes. By its [`crate::program::Iteration`], each
+//! multiply-accumulate with the loops around it covers a box: a product of one set of values per
+//! axis, each point taken once. The boxes are pairwise disjoint, and together they have as many
+//! points as the contraction (without the padding, if data is read directly).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -44,8 +43,8 @@ mod walk;
 pub use overwrite::may_overwrite;
 use walk::{Found, Iterations, Walk, Write, place_name};
 
-/// Proves that `program` computes its spec within the limits of `target`, or tells where it does
-/// not.
+/// Proves that `program` computes its spec within the limits of `target`; the error names the first
+/// fault and its place.
 pub fn verify(program: &Program, target: &Target) -> Result<(), ProgramError> {
     interface::check_interface(program)?;
     interface::check_memory(program, target)?;
@@ -71,7 +70,7 @@ pub fn verify(program: &Program, target: &Target) -> Result<(), ProgramError> {
     check_output(program, &found)
 }
 
-/// Trees of one stage store to different elements.
+/// Checks that trees of one stage store to different elements.
 fn check_tasks(program: &Program, writes: &[Write]) -> Result<(), ProgramError> {
     let buffers: HashSet<BufferId> = writes.iter().map(|w| w.buffer).collect();
     for id in buffers {
@@ -89,9 +88,9 @@ fn check_tasks(program: &Program, writes: &[Write]) -> Result<(), ProgramError> 
     Ok(())
 }
 
-/// Every iteration that is needed happens exactly once: those of the main equation, of every other
-/// that combines values unless the algorithm was made by rewriting the spec, and of each of which
-/// some are told.
+/// Checks that every required iteration is executed exactly once. Required are those of the main
+/// equation, of every other equation with a reduction unless the algorithm is a rewritten spec, and
+/// of each equation of which any iteration is declared.
 fn check_coverage(program: &Program, found: &Found) -> Result<(), ProgramError> {
     let (algorithm, main) = (&program.algorithm, program.algorithm.main);
     let is_rewritten = !Arc::ptr_eq(&program.spec, algorithm) && program.spec != *algorithm;
@@ -104,9 +103,9 @@ fn check_coverage(program: &Program, found: &Found) -> Result<(), ProgramError> 
     Ok(())
 }
 
-/// Every iteration of an equation that is needed happens exactly once.
+/// Checks that every required iteration of an equation is executed exactly once.
 fn check_iterations(program: &Program, number: usize, found: &[&Iterations]) -> Result<(), ProgramError> {
-    // A program whose every tap is padding multiplies nothing at all.
+    // If every tap is padding, the program has no multiply-accumulate at all.
     let in_place = found.is_empty() || found.iter().any(|it| it.in_place);
     if let Some(mixed) = found.iter().find(|it| it.in_place != in_place) {
         let problem = Problem::Point("data is read from a copy here, in place elsewhere".into());
@@ -133,7 +132,7 @@ fn check_iterations(program: &Program, number: usize, found: &[&Iterations]) -> 
     Ok(())
 }
 
-/// Every element of the output is assigned.
+/// Checks that every element of the output is assigned.
 fn check_output(program: &Program, found: &Found) -> Result<(), ProgramError> {
     let is_output = |w: &&Write| w.mode == StoreMode::Assign && program.buffer(w.buffer).role == Role::Output;
     let boxes: Vec<&SetBox> = found.writes.iter().filter(is_output).map(|w| &w.covered.set_box).collect();

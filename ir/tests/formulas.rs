@@ -1,4 +1,5 @@
-//! Formulas against f64: every exponent of both signs, some mantissas of each, and what is special.
+//! Tests of formulas against f64: every exponent of both signs, several mantissas of each, and
+//! special values.
 
 #![allow(clippy::unwrap_used)]
 
@@ -12,7 +13,8 @@ fn value(op: UnaryOp, x: f32) -> f32 {
     Formula::unary(op).value([x, 0.0, 0.0, 0.0])
 }
 
-/// Every exponent of both signs with `mantissas` mantissas, the least and the greatest among them.
+/// Iterates over every exponent of both signs with `mantissas` random mantissas, the smallest and
+/// the largest.
 fn operands(mantissas: usize) -> impl Iterator<Item = f32> {
     let mut rng = ChaCha8Rng::seed_from_u64(14);
     (0..512u32).flat_map(move |high| {
@@ -23,7 +25,7 @@ fn operands(mantissas: usize) -> impl Iterator<Item = f32> {
 
 #[test]
 fn errors_are_within_what_is_stated() {
-    // Casts have the values of their types, which another test compares.
+    // Casts are compared in a separate test.
     for op in UnaryOp::ALL.into_iter().filter(|op| !matches!(op, UnaryOp::Cast(_))) {
         let bound = Formula::largest_error(op);
         let error = |x: f32| (ulps(value(op, x), op.exact(x.into())), x);
@@ -46,8 +48,8 @@ fn what_is_rounded_once_is_the_nearest() {
     }
 }
 
-/// The bits of every f16 and bf16, of what lies in the middle between two of them, and on either
-/// side of it.
+/// Tests the bits of every f16 and bf16, of the midpoints between two neighbours, and of the
+/// numbers next to these.
 #[test]
 fn elements_of_16_bits_are_the_nearest() {
     for dtype in [F16, Bf16] {
@@ -129,7 +131,7 @@ fn special_values_have_their_results() {
     ] {
         assert_eq!(value(op, x).to_bits(), wanted.to_bits(), "{op:?} of {x:e} is {:e}", value(op, x));
     }
-    // Infinity times 0.
+    // These multiply infinity by 0.
     let with_tails = [UnaryOp::Gelu, UnaryOp::GeluTanh, UnaryOp::Silu, UnaryOp::Mish];
     assert!(with_tails.iter().all(|&op| value(op, -inf).is_nan() && value(op, -200.0) == 0.0));
     assert!(value(UnaryOp::Log1p, -1.5).is_nan() && value(UnaryOp::Log1p, -inf).is_nan());
@@ -141,8 +143,8 @@ fn special_values_have_their_results() {
     }
 }
 
-/// Of bases of every exponent powers from the least denormal to the largest number, and whole
-/// exponents of either sign.
+/// Tests bases of every exponent with results from the smallest denormal to the largest number, and
+/// integer exponents of both signs.
 #[test]
 fn errors_of_powers_are_within_what_is_stated() {
     let mut rng = ChaCha8Rng::seed_from_u64(7);
@@ -183,7 +185,7 @@ fn operations_on_two_values_pass_on_what_is_not_a_number() {
     for (a, b) in values.into_iter().flat_map(|a| values.map(|b| (a, b))) {
         for op in BinaryOp::ALL {
             let exact = op.exact(a.into(), b.into()) as f32;
-            // A second operand that is known to be a number has a formula of its own.
+            // A second operand that is a non-NaN constant has a separate formula.
             for second in [Expr::Const(b), Expr::unary(UnaryOp::Abs, Expr::Const(b))] {
                 let formula = Formula::of(&Expr::binary(op, Expr::Const(a), second)).unwrap();
                 let found = formula.value([a, b, 0.0, 0.0]);

@@ -1,4 +1,4 @@
-//! The trees of loops and statements, and the stages that they make.
+//! Trees of loops and statements, and the stages that they form.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,123 +9,123 @@ use super::warp_role::{Mbarrier, WarpRole};
 use crate::affine::{Affine, VarId};
 use crate::instruction::Instruction;
 
-/// How a loop runs.
+/// Execution of a loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LoopKind {
-    /// One iteration after another.
+    /// Iterations run one after another.
     Serial,
-    /// Iterations in any order on any thread. Only at the top of a stage: every loop around a
+    /// Iterations run in any order on any thread. Only at the top of a stage: every loop around a
     /// parallel loop is parallel.
     Parallel,
-    /// Written out.
+    /// Iterations are unrolled in the code.
     Unrolled,
-    /// All iterations at once in vector registers; the extent may be any number of lanes.
-    /// It has no loops inside. An accumulate in it adds to distinct elements.
+    /// All iterations run at once in vector registers; the extent may be any number of lanes. The
+    /// body has no loops. An accumulation adds to a different element in each iteration.
     Vectorized,
-    /// Each iteration by a block of threads of its own, in any order. Only at the top of a GPU
-    /// stage.
+    /// Each iteration runs on a block of threads, in any order. Only at the top of a GPU stage.
     Block,
-    /// Each iteration by a thread of its own; nested thread loops number the threads of a block,
-    /// the innermost fastest. Only directly within the block loops.
+    /// Each iteration runs on a thread. Nested thread loops number the threads of a block, the
+    /// innermost fastest. Only directly inside the block loops.
     Thread,
 }
 
-/// `for var in 0..extent { body }`.
+/// Loop `for var in 0..extent { body }`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loop {
-    /// The variable.
+    /// Loop variable.
     pub var: VarId,
     /// Number of iterations, at least 1.
     pub extent: usize,
-    /// How it runs.
+    /// Execution of the iterations.
     pub kind: LoopKind,
-    /// What is repeated.
+    /// Nodes that are repeated.
     pub body: Vec<Node>,
 }
 
-/// A node of the tree.
+/// A node of a tree.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Node {
-    /// A loop.
+    /// Loop around other nodes.
     Loop(Loop),
-    /// A leaf.
+    /// Statement; a leaf of the tree.
     Store(Store),
-    /// The scope of a local or register buffer; its contents are undefined at the start.
+    /// Scope of a shared, local or register buffer; its content is undefined at the start.
     Alloc {
-        /// The buffer.
+        /// Buffer that is allocated.
         buffer: BufferId,
-        /// Where it is valid.
+        /// Nodes within the scope.
         body: Vec<Node>,
     },
-    /// A hint that memory is read soon; without effect on any value. Not in a vectorized loop.
+    /// Hint that memory will be read soon; no effect on any value. Not within a vectorised loop.
     Prefetch {
-        /// An element in global or local memory.
+        /// Element of global or local memory.
         access: Access,
-        /// What is read soon is at this distance behind it in elements, which may lie beyond the
-        /// end of the buffer.
+        /// Distance in elements from `access` to the memory that will be read; may exceed the
+        /// buffer.
         ahead: usize,
     },
-    /// The body, whose stores to shared memory may be done later, but before the thread passes an
-    /// [`Node::AwaitCopies`] that does not leave this group out. Till then what they store to is
-    /// undefined. Each of them is a load of global memory, guarded or not. GPU only; for all
-    /// threads of a block, like a barrier.
+    /// Group of asynchronous copies. Each store in `body` copies from global to shared memory,
+    /// guarded or not. It may complete late, but before the thread passes a [`Node::AwaitCopies`]
+    /// that covers this group; until then its destination is undefined. GPU only; all threads of a
+    /// block must execute it, like a barrier.
     CopyGroup {
-        /// The copies.
+        /// Copies of the group.
         body: Vec<Node>,
     },
-    /// Each thread waits for the copies of all its groups but the latest `but` ones. Only a barrier
-    /// behind that shows them to other threads. GPU only.
+    /// Each thread waits for its copies of all groups except the latest. Other threads see the data
+    /// only after a following barrier. GPU only.
     AwaitCopies {
-        /// Groups that may still be under way.
+        /// Number of the latest groups that may still be in progress.
         but: usize,
     },
-    /// A nest that one instruction does, in a group of copies or by the threads of a block
-    /// together; all of them come by. GPU only.
+    /// A loop nest that one instruction computes. On a GPU, it is within a group of copies or
+    /// executed by all threads of a block together; on a CPU, by one thread.
     Call {
-        /// Which one.
+        /// Instruction that computes the nest.
         instruction: &'static Instruction,
-        /// The nest.
+        /// The loop nest.
         body: Vec<Node>,
     },
-    /// What warps of one role do; a grid that has this has both roles, the producer's first,
-    /// directly within allocations. They run at once and meet by [`Node::Mbarrier`]s only. The
-    /// producer's copies of boxes are written as if the threads of the thread loops did them, and
-    /// nothing else of it depends on those. CUDA only.
+    /// Nodes for the warps of one role. A grid with warp specialisation has both roles, the
+    /// producer first, directly inside allocations. They run concurrently and synchronise by
+    /// [`Node::Mbarrier`]s only. The producer's box copies are written as if the threads of the
+    /// thread loops executed them; nothing else in the producer depends on these loops. CUDA only.
     Specialised {
-        /// Which one.
+        /// Role of the warps.
         role: WarpRole,
-        /// What it does.
+        /// Nodes that they execute.
         body: Vec<Node>,
     },
-    /// How producer and consumers meet; for all threads of a role. Both may have these and groups
-    /// of copies under the same digits of numbers that are the same for all threads of a block, and
-    /// skip them together.
+    /// Synchronisation of producer and consumers, for all threads of a role. In both roles, these
+    /// nodes and groups of copies may be within the same digit splits, of values equal for all
+    /// threads of a block, so that both roles skip them together.
     Mbarrier(Mbarrier),
-    /// All threads of a block wait for each other; what they have stored to shared memory is seen
-    /// behind it. GPU only, and only where all threads of a block come by: within loops and
+    /// All threads of a block wait for each other; stores to shared memory before the barrier are
+    /// visible after it. GPU only, and only where all threads of a block reach it: within loops and
     /// allocations, nothing else.
     Barrier,
-    /// The body where every condition holds, else nothing. GPU only.
+    /// Executes the body if every condition holds. GPU only.
     Guard {
-        /// The conditions.
+        /// Conditions, all of which must hold.
         when: Vec<InBounds>,
-        /// What is done where they hold.
+        /// Nodes that are executed if they hold.
         body: Vec<Node>,
     },
-    /// Binds each digit's variable such that `value = (d0 * extent(d1) + d1) * extent(d2) + d2 ..`
-    /// and `0 <= d < extent(d)`; where there are no such digits, the body is not run. GPU only.
+    /// Splits a value into mixed-radix digits:
+    /// `value = (d0 * extent(d1) + d1) * extent(d2) + d2 ..` with `0 <= d < extent(d)`. The body is
+    /// skipped if the value is too large for the digits. GPU only.
     Unflatten {
-        /// The number that is taken apart; never negative.
+        /// Value that is split; never negative.
         value: Affine,
-        /// Its digits, the most significant first.
+        /// Digits, most significant first.
         digits: Vec<Digit>,
-        /// What is done with them.
+        /// Nodes in which the digits are bound.
         body: Vec<Node>,
     },
 }
 
 impl Node {
-    /// The nodes within; none in a leaf.
+    /// Returns the child nodes; empty for a leaf.
     pub fn body(&self) -> &[Node] {
         match self {
             Node::Loop(Loop { body, .. })
@@ -141,7 +141,7 @@ impl Node {
         }
     }
 
-    /// The nodes within; `None` for a leaf.
+    /// Returns the child nodes for modification; `None` for a leaf.
     pub fn body_mut(&mut self) -> Option<&mut Vec<Node>> {
         match self {
             Node::Loop(Loop { body, .. })
@@ -158,46 +158,45 @@ impl Node {
     }
 }
 
-/// One digit of a [`Node::Unflatten`].
+/// A digit of a [`Node::Unflatten`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Digit {
-    /// The variable that is bound.
+    /// Variable that is bound to the digit.
     pub var: VarId,
-    /// It is in `0..extent`.
+    /// Exclusive upper bound of the digit.
     pub extent: usize,
 }
 
-/// When a stage runs.
+/// Time at which a stage runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum When {
-    /// Once, when the weights are known; its cost does not count.
+    /// Once, when the constants are known; its cost is not part of a run.
     AheadOfTime,
-    /// In every run.
+    /// In every run of the kernel.
     EveryRun,
 }
 
-/// A forest of loops with a barrier behind it.
+/// Forest of loops, followed by a barrier.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stage {
-    /// A name that is a C identifier and unique within the program.
+    /// Name, a C identifier that is unique within the program.
     pub name: String,
-    /// When it runs.
+    /// Time at which the stage runs.
     pub when: When,
-    /// Loops; the top-level trees are independent of one another and may run in any order and at
-    /// once.
+    /// Top-level trees, independent of each other: they may run concurrently and in any order.
     pub body: Vec<Node>,
 }
 
 impl Stage {
-    /// Number of units of work that may run in any order: for each top-level tree, the product of
-    /// the extents of its leading parallel loops (1 where there is none).
+    /// Returns the number of tasks, which may run in any order: summed over top-level trees, the
+    /// product of the extents of the leading parallel loops (1 if there are none).
     pub fn tasks(&self) -> usize {
         self.body.iter().map(|node| parallel_prefix(node).iter().map(|l| l.extent).product::<usize>()).sum()
     }
 }
 
-/// The perfectly nested parallel loops at the top of a tree, outermost first.
+/// Returns the perfectly nested parallel loops at the top of a tree, outermost first.
 pub fn parallel_prefix(node: &Node) -> Vec<&Loop> {
     let mut loops = Vec::new();
     let mut at = node;

@@ -1,38 +1,38 @@
-//! The operations of values. What they compute exactly is their [formula](crate::formula).
+//! Elementwise operations; [formulas](crate::formula) define their exact results.
 
 use crate::dtype::DType;
 
-/// An operation on one value. What is not a number is passed on by all of them.
+/// Operation on one value. All propagate NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UnaryOp {
-    /// The value with the other sign.
+    /// Negation.
     Neg,
-    /// Without its sign.
+    /// Absolute value.
     Abs,
     /// Square root.
     Sqrt,
-    /// One over the square root.
+    /// Reciprocal square root.
     Rsqrt,
-    /// The largest whole number that is not larger.
+    /// Largest integer that is not larger than the value.
     Floor,
-    /// The base of natural logarithms to this power.
+    /// Exponential function, base e.
     Exp,
     /// Natural logarithm.
     Log,
     /// Hyperbolic tangent.
     Tanh,
-    /// The error function, `2/sqrt(pi)` times the integral of `exp(-t*t)` from zero on.
+    /// Error function, `2/sqrt(pi)` times the integral of `exp(-t*t)` from 0 to x.
     Erf,
     /// `1 / (1 + exp(-x))`.
     Sigmoid,
-    /// `x/2 * (1 + erf(x / sqrt(2)))`; not a number at minus infinity.
+    /// `x/2 * (1 + erf(x / sqrt(2)))`; NaN at minus infinity.
     Gelu,
-    /// The same with `tanh(sqrt(2/pi) * (x + 0.044715 * x^3))` for the error function; not a number
-    /// at minus infinity.
+    /// Gelu with `tanh(sqrt(2/pi) * (x + 0.044715 * x^3))` instead of the error function; NaN at
+    /// minus infinity.
     GeluTanh,
-    /// `x / (1 + exp(-x))`; not a number at minus infinity.
+    /// `x / (1 + exp(-x))`; NaN at minus infinity.
     Silu,
-    /// `x * tanh(log(1 + exp(x)))`; not a number at minus infinity.
+    /// `x * tanh(log(1 + exp(x)))`; NaN at minus infinity.
     Mish,
     /// `log(1 + exp(x))`.
     Softplus,
@@ -40,13 +40,13 @@ pub enum UnaryOp {
     Expm1,
     /// `log(1 + x)`.
     Log1p,
-    /// 1 above zero, -1 below it, 0 of either zero.
+    /// Sign: 1 for positive values, -1 for negative ones, 0 for both zeros.
     Sign,
-    /// What memory of this type holds of the value: [`DType::stored`].
+    /// Rounding to a type: [`DType::stored`].
     Cast(DType),
 }
 
-/// Every operation but casts.
+/// All operations except casts.
 const OTHERS: [UnaryOp; 18] = [
     UnaryOp::Neg,
     UnaryOp::Abs,
@@ -69,7 +69,7 @@ const OTHERS: [UnaryOp; 18] = [
 ];
 
 impl UnaryOp {
-    /// The result in f64, which references are made of.
+    /// Computes the result in f64, for references.
     pub fn exact(self, x: f64) -> f64 {
         match self {
             UnaryOp::Neg => -x,
@@ -98,7 +98,7 @@ impl UnaryOp {
         }
     }
 
-    /// Every operation.
+    /// All operations; casts are last.
     pub const ALL: [UnaryOp; OTHERS.len() + DType::ALL.len()] = {
         let (mut all, mut at) = ([UnaryOp::Neg; OTHERS.len() + DType::ALL.len()], 0);
         while at < all.len() {
@@ -111,7 +111,7 @@ impl UnaryOp {
         all
     };
 
-    /// Its name in text and in generated source: a C identifier.
+    /// Returns the name in text and in generated source, a C identifier.
     pub fn word(self) -> &'static str {
         match self {
             UnaryOp::Neg => "neg",
@@ -137,8 +137,8 @@ impl UnaryOp {
     }
 }
 
-/// An operation on two values. What is not a number is passed on by all of them, but by powers of 1
-/// and to the power of 0, which are 1, and where it is said.
+/// Operation on two values. All propagate NaN unless stated otherwise, except that `1^y` and `x^0`
+/// are 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BinaryOp {
     /// Sum.
@@ -149,19 +149,18 @@ pub enum BinaryOp {
     Mul,
     /// Quotient.
     Div,
-    /// The larger of two; the first of two zeros.
+    /// Larger value; of two zeros the first.
     Max,
-    /// The same, and the first where the second is not a number.
+    /// Larger value, or the first if the second is NaN; of two zeros the first.
     MaxNumber,
-    /// The smaller of two; the first of two zeros.
+    /// Smaller value; of two zeros the first.
     Min,
-    /// The first to the power of the second (IEEE 754, `pow`): negative numbers have powers of
-    /// whole numbers only.
+    /// Power (IEEE 754 `pow`): a negative base has a result for integer exponents only.
     Pow,
 }
 
 impl BinaryOp {
-    /// The result in f64, which references are made of.
+    /// Computes the result in f64, for references.
     pub fn exact(self, a: f64, b: f64) -> f64 {
         match self {
             BinaryOp::Add => a + b,
@@ -176,8 +175,8 @@ impl BinaryOp {
         }
     }
 
-    /// Returns the result of two integers, wrapping in 32 bits; `None` for an operation of
-    /// floating-point numbers.
+    /// Computes the result for two integers, wrapping in 32 bits; `None` if the operation is
+    /// defined for floating-point numbers only.
     pub fn of_integers(self, a: i32, b: i32) -> Option<i32> {
         match self {
             BinaryOp::Add => Some(a.wrapping_add(b)),
@@ -189,7 +188,7 @@ impl BinaryOp {
         }
     }
 
-    /// Every operation.
+    /// All operations.
     pub const ALL: [BinaryOp; 8] = [
         BinaryOp::Add,
         BinaryOp::Sub,
@@ -201,7 +200,7 @@ impl BinaryOp {
         BinaryOp::Pow,
     ];
 
-    /// Its name in text and in generated source: a C identifier.
+    /// Returns the name in text and in generated source, a C identifier.
     pub fn word(self) -> &'static str {
         match self {
             BinaryOp::Add => "add",
@@ -216,7 +215,7 @@ impl BinaryOp {
     }
 }
 
-/// How two values compare; nothing holds of what is not a number.
+/// Comparison of two values; false if either is NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compare {
     /// `a < b`.
@@ -228,10 +227,10 @@ pub enum Compare {
 }
 
 impl Compare {
-    /// Every comparison.
+    /// All comparisons.
     pub const ALL: [Compare; 3] = [Compare::Less, Compare::LessEqual, Compare::Equal];
 
-    /// Its sign in text and in C.
+    /// Returns the operator in text and in C.
     pub fn sign(self) -> &'static str {
         match self {
             Compare::Less => "<",
@@ -240,7 +239,7 @@ impl Compare {
         }
     }
 
-    /// Whether two values compare so.
+    /// Returns true if the comparison of `a` with `b` holds.
     pub fn holds<T: PartialOrd>(self, a: T, b: T) -> bool {
         match self {
             Compare::Less => a < b,

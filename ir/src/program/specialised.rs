@@ -1,9 +1,10 @@
-//! Where warps are specialised.
+//! Queries about warp specialisation.
 
 use super::{Node, WarpRole, preorder};
 
 impl WarpRole {
-    /// The bodies of the producer and of the consumers; `None` for any other list of nodes.
+    /// Returns the bodies of the producer and of the consumers; `None` unless `nodes` are exactly
+    /// these two.
     pub fn both(nodes: &[Node]) -> Option<[&[Node]; 2]> {
         match nodes {
             [
@@ -14,7 +15,7 @@ impl WarpRole {
         }
     }
 
-    /// True if some of the nodes are for warps of one role.
+    /// Returns true if some node is executed by the warps of one role only.
     pub fn occurs(nodes: &[Node]) -> bool {
         preorder(nodes).any(|node| matches!(node, Node::Specialised { .. }))
     }

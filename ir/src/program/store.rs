@@ -1,45 +1,46 @@
-//! Statements: what is stored where, and for which iteration of an equation.
+//! Statements: assignments to elements of buffers, with the iteration of an equation that they
+//! compute.
 
 use super::expr::{Access, Expr, InBounds};
 use super::op::BinaryOp;
 use crate::affine::Affine;
 
-/// What a store does with the old value.
+/// Combination of a stored value with the old one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum StoreMode {
-    /// Overwrites it.
+    /// Overwrites the old value.
     Assign,
-    /// Adds to it.
+    /// Adds to the old value.
     Accumulate,
 }
 
-/// `dst = value` or `dst += value`.
+/// Statement `dst = value` or `dst += value`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Store {
-    /// Where to.
+    /// Element that is written.
     pub dst: Access,
-    /// Overwrite or add.
+    /// Assignment or accumulation.
     pub mode: StoreMode,
-    /// What.
+    /// Value that is stored or added.
     pub value: Expr,
-    /// For the statement of an equation of the algorithm, such as the multiply-accumulate of a
-    /// contraction: which iteration it is, by which the verifier proves that every iteration is
-    /// covered exactly once.
+    /// Iteration that the statement computes, if it is one of an equation of the algorithm, such as
+    /// the multiply-accumulate of a contraction. The verifier uses it to prove that every iteration
+    /// is executed exactly once.
     pub iteration: Option<Iteration>,
 }
 
-/// One iteration of an equation of [`Program::algorithm`](super::Program::algorithm).
+/// Iteration of an equation of [`Program::algorithm`](super::Program::algorithm).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Iteration {
-    /// The equation, by its position.
+    /// Position of the equation.
     pub equation: usize,
-    /// The value of each of [`Program::axes`](super::Program::axes) for the main equation; for
-    /// others that of each of its own axes.
+    /// Value of each axis: of [`Program::axes`](super::Program::axes) for the main equation, of the
+    /// equation's own axes for others.
     pub point: Vec<Affine>,
 }
 
 impl Store {
-    /// The factors of a multiply-accumulate, `dst += a * b`.
+    /// Returns the factors of a multiply-accumulate `dst += a * b`; `None` for other statements.
     pub fn factors(&self) -> Option<[&Access; 2]> {
         match (&self.value, self.mode) {
             (Expr::Binary(BinaryOp::Mul, factors), StoreMode::Accumulate) => match &**factors {
@@ -50,7 +51,8 @@ impl Store {
         }
     }
 
-    /// What is copied by `dst = a`, and under which conditions.
+    /// Returns the source of a copy `dst = a` and the conditions under which it is read; `None` for
+    /// other statements.
     pub fn copied(&self) -> Option<(&Access, &[InBounds])> {
         let (value, when) = match &self.value {
             Expr::Guarded { when, value } => (&**value, when.as_slice()),

@@ -1,25 +1,26 @@
-//! Warp specialisation: blocks with warps that only copy.
+//! Warp specialisation: blocks with additional warps that only copy.
 
 use crate::machine::gpu::{REGISTER_STEP, REGISTERS};
 
-/// Threads of the producer: a warp group, since registers are dealt out to warp groups.
+/// Threads of the producer: one warp group, since registers are assigned per warp group.
 pub const PRODUCER_THREADS: usize = 128;
 
-/// What warps of a block are for, where they are specialised; see
+/// Role of warps in a block with warp specialisation; see
 /// [`Node::Specialised`](super::Node::Specialised).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WarpRole {
-    /// A warp group of its own, beside those that the thread loops number. One of its threads
-    /// starts copies of boxes for all.
+    /// An additional warp group, not numbered by the thread loops. One of its threads starts the
+    /// copies of boxes for the whole block.
     Producer,
     /// The threads that the thread loops number.
     Consumers,
 }
 
 impl WarpRole {
-    /// Registers of a thread of either role for `consumers` consumers, multiples of 8 that together
-    /// are no more than what the block is given at its launch. `None` for one warp group of
-    /// consumers, which may have as many as a thread can.
+    /// Returns the registers per thread of producer and consumers, for `consumers` consumer
+    /// threads. Both are multiples of 8; together they do not exceed the registers that the block
+    /// has at its launch. `None` for a single warp group of consumers, whose threads may have the
+    /// maximum anyway.
     pub fn registers(consumers: usize) -> Option<[usize; 2]> {
         const PRODUCER: usize = 32;
         let groups = consumers / PRODUCER_THREADS;
@@ -32,30 +33,29 @@ impl WarpRole {
     }
 }
 
-/// How producer and consumers tell each other of groups of copies
-/// ([`Node::CopyGroup`](super::Node::CopyGroup)), which both count: by two mbarriers for each slot,
-/// *full* when what is copied has arrived, *empty* when it was used.
+/// Synchronisation of producer and consumers. Both count the groups of copies
+/// ([`Node::CopyGroup`](super::Node::CopyGroup)). Each slot has two mbarriers: *full* signals that
+/// a copy has arrived, *empty* that it is no longer needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mbarrier {
-    /// A consumer waits for the next group, the first that it has not awaited; what that has stored
-    /// it sees then.
+    /// A consumer waits for the next group that it has not awaited yet, and sees its data from then
+    /// on.
     WaitFull,
-    /// A consumer does not read any more what the groups that it has awaited have stored, but for
-    /// the latest.
+    /// A consumer releases all groups that it has awaited, except the latest.
     ArriveEmpty {
-        /// Groups that it may still read.
+        /// Number of the latest groups that it may still read.
         but: usize,
     },
-    /// The producer waits until all consumers are done with all groups that it has begun, but for
+    /// The producer waits until all consumers have released all groups that it has begun, except
     /// the latest.
     WaitEmpty {
-        /// Groups that may still be read.
+        /// Number of the latest groups that may still be read.
         but: usize,
     },
 }
 
 impl Mbarrier {
-    /// Whose it is.
+    /// Returns the role that executes the operation.
     pub fn role(self) -> WarpRole {
         match self {
             Mbarrier::WaitFull | Mbarrier::ArriveEmpty { .. } => WarpRole::Consumers,

@@ -1,4 +1,4 @@
-//! A CPU: what it is, and what records of its times are kept under.
+//! CPU targets, and the keys of their records.
 
 use std::sync::OnceLock;
 
@@ -7,37 +7,37 @@ use serde::{Deserialize, Serialize};
 use super::system::System;
 use super::{Isa, Rates, TargetError, class};
 
-/// A CPU and the number of its cores that a kernel may use.
+/// A CPU with the number of cores that a kernel may use.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CpuTarget {
-    /// Processor model: vendor, family and model number, without spaces. Under virtualisation it
-    /// may be another's.
+    /// Processor model: vendor, family and model number, without spaces. A virtual machine may
+    /// report a different model.
     pub model: String,
-    /// Instruction set.
+    /// Instruction set that code is generated for.
     pub isa: Isa,
-    /// What it has beyond the instruction set that code could use, sorted.
+    /// Features beyond the instruction set that code could use, sorted.
     pub features: Vec<String>,
-    /// Cores of the machine.
+    /// Number of cores of the machine.
     pub cores: usize,
-    /// Threads a kernel runs on, 1 to `cores`.
+    /// Number of threads that run a kernel, 1 to `cores`.
     pub threads: usize,
-    /// First-level data cache of one core.
+    /// Bytes of a core's first-level data cache.
     pub l1d_bytes: usize,
-    /// Second-level cache of one core.
+    /// Bytes of a core's second-level cache.
     pub l2_bytes: usize,
-    /// Last-level cache, shared by the cores.
+    /// Bytes of the last-level cache, which the cores share.
     pub l3_bytes: usize,
-    /// Clock cycles from the operands of an f32 vector multiply-add, and of an addition, to its
-    /// result, measured; `None` where that cannot be measured.
+    /// Measured latencies of an f32 vector multiply-add and of an addition, in cycles; `None` if
+    /// they cannot be measured.
     pub latency_cycles: Option<[u32; 2]>,
-    /// What was measured of it besides, for the analysis; no part of its key.
+    /// Measured rates for the analysis; not part of the key.
     #[serde(default)]
     pub rates: Rates,
 }
 
 impl CpuTarget {
-    /// The CPU this process runs on. Sizes that the system does not tell are set to common ones (32
-    /// KiB, 512 KiB, 8 MiB), and rates are nominal. The first call of a process measures for some
+    /// Detects the CPU of this process. Cache sizes that the system does not report default to 32
+    /// KiB, 512 KiB and 8 MiB; rates are nominal. The first call in a process measures for some
     /// milliseconds.
     pub fn detect(threads: Option<usize>) -> Result<Self, TargetError> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -49,7 +49,8 @@ impl CpuTarget {
         Ok(Self { cores, threads, ..MACHINE.get_or_init(Self::of_one_core).clone() })
     }
 
-    /// This machine for code that machines without AVX-512 run, too.
+    /// Returns this machine with code restricted to AVX2, so that machines without AVX-512 can run
+    /// it.
     pub(super) fn without_avx512(self) -> Result<Self, TargetError> {
         match self.isa {
             Isa::Avx512 => Ok(Self { isa: Isa::Avx2, features: Vec::new(), ..self }),
@@ -58,7 +59,7 @@ impl CpuTarget {
         }
     }
 
-    /// This machine as if it had one core.
+    /// Detects this machine, with one core.
     fn of_one_core() -> Self {
         let System { model, features, l1d_bytes, l2_bytes, l3_bytes } = System::read();
         Self {
@@ -75,7 +76,8 @@ impl CpuTarget {
         }
     }
 
-    /// A fixed AVX2 machine (32 KiB, 512 KiB, 32 MiB) for tests, documentation and golden files.
+    /// Returns a fixed AVX2 machine (caches of 32 KiB, 512 KiB, 32 MiB) for tests, documentation
+    /// and golden files.
     pub fn generic_avx2(threads: usize) -> Self {
         Self {
             model: "test".into(),
@@ -91,14 +93,14 @@ impl CpuTarget {
         }
     }
 
-    /// f32 lanes of one vector register.
+    /// Returns the number of f32 lanes of a vector register.
     pub fn lanes(&self) -> usize {
         self.isa.vector_bytes() / 4
     }
 
-    /// The key of its records: `cpu:MODEL:ISA:FEATURES:CACHES:CLASS:threads=N`, as in
+    /// Returns the key of the CPU's records: `cpu:MODEL:ISA:FEATURES:CACHES:CLASS:threads=N`, as in
     /// `cpu:AuthenticAMD-25-17:avx512:avx512bf16+avx512vnni:32K+1M+32M:fma4+add3:threads=2`. Caches
-    /// are those of the first and the second level of a core and the last level; the class is
+    /// are the first and second level of a core and the last level. The class is
     /// [`CpuTarget::latency_cycles`].
     pub fn key(&self) -> String {
         let features = if self.features.is_empty() { "-".into() } else { self.features.join("+") };
@@ -108,13 +110,13 @@ impl CpuTarget {
         format!("cpu:{model}:{isa}:{features}:{caches}:{class}:threads={threads}")
     }
 
-    /// The key of its records in earlier versions.
+    /// Returns the key of the CPU's records in earlier versions.
     pub(super) fn legacy_key(&self) -> String {
         format!("cpu:{}:{}:threads={}", self.model, self.isa, self.threads)
     }
 }
 
-/// `32K`, `1280K`, `2M`.
+/// Formats a size in the largest unit that divides it: `32K`, `1280K`, `2M`.
 fn size_text(bytes: usize) -> String {
     let units = [(1 << 20, "M"), (1 << 10, "K")];
     let unit = units.into_iter().find(|&(unit, _)| bytes > 0 && bytes.is_multiple_of(unit));

@@ -1,32 +1,32 @@
-//! Why a target cannot be had.
+//! Errors of targets that do not exist or do not fit this machine.
 
 use thiserror::Error;
 
 use super::isa::Isa;
 
-/// Why a target cannot be had.
+/// A target does not exist or does not fit this machine.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TargetError {
-    /// The word names no target.
+    /// No target has this name.
     #[error("unknown target '{word}': expected 'cpu', 'cpu:avx2', 'cuda' or one of {stated}")]
     Unknown {
-        /// The word.
+        /// The requested name.
         word: String,
-        /// The words of GPUs that are stated.
+        /// Names of all stated GPUs, separated by commas.
         stated: String,
     },
-    /// An instruction set that this machine does not have.
+    /// `cpu:avx2` was requested on a machine without this instruction set.
     #[error("target 'cpu:avx2': this machine's instruction set is {0}")]
     Isa(Isa),
-    /// A number of threads for a GPU.
+    /// A number of threads was given for a GPU.
     #[error("--threads is for CPUs, not for '{0}'")]
     GpuThreads(String),
-    /// More threads than cores, or none.
+    /// The number of threads is 0 or exceeds the cores.
     #[error("--threads {threads} does not fit this machine: it has {cores} core(s)")]
     Threads {
-        /// The number asked for.
+        /// Requested number of threads.
         threads: usize,
-        /// The number of cores there are.
+        /// Number of cores.
         cores: usize,
     },
 }

@@ -1,4 +1,4 @@
-//! GPUs: the interface that kernels are written for, and what a kernel may use.
+//! GPU targets: the API that kernels are written for, and the limits of the device.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::gpu::{REGISTERS, WARP_THREADS};
 
-/// What kernels are written in and launched through.
+/// Language of GPU kernels and API that launches them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum GpuApi {
@@ -19,7 +19,7 @@ pub enum GpuApi {
     OpenCl,
 }
 
-/// The word that states it: `cuda:sm_90`, `opencl`.
+/// Formats the API as in the name of a stated target: `cuda:sm_90`, `opencl`.
 impl fmt::Display for GpuApi {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -32,35 +32,37 @@ impl fmt::Display for GpuApi {
 /// A GPU and its limits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct GpuTarget {
-    /// How it is programmed.
+    /// Language and API.
     pub api: GpuApi,
-    /// Model without spaces; `any` for a stated target.
+    /// Model name without spaces; `any` for a stated target.
     pub model: String,
-    /// Multiprocessors (OpenCL: compute units).
+    /// Number of multiprocessors (OpenCL: compute units).
     pub multiprocessors: usize,
-    /// Threads that run in step.
+    /// Threads per warp.
     pub warp_threads: usize,
-    /// Most threads of a block.
+    /// Maximum threads per block.
     pub threads_per_block: usize,
-    /// Most threads on a multiprocessor at once.
+    /// Maximum resident threads per multiprocessor.
     pub threads_per_multiprocessor: usize,
-    /// Most shared memory of a block (OpenCL: local memory), dynamic memory included.
+    /// Maximum bytes of shared memory (OpenCL: local memory) per block, including dynamic memory.
     pub shared_bytes_per_block: usize,
-    /// Shared memory of a multiprocessor.
+    /// Bytes of shared memory per multiprocessor.
     pub shared_bytes_per_multiprocessor: usize,
-    /// 32-bit registers of a multiprocessor.
+    /// 32-bit registers per multiprocessor.
     pub registers_per_multiprocessor: usize,
-    /// Most 32-bit registers of a thread.
+    /// Maximum 32-bit registers per thread.
     pub registers_per_thread: usize,
-    /// Second-level cache of the device.
+    /// Bytes of the device's second-level cache.
     pub l2_bytes: usize,
 }
 
-/// Limits by compute capability, from the table of technical specifications in the CUDA C++
-/// Programming Guide, and for 10.0 and later from NVIDIA's CCCL (`cuda/__device/arch_traits.h`);
-/// multiprocessors and second-level cache are those of a common device: V100, T4, A100, RTX 3090,
-/// RTX 4090, H100 SXM, B200, B300, RTX 5090. Columns: capability, multiprocessors, threads and KiB
-/// of shared memory of a multiprocessor, KiB of a block, MiB of cache.
+/// Limits by compute capability, from the technical specifications in the CUDA C++ Programming
+/// Guide, and for 10.0 and later from NVIDIA's CCCL (`cuda/__device/arch_traits.h`).
+/// Multiprocessors and second-level cache are those of a common device: V100, T4, A100, RTX 3090,
+/// RTX 4090, H100 SXM, B200, B300, RTX 5090.
+///
+/// Columns: compute capability times ten, multiprocessors, threads per multiprocessor, KiB of
+/// shared memory per multiprocessor, KiB per block, MiB of second-level cache.
 const CUDA_LIMITS: [[usize; 6]; 9] = [
     [70, 80, 2048, 96, 96, 6],
     [75, 40, 1024, 64, 64, 4],
@@ -74,12 +76,12 @@ const CUDA_LIMITS: [[usize; 6]; 9] = [
 ];
 
 impl GpuTarget {
-    /// Model of a GPU that is stated.
+    /// Model name of a stated GPU.
     pub(super) const ANY: &str = "any";
 
-    /// The GPU of a word, whether there is one or not: `cuda:sm_90` (70, 75, 80, 86, 89, 90, 100,
-    /// 103, 120) has the limits of its compute capability, `opencl` limits that most devices keep
-    /// (256 threads a group, 32 KiB of local memory).
+    /// Returns the GPU stated by `word`, whether this machine has one or not. `cuda:sm_90` (70, 75,
+    /// 80, 86, 89, 90, 100, 103, 120) has the limits of its compute capability. `opencl` has limits
+    /// that most devices satisfy (256 threads per group, 32 KiB of local memory).
     ///
     /// ```
     /// use autotune_ir::GpuTarget;
@@ -120,18 +122,18 @@ impl GpuTarget {
         })
     }
 
-    /// The words of [`GpuTarget::stated`].
+    /// Returns all names that [`GpuTarget::stated`] accepts.
     pub fn stated_words() -> impl Iterator<Item = String> {
         let cuda = CUDA_LIMITS.iter().map(|limits| format!("cuda:sm_{}", limits[0]));
         cuda.chain(["opencl".to_string()])
     }
 
-    /// True for the GPU of a word, false for one that was detected.
+    /// Returns true for a stated GPU, false for a detected one.
     pub fn is_stated(&self) -> bool {
         self.model == Self::ANY
     }
 
-    /// The key under which the database keeps its records: interface, compute capability and model.
+    /// Returns the key of the GPU's records in the database: API, compute capability and model.
     pub fn key(&self) -> String {
         format!("{}:{}", self.api, self.model)
     }

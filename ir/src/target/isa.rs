@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Instruction set family of a CPU target, as far as the code generators care.
+/// Instruction set family of a CPU, at the granularity of the code generators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Isa {
@@ -14,12 +14,12 @@ pub enum Isa {
     Avx2,
     /// 64-bit Arm with Advanced SIMD.
     Neon,
-    /// Anything else; 128-bit vectors are assumed.
+    /// Any other instruction set; 128-bit vectors are assumed.
     Generic,
 }
 
 impl Isa {
-    /// Width of one vector register in bytes.
+    /// Returns the width of a vector register in bytes.
     pub fn vector_bytes(self) -> usize {
         match self {
             Isa::Avx512 => 64,
@@ -28,12 +28,12 @@ impl Isa {
         }
     }
 
-    /// True if a machine with another instruction set runs this one's code.
+    /// Returns true if code for this instruction set runs on `machine`.
     pub fn runs_on(self, machine: Isa) -> bool {
         self == machine || matches!((self, machine), (Isa::Avx2, Isa::Avx512))
     }
 
-    /// Architectural vector registers.
+    /// Returns the number of architectural vector registers.
     pub fn vector_registers(self) -> usize {
         match self {
             Isa::Avx512 | Isa::Neon => 32,
@@ -41,7 +41,7 @@ impl Isa {
         }
     }
 
-    /// The instruction set of this machine.
+    /// Detects the instruction set of this machine.
     pub(super) fn detect() -> Self {
         #[cfg(target_arch = "x86_64")]
         {

@@ -1,4 +1,4 @@
-//! Keys taken apart: which machines' records may stand in for others'.
+//! Parsed target keys, and the scopes within which machines share records.
 
 use std::fmt;
 
@@ -7,23 +7,24 @@ use serde::{Deserialize, Serialize};
 use super::system;
 use super::{CpuTarget, GpuTarget, Isa, Rates, Target};
 
-/// How wide a key is: which machines share it. The threads of a CPU's kernel are part of every one.
+/// Scope of a key: the machines that share it. The number of threads of a CPU kernel is part of
+/// every scope.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Reach {
     /// The target's own key, [`Target::key`].
     Machine,
-    /// CPUs of one model and instruction set, whatever their features, caches and measured class:
-    /// the key of earlier versions, too.
+    /// CPUs of the same model and instruction set, with any features, caches and measured class.
+    /// Includes keys of earlier versions.
     Model,
-    /// CPUs of one vendor, family number and instruction set.
+    /// CPUs of the same vendor, family number and instruction set.
     Family,
-    /// CPUs of one instruction set; GPUs of one interface and compute capability.
+    /// CPUs with the same instruction set; GPUs with the same API and compute capability.
     Isa,
 }
 
 impl Reach {
-    /// The narrowest first.
+    /// All scopes, narrowest first.
     pub const ALL: [Self; 4] = [Self::Machine, Self::Model, Self::Family, Self::Isa];
 }
 
@@ -38,7 +39,7 @@ impl fmt::Display for Reach {
     }
 }
 
-/// A target's key, taken apart.
+/// A parsed target key.
 ///
 /// ```
 /// use autotune_ir::{KeyParts, Reach};
@@ -65,18 +66,18 @@ enum Kind<'a> {
         api: &'a str,
         model: &'a str,
     },
-    /// One of a newer version, which only its own target shares.
+    /// Key of a newer version, shared with its own target only.
     Unknown,
 }
 
 impl<'a> KeyParts<'a> {
-    /// Takes a key apart; any text will do.
+    /// Parses a key; accepts any text.
     pub fn of(key: &'a str) -> Self {
         let kind = Self::cpu(key).or_else(|| Self::gpu(key)).unwrap_or(Kind::Unknown);
         Self { key, kind }
     }
 
-    /// `cpu:MODEL:ISA[:...]:threads=N`.
+    /// Parses `cpu:MODEL:ISA[:...]:threads=N`.
     fn cpu(key: &'a str) -> Option<Kind<'a>> {
         let (model, rest) = key.strip_prefix("cpu:")?.split_once(':')?;
         let (isa, _) = rest.split_once(':')?;
@@ -84,7 +85,7 @@ impl<'a> KeyParts<'a> {
         threads.starts_with("threads=").then_some(Kind::Cpu { model, isa, threads })
     }
 
-    /// `cuda:sm_N:MODEL`, `opencl:MODEL`.
+    /// Parses `cuda:sm_N:MODEL` or `opencl:MODEL`.
     fn gpu(key: &'a str) -> Option<Kind<'a>> {
         let api_bytes = match key.strip_prefix("cuda:") {
             Some(rest) => "cuda:".len() + rest.find(':')?,
@@ -94,8 +95,8 @@ impl<'a> KeyParts<'a> {
         Some(Kind::Gpu { api, model: model.strip_prefix(':')? })
     }
 
-    /// The words that all targets of the reach share; `None` if such targets have no key of the
-    /// reach.
+    /// Returns the parts of the key that all targets in the scope share; `None` if the scope does
+    /// not exist for this kind of target.
     pub fn words(&self, reach: Reach) -> Option<[&'a str; 4]> {
         match (reach, self.kind) {
             (Reach::Machine, _) => Some([self.key, "", "", ""]),
@@ -110,34 +111,34 @@ impl<'a> KeyParts<'a> {
         }
     }
 
-    /// The key of a reach as text.
+    /// Returns the key of a scope as text.
     pub fn text(&self, reach: Reach) -> Option<String> {
         let words = self.words(reach)?;
         Some(words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(":"))
     }
 
-    /// True if both have the same key of the reach.
+    /// Returns true if both targets have the same key in this scope.
     pub fn shares(&self, other: &KeyParts<'_>, reach: Reach) -> bool {
         self.words(reach).is_some_and(|words| other.words(reach) == Some(words))
     }
 
-    /// The narrowest reach of which both have the same key.
+    /// Returns the narrowest scope in which both targets have the same key.
     pub fn narrowest_shared(&self, other: &KeyParts<'_>) -> Option<Reach> {
         Reach::ALL.into_iter().find(|reach| self.shares(other, *reach))
     }
 
-    /// True if a record of the reach counts as the target's own: under its own key; a GPU that is
-    /// stated stands for all of its kind.
+    /// Returns true if a record found in this scope counts as the target's own: it has the target's
+    /// own key, or the target is a stated GPU, which stands for all of its kind.
     pub fn owns(&self, reach: Reach) -> bool {
         reach == Reach::Machine || matches!(self.kind, Kind::Gpu { model: GpuTarget::ANY, .. })
     }
 }
 
 impl Target {
-    /// The target of a [key](Target::key), as far as that tells: a CPU has as many cores as
-    /// threads, nominal rates, and common caches where the key is one of [earlier
-    /// versions](Target::legacy_key); a GPU has the limits of its compute capability. `None` for
-    /// what is no key.
+    /// Reconstructs the target of a [key](Target::key) as far as possible. A CPU gets as many cores
+    /// as threads and nominal rates, and common cache sizes if the key is one of [earlier
+    /// versions](Target::legacy_key). A GPU gets the limits of its compute capability. `None` if
+    /// the text is not a key.
     pub fn of_key(key: &str) -> Option<Self> {
         match KeyParts::of(key).kind {
             Kind::Cpu { .. } => CpuTarget::of_key(key).map(Target::Cpu),

@@ -1,32 +1,32 @@
-//! What a CPU was measured to do, over its own peak.
+//! Measured rates of a CPU, relative to its peak.
 
 use serde::{Deserialize, Serialize};
 
 use crate::machine::cpu::{BARRIER_CYCLES, READ_BYTES_PER_CYCLE, peak_flops_per_cycle};
 
-/// Digits that are kept of a rate: the same machine measured again has the same rates, nearly
-/// always.
+/// Significant digits of a rate; few, so that repeated measurements of a machine nearly always
+/// agree.
 const DIGITS: i32 = 2;
 
-/// Rates of a CPU's caches, memory and threads over the peak of one of its cores, so that they mean
-/// the same on every machine: a *cycle* is here the time in which a core at its peak starts
-/// [`FMAS_PER_CYCLE`](crate::machine::cpu::FMAS_PER_CYCLE) vector multiply-adds. It is as long as
-/// one of the clock, or twice as long where the units are half as wide as the vectors.
+/// Rates of a CPU's caches, memory and threads relative to the peak of one core, so that they are
+/// comparable between machines. A *cycle* is the time in which a core at its peak starts
+/// [`FMAS_PER_CYCLE`](crate::machine::cpu::FMAS_PER_CYCLE) vector multiply-adds. It equals a clock
+/// cycle, or two if the units are half as wide as the vectors.
 ///
-/// Two digits are kept. What was not measured has the [nominal](Rates::NOMINAL) rates of the
-/// machine table. They are part of no key: what differs in them alone is the same machine.
+/// Rates have two significant digits. Without measurement they are the [nominal](Rates::NOMINAL)
+/// rates of the machine table. They are not part of a key: targets that differ only in rates are
+/// the same machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Rates {
-    /// Bytes that are read in a thousand cycles: from its second-level cache and from the
-    /// last-level cache by one thread while all of the target's do the same, from memory by all of
-    /// them together.
+    /// Bytes read per thousand cycles: from the second-level cache and from the last-level cache by
+    /// each thread while all threads of the target read, and from memory by all threads together.
     pub bytes_per_kilocycle: [u32; 3],
-    /// Cycles that a stage of next to no work takes on the target's threads.
+    /// Cycles of a stage with almost no work on all threads.
     pub fork_join_cycles: u32,
 }
 
 impl Rates {
-    /// Those of the machine table.
+    /// Rates of the machine table.
     pub const NOMINAL: Self = Self {
         bytes_per_kilocycle: [
             (1e3 * READ_BYTES_PER_CYCLE[0]) as u32,
@@ -36,9 +36,10 @@ impl Rates {
         fork_join_cycles: BARRIER_CYCLES as u32,
     };
 
-    /// Of what was measured: f32 multiply-adds on a core in vectors of `lanes`, two FLOP each, per
-    /// second; bytes read per second, as in [`Rates::bytes_per_kilocycle`]; and the seconds of a
-    /// fork and join. The nominal rate stands for what is no positive number.
+    /// Converts measurements to rates: f32 FLOP per second of a core with vectors of `lanes` lanes
+    /// (a multiply-add is two), bytes read per second as in [`Rates::bytes_per_kilocycle`], and
+    /// seconds of a fork and join. A measurement that is not positive and finite is replaced by the
+    /// nominal rate.
     pub fn measured(lanes: usize, core_flops_per_sec: f64, read_bytes_per_sec: [f64; 3], fork_join_secs: f64) -> Self {
         let cycles_per_sec = core_flops_per_sec / peak_flops_per_cycle(lanes);
         let mut rates = Self::NOMINAL;
@@ -49,7 +50,7 @@ impl Rates {
         rates
     }
 
-    /// [`Rates::bytes_per_kilocycle`] for each cycle.
+    /// Returns [`Rates::bytes_per_kilocycle`] per single cycle.
     pub fn read_bytes_per_cycle(&self) -> [f64; 3] {
         self.bytes_per_kilocycle.map(|bytes| f64::from(bytes.max(1)) / 1e3)
     }
@@ -61,7 +62,8 @@ impl Default for Rates {
     }
 }
 
-/// The first digits of a positive number.
+/// Rounds a positive number to [`DIGITS`] significant digits; `None` if it is not positive and
+/// finite.
 fn rounded(value: f64) -> Option<u32> {
     if !value.is_finite() || value <= 0.0 {
         return None;
@@ -87,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_rate_is_over_the_peak_whatever_the_clock_and_the_vectors() {
-        // 2 GHz: two multiply-adds of 8 lanes a cycle.
+        // At 2 GHz, with two multiply-adds of 8 lanes per cycle.
         let of = |lanes, speed: f64| {
             Rates::measured(
                 lanes,
@@ -99,7 +101,7 @@ mod tests {
         let rates = of(8, 1.0);
         assert_eq!(rates, Rates { bytes_per_kilocycle: [64_000, 20_000, 3_500], fork_join_cycles: 2_000 });
         assert_eq!(of(8, 1.7), rates);
-        // Units half as wide as the vectors: as fast, in half as many cycles.
+        // Units half as wide as the vectors: the same speed in half as many cycles.
         let halved = Rates { bytes_per_kilocycle: [130_000, 40_000, 7_000], fork_join_cycles: 1_000 };
         assert_eq!(of(16, 1.0), halved);
         assert_eq!(Rates::measured(8, f64::NAN, [0.0; 3], 0.0), Rates::NOMINAL);

@@ -1,24 +1,24 @@
-//! What Linux tells of the CPU: model, features, caches.
+//! CPU model, features and caches as reported by Linux.
 
 use std::fs;
 use std::path::Path;
 
-/// What could be read; on other systems next to nothing.
+/// Properties read from the system; mostly unknown on other systems.
 pub(super) struct System {
-    /// Vendor, family and model number, or the architecture.
+    /// Vendor, family and model number, or the name of the architecture.
     pub(super) model: String,
-    /// Those of [`FEATURES`] that it has, sorted.
+    /// Detected features among [`FEATURES`], sorted.
     pub(super) features: Vec<String>,
-    /// First-level data cache of the first core.
+    /// Bytes of the first core's first-level data cache.
     pub(super) l1d_bytes: Option<usize>,
-    /// Its second-level cache.
+    /// Bytes of the first core's second-level cache.
     pub(super) l2_bytes: Option<usize>,
-    /// The third-level cache that it uses.
+    /// Bytes of the first core's third-level cache.
     pub(super) l3_bytes: Option<usize>,
 }
 
-/// What code for matrices could use beyond the instruction sets that there are code generators for:
-/// Linux's flag, and the word for it.
+/// Features useful for matrix kernels beyond the instruction sets of the code generators: Linux's
+/// flag, and the name in target keys.
 const FEATURES: [(&str, &str); 11] = [
     ("amx_tile", "amx"),
     ("asimdhp", "asimdhp"),
@@ -34,7 +34,7 @@ const FEATURES: [(&str, &str); 11] = [
 ];
 
 impl System {
-    /// What the system of this process tells.
+    /// Reads the properties of this machine.
     pub(super) fn read() -> Self {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let caches = Path::new("/sys/devices/system/cpu/cpu0/cache");
@@ -49,13 +49,13 @@ impl System {
     }
 }
 
-/// A field of the first processor in the text of `/proc/cpuinfo`.
+/// Returns a field of the first processor in the text of `/proc/cpuinfo`.
 fn field<'a>(cpuinfo: &'a str, name: &str) -> Option<&'a str> {
     let mut lines = cpuinfo.lines().filter_map(|line| line.split_once(':'));
     lines.find(|(key, _)| key.trim() == name).map(|(_, value)| value.trim())
 }
 
-/// `vendor-family-model`, or the architecture's name.
+/// Returns `vendor-family-model`, or the architecture's name.
 fn model(cpuinfo: &str) -> String {
     let names = ["vendor_id", "cpu family", "model", "CPU implementer", "CPU part"];
     let words: Vec<String> =
@@ -64,7 +64,7 @@ fn model(cpuinfo: &str) -> String {
 }
 
 fn features(cpuinfo: &str) -> Vec<String> {
-    // The first is x86's name of the field, the second Arm's.
+    // The field is named `flags` on x86 and `Features` on Arm.
     let flags = field(cpuinfo, "flags").or_else(|| field(cpuinfo, "Features")).unwrap_or_default();
     let has = |flag: &str| flags.split_whitespace().any(|known| known == flag);
     let mut features: Vec<String> =
@@ -73,7 +73,7 @@ fn features(cpuinfo: &str) -> Vec<String> {
     features
 }
 
-/// Size of the cache of a level that holds data, among those described in `dir`.
+/// Returns the size of the data or unified cache of a level, among those described in `dir`.
 fn cache_bytes(dir: &Path, level: usize) -> Option<usize> {
     let read = |index: &Path, name: &str| Some(fs::read_to_string(index.join(name)).ok()?.trim().to_string());
     let is_it = |index: &Path| {
@@ -85,7 +85,7 @@ fn cache_bytes(dir: &Path, level: usize) -> Option<usize> {
     indices.iter().filter(|index| is_it(index)).find_map(|index| bytes(&read(index, "size")?))
 }
 
-/// `32K`, `2M` or a number of bytes.
+/// Parses `32K`, `2M` or a number of bytes.
 pub(super) fn bytes(text: &str) -> Option<usize> {
     let (digits, unit) = text.split_at(text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len()));
     let scale = match unit {

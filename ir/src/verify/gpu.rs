@@ -1,4 +1,4 @@
-//! What only GPU stages have: launches and guards.
+//! Checks of launches and guards, which only GPU stages have.
 
 use std::borrow::Cow;
 
@@ -11,14 +11,14 @@ use crate::program::{BufferId, Digit, Grid, InBounds, Node, Program, Scope, Stag
 use crate::sets::Set;
 use crate::target::{GpuTarget, Target};
 
-/// An open [`Node::Unflatten`].
+/// An enclosing [`Node::Unflatten`].
 pub(super) struct Digits<'a> {
     pub(super) value: &'a Affine,
     pub(super) digits: &'a [Digit],
 }
 
-/// A stage is made for the target and keeps its limits; if for a GPU, its threads do not meet in
-/// memory.
+/// Checks that a stage fits the kind of target and its limits, and that the threads of a GPU stage
+/// do not conflict in memory.
 pub(super) fn check_stage(program: &Program, stage: &Stage, target: &Target) -> Result<(), ProgramError> {
     let fail = |problem: Problem| Err(ProgramError { place: format!("stage '{}'", stage.name), problem });
     match (target.gpu(), Grid::of(stage), Launch::of(program, stage)) {
@@ -46,11 +46,12 @@ fn check_launch(launch: Launch, gpu: &GpuTarget) -> Result<(), Problem> {
     Ok(())
 }
 
-/// A buffer that the stage stores to is stored to in one place, and not read. A single thread may
-/// store to it in several.
+/// Checks that a global buffer written by the stage is written by one statement only and not read.
+/// A single thread may write it in several statements.
 fn check_global(program: &Program, body: &[Node], launch: Launch) -> Result<(), Problem> {
     let is_alone = launch.blocks == 1 && launch.threads == 1;
     let (mut stored, mut loaded): (Vec<BufferId>, Vec<BufferId>) = (Vec::new(), Vec::new());
+
     for node in preorder(body) {
         let Node::Store(store) = node else { continue };
         stored.push(store.dst.buffer);
@@ -59,6 +60,7 @@ fn check_global(program: &Program, body: &[Node], launch: Launch) -> Result<(), 
             loaded.push(store.dst.buffer);
         }
     }
+
     let is_global = |id: &BufferId| program.buffers.get(id.0 as usize).is_some_and(|b| b.scope == Scope::Global);
     for (i, id) in stored.iter().enumerate().filter(|(_, id)| is_global(id)) {
         if loaded.contains(id) || !is_alone && stored[..i].contains(id) {
@@ -69,8 +71,8 @@ fn check_global(program: &Program, body: &[Node], launch: Launch) -> Result<(), 
     Ok(())
 }
 
-/// `(c, rest)` such that `affine = c * part + rest` and no variable of `part` occurs in `rest`;
-/// `None` if there are none, or `part` is constant.
+/// Splits `affine` into `c * part + rest` such that no variable of `part` occurs in `rest`. Returns
+/// `(c, rest)`; `None` if this is impossible or `part` is constant.
 fn split_off(affine: &Affine, part: &Affine) -> Option<(i64, Affine)> {
     let &(first, coefficient) = part.terms.first()?;
     let c = affine.coefficient(first) / coefficient;
@@ -79,16 +81,16 @@ fn split_off(affine: &Affine, part: &Affine) -> Option<(i64, Affine)> {
     (c != 0 && part.terms.iter().all(|(var, _)| rest.coefficient(*var) == 0)).then_some((c, rest))
 }
 
-/// Smallest and largest value of an index where the conditions hold; `None` if one of them never
-/// does.
+/// Returns the smallest and the largest value of an index while all conditions hold; `None` if one
+/// of them never holds.
 pub(super) fn range(
     index: &Affine,
     guards: &[&InBounds],
     extent_of: impl Fn(VarId) -> usize + Copy,
 ) -> Option<(i64, i64)> {
     let (mut low, mut high) = index.range(extent_of);
-    // What is left of the index without what conditions about variables of their own are about, and
-    // where that is.
+    // Conditions on disjoint variables restrict the index together: `left` is the rest of the index
+    // without them, `from_all..=to_all` the range of their sum.
     let (mut left, mut from_all, mut to_all) = (index.clone(), 0, 0);
     for guard in guards {
         let (least, most) = guard.index.range(extent_of);
@@ -112,12 +114,12 @@ pub(super) fn range(
     Some((low.max(from + from_all), high.min(to + to_all)))
 }
 
-/// Values, and variables in them that no loop is over, with their extents.
+/// Index values, and the extents of those of their variables that replace conditions.
 type Guarded<'v> = (Cow<'v, [Affine]>, SmallVec<[(VarId, usize); 2]>);
 
-/// The values with what each condition compares replaced by a variable of its own, and the extents
-/// of those variables. `None` if a condition is not plainly about one of the values alone, or does
-/// not leave it `0..n`, each taken once.
+/// Replaces what each condition compares by a new variable in the values; also returns the extents
+/// of the new variables. `None` if a condition is not provably about one value alone, or does not
+/// restrict it to `0..n` with each value once.
 pub(super) fn apply_guards<'v>(
     values: &'v [Affine],
     guards: &[&InBounds],

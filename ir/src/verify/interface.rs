@@ -1,4 +1,4 @@
-//! What a program promises to its surroundings: operands, axes, names, memory.
+//! Checks of a program's interface: operands, axes, names and memory.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -11,8 +11,8 @@ use crate::program::{Access, AxisInfo, AxisOf, Buffer, Layout, MAX_LOCAL_BYTES, 
 use crate::spec::{AxisId, Equation, Source, Spec, Tensor};
 use crate::target::Target;
 
-/// Largest memory of all global buffers of a kernel, unless its operands are large themselves: then
-/// a multiple of theirs.
+/// Maximum bytes of all global buffers of a kernel, and the maximum as a multiple of its operands'
+/// bytes; the larger one applies.
 const MAX_GLOBAL_BYTES: u64 = 8 << 30;
 const MAX_GLOBAL_GROWTH: u64 = 8;
 
@@ -20,7 +20,7 @@ fn fail(place: impl Into<String>, what: impl Into<String>) -> Result<(), Program
     Err(ProgramError { place: place.into(), problem: Problem::Interface(what.into()) })
 }
 
-/// Names, roles, shapes and axes are those of the spec and of the algorithm.
+/// Checks that names, roles, shapes and axes match the spec and the algorithm.
 pub(super) fn check_interface(program: &Program) -> Result<(), ProgramError> {
     if !outside(&program.spec).eq(outside(&program.algorithm)) {
         return fail("program", "the algorithm has other operands than the spec");
@@ -63,7 +63,7 @@ pub(super) fn check_interface(program: &Program) -> Result<(), ProgramError> {
     check_axes(program)
 }
 
-/// What the caller gives and gets.
+/// Returns the tensors that the caller passes: operands and result.
 fn outside(spec: &Spec) -> impl Iterator<Item = &Tensor> {
     spec.operands().chain(spec.find(Role::Output))
 }
@@ -74,9 +74,10 @@ fn is_identifier(name: &str) -> bool {
         && chars.all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Together the program's axes are those of the algorithm's main equation: each of these is one of
-/// them, or fused with others into one, or the digits of its number are axes; one of extent 1 may
-/// be absent. The last group of steps of dot products may go beyond the end of a reduction.
+/// Checks that the program's axes together are those of the algorithm's main equation. Each axis of
+/// the equation is an axis of the program, part of a fused axis, or split into digits that are
+/// axes. An axis of extent 1 may be absent. The last group of steps of a dot product may exceed the
+/// end of a reduction axis.
 fn check_axes(program: &Program) -> Result<(), ProgramError> {
     let equation = program.algorithm.main();
     let mut names = HashSet::new();
@@ -119,8 +120,8 @@ fn parts_of(of: &AxisOf) -> &[AxisId] {
     }
 }
 
-/// How far digits count, in whatever order, given by how much each counts and how far; `None` if
-/// some number does not come once.
+/// Returns the number of values that mixed-radix digits represent, in any order, each given by its
+/// weight and its extent; `None` if they do not represent each number once.
 fn digits_count(mut digits: Vec<(usize, usize)>) -> Option<usize> {
     digits.retain(|digit| digit.1 != 1);
     digits.sort_unstable();
@@ -128,18 +129,19 @@ fn digits_count(mut digits: Vec<(usize, usize)>) -> Option<usize> {
     digits.into_iter().try_fold(1, next)
 }
 
-/// Iterations of an equation's axis in a program, those beyond its end included.
+/// Returns the number of iterations of an equation's axis in the program, including those that
+/// exceed it.
 fn iterations(program: &Program, equation: usize, axis: AxisId) -> u128 {
     let own = program.algorithm.equations[equation].axes[axis].extent as u128;
     let digits = program.axes.iter().filter_map(|digit| match digit.of {
         AxisOf::Part { axis: of, .. } if of == axis => Some(digit.extent as u128),
         _ => None,
     });
-    // An axis that is fused with others, or absent, has no digits.
+    // A fused or absent axis has no digits.
     if equation == program.algorithm.main { digits.product::<u128>().max(own) } else { own }
 }
 
-/// Memory within the limits of the target.
+/// Checks that memory is within the limits of the target.
 pub(super) fn check_memory(program: &Program, target: &Target) -> Result<(), ProgramError> {
     let global_limit = MAX_GLOBAL_BYTES.max(MAX_GLOBAL_GROWTH.saturating_mul(operand_bytes(&program.spec)));
     let local_limit = match target {
@@ -159,7 +161,8 @@ pub(super) fn check_memory(program: &Program, target: &Target) -> Result<(), Pro
     Ok(())
 }
 
-/// Bytes of a spec's operands and result as words, the operands with their padding.
+/// Returns the bytes of a spec's operands and result at four bytes per element; operands include
+/// their padding.
 fn operand_bytes(spec: &Spec) -> u64 {
     let equation = spec.main();
     let mut bytes = 0u64;
@@ -174,7 +177,8 @@ fn operand_bytes(spec: &Spec) -> u64 {
     bytes
 }
 
-/// The axes of points of an equation: those of the program for the main one.
+/// Returns the axes that points of an equation refer to: those of the program for the main
+/// equation, else the equation's own.
 pub(super) fn axes_of(program: &Program, equation: usize) -> Cow<'_, [AxisInfo]> {
     if equation == program.algorithm.main {
         return Cow::Borrowed(&program.axes);
@@ -183,7 +187,7 @@ pub(super) fn axes_of(program: &Program, equation: usize) -> Cow<'_, [AxisInfo]>
     axes.map(|(id, axis)| AxisInfo::whole(id, axis)).collect()
 }
 
-/// The access of the main equation to the tensor of a role, if it reads one.
+/// Returns the access of the main equation to the tensor with this role, if it reads one.
 pub(super) fn access_of(program: &Program, role: Role) -> Option<&Access> {
     let (algorithm, mut found) = (&program.algorithm, None);
     algorithm.main().value.for_each_load(&mut |access| {
@@ -194,8 +198,8 @@ pub(super) fn access_of(program: &Program, role: Role) -> Option<&Access> {
     found
 }
 
-/// An index less the value that an index of an equation has at a point of its axes; `None` if the
-/// point does not say.
+/// Returns an index minus the value of an equation's index at a point of its axes; `None` if the
+/// point does not determine it.
 pub(super) fn less(mut from: Affine, index: &Affine, axes: &[AxisInfo], point: &[Affine]) -> Option<Affine> {
     from.constant -= index.constant;
     for &(VarId(own), c) in &index.terms {
@@ -210,7 +214,7 @@ pub(super) fn less(mut from: Affine, index: &Affine, axes: &[AxisInfo], point: &
     Some(from)
 }
 
-/// The logical index of an element along a dimension, by its physical index.
+/// Returns the logical index along a dimension for a physical index.
 pub(super) fn logical_index(physical: &[Affine], layout: Layout, dim: usize) -> Affine {
     match (layout, physical) {
         (Layout::ChannelBlocked(block), [_, c, .., lane]) if dim == 1 => c.clone() * block as i64 + lane,
@@ -218,7 +222,7 @@ pub(super) fn logical_index(physical: &[Affine], layout: Layout, dim: usize) -> 
     }
 }
 
-/// True for an access of an equation to a tensor that is computed, some of it beyond.
+/// Returns true if an equation reads a computed tensor out of bounds.
 pub(super) fn ends_within(program: &Program, equation: usize, access: &Access) -> bool {
     let spec = &program.algorithm;
     let (equation, tensor) = (&spec.equations[equation], spec.tensor(access));
@@ -226,9 +230,10 @@ pub(super) fn ends_within(program: &Program, equation: usize, access: &Access) -
         && access.index.iter().zip(&tensor.shape).any(|(index, &extent)| equation.is_beyond(index, extent))
 }
 
-/// Number of iterations of an equation: all, or those that read no padding, that of constants and
-/// weights aside, which is packed as zeros. `None` where the latter cannot be counted: several
-/// dimensions of operands go beyond them along the same axes.
+/// Returns the number of iterations of an equation. With `skip_padding`, iterations that read
+/// padding are excluded; constants and weights do not count, since their packed copies contain the
+/// zeros. `None` if the number cannot be determined: several dimensions of operands exceed them
+/// along the same axes.
 pub(super) fn required_points(program: &Program, number: usize, skip_padding: bool) -> Option<u128> {
     let spec = &program.algorithm;
     let equation = &spec.equations[number];
@@ -258,23 +263,25 @@ pub(super) fn required_points(program: &Program, number: usize, skip_padding: bo
     Some(rest.fold(count, |count, axis| count * iterations(program, number, axis)))
 }
 
-/// Values of an index's axes for which it is within `0..extent`.
+/// Returns the number of points of an index's axes for which the index is in `0..extent`.
 fn points_within(equation: &Equation, index: &Affine, extent: usize) -> u128 {
     let mut terms: Vec<(i64, usize)> =
         index.terms.iter().map(|&(VarId(axis), c)| (c, equation.axes[axis as usize].extent)).collect();
-    // Of the axis with the most values, those that fit are counted at once.
+    // The values of the axis with the largest extent are counted in closed form, the others
+    // enumerated.
     terms.sort_unstable_by_key(|&(_, extent)| extent);
     let Some((step, last)) = terms.pop() else {
         return u128::from((0..extent as i64).contains(&index.constant));
     };
 
     let fitting = |base: i64| -> u128 {
-        // Values x of 0..last with 0 <= step * x + base < extent.
+        // Counts the x of 0..last with 0 <= step * x + base < extent.
         let (least, most) = if step > 0 { (-base, extent as i64 - 1 - base) } else { (base - extent as i64 + 1, base) };
         let first = least.max(0).unsigned_abs().div_ceil(step.unsigned_abs()) as i64;
         let behind = (most.div_euclid(step.abs()) + 1).min(last as i64);
         (behind - first).max(0) as u128
     };
+
     let mut bases = vec![index.constant];
     for (step, extent) in terms {
         bases = bases.iter().flat_map(|base| (0..extent as i64).map(move |x| base + step * x)).collect();

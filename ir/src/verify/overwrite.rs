@@ -1,11 +1,11 @@
-//! Whether the output of a program may lie where an operand does.
+//! Analysis of whether the output of a program may overwrite an operand in place.
 
 use crate::program::{BufferId, Expr, Grid, Loop, Node, Program, Role, Stage, Store, StoreMode, When};
 
-/// True if the output of a [proven](super::verify) program of a CPU may be the memory of an operand
-/// of the same shape and layout, which then takes that one's place: each of its elements is read by
-/// the very store alone that writes the same element of the output, and every element is stored
-/// once.
+/// Returns true if the output of a [proven](super::verify) CPU program may use the memory of an
+/// operand with the same shape and layout. This requires that each element of the operand is read
+/// only by the statement that writes the same element of the output, and that every element is
+/// stored once.
 ///
 /// ```text
 /// out[i] = relu(acc[i] + residual[i])                                  residual
@@ -29,22 +29,22 @@ pub fn may_overwrite(program: &Program, operand: usize) -> bool {
     for stage in &program.stages {
         stage.body.iter().for_each(|node| stores.visit(node, stage.when, 1));
     }
-    // All elements are stored, that is proven; with no more stores than elements each is stored
-    // once.
+    // The proof guarantees that every element is stored; with no more stores than elements, each is
+    // stored once.
     stores.are_fit && stores.count == program.buffer(to).shape.iter().map(|&extent| extent as u128).product()
 }
 
-/// What a walk over the stores has found.
+/// Result of a walk over the stores.
 struct Stores {
     from: BufferId,
     to: BufferId,
     are_fit: bool,
-    /// Elements of the output that are stored.
+    /// Number of stores to the output.
     count: u128,
 }
 
 impl Stores {
-    /// A node that is visited `times` times.
+    /// Visits a node that is executed `times` times.
     fn visit(&mut self, node: &Node, when: When, times: u128) {
         let times = match node {
             Node::Store(store) => {
@@ -53,7 +53,7 @@ impl Stores {
                 times
             }
             Node::Loop(Loop { extent, .. }) => times * *extent as u128,
-            // What is not always done leaves elements to others.
+            // A store that is sometimes skipped could leave elements to other stores.
             Node::Guard { .. } | Node::Unflatten { .. } => {
                 self.are_fit = false;
                 times

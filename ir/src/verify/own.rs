@@ -1,4 +1,4 @@
-//! That threads and tasks store to elements of their own.
+//! Proof that threads and tasks store to disjoint elements.
 
 use super::gpu::Digits;
 use super::walk::{Walk, Write, has};
@@ -8,8 +8,8 @@ use crate::program::{Buffer, Store};
 use crate::sets::Set;
 
 impl Walk<'_, '_> {
-    /// True if every number has the digits, or, where the values depend on the digits, every
-    /// combination of digits occurs once.
+    /// Returns true if the digits never skip the body, or, if `values` depend on the digits, if
+    /// every combination of digits occurs once.
     pub(super) fn is_always_there(&self, number: &Digits, values: &[Affine]) -> bool {
         let Digits { value, digits } = number;
         let count: usize = digits.iter().map(|d| d.extent).product();
@@ -22,8 +22,8 @@ impl Walk<'_, '_> {
         all.is_some_and(|n| n >= count) && apart && digits.iter().all(|d| d.extent == 1 || counted(d.var))
     }
 
-    /// True if the index tells the value of a variable, by itself or through digits, which are
-    /// those of one value only.
+    /// Returns true if the index determines the value of a variable, directly or through the digits
+    /// of a single split value.
     fn tells(&self, index: &[Affine], var: VarId) -> bool {
         let through = |d: &Digits| {
             has(d.value, var)
@@ -33,14 +33,15 @@ impl Walk<'_, '_> {
         self.extent(var) == 1 || index.iter().any(|value| has(value, var)) || self.digits.iter().any(through)
     }
 
-    /// True if the digits that the index of a store is made of take every combination, each once,
-    /// whatever the rest of the index is, and the other digits keep nothing from being stored.
+    /// Returns true if the digits in the index of a store take every combination exactly once,
+    /// independent of the rest of the index, and no other digits skip the store.
     fn digits_are_free(&self, store: &Store) -> bool {
         if self.digits.is_empty() {
             return true;
         }
         let guards = self.guards.iter().map(|guard| &guard.index);
-        // What decides the place: the index and its conditions, and the numbers whose digits do.
+        // Variables that decide which element is stored: those of the index, its conditions, and
+        // recursively of the values whose digits occur.
         let mut deciding: Vec<&Affine> = store.dst.index.iter().chain(guards).collect();
         self.digits.iter().rev().all(|Digits { value, digits }| {
             let count: usize = digits.iter().map(|d| d.extent).product();
@@ -58,7 +59,8 @@ impl Walk<'_, '_> {
         })
     }
 
-    /// Notes a store to global memory; each task stores to elements of its own.
+    /// Records a store to global memory; fails unless each task provably stores to elements of its
+    /// own.
     pub(super) fn global_write(&mut self, store: &Store, dst: &Buffer) -> Result<(), ProgramError> {
         let index = &store.dst.index;
         let own = self.prefix.iter().all(|&var| self.tells(index, var)) && self.digits_are_free(store);
@@ -71,8 +73,8 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// Each thread stores to elements of its own, among those that one store touches between two
-    /// barriers.
+    /// Checks that each thread stores to elements of its own, among those that the statement stores
+    /// to between two barriers.
     pub(super) fn shared_write(&self, store: &Store, dst: &Buffer) -> Result<(), ProgramError> {
         let index = &store.dst.index;
         let mut threads = self.prefix.iter().copied().filter(|&var| self.extent(var) > 1 && self.is_thread(var));

@@ -1,5 +1,5 @@
-//! Who touches shared memory between two barriers of a GPU stage, and which copies are under way
-//! meanwhile.
+//! Race check of shared memory in GPU stages: accesses between two barriers, and copies in
+//! progress.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -12,8 +12,8 @@ use crate::program::{
     StoreMode, WarpRole, preorder,
 };
 
-/// No thread touches an element of shared memory that another one writes, or that a copy under way
-/// will write.
+/// Checks that no thread accesses an element of shared memory that another one writes or that a
+/// copy in progress will write.
 pub(super) fn check(program: &Program, grid: &Grid) -> Result<(), Problem> {
     let grid_loops = grid.blocks.iter().chain(&grid.threads);
     let roles = both_roles(grid)?;
@@ -36,7 +36,8 @@ pub(super) fn check(program: &Program, grid: &Grid) -> Result<(), Problem> {
     phases.pipe.map_or(Ok(()), |pipe| pipe.check())
 }
 
-/// Producer and consumers, directly within the allocations of a block that has them.
+/// Returns the bodies of producer and consumers, which must be directly inside the allocations of a
+/// block; `None` without warp specialisation.
 fn both_roles<'a>(grid: &Grid<'a>) -> Result<Option<[&'a [Node]; 2]>, Problem> {
     let mut body = grid.body;
     while let [Node::Alloc { body: inner, .. }] = body {
@@ -61,7 +62,7 @@ fn both_roles<'a>(grid: &Grid<'a>) -> Result<Option<[&'a [Node]; 2]>, Problem> {
     Ok(roles)
 }
 
-/// What decides whether mbarriers and groups of copies are skipped.
+/// Returns the digit splits that decide whether mbarriers and groups of copies are skipped.
 fn gates(nodes: &[Node]) -> Vec<(&Affine, &[Digit])> {
     let gates = preorder(nodes).filter_map(|node| match node {
         Node::Unflatten { value, digits, body } if has(body, is_collective) => Some((value, digits.as_slice())),
@@ -70,32 +71,32 @@ fn gates(nodes: &[Node]) -> Vec<(&Affine, &[Digit])> {
     gates.collect()
 }
 
-/// The value of a loop variable or a digit that is the same for all threads.
+/// Value of a loop variable or a digit that is equal for all threads.
 #[derive(Clone, Copy)]
 enum Fixed {
-    /// Every value is tried.
+    /// Value of a variable of which every value is visited.
     Exact(i64),
-    /// Only the first two are.
+    /// Value of a variable of which only the first two values are visited.
     Sampled(i64),
 }
 
-/// Follows a block from barrier to barrier. A loop around barriers, or around groups of copies, is
-/// followed in full if it is unrolled or awaits copies; else twice, so that its end meets its
-/// beginning.
+/// Abstract execution of a block from barrier to barrier. A loop around barriers or groups of
+/// copies is executed in full if it is unrolled or awaits copies; otherwise two iterations are
+/// enough, so that the end of one meets the beginning of the next.
 struct Phases<'a> {
     program: &'a Program,
     fixed: HashMap<VarId, Fixed>,
-    /// Extents of all other loops and digits.
+    /// Extents of all other loop variables and digits.
     extents: HashMap<VarId, usize>,
-    /// Since the last barrier.
+    /// Accesses since the last barrier.
     touched: Vec<Touch>,
-    /// What the latest instructions of the kind that reads on may still read.
+    /// Reads that the latest asynchronous instructions may still perform.
     reading: Vec<Touch>,
-    /// Copies of the open group.
+    /// Copies of the current group.
     in_group: Option<Vec<Touch>>,
-    /// Copies of the groups that are not awaited yet, the oldest first.
+    /// Copies of the groups that are not awaited yet, oldest group first.
     groups: VecDeque<Vec<Touch>>,
-    /// What producer and consumers know of each other, if there are such.
+    /// Synchronisation of producer and consumers, with warp specialisation.
     pipe: Option<Pipe>,
 }
 
@@ -139,8 +140,8 @@ impl Phases<'_> {
         }
     }
 
-    /// A loop around what threads do together: all of its iterations where these await copies or
-    /// are written out, else two, which meet each other as any two neighbours do.
+    /// Executes a loop around collective operations: all iterations if they await copies or are
+    /// unrolled; otherwise two, which represent any two neighbours.
     fn in_turns(&mut self, l: &Loop) -> Result<(), Problem> {
         let in_full = l.kind == LoopKind::Unrolled || has(&l.body, awaits);
         let times = if in_full { l.extent } else { l.extent.min(2) };
@@ -156,13 +157,13 @@ impl Phases<'_> {
         Ok(())
     }
 
-    /// An instruction that goes on reading after it began.
+    /// Executes an instruction whose reads may continue after the call.
     fn reads(&mut self, body: &[Node]) -> Result<(), Problem> {
         let before = self.touched.len();
         self.nodes(body)?;
         self.reading = self.touched[before..].to_vec();
         if self.pipe.is_some() {
-            // Consumers only read what is shared.
+            // With a producer, consumers only read shared memory, so their reads cannot conflict.
             self.touched.truncate(before);
         }
         Ok(())
@@ -197,7 +198,7 @@ impl Phases<'_> {
         let Some(pipe) = &mut self.pipe else { return Ok(()) };
         match mbarrier {
             Mbarrier::WaitEmpty { but } => {
-                // Who has released a group has awaited it.
+                // A released copy group has already been awaited.
                 self.groups.drain(..self.groups.len().saturating_sub(but));
                 pipe.wait_empty(but);
                 Ok(())
@@ -218,7 +219,7 @@ impl Phases<'_> {
         Problem::Conflict { buffer: self.program.buffer(buffer).name.clone(), what }
     }
 
-    /// The value, if it is the same for all threads and in every iteration that is left out.
+    /// Returns the value if it is equal for all threads and every iteration is visited.
     fn exact(&self, value: &Affine) -> Option<i64> {
         let known = |var: VarId| match self.fixed.get(&var) {
             Some(Fixed::Exact(value)) => Some(*value),
@@ -269,7 +270,7 @@ impl Phases<'_> {
             group.push(touch.clone());
         }
         match &self.pipe {
-            // What the two do is ordered by mbarriers.
+            // Mbarriers order the accesses of producer and consumers.
             Some(pipe) if pipe.role == WarpRole::Producer => Ok(()),
             Some(_) if writes => Err(Problem::Nesting("a consumer that stores to shared memory".into())),
             Some(_) | None => self.meet(touch),
@@ -288,8 +289,8 @@ impl Phases<'_> {
         (low + constant, high + constant)
     }
 
-    /// Notes what is touched now. Threads that run one store touch elements of their own: that is
-    /// checked where the store is.
+    /// Records an access and checks it against those since the last barrier. Threads that execute
+    /// the same statement access different elements, which is checked at the statement.
     fn meet(&mut self, touch: Touch) -> Result<(), Problem> {
         let same = |other: &Touch| std::ptr::eq(other.store, touch.store) && other.writes == touch.writes;
         if self.touched.iter().any(|other| touch.meets(other) && !same(other)) {
@@ -301,7 +302,7 @@ impl Phases<'_> {
     }
 }
 
-/// True for what all threads of a block do together.
+/// Returns true for operations of all threads of a block together.
 fn is_collective(node: &Node) -> bool {
     matches!(node, Node::Barrier | Node::CopyGroup { .. } | Node::AwaitCopies { .. } | Node::Mbarrier(_))
 }

@@ -1,9 +1,9 @@
-//! What producer and consumers know of each other.
+//! Abstract model of the synchronisation between producer and consumers.
 
 use super::Problem;
 use crate::program::{BufferId, Store, WarpRole};
 
-/// An access to shared memory: the smallest and largest index in each dimension.
+/// Access to shared memory, with the smallest and the largest index in each dimension.
 #[derive(Clone)]
 pub(super) struct Touch {
     pub(super) buffer: BufferId,
@@ -19,16 +19,17 @@ impl Touch {
     }
 }
 
-/// A group of copies of the producer.
+/// Group of copies that the producer starts.
 struct Group {
     copies: Vec<Touch>,
-    /// Groups that all consumers have released when it begins.
+    /// Number of groups that all consumers have released when it begins.
     after: usize,
 }
 
-/// First all groups of the producer, then how far a consumer is.
+/// Model state: first all groups of the producer are recorded, then the progress of a consumer.
 ///
-/// A group may be under way if the consumer has not awaited it, and has released what it waits for:
+/// A group may be in progress if the consumer has not awaited it and has released the groups that
+/// it waits for:
 ///
 /// ```text
 ///     groups    0 .. released .. awaited ............ number of groups
@@ -37,10 +38,10 @@ struct Group {
 pub(super) struct Pipe {
     pub(super) role: WarpRole,
     groups: Vec<Group>,
-    /// Releases that the producer has awaited.
+    /// Number of releases that the producer has awaited.
     after: usize,
     awaited: usize,
-    /// For each group that the consumer has released, how many it had awaited then.
+    /// For each group that the consumer has released, the number of groups it had awaited by then.
     released: Vec<usize>,
 }
 
@@ -49,7 +50,7 @@ impl Pipe {
         Self { role, groups: Vec::new(), after: 0, awaited: 0, released: Vec::new() }
     }
 
-    /// From the producer to the consumers.
+    /// Switches from the producer to the consumers.
     pub(super) fn turn(&mut self) {
         self.role = WarpRole::Consumers;
     }
@@ -76,14 +77,16 @@ impl Pipe {
         }
     }
 
-    /// True if a group that may be under way while a consumer is here writes what it reads.
+    /// Returns true if a group that may be in progress at this point of a consumer writes an
+    /// element of `touch`.
     pub(super) fn may_be_written(&self, touch: &Touch) -> bool {
         let begins = |group: &&Group| group.after <= self.released.len();
         self.role == WarpRole::Consumers
             && self.groups[self.awaited..].iter().take_while(begins).any(|g| g.copies.iter().any(|c| c.meets(touch)))
     }
 
-    /// Every group begins, since its releases happen before it is awaited itself, and is awaited.
+    /// Checks that every group begins, because its releases happen before it is awaited itself, and
+    /// that every group is awaited.
     pub(super) fn check(&self) -> Result<(), Problem> {
         if self.awaited < self.groups.len() {
             return Err(Problem::Nesting("a group of copies that no consumer awaits".into()));

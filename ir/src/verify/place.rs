@@ -1,4 +1,4 @@
-//! Where nodes may stand.
+//! Checks of where nodes may be in a tree.
 
 use super::ProgramError;
 use super::walk::Walk;
@@ -7,7 +7,7 @@ use crate::instruction::{Asynchrony, Executor};
 use crate::program::{Access, Buffer, BufferId, Gather, LoopKind, Node, Role, Scope, Store, WarpRole};
 
 impl Walk<'_, '_> {
-    /// Why a node may not stand here, if it may not.
+    /// Returns the reason why a node must not be at this place, if there is one.
     pub(super) fn misplaced(&self, node: &Node) -> Option<&'static str> {
         let in_vector = self.loops.last().is_some_and(|l| l.kind == LoopKind::Vectorized);
         let is_taken = |var: VarId| self.is_bound(var) || var.0 as usize >= self.program.vars.len();
@@ -55,8 +55,8 @@ impl Walk<'_, '_> {
         })
     }
 
-    /// What is found by values is an element of an operand, which nothing writes, and stays within
-    /// it whatever they are.
+    /// Checks that a gather reads an operand, which nothing writes; its index is in bounds for any
+    /// values.
     pub(super) fn check_gather(&self, Gather { access, dims, at }: &Gather) -> Result<(), ProgramError> {
         let buffer = self.program.buffer(access.buffer);
         let is_zero = |dim: &usize| access.index.get(*dim).is_some_and(|index| index.as_constant() == Some(0));
@@ -68,7 +68,7 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Within a group of copies there are only copies from global to shared memory.
+    /// Checks that a group of copies contains only copies from global to shared memory.
     pub(super) fn check_copy(&self, store: &Store, dst: &Buffer) -> Result<(), ProgramError> {
         let is_global = |from: &Access| self.program.buffer(from.buffer).scope == Scope::Global;
         let is_copy = dst.scope == Scope::Shared && store.copied().is_some_and(|(from, _)| is_global(from));
@@ -78,8 +78,9 @@ impl Walk<'_, '_> {
         Ok(())
     }
 
-    /// False for what a CPU does not do, or warps of a role: consumers copy nothing, the producer
-    /// only boxes, which are the same for all threads; nobody waits for all threads of a block.
+    /// Returns false for a node that a CPU, or the warps of the current role, cannot execute.
+    /// Consumers copy nothing, and the producer copies only boxes, which are equal for all threads;
+    /// neither may wait for all threads of a block.
     fn may_be_on(&self, node: &Node) -> bool {
         match (self.role, node) {
             _ if !self.on_gpu => match node {
@@ -105,14 +106,14 @@ impl Walk<'_, '_> {
         self.loops.iter().any(|l| l.var == var && l.kind == LoopKind::Thread)
     }
 
-    /// True where all threads of the block, or of a role, come by, and there is no group of copies
-    /// open.
+    /// Returns true if all threads of the block, or of the role, execute the current node, outside
+    /// of a group of copies.
     fn is_for_all(&self) -> bool {
         let digits = if self.role.is_some() { self.is_uniform() } else { self.digits.is_empty() };
         !self.in_group && self.guards.is_empty() && digits
     }
 
-    /// True if conditions and digits around are the same for all threads of a block.
+    /// Returns true if the enclosing conditions and digits are equal for all threads of a block.
     fn is_uniform(&self) -> bool {
         let numbers = self.digits.iter().map(|d| d.value).chain(self.guards.iter().map(|guard| &guard.index));
         numbers.flat_map(|number| &number.terms).all(|&(var, _)| !self.is_thread(var))

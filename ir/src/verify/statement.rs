@@ -1,22 +1,23 @@
-//! What is done in an iteration: a statement of an equation of the algorithm.
+//! Matching of stores against the equations of the algorithm.
 
 use smallvec::SmallVec;
 
 use crate::program::{Access, BinaryOp, BufferId, Expr, Program, Role, Store, StoreMode};
 use crate::spec::{Equation, Reduction, Spec};
 
-/// What a statement reads.
+/// An element that a statement reads.
 pub(super) struct Operand<'a> {
     pub(super) access: &'a Access,
-    /// The access of the equation that it stands for; `None` for factors, which go by their roles,
-    /// in either order.
+    /// Access of the equation that it represents; `None` for factors, which are identified by their
+    /// roles, in either order.
     pub(super) means: Option<Access>,
 }
 
-/// What a statement reads, mostly two factors.
+/// Elements that a statement reads; mostly two factors.
 type Operands<'a> = SmallVec<[Operand<'a>; 2]>;
 
-/// What a store that is an iteration of an equation reads, or why it is no statement of it.
+/// Returns the elements read by a store that computes an iteration of an equation; the error says
+/// why it is no statement of the equation.
 pub(super) fn operands<'a>(program: &Program, number: usize, store: &'a Store) -> Result<Operands<'a>, &'static str> {
     let spec = &program.algorithm;
     let Some(equation) = spec.equations.get(number) else {
@@ -29,14 +30,14 @@ pub(super) fn operands<'a>(program: &Program, number: usize, store: &'a Store) -
         return Ok(factors.into_iter().map(|access| Operand { access, means: None }).collect());
     }
 
-    // Where nothing is combined, the result may be stored at once.
+    // Without a reduction, the result may be stored directly through the following equation.
     let whole = (!equation.reduces()).then(|| composed(spec, number)).flatten();
     let statements = [Some(equation.value.clone()), whole].into_iter().flatten();
     let found = statements.into_iter().find_map(|value| read(program, equation, &value, store));
     found.ok_or("an iteration with something else than a statement of its equation")
 }
 
-/// True for a sum of products of two loads.
+/// Returns true for a sum of products of two loads.
 pub(super) fn is_product(main: &Equation) -> bool {
     let is_of_loads = |factors: &[Expr; 2]| factors.iter().all(|factor| matches!(factor, Expr::Load(_)));
     main.reduction == Reduction::Sum
@@ -44,8 +45,8 @@ pub(super) fn is_product(main: &Equation) -> bool {
         && matches!(&main.value, Expr::Binary(BinaryOp::Mul, factors) if is_of_loads(factors))
 }
 
-/// The last equation with this one's value in the place of what it defines, if it is all that comes
-/// behind it.
+/// Returns the value of the last equation with this equation substituted into it, if only one
+/// equation follows.
 fn composed(spec: &Spec, number: usize) -> Option<Expr> {
     let (map, [tail]) = (&spec.equations[number], spec.equations.get(number + 1..)?) else { return None };
     let is_alike = tail.axes == map.axes && tail.output.index == map.output.index;
@@ -53,8 +54,8 @@ fn composed(spec: &Spec, number: usize) -> Option<Expr> {
     is_alike.then(|| tail.value.replaced(&mut { value }))
 }
 
-/// What the store reads, in the order in which `value` does, if it combines such a value with what
-/// it stores to.
+/// Matches a store that computes `value` and combines it with its destination as the equation
+/// requires. Returns the elements that it reads, in the order of `value`.
 fn read<'a>(program: &Program, equation: &Equation, value: &Expr, store: &'a Store) -> Option<Operands<'a>> {
     let mark = Access { buffer: BufferId(u32::MAX), index: [].into() };
     let made = match equation.reduces() {
@@ -74,7 +75,7 @@ fn read<'a>(program: &Program, equation: &Equation, value: &Expr, store: &'a Sto
             true if *access != store.dst => return None,
             true => {}
             false => {
-                // What is meant, or a copy of it.
+                // The tensor itself or a packed copy of it.
                 let role = program.buffers.get(access.buffer.0 as usize)?.role;
                 if role != program.algorithm.role(means.buffer) && role != Role::Packed {
                     return None;
@@ -86,7 +87,7 @@ fn read<'a>(program: &Program, equation: &Equation, value: &Expr, store: &'a Sto
     Some(operands)
 }
 
-/// An expression without what is read where.
+/// Returns the structure of an expression, without the accessed elements.
 fn shape(value: &Expr) -> Expr {
     let nothing = |_: &Access| Expr::Load(Access { buffer: BufferId(0), index: [].into() });
     value.replaced(&mut { nothing })

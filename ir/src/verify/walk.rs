@@ -1,4 +1,4 @@
-//! The walk over the trees: checks every node by itself and notes what is stored where.
+//! The walk over the trees: checks every node and records the stores.
 
 use std::collections::HashSet;
 
@@ -16,10 +16,10 @@ use crate::program::{
 use crate::sets::{Set, SetBox};
 use crate::spec::Tensor;
 
-/// A stage, by its number, and the loops around a node of it.
+/// Place of a node: the number of its stage, and the loops around it.
 pub(super) type NodePlace = (usize, SmallVec<[VarId; 16]>);
 
-/// A store's place and the box that it covers.
+/// Place of a store and the box of points or elements that it covers.
 pub(super) struct Covered {
     pub(super) place: NodePlace,
     pub(super) set_box: SetBox,
@@ -33,15 +33,15 @@ pub(super) struct Write {
     pub(super) covered: Covered,
 }
 
-/// Iterations of an equation that one statement does.
+/// Iterations of an equation that one statement computes.
 pub(super) struct Iterations {
     pub(super) equation: usize,
     pub(super) covered: Covered,
-    /// True if the data operand is read in place.
+    /// True if the data operand is read directly instead of from a packed copy.
     pub(super) in_place: bool,
 }
 
-/// What the walk over the trees has found.
+/// Results of the walk over all trees.
 #[derive(Default)]
 pub(super) struct Found {
     /// Iterations of equations.
@@ -51,36 +51,36 @@ pub(super) struct Found {
     pub(super) ahead_of_time: HashSet<BufferId>,
 }
 
-/// The way from the root of a tree to a node.
+/// State of the walk: the path from the root of a tree to the current node.
 pub(super) struct Walk<'a, 'f> {
     pub(super) program: &'a Program,
     stage: (usize, &'a Stage),
     pub(super) tree: usize,
-    /// Variables whose iterations are tasks.
+    /// Variables that number the tasks.
     pub(super) prefix: Vec<VarId>,
     /// Enclosing loops, outermost first.
     pub(super) loops: Vec<&'a Loop>,
-    /// For each variable how many values it has here; 0 where it has none.
+    /// Number of values by variable; 0 if the variable is not bound here.
     extents: Vec<usize>,
-    /// Enclosing allocations with the number of loops around them.
+    /// Enclosing allocations, with the number of loops around them.
     pub(super) allocs: Vec<(BufferId, usize)>,
-    /// Enclosing conditions.
+    /// Conditions of enclosing guards.
     pub(super) guards: Vec<&'a InBounds>,
-    /// Enclosing [`Node::Unflatten`]s.
+    /// Digit splits of enclosing [`Node::Unflatten`]s.
     pub(super) digits: Vec<Digits<'a>>,
     /// True in a GPU stage.
     pub(super) on_gpu: bool,
     /// True within a group of copies.
     pub(super) in_group: bool,
-    /// Whose part it is.
+    /// Role of the warps that execute the node, with warp specialisation.
     pub(super) role: Option<WarpRole>,
-    /// True within a copy that no thread does itself.
+    /// True within a copy that the hardware's copy engine executes.
     pub(super) in_engine: bool,
     pub(super) found: &'f mut Found,
 }
 
 impl<'a, 'f> Walk<'a, 'f> {
-    /// At the root of a tree of a stage.
+    /// Starts at the root of a tree of a stage.
     pub(super) fn new(
         program: &'a Program,
         stage: (usize, &'a Stage),
@@ -122,7 +122,7 @@ impl<'a, 'f> Walk<'a, 'f> {
         self.fail(Problem::Nesting(what.into()))
     }
 
-    /// Checks a node and all below it.
+    /// Checks a node and its subtree.
     pub(super) fn node(&mut self, node: &'a Node) -> Result<(), ProgramError> {
         if let Some(what) = self.misplaced(node) {
             return self.nesting(what);
@@ -152,6 +152,7 @@ impl<'a, 'f> Walk<'a, 'f> {
             Node::Specialised { role, .. } => self.role = Some(*role),
             Node::Barrier | Node::AwaitCopies { .. } | Node::Mbarrier(_) => {}
         }
+        // The children are checked with the node on the path.
         node.body().iter().try_for_each(|node| self.node(node))?;
 
         match node {
@@ -170,7 +171,7 @@ impl<'a, 'f> Walk<'a, 'f> {
         }
     }
 
-    /// An instruction does the nest of its call.
+    /// Checks that an instruction computes the nest of its call.
     fn call(&self, instruction: &Instruction, body: &[Node]) -> Result<(), ProgramError> {
         let grid = Grid::of(self.stage.1);
         let extent = |var| self.extent(var);
@@ -192,19 +193,22 @@ impl<'a, 'f> Walk<'a, 'f> {
         self.extents.get(var.0 as usize).is_some_and(|&extent| extent > 0)
     }
 
-    /// Place and box of a store by the values of its axes or indices; `None` if they are not
-    /// plainly a box.
+    /// Returns the place and the box of a store, from the values of its axes or indices; `None` if
+    /// they are not provably a box.
     pub(super) fn covered(&self, values: &[Affine], guards: &[&InBounds]) -> Option<Covered> {
         let (values, within) = gpu::apply_guards(values, guards, |var| self.extent(var))?;
         let known = |var: VarId| within.iter().find(|known| known.0 == var).map(|known| known.1);
         let extent = |var: VarId| known(var).unwrap_or_else(|| self.extent(var));
+
         let mut vars: SmallVec<[VarId; 16]> = SmallVec::new();
         for &(var, _) in values.iter().flat_map(|value| &value.terms) {
+            // A variable in two values would make them dependent, so that the points are no box.
             if extent(var) > 1 && vars.contains(&var) {
                 return None;
             }
             vars.push(var);
         }
+
         let mut set_box = SetBox::with_capacity(values.len());
         for value in values.iter() {
             set_box.push(Set::of(value, extent)?);
@@ -238,7 +242,7 @@ impl<'a, 'f> Walk<'a, 'f> {
         }
     }
 
-    /// What a value is made of may be read where these conditions hold.
+    /// Checks that everything an expression reads may be read under these conditions.
     fn value(&self, value: &'a Expr, guards: &mut Vec<&'a InBounds>) -> Result<(), ProgramError> {
         let outer = guards.len();
         match value {
@@ -266,8 +270,8 @@ impl<'a, 'f> Walk<'a, 'f> {
         }
     }
 
-    /// True for what stages ahead of time may read: constant weights, what was made of them,
-    /// private memory.
+    /// Returns true for buffers that stages ahead of time may read: constants, buffers computed
+    /// from them, and private memory.
     fn is_known_ahead(&self, id: BufferId, buffer: &Buffer) -> bool {
         match buffer.role {
             Role::Operand(_) => self.program.spec.find(buffer.role).is_some_and(Tensor::is_constant),
@@ -280,7 +284,7 @@ impl<'a, 'f> Walk<'a, 'f> {
         }
     }
 
-    /// Lanes of a vector store to distinct elements.
+    /// Checks that the lanes of a vector store to distinct elements.
     fn check_lanes(&self, access: &Access, dst: &Buffer) -> Result<(), ProgramError> {
         let Some(vector) = self.loops.last().filter(|l| l.kind == LoopKind::Vectorized && l.extent > 1) else {
             return Ok(());
@@ -292,7 +296,7 @@ impl<'a, 'f> Walk<'a, 'f> {
         self.fail(Problem::Conflict { buffer: dst.name.clone(), what })
     }
 
-    /// Rank, scope, bounds and register rule of an access.
+    /// Checks rank, scope, bounds and register indices of an access.
     fn access(&self, access: &Access, guards: &[&InBounds]) -> Result<&'a Buffer, ProgramError> {
         let Some(buffer) = self.program.buffers.get(access.buffer.0 as usize) else {
             return self.nesting("an access to a buffer that does not exist");
@@ -317,8 +321,8 @@ impl<'a, 'f> Walk<'a, 'f> {
         Ok(buffer)
     }
 
-    /// Smallest and largest value of an index where the conditions hold; `None` if one of them
-    /// never does.
+    /// Returns the smallest and the largest value of an index while all conditions hold; `None` if
+    /// one of them never holds.
     fn range(&self, index: &Affine, guards: &[&InBounds]) -> Result<Option<(i64, i64)>, ProgramError> {
         if !guards.is_empty() {
             self.check_vars(index)?;
@@ -343,7 +347,7 @@ impl<'a, 'f> Walk<'a, 'f> {
         }
     }
 
-    /// An index of a register buffer uses written-out loops within the allocation only.
+    /// Checks that the index of a register buffer uses only unrolled loops within the allocation.
     fn check_register(&self, buffer: &Buffer, index: &Affine, depth: usize) -> Result<(), ProgramError> {
         let is_constant = |var: VarId| {
             let mut inner = self.loops[depth..].iter();
@@ -358,7 +362,7 @@ impl<'a, 'f> Walk<'a, 'f> {
         }
     }
 
-    /// Notes a statement of an equation.
+    /// Records a statement of an equation.
     fn iterations(&mut self, store: &Store, Iteration { equation, point }: &Iteration) -> Result<(), ProgramError> {
         let problem = |what: &str| Problem::Point(what.into());
         let operands = match statement::operands(self.program, *equation, store) {
@@ -374,7 +378,7 @@ impl<'a, 'f> Walk<'a, 'f> {
             return self.fail(problem("points under a condition"));
         }
 
-        // Every loop around makes other points.
+        // Each iteration of a surrounding loop must compute other points.
         let counts = |digits: &&Digits| point.iter().any(|value| digits.digits.iter().any(|d| has(value, d.var)));
         let numbers: Vec<&Affine> = self.digits.iter().filter(counts).map(|d| d.value).collect();
         for l in self.loops.iter().filter(|l| l.extent > 1) {
@@ -404,9 +408,9 @@ impl<'a, 'f> Walk<'a, 'f> {
         Ok(())
     }
 
-    /// Operands read in place are read where the point of an equation says. True if the data
-    /// operand is, or a tensor that was computed and ends where the equation reads on: no copy with
-    /// padding is of either.
+    /// Checks that operands that are read directly are read at the element that the point requires.
+    /// Returns true if the data operand is read directly, or a packed copy of a computed tensor
+    /// that the equation reads out of bounds: then there is no copy with padding.
     fn check_operands(
         &self,
         (equation, axes): (usize, &[AxisInfo]),
@@ -428,7 +432,7 @@ impl<'a, 'f> Walk<'a, 'f> {
             for (dim, index) in wanted.index.iter().enumerate() {
                 let found = interface::logical_index(&access.index, buffer.layout, dim);
                 let Some(apart) = interface::less(found, index, axes, point) else { return self.fail(forbidden()) };
-                // A variable that is always zero says nothing.
+                // A variable that is always zero has no effect.
                 if apart.constant != 0 || apart.terms.iter().any(|&(var, _)| self.extent(var) > 1) {
                     return self.fail(Problem::WrongElement { buffer: buffer.name.clone(), dim });
                 }
@@ -438,7 +442,7 @@ impl<'a, 'f> Walk<'a, 'f> {
     }
 }
 
-/// True if the variable occurs.
+/// Returns true if the variable occurs.
 pub(super) fn has(value: &Affine, var: VarId) -> bool {
     value.uses(var)
 }
