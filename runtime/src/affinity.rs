@@ -1,18 +1,18 @@
-//! Pinning threads to cores.
+//! Pins threads to cores.
 
 use std::sync::OnceLock;
 
-/// Pins the calling thread to the `index`-th core that this process may run on, counted so that
-/// different physical cores come first. Where pinning is not to be had (other systems than Linux,
-/// fewer cores) the thread stays free.
+/// Pins the calling thread to the `index`-th core that this process may use, counting different
+/// physical cores first. Does nothing if pinning is unavailable (systems other than Linux, fewer
+/// cores).
 pub fn pin_to_core(index: usize) {
     if let Some(&core) = allowed_cores().get(index) {
         set_affinity(&[core]);
     }
 }
 
-/// Runs `work` with the calling thread pinned to that core; then the thread may run where it might
-/// before.
+/// Runs `work` with the calling thread pinned to the `index`-th core, then restores the thread's
+/// previous affinity.
 pub fn pinned_to_core<T>(index: usize, work: impl FnOnce() -> T) -> T {
     struct Restore(Vec<usize>);
     impl Drop for Restore {
@@ -26,8 +26,9 @@ pub fn pinned_to_core<T>(index: usize, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Logical processors that this process might run on when this was first asked, first threads of
-/// each core first. Ask before any thread is pinned: a pinned thread's own mask no longer tells.
+/// Returns the logical processors that this process could use at the first call, the first hardware
+/// thread of each core first. Call it before any thread is pinned, since a pinned thread's mask
+/// contains only its own core.
 pub fn allowed_cores() -> &'static [usize] {
     static CORES: OnceLock<Vec<usize>> = OnceLock::new();
     CORES.get_or_init(|| {
@@ -37,14 +38,14 @@ pub fn allowed_cores() -> &'static [usize] {
     })
 }
 
-/// 0 for the first hardware thread of a physical core, 1 for the second.
+/// Returns 0 for the first hardware thread of a physical core, 1 for the second, and so on.
 fn rank_among_siblings(core: usize) -> usize {
     let path = format!("/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list");
     let text = std::fs::read_to_string(path).unwrap_or_default();
     rank_in_list(text.trim(), core)
 }
 
-/// Position of `core` in a list such as `0,64` or `0-1`; 0 if it is not there.
+/// Returns the position of `core` in a list such as `0,64` or `0-1`; 0 if it is absent.
 fn rank_in_list(list: &str, core: usize) -> usize {
     let mut rank = 0;
     for part in list.split(',') {
@@ -62,32 +63,32 @@ fn rank_in_list(list: &str, core: usize) -> usize {
 
 #[cfg(target_os = "linux")]
 fn affinity_mask() -> Vec<usize> {
-    // SAFETY: an all-zero cpu_set_t is an empty set.
+    // SAFETY: an all-zero `cpu_set_t` is a valid, empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `set` is a valid cpu_set_t of the size given; 0 means the calling thread.
+    // SAFETY: `set` is a valid `cpu_set_t` of the size passed; 0 is the calling thread.
     let status = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &mut set) };
     if status != 0 {
         return Vec::new();
     }
     let possible = 0..libc::CPU_SETSIZE as usize;
-    // SAFETY: every index is below CPU_SETSIZE.
+    // SAFETY: every index is below `CPU_SETSIZE`.
     possible.filter(|&core| unsafe { libc::CPU_ISSET(core, &set) }).collect()
 }
 
-/// Lets the calling thread run on these cores alone; none is no wish.
+/// Restricts the calling thread to these cores; does nothing if there are none.
 #[cfg(target_os = "linux")]
 fn set_affinity(cores: &[usize]) {
     if cores.is_empty() {
         return;
     }
-    // SAFETY: an all-zero cpu_set_t is an empty set.
+    // SAFETY: an all-zero `cpu_set_t` is a valid, empty set.
     let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     for &core in cores {
-        // SAFETY: `core` came from a cpu_set_t and is below CPU_SETSIZE.
+        // SAFETY: `core` came from a `cpu_set_t`, so it is below `CPU_SETSIZE`.
         unsafe { libc::CPU_SET(core, &mut set) };
     }
-    // SAFETY: `set` is a valid cpu_set_t of the size given; 0 means the calling thread. Failure
-    // leaves the thread free.
+    // SAFETY: `set` is a valid `cpu_set_t` of the size passed; 0 is the calling thread. On failure
+    // the affinity stays unchanged.
     unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) };
 }
 

@@ -1,7 +1,7 @@
-//! What is in the processor's caches.
+//! Eviction of memory from the processor's caches.
 
-/// Writes bytes back and drives them out of the caches of all cores; false on an architecture for
-/// which that is not known.
+/// Writes bytes back to memory and evicts them from the caches of all cores. Returns false if this
+/// is not implemented for the architecture.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn evict(bytes: &[u8]) -> bool {
     use std::arch::asm;
@@ -9,14 +9,14 @@ pub(crate) fn evict(bytes: &[u8]) -> bool {
     use std::sync::LazyLock;
 
     const LINE_BYTES: usize = 64;
-    // CLFLUSHOPT: Intel SDM, CPUID leaf 7, EBX bit 23. Unlike CLFLUSH, lines do not wait for each
-    // other.
+    // CLFLUSHOPT (Intel SDM, CPUID leaf 7, EBX bit 23) does not serialise the flushes, as CLFLUSH
+    // does.
     static HAS_CLFLUSHOPT: LazyLock<bool> = LazyLock::new(|| __cpuid_count(7, 0).ebx & 1 << 23 != 0);
 
     let waits = !*HAS_CLFLUSHOPT;
     for line in bytes.chunks(LINE_BYTES) {
         let line = line.as_ptr();
-        // SAFETY: the byte may be read, and no memory changes.
+        // SAFETY: the address is that of a readable byte, and a flush does not change memory.
         unsafe {
             match waits {
                 true => _mm_clflush(line),
@@ -25,8 +25,8 @@ pub(crate) fn evict(bytes: &[u8]) -> bool {
         }
     }
     if let Some(last) = bytes.last() {
-        // A line that begins between two of the above.
-        // SAFETY: as above; every processor of this architecture has both.
+        // The slice may end in a line that no chunk begins in.
+        // SAFETY: as above; every x86-64 processor has both instructions.
         unsafe {
             _mm_clflush(last);
             _mm_mfence();

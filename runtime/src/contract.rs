@@ -1,8 +1,8 @@
-//! The tests that every [`Device`] must pass, for those who bring one: each function panics with
-//! what is wrong.
+//! Contract tests that every [`Device`] implementation must pass. Each function panics with a
+//! message that describes the fault.
 //!
-//! [`memory`] needs nothing but a device. [`kernels`] and [`threads`] need a kernel of [`plan`], in
-//! whatever a device runs:
+//! [`memory`] needs only a device. [`kernels`] and [`threads`] need a kernel with the interface
+//! [`plan`], in the code format of the device:
 //!
 //! ```text
 //! ahead of time:  packed[i]  = 2 * weight[i]
@@ -23,14 +23,15 @@ use crate::error::{KernelError, Misfit};
 use crate::kernel::{Kernel, Packed, Scratch};
 use crate::view::{View, ViewMut};
 
-/// Number of elements of each buffer of the kernel.
+/// Number of elements of each of the kernel's buffers.
 pub const LEN: usize = 96;
 
 const SHAPE: [usize; 2] = [4, LEN / 4];
 const WORDS: usize = 1000;
 
-/// The interface of the kernel: buffers `input`, `weight`, `output`, `packed` and `scratch`, stages
-/// `contract_pack`, `contract_add` and `contract_square`, of a number of tasks, or with a launch.
+/// Returns the interface of the kernel: buffers `input`, `weight`, `output`, `packed` and
+/// `scratch`, and stages `contract_pack`, `contract_add` and `contract_square`. Each stage has
+/// `tasks` tasks or, on a GPU, a launch.
 pub fn plan(tasks: usize, launch: Option<Launch>) -> KernelPlan {
     let buffer = |name: &str, role, binding| PlanBuffer {
         name: name.into(),
@@ -58,8 +59,7 @@ pub fn plan(tasks: usize, launch: Option<Launch>) -> KernelPlan {
     }
 }
 
-/// Memory holds what it is given, in the order in which it is given, within its bounds, and its
-/// parts are it.
+/// Checks that memory stores what is written, in order and within bounds, and that parts alias it.
 pub fn memory<D: Device>(device: &D) {
     let mut first = must("allocate", device.allocate(4 * WORDS));
     let extent = device.extent(&first);
@@ -104,8 +104,8 @@ pub fn memory<D: Device>(device: &D) {
     assert!(unsafe { device.part(&second, 0..bytes + 1) }.is_err(), "part: out of bounds");
 }
 
-/// The kernel runs as its plan says, alone, in recordings and on what was packed, and its misuse is
-/// refused.
+/// Checks that the kernel computes what its plan says, directly, in recordings and with packed
+/// constants, and that misuse is rejected.
 pub fn kernels<D: Device>(device: &D, kernel: &Kernel<D>) {
     let mut data = Data::new(device, kernel, 1);
     data.run(device, kernel);
@@ -118,8 +118,8 @@ pub fn kernels<D: Device>(device: &D, kernel: &Kernel<D>) {
     misuse(device, kernel, &mut data);
 }
 
-/// Threads with a device each, as `make` makes them, run one kernel at once on constants that one
-/// of them packed.
+/// Checks that threads, each with a device from `make`, can run one kernel at once with constants
+/// that one of them packed.
 pub fn threads<D: Device>(make: impl Fn() -> D + Sync, kernel: &Kernel<D>) {
     const THREADS: usize = 4;
     const RUNS: usize = 50;
@@ -146,7 +146,7 @@ pub fn threads<D: Device>(make: impl Fn() -> D + Sync, kernel: &Kernel<D>) {
     });
 }
 
-/// What a run of the kernel needs.
+/// Buffers of a run of the kernel.
 struct Data<D: Device> {
     input: D::Memory,
     output: D::Memory,
@@ -157,10 +157,10 @@ struct Data<D: Device> {
 impl<D: Device> Data<D> {
     fn new(device: &D, kernel: &Kernel<D>, seed: usize) -> Self {
         let weights = must("upload", device.upload(&weights()));
-        // Into the middle of a larger memory.
+        // Packs into the middle of a larger memory.
         let bytes = must("packed_bytes", kernel.packed_bytes(device));
         let memory = must("allocate", device.allocate(bytes + 512));
-        // SAFETY: nobody else has the memory.
+        // SAFETY: nothing else uses the memory.
         let memory = must("part", unsafe { device.part(&memory, 256..256 + bytes) });
         let packed = must("pack_in", kernel.pack_in(device, &[View::of(&weights, DType::F32, &SHAPE)], memory));
         Self::sharing(device, kernel, packed, seed)
@@ -209,7 +209,7 @@ fn recorded<D: Device>(device: &D, kernel: &Kernel<D>, data: &mut Data<D>) {
 
 fn misuse<D: Device>(device: &D, kernel: &Kernel<D>, data: &mut Data<D>) {
     let small = must("allocate", device.allocate(4));
-    // SAFETY: nobody writes it.
+    // SAFETY: nothing writes to the memory.
     let small = must("part", unsafe { device.part(&small, 0..4) });
     let good = || View::of(&data.input, DType::F32, &SHAPE);
     let mut refusal = |operands: &[View<'_, D>]| -> String {
@@ -239,7 +239,7 @@ fn misuse<D: Device>(device: &D, kernel: &Kernel<D>, data: &mut Data<D>) {
 
     if device.alignment() > 1 {
         let odd = must("allocate", device.allocate(4 * LEN + 4));
-        // SAFETY: nobody writes it.
+        // SAFETY: nothing writes to the memory.
         let odd = must("part", unsafe { device.part(&odd, 4..4 * LEN + 4) });
         let found = refusal(&[View::of(&odd, DType::F32, &SHAPE), View::packed()]);
         assert!(found.starts_with("'input': its address is a multiple of 4 bytes only"), "misuse: {found}");
@@ -247,7 +247,7 @@ fn misuse<D: Device>(device: &D, kernel: &Kernel<D>, data: &mut Data<D>) {
     assert!(kernel.pack(device, &[]).is_err(), "pack: without constants");
     assert!(matches!(kernel.pack(device, &[View::packed()]), Err(KernelError::Operand { misfit: Misfit::Absent, .. })));
     let little = must("allocate", device.allocate(8));
-    // SAFETY: nobody else has the memory.
+    // SAFETY: nothing else uses the memory.
     let little = must("part", unsafe { device.part(&little, 0..4) });
     let found = kernel.pack_in(device, &[View::of(&data.input, DType::F32, &SHAPE)], little);
     assert!(matches!(found, Err(KernelError::Memory { .. })), "packed constants: too small a memory");
@@ -256,7 +256,7 @@ fn misuse<D: Device>(device: &D, kernel: &Kernel<D>, data: &mut Data<D>) {
     }
 }
 
-/// What one kernel packed, and scratch of one, are refused by another of the same plan.
+/// Checks that a kernel rejects packed constants and scratch of another kernel with the same plan.
 pub fn other_kernels<D: Device>(device: &D, kernels: [&Kernel<D>; 2]) {
     let [mut first, mut second] = kernels.map(|kernel| Data::new(device, kernel, 1));
     let operands = [View::of(&first.input, DType::F32, &SHAPE), View::packed()];
@@ -267,7 +267,7 @@ pub fn other_kernels<D: Device>(device: &D, kernels: [&Kernel<D>; 2]) {
     assert!(matches!(run, Err(KernelError::OtherKernel { .. })), "run: on scratch of another kernel");
 }
 
-/// Memory of one device is refused by another that cannot use it.
+/// Checks that a device rejects memory of another device that it cannot use.
 pub fn other_devices<D: Device>(device: &D, other: &D, kernel: &Kernel<D>) {
     let elsewhere = must("upload", other.upload(&input(1)));
     assert!(!device.holds(&elsewhere), "holds: memory of another device");
@@ -278,7 +278,7 @@ pub fn other_devices<D: Device>(device: &D, other: &D, kernel: &Kernel<D>) {
     assert!(matches!(run, Err(KernelError::Operand { misfit: Misfit::Elsewhere, .. })), "run: on memory elsewhere");
 }
 
-/// Small whole numbers, so that every sum and product is exact.
+/// Returns small integers, so that every sum and product is exact.
 fn input(seed: usize) -> [f32; LEN] {
     std::array::from_fn(|i| ((7 * i + seed) % 23) as f32 - 11.0)
 }
@@ -293,7 +293,7 @@ fn contents<D: Device>(device: &D, memory: &D::Memory, words: usize) -> Vec<u32>
     found
 }
 
-/// What must not fail.
+/// Unwraps a result that must not be an error.
 fn must<T>(what: &str, result: Result<T, impl Display>) -> T {
     match result {
         Ok(value) => value,

@@ -1,4 +1,4 @@
-//! The CPU as a device.
+//! The CPU as a device: a team of threads of this process.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -23,23 +23,23 @@ use crate::executable::Executable;
 use crate::host_memory::HostMemory;
 use crate::team::{StageFn, Stages, Team, Work};
 
-/// Bytes from which on every thread has its part of the pages of new memory come into being, and of
-/// which such parts consist.
+/// Size in bytes from which all threads together touch the pages of new memory, and the size of the
+/// parts that they take.
 const SHARED_BYTES: usize = 32 << 20;
 const PART_BYTES: usize = 2 << 20;
 
-/// Threads of this machine's CPU that run kernels together: the one that starts them and helpers.
+/// CPU threads that run kernels together: the calling thread and helpers.
 pub struct Cpu {
     team: RefCell<Team>,
 }
 
 impl Cpu {
-    /// A number of threads, the caller included: [`Team::new`].
+    /// Creates a device with `threads` threads including the caller, as [`Team::new`].
     pub fn new(threads: usize) -> Self {
         Self::of(Team::new(threads))
     }
 
-    /// The same with helpers on cores of their own: [`Team::pinned`].
+    /// Creates a device whose helpers are pinned to cores, as [`Team::pinned`].
     pub fn pinned(threads: usize) -> Self {
         Self::of(Team::pinned(threads))
     }
@@ -48,62 +48,60 @@ impl Cpu {
         Self { team: RefCell::new(team) }
     }
 
-    /// Number of threads, the caller included.
+    /// Returns the number of threads, including the caller.
     pub fn threads(&self) -> usize {
         self.team.borrow().threads()
     }
 
-    /// Starts calls, each when the one before has run; all threads come together once for all of
-    /// them.
+    /// Runs calls one after the other. The threads are started only once for all of them.
     pub fn start_all(&self, calls: &[CpuCall]) -> Result<(), DeviceError> {
         let mut team = self.team.borrow_mut();
         if let Some(call) = calls.iter().find(|call| call.private.len() < team.threads()) {
             let (found, threads) = (call.private.len(), team.threads());
             return Err(DeviceError::fault(format!("private memory for {found} of {threads} threads")));
         }
-        // SAFETY: whoever loaded the code vouched for the functions, and whoever bound it for the
-        // memory.
+        // SAFETY: the caller of `load` guaranteed the code, and the caller of `bind` the memory.
         unsafe { team.run(calls) };
         Ok(())
     }
 }
 
-/// A kernel's functions.
+/// Functions of a loaded kernel.
 pub struct CpuModule {
-    /// One for each stage, with its tasks.
+    /// Function of each stage, with its number of tasks.
     stages: Vec<(StageFn, usize)>,
-    /// For each buffer of the plan, true if it is not private.
+    /// For each buffer of the plan, true unless it is private.
     are_global: SmallVec<[bool; 16]>,
     needs_private: bool,
-    /// Keeps the functions in memory.
+    /// Owner of the functions' code, kept alive.
     _code: Option<Loaded>,
 }
 
-/// What holds a kernel's code; only its end matters.
+/// Owner of a kernel's code; only its destructor is used.
 #[expect(dead_code, reason = "functions of the kernel point into them")]
 enum Loaded {
     Library(Library),
     Memory(Executable),
 }
 
-/// Stages with their arguments.
+/// Stages bound to their arguments.
 pub struct CpuCall {
     stages: SmallVec<[(StageFn, usize); 4]>,
-    /// One per buffer of the plan; null for private ones.
+    /// Address of each buffer of the plan; null for private ones.
     buffers: SmallVec<[*mut f32; 16]>,
-    /// One per thread.
+    /// Private memory of each thread.
     private: SmallVec<[*mut c_char; 8]>,
-    /// What the pointers are to lives as long.
+    /// Owner of the memory that the pointers refer to, kept alive.
     _uses: Uses,
 }
 
-// SAFETY: the pointers are followed where a call is started, and who bound it vouched for what is
-// behind them then.
+// SAFETY: the pointers are dereferenced only when a call is started, and the caller of `bind`
+// guaranteed that they are valid then.
 unsafe impl Send for CpuCall {}
 // SAFETY: as above.
 unsafe impl Sync for CpuCall {}
 
-/// What a call uses; only its end matters.
+/// Owner of the memory that a call uses; only its destructor is used.
 #[expect(dead_code, reason = "a call points into it")]
 enum Uses {
     Memory(Bound<HostMemory>),
@@ -111,8 +109,8 @@ enum Uses {
 }
 
 impl CpuCall {
-    /// Work of the host as a call: `tasks` tasks, of which any may be done at once with any other.
-    /// It must not panic.
+    /// Creates a call that runs host work as `tasks` tasks, which may run concurrently. `work` must
+    /// not panic.
     pub fn of_work<F: Fn(Range<usize>) + Send + Sync + 'static>(cpu: &Cpu, tasks: usize, work: F) -> Self {
         unsafe extern "C" fn part<F: Fn(Range<usize>)>(
             work: *const *mut f32,
@@ -120,8 +118,8 @@ impl CpuCall {
             begin: c_long,
             end: c_long,
         ) {
-            // SAFETY: below, the first pointer is to an `F` that lives as long as the call, and
-            // which several threads may call.
+            // SAFETY: the first pointer is to an `F` (see below) that lives as long as the call and
+            // may be called by several threads.
             let work = unsafe { &*(*work).cast::<F>() };
             work(begin as usize..end as usize);
         }
@@ -132,13 +130,13 @@ impl CpuCall {
         Self { stages, buffers, private, _uses: Uses::Work(work) }
     }
 
-    /// Sets where a buffer of the kernel's plan begins, by its position there, and returns where it
-    /// began; `None` if there is no such buffer.
+    /// Replaces the address of a buffer, given by its position in the kernel's plan, and returns
+    /// the old address; `None` if there is no such buffer.
     ///
     /// # Safety
     ///
-    /// Whenever the call is started, memory of the size that the buffer had must begin there, for
-    /// which the promises of [`Device::bind`] hold.
+    /// Whenever the call is started, `start` must be the address of memory with the buffer's size,
+    /// for which the requirements of [`Device::bind`] are satisfied.
     pub unsafe fn exchange(&mut self, buffer: usize, start: *mut f32) -> Option<*mut f32> {
         self.buffers.get_mut(buffer).map(|pointer| std::mem::replace(pointer, start))
     }
@@ -152,11 +150,11 @@ impl Stages for CpuCall {
 }
 
 impl CpuModule {
-    /// Functions of this program, one per stage.
+    /// Creates a module of functions of this program, one per stage.
     ///
     /// # Safety
     ///
-    /// They keep the contract of [`Device::load`] for the plan.
+    /// The functions must satisfy the requirements of [`Device::load`] for the plan.
     pub unsafe fn of_functions(functions: Vec<StageFn>, plan: &KernelPlan) -> Result<Self, LoadError> {
         Self::of(functions, None, plan)
     }
@@ -174,18 +172,18 @@ impl CpuModule {
         })
     }
 
-    /// The functions of a shared object.
+    /// Loads the functions from a shared object.
     ///
     /// # Safety
     ///
-    /// As [`Device::load`].
+    /// See [`Device::load`].
     unsafe fn of_library(path: &Path, plan: &KernelPlan) -> Result<Self, LoadError> {
-        // SAFETY: the caller vouches for the library's initialisers.
+        // SAFETY: the caller guarantees that the library's initialisers are harmless.
         let library = unsafe { Library::new(path) }.map_err(|source| LoadError::Open { path: path.into(), source })?;
         let mut functions = Vec::with_capacity(plan.stages.len());
         for stage in &plan.stages {
-            // SAFETY: the caller vouches for the type; the pointer is used only while the library
-            // is loaded.
+            // SAFETY: the caller guarantees the type; the pointer is used only while the library is
+            // loaded.
             let function = unsafe { library.get::<StageFn>(stage.symbol.as_bytes()) };
             let missing = |_| LoadError::Symbol { path: path.into(), symbol: stage.symbol.clone() };
             functions.push(*function.map_err(missing)?);
@@ -193,11 +191,11 @@ impl CpuModule {
         Self::of(functions, Some(Loaded::Library(library)), plan)
     }
 
-    /// A copy of machine code in memory that is executable and not writable.
+    /// Copies machine code to memory that is executable and not writable.
     ///
     /// # Safety
     ///
-    /// As [`Device::load`].
+    /// See [`Device::load`].
     unsafe fn of_machine_code(code: &MachineCode, plan: &KernelPlan) -> Result<Self, LoadError> {
         if !cfg!(target_arch = "x86_64") {
             return Err(LoadError::Kind { device: std::env::consts::ARCH.into() });
@@ -211,8 +209,8 @@ impl CpuModule {
         let executable = Executable::new(code).map_err(LoadError::NoMemory)?;
         let function = |&entry: &usize| {
             let address = executable.at(entry)?;
-            // SAFETY: the caller vouches that a function of this type begins there; the pointer is
-            // used only while the memory is mapped.
+            // SAFETY: the caller guarantees that a function of this type begins there; the pointer
+            // is used only while the memory is mapped.
             Some(unsafe { std::mem::transmute::<*const u8, StageFn>(address) })
         };
         let functions: Option<Vec<StageFn>> = code.entries.iter().map(function).collect();
@@ -235,7 +233,7 @@ impl Device for Cpu {
         self.threads()
     }
 
-    /// Generated code loads and stores vectors at any address; it is fastest where they do not
+    /// Returns 1: generated code accesses vectors at any address, but is fastest if they do not
     /// cross cache lines.
     fn alignment(&self) -> usize {
         1
@@ -244,7 +242,7 @@ impl Device for Cpu {
     unsafe fn load(&self, artifact: &Artifact) -> Result<CpuModule, DeviceError> {
         let plan = &artifact.plan;
         Ok(match &artifact.code {
-            // SAFETY: the caller vouches for the code.
+            // SAFETY: the caller guarantees the code.
             Code::Library(path) => unsafe { CpuModule::of_library(path, plan) }?,
             // SAFETY: as above.
             Code::Machine(code) => unsafe { CpuModule::of_machine_code(code, plan) }?,
@@ -258,13 +256,13 @@ impl Device for Cpu {
         }
         let memory = HostMemory::untouched(bytes)?;
         let parts = memory.extent().bytes.div_ceil(PART_BYTES);
-        // SAFETY: nobody has the memory yet, and each thread touches parts of its own.
+        // SAFETY: no other owner of the memory exists yet, and each thread touches separate parts.
         self.divide(parts, &|parts| unsafe { memory.touch(parts.start * PART_BYTES..parts.end * PART_BYTES) });
         Ok(memory)
     }
 
     unsafe fn part(&self, memory: &HostMemory, bytes: Range<usize>) -> Result<HostMemory, DeviceError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { memory.part(bytes) }
     }
 
@@ -282,7 +280,7 @@ impl Device for Cpu {
 
     fn fill(&self, memory: &mut HostMemory, words: Range<usize>, word: u32) -> Result<(), DeviceError> {
         let bytes = memory.bytes_mut(word_bytes(&words))?;
-        // SAFETY: any four bytes are a number.
+        // SAFETY: any four bytes are a valid `u32`.
         let (before, aligned, _) = unsafe { bytes.align_to_mut::<u32>() };
         match before {
             [] => aligned.fill(word),

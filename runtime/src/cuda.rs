@@ -1,4 +1,4 @@
-//! CUDA devices.
+//! CUDA devices, by the driver API.
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -26,13 +26,13 @@ mod tensor_map;
 use driver::{DriverFault, guarded};
 use tensor_map::{MapPlan, TensorMap};
 
-/// Why there is no device where there is a driver.
+/// Error message if there is a driver but no device.
 pub const NO_DEVICE: &str = "the CUDA driver finds no device (nvidia-smi must list one)";
 
-/// Compute capability, times ten, from which kernels have tensor maps.
+/// Compute capability, times ten, from which kernels may use tensor maps.
 const TENSOR_MAPS_SM: u32 = 90;
 
-/// The CUDA devices of this machine; why there are none.
+/// Returns the CUDA devices of this machine; the error says why there are none.
 pub fn devices() -> Result<Vec<GpuInfo>, DeviceError> {
     list().map_err(DeviceError::Absent)
 }
@@ -58,7 +58,7 @@ fn list() -> Result<Vec<GpuInfo>, String> {
 }
 
 fn info(device: CUdevice, driver: &str) -> Result<GpuInfo, DriverError> {
-    // SAFETY: the device is one of those that the driver lists.
+    // SAFETY: the driver listed this device.
     let get =
         |attribute: Attribute| unsafe { result::device::get_attribute(device, attribute) }.map(|v| v.max(0) as usize);
     let major = get(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
@@ -80,56 +80,56 @@ fn info(device: CUdevice, driver: &str) -> Result<GpuInfo, DriverError> {
     Ok(GpuInfo { target, name, driver: driver.into() })
 }
 
-/// A CUDA device of this machine, with a stream of its own.
+/// A CUDA device of this machine, with its own stream.
 pub struct CudaDevice {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
 }
 
-/// A range of bytes on a CUDA device.
+/// A range of bytes in the memory of a CUDA device.
 pub struct CudaMemory {
     address: CUdeviceptr,
     bytes: usize,
     context: Arc<CudaContext>,
-    /// What it is a part of; `None` if that is somebody else's.
+    /// Allocation that contains it; `None` if the memory is borrowed from the caller.
     owner: Option<Arc<Block>>,
 }
 
-/// Memory that was allocated in the order of a stream, and is freed in it.
+/// Memory that is allocated and freed in the order of a stream.
 struct Block {
     slice: CudaSlice<u8>,
-    /// True once another stream used it, whose work must be over before it is freed.
+    /// True if another stream has used it; its work must finish before the memory is freed.
     is_shared: AtomicBool,
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
         if *self.is_shared.get_mut() {
-            // A device that is lost has nothing left to wait for.
+            // If the device is lost, there is nothing to wait for.
             let _ = guarded(|| self.slice.context().synchronize());
         }
     }
 }
 
-/// Kernels of a plan's stages, with their launches and the tensor maps that they take.
+/// Kernels of a plan's stages, with their launch configurations and tensor maps.
 pub struct CudaModule(Vec<(CudaFunction, LaunchConfig, Vec<MapPlan>)>);
 
-/// Kernels with their parameters.
+/// Kernels with their arguments.
 pub struct CudaCall {
     launches: Vec<(CudaFunction, LaunchConfig, Vec<TensorMap>)>,
     pointers: Vec<CUdeviceptr>,
-    /// What the pointers are to lives as long.
+    /// Memory that the pointers refer to, kept alive.
     _buffers: Vec<CudaMemory>,
 }
 
 impl CudaDevice {
-    /// The first device of this machine.
+    /// Opens the first device of this machine, with a new stream.
     pub fn first() -> Result<Self, DeviceError> {
         devices()?;
         Self::with_stream(0, |context| context.new_stream())
     }
 
-    /// The device of this machine that the target means.
+    /// Opens the device of this machine that matches `target`, with a new stream.
     pub fn open(target: &GpuTarget) -> Result<Self, DeviceError> {
         let all = devices()?;
         let found = all.iter().position(|info| is_meant(target, &info.target));
@@ -137,20 +137,21 @@ impl CudaDevice {
         Self::with_stream(ordinal, |context| context.new_stream())
     }
 
-    /// A device on a stream of the caller's, in the primary context of the device of that number,
-    /// which CUDA's runtime and its libraries use, too.
+    /// Opens a device with a stream of the caller, in the primary context of device number
+    /// `ordinal`. CUDA's runtime and its libraries use the same context.
     ///
     /// # Safety
     ///
-    /// The stream is one of that context, and outlives this.
+    /// The stream must belong to that context and outlive the returned device.
     pub unsafe fn on_stream(ordinal: usize, stream: *mut c_void) -> Result<Self, DeviceError> {
         devices()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         Self::with_stream(ordinal, |context| Ok(unsafe { context.wrap_borrowed_stream(stream.cast()) }))
     }
 
-    /// The same device with another stream: for another thread. Memory and modules are shared; what
-    /// one stream starts, others must [wait](Device::finish) for themselves.
+    /// Returns the same device with another stream, for use in another thread. Memory and modules
+    /// are shared. Work started on one stream must be [finished](Device::finish) before another
+    /// stream uses its results.
     pub fn new_stream(&self) -> Result<Self, DeviceError> {
         let stream = guarded(|| self.context.new_stream()).map_err(fault)?;
         Ok(Self { context: Arc::clone(&self.context), stream })
@@ -162,25 +163,27 @@ impl CudaDevice {
     ) -> Result<Self, DeviceError> {
         let open = || -> Result<Self, DriverError> {
             let context = CudaContext::new(ordinal)?;
-            // SAFETY: what is done on one stream is done in order, and who has several waits.
+            // SAFETY: work on one stream runs in order, and users of several streams synchronise
+            // them.
             unsafe { context.disable_event_tracking() };
             Ok(Self { stream: stream(&context)?, context })
         };
         guarded(open).map_err(|fault| DeviceError::Absent(format!("CUDA device {ordinal}: {fault}")))
     }
 
-    /// Memory of somebody else on this device, such as a tensor of a compiler.
+    /// Wraps memory owned by the caller on this device, such as a tensor of a compiler.
     ///
     /// # Safety
     ///
-    /// So many bytes from `address` on are allocated in the device's primary context (`cudaMalloc`,
-    /// `cuMemAlloc`) as long as this or a [part](Device::part) of it is in use, and nobody else
-    /// writes them meanwhile, or reads them while they are written, by any stream.
+    /// `bytes` bytes from `address` must stay allocated in the device's primary context
+    /// (`cudaMalloc`, `cuMemAlloc`) as long as the returned memory or a [part](Device::part) of it
+    /// is used. Meanwhile nothing else, on any stream, may write them, or read them while they are
+    /// written.
     pub unsafe fn wrap(&self, address: u64, bytes: usize) -> CudaMemory {
         CudaMemory { address, bytes, context: Arc::clone(&self.context), owner: None }
     }
 
-    /// Calls the driver in the context, in whatever thread this is.
+    /// Calls the driver with this context, in any thread.
     fn call<T>(&self, work: impl FnOnce() -> Result<T, DriverError>) -> Result<T, DeviceError> {
         guarded(|| self.context.bind_to_thread().and_then(|()| work())).map_err(fault)
     }
@@ -188,12 +191,12 @@ impl CudaDevice {
     fn function(&self, module: &Arc<DriverModule>, symbol: &str, launch: &Launch) -> Result<CudaFunction, DriverError> {
         let function = module.load_function(symbol)?;
         let set = |attribute, value| {
-            // SAFETY: the function is that of the module.
+            // SAFETY: the function belongs to the module.
             unsafe { result::function::set_function_attribute(function.cu_function(), attribute, value) }
         };
         set(CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, launch.shared_bytes as i32)?;
         if launch.shared_bytes > 0 {
-            // So that as many blocks as the lowering counted on fit a multiprocessor.
+            // Otherwise fewer blocks than the lowering assumed may fit on a multiprocessor.
             set(CUfunction_attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, ALL_SHARED)?;
         }
         Ok(function)
@@ -204,16 +207,17 @@ fn fault(fault: DriverFault) -> DeviceError {
     DeviceError::fault(fault)
 }
 
-/// Percent of a multiprocessor's memory that are to be shared memory rather than cache.
+/// Percentage of a multiprocessor's on-chip memory that is preferred as shared memory, not as
+/// cache.
 const ALL_SHARED: i32 = 100;
 
 impl CudaMemory {
-    /// The address of its first byte, in the device's primary context.
+    /// Returns the address of the first byte, in the device's primary context.
     pub fn address(&self) -> u64 {
         self.address
     }
 
-    /// The address of a range of it.
+    /// Returns the address of a range; fails if it is out of bounds.
     fn at(&self, range: Range<usize>) -> Result<CUdeviceptr, DeviceError> {
         within(&range, self.bytes)?;
         Ok(self.address + range.start as CUdeviceptr)
@@ -259,7 +263,7 @@ impl Device for CudaDevice {
 
     fn allocate(&self, bytes: usize) -> Result<CudaMemory, DeviceError> {
         let out_of = driver_sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY;
-        // SAFETY: the bytes may be anything, and whoever reads them knows.
+        // SAFETY: the content is uninitialised, which any device memory may be until it is written.
         let slice = guarded(|| unsafe { self.stream.alloc(bytes.max(1)) }).map_err(|e| match e {
             DriverFault::Call(DriverError(code)) if code == out_of => {
                 DeviceError::OutOfMemory { message: e.to_string() }
@@ -290,13 +294,13 @@ impl Device for CudaDevice {
 
     fn fill(&self, memory: &mut CudaMemory, words: Range<usize>, word: u32) -> Result<(), DeviceError> {
         let (address, stream) = (memory.at(word_bytes(&words))?, self.stream.cu_stream());
-        // SAFETY: so many words are in the memory.
+        // SAFETY: the range is in the memory.
         self.call(|| unsafe { driver_sys::cuMemsetD32Async(address, word, words.len(), stream) }.result())
     }
 
     fn write(&self, memory: &mut CudaMemory, first_byte: usize, content: &[u8]) -> Result<(), DeviceError> {
         let (address, stream) = (memory.at(from(first_byte, content.len()))?, self.stream.cu_stream());
-        // SAFETY: so many bytes are in the memory, and the content lives until they are copied.
+        // SAFETY: the range is in the memory, and the content lives until the copy is finished.
         self.call(|| unsafe { result::memcpy_htod_async(address, content, stream) })?;
         self.finish()
     }
@@ -310,7 +314,7 @@ impl Device for CudaDevice {
 
     fn copy(&self, from: &CudaMemory, to: &mut CudaMemory, bytes: usize) -> Result<(), DeviceError> {
         let (source, target, stream) = (from.at(0..bytes)?, to.at(0..bytes)?, self.stream.cu_stream());
-        // SAFETY: both have so many bytes, and are freed in the order of the stream.
+        // SAFETY: both memories have that many bytes, and are freed in the order of the stream.
         self.call(|| unsafe { result::memcpy_dtod_async(target, source, bytes, stream) })
     }
 
@@ -347,8 +351,8 @@ impl Device for CudaDevice {
             maps.iter().for_each(|map| {
                 launch.arg(map);
             });
-            // SAFETY: the parameters of a kernel are its plan's global buffers and tensor maps, in
-            // order. That it stays within them, whoever loaded it vouched for.
+            // SAFETY: a kernel's parameters are the plan's global buffers and tensor maps, in
+            // order. The caller of `load` guaranteed that it stays within them.
             guarded(|| unsafe { launch.launch(*grid) }).map_err(fault)?;
         }
         Ok(())
@@ -358,11 +362,11 @@ impl Device for CudaDevice {
         guarded(|| self.stream.synchronize()).map_err(fault)
     }
 
-    /// As a graph.
+    /// Records a CUDA graph by stream capture.
     fn record(&self, work: &mut dyn FnMut() -> Result<(), DeviceError>) -> Option<CudaGraph> {
         guarded(|| self.stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)).ok()?;
         let recorded = work();
-        // The capture has to end, whatever became of it.
+        // The capture must be ended even if the work failed.
         let graph = guarded(|| self.stream.end_capture(CUgraphInstantiate_flags(0))).ok()??;
         recorded.ok()?;
         guarded(|| graph.upload()).ok()?;
@@ -373,7 +377,7 @@ impl Device for CudaDevice {
         guarded(|| recording.launch()).map_err(fault)
     }
 
-    /// By the device's clock, between two events around the work.
+    /// Measures with the device's clock, between two events around the work.
     fn time(&self, work: &mut dyn FnMut() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
         let record = || guarded(|| self.stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT))).map_err(fault);
         let start = record()?;

@@ -1,4 +1,4 @@
-//! What can go wrong.
+//! Errors of devices and kernels.
 
 use std::path::PathBuf;
 
@@ -6,183 +6,183 @@ use autotune_ir::DType;
 use autotune_ir::program::Layout;
 use thiserror::Error;
 
-/// What a device cannot do, or did not survive.
+/// Error of a device.
 #[derive(Debug, Error)]
 pub enum DeviceError {
-    /// There is no such device, or no driver for it; what to do about it.
+    /// The device or its driver is missing; the message says what to do.
     #[error("{0}")]
     Absent(String),
-    /// It does not take the code.
+    /// The device rejects the code.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// It has no memory left.
+    /// The device is out of memory.
     #[error("{message}")]
     OutOfMemory {
-        /// Its words.
+        /// Message of the device or of the system.
         message: String,
     },
-    /// A range that is not within a memory.
+    /// A range is not within a memory.
     #[error("bytes {first_byte}..{end} of a memory of {bytes} bytes")]
     OutOfBounds {
         /// First byte of the range.
         first_byte: usize,
-        /// Behind its last.
+        /// Exclusive end of the range, in bytes.
         end: usize,
-        /// Size of the memory.
+        /// Size of the memory, in bytes.
         bytes: usize,
     },
-    /// It failed. What it holds may be lost.
+    /// The device failed; the content of its memory may be lost.
     #[error("{message}")]
     Fault {
-        /// Its words.
+        /// Message of the driver.
         message: String,
     },
 }
 
 impl DeviceError {
-    /// [`DeviceError::Fault`] in some words.
+    /// Creates a [`DeviceError::Fault`] with a message.
     pub fn fault(message: impl ToString) -> Self {
         Self::Fault { message: message.to_string() }
     }
 }
 
-/// Code that cannot be loaded.
+/// Error of loading code.
 #[derive(Debug, Error)]
 pub enum LoadError {
     /// The library cannot be opened.
     #[error("cannot load {path}: {source}")]
     Open {
-        /// The library.
+        /// Path of the library.
         path: PathBuf,
-        /// The loader's words.
+        /// Error of the dynamic loader.
         source: libloading::Error,
     },
     /// An entry point of the plan is missing.
     #[error("{path} has no function '{symbol}'")]
     Symbol {
-        /// The library.
+        /// Path of the library.
         path: PathBuf,
-        /// The entry point.
+        /// Name of the entry point.
         symbol: String,
     },
-    /// Machine code that does not begin where a stage of the plan should.
+    /// The entry points of machine code do not match the stages of the plan.
     #[error("machine code with {entries} entries in {code_bytes} bytes does not fit a plan of {stages} stages")]
     Entries {
-        /// Entries that it has.
+        /// Number of entry points.
         entries: usize,
-        /// Its length.
+        /// Length of the code in bytes.
         code_bytes: usize,
-        /// Stages of the plan.
+        /// Number of stages in the plan.
         stages: usize,
     },
-    /// Code of another kind of device.
+    /// The code is for another kind of device.
     #[error("it is not code for {device}")]
     Kind {
-        /// The device that was to take it.
+        /// Name of the device.
         device: String,
     },
-    /// Memory for machine code cannot be had.
+    /// No memory for machine code could be mapped.
     #[error("no executable memory: {0}")]
     NoMemory(std::io::Error),
-    /// The driver refuses it.
+    /// The driver rejects the code.
     #[error("{0}")]
     Refused(String),
 }
 
-/// What is wrong with the use of a kernel. Nothing was run.
+/// Incorrect use of a kernel. Nothing was executed, except on [`KernelError::Device`].
 #[derive(Debug, Error)]
 pub enum KernelError {
-    /// Too few operands or outputs, or too many.
+    /// The number of operands or outputs is wrong.
     #[error("{found} {what} were given, the kernel has {wanted}: {names}")]
     Count {
-        /// Operands, constants or outputs.
+        /// `operands`, `constants` or `outputs`.
         what: &'static str,
-        /// How many were given.
+        /// Number that was passed.
         found: usize,
-        /// How many there are.
+        /// Number that the kernel has.
         wanted: usize,
-        /// Their names.
+        /// Their names, separated by commas.
         names: String,
     },
-    /// An operand that does not fit the plan.
+    /// An operand does not match the plan.
     #[error("'{name}': {misfit}")]
     Operand {
-        /// Its name in the plan.
+        /// Name of the operand in the plan.
         name: String,
-        /// What is wrong with it.
+        /// Difference from the plan.
         misfit: Misfit,
     },
-    /// What was packed by, or scratch of, another kernel.
+    /// Packed constants or scratch belong to another kernel.
     #[error("{what} of another kernel")]
     OtherKernel {
-        /// Packed constants, or scratch.
+        /// `packed constants` or `scratch`.
         what: &'static str,
     },
-    /// Memory that is too small, scratch also if it is for fewer threads, or not aligned.
+    /// Memory is too small or insufficiently aligned, or scratch is for fewer threads.
     #[error("{found} bytes for {what}: the kernel needs {needed} on this device, aligned to 64")]
     Memory {
-        /// Scratch, or packed constants.
+        /// `packed constants` or `scratch`.
         what: &'static str,
-        /// What there is.
+        /// Size of the memory in bytes.
         found: usize,
-        /// [`crate::Kernel::scratch_bytes`], [`crate::Kernel::packed_bytes`].
+        /// [`crate::Kernel::scratch_bytes`] or [`crate::Kernel::packed_bytes`].
         needed: usize,
     },
-    /// The plan's sizes overflow.
+    /// The sizes in the plan overflow.
     #[error("the plan's buffers overflow the address space")]
     Overflow,
-    /// The device.
+    /// The device reported an error.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }
 
-/// Why a view is not the one that a kernel wants.
+/// Difference between a view and the buffer of the plan.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Misfit {
-    /// [`crate::View::packed`] of an operand that runs read.
+    /// The operand is [`crate::View::packed`], but runs read it.
     #[error("it is absent, and runs read it")]
     Absent,
-    /// Elements of another size or kind.
+    /// The element types differ in size or kind.
     #[error("its elements are {}, the kernel wants {}", found.word(), wanted.word())]
     DType {
-        /// Of the view.
+        /// Type of the view.
         found: DType,
-        /// Of the plan.
+        /// Type in the plan.
         wanted: DType,
     },
-    /// Another physical shape.
+    /// The physical shapes differ.
     #[error("its physical shape is {found:?}, the kernel wants {wanted:?}")]
     Shape {
-        /// Of the view.
+        /// Shape of the view.
         found: Vec<usize>,
-        /// Of the plan.
+        /// Shape in the plan.
         wanted: Vec<usize>,
     },
-    /// The logical tensor lies otherwise.
+    /// The layouts of the logical tensor differ.
     #[error("its layout is {found:?}, the kernel wants {wanted:?}")]
     Layout {
-        /// Of the view.
+        /// Layout of the view.
         found: Layout,
-        /// Of the plan.
+        /// Layout in the plan.
         wanted: Layout,
     },
-    /// Memory that does not hold the shape.
+    /// The memory is too small for the shape.
     #[error("its memory has {found} bytes, its shape takes {wanted}")]
     Size {
-        /// Of the memory.
+        /// Bytes of the memory.
         found: usize,
-        /// Of the shape.
+        /// Bytes that the shape needs.
         wanted: usize,
     },
-    /// An address that kernels cannot use.
+    /// The address is insufficiently aligned for kernels.
     #[error("its address is a multiple of {found} bytes only, the device wants {wanted}")]
     Alignment {
-        /// Largest power of two that the address is a multiple of.
+        /// Largest power of two that divides the address.
         found: usize,
-        /// What it has to be a multiple of.
+        /// Required alignment in bytes.
         wanted: usize,
     },
-    /// Memory of another device.
+    /// The memory belongs to another device.
     #[error("it lies in the memory of another device")]
     Elsewhere,
 }

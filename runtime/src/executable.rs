@@ -5,51 +5,50 @@ use std::ptr::{self, NonNull};
 
 use autotune_ir::MachineCode;
 
-/// A private copy of machine code. Its pages were writable until the copy was made and are
-/// executable since: never both.
+/// A private copy of machine code. Its pages are writable until the copy is made and executable
+/// afterwards, never both.
 pub(crate) struct Executable {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the memory belongs to this value alone, and nobody writes to it.
+// SAFETY: this value owns the memory, and nothing writes to it.
 unsafe impl Send for Executable {}
 // SAFETY: as above.
 unsafe impl Sync for Executable {}
 
 impl Executable {
-    /// Copies the code.
+    /// Maps memory and copies the code to it.
     pub(crate) fn new(code: &MachineCode) -> io::Result<Self> {
         let len = code.bytes.len();
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a fresh mapping at an address that the system chooses touches no memory of
-        // others.
+        // SAFETY: a new mapping at an address that the system chooses overlaps no other memory.
         let base = unsafe { libc::mmap(ptr::null_mut(), len, access, flags, -1, 0) };
         if base == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::other("memory at address 0"))?;
         let executable = Self { base, len };
-        // SAFETY: the mapping has `len` writable bytes that nobody else knows of.
+        // SAFETY: the mapping has `len` writable bytes that nothing else uses.
         unsafe { ptr::copy_nonoverlapping(code.bytes.as_ptr(), base.as_ptr(), len) };
-        // SAFETY: the range is that of the mapping.
+        // SAFETY: the range is exactly the mapping.
         if unsafe { libc::mprotect(base.as_ptr().cast(), len, libc::PROT_READ | libc::PROT_EXEC) } != 0 {
             return Err(io::Error::last_os_error());
         }
         Ok(executable)
     }
 
-    /// Address of the byte at `offset`; `None` if there is none.
+    /// Returns the address of the byte at `offset`; `None` if it is out of range.
     pub(crate) fn at(&self, offset: usize) -> Option<*const u8> {
-        // SAFETY: the offset lies in the mapping.
+        // SAFETY: the offset is in the mapping.
         (offset < self.len).then(|| unsafe { self.base.as_ptr().add(offset) }.cast_const())
     }
 }
 
 impl Drop for Executable {
     fn drop(&mut self) {
-        // SAFETY: the mapping that `new` made; nothing refers to it any more.
+        // SAFETY: the mapping was made in `new`, and nothing refers to it any more.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -59,8 +58,8 @@ impl Drop for Executable {
 mod tests {
     use super::*;
 
-    /// The access rights, such as `r-xp`, of the mapping that holds an address; `None` if nothing
-    /// is mapped there.
+    /// Returns the access rights, such as `r-xp`, of the mapping that contains an address; `None`
+    /// if the address is not mapped.
     fn rights(address: usize) -> Option<String> {
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let holds = |line: &&str| {
@@ -77,7 +76,7 @@ mod tests {
         let code = MachineCode { bytes: bytes.clone(), code_bytes: 5000, entries: vec![0] };
         let executable = Executable::new(&code).unwrap();
         let address = executable.at(0).unwrap();
-        // SAFETY: the mapping has that many bytes.
+        // SAFETY: the mapping has that many readable bytes.
         assert_eq!(unsafe { std::slice::from_raw_parts(address, bytes.len()) }, bytes);
         assert_eq!(rights(address as usize).as_deref(), Some("r-xp"));
         assert_eq!(rights(executable.at(4999).unwrap() as usize).as_deref(), Some("r-xp"));

@@ -1,4 +1,4 @@
-//! What GPUs of all interfaces have in common.
+//! Code shared by the GPU APIs.
 
 use autotune_ir::GpuTarget;
 
@@ -7,37 +7,37 @@ use crate::error::DeviceError;
 /// A GPU of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuInfo {
-    /// Its interface and limits.
+    /// API and limits.
     pub target: GpuTarget,
-    /// Its name as the driver tells it.
+    /// Name reported by the driver.
     pub name: String,
-    /// The driver and its version.
+    /// Name and version of the driver.
     pub driver: String,
 }
 
 impl GpuInfo {
-    /// Name and driver, as records tell them.
+    /// Returns name and driver, as stored in records.
     pub fn title(&self) -> String {
         format!("{} ({})", self.name, self.driver)
     }
 }
 
-/// Alignment that generated code and tensor maps take for granted: they copy 16 bytes at once.
+/// Alignment in bytes that generated code and tensor maps assume, since they copy 16 bytes at once.
 pub(crate) const ALIGNMENT: usize = 16;
 
-/// True if the device that `found` describes is one that `wanted` means: one that is stated is any
-/// of its interface and compute capability.
+/// Returns true if the device `found` matches `wanted`. A stated target matches any device of its
+/// API and compute capability.
 pub(crate) fn is_meant(wanted: &GpuTarget, found: &GpuTarget) -> bool {
     wanted.api == found.api && (wanted.is_stated() || wanted.model == found.model)
 }
 
-/// Returns the error that names a target and the devices that there are in its place.
+/// Returns the error that names the missing target and the devices that exist instead.
 pub(crate) fn none_meant<'a>(wanted: &GpuTarget, found: impl Iterator<Item = &'a GpuInfo>) -> DeviceError {
     let keys: Vec<String> = found.map(|info| info.target.key()).collect();
     DeviceError::Absent(format!("this machine has no {}, it has {}", wanted.key(), keys.join(", ")))
 }
 
-/// A device's name as a target's model.
+/// Converts a device's name to a target's model name.
 pub(crate) fn model(name: &str) -> String {
     let word = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
     name.trim().chars().map(word).collect()

@@ -1,4 +1,4 @@
-//! Memory of the host.
+//! Memory of this process, allocated or borrowed from the caller.
 
 use std::alloc::{self, Layout};
 use std::ops::Range;
@@ -9,51 +9,52 @@ use crate::device::{Extent, alignment_of, from, within};
 use crate::element::Element;
 use crate::error::DeviceError;
 
-/// Alignment of what is allocated, a page, so that equal kernels get equally placed buffers.
+/// Alignment of allocations, a page, so that buffers of equal kernels have equal offsets within
+/// pages.
 const PAGE: usize = 4096;
-/// The same for memory of at least [`HUGE_BYTES`], for which the system is asked for pages of this
-/// size: kernels that stream through megabytes of weights then miss fewer translations, and
-/// hardware prefetching goes on for longer.
+/// Alignment of allocations of at least [`HUGE_BYTES`], for which pages of this size are requested.
+/// Kernels that stream through megabytes of weights then have fewer TLB misses, and hardware
+/// prefetching continues for longer.
 const HUGE_PAGE: usize = 2 << 20;
 const HUGE_BYTES: usize = 256 << 10;
 
-/// A range of bytes of this process, which are initialised.
+/// An initialised range of bytes of this process.
 #[derive(Debug)]
 pub struct HostMemory {
     start: NonNull<u8>,
     bytes: usize,
-    /// What it is a part of; `None` if that is somebody else's.
+    /// Allocation that contains it; `None` if the memory is borrowed from the caller.
     owner: Option<Arc<Block>>,
 }
 
-// SAFETY: bytes are written only through `&mut`, or by whoever promised `Device::part` that nobody
-// else uses them.
+// SAFETY: bytes are written only through `&mut`, or by a caller of `Device::part` that guaranteed
+// exclusive use.
 unsafe impl Send for HostMemory {}
 // SAFETY: as above.
 unsafe impl Sync for HostMemory {}
 
 impl HostMemory {
-    /// At least `bytes` zeros, whole pages, all of which are there: kernels that are timed in it
-    /// find no page missing.
+    /// Allocates at least `bytes` zeros in whole pages. All pages are resident, so that timed
+    /// kernels cause no page faults.
     pub fn new(bytes: usize) -> Result<Self, DeviceError> {
         Self::of_block(Block::new(bytes), bytes)
     }
 
-    /// The same for what is written once, such as weights: pages come when they are written, by
-    /// whichever thread does.
+    /// Allocates zeros whose pages become resident when a thread first writes them; for memory that
+    /// is written once, such as weights.
     pub fn untouched(bytes: usize) -> Result<Self, DeviceError> {
         Self::of_block(Block::mapped(bytes), bytes)
     }
 
-    /// Has those pages of it that begin in a range come into being.
+    /// Makes the pages that begin in a range resident.
     ///
     /// # Safety
     ///
-    /// It is [untouched](HostMemory::untouched), and nobody else uses the range.
+    /// The memory must be [untouched](HostMemory::untouched), and nothing else may use the range.
     pub(crate) unsafe fn touch(&self, range: Range<usize>) {
         for first in (range.start.next_multiple_of(PAGE)..range.end.min(self.bytes)).step_by(PAGE) {
-            // SAFETY: the byte is in the memory; that nobody else uses it, the caller promises. It
-            // is a zero already.
+            // SAFETY: the byte is in the memory and has the value zero already; the caller
+            // guarantees that nothing else uses it.
             unsafe { self.start.add(first).write_volatile(0) };
         }
     }
@@ -64,62 +65,62 @@ impl HostMemory {
         Ok(Self { start: block.start, bytes: block.bytes, owner: Some(Arc::new(block)) })
     }
 
-    /// Memory of somebody else, such as the arena of a compiler.
+    /// Wraps memory owned by the caller, such as the arena of a compiler.
     ///
     /// # Safety
     ///
-    /// `bytes` bytes from `start` on are initialised and stay where they are as long as this or a
-    /// [part](crate::Device::part) of it is in use, and nobody else writes them meanwhile, or reads
-    /// them while they are written.
+    /// `bytes` bytes from `start` must be initialised and stay at their address as long as the
+    /// returned memory or a [part](crate::Device::part) of it is used. Meanwhile nothing else may
+    /// write them, or read them while they are written.
     pub unsafe fn wrap(start: NonNull<u8>, bytes: usize) -> Self {
         Self { start, bytes, owner: None }
     }
 
-    /// The memory of a slice.
+    /// Wraps the memory of a slice.
     ///
     /// # Safety
     ///
-    /// As [`HostMemory::wrap`].
+    /// See [`HostMemory::wrap`].
     pub(crate) unsafe fn of_slice<T: Element>(elements: &[T]) -> Self {
         Self { start: NonNull::from(elements).cast(), bytes: size_of_val(elements), owner: None }
     }
 
-    /// The same for a slice that kernels write.
+    /// Wraps the memory of a slice that kernels write.
     ///
     /// # Safety
     ///
-    /// As [`HostMemory::wrap`].
+    /// See [`HostMemory::wrap`].
     pub(crate) unsafe fn of_slice_mut<T: Element>(elements: &mut [T]) -> Self {
         let bytes = size_of_val(elements);
         Self { start: NonNull::from(elements).cast(), bytes, owner: None }
     }
 
-    /// Everything in it as elements.
+    /// Returns the whole memory as elements.
     ///
     /// # Panics
     ///
-    /// If it does not begin where an element can; what was allocated does.
+    /// Panics if the memory is not aligned for the element type; allocations always are.
     pub fn elements<T: Element>(&self) -> &[T] {
         let start = self.start.cast::<T>();
         assert!(start.is_aligned(), "a part of a memory between two elements");
-        // SAFETY: as many elements as fit are there and initialised, and live as long as `self`,
-        // which is borrowed.
+        // SAFETY: as many elements as fit are initialised, and live as long as the borrow of
+        // `self`.
         unsafe { std::slice::from_raw_parts(start.as_ptr(), self.bytes / size_of::<T>()) }
     }
 
-    /// The same, to be written.
+    /// Returns the whole memory as mutable elements.
     ///
     /// # Panics
     ///
-    /// As [`HostMemory::elements`].
+    /// Panics if the memory is not aligned for the element type.
     pub fn elements_mut<T: Element>(&mut self) -> &mut [T] {
         let start = self.start.cast::<T>();
         assert!(start.is_aligned(), "a part of a memory between two elements");
-        // SAFETY: as in `elements`, and `self` is borrowed mutably.
+        // SAFETY: as in `elements`; `self` is borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), self.bytes / size_of::<T>()) }
     }
 
-    /// The address of its first byte.
+    /// Returns the address of the first byte.
     pub fn start(&self) -> *mut u8 {
         self.start.as_ptr()
     }
@@ -128,14 +129,14 @@ impl HostMemory {
         Extent { bytes: self.bytes, alignment: alignment_of(self.start.as_ptr() as usize) }
     }
 
-    /// [`crate::Device::part`].
+    /// Implements [`crate::Device::part`].
     ///
     /// # Safety
     ///
-    /// As there.
+    /// See there.
     pub(crate) unsafe fn part(&self, range: Range<usize>) -> Result<Self, DeviceError> {
         within(&range, self.bytes)?;
-        // SAFETY: the byte is in the memory, or just behind it.
+        // SAFETY: the offset is in the memory or at its end.
         let start = unsafe { self.start.add(range.start) };
         Ok(Self { start, bytes: range.len(), owner: self.owner.clone() })
     }
@@ -152,27 +153,27 @@ impl HostMemory {
     }
 }
 
-/// Memory that was allocated.
+/// An allocation of memory.
 #[derive(Debug)]
 struct Block {
     start: NonNull<u8>,
     bytes: usize,
-    /// How it was allocated; `None` of pages that were mapped.
+    /// Layout of the allocation; `None` for mapped pages.
     layout: Option<Layout>,
 }
 
-// SAFETY: a block is an allocation that it alone frees; who uses it, `HostMemory` says.
+// SAFETY: a block owns its allocation; `HostMemory` controls access to it.
 unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
 
 impl Block {
-    /// At least `bytes` zeros; `None` if they cannot be had.
+    /// Allocates at least `bytes` zeros; `None` if there is no memory.
     fn new(bytes: usize) -> Option<Self> {
         let page = if bytes < HUGE_BYTES { PAGE } else { HUGE_PAGE };
         let size = bytes.max(1).checked_next_multiple_of(page)?;
         let layout = Layout::from_size_align(size, page).ok()?;
-        // SAFETY: the layout is not empty.
+        // SAFETY: the layout has a nonzero size.
         let start = NonNull::new(unsafe { alloc::alloc(layout) })?;
         if page == HUGE_PAGE {
             prefer_huge_pages(start, size);
@@ -182,22 +183,21 @@ impl Block {
         Some(Self { start, bytes: size, layout: Some(layout) })
     }
 
-    /// The same as fresh pages, which are not there before they are written. Little memory is
-    /// allocated as ever.
+    /// Maps at least `bytes` zeros whose pages are not resident yet. Small amounts are allocated as
+    /// in `new`.
     fn mapped(bytes: usize) -> Option<Self> {
         if bytes < HUGE_BYTES {
             return Self::new(bytes);
         }
         let size = bytes.checked_next_multiple_of(HUGE_PAGE)?;
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        // SAFETY: a fresh mapping at an address that the system chooses touches no memory of
-        // others.
+        // SAFETY: a new mapping at an address that the system chooses overlaps no other memory.
         let all = unsafe { libc::mmap(ptr::null_mut(), size.checked_add(HUGE_PAGE)?, access, flags, -1, 0) };
         let all = NonNull::new(all.cast::<u8>()).filter(|_| all != libc::MAP_FAILED)?;
 
         let before = all.align_offset(HUGE_PAGE);
-        // SAFETY: so far the mapping goes, whose first and last pages are given back: nobody has
-        // them.
+        // SAFETY: the addresses are within the mapping. Its unaligned ends are unmapped; nothing
+        // uses them.
         unsafe {
             let start = all.add(before);
             let unmap =
@@ -216,17 +216,16 @@ impl Drop for Block {
         match self.layout {
             // SAFETY: allocated in `new` with this layout.
             Some(layout) => unsafe { alloc::dealloc(self.start.as_ptr(), layout) },
-            // SAFETY: the mapping that `mapped` made.
+            // SAFETY: the mapping was made in `mapped`.
             None => drop(unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) }),
         }
     }
 }
 
-/// Asks for huge pages in memory that was not touched yet. A system without them goes on with small
-/// ones.
+/// Requests huge pages for memory that was not touched yet. Systems without them use small ones.
 fn prefer_huge_pages(start: NonNull<u8>, bytes: usize) {
     #[cfg(target_os = "linux")]
-    // SAFETY: advice about whole pages that were just allocated changes nothing of what they hold.
+    // SAFETY: the advice is for whole pages of a new allocation and does not change their content.
     unsafe {
         libc::madvise(start.as_ptr().cast(), bytes / HUGE_PAGE * HUGE_PAGE, libc::MADV_HUGEPAGE);
     }
@@ -248,7 +247,7 @@ mod tests {
             assert!(memory.extent().bytes >= bytes && memory.extent().alignment >= PAGE);
             assert!(memory.elements::<u32>().iter().all(|&word| word == 0));
             memory.elements_mut::<u8>()[64..68].copy_from_slice(&7u32.to_ne_bytes());
-            // SAFETY: nobody writes any more.
+            // SAFETY: nothing writes to the memory any more.
             let part = unsafe { memory.part(64..4096) }.unwrap();
             drop(memory);
             assert_eq!((part.elements::<u32>()[0], part.extent().bytes), (7, 4032));

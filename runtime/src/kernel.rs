@@ -1,4 +1,4 @@
-//! A built kernel, loaded.
+//! A compiled kernel, loaded on a device.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -15,22 +15,21 @@ use crate::error::{DeviceError, KernelError, LoadError, Misfit};
 use crate::team::StageFn;
 use crate::view::{View, ViewMut};
 
-/// Scratch buffers, and memory that is private to a thread, begin at multiples of this, or of more
-/// where a device wants it.
+/// Alignment in bytes of scratch buffers and of thread-private memory; larger if the device
+/// requires it.
 const SCRATCH_ALIGNMENT: usize = 256;
-/// What memory of a caller's for packed constants or scratch is aligned to, at least.
+/// Minimum alignment in bytes of memory that the caller provides for packed constants or scratch.
 const LEAST_ALIGNMENT: usize = 64;
-/// Bytes between memory that is used together, beside its sizes. These are often multiples of what
-/// a way of a cache holds, and kernels that go through several such buffers side by side would find
-/// them all in the same few sets.
+/// Bytes of padding between buffers that are used together. Their sizes are often multiples of the
+/// size of a cache way, so that without padding, kernels that access several buffers in parallel
+/// would use only a few cache sets.
 pub const STAGGER_BYTES: usize = 320;
 
-/// Code for a plan, loaded. Any number of threads may run it at once, each on a device and with
-/// scratch of its own.
+/// A loaded kernel. Any number of threads may run it concurrently, each with its own device and
+/// scratch.
 ///
-/// What a kernel needs comes from the caller: constants once, to be packed, scratch once for every
-/// thread that runs it, operands in every run. [`crate::Runner`] keeps the first two together for
-/// who wants no more than to run it.
+/// The caller provides what a kernel needs: constants once, to be packed; scratch once per thread
+/// that runs it; operands in every run. [`crate::Runner`] manages the first two for simple cases.
 ///
 /// ```no_run
 /// use autotune_runtime::{Cpu, Kernel, View, ViewMut};
@@ -49,54 +48,54 @@ pub struct Kernel<D: Device = Cpu> {
     plan: KernelPlan,
     module: D::Module,
     id: u64,
-    /// True if it is what the assembler makes, which loads and stores at any address; a compiler
-    /// takes elements to be aligned.
+    /// True for code of the assembler, which accesses memory at any address; C compilers assume
+    /// that elements are aligned.
     takes_any_address: bool,
 }
 
-/// What a kernel made of its constants ahead of time. All who run the kernel can share it.
+/// Packed constants of a kernel, computed ahead of time; all threads that run the kernel can share
+/// them.
 pub struct Packed<D: Device = Cpu> {
     kernel: u64,
-    /// Of the plan's packed buffers, in their order.
+    /// Memory of the plan's packed buffers, in order.
     memory: Vec<D::Memory>,
 }
 
 impl<D: Device> Packed<D> {
-    /// What is in the plan's packed buffers, in their order; a memory may be larger than its
-    /// buffer.
+    /// Returns the memory of the plan's packed buffers, in order; it may be larger than the buffer.
     pub fn memory(&self) -> &[D::Memory] {
         &self.memory
     }
 }
 
-/// What a kernel needs beside its operands while it runs: for one run at a time.
+/// Memory that a kernel needs in addition to its operands; for one run at a time.
 pub struct Scratch<D: Device = Cpu> {
     kernel: u64,
-    /// Of the plan's scratch buffers, in their order.
+    /// Memory of the plan's scratch buffers, in order.
     memory: Vec<D::Memory>,
-    /// One for each of the device's host threads.
+    /// Private memory of each of the device's host threads.
     private: Vec<D::Memory>,
 }
 
-/// A run on operands that stay where they are, to be started again and again.
+/// A run bound to operands at fixed addresses, which can be started repeatedly.
 pub struct Run<'a, D: Device = Cpu> {
     call: D::Call,
     _operands: PhantomData<(&'a Kernel<D>, &'a mut ())>,
 }
 
 impl<D: Device> Run<'_, D> {
-    /// Runs the kernel, on a device that is not the CPU perhaps later: [`Device::finish`] and
-    /// reading wait for it.
+    /// Runs the kernel. On devices other than the CPU it may return before the run has ended;
+    /// [`Device::finish`] and reads wait for it.
     pub fn start(&mut self, device: &D) -> Result<(), DeviceError> {
         device.start(&self.call)
     }
 
-    /// The call itself, for who keeps it beside what it uses.
+    /// Returns the call, for a caller that keeps it together with the memory that it uses.
     ///
     /// # Safety
     ///
-    /// As [`Device::bind`]: whenever it is started, kernel, packed constants, scratch and operands
-    /// are still there and in nobody else's use.
+    /// See [`Device::bind`]: whenever the call is started, kernel, packed constants, scratch and
+    /// operands must still exist, and nothing else may use them.
     pub unsafe fn into_call(self) -> D::Call {
         self.call
     }
@@ -107,10 +106,10 @@ impl<D: Device> Kernel<D> {
     ///
     /// # Safety
     ///
-    /// As [`Device::load`]. Then everything else is safe. To run code that nobody vouches for,
-    /// measure it in a worker process.
+    /// See [`Device::load`]. After loading, all other uses are safe. Untrusted code should be
+    /// measured in a worker process instead.
     pub unsafe fn load(device: &D, artifact: &Artifact) -> Result<Self, DeviceError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let module = unsafe { device.load(artifact) }?;
         let takes_any_address = matches!(artifact.code, Code::Machine(_));
         Ok(Self { takes_any_address, ..Self::of_module(module, artifact.plan.clone()) })
@@ -121,26 +120,26 @@ impl<D: Device> Kernel<D> {
         Self { plan, module, id: NEXT.fetch_add(1, Ordering::Relaxed), takes_any_address: false }
     }
 
-    /// True if operands may lie at addresses that are no multiples of an element's size
+    /// Returns true if operands may have addresses that are not multiples of the element size
     /// ([`View::of_bytes`]).
     pub fn takes_any_address(&self) -> bool {
         self.takes_any_address
     }
 
-    /// The interface that it was loaded with: which operands it has, in which shapes and layouts.
+    /// Returns the interface of the kernel: its operands with their shapes and layouts.
     pub fn plan(&self) -> &KernelPlan {
         &self.plan
     }
 
-    /// Runs what runs ahead of time on the kernel's constants, weights and the like, all of them in
-    /// the order of the plan.
+    /// Runs the stages that run ahead of time on the kernel's constants, such as weights. All
+    /// constants must be given, in the order of the plan.
     pub fn pack(&self, device: &D, constants: &[View<'_, D>]) -> Result<Arc<Packed<D>>, KernelError> {
         self.pack_in(device, constants, device.allocate(self.packed_bytes(device)?)?)
     }
 
-    /// The same into memory of the caller's, of at least [`Kernel::packed_bytes`], aligned to 64
-    /// bytes: constants of many kernels then lie side by side, where each would begin a page, a
-    /// huge one perhaps.
+    /// Packs constants into memory of the caller, of at least [`Kernel::packed_bytes`], aligned to
+    /// 64 bytes. Constants of many kernels can then share pages, including huge pages, instead of
+    /// each starting a new one.
     pub fn pack_in(
         &self,
         device: &D,
@@ -152,31 +151,32 @@ impl<D: Device> Kernel<D> {
         self.pack_to(device, &mut constants.iter(), memory)
     }
 
-    /// Lets this kernel read what another one packed, in the same memory.
+    /// Lets this kernel use the constants that another kernel packed, in the same memory.
     ///
     /// # Safety
     ///
-    /// The stages of this kernel that run ahead of time would have made the same of the constants
-    /// ([`Program::packing`](autotune_ir::Program::packing)): packed values may be positions that
-    /// its code loads from.
+    /// The stages of this kernel that run ahead of time must produce the same values from the
+    /// constants ([`Program::packing`](autotune_ir::Program::packing)). Packed values may be
+    /// positions that the code loads from.
     pub unsafe fn share(&self, device: &D, packed: &Packed<D>) -> Result<Arc<Packed<D>>, KernelError> {
         let ranges = self.packed_ranges(device)?;
         let mut memory = Vec::with_capacity(ranges.len());
         for (number, range) in ranges.into_iter().enumerate() {
             let known = packed.memory.get(number).filter(|known| device.extent(known).bytes >= range.len());
             let known = known.ok_or(KernelError::OtherKernel { what: "packed constants" })?;
-            // SAFETY: what is packed is only read from here on.
+            // SAFETY: packed constants are only read from now on.
             memory.push(unsafe { whole(device, known) }?);
         }
         Ok(Arc::new(Packed { kernel: self.id, memory }))
     }
 
-    /// Bytes that [`Kernel::pack`] makes of constants.
+    /// Returns the bytes that packed constants need.
     pub fn packed_bytes(&self, device: &D) -> Result<usize, KernelError> {
         Ok(self.packed_ranges(device)?.last().map_or(0, |range| range.end))
     }
 
-    /// Where packed buffers lie in their [memory](Kernel::pack_in), in the order of the plan.
+    /// Returns the byte ranges of packed buffers in their [memory](Kernel::pack_in), in the order
+    /// of the plan.
     fn packed_ranges(&self, device: &D) -> Result<Vec<Range<usize>>, KernelError> {
         let alignment = device.alignment().max(LEAST_ALIGNMENT);
         let is_packed = |binding| binding == Binding::Packed;
@@ -220,57 +220,57 @@ impl<D: Device> Kernel<D> {
                 Binding::Packed => packed.next(),
                 _ => None,
             };
-            // What no stage that runs ahead of time uses may be anything.
+            // Buffers that no stage ahead of time uses may have any address.
             let found = found.or(memory.first()).ok_or_else(|| DeviceError::fault("the plan packs nothing"))?;
-            // SAFETY: constants are lent till the end of this, when all has run, and what is packed
-            // is nobody else's.
+            // SAFETY: constants are borrowed until this function returns, when the stages have
+            // finished; nothing else uses the packed memory.
             buffers.push(unsafe { whole(device, found) }?);
         }
         let private = in_a_row(spaced(device, self.private_bytes(device)))?;
         let bytes = private.last().map_or(0, |range| range.end);
         let private = parts(device, device.allocate(bytes)?, private, "private memory")?;
-        // SAFETY: the buffers are those of the plan, checked above.
+        // SAFETY: the buffers match the plan, as checked above.
         let call = unsafe { self.bind_memory(device, When::AheadOfTime, Bound { buffers, private }) }?;
         device.start(&call)?;
         device.finish()?;
         Ok(Arc::new(Packed { kernel: self.id, memory }))
     }
 
-    /// Bytes that [`Kernel::scratch`] takes.
+    /// Returns the bytes that scratch needs on this device.
     pub fn scratch_bytes(&self, device: &D) -> Result<usize, KernelError> {
         Ok(self.scratch_ranges(device)?.last().map_or(0, |range| range.end))
     }
 
-    /// Memory for one run of the kernel at a time on this device, or on another of no more host
-    /// threads.
+    /// Allocates scratch for one run at a time on this device, or on another one with at most as
+    /// many host threads.
     pub fn scratch(&self, device: &D) -> Result<Scratch<D>, KernelError> {
         self.scratch_in(device, device.allocate(self.scratch_bytes(device)?)?)
     }
 
-    /// The same in memory of the caller's, of at least [`Kernel::scratch_bytes`], aligned to 64
-    /// bytes.
+    /// Creates scratch in memory of the caller, of at least [`Kernel::scratch_bytes`], aligned to
+    /// 64 bytes.
     pub fn scratch_in(&self, device: &D, memory: D::Memory) -> Result<Scratch<D>, KernelError> {
         let mut memory = parts(device, memory, self.scratch_ranges(device)?, "scratch")?;
         let private = memory.split_off(self.buffers(is_scratch).count());
         Ok(Scratch { kernel: self.id, memory, private })
     }
 
-    /// Where scratch lies in its [memory](Kernel::scratch_in): each scratch buffer in the order of
-    /// the plan, then what is private to each host thread, if anything is.
+    /// Returns the byte ranges of scratch in its [memory](Kernel::scratch_in): each scratch buffer
+    /// in the order of the plan, then the private memory of each host thread, if there is any.
     pub fn scratch_ranges(&self, device: &D) -> Result<Vec<Range<usize>>, KernelError> {
         let buffers = self.buffers(is_scratch).map(PlanBuffer::bytes);
         in_a_row(spaced(device, buffers.chain(self.private_bytes(device))))
     }
 
-    /// Bytes of each thread's private memory.
+    /// Returns the bytes of private memory of each host thread.
     fn private_bytes(&self, device: &D) -> impl Iterator<Item = Option<usize>> {
         let threads = if self.plan.local_bytes > 0 { device.host_threads() } else { 0 };
         std::iter::repeat_n(Some(self.plan.local_bytes), threads)
     }
 
-    /// Runs the kernel once: on data and constants in the order of the plan, packed constants among
-    /// them ([`View::packed`] where their memory is gone), and outputs. On a device that is not the
-    /// CPU it may return before: [`Device::finish`] and reading wait.
+    /// Runs the kernel once. `operands` are data and constants in the order of the plan, including
+    /// packed constants ([`View::packed`] if their memory no longer exists). On devices other than
+    /// the CPU it may return before the run has ended; [`Device::finish`] and reads wait for it.
     pub fn run<'a>(
         &'a self,
         device: &D,
@@ -282,7 +282,7 @@ impl<D: Device> Kernel<D> {
         Ok(self.bind(device, packed, scratch, operands, outputs)?.start(device)?)
     }
 
-    /// The same, checked now and run whenever it is started.
+    /// Checks the operands and binds them, without starting the run.
     pub fn bind<'a>(
         &'a self,
         device: &D,
@@ -314,35 +314,36 @@ impl<D: Device> Kernel<D> {
                 Binding::Scratch => scratches.next(),
                 Binding::Private => None,
             };
-            // A constant that is absent was packed, so that there is something; no run reads it
-            // there.
+            // An absent constant has been packed, so packed memory exists. No run reads this
+            // buffer.
             let found = found.or(packed.memory.first()).ok_or_else(|| DeviceError::fault("no memory for a buffer"))?;
-            // SAFETY: operands and outputs are lent to the run, outputs and scratch to it alone,
-            // and nobody writes what was packed.
+            // SAFETY: operands and outputs are borrowed by the run, outputs and scratch
+            // exclusively; nothing writes to packed constants.
             buffers.push(unsafe { whole(device, found) }?);
         }
 
-        // SAFETY: the memory is the run's own as long as it lives.
+        // SAFETY: the run borrows scratch exclusively as long as it lives.
         let private = scratch.private.iter().map(|memory| unsafe { whole(device, memory) });
         let private = private.collect::<Result<_, _>>()?;
-        // SAFETY: the buffers are those of the plan, checked above.
+        // SAFETY: the buffers match the plan, as checked above.
         let call = unsafe { self.bind_memory(device, When::EveryRun, Bound { buffers, private }) }?;
         Ok(Run { call, _operands: PhantomData })
     }
 
-    /// The stages that run then on memory as it is: what all else here is made of.
+    /// Binds the stages that run at time `when` to memory, without checks; the other functions use
+    /// this one.
     ///
     /// # Safety
     ///
-    /// As [`Device::bind`]; the kernel outlives the call.
+    /// See [`Device::bind`]; the kernel must outlive the call.
     pub unsafe fn bind_memory(&self, device: &D, when: When, memory: Bound<D::Memory>) -> Result<D::Call, DeviceError> {
         let stages = self.plan.stages.iter().enumerate().filter(|(_, stage)| stage.when == when);
         let stages: Vec<usize> = stages.map(|(number, _)| number).collect();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { device.bind(&self.module, &stages, memory) }
     }
 
-    /// The memory of a view, if it is what the buffer wants.
+    /// Returns the memory of a view if it matches the buffer of the plan.
     fn fitting<'v>(
         &self,
         view: &'v View<'_, D>,
@@ -383,13 +384,13 @@ impl<D: Device> Kernel<D> {
 }
 
 impl Kernel<Cpu> {
-    /// Functions of this program, one per stage.
+    /// Creates a kernel from functions of this program, one per stage.
     ///
     /// # Safety
     ///
-    /// As [`Kernel::load`].
+    /// See [`Kernel::load`].
     pub unsafe fn of_functions(functions: Vec<StageFn>, plan: KernelPlan) -> Result<Self, LoadError> {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let module = unsafe { CpuModule::of_functions(functions, &plan) }?;
         Ok(Self::of_module(module, plan))
     }
@@ -411,7 +412,8 @@ fn is_scratch(binding: Binding) -> bool {
     binding == Binding::Scratch
 }
 
-/// The parts of a memory of the caller's, one behind the other, if it is large enough and aligned.
+/// Splits memory of the caller into consecutive parts; fails if it is too small or insufficiently
+/// aligned.
 fn parts<D: Device>(
     device: &D,
     memory: D::Memory,
@@ -422,19 +424,18 @@ fn parts<D: Device>(
     if bytes < needed || (alignment < LEAST_ALIGNMENT && needed > 0) {
         return Err(KernelError::Memory { what, found: bytes, needed });
     }
-    // SAFETY: the memory is nobody else's, and its parts do not overlap.
+    // SAFETY: the caller passed ownership of the memory, and the parts do not overlap.
     let part = |range| Ok(unsafe { device.part(&memory, range) }?);
     ranges.into_iter().map(part).collect()
 }
 
-/// Lengths with [`STAGGER_BYTES`] behind them and rounded up; `None` for one that is too large.
+/// Adds [`STAGGER_BYTES`] to each length and rounds up; `None` on overflow.
 fn spaced<D: Device>(device: &D, parts: impl Iterator<Item = Option<usize>>) -> impl Iterator<Item = Option<usize>> {
     let alignment = device.alignment().max(SCRATCH_ALIGNMENT);
     parts.map(move |bytes| bytes?.checked_add(STAGGER_BYTES)?.checked_next_multiple_of(alignment))
 }
 
-/// Ranges of these lengths in bytes, one behind the other; a length is `None` if it is too large a
-/// number.
+/// Returns consecutive byte ranges of these lengths; a length of `None` means that it overflows.
 fn in_a_row(parts: impl Iterator<Item = Option<usize>>) -> Result<Vec<Range<usize>>, KernelError> {
     let mut first = 0;
     let range = |part: Option<usize>| {
@@ -444,12 +445,12 @@ fn in_a_row(parts: impl Iterator<Item = Option<usize>>) -> Result<Vec<Range<usiz
     parts.map(range).collect()
 }
 
-/// Another hold on all of a memory.
+/// Returns another handle of a whole memory.
 ///
 /// # Safety
 ///
-/// As [`Device::part`].
+/// See [`Device::part`].
 unsafe fn whole<D: Device>(device: &D, memory: &D::Memory) -> Result<D::Memory, DeviceError> {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { device.part(memory, 0..device.extent(memory).bytes) }
 }

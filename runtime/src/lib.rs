@@ -1,19 +1,18 @@
-//! Runs tuned kernels in the caller's process, on the caller's memory: what a compiler needs at run
-//! time, and no more. There is no compiler, no search and no file format in it.
+//! Runs tuned kernels in the caller's process, on the caller's memory. Contains only what a
+//! compiler needs at run time: no compiler, no search and no file format.
 //!
-//! | module | what it owns |
+//! | module | contents |
 //! |---|---|
-//! | [`kernel`], [`runner`] | [`Kernel`]: loaded code, run by any number of threads; [`Runner`]: one with all that a single caller needs |
+//! | [`kernel`], [`runner`] | [`Kernel`]: loaded code that any number of threads can run; [`Runner`]: a kernel with everything that one caller needs |
 //! | [`view`] | [`View`], [`ViewMut`]: tensors in the caller's memory, checked against the kernel's plan |
-//! | [`device`] | [`Device`]: the seam between kernels and machines, for devices of others, too |
+//! | [`device`] | [`Device`]: the interface between kernels and machines, open to other implementations |
 //! | [`cpu`], [`host_memory`] | [`Cpu`]: this machine's processor; its memory |
-//! | `cuda`, `opencl`, `gpu` | GPUs of this machine, whose drivers are looked for at run time; features of these names |
-//! | [`team`], [`affinity`] | threads that run a kernel together, and where |
-//! | [`error`](mod@error) | what can go wrong: [`KernelError`], [`DeviceError`] |
-//! | [`contract`] | the tests that every device must pass |
+//! | `cuda`, `opencl`, `gpu` | GPUs of this machine, by cargo features of these names; drivers are loaded at run time |
+//! | [`team`], [`affinity`] | threads that run a kernel together, and their pinning to cores |
+//! | [`error`](mod@error) | errors: [`KernelError`], [`DeviceError`] |
+//! | [`contract`] | tests that every device must pass |
 //!
-//! Arrows between them go down the list: `kernel` knows `view` and `device`, no device knows
-//! another.
+//! Dependencies go down the list: `kernel` uses `view` and `device`; no device uses another.
 #![warn(missing_docs)]
 
 pub mod affinity;

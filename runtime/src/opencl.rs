@@ -23,21 +23,21 @@ use crate::device::{Bound, Device, Extent, alignment_of, from, within, word_byte
 use crate::error::{DeviceError, LoadError};
 use crate::gpu::{ALIGNMENT, GpuInfo, is_meant, model, none_meant};
 
-/// Why there is no device.
+/// Error message if there is no device.
 pub const NO_DEVICE: &str = "no OpenCL device: install an OpenCL loader (libOpenCL.so.1) and the driver of a device (PoCL runs kernels on the CPU)";
 
-/// The errors of a loader that is not there, and of one that knows no platform.
+/// Error codes of a missing loader, and of a loader without platforms.
 const NO_LOADER: i32 = -2000;
 const NO_PLATFORM: i32 = -1001;
 
-/// An OpenCL device of this machine, with a queue of its own.
+/// An OpenCL device of this machine, with its own queue.
 pub struct OpenClDevice {
     device: ClDevice,
     context: Arc<Context>,
     queue: CommandQueue,
 }
 
-/// A range of bytes of a buffer.
+/// A range of bytes of an OpenCL buffer.
 pub struct OpenClMemory {
     buffer: Arc<Buffer<u8>>,
     first_byte: usize,
@@ -45,7 +45,7 @@ pub struct OpenClMemory {
     context: Arc<Context>,
 }
 
-/// A program, and the symbols of a plan's stages with their launches.
+/// A compiled program, with symbol and launch of each stage of the plan.
 pub struct OpenClModule {
     program: Program,
     stages: Vec<(String, Launch)>,
@@ -54,19 +54,19 @@ pub struct OpenClModule {
 /// Kernels with their arguments.
 pub struct OpenClCall {
     kernels: Vec<(Kernel, Launch)>,
-    /// What the arguments are lives as long.
+    /// Buffers that the arguments refer to, kept alive.
     _buffers: Vec<(OpenClMemory, Option<Buffer<u8>>)>,
 }
 
-/// The OpenCL devices of this machine, GPUs first; why there are none.
+/// Returns the OpenCL devices of this machine, GPUs first; the error says why there are none.
 pub fn devices() -> Result<Vec<GpuInfo>, DeviceError> {
     Ok(list()?.into_iter().map(|(_, info)| info).collect())
 }
 
 fn list() -> Result<Vec<(ClDevice, GpuInfo)>, DeviceError> {
     let absent = |message: String| DeviceError::Absent(message);
-    // Some implementations have no devices for a second thread that asks while the first one's
-    // answer is being prepared.
+    // Some implementations report no devices to a thread that asks while another thread's first
+    // query is in progress.
     static ASKING: Mutex<()> = Mutex::new(());
     let _asking = ASKING.lock().unwrap_or_else(PoisonError::into_inner);
     let platforms = match get_platforms() {
@@ -75,7 +75,7 @@ fn list() -> Result<Vec<(ClDevice, GpuInfo)>, DeviceError> {
         Ok(platforms) => platforms,
     };
 
-    // A platform without devices says so by an error.
+    // A platform without devices returns an error, which is ignored.
     let devices =
         platforms.iter().filter_map(|platform| Some((platform, platform.get_devices(CL_DEVICE_TYPE_ALL).ok()?)));
     let devices = devices.flat_map(|(platform, ids)| ids.into_iter().map(move |id| (platform, ClDevice::new(id))));
@@ -101,13 +101,13 @@ fn info(platform: &Platform, device: &ClDevice) -> Result<GpuInfo, ClError> {
 }
 
 impl OpenClDevice {
-    /// The first device of this machine, a GPU if there is one.
+    /// Opens the first device of this machine, a GPU if there is one.
     pub fn first() -> Result<Self, DeviceError> {
         let (device, info) = list()?.into_iter().next().ok_or_else(|| DeviceError::Absent(NO_DEVICE.into()))?;
         Self::of(device, &info.name)
     }
 
-    /// The device of this machine that the target means.
+    /// Opens the device of this machine that matches `target`.
     pub fn open(target: &GpuTarget) -> Result<Self, DeviceError> {
         let all = list()?;
         let found = all.iter().find(|(_, info)| is_meant(target, &info.target));
@@ -121,32 +121,34 @@ impl OpenClDevice {
         Self::with_queue(device, Arc::new(context))
     }
 
-    /// The same device with another queue: for another thread. Memory and modules are shared; what
-    /// one queue starts, others must [wait](Device::finish) for themselves.
+    /// Returns the same device with another queue, for use in another thread. Memory and modules
+    /// are shared. Work started on one queue must be [finished](Device::finish) before another
+    /// queue uses its results.
     pub fn new_queue(&self) -> Result<Self, DeviceError> {
         Self::with_queue(self.device, Arc::clone(&self.context))
     }
 
     fn with_queue(device: ClDevice, context: Arc<Context>) -> Result<Self, DeviceError> {
-        // SAFETY: the device is the context's.
+        // SAFETY: the device belongs to the context.
         let queue = unsafe { CommandQueue::create(&context, device.id(), 0) }.map_err(fault)?;
         Ok(Self { device, context, queue })
     }
 }
 
 impl OpenClMemory {
-    /// Another handle of the whole buffer, for calls that want one to write through.
+    /// Returns another handle of the whole buffer, for calls that need a mutable one.
     fn handle(&self) -> ManuallyDrop<Buffer<u8>> {
         ManuallyDrop::new(Buffer::new(self.buffer.get()))
     }
 
-    /// A range of it as one of the buffer.
+    /// Converts a range of this memory to a range of the buffer.
     fn range(&self, range: Range<usize>) -> Result<Range<usize>, DeviceError> {
         within(&range, self.bytes)?;
         Ok(self.first_byte + range.start..self.first_byte + range.end)
     }
 
-    /// Its range as a buffer of its own, which kernels get; `None` if it begins with the buffer.
+    /// Returns this memory as a sub-buffer, which kernels can use as an argument; `None` if it
+    /// begins at the start of the buffer.
     fn sub_buffer(&self) -> Result<Option<Buffer<u8>>, DeviceError> {
         if self.first_byte == 0 {
             return Ok(None);
@@ -158,7 +160,8 @@ impl OpenClMemory {
     }
 }
 
-/// The device's limits; what OpenCL does not tell is that of [`GpuTarget::stated`].
+/// Returns the device's limits; limits that OpenCL does not report are those of
+/// [`GpuTarget::stated`].
 fn limits(device: &ClDevice) -> Result<GpuTarget, ClError> {
     let shared = device.local_mem_size()? as usize;
     Ok(GpuTarget {
@@ -191,7 +194,7 @@ impl Device for OpenClDevice {
     }
 
     fn alignment(&self) -> usize {
-        // In bits.
+        // OpenCL reports the alignment in bits.
         self.device.mem_base_addr_align().map_or(ALIGNMENT, |bits| (bits as usize / 8).max(ALIGNMENT))
     }
 
@@ -212,7 +215,7 @@ impl Device for OpenClDevice {
 
     fn allocate(&self, bytes: usize) -> Result<OpenClMemory, DeviceError> {
         let bytes = bytes.max(1);
-        // SAFETY: without a host pointer the buffer is the device's own.
+        // SAFETY: without a host pointer, the device allocates the buffer itself.
         let buffer = unsafe { Buffer::create(&self.context, CL_MEM_READ_WRITE, bytes, ptr::null_mut()) };
         let buffer = buffer.map_err(|e| DeviceError::OutOfMemory { message: e.to_string() })?;
         Ok(OpenClMemory { buffer: Arc::new(buffer), first_byte: 0, bytes, context: Arc::clone(&self.context) })
@@ -224,7 +227,8 @@ impl Device for OpenClDevice {
         Ok(OpenClMemory { buffer, first_byte: range.start, bytes: range.len(), context })
     }
 
-    /// A buffer begins where any kernel can use it.
+    /// Returns the size and the alignment of the offset in the buffer; the buffer itself is aligned
+    /// for any type.
     fn extent(&self, memory: &OpenClMemory) -> Extent {
         Extent { bytes: memory.bytes, alignment: alignment_of(memory.first_byte) }
     }
@@ -238,7 +242,7 @@ impl Device for OpenClDevice {
         if range.is_empty() {
             return Ok(());
         }
-        // SAFETY: the pattern is copied by the call.
+        // SAFETY: the call copies the pattern.
         unsafe { self.queue.enqueue_fill_buffer(&mut memory.handle(), &pattern, range.start, range.len(), &[]) }
             .map_err(fault)?;
         Ok(())
@@ -249,7 +253,7 @@ impl Device for OpenClDevice {
         if range.is_empty() {
             return Ok(());
         }
-        // SAFETY: the call returns when the values have been copied.
+        // SAFETY: the call is blocking and returns after the content has been copied.
         unsafe { self.queue.enqueue_write_buffer(&mut memory.handle(), CL_BLOCKING, range.start, content, &[]) }
             .map_err(fault)?;
         Ok(())
@@ -272,7 +276,7 @@ impl Device for OpenClDevice {
             return Ok(());
         }
         let (first, second) = (source.start, target.start);
-        // SAFETY: both have so many bytes.
+        // SAFETY: both memories have that many bytes.
         unsafe { self.queue.enqueue_copy_buffer(&from.buffer, &mut to.handle(), first, second, bytes, &[]) }
             .map_err(fault)?;
         Ok(())
@@ -289,11 +293,11 @@ impl Device for OpenClDevice {
             memory.buffers.into_iter().map(with_sub).collect::<Result<_, DeviceError>>()?;
         let bound = |&number: &usize| {
             let stage = module.stages.get(number).ok_or_else(|| DeviceError::fault(format!("no stage {number}")))?;
-            // Of its own: a kernel's arguments are a part of it.
+            // Arguments are part of a kernel object, so each call needs its own.
             let kernel = kernel(&module.program, &stage.0)?;
             for (position, (memory, sub)) in buffers.iter().enumerate() {
                 let buffer = sub.as_ref().unwrap_or(&memory.buffer).get();
-                // SAFETY: the parameters of a kernel are its plan's global buffers, in order.
+                // SAFETY: a kernel's parameters are the plan's global buffers, in order.
                 unsafe { kernel.set_arg(position as u32, &buffer) }.map_err(fault)?;
             }
             Ok((kernel, stage.1))
@@ -305,8 +309,8 @@ impl Device for OpenClDevice {
     fn start(&self, call: &OpenClCall) -> Result<(), DeviceError> {
         for (kernel, launch) in &call.kernels {
             let (all, block) = ([launch.blocks * launch.threads], [launch.threads]);
-            // SAFETY: the kernel has its arguments. That it stays within them, whoever loaded it
-            // vouched for.
+            // SAFETY: all arguments of the kernel are set. The caller of `load` guaranteed that it
+            // stays within them.
             let started = unsafe {
                 self.queue.enqueue_nd_range_kernel(kernel.get(), 1, ptr::null(), all.as_ptr(), block.as_ptr(), &[])
             };
@@ -327,7 +331,7 @@ impl Device for OpenClDevice {
         match *recording {}
     }
 
-    /// By the host's clock.
+    /// Measures with the host's clock.
     fn time(&self, work: &mut dyn FnMut() -> Result<(), DeviceError>) -> Result<f64, DeviceError> {
         self.finish()?;
         let start = Instant::now();

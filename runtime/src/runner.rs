@@ -1,4 +1,4 @@
-//! A kernel with all that it needs to be run by one caller.
+//! A kernel with everything that one caller needs to run it.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::error::KernelError;
 use crate::kernel::{Kernel, Packed, Scratch};
 use crate::view::{View, ViewMut};
 
-/// A kernel, a device to run it on and scratch memory: the short way to run one, for one thread.
+/// A kernel with a device and scratch, for simple use in one thread.
 ///
 /// ```no_run
 /// # use autotune_runtime::{Cpu, Kernel, KernelError, Runner, View, ViewMut};
@@ -29,37 +29,38 @@ pub struct Runner<D: Device = Cpu> {
 }
 
 impl<D: Device> Runner<D> {
-    /// A runner of a kernel that was loaded for the device.
+    /// Creates a runner of a kernel that was loaded on this device, and allocates scratch.
     pub fn new(kernel: impl Into<Arc<Kernel<D>>>, device: D) -> Result<Self, KernelError> {
         let kernel = kernel.into();
         let scratch = kernel.scratch(&device)?;
         Ok(Self { kernel, device, scratch, packed: None })
     }
 
-    /// The kernel.
+    /// Returns the kernel, which other runners can use too.
     pub fn kernel(&self) -> &Arc<Kernel<D>> {
         &self.kernel
     }
 
-    /// The device.
+    /// Returns the device that runs the kernel.
     pub fn device(&self) -> &D {
         &self.device
     }
 
-    /// Packs the kernel's constants for all runs from now on, which do not look at the constants'
-    /// own memory for that any more. Other runners can [share](Runner::share) what is returned.
+    /// Packs the kernel's constants for all following runs, which then no longer read the memory of
+    /// constants that are packed entirely. The result can be [shared](Runner::share) with other
+    /// runners.
     pub fn pack(&mut self, constants: &[View<'_, D>]) -> Result<Arc<Packed<D>>, KernelError> {
         let packed = self.kernel.pack(&self.device, constants)?;
         Ok(Arc::clone(self.packed.insert(packed)))
     }
 
-    /// Runs on what was packed by another runner of the kernel from now on.
+    /// Uses constants that another runner of the same kernel packed in all following runs.
     pub fn share(&mut self, packed: Arc<Packed<D>>) {
         self.packed = Some(packed);
     }
 
-    /// Runs the kernel on data and constants in the order of its plan. Unless constants were
-    /// packed, it packs them in every run.
+    /// Runs the kernel with data and constants in the order of its plan. Packs the constants in
+    /// every run unless they were packed before.
     pub fn run(&mut self, operands: &[View<'_, D>], outputs: &mut [ViewMut<'_, D>]) -> Result<(), KernelError> {
         let packed = match &self.packed {
             Some(packed) => Arc::clone(packed),

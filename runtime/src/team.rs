@@ -1,4 +1,4 @@
-//! Threads that run kernels together.
+//! Teams of threads that run kernels together.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_long};
@@ -10,114 +10,113 @@ use std::thread::{self, JoinHandle, Thread};
 
 use crate::affinity;
 
-/// Entry point of a stage, [`autotune_ir::plan::PlanStage::symbol`].
+/// Entry point of a stage; see [`autotune_ir::plan::PlanStage::symbol`].
 pub type StageFn = unsafe extern "C" fn(*const *mut f32, *mut c_char, c_long, c_long);
 
-/// Rounds a helper spins (some fifty microseconds) between two runs before it sleeps.
+/// Iterations that a helper spins between two runs (about fifty microseconds) before it sleeps.
 const IDLE_SPINS: usize = 2_000;
-/// Rounds a thread spins within a run (some ten microseconds) before it lets others have the core:
-/// those that it waits for may be among them.
+/// Iterations that a thread spins within a run (about ten microseconds) before it yields its core,
+/// which threads that it waits for may need.
 const RUN_SPINS: usize = 500;
-/// How often it does that before it sleeps.
+/// Number of yields before it sleeps.
 const RUN_YIELDS: usize = 1_000;
 
-/// A fixed number of threads that divide the tasks of stages among themselves: the calling thread
-/// and `threads - 1` helpers.
+/// A fixed number of threads that share the tasks of stages: the calling thread and `threads - 1`
+/// helpers.
 ///
-/// All of them enter a run once, however many stages it has, and wait for each other between
-/// stages. They spin while they wait, then let others have the core, and sleep when that takes
-/// long: a run of short stages calls no system, and an idle team costs no core.
+/// All threads enter a run once, whatever its number of stages, and synchronise between stages. A
+/// waiting thread first spins, then yields its core, then sleeps. Runs of short stages thus make no
+/// system calls, and an idle team uses no CPU time.
 pub struct Team {
     shared: Arc<Shared>,
     helpers: Vec<JoinHandle<()>>,
 }
 
-/// A stage to be run.
+/// A stage to be run, with its arguments.
 #[derive(Clone, Copy)]
 pub(crate) struct Work<'a> {
     pub(crate) function: StageFn,
     pub(crate) buffers: &'a [*mut f32],
-    /// One per thread of the team, at least.
+    /// Private memory of at least each thread of the team.
     pub(crate) locals: &'a [*mut c_char],
     pub(crate) tasks: usize,
 }
 
-// SAFETY: what is behind the pointers, the caller of `Team::run` lets all of its threads use.
+// SAFETY: the caller of `Team::run` permits all threads to use the memory behind the pointers.
 unsafe impl Sync for Work<'_> {}
 
-/// What a run is of, which every thread walks through.
+/// A sequence of stages that every thread of a run executes.
 pub(crate) trait Stages: Sync {
     fn stages(&self) -> impl Iterator<Item = Work<'_>>;
 }
 
-/// What every thread does in a run: a function of what the caller has, by its address and its
-/// length.
+/// Work of every thread in a run: a function, and the address and length of borrowed data of the
+/// caller.
 #[derive(Clone, Copy)]
 struct Job {
-    /// To be called while the caller lends what it is of.
+    /// Must be called only while the caller's data is borrowed.
     function: unsafe fn(*const (), usize, &Member),
     of: *const (),
     len: usize,
 }
 
-/// A thread in a run.
+/// A thread that takes part in a run.
 struct Member<'a> {
     shared: &'a Shared,
     index: usize,
 }
 
-/// What all threads have; nothing in it but the posts' insides is written while no thread falls
-/// asleep or wakes.
+/// State shared by all threads. Apart from the insides of posts, it is written only when a thread
+/// falls asleep or wakes.
 struct Shared {
-    /// One for each thread, the caller first.
+    /// One post per thread, the caller's first.
     posts: Vec<Post>,
-    /// Helpers that sleep or are about to.
+    /// Number of helpers that sleep or are about to.
     sleepers: AtomicUsize,
     threads: OnceLock<Vec<Thread>>,
     stop: AtomicBool,
 }
 
-/// What a thread tells the others, on cache lines of its own, of which processors fetch two at a
-/// time.
+/// State that a thread publishes to the others. Two cache lines of its own, since processors fetch
+/// lines in pairs.
 #[repr(align(128))]
 struct Post {
-    /// How many points it has reached that others wait for: the begin of a run, which is the
-    /// caller's to tell, what is between stages, and the end.
+    /// Number of synchronisation points that the thread has reached: the begin of a run (published
+    /// by the caller only), those between stages, and the end.
     reached: AtomicUsize,
-    /// What to do in this run, as the caller says between two runs. It comes to the others with the
-    /// point that they wait for.
+    /// Work of this run. The caller writes it between two runs; publishing the begin makes it
+    /// visible to helpers.
     job: UnsafeCell<Option<Job>>,
 }
 
 impl Post {
-    /// Before the first run helpers are behind the end of one, of which the caller does not tell.
+    /// Helpers start at the end of a run before the first one; the caller does not publish ends.
     fn new(index: usize) -> Self {
         Self { reached: AtomicUsize::new(usize::from(index > 0)), job: UnsafeCell::new(None) }
     }
 }
 
-// SAFETY: `job` is written only while every helper waits for the begin of a run, and read only in
+// SAFETY: `job` is written only while all helpers wait for the begin of a run, and read only within
 // runs.
 unsafe impl Sync for Shared {}
 // SAFETY: as above.
 unsafe impl Send for Shared {}
 
 impl Team {
-    /// A team of `threads` threads (at least 1), the caller included, wherever the system puts
-    /// them.
+    /// Creates a team of `threads` threads (at least 1), including the caller, without pinning.
     pub fn new(threads: usize) -> Self {
         Self::with(threads, |_| {})
     }
 
-    /// The same with helpers that are pinned to the second core this process may use and those
-    /// after it, for when nothing else runs; the caller may take the first by
+    /// Creates a team whose helpers are pinned to the second and following cores that this process
+    /// may use; for machines without other load. The caller can take the first core by
     /// [`crate::pin_to_core`].
     pub fn pinned(threads: usize) -> Self {
         affinity::allowed_cores();
         Self::with(threads, affinity::pin_to_core)
     }
 
-    /// A team whose helpers begin with `start`, which gets their number, from 1 on.
+    /// Creates a team. Each helper first calls `start` with its number, from 1.
     fn with(threads: usize, start: fn(usize)) -> Self {
         let shared = Arc::new(Shared {
             posts: (0..threads.max(1)).map(Post::new).collect(),
@@ -137,35 +136,35 @@ impl Team {
         Self { shared, helpers }
     }
 
-    /// Number of threads, the caller included.
+    /// Returns the number of threads, including the caller.
     pub fn threads(&self) -> usize {
         self.shared.posts.len()
     }
 
-    /// Runs stages, each when the one before is done: of `n` tasks thread `i` of `t` gets
-    /// `n*i/t .. n*(i+1)/t`. Returns when all are done.
+    /// Runs stages one after the other and returns when all are done. Thread `i` of `t` executes
+    /// the tasks `n*i/t .. n*(i+1)/t` of `n`.
     ///
     /// # Safety
     ///
-    /// The functions must be fit to run with these pointers from several threads at once over
-    /// disjoint tasks, and each stage must have private memory for every thread of the team.
+    /// Several threads may call the functions concurrently for disjoint tasks with these pointers.
+    /// Each stage must have private memory for every thread of the team.
     pub(crate) unsafe fn run<S: Stages>(&mut self, stages: &[S]) {
         let is_divided = || stages.iter().flat_map(S::stages).any(|stage| stage.tasks > 1);
         if self.helpers.is_empty() || !is_divided() {
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             stages.iter().flat_map(S::stages).for_each(|stage| unsafe { stage.run(0, 0..stage.tasks) });
             return;
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         let walk = |stages: *const (), len, member: &Member| unsafe {
             member.walk(slice::from_raw_parts(stages.cast::<S>(), len))
         };
-        // SAFETY: the function is called with the address and the length of what is borrowed until
-        // the run is over.
+        // SAFETY: the function receives the address and length of data that is borrowed until the
+        // run ends.
         unsafe { self.together(Job { function: walk, of: stages.as_ptr().cast(), len: stages.len() }) };
     }
 
-    /// Runs `work` on parts of `0..tasks`, one for each thread. It must not panic.
+    /// Runs `work` on parts of `0..tasks`, one per thread. `work` must not panic.
     pub fn divide<F: Fn(Range<usize>) + Sync>(&mut self, tasks: usize, work: F) {
         if self.helpers.is_empty() || tasks <= 1 {
             return work(0..tasks);
@@ -173,28 +172,27 @@ impl Team {
         let part = |work: *const (), tasks, member: &Member| {
             let part = member.part(tasks);
             if !part.is_empty() {
-                // SAFETY: it is `work`.
+                // SAFETY: the pointer is the address of `work`.
                 unsafe { (*work.cast::<F>())(part) };
             }
         };
-        // SAFETY: the function is called with the address of what is borrowed until the run is
-        // over.
+        // SAFETY: the function receives the address of data that is borrowed until the run ends.
         unsafe { self.together(Job { function: part, of: (&raw const work).cast(), len: tasks }) };
     }
 
-    /// Has every thread do a job, and returns when all have.
+    /// Lets every thread execute a job, and returns when all have.
     ///
     /// # Safety
     ///
-    /// Every thread may call the function at once until this returns.
+    /// Every thread may call the job's function concurrently until this returns.
     unsafe fn together(&mut self, job: Job) {
         let caller = Member { shared: &self.shared, index: 0 };
-        // SAFETY: no helper is in a run: the last one was waited for, and `&mut self` keeps other
-        // callers out. Helpers call the job before they reach the end of this run, for which this
-        // thread waits below.
+        // SAFETY: no helper is in a run: the last run was awaited, and `&mut self` excludes other
+        // callers. Helpers execute the job before they reach the end of this run, which is awaited
+        // below.
         unsafe { *caller.own().job.get() = Some(job) };
         caller.begin();
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { caller.work(job) };
         caller.wait_for_end();
     }
@@ -205,7 +203,7 @@ impl Drop for Team {
         self.shared.stop.store(true, Ordering::Relaxed);
         Member { shared: &self.shared, index: 0 }.begin();
         for helper in self.helpers.drain(..) {
-            // A helper runs nothing that panics.
+            // Helpers never panic: a panicking job aborts the process.
             let _ = helper.join();
         }
     }
@@ -218,36 +216,36 @@ impl Stages for Work<'_> {
 }
 
 impl Work<'_> {
-    /// Runs some tasks by a thread.
+    /// Runs some tasks on the given thread.
     ///
     /// # Safety
     ///
-    /// As [`Team::run`], and nobody else runs these tasks, or anything else by that thread,
-    /// meanwhile.
+    /// See [`Team::run`]. Meanwhile nothing else may run these tasks, or use the thread's private
+    /// memory.
     unsafe fn run(&self, thread: usize, tasks: Range<usize>) {
         if !tasks.is_empty() {
             let (begin, end) = (tasks.start as c_long, tasks.end as c_long);
-            // SAFETY: the caller's promise.
+            // SAFETY: guaranteed by the caller.
             unsafe { (self.function)(self.buffers.as_ptr(), self.locals[thread], begin, end) };
         }
     }
 }
 
 impl Member<'_> {
-    /// This thread's part of some tasks.
+    /// Returns this thread's part of the tasks.
     fn part(&self, tasks: usize) -> Range<usize> {
         let parts = self.shared.posts.len();
         let (share, rest) = (tasks / parts, tasks % parts);
-        // `tasks * i / parts`, whose product may be too large.
+        // Equals `tasks * i / parts` without overflow.
         let bound = |i: usize| share * i + rest * i / parts;
         match tasks {
-            // One that cannot be divided is the caller's.
+            // A single task is the caller's.
             0 | 1 => 0..if self.index == 0 { tasks } else { 0 },
             _ => bound(self.index)..bound(self.index + 1),
         }
     }
 
-    /// Does the jobs of all runs, until the team ends.
+    /// Executes the jobs of all runs until the team is dropped.
     fn help(&self) {
         loop {
             let begin = self.point() + 1;
@@ -256,60 +254,60 @@ impl Member<'_> {
                 return;
             }
             self.own().reached.store(begin, Ordering::Relaxed);
-            // SAFETY: the caller wrote the job before it told the begin of the run, and does not
-            // write it again before this thread is at the end.
+            // SAFETY: the caller wrote the job before it published the begin of the run, and does
+            // not write it again until this thread has reached the end.
             if let Some(job) = unsafe { *self.shared.posts[0].job.get() } {
-                // SAFETY: it does so within this run.
+                // SAFETY: this call is within the run.
                 unsafe { self.work(job) };
             }
             self.reach();
         }
     }
 
-    /// Does a job.
+    /// Executes a job.
     ///
     /// # Safety
     ///
-    /// It is called within the run that it is for.
+    /// Must be called within the run of the job.
     unsafe fn work(&self, job: Job) {
         let panics = Panics;
-        // SAFETY: who began the run lends what the job is of until it ends.
+        // SAFETY: the caller of the run lends the job's data until the run ends.
         unsafe { (job.function)(job.of, job.len, self) };
         std::mem::forget(panics);
     }
 
-    /// Runs this thread's part of stages.
+    /// Runs this thread's part of each stage.
     ///
     /// # Safety
     ///
-    /// As [`Team::run`].
+    /// See [`Team::run`].
     unsafe fn walk<S: Stages>(&self, stages: &[S]) {
         let mut before = None;
         for stage in stages.iter().flat_map(S::stages) {
             let is_divided = stage.tasks > 1;
-            // What one thread does alone it does in order.
+            // Consecutive stages of a single task run on one thread, in order.
             if before.is_some_and(|before| before || is_divided) {
                 self.wait_for_all();
             }
             before = Some(is_divided);
-            // SAFETY: the caller's promise; no two threads have a task in common.
+            // SAFETY: guaranteed by the caller; tasks of different threads are disjoint.
             unsafe { stage.run(self.index, self.part(stage.tasks)) };
         }
     }
 
-    /// Lets the helpers begin a run, behind the end of the last one.
+    /// Starts the next run for the helpers: one point after the end of the last one.
     fn begin(&self) {
         self.tell(self.point() + 2);
     }
 
-    /// Waits until every helper has come to the end of the run. Nobody waits for the caller there,
-    /// so it need not tell.
+    /// Waits until every helper has reached the end of the run. The caller publishes no end, since
+    /// nothing waits for it.
     fn wait_for_end(&self) {
         let end = self.point() + 1;
         (1..self.shared.posts.len()).for_each(|helper| self.wait_for(helper, end, RUN_SPINS, RUN_YIELDS));
     }
 
-    /// Waits until every thread has come here.
+    /// Waits until every thread has reached this point.
     fn wait_for_all(&self) {
         let point = self.reach();
         for other in (0..self.shared.posts.len()).filter(|&other| other != self.index) {
@@ -317,15 +315,15 @@ impl Member<'_> {
         }
     }
 
-    /// Tells the others that this thread has reached its next point, and returns its number.
+    /// Publishes that this thread has reached its next point, and returns the point.
     fn reach(&self) -> usize {
         let point = self.point() + 1;
         self.tell(point);
         point
     }
 
-    /// Makes what this thread did before visible to those that wait for a point, and wakes those
-    /// that sleep.
+    /// Publishes a point, which makes all earlier writes of this thread visible to threads that
+    /// wait for it, and wakes sleeping threads.
     fn tell(&self, point: usize) {
         self.own().reached.store(point, Ordering::Release);
         // Pairs with the fence in `sleep`: either this thread sees the sleeper, or the sleeper sees
@@ -336,7 +334,7 @@ impl Member<'_> {
         }
     }
 
-    /// Waits until another thread has reached a point: spins, lets others have the core, sleeps.
+    /// Waits until another thread has reached a point: spins, then yields, then sleeps.
     fn wait_for(&self, other: usize, point: usize, spins: usize, yields: usize) {
         let other = &self.shared.posts[other].reached;
         let has_reached = || other.load(Ordering::Acquire) >= point;
@@ -353,7 +351,7 @@ impl Member<'_> {
             thread::yield_now();
         }
         match self.index {
-            // Helpers know no way to wake the caller.
+            // The caller is never woken by helpers, so it must not sleep.
             0 => while_not(has_reached, thread::yield_now),
             _ => self.sleep(has_reached),
         }
@@ -366,7 +364,7 @@ impl Member<'_> {
         self.shared.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The last point of this thread that it told of.
+    /// Returns the last point that this thread has published.
     fn point(&self) -> usize {
         self.own().reached.load(Ordering::Relaxed)
     }
@@ -376,8 +374,8 @@ impl Member<'_> {
     }
 }
 
-/// Ends the process where it is dropped, by a job that panics: other threads wait for it, and use
-/// what it would free.
+/// Aborts the process when dropped by a panicking job, since other threads wait for the job and use
+/// data that unwinding would free.
 struct Panics;
 
 impl Drop for Panics {
@@ -414,11 +412,11 @@ mod tests {
         }
     }
 
-    /// Adds 1 to element `t` of the first buffer for every task `t`, and writes to the thread's own
-    /// memory.
+    /// Adds 1 to element `t` of the first buffer for every task `t`, and writes to the thread's
+    /// private memory.
     unsafe extern "C" fn count(buffers: *const *mut f32, local: *mut c_char, begin: c_long, end: c_long) {
         for task in begin..end {
-            // SAFETY: the tests give a buffer with one element per task.
+            // SAFETY: the tests pass a buffer with one element per task.
             unsafe { *(*buffers).offset(task as isize) += 1.0 };
         }
         // SAFETY: the tests give every thread at least one byte.
@@ -439,7 +437,7 @@ mod tests {
                         thread::sleep(std::time::Duration::from_millis(2));
                     }
                     let work = Work { function: count, buffers: &buffers, locals: &local_pointers, tasks };
-                    // SAFETY: `count` touches one element per task.
+                    // SAFETY: `count` accesses one element per task.
                     unsafe { team.run(&[work]) };
                 }
                 assert!(counts.iter().all(|&c| c == 60.0), "{threads} threads, {tasks} tasks: {counts:?}");
@@ -447,14 +445,15 @@ mod tests {
         }
     }
 
-    /// Stages of one task and of many in turns, each of which adds to what the one before it left
-    /// of all elements.
+    /// Tests alternating stages of one and of many tasks; each reads all elements that the previous
+    /// one wrote.
     #[test]
     fn stages_wait_for_each_other() {
-        /// Element `task` of the second buffer = the sum of the first modulo 1000, plus `task`.
+        /// Sets element `task` of the second buffer to the sum of the first modulo 1000, plus
+        /// `task`.
         unsafe extern "C" fn sums(buffers: *const *mut f32, _: *mut c_char, begin: c_long, end: c_long) {
             for task in begin..end {
-                // SAFETY: both buffers have `TASKS` elements, of which one is written by each task.
+                // SAFETY: both buffers have `TASKS` elements; each task writes a different one.
                 unsafe {
                     let from = std::slice::from_raw_parts(*buffers, TASKS);
                     *(*buffers.add(1)).offset(task as isize) = from.iter().sum::<f32>() % 1000.0 + task as f32;
@@ -491,7 +490,7 @@ mod tests {
                 if round % 4 == 0 {
                     thread::sleep(std::time::Duration::from_millis(2));
                 }
-                // SAFETY: a stage reads one buffer and writes an element of the other in each task.
+                // SAFETY: a stage reads one buffer, and each task writes one element of the other.
                 unsafe { team.run(&stages) };
                 assert_eq!(memory, wanted(40, tasks), "{threads} threads, round {round}");
             }

@@ -1,4 +1,4 @@
-//! Tensors in the caller's memory.
+//! Tensors in the caller's memory, as arguments of kernels.
 
 use std::marker::PhantomData;
 
@@ -11,10 +11,10 @@ use crate::device::{Device, Extent};
 use crate::error::Misfit;
 use crate::host_memory::HostMemory;
 
-/// A tensor that a kernel reads, dense and row-major in its physical shape. It lies where the
-/// caller has it; nothing is copied.
+/// A tensor that a kernel reads, dense and row-major in its physical shape. It stays in the
+/// caller's memory; nothing is copied.
 ///
-/// What is wrong with it, a kernel says when it is given to one.
+/// The kernel checks it when it is passed.
 pub struct View<'a, D: Device = Cpu> {
     place: Place<'a, D::Memory>,
     dtype: DType,
@@ -22,7 +22,7 @@ pub struct View<'a, D: Device = Cpu> {
     layout: Layout,
 }
 
-/// A tensor that a kernel writes: a [`View`] that nobody else uses.
+/// A tensor that a kernel writes: a [`View`] with exclusive access.
 pub struct ViewMut<'a, D: Device = Cpu> {
     view: View<'a, D>,
     _exclusive: PhantomData<&'a mut ()>,
@@ -30,30 +30,29 @@ pub struct ViewMut<'a, D: Device = Cpu> {
 
 enum Place<'a, M> {
     Lent(&'a M),
-    /// Of a slice.
+    /// Wraps the memory of a slice, whose length must match the shape exactly.
     Own(M),
     Absent,
 }
 
 impl<'a, D: Device> View<'a, D> {
-    /// The first elements of a memory.
+    /// Views the first elements of a memory.
     pub fn of(memory: &'a D::Memory, dtype: DType, shape: &'a [usize]) -> Self {
         Self { place: Place::Lent(memory), dtype, shape, layout: Layout::Plain }
     }
 
-    /// A constant of which runs read only what was packed of it, so that its own memory may be
-    /// gone.
+    /// Stands for a constant that runs read only in packed form, so that its own memory may no
+    /// longer exist.
     pub fn packed() -> Self {
         Self { place: Place::Absent, dtype: DType::F32, shape: &[], layout: Layout::Plain }
     }
 
-    /// The same elements with the logical tensor in another layout than the plain one; the shape is
-    /// the physical one.
+    /// Declares the layout of the logical tensor; the shape stays the physical one.
     pub fn in_layout(self, layout: Layout) -> Self {
         Self { layout, ..self }
     }
 
-    /// Its memory, if it is what `buffer` wants; `None` if it is absent and need not be there.
+    /// Returns the memory if it matches `buffer`; `None` if it is absent and may be.
     pub(crate) fn memory(
         &self,
         device: &D,
@@ -81,7 +80,7 @@ impl<'a, D: Device> View<'a, D> {
         }
 
         let Extent { bytes, alignment } = device.extent(memory);
-        // An address that overflows is in no memory.
+        // A size that overflows exceeds every memory.
         let needed = buffer.bytes().unwrap_or(usize::MAX);
         let fits = match &self.place {
             Place::Own(_) => bytes == needed,
@@ -98,20 +97,21 @@ impl<'a, D: Device> View<'a, D> {
 }
 
 impl<'a> View<'a, Cpu> {
-    /// A slice; one of f32 is of tf32, too.
+    /// Views a slice of f32; also valid for tf32.
     pub fn new(elements: &'a [f32], shape: &'a [usize]) -> Self {
-        // SAFETY: the view lends the slice as long as it lives, and a kernel only reads it.
+        // SAFETY: the view borrows the slice as long as it lives, and kernels only read it.
         Self::of_own(unsafe { HostMemory::of_slice(elements) }, DType::F32, shape)
     }
 
-    /// Numbers by their bytes, as a file has them, which may begin at any address for kernels that
-    /// [take any](crate::Kernel::takes_any_address).
+    /// Views elements by their bytes, such as those of a file. They may begin at any address if the
+    /// kernel [accepts that](crate::Kernel::takes_any_address).
     pub fn of_bytes(bytes: &'a [u8], dtype: DType, shape: &'a [usize]) -> Self {
         // SAFETY: as in `new`.
         Self::of_own(unsafe { HostMemory::of_slice(bytes) }, dtype, shape)
     }
 
-    /// A slice of 16-bit numbers, [`DType::F16`] or [`DType::Bf16`], by their bits.
+    /// Views a slice of 16-bit floating-point numbers, [`DType::F16`] or [`DType::Bf16`], by their
+    /// bits.
     pub fn of_bits(elements: &'a [u16], dtype: DType, shape: &'a [usize]) -> Self {
         // SAFETY: as in `new`.
         Self::of_own(unsafe { HostMemory::of_slice(elements) }, dtype, shape)
@@ -123,13 +123,12 @@ impl<'a> View<'a, Cpu> {
 }
 
 impl<'a, D: Device> ViewMut<'a, D> {
-    /// The first elements of a memory.
+    /// Views the first elements of a memory for writing.
     pub fn of(memory: &'a mut D::Memory, dtype: DType, shape: &'a [usize]) -> Self {
         Self::exclusive(View::of(memory, dtype, shape))
     }
 
-    /// The same elements with the logical tensor in another layout than the plain one; the shape is
-    /// the physical one.
+    /// Declares the layout of the logical tensor; the shape stays the physical one.
     pub fn in_layout(self, layout: Layout) -> Self {
         Self::exclusive(self.view.in_layout(layout))
     }
@@ -144,13 +143,14 @@ impl<'a, D: Device> ViewMut<'a, D> {
 }
 
 impl<'a> ViewMut<'a, Cpu> {
-    /// A slice; one of f32 is of tf32, too.
+    /// Views a slice of f32 for writing; also valid for tf32.
     pub fn new(elements: &'a mut [f32], shape: &'a [usize]) -> Self {
-        // SAFETY: the view has the slice for itself as long as it lives.
+        // SAFETY: the view borrows the slice exclusively as long as it lives.
         Self::exclusive(View::of_own(unsafe { HostMemory::of_slice_mut(elements) }, DType::F32, shape))
     }
 
-    /// A slice of 16-bit numbers, [`DType::F16`] or [`DType::Bf16`], by their bits.
+    /// Views a slice of 16-bit floating-point numbers, [`DType::F16`] or [`DType::Bf16`], for
+    /// writing their bits.
     pub fn of_bits(elements: &'a mut [u16], dtype: DType, shape: &'a [usize]) -> Self {
         // SAFETY: as in `new`.
         Self::exclusive(View::of_own(unsafe { HostMemory::of_slice_mut(elements) }, dtype, shape))

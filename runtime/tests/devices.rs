@@ -1,4 +1,4 @@
-//! The devices of this machine under the contract suite, and what is special about each.
+//! Contract tests of this machine's devices, and tests specific to each.
 #![allow(clippy::unwrap_used)]
 
 use std::ffi::{c_char, c_long};
@@ -6,17 +6,17 @@ use std::ffi::{c_char, c_long};
 use autotune_runtime::team::StageFn;
 use autotune_runtime::{Cpu, Device, Extent, HostMemory, Kernel, KernelError, Misfit, Runner, View, ViewMut, contract};
 
-/// Elements that a task works on.
+/// Number of elements per task.
 const PER_TASK: usize = 8;
 
 unsafe fn elements<'a>(buffers: *const *mut f32, buffer: usize, task: c_long) -> &'a mut [f32] {
-    // SAFETY: the contract's buffers have so many elements; tasks are disjoint.
+    // SAFETY: the contract's buffers have that many elements, and tasks are disjoint.
     unsafe { std::slice::from_raw_parts_mut((*buffers.add(buffer)).add(task as usize * PER_TASK), PER_TASK) }
 }
 
 unsafe extern "C" fn pack(buffers: *const *mut f32, _: *mut c_char, begin: c_long, end: c_long) {
     for task in begin..end {
-        // SAFETY: the runtime gives the plan's buffers.
+        // SAFETY: the runtime passes the buffers of the plan.
         let (weights, packed) = unsafe { (elements(buffers, 1, task), elements(buffers, 3, task)) };
         packed.iter_mut().zip(weights).for_each(|(packed, weight)| *packed = 2.0 * *weight);
     }
@@ -40,11 +40,11 @@ unsafe extern "C" fn square(buffers: *const *mut f32, _: *mut c_char, begin: c_l
 
 fn on_cpu() -> Kernel {
     let functions: Vec<StageFn> = vec![pack, add, square];
-    // SAFETY: the functions are those of the plan.
+    // SAFETY: the functions implement the plan.
     unsafe { Kernel::of_functions(functions, contract::plan(contract::LEN / PER_TASK, None)) }.unwrap()
 }
 
-/// Memory so large that threads share the work of having it.
+/// Tests memory large enough that all threads touch its pages.
 #[test]
 fn large_memory_is_all_zeros_whoever_touched_it() {
     for threads in [1, 3] {
@@ -121,7 +121,7 @@ fn slices_of_another_length_or_type_are_refused() {
 fn scratch_for_fewer_threads_than_run_is_an_error() {
     let mut plan = contract::plan(contract::LEN / PER_TASK, None);
     plan.local_bytes = 100;
-    // SAFETY: the functions are those of the plan.
+    // SAFETY: the functions implement the plan.
     let kernel = unsafe { Kernel::of_functions(vec![pack, add, square], plan) }.unwrap();
     let (one, three) = (Cpu::new(1), Cpu::new(3));
     assert_eq!(kernel.scratch_bytes(&three).unwrap() - kernel.scratch_bytes(&one).unwrap(), 2 * 512);
@@ -140,7 +140,7 @@ fn scratch_for_fewer_threads_than_run_is_an_error() {
 fn memory_of_the_caller_is_used_where_it_is() {
     let cpu = Cpu::new(1);
     let mut arena = vec![0.0f32; 4096];
-    // SAFETY: the arena outlives what wraps it, and nobody else uses it meanwhile.
+    // SAFETY: the arena outlives its wrappers, and nothing else uses it meanwhile.
     let memory = unsafe { HostMemory::wrap(std::ptr::NonNull::from(&mut arena[1..]).cast(), 4 * 4095) };
     let Extent { bytes, alignment } = cpu.extent(&memory);
     assert!(bytes == 4 * 4095 && alignment >= 4);

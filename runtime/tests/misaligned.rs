@@ -1,4 +1,4 @@
-//! Generated code runs on operands that are aligned as their elements are, and no better.
+//! Tests of generated code on operands that are aligned to their element size only.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -19,7 +19,7 @@ const WORKLOADS: [&str; 3] = [
     "matmul:m=19,n=40,k=33,bias,act=relu",
 ];
 
-/// Runs a kernel on buffers that begin so many elements behind a cache line.
+/// Runs a kernel on buffers that begin `offset` elements after a cache line.
 fn check(artifact: &Artifact, workload: &Workload, tolerance: f64, offset: usize) {
     const LINE: usize = 16;
     let place = |elements: &[f32]| -> (Vec<f32>, usize) {
@@ -44,7 +44,7 @@ fn check(artifact: &Artifact, workload: &Workload, tolerance: f64, offset: usize
     let (mut memory, start) = place(&vec![f32::NAN; output.elements().unwrap()]);
     let elements = &mut memory[start..start + output.elements().unwrap()];
     let cpu = Cpu::new(2);
-    // SAFETY: the code was generated for this plan and processor.
+    // SAFETY: the code was generated for this plan and this processor.
     let mut runner = Runner::new(unsafe { Kernel::load(&cpu, artifact) }.unwrap(), cpu).unwrap();
     let mut outputs = [ViewMut::new(elements, &output.shape).in_layout(output.layout)];
     runner.run(&views, &mut outputs).unwrap();
@@ -54,7 +54,7 @@ fn check(artifact: &Artifact, workload: &Workload, tolerance: f64, offset: usize
     assert!(error <= tolerance, "{workload}, {offset} elements behind a line: error {error}");
 }
 
-/// Kernels of random schedules, as `code` makes them.
+/// Checks kernels of random schedules, compiled by `code`.
 fn check_all(configs: usize, code: impl Fn(&Program, &Target) -> Option<Code>) {
     let target = Target::detect("cpu", Some(2)).unwrap();
     for (seed, text) in WORKLOADS.into_iter().enumerate() {
@@ -85,8 +85,8 @@ fn compiled_c_runs_at_any_address() {
     check_all(2, |program, target| Some(Code::Library(compile(program, target, dir.path())?)));
 }
 
-/// Results of 16 bits in the caller's memory, an odd number of elements behind a line, with nothing
-/// written beside them.
+/// Tests outputs of 16-bit elements in the caller's memory, at an odd distance from a cache line;
+/// checks that nothing next to them is written.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn results_of_16_bits_are_handed_out_as_bits() {
@@ -100,7 +100,7 @@ fn results_of_16_bits_are_handed_out_as_bits() {
         let program = lower(&workload, &target, &config).unwrap();
         let Ok(code) = autotune_codegen::asm::assemble(&program, &target) else { return };
         let artifact = Artifact { target: target.clone(), plan: KernelPlan::of(&program), code: Code::Machine(code) };
-        // SAFETY: the code was generated for this plan and processor.
+        // SAFETY: the code was generated for this plan and this processor.
         let mut runner = Runner::new(unsafe { Kernel::load(&cpu, &artifact) }.unwrap(), Cpu::new(2)).unwrap();
 
         let x: Vec<f32> = (0..9 * 37).map(|i| 0.37 * i as f32 - 50.0).collect();
@@ -121,7 +121,7 @@ fn results_of_16_bits_are_handed_out_as_bits() {
     }
 }
 
-/// `None` where there is no C compiler.
+/// Compiles the program's C code; `None` if there is no C compiler.
 fn compile(program: &Program, target: &Target, folder: &Path) -> Option<std::path::PathBuf> {
     let number = std::fs::read_dir(folder).unwrap().count();
     let (source, library) = (folder.join(format!("{number}.c")), folder.join(format!("{number}.so")));

@@ -1,13 +1,13 @@
-//! The OpenCL device of this machine under the contract suite.
+//! Contract tests of this machine's OpenCL device.
 #![allow(clippy::unwrap_used)]
 
 use autotune_ir::{Artifact, Code, GpuTarget, Launch, Target};
 use autotune_runtime::{Cpu, Device, Kernel, OpenClDevice, contract};
 
-/// Elements that a task works on.
+/// Number of elements per task.
 const PER_TASK: usize = 8;
 
-/// The contract's kernel for a GPU of OpenCL.
+/// OpenCL C source of the contract's kernel.
 const OPENCL: &str = r#"
 #define BUFFERS __global float *input, __global float *weight, __global float *output, __global float *packed, __global float *scratch
 __kernel void contract_pack(BUFFERS) { const int i = get_global_id(0); packed[i] = 2.0f * weight[i]; }
@@ -31,7 +31,7 @@ fn opencl_devices_keep_the_contract() {
         plan: contract::plan(launch.blocks, Some(launch)),
         code: Code::OpenCl(OPENCL.into()),
     };
-    // SAFETY: the source is that of the plan.
+    // SAFETY: the source implements the plan.
     let load = || unsafe { Kernel::load(&device, &artifact) }.unwrap();
     let (kernel, other) = (load(), load());
     contract::memory(&device);
@@ -40,7 +40,7 @@ fn opencl_devices_keep_the_contract() {
     contract::other_devices(&device, &OpenClDevice::first().unwrap(), &kernel);
     contract::threads(|| device.new_queue().unwrap(), &kernel);
 
-    // SAFETY: nothing is loaded.
+    // SAFETY: loading fails before any code is used.
     let refused = unsafe { Cpu::new(1).load(&artifact) }.err().unwrap().to_string();
     assert!(refused.starts_with("it is not code for "), "{refused}");
 }

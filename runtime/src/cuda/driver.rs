@@ -1,8 +1,8 @@
-//! The library of the CUDA driver: whether it is there, new enough and whole, and calls that cannot
-//! bring the program down.
+//! Library of the CUDA driver: checks that it is present, recent enough and complete, and catches
+//! panics of calls.
 //!
-//! Its functions are looked up when they are first called, and one that is missing is a panic of
-//! the layer below. So all are looked for before anything else is done.
+//! The binding layer looks up each function at its first call and panics if it is missing.
+//! Therefore all functions are looked up before anything else is done.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -13,12 +13,12 @@ use std::sync::{Once, OnceLock};
 
 use cudarc::driver::{DriverError, sys};
 
-/// A version of CUDA.
+/// Version of CUDA, such as 12.4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
-    /// As in 12 of 12.4.
+    /// Major version: 12 in 12.4.
     pub major: u32,
-    /// As in 4 of 12.4.
+    /// Minor version: 4 in 12.4.
     pub minor: u32,
 }
 
@@ -28,14 +28,14 @@ impl fmt::Display for Version {
     }
 }
 
-/// The oldest driver that has everything.
+/// Oldest CUDA version of the driver with all required functions.
 pub const OLDEST: Version = Version { major: 12, minor: 0 };
 
-/// What to do about a driver that is missing or too old.
+/// Advice for a driver that is missing or too old.
 const INSTALL: &str = "install NVIDIA driver 525 or newer";
 
-/// Every function of the driver that is called here, whether directly or through the layer below,
-/// and the version of CUDA that brought it.
+/// Every driver function that is called here, directly or by the binding layer, with the CUDA
+/// version that introduced it.
 pub const FUNCTIONS: [(&str, Version); 41] = [
     ("cuCtxGetCurrent", since(4, 0)),
     ("cuCtxSetCurrent", since(4, 0)),
@@ -80,28 +80,28 @@ pub const FUNCTIONS: [(&str, Version); 41] = [
     ("cuStreamSynchronize", since(2, 0)),
 ];
 
-/// Those that only kernels for compute capability 9.0 and newer need.
+/// Driver functions that only kernels for compute capability 9.0 and later need.
 pub const TENSOR_MAP_FUNCTIONS: [(&str, Version); 1] = [("cuTensorMapEncodeTiled", since(12, 0))];
 
 const fn since(major: u32, minor: u32) -> Version {
     Version { major, minor }
 }
 
-/// The driver's version; in one line why there is no driver that can be used.
+/// Returns the driver's CUDA version; the error says in one line why no driver can be used.
 pub fn version() -> Result<Version, String> {
     static FOUND: OnceLock<Result<Version, String>> = OnceLock::new();
     FOUND.get_or_init(find).clone()
 }
 
 fn find() -> Result<Version, String> {
-    // SAFETY: loading the driver's library runs its initialisers, which any program may do.
+    // SAFETY: loading the library runs its initialisers, which is allowed in any program.
     if !unsafe { sys::is_culib_present() } {
         return Err(format!("no CUDA driver (libcuda.so.1): {INSTALL}"));
     }
 
     let mut number = 0;
     look_for(&[("cuDriverGetVersion", since(2, 2))])?;
-    // SAFETY: the number lives, and is written to.
+    // SAFETY: the pointer is valid for the one number that is written.
     guarded(|| unsafe { sys::cuDriverGetVersion(&mut number) }.result())
         .map_err(|fault| format!("the CUDA driver does not tell its version: {fault}"))?;
     let number = u32::try_from(number).unwrap_or(0);
@@ -114,10 +114,11 @@ fn find() -> Result<Version, String> {
     Ok(version)
 }
 
-/// Says which function is missing first, if one is. The library must be there.
+/// Checks that all functions exist; the error names the first missing one. The library must be
+/// present.
 pub(super) fn look_for(functions: &[(&str, Version)]) -> Result<(), String> {
     for (name, brought) in functions {
-        // SAFETY: the library is there; the function is not called.
+        // SAFETY: the library is present; the function is only looked up, not called.
         let found = unsafe { sys::culib().get::<*const ()>(name.as_bytes()).is_ok() };
         if !found {
             return Err(format!("the CUDA driver lacks {name}, which CUDA {brought} brought: {INSTALL}"));
@@ -126,12 +127,12 @@ pub(super) fn look_for(functions: &[(&str, Version)]) -> Result<(), String> {
     Ok(())
 }
 
-/// Why a call of the driver failed.
+/// Failure of a driver call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DriverFault {
-    /// The driver says so.
+    /// The driver returned an error.
     Call(DriverError),
-    /// The layer between this program and the driver gave up.
+    /// The binding layer panicked.
     Panic(String),
 }
 
@@ -144,13 +145,13 @@ impl fmt::Display for DriverFault {
     }
 }
 
-/// The driver's words for an error, and its name of it.
+/// Returns the driver's description of an error, and its name.
 fn words(error: DriverError) -> String {
     let text = |found: Result<&CStr, DriverError>| found.map_or("?".into(), |text| text.to_string_lossy().into_owned());
     format!("{} ({})", text(error.error_string()), text(error.error_name()))
 }
 
-/// Calls the driver; a panic below is an error, of which nothing is printed.
+/// Calls the driver. A panic of the binding layer becomes an error and prints nothing.
 pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, DriverError>) -> Result<T, DriverFault> {
     thread_local! {
         static IS_GUARDED: Cell<bool> = const { Cell::new(false) };
@@ -174,7 +175,7 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, DriverError>) -> Resul
     }
 }
 
-/// What a panic says, in one line.
+/// Returns the message of a panic in one line.
 fn message(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().map(String::as_str).or(payload.downcast_ref::<&str>().copied());
     text.unwrap_or("it panicked").split_whitespace().collect::<Vec<_>>().join(" ")

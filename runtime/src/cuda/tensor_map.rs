@@ -1,4 +1,4 @@
-//! Tensor maps, by which a CUDA kernel copies boxes of a matrix.
+//! Tensor maps, which describe matrices to the copy engine of CUDA devices.
 
 use std::ffi::c_void;
 
@@ -8,29 +8,29 @@ use cudarc::driver::{DeviceRepr, sys};
 
 use super::driver::guarded;
 
-/// A tensor map, which a kernel takes by value. Aligned as headers since CUDA 13 have it, which
-/// those before allow.
+/// Tensor map, passed to kernels by value. The alignment is that of the headers since CUDA 13,
+/// which earlier versions permit.
 #[repr(C, align(128))]
 pub(super) struct TensorMap(sys::CUtensorMap);
 
-// SAFETY: plain data that a kernel takes as it is.
+// SAFETY: plain data that is passed to kernels unchanged.
 unsafe impl DeviceRepr for TensorMap {}
 
-/// What a map is made of.
+/// Parameters of a tensor map, except for the address.
 #[derive(Clone, Debug)]
 pub(super) struct MapPlan {
-    /// Position of the buffer among those that the device holds.
+    /// Position among the buffers that are passed to the kernel.
     pub(super) buffer: usize,
     dtype: sys::CUtensorMapDataType,
     /// Columns and rows of the matrix.
     extents: [u64; 2],
     row_bytes: u64,
-    /// Columns and rows of the box.
+    /// Columns and rows of a box.
     shape: [u32; 2],
 }
 
 impl MapPlan {
-    /// The map of a box of the plan, or why there is none.
+    /// Returns the parameters of the map for a box of the plan; the error says why there is none.
     pub(super) fn new(plan: &KernelPlan, of: &TensorBox) -> Result<Self, String> {
         let Some(PlanBuffer { shape, dtype, .. }) = plan.buffers.get(of.buffer) else {
             return Err("a box of no buffer".into());
@@ -53,11 +53,12 @@ impl MapPlan {
         })
     }
 
-    /// The map of the matrix that begins at `address`.
+    /// Creates the map for a matrix at `address`.
     pub(super) fn encode(&self, address: sys::CUdeviceptr) -> Result<TensorMap, String> {
         let mut map = TensorMap(sys::CUtensorMap { opaque: [0; 16] });
         let steps = [1u32; 2];
-        // SAFETY: every pointer is to as many numbers as the rank wants; the map is written only.
+        // SAFETY: every array has two elements, one per dimension (one less for the strides); the
+        // map is only written.
         let mut encode = || unsafe {
             sys::cuTensorMapEncodeTiled(
                 &mut map.0,
