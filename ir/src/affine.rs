@@ -84,6 +84,7 @@ impl Affine {
             match place {
                 Some(i) if self.terms[i].0 == var => {
                     self.terms[i].1 += c * factor;
+                    // Equality and `as_constant` rely on terms with nonzero coefficients.
                     if self.terms[i].1 == 0 {
                         self.terms.remove(i);
                     }
@@ -100,6 +101,8 @@ impl Affine {
         if coefficient == 0 {
             return self.clone();
         }
+
+        // The replacement may contain `var` itself, so its term is removed first.
         let rest = Self { constant: self.constant, terms: self.terms.iter().copied().filter(|t| t.0 != var).collect() };
         rest + replacement.clone() * coefficient
     }
@@ -108,6 +111,7 @@ impl Affine {
     #[inline]
     pub fn range(&self, extent_of: impl Fn(VarId) -> usize) -> (i64, i64) {
         self.terms.iter().fold((self.constant, self.constant), |(low, high), &(var, c)| {
+            // A term with a negative coefficient is smallest at the last value.
             let reach = c * (extent_of(var) as i64 - 1);
             (low + reach.min(0), high + reach.max(0))
         })
@@ -149,6 +153,7 @@ impl Mul<i64> for Affine {
 
     #[inline]
     fn mul(mut self, factor: i64) -> Affine {
+        // All coefficients would become zero, and terms with zero must not be stored.
         if factor == 0 {
             return Affine::default();
         }

@@ -6,9 +6,9 @@
 //!
 //! | part | contents |
 //! |---|---|
-//! | [`Totals`] | sums over all leaves: multiply-adds, instructions, copies, code size, cycles; load balance among threads |
-//! | [`Dominant`] | the multiply-accumulate executed most often: its loops, register tile, cache footprints and traffic |
-//! | [`gpu::Kernels`] | stages of a GPU program: occupancy, registers, coalescing, bank conflicts, cycles by bottleneck |
+//! | [`Totals`] | sums over all leaves: multiply-adds, copies, code size, cycles; load balance |
+//! | [`Dominant`] | most frequent multiply-accumulate: loops, register tile, cache traffic |
+//! | [`gpu::Kernels`] | GPU stages: occupancy, registers, coalescing, cycles by bottleneck |
 //!
 //! ```
 //! use autotune_ir::analyse::analyse;
@@ -111,6 +111,7 @@ impl Analysis {
     /// cached and come from memory. [`Analysis::cycles_per_flop`] already counts them once as
     /// ordinary traffic.
     pub fn cold_cycles_per_flop(&self) -> f64 {
+        // All threads share the memory bandwidth.
         self.totals.cold_bytes / self.flops * self.core.threads as f64 / self.core.rates.read_bytes_per_cycle()[2]
     }
 
@@ -124,6 +125,8 @@ impl Analysis {
                 // fewer than the workload counts.
                 let work = 2.0 * self.totals.fmas / self.flops;
                 let traffic = self.dominant.as_ref().map_or([0.0; 3], |d| d.traffic[by - 1].map(|bytes| bytes * work));
+
+                // All threads share the memory bandwidth; cache rates are per thread.
                 let sharers = if by == 3 { self.core.threads as f64 } else { 1.0 };
                 // Output lines are read before they are written, and written back later: twice the
                 // traffic.

@@ -9,19 +9,19 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DType {
-    /// IEEE 754 binary32.
+    /// IEEE 754 binary32 (single precision).
     #[default]
     F32,
     /// Binary32 in memory; the factors of a contraction are rounded to 10 fraction bits before they
     /// are multiplied. In other workloads identical to [`DType::F32`].
     Tf32,
-    /// IEEE 754 binary16.
+    /// IEEE 754 binary16 (half precision).
     F16,
     /// Bfloat16: the upper half of an IEEE 754 binary32.
     Bf16,
     /// Two's complement, 8 bits.
     I8,
-    /// Unsigned, 8 bits.
+    /// Unsigned integer of 8 bits.
     U8,
     /// Two's complement, 16 bits.
     I16,
@@ -37,11 +37,11 @@ pub enum DType {
 /// Representation of a type's values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Floating point.
+    /// Binary floating point with a sign.
     Float,
-    /// Two's complement.
+    /// Signed integers in two's complement.
     Signed,
-    /// Unsigned integers.
+    /// Unsigned integers, and booleans.
     Unsigned,
 }
 
@@ -98,11 +98,12 @@ const ROWS: [Row; 10] = [
 ];
 
 impl DType {
-    /// Every type.
+    /// All types, in the order of the variants.
     pub const ALL: [DType; ROWS.len()] = {
         let (mut all, mut at) = ([DType::F32; ROWS.len()], 0);
         while at < ROWS.len() {
             all[at] = ROWS[at].dtype;
+            // `row` indexes the table by variant.
             assert!(all[at] as usize == at);
             at += 1;
         }
@@ -179,6 +180,7 @@ impl DType {
     pub fn rounded(self, number: f64) -> f64 {
         let [least, most] = self.range();
         match self {
+            // The sum with zero turns -0 into 0, which integers lack.
             _ if self.is_integer() => number.round_ties_even().clamp(least, most) + 0.0,
             DType::F16 => f16::from_f32(number as f32).to_f64(),
             DType::Bf16 => bf16::from_f32(number as f32).to_f64(),
@@ -242,6 +244,7 @@ impl DType {
     pub fn exact_words(self, numbers: impl Iterator<Item = f64>) -> Vec<u32> {
         let bits = numbers.map(|number| self.encode(number));
         match (4 / self.bytes()).max(1) {
+            // Elements of 32 or 64 bits: the low word is first.
             1 => bits.flat_map(|bits| [bits as u32, (bits >> 32) as u32].into_iter().take(self.bytes() / 4)).collect(),
             shared => {
                 let (bits, mut words) = (bits.collect::<Vec<_>>(), Vec::new());
@@ -263,6 +266,7 @@ impl DType {
         }
         let value = |bits: u64| self.decode(bits) as f32;
         match 4 / self.bytes() {
+            // Elements of 64 bits take two words.
             0 => words.chunks(2).map(|pair| value(u64::from(pair[0]) | u64::from(pair[1]) << 32)).take(len).collect(),
             shared => {
                 let elements =

@@ -7,7 +7,7 @@
 //!
 //! | operation | largest error in ulp | method |
 //! |---|---|---|
-//! | add, sub, mul, div, sqrt, max, min, neg, abs, floor, casts | exact or rounded once | one primitive or exact bit operations |
+//! | add, sub, mul, div, sqrt, max, min, neg, abs, floor, casts | exact or rounded once | direct |
 //! | rsqrt | 1.5 | a square root and a quotient |
 //! | exp | 1.5 | `2^n` times a polynomial in the reduced argument |
 //! | log | 1 | the exponent, and a polynomial in the mantissa minus one |
@@ -20,7 +20,7 @@
 //! | softplus | 2 | `max(x, 0) + log1p(exp(-abs(x)))` |
 //! | silu | 6 | `x * exp(min(x, 0)) / (1 + exp(-abs(x)))` |
 //! | mish | 6 | rational function of `exp(-abs(x))`, times x |
-//! | gelu | 7 | `max(x, 0) - abs(x) * exp(-x^2 / 2) * p(abs(x)) / q(abs(x))`, the square in double-f32 |
+//! | gelu | 7 | `max(x, 0) - a * exp(-a^2 / 2) * p(a) / q(a)`, `a = abs(x)`, in double-f32 |
 //! | gelu_tanh | 6 | like silu, with the polynomial in the exponents in double-f32 |
 //! | sign | exact | |
 //!
@@ -50,13 +50,13 @@ mod narrow;
 /// Elementwise primitive of a vector unit: one instruction, or a few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Primitive {
-    /// `a + b`.
+    /// Sum `a + b`, rounded once.
     Add,
-    /// `a - b`.
+    /// Difference `a - b`, rounded once.
     Sub,
-    /// `a * b`.
+    /// Product `a * b`, rounded once.
     Mul,
-    /// `a / b`.
+    /// Quotient `a / b`, rounded once.
     Div,
     /// `b` if `a < b`, else `a`.
     Max,
@@ -66,9 +66,9 @@ pub enum Primitive {
     Maximum,
     /// The smaller value; NaN if either is NaN.
     Minimum,
-    /// Bitwise and.
+    /// Bitwise and of the representations.
     And,
-    /// Bitwise or.
+    /// Bitwise or of the representations.
     Or,
     /// Sum of the bits as 32-bit integers, wrapping.
     AddBits,
@@ -91,7 +91,7 @@ pub enum Primitive {
     ShiftRight(u8),
     /// `a * 2^b`, rounded once, for integers b from -252 to 254.
     Scale,
-    /// Square root.
+    /// Square root, rounded once.
     Sqrt,
     /// Largest integer that is not larger than `a`.
     Floor,
@@ -122,6 +122,7 @@ impl Primitive {
         let of_bits = |bits: u32| f32::from_bits(bits);
         let of_integer = |integer: i32| f32::from_bits(integer.cast_unsigned());
         let [integer_a, integer_b] = [a, b].map(|value| value.to_bits().cast_signed());
+
         match self {
             Primitive::Add => a + b,
             Primitive::Sub => a - b,
@@ -276,6 +277,7 @@ impl Formula {
 
     /// Evaluates the formula for these operands.
     pub fn value(&self, operands: [f32; Primitive::MOST_OPERANDS]) -> f32 {
+        // Most formulas are a single primitive and need no list of values.
         if let Some(primitive) = self.only() {
             return primitive.value(operands);
         }

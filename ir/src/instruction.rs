@@ -6,7 +6,7 @@
 //! progress after the call. The dialects of GPU languages know its syntax.
 //!
 //! ```text
-//! call mma.sync                                  sixteen times eight sums of a warp, and K steps of their reduction
+//! call mma.sync                   16 x 8 sums of a warp, K reduction steps each
 //!   unrolled s in 0..2
 //!     ...
 //!       acc[i, j, h, 2*p + c] += data_shared[..] * weight_shared[..]

@@ -100,6 +100,8 @@ fn content(spec: &Spec, buffer: &Buffer, operands: &[ArrayD<f32>]) -> Result<Vec
         Role::Output | Role::Packed | Role::Accumulator => None,
     };
     let Some((tensor, operand)) = given else { return Ok(vec![f64::NAN; buffer.len()]) };
+
+    // Factors of a contraction may be rounded more coarsely than stored elements (tf32).
     let rounded = match spec.is_multiplied(tensor) {
         true => operand.mapv(|x| tensor.dtype.multiplied(x)),
         false => operand.mapv(|x| tensor.dtype.stored(x)),

@@ -23,9 +23,12 @@ impl Launch {
         let grid = Grid::of(stage)?;
         let blocks = grid.blocks.iter().map(|l| l.extent).product();
         let buffers = shared_offsets(program, grid.body).last().map_or(0, |&(_, end)| end);
+        // All copies to one slot share mbarriers; the buffer with most slots determines their
+        // number.
         let arrivals =
             box_copies(grid.body).iter().map(|copy| program.buffer(copy.to.buffer).shape[0]).max().unwrap_or(0);
         let (releases, producers) = if WarpRole::occurs(grid.body) { (arrivals, PRODUCER_THREADS) } else { (0, 0) };
+        // The mbarriers follow the buffers.
         let shared_bytes = buffers + (ARRIVAL_BYTES * (arrivals + releases)).next_multiple_of(16);
         Some(Self { blocks, threads: grid.block_threads() + producers, shared_bytes })
     }

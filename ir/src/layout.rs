@@ -22,7 +22,7 @@ pub enum LayoutError {
     /// The layout is channel-blocked, but the tensor is not `[n, c, ..]`, such as `[n, c, h, w]`.
     #[error("a channel-blocked layout needs a tensor [n, c, ..] of pixels, not {shape:?}")]
     Rank {
-        /// The logical shape.
+        /// Logical shape of the tensor.
         shape: Vec<usize>,
     },
     /// The block size does not divide the number of channels.
@@ -30,13 +30,13 @@ pub enum LayoutError {
     Block {
         /// Channels of the tensor.
         channels: usize,
-        /// Channels per block.
+        /// Number of channels per block.
         block: usize,
     },
     /// The number of physical elements is not that of the shape.
     #[error("{found} elements for a tensor of shape {shape:?}")]
     Len {
-        /// The logical shape.
+        /// Logical shape of the tensor.
         shape: Vec<usize>,
         /// Number of physical elements.
         found: usize,
@@ -101,6 +101,8 @@ pub fn from_layout(physical: &[f32], logical: &[usize], layout: Layout) -> Resul
         return Ok(view.to_owned());
     }
     let lanes = shape.len() - 1;
+
+    // In [n, c / block, block, ..] order, the two channel axes can be merged.
     let order: Vec<usize> = [0, 1, lanes].into_iter().chain(2..lanes).collect();
     let merged = view.permuted_axes(IxDyn(&order));
     let merged = merged.as_standard_layout();

@@ -6,12 +6,13 @@
 //! | [`spec`] | specification of a computation: equations over named tensors |
 //! | [`target`] | the machine that code is generated for |
 //! | [`program`], [`affine`] | loop nests, the central representation |
-//! | [`formula`] | exact definitions of elementwise operations, as straight-line programs of vector primitives |
-//! | [`instruction`], [`vector`] | instructions that execute whole loop nests, and vector accesses |
-//! | [`verify`](mod@verify), [`interp`], [`print`](mod@print) | static proof, reference execution, text form |
+//! | [`formula`] | exact definitions of elementwise operations by vector primitives |
+//! | [`instruction`], [`vector`] | instructions that execute loop nests, vector accesses |
+//! | [`verify`](mod@verify), [`interp`] | static proof and reference execution of programs |
+//! | [`print`](mod@print) | text form of programs |
 //! | [`problem`] | faults that the verifier and the interpreter find |
-//! | [`analyse`], [`machine`] | footprints, registers and cycles of a program, and the hardware figures behind them |
-//! | [`plan`], [`launch`], [`artifact`] | the interface of a compiled kernel, its launch, and code with interface |
+//! | [`analyse`], [`machine`] | cost analysis of programs, and the hardware figures behind it |
+//! | [`plan`], [`launch`], [`artifact`] | interface, launch and code of compiled kernels |
 //! | [`dtype`], [`layout`] | element types with their rounding, and layouts of tensors in memory |
 #![warn(missing_docs)]
 

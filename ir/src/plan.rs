@@ -44,7 +44,7 @@ pub struct PlanBuffer {
     pub shape: Vec<usize>,
     /// Layout of the logical tensor in the buffer.
     pub layout: Layout,
-    /// Element type.
+    /// Type of the elements in memory.
     #[serde(default)]
     pub dtype: DType,
 }

@@ -11,7 +11,7 @@ use crate::program::Scope;
 pub struct ProgramError {
     /// Stage and loops (by name, outermost first), or buffer.
     pub place: String,
-    /// The fault.
+    /// Description of the fault.
     pub problem: Problem,
 }
 
@@ -27,11 +27,11 @@ pub enum Problem {
     /// The program needs too much memory.
     #[error("{bytes} bytes of {scope:?} memory exceed {limit}")]
     Memory {
-        /// Kind of memory.
+        /// Memory space that is exceeded.
         scope: Scope,
-        /// Bytes needed.
+        /// Bytes that the program needs.
         bytes: u64,
-        /// Bytes allowed.
+        /// Bytes that the target allows.
         limit: u64,
     },
     /// Loops or allocations are nested in an invalid way.
@@ -47,9 +47,9 @@ pub enum Problem {
         buffer: String,
         /// Physical dimension; 0 is outermost.
         dim: usize,
-        /// Smallest index.
+        /// Smallest value of the index.
         low: i64,
-        /// Largest index.
+        /// Largest value of the index.
         high: i64,
         /// Extent of the dimension.
         extent: usize,
@@ -68,7 +68,7 @@ pub enum Problem {
     Forbidden {
         /// Name of the buffer.
         buffer: String,
-        /// `read` or `written`.
+        /// Kind of access: `read` or `written`.
         access: &'static str,
     },
     /// Lanes of a vector, or concurrent tasks, store to the same element.

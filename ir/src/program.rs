@@ -68,7 +68,7 @@ pub struct AxisInfo {
     /// Name as in the main equation; `oi`, `ci`, `gi` for the lanes of a channel block, `p` for the
     /// pixels of all outputs.
     pub name: &'static str,
-    /// Number of iterations.
+    /// Number of iterations, at least 1.
     pub extent: usize,
     /// True for a reduction axis, false for a spatial one.
     pub reduce: bool,

@@ -34,6 +34,7 @@ impl Set {
         let mut terms: SmallVec<[(i64, i64); 4]> = SmallVec::new();
         for &(var, coefficient) in &affine.terms {
             let last = extent_of(var) as i64 - 1;
+            // Negative steps are reversed: the set starts at the smallest value.
             start += (coefficient * last).min(0);
             if last > 0 {
                 terms.push((coefficient.abs(), last));
@@ -49,6 +50,8 @@ impl Set {
             if step < span {
                 return None;
             }
+
+            // Repetition without gaps yields one longer interval.
             intervals = if intervals.len() == 1 && step == span {
                 smallvec![(0, step * (last + 1))]
             } else {
@@ -84,6 +87,7 @@ impl Set {
             if a_low < b_high && b_low < a_high {
                 return true;
             }
+            // The interval that ends first cannot meet any further one.
             let behind = if a_high <= b_high { &mut a } else { &mut b };
             behind.next();
         }
@@ -129,15 +133,20 @@ pub(crate) fn overlap(boxes: &[&SetBox], labels: &[usize], extents: &[usize]) ->
         at_hand: &[usize],
     ) -> Option<(usize, usize)> {
         let (&first, rest) = at_hand.split_first()?;
+        // Boxes with the same label may overlap.
         let other = *rest.iter().find(|&&i| labels[i] != labels[first])?;
+
         if axis == extents.len() {
             return Some((first, other));
         }
+
         if at_hand.len() <= FEW {
             let meets = |a: usize, b: usize| boxes[a][axis..].iter().zip(&boxes[b][axis..]).all(|(a, b)| a.meets(b));
             let pairs = at_hand.iter().enumerate().flat_map(|(i, &a)| at_hand[i + 1..].iter().map(move |&b| (a, b)));
             return pairs.into_iter().find(|&(a, b)| labels[a] != labels[b] && meets(a, b));
         }
+
+        // An axis with equal sets need not be cut; an empty set leaves nothing in common.
         if are_alike(boxes, at_hand, axis) {
             let is_empty = boxes[first][axis].0.is_empty();
             return (!is_empty).then(|| search(boxes, labels, extents, axis + 1, at_hand)).flatten();
@@ -159,6 +168,7 @@ fn are_alike(boxes: &[&SetBox], at_hand: &[usize], axis: usize) -> bool {
 pub(crate) fn gap(boxes: &[&SetBox], extents: &[usize]) -> Option<Vec<i64>> {
     fn search(boxes: &[&SetBox], extents: &[usize], point: &mut Vec<i64>, at_hand: &[usize]) -> bool {
         let axis = point.len();
+        // If no box is left, every point of this part is a gap.
         let Some(&first) = at_hand.first() else {
             point.resize(extents.len(), 0);
             return true;
@@ -166,6 +176,7 @@ pub(crate) fn gap(boxes: &[&SetBox], extents: &[usize]) -> Option<Vec<i64>> {
         if axis == extents.len() {
             return false;
         }
+        // If all boxes cover the whole axis, any value represents it.
         if boxes[first][axis].as_prefix() == Some(extents[axis]) && are_alike(boxes, at_hand, axis) {
             point.push(0);
             return search(boxes, extents, point, at_hand);

@@ -54,14 +54,14 @@ pub enum Source {
     Computed,
 }
 
-/// Dense row-major array.
+/// Dense row-major array that equations read or define.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tensor {
     /// Name, unique within the spec.
     pub name: Cow<'static, str>,
-    /// Shape, outermost first.
+    /// Shape of the array, outermost first.
     pub shape: Vec<usize>,
-    /// Element type.
+    /// Type of the elements in memory.
     pub dtype: DType,
     /// Origin of the elements.
     pub source: Source,
@@ -151,7 +151,7 @@ impl Reduction {
 /// other axes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Equation {
-    /// Iteration space.
+    /// Iteration space, including the reduction axes.
     pub axes: Vec<Axis>,
     /// Element that is defined. Here and in `value`, `BufferId(t)` is tensor `t` of the spec.
     pub output: Access,
@@ -298,6 +298,7 @@ impl Spec {
                 _ => {}
             });
         }
+        // An ordinary load is assumed to read the whole tensor.
         if loaded || gathered == 0.0 { all } else { all.min(gathered) }
     }
 
@@ -313,6 +314,7 @@ impl Spec {
     pub fn prologue(&self) -> Option<&Equation> {
         let [map, main, _] = &self.equations[..] else { return None };
         let is_axis = |(axis, index): (usize, &Affine)| *index == Affine::var(VarId(axis as u32));
+        // The map must keep the axes in order, so that the copy of the operand can apply it.
         let is_map = !map.reduces()
             && map.output.index.len() == map.axes.len()
             && map.output.index.iter().enumerate().all(is_axis)

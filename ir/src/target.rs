@@ -29,7 +29,7 @@ pub use rates::Rates;
 pub enum Target {
     /// A CPU with a number of threads.
     Cpu(CpuTarget),
-    /// A GPU.
+    /// A GPU with its limits.
     Gpu(GpuTarget),
 }
 

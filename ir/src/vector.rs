@@ -9,9 +9,9 @@ use crate::program::InBounds;
 pub struct Vector {
     /// Variable of the loop.
     pub var: VarId,
-    /// First lane.
+    /// First lane: the value of `var` there.
     pub start: usize,
-    /// Number of lanes.
+    /// Number of consecutive lanes.
     pub lanes: usize,
 }
 

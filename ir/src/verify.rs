@@ -1,18 +1,28 @@
 //! Static proof that a program computes its spec.
 //!
-//! Proven for every program: loops, allocations and names are well formed; every index is in
-//! bounds; operands are not written; every iteration of the algorithm's equations, such as the
-//! multiply-adds of a contraction, is executed exactly once; operands that are read directly are
-//! read at the right element; every element of the output is assigned; tasks do not write the same
-//! element of global memory; memory stays within the target's limits.
+//! Proven for every program:
 //!
-//! Proven for GPU stages as well: blocks and threads are within the target's limits; every thread
-//! reaches every barrier; between two barriers, no thread accesses an element of shared memory that
-//! another one writes or that a copy in progress will write; with a producer, none that one of its
-//! copies may be writing at that time, and no wait is for an event that never comes; matrix
-//! instructions distribute operands and sums over threads as their nest states; guarded accesses
-//! are in bounds. A multiply-add whose point is outside its axes does not count; the last group of
-//! reduction steps may exceed the axis.
+//! - loops, allocations and names are well formed;
+//! - every index is in bounds, and operands are not written;
+//! - every iteration of the algorithm's equations, such as the multiply-adds of a contraction, is
+//!   executed exactly once;
+//! - operands that are read directly are read at the right element;
+//! - every element of the output is assigned;
+//! - tasks do not write the same element of global memory;
+//! - memory stays within the target's limits.
+//!
+//! Proven for GPU stages as well:
+//!
+//! - blocks and threads are within the target's limits, and guarded accesses are in bounds;
+//! - every thread reaches every barrier;
+//! - between two barriers, no thread accesses an element of shared memory that another one writes
+//!   or that a copy in progress will write;
+//! - with a producer, no access meets an element that one of its copies may be writing at that
+//!   time, and no wait is for an event that never comes;
+//! - matrix instructions distribute operands and sums over threads as their nest states.
+//!
+//! On a GPU, a multiply-add whose point is outside its axes does not count. The last group of
+//! reduction steps of a dot product may exceed the axis.
 //!
 //! Not proven: the flow of values through packed copies, shared memory and accumulators, including
 //! initial values and that steps outside the axes add zero. [`crate::interp`] tests these.
@@ -60,7 +70,9 @@ pub fn verify(program: &Program, target: &Target) -> Result<(), ProgramError> {
         for (tree, node) in stage.body.iter().enumerate() {
             Walk::new(program, (index, stage), (tree, node), &mut found).node(node)?;
         }
+        // A barrier separates stages, so only writes of the same stage can conflict.
         check_tasks(program, &found.writes[first_write..])?;
+        // Stages of a run may read these buffers but not write them.
         if stage.when == When::AheadOfTime {
             let written = found.writes[first_write..].iter().map(|w| w.buffer);
             found.ahead_of_time.extend(written);
@@ -75,6 +87,7 @@ fn check_tasks(program: &Program, writes: &[Write]) -> Result<(), ProgramError> 
     let buffers: HashSet<BufferId> = writes.iter().map(|w| w.buffer).collect();
     for id in buffers {
         let here: Vec<&Write> = writes.iter().filter(|w| w.buffer == id).collect();
+        // The writes of one tree are checked during its walk; only trees remain.
         let labels: Vec<usize> = here.iter().map(|w| w.tree).collect();
         let boxes: Vec<&SetBox> = here.iter().map(|w| &w.covered.set_box).collect();
         if let Some((a, b)) = overlap(&boxes, &labels, &program.buffer(id).shape) {
@@ -120,6 +133,7 @@ fn check_iterations(program: &Program, number: usize, found: &[&Iterations]) -> 
         return Err(ProgramError { place: place(a), problem: Problem::Overlap { other: place(b) } });
     }
 
+    // Disjoint boxes with the required number of points cover each point exactly once.
     let covered = boxes.iter().map(|set_box| volume(set_box)).sum();
     let Some(required) = interface::required_points(program, number, in_place) else {
         let problem = Problem::Point("iterations without padding cannot be counted".into());

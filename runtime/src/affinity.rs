@@ -20,6 +20,7 @@ pub fn pinned_to_core<T>(index: usize, work: impl FnOnce() -> T) -> T {
             set_affinity(&self.0);
         }
     }
+    // The list must be computed before this thread is pinned.
     allowed_cores();
     let _restore = Restore(affinity_mask());
     pin_to_core(index);

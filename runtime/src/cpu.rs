@@ -254,6 +254,7 @@ impl Device for Cpu {
         if bytes < SHARED_BYTES {
             return HostMemory::new(bytes);
         }
+        // All threads share the page faults of large memory.
         let memory = HostMemory::untouched(bytes)?;
         let parts = memory.extent().bytes.div_ceil(PART_BYTES);
         // SAFETY: no other owner of the memory exists yet, and each thread touches separate parts.
@@ -282,6 +283,7 @@ impl Device for Cpu {
         let bytes = memory.bytes_mut(word_bytes(&words))?;
         // SAFETY: any four bytes are a valid `u32`.
         let (before, aligned, _) = unsafe { bytes.align_to_mut::<u32>() };
+        // Parts of a memory may begin at any byte, where words are not aligned.
         match before {
             [] => aligned.fill(word),
             _ => bytes.chunks_exact_mut(4).for_each(|four| four.copy_from_slice(bytes_of(&[word]))),
@@ -318,6 +320,7 @@ impl Device for Cpu {
         let buffers = module.are_global.iter().map(pointer).collect::<Option<_>>().ok_or_else(too_few)?;
 
         let mut private: SmallVec<_> = memory.private.iter().map(|memory| memory.start().cast()).collect();
+        // Calls have one pointer per thread, even if the functions do not use it.
         if !module.needs_private {
             private.resize(self.threads(), ptr::null_mut());
         }

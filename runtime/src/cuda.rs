@@ -51,6 +51,7 @@ fn list() -> Result<Vec<GpuInfo>, String> {
     if devices.is_empty() {
         return Err(NO_DEVICE.into());
     }
+    // Other devices also work with drivers that lack these functions.
     if devices.iter().any(|info| matches!(info.target.api, GpuApi::Cuda { sm: TENSOR_MAPS_SM.. })) {
         driver::look_for(&driver::TENSOR_MAP_FUNCTIONS)?;
     }
@@ -326,6 +327,7 @@ impl Device for CudaDevice {
     ) -> Result<CudaCall, DeviceError> {
         let buffers = memory.buffers;
         for block in buffers.iter().filter_map(|buffer| buffer.owner.as_ref()) {
+            // Memory is freed in the order of its own stream only.
             if !Arc::ptr_eq(block.slice.stream(), &self.stream) {
                 block.is_shared.store(true, Ordering::Relaxed);
             }
@@ -364,6 +366,7 @@ impl Device for CudaDevice {
 
     /// Records a CUDA graph by stream capture.
     fn record(&self, work: &mut dyn FnMut() -> Result<(), DeviceError>) -> Option<CudaGraph> {
+        // The thread-local mode permits other threads to call the driver during the capture.
         guarded(|| self.stream.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)).ok()?;
         let recorded = work();
         // The capture must be ended even if the work failed.

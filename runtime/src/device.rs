@@ -109,7 +109,7 @@ pub trait Device: Sized {
     /// record. The requirements of [`Device::bind`] apply to recorded calls.
     fn record(&self, work: &mut dyn FnMut() -> Result<(), DeviceError>) -> Option<Self::Recording>;
 
-    /// Starts a recording.
+    /// Starts all calls of a recording, in order.
     fn replay(&self, recording: &Self::Recording) -> Result<(), DeviceError>;
 
     /// Returns the seconds that the calls started by `work` take, by the device's most precise
@@ -154,7 +154,7 @@ pub struct Bound<M> {
 /// Size and alignment of a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Size in bytes.
+    /// Size of the memory in bytes.
     pub bytes: usize,
     /// Largest power of two that divides the address.
     pub alignment: usize,

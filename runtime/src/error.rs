@@ -125,7 +125,7 @@ pub enum KernelError {
         what: &'static str,
         /// Size of the memory in bytes.
         found: usize,
-        /// [`crate::Kernel::scratch_bytes`] or [`crate::Kernel::packed_bytes`].
+        /// Required size: [`crate::Kernel::scratch_bytes`] or [`crate::Kernel::packed_bytes`].
         needed: usize,
     },
     /// The sizes in the plan overflow.

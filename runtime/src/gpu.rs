@@ -7,7 +7,7 @@ use crate::error::DeviceError;
 /// A GPU of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GpuInfo {
-    /// API and limits.
+    /// API and limits of the device.
     pub target: GpuTarget,
     /// Name reported by the driver.
     pub name: String,

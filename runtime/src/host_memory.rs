@@ -190,6 +190,7 @@ impl Block {
             return Self::new(bytes);
         }
         let size = bytes.checked_next_multiple_of(HUGE_PAGE)?;
+        // The mapping is a huge page longer than needed, so that an aligned range fits.
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping at an address that the system chooses overlaps no other memory.
         let all = unsafe { libc::mmap(ptr::null_mut(), size.checked_add(HUGE_PAGE)?, access, flags, -1, 0) };

@@ -116,6 +116,7 @@ impl<D: Device> Kernel<D> {
     }
 
     fn of_module(module: D::Module, plan: KernelPlan) -> Self {
+        // Ids tell apart the packed constants and scratch of different kernels.
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Self { plan, module, id: NEXT.fetch_add(1, Ordering::Relaxed), takes_any_address: false }
     }
@@ -251,6 +252,7 @@ impl<D: Device> Kernel<D> {
     /// 64 bytes.
     pub fn scratch_in(&self, device: &D, memory: D::Memory) -> Result<Scratch<D>, KernelError> {
         let mut memory = parts(device, memory, self.scratch_ranges(device)?, "scratch")?;
+        // Private memory follows the scratch buffers.
         let private = memory.split_off(self.buffers(is_scratch).count());
         Ok(Scratch { kernel: self.id, memory, private })
     }
@@ -352,6 +354,7 @@ impl<D: Device> Kernel<D> {
         may_be_absent: bool,
     ) -> Result<Option<&'v D::Memory>, KernelError> {
         let named = |misfit: Misfit| KernelError::Operand { name: buffer.name.clone(), misfit };
+        // Compiled code assumes that elements are naturally aligned.
         let own = if self.takes_any_address { 1 } else { buffer.dtype.bytes() };
         view.memory(device, buffer, device.alignment().max(own), may_be_absent).map_err(named)
     }

@@ -3,11 +3,11 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`kernel`], [`runner`] | [`Kernel`]: loaded code that any number of threads can run; [`Runner`]: a kernel with everything that one caller needs |
-//! | [`view`] | [`View`], [`ViewMut`]: tensors in the caller's memory, checked against the kernel's plan |
-//! | [`device`] | [`Device`]: the interface between kernels and machines, open to other implementations |
+//! | [`kernel`], [`runner`] | [`Kernel`]: loaded code; [`Runner`]: the same with device and scratch |
+//! | [`view`] | [`View`], [`ViewMut`]: tensors in the caller's memory |
+//! | [`device`] | [`Device`]: the interface between kernels and machines, open to extension |
 //! | [`cpu`], [`host_memory`] | [`Cpu`]: this machine's processor; its memory |
-//! | `cuda`, `opencl`, `gpu` | GPUs of this machine, by cargo features of these names; drivers are loaded at run time |
+//! | `cuda`, `opencl`, `gpu` | GPUs, by features of these names; drivers are loaded at run time |
 //! | [`team`], [`affinity`] | threads that run a kernel together, and their pinning to cores |
 //! | [`error`](mod@error) | errors: [`KernelError`], [`DeviceError`] |
 //! | [`contract`] | tests that every device must pass |

@@ -1,4 +1,4 @@
-//! OpenCL devices.
+//! OpenCL devices, by the OpenCL 1.2 API.
 
 use std::convert::Infallible;
 use std::mem::ManuallyDrop;
@@ -87,6 +87,7 @@ fn list() -> Result<Vec<(ClDevice, GpuInfo)>, DeviceError> {
         let is_gpu = device.dev_type().is_ok_and(|kind| kind & CL_DEVICE_TYPE_GPU != 0);
         all.push((!is_gpu, device, info));
     }
+    // The sort is stable and keeps the driver's order otherwise.
     all.sort_by_key(|&(is_other, _, _)| is_other);
 
     match all.is_empty() {
@@ -239,6 +240,7 @@ impl Device for OpenClDevice {
 
     fn fill(&self, memory: &mut OpenClMemory, words: Range<usize>, word: u32) -> Result<(), DeviceError> {
         let (range, pattern) = (memory.range(word_bytes(&words))?, word.to_ne_bytes());
+        // OpenCL rejects empty ranges.
         if range.is_empty() {
             return Ok(());
         }
@@ -308,6 +310,7 @@ impl Device for OpenClDevice {
 
     fn start(&self, call: &OpenClCall) -> Result<(), DeviceError> {
         for (kernel, launch) in &call.kernels {
+            // The global size counts work-items, not groups.
             let (all, block) = ([launch.blocks * launch.threads], [launch.threads]);
             // SAFETY: all arguments of the kernel are set. The caller of `load` guaranteed that it
             // stays within them.

@@ -83,6 +83,7 @@ impl<'a, D: Device> View<'a, D> {
         // A size that overflows exceeds every memory.
         let needed = buffer.bytes().unwrap_or(usize::MAX);
         let fits = match &self.place {
+            // A slice of another length is most likely the wrong slice.
             Place::Own(_) => bytes == needed,
             _ => bytes >= needed,
         };

@@ -132,6 +132,8 @@ impl CacheModel {
         for tracked in &self.tracked {
             bytes[tracked.operand as usize] += self.traffic_of(tracked, capacity);
         }
+
+        // A multiply-add is two floating-point operations.
         bytes.map(|b| if self.trips > 0.0 { b / (2.0 * self.trips) } else { 0.0 })
     }
 
@@ -214,6 +216,7 @@ fn companions<'n>(nest: &'n Nest, leaf: &Leaf<'n>) -> Vec<Companion<'n>> {
         let shared = own.iter().zip(loops).take_while(|(a, b)| std::ptr::eq(**a, **b)).count();
         other.for_each_access(|access| {
             let buffer = access.buffer.0 as usize;
+            // Operands are tracked already, and registers occupy no cache.
             if taken[buffer] || nest.scope(access.buffer) == Scope::Register {
                 return;
             }

@@ -10,9 +10,9 @@ use crate::program::LoopKind;
 /// A loop around the dominant multiply-accumulate.
 #[derive(Clone, Copy, Debug)]
 pub struct ChainLoop {
-    /// Number of iterations.
+    /// Number of iterations of the loop.
     pub extent: f64,
-    /// How the loop is executed.
+    /// Execution of the iterations: serial, parallel, unrolled or vectorised.
     pub kind: LoopKind,
     /// Role of the loop's axis in the contraction; `None` if the loop belongs to no axis.
     pub class: Option<AxisClass>,
@@ -23,7 +23,7 @@ pub struct ChainLoop {
 /// The dominant multiply-accumulate of a program.
 #[derive(Clone, Debug)]
 pub struct Dominant {
-    /// Number of executions.
+    /// Number of executions, one multiply-add each.
     pub trips: f64,
     /// Loops around it, outermost first.
     pub loops: Vec<ChainLoop>,
@@ -46,6 +46,7 @@ impl Dominant {
         let task = parallel_depth(nest, leaf);
         let cache = CacheModel::new(nest, leaf, tile.tile, task);
         let [l1, l2, l3] = core.cache_bytes;
+        // Threads share the third-level cache; each is assumed to get an equal part.
         let cache_bytes = [l1, l2, l3 / core.threads as f64];
 
         let (classes, operands) = (nest.classes(leaf), operand_accesses(nest, leaf));

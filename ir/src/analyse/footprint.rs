@@ -100,6 +100,7 @@ impl<'a> Region<'a> {
             let count = span.count();
             let reach = (span.reach * span.stride) as f64;
             let spacing = reach / (count - 1.0);
+            // A gap smaller than a block adds no block of its own.
             if runs.count == 1.0 && (spacing - runs.elements) * self.element_bytes < block_bytes {
                 runs.elements += reach;
             } else {
@@ -114,6 +115,7 @@ impl<'a> Region<'a> {
     /// the sets in use. Large if rows are a multiple of 4 KiB apart.
     pub(super) fn lines_per_set(&self) -> f64 {
         let runs = self.runs(LINE_BYTES);
+        // Number of places, modulo the set period, in which lines begin.
         let mut places = runs.blocks(LINE_BYTES);
         let mut first_apart = false;
         // A dimension whose spacing is a multiple of the set period returns to the same sets.
@@ -135,6 +137,8 @@ impl<'a> Region<'a> {
 impl Runs {
     fn blocks(&self, block_bytes: f64) -> f64 {
         let bytes = self.elements * self.element_bytes;
+
+        // At a random offset, a run of n bytes touches (n - element) / block + 1 blocks on average.
         if self.aligned { (bytes / block_bytes).ceil() } else { (bytes - self.element_bytes) / block_bytes + 1.0 }
     }
 }

@@ -58,6 +58,7 @@ impl Kernels {
 
         let all: Vec<[f64; 6]> = works.iter().map(|work| work.bounds(&multiprocessor)).collect();
         let cycles = |bounds: &[f64; 6]| {
+            // Bottlenecks overlap only in part.
             let longest = bounds.iter().copied().fold(0.0, f64::max);
             LAUNCH_CYCLES + longest + BOUND_SHARE * (bounds.iter().sum::<f64>() - longest)
         };
@@ -107,9 +108,11 @@ impl StageWork {
         let at_once = (multiprocessor.resident(self) * multiprocessor.count).min(self.blocks);
         let asked = self.blocks * self.l2_bytes();
 
+        // The estimates are independent; none may exceed what is requested.
         let touched = self.waves.all_bytes().min(asked);
         let fetched = self.waves.fetched_bytes(at_once).clamp(touched, asked);
 
+        // Data of up to half the cache stays there from wave to wave.
         let missed = (1.0 - multiprocessor.l2_bytes / (2.0 * touched)).clamp(0.0, 1.0);
         touched + (fetched - touched) * missed
     }
@@ -129,10 +132,12 @@ impl StageWork {
         let unevenly = (self.working_warps / ISSUE_PER_CYCLE).ceil() * ISSUE_PER_CYCLE / self.working_warps;
         let alone = [compute * unevenly, issue * unevenly, shared, l2].into_iter().fold(0.0, f64::max);
         let waiting = self.waits * MEMORY_LATENCY_CYCLES + self.barriers * BARRIER_CYCLES;
+        // Prefetches overlap with the work of the block; other waits do not.
         let chain = waiting + alone.max(self.prefetches * MEMORY_LATENCY_CYCLES);
 
         // All blocks of the busiest multiprocessor.
         let blocks = (self.blocks / multiprocessor.count).ceil();
+        // Resident blocks hide each other's latency: only successive rounds add up.
         let turns = (blocks / multiprocessor.resident(self)).ceil();
         let memory = self.memory_bytes(multiprocessor) / (MEMORY_BYTES_PER_CYCLE * multiprocessor.count);
         [compute * blocks, issue * blocks, shared * blocks, l2 * blocks, memory, turns * chain]

@@ -16,9 +16,9 @@ use crate::program::{
 /// source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
-    /// The data operand.
+    /// The data operand and copies of it.
     Data,
-    /// The weight operand.
+    /// The weight operand and copies of it.
     Weight,
     /// The output and everything read or written with it: bias, residual, partial sums.
     Output,
@@ -31,7 +31,7 @@ pub enum AxisClass {
     Column,
     /// Indexes the data and the output.
     Row,
-    /// Is summed over.
+    /// Reduction axis: indexes data and weight, not the output.
     Reduce,
     /// Indexes data, weight and output.
     Batch,
@@ -47,7 +47,7 @@ pub(super) struct Leaf<'a> {
     /// Number of loops around the allocation of the register buffer that it writes; `None` if it
     /// writes to memory.
     pub(super) register_depth: Option<usize>,
-    /// Number of executions.
+    /// Number of executions per run.
     pub(super) trips: f64,
     /// Executions that one instruction combines in one lane; 1 except in dot products.
     pub(super) group: usize,
@@ -139,6 +139,7 @@ impl<'a> Nest<'a> {
             match node {
                 Node::Loop(l) => {
                     let outer = walk.trips;
+                    // `placed` is valid only while the stack of loops stays the same.
                     walk.stack.push(l);
                     walk.placed = None;
                     walk.trips *= l.extent as f64;
@@ -147,6 +148,7 @@ impl<'a> Nest<'a> {
                     walk.placed = None;
                     walk.trips = outer;
                 }
+
                 Node::Alloc { buffer, body } => {
                     walk.opened[buffer.0 as usize] = walk.stack.len();
                     self.add_nodes(body, walk);
@@ -155,8 +157,10 @@ impl<'a> Nest<'a> {
                     self.follow_copy(store);
                     self.add_leaf(store, walk);
                 }
+
                 Node::Prefetch { .. } => self.prefetches += walk.trips,
                 Node::Call { body, .. } => {
+                    // One dot-product instruction executes a whole group of reduction steps.
                     walk.group = Dot::of(body).map_or(1, |dot| dot.steps.extent);
                     self.add_nodes(body, walk);
                     walk.group = 1;
@@ -168,6 +172,7 @@ impl<'a> Nest<'a> {
 
     fn add_leaf(&mut self, store: &'a Store, walk: &mut Walk<'a>) {
         let point = self.main_point(store);
+        // Points of the main equation tell the axis of each loop variable.
         for (axis, along) in point.into_iter().flatten().enumerate() {
             for &(var, _) in &along.terms {
                 self.axis_of[var.0 as usize] = Some(axis as u8);

@@ -81,6 +81,7 @@ impl RegisterTile {
             .iter()
             .rposition(|l| !matches!(l.kind, LoopKind::Unrolled | LoopKind::Vectorized))
             .map_or(0, |last| last + 1);
+        // Accumulators in memory have no allocation; their tile is the straight-line code.
         let tile = leaf.register_depth.unwrap_or(body);
         let vector = vector_loop(loops);
         let extent = vector.map_or(1, |l| l.extent);
@@ -133,6 +134,7 @@ impl RegisterTile {
             .filter(|l| !nest.is_reduction(l.var) && nest.stride_along(load, l.var) != 0)
             .map(|l| l.extent as f64)
             .product();
+        // In a dot product, each lane reads a group of neighbouring steps.
         let stride = vector.map_or(0, |l| nest.stride_along(load, l.var)) as f64 / self.group;
         match stride as i64 {
             0 => self.broadcasts += distinct,
@@ -155,12 +157,15 @@ impl RegisterTile {
         // latency of a multiply-add.
         let mut chain = FMA_LATENCY_CYCLES;
         if self.in_memory {
+            // Accumulators in memory are stored in every step.
             issue += self.fmas;
             chain += FORWARD_LATENCY_CYCLES;
         }
 
+        // Each missing register costs about one load per step.
         let spilled = (-self.free_registers).max(0.0);
         let tile_exit = if self.body > self.tile { LOOP_EXIT_CYCLES } else { 0.0 };
+        // Loop control is paid once per pass over the straight-line code, the exit once per tile.
         let overhead = 1.0 / self.unrolled_steps + tile_exit / self.inner_steps;
         self.cycles = issue.max(chain) + spilled + overhead;
         self.efficiency = self.elements / (core.lanes as f64 * FMAS_PER_CYCLE * self.cycles);
@@ -200,6 +205,7 @@ impl CopyCost {
         let (mut once, mut elements) = (0.0, 0.0);
         let mut touch = |access: &Access| {
             if nest.scope(access.buffer) != Scope::Register {
+                // Strided accesses take one instruction per element.
                 let contiguous = vector.is_none_or(|l| matches!(nest.stride_along(access, l.var), 0 | 1));
                 once += if contiguous { vectors } else { extent as f64 };
                 elements += 1.0;

@@ -9,17 +9,17 @@ use crate::spec::Tensor;
 /// Sums over all leaves of the stages that are executed in every run.
 #[derive(Clone, Debug, Default)]
 pub struct Totals {
-    /// Number of leaves.
+    /// Number of leaves: stores in the text of the program.
     pub leaves: f64,
     /// Number of leaves that are multiply-accumulates.
     pub mac_leaves: f64,
     /// Number of top-level trees.
     pub trees: f64,
-    /// Number of stages.
+    /// Number of stages executed per run.
     pub stages: f64,
     /// Multiply-adds, counted per element.
     pub fmas: f64,
-    /// Multiply-add instructions.
+    /// Multiply-add instructions executed on vectors.
     pub fma_instructions: f64,
     /// Multiply-adds, counted per element, of leaves that leave vector lanes idle.
     pub partial_fmas: f64,
@@ -33,7 +33,7 @@ pub struct Totals {
     pub reloaded_elements: f64,
     /// Elements written to the output, counted each time.
     pub stored_elements: f64,
-    /// Number of prefetches.
+    /// Number of prefetches executed per run.
     pub prefetches: f64,
     /// Bytes of straight-line code.
     pub code_bytes: f64,
@@ -121,6 +121,7 @@ impl Totals {
             (Role::Packed, _) => self.local_copy_bytes += cost.bytes,
             (Role::Output, _) => self.stored_elements += leaf.trips,
             (_, Scope::Register) => {
+                // An accumulator that is loaded from the output continues an earlier partial sum.
                 let mut reloads = false;
                 leaf.store
                     .value
@@ -170,6 +171,7 @@ impl Division {
         if total > 0.0 {
             division.imbalance = division.wall_cycles / (total / threads as f64);
         }
+        // A single thread needs no barrier.
         if threads > 1 {
             division.wall_cycles += f64::from(core.rates.fork_join_cycles) * nest.stages as f64;
         }

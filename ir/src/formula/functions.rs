@@ -69,6 +69,7 @@ impl Formula {
     pub(super) fn function(&mut self, op: UnaryOp, x: u8) {
         match op {
             UnaryOp::Neg => {
+                // Subtraction from -0 also flips the sign of zeros.
                 let zero = self.bits(SIGN);
                 self.sub(zero, x)
             }
@@ -78,6 +79,7 @@ impl Formula {
                 let (root, one) = (self.apply(Primitive::Sqrt, &[x]), self.number(1.0));
                 self.div(one, root)
             }
+
             UnaryOp::Floor => self.apply(Primitive::Floor, &[x]),
             UnaryOp::Exp => self.exp(x),
             UnaryOp::Log => self.log(x),
@@ -148,7 +150,7 @@ impl Formula {
         self.apply(Primitive::And, &[x, mask])
     }
 
-    /// Appends `-abs(x)`.
+    /// Appends `x` with a negative sign: `-abs(x)`.
     fn opposite_magnitude(&mut self, x: u8) -> u8 {
         let sign = self.bits(SIGN);
         self.apply(Primitive::Or, &[x, sign])
@@ -221,12 +223,14 @@ impl Formula {
 
     /// Appends `exp(x)` for negative x.
     fn exp_of_negative(&mut self, x: u8) -> u8 {
+        // exp(-104) is rounded to 0.
         let least = self.number(-104.0);
         let x = self.apply(Primitive::Max, &[x, least]);
         self.bounded_exp(x)
     }
 
     fn exp(&mut self, x: u8) -> u8 {
+        // exp(89) overflows already. NaN passes the bounds, since it compares false.
         let most = self.number(89.0);
         let x = self.apply(Primitive::Min, &[x, most]);
         self.exp_of_negative(x)
@@ -293,6 +297,7 @@ impl Formula {
         let magnitude = self.magnitude(x);
         let end = self.number(10.0);
         let magnitude = self.apply(Primitive::Min, &[magnitude, end]);
+        // tanh(x) = E / (E + 2) with E = exp(2x) - 1.
         let twice = self.add(magnitude, magnitude);
         let Scaled { exponent, fraction, .. } = self.scaled_exp(twice);
 
@@ -308,6 +313,7 @@ impl Formula {
     fn erf(&mut self, x: u8) -> u8 {
         let magnitude = self.magnitude(x);
         let end = self.number(4.0);
+        // From 4 on, the result is rounded to 1.
         let bounded = self.apply(Primitive::Min, &[magnitude, end]);
 
         // Near zero: x + x * series.
@@ -327,6 +333,7 @@ impl Formula {
     }
 
     fn sigmoid(&mut self, x: u8) -> u8 {
+        // The exponential of a negative number cannot overflow.
         let negative = self.opposite_magnitude(x);
         let power = self.exp_of_negative(negative);
 
@@ -349,6 +356,7 @@ impl Formula {
         let (one, most) = (self.bits(1), self.bits((1 << (places - 1)) - 1));
         let last = self.apply(Primitive::ShiftRight(places), &[x]);
         let odd = self.apply(Primitive::And, &[last, one]);
+        // A tie is rounded up only if the last kept bit is odd.
         let almost_half = self.apply(Primitive::AddBits, &[x, most]);
         self.apply(Primitive::AddBits, &[almost_half, odd])
     }
@@ -356,6 +364,7 @@ impl Formula {
     /// Appends the nearest integer in the range of a type, ties to even; NaN is returned as it is.
     fn integer(&mut self, x: u8, dtype: DType) -> u8 {
         let [least, most] = dtype.range().map(|end| self.number(end as f32));
+        // NaN compares false and passes both selections.
         let x = self.select(Compare::Less, [x, least], least, x);
         let x = self.select(Compare::Less, [most, x], most, x);
 
@@ -370,6 +379,7 @@ impl Formula {
 
     fn bf16(&mut self, x: u8) -> u8 {
         let rounded = self.rounded_bits(x, 16);
+        // Rounding could turn NaN into infinity, so NaN is returned unchanged.
         self.select(Compare::Equal, [x, x], rounded, x)
     }
 
@@ -377,6 +387,7 @@ impl Formula {
         let magnitude = self.magnitude(x);
         let rounded = self.rounded_bits(magnitude, 13);
         let (end, infinity) = (self.number(65536.0), self.bits(INFINITY));
+        // 65536 exceeds the range of f16; numbers from 65520 on are rounded to it.
         let rounded = self.select(Compare::Less, [rounded, end], rounded, infinity);
 
         // Next to a half, the last place of an f32 is that of a denormal f16: the sum rounds

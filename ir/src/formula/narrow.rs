@@ -10,7 +10,7 @@ const SIGN: u32 = 1 << 31;
 /// Difference of the exponent biases of f32 and f16, in the exponent field of an f32.
 const BASE: u32 = 112 << 23;
 const REBASED: u32 = BASE.wrapping_neg();
-/// Smallest normal f16.
+/// Smallest positive normal f16.
 const LEAST: f32 = 6.103_515_6e-5;
 /// Negated bits of one half.
 const MINUS_HALF: u32 = 0x3f00_0000u32.wrapping_neg();
@@ -77,7 +77,9 @@ impl Formula {
 
     fn bits_of_integer(&mut self, x: u8, dtype: DType) {
         let [least, most] = dtype.range().map(|end| self.number(end as f32));
+        // In this order, NaN compares false and becomes the smallest integer.
         let x = self.apply(Primitive::Max, &[least, x]);
+        // f32 rounds 2^31 - 1 to 2^31, so a minimum would not saturate correctly.
         if dtype == DType::I32 {
             let (nearest, largest) = (self.apply(Primitive::Nearest, &[x]), self.bits(i32::MAX.cast_unsigned()));
             self.select(Compare::Less, [x, most], nearest, largest);

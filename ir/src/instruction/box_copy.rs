@@ -28,7 +28,8 @@ pub const BOX_ROW_BYTES: usize = 128;
 /// unrolled i                                       (or none)
 ///   unflatten (row, x) in ROWSx(COLUMNS/V) = ..
 ///     vectorized v in 0..V
-///       shared[slot, row, V*x + v] = (if 0 <= index < extent in either dimension then matrix[.., r + row, c + V*x + v] else 0)
+///       shared[slot, row, V*x + v] =
+///         if 0 <= index < extent in both dimensions then matrix[.., r + row, c + V*x + v] else 0
 /// ```
 ///
 /// Rows in shared memory have [`BOX_ROW_BYTES`] bytes. Each group of eight rows (1024 bytes) is
@@ -81,6 +82,7 @@ impl<'a> BoxCopy<'a> {
     /// together.
     fn is_of_block(&self, site: &Site) -> bool {
         let round = |var: VarId| self.rounds.iter().find(|l| l.var == var).map(|l| l.extent);
+        // The threads and rounds together must visit every element of the box.
         let all = Set::of(self.number, |var| round(var).unwrap_or_else(|| (site.extent)(var)));
         let count: usize = self.digits.iter().map(|d| d.extent).product();
         let origins = [self.origin(self.to), self.origin(self.from)].concat();
@@ -122,6 +124,7 @@ impl<'a> BoxCopy<'a> {
             return Err("a copy of a box that is not all of a slot");
         }
 
+        // Tensor maps describe two-dimensional matrices with rows of whole 16-byte units.
         let matrix = |buffer: &Buffer| {
             let [outer @ .., columns] = &buffer.shape[..] else { return false };
             let outer = &outer[..outer.len().saturating_sub(1)];

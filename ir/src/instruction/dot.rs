@@ -96,9 +96,9 @@ pub struct Dot<'a> {
     pub steps: &'a Loop,
     /// Vectorised loop over the lanes; `None` for a single sum.
     pub lanes: Option<&'a Loop>,
-    /// The multiply-accumulate.
+    /// The multiply-accumulate in the innermost loop.
     pub store: &'a Store,
-    /// Its two factors.
+    /// The two factors of the multiply-accumulate.
     pub factors: [&'a Access; 2],
 }
 

@@ -25,6 +25,7 @@ impl ThreadGroup {
 /// `r` and `q` are the two innermost thread loops, with extents [`LANES`]. `K` is the number of
 /// steps of one instruction: 16 for f16 and bf16, 8 for tf32. `..` is anything that is equal for
 /// all lanes of a warp:
+///
 /// ```text
 /// unrolled s in 0..S                   instructions along the reduction
 ///   unrolled i in 0..I                 along the rows
@@ -34,7 +35,8 @@ impl ThreadGroup {
 ///           unrolled c in 0..2
 ///             unrolled k in 0..K
 ///               acc[i, j, h, 2*p + c] +=
-///                 rows[.., 16*i + 8*h + r + .., K*s + k + ..] * columns[.., 8*P*j + 8*p + 2*q + c + .., K*s + k + ..]
+///                 rows[.., 16*i + 8*h + r + .., K*s + k + ..] *
+///                 columns[.., 8*P*j + 8*p + 2*q + c + .., K*s + k + ..]
 /// ```
 ///
 /// With `P = 1` the columns may also be `columns[.., K*s + k + .., 8*j + 2*q + c + ..]`, and the
@@ -53,7 +55,7 @@ impl ThreadGroup {
 pub struct Fragments<'a> {
     /// The loops `s, i, j, h, p, c, k`, outermost first.
     pub loops: [&'a Loop; 7],
-    /// The multiply-accumulate.
+    /// The multiply-accumulate in the innermost loop.
     pub store: &'a Store,
     /// Operand that the rows of the result read.
     pub rows: &'a Access,
@@ -150,6 +152,7 @@ impl<'a> Fragments<'a> {
         let [_, i, j, h, p, c, _] = self.loops;
         let acc = program.buffer(self.store.dst.buffer);
         let run = Affine::var(p.var) * 2 + Affine::var(c.var);
+        // Registers must be indexed by unrolled loops alone.
         let own = [Affine::var(i.var), Affine::var(j.var), Affine::var(h.var), run];
         acc.scope == Scope::Register
             && self.store.mode == StoreMode::Accumulate
@@ -169,6 +172,7 @@ impl<'a> Fragments<'a> {
         let extent = |var: VarId| self.loops.iter().find(|l| l.var == var).map_or(2, |l| l.extent);
         let counts = |var: VarId| self.is_variable(var, lanes) && extent(var) > 1;
         let is_dealt_out = |access: &Access, along: &[(VarId, i64)]| {
+            // Single warps can also read transposed operands.
             has_terms(access, counts, [along, &reduction])
                 || (by == ThreadGroup::Warp && has_terms(access, counts, [&reduction, along]))
         };
@@ -186,6 +190,7 @@ impl<'a> Fragments<'a> {
         let [_, _, j, ..] = self.loops;
         let buffer = program.buffer(access.buffer);
         let row = buffer.shape.last().copied().unwrap_or(1) as i64;
+        // Elements per 16 bytes, the unit in which the instructions read rows.
         let unit = 16 / program.dtype(access.buffer).bytes() as i64;
         let whole = |index: &Affine| {
             let rest = index.terms.iter().filter(|(var, _)| !self.is_variable(*var, lanes) || *var == j.var);

@@ -13,6 +13,7 @@ impl<'p> Machine<'p> {
         let threads = grid.block_threads();
         for (id, buffer) in self.program.buffers.iter().enumerate() {
             if matches!(buffer.scope, Scope::Register | Scope::Local) {
+                // Every thread of a block gets its own part.
                 self.part_len[id] = buffer.len();
                 self.memory[id] = vec![f64::NAN; buffer.len() * threads];
             }
@@ -20,10 +21,12 @@ impl<'p> Machine<'p> {
 
         self.threads = Some(grid.threads);
         self.nested(&grid.blocks, &mut |machine| {
+            // No copy outlives its block.
             machine.copies = vec![VecDeque::new(); threads];
             machine.under_way.clear();
             machine.together(grid.body)?;
             machine.end_phase();
+            // The threads of the next block are other tasks.
             machine.task += threads as u64;
             Ok(())
         })?;

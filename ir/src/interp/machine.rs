@@ -81,6 +81,8 @@ impl<'p> Machine<'p> {
             _ => None,
         });
         let stored: HashSet<BufferId> = stores.collect();
+
+        // Buffers without stores, and private ones, cannot have races.
         let is_marked =
             |id: u32, scope| scope == Scope::Shared || scope == Scope::Global && stored.contains(&BufferId(id));
         let marks = (0..).zip(&self.program.buffers).map(|(id, b)| is_marked(id, b.scope).then(|| Marks::new(b.len())));
@@ -123,8 +125,12 @@ impl<'p> Machine<'p> {
                 own.fill(f64::NAN);
                 machine.nodes(body)
             }),
+
+            // A prefetch has no effect, but its address must be valid.
             Node::Prefetch { access, .. } => self.offset(access).map(|_| ()),
             Node::Call { body, .. } => self.nodes(body),
+
+            // The remaining nodes exist on GPUs only.
             _ if self.threads.is_none() => Problem::nesting("a node for GPUs outside of a grid"),
             Node::Guard { when, body } => match self.holds(when)? {
                 true => self.guarded(body),
@@ -133,6 +139,8 @@ impl<'p> Machine<'p> {
             Node::Unflatten { value, digits, body } => {
                 self.unflatten(value, digits, &mut |machine| machine.guarded(body))
             }
+
+            // Collective operations are invalid where guards could skip them.
             Node::CopyGroup { body } if self.guards == 0 => {
                 self.group = Some(Vec::new());
                 self.nodes(body)?;
@@ -241,6 +249,7 @@ impl<'p> Machine<'p> {
         // A copy leaves its element undefined until it is awaited.
         let Some(group) = &mut self.group else { return self.write(store.dst.buffer, offset, value) };
         group.push((store.dst.buffer, offset, value));
+        // Two copies to one element are a race.
         if !self.under_way.insert((store.dst.buffer, offset)) {
             return Err(self.conflict(store.dst.buffer, offset));
         }
@@ -274,6 +283,7 @@ impl<'p> Machine<'p> {
                 }
                 self.read(access.buffer, self.offset(&access)?)?
             }
+
             Expr::Guarded { .. } if self.threads.is_none() => {
                 return Problem::nesting("a guarded value outside of a grid");
             }
@@ -281,6 +291,7 @@ impl<'p> Machine<'p> {
                 true => self.value(value)?,
                 false => 0.0,
             },
+
             Expr::Binary(op, of) if self.has_integers && expr.is_integer(&|id| self.is_integer(id)) => {
                 let [a, b] = [self.value(&of[0])?, self.value(&of[1])?];
                 integers(*op, a, b)
@@ -369,6 +380,7 @@ impl<'p> Machine<'p> {
             }
             offset = offset * extent + at as usize;
         }
+        // The part of the running thread; part_len is 0 for shared buffers.
         Ok(self.thread * self.part_len[id] + offset)
     }
 }

@@ -19,6 +19,7 @@ struct Progress {
 impl<'p> Machine<'p> {
     /// Executes both roles; the producer runs whenever it can.
     pub(super) fn roles(&mut self, [producer, consumers]: [&'p [Node]; 2]) -> Result<(), Problem> {
+        // Each role may execute only its own operations.
         let is_foreign = |role: WarpRole, node: &Node| match node {
             Node::Mbarrier(mbarrier) => mbarrier.role() != role,
             Node::CopyGroup { .. } => role != WarpRole::Producer,
@@ -35,10 +36,12 @@ impl<'p> Machine<'p> {
         self.flatten(consumers, &mut consume)?;
 
         let (mut produce, mut consume) = (produce.iter().peekable(), consume.iter().peekable());
+        // Actions set all variables, so the current values are restored at the end.
         let around = self.vars.clone();
         let mut progress = Progress::default();
         while produce.peek().is_some() || consume.peek().is_some() {
             let mut goes_on = false;
+            // The producer is tried first.
             for role in [&mut produce, &mut consume] {
                 if !goes_on
                     && let Some(action) = role.peek()
@@ -65,16 +68,19 @@ impl<'p> Machine<'p> {
                     return Ok(false);
                 }
             }
+
             Node::Mbarrier(Mbarrier::WaitFull) => {
                 if progress.awaited >= progress.begun {
                     return Ok(false);
                 }
                 self.each_thread(&mut |machine| {
+                    // A full mbarrier signals the oldest pending group only.
                     let others = machine.copies[machine.thread].len().saturating_sub(1);
                     machine.await_copies(others)
                 })?;
                 progress.awaited += 1;
             }
+
             Node::Mbarrier(Mbarrier::ArriveEmpty { but }) => {
                 progress.released = progress.released.max(progress.awaited.saturating_sub(*but));
             }

@@ -64,20 +64,20 @@ pub enum Layout {
     ChannelBlocked(usize),
 }
 
-/// Dense row-major array.
+/// A dense row-major array in some memory space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buffer {
     /// Name, a C identifier that is unique within the program.
     pub name: String,
     /// Role in the computation.
     pub role: Role,
-    /// Memory space.
+    /// Memory space and lifetime.
     pub scope: Scope,
     /// Physical shape, outermost first.
     pub shape: Vec<usize>,
     /// Layout of the logical tensor in the buffer.
     pub layout: Layout,
-    /// Element type.
+    /// Type of the elements in memory.
     pub dtype: DType,
     /// True if stored elements are not read soon, so that stores of whole vectors may bypass the
     /// caches (CPU only).

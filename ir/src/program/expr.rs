@@ -68,7 +68,7 @@ impl<'a> IntoIterator for &'a Index {
 pub struct InBounds {
     /// Value that is compared.
     pub index: Affine,
-    /// Exclusive upper bound.
+    /// Exclusive upper bound of the value.
     pub extent: usize,
 }
 
@@ -87,13 +87,14 @@ pub struct Gather {
 /// Converts a value to an index along a dimension of `extent` elements: rounds down and clamps to
 /// the valid range; NaN becomes 0.
 pub fn gathered_index(value: f32, extent: usize) -> usize {
+    // The comparison is false for NaN and for negative values.
     if value >= 1.0 { (value as usize).min(extent.saturating_sub(1)) } else { 0 }
 }
 
 /// Expression with a value of type f32, or i32 if it [is an integer](Expr::is_integer).
 #[derive(Clone, Debug, PartialEq)]
 pub enum Expr {
-    /// Constant.
+    /// Constant, in f32 also for integers.
     Const(f32),
     /// Element of a buffer.
     Load(Access),
@@ -161,6 +162,7 @@ impl Expr {
             Expr::Gather(gather) => is_integer(gather.access.buffer),
             Expr::Guarded { value, .. } => value.is_integer(is_integer),
             Expr::Binary(op, of) if op.of_integers(0, 0).is_some() => {
+                // Integral constants adopt the type of the other operand.
                 let is_whole =
                     |expr: &Expr| matches!(expr, Expr::Const(x) if DType::I32.rounded(f64::from(*x)) == f64::from(*x));
                 of.iter().any(|expr| expr.is_integer(is_integer))

@@ -32,7 +32,7 @@ pub enum LoopKind {
 /// Loop `for var in 0..extent { body }`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Loop {
-    /// Loop variable.
+    /// Variable that takes the values `0..extent`.
     pub var: VarId,
     /// Number of iterations, at least 1.
     pub extent: usize,
@@ -83,7 +83,7 @@ pub enum Node {
     Call {
         /// Instruction that computes the nest.
         instruction: &'static Instruction,
-        /// The loop nest.
+        /// Loop nest that the instruction computes.
         body: Vec<Node>,
     },
     /// Nodes for the warps of one role. A grid with warp specialisation has both roles, the

@@ -5,21 +5,21 @@ use crate::dtype::DType;
 /// Operation on one value. All propagate NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UnaryOp {
-    /// Negation.
+    /// Negation, also of zeros.
     Neg,
-    /// Absolute value.
+    /// Absolute value: clears the sign.
     Abs,
-    /// Square root.
+    /// Square root; NaN for negative values.
     Sqrt,
-    /// Reciprocal square root.
+    /// Reciprocal square root; infinite at 0.
     Rsqrt,
     /// Largest integer that is not larger than the value.
     Floor,
     /// Exponential function, base e.
     Exp,
-    /// Natural logarithm.
+    /// Natural logarithm; NaN for negative values.
     Log,
-    /// Hyperbolic tangent.
+    /// Hyperbolic tangent, in `-1..=1`.
     Tanh,
     /// Error function, `2/sqrt(pi)` times the integral of `exp(-t*t)` from 0 to x.
     Erf,
@@ -34,11 +34,11 @@ pub enum UnaryOp {
     Silu,
     /// `x * tanh(log(1 + exp(x)))`; NaN at minus infinity.
     Mish,
-    /// `log(1 + exp(x))`.
+    /// `log(1 + exp(x))`, a smooth maximum of 0 and x.
     Softplus,
-    /// `exp(x) - 1`.
+    /// `exp(x) - 1`, accurate for small x.
     Expm1,
-    /// `log(1 + x)`.
+    /// `log(1 + x)`, accurate for small x.
     Log1p,
     /// Sign: 1 for positive values, -1 for negative ones, 0 for both zeros.
     Sign,
@@ -82,16 +82,20 @@ impl UnaryOp {
             UnaryOp::Tanh => x.tanh(),
             UnaryOp::Erf => libm::erf(x),
             UnaryOp::Sigmoid => (1.0 + (-x).exp()).recip(),
+            // The complementary function keeps its digits in the tail.
             UnaryOp::Gelu => 0.5 * x * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2),
             UnaryOp::GeluTanh => {
                 let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
                 x / (1.0 + (-2.0 * inner).exp())
             }
+
             UnaryOp::Silu => x / (1.0 + (-x).exp()),
             UnaryOp::Mish => x * UnaryOp::Softplus.exact(x).tanh(),
             UnaryOp::Softplus => x.max(0.0) + (-x.abs()).exp().ln_1p(),
             UnaryOp::Expm1 => x.exp_m1(),
             UnaryOp::Log1p => x.ln_1p(),
+
+            // `signum` would give 1 for zero.
             UnaryOp::Sign if x == 0.0 => 0.0,
             UnaryOp::Sign => x.signum(),
             UnaryOp::Cast(dtype) => dtype.stored(x as f32).into(),
@@ -141,13 +145,13 @@ impl UnaryOp {
 /// are 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum BinaryOp {
-    /// Sum.
+    /// Sum `a + b`; wraps for integers.
     Add,
-    /// Difference.
+    /// Difference `a - b`; wraps for integers.
     Sub,
-    /// Product.
+    /// Product `a * b`; wraps for integers.
     Mul,
-    /// Quotient.
+    /// Quotient `a / b`; not for integers.
     Div,
     /// Larger value; of two zeros the first.
     Max,
@@ -188,7 +192,7 @@ impl BinaryOp {
         }
     }
 
-    /// All operations.
+    /// All operations, in the order of the variants.
     pub const ALL: [BinaryOp; 8] = [
         BinaryOp::Add,
         BinaryOp::Sub,
@@ -218,16 +222,16 @@ impl BinaryOp {
 /// Comparison of two values; false if either is NaN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compare {
-    /// `a < b`.
+    /// Less than: `a < b`.
     Less,
-    /// `a <= b`.
+    /// Less than or equal: `a <= b`.
     LessEqual,
-    /// `a == b`.
+    /// Equal: `a == b`; both zeros are equal.
     Equal,
 }
 
 impl Compare {
-    /// All comparisons.
+    /// All comparisons, in the order of the variants.
     pub const ALL: [Compare; 3] = [Compare::Less, Compare::LessEqual, Compare::Equal];
 
     /// Returns the operator in text and in C.

@@ -19,7 +19,7 @@ pub enum StoreMode {
 pub struct Store {
     /// Element that is written.
     pub dst: Access,
-    /// Assignment or accumulation.
+    /// Combination with the old value of the element.
     pub mode: StoreMode,
     /// Value that is stored or added.
     pub value: Expr,

@@ -28,6 +28,7 @@ impl WarpRole {
             return None;
         }
         let down = |registers: usize| registers / REGISTER_STEP * REGISTER_STEP;
+        // Registers per thread at launch, summed over all warp groups of the block.
         let all = down(REGISTERS / (consumers + PRODUCER_THREADS)) * (groups + 1);
         Some([PRODUCER, down(all.saturating_sub(PRODUCER) / groups)])
     }

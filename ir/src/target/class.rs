@@ -29,6 +29,7 @@ pub(super) fn latency_cycles() -> Option<[u32; 2]> {
         // SAFETY: AVX2 and FMA were detected above.
         let add_secs = x86::secs(|| unsafe { x86::add_chain() });
         let round_secs = [x86::secs(x86::multiply_chain), fma_secs, add_secs];
+        // Interference only adds time, so the minima converge to the true times.
         least_secs.iter_mut().zip(round_secs).for_each(|(least, secs)| *least = secs.min(*least));
 
         let now = cycles(least_secs);

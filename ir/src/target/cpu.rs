@@ -45,6 +45,7 @@ impl CpuTarget {
         if threads == 0 || threads > cores {
             return Err(TargetError::Threads { threads, cores });
         }
+        // Detection measures for milliseconds, so it is done once per process.
         static MACHINE: OnceLock<CpuTarget> = OnceLock::new();
         Ok(Self { cores, threads, ..MACHINE.get_or_init(Self::of_one_core).clone() })
     }

@@ -102,6 +102,7 @@ impl<'a> KeyParts<'a> {
             (Reach::Machine, _) => Some([self.key, "", "", ""]),
             (Reach::Model, Kind::Cpu { model, isa, threads }) => Some(["cpu", model, isa, threads]),
             (Reach::Family, Kind::Cpu { model, isa, threads }) => {
+                // The last part of a model is its model number within the family.
                 let family = model.rsplit_once('-').map_or(model, |(family, _)| family);
                 Some(["cpu", family, isa, threads])
             }
@@ -163,6 +164,7 @@ impl CpuTarget {
         let threads: usize = threads.strip_prefix("threads=")?.parse().ok().filter(|&threads| threads > 0)?;
         let isas = [Isa::Avx512, Isa::Avx2, Isa::Neon, Isa::Generic];
         let isa = isas.into_iter().find(|known| known.to_string() == isa)?;
+        // Keys of earlier versions lack these parts.
         let (features, caches, class) = rest.unwrap_or(("-", "32K+512K+8M", "?"));
 
         let bytes: Vec<usize> = caches.split('+').map(system::bytes).collect::<Option<_>>()?;

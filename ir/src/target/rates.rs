@@ -68,6 +68,7 @@ fn rounded(value: f64) -> Option<u32> {
     if !value.is_finite() || value <= 0.0 {
         return None;
     }
+    // At least 1, since rates are integers.
     let unit = 10f64.powi(value.log10().floor() as i32 + 1 - DIGITS).max(1.0);
     Some(((value / unit).round() * unit).max(1.0) as u32)
 }

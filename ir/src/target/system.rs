@@ -81,6 +81,7 @@ fn cache_bytes(dir: &Path, level: usize) -> Option<usize> {
             && read(index, "type").is_some_and(|kind| kind == "Data" || kind == "Unified")
     };
     let mut indices: Vec<_> = fs::read_dir(dir).ok()?.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    // Directory entries have no defined order.
     indices.sort_unstable();
     indices.iter().filter(|index| is_it(index)).find_map(|index| bytes(&read(index, "size")?))
 }

@@ -11,7 +11,7 @@ use crate::program::{BufferId, Digit, Grid, InBounds, Node, Program, Scope, Stag
 use crate::sets::Set;
 use crate::target::{GpuTarget, Target};
 
-/// An enclosing [`Node::Unflatten`].
+/// Split value and digits of an enclosing [`Node::Unflatten`].
 pub(super) struct Digits<'a> {
     pub(super) value: &'a Affine,
     pub(super) digits: &'a [Digit],
@@ -36,6 +36,7 @@ fn check_launch(launch: Launch, gpu: &GpuTarget) -> Result<(), Problem> {
     if launch.threads > gpu.threads_per_block {
         return Err(Problem::Launch(format!("{} threads a block exceed {}", launch.threads, gpu.threads_per_block)));
     }
+    // CUDA limits the first dimension of the grid to 2^31 - 1.
     if launch.blocks > i32::MAX as usize {
         return Err(Problem::Launch(format!("{} blocks", launch.blocks)));
     }
@@ -56,6 +57,7 @@ fn check_global(program: &Program, body: &[Node], launch: Launch) -> Result<(), 
         let Node::Store(store) = node else { continue };
         stored.push(store.dst.buffer);
         store.value.for_each_load(&mut |access| loaded.push(access.buffer));
+        // An accumulation also reads its destination.
         if store.mode == StoreMode::Accumulate {
             loaded.push(store.dst.buffer);
         }
@@ -76,6 +78,7 @@ fn check_global(program: &Program, body: &[Node], launch: Launch) -> Result<(), 
 fn split_off(affine: &Affine, part: &Affine) -> Option<(i64, Affine)> {
     let &(first, coefficient) = part.terms.first()?;
     let c = affine.coefficient(first) / coefficient;
+
     let mut rest = affine.clone();
     rest.add_scaled(part, -c);
     (c != 0 && part.terms.iter().all(|(var, _)| rest.coefficient(*var) == 0)).then_some((c, rest))
@@ -99,17 +102,22 @@ pub(super) fn range(
             return None;
         }
         let ends = |c: i64| [(c * least).min(c * most), (c * least).max(c * most)];
+
+        // Each condition bounds its own part of the index.
         if let Some((c, rest)) = split_off(index, &guard.index) {
             let (from, to) = rest.range(extent_of);
             low = low.max(from + ends(c)[0]);
             high = high.min(to + ends(c)[1]);
         }
+
+        // Conditions on disjoint parts add up.
         if let Some((c, rest)) = split_off(&left, &guard.index) {
             left = rest;
             from_all += ends(c)[0];
             to_all += ends(c)[1];
         }
     }
+
     let (from, to) = left.range(extent_of);
     Some((low.max(from + from_all), high.min(to + to_all)))
 }
@@ -129,6 +137,7 @@ pub(super) fn apply_guards<'v>(
     for guard in guards {
         let left = Set::of(&guard.index, extent_of)?.below(guard.extent).as_prefix()?;
         let (at, (c, rest)) = values.iter().enumerate().find_map(|(i, v)| Some((i, split_off(v, &guard.index)?)))?;
+        // A condition on variables of another value would make the values dependent.
         let is_shared = |var: VarId| values.iter().enumerate().any(|(i, value)| i != at && value.uses(var));
         if guard.index.terms.iter().any(|&(var, _)| extent_of(var) > 1 && is_shared(var)) {
             return None;

@@ -32,6 +32,7 @@ pub(super) fn check_interface(program: &Program) -> Result<(), ProgramError> {
         if !is_identifier(&buffer.name) || !names.insert(&buffer.name) {
             return fail(place, "the name is no C identifier or not unique");
         }
+        // Intermediate buffers may have any shape and layout.
         let Some(tensor) = program.spec.find(buffer.role) else { continue };
         if buffer.scope != Scope::Global {
             return fail(place, "an operand or the output is not global");
@@ -102,6 +103,7 @@ fn check_axes(program: &Program) -> Result<(), ProgramError> {
         });
         let (parts, digits) = (of.count(), digits.collect::<Vec<_>>());
         let is_fused = parts == 1 && digits.is_empty();
+        // Only a group of dot-product steps may exceed a reduction axis, by less than a group.
         let group =
             digits.iter().find(|&&(step, extent)| step == 1 && is_group_of_steps(extent)).map_or(1, |digit| digit.1);
         let most = if own.reduce { own.extent.saturating_add(group - 1) } else { own.extent };
@@ -146,6 +148,7 @@ pub(super) fn check_memory(program: &Program, target: &Target) -> Result<(), Pro
     let global_limit = MAX_GLOBAL_BYTES.max(MAX_GLOBAL_GROWTH.saturating_mul(operand_bytes(&program.spec)));
     let local_limit = match target {
         Target::Cpu(_) => MAX_LOCAL_BYTES as u64,
+        // On a GPU, local memory stands for registers of 4 bytes.
         Target::Gpu(gpu) => 4 * gpu.registers_per_thread as u64,
     };
     for (scope, limit) in [(Scope::Local, local_limit), (Scope::Global, global_limit)] {
@@ -206,6 +209,7 @@ pub(super) fn less(mut from: Affine, index: &Affine, axes: &[AxisInfo], point: &
         for (axis, value) in axes.iter().zip(point) {
             match &axis.of {
                 AxisOf::Part { axis, step } if *axis == own as usize => from.add_scaled(value, -c * *step as i64),
+                // A fused axis does not determine the values of its parts.
                 AxisOf::Fused(of) if of.contains(&(own as usize)) => return None,
                 AxisOf::Part { .. } | AxisOf::Fused(_) => {}
             }
@@ -246,11 +250,13 @@ pub(super) fn required_points(program: &Program, number: usize, skip_padding: bo
 
     for (_, access) in equation.loads().into_iter().enumerate().filter(may_skip) {
         for (index, &extent) in access.index.iter().zip(&spec.tensor(access).shape) {
+            // Equal bounds exclude the same iterations and are counted once.
             if !equation.is_beyond(index, extent) || counted.contains(&(index, extent)) {
                 continue;
             }
             counted.push((index, extent));
             let axes: Vec<AxisId> = index.terms.iter().map(|&(VarId(axis), _)| axis as usize).collect();
+            // Bounds on the same axis are not independent, so their counts cannot be multiplied.
             if axes.iter().any(|&axis| !free[axis]) {
                 return None;
             }

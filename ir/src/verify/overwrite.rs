@@ -8,9 +8,9 @@ use crate::program::{BufferId, Expr, Grid, Loop, Node, Program, Role, Stage, Sto
 /// stored once.
 ///
 /// ```text
-/// out[i] = relu(acc[i] + residual[i])                                  residual
-/// out[i] = x[i] * y[i]                                                 x, y
-/// out[i] = acc[i];  out[i] += acc[i];  out[i] = out[i] + residual[i]   none: out[i] is gone before it is read
+/// out[i] = relu(acc[i] + residual[i])              residual
+/// out[i] = x[i] * y[i]                             x, y
+/// out[i] = acc[i]; out[i] = out[i] + residual[i]   none: overwritten before it is read
 /// ```
 pub fn may_overwrite(program: &Program, operand: usize) -> bool {
     let (Some(from), Some(to)) = (program.find(Role::Operand(operand)), program.find(Role::Output)) else {
@@ -70,6 +70,7 @@ impl Stores {
             Expr::Load(access) if access.buffer == self.from => {
                 reads_well &= is_output && access.index == store.dst.index && when == When::EveryRun;
             }
+            // A load of the output implies an earlier store, which has overwritten the operand.
             Expr::Load(access) => reads_well &= access.buffer != self.to,
             Expr::Gather(gather) => reads_well &= ![self.from, self.to].contains(&gather.access.buffer),
             _ => {}

@@ -18,6 +18,7 @@ impl Walk<'_, '_> {
             return value.range(|var| self.extent(var)).1 < count as i64;
         }
         let all = Set::of(value, |var| self.extent(var)).and_then(|set| set.as_prefix());
+        // The split value must not depend on variables that `values` use directly.
         let apart = value.terms.iter().all(|&(var, _)| !counted(var));
         all.is_some_and(|n| n >= count) && apart && digits.iter().all(|d| d.extent == 1 || counted(d.var))
     }
@@ -54,6 +55,7 @@ impl Walk<'_, '_> {
             let free = all.is_some_and(|n| n >= count)
                 && digits.iter().all(|d| self.tells(&store.dst.index, d.var))
                 && !value.terms.iter().any(|&(var, _)| decides(var));
+            // Splits further out must not depend on this value either.
             deciding.push(value);
             free
         })
@@ -63,6 +65,7 @@ impl Walk<'_, '_> {
     /// own.
     pub(super) fn global_write(&mut self, store: &Store, dst: &Buffer) -> Result<(), ProgramError> {
         let index = &store.dst.index;
+        // Two tasks could store to one element if the index did not determine the task.
         let own = self.prefix.iter().all(|&var| self.tells(index, var)) && self.digits_are_free(store);
         let (Some(covered), true) = (self.covered(index, &self.guards), own) else {
             let what = "not plainly an element of its own for every task".into();

@@ -28,8 +28,10 @@ pub(super) fn check(program: &Program, grid: &Grid) -> Result<(), Problem> {
         pipe: None,
     };
     let Some([producer, consumers]) = roles else { return phases.nodes(grid.body) };
+    // The producer first: all its groups are known when a consumer waits for them.
     phases.pipe = Some(Pipe::new(WarpRole::Producer));
     phases.nodes(producer)?;
+    // Consumers learn of the producer's copies through mbarriers only.
     phases.groups.clear();
     phases.pipe.iter_mut().for_each(Pipe::turn);
     phases.nodes(consumers)?;
@@ -51,11 +53,13 @@ fn both_roles<'a>(grid: &Grid<'a>) -> Result<Option<[&'a [Node]; 2]>, Problem> {
     if stray {
         return Err(Problem::Nesting("specialised warps that are not a producer and consumers".into()));
     }
+    // Otherwise one role could skip an mbarrier that the other waits for.
     if let Some([producer, consumers]) = roles
         && gates(producer) != gates(consumers)
     {
         return Err(Problem::Nesting("producer and consumers whose mbarriers are not under the same digits".into()));
     }
+    // Registers are redistributed per warp group.
     if roles.is_some() && !grid.block_threads().is_multiple_of(PRODUCER_THREADS) {
         return Err(Problem::Nesting("consumers that are no warp groups".into()));
     }
@@ -108,6 +112,7 @@ impl Phases<'_> {
     fn node(&mut self, node: &Node) -> Result<(), Problem> {
         match node {
             Node::Barrier => {
+                // Asynchronous reads may continue after the barrier.
                 self.touched = self.reading.clone();
                 Ok(())
             }
@@ -130,6 +135,7 @@ impl Phases<'_> {
             Node::Mbarrier(mbarrier) => self.mbarrier(*mbarrier),
             Node::AwaitCopies { but } => {
                 while self.groups.len() > *but {
+                    // From here on, the completed copies count as accesses of this phase.
                     for touch in self.groups.pop_front().unwrap_or_default() {
                         self.meet(touch)?;
                     }
@@ -151,6 +157,7 @@ impl Phases<'_> {
         }
 
         self.fixed.remove(&l.var);
+        // Asynchronous reads end with the innermost serial loop.
         if l.kind == LoopKind::Serial {
             self.reading.clear();
         }
@@ -206,6 +213,7 @@ impl Phases<'_> {
             Mbarrier::WaitFull => pipe.wait_full(),
             Mbarrier::ArriveEmpty { but } => {
                 pipe.arrive_empty(but);
+                // A released slot may be overwritten, so nothing may still read it.
                 match self.reading.iter().find(|touch| pipe.may_be_written(touch)) {
                     Some(touch) => Err(self.under_way(touch.buffer)),
                     None => Ok(()),
@@ -253,6 +261,7 @@ impl Phases<'_> {
             return Ok(());
         }
 
+        // Only two iterations of such a loop are executed, so no access may depend on it.
         let sampled = |(var, _): &(VarId, i64)| matches!(self.fixed.get(var), Some(Fixed::Sampled(_)));
         if access.index.iter().any(|index| index.terms.iter().any(sampled)) {
             let what = "an index that depends on a loop around barriers".into();

@@ -81,6 +81,7 @@ impl Pipe {
     /// element of `touch`.
     pub(super) fn may_be_written(&self, touch: &Touch) -> bool {
         let begins = |group: &&Group| group.after <= self.released.len();
+        // Groups begin in order: the first that must wait delays all later ones.
         self.role == WarpRole::Consumers
             && self.groups[self.awaited..].iter().take_while(begins).any(|g| g.copies.iter().any(|c| c.meets(touch)))
     }

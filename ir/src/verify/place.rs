@@ -17,6 +17,7 @@ impl Walk<'_, '_> {
             Some(Scope::Global) | None => false,
             Some(scope) => (scope != Scope::Shared || self.on_gpu) && self.allocs.iter().all(|(open, _)| *open != id),
         };
+
         Some(match node {
             Node::Loop(_) | Node::Alloc { .. } | Node::Prefetch { .. } | Node::Unflatten { .. } if in_vector => {
                 "a vectorized loop with something else than stores in it"
@@ -24,6 +25,7 @@ impl Walk<'_, '_> {
             Node::CopyGroup { .. } | Node::AwaitCopies { .. } if in_vector || !self.is_for_all() => {
                 "a group of copies that not every thread begins and awaits"
             }
+
             node if !self.may_be_on(node) => "what warps of this role, or a CPU, do not do",
             Node::Mbarrier(_) if in_vector || !self.is_for_all() => {
                 "an mbarrier that not every thread of its role arrives at or waits for"
@@ -33,6 +35,7 @@ impl Walk<'_, '_> {
                 return (!self.in_group).then_some("a copy by an engine that is in no group");
             }
             Node::Call { .. } if !self.guards.is_empty() => "an instruction that some blocks skip",
+
             Node::Barrier if in_vector || !self.guards.is_empty() || !self.digits.is_empty() => {
                 "a barrier that not every thread reaches"
             }
@@ -41,6 +44,7 @@ impl Walk<'_, '_> {
             {
                 "digits of a negative number, or without a value or a name of their own"
             }
+
             Node::Loop(l) if l.kind == LoopKind::Parallel && !is_top() => "a parallel loop that is not at the top",
             Node::Loop(l) if matches!(l.kind, LoopKind::Block | LoopKind::Thread) && !self.prefix.contains(&l.var) => {
                 "a loop over blocks or threads that is not at the top"
@@ -109,6 +113,7 @@ impl Walk<'_, '_> {
     /// Returns true if all threads of the block, or of the role, execute the current node, outside
     /// of a group of copies.
     fn is_for_all(&self) -> bool {
+        // A role may skip the operation as a whole, if all its threads do.
         let digits = if self.role.is_some() { self.is_uniform() } else { self.digits.is_empty() };
         !self.in_group && self.guards.is_empty() && digits
     }

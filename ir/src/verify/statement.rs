@@ -49,6 +49,7 @@ pub(super) fn is_product(main: &Equation) -> bool {
 /// equation follows.
 fn composed(spec: &Spec, number: usize) -> Option<Expr> {
     let (map, [tail]) = (&spec.equations[number], spec.equations.get(number + 1..)?) else { return None };
+    // Substitution requires that both equations have the same iterations.
     let is_alike = tail.axes == map.axes && tail.output.index == map.output.index;
     let value = |access: &Access| if *access == map.output { map.value.clone() } else { Expr::Load(access.clone()) };
     is_alike.then(|| tail.value.replaced(&mut { value }))
@@ -62,6 +63,7 @@ fn read<'a>(program: &Program, equation: &Equation, value: &Expr, store: &'a Sto
         true => equation.reduction.store(mark.clone(), value.clone(), None),
         false => Store { dst: mark.clone(), mode: StoreMode::Assign, value: value.clone(), iteration: None },
     };
+    // First compare the structure; the accesses are compared below.
     if made.mode != store.mode || shape(&made.value) != shape(&store.value) {
         return None;
     }

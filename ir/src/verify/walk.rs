@@ -44,7 +44,7 @@ pub(super) struct Iterations {
 /// Results of the walk over all trees.
 #[derive(Default)]
 pub(super) struct Found {
-    /// Iterations of equations.
+    /// Iterations of equations, one entry per statement.
     pub(super) iterations: Vec<Iterations>,
     pub(super) writes: Vec<Write>,
     /// Buffers that were written ahead of time.
@@ -92,6 +92,7 @@ impl<'a, 'f> Walk<'a, 'f> {
         let tasks = grid.map_or_else(|| parallel_prefix(root), |g| [g.blocks, g.threads].concat());
         let prefix = tasks.iter().map(|l| l.var).collect();
         let (loops, allocs, guards, digits) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+
         Self {
             program,
             stage,
@@ -128,6 +129,7 @@ impl<'a, 'f> Walk<'a, 'f> {
             return self.nesting(what);
         }
 
+        // The path and the flags are restored after the subtree.
         let outer = [self.loops.len(), self.allocs.len(), self.guards.len(), self.digits.len()];
         let (in_group, in_engine, role) = (self.in_group, self.in_engine, self.role);
         match node {
@@ -221,6 +223,8 @@ impl<'a, 'f> Walk<'a, 'f> {
         self.value(&store.value, &mut self.guards.clone())?;
         self.check_copy(store, dst)?;
         let is_packing = self.stage.1.when == When::AheadOfTime;
+
+        // After a stage ahead of time has written a packed buffer, runs must not change it.
         let may_write = match dst.role {
             Role::Operand(_) => false,
             Role::Output => !is_packing,
@@ -277,6 +281,7 @@ impl<'a, 'f> Walk<'a, 'f> {
             Role::Operand(_) => self.program.spec.find(buffer.role).is_some_and(Tensor::is_constant),
             Role::Packed => {
                 let in_stage = self.found.writes.iter().any(|w| w.buffer == id && w.covered.place.0 == self.stage.0);
+                // A private buffer is filled within the stage that reads it.
                 buffer.scope != Scope::Global || in_stage || self.found.ahead_of_time.contains(&id)
             }
             Role::Accumulator => true,
@@ -309,6 +314,7 @@ impl<'a, 'f> Walk<'a, 'f> {
             return self.nesting("an access with more or fewer indices than dimensions");
         }
         for (dim, (index, &extent)) in access.index.iter().zip(&buffer.shape).enumerate() {
+            // If guards contradict each other, the access never happens.
             let Some((low, high)) = self.range(index, guards)? else { continue };
             if low < 0 || high >= extent as i64 {
                 let buffer = buffer.name.clone();
@@ -392,6 +398,7 @@ impl<'a, 'f> Walk<'a, 'f> {
             return self.fail(problem("points that are not plainly a box with each point taken once"));
         };
         if self.on_gpu {
+            // On a GPU, points outside of the axes are allowed but do not count.
             let axes = covered.set_box.iter_mut().zip(&*axes);
             axes.for_each(|(set, axis)| *set = set.below(axis.extent));
         }
@@ -420,14 +427,17 @@ impl<'a, 'f> Walk<'a, 'f> {
         let mut in_place = false;
         for Operand { access, means } in operands {
             let buffer = self.program.buffer(access.buffer);
+            // The content of copies is not proven; only their padding matters here.
             if buffer.role == Role::Packed {
                 in_place |= means.as_ref().is_some_and(|means| interface::ends_within(self.program, equation, means));
                 continue;
             }
+
             let forbidden = || Problem::Forbidden { buffer: buffer.name.clone(), access: "read" };
             let Some(wanted) = means.as_ref().or_else(|| interface::access_of(self.program, buffer.role)) else {
                 return self.fail(forbidden());
             };
+
             in_place |= buffer.role == Role::Operand(0);
             for (dim, index) in wanted.index.iter().enumerate() {
                 let found = interface::logical_index(&access.index, buffer.layout, dim);

@@ -99,6 +99,7 @@ fn find() -> Result<Version, String> {
         return Err(format!("no CUDA driver (libcuda.so.1): {INSTALL}"));
     }
 
+    // An old version explains more than a missing function, so it is checked first.
     let mut number = 0;
     look_for(&[("cuDriverGetVersion", since(2, 2))])?;
     // SAFETY: the pointer is valid for the one number that is written.
@@ -158,6 +159,7 @@ pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, DriverError>) -> Resul
     }
     static QUIET: Once = Once::new();
     QUIET.call_once(|| {
+        // The hook still reports panics of other threads and outside of driver calls.
         let report = panic::take_hook();
         panic::set_hook(Box::new(move |panic| {
             if !IS_GUARDED.get() {

@@ -13,7 +13,7 @@ pub const LIMITS: &[&str] = &["threads", "registers", "shared", "blocks"];
 pub struct Multiprocessor {
     /// Number of multiprocessors of the device.
     pub count: f64,
-    /// Threads per warp.
+    /// Number of threads per warp.
     pub warp_threads: f64,
     /// Multiply-adds per cycle by ordinary thread instructions.
     pub thread_fmas: f64,

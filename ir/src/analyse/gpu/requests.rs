@@ -54,9 +54,9 @@ impl Requests {
 /// Loads and stores of one kind of memory by operand (data, weight, output), for one block.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Memory {
-    /// Loads by operand.
+    /// Loads, by operand: data, weight, output.
     pub loads: [Requests; 3],
-    /// Stores by operand.
+    /// Stores, by operand: data, weight, output.
     pub stores: [Requests; 3],
 }
 

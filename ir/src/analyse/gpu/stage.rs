@@ -21,15 +21,14 @@ use crate::program::{
 };
 use crate::vector::Vector;
 
-/// Work of one GPU stage. Counts per thread are those of the busiest thread of the busiest block,
-/// since the stage ends with it.
+/// Work of one GPU stage. Counts per thread are those of the busiest one, with which it ends.
 #[derive(Clone, Debug, Default)]
 pub struct StageWork {
     /// Blocks of the grid.
     pub blocks: f64,
-    /// Threads per block.
+    /// Threads per block, including a producer.
     pub threads: f64,
-    /// Warps per block.
+    /// Warps per block, including a producer.
     pub warps: f64,
     /// Threads per block that compute; producer threads are excluded.
     pub workers: f64,
@@ -45,10 +44,9 @@ pub struct StageWork {
     pub tensor_fmas: f64,
     /// Threads that execute a matrix instruction together; `None` without matrix instructions.
     pub team: Option<ThreadGroup>,
-    /// Multiply-adds of the average thread over those of the busiest: some blocks and threads have
-    /// no work.
+    /// Multiply-adds of the average thread over those of the busiest, in `0.0..=1.0`.
     pub evenness: f64,
-    /// Accumulators per thread.
+    /// Accumulators per thread: partial sums in registers.
     pub accumulators: f64,
     /// Instructions of one thread other than multiply-adds and memory requests.
     pub other: f64,
@@ -56,8 +54,7 @@ pub struct StageWork {
     pub barriers: f64,
     /// Number of times that a thread waits for a global load right after issuing it.
     pub waits: f64,
-    /// Number of global loads that a thread waits for later; each of several loads in flight
-    /// together counts as its fraction.
+    /// Number of global loads awaited later; of several in flight together, each is a fraction.
     pub prefetches: f64,
     /// Requests to global memory, of an average block, since all blocks share its bandwidth.
     pub global: Memory,
@@ -101,12 +98,10 @@ impl StageWork {
             guards: Vec::new(),
             copies: [0.0; 3],
         };
-
         for l in grid.blocks.iter().chain(&grid.threads) {
             walk.extents[l.var.0 as usize] = l.extent;
             walk.parallel[l.var.0 as usize] = true;
         }
-
         walk.nodes(grid.body, None);
 
         // Footprints need the extents of all variables, so they are computed after the walk.
@@ -114,6 +109,7 @@ impl StageWork {
             walk.work.waves.touch(nest, touch.access, &touch.numbers, |var| walk.extents[var.0 as usize]);
         }
 
+        // Addresses, counters and temporaries take registers as well.
         let own = if walk.work.team.is_some() { MMA_THREAD_REGISTERS } else { THREAD_REGISTERS };
         walk.work.registers += own as f64 + walk.copies.iter().sum::<f64>();
         Some(walk.work)
@@ -137,10 +133,8 @@ struct Place {
 /// Index values that are split into digits, with these digits.
 type Numbers<'a> = SmallVec<[(&'a Affine, &'a [Digit]); 4]>;
 
-/// An access to a global buffer.
 struct Touch<'a> {
     access: &'a Access,
-    /// Number of executions.
     trips: f64,
     numbers: Numbers<'a>,
 }
@@ -161,15 +155,13 @@ struct Walk<'a> {
     serial: f64,
     /// Number of copies of the code that unrolling makes.
     written_out: f64,
-    /// True within a group of asynchronous copies.
     in_group: bool,
     guards: Vec<&'a InBounds>,
     /// For each global buffer, its access that is executed most often.
     touches: Vec<Touch<'a>>,
     /// Index values split into digits around the current node.
     numbers: Numbers<'a>,
-    /// True if the innermost split value contains digits of another one, such as the pixel of a
-    /// row.
+    /// True if the innermost split value contains digits of another one, as for pixels.
     nested: bool,
     /// Registers for copies, by operand.
     copies: [f64; 3],
@@ -204,9 +196,9 @@ impl<'a> Walk<'a> {
                 self.guards.truncate(outer);
             }
             Node::Unflatten { value, digits, body } => self.unflatten(value, digits, body),
+
             Node::CopyGroup { body } => {
-                // Destination addresses are computed anew for each group, so no registers hold
-                // them.
+                // Destination addresses are computed anew for each group: no registers.
                 let written_out = std::mem::replace(&mut self.written_out, 1.0);
                 self.in_group = true;
                 self.nodes(body, vector);
@@ -240,13 +232,13 @@ impl<'a> Walk<'a> {
         self.trips *= l.extent as f64;
         match l.kind {
             LoopKind::Vectorized => {
-                // Another lane would only shift the addresses of the vector: the first stands for
-                // all.
+                // One lane stands for all: others only shift the addresses.
                 self.warp.set(l.var, 0);
                 let vector = Vectorised { var: l.var, extent: l.extent, guards: self.guards.len() };
                 self.nodes(&l.body, Some(vector));
             }
             LoopKind::Unrolled => {
+                // Unrolled copies issue their loads together, so the number of waits stays.
                 self.written_out *= l.extent as f64;
                 self.nodes(&l.body, vector);
             }
@@ -263,33 +255,30 @@ impl<'a> Walk<'a> {
         let (trips, busy) = (self.trips, self.busy);
         self.work.other += trips * DIGIT_INSTRUCTIONS * digits.len() as f64;
         self.narrow(value, digits.iter().map(|d| d.extent).product());
-        let is_parallel = value.terms.iter().any(|&(var, _)| self.is_parallel(var));
 
+        // A digit differs between threads if the split value does.
+        let is_parallel = value.terms.iter().any(|&(var, _)| self.is_parallel(var));
         for digit in digits {
             self.extents[digit.var.0 as usize] = digit.extent;
             self.parallel[digit.var.0 as usize] = is_parallel;
         }
-
         let is_digit = |var: VarId| self.numbers.iter().any(|(_, digits)| digits.iter().any(|digit| digit.var == var));
         let outer = self.nested;
         self.nested = value.terms.iter().any(|&(var, _)| is_digit(var));
-
         self.numbers.push((value, digits));
         self.work.waves.unflatten(value, digits);
         let bound = self.warp.bind(value, digits);
-
         self.nodes(body, None);
         self.warp.unbind(bound);
         self.numbers.pop();
-
         (self.nested, self.trips, self.busy) = (outer, trips, busy);
     }
 
-    /// Restricts the following nodes to values of `index` within `0..extent`. The busiest thread
-    /// executes them as often as its own loops reach such values; an average thread as often as
-    /// blocks, threads and loops together do.
+    /// Restricts the following nodes to values of `index` within `0..extent`: for the busiest
+    /// thread by its own loops, for an average one by blocks, threads and loops together.
     fn narrow(&mut self, index: &Affine, extent: usize) {
         let [inside, all] = self.within(index, extent);
+        // Range of a single thread: the numbers of blocks and threads are fixed.
         let (own_low, own_high) = index.range(|var| if self.is_parallel(var) { 1 } else { self.extent(var) });
         let busiest = (inside / (own_high - own_low + 1) as f64).min(1.0);
         self.trips *= busiest;
@@ -307,29 +296,26 @@ impl<'a> Walk<'a> {
     /// columns. Warps read whole fragments into registers, without bank conflicts.
     fn mma(&mut self, by: ThreadGroup, tile: &Fragments) {
         let [steps, rows, ..] = tile.loops.map(|l| l.extent as f64);
+        // Matrix instructions of a warp compute eight columns at a time.
         let columns = tile.width() as f64 / 8.0;
         let fmas: f64 = tile.loops.iter().map(|l| l.extent as f64).product();
-
         self.multiply(fmas);
         self.work.tensor_fmas += self.trips * fmas;
         self.work.team = Some(by);
-
         self.work.accumulators =
             self.work.accumulators.max(self.nest.program.buffer(tile.store.dst.buffer).len() as f64);
-        // Sixteen rows of a warp, or two groups of eight columns, are 512 bytes, read by one
-        // instruction.
+        // Sixteen rows, or two groups of eight columns, are 512 bytes: one instruction.
         let pairs = columns / 2.0;
         let (instructions, column_turns) = match by {
             ThreadGroup::Warp => (steps * rows * columns, FRAGMENT_TURNS),
             ThreadGroup::WarpGroup => (steps * rows, FRAGMENT_TURNS / 4.0),
         };
-
         self.work.other += self.trips * instructions;
+
         // A warp group's instruction reads its operands from shared memory directly.
         if by == ThreadGroup::Warp {
             self.work.registers += 4.0 * rows + 2.0 * columns;
         }
-
         for (access, count, turns) in [(tile.rows, rows, FRAGMENT_TURNS), (tile.columns, pairs, column_turns)] {
             let request = Request { bytes: turns * TURN_BYTES, units: turns };
             let operand = self.nest.operand(access.buffer) as usize;
@@ -345,7 +331,6 @@ impl<'a> Walk<'a> {
     fn multiply(&mut self, fmas: f64) {
         let (before, added) = (self.work.fmas, self.trips * fmas);
         self.work.fmas += added;
-        // The mean of `busy`, weighted by multiply-adds.
         if self.work.fmas > 0.0 {
             self.work.evenness = (self.work.evenness * before + self.busy * added) / self.work.fmas;
         }
@@ -374,9 +359,9 @@ impl<'a> Walk<'a> {
     fn store(&mut self, store: &'a Store, vector: Option<Vectorised>) {
         let mut accesses = Vec::with_capacity(4);
         let mut conditions = vector.map_or(Vec::new(), |v| self.guards[v.guards..].to_vec());
+        // A guarded load is executed in only a share of the iterations.
         let note = &mut |load, guards: &[&InBounds]| accesses.push((load, self.share(guards.iter().copied())));
         store.value.for_each_guarded_load(&mut Vec::new(), note);
-
         let mut operations = 0.0;
         store.value.for_each(&mut |expr| match expr {
             Expr::Const(_) | Expr::Load(_) | Expr::Gather(_) => {}
@@ -392,7 +377,7 @@ impl<'a> Walk<'a> {
 
         let accumulates = store.mode == StoreMode::Accumulate;
         let scope = self.nest.scope(store.dst.buffer);
-
+        // Multiply-adds of the contraction are counted apart from other instructions.
         if self.nest.main_point(store).is_none() {
             self.work.other += self.trips * (operations + f64::from(u8::from(accumulates)));
         } else {
@@ -400,24 +385,19 @@ impl<'a> Walk<'a> {
             self.work.accumulators =
                 self.work.accumulators.max(self.nest.program.buffer(store.dst.buffer).len() as f64);
         }
-
         self.note_copy(store, scope, &accesses);
-
         if accumulates {
             accesses.push((&store.dst, 1.0));
         }
 
         let places: Vec<_> = accesses.iter().map(|(access, _)| self.place(access)).collect();
         let stored = self.place(&store.dst);
-
+        // Threads compute in f32 and convert narrower elements; asynchronous copies do not.
         if !self.in_group {
-            // Threads compute in f32: narrower elements are converted when loaded and when stored.
             let narrow = places.iter().chain([&stored]).flatten().filter(|place| place.bytes < 4).count();
             self.work.other += self.trips * CONVERSION_INSTRUCTIONS * narrow as f64;
         }
-
         let at_once = vector.map(|v| (self.at_once(v, places.iter().chain([&stored]), &conditions), v.extent));
-
         for ((access, share), place) in accesses.iter().zip(&places) {
             self.request(access, place, at_once, *share, false);
         }
@@ -444,7 +424,9 @@ impl<'a> Walk<'a> {
         let (registers, times) = match scope {
             // Asynchronous copies are awaited by another node, which counts the waits.
             Scope::Shared if self.in_group => (ASYNC_COPY_REGISTERS * (1 + usize::from(self.nested)), &mut 0.0),
+            // A synchronous copy must wait for its load at once.
             Scope::Shared => (COPY_REGISTERS, &mut self.work.waits),
+            // A prefetch is awaited when its registers are used.
             Scope::Register if self.nest.main_point(store).is_none() => (PREFETCH_REGISTERS, &mut self.work.prefetches),
             _ => return,
         };
@@ -494,8 +476,7 @@ impl<'a> Walk<'a> {
         let Some(place) = place else { return };
         let Place { offset, bytes } = place;
         let (width, turns) = match at_once {
-            // The address does not depend on the vectorised variable: one load serves the whole
-            // loop.
+            // The address is the same for all lanes: one load serves the whole loop.
             Some((vector, extent)) if offset.coefficient(vector.var) == 0 => (1, 1.0 / extent as f64),
             Some((vector, extent)) => {
                 let width = vector.lanes_at_once(offset, *bytes, |var| self.extent(var));
@@ -511,6 +492,7 @@ impl<'a> Walk<'a> {
             }
             _ => (&mut self.work.shared, self.warp.shared(offset, *bytes, width), 1.0),
         };
+
         let requests = if stores { &mut memory.stores } else { &mut memory.loads };
         requests[self.nest.operand(access.buffer) as usize].add(request, count * busy, width);
     }

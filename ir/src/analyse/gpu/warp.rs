@@ -46,6 +46,7 @@ impl Warp {
             threads = threads.saturating_mul(extent);
         }
 
+        // A block smaller than a warp leaves lanes inactive.
         warp.active = u32::MAX >> WARP_THREADS.saturating_sub(threads);
         warp
     }
@@ -111,6 +112,7 @@ impl Warp {
     /// Returns the request for `width` elements of `bytes` bytes per thread, from `offset` on, in
     /// global memory.
     pub(super) fn global(&self, offset: &Affine, bytes: usize, width: usize) -> Request {
+        // Lanes that access the same element or sector share one transfer.
         let (elements, sectors) = (&mut Distinct::default(), &mut Distinct::default());
         for first in self.active_lanes(&self.lanes(offset)) {
             for at in first..first + width as i64 {
@@ -128,9 +130,11 @@ impl Warp {
         for first in self.active_lanes(&self.lanes(offset)) {
             (first..first + width as i64).for_each(|at| words.push(at.div_euclid((BANK_BYTES / bytes) as i64)));
         }
+        // Lanes that access the same word share one read of its bank.
         let words = words.sorted();
         let mut turns = [0u8; BANKS];
         words.iter().for_each(|at| turns[at.rem_euclid(BANKS as i64) as usize] += 1);
+        // Banks work in parallel, so the busiest one determines the time.
         let busiest = turns.into_iter().max().unwrap_or(0);
         Request { bytes: (words.len() * BANK_BYTES) as f64, units: f64::from(busiest) }
     }
@@ -160,6 +164,7 @@ impl Distinct {
     /// Sorts the numbers, removes duplicates and returns the rest.
     fn sorted(&mut self) -> &[i64] {
         let values = &mut self.values[..self.len];
+        // Addresses mostly increase with the lane number, so sorting is rare.
         if !values.is_sorted_by(|a, b| a < b) {
             values.sort_unstable();
             let mut kept = 1;

@@ -25,6 +25,7 @@ pub(super) struct Waves {
 impl Waves {
     /// Creates the description of a grid numbered by these variables, outermost first.
     pub(super) fn new(blocks: impl DoubleEndedIterator<Item = (VarId, usize)>) -> Self {
+        // Neighbouring blocks differ in the innermost variable first.
         Self { tiles: blocks.rev().collect(), touched: Vec::with_capacity(4) }
     }
 
@@ -51,6 +52,7 @@ impl Waves {
             access.index.iter().flat_map(|index| &index.terms).map(|term| term.0).collect();
         vars.sort_unstable();
         vars.dedup();
+        // A single block runs all loops except those that number tiles.
         vars.into_iter().filter(|&var| !is_tile(var)).for_each(|var| region.widen(var, extent_of(var)));
 
         // If digits depend on the tile, only some of their values occur in a block.
@@ -96,6 +98,7 @@ impl Waves {
         let mut left = blocks;
         for (&(_, extent), inside) in self.tiles.iter().zip(bytes.windows(2)) {
             let extent = extent as f64;
+            // The wave covers part of this dimension: interpolate linearly.
             if left < extent {
                 return inside[0] + (inside[1] - inside[0]) * (left - 1.0).max(0.0) / (extent - 1.0);
             }

@@ -63,6 +63,7 @@ impl Formula {
 
         // Only the first two terms of the series over s need double-f32 arithmetic.
         let [square, square_low] = self.exact_product(s, s);
+        // (s + s_low)^2 is s^2 + 2 * s * s_low; the square of s_low is negligible.
         let twice = self.add(s, s);
         let square_low = self.mul_add(twice, s_low, square_low);
         let [[first, first_low], [third, third_low]] = LOG_2.map(|parts| parts.map(|part| self.number(part)));
@@ -97,6 +98,7 @@ impl Formula {
         let exponent = self.apply(Primitive::Max, &[exponent, least_y]);
         let [power, power_low] = self.exact_product(exponent, log);
         let power_low = self.mul_add(exponent, log_low, power_low);
+        // Beyond the bound, the low part would only disturb the result.
         let size = self.magnitude(power);
         let power_low = self.select(Compare::Less, [size, most], power_low, zero);
         let power = self.apply(Primitive::Min, &[power, most]);
@@ -115,6 +117,7 @@ impl Formula {
         let value = self.apply(Primitive::Scale, &[mantissa, n]);
 
         let value = self.signed_power([x, y], value);
+        // IEEE 754 defines 1^y and x^0 as 1, even for NaN.
         let value = self.select(Compare::Equal, [x, one], one, value);
         self.select(Compare::Equal, [y, zero], one, value)
     }
@@ -126,6 +129,7 @@ impl Formula {
         let halved = self.mul(y, half);
         let whole_half = self.apply(Primitive::Floor, &[halved]);
         let sign = self.apply(Primitive::And, &[x, sign]);
+        // An integer y is odd if y / 2 is not an integer.
         let of_odd = self.select(Compare::Equal, [halved, whole_half], zero, sign);
         let sign = self.select(Compare::Equal, [y, whole], of_odd, zero);
         let signed = self.apply(Primitive::Or, &[value, sign]);

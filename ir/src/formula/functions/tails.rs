@@ -49,6 +49,7 @@ impl Formula {
     /// Appends the sign of `x`: 1 or -1; zero and NaN are returned as they are.
     pub(super) fn sign(&mut self, x: u8) -> u8 {
         let [zero, one, minus_one] = [0.0, 1.0, -1.0].map(|value| self.number(value));
+        // The sum turns -0 into 0 and keeps NaN.
         let neither = self.add(x, zero);
         let below = self.select(Compare::Less, [x, zero], minus_one, neither);
         self.select(Compare::Less, [zero, x], one, below)
@@ -62,6 +63,7 @@ impl Formula {
         let Scaled { n, fraction, .. } = self.scaled_exp(bounded);
 
         let inverse = self.inverse_power_of_two(n);
+        // Both summands are small if x is, so there is no cancellation as in exp(x) - 1.
         let rest = self.sub(one, inverse);
         let sum = self.add(fraction, rest);
         let value = self.apply(Primitive::Scale, &[sum, n]);
@@ -80,6 +82,7 @@ impl Formula {
         let [n, mantissa] = self.parted_bits(sum, bias);
         let inverse = self.inverse_power_of_two(n);
         let f = self.sub(mantissa, one);
+        // The rounding error is scaled like the mantissa.
         let f = self.mul_add(lost, inverse, f);
         let log = self.log_of_parts(n, f);
 
@@ -139,6 +142,7 @@ impl Formula {
     /// Appends `x` times the sigmoid of an argument, given a power `exp(-abs(argument))`. `below`
     /// is `-abs(x)`, limited to where the result is not 0.
     fn weighed_by_sigmoid(&mut self, x: u8, below: u8, power: Power) -> u8 {
+        // sigmoid(a) is exp(a) / (1 + exp(a)) for negative a, else 1 / (1 + exp(-a)).
         let product = self.mul(below, power.mantissa);
         let [zero, one] = [0.0, 1.0].map(|value| self.number(value));
         let tail = self.scaled_tail(x, product, power.n);
@@ -238,6 +242,7 @@ impl Formula {
         let exponent = self.mul_add(a, b, whole);
         let (n, opposite) = (self.sub(exponent, whole), self.sub(whole, exponent));
         let fraction = self.mul_add(a, b, opposite);
+        // Small products change the fraction only, not n.
         let fraction = smaller.iter().fold(fraction, |sum, &[a, b]| self.mul_add(a, b, sum));
         Power { exponent, n, mantissa: self.polynomial(&POWER_OF_TWO, fraction) }
     }
