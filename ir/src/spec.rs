@@ -268,8 +268,8 @@ impl Spec {
         self.main().loads().first().map_or_else(DType::default, |access| self.tensor(access).dtype)
     }
 
-    /// If the elements of `tensor` are used as indices, returns the extent of the dimension that
-    /// they index; the smallest of several.
+    /// Returns the extent of the dimension that the elements of `tensor` index, the smallest of
+    /// several; `None` if they are not used as indices.
     pub fn indexes(&self, tensor: &Tensor) -> Option<usize> {
         let mut extents = Vec::new();
         for equation in &self.equations {

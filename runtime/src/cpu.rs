@@ -70,7 +70,7 @@ impl Cpu {
 pub struct CpuModule {
     /// Function of each stage, with its number of tasks.
     stages: Vec<(StageFn, usize)>,
-    /// For each buffer of the plan, true unless it is private.
+    /// True unless the buffer is private, by position in the plan.
     are_global: SmallVec<[bool; 16]>,
     needs_private: bool,
     /// Owner of the functions' code, kept alive.

@@ -101,7 +101,7 @@ pub enum KernelError {
         found: usize,
         /// Number that the kernel has.
         wanted: usize,
-        /// Their names, separated by commas.
+        /// Names of those that the kernel has, separated by commas.
         names: String,
     },
     /// An operand does not match the plan.

@@ -3,7 +3,7 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`kernel`], [`runner`] | [`Kernel`]: loaded code; [`Runner`]: the same with device and scratch |
+//! | [`kernel`], [`runner`] | [`Kernel`]: loaded code; [`Runner`]: code with device and scratch |
 //! | [`view`] | [`View`], [`ViewMut`]: tensors in the caller's memory |
 //! | [`device`] | [`Device`]: the interface between kernels and machines, open to extension |
 //! | [`cpu`], [`host_memory`] | [`Cpu`]: this machine's processor; its memory |

@@ -21,31 +21,31 @@ pub(super) type Body<'b, 'p> = &'b mut dyn FnMut(&mut Machine<'p>) -> Result<(),
 /// State of an executing program.
 pub(super) struct Machine<'p> {
     pub(super) program: &'p Program,
-    /// Content by buffer; a buffer that is private to each thread of a block has one part per
+    /// Content of each buffer; a buffer that is private to the threads of a block has one part per
     /// thread.
     pub(super) memory: Vec<Vec<f64>>,
     /// True if some buffer has elements of an integer type.
     has_integers: bool,
-    /// Elements of one thread's part by buffer; 0 for a buffer that all threads share.
+    /// Elements of one thread's part of each buffer; 0 for a buffer that all threads share.
     pub(super) part_len: Vec<usize>,
-    /// True by buffer while its allocation is open.
+    /// True for each buffer whose allocation is open.
     pub(super) open: Vec<bool>,
-    /// Value by variable while its loop is open.
+    /// Value of each variable whose loop is open.
     pub(super) vars: Vec<Option<i64>>,
-    /// Access marks by buffer; `None` for buffers in which tasks cannot conflict.
+    /// Access marks of each buffer; `None` for buffers in which tasks cannot conflict.
     marks: Vec<Option<Marks>>,
     /// Number of the running task (on a GPU: of the thread in the grid), from 1 in each stage.
     pub(super) task: u64,
     /// Number of the running thread in its block.
     pub(super) thread: usize,
-    /// Largest thread mark of the phases that have ended: number of phases times threads of a
-    /// block. Accesses to shared memory with smaller marks cannot conflict any more.
+    /// Number of ended phases times threads of a block: the largest mark of those phases. Accesses
+    /// to shared memory with marks up to it cannot conflict any more.
     pub(super) over: u64,
     /// Loops that number the threads of a block, while a grid is executed.
     pub(super) threads: Option<Vec<&'p Loop>>,
     /// Number of guards and digit splits around the current node.
     guards: usize,
-    /// Groups of copies in progress by thread of the block, oldest first.
+    /// Groups of copies in progress of each thread of the block, oldest first.
     pub(super) copies: Vec<VecDeque<Vec<Copy>>>,
     /// Elements that copies in progress write.
     pub(super) under_way: HashSet<(BufferId, usize)>,

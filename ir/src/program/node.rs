@@ -171,9 +171,9 @@ pub struct Digit {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum When {
-    /// Once, when the constants are known; its cost is not part of a run.
+    /// Runs once, when the constants are known; its cost is not part of a run.
     AheadOfTime,
-    /// In every run of the kernel.
+    /// Runs in every run of the kernel.
     EveryRun,
 }
 

@@ -41,7 +41,7 @@ pub(super) struct Pipe {
     /// Number of releases that the producer has awaited.
     after: usize,
     awaited: usize,
-    /// For each group that the consumer has released, the number of groups it had awaited by then.
+    /// Number of groups that the consumer had awaited when it released each group, by group.
     released: Vec<usize>,
 }
 

@@ -60,7 +60,7 @@ pub(super) struct Walk<'a, 'f> {
     pub(super) prefix: Vec<VarId>,
     /// Enclosing loops, outermost first.
     pub(super) loops: Vec<&'a Loop>,
-    /// Number of values by variable; 0 if the variable is not bound here.
+    /// Number of values of each variable; 0 if it is not bound here.
     extents: Vec<usize>,
     /// Enclosing allocations, with the number of loops around them.
     pub(super) allocs: Vec<(BufferId, usize)>,

@@ -157,7 +157,7 @@ struct Walk<'a> {
     written_out: f64,
     in_group: bool,
     guards: Vec<&'a InBounds>,
-    /// For each global buffer, its access that is executed most often.
+    /// The access to each global buffer that is executed most often.
     touches: Vec<Touch<'a>>,
     /// Index values split into digits around the current node.
     numbers: Numbers<'a>,

@@ -17,8 +17,8 @@ pub(super) struct Waves {
     /// Variables that select a block's tile of the result, with their extents; first the one in
     /// which neighbouring blocks differ.
     tiles: Vec<(VarId, usize)>,
-    /// For each buffer, bytes of the sectors accessed by all tiles of the first `count` variables,
-    /// indexed by `count`.
+    /// Bytes of the sectors accessed by all tiles of the first `count` variables, indexed by
+    /// buffer, then by `count`.
     touched: Vec<Vec<f64>>,
 }
 
