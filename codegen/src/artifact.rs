@@ -1,4 +1,4 @@
-//! From loop nests to code that can be loaded, where no other compiler is needed.
+//! Turns loop nests into loadable code where no external compiler is needed.
 
 use autotune_ir::{Artifact, Code, GpuApi, KernelPlan, Program, Target};
 use thiserror::Error;
@@ -6,23 +6,23 @@ use thiserror::Error;
 use crate::asm::{AssembleError, assemble};
 use crate::gpu;
 
-/// The compiler that code for a target has to go through.
+/// The external compiler that code for a target needs.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CompilerNeeded {
-    /// A C compiler ([`crate::c::generate`]), since the assembler cannot make code of the loop
+    /// A C compiler, for the output of [`crate::c::generate`]: the assembler rejected the loop
     /// nests.
     #[error("{0}: a C compiler is needed")]
     C(AssembleError),
-    /// NVRTC ([`crate::gpu::generate`]).
+    /// NVRTC, for the output of [`crate::gpu::generate`].
     #[error("code for compute capability {}.{} is compiled by NVRTC", sm / 10, sm % 10)]
     Nvrtc {
-        /// Compute capability, times ten.
+        /// Compute capability times ten, e.g. 90 for 9.0.
         sm: u32,
     },
 }
 
-/// Makes code of loop nests and their interface: machine code for a CPU, source that its driver
-/// compiles for an OpenCL device.
+/// Generates a kernel's code: machine code for a CPU, source for an OpenCL device, whose driver
+/// compiles it.
 ///
 /// ```
 /// use autotune_codegen::artifact;
@@ -39,7 +39,7 @@ pub enum CompilerNeeded {
 ///
 /// # Errors
 ///
-/// If code for the target goes through another compiler.
+/// Returns the compiler that the target needs, if it needs one.
 pub fn artifact(program: &Program, plan: &KernelPlan, target: &Target) -> Result<Artifact, CompilerNeeded> {
     let code = match target.gpu().map(|gpu| gpu.api) {
         None => Code::Machine(assemble(program, target).map_err(CompilerNeeded::C)?),

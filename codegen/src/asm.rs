@@ -1,19 +1,19 @@
-//! Machine code from loop nests, without a compiler.
+//! Assembles machine code from loop nests, without a compiler.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | `stage` | functions of stages: tasks, outer loops, calls of leaves |
-//! | `nest`, `leaf`, `expander` | a leaf's accesses as pointers and displacements; its loops written out |
-//! | `block`, `plan` | straight-line code: in which order, and what stays in registers |
-//! | `transpose`, `weave` | copies in another order, several at once |
-//! | `fold` | lanes of several accumulators combined into one |
-//! | `instruction_set` | what all that asks of an instruction set |
+//! | `nest`, `leaf`, `expander` | accesses of a leaf as pointers and displacements; unrolling |
+//! | `block`, `plan` | straight-line code: instruction order and register allocation |
+//! | `transpose`, `weave` | groups of copies in another order: transposes, interleaving |
+//! | `fold` | horizontal reductions: the lanes of several accumulators combined into one |
+//! | `instruction_set` | the interface to an instruction set |
 //! | [`x86`] | AVX2 with FMA, and AVX-512 |
 //!
-//! A register tile becomes a subroutine: its accumulators stay in vector registers from the first
-//! load to the final store, pointers stay in integer registers, and every address in straight-line
-//! code is a pointer and a constant. In a loop body the operand along the vector is loaded, the
-//! other broadcast:
+//! A register tile becomes a subroutine, called a leaf. Its accumulators stay in vector registers
+//! from the first load to the final store, and its pointers in integer registers. Every address in
+//! straight-line code is a pointer plus a constant. In a loop body, the operand along the vector
+//! is loaded and the other is broadcast:
 //!
 //! ```text
 //! vmovups ymm12,[rsi]                        weights, two vectors
@@ -25,7 +25,7 @@
 //! ...
 //! ```
 //!
-//! Assembling is pure and takes microseconds on any host; running the code is up to the caller.
+//! Assembling is a pure function that takes microseconds on any host. The caller runs the code.
 
 use autotune_ir::artifact::MachineCode;
 use autotune_ir::program::Program;
@@ -53,7 +53,7 @@ pub use error::AssembleError;
 use error::Failure;
 use instruction_set::InstructionSet;
 
-/// Machine code of the program's kernel.
+/// Assembles the machine code of the program's kernel.
 ///
 /// ```
 /// use autotune_codegen::asm::{assemble, x86::disassemble};
@@ -83,7 +83,7 @@ pub fn assemble(program: &Program, target: &Target) -> Result<MachineCode, Assem
     Ok(MachineCode { bytes, code_bytes, entries })
 }
 
-/// The code of a program, and the place of each stage's function in it.
+/// Returns the code of a program, and the byte offset of each stage's function in it.
 fn generate<I: InstructionSet>(program: &Program, set: I) -> Result<(I::Code, Vec<usize>), Failure> {
     let mut generator = stage::Generator::new(program, set);
     let entries = program.stages.iter().map(|s| generator.stage(s)).collect::<Result<_, _>>()?;

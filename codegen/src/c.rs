@@ -1,9 +1,9 @@
-//! Portable C with GNU vector extensions.
+//! Generates portable C with GNU vector extensions.
 //!
-//! Every register tile becomes a function of its own whose parameters point at the tile's first
-//! elements; tiles that differ only in position share one. Within it the accumulators are local
-//! variables of vector type, unrolled loops are written out, and a vectorised loop of any extent
-//! becomes whole vectors followed by ever smaller powers of two:
+//! Every register tile becomes a function whose parameters point at the tile's first elements.
+//! Tiles that differ only in position share one function. Inside it, accumulators are local
+//! variables of vector type and unrolled loops are written out. A vectorised loop of any extent
+//! becomes whole vectors followed by a remainder in decreasing powers of two:
 //!
 //! ```text
 //! unrolled y in 0..2 { vectorized x in 0..24 { acc[y, x] += in[y] * w[x] } }      (8 lanes)
@@ -36,20 +36,24 @@ use leaf::{Leaf, Pointer};
 use value::{Value, splat, type_name};
 use writer::{Accumulator, Generator, Writer, accumulator_name};
 
-/// f32 lanes of a vector where the target is no CPU.
+/// f32 lanes of a vector if the target is not a CPU.
 const DEFAULT_LANES: usize = 4;
 
-/// C source of the program's kernel: one exported function per stage with the interface of
-/// [`autotune_ir::plan::PlanStage::symbol`]. A C compiler refuses the source of a program made for
-/// a GPU.
+/// Generates the C source of the program's kernel.
+///
+/// It exports one function per stage with the interface of
+/// [`autotune_ir::plan::PlanStage::symbol`]. For a program made for a GPU, the source contains
+/// `#error` and does not compile.
 pub fn generate(program: &Program, target: &Target) -> String {
     let lanes = target.cpu().map_or(DEFAULT_LANES, CpuTarget::lanes);
     let (has_integers, leaves, leaf_names) = (program.has_integers(), String::new(), HashMap::new());
     let mut generator = Generator { program, lanes, has_integers, leaves, leaf_names };
     let plan = KernelPlan::of(program);
+
     let stages: Vec<String> =
         program.stages.iter().zip(&plan.stages).map(|(s, p)| generator.stage(s, &p.symbol)).collect();
     let mut source = prelude::types(generator.lanes);
+
     if formula::gathers(program) {
         source.push_str(&gather::functions(generator.lanes));
     }
@@ -61,6 +65,7 @@ pub fn generate(program: &Program, target: &Target) -> String {
     if let Some(functions) = functions {
         source.push_str(&prelude::formulas(&functions, generator.lanes, generator.has_integers));
     }
+
     source.push_str(&generator.leaves);
     stages.iter().for_each(|s| source.push_str(s));
     source
@@ -81,7 +86,8 @@ impl Generator<'_> {
 
         text.push_str("  (void)local;\n");
 
-        // Each tree has its share of the range of tasks, and a task is the digits of its number.
+        // Tasks are numbered consecutively across the stage's trees. The digits of a tree's task
+        // number are its parallel loop variables, the innermost least significant.
         let mut first = 0;
         for node in &stage.body {
             let loops = parallel_prefix(node);
@@ -106,8 +112,10 @@ impl Generator<'_> {
         text
     }
 
-    /// Emits the function of a register tile unless there is one alike, and returns the call where
-    /// the unrolled variables around have these values.
+    /// Emits the function of a register tile, unless an identical one exists, and returns a call of
+    /// it.
+    ///
+    /// `constants` holds the current values of the enclosing unrolled variables.
     fn leaf_call(&mut self, alloc: &Node, constants: &HashMap<VarId, i64>) -> String {
         let leaf = Leaf::of(self.program, alloc);
         let element = |pointer: &Pointer| narrow::element_type(self.program.buffer(pointer.buffer));
@@ -130,6 +138,7 @@ impl Generator<'_> {
         let declared: String = writer.accumulators.iter().map(declare).collect();
         let text = format!("({}) {{\n{declared}{}}}\n", parameters.join(", "), writer.text);
 
+        // The text without the name is the key, so that identical functions are emitted once.
         let next = format!("tile{}", self.leaf_names.len());
         let name = self.leaf_names.entry(text).or_insert_with_key(|text| {
             let _ = write!(self.leaves, "LEAF {next}{text}");
@@ -153,7 +162,7 @@ impl Writer<'_, '_> {
                     }
                     _ => self.nodes(body),
                 },
-                // Compilers choose the instructions themselves.
+                // The C compiler chooses its own instructions, so only the nest is written.
                 Node::Call { instruction, body } if instruction.executor == Executor::Core => self.nodes(body),
                 _ => self.line("#error \"for a GPU\""),
             }
@@ -201,6 +210,7 @@ impl Writer<'_, '_> {
         let is_integer = self.generator.program.dtype(store.dst.buffer).is_integer();
         let value = if is_integer { self.stored_integer(store) } else { self.expr(&store.value) };
         let accumulate = store.mode == StoreMode::Accumulate && !is_integer;
+        // A register buffer is a set of C variables, not memory, so its stores are assignments.
         if self.generator.program.buffer(store.dst.buffer).scope == Scope::Register {
             let op = if accumulate { "+=" } else { "=" };
             match self.accumulator(&store.dst) {
@@ -223,6 +233,7 @@ impl Writer<'_, '_> {
         if narrow::is_narrow(self.generator.program.buffer(store.dst.buffer)) {
             return self.store_narrow(store, value, lanes);
         }
+
         let (pointer, offset, stride) = self.address(&store.dst);
         let op = if accumulate { "+=" } else { "=" };
         if lanes == 1 {
@@ -231,6 +242,7 @@ impl Writer<'_, '_> {
             let value = splat(value, lanes);
             let value = if accumulate { format!("LD{lanes}({pointer} + {offset}) + {value}") } else { value };
             self.line(&format!("ST{lanes}({pointer} + {offset}, {value});"));
+        // GNU vector extensions have no scatter: the lanes are stored one by one.
         } else {
             let name = self.name();
             let value = splat(value, lanes);
@@ -243,6 +255,7 @@ impl Writer<'_, '_> {
     }
 
     fn expr(&mut self, expr: &Expr) -> Value {
+        // C variables hold the bits of integers, so that other operations need a conversion to f32.
         if self.generator.has_integers && self.is_integer(expr) {
             let Value { text, lanes } = self.integer(expr);
             return Value { text: format!("of_integer{lanes}({text})"), lanes };
@@ -273,8 +286,9 @@ impl Writer<'_, '_> {
         Value { text: format!("({} {op} {})", a.text, b.text), lanes }
     }
 
-    /// The load of an element, or of one per lane; given a name where nothing in the register tile
-    /// can change it.
+    /// Returns the load of an element, or of one element per lane.
+    ///
+    /// The result is a named variable if nothing in the register tile can change the element.
     fn load(&mut self, access: &Access) -> Value {
         let buffer = self.generator.program.buffer(access.buffer);
         let lanes = self.vector.map_or(1, |v| v.lanes);
@@ -300,7 +314,7 @@ impl Writer<'_, '_> {
         };
         let text = narrow::value(buffer, &text, lanes);
 
-        // What a leaf reads and does not write is loaded once in a scope.
+        // A leaf loads an element that it only reads once per C block, and reuses the variable.
         if self.leaf.as_ref().is_none_or(|leaf| leaf.written.contains(&access.buffer)) {
             return Value { text, lanes };
         }

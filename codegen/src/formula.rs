@@ -1,5 +1,4 @@
-//! Operations of values in C: a function for each formula that is more than one primitive, for
-//! vectors of any number of lanes.
+//! Formulas in C: a function for each formula of more than one primitive, for any number of lanes.
 //!
 //! ```text
 //! tanh(x)  →  static inline vec8 f_tanh8(vec8 x0) {
@@ -7,7 +6,7 @@
 //!               ...
 //! ```
 //!
-//! Sources have them only for what a program uses, and `max<lanes>` always.
+//! A source contains only the functions that its program uses, and always `max<lanes>`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,21 +15,21 @@ use autotune_ir::DType;
 use autotune_ir::formula::{Formula, Primitive, Step};
 use autotune_ir::program::{Buffer, Expr, Node, Program, Scope, preorder};
 
-/// What an operation makes of operands that are expressions in C, each of `lanes` lanes; `None` for
-/// what is no operation.
+/// Returns an operation applied to C expressions of `lanes` lanes each; `None` if the expression is
+/// not an operation.
 pub(crate) fn applied(expr: &Expr, operands: &[String], lanes: usize) -> Option<String> {
     let formula = Formula::of(expr)?;
     let function = || format!("f_{}{lanes}({})", word(expr), operands.join(", "));
     Some(applied_to(formula, operands, lanes).unwrap_or_else(function))
 }
 
-/// What a formula of one primitive makes of operands that are expressions in C; `None` for others.
+/// Returns a formula of a single primitive applied to C expressions; `None` for other formulas.
 pub(crate) fn applied_to(formula: &Formula, operands: &[String], lanes: usize) -> Option<String> {
     Some(applied_primitive(formula.only()?, operands, lanes))
 }
 
-/// The formulas of a program that functions are made of, by their names; `None` if it has sums,
-/// products and maxima only.
+/// Returns the formulas of a program that need functions, by function name; `None` if the program
+/// has no operations except sums, products and maxima.
 pub(crate) fn used(program: &Program) -> Option<BTreeMap<&'static str, &'static Formula>> {
     let (mut functions, mut is_plain) = (BTreeMap::new(), true);
     for node in program.stages.iter().flat_map(|stage| preorder(&stage.body)) {
@@ -51,8 +50,8 @@ pub(crate) fn memory_dtype(buffer: &Buffer) -> DType {
     if matches!(buffer.scope, Scope::Global | Scope::Local) { buffer.dtype } else { DType::F32 }
 }
 
-/// The formulas between values and elements of types other than f32, of those that a program has,
-/// by the names of functions.
+/// Returns the formulas that convert between f32 and the other element types of a program, by
+/// function name.
 pub(crate) fn conversions(program: &Program) -> BTreeMap<&'static str, &'static Formula> {
     let mut functions = BTreeMap::new();
     for dtype in
@@ -67,7 +66,7 @@ pub(crate) fn conversions(program: &Program) -> BTreeMap<&'static str, &'static 
     functions
 }
 
-/// The name of the function that makes elements of a type of integers.
+/// Returns the name of the function that saturates 32-bit integers to an integer type.
 fn saturation_word(dtype: DType) -> Option<&'static str> {
     match dtype {
         DType::I8 => Some("saturated_i8"),
@@ -77,8 +76,11 @@ fn saturation_word(dtype: DType) -> Option<&'static str> {
     }
 }
 
-/// The names of the functions that make elements of a type of values, and values of elements; none
-/// of these of integers, whose bits are values.
+/// Returns the names of the functions that narrow f32 to elements of a type, and widen its elements
+/// to f32.
+///
+/// A name is empty if there is no such function. Integers are not widened by a function: values are
+/// their bits.
 pub(crate) fn conversion_words(dtype: DType) -> [&'static str; 2] {
     match dtype {
         DType::F16 => ["to_f16", "from_f16"],
@@ -91,14 +93,15 @@ pub(crate) fn conversion_words(dtype: DType) -> [&'static str; 2] {
     }
 }
 
-/// True if a program has elements that are found by values.
+/// True if a program contains gathers.
 pub(crate) fn gathers(program: &Program) -> bool {
     let mut nodes = program.stages.iter().flat_map(|stage| preorder(&stage.body));
     let is_gather = |expr: &Expr| matches!(expr, Expr::Gather(_));
     nodes.any(|node| matches!(node, Node::Store(store) if store.value.any(&is_gather)))
 }
 
-/// What [`autotune_ir::program::gathered_index`] is, of a type of whole numbers.
+/// Returns the C function equivalent to [`autotune_ir::program::gathered_index`], with index type
+/// `index`.
 pub(crate) fn gathered(head: &str, index: &str) -> String {
     format!(
         "{head} {index} gathered(float x, {index} extent) {{\n\
@@ -107,7 +110,7 @@ pub(crate) fn gathered(head: &str, index: &str) -> String {
     )
 }
 
-/// The name of an expression's operation.
+/// Returns the name of an expression's operation.
 fn word(expr: &Expr) -> &'static str {
     match expr {
         Expr::Unary(op, _) => op.word(),
@@ -117,7 +120,9 @@ fn word(expr: &Expr) -> &'static str {
     }
 }
 
-/// A function for values of a type with `lanes` lanes; `head` comes before it.
+/// Returns a C function that evaluates a formula on values of type `number` with `lanes` lanes.
+///
+/// `head` is the text before the return type, such as `static inline`.
 pub(crate) fn function(head: &str, number: &str, lanes: usize, name: &str, formula: &Formula) -> String {
     let (mut parameters, mut lines) = (Vec::new(), String::new());
     let mut names: Vec<String> = Vec::new();
@@ -144,7 +149,8 @@ pub(crate) fn function(head: &str, number: &str, lanes: usize, name: &str, formu
     format!("{head} {number} f_{name}{lanes}({}) {{\n{lines}  return {result};\n}}\n", parameters.join(", "))
 }
 
-/// A constant in every lane: as a number where it is one whose digits tell everything.
+/// Returns a constant in every lane: decimal for normal numbers and zero, which Rust prints
+/// exactly, else by its bits.
 fn constant(bits: u32, lanes: usize) -> String {
     let value = f32::from_bits(bits);
     let scalar =
@@ -187,8 +193,9 @@ fn applied_primitive(primitive: Primitive, of: &[String], lanes: usize) -> Strin
     }
 }
 
-/// What the primitives of single values are made of, beside `max1`; with the names of the
-/// language's square root, floor and fused multiply-add.
+/// Returns the scalar primitives except `max1`.
+///
+/// `sqrt`, `floor` and `fma` are the language's names of these functions.
 pub(crate) fn scalar_primitives(head: &str, [sqrt, floor, fma]: [&str; 3]) -> String {
     let scale = function(head, "float", 1, "scale", Formula::scale());
     format!(
@@ -205,8 +212,10 @@ pub(crate) fn scalar_primitives(head: &str, [sqrt, floor, fma]: [&str; 3]) -> St
     )
 }
 
-/// The same of vectors with GNU extensions. These have no fused multiply-add; where the machine is
-/// known to, it is named.
+/// Returns the vector primitives, by GNU vector extensions.
+///
+/// These have no fused multiply-add, so the machine's builtin is used where the target has it, else
+/// `__builtin_fmaf` per lane.
 pub(crate) fn vector_primitives(lanes: usize) -> String {
     let n = lanes;
     let bytes = 4 * n;

@@ -1,10 +1,10 @@
-//! Kernels in C for GPUs: one printer, a dialect for each API.
+//! Generates kernels in C for GPUs: one printer, and a dialect for each API.
 //!
-//! Each stage becomes a kernel; its parameters are the global buffers, in order. Block and thread
-//! loops become the digits of the block's and the thread's number, shared buffers parts of the
-//! block's shared memory, register buffers arrays whose every index is a constant once the loops
-//! marked for it are unrolled. A vectorised loop becomes accesses of 4 or 2 elements where they are
-//! contiguous, aligned and guarded as a whole, else an unrolled loop:
+//! Each stage becomes a kernel whose parameters are the global buffers, in order. Variables of
+//! block and thread loops are the digits of the block and thread number. Shared buffers are parts
+//! of the block's shared memory. Register buffers are arrays whose indices are all constant once
+//! the marked loops are unrolled. A vectorised loop becomes accesses of 4 or 2 elements if they are
+//! contiguous, aligned and under one guard, else an unrolled loop:
 //!
 //! ```text
 //! vectorized v in 0..4 { data_frag[v] = data_shared[0, k, 4*m.t + v] }
@@ -12,10 +12,9 @@
 //!      data_frag[0] = x0.x;  data_frag[1] = x0.y;  data_frag[2] = x0.z;  data_frag[3] = x0.w;
 //! ```
 //!
-//! Values are f32 in registers; elements of 16 bits are widened when they are loaded and rounded
-//! when they are stored.
+//! Values in registers are f32. Elements of 16 bits are widened at loads and rounded at stores.
 //!
-//! A GPU API is a module beside `cuda` and `opencl` that says what its `Dialect` is, and its arm in
+//! To add a GPU API, write a module like `cuda` or `opencl` with its `Dialect`, and add an arm to
 //! [`generate`].
 
 use std::fmt::Write;
@@ -36,8 +35,9 @@ pub use cuda::{architecture, device_functions};
 use dialect::Dialect;
 use writer::Writer;
 
-/// Source of the program's kernels, named and launched as [`KernelPlan::of`] says. A stage that is
-/// not for a GPU becomes an `#error`.
+/// Generates the source of the program's kernels, named and launched as [`KernelPlan::of`] states.
+///
+/// A stage that is not for a GPU becomes an `#error`.
 ///
 /// ```
 /// use autotune_codegen::gpu;

@@ -1,4 +1,5 @@
-//! Code generators: each reads the same loop nests.
+//! Code generators from loop nests: machine code ([`asm`]), C ([`c`]), CUDA C and OpenCL C
+//! ([`gpu`]).
 
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{Access, Node, Program, preorder};
@@ -21,7 +22,7 @@ fn flat_offset(program: &Program, access: &Access) -> Affine {
     offset
 }
 
-/// The variables of the loops in a node, in order of appearance.
+/// Returns the variables bound by the loops and digits inside a node, in order of appearance.
 fn bound_vars(node: &Node) -> Vec<VarId> {
     let bound = |node: &Node| match node {
         Node::Loop(l) => vec![l.var],

@@ -1,4 +1,4 @@
-//! What one GPU API has and another one does not.
+//! Tests instructions that one GPU API has and another lacks.
 
 #![allow(clippy::unwrap_used)]
 

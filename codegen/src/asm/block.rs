@@ -1,9 +1,9 @@
-//! Straight-line code of one block: which values of memory stay in registers, and for how long.
+//! Straight-line code of one block, with register allocation.
 //!
-//! Accumulators have the first registers. The others hold loaded values and constants; where none
-//! is free, the one whose next use is farthest makes room (Belady, "A study of replacement
-//! algorithms for a virtual-storage computer", 1966), which is known, as nothing branches. A value
-//! that is not worth a register is a memory operand where the instruction set has it.
+//! The first registers hold accumulators. The others hold loaded values and constants. If none is
+//! free, the one whose next use is farthest is evicted (Belady, "A study of replacement algorithms
+//! for a virtual-storage computer", 1966). The next use is known, because nothing branches. A value
+//! that is not worth a register becomes a memory operand if the instruction set allows it.
 
 use std::ops::Range;
 
@@ -24,14 +24,14 @@ pub(super) use steps::WANTED;
 mod store;
 mod words;
 
-/// What a leaf's blocks have in common.
+/// Parameters that all blocks of a leaf share.
 #[derive(Clone, Copy)]
 pub(super) struct Common {
-    /// Registers that hold partial sums.
+    /// Number of registers for partial sums and shared values.
     pub(super) accumulators: usize,
-    /// An integer register, if elements are fetched.
+    /// An integer register for addresses of gathers.
     pub(super) scratch: u8,
-    /// The pointers, a bit for each, behind which whole vectors are streamed.
+    /// Bit set of the pointers whose stores of whole vectors stream past the caches.
     pub(super) streamed: u32,
 }
 
@@ -58,7 +58,7 @@ pub(super) fn emit(
         slots: 0,
     };
 
-    // What is done with what comes before it.
+    // By operation: true if it was emitted together with an earlier one.
     let mut done: Vec<bool> = Vec::new();
     for at in 0..code.ops.len() {
         let i = block.plan.order[at] as usize;
@@ -111,14 +111,14 @@ pub(super) fn emit(
     Ok(())
 }
 
-/// A register besides those of partial sums.
+/// A vector register that holds no partial sum.
 #[derive(Clone, Copy)]
 struct Temp {
-    /// Number of the source it holds, or [`NONE`].
+    /// Number of the source that it holds, or [`NONE`].
     holds: u32,
     /// Position of that source's next use, or [`NONE`].
     next_use: u32,
-    /// Operands being used that it must be kept for.
+    /// Number of operands in use that need the register.
     pins: u32,
 }
 
@@ -128,23 +128,23 @@ impl Temp {
 
 struct Block<'e, S> {
     code: leaf::Block<'e>,
-    /// Those of the present value.
+    /// Inputs of the value being computed.
     inputs: &'e [Input],
     plan: &'e mut Plan,
     isa: &'e mut S,
-    /// Position of the present operation.
+    /// Position of the current operation.
     at: u32,
-    /// By register; those from `first` to `end` are used so.
+    /// State by register, used for those from `first` to `end` (exclusive).
     temps: [Temp; MAX_REGISTERS],
     first: Vector,
     end: Vector,
-    /// A bit per register that is kept for nothing.
+    /// Bit set of registers whose contents are not needed.
     free: u32,
-    /// An integer register.
+    /// An integer register for addresses of gathers.
     scratch: u8,
-    /// Those behind which whole vectors are streamed.
+    /// Bit set of pointers whose stores of whole vectors stream.
     streamed: u32,
-    /// A bit per slot in use.
+    /// Bit set of stack slots in use.
     slots: u32,
 }
 
@@ -153,7 +153,7 @@ impl<S: Vectors> Block<'_, S> {
         self.code.values[value as usize].kind
     }
 
-    /// The source that a value is, if it is one.
+    /// Returns the source that a value is, if it is one.
     fn as_source(&self, value: u32) -> Option<u32> {
         match self.kind(value) {
             Kind::Input(i) => self.inputs[i as usize].source(),
@@ -166,8 +166,8 @@ impl<S: Vectors> Block<'_, S> {
     }
 
     fn multiply_add(&mut self, (acc, part): (Vector, u8), [a, b]: [u32; 2], by: Arithmetic) -> Result<(), Failure> {
-        // Only the second operand may be in memory. Those of some instructions cannot change
-        // places.
+        // Only the second operand may be in memory. `DotU8I8` is not commutative, so its operands
+        // stay in order.
         let is_ordered = by == Arithmetic::DotU8I8;
         let (kept, other) = if !is_ordered && self.memory_operand(a).is_some() { (b, a) } else { (a, b) };
         let resident = self.resident(other).map(Operand::Register);
@@ -186,8 +186,9 @@ impl<S: Vectors> Block<'_, S> {
         self.keep_part((acc, part), StoreMode::Assign, sum)
     }
 
-    /// Accumulator += products of pairs, or its first `part` lanes if that is not 0.
+    /// Emits accumulator += products of pairs, in its first `part` lanes only if that is not 0.
     fn add_pairs(&mut self, (acc, part): (Vector, u8), a: Vector, b: Operand) -> Result<(), Failure> {
+        // `MulPairs` cannot broadcast an operand from memory.
         let products = self.spare()?;
         let b = match b {
             Operand::Splat(at) => {
@@ -211,8 +212,10 @@ impl<S: Vectors> Block<'_, S> {
         self.keep_part((acc, part), StoreMode::Assign, products)
     }
 
-    /// The first lanes of an accumulator = those of a register, which is released, or += them.
+    /// Assigns the first lanes of a register to an accumulator, or adds them. Releases the
+    /// register.
     fn keep_part(&mut self, (acc, lanes): (Vector, u8), mode: StoreMode, mut value: Vector) -> Result<(), Failure> {
+        // An accumulator whose register is lent lives in a stack slot.
         let slot = acc.checked_sub(self.first).map(usize::from);
         let whole = if slot.is_some() { self.spare()? } else { acc };
         if let Some(slot) = slot {
@@ -233,7 +236,7 @@ impl<S: Vectors> Block<'_, S> {
         Ok(())
     }
 
-    /// Accumulator = value, or += value.
+    /// Emits accumulator = value, or += value.
     fn set(&mut self, acc: Vector, mode: StoreMode, value: Tree) -> Result<(), Failure> {
         self.inputs = self.code.inputs_of(value);
         if mode == StoreMode::Accumulate {
@@ -246,8 +249,8 @@ impl<S: Vectors> Block<'_, S> {
             return Ok(());
         }
         let reads = |i: &Input| matches!(i, Input::Accumulator(other) | Input::Part { acc: other, .. } if *other == u16::from(acc));
-        // A maximum takes the place of what it reads with its last instruction; what is before that
-        // goes elsewhere.
+        // `max` reads all its operands in its last instruction, so its destination may be one of
+        // them. Other values are built up in the destination, which must not be read.
         let is_last = matches!(self.kind(value.root), Kind::Binary(Arithmetic::Max, ..));
         let goes_there = is_last || !self.inputs.iter().any(reads);
         let value = self.value(value.root, goes_there.then_some(acc))?;
@@ -258,8 +261,8 @@ impl<S: Vectors> Block<'_, S> {
         Ok(())
     }
 
-    /// Copies what the first operation and others weave or transpose, if they do; says which these
-    /// are.
+    /// Emits the first operation and others as an interleaving or a transpose, if they are one;
+    /// returns their numbers.
     fn copy_together(&mut self, ops: &[Op]) -> SmallVec<[usize; 8]> {
         if let Some(copy) = Weave::of(self.code, ops, self.isa.lanes())
             && let Some(registers) = copy.registers(self.isa, self.first)
@@ -276,7 +279,7 @@ impl<S: Vectors> Block<'_, S> {
         SmallVec::new()
     }
 
-    /// The first `registers` ones hold nothing any more.
+    /// Frees the first `registers` registers that hold no accumulators.
     fn vacate_first(&mut self, registers: usize) {
         for register in (self.first..).take(registers) {
             self.vacate(register);
@@ -284,22 +287,23 @@ impl<S: Vectors> Block<'_, S> {
         }
     }
 
-    /// A register no longer holds a source.
+    /// Forgets the source that a register holds.
     fn vacate(&mut self, register: Vector) {
         if let Some(uses) = self.plan.uses.get_mut(self.temps[usize::from(register)].holds as usize) {
             uses.temp = NONE;
         }
     }
 
-    /// Changes what a register is used for.
+    /// Changes the use of a register.
     fn assign(&mut self, register: Vector, temp: Temp) {
         let is_free = temp.pins == 0 && temp.next_use == NONE;
         self.free = self.free & !(1 << register) | u32::from(is_free) << register;
         self.temps[usize::from(register)] = temp;
     }
 
-    /// The register of a value; to be released. What is computed last goes to `to`, if given, which
-    /// the value must not read.
+    /// Computes a value; returns its register, which the caller releases.
+    ///
+    /// The last instruction writes to `to`, if given. The value must not read `to`.
     fn value(&mut self, value: u32, to: Option<Vector>) -> Result<Vector, Failure> {
         let (mut op, mut a, mut b) = match self.kind(value) {
             Kind::Binary(op, a, b) => (op, a, b),
@@ -312,11 +316,11 @@ impl<S: Vectors> Block<'_, S> {
                 }
                 Input::Source(id) => return self.source(id),
             },
-            // Only of values that are no trees.
+            // Steps are computed elsewhere.
             _ => return self.spare(),
         };
+        // Hardware max returns its second operand if either is NaN, the IR's returns the first.
         match op {
-            // The operand that is taken where one is not a number comes second.
             Arithmetic::Max => (a, b) = (b, a),
             Arithmetic::Add => match self.scaled(b) {
                 Some((factor, other)) if self.source_of(factor) == Source::Constant(f32::to_bits(-1.0)) => {
@@ -328,7 +332,7 @@ impl<S: Vectors> Block<'_, S> {
             _ => {}
         }
 
-        // What takes more registers comes first (Sethi and Ullman).
+        // The operand that needs more registers comes first (Sethi and Ullman).
         let registers = |v: u32| self.code.values[v as usize].registers;
         let (a, b) = if registers(b) > registers(a) {
             let b = self.value(b, None)?;
@@ -340,7 +344,7 @@ impl<S: Vectors> Block<'_, S> {
         self.arithmetic(op, to, a, b)
     }
 
-    /// A product with a constant, as the constant's source and the other factor.
+    /// Returns the constant's source and the other factor, if a value is a product with a constant.
     fn scaled(&self, value: u32) -> Option<(u32, u32)> {
         let Kind::Binary(Arithmetic::Mul, a, b) = self.kind(value) else { return None };
         [(a, b), (b, a)].into_iter().find_map(|(factor, other)| {
@@ -349,7 +353,7 @@ impl<S: Vectors> Block<'_, S> {
         })
     }
 
-    /// The register of `a + factor * b`, the factor a source.
+    /// Computes `a + factor * b`, where the factor is a source; returns its register.
     fn add_scaled(&mut self, a: u32, factor: u32, b: u32, to: Option<Vector>) -> Result<Vector, Failure> {
         let sum = self.value(a, to)?;
         let to = match to {
@@ -366,8 +370,9 @@ impl<S: Vectors> Block<'_, S> {
         self.arithmetic(Arithmetic::MulAdd, Some(to), factor, b)
     }
 
-    /// The register of `a op b`, which are released: `to`, if given, else one that is to be
-    /// released.
+    /// Computes `a op b` and releases both; returns the destination.
+    ///
+    /// This is `to`, if given, else a register that the caller releases.
     #[inline(always)]
     fn arithmetic(&mut self, op: Arithmetic, to: Option<Vector>, a: Vector, b: Operand) -> Result<Vector, Failure> {
         self.release(Operand::Register(a));
@@ -377,12 +382,12 @@ impl<S: Vectors> Block<'_, S> {
         Ok(to)
     }
 
-    /// True for a register that holds neither partial sums nor a source.
+    /// True if a register holds neither a partial sum nor a source.
     fn is_scratch(&self, register: Vector) -> bool {
         register >= self.first && self.temps[usize::from(register)].holds == NONE
     }
 
-    /// A value as an operand; to be released.
+    /// Returns a value as an operand, which the caller releases.
     fn value_operand(&mut self, value: u32) -> Result<Operand, Failure> {
         match self.as_source(value) {
             Some(id) => self.operand(id),
@@ -390,7 +395,7 @@ impl<S: Vectors> Block<'_, S> {
         }
     }
 
-    /// A source as an operand; to be released.
+    /// Returns a source as an operand, which the caller releases.
     fn operand(&mut self, id: u32) -> Result<Operand, Failure> {
         match self.memory_operand(id) {
             Some(operand) => Ok(operand),
@@ -398,8 +403,8 @@ impl<S: Vectors> Block<'_, S> {
         }
     }
 
-    /// A source as a memory operand, if that is possible, it is in no register, and is not worth
-    /// one.
+    /// Returns a source as a memory operand, if it is in no register and is not worth one, and the
+    /// instruction set allows it.
     fn memory_operand(&mut self, id: u32) -> Option<Operand> {
         let Source::Memory(memory) = self.source_of(id) else { return None };
         if memory.of != ElementType::Word {
@@ -410,12 +415,14 @@ impl<S: Vectors> Block<'_, S> {
         }
         let operand = self.isa.memory_operand(memory.shape, memory.at)?;
         let next = self.plan.next_use(id, self.at);
+        // Worth a register: a later use comes before that of some value whose register can be
+        // taken.
         let gives_way = |t: &Temp| t.pins == 0 && t.next_use > next;
         let is_worth_it = next < NONE && (self.free != 0 || self.temps[self.in_use()].iter().any(gives_way));
         if is_worth_it { None } else { Some(operand) }
     }
 
-    /// The register of a source, loaded if need be; to be released.
+    /// Returns the register of a source, loading it if necessary. The caller releases it.
     fn source(&mut self, id: u32) -> Result<Vector, Failure> {
         if let Some(register) = self.resident(id) {
             return Ok(register);
@@ -442,7 +449,7 @@ impl<S: Vectors> Block<'_, S> {
         }
     }
 
-    /// The register that a source is in, if there is one; to be released.
+    /// Returns the register that holds a source, if there is one. The caller releases it.
     fn resident(&mut self, id: u32) -> Option<Vector> {
         let i = self.plan.uses[id as usize].temp;
         let pins = self.temps.get(i as usize)?.pins + 1;
@@ -455,7 +462,7 @@ impl<S: Vectors> Block<'_, S> {
         usize::from(self.first)..usize::from(self.end)
     }
 
-    /// A register to write to; to be released.
+    /// Returns a register to write to, evicting a source if necessary. The caller releases it.
     fn spare(&mut self) -> Result<Vector, Failure> {
         let mut farthest = (self.free != 0).then(|| (self.free.trailing_zeros() as Vector, NONE));
         if farthest.is_none() {

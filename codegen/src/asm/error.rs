@@ -1,4 +1,4 @@
-//! Why a program has no machine code.
+//! Reasons why a program cannot be assembled.
 
 use thiserror::Error;
 
@@ -6,58 +6,57 @@ use autotune_ir::DType;
 use autotune_ir::program::{BufferId, Program};
 use autotune_ir::target::Isa;
 
-/// Why a program cannot be assembled for a target.
+/// The reason why a program cannot be assembled for a target.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AssembleError {
     /// There is no assembler for the instruction set.
     #[error("no assembler for instruction set {0}")]
     Isa(Isa),
-    /// An element is found by values in a buffer of 2^31 elements or more, along a dimension of
-    /// more than 2^24, or by values that differ by lane where the element does so, too; or it has
-    /// 16 bits.
+    /// A gather is not supported: from a buffer of 2^31 elements or more, along a dimension of more
+    /// than 2^24, of 16-bit elements, or with an index that differs by lane where the access does
+    /// so too.
     #[error("no assembler for elements found by values in so large a buffer, or where lanes are also apart")]
     Gather,
-    /// A buffer has elements of a type that kernels of CPUs do not compute with.
+    /// A buffer has a type of elements that CPU kernels do not compute with.
     #[error("no assembler for elements of type {}", .0.word())]
     Type(DType),
-    /// Something is added to elements of 16 bits.
+    /// A store adds to 16-bit elements in memory.
     #[error("no assembler for elements of 16 bits that are added to")]
     Narrow,
-    /// The target or the program is a GPU's.
+    /// The target is a GPU, or the program is made for one.
     #[error("no assembler for GPUs")]
     Gpu,
-    /// The partial sums of a register tile, and what is being added to them, exceed the vector
-    /// registers.
+    /// A register tile needs too many vector registers for its partial sums and the operands added
+    /// to them.
     #[error("a register tile needs {needed} vector registers of {available}")]
     RegisterTile {
-        /// Registers that it needs.
+        /// Vector registers that the tile needs.
         needed: usize,
-        /// Registers that there are.
+        /// Vector registers of the instruction set.
         available: usize,
     },
-    /// The places that a leaf reads and writes, and its loop counters, exceed the integer
-    /// registers.
+    /// A leaf needs too many integer registers for its pointers and loop counters.
     #[error("a nest needs {needed} integer registers of {available}")]
     Pointers {
-        /// Registers that it needs.
+        /// Integer registers that the leaf needs.
         needed: usize,
-        /// Registers that there are.
+        /// Integer registers of the instruction set.
         available: usize,
     },
-    /// An element is too far from its pointer.
+    /// An element is too far from its pointer for a 32-bit displacement.
     #[error("a displacement of {bytes} bytes exceeds 32 bits")]
     Displacement {
-        /// The displacement.
+        /// Displacement in bytes.
         bytes: i64,
     },
-    /// Something leads to a label that is nowhere.
+    /// A jump leads to a label that was never defined.
     #[error("a jump to a label that is nowhere")]
     Label,
-    /// Lanes of several registers go to memory at once.
+    /// One store takes lanes of several registers, and no horizontal reduction covers it.
     #[error("no assembler for lanes of several registers that go to memory at once")]
     Fold,
-    /// A buffer of register scope is not indexed by constants and whole vectors that do not
-    /// overlap.
+    /// Accesses to a buffer of register scope are not constant, or are not to whole vectors that do
+    /// not overlap.
     #[error("the elements of '{buffer}' cannot be given registers")]
     RegisterIndex {
         /// Name of the buffer.
@@ -71,5 +70,5 @@ impl AssembleError {
     }
 }
 
-/// What the many small steps of assembling return: an error that takes one register.
+/// Error of the assembler's internal functions: boxed, so that results take one register.
 pub(super) type Failure = Box<AssembleError>;

@@ -1,4 +1,4 @@
-//! A nest's loops written out, which makes its leaf.
+//! Expands a nest into a leaf: unrolls loops and splits vectorised loops into vectors.
 
 use std::ops::Range;
 
@@ -9,25 +9,26 @@ use super::leaf::{Input, Item, Lanes, Leaf, Op};
 use super::nest::{Element, Nest, Node, Place, Tree};
 use autotune_ir::program::{LoopKind, Program, Role};
 
-/// Writes out the loops of one nest after the other.
+/// Expands one nest at a time, reusing its memory.
 pub(super) struct Expander<'p> {
     pub(super) program: &'p Program,
     /// Elements of a vector.
     lanes: usize,
     pub(super) leaf: Leaf,
-    /// By variable, if it is unrolled or vectorised and around: its value.
+    /// Current value of each unrolled or vectorised variable, by variable number.
     values: Vec<i64>,
-    /// The variable of the vectorised loop around and the lanes of its iteration, 1 outside.
+    /// Variable of the enclosing vectorised loop, and the number of lanes of its iteration; 1 lane
+    /// outside of such loops.
     vector: (u32, usize),
-    /// What elements are.
+    /// Input of each known element.
     inputs: FxHashMap<Lanes, Input>,
-    /// The present versions: by pointer, and behind those that of constants.
+    /// Current version of each pointer's buffer; the last one is for constants.
     versions: Vec<u32>,
-    /// Where the present block's operations and sources begin.
+    /// Start of the current block in the leaf's operations and sources.
     block: (usize, usize),
 }
 
-/// Elements of most leaves, for which there is room from the start.
+/// Number of elements to reserve memory for, enough for most leaves.
 const USUAL_ELEMENTS: usize = 400;
 
 impl<'p> Expander<'p> {
@@ -44,7 +45,7 @@ impl<'p> Expander<'p> {
         }
     }
 
-    /// Makes the leaf of a nest.
+    /// Expands a nest into `leaf`.
     pub(super) fn expand(&mut self, nest: &Nest) -> Result<(), Failure> {
         let Leaf { items, ops, inputs, rows, sources, accumulators, shared, parts, strides, depth } = &mut self.leaf;
         items.clear();
@@ -67,17 +68,18 @@ impl<'p> Expander<'p> {
         self.check_accumulators()
     }
 
-    /// Ends a block, and begins the next.
+    /// Ends the current block and begins the next.
     fn flush(&mut self) {
         let end = (self.leaf.ops.len(), self.leaf.sources.len());
         if end.0 > self.block.0 {
             self.leaf.items.push(Item::Block { ops: self.block.0..end.0, sources: self.block.1..end.1 });
         }
         self.block = end;
+        // Registers do not hold sources across blocks, so every source is loaded anew.
         self.versions.iter_mut().for_each(|version| *version += 1);
     }
 
-    /// Writes out nodes within `depth` loops.
+    /// Expands nodes within `depth` loops.
     fn nodes(&mut self, nest: &Nest, range: Range<usize>, depth: usize) -> Result<(), Failure> {
         let mut at = range.start;
         while at < range.end {
@@ -136,6 +138,8 @@ impl<'p> Expander<'p> {
                 let value = self.value(nest, value)?;
                 let op = Op::Store { dst: self.destination(nest, dst)?, mode, value };
                 self.leaf.ops.push(op);
+                // A store may overwrite elements that were loaded through any pointer to the same
+                // buffer.
                 if let Place::Memory(pointer) = nest.elements[dst as usize].place {
                     let buffer = nest.pointers[usize::from(pointer)];
                     let behind = self.versions.iter_mut().zip(&nest.pointers).filter(|(_, of)| **of == buffer);
@@ -151,13 +155,14 @@ impl<'p> Expander<'p> {
                     self.leaf.ops.push(Op::Prefetch { source, to_write });
                 }
             }
-            // It has no loops inside.
+            // A vectorised loop has no loops inside.
             Node::Loop { .. } => {}
         }
         Ok(())
     }
 
-    /// Where a statement stores: of an accumulator its first lanes, or all.
+    /// Returns the destination of a store. For an accumulator, it must be its first lanes or all of
+    /// them.
     fn destination(&mut self, nest: &Nest, element: u32) -> Result<Input, Failure> {
         match (self.input(nest, element)?, nest.elements[element as usize].place) {
             (Input::Part { first: 1.., .. }, Place::Accumulators(buffer)) => {
@@ -176,7 +181,7 @@ impl<'p> Expander<'p> {
         Ok(Tree { inputs: (first, self.leaf.inputs.len() as u32), ..value })
     }
 
-    /// What an element is in the present block and iterations.
+    /// Returns the input of an element in the current block and iterations.
     #[inline(always)]
     pub(super) fn input(&mut self, nest: &Nest, element: u32) -> Result<Input, Failure> {
         let key = self.lanes_of(nest, element);
@@ -186,7 +191,7 @@ impl<'p> Expander<'p> {
         self.new_input(nest, key)
     }
 
-    /// Where an element's lanes are in the present block and iterations.
+    /// Returns the lanes of an element in the current block and iterations.
     #[inline(always)]
     pub(super) fn lanes_of(&self, nest: &Nest, element: u32) -> Lanes {
         let &Element { place, constant, terms } = &nest.elements[element as usize];
@@ -199,8 +204,8 @@ impl<'p> Expander<'p> {
             }
         }
 
-        // What is the same for every lane is a single element, unless partial sums of lanes go
-        // there.
+        // An element that is the same for every lane is a single one, unless it is the destination
+        // of partial sums that have lanes.
         if stride == 0 && !matches!(place, Place::Accumulators(_)) {
             lanes = 1;
         }
@@ -222,7 +227,7 @@ impl<'p> Expander<'p> {
         Ok(input)
     }
 
-    /// Accumulators are consecutive elements, and no two of them may share one.
+    /// Fails if accumulators overlap or are not consecutive elements.
     fn check_accumulators(&self) -> Result<(), Failure> {
         let mut sorted = self.leaf.accumulators.clone();
         sorted.sort_unstable();

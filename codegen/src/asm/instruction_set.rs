@@ -1,9 +1,9 @@
-//! What an instruction set offers.
+//! Interface between the assembler and an instruction set.
 //!
-//! Registers are numbers. Vector registers hold whole vectors of f32: a scalar is the same value in
-//! every lane, a vector of fewer lanes has zeros behind it. Integer registers are the pointers of a
-//! leaf, then the counters of its loops. What is outside leaves lives in slots of eight bytes on
-//! the stack; one integer more, the accumulator, is what they are computed in.
+//! Registers are numbers. Vector registers hold whole vectors of f32. A scalar has the same value
+//! in every lane; a vector of fewer lanes has zeros in the others. Integer registers hold the
+//! pointers of a leaf, then its loop counters. Values outside leaves are in stack slots of eight
+//! bytes. They are computed in one more integer register, the accumulator.
 
 use smallvec::SmallVec;
 
@@ -16,10 +16,10 @@ use autotune_ir::spec::Reduction;
 /// Number of a vector register.
 pub(super) type Vector = u8;
 
-/// Vector registers and integer registers, at most.
+/// Maximum number of vector registers, and of integer registers.
 pub(super) const MAX_REGISTERS: usize = 32;
 
-/// Memory at a distance in bytes from where a pointer points to.
+/// A memory address: a pointer plus a displacement in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) pointer: u8,
@@ -27,31 +27,30 @@ pub(super) struct Address {
 }
 
 impl Address {
-    /// The address `strides * stride` bytes behind it.
+    /// Returns the address `strides * stride` bytes higher.
     pub(super) fn behind(self, strides: usize, stride: i32) -> Self {
         Self { disp: self.disp.wrapping_add(stride.wrapping_mul(strides as i32)), ..self }
     }
 }
 
-/// What elements are in memory.
+/// Type of elements in memory, and their conversion at loads and stores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ElementType {
-    /// The bits of a lane: f32 and 32-bit integers.
+    /// 32 bits, as in a lane: f32 or 32-bit integers.
     Word,
-    /// What is stored is rounded to it, and what is loaded its value; only where
-    /// [`Vectors::rounds_to_f16`].
+    /// f16: loads widen, stores round. Only if [`Vectors::rounds_to_f16`].
     F16,
-    /// The upper half of a lane: what is loaded is its value. It is stored only where
-    /// [`Vectors::rounds_to_bf16`], to the nearest, of two the even one, denormals as zeros.
+    /// bf16: loads put it in the upper half of a lane, which is its value. Stores only if
+    /// [`Vectors::rounds_to_bf16`]; they round to nearest even and flush denormals to zero.
     Bf16,
-    /// The lowest 16 bits of what is stored or loaded, the others of which are zeros.
+    /// 16 bits without conversion: stores take the lowest bits of a lane, loads set the others to
+    /// zero.
     Half,
-    /// A signed integer of 16 bits: the lowest bits of what is stored, extended to 32 bits when it
-    /// is loaded.
+    /// Signed 16-bit integer: stores take the lowest bits, loads extend the sign.
     SignedHalf,
-    /// An unsigned integer of 8 bits, likewise.
+    /// Unsigned 8-bit integer: stores take the lowest bits, loads extend with zeros.
     Byte,
-    /// A signed integer of 8 bits, likewise.
+    /// Signed 8-bit integer: stores take the lowest bits, loads extend the sign.
     SignedByte,
 }
 
@@ -65,18 +64,18 @@ impl ElementType {
     }
 }
 
-/// Where the lanes of a value lie in memory.
+/// Arrangement of a value's lanes in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Shape {
-    /// One element, the same for every lane.
+    /// One element, broadcast to every lane.
     Splat,
-    /// This number of consecutive elements.
+    /// Consecutive elements, this many.
     Lanes(u8),
-    /// Elements that are each `stride` bytes behind the one before.
+    /// Elements at equal distances.
     Strided {
         /// Number of elements.
         lanes: u8,
-        /// Distance in bytes.
+        /// Distance between elements in bytes.
         stride: i32,
     },
 }
@@ -87,7 +86,7 @@ pub(super) enum Operand {
     Register(Vector),
     /// A whole vector in memory.
     Vector(Address),
-    /// An element in memory for every lane.
+    /// An element in memory, broadcast to every lane.
     Splat(Address),
 }
 
@@ -97,54 +96,56 @@ pub(super) enum Arithmetic {
     Sub,
     Mul,
     Div,
-    /// The second operand where either is not a number, or both are zeros.
+    /// Maximum; the second operand if either is NaN or both are zeros.
     Max,
-    /// The same.
+    /// Minimum; the second operand if either is NaN or both are zeros.
     Min,
     /// Adds the product to the destination, rounded once.
     MulAdd,
-    /// Adds the products of the pairs of bf16 in a lane to the destination; only where
-    /// [`Vectors::dots`] has it, as the next three.
+    /// Adds the products of the pairs of bf16 in a lane to the destination. This and the next three
+    /// exist only if [`Vectors::dots`] lists them.
     DotBf16,
-    /// Adds the products of the unsigned bytes of the first operand and the signed ones of the
+    /// Adds the products of the unsigned bytes of the first operand and the signed bytes of the
     /// second.
     DotU8I8,
     /// Adds the products of the 16-bit integers in a lane.
     DotI16,
-    /// The sum of the products of the 16-bit integers in a lane. No operand is an element in
+    /// Sum of the products of the 16-bit integers in a lane. Operands are not broadcast from
     /// memory.
     MulPairs,
     /// Multiplies the destination by the first operand and adds the second, rounded once.
     MulThenAdd,
-    /// The bits that both have, and those that either has.
+    /// Bitwise and.
     And,
+    /// Bitwise or.
     Or,
-    /// The sum of the bits as integers.
+    /// Sum of the bits as integers.
     AddBits,
-    /// The difference of the bits as integers.
+    /// Difference of the bits as integers.
     SubBits,
-    /// The lowest 32 bits of the product of the bits as integers.
+    /// Lowest 32 bits of the product of the bits as integers.
     MulBits,
-    /// The larger and the smaller of the bits as signed integers.
+    /// Maximum of the bits as signed integers.
     MaxBits,
+    /// Minimum of the bits as signed integers.
     MinBits,
-    /// The first operand times two to the power of the second, a whole number; only where
+    /// The first operand times two to the power of the second, which is integral. Only if
     /// [`Vectors::scales`].
     Scale,
 }
 
-/// Instructions of programs, each with the operation that does it; [`Arithmetic::MulPairs`] is
-/// followed by an addition.
+/// Instructions of programs that the set has, each with its operation. After
+/// [`Arithmetic::MulPairs`], the result must be added to the accumulator.
 pub(super) type Dots = SmallVec<[(&'static Instruction, Arithmetic); 4]>;
 
-/// Which of two values.
+/// Direction of a NaN-propagating maximum or minimum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Bound {
     Larger,
     Smaller,
 }
 
-/// What combines two values.
+/// Operation that combines two values of a reduction.
 pub(super) enum Combination {
     Arithmetic(Arithmetic),
     Bound(Bound),
@@ -162,182 +163,192 @@ impl Combination {
     }
 }
 
-/// Arithmetic of one operand.
+/// Arithmetic with one operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Unary {
     Sqrt,
     Floor,
-    /// The bits of an integer: the value without its fraction, which is from 0 to 2^24.
+    /// Truncation to an integer's bits, for values from 0 to 2^24.
     Whole,
-    /// The number that the bits are as a signed integer.
+    /// Conversion of a signed integer's bits to f32.
     OfInteger,
-    /// The bits of the nearest signed integer, of two the even one.
+    /// Bits of the nearest signed integer; ties to even.
     Nearest,
-    /// The bits moved by a number of places, zeros behind them.
+    /// Shift of the bits; the free places become zeros.
     ShiftLeft(u8),
     ShiftRight(u8),
 }
 
-/// Slots of a whole vector that leaves have on the stack which compute in steps.
+/// Number of stack slots, of a whole vector each, in leaves that compute in steps.
 pub(super) const VECTOR_SLOTS: usize = 32;
 
-/// How two integers compare as signed numbers.
+/// Order of two signed integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     Less,
     Greater,
 }
 
-/// What the accumulator is compared with.
+/// Value that the accumulator is compared with.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Limit {
     Slot(usize),
     Value(i64),
 }
 
-/// Arithmetic on vectors, and what moves them from and to memory.
+/// Vector arithmetic, loads and stores.
 pub(super) trait Vectors {
-    /// Lanes of a register.
+    /// Returns the number of 32-bit lanes of a register.
     fn lanes(&self) -> u8;
 
-    /// How many registers there are, [`MAX_REGISTERS`] at most.
+    /// Returns the number of registers, at most [`MAX_REGISTERS`].
     fn registers(&self) -> usize;
 
     /// True if there is [`Arithmetic::Scale`].
     fn scales(&self) -> bool;
 
-    /// Returns the instructions of programs that there are.
+    /// Returns the dot product instructions of programs that the set has.
     fn dots(&self) -> Dots;
 
     /// `v = [at]`.
     fn load(&mut self, v: Vector, shape: Shape, at: Address);
 
-    /// `[at] = v`; changes `spare` where [`Vectors::store_needs_register`].
+    /// `[at] = v`. Overwrites `spare` if [`Vectors::store_needs_register`].
     fn store(&mut self, v: Vector, shape: Shape, at: Address, spare: Vector);
 
     /// True if there is [`ElementType::F16`].
     fn rounds_to_f16(&self) -> bool;
 
-    /// True if [`ElementType::Bf16`] is stored; it is loaded everywhere.
+    /// True if [`ElementType::Bf16`] can be stored. It can always be loaded.
     fn rounds_to_bf16(&self) -> bool;
 
-    /// `v = [at]`, elements of less than 32 bits.
+    /// `v = [at]`, for elements of less than 32 bits.
     fn load_narrow(&mut self, v: Vector, memory: Memory);
 
-    /// `[at] = v`, elements of less than 32 bits, in whole vectors [past the
-    /// caches](Vectors::stream) if so said; changes `spare`, which is another register.
+    /// `[at] = v`, for elements of less than 32 bits.
+    ///
+    /// Whole vectors [bypass the caches](Vectors::stream) if `is_streamed`. Overwrites `spare`,
+    /// which is not `v`.
     fn store_narrow(&mut self, v: Vector, memory: Memory, spare: Vector, is_streamed: bool);
 
-    /// `[at] = v`, past the caches; the address is a multiple of the vector's bytes.
+    /// `[at] = v`, bypassing the caches. The address is a multiple of the vector's size.
     fn stream(&mut self, v: Vector, at: Address);
 
-    /// True if a store of this shape needs a register of its own.
+    /// True if a store of this shape needs a spare register.
     fn store_needs_register(&self, shape: Shape) -> bool;
 
     /// True if strided elements of this shape are loaded together, not one by one.
     fn loads_together(&self, shape: Shape) -> bool;
 
-    /// Lane `l` of `to` is the element of a type `i` elements after the one at an address, `i`
-    /// being the bits of lane `l` of `index`, for every lane. Changes `spare`, and the integer
-    /// register `scratch`; the three vector registers are not the same.
+    /// Gathers: lane `l` of `to` is the element at index `i` from an address, where `i` is the bits
+    /// of lane `l` of `index`.
+    ///
+    /// Overwrites the vector register and the integer register in `spare`. The three vector
+    /// registers are distinct.
     fn gather(&mut self, to: Vector, from: (Address, ElementType), index: Vector, spare: (Vector, u8));
 
-    /// The integer register `to` is `pointer + bytes * i`, `i` being the bits of the first lane of
-    /// `index`, `bytes` a power of two.
+    /// Sets the integer register `to` to `pointer + bytes * i`, where `i` is the bits of the first
+    /// lane of `index`, and `bytes` a power of two.
     fn point_at(&mut self, to: u8, pointer: u8, index: Vector, bytes: i64);
 
-    /// Copies `lanes` elements between places with strides in bytes, first to last, through no
-    /// vector register.
+    /// Copies `lanes` elements between addresses with strides in bytes, in order, without a vector
+    /// register.
     fn copy_elements(&mut self, to: (Address, i32), from: (Address, i32), lanes: u8);
 
-    /// Returns how many registers from `first` on a [`Vectors::transpose`] of these numbers of rows
-    /// and columns of elements changes; `None` where there is none.
+    /// Returns the number of registers from `first` on that [`Vectors::transpose`] overwrites for a
+    /// block of these numbers of rows and columns; `None` if it is not supported.
     fn transpose_registers(&self, block: [u8; 2], of: ElementType, first: Vector) -> Option<usize>;
 
-    /// Copies element `r` of `[columns[l]]` to element `l` of `[rows[r]]`, of columns of 16 bytes
-    /// or rows as many as columns, through the registers from `first` on, and [past the
-    /// caches](Vectors::stream) if so said, where columns are as many as lanes.
+    /// Transposes: element `l` of `[rows[r]]` becomes element `r` of `[columns[l]]`.
+    ///
+    /// Columns have 16 bytes, or there are as many rows as columns. Uses the registers from `first`
+    /// on. [Bypasses the caches](Vectors::stream) if `is_streamed`, for as many columns as lanes.
     fn transpose(&mut self, block: (&[Address], &[Address]), of: ElementType, first: Vector, is_streamed: bool);
 
-    /// How many registers from `first` on [`Vectors::interleave`] and its inverse change for 3, 5
-    /// or 7 rows; `None` where there are none.
+    /// Returns the number of registers from `first` on that [`Vectors::interleave`] and its inverse
+    /// overwrite for 3, 5 or 7 rows; `None` if they are not supported.
     fn weave_registers(&self, rows: u8, first: Vector) -> Option<usize>;
 
-    /// Element `r + l * rows.len()` of `[to]` is element `l` of `[rows[r]]`, for every lane,
-    /// through the registers from `first` on.
+    /// Interleaves rows: element `r + l * rows.len()` of `[to]` becomes element `l` of `[rows[r]]`,
+    /// for every lane. Uses the registers from `first` on.
     fn interleave(&mut self, to: Address, rows: &[Address], first: Vector);
 
-    /// Element `l` of `[rows[r]]` is element `r + l * rows.len()` of `[from]`, the same way.
+    /// The inverse of [`Vectors::interleave`]: element `l` of `[rows[r]]` becomes element
+    /// `r + l * rows.len()` of `[from]`.
     fn deinterleave(&mut self, rows: &[Address], from: Address, first: Vector);
 
-    /// How many registers from `first` on a [`Vectors::fold`] changes.
+    /// Returns the number of registers from `first` on that [`Vectors::fold`] overwrites.
     fn fold_registers(&self) -> usize;
 
-    /// Lane `r` of `to` is what all lanes of `rows[r]` come to, of as many rows as there are lanes
-    /// at most; the other lanes of `to` are lost.
+    /// Reduces horizontally: lane `r` of `to` becomes the reduction of all lanes of `rows[r]`.
+    ///
+    /// There are at most as many rows as lanes. The other lanes of `to` are undefined.
     fn fold(&mut self, by: Reduction, to: Vector, rows: &[Vector], first: Vector);
 
-    /// Prefetches the cache line of an address into the second-level cache, or to write to it.
+    /// Prefetches the cache line of an address into the second-level cache, or for a write.
     fn prefetch(&mut self, at: Address, to_write: bool);
 
-    /// `v` is a constant of these bits in every lane.
+    /// Sets every lane of `v` to a constant of these bits.
     fn constant(&mut self, v: Vector, bits: u32);
 
     /// `to = from`.
     fn copy(&mut self, to: Vector, from: Vector);
 
-    /// Lane `l` of `to` is lane `by + l` of `from` for each `l` below `by`, a power of two; the
-    /// others are lost.
+    /// Moves lanes down: lane `l` of `to` becomes lane `by + l` of `from` for each `l` below `by`,
+    /// a power of two. The other lanes are undefined.
     fn shift_lanes(&mut self, to: Vector, from: Vector, by: u8);
 
-    /// The first `lanes` lanes of `to` are those of `from`.
+    /// Sets the first `lanes` lanes of `to` to those of `from`.
     fn merge(&mut self, to: Vector, from: Vector, lanes: u8);
 
     /// `to = a op b`.
     fn arithmetic(&mut self, op: Arithmetic, to: Vector, a: Vector, b: Operand);
 
-    /// `b` is the larger, or the smaller, of `a` and `b`, or what of the two is not a number;
-    /// changes `spare`.
+    /// Sets `b` to the larger or smaller of `a` and `b`, or to NaN if either is NaN. Overwrites
+    /// `spare`.
     fn bound(&mut self, bound: Bound, b: Vector, a: Operand, spare: Vector);
 
-    /// How many instructions [`Vectors::bound`] takes, two at least.
+    /// Returns the number of instructions of [`Vectors::bound`], at least two.
     fn bound_instructions(&self) -> usize;
 
     /// `to = op a`.
     fn unary(&mut self, op: Unary, to: Vector, a: Vector);
 
-    /// `to = then` where `a` and `b` compare so, else `otherwise`; `to` is none of them.
+    /// Sets each lane of `to` to `then` if the comparison of `of` holds, else to `otherwise`. `to`
+    /// is none of the operands.
     fn select(&mut self, compare: Compare, to: Vector, of: [Vector; 2], then: Vector, otherwise: Vector);
 
-    /// `slot = v` and `v = slot`, one of [`VECTOR_SLOTS`].
+    /// `slot = v`, for one of [`VECTOR_SLOTS`] slots.
     fn spill(&mut self, v: Vector, slot: usize);
+    /// `v = slot`.
     fn fill(&mut self, v: Vector, slot: usize);
 
-    /// A value in memory as an operand of arithmetic, where there are such operands.
+    /// Returns a value in memory as an operand of arithmetic, if the instruction set allows it.
     fn memory_operand(&self, shape: Shape, at: Address) -> Option<Operand>;
 }
 
-/// Functions, slots, loops and calls.
+/// Functions, stack slots, loops and calls.
 pub(super) trait Control {
-    /// What all instructions together become.
+    /// The completed code.
     type Code;
 
-    /// How many integer registers there are, [`MAX_REGISTERS`] at most.
+    /// Returns the number of integer registers, at most [`MAX_REGISTERS`].
     fn integers(&self) -> usize;
 
-    /// Place of the next instruction.
+    /// Returns the offset of the next instruction.
     fn here(&self) -> usize;
 
-    /// Begins a stage's function with `slots` slots; its range of tasks goes to two of them.
+    /// Begins a stage's function with `slots` slots. Its range of tasks goes to the slots `begin`
+    /// and `end`.
     fn enter(&mut self, slots: usize, begin: usize, end: usize);
 
-    /// A slot gets the function's pointer to a buffer, or to the next `bytes` bytes of
-    /// thread-private memory.
+    /// Sets a slot to the function's pointer to a buffer.
     fn take_buffer(&mut self, slot: usize, buffer: usize);
+    /// Sets a slot to a pointer to the next `bytes` bytes of thread-private memory.
     fn take_local(&mut self, slot: usize, bytes: i64);
 
-    /// What was [streamed](Vectors::stream) is seen by other threads before anything that is stored
-    /// from here on.
+    /// Orders [streaming](Vectors::stream) stores before all later stores, as seen by other
+    /// threads.
     fn fence(&mut self);
 
     /// Ends a stage's function.
@@ -358,26 +369,27 @@ pub(super) trait Control {
     /// `[slot] = accumulator mod by; accumulator = accumulator / by`; neither is negative.
     fn split(&mut self, by: i64, slot: usize);
 
-    /// `accumulator = limit` where it is beyond it in this order.
+    /// `accumulator = limit` if the accumulator is beyond it in this order.
     fn clamp(&mut self, beyond: Order, limit: i64);
 
-    /// Jumps back to a place if the accumulator is less.
+    /// Jumps back to an offset if the accumulator is less.
     fn jump_if_less(&mut self, than: Limit, to: usize);
 
-    /// Jumps to where [`Control::aim`] will be called with the number that this returns.
+    /// Jumps forward. The result is passed to [`Control::aim`] at the destination.
     fn jump(&mut self) -> usize;
 
-    /// Jumps there unless all of these pointers point to multiples of `bytes`, a power of two.
+    /// Like [`Control::jump`], unless all these pointers are multiples of `bytes`, a power of two.
     fn jump_unless_aligned(&mut self, pointers: &[u8], bytes: i64) -> usize;
 
-    /// Jumps there if all lanes of a vector register are numbers, which it may no longer hold then.
+    /// Like [`Control::jump`], if no lane of a vector register is NaN. Overwrites the register.
     fn jump_if_numbers(&mut self, v: Vector) -> usize;
 
-    /// Lets a jump lead here.
+    /// Makes a jump lead to the next instruction.
     fn aim(&mut self, jump: usize);
 
-    /// A pointer of the next leaf: what a slot holds; then `+= [slot] * factor`.
+    /// Sets a pointer of the next leaf to the contents of a slot.
     fn point(&mut self, pointer: u8, slot: usize);
+    /// `pointer += [slot] * factor`.
     fn point_behind(&mut self, pointer: u8, slot: usize, factor: i64);
 
     /// `pointer += bytes`.
@@ -386,23 +398,26 @@ pub(super) trait Control {
     /// Calls a leaf, which may change every register.
     fn call(&mut self, leaf: usize);
 
-    /// Begins a leaf; besides whole vectors, those of its parts and strides are loaded and stored
-    /// in it, and it has vector slots if it computes in steps. Until its end there may be fewer
-    /// registers, no fewer than it [needs](Leaf::registers).
+    /// Begins a leaf.
+    ///
+    /// It prepares for loads and stores of the leaf's partial vectors and strides, and reserves
+    /// vector slots if the leaf computes in steps. Until its end, fewer registers may be available,
+    /// but no fewer than it [needs](Leaf::registers).
     fn begin_leaf(&mut self, leaf: &Leaf, has_steps: bool);
+    /// Ends a leaf.
     fn end_leaf(&mut self);
 
     /// Sets a loop counter to the number of iterations.
     fn count_from(&mut self, counter: u8, iterations: i64);
 
-    /// Counts an iteration, and jumps back to a place if there are more.
+    /// Counts an iteration; jumps back to an offset if there are more.
     fn count_down(&mut self, counter: u8, to: usize);
 
-    /// The code, with every call of a leaf leading to its place.
+    /// Returns the code, with every call of a leaf resolved to its offset in `leaves`.
     fn finish(self, leaves: &[usize]) -> Result<Self::Code, Failure>;
 }
 
-/// An instruction set. A new one is a folder beside `x86` that implements this, and its arm in
+/// An instruction set. To add one, implement this in a folder like `x86`, and add an arm to
 /// [`super::assemble`].
 pub(super) trait InstructionSet: Vectors + Control {}
 

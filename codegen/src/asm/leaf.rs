@@ -1,10 +1,9 @@
 //! A leaf: a register tile, or a loop nest without one, as straight-line blocks and loops around
 //! them.
 //!
-//! Every access is a pointer and a constant displacement. Loops advance the pointers; unrolled
-//! loops are written out; a vectorised loop of any extent becomes whole vectors and one of the
-//! remaining lanes:
-//!
+//! Every access is a pointer and a constant displacement. Loops advance the pointers. Unrolled
+//! loops are written out. A vectorised loop of any extent becomes whole vectors and one vector of
+//! the remaining lanes:
 //! ```text
 //! serial k in 0..64 { unrolled y in 0..2 { vectorized x in 0..20 { acc[y, x] += in[y, k] * w[k, x] } } }   (16 lanes)
 //!   →  64 times { a0 += splat [p0] * lanes16 [p1];        a1 += splat [p0] * lanes4 [p1 + 64];
@@ -12,8 +11,8 @@
 //!                 p0 += 4; p1 += 80 }
 //! ```
 //!
-//! What is loaded from a place behind a store to its buffer is another source than what was loaded
-//! from there before: nobody else has to know what may have been overwritten.
+//! A load after a store to the same buffer is a new source, even from the same address. So code
+//! that reuses loaded values need not check for overwritten memory.
 
 use std::hash::{Hash, Hasher};
 use std::ops::Range;
@@ -26,43 +25,44 @@ use super::nest::{Nest, Place, Tree, Value};
 use autotune_ir::program::{BufferId, Program, StoreMode};
 use autotune_ir::spec::Reduction;
 
-/// What a leaf does, given its pointers: items, and what they consist of.
+/// The operations of a leaf, given its pointers.
 #[derive(Clone, Default)]
 pub(super) struct Leaf {
     pub(super) items: Vec<Item>,
     pub(super) ops: Vec<Op>,
-    /// Those of the values of operations.
+    /// Inputs of all operations' values.
     pub(super) inputs: Vec<Input>,
-    /// The accumulators whose lanes are folded.
+    /// Accumulators whose lanes are folded (see [`Op::Fold`]).
     pub(super) rows: Vec<u16>,
     pub(super) sources: Vec<Source>,
-    /// What the registers of partial sums hold.
+    /// Elements held by the accumulator registers.
     pub(super) accumulators: Vec<Lanes>,
-    /// Registers behind those, of values that several of them combine.
+    /// Number of registers after the accumulators, for values that several accumulators combine.
     pub(super) shared: usize,
-    /// The numbers of lanes of vectors that are not whole, in order of appearance.
+    /// Lane counts of partial vectors, in order of appearance.
     pub(super) parts: Vec<u8>,
-    /// The distances in bytes of lanes that are not consecutive, in order of appearance.
+    /// Distances in bytes between non-consecutive lanes, in order of appearance.
     pub(super) strides: Vec<i32>,
-    /// Loops around the innermost block, at most.
+    /// Maximum loop depth of a block.
     pub(super) depth: usize,
 }
 
-/// An element in iterations of the loops around it.
+/// Elements of one vector, for the current iterations of the loops around it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Lanes {
     pub(super) place: Place,
-    /// Changes with the block, and with stores to the buffer; always the same for accumulators.
+    /// Version of the contents: increases with each block and each store to the buffer. Always 0
+    /// for accumulators.
     pub(super) version: u32,
     /// Offset of the first lane in elements.
     pub(super) first: i64,
-    /// Elements from lane to lane; zero for a single one.
+    /// Distance between lanes in elements; 0 for a single element.
     pub(super) stride: i64,
     pub(super) lanes: usize,
 }
 
 impl Hash for Lanes {
-    /// Of what mostly differs.
+    /// Hashes only the parts that usually differ, which is faster.
     fn hash<H: Hasher>(&self, state: &mut H) {
         let place = match self.place {
             Place::Constant(bits) => bits,
@@ -75,39 +75,39 @@ impl Hash for Lanes {
 
 #[derive(Clone)]
 pub(super) enum Item {
-    /// Straight-line code: its operations and its sources.
+    /// Straight-line code: ranges of operations and of sources.
     Block { ops: Range<usize>, sources: Range<usize> },
-    /// A loop begins.
+    /// Start of a loop.
     Begin { extent: usize },
-    /// The innermost loop that is open ends.
+    /// End of the innermost open loop.
     End { var: u32, extent: usize },
 }
 
-/// An operation of a block. Sources are counted from the block's first, the inputs of a value from
-/// the leaf's first.
+/// An operation of a block. Source numbers are relative to the block's first source, inputs of a
+/// value to the leaf's first.
 #[derive(Clone, Copy)]
 pub(super) enum Op {
-    /// Accumulator += product of two values in memory, by the operation `by`; in its first `part`
-    /// lanes if that is not 0.
+    /// Accumulator += product of two values in memory, by the instruction `by`; only in the first
+    /// `part` lanes if that is not 0.
     MulAdd { acc: u16, part: u8, factors: [u32; 2], by: Arithmetic },
     /// Accumulator or memory = value, or += value.
     Store { dst: Input, mode: StoreMode, value: Tree },
-    /// Accumulator = the first value combined with the second, if there is one; each is a source or
-    /// an accumulator.
+    /// Accumulator = the first input, combined with the second if there is one. Inputs are sources
+    /// or accumulators.
     Combine { acc: u16, by: Reduction, of: (Input, Option<Input>) },
-    /// A hint that memory is read soon, or written to.
+    /// Prefetch of a source's cache line.
     Prefetch { source: u32, to_write: bool },
-    /// Lane `r` of accumulator `acc` is what the first `lanes` lanes of row `r` come to; the rows
-    /// are accumulators, listed in the leaf.
+    /// Lane `r` of accumulator `acc` = reduction of the first `lanes` lanes of row `r`. `rows` is a
+    /// range of the leaf's `rows`, which are accumulators.
     Fold { acc: u16, rows: (u32, u32), lanes: u8, by: Option<Reduction> },
 }
 
-/// What a value is made of, and where it goes.
+/// Operand or destination of an operation.
 #[derive(Clone, Copy)]
 pub(super) enum Input {
     Accumulator(u16),
-    /// `lanes` lanes of an accumulator from lane `first` on, which is 0 or a power of two that is
-    /// no less than `lanes`.
+    /// `lanes` lanes of an accumulator from lane `first` on. `first` is 0, or a power of two of at
+    /// least `lanes`.
     Part {
         acc: u16,
         first: u8,
@@ -117,7 +117,7 @@ pub(super) enum Input {
 }
 
 impl Input {
-    /// The number of the source that it is, if it is one.
+    /// Returns the number of the source, if it is one.
     pub(super) fn source(self) -> Option<u32> {
         match self {
             Input::Source(id) => Some(id),
@@ -126,11 +126,11 @@ impl Input {
     }
 }
 
-/// What a register may hold besides partial sums.
+/// A value that a register may hold besides partial sums.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
     Memory(Memory),
-    /// Bits of an f32.
+    /// A constant in every lane, as the bits of an f32.
     Constant(u32),
 }
 
@@ -142,7 +142,8 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// The address of a whole vector that is a multiple of its bytes behind a pointer.
+    /// Returns the address if this is a whole vector at a displacement that is a multiple of its
+    /// size.
     pub(super) fn whole_vector(self, lanes: usize) -> Option<Address> {
         let bytes = self.of.bytes() as i32 * lanes as i32;
         let is_whole = self.shape == Shape::Lanes(lanes as u8) && self.at.disp % bytes == 0;
@@ -150,23 +151,24 @@ impl Memory {
     }
 }
 
-/// A block of a leaf.
+/// A block of a leaf, borrowed.
 #[derive(Clone, Copy)]
 pub(super) struct Block<'l> {
     pub(super) ops: &'l [Op],
     pub(super) sources: &'l [Source],
-    /// Those of the whole leaf, and the values that they are inputs of.
+    /// Inputs of the whole leaf.
     inputs: &'l [Input],
-    /// The accumulators whose lanes are folded in the whole leaf.
+    /// Folded accumulators of the whole leaf.
     pub(super) rows: &'l [u16],
+    /// Values of the whole leaf.
     pub(super) values: &'l [Value],
-    /// The buffer of each pointer.
+    /// Buffer of each pointer.
     pointers: &'l [BufferId],
 }
 
 impl<'l> Block<'l> {
-    /// Where an operation overwrites a whole vector of memory, a multiple of its bytes behind a
-    /// pointer, if it does.
+    /// Returns the address at which an operation overwrites a whole vector of memory, at a
+    /// displacement that is a multiple of its size.
     fn whole_vector(&self, op: &Op, lanes: usize) -> Option<Address> {
         let Op::Store { dst: Input::Source(dst), mode: StoreMode::Assign, .. } = *op else { return None };
         let Source::Memory(memory) = self.sources[dst as usize] else { return None };
@@ -181,7 +183,7 @@ impl<'l> Block<'l> {
         self.pointers[usize::from(memory.at.pointer)]
     }
 
-    /// The buffer of a source that is no constant.
+    /// Returns the buffer of a source, unless that is a constant.
     pub(super) fn buffer_of(&self, source: u32) -> Option<BufferId> {
         match self.sources[source as usize] {
             Source::Memory(memory) => Some(self.buffer(memory)),
@@ -191,20 +193,19 @@ impl<'l> Block<'l> {
 }
 
 impl Leaf {
-    /// The vector registers that it takes: two hold what is being computed, one more the products
-    /// of pairs.
+    /// Returns the number of vector registers needed: two hold the value being computed, and one
+    /// more the products of pairs.
     pub(super) fn registers(&self) -> usize {
         let has_pairs = self.ops.iter().any(|op| matches!(op, Op::MulAdd { by: Arithmetic::MulPairs, .. }));
         self.held() + 2 + usize::from(has_pairs)
     }
 
-    /// Those of them that hold partial sums, and what several of these combine.
+    /// Returns the number of registers that hold partial sums and shared values.
     pub(super) fn held(&self) -> usize {
         self.accumulators.len() + self.shared
     }
 
-    /// What the operations of a block whose sources begin at `first` call an element that is new
-    /// there.
+    /// Adds an element to the block whose sources begin at `first`; returns its input there.
     pub(super) fn input(
         &mut self,
         element: Lanes,
@@ -222,11 +223,12 @@ impl Leaf {
         Ok(Input::Source((self.sources.len() - 1 - first) as u32))
     }
 
-    /// A new accumulator, or a part of one.
+    /// Returns a new accumulator, or a part of an existing one.
     fn accumulator(&mut self, element: Lanes) -> Input {
         let part_of = |whole: &Lanes| {
             let (first, lanes) = (element.first - whole.first, element.lanes as i64);
             let is_inside = first >= 0 && first + lanes <= whole.lanes as i64;
+            // A part can start at lane 0, or be moved there by one shift of a power of two lanes.
             let is_at_hand = first == 0 || first.count_ones() == 1 && lanes <= first;
             let is_part = whole.place == element.place && whole.stride == 1 && (element.stride == 1 || lanes == 1);
             (is_part && is_inside && is_at_hand).then_some(first as u8)
@@ -243,7 +245,8 @@ impl Leaf {
         Input::Part { acc, first, lanes }
     }
 
-    /// The accumulators of which one lane each is an element of these, and which lane that is.
+    /// Returns the accumulators that each hold one of these elements, and the lane, which is the
+    /// same in all of them.
     pub(super) fn rows_of(&self, elements: Lanes) -> Option<(SmallVec<[u16; 16]>, u8)> {
         let mut lane = None;
         let row = |number: usize| {
@@ -260,8 +263,7 @@ impl Leaf {
         Some((rows, lane?))
     }
 
-    /// Returns how many vectors of some elements of a type are loaded, each as often as the code
-    /// has it.
+    /// Returns the number of loads of vectors of this type and length in the code.
     pub(super) fn loads(&self, of: ElementType, lanes: u8) -> usize {
         let is_vector = |source: &Source| matches!(source, Source::Memory(memory) if (memory.of, memory.shape) == (of, Shape::Lanes(lanes)));
         let of_block = |item: &Item| match item {
@@ -303,8 +305,10 @@ impl Leaf {
         Ok(Memory { at: Address { pointer, disp: first as i32 }, shape, of })
     }
 
-    /// The pointers, a bit for each, that whole vectors are stored behind of buffers that are
-    /// streamed, in the nest's loops at multiples of a vector's bytes from where they point to.
+    /// Returns a bit set of pointers whose stores may stream.
+    ///
+    /// Their buffers are streamed, whole vectors are stored, and every offset and step is a
+    /// multiple of a vector's size. So the stores are aligned if the pointer is.
     pub(super) fn streamed(&self, nest: &Nest, program: &Program, lanes: usize) -> u32 {
         let is_whole = |elements: i64| elements.rem_euclid(lanes as i64) == 0;
         let goes_along = |pointer: u8| {
@@ -321,7 +325,7 @@ impl Leaf {
         pointers.filter(|&at| goes_along(at.pointer)).fold(0, |known, at| known | 1 << at.pointer)
     }
 
-    /// The block of these operations and sources, in the leaf of this nest.
+    /// Returns the block of these operations and sources.
     pub(super) fn block<'l>(&'l self, nest: &'l Nest, ops: &Range<usize>, sources: &Range<usize>) -> Block<'l> {
         Block {
             ops: &self.ops[ops.clone()],

@@ -1,4 +1,4 @@
-//! A leaf's loop nest with every access resolved to a pointer and what is added to it.
+//! Loop nest of a leaf, with every access resolved to a pointer and an offset.
 
 use std::hash::{Hash, Hasher};
 
@@ -15,57 +15,63 @@ mod access;
 mod integers;
 mod steps;
 
-/// Elements of `buffer` from `base` on, affine in the variables outside.
+/// A pointer that a leaf gets: the address of element `base` of `buffer`, where `base` is affine in
+/// the variables outside the leaf.
 pub(super) struct Pointer {
     pub(super) buffer: BufferId,
-    /// Size and type in which its elements are read and written.
+    /// Group size and type in which its elements are read and written.
     of: Elements,
     pub(super) base: Affine,
-    /// Serial variables around its accesses, and by how many elements it advances with each.
+    /// Serial variables around its accesses, each with the number of elements to advance per
+    /// iteration.
     steps: Steps,
 }
 
 type Steps = SmallVec<[(u32, i64); 8]>;
 
-/// Size and type in which elements of a buffer are read and written.
+/// Group size and type in which elements of a buffer are read and written.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Elements {
-    /// Elements of the buffer that are read as one, a word of 32 bits if there are several. Offsets
-    /// count these.
+    /// Number of adjacent elements that are read as one, a 32-bit word if more than one. Offsets
+    /// count groups.
     group: usize,
     of: ElementType,
 }
 
 impl Pointer {
-    /// False if it advances with some variable in another way.
+    /// True if the pointer advances as in these steps with every variable that both contain.
     fn goes_along(&self, steps: &Steps) -> bool {
         let step_of = |var: u32| steps.iter().find(|step| step.0 == var);
         self.steps.iter().all(|known| step_of(known.0).is_none_or(|step| step.1 == known.1))
     }
 }
 
-/// A leaf before loops are written out. Leaves that differ only in their pointers are equal.
+/// The loop nest of a leaf before unrolling. Leaves that differ only in their pointers' values are
+/// equal.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct Nest {
-    /// Every loop before what is within.
+    /// Nodes in preorder: every loop comes before its body.
     pub(super) nodes: Vec<Node>,
-    /// The values of stores, the operands of each before it.
+    /// Values of stores; operands come before the values that use them.
     pub(super) values: Vec<Value>,
-    /// What is read and written: the inputs of each value from left to right, then where it goes.
+    /// Elements that are read and written: the inputs of each value from left to right, then its
+    /// destination.
     pub(super) elements: Vec<Element>,
-    /// Terms of all elements: a variable's number and a coefficient in elements.
+    /// Terms of all elements' offsets: a variable's number and its coefficient in elements.
     pub(super) terms: Vec<(u32, i64)>,
-    /// How pointers advance with the serial loops around their accesses, by zero as well.
+    /// Steps of the pointers, including steps of zero elements, for the serial loops around their
+    /// accesses.
     pub(super) steps: Vec<Advance>,
-    /// The buffer of each pointer, and what its elements are.
+    /// Buffer of each pointer.
     pub(super) pointers: Vec<BufferId>,
+    /// Type of the elements of each pointer.
     pub(super) types: Vec<ElementType>,
-    /// Number of variables, which are numbered in order of appearance.
+    /// Number of variables; they are numbered in order of appearance.
     pub(super) vars: usize,
 }
 
 impl Nest {
-    /// True if some element is found by a value.
+    /// True if there is a gather.
     pub(super) fn fetches(&self) -> bool {
         self.values.iter().any(|value| matches!(value.kind, Kind::Fetch(_)))
     }
@@ -77,7 +83,7 @@ impl Nest {
 }
 
 impl Hash for Nest {
-    /// Of what mostly differs.
+    /// Hashes only the parts that usually differ, which is faster.
     fn hash<H: Hasher>(&self, state: &mut H) {
         [self.nodes.len(), self.values.len(), self.elements.len()].hash(state);
         self.terms.hash(state);
@@ -85,31 +91,33 @@ impl Hash for Nest {
     }
 }
 
-/// A node of a nest; elements and variables are numbers.
+/// A node of a nest. Elements and variables are referenced by number.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Node {
-    /// A loop over the nodes from here to `end`.
+    /// A loop whose body is the nodes from the next one to `end` (exclusive).
     Loop { var: u32, extent: usize, kind: LoopKind, end: usize },
-    /// Accumulator += product of two elements of memory, by the operation `by`.
+    /// Accumulator += product of two elements of memory, by the instruction `by`.
     MulAdd { acc: u32, factors: [u32; 2], by: Arithmetic },
-    /// Element = value, or += value.
+    /// Element = value, or element += value.
     Store { dst: u32, mode: StoreMode, value: Tree },
-    /// A hint that memory is read soon.
+    /// Prefetch of an element.
     Prefetch(u32),
 }
 
-/// A value with its operands: the number of the last value, and where its inputs begin and end.
+/// A value and its operands, which form a tree or a sequence of steps.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tree {
+    /// Number of the last value.
     pub(super) root: u32,
+    /// Range of its inputs in the nest's elements.
     pub(super) inputs: (u32, u32),
-    /// The first value, if all of them are computed one after the other, as steps that others may
-    /// share.
+    /// First value of the sequence, if the values are steps computed one after the other. Steps may
+    /// share operands.
     pub(super) steps: Option<u32>,
 }
 
-/// A value and the registers that it takes to evaluate, besides accumulators (Sethi and Ullman,
-/// "The generation of optimal code for arithmetic expressions", 1970).
+/// An operation, with the number of registers needed to evaluate it besides accumulators (Sethi and
+/// Ullman, "The generation of optimal code for arithmetic expressions", 1970).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Value {
     pub(super) kind: Kind,
@@ -118,23 +126,23 @@ pub(super) struct Value {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// The input of this number of the tree.
+    /// The tree's input of this number.
     Input(u32),
-    /// What an operation makes of two values.
+    /// An operation on two values of a tree.
     Binary(Arithmetic, u32, u32),
-    /// A step: what a primitive makes of values before it; those that it does not have are zero.
+    /// A step: a primitive applied to earlier values. Unused operands are zero.
     Step(Primitive, [u32; Primitive::MOST_OPERANDS]),
-    /// A step: an input in a register, for others that need it several times.
+    /// A step: a copy of an input in a register, for steps that need it several times.
     Own([u32; 1]),
-    /// A step: a value as an integer's bits, without its fraction.
+    /// A step: conversion of a value to an integer, by truncation.
     Whole([u32; 1]),
-    /// A step: the element behind an input at the distance, in elements, that the second value's
-    /// bits are.
+    /// A step: a gather of the element at an input's address plus an index, in elements, which is
+    /// the second value's bits.
     Fetch([u32; 2]),
 }
 
 impl Kind {
-    /// The values that a step needs.
+    /// Returns the operands of a step.
     pub(super) fn operands(&self) -> &[u32] {
         match self {
             Kind::Input(_) | Kind::Binary(..) => &[],
@@ -145,27 +153,27 @@ impl Kind {
     }
 }
 
-/// An element: a constant and terms of unrolled and vectorised variables, in elements behind where
-/// its place begins.
+/// An element: its offset from the base of its place is a constant plus terms of unrolled and
+/// vectorised variables, in elements.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Element {
     pub(super) place: Place,
     pub(super) constant: i64,
-    /// Where its terms begin and end.
+    /// Range of its terms in the nest's `terms`.
     pub(super) terms: (u32, u32),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
-    /// None: it is a constant, with the bits of an f32.
+    /// A constant with the bits of an f32, in no memory.
     Constant(u32),
-    /// A buffer of register scope.
+    /// An element of a buffer of register scope.
     Accumulators(BufferId),
-    /// Behind the pointer of this number.
+    /// An element in memory, relative to the pointer of this number.
     Memory(u8),
 }
 
-/// By how many elements a pointer advances in each iteration of a loop.
+/// Number of elements by which a pointer advances in each iteration of a loop.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Advance {
     pub(super) pointer: u8,
@@ -173,25 +181,25 @@ pub(super) struct Advance {
     pub(super) elements: i64,
 }
 
-/// A variable around the present node.
+/// A variable in scope at the current node.
 struct Scoped {
     var: VarId,
     binding: Binding,
-    /// Its coefficient in the present access.
+    /// Its coefficient in the current access.
     coefficient: i64,
 }
 
-/// What a variable is to a leaf, and its number inside.
+/// Binding of a variable relative to a leaf, with its number in the nest.
 #[derive(Clone, Copy)]
 enum Binding {
     Outside,
     Serial(u32),
-    /// Unrolled or vectorised.
+    /// Unrolled or vectorised: it is constant in straight-line code.
     Written(u32),
 }
 
-/// Operations of one instruction of a set that take several steps on others: products with powers
-/// of two, rounding to f16 and bf16.
+/// Single instructions of a set that replace several steps: products with powers of two, rounding
+/// to f16 and bf16, dot products.
 #[derive(Clone)]
 pub(super) struct Offers {
     pub(super) scales: bool,
@@ -201,27 +209,28 @@ pub(super) struct Offers {
 }
 
 impl Offers {
-    /// Returns the operation that does an instruction of programs, if there is one.
+    /// Returns the operation for an instruction of a program, if the set has it.
     fn of(&self, instruction: &Instruction) -> Option<Arithmetic> {
         self.dots.iter().find(|(known, _)| *known == instruction).map(|(_, by)| *by)
     }
 }
 
-/// Resolves one nest after the other.
+/// Resolves one nest at a time, reusing its memory.
 pub(super) struct Resolver<'p> {
     program: &'p Program,
-    /// Registers for pointers and counters.
+    /// Number of integer registers for pointers and counters.
     integers: usize,
     offers: Offers,
     /// True if some buffer holds integers.
     has_integers: bool,
-    /// Variables around the present node, outermost first.
+    /// Variables in scope at the current node, outermost first.
     scope: Vec<Scoped>,
     pub(super) nest: Nest,
     pub(super) pointers: Vec<Pointer>,
 }
 
-/// True for sums, products and maxima only, which a tree of values is evaluated as.
+/// True if a value consists of sums, products and maxima only, which are evaluated as a tree
+/// instead of in steps.
 fn is_tree(value: &Expr) -> bool {
     let is_plain = |value: &Expr| match Formula::of(value) {
         Some(formula) => matches!(formula.only(), Some(Primitive::Add | Primitive::Mul | Primitive::Max)),
@@ -236,7 +245,7 @@ impl<'p> Resolver<'p> {
         Self { program, integers, offers, has_integers, scope, nest: Nest::default(), pointers: Vec::new() }
     }
 
-    /// Makes the nest of a node within loops over `vars`, and the pointers that it is to be given.
+    /// Resolves a node within loops over `vars`: its nest, and the pointers to pass to it.
     pub(super) fn resolve(&mut self, vars: &[VarId], node: &'p program::Node) -> Result<(), Failure> {
         let Nest { nodes, values, elements, terms, steps, pointers, types, vars: count } = &mut self.nest;
         nodes.clear();
@@ -291,7 +300,7 @@ impl<'p> Resolver<'p> {
         self.looped(l, |this| l.body.iter().try_for_each(|node| this.node(node)))
     }
 
-    /// A dot product, whose steps are one word of each factor.
+    /// Pushes a dot product; each step of its loop reads one word of each factor.
     fn dot(&mut self, by: Arithmetic, dot: &Dot<'p>) -> Result<(), Failure> {
         let statement = |this: &mut Self| {
             for factor in dot.factors {
@@ -321,6 +330,7 @@ impl<'p> Resolver<'p> {
         let binding = if is_serial { Binding::Serial(var) } else { Binding::Written(var) };
 
         let at = self.nest.nodes.len();
+        // Placeholder: the loop's end is known only after its body.
         self.nest.nodes.push(Node::Prefetch(0));
         self.scope.push(Scoped { var: l.var, binding, coefficient: 0 });
         body(self)?;
@@ -343,6 +353,7 @@ impl<'p> Resolver<'p> {
         }
 
         let is_narrowed = of == ElementType::Half;
+        // The instruction set cannot round to this type in a store, so the rounding becomes steps.
         let narrowed = is_narrowed.then(|| Formula::narrowed(self.program.dtype(store.dst.buffer))).flatten();
         let widens = |expr: &Expr| self.widening(expr).is_some();
         let has_steps = narrowed.is_some() || !is_tree(&store.value) || store.value.any(&widens);
@@ -359,6 +370,7 @@ impl<'p> Resolver<'p> {
 
         let Nest { nodes, values, elements, .. } = &mut self.nest;
         let in_memory = |element: &Element| matches!(element.place, Place::Memory(_));
+        // A product of two elements of memory is fused with the addition to its accumulator.
         let end = elements.len() as u32;
         nodes.push(match (dst.place, mode, values[root as usize].kind, &elements[first..]) {
             (Place::Accumulators(_), StoreMode::Accumulate, Kind::Binary(Arithmetic::Mul, ..), [a, b])
@@ -379,7 +391,7 @@ impl<'p> Resolver<'p> {
         self.input(Element { place: Place::Constant(bits), constant: 0, terms: (0, 0) }, first)
     }
 
-    /// The number of a value of a tree whose inputs begin at `first`.
+    /// Pushes a value of a tree whose inputs begin at `first`; returns its number.
     fn value(&mut self, value: &'p Expr, first: usize) -> Result<u32, Failure> {
         let (op, of) = match value {
             Expr::Const(value) => return Ok(self.constant(value.to_bits(), first)),
@@ -394,6 +406,8 @@ impl<'p> Resolver<'p> {
             _ => return Err(AssembleError::Gpu.into()),
         };
         let (a, b) = (self.value(&of[0], first)?, self.value(&of[1], first)?);
+        // Sethi-Ullman number: operands with equal needs take one more register, since one must
+        // hold its result meanwhile.
         let registers = match [a, b].map(|v| self.nest.values[v as usize].registers) {
             [a, b] if a == b => a + 1,
             [a, b] => a.max(b),

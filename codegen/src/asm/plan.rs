@@ -1,43 +1,44 @@
-//! The order of a block's operations, and where its sources are used.
+//! Order of a block's operations, and the positions where its sources are used.
 
 use super::leaf::{Block, Input, Op};
 
-/// No position, source or register.
+/// Stands for no position, no source or no register.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Operations of a run, at most: one to each accumulator.
+/// Maximum number of operations in a run: one per accumulator.
 const RUN: u32 = 32;
 
-/// The order in which operations are emitted, and the uses of each source in that order.
+/// Order in which operations are emitted, and the uses of each source in that order.
 #[derive(Default)]
 pub(super) struct Plan {
-    /// Numbers of operations.
+    /// Numbers of operations in the order of emission.
     pub(super) order: Vec<u32>,
-    /// By source.
+    /// Next use and register of each source.
     pub(super) uses: Vec<Uses>,
-    /// A position where a source is used, and the number of the next entry of the same source.
+    /// Linked lists of uses: a position, and the number of the next entry for the same source.
     list: Vec<(u32, u32)>,
-    /// By source, the first operation of the present run that has it as its first factor, and as
-    /// its second.
+    /// For each source, the first operation of the current run that has it as its first factor, and
+    /// as its second.
     first: Vec<[u32; 2]>,
 }
 
-/// What is to come for a source.
+/// Remaining uses of a source, and its register.
 #[derive(Clone, Copy)]
 pub(super) struct Uses {
-    /// Number of its entry in the list; entries before it are past.
+    /// Number of its current entry in the list; earlier entries are past.
     next: u32,
-    /// The register that holds it, if there is one.
+    /// Register that holds the source, or [`NONE`].
     pub(super) temp: u32,
 }
 
 impl Plan {
-    /// Plans a block.
+    /// Plans a block: orders its operations and collects the uses of sources.
     pub(super) fn make(&mut self, block: Block) {
         self.make_order(block.ops, block.sources.len());
         self.uses.clear();
         self.uses.resize(block.sources.len(), Uses { next: NONE, temp: NONE });
         self.list.clear();
+        // Backwards, so that each entry is put in front of the later uses.
         for at in (0..self.order.len() as u32).rev() {
             match block.ops[self.order[at as usize] as usize] {
                 Op::MulAdd { factors, .. } => factors.into_iter().for_each(|id| self.add_use(id, at)),
@@ -58,7 +59,8 @@ impl Plan {
         *next = self.list.len() as u32 - 1;
     }
 
-    /// Position of the first use of a source behind `at`, which must not go back.
+    /// Returns the position of the first use of a source after `at`. Calls must have increasing
+    /// `at`.
     pub(super) fn next_use(&mut self, id: u32, at: u32) -> u32 {
         let next = &mut self.uses[id as usize].next;
         while let Some(&(used_at, following)) = self.list.get(*next as usize) {
@@ -70,8 +72,11 @@ impl Plan {
         NONE
     }
 
-    /// Within each run of multiply-adds to distinct accumulators, those that share a factor of the
-    /// kind with more distinct values follow one another, so that the fewer stay in registers.
+    /// Orders operations so that fewer sources must stay in registers.
+    ///
+    /// Within each run of multiply-adds to distinct accumulators, those that share a factor are
+    /// adjacent. The factor is of the side with more distinct values; the values of the other side
+    /// stay in registers.
     fn make_order(&mut self, ops: &[Op], sources: usize) {
         self.order.clear();
         self.first.clear();
@@ -79,8 +84,8 @@ impl Plan {
 
         let mut start = 0;
         while start < ops.len() {
-            // A run: multiply-adds to accumulators that are all different, and how many factors
-            // there are of either kind.
+            // A run: multiply-adds to different accumulators. Counts the distinct factors on either
+            // side.
             let (mut written, mut end) = (0u32, start);
             let mut distinct = [0, 0];
             while let Some(&Op::MulAdd { acc, factors, .. }) = ops.get(end) {
@@ -98,8 +103,7 @@ impl Plan {
                 end += 1;
             }
 
-            // Sorted by the first operation with the same factor, then by their own places in the
-            // run.
+            // Sort by the first operation with the same factor, then by position in the run.
             let side = usize::from(distinct[0] <= distinct[1]);
             let run = start as u32;
             for (place, op) in (0..).zip(&ops[start..end]) {
@@ -111,7 +115,7 @@ impl Plan {
             order.sort_unstable();
             order.iter_mut().for_each(|place| *place = run + *place % RUN);
 
-            // What is no multiply-add stays where it is.
+            // Other operations keep their position.
             if end == start {
                 self.order.push(run);
                 end += 1;
@@ -140,7 +144,7 @@ mod tests {
             (0..rows).flat_map(move |r| (0..columns).map(move |c| (r, c))).enumerate().map(at)
         };
         let mut ops = Vec::new();
-        // Two steps over the same 2 x 3 accumulators, between them another kind of operation.
+        // Two steps over the same 2 x 3 accumulators, separated by another kind of operation.
         for _ in 0..2 {
             ops.extend(grid(0, 2, 3));
             ops.push(Op::Store { dst: Input::Accumulator(9), mode: StoreMode::Assign, value: Tree::default() });

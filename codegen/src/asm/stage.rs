@@ -1,7 +1,7 @@
-//! Stages: tasks, outer loops, and calls of leaves.
+//! Functions of stages: tasks, outer loops, and calls of leaves.
 //!
-//! Variables outside leaves live on the stack. A leaf is a subroutine that gets its pointers in
-//! registers and may change every register but the stack pointer; leaves that do the same share one
+//! Variables outside leaves are on the stack. A leaf is a subroutine that gets its pointers in
+//! registers and may change every register except the stack pointer. Identical leaves share one
 //! subroutine.
 
 use std::ops::Range;
@@ -22,8 +22,8 @@ use super::share::share;
 use autotune_ir::affine::VarId;
 use autotune_ir::program::{Buffer, BufferId, Node, Program, Scope, Stage, parallel_prefix, preorder};
 
-/// Stack slots of eight bytes; behind them those of the variables outside leaves, then those of the
-/// buffers.
+/// Numbers of stack slots of eight bytes. The variables outside leaves follow from `VARS` on, then
+/// the buffer pointers.
 const TASK: usize = 0;
 const TASKS_END: usize = 1;
 const BEGIN: usize = 2;
@@ -34,13 +34,14 @@ pub(super) struct Generator<'p, I> {
     program: &'p Program,
     isa: I,
     resolver: Resolver<'p>,
-    /// Leaves that are called, and their numbers; where those are that were emitted, the first
-    /// ones.
+    /// Nests of the leaves that are called, by leaf number.
     leaves: Vec<Rc<Nest>>,
+    /// Code offset of each leaf that has been emitted: the first ones of `leaves`.
     offsets: Vec<usize>,
     numbers: FxHashMap<Rc<Nest>, usize>,
-    /// Variables bound outside leaves, in the order of their slots, and how many slots they have.
+    /// Variables bound outside leaves, in the order of their slots.
     vars: Vec<VarId>,
+    /// Number of slots for variables.
     var_slots: usize,
 }
 
@@ -53,8 +54,10 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         Self { program, isa, resolver, leaves, offsets, numbers, vars: Vec::new(), var_slots: 0 }
     }
 
-    /// Emits a stage, and behind it those leaves that no stage before it calls, and returns its
-    /// place. What is emitted for the first stage depends on nothing of the others.
+    /// Emits a stage and the leaves that no earlier stage calls; returns the offset of the stage's
+    /// function.
+    ///
+    /// The code of the first stage does not depend on later stages.
     pub(super) fn stage(&mut self, stage: &'p Stage) -> Result<usize, Failure> {
         let entry = self.isa.here();
         self.var_slots = stage.body.iter().map(loops_outside).max().unwrap_or(0);
@@ -63,11 +66,15 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         let used = local.iter().map(|(id, _)| id.0 as usize).chain(self.program.buffers.iter().rposition(is_global));
         let slots = self.buffer_slot(used.max().map_or(0, |last| last + 1));
         self.enter(slots, &local);
+
         let mut first = 0;
         for node in &stage.body {
             first += self.tree(node, first)?;
         }
+
         if is_streamed(self.program, stage) {
+            // Streaming stores are weakly ordered: later stages must not read the buffer before
+            // they are visible.
             self.isa.fence();
         }
         self.isa.leave(slots);
@@ -75,8 +82,8 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         Ok(entry)
     }
 
-    /// Saves the arguments: the range of tasks, and a pointer to each buffer that a stage may use,
-    /// the global ones and what it allocates of thread-private memory.
+    /// Saves the arguments to the stack: the range of tasks, and a pointer to each buffer that the
+    /// stage may use, either global or thread-private.
     fn enter(&mut self, slots: usize, local: &[(BufferId, Range<usize>)]) {
         let first_slot = self.buffer_slot(0);
         self.isa.enter(slots, BEGIN, END);
@@ -90,17 +97,17 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         }
     }
 
-    /// The tasks of a top-level tree, the first of which has number `first`; returns how many there
-    /// are.
+    /// Emits the loop over the tasks of a top-level tree, which are numbered from `first` on;
+    /// returns their number.
     fn tree(&mut self, node: &'p Node, first: usize) -> Result<usize, Failure> {
-        // Those of the function's tasks that are the tree's.
+        // The function's range of tasks, clamped to the tree's.
         let loops = parallel_prefix(node);
         let count: usize = loops.iter().map(|l| l.extent).product();
         self.clamp(BEGIN, TASK, Order::Less, first as i64);
         self.clamp(END, TASKS_END, Order::Greater, (first + count) as i64);
         let to_check = self.isa.jump();
 
-        // A task is the digits of its number.
+        // The digits of the task number are the values of the parallel loop variables.
         let top = self.isa.here();
         self.isa.read(TASK);
         self.isa.add(-(first as i64));
@@ -118,7 +125,7 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         Ok(count)
     }
 
-    /// `[to] = [from]`, or `limit` where `[from]` is beyond it in this order.
+    /// `[to] = [from]`, or `limit` if `[from]` is beyond it in this order.
     fn clamp(&mut self, from: usize, to: usize, beyond: Order, limit: i64) {
         self.isa.read(from);
         self.isa.clamp(beyond, limit);
@@ -153,7 +160,7 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         VARS + self.var_slots + buffer
     }
 
-    /// Computes a leaf's pointers and calls it.
+    /// Emits a leaf call: the computation of its pointers, and the call.
     fn call(&mut self, node: &'p Node) -> Result<(), Failure> {
         self.resolver.resolve(&self.vars, node)?;
         let nest = &self.resolver.nest;
@@ -167,7 +174,7 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
             }
         };
 
-        // A leaf that takes more pointers than there are registers is refused when it is emitted.
+        // Leaves with more pointers than registers are rejected when they are emitted.
         for (number, pointer) in self.resolver.pointers.iter().enumerate().take(self.isa.integers()) {
             let (register, bytes) = (number as u8, self.resolver.nest.types[number].bytes());
             self.isa.point(register, self.buffer_slot(pointer.buffer.0 as usize));
@@ -182,7 +189,7 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         Ok(())
     }
 
-    /// Emits the leaves that were not emitted yet.
+    /// Emits the leaves that have not been emitted yet.
     fn new_leaves(&mut self) -> Result<(), Failure> {
         let mut expander = Expander::new(self.program, usize::from(self.isa.lanes()));
         let mut plan = Plan::default();
@@ -198,13 +205,14 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         Ok(())
     }
 
-    /// The code, complete.
+    /// Returns the completed code.
     pub(super) fn finish(self) -> Result<I::Code, Failure> {
         self.isa.finish(&self.offsets)
     }
 }
 
-/// No fewer loops than are ever around a leaf of a tree; without a walk through most leaves.
+/// Returns an upper bound for the number of loops around a leaf of a tree, without walking most
+/// leaves.
 fn loops_outside(node: &Node) -> usize {
     match node {
         Node::Alloc { body, .. } => body.iter().filter(|n| has_alloc(n)).map(loops_outside).max().unwrap_or(0),
@@ -216,14 +224,14 @@ fn has_alloc(node: &Node) -> bool {
     matches!(node, Node::Alloc { .. }) || node.body().iter().any(has_alloc)
 }
 
-/// True if a stage stores to a buffer that is streamed.
+/// True if a stage stores to a streamed buffer.
 fn is_streamed(program: &Program, stage: &Stage) -> bool {
     program.buffers.iter().any(|buffer| buffer.streamed)
         && preorder(&stage.body)
             .any(|node| matches!(node, Node::Store(store) if program.buffer(store.dst.buffer).streamed))
 }
 
-/// What a leaf is emitted from.
+/// A leaf with its source nest and its fast form that ignores NaN.
 struct Forms<'l> {
     nest: &'l Nest,
     leaf: &'l Leaf,
@@ -231,8 +239,11 @@ struct Forms<'l> {
 }
 
 impl Forms<'_> {
-    /// Emits the leaf as a subroutine, whose loops count in the registers behind its pointers. One
-    /// that streams is there twice: where its pointers are not aligned, it stores as others do.
+    /// Emits the leaf as a subroutine. Its loop counters are in the integer registers after its
+    /// pointers.
+    ///
+    /// A leaf with streaming stores is emitted twice. The second version has plain stores, for
+    /// pointers that are not aligned.
     fn emit(&self, isa: &mut impl InstructionSet, plan: &mut Plan, streamed: u32) -> Result<(), Failure> {
         let Self { nest, leaf, .. } = self;
         let (needed, available) = (leaf.registers(), isa.registers());
@@ -255,8 +266,8 @@ impl Forms<'_> {
         self.emit_both(isa, plan, 0)
     }
 
-    /// Emits the form for numbers, if there is one, and behind it the other, for where that was not
-    /// enough.
+    /// Emits the fast form that ignores NaN, if there is one, then the exact form, which runs only
+    /// if the fast one found a NaN.
     fn emit_both(&self, isa: &mut impl InstructionSet, plan: &mut Plan, streamed: u32) -> Result<(), Failure> {
         let Self { nest, leaf, of_numbers } = *self;
         let scratch = self.scratch() as u8;
@@ -274,7 +285,7 @@ impl Forms<'_> {
         Ok(())
     }
 
-    /// The first integer register behind the pointers and the loops' counters.
+    /// Returns the first integer register after the pointers and loop counters.
     fn scratch(&self) -> usize {
         self.nest.pointers.len() + self.leaf.depth
     }
@@ -286,7 +297,7 @@ fn emit_items(
     (nest, leaf): (&Nest, &Leaf),
     common: Common,
 ) -> Result<(), Failure> {
-    // The number of each open loop's counter, and where its body begins.
+    // The counter register of each open loop, and the offset of its body.
     let mut open = Vec::new();
     for item in &leaf.items {
         match item {
@@ -298,6 +309,7 @@ fn emit_items(
             }
             Item::End { var, extent } => {
                 let (counter, top) = open.pop().unwrap_or_default();
+                // The pointers return to the loop's first iteration, as outer loops expect.
                 advance(isa, nest, *var, 1);
                 isa.count_down(counter, top);
                 advance(isa, nest, *var, -(*extent as i64));

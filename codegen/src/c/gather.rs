@@ -1,4 +1,4 @@
-//! Elements that are found by values.
+//! Gathers: elements whose indices are computed values.
 
 use std::fmt::Write;
 
@@ -8,7 +8,8 @@ use super::writer::Writer;
 use crate::formula;
 use autotune_ir::program::Gather;
 
-/// What [`autotune_ir::program::gathered_index`] is, for 1 to `lanes` values.
+/// Returns C functions equivalent to [`autotune_ir::program::gathered_index`], for 1 to `lanes`
+/// values.
 pub(super) fn functions(lanes: usize) -> String {
     let mut text = formula::gathered("static inline", "long");
     let mut n = 2;
@@ -27,8 +28,10 @@ pub(super) fn functions(lanes: usize) -> String {
 }
 
 impl Writer<'_, '_> {
-    /// The load of an element at values, or of one per lane. Indices have names: those that are the
-    /// same for all lanes are offsets.
+    /// Returns the gather of an element, or of one element per lane.
+    ///
+    /// Computed indices get names. Indices that are equal for all lanes are added to the offset.
+
     pub(super) fn gather(&mut self, Gather { access, dims, at }: &Gather) -> Value {
         let buffer = self.generator.program.buffer(access.buffer);
         if buffer.dtype.is_integer() {
@@ -45,7 +48,8 @@ impl Writer<'_, '_> {
                 let _ = write!(offset, " + {name}");
             } else {
                 let lanes = value.lanes;
-                // The names of vector types of whole numbers are those of variables here.
+                // `gathered<n>` is a function, but the name of its result type, `i<n>`, may be
+                // shadowed by a loop variable here. So the type is deduced.
                 self.line(&format!("const __auto_type {name} = gathered{lanes}({}, {extent});", value.text));
                 let _ = write!(apart, " + {stride}L * {name}[l]");
                 is_apart = true;

@@ -1,4 +1,4 @@
-//! What a register tile's function gets.
+//! Parameters of a register tile's C function.
 
 use std::collections::BTreeSet;
 
@@ -6,19 +6,19 @@ use crate::{bound_vars, flat_offset};
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{Access, BufferId, Node, Program, Scope, preorder};
 
-/// A pointer that a register tile gets: elements of `buffer` from `base` on, affine in the
-/// variables outside.
+/// A pointer parameter of a register tile's function: the address of element `base` of `buffer`,
+/// where `base` is affine in the variables outside the tile.
 pub(super) struct Pointer {
     pub(super) buffer: BufferId,
     pub(super) base: Affine,
 }
 
-/// What a register tile reads and writes.
+/// The memory that a register tile reads and writes.
 pub(super) struct Leaf {
     pub(super) pointers: Vec<Pointer>,
-    /// Variables bound inside, in order of appearance.
+    /// Variables bound inside the tile, in order of appearance.
     pub(super) inner: Vec<VarId>,
-    /// Global and local buffers that it writes.
+    /// Global and local buffers that the tile writes.
     pub(super) written: BTreeSet<BufferId>,
 }
 
@@ -43,6 +43,8 @@ impl Leaf {
         if program.buffer(access.buffer).scope != Scope::Register {
             let offset = flat_offset(program, access);
             if self.find(access.buffer, &offset).is_none() {
+                // Accesses that differ by a constant share a pointer, so the base has the outer
+                // terms only.
                 let terms = offset.terms.into_iter().filter(|t| !self.inner.contains(&t.0)).collect();
                 self.pointers
                     .push(Pointer { buffer: access.buffer, base: Affine { constant: offset.constant, terms } });
@@ -50,7 +52,7 @@ impl Leaf {
         }
     }
 
-    /// The pointer from which `offset` is constant in the variables outside.
+    /// Returns the pointer from which `offset` is constant in the variables outside the tile.
     pub(super) fn find(&self, buffer: BufferId, offset: &Affine) -> Option<usize> {
         let is_outer = |t: &&(VarId, i64)| !self.inner.contains(&t.0);
         self.pointers

@@ -1,7 +1,6 @@
-//! Elements that are not f32, which are converted where they are loaded and stored, and operations
-//! on integers.
+//! Conversion of elements other than f32 at loads and stores, and integer operations.
 //!
-//! Variables hold the bits of an integer as those of an f32.
+//! C variables hold the bits of an integer in a float.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -13,7 +12,7 @@ use autotune_ir::DType;
 use autotune_ir::formula::Formula;
 use autotune_ir::program::{Buffer, Expr, Program, Scope, Store, StoreMode};
 
-/// Integer operations that sources of programs with integers have, for single values.
+/// Scalar integer operations, for sources of programs with integers.
 const INTEGERS: &str = "\
 static inline float max_bits1(float a, float b) { return (int)bits1(a) < (int)bits1(b) ? b : a; }
 static inline float min_bits1(float a, float b) { return (int)bits1(b) < (int)bits1(a) ? b : a; }
@@ -24,11 +23,11 @@ static inline float nearest1(float x) {
 }
 ";
 
-/// A type of elements in C.
+/// The C type of an element.
 #[derive(Clone, Copy)]
 struct Element {
     name: &'static str,
-    /// Beginning of the names of its vectors.
+    /// Prefix of the names of its vector types.
     vector: &'static str,
 }
 
@@ -46,13 +45,13 @@ impl Element {
         Self { name, vector }
     }
 
-    /// The ending of the names of loads and stores of its vectors.
+    /// Returns the suffix of the names of its vector load and store macros.
     fn suffix(self) -> String {
         self.vector.to_uppercase()
     }
 }
 
-/// True if a buffer's elements are converted where they are loaded and stored.
+/// True if a buffer's elements are converted at loads and stores.
 pub(super) fn is_narrow(buffer: &Buffer) -> bool {
     !formula::memory_dtype(buffer).is_word()
 }
@@ -61,23 +60,23 @@ pub(super) fn element_type(buffer: &Buffer) -> &'static str {
     Element::of(formula::memory_dtype(buffer)).name
 }
 
-/// The load of a vector of a buffer, and what the name of its type begins with.
+/// Returns the name of a buffer's vector load macro, and the prefix of its vector type's name.
 pub(super) fn load(buffer: &Buffer) -> (String, &'static str) {
     let element = Element::of(formula::memory_dtype(buffer));
     if is_narrow(buffer) { (format!("LD{}", element.suffix()), element.vector) } else { ("LD".into(), element.vector) }
 }
 
-/// What no compiler takes for an element that is found by values.
+/// Returns an undeclared name, so that C compilers reject gathers from buffers of integers.
 pub(super) fn unfound() -> Value {
     Value { text: "elements_of_this_type_are_not_found_by_values".into(), lanes: 1 }
 }
 
-/// The values of a buffer's elements; the bits of integers.
+/// Converts a buffer's elements to the values that C variables hold: f32, or the bits of integers.
 pub(super) fn value(buffer: &Buffer, elements: &str, lanes: usize) -> String {
     if is_narrow(buffer) { widened(buffer.dtype, elements, lanes) } else { elements.into() }
 }
 
-/// The values of elements; the bits of integers.
+/// Widens elements of a type to f32, or to the bits of integers.
 fn widened(dtype: DType, elements: &str, lanes: usize) -> String {
     let bits = if lanes == 1 { elements.into() } else { format!("__builtin_convertvector({elements}, w{lanes})") };
     match formula::conversion_words(dtype) {
@@ -86,8 +85,8 @@ fn widened(dtype: DType, elements: &str, lanes: usize) -> String {
     }
 }
 
-/// Vectors of 2 to `lanes` elements of a program's types, their loads and stores, and operations on
-/// integers.
+/// Returns vector types of 2 to `lanes` elements for a program's narrow types, with their load and
+/// store macros.
 pub(super) fn types(program: &Program, lanes: usize) -> String {
     let dtypes = program.buffers.iter().map(formula::memory_dtype).filter(|dtype| !dtype.is_word());
     let elements: BTreeMap<&str, (Element, usize)> = dtypes
@@ -113,7 +112,7 @@ pub(super) fn types(program: &Program, lanes: usize) -> String {
     text
 }
 
-/// Operations on `n` integers.
+/// Returns integer operations for `n` lanes.
 pub(super) fn integers(n: usize) -> String {
     if n == 1 {
         return INTEGERS.into();
@@ -138,7 +137,7 @@ impl Writer<'_, '_> {
         value.is_integer(&|id| program.dtype(id).is_integer())
     }
 
-    /// The bits of an integer value.
+    /// Returns the bits of an integer value.
     pub(super) fn integer(&mut self, value: &Expr) -> Value {
         match value {
             Expr::Load(access) => self.load(access),
@@ -154,7 +153,7 @@ impl Writer<'_, '_> {
         }
     }
 
-    /// The bits that a buffer of integers holds of a store's value.
+    /// Returns the bits that a store writes to a buffer of integers.
     pub(super) fn stored_integer(&mut self, store: &Store) -> Value {
         let dst = self.generator.program.buffer(store.dst.buffer);
         let (dtype, in_memory) = (dst.dtype, dst.scope != Scope::Register);
@@ -163,19 +162,22 @@ impl Writer<'_, '_> {
         if !is_integer {
             value.text = format!("f_to_{}{}({})", dtype.word(), value.lanes, value.text);
         }
+        // Integers wrap around on overflow, as in the interpreter: the sum is one of unsigned
+        // words.
         if store.mode == StoreMode::Accumulate {
             let old = self.load(&store.dst);
             let lanes = old.lanes.max(value.lanes);
             let [a, b] = [old, value].map(|value| splat(value, lanes));
             value = Value { text: format!("of_bits{lanes}(bits{lanes}({a}) + bits{lanes}({b}))"), lanes };
         }
+        // Only a store to memory narrows; registers hold 32 bits.
         if is_integer && in_memory && dtype != DType::I32 {
             value.text = format!("f_saturated_{}{}({})", dtype.word(), value.lanes, value.text);
         }
         value
     }
 
-    /// Stores elements; of integers `value` is the bits.
+    /// Stores elements of a narrow type; for integers, `value` is their bits.
     pub(super) fn store_narrow(&mut self, store: &Store, value: Value, lanes: usize) {
         let dtype = self.generator.program.dtype(store.dst.buffer);
         if store.mode == StoreMode::Accumulate && !dtype.is_integer() {

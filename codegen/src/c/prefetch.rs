@@ -1,17 +1,19 @@
-//! Hints that memory is used soon.
+//! Prefetch hints.
 
 use super::writer::Writer;
 use crate::formula;
 use autotune_ir::program::{Access, Role};
 
 impl Writer<'_, '_> {
-    /// Writes a prefetch of what lies some elements ahead. The address is made as an
-    /// integer, since no pointer may point beyond a buffer's end.
+    /// Writes a prefetch of the element `ahead` elements further on.
+    ///
+    /// The address is computed as an integer, because C forbids pointers beyond a buffer's end.
     pub(super) fn prefetch(&mut self, access: &Access, ahead: usize) {
         let (pointer, offset, _) = self.address(access);
         let buffer = self.generator.program.buffer(access.buffer);
         let bytes = formula::memory_dtype(buffer).bytes() * ahead;
-        // To write, or to read from the second-level cache.
+        // The second argument is 1 for a write; the third is the locality, where 2 means the
+        // second-level cache.
         let hints = if buffer.role == Role::Output { "1, 3" } else { "0, 2" };
         let address = format!("(const void *)((__UINTPTR_TYPE__)({pointer} + {offset}) + {bytes})");
         self.line(&format!("__builtin_prefetch({address}, {hints});"));

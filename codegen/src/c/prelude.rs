@@ -1,4 +1,4 @@
-//! Types and functions that sources begin with.
+//! Types and functions at the start of each source.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -8,8 +8,9 @@ use super::value::type_name;
 use crate::formula;
 use autotune_ir::formula::Formula;
 
-/// Vector types of 2 to `lanes` elements with unaligned access, splat and maximum (which passes on
-/// a first operand that is not a number).
+/// Returns vector types of 2 to `lanes` elements with unaligned load and store, splat and max.
+///
+/// `max` returns a NaN in its first operand, and ignores one in its second.
 pub(super) fn types(lanes: usize) -> String {
     let mut text = String::from("#define LEAF static __attribute__((noinline)) void\n");
     text.push_str("static inline float max1(float a, float b) { return a < b ? b : a; }\n");
@@ -31,7 +32,7 @@ pub(super) fn types(lanes: usize) -> String {
     text
 }
 
-/// Primitives and these functions, for 1 to `lanes` elements.
+/// Returns primitives and the functions of the given formulas, for 1 to `lanes` elements.
 pub(super) fn formulas(functions: &BTreeMap<&str, &Formula>, lanes: usize, has_integers: bool) -> String {
     let builtins = ["__builtin_sqrtf", "__builtin_floorf", "__builtin_fmaf"];
     let mut text = formula::scalar_primitives("static inline", builtins);

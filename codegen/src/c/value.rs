@@ -1,17 +1,17 @@
-//! Values of expressions.
+//! Values of C expressions.
 
-/// An expression in C and its number of lanes (1 for a scalar).
+/// A C expression and its number of lanes (1 for a scalar).
 pub(super) struct Value {
     pub(super) text: String,
     pub(super) lanes: usize,
 }
 
-/// The C type of a value.
+/// Returns the C type of a value with `lanes` lanes.
 pub(super) fn type_name(lanes: usize) -> String {
     if lanes == 1 { "float".into() } else { format!("vec{lanes}") }
 }
 
-/// The value with `lanes` lanes.
+/// Returns the value with `lanes` lanes, by a broadcast of a scalar if necessary.
 pub(super) fn splat(value: Value, lanes: usize) -> String {
     if value.lanes == lanes { value.text } else { format!("splat{lanes}({})", value.text) }
 }

@@ -1,4 +1,4 @@
-//! The state of a source that is written, and how its variables are named.
+//! State while C source is written, and the names of its variables.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,19 +8,19 @@ use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{Access, BufferId, Program};
 use autotune_ir::vector::Vector;
 
-/// The source of a program.
+/// The source of a program under construction.
 pub(super) struct Generator<'a> {
     pub(super) program: &'a Program,
     pub(super) lanes: usize,
     /// True if some buffer holds integers.
     pub(super) has_integers: bool,
-    /// Text of every register-tile function.
+    /// Text of all register tile functions.
     pub(super) leaves: String,
-    /// Text of a function without its name → its name.
+    /// Maps the text of a function without its name to its name.
     pub(super) leaf_names: HashMap<String, String>,
 }
 
-/// What holds partial sums: a variable, or an element of a variable for each lane.
+/// The C location of partial sums: one variable, or an element of a variable for each lane.
 pub(super) enum Accumulator {
     Whole(String),
     Part(Vec<String>),
@@ -28,22 +28,22 @@ pub(super) enum Accumulator {
 
 pub(super) struct Writer<'g, 'p> {
     pub(super) generator: &'g mut Generator<'p>,
-    /// The register tile that is written, if it is one: variables and pointers are called
-    /// `i<position>` and `p<position>` in it, elsewhere `v<id>` and `b<id>`.
+    /// The register tile being written, or `None` outside of tiles. In a tile, variables and
+    /// pointers are named `i<position>` and `p<position>`; outside, `v<id>` and `b<id>`.
     pub(super) leaf: Option<Leaf>,
     pub(super) text: String,
     pub(super) depth: usize,
-    /// Values of the unrolled variables around, and the first of the vectorised one.
+    /// Values of the enclosing unrolled variables, and the first value of the vectorised one.
     pub(super) constants: HashMap<VarId, i64>,
-    /// The lanes of a vectorised loop that are being written.
+    /// Lanes of the vectorised loop that are being written.
     pub(super) vector: Option<Vector>,
-    /// Loads that have a name, per enclosing C block.
+    /// Text of each load that has a variable → the variable, per enclosing C block.
     pub(super) loaded: Vec<HashMap<String, String>>,
     pub(super) next_name: usize,
-    /// Every accumulator variable: the number of its buffer among those of registers, its flat
-    /// index and lanes.
+    /// Every accumulator variable: the position of its buffer in `registers`, its flat index and
+    /// its lanes.
     pub(super) accumulators: BTreeSet<(usize, i64, usize)>,
-    /// Buffers of registers in order of appearance.
+    /// Register buffers in order of appearance.
     pub(super) registers: Vec<BufferId>,
 }
 
@@ -77,8 +77,10 @@ impl<'g, 'p> Writer<'g, 'p> {
         format!("x{}", self.next_name - 1)
     }
 
-    /// The variable of an accumulator, constants once unrolled variables are written out; or the
-    /// elements of others.
+    /// Returns the C location of a register buffer's elements.
+    ///
+    /// It is the variable of these lanes. If earlier accesses had other lanes, it is the elements
+    /// of their variables.
     pub(super) fn accumulator(&mut self, access: &Access) -> Accumulator {
         let offset = flat_offset(self.generator.program, access);
         let lanes = self.vector.map_or(1, |v| v.lanes);
@@ -98,7 +100,10 @@ impl<'g, 'p> Writer<'g, 'p> {
             let name = accumulator_name(buffer, first);
             Some(if lanes == 1 { name } else { format!("{name}[{}]", at - first) })
         };
+
         let elements = (0..lanes).map(element).collect();
+        // Other lanes than before, e.g. scalars of a vector, are parts of the known variables. Only
+        // elements that no variable covers get a new one.
         let is_whole = lanes == 1 || stride == 1;
         match elements {
             Some(elements) if !is_whole || !self.accumulators.contains(&(buffer, flat, lanes)) => {
@@ -111,7 +116,8 @@ impl<'g, 'p> Writer<'g, 'p> {
         }
     }
 
-    /// Pointer, offset in C, and stride along the vector of an access to memory.
+    /// Returns the pointer, the offset as C text, and the stride in elements along the vector for
+    /// an access to memory.
     pub(super) fn address(&self, access: &Access) -> (String, String, i64) {
         let mut offset = flat_offset(self.generator.program, access);
         let leaf = self.leaf.as_ref();
@@ -123,7 +129,8 @@ impl<'g, 'p> Writer<'g, 'p> {
             None => format!("b{}", access.buffer.0),
         };
 
-        // Loops that are written out have values here; the vector's coefficient is the stride.
+        // Variables of unrolled loops have constant values here. The vectorised variable's
+        // coefficient is the stride.
         let stride = self.vector.map_or(0, |vector| offset.coefficient(vector.var));
         let mut folded = Affine::constant(offset.constant);
         for &(var, c) in &offset.terms {
@@ -141,7 +148,8 @@ impl<'g, 'p> Writer<'g, 'p> {
     }
 }
 
-/// The variable of a register buffer, of which a leaf has one as a rule.
+/// Returns the name of an accumulator. Most leaves have one register buffer only, whose names have
+/// no suffix.
 pub(super) fn accumulator_name(buffer: usize, flat: i64) -> String {
     if buffer == 0 { format!("a{flat}") } else { format!("a{flat}_{buffer}") }
 }

@@ -1,9 +1,10 @@
-//! CUDA C.
+//! The CUDA C dialect.
 //!
-//! A store of a [`Node::CopyGroup`] that moves 4, 8 or 16 bytes is a `cp.async`, which writes zeros
-//! where its guard does not hold, and the instructions of its table are made of PTX. What takes
-//! assembly is in functions of the source's beginning, which is left out where `__CUDACC__` is not
-//! defined, so that the kernels can be run elsewhere.
+//! A store in a [`Node::CopyGroup`] that moves 4, 8 or 16 bytes becomes a `cp.async`, which writes
+//! zeros where its guard is false. Instructions are inline PTX.
+//!
+//! Functions with inline PTX are at the start of the source. They are left out if `__CUDACC__` is
+//! not defined, so that the kernels can be run elsewhere.
 
 use super::dialect::{Dialect, Printer};
 use super::element;
@@ -25,8 +26,10 @@ mod wgmma;
 pub use functions::device_functions;
 pub(super) use threads::Cuda;
 
-/// The architecture that CUDA source of [`crate::gpu::generate`] is compiled for, for compute
-/// capability `sm` (times ten): `sm_90`, or `sm_90a` where it uses what only that has.
+/// Returns the architecture to compile CUDA source of [`crate::gpu::generate`] for.
+///
+/// `sm` is the compute capability times ten. The result is `sm_90`, for example, or `sm_90a` if the
+/// source uses `wgmma`, which needs the architecture-specific target.
 pub fn architecture(source: &str, sm: u32) -> String {
     format!("sm_{sm}{}", if source.contains("wgmma") { "a" } else { "" })
 }
@@ -73,13 +76,15 @@ impl Dialect for Cuda {
         (0..self.boxes.len()).map(|i| format!("const __grid_constant__ TensorMap map{i}")).collect()
     }
 
-    /// A block of specialised warps is to have the multiprocessor to itself.
+    /// A block with warp specialisation is to have the multiprocessor to itself, hence the bound of
+    /// one block.
     fn signature(&self, symbol: &str, parameters: &str, threads: usize) -> String {
         let bounds = format!("__launch_bounds__({threads}{})", if self.is_specialised { ", 1" } else { "" });
         format!("extern \"C\" __global__ void {bounds} {symbol}({parameters}) {{")
     }
 
-    /// CUDA limits static shared memory to 48 KiB, so it is dynamic.
+    /// CUDA limits static shared memory to 48 KiB, so shared memory is dynamic. TMA boxes with
+    /// swizzling need an alignment of 1024 bytes.
     fn shared_memory(&self) -> Option<String> {
         let alignment = if self.boxes.is_empty() { 16 } else { 1024 };
         Some(format!("extern __shared__ __align__({alignment}) unsigned char shared[];"))

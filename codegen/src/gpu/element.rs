@@ -1,4 +1,5 @@
-//! Elements in memory, by type: 16-bit ones are `unsigned short`, and vectors of them whole words.
+//! Elements in memory, by type. 16-bit elements are `unsigned short`; vectors of them are 32-bit
+//! words.
 
 use autotune_ir::DType;
 
@@ -6,7 +7,7 @@ pub(super) fn type_of(dtype: DType) -> &'static str {
     if dtype.is_word() { "float" } else { "unsigned short" }
 }
 
-/// Type of 2, 4 or 8 neighbouring elements.
+/// Returns the type of a vector of 2, 4 or 8 adjacent elements.
 pub(super) fn vector_type(dtype: DType, lanes: usize) -> &'static str {
     match (lanes * dtype.bytes(), dtype.bytes()) {
         (8, 4) => "float2",
@@ -17,13 +18,15 @@ pub(super) fn vector_type(dtype: DType, lanes: usize) -> &'static str {
     }
 }
 
-/// The value of an element.
+/// Returns the f32 value of an element.
 pub(super) fn widened(dtype: DType, element: &str) -> String {
     if dtype.is_word() { element.into() } else { format!("from_{}({element})", dtype.word()) }
 }
 
-/// The functions of [`widened`], [`narrowed`] and [`words`], by formulas of these names. The bits
-/// of an element may have others above them.
+/// Returns the functions that [`widened`], [`narrowed`] and [`words`] call, defined by the formulas
+/// of these names.
+///
+/// The upper 16 bits of an argument to widen are ignored.
 pub(super) fn conversions<'a>(head: &str, names: impl Iterator<Item = &'a str>) -> String {
     let function = |name: &str| match name.starts_with("to") {
         true => format!("{head} unsigned {name}(float x) {{ return bits1(f_{name}1(x)); }}\n"),
@@ -33,12 +36,12 @@ pub(super) fn conversions<'a>(head: &str, names: impl Iterator<Item = &'a str>) 
     format!("{functions}{head} unsigned pair(unsigned low, unsigned high) {{ return low | high << 16; }}\n")
 }
 
-/// The element that holds a value.
+/// Returns the element that a value is rounded to.
 pub(super) fn narrowed(dtype: DType, value: &str) -> String {
     if dtype.is_word() { value.into() } else { format!("to_{}({value})", dtype.word()) }
 }
 
-/// The value of one lane of a vector.
+/// Returns the value of one lane of a vector.
 pub(super) fn lane(dtype: DType, name: &str, lanes: usize, lane: usize) -> String {
     let word = lane * dtype.bytes() / 4;
     let part = if lanes * dtype.bytes() == 4 { String::new() } else { format!(".{}", ["x", "y", "z", "w"][word]) };
@@ -49,7 +52,7 @@ pub(super) fn lane(dtype: DType, name: &str, lanes: usize, lane: usize) -> Strin
     }
 }
 
-/// The words of a vector of values: for 16-bit elements two values in each.
+/// Returns the words of a vector of values; a word holds two 16-bit elements.
 pub(super) fn words(dtype: DType, values: &[String]) -> Vec<String> {
     if dtype.is_word() {
         return values.to_vec();

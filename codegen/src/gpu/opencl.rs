@@ -1,4 +1,4 @@
-//! OpenCL C 1.2.
+//! The OpenCL C 1.2 dialect.
 
 use super::dialect::Dialect;
 use super::element;

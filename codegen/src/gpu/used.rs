@@ -1,19 +1,19 @@
-//! What occurs in a kernel.
+//! Accesses, buffers and instructions that occur in a kernel.
 
 use std::collections::HashSet;
 
 use autotune_ir::instruction::Instruction;
 use autotune_ir::program::{Access, BufferId, Expr, InBounds, Node, Store, preorder};
 
-/// What occurs in some nodes.
+/// Summary of some nodes.
 #[derive(Default)]
 pub(super) struct Used<'a> {
     pub(super) accesses: Vec<&'a Access>,
     pub(super) conditions: Vec<&'a InBounds>,
     pub(super) stored: HashSet<BufferId>,
-    /// True for copies that may be under way.
+    /// True if there are asynchronous copies.
     pub(super) copies: bool,
-    /// What is called, with the nest of each call.
+    /// Instructions that are called, with the nest of each call.
     pub(super) calls: Vec<(&'static Instruction, &'a [Node])>,
     pub(super) allocated: HashSet<BufferId>,
 }
@@ -44,7 +44,7 @@ impl<'a> Used<'a> {
         });
     }
 
-    /// True if some node calls an instruction.
+    /// True if some node calls the instruction.
     pub(super) fn calls(&self, instruction: &Instruction) -> bool {
         self.calls.iter().any(|call| call.0 == instruction)
     }

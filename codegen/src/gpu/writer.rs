@@ -1,4 +1,5 @@
-//! What all dialects share: a kernel's parameters, buffers and numbers, loops, accesses and values.
+//! Printer of the parts that all dialects share: parameters, buffers, block and thread numbers,
+//! loops, accesses and values.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -22,15 +23,15 @@ pub(super) struct Writer<'a, D> {
     pub(super) dialect: D,
     text: String,
     pub(super) depth: usize,
-    /// Extents of loops and digits, open or not.
+    /// Extents of all loops and digits so far, also of those already closed.
     extents: HashMap<VarId, usize>,
-    /// The lanes of a vectorised loop that are being written.
+    /// Lanes of the vectorised loop that are being written.
     pub(super) vector: Option<Vector>,
     next_name: usize,
 }
 
 impl<'a, D: Dialect> Writer<'a, D> {
-    /// The source of a stage's kernel.
+    /// Returns the source of a stage's kernel.
     pub(super) fn kernel(program: &'a Program, stage: &Stage, symbol: &str, grid: &Grid, launch: Launch) -> String {
         let dialect = D::new(program, stage, grid, launch);
         let (text, extents) = (String::new(), HashMap::new());
@@ -59,7 +60,7 @@ impl<'a, D: Dialect> Writer<'a, D> {
         lines.into_iter().for_each(|line| self.line(line.as_ref()));
     }
 
-    /// Says that there is no source for what a program has here.
+    /// Writes an `#error`: the dialect has no code for a node.
     pub(super) fn unsupported(&mut self, what: &str) {
         self.line(&format!("#error \"{what}\""));
     }
@@ -78,7 +79,7 @@ impl<'a, D: Dialect> Writer<'a, D> {
         let _ = writeln!(self.text, "{signature}");
     }
 
-    /// Buffers of the block and of a thread.
+    /// Declares shared buffers and the thread's private buffers.
     fn memory(&mut self, grid: &Grid) {
         let shared = shared_offsets(self.program, grid.body);
         if !shared.is_empty() {
@@ -103,8 +104,10 @@ impl<'a, D: Dialect> Writer<'a, D> {
         }
     }
 
-    /// A number, and its digits, the most significant first. The compiler is told, if it is to
-    /// know, that all but the two last are the same for all lanes of a warp.
+    /// Writes a number and its digits, the most significant first.
+    ///
+    /// `same_for_warp` is written once the two least significant digits are removed, because only the
+    /// digits above them are the same for all lanes of a warp.
     fn digits(&mut self, name: &str, number: &str, digits: &[(VarId, usize)], same_for_warp: Option<String>) {
         self.line(&format!("int {name} = {number};"));
         for (i, &(var, extent)) in digits.iter().enumerate().rev() {
@@ -130,7 +133,7 @@ impl<'a, D: Dialect> Writer<'a, D> {
         self.extents.get(&var).copied().unwrap_or(1)
     }
 
-    /// The affine with the vectorised variable at lane `lane`.
+    /// Returns the affine expression with the vectorised variable at lane `lane`.
     fn at_lane(&self, affine: &Affine, lane: usize) -> Affine {
         match self.vector {
             Some(v) => affine.substitute(v.var, &Affine::constant((v.start + lane) as i64)),
@@ -154,7 +157,7 @@ impl<'a, D: Dialect> Writer<'a, D> {
         self.line("}");
     }
 
-    /// A node in the words that all dialects share; copies that may be under way are plain stores.
+    /// Writes a node as all dialects do; asynchronous copies become plain stores.
     pub(super) fn common(&mut self, node: &Node) {
         match node {
             Node::Loop(l) => self.looped(l),
@@ -177,6 +180,8 @@ impl<'a, D: Dialect> Writer<'a, D> {
         }
     }
 
+    /// Writes the digits of a number, and a guard if some numbers are out of range:
+    ///
     /// ```text
     /// unflatten (x, y) in 8x64 = 256*i + t { A }
     ///   →  { int e = 256*i + t;  const int y = e % 64; e /= 64;  const int x = e;  if (x < 8) { A } }
@@ -188,7 +193,8 @@ impl<'a, D: Dialect> Writer<'a, D> {
         let parts: Vec<_> = digits.iter().map(|digit| (digit.var, digit.extent)).collect();
         self.digits(&whole, &self.affine(value, 0), &parts, None);
 
-        // Some numbers have no such digits where there are more of them than combinations.
+        // The number may exceed the product of the extents, e.g. in the last round of a copy by all
+        // threads. Only the most significant digit is then out of range.
         let count: usize = digits.iter().map(|d| d.extent).product();
         let (_, most) = value.range(|v| self.extent(v));
         match digits.first() {
@@ -228,8 +234,8 @@ impl<'a, D: Dialect> Writer<'a, D> {
         self.block(&format!("for (int {name} = 0; {name} < {}; ++{name})", l.extent), &l.body);
     }
 
-    /// What is written at once from `start` on: as many lanes as some access takes and all
-    /// conditions have in common.
+    /// Returns the lanes from `start` on that are written together: the widest vector that some
+    /// access can move at once and for which every condition is uniform.
     fn at_once(&self, l: &Loop, start: usize) -> Vector {
         let used = Used::of(&l.body);
         Vector::widest(l.var, start, l.extent, |vector| {
@@ -238,12 +244,12 @@ impl<'a, D: Dialect> Writer<'a, D> {
         })
     }
 
-    /// True if one access to memory takes all lanes.
+    /// True if one memory access covers all lanes.
     pub(super) fn is_contiguous(&self, access: &Access, vector: Vector) -> bool {
         self.lanes_at_once(access, vector) == vector.lanes
     }
 
-    /// Lanes that one access to memory takes.
+    /// Returns the number of lanes that one memory access covers.
     fn lanes_at_once(&self, access: &Access, vector: Vector) -> usize {
         let buffer = self.program.buffer(access.buffer);
         if !matches!(buffer.scope, Scope::Global | Scope::Shared) {
@@ -252,12 +258,12 @@ impl<'a, D: Dialect> Writer<'a, D> {
         vector.lanes_at_once(&flat_offset(self.program, access), buffer.dtype.bytes(), |var| self.extent(var))
     }
 
-    /// The same of the lanes that are being written.
+    /// Returns the number of lanes that one memory access covers, of those being written.
     fn width(&self, access: &Access) -> usize {
         self.vector.map_or(1, |vector| self.lanes_at_once(access, vector))
     }
 
-    /// The conditions in C, without what always holds; `None` if that is all.
+    /// Returns the conditions in C without those that always hold; `None` if none is left.
     pub(super) fn conditions(&self, when: &[InBounds], lane: usize) -> Option<String> {
         let texts: Vec<String> = when.iter().filter_map(|c| self.condition(c, lane)).collect();
         (!texts.is_empty()).then(|| texts.join(" && "))
@@ -270,7 +276,7 @@ impl<'a, D: Dialect> Writer<'a, D> {
         match (low < 0, high >= extent as i64) {
             (false, false) => None,
             (false, true) => Some(format!("{text} < {extent}")),
-            // A negative index is a large number without sign.
+            // One unsigned comparison checks both bounds: a negative index becomes a large number.
             (true, _) => Some(format!("(unsigned)({text}) < {extent}u")),
         }
     }
@@ -298,7 +304,7 @@ impl<'a, D: Dialect> Writer<'a, D> {
         }
     }
 
-    /// Type of what an access finds; in registers there are f32 only.
+    /// Returns the type of the elements that an access reads or writes; registers hold f32 only.
     pub(super) fn dtype(&self, access: &Access) -> DType {
         match self.program.buffer(access.buffer).scope {
             Scope::Global | Scope::Shared => self.program.dtype(access.buffer),
@@ -311,20 +317,20 @@ impl<'a, D: Dialect> Writer<'a, D> {
         format!("{}[{}]", self.program.buffer(access.buffer).name, self.affine(&offset, lane))
     }
 
-    /// Address of a lane's element.
+    /// Returns the address of a lane's element.
     pub(super) fn address(&self, access: &Access, lane: usize) -> String {
         let offset = self.affine(&flat_offset(self.program, access), lane);
         format!("{} + {offset}", self.program.buffer(access.buffer).name)
     }
 
-    /// The elements of `width` lanes, the first of them `lane`, as one vector in memory.
+    /// Returns `width` elements, from lane `lane` on, as one vector in memory.
     fn vector_pointer(&self, access: &Access, (lane, width): (usize, usize), stored: bool) -> String {
         let scope = self.program.buffer(access.buffer).scope;
         let vector = D::vector_pointer(self.dtype(access), width, scope, stored);
         format!("*({vector})({})", self.address(access, lane))
     }
 
-    /// The value of each lane.
+    /// Returns the value of an expression in each lane.
     fn expr(&mut self, expr: &Expr, lanes: usize) -> Vec<String> {
         match expr {
             Expr::Const(value) if value.is_infinite() => {
@@ -340,6 +346,8 @@ impl<'a, D: Dialect> Writer<'a, D> {
                 (0..lanes).map(|lane| formula::applied(expr, &of_lane(lane), 1).unwrap_or_default()).collect()
             }
             Expr::Guarded { when, value } => {
+                // A vector load under a uniform guard stays a vector load, with one condition for
+                // all lanes.
                 if let (Expr::Load(access), Some(when)) = (&**value, self.conditions(when, 0))
                     && self.width(access) > 1
                 {
@@ -355,7 +363,7 @@ impl<'a, D: Dialect> Writer<'a, D> {
         }
     }
 
-    /// The elements of all lanes at values.
+    /// Returns the gathered element of each lane.
     fn gather(&mut self, Gather { access, dims, at }: &Gather, lanes: usize) -> Vec<String> {
         let buffer = self.program.buffer(access.buffer);
         let (strides, dtype) = (buffer.strides(), self.dtype(access));
@@ -371,7 +379,7 @@ impl<'a, D: Dialect> Writer<'a, D> {
         (0..lanes).map(element).collect()
     }
 
-    /// The elements of all lanes; those that are contiguous are loaded at once, into a name.
+    /// Returns the element of each lane. Contiguous elements are loaded as vectors into variables.
     fn load(&mut self, access: &Access, lanes: usize, when: Option<String>) -> Vec<String> {
         let (dtype, width) = (self.dtype(access), self.width(access));
         if width == 1 {

@@ -1,4 +1,4 @@
-//! Accumulators that values are combined in.
+//! Operations that combine values in accumulators.
 
 use smallvec::SmallVec;
 
@@ -10,10 +10,11 @@ use crate::asm::plan::NONE;
 use autotune_ir::spec::Reduction;
 
 impl<S: Vectors> Block<'_, S> {
-    /// Accumulator = the first value combined with the second.
+    /// Emits accumulator = the first value combined with the second.
     pub(super) fn combine(&mut self, acc: Vector, by: Reduction, of: (Input, Option<Input>)) -> Result<(), Failure> {
         let first = match of.0 {
             Input::Accumulator(first) | Input::Part { acc: first, .. } => first as Vector,
+            // A source that is used only here is loaded straight into the accumulator.
             Input::Source(id)
                 if self.plan.uses[id as usize].temp == NONE && self.plan.next_use(id, self.at) == NONE =>
             {
@@ -28,7 +29,7 @@ impl<S: Vectors> Block<'_, S> {
                 let other = self.input_operand(other)?;
                 self.arithmetic(op, Some(acc), first, other)?;
             }
-            // What bounds another value takes its place.
+            // [`Vectors::bound`] overwrites one of its operands.
             (Combination::Bound(bound), Some(other)) => {
                 self.take(acc, first);
                 let (other, spare) = (self.input_operand(other)?, self.spare()?);
@@ -41,7 +42,7 @@ impl<S: Vectors> Block<'_, S> {
         Ok(())
     }
 
-    /// Accumulator = the value of a register, which is released.
+    /// Emits accumulator = the value of a register, and releases the register.
     fn take(&mut self, acc: Vector, value: Vector) {
         if value != acc {
             self.isa.copy(acc, value);
@@ -49,7 +50,7 @@ impl<S: Vectors> Block<'_, S> {
         }
     }
 
-    /// What a combination reads, as an operand; to be released.
+    /// Returns an input of a combination as an operand, which the caller releases.
     fn input_operand(&mut self, input: Input) -> Result<Operand, Failure> {
         match input {
             Input::Accumulator(acc) | Input::Part { acc, .. } => Ok(Operand::Register(acc as Vector)),
@@ -57,7 +58,8 @@ impl<S: Vectors> Block<'_, S> {
         }
     }
 
-    /// Lane `r` of an accumulator is what all lanes of `rows[r]` come to.
+    /// Emits a horizontal reduction: lane `r` of an accumulator becomes the reduction of all lanes
+    /// of `rows[r]`.
     pub(super) fn fold(
         &mut self,
         acc: Vector,

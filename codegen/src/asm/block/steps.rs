@@ -1,8 +1,8 @@
-//! Values that are computed step by step, each as soon as those that it needs.
+//! Values that are computed in steps, each step after those that it needs.
 //!
-//! Where registers run out, the value whose next use is farthest goes to a slot on the stack. So
-//! do, for the while, partial sums where they leave too few registers. Stores beside each other
-//! that take the same steps do them [in turns](turns).
+//! If registers run out, the value whose next use is farthest is spilled to a stack slot. Partial
+//! sums are spilled too if they leave too few registers. Two adjacent stores with the same steps
+//! are [interleaved](turns).
 
 use super::super::instruction_set::{Address, Bound, Unary, VECTOR_SLOTS};
 use super::*;
@@ -10,35 +10,36 @@ use autotune_ir::formula::Primitive;
 
 mod turns;
 
-/// Registers of which steps have as many as they need, or these: the operands of any primitive, its
-/// result, and a few values.
+/// Number of registers that suffices for any steps: the operands of any primitive, its result, and
+/// a few values.
 pub(in crate::asm) const WANTED: Vector = 8;
 
-/// Where a step's value is.
+/// Location of a step's value.
 #[derive(Clone, Copy)]
 enum Held {
     Register(Vector),
     Slot(usize),
 }
 
-/// Steps on their way.
+/// State of a value's computation in steps.
 struct Steps {
     first: u32,
     root: u32,
-    /// The accumulator that the root's value is assigned to.
+    /// Accumulator that the root's value is assigned to.
     goal: Option<Vector>,
-    /// The present one.
+    /// The current step.
     now: u32,
-    /// By value: where it is, if it is a step that others will need.
+    /// By value: its location, if it is a step that later steps need.
     held: Vec<Option<Held>>,
     /// By value: the last step that needs it.
     last_use: Vec<u32>,
-    /// The register of the present step's value.
+    /// Register of the current step's value.
     result: Vector,
 }
 
 impl Steps {
-    /// The register of a value that neither a later step nor the others of the present one need.
+    /// Returns the register of a value that no later step and no other operand of the current step
+    /// needs.
     fn gives(&self, value: u32, others: &[u32]) -> Option<Vector> {
         let place = (value - self.first) as usize;
         match self.held[place] {
@@ -51,7 +52,7 @@ impl Steps {
 }
 
 impl<S: Vectors> Block<'_, S> {
-    /// Accumulator or memory = a value whose first step is given, or += it.
+    /// Emits accumulator or memory = a value that is computed in steps from `first` on, or += it.
     pub(super) fn store_steps(&mut self, dst: Input, mode: StoreMode, value: Tree, first: u32) -> Result<(), Failure> {
         self.inputs = self.code.inputs_of(value);
         let mut steps = self.steps([first, value.root]);
@@ -68,7 +69,7 @@ impl<S: Vectors> Block<'_, S> {
         Ok(())
     }
 
-    /// Accumulator or memory = the value of a register, which is released, or += it.
+    /// Emits accumulator or memory = the value of a register, or += it. Releases the register.
     fn put(&mut self, dst: Input, mode: StoreMode, value: Vector) -> Result<(), Failure> {
         match dst {
             Input::Accumulator(acc) => self.keep(acc as Vector, mode, value),
@@ -80,12 +81,12 @@ impl<S: Vectors> Block<'_, S> {
         }
     }
 
-    /// Lends registers of partial sums, which go to the first slots, until there are as many as
-    /// steps need or want; returns how many.
+    /// Spills partial sums to the first stack slots until enough registers are free; returns the
+    /// number of registers.
     fn lend(&mut self, steps: &Steps) -> Vector {
         let available = self.end - self.first;
         let is_enough = available >= WANTED || available >= self.needed(steps, false);
-        // What is lent is itself an operand that is loaded.
+        // A spilled partial sum that is an operand needs a register to be loaded to.
         let needed = if is_enough { 0 } else { self.needed(steps, true).min(WANTED) };
         let lent = needed.saturating_sub(available).min(self.first);
         self.first -= lent;
@@ -109,7 +110,7 @@ impl<S: Vectors> Block<'_, S> {
         self.slots = 0;
     }
 
-    /// Accumulator = the value of a register, which is released, or += it.
+    /// Emits accumulator = the value of a register, or += it. Releases the register.
     fn keep(&mut self, acc: Vector, mode: StoreMode, value: Vector) -> Result<(), Failure> {
         let slot = acc.checked_sub(self.first).map(usize::from);
         match (slot, mode) {
@@ -135,7 +136,7 @@ impl<S: Vectors> Block<'_, S> {
         Ok(())
     }
 
-    /// The steps of the present value, which have no goal yet.
+    /// Prepares the steps of a value, without a goal.
     fn steps(&self, [first, root]: [u32; 2]) -> Steps {
         let count = (root - first + 1) as usize;
         let (held, mut last_use) = (vec![None; count], vec![0; count]);
@@ -145,10 +146,11 @@ impl<S: Vectors> Block<'_, S> {
         Steps { first, root, goal: None, now: first, held, last_use, result: 0 }
     }
 
-    /// Registers that the present value's steps take where all that later ones need stays in
-    /// registers, and one for what is done with the result: at each step those of the steps before
-    /// it, those that its other operands are loaded to, accumulators too if these are lent, and its
-    /// own.
+    /// Returns the number of registers needed to compute a value's steps without spilling, and one
+    /// for storing the result.
+    ///
+    /// Each step needs registers for the values of earlier steps, for its operands that must be
+    /// loaded, for its result and for temporaries. Accumulators must be loaded if they are spilled.
     fn needed(&self, steps: &Steps, are_lent: bool) -> Vector {
         let (mut held, mut most) = (0, 0);
         for number in steps.first..=steps.root {
@@ -172,7 +174,7 @@ impl<S: Vectors> Block<'_, S> {
         most as Vector + 1
     }
 
-    /// Does the step of this number, those before which are done.
+    /// Emits a step, after all earlier ones.
     fn advance(&mut self, steps: &mut Steps, number: u32) -> Result<(), Failure> {
         steps.now = number;
         let kind = self.kind(number);
@@ -191,7 +193,7 @@ impl<S: Vectors> Block<'_, S> {
         Ok(())
     }
 
-    /// The register of the present step's value, kept until its last use.
+    /// Emits a step that applies a primitive; returns the register of its value.
     fn step(&mut self, steps: &mut Steps, primitive: Primitive, of: &[u32]) -> Result<Vector, Failure> {
         let (op, a, b) = match (primitive, of) {
             (Primitive::MulAdd, &[a, b, c]) => return self.fused(steps, [a, b, c]),
@@ -226,7 +228,8 @@ impl<S: Vectors> Block<'_, S> {
             (Primitive::MaxBits, _) => (Arithmetic::MaxBits, of[0], of[1]),
             (Primitive::MinBits, _) => (Arithmetic::MinBits, of[0], of[1]),
             (Primitive::Scale, _) => (Arithmetic::Scale, of[0], of[1]),
-            // The operand that is taken where one is not a number comes second.
+            // Hardware max and min return their second operand if either is NaN, the IR's the
+            // first.
             (Primitive::Max | Primitive::Maximum, _) => (Arithmetic::Max, of[1], of[0]),
             (Primitive::Min | Primitive::Minimum, _) => (Arithmetic::Min, of[1], of[0]),
             (Primitive::Mul | Primitive::MulAdd, _) => (Arithmetic::Mul, of[0], of[1]),
@@ -235,9 +238,9 @@ impl<S: Vectors> Block<'_, S> {
         self.binary(steps, op, [a, b], of)
     }
 
-    /// `a op b`, of a step that needs those values only.
+    /// Emits `a op b` for a step whose operands are `of`.
     fn binary(&mut self, steps: &mut Steps, op: Arithmetic, [a, b]: [u32; 2], of: &[u32]) -> Result<Vector, Failure> {
-        // The result may take a register that an operand is used in for the last time.
+        // The result may overwrite an operand that is used for the last time.
         let a = self.step_register(steps, a)?;
         let b = self.step_operand(steps, b)?;
         self.release(Operand::Register(a));
@@ -248,8 +251,10 @@ impl<S: Vectors> Block<'_, S> {
         Ok(to)
     }
 
-    /// The element that lies an index behind an input: one for all lanes, or a row of them, where
-    /// the index is the same for all; else one for each.
+    /// Emits a gather of the element at an index from an input.
+    ///
+    /// If the index is the same for all lanes, it is a load of a broadcast element or of
+    /// consecutive elements.
     fn fetch(&mut self, steps: &mut Steps, of: [u32; 2]) -> Result<Vector, Failure> {
         let [element, index] = of;
         let memory = self.as_source(element).map(|id| self.source_of(id));
@@ -276,7 +281,7 @@ impl<S: Vectors> Block<'_, S> {
         Ok(to)
     }
 
-    /// True if a value is the same for every lane, of those from the first on.
+    /// True if a value is the same for every lane; its operands are values from `first` on.
     fn is_uniform(&self, first: u32, value: u32) -> bool {
         let mut uniform: Vec<bool> = Vec::new();
         for number in first..=value {
@@ -302,7 +307,7 @@ impl<S: Vectors> Block<'_, S> {
         Ok(to)
     }
 
-    /// `a * b + c`, in the register of c if nothing else needs that, else in that of a or b if
+    /// Emits `a * b + c`. The result overwrites `c` if nothing else needs it, else `a` or `b` if
     /// nothing else needs it.
     fn fused(&mut self, steps: &mut Steps, of: [u32; 3]) -> Result<Vector, Failure> {
         let [a, b, c] = of;
@@ -322,7 +327,8 @@ impl<S: Vectors> Block<'_, S> {
         Ok(to)
     }
 
-    /// The larger or the smaller of two, in the register of the second if nothing else needs that.
+    /// Emits a NaN-propagating maximum or minimum. The result overwrites `b` if nothing else needs
+    /// it.
     fn bound(&mut self, steps: &mut Steps, bound: Bound, of: [u32; 2]) -> Result<Vector, Failure> {
         let [a, b] = of;
         let operand = self.step_operand(steps, a)?;
@@ -340,7 +346,7 @@ impl<S: Vectors> Block<'_, S> {
         Ok(to)
     }
 
-    /// The accumulator that a value is, if it is one.
+    /// Returns the accumulator that a value is, if it is one.
     fn as_accumulator(&self, value: u32) -> Option<Vector> {
         match self.kind(value) {
             Kind::Input(number) => match self.inputs[number as usize] {
@@ -351,15 +357,16 @@ impl<S: Vectors> Block<'_, S> {
         }
     }
 
-    /// True for lanes of an accumulator that are moved to a register of their own wherever they are
-    /// used.
+    /// True for lanes of an accumulator that are moved to another register at every use.
     fn is_moved(&self, value: u32) -> bool {
         let Kind::Input(number) = self.kind(value) else { return false };
         matches!(self.inputs[number as usize], Input::Part { first: 1.., .. })
     }
 
-    /// A register of a value's own, to be released: the one that the value is in if neither a later
-    /// step nor the others of this one need it, else one with a copy.
+    /// Returns a register with a value that may be overwritten; the caller releases it.
+    ///
+    /// It is the value's own register if no later step and none of `others` needs that, else a
+    /// copy.
     fn own(&mut self, steps: &mut Steps, value: u32, others: &[u32]) -> Result<Vector, Failure> {
         match (steps.gives(value, others), self.as_source(value)) {
             (Some(register), _) => {
@@ -382,7 +389,7 @@ impl<S: Vectors> Block<'_, S> {
         }
     }
 
-    /// A value as an operand; to be released.
+    /// Returns a value as an operand, which the caller releases.
     fn step_operand(&mut self, steps: &mut Steps, value: u32) -> Result<Operand, Failure> {
         match self.as_source(value).and_then(|id| self.memory_operand(id)) {
             Some(operand) => Ok(operand),
@@ -390,13 +397,14 @@ impl<S: Vectors> Block<'_, S> {
         }
     }
 
-    /// The register of a value; to be released.
+    /// Returns the register of a value; the caller releases it.
     fn step_register(&mut self, steps: &mut Steps, value: u32) -> Result<Vector, Failure> {
         if let Kind::Input(number) = self.kind(value) {
             return match self.inputs[number as usize] {
                 Input::Accumulator(acc) => self.held_lanes(steps, acc as Vector, 0),
                 Input::Part { acc, first, .. } => self.held_lanes(steps, acc as Vector, first),
                 Input::Source(id) => {
+                    // Makes room first: `source` itself evicts sources but does not spill steps.
                     if self.plan.uses[id as usize].temp == NONE {
                         let register = self.room(steps)?;
                         self.release(Operand::Register(register));
@@ -424,7 +432,7 @@ impl<S: Vectors> Block<'_, S> {
         Ok(register)
     }
 
-    /// The register of the lanes of an accumulator from one on; to be released.
+    /// Returns the register of an accumulator's lanes from `first` on; the caller releases it.
     fn held_lanes(&mut self, steps: &mut Steps, acc: Vector, first: u8) -> Result<Vector, Failure> {
         let slot = acc.checked_sub(self.first);
         if slot.is_none() && first == 0 {
@@ -440,8 +448,8 @@ impl<S: Vectors> Block<'_, S> {
         Ok(register)
     }
 
-    /// A register to write to, for which the value that is needed last goes to a slot if need be;
-    /// to be released.
+    /// Returns a register to write to, spilling the value that is needed last if necessary. The
+    /// caller releases it.
     fn room(&mut self, steps: &mut Steps) -> Result<Vector, Failure> {
         let is_full = self.temps[self.in_use()].iter().all(|temp| temp.pins > 0);
         let slot = (!self.slots).trailing_zeros() as usize;
@@ -449,7 +457,7 @@ impl<S: Vectors> Block<'_, S> {
             return self.spare();
         }
 
-        // Of those that the present step does not use.
+        // Candidates are values that the current step does not use.
         let next_use = |value: u32| (steps.now..=steps.root).find(|&step| self.needs(step, value)).unwrap_or(NONE);
         let waiting = (steps.first..).zip(&steps.held).filter_map(|(value, held)| match *held {
             Some(Held::Register(register)) if self.temps[usize::from(register)].pins == 1 => {
@@ -470,7 +478,7 @@ impl<S: Vectors> Block<'_, S> {
         self.kind(step).operands().contains(&value)
     }
 
-    /// Gives up what the present step needed last.
+    /// Releases values that the current step was the last to need.
     fn end_uses(&mut self, steps: &mut Steps, of: &[u32]) {
         for value in of {
             let place = (value - steps.first) as usize;

@@ -3,7 +3,7 @@
 use super::*;
 
 impl<S: Vectors> Block<'_, S> {
-    /// Memory = value, or += value.
+    /// Emits memory = value, or += value.
     pub(super) fn store(&mut self, dst: Memory, mode: StoreMode, value: Tree) -> Result<(), Failure> {
         self.inputs = self.code.inputs_of(value);
         if mode == StoreMode::Assign
@@ -13,7 +13,8 @@ impl<S: Vectors> Block<'_, S> {
             && let Shape::Strided { lanes, stride } = shape
             && !self.isa.loads_together(shape)
         {
-            // Elements that are loaded one by one are copied without a detour through a vector.
+            // Elements that are loaded one by one are copied one by one, which avoids building a
+            // vector.
             let to_stride = if let Shape::Strided { stride, .. } = dst.shape { stride } else { 4 };
             self.isa.copy_elements((dst.at, to_stride), (at, stride), lanes);
             return Ok(());
@@ -23,7 +24,7 @@ impl<S: Vectors> Block<'_, S> {
         self.write(dst, mode, value)
     }
 
-    /// Memory = the value of a register, which is released, or += it.
+    /// Emits memory = the value of a register, or += it. Releases the register.
     pub(super) fn write(&mut self, dst: Memory, mode: StoreMode, mut value: Vector) -> Result<(), Failure> {
         let whole = dst.whole_vector(self.isa.lanes().into()).filter(|_| mode == StoreMode::Assign);
         let streamed = whole.filter(|at| self.streamed & 1 << at.pointer != 0);

@@ -1,5 +1,5 @@
-//! Copies of short elements that lie a word apart: where there is one for each place in the words,
-//! whole words are stored.
+//! Combines copies of 8- or 16-bit elements whose destinations fill whole words: each word is built
+//! in a register and stored once.
 //!
 //! ```text
 //! [p0 + 4*l + 0] = [p1 + l]         v = [p1 + l] | [p2 + l] << 8 | [p3 + l] << 16 | [p4 + l] << 24
@@ -19,17 +19,17 @@ use crate::asm::transpose::assignment;
 /// Bytes of a word.
 const WORD: i32 = 4;
 
-/// Copies that fill words.
+/// A group of copies that fill words.
 struct Words {
     to: Memory,
-    /// Elements of each place in them; none for zeros.
+    /// Source of the elements at each place in the words; `None` for zeros.
     from: SmallVec<[Option<Memory>; 4]>,
     /// Numbers of the copies.
     ops: SmallVec<[usize; 8]>,
 }
 
 impl Words {
-    /// Returns the words that the first operation and some after it fill, if they do.
+    /// Returns the words that the first operation and some later ones fill, if they do.
     fn of(code: leaf::Block, ops: &[Op]) -> Option<Self> {
         let (to, _) = copy(code, ops.first()?)?;
         let lanes = match to.shape {
@@ -45,7 +45,7 @@ impl Words {
         let mut words = Self { to: Memory { shape: lanes, ..to }, from: SmallVec::new(), ops: SmallVec::new() };
         let mut source = None;
         for (number, op) in ops.iter().enumerate() {
-            // Copies of other places of these buffers may come between them.
+            // Copies to other places of the same buffer may come in between.
             let (other, from) = copy(code, op)?;
             let buffer = from.map(|from| code.buffer(from));
             let is_other = |buffer| *source.get_or_insert(buffer) != buffer || buffer == code.buffer(to);
@@ -64,8 +64,8 @@ impl Words {
     }
 }
 
-/// Returns where an operation copies short elements to and from, if that is all it does; no source
-/// if they become zeros.
+/// Returns destination and source of an operation that only copies 8- or 16-bit elements; no source
+/// if it stores zeros.
 fn copy(code: leaf::Block, op: &Op) -> Option<(Memory, Option<Memory>)> {
     match assignment(code, op)? {
         (to, Source::Constant(0)) => unsigned(to.of).map(|_| (to, None)),
@@ -74,8 +74,8 @@ fn copy(code: leaf::Block, op: &Op) -> Option<(Memory, Option<Memory>)> {
     }
 }
 
-/// Returns the type to load elements as so that the lowest bits of lanes are those that a copy to
-/// another type stores; none where stores or loads convert.
+/// Returns the type to load elements in, such that the lowest bits of a lane are those that a copy
+/// to another type stores; `None` if stores or loads convert.
 fn loaded(to: ElementType, from: ElementType) -> Option<ElementType> {
     match to {
         ElementType::SignedHalf if from.bytes() == 1 => Some(from),
@@ -84,7 +84,7 @@ fn loaded(to: ElementType, from: ElementType) -> Option<ElementType> {
     }
 }
 
-/// Elements of the same bits, above which a lane has zeros; none where loads convert.
+/// Returns the type with the same bits that extends with zeros; `None` if loads convert.
 fn unsigned(of: ElementType) -> Option<ElementType> {
     match of {
         ElementType::Byte | ElementType::SignedByte => Some(ElementType::Byte),
@@ -94,8 +94,8 @@ fn unsigned(of: ElementType) -> Option<ElementType> {
 }
 
 impl<S: Vectors> Block<'_, S> {
-    /// Copies what the first operation and others fill words with, if they do; returns which these
-    /// are.
+    /// Emits the copies that fill words, if the first operation and others do; returns their
+    /// numbers.
     pub(super) fn fill_words(&mut self, ops: &[Op]) -> Result<SmallVec<[usize; 8]>, Failure> {
         let Some(Words { to, from, ops }) = Words::of(self.code, ops) else { return Ok(SmallVec::new()) };
         let (word, part) = (self.spare()?, self.spare()?);
@@ -118,14 +118,13 @@ impl<S: Vectors> Block<'_, S> {
         Ok(ops)
     }
 
-    /// The bits of elements that are stored as a type at a place of words; all other bits are
-    /// zeros.
+    /// Loads elements, shifted to the bits of their place in words; all other bits are zeros.
     fn load_place(&mut self, register: Vector, memory: Memory, (of, place): (ElementType, u8)) {
         let (bits, before) = (8 * of.bytes() as u8, 8 * of.bytes() as u8 * place);
         let above = 32 - bits;
         self.isa.load_narrow(register, memory);
 
-        // Above negative elements are ones.
+        // The bits above negative elements are ones, so these are shifted out first.
         let up = if memory.of == ElementType::SignedByte { above } else { before };
         let shifts = [Unary::ShiftLeft(up), Unary::ShiftRight(up - before)];
         let changes = |shift: &Unary| !matches!(shift, Unary::ShiftLeft(0) | Unary::ShiftRight(0));

@@ -1,4 +1,4 @@
-//! Accesses as pointers and what is added to them, and what elements are read and written as.
+//! Resolves accesses to pointers and offsets, and element types of loads and stores.
 
 use smallvec::SmallVec;
 
@@ -11,7 +11,7 @@ use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{self, BufferId, Expr, Scope, StoreMode};
 
 impl<'p> Resolver<'p> {
-    /// Returns what elements of a buffer are loaded as.
+    /// Returns the type in which elements of a buffer are loaded.
     pub(super) fn loaded_type(&self, buffer: BufferId) -> ElementType {
         match memory_dtype(self.program.buffer(buffer)) {
             DType::F16 if self.offers.rounds_to_f16 => ElementType::F16,
@@ -20,12 +20,12 @@ impl<'p> Resolver<'p> {
             DType::I16 => ElementType::SignedHalf,
             DType::I8 => ElementType::SignedByte,
             DType::U8 | DType::Bool => ElementType::Byte,
-            // Programs with elements of 64 bits are refused before.
+            // Programs with 64-bit elements are rejected earlier.
             DType::F32 | DType::Tf32 | DType::I32 | DType::I64 => ElementType::Word,
         }
     }
 
-    /// Returns what elements of a buffer are stored as.
+    /// Returns the type in which elements of a buffer are stored.
     pub(super) fn stored_type(&self, buffer: BufferId) -> ElementType {
         match self.loaded_type(buffer) {
             ElementType::Bf16 if !self.offers.rounds_to_bf16 => ElementType::Half,
@@ -33,8 +33,7 @@ impl<'p> Resolver<'p> {
         }
     }
 
-    /// True if a store copies elements of 16 bits, which need not be converted, or makes them
-    /// zeros.
+    /// True if a store copies 16-bit elements, which need no conversion, or sets them to zero.
     pub(super) fn copies_bits(&self, store: &program::Store, of: ElementType) -> bool {
         let dtype_of = |access: &program::Access| memory_dtype(self.program.buffer(access.buffer));
         let is_of_bits = matches!(of, ElementType::Half | ElementType::Bf16) && store.mode == StoreMode::Assign;
@@ -65,10 +64,11 @@ impl<'p> Resolver<'p> {
         self.access_as(access, Elements { group: 1, of })
     }
 
-    /// Resolves an access to elements that are read or written as others. The offset of the first
-    /// of a group is a multiple of the group, whatever variables are.
+    /// Resolves an access to elements that are read or written in groups or as another type. The
+    /// offset of a group's first element is a multiple of the group for all values of the
+    /// variables.
     pub(super) fn access_as(&mut self, access: &program::Access, of: Elements) -> Result<Element, Failure> {
-        // The row-major offset: coefficients in the scope, and the constant.
+        // The row-major offset: a coefficient for each variable in scope, and the constant.
         let buffer = self.program.buffer(access.buffer);
         let (mut constant, mut stride) = (0, 1);
         for (index, &extent) in access.index.iter().zip(&buffer.shape).rev() {
@@ -81,7 +81,7 @@ impl<'p> Resolver<'p> {
             stride *= extent as i64;
         }
 
-        // A division takes longer than everything else here.
+        // Skip the division for single elements: it is the slowest part of this function.
         let in_groups = |elements: i64| if of.group == 1 { elements } else { elements / of.group as i64 };
         constant = in_groups(constant);
         let first = self.nest.terms.len() as u32;
@@ -102,14 +102,14 @@ impl<'p> Resolver<'p> {
             return Ok(Element { place: Place::Memory(pointer), constant, terms });
         }
 
-        // Accumulators are registers: nothing outside and no serial loop decides which.
+        // Accumulators are registers, so their number must not depend on outer or serial variables.
         if !outer.is_empty() || steps.iter().any(|step| step.1 != 0) {
             return Err(AssembleError::register_index(self.program, access.buffer));
         }
         Ok(Element { place: Place::Accumulators(access.buffer), constant, terms })
     }
 
-    /// The pointer to a buffer with these outer terms and steps.
+    /// Returns the pointer to a buffer with these outer terms and steps, new or existing.
     fn pointer(
         &mut self,
         (buffer, of): (BufferId, Elements),

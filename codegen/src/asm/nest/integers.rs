@@ -1,5 +1,5 @@
-//! Stores that read or write integers. Their values are steps on the bits of i32 where they
-//! [are integers](Expr::is_integer), and on f32 elsewhere.
+//! Stores that read or write integers. Their values are computed in steps: on the bits of i32 where
+//! they [are integers](Expr::is_integer), else on f32.
 
 use super::super::error::{AssembleError, Failure};
 use super::super::instruction_set::ElementType;
@@ -8,14 +8,14 @@ use autotune_ir::DType;
 use autotune_ir::formula::{Formula, Primitive};
 use autotune_ir::program::{self, BufferId, Expr, Scope, StoreMode};
 
-/// The first element and the first value of a tree.
+/// Numbers of a tree's first element and first value.
 type First = (usize, usize);
 
-/// A value's number, and whether it is the bits of an integer.
+/// A value's number, and true if it is the bits of an integer.
 type Typed = (u32, bool);
 
 impl<'p> Resolver<'p> {
-    /// True if a store reads or writes integers and has to convert them or to compute with them.
+    /// True if a store reads or writes integers and must convert or compute with them.
     pub(super) fn computes_integers(&self, store: &program::Store) -> bool {
         let dtype = |id: BufferId| self.program.dtype(id);
         let is_copy = store.copied().is_some_and(|(from, _)| dtype(from.buffer) == dtype(store.dst.buffer));
@@ -33,6 +33,7 @@ impl<'p> Resolver<'p> {
         let of = self.stored_type(store.dst.buffer);
 
         let mut value = self.typed(&store.value, first)?;
+        // Accumulation becomes a load and an integer addition, since accumulating stores add f32.
         let mut mode = store.mode;
         if dtype.is_integer() && mode == StoreMode::Accumulate {
             let old = self.access(&store.dst)?;
@@ -60,11 +61,12 @@ impl<'p> Resolver<'p> {
         Ok(())
     }
 
-    /// Returns the bits that memory holds of a value after a store to integers.
+    /// Returns the bits that a store of a value writes to a buffer of integers.
     fn stored_integer(&mut self, value: Typed, store: &program::Store, first: First) -> Result<u32, Failure> {
         let dst = self.program.buffer(store.dst.buffer);
         let is_sum = dst.scope == Scope::Register;
         let held = store.copied().is_some_and(|(from, _)| dst.dtype.holds(self.program.dtype(from.buffer)));
+        // Registers hold 32 bits, so only stores to narrower memory saturate.
         match value {
             (bits, true) if is_sum || held || dst.dtype == DType::I32 => Ok(bits),
             (bits, true) => self.converted(Formula::saturated(dst.dtype), bits, dst.dtype, first),
@@ -72,7 +74,7 @@ impl<'p> Resolver<'p> {
         }
     }
 
-    /// Returns the bits that memory holds of a value after a store to floating-point numbers.
+    /// Returns the bits that a store of a value writes to a buffer of floating-point numbers.
     fn stored_number(&mut self, value: Typed, (dtype, of): (DType, ElementType), first: First) -> Result<u32, Failure> {
         let number = self.number_of(value, first)?;
         match of {
@@ -81,7 +83,7 @@ impl<'p> Resolver<'p> {
         }
     }
 
-    /// Resolves a value to the last of its steps, and whether that is an integer.
+    /// Resolves a value; returns its last step, and true if that is an integer.
     fn typed(&mut self, value: &'p Expr, first: First) -> Result<Typed, Failure> {
         let is_integer = value.is_integer(&|id| self.program.dtype(id).is_integer());
         if let Expr::Load(access) = value {
@@ -94,7 +96,7 @@ impl<'p> Resolver<'p> {
             Expr::Binary(op, _) if is_integer => Formula::of_integers(*op),
             other => Formula::of(other),
         };
-        // Constants, and elements that are found by values.
+        // Constants and gathers have no formula.
         let Some(formula) = formula else { return Ok((self.steps(value, first)?, false)) };
 
         let mut operands = [0; Primitive::MOST_OPERANDS];
@@ -115,7 +117,8 @@ impl<'p> Resolver<'p> {
         if is_integer { self.converted(Formula::widened(DType::I32), value, DType::I32, first) } else { Ok(value) }
     }
 
-    /// Returns the bits of the integer of a type that is nearest to a number; an integer as it is.
+    /// Returns the bits of the integer of a type that is nearest to a number. Integers are returned
+    /// unchanged.
     fn bits_of(&mut self, (value, is_integer): Typed, dtype: DType, first: First) -> Result<u32, Failure> {
         if is_integer { Ok(value) } else { self.converted(Formula::narrowed(dtype), value, dtype, first) }
     }
@@ -131,7 +134,7 @@ impl<'p> Resolver<'p> {
         Ok(self.with_own(formula, value, first))
     }
 
-    /// Returns the value of an element, written once.
+    /// Returns the value of an element; an element that is known already is not added again.
     pub(super) fn known_element(&mut self, element: Element, first: First) -> u32 {
         let number = self.input(element, first.0);
         self.known_input(first).unwrap_or(number)

@@ -1,4 +1,4 @@
-//! Values as steps that others may share.
+//! Values as sequences of steps, with common subexpressions shared.
 
 use smallvec::SmallVec;
 
@@ -9,8 +9,8 @@ use autotune_ir::formula::{Formula, Primitive, Step};
 use autotune_ir::program::{self, Expr};
 
 impl<'p> Resolver<'p> {
-    /// The number of the last step of a value whose elements and values begin at `first`. What is
-    /// there already is not written again.
+    /// Pushes the steps of a value whose elements and values begin at `first`; returns the last
+    /// one. Steps that exist already are reused.
     pub(super) fn steps(&mut self, value: &'p Expr, first: (usize, usize)) -> Result<u32, Failure> {
         if let Expr::Gather(gather) = value {
             return self.gather(gather, first);
@@ -27,8 +27,9 @@ impl<'p> Resolver<'p> {
         Ok(self.formula(formula, operands, first))
     }
 
-    /// The number of the last step of an element that is found by values: of its index, which is a
-    /// whole number within the buffer whatever the values are, then the element.
+    /// Pushes the steps of a gather; returns the last one.
+    ///
+    /// Its index is clamped, so that it is an integer within the buffer for all values.
     fn gather(&mut self, gather: &'p program::Gather, first: (usize, usize)) -> Result<u32, Failure> {
         let buffer = self.program.buffer(gather.access.buffer);
         let is_small = buffer.len() <= i32::MAX as usize && gather.dims.iter().all(|&dim| buffer.shape[dim] <= 1 << 24);
@@ -36,7 +37,8 @@ impl<'p> Resolver<'p> {
             return Err(AssembleError::Gather.into());
         }
 
-        // Elements of 16 bits are found by pairs.
+        // Hardware gathers load whole words, so 16-bit elements are supported only where the index
+        // must be 0 because the dimension has one element.
         if !buffer.dtype.is_word() && gather.dims.iter().all(|&dim| buffer.shape[dim] == 1) {
             let element = self.access(&gather.access)?;
             return Ok(self.known_element(element, first));
@@ -47,7 +49,7 @@ impl<'p> Resolver<'p> {
             let stride: usize = buffer.shape[dim + 1..].iter().product();
             let last = (buffer.shape[dim] - 1) as f32;
             let at = self.steps(at, first)?;
-            // The first operand where the second is not a number.
+            // These return their first operand if the second is NaN, so that a NaN index becomes 0.
             let [zero, last] = [0.0, last].map(|bound: f32| self.known_constant(bound.to_bits(), first));
             let at = self.known_step(Kind::Step(Primitive::Max, [zero, at, 0, 0]), first);
             let at = self.known_step(Kind::Step(Primitive::Min, [at, last, 0, 0]), first);
@@ -74,7 +76,7 @@ impl<'p> Resolver<'p> {
         Ok(self.known_step(Kind::Fetch([element, index]), first))
     }
 
-    /// The number of the last step of a formula applied to values.
+    /// Pushes the steps of a formula applied to values; returns the last one.
     pub(super) fn formula(
         &mut self,
         formula: &Formula,
@@ -101,7 +103,7 @@ impl<'p> Resolver<'p> {
         numbers.last().copied().unwrap_or_default()
     }
 
-    /// What makes a value of an element that is loaded, where that takes steps.
+    /// Returns the formula that widens a loaded element, if that takes steps.
     pub(super) fn widening(&self, value: &Expr) -> Option<&'static Formula> {
         match value {
             Expr::Load(access) if self.loaded_type(access.buffer) == ElementType::Half => {
@@ -111,7 +113,7 @@ impl<'p> Resolver<'p> {
         }
     }
 
-    /// The number of the last step of a formula that may need its operand several times.
+    /// Pushes the steps of a formula that may need its operand several times; returns the last one.
     pub(super) fn with_own(&mut self, formula: &Formula, value: u32, first: (usize, usize)) -> u32 {
         let own = match self.nest.values[value as usize].kind {
             Kind::Input(_) => self.known_step(Kind::Own([value]), first),
@@ -120,7 +122,7 @@ impl<'p> Resolver<'p> {
         self.formula(formula, [own, 0, 0, 0], first)
     }
 
-    /// A step, written once.
+    /// Returns a step; a step that exists already is not added again.
     pub(super) fn known_step(&mut self, kind: Kind, first: (usize, usize)) -> u32 {
         self.known_value(kind, first.1).unwrap_or_else(|| self.push_value(kind, 0))
     }
@@ -135,8 +137,7 @@ impl<'p> Resolver<'p> {
         Some((first + known) as u32)
     }
 
-    /// Takes back the element that came last, and its value, if there is another of the same;
-    /// returns that one's value.
+    /// Removes the last element and its value if an equal element exists; returns that one's value.
     pub(super) fn known_input(&mut self, (first_element, first_value): (usize, usize)) -> Option<u32> {
         let Nest { elements, terms, .. } = &self.nest;
         let (last, others) = elements[first_element..].split_last()?;

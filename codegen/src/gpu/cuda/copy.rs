@@ -1,4 +1,4 @@
-//! Copies that go on while the block computes.
+//! Asynchronous copies to shared memory.
 
 use super::Cuda;
 use crate::gpu::dialect::Printer;
@@ -16,7 +16,9 @@ pub(super) fn functions() -> String {
 }
 
 impl Cuda {
-    /// Lets threads wait for copies of boxes, with what tells of them behind the shared buffers.
+    /// Returns statements that initialise the mbarriers of box copies.
+    ///
+    /// The mbarriers lie after the shared buffers, from byte `end` on.
     pub(super) fn begin_arrivals(&self, end: usize) -> Vec<String> {
         if self.slots == 0 {
             return Vec::new();
@@ -31,8 +33,9 @@ impl Cuda {
         vec![arrivals, releases, format!("begin_arrivals(arrivals, {slots}, releases, {warps});")]
     }
 
-    /// What comes before a statement that one thread does for all.
+    /// Returns the condition before a statement that a single thread executes for the block.
     fn by_one(&self) -> &'static str {
+        // The producer's code runs in a single thread already.
         if self.role == Some(WarpRole::Producer) { "" } else { "if (threadIdx.x == 0) " }
     }
 }
@@ -57,8 +60,9 @@ impl Writer<'_, Cuda> {
         });
     }
 
-    /// Writes a copy from global to shared memory as one that may be under way; false if it is none
-    /// that the hardware has.
+    /// Writes a copy from global to shared memory as an asynchronous one.
+    ///
+    /// Returns false if the hardware has no such copy: of another size, or not contiguous.
     pub(super) fn copy_async(&mut self, store: &Store) -> bool {
         let Some((from, when)) = store.copied() else { return false };
         let contiguous = |access: &Access| self.vector.is_none_or(|v| v.lanes == 1 || self.is_contiguous(access, v));
@@ -75,6 +79,8 @@ impl Writer<'_, Cuda> {
         true
     }
 
+    /// Writes a TMA copy of a box:
+    ///
     /// ```text
     /// box copy { shared[slot, ..] = matrix[..] }
     ///   →  if (threadIdx.x == 0) copy_box(map, shared + .., column, row, ..)

@@ -1,4 +1,4 @@
-//! Functions of CUDA sources: whatever takes assembly.
+//! Device functions of CUDA sources that need inline PTX.
 
 use super::{Cuda, copy, mma, wgmma};
 use crate::gpu::dialect::Dialect;
@@ -7,14 +7,15 @@ use autotune_ir::DType;
 use autotune_ir::instruction::BOX_COPY;
 use autotune_ir::program::{Node, Program, WarpRole};
 
-/// Two elements of 16 bits.
+/// Packs two 16-bit elements into a word.
 const PAIR: &str =
     "static __device__ __forceinline__ unsigned pair(unsigned low, unsigned high) { return low | high << 16; }\n";
 
-/// The functions that the kernels of a program call, left out where there is no CUDA compiler.
+/// Returns the functions that a program's kernels call.
 pub(super) fn of(program: &Program) -> String {
     let stages: Vec<Used> = program.stages.iter().map(|stage| Used::of(&stage.body)).collect();
-    // Sums and transforms are f32, and what is multiplied is of one type.
+    // Operands of a matrix instruction share one type; sums and transforms are f32. So the first
+    // type other than f32 is the operands'.
     let mut dtypes: Vec<DType> = Vec::new();
     for dtype in program.buffers.iter().map(|buffer| buffer.dtype).filter(|&dtype| dtype != DType::F32) {
         if !dtypes.contains(&dtype) {
@@ -40,9 +41,11 @@ pub(super) fn of(program: &Program) -> String {
     text(&dtypes, &parts)
 }
 
-/// All functions by which CUDA kernels of [`crate::gpu::generate`] copy and multiply matrices of a
-/// type, so that each instruction can be tried by itself: those of warp groups for some numbers of
-/// columns, each with the pairs of columns that lie together in a lane's sums.
+/// Returns all functions that CUDA kernels of [`crate::gpu::generate`] use to copy and multiply
+/// matrices of a type, so that each instruction can be tested by itself.
+///
+/// `groups` lists warp group instructions: the number of columns, and the number of column pairs
+/// that are adjacent in a lane's sums.
 ///
 /// ```
 /// use autotune_codegen::gpu;
@@ -63,7 +66,7 @@ pub fn device_functions(dtype: DType, groups: &[[usize; 2]]) -> String {
     text(&[dtype], &parts)
 }
 
-/// The parts behind what converts elements of some types.
+/// Joins the functions that convert elements of the types, and the parts.
 fn text(dtypes: &[DType], parts: &[String]) -> String {
     let of_type = |dtype: &DType| match dtype {
         DType::F16 => include_str!("f16.cu"),

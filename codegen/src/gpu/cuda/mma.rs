@@ -1,4 +1,4 @@
-//! Matrix instructions of warps.
+//! Matrix instructions of warps (`mma.sync`, operands by `ldmatrix`).
 
 use super::Cuda;
 use crate::flat_offset;
@@ -24,6 +24,8 @@ pub(super) fn functions(dtype: DType) -> String {
 }
 
 impl Writer<'_, Cuda> {
+    /// Writes a warp's product of two matrices in shared memory:
+    ///
     /// ```text
     /// mma { unrolled s, i, j, .. { acc[i, j, ..] += rows[..] * columns[..] } }
     ///   →  for s { for i { a[i] = ldmatrix(rows) };  for j { b[j] = ldmatrix(columns) };  for i, j { mma(acc[i, j], a[i], b[j]) } }
@@ -40,8 +42,8 @@ impl Writer<'_, Cuda> {
         let (rows, columns) = (flat_offset(self.program, tile.rows), flat_offset(self.program, tile.columns));
         let along = |offset: &Affine, var: VarId| offset.coefficient(var);
 
-        // Where lane 0 begins; the lanes in groups of eight give the addresses of the rows of four
-        // matrices of 16-byte rows.
+        // Each lane's address, from lane 0's. `ldmatrix` loads four 8×8 matrices: each group of
+        // eight lanes gives the addresses of the 16-byte rows of one matrix.
         let (row, row_step) = (along(&rows, h.var) / 8, along(&rows, k.var));
         let (rows_at, load_rows) = match (tile.rows_are_rows(), dtype.bytes()) {
             (true, _) => (format!("lane % 16 * {row} + lane / 16 * {unit}"), "load_matrices"),
@@ -77,8 +79,8 @@ impl Writer<'_, Cuda> {
             "    #pragma unroll".into(),
         ];
 
-        // Rows of the result, or columns, of tf32 that are no rows have no instruction to load
-        // them.
+        // `ldmatrix` transposes 16-bit elements only, so transposed tf32 operands are loaded one
+        // element at a time.
         if load_rows.is_empty() {
             lines.push(format!("    for (int i = 0; i < {}; ++i)", 4 * is));
             let place = format!("{rows_s}*s + {rows_i}*(i / 4) + 8*(i % 2) + {}*(i / 2 % 2)", 4 * row_step);
@@ -97,6 +99,7 @@ impl Writer<'_, Cuda> {
             lines.push(format!("    for (int j = 0; j < {}; ++j) {load}(b[j], columns + {place});", js / 2));
         }
 
+        // The hardware reads tf32 from the upper bits of f32: round instead of truncating.
         if dtype == DType::Tf32 {
             for (name, count) in [("a", 4 * is), ("b", 2 * js)] {
                 lines.push("    #pragma unroll".into());
@@ -118,7 +121,7 @@ impl Writer<'_, Cuda> {
         self.lines(lines);
     }
 
-    /// Address of the element of an operand where the loops of the tile begin, for lane 0.
+    /// Returns the address of an operand's first element of the tile, for lane 0.
     pub(super) fn start(&self, access: &Access, tile: &Fragments) -> String {
         let inner = tile.loops.iter().map(|l| l.var).chain(self.dialect.lanes.iter().flatten().copied());
         let start =

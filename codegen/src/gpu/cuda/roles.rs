@@ -5,6 +5,9 @@ use crate::gpu::writer::Writer;
 use autotune_ir::program::{Mbarrier, Node, WarpRole};
 
 impl Writer<'_, Cuda> {
+    /// Writes the code of a producer or of consumers, with registers moved from the former to the
+    /// latter:
+    ///
     /// ```text
     /// producer { A }                if (threadIdx.x >= 256) { fewer registers;  if (threadIdx.x == 256) { A } }
     /// consumers { B }           →   else { more registers;  B }
@@ -19,6 +22,7 @@ impl Writer<'_, Cuda> {
                 self.depth += 1;
                 registers.iter().for_each(|[few, _]| self.line(&format!("fewer_registers<{few}>();")));
                 self.line("int issued = 0, released = 0;");
+                // One thread of the producer warps issues all copies.
                 self.block(&format!("if (threadIdx.x == {consumers})"), body);
             }
             WarpRole::Consumers => {

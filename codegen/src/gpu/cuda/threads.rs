@@ -1,25 +1,27 @@
-//! What the dialect keeps while a kernel is written.
+//! State of the CUDA dialect while a kernel is written.
 
 use autotune_ir::affine::VarId;
 use autotune_ir::plan::TensorBox;
 use autotune_ir::program::WarpRole;
 
-/// A kernel's threads, and its copies.
+/// Thread layout and asynchronous copies of the kernel being written.
 pub(in crate::gpu) struct Cuda {
-    /// The two innermost thread loops, and the third.
+    /// Variables of the two innermost thread loops, outer first: the lane within a warp.
     pub(super) lanes: [Option<VarId>; 2],
+    /// Variable of the third thread loop from the inside: the warp within its group.
     pub(super) group_warp: Option<VarId>,
-    /// Threads that the thread loops number; the block has more where its warps are specialised.
+    /// Number of threads in the thread loops. With warp specialisation the block has more.
     pub(super) block_threads: usize,
     pub(super) is_specialised: bool,
-    /// Whose part is written.
+    /// Role of the specialised warps whose code is being written.
     pub(super) role: Option<WarpRole>,
-    /// True for instructions of warp groups.
+    /// True if the kernel uses warp group instructions.
     pub(super) has_groups: bool,
-    /// True within a group of copies.
+    /// True while the stores of a copy group are written.
     pub(super) in_group: bool,
-    /// What has tensor maps, and the slots that it is copied to: none where copies are not of
-    /// boxes.
+    /// Boxes that have tensor maps.
     pub(super) boxes: Vec<TensorBox>,
+    /// Number of slots in the ring of shared buffers that boxes are copied to; 0 without box
+    /// copies.
     pub(super) slots: usize,
 }

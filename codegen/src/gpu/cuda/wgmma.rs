@@ -1,4 +1,4 @@
-//! Matrix instructions of warp groups.
+//! Matrix instructions of warp groups (`wgmma`).
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,8 @@ pub(super) const PRINTER: Printer<Cuda> = Printer {
     print: |writer, body| writer.group_mma(body),
 };
 
-/// Columns of an instruction of a warp group, and pairs of them that lie together in its sums.
+/// Columns of a warp group instruction, and the number of column pairs that are adjacent in a
+/// lane's sums.
 type Shape = [usize; 2];
 
 pub(super) fn functions(dtype: DType, shapes: &[Shape]) -> String {
@@ -30,6 +31,8 @@ pub(super) fn functions(dtype: DType, shapes: &[Shape]) -> String {
 }
 
 impl Writer<'_, Cuda> {
+    /// Writes a warp group's product of two matrices in shared memory:
+    ///
     /// ```text
     /// mma by warp group { unrolled s, i, j, .. { acc[i, j, ..] += rows[..] * columns[..] } }
     ///   →  for s, i { wgmma(acc[i], rows, columns) };  all but these are awaited
@@ -46,7 +49,7 @@ impl Writer<'_, Cuda> {
         let (rows_start, columns_start) = (self.group_start(tile.rows, &tile), self.start(tile.columns, &tile));
         let sums = &self.program.buffer(tile.store.dst.buffer).name;
 
-        // Matrices are named by address, in units of 16 bytes.
+        // Matrix descriptors hold addresses in units of 16 bytes.
         let units = |offset: &Affine, l: &Loop| offset.coefficient(l.var) * dtype.bytes() as i64 / 16;
         let rows_at = format!("rows + {}*i + {}*s", units(&rows, i), units(&rows, s));
         let columns_at = format!("columns + {}*s", units(&columns, s));
@@ -71,7 +74,7 @@ impl Writer<'_, Cuda> {
         self.lines(lines);
     }
 
-    /// [`Self::start`] for the first warp of a group.
+    /// Like [`Self::start`], for the first warp of a group: the four warps pass the same address.
     fn group_start(&self, access: &Access, tile: &Fragments) -> String {
         let first = self.dialect.group_warp.map_or_else(
             || access.clone(),
@@ -83,8 +86,8 @@ impl Writer<'_, Cuda> {
         self.start(&first, tile)
     }
 
-    /// A loop; the sums that warp groups add to in it are not touched before all their instructions
-    /// are done.
+    /// Writes a loop. If warp groups add to sums in it, all their instructions are awaited after
+    /// it.
     pub(super) fn serial(&mut self, l: &Loop) {
         let sums = group_sums(&l.body).map(|sums| format!("fence_sums({});", self.program.buffer(sums).name));
         self.lines(&sums);
@@ -95,8 +98,7 @@ impl Writer<'_, Cuda> {
     }
 }
 
-/// The sums to which warp groups add in some nodes, but for loops that run one turn after the
-/// other.
+/// Returns the sums to which warp groups add in some nodes, outside of nested serial loops.
 fn group_sums(nodes: &[Node]) -> Option<BufferId> {
     nodes.iter().find_map(|node| match node {
         Node::Call { instruction, body } if **instruction == WGMMA => {
@@ -115,8 +117,10 @@ fn product_name(dtype: DType, [width, run]: Shape) -> String {
     format!("group_{}_n{width}x{run}", dtype.word())
 }
 
-/// The function for one instruction of a warp group, which has a register for each sum: for each 8
-/// columns two rows of two. Sums of one row of `run` times 8 columns lie together.
+/// Returns the function for one warp group instruction.
+///
+/// A lane has one register for each of its sums: for each 8 columns, two rows of two columns. In
+/// memory, the sums of one row of `run` times 8 columns are adjacent.
 fn group_product(dtype: DType, [width, run]: Shape) -> String {
     let (name, word, sums) = (product_name(dtype, [width, run]), dtype.word(), width / 2);
     let list = |text: &dyn Fn(usize) -> String| (0..sums).map(text).collect::<Vec<_>>().join(", ");

@@ -1,8 +1,8 @@
-//! Two stores of the same steps, done in turns.
+//! Interleaves the steps of two stores.
 //!
-//! Each step needs the one before it, and takes cycles until its result is there: a processor looks
-//! ahead for what does not wait, but not as far as from one value's steps to the next one's. In
-//! turns, every other instruction is of the other value:
+//! Each step needs the result of the one before, so it waits for that step's latency. Out-of-order
+//! execution does not look as far ahead as the next value's steps. Interleaved, every other
+//! instruction belongs to the other value:
 //!
 //! ```text
 //! out[0..16] = exp(in[0..16]); out[16..32] = exp(in[16..32])   →   a = in[0..16]; b = in[16..32]; a = min(a, ..); b = min(b, ..); ..
@@ -10,19 +10,19 @@
 
 use super::*;
 
-/// A store to memory, or to an accumulator that it adds to.
+/// A store to memory, or an addition to an accumulator.
 #[derive(Clone, Copy)]
 struct Stored {
     to: Input,
     mode: StoreMode,
     value: Tree,
-    /// The first step of the value.
+    /// First step of the value.
     first: u32,
 }
 
 impl<S: Vectors> Block<'_, S> {
-    /// Does what the first two operations store in turns, if both store the same steps of other
-    /// values and registers are enough for both; false if not.
+    /// Emits the first two operations interleaved, if both compute the same steps on other values
+    /// and the registers suffice; returns false otherwise.
     pub(in super::super) fn store_in_turns(&mut self, ops: &[Op]) -> Result<bool, Failure> {
         let [a, b, ..] = ops else { return Ok(false) };
         let (Some(a), Some(b)) = (self.stored(a), self.stored(b)) else { return Ok(false) };
@@ -57,7 +57,7 @@ impl<S: Vectors> Block<'_, S> {
         has_turns.then_some(Stored { to, mode, value, first })
     }
 
-    /// True if a value is made of what a store to a place may change.
+    /// True if a value reads an element that a store to a place may change.
     fn reads_what(&self, value: Tree, place: Input) -> bool {
         self.code.inputs_of(value).iter().any(|input| match (*input, place) {
             (Input::Source(a), Input::Source(b)) => {
@@ -70,7 +70,7 @@ impl<S: Vectors> Block<'_, S> {
 }
 
 impl Steps {
-    /// Values that are held at once, at most.
+    /// Returns the maximum number of values that are live at once.
     fn most_held(&self) -> usize {
         let held = |now: u32| {
             let made = self.last_use.iter().take((now - self.first + 1) as usize);
