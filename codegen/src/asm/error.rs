@@ -13,8 +13,8 @@ pub enum AssembleError {
     #[error("no assembler for instruction set {0}")]
     Isa(Isa),
     /// A gather is not supported: from a buffer of 2^31 elements or more, along a dimension of more
-    /// than 2^24, of 16-bit elements, or with an index that differs by lane where the access does
-    /// so too.
+    /// than 2^24, or of integers or f16 that loads do not convert; or both its index and the access
+    /// around it differ by lane.
     #[error("no assembler for elements found by values in so large a buffer, or where lanes are also apart")]
     Gather,
     /// A buffer has a type of elements that CPU kernels do not compute with.

@@ -1,11 +1,11 @@
-//! Lanes of several accumulators that are combined into lanes of one:
+//! Horizontal reductions: lanes of several accumulators are combined into lanes of one.
 //!
 //! ```text
 //! sum[r] = acc[r, 0]; sum[r] += acc[r, 1]; ..        for each row r, all of them at once
 //! ```
 //!
-//! One statement behind the other names another lane of the same rows; together they are one
-//! operation, for which vectors of rows are merged pair by pair.
+//! Consecutive statements read successive lanes of the same rows. Together they become one
+//! operation, which merges vectors of rows pair by pair.
 
 use super::error::{AssembleError, Failure};
 use super::expander::Expander;
@@ -16,8 +16,8 @@ use autotune_ir::formula::Primitive;
 use autotune_ir::program::StoreMode;
 use autotune_ir::spec::Reduction;
 
-/// By what a statement combines where it stores with what it reads, if its value is no more than
-/// that.
+/// Returns the reduction operator, if a statement only combines its destination with a value that
+/// it reads.
 pub(super) fn combined_by(mode: StoreMode, value: Kind) -> Option<Reduction> {
     match (mode, value) {
         (StoreMode::Accumulate, Kind::Input(_)) => Some(Reduction::Sum),
@@ -30,7 +30,7 @@ pub(super) fn combined_by(mode: StoreMode, value: Kind) -> Option<Reduction> {
 }
 
 impl Expander<'_> {
-    /// True if a value reads a lane of several accumulators.
+    /// True if a value reads one lane of each of several accumulators.
     #[inline]
     pub(super) fn folds(&self, nest: &Nest, value: Tree) -> bool {
         let is_of_rows = |element: u32| {
@@ -40,7 +40,7 @@ impl Expander<'_> {
         (value.inputs.0..value.inputs.1).any(is_of_rows)
     }
 
-    /// One lane more of a fold, or the first of one.
+    /// Adds one more lane to a horizontal reduction, or starts one.
     pub(super) fn fold(&mut self, nest: &Nest, (dst, mode, value): (u32, StoreMode, Tree)) -> Result<(), Failure> {
         let inputs: Vec<Lanes> = (value.inputs.0..value.inputs.1).map(|element| self.lanes_of(nest, element)).collect();
         let to = self.lanes_of(nest, dst);
@@ -63,7 +63,7 @@ impl Expander<'_> {
         let Some((rows, lane)) = self.leaf.rows_of(of_rows) else { return Err(refused) };
 
         let known = &self.leaf.rows;
-        // Those of other rows take turns with it.
+        // Reductions of other rows may be interleaved with this one.
         let folds = self.leaf.ops.iter_mut().rev().take_while(|op| matches!(op, Op::Fold { .. }));
         let mut folds = folds.filter(|op| matches!(op, Op::Fold { acc: to, .. } if *to == acc));
         match (folds.next(), by) {

@@ -259,7 +259,7 @@ pub(super) trait Vectors {
     /// block of these numbers of rows and columns; `None` if it is not supported.
     fn transpose_registers(&self, block: [u8; 2], of: ElementType, first: Vector) -> Option<usize>;
 
-    /// Transposes: element `l` of `[rows[r]]` becomes element `r` of `[columns[l]]`.
+    /// Transposes: element `l` of `[rows[r]]` is set to element `r` of `[columns[l]]`.
     ///
     /// Columns have 16 bytes, or there are as many rows as columns. Uses the registers from `first`
     /// on. [Bypasses the caches](Vectors::stream) if `is_streamed`, for as many columns as lanes.
@@ -269,18 +269,18 @@ pub(super) trait Vectors {
     /// overwrite for 3, 5 or 7 rows; `None` if they are not supported.
     fn weave_registers(&self, rows: u8, first: Vector) -> Option<usize>;
 
-    /// Interleaves rows: element `r + l * rows.len()` of `[to]` becomes element `l` of `[rows[r]]`,
-    /// for every lane. Uses the registers from `first` on.
+    /// Interleaves rows: element `r + l * rows.len()` of `[to]` is set to element `l` of
+    /// `[rows[r]]`, for every lane. Uses the registers from `first` on.
     fn interleave(&mut self, to: Address, rows: &[Address], first: Vector);
 
-    /// The inverse of [`Vectors::interleave`]: element `l` of `[rows[r]]` becomes element
+    /// The inverse of [`Vectors::interleave`]: element `l` of `[rows[r]]` is set to element
     /// `r + l * rows.len()` of `[from]`.
     fn deinterleave(&mut self, rows: &[Address], from: Address, first: Vector);
 
     /// Returns the number of registers from `first` on that [`Vectors::fold`] overwrites.
     fn fold_registers(&self) -> usize;
 
-    /// Reduces horizontally: lane `r` of `to` becomes the reduction of all lanes of `rows[r]`.
+    /// Reduces horizontally: lane `r` of `to` is set to the reduction of all lanes of `rows[r]`.
     ///
     /// There are at most as many rows as lanes. The other lanes of `to` are undefined.
     fn fold(&mut self, by: Reduction, to: Vector, rows: &[Vector], first: Vector);
@@ -294,8 +294,8 @@ pub(super) trait Vectors {
     /// `to = from`.
     fn copy(&mut self, to: Vector, from: Vector);
 
-    /// Moves lanes down: lane `l` of `to` becomes lane `by + l` of `from` for each `l` below `by`,
-    /// a power of two. The other lanes are undefined.
+    /// Moves lanes down: lane `l` of `to` is set to lane `by + l` of `from` for each `l` below
+    /// `by`, a power of two. The other lanes are undefined.
     fn shift_lanes(&mut self, to: Vector, from: Vector, by: u8);
 
     /// Sets the first `lanes` lanes of `to` to those of `from`.

@@ -1,10 +1,10 @@
-//! Maxima of what is taken for numbers, with a check behind them.
+//! Fast maximum that ignores NaN, with a NaN check and a fallback.
 //!
-//! A maximum that passes on what is not a number takes two or three instructions, one of numbers a
-//! single one. So a leaf that does nothing but find maxima is there twice. In the first form,
-//! products of all that is loaded, two values each, are added up beside: a sum is not a number if
-//! one of them is not (nor, sometimes, if one is infinite), and then the second form, which is the
-//! leaf as it was, computes everything once more.
+//! A NaN-propagating maximum takes two or three instructions, one that ignores NaN takes one. So a
+//! leaf that only computes maxima is emitted in two forms. The first uses the fast maximum. It also
+//! sums up products of the loaded values, two values each. A sum is NaN if a value is NaN, or
+//! sometimes if one is infinite. Then the second form, the original leaf, computes everything
+//! again.
 //!
 //! ```text
 //! a0 = max(x0, x1); a0 = max(a0, x2); a1 = max(x2, x3)
@@ -12,9 +12,9 @@
 //!      if s0 + s1 is not a number { a0 = max(x0, x1); a0 = max(a0, x2); a1 = max(x2, x3) }
 //! ```
 //!
-//! Multiply-adds are done by other units of a CPU than maxima, or by as many as the instructions
-//! that they replace. They begin with one, so that sums are hardly ever subnormal, which takes some
-//! CPUs long.
+//! Multiply-adds use other execution units than maxima, or take as many slots as the instructions
+//! that they replace. The sums start at one, so that they are hardly ever subnormal, which is slow
+//! on some CPUs.
 
 use std::ops::Range;
 
@@ -25,22 +25,25 @@ use super::share::{combination, share, spare};
 use autotune_ir::program::BufferId;
 use autotune_ir::spec::Reduction;
 
-/// Maxima that make up for what the check takes.
+/// Minimum number of maxima that outweighs the cost of the check.
 const FEWEST: usize = 16;
 
-/// Registers of sums: with one, each addition would wait for the one before.
+/// Number of registers for the sums. With one, each addition would wait for the previous one.
 const SUMS: Range<usize> = 2..5;
 
-/// The first form of a leaf.
+/// The fast form of a leaf, which ignores NaN.
 pub(super) struct OfNumbers {
     pub(super) leaf: Leaf,
-    /// The register of a sum that is a number only if all are.
+    /// Register of a sum that is NaN if any value is.
     pub(super) sum: Vector,
 }
 
 impl OfNumbers {
-    /// That of a leaf in which nothing is shared yet, which finds maxima, and has the registers for
-    /// it; `None` where computing it again could find something else, or nothing would be gained.
+    /// Returns the fast form of a leaf that computes maxima, before common subexpressions are
+    /// shared.
+    ///
+    /// Returns `None` if registers are lacking, if the fallback could compute something else, or if
+    /// the form is not faster.
     pub(super) fn of(leaf: &Leaf, nest: &Nest, isa: &impl Vectors) -> Option<Self> {
         let all = leaf.block(nest, &(0..leaf.ops.len()), &(0..leaf.sources.len()));
         let is_maximum = |op: &Op| matches!(combination(all, op), Some((Reduction::Max, ..)));
@@ -76,8 +79,8 @@ impl OfNumbers {
     }
 }
 
-/// True if a leaf finds the largest of what it reads from memory and of nothing else, reads nothing
-/// besides, and stores to other buffers.
+/// True if a leaf can be computed twice: it only computes maxima of values from memory, and stores
+/// to other buffers than it reads.
 fn is_repeatable(leaf: &Leaf, nest: &Nest) -> bool {
     let (mut read, mut written) = (Vec::new(), Vec::new());
     for item in &leaf.items {
@@ -100,16 +103,17 @@ fn is_repeatable(leaf: &Leaf, nest: &Nest) -> bool {
     read.iter().all(|buffer| buffer.is_some() && !written.contains(buffer))
 }
 
-/// Operations of the first form.
+/// Builder of the fast form's operations.
 struct Rewritten {
     sums: Range<u16>,
-    /// The sum whose turn it is, from the first.
+    /// Position of the sum to add to next.
     next: usize,
-    /// A source that is to be multiplied by the next.
+    /// Source that waits for a second factor.
     half: Option<u32>,
     ops: Vec<Op>,
-    /// Maxima, and values that are loaded for them.
+    /// Number of maxima.
     maxima: usize,
+    /// Number of loaded values that go into maxima.
     loads: usize,
 }
 
@@ -118,7 +122,7 @@ impl Rewritten {
         Self { sums, next: 0, half: None, ops: Vec::new(), maxima: 0, loads: 0 }
     }
 
-    /// A block that sets the sums to a constant, which is this source of the leaf.
+    /// Returns a block that sets the sums to a constant, the leaf's source number `one`.
     fn begun(&mut self, one: usize) -> Item {
         let set = |acc: u16| Op::Combine { acc, by: Reduction::Sum, of: (Input::Source(0), None) };
         self.ops.extend(self.sums.clone().map(set));
@@ -133,6 +137,7 @@ impl Rewritten {
             if let Op::Combine { of: (a, b), .. } = op {
                 self.maxima += 1;
                 for id in [Some(a), b].into_iter().flatten().filter_map(Input::source) {
+                    // Each loaded value is checked once per block.
                     if !std::mem::replace(&mut is_added[id as usize], true) {
                         self.loads += 1;
                         self.add(id);
@@ -153,7 +158,7 @@ impl Rewritten {
         Item::Block { ops: begin..self.ops.len(), sources: sources.clone() }
     }
 
-    /// A block that adds the sums up in the first.
+    /// Returns a block that adds the other sums to the first.
     fn ended(&mut self) -> Item {
         let (begin, acc) = (self.ops.len(), self.sums.start);
         let of = |sum: u16| (Input::Accumulator(acc), Some(Input::Accumulator(sum)));
@@ -161,15 +166,16 @@ impl Rewritten {
         Item::Block { ops: begin..self.ops.len(), sources: 0..0 }
     }
 
-    /// True if this is faster, as measured on Zen 4: where a bound takes two instructions, with
-    /// more maxima than values that are loaded, where it takes three, with more than three quarters
-    /// as many.
+    /// True if the fast form is faster, as measured on Zen 4.
+    ///
+    /// If the NaN-propagating maximum takes two instructions, there must be more maxima than loaded
+    /// values. If it takes three, more than three quarters as many.
     fn is_worth_it(&self, isa: &impl Vectors) -> bool {
         self.maxima >= FEWEST && self.maxima * (isa.bound_instructions() + 1) > 3 * self.loads
     }
 
-    /// Adds the product of a source and the one before it to the sum whose turn it is, if there is
-    /// one before it.
+    /// Adds the product of a source and the previous one to the next sum. Without a previous one,
+    /// the source waits.
     fn add(&mut self, id: u32) {
         let Some(half) = self.half.take() else {
             self.half = Some(id);

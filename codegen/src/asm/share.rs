@@ -1,14 +1,14 @@
-//! Values that several accumulators combine, such as those of windows that overlap: combined once
-//! for all of them.
+//! Common subexpressions of reductions: values that several accumulators combine, such as those of
+//! overlapping windows, are combined once.
 //!
 //! ```text
 //! a0 = max(x0, a0); a0 = max(x1, a0); a0 = max(x2, a0); a1 = max(x1, a1); a1 = max(x2, a1); a1 = max(x3, a1)
 //!   →  t = max(x1, x2); a0 = max(x0, a0); a0 = max(t, a0); a1 = max(t, a1); a1 = max(x3, a1)
 //! ```
 //!
-//! The two values that most accumulators combine become one, again and again (Breuer, "Generation
-//! of optimal code for expressions via factorization", 1969). Accumulators are done in an order
-//! that keeps few such values in registers at a time.
+//! Repeatedly, the two values that most accumulators combine are replaced by one (Breuer,
+//! "Generation of optimal code for expressions via factorization", 1969). The order of accumulators
+//! keeps few shared values live at a time.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -20,15 +20,16 @@ use super::nest::{Kind, Nest, Tree};
 use autotune_ir::program::StoreMode;
 use autotune_ir::spec::Reduction;
 
-/// Accumulators of a run: as many as a mask has bits.
+/// Maximum number of accumulators in a run: the bits of a mask.
 const MOST_ACCUMULATORS: usize = 32;
 
-/// Registers that are left for operands where nothing is computed in steps.
+/// Registers to leave for operands if nothing is computed in steps.
 const SPARE: usize = 3;
 
-/// Rewrites the blocks of a leaf in which that saves instructions, as long as these numbers of
-/// registers hold what is shared and fold lanes. Whatever else is larger or smaller than an
-/// accumulator is an operation of its own, too.
+/// Rewrites the blocks of a leaf where sharing saves instructions.
+///
+/// `registers` and `to_fold` are the numbers of registers in total and for horizontal reductions.
+/// Other maxima and minima of an accumulator and a source become [`Op::Combine`].
 pub(super) fn share(leaf: &mut Leaf, nest: &Nest, (registers, to_fold): (usize, usize)) {
     let all = leaf.block(nest, &(0..leaf.ops.len()), &(0..leaf.sources.len()));
     let combines = |op: &Op| combination(all, op).is_some();
@@ -62,11 +63,13 @@ pub(super) fn share(leaf: &mut Leaf, nest: &Nest, (registers, to_fold): (usize, 
         Item::Block { ops, .. } => Some(ops),
         Item::Begin { .. } | Item::End { .. } => None,
     });
+
     blocks.zip(ranges).for_each(|(ops, range)| *ops = range);
     (leaf.ops, leaf.shared) = (rewritten, taken);
 }
 
-/// Registers that are left for operands of a leaf's operations, if these fold lanes.
+/// Returns the number of registers to leave for the operands of a leaf's operations; horizontal
+/// reductions take `to_fold`.
 pub(super) fn spare(all: Block, to_fold: usize) -> usize {
     let has_steps = |op: &Op| matches!(op, Op::Store { value: Tree { steps: Some(_), .. }, .. });
     let computes = all.ops.iter().any(|op| has_steps(op) && combination(all, op).is_none());
@@ -75,14 +78,15 @@ pub(super) fn spare(all: Block, to_fold: usize) -> usize {
     if folds { to_fold.max(to_compute) } else { to_compute }
 }
 
-/// An accumulator that becomes the larger or the smaller of itself and a source: as a combination,
-/// which takes one more register.
+/// Returns a maximum or minimum of an accumulator and a source as [`Op::Combine`], which needs one
+/// more register.
 fn bounded(code: Block, op: &Op) -> Option<Op> {
     let (by, acc, source) = combination(code, op).filter(|(by, ..)| *by != Reduction::Sum)?;
     Some(Op::Combine { acc, by, of: (Input::Accumulator(acc), Some(Input::Source(source))) })
 }
 
-/// How an operation combines an accumulator with a source.
+/// Returns the operator, accumulator and source, if an operation combines an accumulator with a
+/// source.
 pub(super) fn combination(code: Block, op: &Op) -> Option<(Reduction, u16, u32)> {
     let Op::Store { dst: Input::Accumulator(acc), mode, value } = *op else { return None };
     let kind = |value: u32| code.values[value as usize].kind;
@@ -98,7 +102,7 @@ pub(super) fn combination(code: Block, op: &Op) -> Option<(Reduction, u16, u32)>
     }
 }
 
-/// The accumulator that an operation sets to a constant, and the constant's bits.
+/// Returns the accumulator that an operation sets to a constant, and the constant's bits.
 fn cleared(code: Block, op: &Op) -> Option<(u16, u32)> {
     let Op::Store { dst: Input::Accumulator(acc), mode: StoreMode::Assign, value } = *op else { return None };
     let (Kind::Input(_), &[Input::Source(source)]) = (code.values[value.root as usize].kind, code.inputs_of(value))
@@ -111,11 +115,11 @@ fn cleared(code: Block, op: &Op) -> Option<(u16, u32)> {
     }
 }
 
-/// Operations one behind the other which combine sources into accumulators.
+/// Consecutive operations that combine sources into accumulators with one operator.
 struct Run {
     by: Reduction,
     accumulators: Vec<Combined>,
-    /// Each source, and a bit for each accumulator that combines it.
+    /// Sources, each with a bit mask of the accumulators that combine it.
     terms: Vec<(u32, u32)>,
 }
 
@@ -123,13 +127,16 @@ struct Run {
 #[derive(Clone, Copy)]
 struct Combined {
     acc: u16,
-    /// True if it holds what the values of the run are combined with.
+    /// True if the accumulator's initial value is combined too, false if it was just cleared.
     holds: bool,
 }
 
 impl Run {
-    /// The run that the first operations are behind those that clear accumulators, how many
-    /// operations these are together, and which of them clear others than the run's.
+    /// Returns the run at the beginning of some operations, after operations that clear
+    /// accumulators.
+    ///
+    /// Also returns the total number of these operations, and those that clear an accumulator whose
+    /// value is not redundant.
     fn of(code: Block, ops: &[Op]) -> Option<(Self, usize, Vec<Op>)> {
         let clears = ops.iter().map_while(|op| cleared(code, op)).take(MOST_ACCUMULATORS);
         let clears: Vec<(u16, u32)> = clears.collect();
@@ -149,13 +156,13 @@ impl Run {
         Some((run, len, kept))
     }
 
-    /// Operations that combine.
+    /// Returns the number of operations in the run.
     fn count(&self) -> usize {
         self.terms.iter().map(|term| term.1.count_ones() as usize).sum()
     }
 
-    /// Adds a combination, unless there are too many accumulators, or the accumulator has it
-    /// already.
+    /// Adds a combination. Returns false if there are too many accumulators, or if the accumulator
+    /// combines the source already.
     fn add(&mut self, acc: u16, source: u32, is_cleared: impl Fn() -> bool) -> bool {
         let known = self.accumulators.iter().position(|known| known.acc == acc);
         let number = known.unwrap_or(self.accumulators.len());
@@ -173,15 +180,15 @@ impl Run {
         true
     }
 
-    /// Fewer operations that do the same, and how many registers from `first` on they take; `None`
-    /// if there are none that `available` registers are enough for.
+    /// Returns a shorter equivalent of the run, and the number of registers from `first` on that it
+    /// needs; `None` if `available` registers do not suffice.
     fn shared(&self, first: usize, available: usize) -> Option<(Vec<Op>, usize)> {
         let (ops, taken) = Factored::of(self, true).scheduled(first);
         if taken <= available {
             return (ops.len() < self.count()).then_some((ops, taken));
         }
 
-        // Those of half of the accumulators, and then of the others.
+        // Too many values are live: share within each half of the accumulators only.
         let half = self.accumulators.len() / 2;
         let parts = [0..half, half..self.accumulators.len()].map(|range| self.part(range));
         let of_part =
@@ -191,7 +198,7 @@ impl Run {
         (half > 0 && ops.len() < self.count()).then_some((ops, taken.max(taken_by_others)))
     }
 
-    /// What the run does with some of its accumulators.
+    /// Returns the part of the run for some of its accumulators.
     fn part(&self, range: Range<usize>) -> Self {
         let mask = ((1u64 << range.end) - (1u64 << range.start)) as u32;
         let of_part = |&(source, of): &(u32, u32)| (of & mask != 0).then_some((source, (of & mask) >> range.start));
@@ -200,19 +207,21 @@ impl Run {
     }
 }
 
-/// Values that are combined for several accumulators, and what is left to combine for each. A value
-/// below the number of the run's terms is that term's source.
+/// A run with shared values: combinations used several times, and the values left for each
+/// accumulator. Values are numbered: first the run's sources, then the nodes.
 struct Factored<'r> {
     run: &'r Run,
-    /// Two values each, which come before it.
+    /// Operand values of each shared combination; nodes come after their operands.
     nodes: Vec<[usize; 2]>,
-    /// By accumulator.
+    /// By accumulator: the values to combine.
     values: Vec<Vec<usize>>,
 }
 
 impl<'r> Factored<'r> {
-    /// Of several pairs that as many accumulators combine, one that the fewest combine a part of
-    /// comes first.
+    /// Factors a run, if `shares`.
+    ///
+    /// The pair that most accumulators combine is shared first. Of several such pairs, it is the
+    /// one with the fewest accumulators that combine only one of the two.
     fn of(run: &'r Run, shares: bool) -> Self {
         let mut masks: Vec<u32> = run.terms.iter().map(|term| term.1).collect();
         let mut nodes = Vec::new();
@@ -227,12 +236,12 @@ impl<'r> Factored<'r> {
         Self { run, nodes, values }
     }
 
-    /// The node that a value is, if it is no source.
+    /// Returns the node that a value is, unless it is a source.
     fn node(&self, value: usize) -> Option<usize> {
         value.checked_sub(self.run.terms.len())
     }
 
-    /// By node: how often it is combined.
+    /// Returns the number of uses of each node.
     fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.nodes.len()];
         for &value in self.nodes.iter().flatten().chain(self.values.iter().flatten()) {
@@ -243,8 +252,11 @@ impl<'r> Factored<'r> {
         uses
     }
 
-    /// The operations, and how many registers from `first` on they take: always the accumulator
-    /// that leaves the fewest values in registers; where nothing is shared, all of them in turns.
+    /// Orders the operations; returns them with the number of registers from `first` on that they
+    /// need.
+    ///
+    /// Greedily chooses the accumulator that leaves the fewest values live. If nothing is shared,
+    /// the accumulators are interleaved.
     fn scheduled(&self, first: usize) -> (Vec<Op>, usize) {
         let mut state =
             State { made: vec![None; self.nodes.len()], uses: self.uses(), free: Vec::new(), next: first as u16 };
@@ -270,7 +282,8 @@ impl<'r> Factored<'r> {
     }
 }
 
-/// The two values that most accumulators combine, two at least, and which these are.
+/// Returns the two values that most accumulators combine, at least two, and the mask of these
+/// accumulators.
 fn most_shared(masks: &[u32]) -> Option<([usize; 2], u32)> {
     let of_several: Vec<usize> = (0..masks.len()).filter(|&value| masks[value].count_ones() > 1).collect();
     let pairs = of_several.iter().enumerate().flat_map(|(at, &b)| of_several[..at].iter().map(move |&a| [a, b]));
@@ -282,20 +295,20 @@ fn most_shared(masks: &[u32]) -> Option<([usize; 2], u32)> {
     })
 }
 
-/// What was combined so far.
+/// State while operations are ordered.
 #[derive(Clone)]
 struct State {
     /// By node: the register that holds it.
     made: Vec<Option<u16>>,
-    /// By node: how often it will be combined.
+    /// By node: the number of remaining uses.
     uses: Vec<usize>,
     free: Vec<u16>,
-    /// The first register that was not needed yet.
+    /// First register that has not been used yet.
     next: u16,
 }
 
 impl State {
-    /// Combines all that an accumulator does.
+    /// Emits all combinations of an accumulator.
     fn finish(&mut self, factored: &Factored, number: usize, ops: &mut Vec<Op>) {
         let values = &factored.values[number];
         for (place, &value) in values.iter().enumerate() {
@@ -305,8 +318,8 @@ impl State {
         values.iter().for_each(|&value| self.end_use(factored, value));
     }
 
-    /// What combines a value of an accumulator, by its place among those: two that come first are
-    /// combined at once.
+    /// Returns the operation that combines an accumulator's value number `place`, if there is one.
+    /// A cleared accumulator starts with the combination of its first two values.
     fn combined(&self, factored: &Factored, number: usize, place: usize) -> Option<Op> {
         let (values, Combined { acc, holds }) = (&factored.values[number], factored.run.accumulators[number]);
         let input = |place: usize| self.input(factored, values[place]);
@@ -319,7 +332,7 @@ impl State {
         Some(Op::Combine { acc, by: factored.run.by, of })
     }
 
-    /// Combines a value that is a node, and what it needs, unless that is done.
+    /// Emits a node and the nodes that it needs, unless that has been done.
     fn make(&mut self, factored: &Factored, value: usize, ops: &mut Vec<Op>) {
         let Some(node) = factored.node(value).filter(|&node| self.made[node].is_none()) else {
             return;
@@ -329,8 +342,8 @@ impl State {
         self.make(factored, b, ops);
         let [mut of, mut other] = [a, b].map(|value| self.input(factored, value));
 
-        // In the register of one that nothing else needs; a source is loaded to where the result
-        // goes.
+        // Reuse the register of an operand without further uses. A source is loaded to the
+        // destination.
         self.end_use(factored, a);
         self.end_use(factored, b);
         let acc = self.free.pop().unwrap_or_else(|| {
@@ -369,8 +382,8 @@ mod tests {
 
     use super::*;
 
-    /// What registers hold behind operations: each source as often as it was combined. An
-    /// accumulator that holds something has that for a source of its own.
+    /// Returns the sources that each register combines after some operations, sorted, with
+    /// repetitions. An accumulator with an initial value has that as an extra source.
     fn held(run: &Run, ops: &[Op]) -> HashMap<u16, Vec<u32>> {
         let own = |known: &&Combined| known.holds;
         let mut held: HashMap<u16, Vec<u32>> =
@@ -401,7 +414,8 @@ mod tests {
         Some((ops.len(), taken))
     }
 
-    /// Windows of `taps` by `taps` that move by `stride`, for `rows` by `columns` accumulators.
+    /// Returns a reduction over windows of `taps` by `taps` with a stride, for `rows` by `columns`
+    /// accumulators.
     fn windows([rows, columns]: [usize; 2], taps: usize, stride: usize) -> Run {
         let width = (columns - 1) * stride + taps;
         let mut terms: Vec<(u32, u32)> = Vec::new();
@@ -418,12 +432,12 @@ mod tests {
 
     #[test]
     fn windows_that_overlap_share_what_they_combine() {
-        // Each by itself: 8 x 9 operations, 4 x 9, 4 x 9.
+        // Without sharing: 8 x 9 operations, 4 x 9, 4 x 9.
         assert_eq!(check(&windows([2, 4], 3, 1), 8, 20), Some((32, 5)));
         assert_eq!(check(&windows([1, 4], 3, 1), 4, 20), Some((18, 3)));
         assert_eq!(check(&windows([2, 2], 3, 2), 4, 20), Some((26, 3)));
-        // Half of the accumulators at a time where registers are few; where windows are apart, each
-        // begins with its first two elements.
+        // With few registers, half of the accumulators at a time. Without overlap, each accumulator
+        // begins with the combination of its first two elements.
         assert_eq!(check(&windows([2, 4], 3, 1), 8, 4).map(|known| known.1), Some(3));
         assert_eq!(check(&windows([2, 2], 2, 2), 4, 20), Some((12, 0)));
     }
@@ -440,7 +454,7 @@ mod tests {
             let mask = |rng: &mut ChaCha8Rng| (0..density).fold(masks as u32, |mask, _| mask & rng.random::<u32>());
             let terms: Vec<(u32, u32)> = (0..rng.random_range(2..40)).map(|source| (source, mask(&mut rng))).collect();
             let terms: Vec<(u32, u32)> = terms.into_iter().filter(|term| term.1 != 0).collect();
-            // Each accumulator combines something.
+            // Skip runs in which some accumulator combines nothing.
             let all = terms.iter().fold(0, |all, term| all | term.1);
             if u64::from(all) != masks {
                 continue;

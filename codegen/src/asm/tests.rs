@@ -1,4 +1,4 @@
-//! The neutral half on instruction sets that are none.
+//! Tests of the target-independent half on simulated instruction sets.
 
 mod random_programs;
 mod simulator;

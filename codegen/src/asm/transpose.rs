@@ -1,11 +1,11 @@
-//! Copies that transpose: blocks of rows whose columns lie far apart in the source.
+//! Groups of copies that transpose: blocks of rows whose columns are far apart in the source.
 //!
-//! Elements of 16 bits are transposed in pairs, as words, that are taken apart in the end: a block
-//! has twice as many rows.
+//! 16-bit elements are transposed in pairs, as words, and separated at the end. So a block has
+//! twice as many rows.
 //!
-//! A block of four rows reads four elements of each column at a time. Columns that lie a multiple
-//! of [`SET_PERIOD_BYTES`] apart would evict each other from the first-level cache before the next
-//! four are read, so that as many rows as a vector has lanes are done at once there.
+//! A block of four rows reads four elements of each column. If columns are a multiple of
+//! [`SET_PERIOD_BYTES`] apart, they would evict each other from the first-level cache before the
+//! next four elements are read. In that case a block has as many rows as a vector has lanes.
 
 use smallvec::SmallVec;
 
@@ -15,11 +15,12 @@ use super::nest::Tree;
 use autotune_ir::machine::cpu::SET_PERIOD_BYTES;
 use autotune_ir::program::StoreMode;
 
-/// Bytes of a column that a block reads, where its rows are not as many as columns.
+/// Bytes that a block reads of each column, unless it is square.
 const COLUMN: usize = 16;
 
-/// A block of elements of `bytes` bytes: row `r`, lane `l` is read at
-/// `from + bytes * r + stride * l` and written to `to[r] + bytes * l`.
+/// A block to transpose. The element in row `r`, lane `l` is read at byte
+/// `from + bytes * r + stride * l` and written to `to[r] + bytes * l`, where `bytes` is the element
+/// size.
 pub(super) struct Block {
     to: SmallVec<[Address; 16]>,
     from: Address,
@@ -29,8 +30,8 @@ pub(super) struct Block {
 }
 
 impl Block {
-    /// The block that the first operations copy, if they do, and how many registers from `first` on
-    /// it changes.
+    /// Returns the block that the first operations copy, if they do, and the number of registers
+    /// from `first` on that it overwrites.
     pub(super) fn of(code: leaf::Block, ops: &[Op], isa: &impl Vectors, first: Vector) -> Option<(Self, usize)> {
         let (_, from) = copy_of_bits(code, ops.first()?)?;
         let Shape::Strided { lanes, stride } = from.shape else { return None };
@@ -42,7 +43,7 @@ impl Block {
         square.into_iter().chain([COLUMN / from.of.bytes() as usize]).find_map(fitting)
     }
 
-    /// The block of this number of rows.
+    /// Returns the block with this number of rows, if the operations copy one.
     fn of_rows(code: leaf::Block, ops: &[Op], count: usize) -> Option<Self> {
         let rows: Option<SmallVec<[(Memory, Memory); 16]>> =
             ops.get(..count)?.iter().map(|op| copy_of_bits(code, op)).collect();
@@ -65,8 +66,8 @@ impl Block {
         self.to.len()
     }
 
-    /// Copies the block through the vector registers from `first` on; streams whole vectors behind
-    /// the pointers that `streamed` has a bit for.
+    /// Emits the block, using the vector registers from `first` on. Streams whole vectors relative
+    /// to the pointers in the bit set `streamed`.
     pub(super) fn emit(&self, isa: &mut impl Vectors, first: Vector, streamed: u32) {
         let columns: SmallVec<[Address; 16]> =
             (0..usize::from(self.lanes)).map(|lane| self.from.behind(lane, self.stride)).collect();
@@ -79,13 +80,12 @@ impl Block {
     }
 }
 
-/// Returns where an operation copies words to and from, if that is all it does.
+/// Returns destination and source, if an operation only copies words.
 pub(super) fn copy(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
     copy_of_bits(code, op).filter(|(to, _)| to.of == ElementType::Word)
 }
 
-/// Returns where an operation copies words or elements of 16 bits to and from, if that is all it
-/// does.
+/// Returns destination and source, if an operation only copies words or 16-bit elements.
 fn copy_of_bits(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
     match assignment(code, op)? {
         (to, Source::Memory(from)) if to.of == from.of && matches!(to.of, ElementType::Word | ElementType::Half) => {
@@ -95,7 +95,7 @@ fn copy_of_bits(code: leaf::Block, op: &Op) -> Option<(Memory, Memory)> {
     }
 }
 
-/// Returns where an operation stores what it loads, unchanged, if that is all it does.
+/// Returns destination and source, if an operation only stores what it loads, unconverted.
 pub(super) fn assignment(code: leaf::Block, op: &Op) -> Option<(Memory, Source)> {
     let Op::Store { dst: Input::Source(to), mode: StoreMode::Assign, value: value @ Tree { steps: None, .. } } = *op
     else {

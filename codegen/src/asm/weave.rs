@@ -1,6 +1,5 @@
-//! Copies between a row of groups of elements and rows of their own for the elements of each place
-//! in a group, such as images with channels last and channels first: three rows of whole vectors at
-//! once are three vectors of groups.
+//! Interleaving copies, such as between images with channels first (rows) and channels last
+//! (groups): three rows of whole vectors correspond to three vectors of groups.
 
 use smallvec::SmallVec;
 
@@ -8,21 +7,23 @@ use super::instruction_set::{Address, Shape, Vector, Vectors};
 use super::leaf::{self, Op};
 use super::transpose::copy;
 
-/// Elements of a group; those of an even number are not in as many different lanes as a vector has.
+/// Supported group sizes. With an even size, the elements of a row would not all be in different
+/// lanes of the vectors.
 const GROUPS: [i32; 3] = [3, 5, 7];
 
-/// Element `r + l * rows.len()` of `groups` is element `l` of `rows[r]`, for every lane.
+/// A group of copies that interleave or deinterleave rows: element `r + l * rows.len()` of `groups`
+/// corresponds to element `l` of `rows[r]`, for every lane `l`.
 pub(super) struct Weave {
     rows: SmallVec<[Address; 7]>,
     groups: Address,
-    /// True if the groups are read, false if they are written.
+    /// True to read the groups (deinterleave), false to write them (interleave).
     is_apart: bool,
-    /// Which operations copy this.
+    /// Numbers of the operations that it replaces.
     pub(super) ops: SmallVec<[usize; 8]>,
 }
 
 impl Weave {
-    /// What the first operation and some behind it copy, if they do.
+    /// Returns the interleaving that the first operation and some later ones copy, if they do.
     pub(super) fn of(code: leaf::Block, ops: &[Op], lanes: u8) -> Option<Self> {
         let (to, from) = copy(code, ops.first()?)?;
         let (is_apart, of_groups) = match (to.shape, from.shape) {
@@ -36,8 +37,8 @@ impl Weave {
             return None;
         }
 
-        // One behind the other, with nothing but copies of other places of these buffers between
-        // them.
+        // The rows must come in order. Copies to other places of the same buffers may come in
+        // between.
         let mut weave = Self { rows: SmallVec::new(), groups: of_groups.at, is_apart, ops: SmallVec::new() };
         for (number, op) in ops.iter().enumerate() {
             let (other_to, other_from) = copy(code, op)?;
@@ -57,7 +58,8 @@ impl Weave {
         None
     }
 
-    /// How many registers from `first` on are changed; `None` if there are too few.
+    /// Returns the number of registers from `first` on that are overwritten; `None` if there are
+    /// too few.
     pub(super) fn registers(&self, isa: &impl Vectors, first: Vector) -> Option<usize> {
         isa.weave_registers(self.rows.len() as u8, first)
     }

@@ -1,4 +1,4 @@
-//! x86-64 with AVX2, FMA and F16C, or with AVX-512.
+//! Encoder for x86-64 with AVX2, FMA and F16C, or with AVX-512.
 
 use std::fmt::Write;
 
@@ -23,36 +23,36 @@ mod vectors;
 pub use encode::Integer;
 pub use routine::{Condition, Label, Routine};
 
-/// Emits instructions of either instruction set.
+/// Emits instructions of AVX2 or AVX-512.
 pub(super) struct X86 {
     isa: Isa,
     code: encode::Code,
-    /// Instructions of programs that the processor has.
+    /// Dot product instructions of programs that the processor has.
     dots: Dots,
-    /// True if it rounds vectors to bf16.
+    /// True if the processor rounds vectors to bf16 (AVX512_BF16).
     rounds_to_bf16: bool,
-    /// Lanes of the masks in k1, k2, ...
+    /// Lane counts of the masks in k1, k2, ...
     masks: Vec<u8>,
-    /// True in leaves with vector slots; they have many constants, which they load from behind the
-    /// code.
+    /// True in leaves with vector slots. They have many constants, so these are loaded from memory
+    /// after the code.
     has_steps: bool,
-    /// Registers that the present leaf keeps.
+    /// Index vectors that the current leaf keeps in registers.
     held: Held,
 }
 
-/// Registers of AVX-512 that hold numbers of elements in the present leaf.
+/// Registers with index vectors for permutations that the current leaf keeps (AVX-512 only).
 #[derive(Clone, Copy, Default)]
 struct Held {
-    /// Numbers of every other element: of the first half in the second of two vectors, of the other
-    /// half in the first, which begins 15 elements behind.
+    /// Indices for loads of every other element from two vectors. The first half of the elements is
+    /// in the second vector, the other half in the first, which begins 15 elements later.
     even_numbers: Option<Vector>,
-    /// Numbers of elements of 16 bits, each twice: the upper half of a lane is bf16. The mask
-    /// register `held::UPPER_HALVES` is in use, too.
+    /// Indices of 16-bit elements, each twice, to put bf16 into the upper halves of lanes. The mask
+    /// register `held::UPPER_HALVES` is then in use, too.
     halves: Option<Vector>,
 }
 
 impl Held {
-    /// Returns how many registers there are.
+    /// Returns the number of registers in use.
     fn count(self) -> usize {
         usize::from(self.even_numbers.is_some()) + usize::from(self.halves.is_some())
     }
@@ -72,7 +72,7 @@ impl X86 {
     }
 }
 
-/// The code as text: a line `stage <number>:` at each entry, then offset and instruction, line by
+/// Disassembles code: a line `stage <number>:` at each entry, then an offset and an instruction per
 /// line.
 pub fn disassemble(code: &MachineCode) -> String {
     let mut text = String::new();

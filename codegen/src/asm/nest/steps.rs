@@ -37,8 +37,8 @@ impl<'p> Resolver<'p> {
             return Err(AssembleError::Gather.into());
         }
 
-        // Hardware gathers load whole words, so 16-bit elements are supported only where the index
-        // must be 0 because the dimension has one element.
+        // Gathers of 16-bit elements may load pairs of adjacent ones, so they need at least two.
+        // With a single element the index is always 0.
         if !buffer.dtype.is_word() && gather.dims.iter().all(|&dim| buffer.shape[dim] == 1) {
             let element = self.access(&gather.access)?;
             return Ok(self.known_element(element, first));

@@ -1,5 +1,5 @@
-//! Random programs on instruction sets of other sizes than x86 has: lowered ones, and ones that
-//! read what they have just written.
+//! Random programs on instruction sets of other sizes than x86 has: lowered programs, and programs
+//! that read what they have just written.
 
 #![allow(clippy::unwrap_used)]
 
@@ -37,7 +37,7 @@ mod spaces;
 #[allow(dead_code, unreachable_pub)]
 mod maps;
 
-/// What each set is made for, and the programs that it runs are made for.
+/// Simulated instruction sets, each with the instruction set for which its programs are lowered.
 const SETS: [(Isa, Set); 5] = [
     (
         Isa::Neon,
@@ -116,10 +116,10 @@ const SETS: [(Isa, Set); 5] = [
     ),
 ];
 
-/// What a program's output is on a simulated machine, its stages run in parts of their tasks.
+/// Returns a program's output on a simulated machine. The tasks of each stage run in several parts.
 fn run(program: &Program, (code, entries): (&Recorded, &[usize]), operands: &Operands) -> ndarray::ArrayD<f32> {
     let plan = KernelPlan::of(program);
-    // Undefined bytes are those of NaN, in types that have one.
+    // Undefined bytes have all bits set, which is NaN in types that have one.
     let content = |buffer: &PlanBuffer| {
         let bytes = buffer.bytes().unwrap();
         let content = operands.find(buffer.role).map(|tensor| to_layout(tensor, buffer.layout).unwrap());
@@ -179,8 +179,8 @@ fn random_programs_agree_with_the_interpreter() {
                         let of_registers = AssembleError::RegisterTile { needed: 0, available: 0 };
                         let of_pointers = AssembleError::Pointers { needed: 0, available: 0 };
                         let same = |one| std::mem::discriminant(&one) == std::mem::discriminant(&*failure);
-                        // No instruction set has fewer lanes than its programs: sums of rows that
-                        // several registers hold are not folded.
+                        // A set with fewer lanes than its programs assume splits rows across
+                        // registers, and such rows are not reduced horizontally.
                         let is_split = usize::from(set.lanes) < target.cpu().unwrap().lanes();
                         let is_folded = is_split && matches!(*failure, AssembleError::RegisterIndex { .. });
                         assert!(same(of_registers) || same(of_pointers) || is_folded, "{failure}, {context}");
@@ -203,12 +203,12 @@ fn random_programs_agree_with_the_interpreter() {
     }
 }
 
-/// Runs the default schedule of a workload on sets of many registers, and returns its program.
+/// Checks the default schedule of a workload on sets with many registers; returns its program.
 fn agrees(text: &str, target: &Target, seed: u64) -> Program {
     agrees_on(|_, set| set.registers > 28, text, target, seed)
 }
 
-/// Random programs on other sets of instructions.
+/// Checks the default schedule of a workload on the selected sets; returns its program.
 fn agrees_on(is_used: impl Fn(Isa, &Set) -> bool, text: &str, target: &Target, seed: u64) -> Program {
     let workload = text.parse().unwrap();
     let config = ScheduleSpace::new(&workload, target).default_config();
@@ -224,8 +224,7 @@ fn agrees_on(is_used: impl Fn(Isa, &Set) -> bool, text: &str, target: &Target, s
     program
 }
 
-/// Operators of bf16, and of bf16 and f32, whose elements are widened when loaded and rounded when
-/// stored.
+/// Operators on bf16, and on bf16 and f32: elements are widened by loads and rounded by stores.
 #[test]
 fn operators_of_bf16_agree_with_the_interpreter() {
     const OPERATORS: [&str; 12] = [
@@ -252,7 +251,7 @@ fn operators_of_bf16_agree_with_the_interpreter() {
     }
 }
 
-/// Dot products of bf16 by the instruction where a set has it, else by its nest.
+/// Dot products of bf16, by an instruction where a set has it, else by their loop nest.
 #[test]
 fn dot_products_agree_with_the_interpreter() {
     let features = vec!["avx512bf16".into()];
@@ -273,7 +272,7 @@ fn dot_products_agree_with_the_interpreter() {
     }
 }
 
-/// Dot products of integers by instructions where a set has them, else by their nests.
+/// Dot products of integers, by instructions where a set has them, else by their loop nests.
 #[test]
 fn dot_products_of_integers_agree_with_the_interpreter() {
     for (features, texts) in [
@@ -306,12 +305,13 @@ fn dot_products_of_integers_agree_with_the_interpreter() {
     }
 }
 
-/// Elements of a group, and groups of a buffer, of the programs that read what they have written.
+/// Elements of a group in the programs that read what they have written.
 const GROUP: usize = 12;
+/// Groups of a buffer.
 const GROUPS: usize = 8;
 
-/// `0.5 * input` of `GROUPS` groups to the output; then, twice, statements that read and write
-/// groups of it.
+/// Returns a program that stores `0.5 * input` for `GROUPS` groups, then runs statements twice that
+/// read and write groups of the output.
 fn random_overwrites<R: Rng>(rng: &mut R) -> Program {
     let target = Target::Cpu(CpuTarget::generic_avx2(1));
     let elements = GROUP * GROUPS;
@@ -326,8 +326,7 @@ fn random_overwrites<R: Rng>(rng: &mut R) -> Program {
         repeat(x, elements, LoopKind::Vectorized, vec![store(&program, Affine::var(x), StoreMode::Assign, halved)]);
     let mut body = Vec::new();
     for _ in 0..10 {
-        // Whole groups are read and written lane by lane, and elements of other groups are the same
-        // for all lanes.
+        // Whole groups are read and written lane by lane. Elements of other groups are broadcast.
         let extent = [1, 5, GROUP][rng.random_range(0..3)];
         let (group, step) = (rng.random_range(0..GROUPS - 1), rng.random_range(0..2));
         let at = |group: usize, step: i64, lane: Affine| {

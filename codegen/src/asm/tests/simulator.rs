@@ -1,6 +1,7 @@
-//! An instruction set that is none: it records what it is asked for and runs that on memory of its
-//! own, on any host, with any numbers of lanes and registers. What a register holds is lost
-//! wherever [`Vectors`] and `Control` do not say that it stays.
+//! A simulated instruction set with any number of lanes and registers, for any host.
+//!
+//! It records operations and runs them on its own memory. Registers lose their contents wherever
+//! [`Vectors`] and `Control` do not guarantee that they are kept.
 
 #![allow(clippy::expect_used)]
 
@@ -19,21 +20,25 @@ pub(super) use machine::Machine;
 mod control;
 mod machine;
 
-/// What there is of everything.
+/// Parameters of a simulated instruction set.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Set {
     pub(super) lanes: u8,
     pub(super) registers: usize,
     pub(super) integers: usize,
-    /// Operands of arithmetic in memory: whole vectors, elements for every lane.
+    /// Support for memory operands of arithmetic: whole vectors, and broadcast elements.
     pub(super) operands: [bool; 2],
-    /// Products with powers of two, dot products, and rounding to f16 and bf16.
+    /// True if there are products with powers of two.
     pub(super) scales: bool,
+    /// True if there are dot product instructions.
     pub(super) dots: bool,
+    /// True if loads and stores convert f16.
     pub(super) rounds_to_f16: bool,
+    /// True if stores round to bf16.
     pub(super) rounds_to_bf16: bool,
-    /// The number of columns that a copy can transpose, and of rows that it can weave.
+    /// Number of columns of a supported transpose.
     pub(super) transposes: Option<u8>,
+    /// Number of rows of a supported interleaving.
     pub(super) weaves: Option<u8>,
 }
 
@@ -45,14 +50,14 @@ fn of_integer(integer: i32) -> f32 {
     f32::from_bits(integer.cast_unsigned())
 }
 
-/// The sum of the products of the 16-bit integers of two words.
+/// Returns the sum of the products of the 16-bit integers of two words.
 fn pairs(a: f32, b: f32) -> i32 {
     let halves = |x: f32| [integer(x) << 16 >> 16, integer(x) >> 16];
     let ([a0, a1], [b0, b1]) = (halves(a), halves(b));
     (a0 * b0).wrapping_add(a1 * b1)
 }
 
-/// The lane that an element becomes, of which it has the bits.
+/// Returns the lane that an element with these bits is widened to.
 fn widened(element: f32, of: ElementType) -> f32 {
     match of {
         ElementType::F16 => DType::F16.values(&[element.to_bits()], 1)[0],
@@ -65,19 +70,19 @@ fn widened(element: f32, of: ElementType) -> f32 {
 
 type Step = Box<dyn Fn(&mut Machine)>;
 
-/// Records steps.
+/// Records operations as steps.
 pub(super) struct Recorder {
     set: Set,
     steps: Vec<Step>,
-    /// Where jumps forward lead.
+    /// Targets of forward jumps.
     jumps: Vec<usize>,
-    /// Numbers of lanes besides whole vectors, in the present leaf.
+    /// Lane counts of the partial vectors of the current leaf.
     parts: Vec<u8>,
-    /// True if it has vector slots.
+    /// True if the current leaf has vector slots.
     has_steps: bool,
 }
 
-/// What was recorded.
+/// A recorded program.
 pub(super) struct Recorded {
     set: Set,
     steps: Vec<Step>,
@@ -99,8 +104,8 @@ impl Recorder {
         assert!(integers.iter().all(|&i| usize::from(i) < self.set.integers), "no such register: {integers:?}");
     }
 
-    /// Copies between elements of groups and of rows, each an address and how many elements behind
-    /// it.
+    /// Records copies between elements of groups and of rows. An element is an address and a number
+    /// of elements after it.
     fn weave(
         &mut self,
         (groups, rows): (Address, &[Address]),

@@ -1,4 +1,4 @@
-//! Functions of the System V ABI, their slots, loops and calls.
+//! Functions of the System V ABI, stack slots, loops and calls.
 
 use super::encode::Integer::{self, R8, R9, R10, R11, R12, R13, R14, R15, Rax, Rbp, Rbx, Rcx, Rdi, Rdx, Rsi, Rsp};
 use super::encode::{Address, Goal, Place};
@@ -7,14 +7,14 @@ use crate::asm::error::Failure;
 use crate::asm::instruction_set::{Address as At, Control, Limit, Order, VECTOR_SLOTS, Vector};
 use crate::asm::leaf::Leaf;
 
-/// Registers of a leaf's pointers, then of its loop counters; rax is the accumulator, and free for
-/// anything in a leaf.
+/// Registers of a leaf's pointers, then of its loop counters. Not among them is rax: it is the
+/// accumulator outside leaves and a scratch register inside.
 const INTEGERS: [Integer; 14] = [Rdi, Rsi, Rdx, Rcx, R8, R9, R10, R11, Rbx, Rbp, R12, R13, R14, R15];
 
-/// Registers that a function must preserve.
+/// Callee-saved registers.
 const PRESERVED: [Integer; 6] = [Rbx, Rbp, R12, R13, R14, R15];
 
-/// The register of a pointer or a counter.
+/// Returns the register of a pointer or counter.
 pub(super) fn integer(number: u8) -> Integer {
     INTEGERS[usize::from(number)]
 }
@@ -27,14 +27,14 @@ fn slot(number: usize) -> Address {
     Address { base: Rsp, disp: 8 * number as i32 }
 }
 
-/// Conditions, by their numbers in opcodes.
+/// Condition codes of jumps and conditional moves.
 const EQUAL: u8 = 4;
 const NOT_EQUAL: u8 = 5;
 const LESS: u8 = 12;
 const GREATER: u8 = 15;
 
 impl Control for X86 {
-    /// Code, then constants, and how many of the bytes are code.
+    /// Bytes of code and constants, and the number of bytes that are code.
     type Code = (Vec<u8>, usize);
 
     fn integers(&self) -> usize {
@@ -63,10 +63,12 @@ impl Control for X86 {
     }
 
     fn fence(&mut self) {
+        // `sfence`.
         self.code.plain(&[0x0f, 0xae, 0xf8]);
     }
 
-    /// Lets functions of other instruction sets run as fast as ever.
+    /// Executes `vzeroupper` before returning, so that SSE code of the caller has no transition
+    /// penalty.
     fn leave(&mut self, slots: usize) {
         self.add_to(Rsp, 8 * slots as i64);
         PRESERVED.iter().rev().for_each(|&r| self.pop(r));
@@ -127,6 +129,7 @@ impl Control for X86 {
     fn jump_unless_aligned(&mut self, pointers: &[u8], bytes: i64) -> usize {
         self.set_to(Rax, 0);
         pointers.iter().for_each(|&pointer| self.code.legacy(true, 0x0b, Rax as u8, integer(pointer)));
+        // `test eax, bytes - 1` on the pointers combined by `or`.
         self.code.plain(&[0xa9]);
         self.code.immediate(bytes - 1, 4);
         self.jump_to(NOT_EQUAL, 0)
@@ -198,9 +201,9 @@ impl Control for X86 {
     }
 }
 
-/// Integers of 64 bits, unless said otherwise.
+/// Operations on 64-bit integers, unless stated otherwise.
 impl X86 {
-    /// Bytes of a leaf's vector slots.
+    /// Returns the size in bytes of a leaf's vector slots.
     fn slot_bytes(&self) -> i64 {
         if self.has_steps { (VECTOR_SLOTS * self.isa.vector_bytes()) as i64 } else { 0 }
     }
@@ -213,7 +216,7 @@ impl X86 {
         self.code.short(false, 0x58, register, 0, 0);
     }
 
-    /// `to = pointer + bytes * to`, `bytes` a power of two.
+    /// `to = pointer + bytes * to`, where `bytes` is a power of two.
     pub(super) fn point_after(&mut self, to: u8, pointer: u8, bytes: i64) {
         self.code.legacy(true, 0xc1, 4, Place::Register(integer(to) as u8));
         self.code.immediate(bytes.trailing_zeros().into(), 1);
@@ -241,12 +244,12 @@ impl X86 {
         }
     }
 
-    /// 32 bits.
+    /// `eax = value`.
     pub(super) fn set_eax(&mut self, value: u32) {
         self.code.short(false, 0xb8, Rax, u64::from(value), 4);
     }
 
-    /// `register += value`; may change rax.
+    /// `register += value`; may overwrite rax.
     fn add_to(&mut self, register: Integer, value: i64) {
         if value == 0 {
             return;
@@ -263,13 +266,13 @@ impl X86 {
         }
     }
 
-    /// Compares rax.
+    /// Compares rax with an operand.
     fn compare(&mut self, with: impl Into<Place>) {
         self.code.legacy(true, 0x3b, Rax as u8, with);
     }
 
-    /// Jumps back to an offset in the code if what was compared was so. Jumps under a condition to
-    /// a place, which may be aimed at later by the number that this returns.
+    /// Jumps to an offset in the code if a condition holds. Returns a number by which the jump can
+    /// be redirected.
     fn jump_to(&mut self, condition: u8, to: usize) -> usize {
         self.code.plain(&[0x0f, 0x80 | condition]);
         self.code.lead_to(Goal::Code(to))

@@ -1,4 +1,4 @@
-//! Dot products in the lanes of vectors.
+//! Dot product instructions.
 
 use crate::asm::instruction_set::{Arithmetic, Dots};
 use autotune_ir::instruction::{DOT_BF16, DOT_I16, DOT_U8_I8, DOT_U8_I8_AVX2, Instruction, PAIRS_I16, PAIRS_I16_AVX2};
@@ -13,7 +13,7 @@ const ALL: [(&Instruction, Arithmetic); 6] = [
     (&PAIRS_I16_AVX2, Arithmetic::MulPairs),
 ];
 
-/// Returns the instructions of programs that a CPU has.
+/// Returns the dot product instructions of programs that a CPU has.
 pub(super) fn dots(cpu: &CpuTarget) -> Dots {
     ALL.into_iter().filter(|(dot, _)| dot.feature.is_of_cpu(cpu)).collect()
 }

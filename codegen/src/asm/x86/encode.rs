@@ -1,11 +1,11 @@
-//! Bytes of instructions: prefixes, opcode, operands (Intel 64 and IA-32 Architectures Software
+//! Instruction encoding: prefixes, opcode, operands (Intel 64 and IA-32 Architectures Software
 //! Developer's Manual, volume 2).
 
 use rustc_hash::FxHashMap;
 
 use crate::asm::error::{AssembleError, Failure};
 
-/// An integer register, by its number in an encoding.
+/// An integer register; its discriminant is its number in encodings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Integer {
@@ -27,21 +27,21 @@ pub enum Integer {
     R15,
 }
 
-/// `[base + disp]`.
+/// Memory at `[base + disp]`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Address {
     pub(super) base: Integer,
     pub(super) disp: i32,
 }
 
-/// The operand that may be in memory.
+/// A register or memory operand (the ModRM r/m field).
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Place {
-    /// The number of a register.
+    /// A register, by number.
     Register(u8),
     Memory(Address),
-    /// Memory at a distance from the end of the instruction, of which the last four bytes are that
-    /// distance.
+    /// RIP-relative memory. The last four bytes of the instruction are the displacement from its
+    /// end.
     Constant,
 }
 
@@ -58,7 +58,7 @@ impl From<Address> for Place {
 }
 
 impl Place {
-    /// Bits 3 and 4 of the number of the register that it is, or of its base.
+    /// Returns bits 3 and 4 of the number of the register, or of the base register.
     fn high_bits(self) -> u8 {
         match self {
             Place::Register(number) => number >> 3,
@@ -68,17 +68,17 @@ impl Place {
     }
 }
 
-/// An instruction of vectors.
+/// Opcode of a vector instruction.
 #[derive(Clone, Copy)]
 pub(super) struct Opcode {
-    /// Number of the table of opcodes.
+    /// Opcode map: 1 for 0F, 2 for 0F38, 3 for 0F3A.
     pub(super) map: u8,
-    /// Number of the implied prefix.
+    /// Implied prefix: 0 for none, 1 for 66, 2 for F3, 3 for F2.
     pub(super) prefix: u8,
     pub(super) code: u8,
 }
 
-/// Flags of [`Code::evex`], to be added to the number of a mask.
+/// Flags of [`Code::evex`], to be added to the number of a mask register.
 pub(super) mod evex {
     pub(in super::super) const ZEROING: u8 = 0x80;
     pub(in super::super) const BITS_512: u8 = 0x40;
@@ -86,25 +86,25 @@ pub(super) mod evex {
     pub(in super::super) const BROADCAST: u8 = 0x10;
 }
 
-/// What a 32-bit displacement at the end of an instruction leads to.
+/// Target of a 32-bit displacement at the end of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Goal {
     /// The leaf of this number.
     Leaf(usize),
     /// An offset in the code.
     Code(usize),
-    /// A place outside the code, by its distance from the first byte of the code.
+    /// An address outside the code, as a distance from the code's first byte.
     Outside(i64),
-    /// Eight words, all bits set in this number of them, the first ones.
+    /// A mask of eight words, of which the first ones, this many, have all bits set.
     Mask(u8),
-    /// An element of these bits.
+    /// A 32-bit constant.
     Constant(u32),
-    /// Lanes that are numbers of lanes: one begins with `first`, each is `step` more than the one
-    /// before, modulo `modulus`.
+    /// A vector of lane numbers: the first is `first`, each further one is larger by `step`, modulo
+    /// `modulus`.
     Lanes { first: u32, step: u32, modulus: u32, lanes: u8 },
 }
 
-/// Factors of an index, as powers of two.
+/// Scale factors of an index, as powers of two.
 pub(super) const TIMES_TWO: u8 = 1;
 pub(super) const TIMES_FOUR: u8 = 2;
 
@@ -117,25 +117,26 @@ impl Goal {
     }
 }
 
-/// Encoded instructions, one behind the other.
+/// Encoded instructions, in order.
 #[derive(Default)]
 pub(super) struct Code {
-    /// The first `len` are code, the others room for more.
+    /// Code in the first `len` bytes; the rest is reserved.
     bytes: Vec<u8>,
     len: usize,
+    /// Displacements to resolve: the offset of their end, and their target.
     goals: Vec<(usize, Goal)>,
 }
 
-/// Bytes that one write takes at most.
+/// Maximum number of bytes of one write.
 const ROOM: usize = 16;
 
 impl Code {
-    /// Offset of the next instruction.
+    /// Returns the offset of the next instruction.
     pub(super) fn here(&self) -> usize {
         self.len
     }
 
-    /// The bytes behind the code.
+    /// Returns the bytes after the code, at least [`ROOM`].
     #[inline]
     fn room(&mut self) -> &mut [u8; ROOM] {
         if self.bytes.len() < self.len + ROOM {
@@ -145,14 +146,13 @@ impl Code {
         &mut room[0]
     }
 
-    /// The first `len` bytes of a number, the lowest first.
+    /// Writes the first `len` bytes of a number, lowest first.
     fn put(&mut self, bytes: u64, len: usize) {
         self.room()[..8].copy_from_slice(&bytes.to_le_bytes());
         self.len += len;
     }
 
-    /// An instruction: the first `len` bytes of a number, of which there are at most 8, and
-    /// operands.
+    /// Writes an instruction: the first `len` bytes (at most 8) of a number, then operands.
     #[inline]
     fn instruction(&mut self, head: u64, len: usize, (operands, operands_len): (u64, usize)) {
         let room = self.room();
@@ -161,8 +161,8 @@ impl Code {
         self.len += len + operands_len;
     }
 
-    /// An instruction of integers: a flag for 64 bits, the opcode's bytes as a number, the first
-    /// one highest, and operands.
+    /// Writes an integer instruction. `wide` selects 64 bits; the opcode's bytes are a number with
+    /// the first byte highest.
     pub(super) fn legacy(&mut self, wide: bool, opcode: u16, reg: u8, place: impl Into<Place>) {
         let place = place.into();
         let rex = u8::from(wide) << 3 | reg >> 3 << 2 | place.high_bits();
@@ -172,7 +172,7 @@ impl Code {
         self.instruction(head, len, operands(reg, place, 0));
     }
 
-    /// An instruction whose opcode has the register's number in it, and an immediate of `len`
+    /// Writes an instruction whose opcode contains the register's number, and an immediate of `len`
     /// bytes.
     pub(super) fn short(&mut self, wide: bool, opcode: u8, register: Integer, immediate: u64, len: usize) {
         let rex = u8::from(wide) << 3 | register as u8 >> 3;
@@ -183,13 +183,13 @@ impl Code {
         self.put(immediate, len);
     }
 
-    /// Bytes as they are.
+    /// Writes bytes unchanged.
     pub(super) fn plain(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|&byte| self.put(u64::from(byte), 1));
     }
 
-    /// An instruction of vectors of 256 bits, or of fewer. `second` is the number of the operand
-    /// between the others, 0 for none.
+    /// Writes a VEX-encoded vector instruction, of 256 or 128 bits. `second` is the number of the
+    /// middle operand, 0 for none.
     pub(super) fn vex(&mut self, op: Opcode, is_256: bool, [reg, second]: [u8; 2], place: Place) {
         let (r, b) = (u64::from(!reg >> 3 & 1), u64::from(!place.high_bits() & 1));
         let rest = u64::from(!second & 15) << 3 | u64::from(is_256) << 2 | u64::from(op.prefix);
@@ -203,10 +203,11 @@ impl Code {
         }
     }
 
-    /// An instruction of vectors of 512 bits, or of fewer, with a mask and flags. Displacements of
-    /// one byte count in units of `1 << scale`, which is the size of what is in memory.
+    /// Writes an EVEX-encoded vector instruction, of 512 bits or fewer, with a mask and flags.
+    ///
+    /// One-byte displacements count in units of `1 << scale`, the size of the memory operand.
     pub(super) fn evex(&mut self, op: Opcode, flags: u8, [reg, second]: [u8; 2], place: Place, scale: u32) {
-        // Bits of registers are stored inverted.
+        // The prefix stores bits of register numbers inverted.
         let fixed = [0x62, 0xf0 | op.map, 0x7c | op.prefix, flags | 8];
         let [reg_bits, second, high] = [reg, second, place.high_bits()].map(u32::from);
         let registers =
@@ -215,8 +216,7 @@ impl Code {
         self.instruction(head, 5, operands(reg, place, scale));
     }
 
-    /// An instruction of vectors of 256 bits that reads elements of four bytes by their numbers in
-    /// a vector.
+    /// Writes a VEX-encoded gather of 256 bits: loads 4-byte elements at indices in a vector.
     pub(super) fn vex_indexed(&mut self, op: Opcode, [reg, second]: [u8; 2], at: Address, index: u8) {
         let high = |number: u8, bit: u8| u64::from(!number >> 3 & 1) << bit;
         let first = high(reg, 7) | high(index, 6) | high(at.base as u8, 5) | u64::from(op.map);
@@ -225,7 +225,7 @@ impl Code {
         self.indexed(reg, (at, TIMES_FOUR), index);
     }
 
-    /// The same of 512 bits, or of fewer, with a mask and flags.
+    /// Writes an EVEX-encoded gather of 512 bits or fewer, with a mask and flags.
     pub(super) fn evex_indexed(&mut self, op: Opcode, flags: u8, reg: u8, (at, scale): (Address, u8), index: u8) {
         let high = |number: u8, of: u8, bit: u8| (number >> of & 1) << bit;
         let registers = high(reg, 3, 7) | high(index, 3, 6) | high(at.base as u8, 3, 5) | high(reg, 4, 4);
@@ -234,7 +234,7 @@ impl Code {
         self.indexed(reg, (at, scale), index);
     }
 
-    /// The operands of an instruction with an index, multiplied by two to the power of `scale`; the
+    /// Writes the operands of a gather. The index is multiplied by two to the power of `scale`; the
     /// displacement has four bytes.
     fn indexed(&mut self, reg: u8, (at, scale): (Address, u8), index: u8) {
         let scaled = scale << 6 | (index & 7) << 3 | at.base as u8 & 7;
@@ -242,31 +242,34 @@ impl Code {
         self.put(u64::from(at.disp as u32), 4);
     }
 
-    /// Four bytes behind an opcode that lead to a goal; returns the number of the goal.
+    /// Writes a 32-bit displacement to a target; returns the displacement's number.
     pub(super) fn lead_to(&mut self, goal: Goal) -> usize {
         self.put(0, 4);
         self.goal(goal)
     }
 
-    /// Lets the last four bytes lead to a goal; returns the number of the goal.
+    /// Makes the last four bytes a displacement to a target; returns the displacement's number.
     pub(super) fn goal(&mut self, goal: Goal) -> usize {
         self.goals.push((self.here(), goal));
         self.goals.len() - 1
     }
 
-    /// Changes a goal.
+    /// Changes the target of a displacement.
     pub(super) fn aim(&mut self, number: usize, goal: Goal) {
         self.goals[number].1 = goal;
     }
 
-    /// An immediate of `len` bytes, the last part of an instruction.
+    /// Writes an immediate of `len` bytes, which ends an instruction.
     pub(super) fn immediate(&mut self, value: i64, len: usize) {
         self.put(value as u64, len);
     }
 
-    /// The code with every goal resolved, constants behind it, and the length without them.
+    /// Resolves all displacements; returns the code followed by constants, and the length of the
+    /// code.
     pub(super) fn finish(self, leaves: &[usize]) -> Result<(Vec<u8>, usize), Failure> {
         let (mut bytes, code_bytes) = (self.bytes, self.len);
+        // A mask is a window into 32 bytes of ones followed by 32 bytes of zeros, so that one table
+        // serves all of them.
         bytes.truncate(code_bytes);
         if self.goals.iter().any(|g| matches!(g.1, Goal::Mask(_))) {
             bytes.resize(code_bytes.next_multiple_of(64), 0xcc);
@@ -274,7 +277,7 @@ impl Code {
         }
         let masks = bytes.len().saturating_sub(64);
 
-        // Behind them every constant once.
+        // Each distinct constant is stored once, after the masks.
         let mut constants: Vec<u32> = self.goals.iter().filter_map(|goal| goal.1.constant()).collect();
         constants.sort_unstable();
         constants.dedup();
@@ -302,7 +305,7 @@ impl Code {
     }
 }
 
-/// Puts all numbers of lanes that goals lead to behind the code, each once; where they are.
+/// Appends each distinct vector of lane numbers to the code; returns their offsets.
 fn put_lanes(goals: &[(usize, Goal)], bytes: &mut Vec<u8>) -> FxHashMap<Goal, usize> {
     let mut places = FxHashMap::default();
     for &(_, goal) in goals {
@@ -317,8 +320,8 @@ fn put_lanes(goals: &[(usize, Goal)], bytes: &mut Vec<u8>) -> FxHashMap<Goal, us
     places
 }
 
-/// The bytes of operands, the lowest first, and how many; displacements of one byte count in units
-/// of `1 << scale`.
+/// Returns the ModRM, SIB and displacement bytes of operands, lowest first, and their number.
+/// One-byte displacements count in units of `1 << scale`.
 fn operands(reg: u8, place: Place, scale: u32) -> (u64, usize) {
     let reg = u64::from(reg & 7) << 3;
     let Address { base, disp } = match place {
@@ -327,7 +330,7 @@ fn operands(reg: u8, place: Place, scale: u32) -> (u64, usize) {
         Place::Memory(at) => at,
     };
     let base = u64::from(base as u8 & 7);
-    // As a base, 4 takes another byte, and 5 a displacement.
+    // A base register numbered 4 (modulo 8) needs a SIB byte, one numbered 5 a displacement.
     let (head, len) = if base == 4 { (reg | 4 | 0x24 << 8, 2) } else { (reg | base, 1) };
     if disp == 0 && base != 5 {
         return (head, len);
@@ -351,7 +354,8 @@ mod tests {
         [Rax, Rcx, Rdx, Rbx, Rsp, Rbp, Rsi, Rdi, R8, R9, R10, R11, R12, R13, R14, R15]
     };
 
-    /// The only instruction of a code, which another encoder encodes in the same way.
+    /// Returns the only instruction in some code, after checking that another encoder encodes it
+    /// identically.
     fn only_instruction(code: Code) -> Instruction {
         let (bytes, _) = code.finish(&[]).unwrap();
         let instruction = Decoder::new(64, &bytes, DecoderOptions::NONE).decode();

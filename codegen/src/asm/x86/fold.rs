@@ -1,4 +1,4 @@
-//! Lanes of several vectors combined into one.
+//! Horizontal reductions: the lanes of several vectors are combined into one vector.
 
 use super::X86;
 use super::encode::{Opcode, Place};
@@ -8,16 +8,16 @@ use crate::asm::instruction_set::{Combination, Operand, Vector, Vectors};
 use autotune_ir::spec::Reduction;
 use autotune_ir::target::Isa;
 
-/// Halves of 256 bits, two of each of four in the order of an immediate.
+/// `vperm2f128`: two 128-bit halves of two vectors, selected by an immediate.
 const PERMUTE_HALVES: Opcode = opcode(3, 1, 0x06);
 
-/// What of two vectors lies beside each other, for half of the lanes of either, and what does for
-/// the other half.
+/// Two shuffles of two vectors, each an opcode and an immediate. One result has half of the lanes
+/// of either vector, the other result the other half.
 type Merge = [(Opcode, Option<i64>); 2];
 
 impl X86 {
-    /// Merges two vectors of partial results of a row each, four times with 512 bits, three times
-    /// with 256; of pairs of vectors, of pairs of what these became, and so on:
+    /// Returns the shuffles that merge two vectors of partial results, one row each: four levels
+    /// with 512 bits, three with 256. Each level merges pairs of the previous level's results:
     ///
     /// ```text
     /// a0 a1 a2 a3 | ..   b0 b1 b2 b3 | ..   →  a0 b0 a1 b1 | ..  and  a2 b2 a3 b3 | ..       in each quarter
@@ -42,13 +42,14 @@ impl X86 {
         ]
     }
 
-    /// How many registers [`X86::fold_rows`] changes: what waits at each level, and two that are
-    /// being merged into two.
+    /// Returns the number of registers that [`X86::fold_rows`] overwrites: one pending result per
+    /// level, two operands and a temporary.
     pub(super) fn folding_registers(&self) -> usize {
         self.merges().len() + 3
     }
 
-    /// All rows, where they are fewer than lanes, with the last again: that is merged with itself.
+    /// Reduces rows horizontally into the lanes of `to`. If there are fewer rows than lanes, the
+    /// last one is repeated by merging it with itself.
     pub(super) fn fold_rows(&mut self, by: Reduction, to: Vector, rows: &[Vector], first: Vector) {
         let merges = self.merges();
         let mut free: Vec<Vector> = (first..).take(self.folding_registers()).collect();
@@ -56,7 +57,7 @@ impl X86 {
         self.whole(COPY, [to, 0], Place::Register(folded), VECTOR);
     }
 
-    /// Merges two vectors; the second register of the result may be one of them.
+    /// Emits the two shuffles of a merge. The second register of `to` may be one of the operands.
     pub(super) fn merge_two(&mut self, merge: &Merge, to: [Vector; 2], [a, b]: [Vector; 2]) {
         for (v, (op, order)) in to.into_iter().zip(*merge) {
             self.whole(op, [v, a], Place::Register(b), VECTOR);
@@ -66,7 +67,7 @@ impl X86 {
         }
     }
 
-    /// The register of what rows are merged to, taken from those that are free unless it is a row.
+    /// Reduces rows recursively; returns the register of the result, taken from `free`.
     fn folded(&mut self, by: Reduction, merges: &[Merge], rows: &[Vector], free: &mut Vec<Vector>) -> Vector {
         let (Some((merge, before)), Some(&first)) = (merges.split_last(), rows.first()) else { return 0 };
         let half = 1 << before.len();

@@ -1,4 +1,4 @@
-//! Numbers of elements that a leaf keeps in the last vector registers, where these are free.
+//! Index vectors that a leaf keeps in the last vector registers, if these are free.
 
 use super::encode::{Goal, Integer, Opcode, Place};
 use super::vectors::{EVERY_OTHER, LOAD, VECTOR, opcode};
@@ -7,16 +7,18 @@ use crate::asm::instruction_set::{ElementType, Vector, Vectors};
 use crate::asm::leaf::Leaf;
 use autotune_ir::target::Isa;
 
-/// A register of 32 bits to a mask.
+/// `kmovd`: a 32-bit register to a mask register.
 const SET_LONG_MASK: Opcode = opcode(1, 3, 0x92);
-/// The mask register of the upper halves of lanes, and its bits.
+/// Mask register that selects the upper halves of lanes.
 pub(super) const UPPER_HALVES: u8 = 6;
+/// Bits of that mask: every other 16-bit element.
 const UPPER_BITS: u32 = 0xaaaa_aaaa;
-/// Loads of bf16 for which a leaf without loops sets up what they take.
+/// Minimum number of bf16 loads for which a leaf without loops sets up the index vector.
 const MIN_LOADS: usize = 4;
 
 impl X86 {
-    /// Chooses what a leaf keeps that loads by numbers and does not need the registers.
+    /// Chooses the index vectors that a leaf keeps: those that its loads use, as long as registers
+    /// are free.
     pub(super) fn held_by(&self, leaf: &Leaf) -> Held {
         if self.isa != Isa::Avx512 {
             return Held::default();
@@ -36,7 +38,7 @@ impl X86 {
         Held { even_numbers, halves }
     }
 
-    /// Loads what the present leaf keeps.
+    /// Loads the index vectors of the current leaf.
     pub(super) fn load_held(&mut self) {
         let lanes = self.lanes();
         let Held { even_numbers, halves } = self.held;
@@ -45,7 +47,7 @@ impl X86 {
             self.hold_numbers(numbers, lanes_of);
         }
         if let Some(numbers) = halves {
-            // The number of a lane in either half of it.
+            // Both halves of a lane have the lane's number.
             self.hold_numbers(numbers, Goal::Lanes { first: 0, step: 0x1_0001, modulus: u32::MAX, lanes });
             self.set_eax(UPPER_BITS);
             self.code.vex(SET_LONG_MASK, false, [UPPER_HALVES, 0], Integer::Rax.into());

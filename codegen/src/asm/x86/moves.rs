@@ -1,4 +1,4 @@
-//! Copies: of blocks in another order, by permutations, and of elements that lie apart.
+//! Copies: permutations of blocks, and strided elements.
 
 use super::X86;
 use super::control::address;
@@ -11,26 +11,29 @@ use super::vectors::{
 use crate::asm::instruction_set::{Address as At, ElementType, Unary, Vector, Vectors};
 use autotune_ir::target::Isa;
 
-/// The lower or upper elements, or pairs of elements, of two vectors in turns, in each quarter.
+/// `vunpcklps`: interleaves the lower elements of two vectors in each 128-bit quarter.
 pub(super) const UNPACK_LOW: Opcode = opcode(1, 0, 0x14);
+/// `vunpckhps`: interleaves the upper elements.
 pub(super) const UNPACK_HIGH: Opcode = opcode(1, 0, 0x15);
+/// `vunpcklpd`: interleaves the lower pairs of elements.
 pub(super) const UNPACK_LOW_PAIRS: Opcode = opcode(1, 1, 0x14);
-/// What the prefix of such an instruction has besides where it operates on pairs of 512 bits.
+/// EVEX.W bit, in addition to the prefix: 512-bit instructions on pairs of elements need it.
 pub(super) const WIDE: u8 = 0x80;
-/// Half a vector of 256 bits, a quarter of one of 512.
+/// `vinsertf128`, `vinsertf32x4`: inserts 128 bits at a position.
 const INSERT_HALF: Opcode = opcode(3, 1, 0x18);
 
-/// Registers of a transpose of four rows.
+/// Number of registers for a transpose of four rows.
 const TRANSPOSED: usize = 8;
 
-/// Bytes of a quarter and a half of a vector, as powers of two.
+/// Log2 of the bytes in a quarter of a 512-bit vector.
 const QUARTER: u32 = 4;
+/// Log2 of the bytes in half of a 512-bit vector.
 const HALF_VECTOR: u32 = 5;
-/// Two words of a vector's second half of 128 bits to memory.
+/// `vmovhps`: stores the upper 64 bits of the lowest 128.
 const STORE_UPPER_PAIR: Opcode = opcode(1, 0, 0x17);
 
 impl X86 {
-    /// Copies `lanes` elements between places with strides in bytes, first to last, through eax.
+    /// Copies `lanes` elements between addresses with strides in bytes, in order, through eax.
     pub(super) fn move_elements(&mut self, of: ElementType, to: (Address, i32), from: (Address, i32), lanes: u8) {
         const OF_16_BITS: u8 = 0x66;
         let element = |(at, stride): (Address, i32), i: u8| Address {
@@ -52,7 +55,8 @@ impl X86 {
         }
     }
 
-    /// How many registers from `first` on a transpose changes: below 16 but for 16 columns.
+    /// Returns the number of registers from `first` on that a transpose overwrites; `None` if it is
+    /// not supported. Except with 16 columns they must be below 16, since VEX encodes no others.
     pub(super) fn transposed_registers(
         &self,
         [rows, columns]: [u8; 2],
@@ -61,7 +65,7 @@ impl X86 {
     ) -> Option<usize> {
         let rows = match (of, rows) {
             (ElementType::Word, rows) => rows,
-            // Pairs of rows.
+            // 8 rows of 16-bit elements are 4 rows of pairs.
             (_, 8) => 4,
             _ => return None,
         };
@@ -76,8 +80,8 @@ impl X86 {
         (usize::from(first) + registers <= most).then_some(registers)
     }
 
-    /// As many rows as lanes: columns are read whole, and merged with each other pair by pair
-    /// ([`X86::merges`]), neighbours first.
+    /// Transposes a square block with as many rows as lanes. Columns are loaded whole and merged
+    /// pair by pair ([`X86::merges`]), neighbours first.
     pub(super) fn transpose_square(&mut self, rows: &[At], columns: &[At], first: Vector, store: Opcode) {
         let merges = self.merges();
         let mut held: Vec<Vector> = (first..).take(columns.len()).collect();
@@ -94,8 +98,8 @@ impl X86 {
             }
         }
 
-        // The first merge tells apart elements two places away from each other, the second
-        // neighbours, the third halves, the fourth quarters of them.
+        // The first merge separates elements two positions apart, the second neighbours, the third
+        // halves of the vector, the fourth quarters. So the bits of a row's number are permuted.
         let row_of = |slot: usize| match merges.len() {
             3 => slot & 4 | (slot & 1) << 1 | (slot & 2) >> 1,
             _ => (slot & 4) << 1 | (slot & 8) >> 1 | (slot & 1) << 1 | (slot & 2) >> 1,
@@ -105,7 +109,7 @@ impl X86 {
         }
     }
 
-    /// Four rows of words, stored by the instruction `store`.
+    /// Transposes four rows of words; `store` is the store instruction.
     pub(super) fn transpose_columns(&mut self, rows: [At; 4], columns: &[At], first: Vector, store: Opcode) {
         self.load_transposed(columns, first);
         for (v, to) in (first..).zip(rows) {
@@ -116,10 +120,10 @@ impl X86 {
         }
     }
 
-    /// Eight rows of 16 bits: four of pairs, whose lower halves are one row, the upper ones the
-    /// next.
+    /// Transposes eight rows of 16-bit elements as four rows of pairs. The lower halves of a pair
+    /// row are one row, the upper halves the next.
     pub(super) fn transpose_halves(&mut self, rows: &[At], columns: &[At], first: Vector, store: Opcode) {
-        // The lower words of both halves, then the upper ones.
+        // Order of 64-bit parts: the lower words of both halves, then the upper ones.
         const HALVES: i64 = 0b11_01_10_00;
         self.load_transposed(columns, first);
         let (lower, upper) = (first + TRANSPOSED as u8 / 2, first + TRANSPOSED as u8 / 2 + 1);
@@ -154,8 +158,8 @@ impl X86 {
         }
     }
 
-    /// Loads four words of each column, transposed: four columns lie in a quarter of each of four
-    /// registers, which become rows.
+    /// Loads four words of each column, transposed. Four columns go to one quarter of each of four
+    /// registers, which become the rows.
     fn load_transposed(&mut self, columns: &[At], first: Vector) {
         let is_wide = columns.len() == 16;
         for (number, &column) in columns.iter().enumerate() {
@@ -190,16 +194,17 @@ impl X86 {
         }
     }
 
-    /// How many registers from `first` on [`X86::interleave_rows`] and its inverse change: two for
-    /// each row, and the numbers of lanes.
+    /// Returns the number of registers from `first` on that [`X86::interleave_rows`] and its
+    /// inverse overwrite: two per row and one for lane numbers.
     pub(super) fn woven_registers(&self, rows: u8, first: Vector) -> Option<usize> {
         let registers = 2 * usize::from(rows) + 1;
         (usize::from(first) + registers <= self.registers()).then_some(registers)
     }
 
-    /// Of `k` vectors of groups each lane is of another row from vector to vector, and no two
-    /// elements of a row are in the same lane, as `k` is odd. So rows are permuted to those lanes,
-    /// and vectors merged of them:
+    /// Interleaves `k` rows. In the `k` result vectors, each lane belongs to another row from
+    /// vector to vector. No two elements of a row are in the same lane, because `k` is odd. So rows
+    /// are first permuted to those lanes, then blended into the result vectors: and vectors merged
+    /// of them:
     ///
     /// ```text
     /// rows         a0 a1 a2 a3 a4 a5 a6 a7    permuted  a0 a3 a6 a1 a4 a7 a2 a5     vectors  a0 b0 c0 a1 b1 c1 a2 b2
@@ -221,7 +226,7 @@ impl X86 {
         }
     }
 
-    /// The inverse.
+    /// The inverse of [`X86::interleave_rows`].
     pub(super) fn deinterleave_rows(&mut self, rows: &[At], from: At, first: Vector) {
         let (k, lanes) = (rows.len(), usize::from(self.lanes()));
         let (merged, numbers) = (first + k as u8, first + 2 * k as u8);
@@ -239,8 +244,8 @@ impl X86 {
         }
     }
 
-    /// Each of `k` registers gets lanes of `k` others, every `k`-th of the same one: that of the
-    /// number which is said of a register and a lane.
+    /// Blends `k` registers into `k` others. Every `k`-th lane of a result comes from the same
+    /// operand, whose number is `of(result, lane)`.
     fn merge_lanes(&mut self, [from, to]: [Vector; 2], k: usize, of: impl Fn(usize, usize) -> usize) {
         for number in 0..k as u8 {
             self.whole(COPY, [to + number, 0], Place::Register(from), VECTOR);
@@ -266,7 +271,7 @@ impl X86 {
         }
     }
 
-    /// Lane `l` of `v` is the number `first + step * l` of a lane.
+    /// Sets lane `l` of `v` to the lane number `first + step * l`, modulo the number of lanes.
     fn load_numbers(&mut self, v: Vector, first: usize, step: usize) {
         let lanes = self.lanes();
         self.whole(LOAD, [v, 0], Place::Constant, VECTOR);
@@ -275,8 +280,7 @@ impl X86 {
     }
 }
 
-/// The number below `modulus` whose product with `of` is one more than a multiple of it; 0 if there
-/// is none.
+/// Returns the multiplicative inverse of `of` modulo `modulus`; 0 if there is none.
 fn inverse(of: usize, modulus: usize) -> usize {
     (0..modulus).find(|number| number * of % modulus == 1).unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! Loads and stores of elements of 8 and 16 bits.
+//! Loads and stores of 8- and 16-bit elements.
 
 use super::X86;
 use super::control::{address, integer};
@@ -13,60 +13,70 @@ use crate::asm::instruction_set::{Address as At, ElementType, Shape, Unary, Vect
 use crate::asm::leaf::Memory;
 use autotune_ir::target::Isa;
 
-/// Lanes rounded to f16; the immediate says how.
+/// `vcvtps2ph`: rounds lanes to f16; the immediate is the rounding mode.
 const ROUND_TO_F16: Opcode = opcode(3, 1, 0x1d);
+/// Rounding mode of [`ROUND_TO_F16`]: to nearest even.
 const TO_NEAREST: i64 = 0;
-/// Any combination of bits, by an immediate; which lanes have bits in common, and which have none.
+/// `vpternlogd`: any bitwise function of three operands; the immediate is its truth table.
 const BITS_BY_TABLE: Opcode = opcode(3, 1, 0x25);
+/// `vptestmd`: mask of the lanes in which two vectors have common bits.
 const TEST: Opcode = opcode(2, 1, 0x27);
+/// `vptestnmd`: mask of the lanes in which two vectors have no common bits.
 const TEST_NOT: Opcode = opcode(2, 2, 0x27);
 const ADD_BITS: Opcode = opcode(1, 1, 0xfe);
-/// Words between integer registers and memory.
+/// Opcode of a 32-bit load to an integer register.
 const READ_WORD: u16 = 0x8b;
+/// Opcode of a 32-bit store from an integer register.
 const WRITE_WORD: u16 = 0x89;
-/// Bytes of an element of 16 bits, as a power of two.
+/// Log2 of the bytes in a 16-bit element.
 const HALF: u32 = 1;
-/// The lower halves and quarters of lanes, into half a vector and a quarter of one.
+/// `vpmovdw`: the lower halves of lanes, packed into half a vector.
 pub(super) const LOWER_HALVES: Opcode = opcode(2, 2, 0x33);
+/// `vpmovdb`: the lowest bytes of lanes, packed into a quarter of a vector.
 const LOWER_QUARTERS: Opcode = opcode(2, 2, 0x31);
-/// The lower halves of the lanes of two vectors, whose upper halves have no bit, in turns by
-/// quarters of a vector; the same of lanes of 16 bits.
+/// `vpackusdw`: packs the lanes of two vectors to 16 bits, alternating by 128-bit quarters. The
+/// upper halves must be zero.
 pub(super) const PACK: Opcode = opcode(2, 1, 0x2b);
+/// `vpackuswb`: packs 16-bit lanes to 8 bits in the same way.
 const PACK_HALVES: Opcode = opcode(1, 1, 0x67);
-/// Lanes rounded to bf16 (AVX512_BF16), into half a vector.
+/// `vcvtneps2bf16` (AVX512_BF16): rounds lanes to bf16, packed into half a vector.
 const ROUND_TO_BF16: Opcode = opcode(2, 2, 0x72);
-/// Elements of 16 bits that a mask has; one for every element.
+/// `vmovdqu16`: stores the 16-bit elements that a mask selects.
 const STORE_HALVES: Opcode = opcode(1, WIDE | 3, 0x7f);
+/// `vpbroadcastw`: broadcasts a 16-bit element.
 const BROADCAST_HALF: Opcode = opcode(2, 1, 0x79);
-/// Elements of 16 bits by their numbers.
+/// `vpermw`: permutes 16-bit elements by an index vector.
 const PERMUTE_HALVES: Opcode = opcode(2, WIDE | 1, 0x8d);
-/// The lower halves of lanes to the upper ones.
+/// Shift of the lower halves of lanes to the upper halves.
 const UPWARDS: Unary = Unary::ShiftLeft(16);
-/// Eight bytes of a vector's lower end.
+/// `vmovq`: stores the lowest eight bytes.
 pub(super) const STORE_PAIR: Opcode = opcode(1, 1, 0xd6);
+/// `vmovq`: loads the lowest eight bytes.
 const LOAD_PAIR: Opcode = opcode(1, 2, 0x7e);
-/// Four, two and one bytes by their number.
+/// `vpextrd`, `vpextrw`, `vpextrb`: store four, two bytes or one byte at a position.
 const EXTRACT_WORD: Opcode = opcode(3, 1, 0x16);
 const EXTRACT_HALF: Opcode = opcode(3, 1, 0x15);
 const EXTRACT_BYTE: Opcode = opcode(3, 1, 0x14);
+/// `vpinsrd`, `vpinsrw`, `vpinsrb`: load four, two bytes or one byte to a position.
 const INSERT_WORD: Opcode = opcode(3, 1, 0x22);
 const INSERT_HALF: Opcode = opcode(1, 1, 0xc4);
 const INSERT_BYTE: Opcode = opcode(3, 1, 0x20);
 
-/// Instructions that load and store elements of a type.
+/// Instructions to load and store elements of a type.
 pub(super) struct Narrow {
-    /// Elements of memory, extended to lanes.
+    /// Loads elements and extends them to lanes.
     extend: Opcode,
-    /// An element to an integer register.
+    /// Loads an element to an integer register.
     pub(super) read: u16,
-    /// Lanes to memory, of 512 bits.
+    /// Stores lanes of 512 bits truncated to elements.
     truncate: Opcode,
-    /// Four, two and one elements beside others.
+    /// Load four elements, and insert two or one.
     load: [Opcode; 3],
+    /// Store four, two elements or one.
     store: [Opcode; 3],
-    /// Bytes of a vector of 512 bits of elements, as a power of two.
+    /// Log2 of the bytes that 512 bits of lanes take in memory.
     scale: u32,
-    /// Bits above an element.
+    /// Number of bits in a lane above the element.
     unused: u8,
 }
 
@@ -91,7 +101,7 @@ const BYTES: Narrow = Narrow {
 };
 
 impl Narrow {
-    /// Instructions for a type; of words there are others.
+    /// Returns the instructions for a type narrower than a word.
     pub(super) fn of(element: ElementType) -> Self {
         match element {
             ElementType::F16 => Self { extend: opcode(2, 1, 0x13), truncate: ROUND_TO_F16, ..HALVES },
@@ -103,13 +113,13 @@ impl Narrow {
     }
 }
 
-/// The place some elements behind another.
+/// Returns the operand some elements after an address.
 fn behind(at: Address, of: ElementType, elements: u8) -> Place {
     Address { disp: at.disp.wrapping_add(of.bytes() as i32 * i32::from(elements)), ..at }.into()
 }
 
 impl X86 {
-    /// `v = [at]`; lanes behind the last are zeros.
+    /// `v = [at]`; further lanes are zero.
     pub(super) fn load_elements(&mut self, v: Vector, memory: Memory) {
         let Memory { at, shape, of } = memory;
         let at = address(at);
@@ -123,8 +133,8 @@ impl X86 {
         }
     }
 
-    /// Lane `l` of `to` is the element as many elements after the one at an address as lane `l` of
-    /// `index` says. Changes `spare` and the integer register `scratch`.
+    /// Gathers elements at the indices in `index`. Overwrites `spare` and the integer register
+    /// `scratch`.
     pub(super) fn gather_elements(
         &mut self,
         to: Vector,
@@ -142,22 +152,24 @@ impl X86 {
             self.point_after(scratch, at.pointer, of.bytes());
             let element = Address { base: integer(scratch), disp: at.disp };
             self.code.legacy(false, Narrow::of(of).read, Integer::Rax as u8, element);
-            // The bytes after the element are overwritten, too: the next element goes there, and
-            // the indices that lay there were read.
+            // A word store also overwrites the bytes after its element. That is harmless: the next
+            // element goes there, and the indices stored there have been read.
             self.code.legacy(false, WRITE_WORD, Integer::Rax as u8, after(of.bytes() * lane));
         }
         self.load_part(to, of, self.lanes(), LANES_AT);
     }
 
-    /// Gathers elements of 16 bits by words: an element is the upper half of the word that it makes
-    /// with the one before it; the first, the lower half with the one after it. There are two at
-    /// least.
+    /// Gathers bf16 elements with 4-byte loads, such that the element is the upper half of its
+    /// word.
+    ///
+    /// The word begins with the previous element. For the first element it is the word that this
+    /// begins, of which the lower half is shifted up. The buffer must have at least two elements.
     fn gather_upper_halves(&mut self, to: Vector, at: At, index: Vector, spare: Vector) {
         const ANY: i64 = 0xff;
         let (mask, own) = (evex::BITS_512 | 7, Place::Register(to));
         self.code.evex(BITS_BY_TABLE, evex::BITS_512, [spare, spare], Place::Register(spare), VECTOR);
         self.code.immediate(ANY, 1);
-        // Minus one, but for the first.
+        // Index minus one, except for the first element: adds a vector of ones under a mask.
         self.code.evex(TEST, evex::BITS_512, [7, index], Place::Register(index), VECTOR);
         self.code.evex(ADD_BITS, mask | evex::ZEROING, [spare, index], Place::Register(spare), VECTOR);
         self.code.vex(ALL_OF_MASK, true, [7, 7], Place::Register(7));
@@ -170,7 +182,7 @@ impl X86 {
         self.unary(UPWARDS, to, to);
     }
 
-    /// An element for every lane.
+    /// Loads an element, broadcast to every lane.
     fn load_one(&mut self, v: Vector, of: ElementType, at: Address) {
         let (is_wide, own) = (self.isa == Isa::Avx512, Place::Register(v));
         let Narrow { extend, read, scale, .. } = Narrow::of(of);
@@ -192,7 +204,7 @@ impl X86 {
         self.whole(BROADCAST, [v, 0], own, ELEMENT);
     }
 
-    /// `n` elements, one behind the other.
+    /// Loads `n` consecutive elements.
     fn load_part(&mut self, v: Vector, of: ElementType, n: u8, at: Address) {
         if of == ElementType::Bf16 {
             return self.load_upper_halves(v, n, at);
@@ -202,11 +214,12 @@ impl X86 {
             let mask = if n == self.lanes() { 0 } else { self.mask(n) | evex::ZEROING };
             return self.code.evex(extend, evex::BITS_512 | mask, [v, 0], at.into(), scale);
         }
+        // Other lane counts would read beyond the elements, so they are loaded in parts.
         if matches!(n, 4 | 8) {
             return self.code.vex(extend, n == 8, [v, 0], at.into());
         }
 
-        // Four, two and one of them, as the number has bits.
+        // Load four, two and one of them, according to the bits of the number.
         let [load_four, insert_two, insert_one] = load;
         match n & 4 {
             0 => self.code.vex(XOR_VEX, false, [v, v], Place::Register(v)),
@@ -222,19 +235,19 @@ impl X86 {
         self.code.vex(extend, true, [v, 0], Place::Register(v));
     }
 
-    /// `n` elements, one behind the other, as the upper halves of lanes.
+    /// Loads `n` consecutive elements into the upper halves of lanes.
     fn load_upper_halves(&mut self, v: Vector, n: u8, at: Address) {
         let Some(numbers) = self.held.halves.filter(|_| n == self.lanes()) else {
             self.load_part(v, ElementType::Half, n, at);
             return self.unary(UPWARDS, v, v);
         };
-        // One shuffle, where extension and shift take two.
+        // One permutation replaces an extension and a shift.
         let flags = evex::BITS_512 | evex::ZEROING | UPPER_HALVES;
         self.code.evex(LOAD, evex::BITS_256, [v, 0], at.into(), HALVES.scale);
         self.code.evex(PERMUTE_HALVES, flags, [v, numbers], Place::Register(v), VECTOR);
     }
 
-    /// `[at] = v`, by elements in `spare` where that takes several instructions.
+    /// `[at] = v`, with the elements packed in `spare` first if that takes several instructions.
     pub(super) fn store_elements(&mut self, v: Vector, memory: Memory, spare: Vector, is_streamed: bool) {
         let Memory { at, shape, of } = memory;
         let (at, whole) = (address(at), self.lanes());
@@ -252,7 +265,7 @@ impl X86 {
         }
     }
 
-    /// The first `n` lanes, one behind the other.
+    /// Stores the first `n` lanes to consecutive elements.
     fn store_part(&mut self, (v, spare): (Vector, Vector), of: ElementType, n: u8, at: Address) {
         if of == ElementType::Bf16 {
             return self.store_bf16((v, spare), n, at);
@@ -262,12 +275,13 @@ impl X86 {
             return self.narrow_wide(v, of, at.into(), mask);
         }
 
-        // Two instructions take half the time of one that goes to memory (AMD EPYC 25/17).
+        // Narrowing in a register and storing takes half the time of one instruction with a memory
+        // operand (measured on AMD EPYC, family 25, model 17).
         self.narrow(v, spare, of);
         if n == self.lanes() {
             return self.store_whole(STORE, spare, of, at);
         }
-        // Four, two and one of them, as the number has bits.
+        // Store four, two and one of them, according to the bits of the number.
         let [store_four, extract_two, extract_one] = Narrow::of(of).store;
         if n & 4 != 0 {
             self.code.vex(store_four, false, [spare, 0], at.into());
@@ -281,7 +295,8 @@ impl X86 {
         }
     }
 
-    /// The first `n` lanes, rounded; to memory there is no such instruction.
+    /// Stores the first `n` lanes rounded to bf16. The instruction that rounds has no memory
+    /// destination.
     fn store_bf16(&mut self, (v, spare): (Vector, Vector), n: u8, at: Address) {
         self.narrow(v, spare, ElementType::Bf16);
         if n == self.lanes() {
@@ -291,7 +306,7 @@ impl X86 {
         self.code.evex(STORE_HALVES, evex::BITS_256 | mask, [spare, 0], at.into(), HALVES.scale);
     }
 
-    /// The lower end of `to` is the elements that the lanes of `v` become.
+    /// Converts the lanes of `v` to elements, packed at the lower end of `to`.
     fn narrow(&mut self, v: Vector, to: Vector, of: ElementType) {
         match (self.isa == Isa::Avx512, of) {
             (_, ElementType::Bf16) => {
@@ -304,7 +319,7 @@ impl X86 {
             }
             (false, ElementType::Half | ElementType::Word) => self.pack_halves(v, to),
             (false, ElementType::SignedHalf | ElementType::Byte | ElementType::SignedByte) => {
-                // What is above an element is lost: bits moved up and down again.
+                // Packing saturates, so clear the bits above the element: shift up and down.
                 for (direction, from) in [(6, v), (2, to)] {
                     self.whole(SHIFT, [direction, to], Place::Register(from), VECTOR);
                     self.code.immediate(Narrow::of(of).unused.into(), 1);
@@ -317,17 +332,17 @@ impl X86 {
         }
     }
 
-    /// The lower half of `to` is the lower halves of the lanes of `v`, whose upper ones have no
-    /// bit.
+    /// Packs the lower halves of the lanes of `v` into the lower half of `to`. The upper halves
+    /// must be zero.
     fn pack_halves(&mut self, v: Vector, to: Vector) {
-        // Each quarter twice, of which the first and the third are wanted.
+        // Each quarter is there twice; keep the first and the third.
         const EVEN: i64 = 0b10_00;
         self.code.vex(PACK, true, [to, v], Place::Register(v));
         self.code.vex(PERMUTE_PAIRS, true, [to, 0], Place::Register(to));
         self.code.immediate(EVEN, 1);
     }
 
-    /// The same of 512 bits, to a register or, those lanes that a mask has, to memory.
+    /// Converts 512 bits of lanes to elements, to a register, or to memory under a mask.
     fn narrow_wide(&mut self, v: Vector, of: ElementType, to: Place, mask: u8) {
         let Narrow { truncate, scale, .. } = Narrow::of(of);
         self.code.evex(truncate, evex::BITS_512 | mask, [v, 0], to, scale);
@@ -336,7 +351,7 @@ impl X86 {
         }
     }
 
-    /// Elements of all lanes, from the lower end of a register.
+    /// Stores the elements of all lanes, packed at the lower end of a register.
     fn store_whole(&mut self, op: Opcode, v: Vector, of: ElementType, at: Address) {
         match (self.isa, of.bytes()) {
             (Isa::Avx512, 1) => self.code.evex(op, 0, [v, 0], at.into(), Narrow::of(of).scale),

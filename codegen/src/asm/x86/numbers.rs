@@ -1,4 +1,4 @@
-//! What is not a number: passed on by maxima and minima, and found.
+//! NaN: propagation by maxima and minima, and detection.
 
 use super::X86;
 use super::control::address;
@@ -7,17 +7,20 @@ use super::vectors::{COMPARE, ELEMENT, MAX, MIN, VECTOR, opcode};
 use crate::asm::instruction_set::{Arithmetic, Bound, Operand, Vector, Vectors};
 use autotune_ir::target::Isa;
 
-/// Whether two values compare at all: both are numbers, or not both.
+/// Predicates of a comparison: neither operand is NaN, or one is.
 const ORDERED: i64 = 7;
 const UNORDERED: i64 = 3;
-/// Whether a mask has no bits, and whether a vector has no lanes that are negative.
+/// `kortestw`: sets the zero flag if a mask has no bits.
 const TEST_MASK: Opcode = opcode(1, 0, 0x98);
+/// `vtestps`: sets the zero flag if no lane is negative.
 const TEST_SIGNS: Opcode = opcode(2, 1, 0x0e);
 
 impl X86 {
-    /// `b` is the larger, or the smaller, of `a` and `b`, or what of the two is not a number;
-    /// changes `spare`, or the last mask. An instruction takes `a` where either is not a number:
-    /// where `b` is none, it stays, or all of its bits are set.
+    /// Sets `b` to the larger or smaller of `a` and `b`, or to NaN if either is NaN. Overwrites
+    /// `spare` or the mask register k7.
+    ///
+    /// The hardware instruction returns `a` if either is NaN. So a NaN in `b` is kept by a mask
+    /// (AVX-512), or all its bits are set (AVX2).
     pub(super) fn bound_value(&mut self, bound: Bound, b: Vector, a: Operand, spare: Vector) {
         let (op, arithmetic) = match bound {
             Bound::Larger => (MAX, Arithmetic::Max),
@@ -41,8 +44,8 @@ impl X86 {
         }
     }
 
-    /// Lets the next instruction see as equal whether no lane of a register is unequal to itself;
-    /// changes the register, or the last mask.
+    /// Sets the zero flag if no lane of a register is NaN. Overwrites the register or the mask
+    /// register k7.
     pub(super) fn compare_with_itself(&mut self, v: Vector) {
         let of = Place::Register(v);
         if self.isa == Isa::Avx512 {

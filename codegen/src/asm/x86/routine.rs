@@ -1,10 +1,10 @@
-//! Functions that are written instruction by instruction, for what is around kernels.
+//! Functions written instruction by instruction, for code around kernels.
 
 use super::encode::{Address, Code, Goal, Integer, Place};
 use crate::asm::error::AssembleError;
 
-/// Functions, one behind the other: integers of 64 bits, addresses of a register and a constant,
-/// and places outside by their distance.
+/// Builder of consecutive functions, with 64-bit integers, addresses `[register + constant]`, and
+/// addresses outside the code as distances.
 ///
 /// ```
 /// use autotune_codegen::asm::x86::{Condition, Integer::{Rax, Rdi}, Routine};
@@ -22,18 +22,17 @@ use crate::asm::error::AssembleError;
 #[derive(Default)]
 pub struct Routine {
     code: Code,
-    /// Where labels are, once they are anywhere.
+    /// Offset of each label, if bound.
     labels: Vec<Option<usize>>,
-    /// Numbers of goals, and the labels that they lead to.
+    /// Number of each displacement to a label.
     jumps: Vec<(usize, Label)>,
 }
 
-/// A place in the code, known when it is [bound](Routine::bind).
+/// A position in the code, known once it is [bound](Routine::bind).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label(usize);
 
-/// What a comparison has found, by its number in opcodes; `Below` and `AtLeast` are of numbers
-/// without a sign.
+/// Result of a comparison, by its condition code. `Below` and `AtLeast` compare unsigned numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Condition {
@@ -44,30 +43,30 @@ pub enum Condition {
 }
 
 impl Routine {
-    /// Offset of the next instruction.
+    /// Returns the offset of the next instruction.
     pub fn offset(&self) -> usize {
         self.code.here()
     }
 
-    /// Begins the next instruction at a multiple of 16, where nothing runs into.
+    /// Pads to a multiple of 16 with `int3`; execution must not reach the padding.
     pub fn align(&mut self) {
         while !self.offset().is_multiple_of(16) {
             self.code.plain(&[0xcc]);
         }
     }
 
-    /// A label that is bound later.
+    /// Creates a label that is bound later.
     pub fn label(&mut self) -> Label {
         self.labels.push(None);
         Label(self.labels.len() - 1)
     }
 
-    /// The label is here.
+    /// Binds a label to the next instruction.
     pub fn bind(&mut self, label: Label) {
         self.labels[label.0] = Some(self.offset());
     }
 
-    /// A label that is here.
+    /// Creates a label bound to the next instruction.
     pub fn here(&mut self) -> Label {
         let label = self.label();
         self.bind(label);
@@ -79,36 +78,37 @@ impl Routine {
         self.jumps.push((goal, label));
     }
 
-    /// Goes on at a label.
+    /// Jumps to a label.
     pub fn jump(&mut self, to: Label) {
         self.code.plain(&[0xe9]);
         self.lead_to(to);
     }
 
-    /// Goes on at a label if what was compared, or computed, last was so.
+    /// Jumps to a label if the last comparison or computation had this result.
     pub fn jump_if(&mut self, condition: Condition, to: Label) {
         self.code.plain(&[0x0f, 0x80 | condition as u8]);
         self.lead_to(to);
     }
 
-    /// Goes on where a register points to.
+    /// Jumps to the address in a register.
     pub fn jump_register(&mut self, to: Integer) {
         self.code.legacy(false, 0xff, 4, to);
     }
 
-    /// Calls a function of these.
+    /// Calls a function in this code.
     pub fn call(&mut self, function: Label) {
         self.code.plain(&[0xe8]);
         self.lead_to(function);
     }
 
-    /// Calls the function at an offset in bytes from the first of these, which may be negative.
+    /// Calls the function at an offset in bytes from the first byte of this code; the offset may be
+    /// negative.
     pub fn call_outside(&mut self, distance: i64) {
         self.code.plain(&[0xe8]);
         self.code.lead_to(Goal::Outside(distance));
     }
 
-    /// Calls the function that a register points to.
+    /// Calls the function whose address is in a register.
     pub fn call_register(&mut self, function: Integer) {
         self.code.legacy(false, 0xff, 2, function);
     }
@@ -118,20 +118,20 @@ impl Routine {
         self.code.plain(&[0xc3]);
     }
 
-    /// Saves a register on the stack.
+    /// Pushes a register on the stack.
     pub fn push(&mut self, register: Integer) {
         self.code.short(false, 0x50, register, 0, 0);
     }
 
-    /// Takes it back.
+    /// Pops a register from the stack.
     pub fn pop(&mut self, register: Integer) {
         self.code.short(false, 0x58, register, 0, 0);
     }
 
-    /// `to = value`; changes no flags.
+    /// `to = value`; leaves the flags unchanged.
     pub fn set(&mut self, to: Integer, value: i64) {
         match (u32::try_from(value), i32::try_from(value)) {
-            // The upper half becomes zero.
+            // A 32-bit move clears the upper half.
             (Ok(low), _) => self.code.short(false, 0xb8, to, low.into(), 4),
             (_, Ok(low)) => {
                 self.code.legacy(true, 0xc7, 0, to);
@@ -151,17 +151,17 @@ impl Routine {
         self.code.legacy(true, 0x8b, to as u8, Address { base, disp });
     }
 
-    /// The same of 32 bits, with zeros above.
+    /// `to = [base + disp]`, 32 bits, zero-extended.
     pub fn load_half(&mut self, to: Integer, base: Integer, disp: i32) {
         self.code.legacy(false, 0x8b, to as u8, Address { base, disp });
     }
 
-    /// The same of 16 bits.
+    /// `to = [base + disp]`, 16 bits, zero-extended.
     pub fn load_quarter(&mut self, to: Integer, base: Integer, disp: i32) {
         self.code.legacy(false, 0x0fb7, to as u8, Address { base, disp });
     }
 
-    /// The same of 8 bits.
+    /// `to = [base + disp]`, 8 bits, zero-extended.
     pub fn load_byte(&mut self, to: Integer, base: Integer, disp: i32) {
         self.code.legacy(false, 0x0fb6, to as u8, Address { base, disp });
     }
@@ -171,31 +171,33 @@ impl Routine {
         self.code.legacy(true, 0x89, from as u8, Address { base, disp });
     }
 
-    /// The same of 32 bits.
+    /// `[base + disp] = from`, the lowest 32 bits.
     pub fn store_half(&mut self, base: Integer, disp: i32, from: Integer) {
         self.code.legacy(false, 0x89, from as u8, Address { base, disp });
     }
 
-    /// The same of 16 bits.
+    /// `[base + disp] = from`, the lowest 16 bits.
     pub fn store_quarter(&mut self, base: Integer, disp: i32, from: Integer) {
         self.code.plain(&[0x66]);
         self.store_half(base, disp, from);
     }
 
-    /// The same of 8 bits, from rax, rcx, rdx or rbx: without a prefix, the numbers of others mean
+    /// `[base + disp] = from`, the lowest 8 bits.
+    ///
+    /// `from` must be rax, rcx, rdx or rbx: without a REX prefix, other register numbers mean the
     /// second bytes of these.
     pub fn store_byte(&mut self, base: Integer, disp: i32, from: Integer) {
         self.code.legacy(false, 0x88, from as u8, Address { base, disp });
     }
 
-    /// 16 bytes from one place to another, through xmm0.
+    /// Copies 16 bytes through xmm0.
     pub fn copy_16_bytes(&mut self, (to, to_disp): (Integer, i32), (from, from_disp): (Integer, i32)) {
         self.code.legacy(false, 0x0f10, 0, Address { base: from, disp: from_disp });
         self.code.legacy(false, 0x0f11, 0, Address { base: to, disp: to_disp });
     }
 
-    /// rcx bytes from where rsi points to to where rdi does; both point behind them then, and rcx
-    /// is 0.
+    /// Copies rcx bytes from `[rsi]` to `[rdi]`. Afterwards both point after the copied bytes, and
+    /// rcx is 0.
     pub fn copy_bytes(&mut self) {
         self.code.plain(&[0xf3, 0xa4]);
     }
@@ -205,7 +207,7 @@ impl Routine {
         self.code.legacy(true, 0x8d, to as u8, Address { base, disp });
     }
 
-    /// `to` = the address of a place outside, by its distance from the first byte of the code.
+    /// `to` = an address outside, given as a distance from the first byte of the code.
     pub fn point_outside(&mut self, to: Integer, distance: i64) {
         self.code.legacy(true, 0x8d, to as u8, Place::Constant);
         self.code.goal(Goal::Outside(distance));
@@ -246,7 +248,7 @@ impl Routine {
         self.code.immediate(value.into(), 4);
     }
 
-    /// `rax /= [base + disp]`, numbers without a sign; the remainder is in rdx.
+    /// `rax /= [base + disp]`, unsigned; the remainder goes to rdx.
     pub fn divide(&mut self, base: Integer, disp: i32) {
         self.set(Integer::Rdx, 0);
         self.code.legacy(true, 0xf7, 6, Address { base, disp });
@@ -273,23 +275,23 @@ impl Routine {
         self.code.immediate(right.into(), 4);
     }
 
-    /// `register &= bits`, of 32 bits, with zeros above; equal is none.
+    /// `register &= bits`, on 32 bits, zero-extended; the condition is `Equal` if no bit remains.
     pub fn and(&mut self, register: Integer, bits: u32) {
         self.code.legacy(false, 0x81, 4, register);
         self.code.immediate(bits.into(), 4);
     }
 
-    /// What the processor is: leaf eax, subleaf ecx, into eax, ebx, ecx and edx.
+    /// Queries the processor's features: leaf eax, subleaf ecx, into eax, ebx, ecx and edx.
     pub fn cpuid(&mut self) {
         self.code.plain(&[0x0f, 0xa2]);
     }
 
-    /// Which registers the system keeps: number ecx, into eax and edx.
+    /// Queries the register sets that the operating system saves: number ecx, into eax and edx.
     pub fn xgetbv(&mut self) {
         self.code.plain(&[0x0f, 0x01, 0xd0]);
     }
 
-    /// The code. Every label that something leads to must be bound.
+    /// Returns the code. Every label that is the target of a jump must be bound.
     pub fn finish(mut self) -> Result<Vec<u8>, AssembleError> {
         for (goal, label) in self.jumps {
             let at = self.labels[label.0].ok_or(AssembleError::Label)?;

@@ -1,4 +1,4 @@
-//! Vectors in ymm or zmm registers.
+//! Vector instructions on ymm or zmm registers.
 
 use super::X86;
 use super::control::{address, integer};
@@ -12,30 +12,37 @@ use autotune_ir::program::Compare;
 use autotune_ir::spec::Reduction;
 use autotune_ir::target::Isa;
 
-/// Bytes below the stack pointer through which strided lanes go; a leaf calls nothing, so that they
-/// are its own.
+/// Scratch memory for strided lanes, below the stack pointer. A leaf calls nothing, so it may use
+/// the red zone.
 pub(super) const LANES_AT: Address = Address { base: Integer::Rsp, disp: -64 };
 
 pub(super) const fn opcode(map: u8, prefix: u8, code: u8) -> Opcode {
     Opcode { map, prefix, code }
 }
 
-/// Whole vectors.
+/// `vmovups`: loads a whole vector.
 pub(super) const LOAD: Opcode = opcode(1, 0, 0x10);
+/// `vmovups`: stores a whole vector.
 pub(super) const STORE: Opcode = opcode(1, 0, 0x11);
+/// `vmovntps`: stores a whole vector, bypassing the caches.
 pub(super) const STREAM: Opcode = opcode(1, 0, 0x2b);
+/// `vmovaps`: copies a register.
 pub(super) const COPY: Opcode = opcode(1, 0, 0x28);
-/// One element to every lane, from memory or a vector; from an integer register; to the first lane
-/// from there.
+/// `vbroadcastss`: broadcasts an element from memory or from a vector's first lane.
 pub(super) const BROADCAST: Opcode = opcode(2, 1, 0x18);
+/// `vpbroadcastd`: broadcasts an integer register.
 const BROADCAST_INTEGER: Opcode = opcode(2, 1, 0x7c);
+/// `vmovd`: moves an integer register to the first lane.
 pub(super) const MOVE_INTEGER: Opcode = opcode(1, 1, 0x6e);
+/// `vmovd`: moves the first lane to an integer register.
 pub(super) const MOVE_TO_INTEGER: Opcode = opcode(1, 1, 0x7e);
-/// Elements by their numbers, of those lanes that a mask has; masks of all lanes.
+/// `vgatherdps`: loads elements at the indices in a vector, for lanes that a mask selects.
 pub(super) const GATHER: Opcode = opcode(2, 1, 0x92);
+/// `vpcmpeqd`: of a register with itself, a mask of all lanes.
 const EQUAL_BITS: Opcode = opcode(1, 1, 0x76);
+/// `kxnorw`: of a mask register with itself, a mask of all lanes.
 pub(super) const ALL_OF_MASK: Opcode = opcode(1, 0, 0x46);
-/// An integer register to a mask.
+/// `kmovw`: moves an integer register to a mask register.
 pub(super) const SET_MASK: Opcode = opcode(1, 0, 0x92);
 pub(super) const XOR_VEX: Opcode = opcode(1, 0, 0x57);
 const XOR_EVEX: Opcode = opcode(1, 1, 0xef);
@@ -47,40 +54,47 @@ const WHOLE: Opcode = opcode(1, 2, 0x5b);
 const OF_INTEGER: Opcode = opcode(1, 0, 0x5b);
 const NEAREST: Opcode = opcode(1, 1, 0x5b);
 const ROUND: Opcode = opcode(3, 1, 0x08);
-/// Bits moved; the first operand tells in which direction.
+/// `vpslld`, `vpsrld`: shifts bits; the first operand selects the direction.
 pub(super) const SHIFT: Opcode = opcode(1, 1, 0x72);
-/// A comparison, and the choice by it: by a vector, whose number is an immediate, or by a mask.
+/// `vcmpps`: compares into a vector, or into a mask register.
 pub(super) const COMPARE: Opcode = opcode(1, 0, 0xc2);
+/// `vblendvps`: selects lanes by a vector, whose number is in an immediate.
 const BLEND_VEX: Opcode = opcode(3, 1, 0x4a);
+/// `vblendmps`: selects lanes by a mask register.
 const BLEND_EVEX: Opcode = opcode(2, 1, 0x65);
 
-/// Two elements of each half of one factor, then two of the other.
+/// `vshufps`: in each 128-bit part, two elements of one operand, then two of the other.
 const SHUFFLE: Opcode = opcode(1, 0, 0xc6);
-/// Pairs of elements in any order; the prefix is that of 64-bit operands, too.
+/// `vpermpd`: pairs of elements in any order. The prefix includes the W bit.
 pub(super) const PERMUTE_PAIRS: Opcode = opcode(3, 0x80 | 1, 0x01);
-/// Quarters of a vector of 512 bits: two of one factor, then two of the other.
+/// `vshuff32x4`: two 128-bit quarters of one operand, then two of the other.
 pub(super) const SHUFFLE_QUARTERS: Opcode = opcode(3, 1, 0x23);
-/// Elements by their numbers, which are the second operand, of a vector and of two, the first of
-/// which is the destination.
+/// `vpermps`: permutes a vector's elements by an index vector, the second operand.
 pub(super) const PERMUTE: Opcode = opcode(2, 1, 0x16);
+/// `vpermt2ps`: permutes the elements of two vectors by an index vector; the first vector is the
+/// destination.
 const PERMUTE_TWO: Opcode = opcode(2, 1, 0x7f);
-/// The upper pairs of elements of two vectors in turns, in each quarter.
+/// `vunpckhpd`: interleaves the upper pairs of elements in each 128-bit part.
 pub(super) const UNPACK_HIGH_PAIRS: Opcode = opcode(1, 1, 0x15);
-/// The second element of each pair twice; the upper quarter, of 128 bits, of two, and the upper
-/// half of 512 bits, whose destination is what may be in memory; the lanes of the second factor
-/// that an immediate has the bits of.
+/// `vmovshdup`: the second element of each pair, twice.
 const SECOND_ELEMENTS: Opcode = opcode(1, 2, 0x16);
+/// `vunpckhpd` with EVEX encoding.
 const UNPACK_HIGH_PAIRS_EVEX: Opcode = opcode(1, 0x80 | 1, 0x15);
+/// `vextractf128`, `vextractf32x4`: extracts 128 bits. The destination is the operand that may be
+/// in memory.
 pub(super) const EXTRACT_QUARTER: Opcode = opcode(3, 1, 0x19);
+/// `vextractf64x4`: extracts the upper 256 bits. The destination is the operand that may be in
+/// memory.
 const EXTRACT_HALF: Opcode = opcode(3, 0x80 | 1, 0x1b);
+/// `vblendps`: takes lanes from the second operand where an immediate has bits.
 pub(super) const BLEND_LANES: Opcode = opcode(3, 1, 0x0c);
 
-/// Bytes of a vector and of an element, in units of which AVX-512 counts short displacements, as
-/// powers of two.
+/// Log2 of a vector's bytes: the unit in which AVX-512 counts one-byte displacements.
 pub(super) const VECTOR: u32 = 6;
+/// Log2 of an element's bytes: the unit for operands of one element.
 pub(super) const ELEMENT: u32 = 2;
 
-/// Distance in bytes of every other element.
+/// Distance in bytes between every other element.
 pub(super) const EVERY_OTHER: i32 = 8;
 
 impl Vectors for X86 {
@@ -171,6 +185,7 @@ impl Vectors for X86 {
             self.code.vex(ALL_OF_MASK, true, [7, 7], Place::Register(7));
             self.code.evex_indexed(GATHER, evex::BITS_512 | 7, to, (address(at), TIMES_FOUR), index);
         } else {
+            // The AVX2 gather takes its mask from a vector, which it overwrites.
             self.code.vex(EQUAL_BITS, true, [spare, spare], Place::Register(spare));
             self.code.vex_indexed(GATHER, [to, spare], address(at), index);
         }
@@ -224,8 +239,8 @@ impl Vectors for X86 {
     }
 
     fn prefetch(&mut self, at: At, to_write: bool) {
-        // `prefetchw`, or `prefetcht1`: what is read comes to the second-level cache, since a tile
-        // ahead may be as large as the first-level one.
+        // `prefetchw`, or `prefetcht1`. Data to read goes to the second-level cache, since the tile
+        // ahead may be as large as the first-level cache.
         let (opcode, extension) = if to_write { (0x0f0d, 1) } else { (0x0f18, 2) };
         self.code.legacy(false, opcode, extension, address(at));
     }
@@ -329,11 +344,11 @@ impl Vectors for X86 {
             Unary::OfInteger => self.whole(OF_INTEGER, [to, 0], a, VECTOR),
             Unary::Nearest => self.whole(NEAREST, [to, 0], a, VECTOR),
             Unary::Floor => {
-                // Down, without an exception for what is lost.
+                // Round down, without a precision exception.
                 self.whole(ROUND, [to, 0], a, VECTOR);
                 self.code.immediate(0b1001, 1);
             }
-            // The first operand is a part of the opcode.
+            // The first operand is part of the opcode.
             Unary::ShiftLeft(places) => {
                 self.whole(SHIFT, [6, to], a, VECTOR);
                 self.code.immediate(places.into(), 1);
@@ -346,7 +361,7 @@ impl Vectors for X86 {
     }
 
     fn select(&mut self, compare: Compare, to: Vector, [a, b]: [Vector; 2], then: Vector, otherwise: Vector) {
-        // Ordered: nothing holds of what is not a number.
+        // Ordered predicates: false if an operand is NaN.
         let predicate = match compare {
             Compare::Less => 0x11,
             Compare::LessEqual => 0x12,
@@ -372,7 +387,7 @@ impl Vectors for X86 {
         self.whole(LOAD, [v, 0], self.vector_slot(slot), VECTOR);
     }
 
-    /// Elements for every lane are operands of AVX-512 only.
+    /// Only AVX-512 has broadcast memory operands.
     fn memory_operand(&self, shape: Shape, at: At) -> Option<Operand> {
         match shape {
             Shape::Lanes(n) if n == self.lanes() => Some(Operand::Vector(at)),
@@ -383,12 +398,12 @@ impl Vectors for X86 {
 }
 
 impl X86 {
-    /// A vector slot of the leaf.
+    /// Returns a vector slot of the leaf on the stack.
     fn vector_slot(&self, slot: usize) -> Place {
         Address { base: Integer::Rsp, disp: (slot * self.isa.vector_bytes()) as i32 }.into()
     }
 
-    /// An instruction of whole registers that both instruction sets have.
+    /// Writes an instruction on whole registers that both instruction sets have.
     pub(super) fn whole(&mut self, op: Opcode, registers: [Vector; 2], place: Place, scale: u32) {
         if self.isa == Isa::Avx512 {
             self.code.evex(op, evex::BITS_512, registers, place, scale);
@@ -397,7 +412,7 @@ impl X86 {
         }
     }
 
-    /// Makes the masks of a leaf, which must come before anything else in it.
+    /// Sets the mask registers of a leaf. Must come first in the leaf, since it overwrites eax.
     pub(super) fn set_masks(&mut self, lanes: &[u8]) {
         self.masks.clear();
         let most = if self.held.halves.is_some() { UPPER_HALVES - 1 } else { 6 };
@@ -412,7 +427,7 @@ impl X86 {
         self.code.vex(SET_MASK, false, [k, 0], Integer::Rax.into());
     }
 
-    /// The number of a mask register.
+    /// Returns the mask register for a number of lanes, setting k7 if there is none.
     pub(super) fn mask(&mut self, lanes: u8) -> u8 {
         match self.masks.iter().position(|&n| n == lanes) {
             Some(i) => 1 + i as u8,
@@ -423,8 +438,8 @@ impl X86 {
         }
     }
 
-    /// Loads `n` consecutive lanes, or stores them; `mask` may be changed to what tells which, and
-    /// is `v` for loads.
+    /// Loads or stores `n` consecutive lanes. `mask` is a register that may be overwritten by a
+    /// lane mask; it is `v` for loads.
     fn transfer(&mut self, is_store: bool, v: Vector, n: u8, at: Address, mask: Vector) {
         let is_avx512 = self.isa == Isa::Avx512;
         let (whole, store) = (if is_store { STORE } else { LOAD }, u8::from(is_store));
@@ -432,7 +447,7 @@ impl X86 {
             _ if n == self.lanes() => self.whole(whole, [v, 0], at.into(), VECTOR),
             1 if is_avx512 => self.code.evex(opcode(1, 2, whole.code), 0, [v, 0], at.into(), ELEMENT),
             _ if is_avx512 => {
-                // Lanes that are not loaded are zero.
+                // Masked-off lanes are zeroed by loads.
                 let zeroing = if is_store { 0 } else { evex::ZEROING };
                 let flags = self.mask(n) | zeroing | evex::BITS_512;
                 self.code.evex(whole, flags, [v, 0], at.into(), VECTOR);
@@ -441,7 +456,7 @@ impl X86 {
             2 => self.code.vex(opcode(1, 3, whole.code), false, [v, 0], at.into()),
             4 => self.code.vex(whole, false, [v, 0], at.into()),
             _ => {
-                // The lanes that the mask has the sign of.
+                // `vmaskmovps` selects lanes by the mask's sign bits.
                 self.code.vex(LOAD, true, [mask, 0], Place::Constant);
                 self.code.goal(Goal::Mask(n));
                 self.code.vex(opcode(2, 1, 0x2c + 2 * store), true, [v, mask], at.into());
@@ -449,10 +464,9 @@ impl X86 {
         }
     }
 
-    /// `v` is every other element from `at` on, `lanes` of them: 4 or 8; nothing behind the last is
-    /// read.
+    /// Loads every other element from `at` on, 4 or 8 of them, without reading past the last.
     fn load_every_other(&mut self, v: Vector, lanes: u8, at: Address) {
-        // Elements 0 and 2 of the first factor, then 1 and 3 of the second, of each half.
+        // In each half, elements 0 and 2 of the first operand, then 1 and 3 of the second.
         const EVEN_ODD: i64 = 0b11_01_10_00;
         let behind = Address { disp: at.disp.wrapping_add(4 * (i32::from(lanes) - 1)), ..at };
         let is_256 = lanes == 8;
@@ -465,8 +479,7 @@ impl X86 {
         }
     }
 
-    /// `v` is every other element from `at` on, `lanes` of them, more than 4; nothing behind the
-    /// last is read.
+    /// Loads every other element from `at` on, more than 4 of them, without reading past the last.
     ///
     /// ```text
     /// 16 lanes   v = [a15 a16 .. a30]   numbers 16 18 .. 30 1 3 .. 15 of v and [a0 a1 .. a15]

@@ -7,7 +7,7 @@ use crate::asm::instruction_set::{Control, Limit, Order, Vector};
 use crate::asm::leaf::Leaf;
 
 impl Recorder {
-    /// A jump forward, where that is so.
+    /// Records a jump forward under a condition.
     fn jump_where(&mut self, is_so: impl Fn(&mut Machine) -> bool + 'static) -> usize {
         let number = self.jumps.len();
         self.jumps.push(usize::MAX);

@@ -1,4 +1,4 @@
-//! What recorded steps run on.
+//! The machine on which recorded steps run.
 
 use super::Recorded;
 use crate::asm::instruction_set::{Address, Shape, VECTOR_SLOTS};
@@ -7,16 +7,16 @@ pub(super) const MOST_LANES: usize = 16;
 
 pub(super) type Lanes = [f32; MOST_LANES];
 
-/// What a register holds whose value is lost.
+/// Contents of a register whose value is lost.
 pub(super) const LOST: Lanes = [f32::NAN; MOST_LANES];
 
-/// Where buffers begin: far from each other, so that no access beyond one is within another.
+/// Distance between the addresses of buffers, large enough that no access past one reaches another.
 const APART: i64 = 1 << 32;
 
-/// Memory and registers; an integer that is lost is none.
+/// Memory and registers; an integer register whose value is lost is `None`.
 pub(in crate::asm::tests) struct Machine {
-    /// Bytes of buffers. Buffer `i` begins at `(i + 1) * APART`, the last one is thread-private
-    /// memory.
+    /// Contents of buffers. Buffer `i` has the address `(i + 1) * APART`; the last one is
+    /// thread-private memory.
     pub(in crate::asm::tests) memory: Vec<Vec<u8>>,
     pub(super) buffers: Vec<i64>,
     pub(super) local: i64,
@@ -51,7 +51,7 @@ impl Machine {
         }
     }
 
-    /// Runs some tasks of the stage whose function is at a place.
+    /// Runs a range of tasks of the stage whose function is at `entry`.
     pub(in crate::asm::tests) fn run(&mut self, code: &Recorded, entry: usize, tasks: [i64; 2]) {
         self.tasks = tasks;
         self.local = self.memory.len() as i64 * APART;
@@ -74,7 +74,7 @@ impl Machine {
         self.integers[usize::from(number)].expect("the register is lost")
     }
 
-    /// Memory of an element of `bytes` bytes, `number` elements after the one at an address.
+    /// Returns the memory of the element of `bytes` bytes, `number` elements after an address.
     fn element(&mut self, at: Address, number: usize, bytes: usize) -> &mut [u8] {
         let address = self.integer(at.pointer) + i64::from(at.disp);
         let (buffer, byte) = (address.div_euclid(APART) - 1, address.rem_euclid(APART) as usize);
@@ -84,7 +84,7 @@ impl Machine {
         element.unwrap_or_else(|| panic!("{at:?} is beyond buffer {buffer}"))
     }
 
-    /// The word `number` words after the one at an address.
+    /// Returns the word `number` words after an address.
     pub(super) fn word(&mut self, at: Address, number: usize) -> f32 {
         self.bits(at, number, 4)
     }
@@ -98,18 +98,18 @@ impl Machine {
         self.element(at, number, bytes).copy_from_slice(&value.to_bits().to_le_bytes()[..bytes]);
     }
 
-    /// The bits of an element, below zeros.
+    /// Returns the bits of an element, zero-extended.
     pub(super) fn bits(&mut self, at: Address, number: usize, bytes: usize) -> f32 {
         let element = self.element(at, number, bytes);
         f32::from_bits(element.iter().rev().fold(0, |bits, &byte| bits << 8 | u32::from(byte)))
     }
 
-    /// Words of memory in lanes.
+    /// Loads words into lanes.
     pub(super) fn load(&mut self, shape: Shape, at: Address) -> Lanes {
         self.load_elements(shape, at, 4)
     }
 
-    /// Elements of memory in lanes, below zeros.
+    /// Loads elements into lanes, zero-extended.
     pub(super) fn load_elements(&mut self, shape: Shape, at: Address, bytes: usize) -> Lanes {
         let mut lanes = [0.0; MOST_LANES];
         match shape {
