@@ -1,4 +1,4 @@
-//! The axes of a contraction by which of its operands they index.
+//! Axes of a contraction, classified by the operands that they index.
 //!
 //! | part | data | weight | result | matmul | conv2d |
 //! |---|---|---|---|---|---|
@@ -8,62 +8,61 @@
 //! | step | yes | yes | | `k` | `c` of a group |
 //! | tap | yes, in one dimension with a row | yes | | | `kh`, `kw` |
 //!
-//! Sketches go by these parts, not by operators: whatever is a sum of products of two operands has
-//! them.
+//! Sketches use these parts, not operators: every sum of products of two operands has them.
 
 use autotune_ir::program::{Access, Expr};
 use autotune_ir::spec::{AxisId, Equation, Reduction, Spec};
 use autotune_ir::{Affine, VarId};
 
-/// A dimension of the data that is read at `stride * row + dilation * tap - pad`, or further on by
-/// axes that the weights have, too.
+/// A dimension of the data that is read at `stride * row + dilation * tap - pad`, possibly shifted
+/// by axes that the weights have, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// The dimension.
+    /// Number of the dimension.
     pub dim: usize,
-    /// Its extent.
+    /// Extent of the dimension.
     pub extent: usize,
-    /// The axis of the result.
+    /// Axis of the result.
     pub row: AxisId,
-    /// The axis that is summed over.
+    /// Reduction axis.
     pub tap: AxisId,
-    /// Distance of what neighbouring results begin to read at.
+    /// Distance between the first elements that adjacent results read.
     pub stride: i64,
-    /// Distance of what neighbouring taps read.
+    /// Distance between the elements that adjacent taps read.
     pub dilation: i64,
-    /// Where the first tap of the first result is, before the first element.
+    /// Distance of the first tap of the first result before the first element.
     pub pad: i64,
 }
 
-/// Rows or columns that are few: a register tile has all of them, beside others.
+/// Maximum number of rows or columns that count as few: a register tile contains all of them.
 pub const FEW: usize = 8;
 
-/// The axes of a contraction, `result[..] = Σ data[..] * weight[..]`, in the order of
+/// Axes of a contraction `result[..] = Σ data[..] * weight[..]`, each list in the order of
 /// [`Equation::axes`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Axes {
-    /// Of the result, the data and the weights.
+    /// Axes of the result, the data and the weights.
     pub batch: Vec<AxisId>,
-    /// Of the result and the data.
+    /// Axes of the result and the data.
     pub rows: Vec<AxisId>,
-    /// Of the result and the weights.
+    /// Axes of the result and the weights.
     pub columns: Vec<AxisId>,
-    /// Summed over, each in dimensions of its own.
+    /// Reduction axes that do not share a dimension with an axis of the result.
     pub steps: Vec<AxisId>,
-    /// Dimensions of the data with an axis of the result and one that is summed over.
+    /// Dimensions of the data indexed by an axis of the result and a reduction axis.
     pub windows: Vec<Window>,
-    /// Those of the batch that shift a window: the phases of a transposed convolution.
+    /// Batch axes that shift a window: the phases of a transposed convolution.
     pub shifts: Vec<AxisId>,
 }
 
 impl Axes {
-    /// Those of a spec's main equation; `None` if it is no sum of products of two tensors, or if
-    /// some axis plays no part.
+    /// Returns the axes of a spec's main equation; `None` if it is not a sum of products of two
+    /// tensors, or an axis has no part.
     pub fn of(spec: &Spec) -> Option<Self> {
         Self::of_equation(spec, spec.main())
     }
 
-    /// Those of any equation of a spec.
+    /// Returns the axes of any equation of a spec.
     pub fn of_equation(spec: &Spec, main: &Equation) -> Option<Self> {
         let [data, weight] = main.loads()[..] else { return None };
         let product = Expr::product(Expr::Load(data.clone()), Expr::Load(weight.clone()));
@@ -91,17 +90,17 @@ impl Axes {
         Some(axes)
     }
 
-    /// The axes that windows are summed over.
+    /// Returns the reduction axes of the windows.
     pub fn taps(&self) -> impl Iterator<Item = AxisId> {
         self.windows.iter().map(|window| window.tap)
     }
 
-    /// True if the axis of the result is that of a window.
+    /// True if a window slides along this axis of the result.
     pub fn is_windowed(&self, row: AxisId) -> bool {
         self.windows.iter().any(|window| window.row == row)
     }
 
-    /// The batch without what shifts windows.
+    /// Returns the batch axes that do not shift windows.
     pub fn groups(&self) -> Vec<AxisId> {
         self.batch.iter().copied().filter(|axis| !self.shifts.contains(axis)).collect()
     }
@@ -112,36 +111,37 @@ impl Axes {
         self.few(main).is_some() && count(main, &self.rows).min(count(main, &self.columns)) == 1
     }
 
-    /// The operand of a single product, or of products of two vectors each, that has at most
-    /// [`FEW`] rows or columns: 0 for the data, 1 for the weights, the one with fewer if both have.
+    /// Returns the operand with at most [`FEW`] rows or columns, of a single product or of products
+    /// of two vectors each: 0 for the data, 1 for the weights. If both have few, it is the one with
+    /// fewer.
     pub fn few(&self, main: &Equation) -> Option<usize> {
         let (rows, columns) = (count(main, &self.rows), count(main, &self.columns));
         let is_one = count(main, &self.batch) == 1 || rows.max(columns) == 1;
         (self.windows.is_empty() && is_one && rows.min(columns) <= FEW).then(|| usize::from(columns <= rows))
     }
 
-    /// True if both operands lie along the only axis that is summed over.
+    /// True if there is a single reduction axis, and both operands are contiguous along it.
     pub fn go_along_step(&self, main: &Equation) -> bool {
         let [step] = self.steps[..] else { return false };
         let along = Affine::var(VarId(step as u32));
         self.windows.is_empty() && main.loads().iter().all(|access| access.index.last() == Some(&along))
     }
 
-    /// True if there are windows and each of a batch of several has one column: no two results of a
-    /// position share what they read.
+    /// True if there are windows, and each of several batch elements has one column: no two results
+    /// at a position share operands.
     pub fn is_depthwise(&self, main: &Equation) -> bool {
         let shares_none = count(main, &self.groups()) > 1 || self.columns.is_empty();
         !self.windows.is_empty() && shares_none && count(main, &self.columns) == 1
     }
 }
 
-/// Number of iterations of some axes.
+/// Returns the number of iterations of some axes.
 pub fn count(main: &Equation, axes: &[AxisId]) -> usize {
     axes.iter().map(|&axis| main.axes[axis].extent).product()
 }
 
-/// True for a spec of two contractions with maps behind them, of which the second reads what the
-/// first map defines.
+/// True for a spec of two contractions, each followed by a map, of which the second reads the
+/// result of the first map.
 pub fn is_pair(spec: &Spec) -> bool {
     let [first, map, second, _] = &spec.equations[..] else { return false };
     let is_product = |number: usize| Axes::of_equation(spec, &spec.equations[number]).is_some();
@@ -160,8 +160,7 @@ pub fn is_pair(spec: &Spec) -> bool {
     is_map && reads_operands && data.buffer == map.output.buffer
 }
 
-/// True for an operand of one dimension that lies along the same axis as every other of one
-/// dimension.
+/// True for a one-dimensional operand that is indexed like every other one-dimensional operand.
 fn is_bias(spec: &Spec, loads: Vec<&Access>, access: &Access) -> bool {
     let alike = |other: &Access| other.index.len() != 1 || other.index == access.index;
     spec.tensor(access).is_given() && access.index.len() == 1 && loads.into_iter().all(alike)
@@ -171,8 +170,8 @@ fn uses(index: &[Affine], axis: AxisId) -> bool {
     index.iter().any(|index| index.uses(VarId(axis as u32)))
 }
 
-/// The dimensions of the data that an axis of the result alone, not of the weights, shares with one
-/// that is summed over.
+/// Returns the dimensions of the data that are indexed by a reduction axis and an axis of the
+/// result that the weights do not have.
 fn windows(main: &Equation, data: &[Affine], weight: &[Affine], extents: &[usize]) -> Vec<Window> {
     let is_tap = |axis: AxisId| main.axes[axis].reduce;
     let is_row = |axis: AxisId| !is_tap(axis) && !uses(weight, axis);

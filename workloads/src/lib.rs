@@ -1,15 +1,16 @@
-//! Operators: what is to be computed, in a text form and as equations, and the result that kernels
-//! are checked against.
+//! Operators, and the reference outputs that kernels are checked against.
 //!
-//! | module | what it holds |
+//! A workload describes a computation by a text form and by equations.
+//!
+//! | module | contents |
 //! |---|---|
-//! | `workload` | [`Workload`]: an operator with its sizes, element type, prologue and epilogue; a file for each [`Operator`] |
-//! | [`axes`] | the axes of a contraction by the operands that they index |
-//! | [`operands`], [`reference`](mod@reference) | random operands, the result that kernels are checked against |
-//! | [`Once`] | what several askers want of a workload, made once |
-//! | [`contract`] | tests for operators from outside |
+//! | `workload` | [`Workload`]: an operator with sizes, element types, prologue and epilogue; one file per [`Operator`] |
+//! | [`axes`] | axes of a contraction, by the operands that they index |
+//! | [`operands`], [`reference`](mod@reference) | random operands, reference outputs |
+//! | [`Once`] | per-workload memoisation of derived values |
+//! | [`contract`] | tests that external operators must pass |
 //!
-//! The text form of a workload is the database key and the word on the command line:
+//! The text form of a workload is its database key and its name on the command line:
 //!
 //! ```
 //! use autotune_workloads::{Operands, Workload, reference};

@@ -1,15 +1,15 @@
-//! What is made once for all who ask: sketches ask the same of a workload for every config.
+//! Per-workload memoisation of values that sketches need for every config.
 
 use std::any::Any;
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// What was made so far, each with its key.
+/// Memoised values, each with its key.
 #[derive(Default)]
 pub struct Once(RwLock<Vec<Box<dyn Any + Send + Sync>>>);
 
 impl Once {
-    /// What stands under a key among the values of its type. Where several threads make it at once,
-    /// all get the same.
+    /// Returns the value of a key among the values of its type, making it on the first call. If
+    /// several threads make it at once, all get the same value.
     pub fn get<K, T>(&self, key: K, make: impl FnOnce() -> T) -> Arc<T>
     where
         K: PartialEq + Send + Sync + 'static,
@@ -23,7 +23,7 @@ impl Once {
             return known;
         }
 
-        // Not under the lock: what makes it may ask for something else.
+        // Not under the lock, since making a value may ask for another one.
         let made = Arc::new(make());
         let mut known = self.0.write().unwrap_or_else(PoisonError::into_inner);
         find(&known).unwrap_or_else(|| {

@@ -1,28 +1,27 @@
-//! The right answer, which every kernel's output is compared with.
+//! Reference outputs that the outputs of kernels are compared with.
 //!
-//! [`reference()`] is a plain evaluation in f64 of every output. What it takes grows with the work
-//! of the kernel itself, so that large workloads have a [`Reference`] instead, whose cost is
-//! bounded by [`EXACT_MULTIPLY_ADDS`], a fraction of a second on two cores. An output is divided
-//! into *lines* (the pixels of a row of a convolution's image, one element of a product) of each
-//! *channel* (the columns of a product), the channels into blocks of `s`, such that the
-//! multiply-adds over `s` are within the bound, and
+//! [`reference()`] evaluates every output element plainly in f64. Its cost grows with the kernel's
+//! own work. Large workloads have a [`Reference`] instead, whose cost is bounded by
+//! [`EXACT_MULTIPLY_ADDS`], a fraction of a second on two cores. An output is divided into *lines*
+//! (a row of pixels of a convolution's image, or one element of a matrix product) of each *channel*
+//! (or column of a matrix product). The channels are divided into blocks of `s`, such that the
+//! multiply-adds divided by `s` are within the bound.
 //!
-//! | workload | compared | a kernel that is wrong in `w` lines passes with a probability of at most |
+//! | workload | compared | probability that a kernel with `w` wrong lines passes, at most |
 //! |---|---|---|
 //! | up to the bound | every element | 0 |
-//! | larger, linear (bias and residual only) | in each block the sum of its `s` channels with random weights, pixel by pixel, so that every element counts (Freivalds, *Probabilistic machines can use less running time*, 1977) | about `2 sqrt(s) / e` for an error of `e` tolerances; 0 if it is the only one in its block and above `2 sqrt(s)` |
-//! | larger, with a function or a scale, or `s` exceeds a group's channels | in each block the line of one channel, drawn for each block and line; of every `r` lines one | `exp(-w / (s r))` |
+//! | larger, linear (bias and residual only) | in each block the sum of its `s` channels with random weights, pixel by pixel, so that every element counts (Freivalds, *Probabilistic machines can use less running time*, 1977) | about `2 sqrt(s) / e` for an error of `e` tolerances; 0 if the error is the only one in its block and above `2 sqrt(s)` |
+//! | larger, with a function or a scale, or `s` exceeds a group's channels | in each block the line of one channel, drawn at random for each block and line; one of every `r` lines | `exp(-w / (s r))` |
 //!
-//! `r` is 1 unless the bound needs more than the channels of a group in a block. A block has less
-//! than `s` channels only at the end of a group, and lines at the borders count like any other, so
-//! that nothing is out of reach. Weights have a unit norm in each block, and no more than a factor
-//! of two is between their magnitudes: rounding errors of a sum are like those of an element, and
-//! the tolerance is the same. What is drawn depends on a seed, which every process may choose for
-//! itself.
+//! `r` is 1 unless the bound requires blocks larger than a group of channels. A block has fewer
+//! than `s` channels only at the end of a group. Lines at the borders count like any other. So
+//! every element may be compared. The weights of a block have unit norm, and their magnitudes
+//! differ by a factor of two at most. So a weighted sum has rounding errors like those of an
+//! element, and the tolerance is the same. Random choices depend on a seed, which every process may
+//! choose.
 //!
-//! Whatever is compared, every element of an output has to be a finite number. Outputs are NaN
-//! before a kernel runs: an element that it never writes, or computes from memory that nobody
-//! filled, is found wherever it is.
+//! In every case, each element of an output must be finite. Outputs are NaN before a kernel runs.
+//! So elements that it never writes, or computes from uninitialised memory, are always detected.
 
 use ndarray::ArrayD;
 
@@ -50,8 +49,8 @@ use product::Product;
 pub use selection::EXACT_MULTIPLY_ADDS;
 use selection::Selection;
 
-/// The output of `workload`, summed in f64 and rounded once; the operands are rounded to their
-/// types first.
+/// Returns the output of a workload, summed in f64 and rounded once. The operands are first rounded
+/// to their types.
 ///
 /// ```
 /// use autotune_workloads::{Operands, Workload, max_rel_error, reference};
@@ -63,8 +62,7 @@ use selection::Selection;
 ///
 /// # Panics
 ///
-/// If the operands are not the workload's ([`Operands::check`]), or there is no memory for the
-/// output.
+/// If the operands do not match the workload ([`Operands::check`]), or memory is lacking.
 pub fn reference(workload: &Workload, operands: &Operands) -> ArrayD<f32> {
     match Reference::with_bound(workload.spec(), operands, u64::MAX, 0) {
         Ok(made) => made.values,
@@ -72,53 +70,57 @@ pub fn reference(workload: &Workload, operands: &Operands) -> ArrayD<f32> {
     }
 }
 
-/// The magnitude of a sum of `k` products of random operands is about `0.3 sqrt(k)`. Where products
-/// cancel or ReLU leaves only small outputs, rounding errors are still those of sums of that size;
-/// this part of `sqrt(k)` is never too small for them, and one lost product, at least 0.01, is
-/// still far beyond every tolerance. Where a function has ends, such as a sigmoid, outputs stay
-/// small beside sums that are not.
+/// Lower bound of the magnitude that errors are relative to, as a fraction of `sqrt(k)` for sums of
+/// `k` products.
+///
+/// Such sums of random operands have a magnitude of about `0.3 sqrt(k)`. If products cancel, or
+/// ReLU leaves only small outputs, rounding errors are still those of sums of that size. One lost
+/// product, at least 0.01, still exceeds every tolerance by far.
 const LEAST_SUM: f32 = 0.1;
+/// The same fraction for functions with bounded values, such as sigmoid, whose outputs stay small
+/// even if the sums are large.
 const LEAST_BENT_SUM: f32 = 0.5;
-/// What a function makes of a value has an error like that of the value, however small it is: a
-/// GELU of -6 adds up 1 and nearly -1. This part of the largest value is never too small for that.
+/// Lower bound of the magnitude as a fraction of the largest function argument.
+///
+/// A function's result has an error like that of its argument, however small it is: GELU of -6 adds
+/// 1 and nearly -1.
 const LEAST_BENT: f32 = 1.0 / 64.0;
 
-/// What an output is compared with: every element, or for large workloads what the [module](self)
-/// says.
+/// The values that an output is compared with: all elements, or for large workloads those that the
+/// [module](self) describes.
 pub struct Reference {
     selection: Selection,
-    /// Line by line, block by block, element by element: `[lines, blocks, width]`. The output if
-    /// exact.
+    /// Values by line, block and element: `[lines, blocks, width]`. If exact, the output in its own
+    /// shape.
     values: ArrayD<f32>,
-    /// What integers have beyond these, in the same order: f32 rounds those above 2^24. None if it
-    /// is not exact, or of other types.
+    /// Differences between exact integers and `values`, in the same order, since f32 rounds
+    /// integers above 2^24. `None` if the reference is not exact, or for other types.
     rests: Option<ArrayD<f32>>,
-    /// The largest finite magnitude.
+    /// The magnitude that errors are relative to.
     largest: f32,
-    /// True if all elements are compared and some are infinite, as what images are padded with may
-    /// be.
+    /// True if all elements are compared and some are infinite, such as the padding of a maximum.
     has_infinities: bool,
 }
 
-/// A reference that cannot be made.
+/// The reason why a reference cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReferenceError {
-    /// The operands are of another workload.
+    /// The operands do not match the workload.
     #[error(transparent)]
     Operands(#[from] OperandError),
-    /// There is no memory for it.
+    /// Memory is lacking.
     #[error(transparent)]
     Memory(#[from] OutOfMemory),
 }
 
 impl Reference {
-    /// What the output for the operands must be, on every core. The seed decides what is drawn
-    /// where it is large.
+    /// Computes the reference for some operands, using all cores. The seed determines what is
+    /// sampled of a large output.
     pub fn new(workload: &Workload, operands: &Operands, seed: u64) -> Result<Self, ReferenceError> {
         Self::with_bound(workload.spec(), operands, EXACT_MULTIPLY_ADDS, seed)
     }
 
-    /// Returns the reference of any spec, exact up to `bound` multiply-adds.
+    /// Computes the reference of any spec, exact up to `bound` multiply-adds.
     pub fn with_bound(spec: &Spec, operands: &Operands, bound: u64, seed: u64) -> Result<Self, ReferenceError> {
         operands.check(spec)?;
         let selection = Selection::of(spec, bound, seed);
@@ -160,57 +162,59 @@ impl Reference {
         Ok(Self { selection, values, rests, largest, has_infinities })
     }
 
-    /// Bytes of the reference of a workload, and of the tensors on the way to it, which what is no
-    /// sum of products needs.
+    /// Returns the number of bytes of a workload's reference, including intermediate tensors, which
+    /// are needed unless the output is a sum of products.
     pub fn bytes(workload: &Workload) -> usize {
         let selection = Selection::of(workload.spec(), EXACT_MULTIPLY_ADDS, 0);
         let is_made = |tensor: &&Tensor| selection.lines.vector.is_none() && tensor.source == Source::Computed;
         let made = workload.spec().tensors.iter().filter(is_made).map(|tensor| points(&tensor.shape).saturating_mul(8));
         let mapped =
             workload.spec().prologue().map(|map| points(&workload.spec().tensor(&map.output).shape).saturating_mul(8));
-        // With rests there are also the elements in f64, for a while.
+        // With `rests`, there are also the elements in f64 for a while.
         let of_element = if has_rests(workload.spec(), &selection) { 16 } else { 4 };
         made.chain(mapped).fold(selection.len().saturating_mul(of_element), usize::saturating_add)
     }
 
-    /// What errors are relative to: the largest finite magnitude in it, or that of a usual sum
-    /// where all that is left of the sums is small.
+    /// Returns the magnitude that errors are relative to: the largest finite one in the reference,
+    /// or a typical sum if the values are smaller.
     pub fn largest(&self) -> f32 {
         self.largest
     }
 
-    /// The output, if all of it is compared.
+    /// Returns the output, if all of it is compared.
     pub fn exact(&self) -> Option<&ArrayD<f32>> {
         self.selection.is_exact().then_some(&self.values)
     }
 
-    /// What the integers of the output have beyond those of [`exact`](Self::exact), which f32
-    /// rounds above 2^24. `None` for other types, and if not all of the output is compared.
+    /// Returns the differences between the exact integers of the output and [`exact`](Self::exact),
+    /// since f32 rounds integers above 2^24.
+    ///
+    /// `None` for other types, and if not all of the output is compared.
     pub fn rests(&self) -> Option<&ArrayD<f32>> {
         self.rests.as_ref()
     }
 
-    /// The shape of outputs.
+    /// Returns the shape of the output.
     pub fn shape(&self) -> Vec<usize> {
         self.selection.lines.shape.clone()
     }
 }
 
-/// True if all of an output of integers is compared that f32 may round.
+/// True if all elements are compared, and are integers that f32 may round.
 fn has_rests(spec: &Spec, selection: &Selection) -> bool {
     let dtype = lines::output(spec).dtype;
     selection.is_exact() && dtype.is_integer() && dtype.bytes() >= 4
 }
 
-/// The largest integer of an output of 8 bits, whose errors are whole steps of its range; 0 of
+/// Returns the largest integer of an 8-bit output, whose errors are whole steps of its range; 0 for
 /// other types.
 fn range_of_bytes(spec: &Spec) -> f32 {
     let dtype = spec.find(Role::Output).map_or(DType::F32, |tensor| tensor.dtype);
     if dtype.is_integer() && dtype.bytes() == 1 { dtype.range()[1] as f32 } else { 0.0 }
 }
 
-/// What `of` makes of the values of a selection, and the largest finite magnitude of what the
-/// output is a map of; 0 if that is not known.
+/// Returns the values of a selection, each converted by `of`, and the largest finite magnitude that
+/// the last equation maps; 0 if unknown.
 fn evaluated<T: Clone + Default + Send>(
     spec: &Spec,
     selection: &Selection,
@@ -222,9 +226,10 @@ fn evaluated<T: Clone + Default + Send>(
     Ok((Product::new(spec, selection, axis, tensors)?.values(of)?, 0.0))
 }
 
-/// Largest difference between two tensors, relative to the largest magnitude in `reference`.
+/// Returns the largest difference between two tensors, relative to the largest magnitude in
+/// `reference`.
 ///
-/// Infinite if the shapes differ, or any element of either is not a finite number and they are not
+/// It is infinite if the shapes differ, or if an element of either is not finite, unless both are
 /// the same infinity.
 pub fn max_rel_error(actual: &ArrayD<f32>, reference: &ArrayD<f32>) -> f64 {
     if actual.shape() != reference.shape() {
@@ -249,7 +254,7 @@ mod tests {
     use rand::{RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
-    /// Seven loops, every index written out, padding by a test at every tap.
+    /// Computes a convolution with seven loops, explicit indices, and a bounds test at every tap.
     fn seven_loops(conv: &Conv2d, t: &Operands) -> ArrayD<f64> {
         let [oh, ow] = conv.output_hw();
         let per_group = conv.c / conv.groups;
@@ -328,7 +333,7 @@ mod tests {
             let Matmul { b, ta, tb, .. } = *workload.sizes().unwrap();
 
             for at in indices(&output.shape()[..b.axes().len()]) {
-                // The first axes are those of the batch that the tensor has.
+                // The batch axes that a tensor has come first.
                 let matrix = |t: &ArrayD<f32>, without| {
                     let of_batch = b.axes().iter().enumerate().filter(|(_, axis)| Some(axis.1) != without);
                     let matrix = of_batch.fold(t.view(), |t, (axis, _)| t.index_axis_move(Axis(0), at[axis]));
@@ -348,8 +353,8 @@ mod tests {
         }
     }
 
-    /// Sums of 600 products of 255 and 127, and one product of 1 and 1, are beyond what f32 counts
-    /// by one.
+    /// Sums of 600 products of 255 and 127, plus one product of 1 and 1: f32 cannot represent them
+    /// exactly.
     #[test]
     fn integers_are_exact() {
         let workload: Workload = "matmul:m=1,n=2,k=601,data=u8,weights=i8".parse().unwrap();

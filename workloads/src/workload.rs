@@ -1,4 +1,4 @@
-//! What is to be computed: an operator, its sizes, its data type and its epilogue.
+//! Workloads: an operator with its sizes, data types, prologue and epilogue.
 
 use std::any::Any;
 use std::cmp::Ordering;
@@ -89,8 +89,8 @@ pub use window::Window;
 
 use terms::Terms;
 
-/// One operator instance to be tuned; cheap to clone. Two are the same, and sorted, by their text
-/// forms.
+/// One operator instance to be tuned; cheap to clone. Equality and order are those of the text
+/// form.
 #[derive(Clone)]
 pub struct Workload(Arc<Inner>);
 
@@ -104,7 +104,8 @@ struct Inner {
 }
 
 impl Workload {
-    /// An operator on f32 without epilogue, or the first of its fields that makes no sense.
+    /// Creates a workload of an operator on f32 without prologue and epilogue. Fails with the first
+    /// invalid field.
     ///
     /// ```
     /// use autotune_workloads::{Matmul, Workload};
@@ -126,7 +127,7 @@ impl Workload {
         Self::made(op, terms, formula).checked()
     }
 
-    /// Fails where types do not fit each other or the sums.
+    /// Fails if the types do not fit each other, or sums may overflow.
     fn checked(self) -> Result<Self, WorkloadError> {
         let types = self.types();
         let field = if types.is_uniform() { "dtype" } else { "data" };
@@ -141,7 +142,7 @@ impl Workload {
         }
     }
 
-    /// Of an operator's formula behind the prologue.
+    /// Creates a workload from an operator's formula, to which the prologue has been applied.
     fn made(op: Arc<dyn Operator>, terms: Terms, formula: Formula) -> Self {
         let has_weights = formula.operands.iter().any(spec::is_weight);
         let types = terms.types.canonical(has_weights, &terms.epilogue);
@@ -152,39 +153,40 @@ impl Workload {
         Self(Arc::new(Inner { op, terms, text, spec, shape_vector, once: Once::default() }))
     }
 
-    /// The same workload with other terms, but for the prologue.
+    /// Returns the workload with other terms, but the same prologue.
     fn with(&self, terms: Terms) -> Self {
         let op = Arc::clone(&self.0.op);
-        // That the operator can have its prologue was found when it was made.
+        // Cannot fail: the operator accepted its prologue when the workload was made.
         let formula = terms.prologue.in_front_of(op.formula()).unwrap_or_else(|_| op.formula());
         Self::made(op, terms, formula)
     }
 
-    /// The same workload with another prologue.
+    /// Returns the workload with another prologue.
     ///
     /// # Errors
-    /// If the operator can have no such thing in front of it ([`Prologue`]).
+    /// Fails if the operator cannot have this prologue (see [`Prologue`]).
     pub fn with_prologue(&self, prologue: Prologue) -> Result<Self, WorkloadError> {
         Self::of(Arc::clone(&self.0.op), Terms { prologue, ..self.0.terms })
     }
 
-    /// The same workload with another epilogue.
+    /// Returns the workload with another epilogue.
     pub fn with_epilogue(&self, epilogue: Epilogue) -> Self {
         self.with(Terms { epilogue, ..self.0.terms })
     }
 
-    /// The same workload on elements of another type.
+    /// Returns the workload on elements of another type.
     ///
     /// # Errors
-    /// If sums of integers may overflow.
+    /// Fails if sums of integers may overflow.
     pub fn with_dtype(&self, dtype: DType) -> Result<Self, WorkloadError> {
         self.with_types(Types::of(dtype))
     }
 
-    /// The same workload on tensors of other types.
+    /// Returns the workload on tensors of other types.
     ///
     /// # Errors
-    /// If sums of integers may overflow, or the operator says the type of its result itself.
+    /// Fails if sums of integers may overflow, or if the operator itself sets the type of its
+    /// result.
     pub fn with_types(&self, types: Types) -> Result<Self, WorkloadError> {
         if types == self.types() {
             return Ok(self.clone());
@@ -192,16 +194,17 @@ impl Workload {
         self.with(Terms { types, ..self.0.terms }).checked()
     }
 
-    /// The same workload for kernels that are exact ([`Workload::is_exact`]) or need not be.
+    /// Returns the workload with the requirement that kernels are exact ([`Workload::is_exact`]),
+    /// or without it.
     pub fn with_exact(&self, exact: bool) -> Self {
         self.with(Terms { exact, ..self.0.terms })
     }
 
-    /// The same workload with weights that are the same in every run, so that they are packed ahead
-    /// of time, or come with every run as data does.
+    /// Returns the workload with weights that are the same in every run, and can be packed ahead of
+    /// time, or with weights that come with every run.
     ///
     /// # Errors
-    /// If the operator has no weights.
+    /// Fails if the operator has no weights.
     pub fn with_constant_weights(&self, is_constant: bool) -> Result<Self, WorkloadError> {
         let operands: Vec<_> = self.spec().operands().collect();
         match &self.weights()[..] {
@@ -212,29 +215,29 @@ impl Workload {
         }
     }
 
-    /// Numbers of the operands that are weights.
+    /// Returns the positions of the operands that are weights.
     pub fn weights(&self) -> Vec<usize> {
         let operands = self.operator().formula().operands;
         (0..operands.len()).filter(|&number| spec::is_weight(&operands[number])).collect()
     }
 
-    /// The same workload with constants that come from memory ([`Workload::is_cold`]) or may be in
-    /// the caches.
+    /// Returns the workload with uncached constants ([`Workload::is_cold`]), or with constants that
+    /// may be cached.
     pub fn with_cold(&self, cold: bool) -> Self {
         self.with(Terms { cold, ..self.0.terms })
     }
 
-    /// The same workload as a part of a network ([`Workload::network`]), or of none.
+    /// Returns the workload as a part of a network ([`Workload::network`]), or of none.
     pub fn within(&self, network: Option<u64>) -> Self {
         self.with(Terms { within: network, ..self.0.terms })
     }
 
-    /// Operator and sizes.
+    /// Returns the operator with its sizes.
     pub fn operator(&self) -> &dyn Operator {
         &*self.0.op
     }
 
-    /// The sizes of an operator, if it is that one.
+    /// Returns the operator as type `T`, if it is one.
     ///
     /// ```
     /// use autotune_workloads::{Conv2d, Matmul, Workload};
@@ -248,24 +251,26 @@ impl Workload {
         op.downcast_ref()
     }
 
-    /// Element type of the data.
+    /// Returns the element type of the data.
     pub fn dtype(&self) -> DType {
         self.types().data
     }
 
-    /// Element types of all tensors.
+    /// Returns the element types of all tensors.
     pub fn types(&self) -> Types {
         self.0.terms.types
     }
 
-    /// The type of the result's elements.
+    /// Returns the element type of the result.
     pub fn result_dtype(&self) -> DType {
         self.operator().result_dtype().unwrap_or(self.types().out)
     }
 
-    /// Returns a type that a target has no kernels with, if there is one, and the field that says
-    /// it: `dtype` for all tensors, `to` for the result of a cast, or that of some tensors. CPUs
-    /// have kernels for tensors of several types, GPUs for tensors of one type.
+    /// Returns a type for which a target has no kernels, with the field that sets it; `None` if all
+    /// types are supported.
+    ///
+    /// The field is `dtype` for all tensors, `to` for the result of a cast, else the field of a
+    /// tensor. CPUs support tensors of several types in one workload, GPUs of one type.
     pub fn unsupported_dtype(&self, target: &Target) -> Option<(&'static str, DType)> {
         let types = self.types();
         let is_mixed = !types.is_uniform();
@@ -295,50 +300,54 @@ impl Workload {
         found.or(to.map(|to| ("to", to)))
     }
 
-    /// What happens to the data first.
+    /// Returns the operations on the data before the operator.
     pub fn prologue(&self) -> Prologue {
         self.0.terms.prologue
     }
 
-    /// Fused tail.
+    /// Returns the operations on the result after the operator.
     pub fn epilogue(&self) -> Epilogue {
         self.0.terms.epilogue
     }
 
-    /// True if kernels may only add up the workload's own products, in whatever order; false if
-    /// they may also transform operands first (Winograd) at the cost of larger rounding errors.
+    /// True if kernels may only add up the workload's own products, in any order. False if they may
+    /// also transform operands first (Winograd), at the cost of larger rounding errors.
     pub fn is_exact(&self) -> bool {
         self.0.terms.exact
     }
 
-    /// True if a kernel finds its constants in memory in every run, as the weights of a network are
-    /// that has more of them than the caches hold; false if they are where the last run left them.
-    /// The same is computed, but another schedule may be the fastest.
+    /// True if constants are uncached: a kernel reads them from memory in every run, as in a
+    /// network whose weights exceed the caches. False if they stay where the last run left them.
+    ///
+    /// The result is the same, but another schedule may be the fastest.
     pub fn is_cold(&self) -> bool {
         self.0.terms.cold
     }
 
-    /// The network whose part it is, by a number that tells networks apart: what is chosen for the
-    /// workload there, with all others around it, and what is kept of it is the time of the whole
-    /// network. `None` if it is by itself.
+    /// Returns the network that the workload is a part of, as an identifying number; `None` if it
+    /// is standalone.
+    ///
+    /// For a part of a network, the schedule is chosen among all other kernels there, and the
+    /// recorded time is that of the whole network.
     pub fn network(&self) -> Option<u64> {
         self.0.terms.within
     }
 
-    /// The text form.
+    /// Returns the text form.
     pub fn as_str(&self) -> &str {
         &self.0.text
     }
 
-    /// What it means. The operands are those of the operator, then those of the prologue that it
-    /// has, `pre_scale`, `pre_bias` and `pre_gate`, and of the epilogue, `output_scale`, `bias`,
-    /// `residual`, the `slope`s of a PReLU, `post_scale` and `post_bias`.
+    /// Returns the equations.
+    ///
+    /// The operands are those of the operator, then of the prologue, `pre_scale`, `pre_bias` and
+    /// `pre_gate`, then of the epilogue, `output_scale`, `bias`, `residual`, `slope` of a PReLU,
+    /// `post_scale` and `post_bias`.
     pub fn spec(&self) -> &Arc<Spec> {
         &self.0.spec
     }
 
-    /// What `make` makes of the workload, made once for each type and key, for all threads and
-    /// clones.
+    /// Returns the value of `make`, memoised by type and key, shared by all threads and clones.
     pub fn once<K, T>(&self, key: K, make: impl FnOnce() -> T) -> Arc<T>
     where
         K: PartialEq + Send + Sync + 'static,
@@ -347,17 +356,19 @@ impl Workload {
         self.0.once.get(key, make)
     }
 
-    /// Output shape, outermost first: `[n, o, oh, ow]` for conv2d, `[b, m, n]` for matmul.
+    /// Returns the output shape, outermost first: `[n, o, oh, ow]` for conv2d, `[b, m, n]` for
+    /// matmul.
     pub fn output_shape(&self) -> &[usize] {
         self.spec().find(Role::Output).map_or(&[], |tensor| &tensor.shape)
     }
 
-    /// Floating-point operations of the direct algorithm.
+    /// Returns the number of floating-point operations of the direct algorithm.
     pub fn flops(&self) -> f64 {
         self.spec().flops()
     }
 
-    /// How fast a run is that takes so long.
+    /// Returns the rate of a run of this duration: operations per second for products of tensors,
+    /// else bytes per second.
     pub fn rate(&self, run_secs: f64) -> Rate {
         let Work { flops, bytes } = self.work();
         match self.spec().multiplies_tensors() {
@@ -366,24 +377,27 @@ impl Workload {
         }
     }
 
-    /// Where the workload is among those of its operator: the nearer two are ([`shape_distance`]),
-    /// the more alike are the schedules that are good for them.
+    /// Returns the logarithmic shape vector of the workload. The closer those of two workloads of
+    /// one operator are ([`shape_distance`]), the more alike are their good schedules.
     pub fn shape_vector(&self) -> &[f32] {
         &self.0.shape_vector
     }
 
-    /// How unlike the shapes of two workloads of one operator and element type are; infinity for
-    /// others, and where the other is a part of a network, whose schedules are known of the
-    /// workload by itself, too.
+    /// Returns the distance between the shapes of two workloads.
+    ///
+    /// It is infinite if operators or element types differ, or if the other one is a part of a
+    /// network, whose schedules are known from the standalone workload, too.
     pub fn distance(&self, other: &Self) -> f32 {
         let is_alike = self.operator().kind().name == other.operator().kind().name && self.types() == other.types();
         let is_alike = is_alike && other.network().is_none();
         if is_alike { shape_distance(self.shape_vector(), other.shape_vector()) } else { f32::INFINITY }
     }
 
-    /// What the direct algorithm has to do: two operations per multiply-add, padding taps included,
-    /// epilogue excluded (the convention of the AutoTVM paper, section 6); every operand read and
-    /// the output written.
+    /// Returns the work of the direct algorithm.
+    ///
+    /// It counts two operations per multiply-add, including padding taps but not the epilogue
+    /// (convention of the AutoTVM paper, section 6). Every operand is read and the output written
+    /// once.
     pub fn work(&self) -> Work {
         Work { flops: self.spec().flops(), bytes: self.spec().min_bytes() }
     }

@@ -1,4 +1,4 @@
-//! How far an output is from its reference.
+//! Difference between an output and its reference.
 
 use super::Reference;
 use super::line::{Point, at, points, step};
@@ -6,16 +6,16 @@ use super::lines::Lines;
 use autotune_ir::layout::{LayoutError, physical_shape};
 use autotune_ir::program::Layout;
 
-/// Elements that are compared at a time.
+/// Number of elements that are compared at a time.
 const PART: usize = 1 << 14;
 
-/// Where the elements of an output lie.
+/// Memory positions of an output's elements.
 struct Places {
-    /// Of each dimension, how many indices share a block, and the distance of the next block.
+    /// For each dimension, the number of indices in a block, and the distance to the next block.
     dims: Vec<(usize, usize)>,
-    /// By how much the index of each grows from channel to channel.
+    /// Increment of each index from one channel to the next.
     by_channel: Vec<i64>,
-    /// Distance of the elements of a line.
+    /// Distance between adjacent elements of a line.
     stride: usize,
 }
 
@@ -35,7 +35,8 @@ impl Places {
         Ok(Self { dims, by_channel, stride })
     }
 
-    /// The first element of a channel in the line whose first index is `first`.
+    /// Returns the position of a channel's first element, in the line whose index begins with
+    /// `first`.
     fn place(&self, first: &[i64], channel: usize) -> usize {
         let index = first.iter().zip(&self.by_channel).map(|(first, step)| (first + channel as i64 * step) as usize);
         let place = |(at, &(block, stride))| if block == 1 { at * stride } else { at / block * stride + at % block };
@@ -44,14 +45,16 @@ impl Places {
 }
 
 impl Reference {
-    /// Number of the parts into which comparing is divided.
+    /// Returns the number of parts into which the comparison is divided.
     pub fn parts(&self) -> usize {
         points(&self.selection.lines.shape).div_ceil(PART).clamp(1, self.selection.chosen_lines())
     }
 
-    /// Largest difference of a part of an output, as it lies in memory, from the reference;
-    /// infinite if one of its elements is no finite number where the reference has one, or some are
-    /// missing. The parts together are the whole output.
+    /// Returns the largest difference between a part of an output, as stored in memory, and the
+    /// reference.
+    ///
+    /// It is infinite if an element is not finite where the reference is, or if elements are
+    /// missing. The parts together cover the whole output.
     pub fn difference(&self, output: &[f32], layout: Layout, part: usize) -> Result<f64, LayoutError> {
         let (selection, lines) = (&self.selection, &self.selection.lines);
         if output.len() != points(&lines.shape) {
@@ -71,7 +74,7 @@ impl Reference {
         Ok(differences.fold(0.0, f64::max))
     }
 
-    /// Of the `index`-th line of those compared.
+    /// Returns the largest difference in the compared line number `index`.
     fn line_difference(
         &self,
         output: &[f32],
@@ -96,7 +99,8 @@ impl Reference {
                 }
             }
 
-            // An element that is no number shows in another part, if not in this one.
+            // NaN compares as no difference here. It is detected by the check of another part, if
+            // not of this one.
             let (known, stride) = match selection.is_exact() {
                 true => (known_places.place(&first, block), known_places.stride),
                 false => ((index * selection.blocks() + block) * sums.len(), 1),
@@ -124,7 +128,7 @@ mod tests {
     use crate::workload::{Matmul, Workload};
     use autotune_ir::layout::to_layout;
 
-    /// Workloads with the bound of their multiply-adds: weighted, drawn, drawn with lines left out,
+    /// Workloads with a bound on the multiply-adds: weighted, sampled, sampled with lines left out,
     /// exact.
     const CASES: &[(&str, u64)] = &[
         ("matmul:b=2,m=37,n=50,k=19,bias,add", 6000),
@@ -162,7 +166,7 @@ mod tests {
             let operands = Operands::random(workload.spec(), seed as u64);
             let output = reference(&workload, &operands);
             let reference = with_bound(&workload, &operands, *bound, seed as u64);
-            // Weighted sums are of outputs that were rounded to the workload's type.
+            // Weighted sums are of outputs rounded to the workload's type.
             let allowed = 2.0 * workload.dtype().unit_roundoff() + 1e-7;
             for layout in layouts(&workload) {
                 let error = error(&reference, &output, layout);
@@ -198,8 +202,8 @@ mod tests {
         assert!(reference.difference(&[0.0; 16], Layout::ChannelBlocked(3), 0).is_err());
     }
 
-    /// Any single element of a linear workload, and permuted channels, which a sum without weights
-    /// would not show.
+    /// Detects any single wrong element of a linear workload, and permuted channels, which a sum
+    /// without weights would not show.
     #[test]
     fn one_wrong_element_of_a_linear_workload_is_found() {
         let mut rng = ChaCha8Rng::seed_from_u64(33);
@@ -228,7 +232,8 @@ mod tests {
         }
     }
 
-    /// Tiles of a product with ReLU are missed as seldom as the module says.
+    /// Wrong tiles of a product with ReLU are missed no more often than the module documentation
+    /// states.
     #[test]
     fn a_wrong_tile_is_missed_no_more_often_than_stated() {
         let workload: Workload = "matmul:m=96,n=96,k=16,act=relu".parse().unwrap();
@@ -247,7 +252,7 @@ mod tests {
                 missed += u32::from(error(&reference, &output, Layout::Plain) < 0.01);
             }
             let stated = (-((rows * columns) as f64) / f64::from(block)).exp() * tries as f64;
-            // Six standard deviations of a count are allowed.
+            // Allow six standard deviations of a count.
             assert!(f64::from(missed) <= stated + 6.0 * stated.sqrt() + 1.0, "{rows}x{columns}: {missed}, {stated}");
         }
     }

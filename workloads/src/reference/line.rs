@@ -1,4 +1,4 @@
-//! Tensors and expressions over them, read along lines of points as f64.
+//! Tensors, and expressions over them, evaluated in f64 along lines of points.
 
 use autotune_ir::program::{Access, Expr, InBounds, gathered_index};
 use autotune_ir::spec::{Axis, AxisId, Equation, Source, Spec};
@@ -9,19 +9,19 @@ use smallvec::SmallVec;
 /// A point, or the index of an element.
 pub(super) type Point = SmallVec<[i64; 12]>;
 
-/// Number of points of a box.
+/// Returns the number of points of a box.
 pub(super) fn points(extents: &[usize]) -> usize {
     extents.iter().fold(1, |points, &extent| points.saturating_mul(extent))
 }
 
-/// The extents of an equation's axes that are kept, 1 for others, and for one more that stands for
-/// none.
+/// Returns the extents of an equation's axes that are kept, 1 for the others, and another 1 for an
+/// axis that stands for none.
 pub(super) fn box_of(equation: &Equation, is_kept: impl Fn(AxisId, &Axis) -> bool) -> Vec<usize> {
     let extent = |(id, axis)| if is_kept(id, axis) { axis.extent } else { 1 };
     equation.axes.iter().enumerate().map(extent).chain([1]).collect()
 }
 
-/// The point of a box that comes after `number` others, of which the last axis counts fastest.
+/// Returns point `number` of a box in row-major order.
 pub(super) fn unravel(mut number: usize, extents: &[usize]) -> Point {
     let mut point = Point::from_elem(0, extents.len());
     for (at, &extent) in point.iter_mut().zip(extents).rev().filter(|(_, extent)| **extent > 1) {
@@ -31,31 +31,30 @@ pub(super) fn unravel(mut number: usize, extents: &[usize]) -> Point {
     point
 }
 
-/// Row-major position of an index in a shape.
+/// Returns the row-major position of an index in a shape.
 pub(super) fn position(shape: &[usize], index: impl IntoIterator<Item = i64>) -> i64 {
     index.into_iter().zip(shape).fold(0, |position, (at, &extent)| position * extent as i64 + at)
 }
 
-/// An index at a point.
+/// Evaluates an index at a point.
 pub(super) fn at(index: &[Affine], point: &[i64]) -> impl Iterator<Item = i64> {
     index.iter().map(|index| index.eval(|axis| point[axis.0 as usize]))
 }
 
-/// By how much an index grows along an axis.
+/// Returns the increments of an index along an axis.
 pub(super) fn step(index: &[Affine], axis: AxisId) -> impl Iterator<Item = i64> {
     index.iter().map(move |index| index.coefficient(VarId(axis as u32)))
 }
 
-/// Row-major elements.
+/// Elements of a tensor in row-major order.
 #[derive(Clone)]
 pub(super) enum Elements<'a> {
-    /// Rounded as the type's are before they are multiplied.
+    /// Operands, to be rounded to the type before they are multiplied.
     Given(&'a [f32], DType),
-    /// Computed on the way.
+    /// Computed elements.
     Made(Vec<f64>),
 }
 
-/// A tensor.
 #[derive(Clone)]
 pub(super) struct Tensor<'a> {
     pub(super) shape: Vec<usize>,
@@ -63,13 +62,13 @@ pub(super) struct Tensor<'a> {
 }
 
 impl<'a> Tensor<'a> {
-    /// The tensors of a spec in its order; those that are computed have no elements yet.
+    /// Returns the tensors of a spec in order. Computed ones have no elements yet.
     pub(super) fn all(spec: &'a Spec, operands: &'a [CowArray<'_, f32, IxDyn>]) -> Vec<Self> {
         let mut given = operands.iter().map(|operand| operand.as_slice().unwrap_or_default());
         let mut elements = |tensor: &'a autotune_ir::spec::Tensor| match (&tensor.source, tensor.dtype) {
             (Source::Known(elements), _) => Elements::Given(elements, DType::F32),
             (Source::Computed, _) => Elements::Made(Vec::new()),
-            // What is not multiplied keeps what memory holds.
+            // Operands that are not multiplied keep their values: only products round to tf32.
             (_, DType::Tf32) if !spec.is_multiplied(tensor) => {
                 Elements::Given(given.next().unwrap_or_default(), DType::F32)
             }
@@ -78,7 +77,7 @@ impl<'a> Tensor<'a> {
         spec.tensors.iter().map(|tensor| Self { shape: tensor.shape.clone(), elements: elements(tensor) }).collect()
     }
 
-    /// The element at a position.
+    /// Returns the element at a position.
     pub(super) fn get(&self, position: i64) -> f64 {
         match &self.elements {
             Elements::Given(elements, dtype) => f64::from(dtype.multiplied(elements[position as usize])),
@@ -86,7 +85,7 @@ impl<'a> Tensor<'a> {
         }
     }
 
-    /// The elements from a position on.
+    /// Copies consecutive elements from a position on.
     pub(super) fn copy(&self, position: i64, to: &mut [f64]) {
         let part = position as usize..position as usize + to.len();
         match &self.elements {
@@ -100,7 +99,7 @@ impl<'a> Tensor<'a> {
         }
     }
 
-    /// The elements at distances from a position, which may be a run.
+    /// Copies the elements at distances from a position, which are consecutive if `is_run`.
     pub(super) fn gather(&self, position: i64, distances: &[i64], is_run: bool, to: &mut [f64]) {
         match is_run {
             true => self.copy(position, to),
@@ -109,20 +108,20 @@ impl<'a> Tensor<'a> {
     }
 }
 
-/// True if elements at these distances lie side by side.
+/// True if elements at these distances are adjacent.
 pub(super) fn is_run(distances: &[i64]) -> bool {
     distances.iter().copied().eq(0..distances.len() as i64)
 }
 
-/// The box of a tensor that an access reads around a point; zero beyond the tensor.
+/// The box of a tensor that an access reads around a point, zero outside the tensor.
 pub(super) struct Window {
-    /// Index of its first element, relative to that at the point.
+    /// Index of the box's first element, relative to the element read at the point.
     low: Vec<i64>,
     shape: Vec<usize>,
 }
 
 impl Window {
-    /// What is read at a box of points from there on.
+    /// Returns the window that is read at a box of points with extents `reaches`.
     pub(super) fn new(index: &[Affine], reaches: &[usize]) -> Self {
         let ranges = index.iter().map(|index| (index.constant, index.range(|axis| reaches[axis.0 as usize])));
         let (low, shape) = ranges.map(|(first, (low, high))| (low - first, (high - low + 1) as usize)).unzip();
@@ -133,22 +132,22 @@ impl Window {
         points(&self.shape)
     }
 
-    /// Position in it of what is read so much further on.
+    /// Returns the position in the window of the element read at distance `by` from the point.
     pub(super) fn place(&self, index: &[Affine], by: &[i64]) -> usize {
         let index = at(index, by).zip(index).zip(&self.low).map(|((at, index), low)| at - index.constant - low);
         position(&self.shape, index) as usize
     }
 
-    /// Distance of what neighbours on an axis read.
+    /// Returns the distance in the window between elements read at adjacent points of an axis.
     pub(super) fn stride(&self, index: &[Affine], axis: AxisId) -> i64 {
         position(&self.shape, step(index, axis))
     }
 
-    /// Its elements at a point.
+    /// Reads the window's elements at a point.
     pub(super) fn read(&self, tensor: &Tensor, index: &[Affine], point: &[i64], elements: &mut [f64]) {
         let first: Point = at(index, point).zip(&self.low).map(|(at, low)| at + low).collect();
         let is_part = |&dim: &usize| first[dim] != 0 || self.shape[dim] != tensor.shape[dim];
-        // Whole dimensions behind it lengthen a row.
+        // Trailing dimensions that are read as a whole lengthen the rows to copy.
         let dim = (0..first.len()).rfind(is_part).unwrap_or(0);
         let whole = points(&tensor.shape[dim + 1..]) as i64;
         let (len, extent) = (self.shape[dim] as i64, tensor.shape[dim] as i64);
@@ -170,12 +169,12 @@ impl Window {
 pub(super) struct Line<'a> {
     pub(super) first: &'a [i64],
     pub(super) axis: AxisId,
-    /// Distances from the first, ascending.
+    /// Distances from the first point, ascending.
     pub(super) columns: &'a [usize],
 }
 
 impl Line<'_> {
-    /// What an access reads at each point.
+    /// Returns the element that an access reads at each point.
     pub(super) fn read(&self, tensor: &Tensor, index: &[Affine]) -> Vec<f64> {
         let mut reaches = vec![1; self.first.len()];
         reaches[self.axis] = self.columns.last().map_or(1, |last| last + 1);
@@ -188,7 +187,8 @@ impl Line<'_> {
         self.columns.iter().map(|&column| elements[(first + column as i64 * stride) as usize]).collect()
     }
 
-    /// What an access reads at each point, with values for the index along some dimensions.
+    /// Returns the element that an access reads at each point, with given values as the index along
+    /// some dimensions.
     pub(super) fn gather(&self, tensor: &Tensor, index: &[Affine], values: &[(usize, Vec<f64>)]) -> Vec<f64> {
         let element = |(number, &column): (usize, &usize)| {
             let mut point = Point::from_slice(self.first);
@@ -202,8 +202,8 @@ impl Line<'_> {
         self.columns.iter().enumerate().map(element).collect()
     }
 
-    /// An expression at each point, where `load` says what accesses read, with values for the index
-    /// along some dimensions.
+    /// Evaluates an expression at each point. `load` returns the elements that an access reads,
+    /// with given values as the index along some dimensions.
     pub(super) fn values(&self, expr: &Expr, load: &impl Fn(&Access, &[(usize, Vec<f64>)]) -> Vec<f64>) -> Vec<f64> {
         match expr {
             Expr::Const(x) => vec![f64::from(*x); self.columns.len()],
@@ -238,7 +238,7 @@ impl Line<'_> {
     }
 }
 
-/// The sum of products, four sums side by side.
+/// Returns the sum of products, computed as four independent sums.
 pub(super) fn dot(left: &[f64], right: &[f64]) -> f64 {
     let ((fours, rest), (right_fours, right_rest)) = (left.as_chunks::<4>(), right.as_chunks::<4>());
     let mut lanes = [0.0; 4];

@@ -1,4 +1,4 @@
-//! An output as lines of channels.
+//! Division of an output into lines of channels.
 
 use autotune_ir::program::Access;
 use autotune_ir::spec::{AxisId, Source, Spec, Tensor};
@@ -7,18 +7,18 @@ use autotune_ir::{Affine, VarId};
 use super::line::{Point, box_of, points, step, unravel};
 use crate::axes::Axes;
 
-/// An output as lines of channels: the points of an equation, and one axis more, of one element,
-/// for those that it has not.
+/// An output as lines of channels: the points of an equation's axes, and of one more axis with a
+/// single element, which stands for missing axes.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
-    /// Extents of the axes of all lines; 1 for others.
+    /// Extents of the axes that number the lines; 1 for other axes.
     pub(super) extents: Vec<usize>,
-    /// The axis of the channels, and its extent.
+    /// Axis of the channels, and its extent.
     pub(super) channel: (AxisId, usize),
-    /// Of the elements of a line.
+    /// Axis along the elements of a line, and its extent.
     pub(super) width: (AxisId, usize),
-    /// The axis along which products are added up; `None` if the output is more than a function of
-    /// each sum of products.
+    /// Axis along which products are added up; `None` if the output is more than a function of each
+    /// sum of products.
     pub(super) vector: Option<AxisId>,
     /// Index of a point's element.
     pub(super) index: Vec<Affine>,
@@ -27,7 +27,6 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Those of a spec's output.
     pub(super) fn of(spec: &Spec) -> Self {
         Self::of_products(spec).unwrap_or_else(|| {
             let shape = output(spec).shape.clone();
@@ -39,8 +38,10 @@ impl Lines {
         })
     }
 
-    /// Lines go along the last axis that only one operand has, if it is the data. If it is the
-    /// weights, its points are the channels, and a line is one element.
+    /// Lines of an output made of sums of products.
+    ///
+    /// They go along the last axis that only one operand has, if that is the data. If it is the
+    /// weights, the axis numbers the channels, and a line is one element.
     fn of_products(spec: &Spec) -> Option<Self> {
         let axes = Axes::of(spec).filter(|_| is_pointwise(spec))?;
         let main = spec.main();
@@ -66,19 +67,19 @@ impl Lines {
         Some(Self { extents, channel, width, vector: Some(vector), index, shape })
     }
 
-    /// The first point of a line.
+    /// Returns the first point of a line.
     pub(super) fn point(&self, line: usize) -> Point {
         unravel(line, &self.extents)
     }
 }
 
-/// What a spec computes.
+/// Returns the tensor that a spec computes.
 pub(super) fn output(spec: &Spec) -> &Tensor {
     spec.tensor(&spec.equations[spec.equations.len() - 1].output)
 }
 
-/// True if each sum of the main equation makes one element of the output, by the last equation, and
-/// nothing is computed before but by a prologue.
+/// True if the last equation maps each sum of the main equation to one output element, and only a
+/// prologue is computed before.
 fn is_pointwise(spec: &Spec) -> bool {
     let [before @ .., main, tail] = &spec.equations[..] else { return false };
     let is_at_hand = |load: &&Access| **load == main.output || spec.tensor(load).source != Source::Computed;
@@ -93,7 +94,7 @@ fn is_pointwise(spec: &Spec) -> bool {
         && points(&box_of(tail, |_, _| true)) == points(shape)
 }
 
-/// True if what an access of the main equation reads or defines is nowhere beyond its tensor.
+/// True if an access of the main equation never exceeds its tensor.
 fn stays_inside(spec: &Spec, access: &Access) -> bool {
     let mut dims = access.index.iter().zip(&spec.tensor(access).shape);
     dims.all(|(index, &extent)| !spec.main().is_beyond(index, extent))

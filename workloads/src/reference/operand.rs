@@ -1,4 +1,4 @@
-//! One factor of the products that are summed.
+//! A factor of the products that are summed.
 
 use autotune_ir::program::Access;
 use autotune_ir::spec::{AxisId, Equation};
@@ -9,7 +9,7 @@ use super::selection::Selection;
 use crate::operands::OutOfMemory;
 use crate::parallel::for_each_chunk;
 
-/// A tensor and where it is read.
+/// A tensor and the index at which it is read.
 pub(super) struct Operand<'a> {
     pub(super) tensor: Tensor<'a>,
     pub(super) index: Vec<Affine>,
@@ -24,18 +24,18 @@ impl Operand<'_> {
         step(&self.index, axis).any(|step| step != 0)
     }
 
-    /// Position of what is read at a point.
+    /// Returns the position of the element that is read at a point.
     pub(super) fn position(&self, point: &[i64]) -> i64 {
         position(&self.tensor.shape, at(&self.index, point))
     }
 
-    /// Distance of what is read so much further on.
+    /// Returns the distance between the elements read at two points that differ by `by`.
     pub(super) fn offset(&self, by: &[i64]) -> i64 {
         self.position(by) - position(&self.tensor.shape, self.index.iter().map(|index| index.constant))
     }
 
-    /// In place of the channels of each block, their sum with weights. What is summed over lies
-    /// side by side.
+    /// Replaces the channels of each block by their weighted sum. The terms of a reduction are
+    /// adjacent in the result.
     pub(super) fn weighted(&self, main: &Equation, selection: &Selection) -> Result<Operand<'static>, OutOfMemory> {
         let channel = selection.lines.channel.0;
         let stride = position(&self.tensor.shape, step(&self.index, channel));
@@ -51,7 +51,7 @@ impl Operand<'_> {
             let block = std::mem::take(&mut first[channel]) as usize;
             let first = self.position(&first);
 
-            // What lies side by side is read together: channels, or what is summed over.
+            // Read adjacent elements together: channels, or terms of the reduction.
             if stride == 1 {
                 let (channels, weights) = (selection.channels(block), selection.weights(block));
                 let mut elements = vec![0.0; channels.len()];

@@ -1,4 +1,4 @@
-//! A spec by its definition alone.
+//! Evaluation of a spec by its definition, point by point.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -11,8 +11,10 @@ use super::lines::output;
 use crate::operands::OutOfMemory;
 use crate::parallel::for_each;
 
-/// The output, row-major, each element what `of` makes of it: every equation in order, every point
-/// of it. With it the largest finite magnitude of what the last equation is a map of.
+/// Evaluates every equation in order, at every point.
+///
+/// Returns the output in row-major order, each element converted by `of`, and the largest finite
+/// magnitude of the tensor that the last equation maps.
 pub(super) fn evaluate<T: Clone + Default>(
     spec: &Spec,
     mut tensors: Vec<Tensor>,
@@ -36,8 +38,8 @@ pub(super) fn evaluate<T: Clone + Default>(
     Ok((values, mapped as f32))
 }
 
-/// Makes the elements of the tensor that an equation defines; those of types other than f32 are
-/// rounded, as whatever reads them finds them so.
+/// Computes the tensor that an equation defines. Types other than f32 are rounded, as later
+/// equations read them.
 pub(super) fn make(spec: &Spec, equation: &Equation, tensors: &mut [Tensor]) -> Result<(), OutOfMemory> {
     let dtype = spec.tensor(&equation.output).dtype;
     let mut made = reduced(equation, tensors)?;
@@ -46,7 +48,7 @@ pub(super) fn make(spec: &Spec, equation: &Equation, tensors: &mut [Tensor]) -> 
     Ok(())
 }
 
-/// The elements of the tensor that an equation defines.
+/// Returns the elements of the tensor that an equation defines.
 fn reduced(equation: &Equation, tensors: &[Tensor]) -> Result<Vec<f64>, OutOfMemory> {
     let line_axis = equation.axes.iter().rposition(|axis| !axis.reduce);
     let axis = line_axis.unwrap_or(equation.axes.len());
@@ -88,8 +90,8 @@ fn reduced(equation: &Equation, tensors: &[Tensor]) -> Result<Vec<f64>, OutOfMem
         for result in results {
             if is_inside(index, &first, shape) {
                 let element = &mut elements[position(shape, at(index, &first)) as usize];
-                // Several sums may go to one element; what other reductions make of all values is
-                // known at once.
+                // Several sums may go to one element. Other reductions combine all values of an
+                // element at once.
                 *element = if reduction == Reduction::Sum { *element + result } else { result };
             }
             first[axis] += 1;
@@ -98,8 +100,8 @@ fn reduced(equation: &Equation, tensors: &[Tensor]) -> Result<Vec<f64>, OutOfMem
     Ok(elements.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
-/// Products of elements that are all within their tensors: each by its position, which is affine in
-/// the axes.
+/// Products of elements that are all within their tensors, with positions that are affine in the
+/// axes.
 struct Products<'a> {
     factors: [(&'a Tensor<'a>, Affine); 2],
 }
@@ -121,7 +123,7 @@ impl<'a> Products<'a> {
         fits.then(|| Self { factors: [factor(left), factor(right)] })
     }
 
-    /// Adds the products of a term to the sums of a line, which goes along an axis.
+    /// Adds the products of a term to the sums of a line along an axis.
     fn add(&self, line: &[i64], term: &[i64], axis: AxisId, sums: &mut [f64]) {
         let [(left, a), (right, b)] = self.factors.each_ref().map(|(tensor, position)| {
             let first = position.eval(|axis| line[axis.0 as usize] + term[axis.0 as usize]);
@@ -137,8 +139,8 @@ fn is_inside(index: &[Affine], point: &[i64], shape: &[usize]) -> bool {
     at(index, point).zip(shape).all(|(at, &extent)| (0..extent as i64).contains(&at))
 }
 
-/// True if whatever is read at a point, of which one axis is so much further on, is within its
-/// tensor.
+/// True if everything that is read at a point is within its tensor. The point is `first`, moved by
+/// `column` along `axis`.
 fn reads_inside(equation: &Equation, tensors: &[Tensor], first: &[i64], axis: usize, column: usize) -> bool {
     let mut point = Point::from_slice(first);
     point[axis] += column as i64;
@@ -160,7 +162,7 @@ mod tests {
     use crate::reference::selection::Selection;
     use crate::reference::{Reference, max_rel_error};
 
-    /// A tensor with its dimensions in any order, and its access.
+    /// Adds a tensor with shuffled dimensions; returns its access.
     fn shuffled(
         rng: &mut ChaCha8Rng,
         tensors: &mut Vec<Tensor>,
@@ -173,8 +175,8 @@ mod tests {
         Access { buffer: BufferId(tensors.len() as u32 - 1), index: index.into() }
     }
 
-    /// Sums of products with axes and dimensions in any order, strides, dilation, padding and
-    /// groups, and something added to them.
+    /// Returns sums of products with shuffled axes and dimensions, strides, dilation, padding and
+    /// groups, and a bias.
     fn random_spec(rng: &mut ChaCha8Rng) -> Spec {
         let mut names = ["g", "n", "y", "x", "o"];
         names.shuffle(rng);
@@ -239,7 +241,7 @@ mod tests {
                 max_rel_error(Reference::with_bound(&spec, &operands, u64::MAX, 0).unwrap().exact().unwrap(), &wanted);
             assert!(error < 1e-6 || wanted.iter().all(|&x| x == 0.0), "seed {seed}: {error}\n{spec:?}");
 
-            // Whatever is drawn, what is right passes.
+            // Correct outputs pass for every sample.
             let bound = rng.random_range(1..=spec.flops() as u64);
             let sampled = Reference::with_bound(&spec, &operands, bound, seed).unwrap();
             let output = wanted.as_slice().unwrap();

@@ -1,4 +1,4 @@
-//! The sums of products behind an output.
+//! Sums of products, and the outputs made of them.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -14,15 +14,18 @@ use super::tile::Tile;
 use crate::operands::OutOfMemory;
 use crate::parallel::for_each;
 
-/// Sums that are made together, for which one operand is read once; and of how many lines and
-/// blocks: other cores need some, too.
+/// Number of sums that are computed together, so that one operand is read once.
 const SUMS: usize = 1 << 16;
+/// Maximum number of lines computed together, so that other cores get some, too.
 const LINES: usize = 1024;
+/// Maximum number of blocks computed together.
 const BLOCKS: usize = 64;
-/// Multiply-adds below which lines are made together even if they read rows of their own.
+/// Number of multiply-adds below which lines are computed together even if each reads rows of its
+/// own.
 const WORK: usize = 1 << 16;
-/// Channels that are read together where sums go along them, unless so few blocks have more.
+/// Number of channels that are read together if sums go along channels.
 const CHANNELS: usize = 512;
+/// Minimum number of blocks computed together in that case.
 const LEAST_BLOCKS: usize = 8;
 
 /// Sums along an axis.
@@ -32,20 +35,23 @@ struct Run<'a> {
     sums: Vec<f64>,
 }
 
-/// An output that is made of sums of products, of which some lines are wanted.
+/// An output made of sums of products, with a selection of its lines.
 pub(super) struct Product<'a> {
     spec: &'a Spec,
     selection: &'a Selection,
     tensors: Vec<Tensor<'a>>,
-    /// The axis along which sums go, the operand that it indexes, and the other.
+    /// Axis along which sums go.
     axis: AxisId,
+    /// Operand that this axis indexes.
     rows: Operand<'a>,
+    /// The other operand.
     factors: Operand<'a>,
     tile: Tile,
-    /// Lines and blocks whose sums are made together.
+    /// Number of lines whose sums are computed together.
     lines_at_a_time: usize,
+    /// Number of blocks whose sums are computed together.
     blocks_at_a_time: usize,
-    /// The elements of a line.
+    /// Element numbers of a line.
     columns: Vec<usize>,
 }
 
@@ -71,7 +77,7 @@ impl<'a> Product<'a> {
         let is_apart = axis == lines.channel.0 && channels > 1;
         let tile = Tile::new(main, [&rows, &factors], axis, span, is_apart);
 
-        // Lines that read the same rows lie side by side.
+        // Lines that read the same rows are adjacent.
         let own = (0..lines.extents.len()).rfind(|&axis| lines.extents[axis] > 1 && rows.uses(axis));
         let alike = points(&lines.extents[own.map_or(0, |axis| axis + 1)..]);
         let sums = blocks_at_a_time * lines.width.1;
@@ -81,8 +87,8 @@ impl<'a> Product<'a> {
         Ok(Self { spec, selection, tensors, axis, rows, factors, tile, lines_at_a_time, blocks_at_a_time, columns })
     }
 
-    /// The values of the selection in its order, in the output's if they are all: what `of` makes
-    /// of them.
+    /// Returns the values of the selection, each converted by `of`: in the selection's order, or
+    /// the output's if exact.
     pub(super) fn values<T: Clone + Default + Send>(&self, of: fn(f64) -> T) -> Result<Vec<T>, OutOfMemory> {
         let (selection, lines, width) = (self.selection, &self.selection.lines, self.columns.len());
         let (chosen, blocks) = (selection.chosen_lines(), selection.blocks());
@@ -117,7 +123,7 @@ impl<'a> Product<'a> {
         Ok(values)
     }
 
-    /// The values of blocks in lines, line by line.
+    /// Returns the values of blocks in lines, line by line.
     fn sums(&self, lines: &[usize], blocks: &Range<usize>) -> Vec<Run<'_>> {
         let (selection, tail) = (self.selection, &self.spec.equations[self.spec.main + 1]);
         let reach = selection.reach(blocks);
@@ -141,7 +147,7 @@ impl<'a> Product<'a> {
         runs
     }
 
-    /// Adds what the tail adds to the channels of blocks in a line.
+    /// Adds the weighted sum of the channels' biases and residuals for the blocks of a line.
     fn add_weighted(&self, line: usize, blocks: &Range<usize>, runs: &mut [Run]) {
         let (selection, width) = (self.selection, self.columns.len());
         let channels = selection.channels(blocks.start).start..selection.channels(blocks.end - 1).end;
@@ -156,8 +162,8 @@ impl<'a> Product<'a> {
         }
     }
 
-    /// The runs of a line that go through some channels, ascending; sums along channels begin at
-    /// the first.
+    /// Returns the runs of a line through some channels, which are ascending. Sums along channels
+    /// begin at the first one.
     fn runs<'s>(&'s self, line: usize, first_channel: usize, channels: Vec<usize>) -> Vec<Run<'s>> {
         let (channel, mut first) = (self.selection.lines.channel.0, self.selection.lines.point(line));
         let run = |first, columns: Cow<'s, [usize]>| Run { sums: vec![0.0; columns.len()], first, columns };
@@ -172,7 +178,7 @@ impl<'a> Product<'a> {
         channels.into_iter().map(of_channel).collect()
     }
 
-    /// Adds all products to sums.
+    /// Adds all products to the sums.
     fn add_products(&self, runs: &mut [Run]) {
         let (mut scales, mut elements) = (Vec::new(), Vec::new());
         for alike in runs.chunk_by_mut(|a, b| at(&self.rows.index, &a.first).eq(at(&self.rows.index, &b.first))) {
@@ -191,7 +197,7 @@ impl<'a> Product<'a> {
         }
     }
 
-    /// What the last equation makes of sums.
+    /// Returns the last equation's values for some sums.
     fn tail(&self, run: &Run) -> Vec<f64> {
         let line = Line { first: &run.first, axis: self.axis, columns: &run.columns };
         let sum = self.spec.main().output.buffer;

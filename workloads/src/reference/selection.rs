@@ -1,4 +1,4 @@
-//! Which lines of an output a reference has.
+//! Selection of an output's lines for a reference.
 
 use std::ops::Range;
 
@@ -8,12 +8,11 @@ use autotune_ir::spec::Spec;
 use super::line::points;
 use super::lines::Lines;
 
-/// Multiply-adds up to which every element of an output is computed, and which larger workloads are
-/// reduced to.
+/// Maximum number of multiply-adds for which every output element is computed. References of larger
+/// workloads are sampled to need about as many.
 pub const EXACT_MULTIPLY_ADDS: u64 = 1 << 30;
 
-/// True if an expression is what an access reads, with something added to it that does not depend
-/// on it.
+/// True if an expression is the element that an access reads, plus terms that do not depend on it.
 fn is_added_to(expr: &Expr, access: &Access) -> bool {
     let mut loads = 0;
     expr.for_each_load(&mut |load| loads += usize::from(load == access));
@@ -24,32 +23,32 @@ fn is_added_to(expr: &Expr, access: &Access) -> bool {
     }
 }
 
-/// What stands for the channels of a block in a line.
+/// Value that represents the channels of a block in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stand {
-    /// One of them, drawn for the line.
+    /// One of the channels, chosen at random for each line.
     Drawn,
-    /// Their sum with weights.
+    /// The weighted sum of the channels.
     Weighted,
 }
 
-/// Blocks of channels, lines of which one stands for several, and how the drawing goes.
+/// Blocks of channels, groups of lines of which one is compared, and the random choices.
 #[derive(Clone, Debug)]
 pub(super) struct Selection {
     pub(super) lines: Lines,
-    /// Channels of a block but perhaps the last.
+    /// Channels per block, except perhaps in the last one.
     pub(super) block: usize,
-    /// Lines of which one is compared.
+    /// Number of lines of which one is compared.
     line_step: usize,
     pub(super) stand: Stand,
-    /// Of each channel where sums are weighted.
+    /// Weight of each channel, if sums are weighted.
     weights: Vec<f64>,
     seed: u64,
 }
 
 impl Selection {
-    /// What can be computed with about `bound` multiply-adds; everything of what is no sum of
-    /// products.
+    /// Returns the selection that can be computed with about `bound` multiply-adds; everything if
+    /// the output is not a sum of products.
     pub(super) fn of(spec: &Spec, bound: u64, seed: u64) -> Self {
         let lines = Lines::of(spec);
         let bound = if lines.vector.is_some() { u128::from(bound.max(1)) } else { u128::MAX };
@@ -69,7 +68,7 @@ impl Selection {
         }
     }
 
-    /// Draws the weights of every block: of unit norm together, and of magnitudes that differ by
+    /// Draws the weights of every block, with unit norm and magnitudes that differ by a factor of
     /// two at most.
     fn with_weights(self) -> Self {
         let drawn = |channel: usize| {
@@ -89,7 +88,7 @@ impl Selection {
         self.block == 1 && self.line_step == 1
     }
 
-    /// Number of lines that are compared.
+    /// Returns the number of lines that are compared.
     pub(super) fn chosen_lines(&self) -> usize {
         points(&self.lines.extents).div_ceil(self.line_step)
     }
@@ -98,35 +97,35 @@ impl Selection {
         self.lines.channel.1.div_ceil(self.block)
     }
 
-    /// Number of values.
+    /// Returns the number of values.
     pub(super) fn len(&self) -> usize {
         self.chosen_lines().saturating_mul(self.blocks()).saturating_mul(self.lines.width.1)
     }
 
-    /// The line that is the `index`-th of those compared.
+    /// Returns the line that is compared as number `index`.
     pub(super) fn line(&self, index: usize) -> usize {
         let first = index * self.line_step;
         first + self.draw(self.line_step.min(points(&self.lines.extents) - first), [0, index])
     }
 
-    /// The channels of a block.
+    /// Returns the channels of a block.
     pub(super) fn channels(&self, block: usize) -> Range<usize> {
         block * self.block..self.lines.channel.1.min((block + 1) * self.block)
     }
 
-    /// The channel that stands for a block in a line.
+    /// Returns the channel that represents a block in a line.
     pub(super) fn channel(&self, line: usize, block: usize) -> usize {
         let channels = self.channels(block);
         channels.start + self.draw(channels.len(), [1 + line, block])
     }
 
-    /// What stands for a block in a line, among the channels of weights or what there is instead of
-    /// them.
+    /// Returns the index that represents a block in a line: of a channel, or of the weighted sum
+    /// that replaces the block's channels.
     pub(super) fn stand_in(&self, line: usize, block: usize) -> usize {
         if self.stand == Stand::Drawn { self.channel(line, block) } else { block }
     }
 
-    /// All that may stand for some blocks.
+    /// Returns the range of indices that may represent some blocks.
     pub(super) fn reach(&self, blocks: &Range<usize>) -> Range<usize> {
         match self.stand {
             Stand::Drawn => self.channels(blocks.start).start..self.channels(blocks.end - 1).end,
@@ -134,12 +133,12 @@ impl Selection {
         }
     }
 
-    /// The weights of a block's channels.
+    /// Returns the weights of a block's channels.
     pub(super) fn weights(&self, block: usize) -> &[f64] {
         &self.weights[self.channels(block)]
     }
 
-    /// The channels that count in a block of a line, and their weights.
+    /// Returns the channels that count in a block of a line, with their weights.
     pub(super) fn terms(&self, line: usize, block: usize) -> impl Iterator<Item = (usize, f64)> {
         let (channels, weights) = match self.stand {
             Stand::Weighted => (self.channels(block), self.weights(block)),
@@ -151,12 +150,12 @@ impl Selection {
         channels.zip(weights.iter().copied())
     }
 
-    /// One of `0..len`.
+    /// Returns a pseudo-random number below `len`.
     fn draw(&self, len: usize, place: [usize; 2]) -> usize {
         if len == 1 { 0 } else { ((u128::from(self.hash(place)) * len as u128) >> 64) as usize }
     }
 
-    /// Bits that look random, by the finaliser of SplitMix64 (Steele, Lea and Flood, *Fast
+    /// Returns pseudo-random bits, by the finaliser of SplitMix64 (Steele, Lea and Flood, *Fast
     /// splittable pseudorandom number generators*, 2014).
     fn hash(&self, place: [usize; 2]) -> u64 {
         place.iter().fold(self.seed, |state, &part| {

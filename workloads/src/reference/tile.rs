@@ -1,34 +1,38 @@
-//! The products that are added up at a time.
+//! Tiles of products that are added up together.
 
 use autotune_ir::spec::{AxisId, Equation};
 
 use super::line::{Point, Window, dot, is_run, points, unravel};
 use super::operand::Operand;
 
-/// Products that are added up at a time, times the length of sums: what they read stays in a core's
-/// own caches.
+/// Maximum of a tile's products times the number of sums: the elements that they read stay in a
+/// core's own caches.
 const HELD: usize = 1 << 12;
-/// The same where each sum reads elements of its own.
+/// The same maximum if each sum reads elements of its own.
 const HELD_APART: usize = 1 << 15;
 
-/// A box of the axes that are summed over, for sums along another axis.
+/// A box of the reduction axes, for sums along another axis.
 pub(super) struct Tile {
-    /// Its extents, and how many boxes there are along each axis.
+    /// Extents of a box.
     extents: Vec<usize>,
+    /// Number of boxes along each axis.
     counts: Vec<usize>,
-    /// What is read of the operand along which sums go, and the distance of neighbours in it.
+    /// Box of elements that is read of the operand along which the sums go.
     window: Window,
+    /// Distance in that box between the elements of adjacent sums.
     stride: usize,
-    /// Length of sums, and whether they are of points here and there: then a point's elements lie
-    /// side by side, else a product's.
+    /// Number of sums from the first to the last.
     span: usize,
+    /// True if the sums are at scattered points. Then a point's elements are adjacent, else a
+    /// product's.
     is_apart: bool,
-    /// For each product, where its first element is in the window and among those that are added,
-    /// and the distance of its factor from the first's.
+    /// Position in the window of each product's first element.
     window_places: Vec<usize>,
+    /// Position of each product's first element among the elements to add.
     places: Vec<usize>,
+    /// Distance of each product's factor from the first one's.
     factors: Vec<i64>,
-    /// True if the factors lie side by side.
+    /// True if the factors are adjacent.
     is_run: bool,
 }
 
@@ -65,22 +69,22 @@ impl Tile {
         Self { extents, counts, window, stride, span, is_apart, window_places, places, factors, is_run }
     }
 
-    /// Number of boxes.
+    /// Returns the number of boxes.
     pub(super) fn count(&self) -> usize {
         points(&self.counts)
     }
 
-    /// How far on a box begins, and the number of its products.
+    /// Returns the offset of a box, and the number of its products.
     pub(super) fn begin(&self, main: &Equation, number: usize) -> (Point, usize) {
         let mut by = unravel(number, &self.counts);
         by.iter_mut().zip(&self.extents).for_each(|(by, &extent)| *by *= extent as i64);
-        // Only along the slowest of its axes may one end early.
+        // Only along its slowest axis may a box be cut off.
         let left = main.axes.iter().zip(&by).map(|(axis, &by)| axis.extent - by as usize);
         let products = left.zip(&self.extents).map(|(left, &extent)| left.min(extent)).product();
         (by, products)
     }
 
-    /// The elements of the box that begins at a point, in place of others.
+    /// Reads the elements of the box at a point, replacing `elements`.
     pub(super) fn read(&self, rows: &Operand, point: &[i64], elements: &mut Vec<f64>) {
         elements.resize(self.window.len(), 0.0);
         self.window.read(&rows.tensor, &rows.index, point, elements);
@@ -96,19 +100,20 @@ impl Tile {
         }
     }
 
-    /// The factors of the box that begins at a position, as many as there are.
+    /// Reads the factors of the box at a position, as many as `scales` has.
     pub(super) fn read_factors(&self, factors: &Operand, first: i64, scales: &mut [f64]) {
         factors.tensor.gather(first, &self.factors, self.is_run, scales);
     }
 
-    /// `sums[x] += Σ scales[p] * element`, over the elements that the products have for the `x`-th
-    /// of the points.
+    /// Adds `Σ scales[p] * element` to `sums[x]`, over the elements of the products `p` for the
+    /// `x`-th point.
     pub(super) fn add(&self, sums: &mut [f64], scales: &[f64], elements: &[f64], points: &[usize]) {
         let products = self.places.len();
         if self.is_apart {
             let of_points = points.iter().map(|&point| &elements[point * products..][..scales.len()]);
             return sums.iter_mut().zip(of_points).for_each(|(sum, elements)| *sum += dot(scales, elements));
         }
+        // Four products at a time, so that each sum is loaded and stored less often.
         let (fours, rest) = scales.as_chunks::<4>();
         let (four_places, rest_places) = self.places[..scales.len()].as_chunks::<4>();
         for (scales, places) in fours.iter().zip(four_places) {
