@@ -1,9 +1,11 @@
-//! Tests for operators, those from outside and ours.
+//! Contract tests for operators, external ones and those of this crate.
 
 use crate::workload::{Workload, WorkloadError, operators};
 
-/// Tests an operator that is registered: its text form is read as it is written, unknown and zero
-/// fields are refused by name, and its formula is one that programs can be made from.
+/// Tests a registered operator.
+///
+/// Its text form must be read as it is written, unknown and zero fields must be rejected by name,
+/// and its formula must be consistent.
 ///
 /// # Panics
 ///
@@ -32,7 +34,7 @@ pub fn operator(name: &str) {
     formula(&example);
 }
 
-/// Sizes of the formula fit each other.
+/// Checks that the sizes in the formula are consistent.
 fn formula(workload: &Workload) {
     let spec = workload.spec();
     assert!(spec.operands().count() > 0, "{workload} has no operand");

@@ -1,4 +1,4 @@
-//! The tensors that a workload reads.
+//! Operands of workloads.
 
 use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
@@ -15,7 +15,7 @@ use thiserror::Error;
 
 use crate::parallel::for_each_chunk;
 
-/// The operands of one run, in their logical shapes, in the order of [`Spec::operands`].
+/// Operands of one run in their logical shapes, in the order of [`Spec::operands`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operands {
     names: Vec<Cow<'static, str>>,
@@ -37,29 +37,30 @@ impl DerefMut for Operands {
 }
 
 impl Operands {
-    /// Tensors as the operands of a spec, in the order of [`Spec::operands`]; fails unless they are
-    /// ([`Operands::check`]).
+    /// Creates operands of a spec from tensors in the order of [`Spec::operands`]. Fails if they do
+    /// not match ([`Operands::check`]).
     pub fn of(spec: &Spec, tensors: Vec<ArrayD<f32>>) -> Result<Self, OperandError> {
         let operands = Self { names: spec.operands().map(|tensor| tensor.name.clone()).collect(), tensors };
         operands.check(spec)?;
         Ok(operands)
     }
 
-    /// Random operands that let no wrong kernel pass: every value is of either sign and between 0.1
-    /// and 1 in magnitude, so that no term vanishes, and what is added to sums is scaled by half
-    /// their usual size, so that it weighs as much as they. Where products are added up for a
-    /// function that bends beside zero or has ends, such as a sigmoid, one factor of each is
-    /// smaller by a power of two, so that sums are where it does. What other tensors are indexed by
-    /// is whole numbers, some of them beyond the ends. What a logarithm or a root is taken of is
-    /// positive.
+    /// Creates random operands that reveal wrong kernels.
     ///
-    /// The values are those that the operand's type can hold and multiply, integers up to the end
-    /// of the range and all positive where the type has no negative ones. The same seed gives the
-    /// same values on every machine and any number of cores.
+    /// Values are positive or negative, with magnitudes between 0.1 and 1, so that no term
+    /// vanishes. Terms that are added to sums are scaled to half the sums' typical size, so that
+    /// they matter as much. If sums of products are the argument of a function that bends near zero
+    /// or saturates, such as a sigmoid, one factor of each product is scaled down by a power of
+    /// two, so that sums are in the interesting range. Indices into other tensors are integers,
+    /// some of them out of range. Arguments of logarithms and roots are positive.
+    ///
+    /// Values are representable in the operand's type. Integers use the whole range, and are
+    /// positive if the type is unsigned. The same seed gives the same values on every machine and
+    /// with any number of cores.
     ///
     /// # Panics
     ///
-    /// If there is no memory for them.
+    /// If memory is lacking.
     pub fn random(spec: &Spec, seed: u64) -> Self {
         match Self::try_random(spec, seed) {
             Ok(operands) => operands,
@@ -67,16 +68,15 @@ impl Operands {
         }
     }
 
-    /// The same for operands of any size.
+    /// Like [`Operands::random`], but fails if memory is lacking.
     pub fn try_random(spec: &Spec, seed: u64) -> Result<Self, OutOfMemory> {
         let (sum_scale, data_scale) = (0.5 * sum_size(spec), data_scale(spec));
-        // Of what a prologue makes nobody can say how large it is, but weights can be scaled as
-        // well.
+        // The magnitude of a prologue's results is unknown, so the weights are scaled instead.
         let loads = spec.main().loads();
         let scaled = if spec.prologue().is_some() { loads.last() } else { loads.first() };
         let scaled = scaled.map(|access| &spec.tensor(access).name);
 
-        // The size of a product of two integers, and of a result.
+        // Magnitude of a product of two integers, and of a result.
         let factors = spec.main().loads().into_iter().map(|access| unit(spec.tensor(access).dtype));
         let (products, has_integers) = (factors.product::<f32>(), spec.multiplied_dtype().is_integer());
         let result = spec.find(Role::Output).map_or(1.0, |tensor| unit(tensor.dtype).min(sum_scale * products));
@@ -112,7 +112,7 @@ impl Operands {
         Ok(Self { names: spec.operands().map(|tensor| tensor.name.clone()).collect(), tensors })
     }
 
-    /// The operand of a role, if there is one.
+    /// Returns the operand with a role, if there is one.
     pub fn find(&self, role: Role) -> Option<&ArrayD<f32>> {
         match role {
             Role::Operand(number) => self.tensors.get(number),
@@ -120,31 +120,31 @@ impl Operands {
         }
     }
 
-    /// The operand of a name, if there is one.
+    /// Returns the operand with a name, if there is one.
     pub fn named(&self, name: &str) -> Option<&ArrayD<f32>> {
         self.names.iter().position(|own| own == name).map(|number| &self.tensors[number])
     }
 
-    /// Whether every operand has the shape that is wanted and none is missing or too many.
+    /// Fails unless there are exactly the operands that the spec requires, with their shapes.
     pub fn check(&self, spec: &Spec) -> Result<(), OperandError> {
         check_operands(spec, self)
     }
 }
 
-/// Returns the size of the largest operands: 1, of integers the end of the range.
+/// Returns the magnitude of the largest operands: 1, or for integers the end of the range.
 fn unit(dtype: DType) -> f32 {
     if dtype.is_integer() { dtype.range()[1] as f32 } else { 1.0 }
 }
 
-/// True for operands of products, and for what is read on the way to them; others are added to
-/// their sums.
+/// True for operands of products, and of intermediate tensors before them. Others are added to the
+/// sums of products.
 fn is_multiplied(spec: &Spec, tensor: &Tensor) -> bool {
     let mut loads = spec.equations[..=spec.main].iter().flat_map(|equation| equation.loads());
     loads.any(|access| spec.tensor(access).name == tensor.name)
 }
 
-/// True for what some equation takes logarithms, roots or any powers of, or of a function of it:
-/// negative values have none.
+/// True if an equation takes a logarithm, root or power of the tensor, or of a function of it.
+/// These are undefined for negative values.
 fn has_roots(spec: &Spec, tensor: &Tensor) -> bool {
     let is_it = |expr: &Expr| matches!(expr, Expr::Load(access) if spec.tensor(access).name == tensor.name);
     let is_root = |expr: &Expr| match expr {
@@ -155,26 +155,26 @@ fn has_roots(spec: &Spec, tensor: &Tensor) -> bool {
     spec.equations.iter().any(|equation| equation.value.any(&is_root))
 }
 
-/// True for what the last equation multiplies sums by, such as slopes.
+/// True if the last equation multiplies sums by the tensor, such as slopes.
 fn scales_sums(spec: &Spec, tensor: &Tensor) -> bool {
     let is_it = |of: &Expr| matches!(of, Expr::Load(access) if spec.tensor(access).name == tensor.name);
     let is_factor = |expr: &Expr| matches!(expr, Expr::Binary(BinaryOp::Mul, of) if of.iter().any(is_it));
     spec.equations.last().is_some_and(|tail| tail.value.any(&is_factor))
 }
 
-/// True if the last equation is a function that bends beside zero or has ends.
+/// True if the last equation contains a function that bends near zero or saturates.
 pub(crate) fn bends(spec: &Spec) -> bool {
     let does = |expr: &Expr| matches!(expr, Expr::Unary(..) | Expr::Binary(BinaryOp::Min, _));
     spec.equations.last().is_some_and(|tail| tail.value.any(&does))
 }
 
-/// True if products are added up for such a function.
+/// True if such a function is applied to sums of products.
 pub(crate) fn bends_sums(spec: &Spec) -> bool {
     bends(spec) && spec.is_contraction()
 }
 
-/// What the first factor of products is scaled by: where a function bends, a power of two by which
-/// sums are of a size between 2 and 4, if they would be larger.
+/// Returns the scale of one factor of products: if a function bends, a power of two that brings
+/// large sums to a magnitude between 2 and 4; else 1.
 fn data_scale(spec: &Spec) -> f32 {
     if !bends_sums(spec) {
         return 1.0;
@@ -183,21 +183,21 @@ fn data_scale(spec: &Spec) -> f32 {
     0.5f32.powf(halvings.max(0.0))
 }
 
-/// A measure of how large sums of random operands are, of `k` products of them `sqrt(k)`.
+/// Returns the typical magnitude of sums of random operands, `sqrt(k)` for `k` products.
 pub(crate) fn sum_size(spec: &Spec) -> f32 {
     data_scale(spec) * (spec.reduction_len() as f32).sqrt()
 }
 
-/// Memory that cannot be had.
+/// The error that memory is lacking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("no memory for {bytes} bytes")]
 pub struct OutOfMemory {
-    /// What was asked for (`usize::MAX` if it overflows).
+    /// Number of bytes requested (`usize::MAX` if it overflows).
     pub bytes: usize,
 }
 
 impl OutOfMemory {
-    /// Zeros.
+    /// Allocates a vector of zeros.
     pub fn zeros<T: Clone + Default>(len: usize) -> Result<Vec<T>, Self> {
         let mut values = Vec::new();
         let bytes = len.saturating_mul(size_of::<T>());
@@ -207,7 +207,8 @@ impl OutOfMemory {
     }
 }
 
-/// What a value in ±[0.1, 1) makes an index of: a whole number, every sixteenth beyond either end.
+/// Returns an index made from a value in ±[0.1, 1): an integer, every sixteenth out of range on
+/// either side.
 fn index(x: f32, extent: usize) -> f32 {
     let share = (x.abs() - 0.1) / 0.9;
     let beyond = if x < 0.0 { 0.0 } else { 1.125 };
@@ -215,11 +216,11 @@ fn index(x: f32, extent: usize) -> f32 {
     place.floor()
 }
 
-/// Elements that are drawn in a row: other cores draw the next ones.
+/// Number of elements drawn by one thread at a time.
 const DRAWN_IN_A_ROW: usize = 1 << 14;
 
-/// Values in ±[0.1, 1) as `rounded` makes them. The seed is that of all tensors and the number of
-/// this one.
+/// Returns random values in ±[0.1, 1), each converted by `rounded`. `seed` is shared by all
+/// tensors, `tensor` is the number of this one.
 fn random_tensor(
     shape: &[usize],
     [seed, tensor]: [u64; 2],
@@ -236,11 +237,11 @@ fn random_tensor(
     ArrayD::from_shape_vec(IxDyn(shape), values).map_err(|_| OutOfMemory { bytes })
 }
 
-/// Uniform in ±[0.1, 1): a sign and 24 bits of the magnitude.
+/// Returns a uniform value in ±[0.1, 1): a sign and 24 bits of the magnitude.
 fn value(rng: &mut impl Rng) -> f32 {
     let bits = rng.next_u32();
     let magnitude = 0.1 + 0.9 * ((bits >> 8) as f32 / (1u32 << 24) as f32);
-    // The largest of all would be rounded up to 1.
+    // Rounding could otherwise result in 1.
     let magnitude = magnitude.min(1.0f32.next_down());
     if bits & 1 == 0 { magnitude } else { -magnitude }
 }

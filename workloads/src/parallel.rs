@@ -1,5 +1,5 @@
-//! Loops over independent parts: by all threads of rayon's pool with the feature `rayon`, else in
-//! order.
+//! Loops over independent parts. With the feature `rayon`, they run on all threads of its pool,
+//! else in order.
 
 #[cfg(feature = "rayon")]
 use rayon::prelude::*;
@@ -12,7 +12,8 @@ pub(crate) fn for_each(parts: usize, work: impl Fn(usize) + Send + Sync) {
     (0..parts).for_each(work);
 }
 
-/// Calls `work` with each chunk of `len` values, the last of which may be shorter, and its number.
+/// Calls `work` with the number and the values of each chunk of `len` values; the last one may be
+/// shorter.
 pub(crate) fn for_each_chunk<T: Send>(values: &mut [T], len: usize, work: impl Fn(usize, &mut [T]) + Send + Sync) {
     #[cfg(feature = "rayon")]
     let chunks = values.par_chunks_mut(len);

@@ -1,35 +1,34 @@
-//! Functions of one value that networks have behind products and sums: what `act=` names in an
-//! epilogue, and `op=` for every element.
+//! Activation functions: `act=` in an epilogue, and `op=` as an elementwise operator.
 
 use std::fmt;
 
 use autotune_ir::program::{BinaryOp, Compare, Expr, UnaryOp};
 
-/// A function that is applied last. Those with parameters are made by [`Activation::new`], which
-/// every text form is read by.
+/// An activation function. [`Activation::new`] creates those with parameters, and is used to read
+/// every text form.
 ///
-/// | word | of `x` |
+/// | word | function of `x` |
 /// |---|---|
 /// | `none` | `x` |
 /// | `relu` | `max(x, 0)` |
 /// | `clip:LO:HI` | `min(max(x, LO), HI)`; `clip:0:6` is ReLU6, a bound may be `-inf` or `inf` |
-/// | `leaky_relu`, `leaky_relu:ALPHA` | `x`, below zero `ALPHA * x`; 0.01 where nothing is said |
-/// | `prelu` | `x`, below zero `slope[channel] * x`, the slopes an operand; only as `act=` |
+/// | `leaky_relu`, `leaky_relu:ALPHA` | `x`, below zero `ALPHA * x`; default 0.01 |
+/// | `prelu` | `x`, below zero `slope[channel] * x`, where the slopes are an operand; only as `act=` |
 /// | `sigmoid` | `1 / (1 + exp(-x))` |
 /// | `tanh` | hyperbolic tangent |
-/// | `hard_sigmoid`, `hard_sigmoid:ALPHA:BETA` | `min(max(ALPHA * x + BETA, 0), 1)`; 1/6 and 1/2 where nothing is said |
+/// | `hard_sigmoid`, `hard_sigmoid:ALPHA:BETA` | `min(max(ALPHA * x + BETA, 0), 1)`; default 1/6 and 1/2 |
 /// | `hard_swish` | `x * min(max(x/6 + 1/2, 0), 1)` |
-/// | `elu`, `elu:ALPHA` | `x`, below zero `ALPHA * (exp(x) - 1)`; 1 where nothing is said |
+/// | `elu`, `elu:ALPHA` | `x`, below zero `ALPHA * (exp(x) - 1)`; default 1 |
 /// | `softplus` | `log(1 + exp(x))` |
 /// | `silu` | `x * sigmoid(x)` |
 /// | `mish` | `x * tanh(softplus(x))` |
 /// | `gelu` | `x/2 * (1 + erf(x / sqrt(2)))` |
-/// | `gelu_tanh` | the same with `tanh(sqrt(2/pi) * (x + 0.044715 x^3))` for `erf` |
+/// | `gelu_tanh` | like `gelu`, with `tanh(sqrt(2/pi) * (x + 0.044715 x^3))` instead of `erf` |
 ///
-/// The last two are those of D. Hendrycks and K. Gimpel, "Gaussian error linear units" (2016).
+/// GELU is from D. Hendrycks and K. Gimpel, "Gaussian error linear units" (2016).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Activation {
-    /// The value itself.
+    /// The identity function.
     #[default]
     None,
     /// `max(x, 0)`.
@@ -37,29 +36,29 @@ pub enum Activation {
     /// `min(max(x, lo), hi)`.
     #[non_exhaustive]
     Clip {
-        /// The lower bound.
+        /// Lower bound, possibly -∞.
         lo: f32,
-        /// The upper bound.
+        /// Upper bound, possibly ∞.
         hi: f32,
     },
     /// `x`, below zero `alpha * x`.
     #[non_exhaustive]
     LeakyRelu {
-        /// The slope below zero.
+        /// Slope below zero.
         alpha: f32,
     },
-    /// `x`, below zero `slope * x`, with a slope for each channel.
+    /// `x`, below zero `slope * x`, with one slope per channel.
     Prelu,
     /// `1 / (1 + exp(-x))`.
     Sigmoid,
-    /// Hyperbolic tangent.
+    /// Hyperbolic tangent, `tanh(x)`.
     Tanh,
     /// `min(max(alpha * x + beta, 0), 1)`.
     #[non_exhaustive]
     HardSigmoid {
-        /// The slope, above 0 and 1 at most.
+        /// Slope, above 0 and at most 1.
         alpha: f32,
-        /// The value at zero.
+        /// Value at zero.
         beta: f32,
     },
     /// `x * min(max(x/6 + 1/2, 0), 1)`.
@@ -67,7 +66,7 @@ pub enum Activation {
     /// `x`, below zero `alpha * (exp(x) - 1)`.
     #[non_exhaustive]
     Elu {
-        /// What the exponential is multiplied by.
+        /// Factor of the exponential.
         alpha: f32,
     },
     /// `log(1 + exp(x))`.
@@ -78,17 +77,18 @@ pub enum Activation {
     Mish,
     /// `x/2 * (1 + erf(x / sqrt(2)))`.
     Gelu,
-    /// The same with a hyperbolic tangent for the error function.
+    /// Like [`Activation::Gelu`], with a hyperbolic tangent approximating the error function.
     GeluTanh,
 }
 
-/// What is assumed where the text form names no parameters.
+/// Leaky ReLU with the default slope.
 const LEAKY_RELU: Activation = Activation::LeakyRelu { alpha: 0.01 };
+/// ELU with the default factor.
 const ELU: Activation = Activation::Elu { alpha: 1.0 };
+/// Hard sigmoid with the default parameters.
 const HARD_SIGMOID: Activation = Activation::HardSigmoid { alpha: 1.0 / 6.0, beta: 0.5 };
 
-/// Every function by its word, with the parameters that it has where none are named; `clip` has
-/// none such.
+/// All functions by name, with default parameters; `clip` has none.
 const WORDS: [(&str, Activation); 14] = [
     ("none", Activation::None),
     ("relu", Activation::Relu),
@@ -110,8 +110,8 @@ pub(super) const EXPECTED: &str = "an activation (none, relu, clip:LO:HI, leaky_
                                    gelu_tanh)";
 
 impl Activation {
-    /// The function of a word with some parameters, none for those of the [table](Activation) that
-    /// it has itself; else what would have been right.
+    /// Creates the function of a name with parameters. Without parameters, it has the defaults in
+    /// the [table](Activation). Fails with a description of valid texts.
     ///
     /// ```
     /// use autotune_workloads::Activation;
@@ -120,7 +120,7 @@ impl Activation {
     /// assert!(Activation::new("clip", &[6.0, 0.0]).is_err());
     /// ```
     pub fn new(word: &str, parameters: &[f32]) -> Result<Self, &'static str> {
-        // One zero has one text.
+        // Normalises -0 to 0, so that equal functions have one text.
         let without_sign = |x: f32| x + 0.0;
         match (word, parameters) {
             ("clip", &[lo, hi]) if lo <= hi && lo < f32::INFINITY && hi > f32::NEG_INFINITY => {
@@ -143,21 +143,21 @@ impl Activation {
         }
     }
 
-    /// Reads a text form; else what would have been right.
+    /// Reads a text form. Fails with a description of valid texts.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let mut parts = text.split(':');
         let word = parts.next().unwrap_or_default();
         let parameters: Result<Vec<f32>, _> = parts.map(str::parse).collect();
-        // What is no number fits no function.
+        // NaN is not a valid parameter of any function.
         Self::new(word, &parameters.unwrap_or_else(|_| vec![f32::NAN]))
     }
 
-    /// True if it has an operand of its own, the slopes of channels.
+    /// True if it has an operand: one slope per channel.
     pub fn has_slopes(self) -> bool {
         self == Self::Prelu
     }
 
-    /// The function of a value; `slope` is that of the value's channel.
+    /// Returns the function applied to a value, whose channel has the slope `slope`.
     pub(super) fn of(self, x: Expr, slope: Option<Expr>) -> Expr {
         match self {
             Self::None => x,
@@ -183,7 +183,7 @@ impl Activation {
 }
 
 impl fmt::Display for Activation {
-    /// Its text form; parameters that it would have anyway are left out.
+    /// Writes the text form, without default parameters.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((word, _)) = WORDS.iter().find(|known| known.1 == *self) {
             return f.write_str(word);
@@ -193,7 +193,7 @@ impl fmt::Display for Activation {
             Self::LeakyRelu { alpha } => write!(f, "leaky_relu:{alpha}"),
             Self::Elu { alpha } => write!(f, "elu:{alpha}"),
             Self::HardSigmoid { alpha, beta } => write!(f, "hard_sigmoid:{alpha}:{beta}"),
-            // Those without parameters have their words above.
+            // Functions without parameters were written above.
             _ => Ok(()),
         }
     }
@@ -207,7 +207,7 @@ fn plus(x: Expr, by: f32) -> Expr {
     Expr::sum(x, Expr::Const(by))
 }
 
-/// The value within bounds, of which those that are infinite say nothing.
+/// Returns the value clipped to bounds; infinite bounds are omitted.
 fn clipped(x: Expr, [lo, hi]: [f32; 2]) -> Expr {
     let x = if lo.is_finite() { Expr::max(x, Expr::Const(lo)) } else { x };
     if hi.is_finite() { Expr::binary(BinaryOp::Min, x, Expr::Const(hi)) } else { x }

@@ -1,4 +1,4 @@
-//! Attention: scores, their softmax, and the values weighted by it, as one program.
+//! Attention as one program: scores, their softmax, and the sum of values weighted by it.
 
 use std::fmt;
 
@@ -9,7 +9,6 @@ use autotune_ir::{Affine, VarId};
 use super::operator::{Computed, Table, element, named_axes};
 use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
 
-/// In the registry.
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "attention",
     fields: "b,h,m,n,k,d,mask,causal",
@@ -25,61 +24,62 @@ const MASKS: [(&str, Mask); 5] = [
     ("matrices", Mask::Matrices),
 ];
 
-/// Most keys whose positions are a table.
+/// Maximum number of keys for a causal mask, whose positions are in a table.
 const MOST_POSITIONS: usize = 1 << 14;
 
-/// The shape of what is added to scores, which is repeated along the dimensions that it has not.
+/// Shape of the mask that is added to scores. It is broadcast along the dimensions that it lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mask {
-    /// Nothing is added.
+    /// No mask.
     #[default]
     None,
     /// `[n]`: the same for every query.
     Row,
-    /// `[b, n]`: the same for every head and query, such as of sentences of several lengths.
+    /// `[b, n]`: the same for every head and query, e.g. for sentences of different lengths.
     Rows,
     /// `[m, n]`: the same for every head.
     Matrix,
-    /// `[b, m, n]`.
+    /// `[b, m, n]`: one element per batch, query and key.
     Matrices,
 }
 
-/// `output[b, h, m, d] = Σ softmax(Σ query[b, h, m, k] * key[b, h, n, k] / sqrt(k) + mask[..]) * value[b, h, n, d]`,
-/// the inner sum over `k`, softmax and the outer sum over `n`; Vaswani et al., "Attention Is All
-/// You Need" (2017), equation 1. Without heads, `h` 1, tensors do not have their dimension.
+/// `output[b, h, m, d] = Σ softmax(Σ query[b, h, m, k] * key[b, h, n, k] / sqrt(k) + mask[..]) * value[b, h, n, d]`
+///
+/// The inner sum is over `k`, the softmax and the outer sum over `n` (Vaswani et al., "Attention Is
+/// All You Need", 2017, equation 1). If `h` is 1, tensors lack the dimension of heads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attention {
-    /// Batch; times heads, where nothing tells them apart.
+    /// Batch size, times heads if the mask does not distinguish them.
     pub b: usize,
-    /// Heads, where a mask has a batch but no heads.
+    /// Number of heads, if the mask has a batch dimension but no heads; else 1.
     pub h: usize,
-    /// Queries.
+    /// Number of queries.
     pub m: usize,
-    /// Keys and values.
+    /// Number of keys and values.
     pub n: usize,
-    /// Elements of a query and of a key.
+    /// Number of elements of a query or key.
     pub k: usize,
-    /// Elements of a value.
+    /// Number of elements of a value.
     pub d: usize,
-    /// What is added to scores.
+    /// Shape of the mask.
     pub mask: Mask,
-    /// True if a query has no weight for later keys; the last of both belong together.
+    /// True if queries ignore later keys. The last query and the last key have the same position.
     pub causal: bool,
 }
 
 impl Attention {
-    /// All queries on all keys.
+    /// Creates an attention of all queries to all keys, without a mask.
     pub fn new(b: usize, [m, n]: [usize; 2], [k, d]: [usize; 2]) -> Self {
         Self { b, h: 1, m, n, k, d, mask: Mask::None, causal: false }
     }
 
-    /// The axes that are batch and heads.
+    /// Returns the axes of batch and heads.
     fn outer(&self) -> Vec<(&'static str, usize, bool)> {
         let heads = (self.h != 1).then_some(("h", self.h, false));
         [("b", self.b, false)].into_iter().chain(heads).collect()
     }
 
-    /// The mask, and its element at a batch, a query and a key.
+    /// Returns the mask, and its element for a batch, a query and a key.
     fn mask(&self, [batch, query, key]: [&Affine; 3]) -> Option<(Tensor, Expr)> {
         let Self { b, m, n, .. } = *self;
         let (shape, index) = match self.mask {
@@ -93,7 +93,7 @@ impl Attention {
         Some((Tensor { name: "mask", shape, is_constant: false }, element(3, &index)))
     }
 
-    /// The score of a query and a key that is not later, else one that has no weight.
+    /// Returns the score of a query and a key that is not later, else a score whose weight is zero.
     fn earlier(&self, table: usize, [query, key]: [Affine; 2], score: Expr) -> Expr {
         let own = query + (self.n - self.m) as i64;
         let positions = [own, key].map(|at| element(table, &[at]));
@@ -148,9 +148,11 @@ impl Operator for Attention {
         check_elements(op, &tensors, &[b, h, m, n, k + d])
     }
 
-    /// Rows `b, h, m`. The keys are transposed first, so that products go along them, but for a
-    /// single query, which reads each of them once; then come `scores`, the `largest`, `exp`, its
-    /// `total`, one over that, and the `weights`.
+    /// Rows `b, h, m`.
+    ///
+    /// The keys are transposed first, so that vectors go along keys in the product, except for a
+    /// single query, which reads each key once. Then come `scores`, `largest`, `exp`, its `total`,
+    /// the reciprocal of that, and the `weights`.
     fn formula(&self) -> Formula {
         let Self { m, n, k, d, .. } = *self;
         let outer = self.outer();
@@ -158,7 +160,7 @@ impl Operator for Attention {
         let with = |rest: &[(&'static str, usize, bool)]| named_axes(&[&rows[..], rest].concat());
         let along = |reduce| with(&[("n", n, reduce)]);
         let axis = |axis: usize| Affine::var(VarId(axis as u32));
-        // An element at the first axes and some others.
+        // Returns an element at the first `axes` axes and some others.
         let at = |number: usize, axes: usize, others: &[usize]| {
             let index: Vec<Affine> = (0..axes).chain(others.iter().copied()).map(axis).collect();
             element(number, &index)
@@ -222,7 +224,7 @@ impl Operator for Attention {
         }
     }
 
-    /// The position of each key.
+    /// The position of each key, for the comparison in [`Attention::earlier`].
     fn tables(&self) -> Vec<Table> {
         let positions = || Table { name: "position", elements: (0..self.n).map(|key| key as f32).collect() };
         if self.causal { vec![positions()] } else { Vec::new() }

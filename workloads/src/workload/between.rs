@@ -1,4 +1,4 @@
-//! Two products of which the second reads what a map makes of the first one's sums.
+//! Two products, of which the second reads a map of the first one's sums.
 
 use std::fmt;
 
@@ -7,23 +7,24 @@ use autotune_ir::spec::{Axis, AxisId, Reduction};
 
 use super::{Activation, Computed, Fields, Formula, Tensor, WorkloadError};
 
-/// What is between two products: `mid = act(sum + bias)`, the bias along the channels of the first.
+/// Operations between two products: `mid = act(sum + bias)`, with the bias along the channels of
+/// the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Between {
     /// Add one value per channel.
     pub bias: bool,
-    /// What is applied to that; none with slopes, which are no operands of it.
+    /// Function that is applied to that; not one with slopes, since these would be another operand.
     pub activation: Activation,
 }
 
 impl Between {
-    /// Of the fields `mid` and `mid_bias`.
+    /// Reads the fields `mid` and `mid_bias`.
     pub(super) fn read(fields: &Fields) -> Result<Self, WorkloadError> {
         let activation = fields.read("mid", Activation::parse)?.unwrap_or_default();
         Ok(Self { bias: fields.flag("mid_bias")?, activation })
     }
 
-    /// The fields that [`Between::read`] reads.
+    /// Writes the fields that [`Between::read`] reads.
     pub(super) fn write(&self, f: &mut dyn fmt::Write) -> fmt::Result {
         if self.activation != Activation::None {
             write!(f, ",mid={}", self.activation)?;
@@ -31,7 +32,7 @@ impl Between {
         if self.bias { f.write_str(",mid_bias") } else { Ok(()) }
     }
 
-    /// Fails where the activation has an operand.
+    /// Fails if the activation has slopes.
     pub(super) fn check(&self, op: &'static str) -> Result<(), WorkloadError> {
         let reason = || "slopes of channels are no operand of what is between".into();
         match self.activation.has_slopes() {
@@ -40,9 +41,11 @@ impl Between {
         }
     }
 
-    /// Of two products, each of data and weights, the second with the result of the first for its
-    /// data. That has an axis for each dimension. The operands are the data, the first weights, the
-    /// bias if there is one, and the second weights.
+    /// Returns the formula of two products of data and weights each. The data of the second is the
+    /// mapped result of the first.
+    ///
+    /// The result of the first has one axis per dimension. The operands are the data, the first
+    /// weights, the bias if there is one, and the second weights.
     pub(super) fn formula(&self, first: Formula, second: Formula) -> Formula {
         let mut operands = first.operands;
         let bias = self.bias.then(|| {

@@ -6,7 +6,6 @@ use super::convolution::Convolution;
 use super::window::{Window, WindowFields};
 use super::{Fields, Formula, Operator, OperatorKind, WorkloadError, check_positive};
 
-/// In the registry.
 pub(super) static KIND: OperatorKind =
     OperatorKind { name: "conv1d", fields: "n,c,w,o,k,s,p,d,g", example: "conv1d:c=64,w=1000,o=128,k=5,p=2", parse };
 
@@ -16,15 +15,15 @@ const AXES: [WindowFields; 1] = [WindowFields::ALL];
 /// output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Conv1d {
-    /// Batch.
+    /// Number of sequences in the batch.
     pub n: usize,
-    /// Input channels.
+    /// Number of input channels.
     pub c: usize,
-    /// Output channels.
+    /// Number of output channels.
     pub o: usize,
-    /// The window over the width.
+    /// Window over the width.
     pub window: Window,
-    /// Channel groups; depthwise is `groups == c`.
+    /// Number of channel groups; depthwise is `groups == c`.
     pub groups: usize,
 }
 

@@ -6,7 +6,6 @@ use super::convolution::Convolution;
 use super::window::{Window, WindowFields};
 use super::{Fields, Formula, Operator, OperatorKind, WorkloadError, check_positive};
 
-/// In the registry.
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "conv2d",
     fields: "n,c,h,w,o,k,kh,kw,s,sh,sw,p,ph,pw,d,dh,dw,g",
@@ -18,37 +17,37 @@ pub(super) static KIND: OperatorKind = OperatorKind {
 /// `NCHW` output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Conv2d {
-    /// Batch.
+    /// Number of images in the batch.
     pub n: usize,
-    /// Input channels.
+    /// Number of input channels.
     pub c: usize,
-    /// Input height.
+    /// Input height in elements.
     pub h: usize,
-    /// Input width.
+    /// Input width in elements.
     pub w: usize,
-    /// Output channels.
+    /// Number of output channels.
     pub o: usize,
-    /// Kernel height.
+    /// Kernel height in taps.
     pub kh: usize,
-    /// Kernel width.
+    /// Kernel width in taps.
     pub kw: usize,
     /// Stride over height and width.
     pub stride: [usize; 2],
     /// Zero padding on both ends of height and width.
     pub pad: [usize; 2],
-    /// Distance between neighbouring taps over height and width.
+    /// Distance between adjacent taps over height and width.
     pub dilation: [usize; 2],
-    /// Channel groups; depthwise is `groups == c`.
+    /// Number of channel groups; depthwise is `groups == c`.
     pub groups: usize,
 }
 
 impl Conv2d {
-    /// Output height and width.
+    /// Returns the output height and width.
     pub fn output_hw(&self) -> [usize; 2] {
         self.windows().map(|window| window.outputs())
     }
 
-    /// The windows over height and width.
+    /// Returns the windows over height and width.
     fn windows(&self) -> [Window; 2] {
         let (extents, kernels) = ([self.h, self.w], [self.kh, self.kw]);
         std::array::from_fn(|axis| Window {

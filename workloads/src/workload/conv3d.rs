@@ -6,7 +6,6 @@ use super::convolution::Convolution;
 use super::window::{Window, WindowFields};
 use super::{Fields, Formula, Operator, OperatorKind, WorkloadError, check_positive};
 
-/// In the registry.
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "conv3d",
     fields: "n,c,d,h,w,o,k,kd,kh,kw,s,sd,sh,sw,p,pd,ph,pw,dil,dd,dh,dw,g",
@@ -14,7 +13,7 @@ pub(super) static KIND: OperatorKind = OperatorKind {
     parse,
 };
 
-/// `d` is the depth here.
+/// `d` is the depth here, so dilation has another name.
 const ALL: WindowFields = WindowFields { dilation: "dil", ..WindowFields::ALL };
 const DEPTH: WindowFields = WindowFields { kernel: "kd", stride: "sd", pad: "pd", dilation: "dd" };
 const AXES: [WindowFields; 3] = [DEPTH, WindowFields::HEIGHT, WindowFields::WIDTH];
@@ -23,15 +22,15 @@ const AXES: [WindowFields; 3] = [DEPTH, WindowFields::HEIGHT, WindowFields::WIDT
 /// and `NCDHW` output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Conv3d {
-    /// Batch.
+    /// Number of volumes in the batch.
     pub n: usize,
-    /// Input channels.
+    /// Number of input channels.
     pub c: usize,
-    /// Output channels.
+    /// Number of output channels.
     pub o: usize,
-    /// The windows over depth, height and width.
+    /// Windows over depth, height and width.
     pub windows: [Window; 3],
-    /// Channel groups; depthwise is `groups == c`.
+    /// Number of channel groups; depthwise is `groups == c`.
     pub groups: usize,
 }
 

@@ -1,26 +1,26 @@
 //! Two-dimensional transposed convolution.
 //!
-//! Every element of the input is added to `kh x kw` elements of the output, `stride` apart from
-//! those of its neighbour:
+//! Every element of the input contributes to `kh x kw` elements of the output. Those of adjacent
+//! elements are `stride` apart:
 //!
 //! ```text
 //! output[n, o, stride*y + i - pad, stride*x + j - pad] += input[n, c, y, x] * weight[c, o, i, j]
 //! ```
 //!
-//! As a sum over what an output reads, most of the taps fall between elements. Writing zeros out
-//! between them multiplies `stride^2` times too much, and a test at each tap keeps vectors from
-//! being loaded. Instead outputs go by *phases*: outputs `stride` apart read the same taps, each
-//! `stride` apart, at neighbouring elements. For each phase that is a dense convolution of stride 1
-//! with its part of the weights, which are packed ahead of time (W. Shi et al., "Is the
-//! deconvolution layer the same as a convolutional layer?", 2016):
+//! As a sum over the input elements that an output reads, most taps fall between elements.
+//! Inserting zeros there takes `stride^2` times too many multiplications, and a test at each tap
+//! prevents vector loads. Instead, outputs are divided into *phases*. Outputs `stride` apart belong
+//! to one phase. They read the same taps, which are `stride` apart, at adjacent elements. Each
+//! phase is a dense convolution of stride 1 with its part of the weights, which are packed ahead of
+//! time (W. Shi et al., "Is the deconvolution layer the same as a convolutional layer?", 2016):
 //!
 //! ```text
 //! output[stride*q + phase] = Σ input[q + shift(phase) - j] * weight[tap(phase) + stride*j],    j in 0..ceil(kernel / stride)
 //! ```
 //!
-//! Weights beyond the kernel are zero, where the stride does not divide it. `shift` is 0 or 1
-//! behind the padding's whole strides; with padding of half a stride more the phases are those of
-//! two halves, of one shift each.
+//! If the stride does not divide the kernel, weights beyond it are zero. `shift` is 0 or 1, after
+//! whole strides of the padding. If the padding is half a stride more than whole strides, the
+//! phases have two halves with one shift each.
 
 use std::fmt;
 
@@ -32,7 +32,6 @@ use super::{
     Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive, write_each,
 };
 
-/// In the registry.
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "conv_transpose2d",
     fields: "n,c,h,w,o,k,kh,kw,s,sh,sw,p,ph,pw,op,oph,opw,g",
@@ -47,40 +46,43 @@ const OUTPUT_PAD: [&str; 2] = ["oph", "opw"];
 /// output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConvTranspose2d {
-    /// Batch.
+    /// Number of images in the batch.
     pub n: usize,
-    /// Input channels.
+    /// Number of input channels.
     pub c: usize,
-    /// Input height.
+    /// Input height in elements.
     pub h: usize,
-    /// Input width.
+    /// Input width in elements.
     pub w: usize,
-    /// Output channels.
+    /// Number of output channels.
     pub o: usize,
     /// Kernel height and width.
     pub kernel: [usize; 2],
-    /// Distance over height and width of what neighbouring elements of the input are added to.
+    /// Distance over height and width between the outputs of adjacent input elements.
     pub stride: [usize; 2],
     /// Rows and columns that are cut off at both ends.
     pub pad: [usize; 2],
     /// Rows and columns that are added at the end.
     pub output_pad: [usize; 2],
-    /// Channel groups.
+    /// Number of channel groups.
     pub groups: usize,
 }
 
-/// The phases of outputs along one axis: of an output `stride*q + half*upper + lower`.
+/// Phases of outputs along one axis. Output `stride*q + half*upper + lower` has number `q` in the
+/// phase with digits `upper` and `lower`.
 struct Phases {
     stride: i64,
-    /// Lower and upper digit of a phase.
+    /// Number of values of the lower digit of a phase.
     lower: usize,
+    /// Number of values of the upper digit of a phase.
     upper: usize,
-    /// Outputs of each phase.
+    /// Number of outputs in each phase.
     outputs: usize,
-    /// Taps of each phase.
+    /// Number of taps in each phase.
     taps: usize,
-    /// The element that the first output of the lowest phase reads at its first tap, and that tap.
+    /// Input element that the first output of the lowest phase reads at its first tap.
     first_read: i64,
+    /// Kernel tap of that read.
     first_tap: i64,
 }
 
@@ -92,7 +94,8 @@ impl Phases {
             let taps = kernel.div_ceil(stride);
             let upper = if rest == 0 { 1 } else { 2 };
             let (last, lower) = (taps as i64 - 1, stride / upper);
-            // The lower half of phases begins in the middle of a stride, the upper at the next.
+            // The lower half of the phases begins in the middle of a stride, the upper half at the
+            // next stride.
             return Self {
                 stride: step,
                 lower,
@@ -104,7 +107,7 @@ impl Phases {
             };
         }
 
-        // One tap more serves the phases beyond the end of a stride.
+        // One more tap covers the phases beyond the end of a stride.
         let last = (kernel as i64 - 1 - rest as i64).div_euclid(step);
         Self {
             stride: step,
@@ -117,30 +120,30 @@ impl Phases {
         }
     }
 
-    /// Distance of the halves of phases.
+    /// Returns the distance between the halves of phases.
     fn half(&self) -> i64 {
         self.lower as i64
     }
 
-    /// The element of the input: `q + upper + tap`.
+    /// Returns the input element that is read: `q + upper + tap`, plus a constant.
     fn read(&self, upper: &Affine, q: &Affine, tap: &Affine) -> Affine {
         let shift = if self.upper > 1 { upper.clone() } else { Affine::default() };
         q.clone() + shift + tap.clone() + self.first_read
     }
 
-    /// The tap of the kernel; the last comes first.
+    /// Returns the tap of the kernel, in descending order.
     fn tap(&self, upper: &Affine, lower: &Affine, tap: &Affine) -> Affine {
         upper.clone() * -self.half() + lower.clone() + tap.clone() * -self.stride + self.first_tap
     }
 
-    /// The output.
+    /// Returns the output element that is written.
     fn written(&self, upper: &Affine, lower: &Affine, q: &Affine) -> Affine {
         q.clone() * self.stride + upper.clone() * self.half() + lower.clone()
     }
 }
 
 impl ConvTranspose2d {
-    /// Output height and width.
+    /// Returns the output height and width.
     pub fn output_hw(&self) -> [usize; 2] {
         std::array::from_fn(|axis| {
             let whole = ([self.h, self.w][axis] - 1) * self.stride[axis] + self.kernel[axis] + self.output_pad[axis];
@@ -159,7 +162,7 @@ impl ConvTranspose2d {
         })
     }
 
-    /// Fails with the first field of an axis that makes no sense.
+    /// Fails with the first invalid field of an axis.
     fn check_axis(&self, axis: usize) -> Result<(), WorkloadError> {
         let (op, names, own) = (KIND.name, AXES[axis], self.windows()[axis]);
         let Window { extent, kernel, stride, pad, .. } = own;
@@ -238,9 +241,10 @@ impl Operator for ConvTranspose2d {
         check_elements(op, &tensors, &[n, o, oh, ow, c / groups, kh, kw])
     }
 
-    /// Axes `n, uh, uw, g, vh, vw, o, oh, ow | c, kh, kw`: a phase has the upper digits `uh`, `uw`
-    /// and the lower `vh`, `vw`; `oh` and `ow` count its outputs, `kh` and `kw` its taps; `o` and
-    /// `c` count within a group.
+    /// Axes `n, uh, uw, g, vh, vw, o, oh, ow | c, kh, kw`.
+    ///
+    /// A phase has the upper digits `uh`, `uw` and the lower digits `vh`, `vw`. `oh` and `ow`
+    /// number its outputs, `kh` and `kw` its taps. `o` and `c` are counted within a group.
     fn formula(&self) -> Formula {
         let [rows, columns] = self.phases();
         let (group_o, group_c) = (self.o / self.groups, self.c / self.groups);

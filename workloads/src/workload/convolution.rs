@@ -1,12 +1,12 @@
-//! What convolutions of any number of axes have in common.
+//! Common parts of convolutions with any number of spatial axes.
 
 use autotune_ir::{Affine, VarId};
 
 use super::window::{Window, WindowFields};
 use super::{Formula, Tensor, WorkloadError, check_elements, check_positive};
 
-/// A convolution of images `[n, c, ..]` with weights `[o, c/groups, ..]` to images `[n, o, ..]`, of
-/// one to three axes.
+/// A convolution of images `[n, c, ..]` with weights `[o, c/groups, ..]` to images `[n, o, ..]`,
+/// with one to three spatial axes.
 pub(super) struct Convolution<'a> {
     pub(super) op: &'static str,
     pub(super) n: usize,
@@ -17,13 +17,13 @@ pub(super) struct Convolution<'a> {
     pub(super) fields: &'a [WindowFields],
 }
 
-/// Names of the axes of images and of taps; those of fewer axes have the last.
+/// Names of the spatial axes of images. With fewer axes, the last names are used.
 const IMAGE: [&str; 3] = ["od", "oh", "ow"];
+/// Names of the axes of taps.
 const TAPS: [&str; 3] = ["kd", "kh", "kw"];
 
 impl Convolution<'_> {
-    /// Fails with the first field that makes no sense; of extents each window's is checked by the
-    /// caller.
+    /// Fails with the first invalid field. The caller checks the windows' extents.
     pub(super) fn check(&self) -> Result<(), WorkloadError> {
         let Self { op, n, c, o, groups, windows, fields } = *self;
         check_positive(op, &[("n", n), ("c", c), ("o", o), ("g", groups)])?;
@@ -59,7 +59,7 @@ impl Convolution<'_> {
             .chain(taps)
             .collect();
 
-        // The axes by their places.
+        // Axes by their positions.
         let var = |axis: usize| Affine::var(VarId(axis as u32));
         let (g, first_row, step) = (var(1), 3, 3 + dims);
         let (rows, taps) = (|dim: usize| var(first_row + dim), |dim: usize| var(step + 1 + dim));

@@ -1,4 +1,4 @@
-//! What is fused behind an operator.
+//! Epilogue: operations that are fused after an operator.
 
 use super::activation::Activation;
 
@@ -12,16 +12,16 @@ pub struct Epilogue {
     pub bias: bool,
     /// Add a tensor of the output's shape.
     pub residual: bool,
-    /// The function of that.
+    /// Function that is applied to that.
     pub activation: Activation,
-    /// Multiply what it makes by one value per output channel.
+    /// Multiply the result by one value per output channel.
     pub post_scale: bool,
     /// Add one value per output channel to that.
     pub post_bias: bool,
 }
 
 impl Epilogue {
-    /// True if it reads a value for each output channel.
+    /// True if some part has one value per output channel.
     pub fn is_by_channel(&self) -> bool {
         self.scale || self.bias || self.activation.has_slopes() || self.post_scale || self.post_bias
     }

@@ -1,86 +1,86 @@
-//! What is wrong with a workload.
+//! Errors of workloads.
 
 use thiserror::Error;
 
-/// Why a workload makes no sense. Names the offending field.
+/// The reason why a workload is invalid. Names the offending field.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum WorkloadError {
-    /// The part before `:` is no known operator.
+    /// The part before `:` is not a known operator.
     #[error("unknown operator '{name}': expected {known}")]
     UnknownOperator {
-        /// The part.
+        /// The unknown name.
         name: String,
-        /// What would have been right.
+        /// The known operators.
         known: String,
     },
-    /// A `key=value` field whose key is not known for the operator.
+    /// A field is unknown for the operator.
     #[error("{op}: unknown field '{field}' (known: {known})")]
     UnknownField {
-        /// Operator name.
+        /// Name of the operator.
         op: &'static str,
         /// The field as given.
         field: String,
-        /// Every field of the operator.
+        /// All fields of the operator.
         known: String,
     },
-    /// A field given more than once.
+    /// A field is given more than once.
     #[error("{op}: field '{field}' is given twice")]
     Duplicate {
-        /// Operator name.
+        /// Name of the operator.
         op: &'static str,
-        /// The field.
+        /// Name of the field.
         field: String,
     },
     /// A required field is absent.
     #[error("{op}: field '{field}' is missing (example: {example})")]
     Missing {
-        /// Operator name.
+        /// Name of the operator.
         op: &'static str,
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// A complete workload.
+        /// A complete workload as an example.
         example: &'static str,
     },
-    /// A field whose value cannot be read.
+    /// A field has a value that cannot be read.
     #[error("{op}: field '{field}': '{value}' is not {expected}")]
     BadValue {
-        /// Operator name.
+        /// Name of the operator.
         op: &'static str,
-        /// The field.
+        /// Name of the field.
         field: String,
         /// The value as given.
         value: String,
-        /// What would have been right.
+        /// Description of valid values.
         expected: &'static str,
     },
-    /// A field whose value is readable but does not fit the others.
+    /// A field has a value that does not fit the others.
     #[error("{op}: field '{field}': {reason}")]
     Unfit {
-        /// Operator name.
+        /// Name of the operator.
         op: &'static str,
-        /// The field.
+        /// Name of the field.
         field: &'static str,
-        /// What does not fit.
+        /// The reason, as a sentence part.
         reason: String,
     },
-    /// A tensor or the amount of work is beyond what can be addressed.
+    /// A tensor or the amount of work exceeds the supported size.
     #[error("{op}: {what} overflows the supported size")]
     Overflow {
-        /// Operator name.
+        /// Name of the operator.
         op: &'static str,
-        /// The tensor or quantity.
+        /// The tensor or quantity that overflows.
         what: &'static str,
     },
-    /// The same of a text, whose largest number is to blame.
+    /// A tensor or the amount of work exceeds the supported size, because of a number in a text.
     #[error("{op}: field '{field}': {value} is too much: {what} overflows the supported size")]
     TooLarge {
-        /// Operator name.
+        /// Name of the operator.
         op: &'static str,
         /// The field with the largest number.
         field: String,
-        /// That number.
+        /// The largest number in the text.
         value: usize,
-        /// The tensor or quantity.
+        /// The tensor or quantity that overflows.
         what: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! The fields of a workload's text form.
+//! Fields of a workload's text form.
 
 use std::fmt;
 
@@ -6,27 +6,27 @@ use autotune_ir::spec::AxisId;
 
 use super::error::WorkloadError;
 
-/// The fields that every operator has.
+/// Fields that all operators have.
 const COMMON_FIELDS: &str = "weights,dtype,data,out,pre,scale,bias,add,act,post_scale,post_bias,exact,cold,within";
 
-/// Extents as [`Fields::extents`] reads them.
+/// Writes extents as [`Fields::extents`] reads them.
 pub(super) fn joined(extents: &[usize]) -> String {
     extents.iter().map(usize::to_string).collect::<Vec<_>>().join("x")
 }
 
-/// Axes by their numbers, such as `102`.
+/// Reads axis numbers of one digit each, such as `102`.
 pub(super) fn axes(text: &str) -> Option<Vec<AxisId>> {
     text.chars().map(|digit| digit.to_digit(10).map(|digit| digit as AxisId)).collect()
 }
 
-/// Some of `rank` axes by their numbers, in order, such as `02`: by axis, whether it is one of
-/// them.
+/// Reads some of `rank` axis numbers in ascending order, such as `02`. Returns for each axis true
+/// if it is included.
 pub(super) fn some_axes(text: &str, rank: usize) -> Option<Vec<bool>> {
     let some = axes(text).filter(|some| !some.is_empty() && some.is_sorted_by(|a, b| a < b))?;
     some.iter().all(|&axis| axis < rank).then(|| (0..rank).map(|axis| some.contains(&axis)).collect())
 }
 
-/// `,all=v` for equal values that are not the default, `,first=v,second=w,..` for others.
+/// Writes `,all=v` for equal values that are not the default, else `,first=v,second=w,..`.
 pub fn write_each<const N: usize>(
     f: &mut dyn fmt::Write,
     all: &str,
@@ -43,8 +43,7 @@ pub fn write_each<const N: usize>(
     }
 }
 
-/// The fields of a workload's text, read one by one; every field must be taken or the rest is an
-/// error.
+/// Fields of a workload's text. Unknown fields are errors.
 pub struct Fields {
     op: &'static str,
     own: &'static str,
@@ -53,7 +52,7 @@ pub struct Fields {
 }
 
 impl Fields {
-    /// Reads the text of an operator: its name, the fields of its own, and an example for messages.
+    /// Reads the text of an operator, given its name, its own fields, and an example for messages.
     pub(super) fn parse([op, own, example]: [&'static str; 3], text: &str) -> Result<Self, WorkloadError> {
         let mut pairs: Vec<(String, Option<String>)> = Vec::new();
         for part in text.split(',').map(str::trim).filter(|p| !p.is_empty()) {
@@ -73,7 +72,7 @@ impl Fields {
         Ok(Self { op, own, example, pairs })
     }
 
-    /// An overflow with the field that has the largest number.
+    /// Replaces an overflow by an error that names the field with the largest number.
     pub(super) fn blame(&self, error: WorkloadError) -> WorkloadError {
         let WorkloadError::Overflow { op, what } = error else { return error };
         let numbers = |(field, text): &(String, Option<String>)| {
@@ -86,7 +85,7 @@ impl Fields {
         }
     }
 
-    /// True for a field of the operator's own.
+    /// True for a field that the operator itself defines.
     pub(super) fn is_own(&self, field: &str) -> bool {
         self.own.split(',').any(|own| own == field)
     }
@@ -99,7 +98,7 @@ impl Fields {
         Err(WorkloadError::BadValue { op: self.op, field: field.into(), value: value.into(), expected })
     }
 
-    /// The value of a field, if it is given.
+    /// Returns the value of a field as an integer, if it is given.
     pub fn number(&self, field: &str) -> Result<Option<usize>, WorkloadError> {
         match self.get(field) {
             None => Ok(None),
@@ -113,13 +112,13 @@ impl Fields {
         }
     }
 
-    /// The extents that a field has, such as `128x12x64`, if it is given.
+    /// Returns the extents in a field, such as `128x12x64`, if it is given.
     pub(super) fn extents(&self, field: &str) -> Result<Option<Vec<usize>>, WorkloadError> {
         let numbers = |text: &str| text.split('x').map(str::parse).collect::<Result<Vec<usize>, _>>();
         self.read(field, |text| numbers(text).map_err(|_| "extents, such as 128x12x64"))
     }
 
-    /// Fails with the first of some fields that is given: the extents beside it say the same.
+    /// Fails with the first given one of some fields, which would contradict the field `shape`.
     pub(super) fn none_beside_shape(&self, fields: &[&'static str]) -> Result<(), WorkloadError> {
         for field in fields {
             if self.number(field)?.is_some() {
@@ -130,7 +129,7 @@ impl Fields {
         Ok(())
     }
 
-    /// The value of a field that is a positive number, if it is given.
+    /// Returns the value of a field as a positive number, if it is given.
     pub fn positive(&self, field: &str) -> Result<Option<f32>, WorkloadError> {
         let Some((_, value)) = self.get(field) else { return Ok(None) };
         let text = value.as_deref().unwrap_or("");
@@ -140,13 +139,14 @@ impl Fields {
         }
     }
 
-    /// The value of a field, which must be given.
+    /// Returns the value of a required field as an integer.
     pub fn required(&self, field: &'static str) -> Result<usize, WorkloadError> {
         let Self { op, example, .. } = *self;
         self.number(field)?.ok_or(WorkloadError::Missing { op, field, example })
     }
 
-    /// Values from `all` or from fields of their own, which win over it.
+    /// Returns one value per axis, from the axis's own field, else from the field `all`, else the
+    /// default.
     pub fn each<const N: usize>(
         &self,
         all: &'static str,
@@ -162,7 +162,8 @@ impl Fields {
         Ok(values)
     }
 
-    /// The word of a field, if it is given: one of some, each with what it stands for.
+    /// Returns the meaning of the word in a field, if it is given. `words` lists the words and
+    /// their meanings.
     pub fn word<T: Copy>(
         &self,
         field: &str,
@@ -173,7 +174,7 @@ impl Fields {
         self.read(field, |word| meant(word).ok_or(expected))
     }
 
-    /// True if a field is given, other than as `0`.
+    /// True if a flag is given, and not as `0`.
     pub fn flag(&self, field: &str) -> Result<bool, WorkloadError> {
         match self.get(field) {
             None => Ok(false),
@@ -186,7 +187,7 @@ impl Fields {
         }
     }
 
-    /// What is read from the value of a field, if it is given.
+    /// Returns the value of a field, converted by `read`, if it is given.
     pub(super) fn read<T>(
         &self,
         field: &str,

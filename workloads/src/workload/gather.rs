@@ -1,4 +1,4 @@
-//! Rows of a table by their numbers.
+//! Gather: reads rows of a table by their numbers.
 
 use std::fmt;
 
@@ -9,26 +9,25 @@ use autotune_ir::spec::{Reduction, axis_vars};
 use super::operator::{element, named_axes};
 use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
 
-/// In the registry.
 pub(super) static KIND: OperatorKind =
     OperatorKind { name: "gather", fields: "m,n,k,from_end", example: "gather:m=128,n=768,k=30522", parse };
 
-/// Whole numbers up to here are f32.
+/// Maximum number of rows: f32 represents all integers up to this number.
 const MOST_ROWS: usize = 1 << 24;
 
-/// `output[m, n] = table[index[m], n]`: rows of a table `[k, n]`, such as an embedding, by their
-/// numbers `[m]`.
+/// `output[m, n] = table[index[m], n]`: reads rows of a table `[k, n]`, such as an embedding, by
+/// their numbers `[m]`.
 ///
-/// The numbers are f32 whatever the type of the table is. One that is no whole number stands for
-/// the largest that is not larger, one beyond the table for its first or last row, what is no
-/// number for the first. With `from_end` negative ones count from the end, -1 is the last row.
+/// The numbers are f32, whatever the type of the table. They are rounded down and clamped to the
+/// table; NaN selects the first row. With `from_end`, negative numbers count from the end: -1 is
+/// the last row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Gather {
-    /// Rows that are read.
+    /// Number of rows to read.
     pub m: usize,
-    /// Elements of a row.
+    /// Number of elements in a row.
     pub n: usize,
-    /// Rows of the table.
+    /// Number of rows of the table.
     pub k: usize,
     /// True if negative numbers count from the end.
     pub from_end: bool,
@@ -58,7 +57,7 @@ impl Operator for Gather {
         check_elements(op, &[("table", &[k, n]), ("output", &[m, n])], &[m, n])
     }
 
-    /// Axes `m, n`.
+    /// Axes `m, n`, without a reduction.
     fn formula(&self) -> Formula {
         let Self { m, n, k, from_end } = *self;
         let [row, column] = axis_vars();

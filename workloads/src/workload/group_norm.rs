@@ -1,4 +1,5 @@
-//! Groups of channels with mean 0 and variance 1; each channel by itself is instance normalisation.
+//! Group normalisation: groups of channels get mean 0 and variance 1. With one channel per group it
+//! is instance normalisation.
 
 use std::fmt;
 
@@ -9,14 +10,12 @@ use super::layer_norm::{EPS, write_eps};
 use super::operator::{Computed, element, named_axes};
 use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
 
-/// In the registry.
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "group_norm",
     fields: "n,c,g,s,eps",
     example: "group_norm:n=1,c=64,g=32,s=3136",
     parse: |fields| parse(fields, fields.required("g")?),
 };
-/// In the registry.
 pub(super) static INSTANCE_KIND: OperatorKind = OperatorKind {
     name: "instance_norm",
     fields: "n,c,s,eps",
@@ -24,20 +23,21 @@ pub(super) static INSTANCE_KIND: OperatorKind = OperatorKind {
     parse: |fields| parse(fields, fields.required("c")?),
 };
 
-/// `output[n, c, s] = (input[n, c, s] - mean[n, g]) / sqrt(variance[n, g] + eps) * scale[c] + shift[c]`,
-/// `g` being the group of channel `c`; Wu and He, "Group Normalization" (2018). All spatial
-/// positions are one dimension `s`.
+/// `output[n, c, s] = (input[n, c, s] - mean[n, g]) / sqrt(variance[n, g] + eps) * scale[c] + shift[c]`
+///
+/// `g` is the group of channel `c` (Wu and He, "Group Normalization", 2018). All spatial positions
+/// are one dimension `s`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct GroupNorm {
-    /// Batch.
+    /// Number of images in the batch.
     pub n: usize,
-    /// Channels.
+    /// Number of channels.
     pub c: usize,
-    /// Groups of channels.
+    /// Number of channel groups.
     pub groups: usize,
-    /// Positions of a channel.
+    /// Number of positions of a channel.
     pub s: usize,
-    /// What is added to the variance.
+    /// Number that is added to the variance.
     pub eps: f32,
 }
 
@@ -70,8 +70,9 @@ impl Operator for GroupNorm {
         check_elements(op, &[("input", &[n, c, s])], &[n, c, s])
     }
 
-    /// Axes `n, g, c, s`, `c` being the channels of a group: `total`, `mean`, the `squares` of what
-    /// is left, and `one_over`, the inverse of the deviation.
+    /// Axes `n, g, c, s`, with `c` counted within a group. Computes the sum `total`, the `mean`,
+    /// the sum `squares` of the centred values, and `one_over`, the inverse of the standard
+    /// deviation.
     fn formula(&self) -> Formula {
         let Self { n, c, groups, s, eps } = *self;
         let [image, group, own, position] = axis_vars();

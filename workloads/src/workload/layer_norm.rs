@@ -1,4 +1,4 @@
-//! Rows of a matrix with mean 0 and variance 1.
+//! Layer normalisation: rows of a matrix get mean 0 and variance 1.
 
 use std::fmt;
 
@@ -8,22 +8,21 @@ use autotune_ir::spec::{Reduction, axis_vars};
 use super::operator::{Computed, element, named_axes};
 use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
 
-/// In the registry.
 pub(super) static KIND: OperatorKind =
     OperatorKind { name: "layer_norm", fields: "m,n,eps", example: "layer_norm:m=512,n=768", parse };
 
-/// What is added to the variance where the text form does not say.
+/// Default of the number that is added to the variance.
 pub(super) const EPS: f32 = 1e-5;
 
 /// `output[m, n] = (input[m, n] - mean[m]) / sqrt(variance[m] + eps) * scale[n] + shift[n]`; Ba et
 /// al., "Layer Normalization" (2016).
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct LayerNorm {
-    /// Rows.
+    /// Number of rows.
     pub m: usize,
-    /// Elements of a row.
+    /// Number of elements in a row.
     pub n: usize,
-    /// What is added to the variance.
+    /// Number that is added to the variance.
     pub eps: f32,
 }
 
@@ -32,7 +31,7 @@ fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
     Ok(Box::new(LayerNorm { m: fields.required("m")?, n: fields.required("n")?, eps }))
 }
 
-/// `,eps=1e-6`, if it is not the default.
+/// Writes `,eps=1e-6`, for example, unless it is the default.
 pub(super) fn write_eps(f: &mut dyn fmt::Write, eps: f32) -> fmt::Result {
     if eps == EPS { Ok(()) } else { write!(f, ",eps={eps:e}") }
 }
@@ -53,8 +52,8 @@ impl Operator for LayerNorm {
         check_elements(KIND.name, &[("input", &[m, n])], &[m, n])
     }
 
-    /// Axes `m, n`: `total`, `mean`, the `squares` of what is left, and `one_over`, the inverse of
-    /// the deviation.
+    /// Axes `m, n`. Computes the sum `total`, the `mean`, the sum `squares` of the centred values,
+    /// and `one_over`, the inverse of the standard deviation.
     fn formula(&self) -> Formula {
         let Self { m, n, eps } = *self;
         let [row, column] = axis_vars();

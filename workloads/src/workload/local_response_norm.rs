@@ -1,4 +1,5 @@
-//! Values divided by a power of the sum of squares over neighbouring channels.
+//! Local response normalisation: values are divided by a power of the sum of squares over adjacent
+//! channels.
 
 use std::fmt;
 
@@ -8,7 +9,6 @@ use autotune_ir::spec::{Reduction, axis_vars};
 use super::operator::{Computed, element, named_axes};
 use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
 
-/// In the registry.
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "local_response_norm",
     fields: "n,c,s,size,alpha,beta,shift",
@@ -20,24 +20,26 @@ const ALPHA: f32 = 1e-4;
 const BETA: f32 = 0.75;
 const SHIFT: f32 = 1.0;
 
-/// `output[n, c, s] = input[n, c, s] / (shift + alpha / size * Σ input[n, c', s]²) ^ beta`, over
-/// the `size` channels `c'` around `c`, from `(size - 1) / 2` before it on; Krizhevsky et al.
-/// (2012), section 3.3, as ONNX has it. All spatial positions are one dimension `s`.
+/// `output[n, c, s] = input[n, c, s] / (shift + alpha / size * Σ input[n, c', s]²) ^ beta`
+///
+/// The sum is over the `size` channels `c'` around `c`, starting `(size - 1) / 2` before it
+/// (Krizhevsky et al., 2012, section 3.3, as defined by ONNX). All spatial positions are one
+/// dimension `s`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct LocalResponseNorm {
-    /// Batch.
+    /// Number of images in the batch.
     pub n: usize,
-    /// Channels.
+    /// Number of channels.
     pub c: usize,
-    /// Positions of a channel.
+    /// Number of positions of a channel.
     pub s: usize,
-    /// Channels that are summed over.
+    /// Number of channels that are summed over.
     pub size: usize,
-    /// What the mean of the squares counts.
+    /// Factor of the mean square.
     pub alpha: f32,
-    /// The power.
+    /// Exponent of the denominator.
     pub beta: f32,
-    /// What is added to the mean of the squares.
+    /// Number that is added to the scaled mean square.
     pub shift: f32,
 }
 
@@ -77,7 +79,7 @@ impl Operator for LocalResponseNorm {
         check_elements(KIND.name, &[("input", &[n, c, s])], &[n, c, s, size])
     }
 
-    /// Axes `n, c, s`: `squares`, their sum over the channels around.
+    /// Axes `n, c, s`. Computes `squares`, the sum over the channels around.
     fn formula(&self) -> Formula {
         let Self { n, c, s, size, alpha, beta, shift } = *self;
         let [image, channel, position, tap] = axis_vars();

@@ -10,32 +10,31 @@ mod batch;
 
 pub use batch::{Batch, Sides};
 
-/// In the registry.
 pub(super) static KIND: OperatorKind =
     OperatorKind { name: "matmul", fields: "b,lhs,rhs,m,n,k,ta,tb", example: "matmul:m=512,n=512,k=512", parse };
 
 /// A batch of matrix products `C[b,m,n] = A[b,m,k] * B[b,k,n]`.
 ///
-/// Either operand may lie transposed, `A[b,k,m]` and `B[b,n,k]`, and lack axes of the batch:
-/// `A[m,k]` is multiplied by all of `B[b,k,n]`.
+/// Either operand may be stored transposed, as `A[b,k,m]` or `B[b,n,k]`, and may lack axes of the
+/// batch: `A[m,k]` is multiplied by every `B[b,k,n]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Matmul {
-    /// Batch.
+    /// Axes of the batch.
     pub b: Batch,
-    /// Rows of `A` and `C`.
+    /// Number of rows of `A` and `C`.
     pub m: usize,
-    /// Columns of `B` and `C`.
+    /// Number of columns of `B` and `C`.
     pub n: usize,
-    /// Columns of `A`, rows of `B`.
+    /// Number of columns of `A` and rows of `B`.
     pub k: usize,
-    /// True if `A` lies transposed.
+    /// True if `A` is stored transposed.
     pub ta: bool,
-    /// True if `B` lies transposed.
+    /// True if `B` is stored transposed.
     pub tb: bool,
 }
 
 impl Matmul {
-    /// Products of operands that lie as they are multiplied.
+    /// Creates a batch of products of operands that are not transposed.
     pub fn new(b: usize, m: usize, n: usize, k: usize) -> Self {
         Self { b: Batch::of(b), m, n, k, ta: false, tb: false }
     }
@@ -108,7 +107,7 @@ impl Operator for Matmul {
         let var = |axis: usize| Affine::var(VarId(axis as u32));
         let [m, n, k] = [0, 1, 2].map(|axis| var(batch.len() + axis));
 
-        // The last two dimensions, each an extent and its index, in the order in which they lie.
+        // The last two dimensions, each an extent and its index, in storage order.
         let operand = |(name, is_constant, transposed), other, [row, column]: [(usize, &Affine); 2]| {
             let [outer, inner] = if transposed { [column, row] } else { [row, column] };
             let dims = self.b.without(other).map(|axis| (batch[axis], var(axis)));

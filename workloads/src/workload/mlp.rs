@@ -1,4 +1,4 @@
-//! Two matrix products with a function of elements between them.
+//! Multilayer perceptron: two matrix products with an activation in between.
 
 use std::fmt;
 
@@ -6,7 +6,6 @@ use autotune_ir::spec::axis_vars;
 
 use super::{Between, Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
 
-/// In the registry.
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "mlp",
     fields: "m,n,k,h,mid,mid_bias",
@@ -15,20 +14,21 @@ pub(super) static KIND: OperatorKind = OperatorKind {
 };
 
 /// A perceptron of two layers,
-/// `output[m, n] = Σ act(Σ input[m, k] * weight1[k, h] + mid_bias[h]) * weight2[h, n]`, the inner
-/// sum over `k` and the outer one over `h`: the feed-forward network of Vaswani et al., "Attention
-/// Is All You Need" (2017), section 3.3.
+/// `output[m, n] = Σ act(Σ input[m, k] * weight1[k, h] + mid_bias[h]) * weight2[h, n]`.
+///
+/// The inner sum is over `k`, the outer one over `h`. It is the feed-forward network of Vaswani et
+/// al., "Attention Is All You Need" (2017), section 3.3.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mlp {
-    /// Rows: batch, tokens.
+    /// Number of rows: batch size, or tokens.
     pub m: usize,
-    /// Columns of the output.
+    /// Number of columns of the output.
     pub n: usize,
-    /// Columns of the input.
+    /// Number of columns of the input.
     pub k: usize,
-    /// Columns of what is between: hidden units.
+    /// Number of hidden units.
     pub h: usize,
-    /// What is between the products.
+    /// Operations between the products.
     pub between: Between,
 }
 

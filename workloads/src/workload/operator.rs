@@ -1,4 +1,4 @@
-//! What an operator says of itself.
+//! The interface of operators.
 
 use std::any::Any;
 use std::fmt::{self, Debug};
@@ -10,140 +10,139 @@ use autotune_ir::{Affine, DType};
 use super::error::WorkloadError;
 use super::fields::Fields;
 
-/// Largest number of elements any one tensor, and largest number of multiply-adds any one workload,
-/// may have.
+/// Maximum number of elements in a tensor.
 const MAX_ELEMENTS: usize = 1 << 34;
+/// Maximum number of multiply-adds of a workload.
 const MAX_MACS: usize = 1 << 50;
 
-/// A kind of operators: its text form.
+/// Name and text form of an operator.
 #[derive(Debug)]
 pub struct OperatorKind {
-    /// The word before the colon.
+    /// Name before the colon.
     pub name: &'static str,
-    /// The fields of its own, separated by commas.
+    /// Fields of the operator, separated by commas.
     pub fields: &'static str,
-    /// A complete workload.
+    /// A complete workload as an example.
     pub example: &'static str,
-    /// An operator of the fields, whose sizes need not make sense yet.
+    /// Reads an operator from its fields. The sizes need not be valid yet.
     pub parse: fn(&Fields) -> Result<Box<dyn Operator>, WorkloadError>,
 }
 
-/// An operator with its sizes. Each kind is a file of its own, from which parser, printer, help,
-/// reference and schedules are made.
+/// An operator with its sizes. Each operator is a file of its own; parser, printer, help,
+/// references and schedules are derived from it.
 pub trait Operator: Any + Debug + Send + Sync {
-    /// Its kind.
+    /// Returns the name and text form of the operator.
     fn kind(&self) -> &'static OperatorKind;
 
-    /// Its sizes in the text form, as [`OperatorKind::parse`] reads them.
+    /// Writes the sizes in the text form, as [`OperatorKind::parse`] reads them.
     fn write_fields(&self, f: &mut dyn fmt::Write) -> fmt::Result;
 
-    /// Fails with the first field that makes no sense, and where tensors or work are too large
+    /// Fails with the first invalid field, or if tensors or work are too large
     /// ([`check_elements`]).
     fn check(&self) -> Result<(), WorkloadError>;
 
-    /// What it computes. Called after [`Operator::check`] only.
+    /// Returns the operator's formula. Only called after [`Operator::check`].
     fn formula(&self) -> Formula;
 
-    /// The type of the result, where it is not that of the operands.
+    /// Returns the type of the result, if it differs from that of the operands.
     fn result_dtype(&self) -> Option<DType> {
         None
     }
 
-    /// True for functions of single elements, whose operands are converted where they are loaded
+    /// True for elementwise functions whose operands are converted when they are loaded
     /// ([`autotune_ir::Target::supports_cast`]).
     fn is_cast(&self) -> bool {
         false
     }
 
-    /// True if CPUs have kernels of it for integers of 8 bits, beside those of contractions: it
-    /// moves elements, or what it computes of them is never undefined.
+    /// True if CPUs have kernels for 8-bit integers, apart from contractions: the operator moves
+    /// elements, or computes functions of them that are always defined.
     fn moves_bytes(&self) -> bool {
         false
     }
 
-    /// Tensors whose elements it knows itself, such as what depends on a position only: kernels
-    /// have them made ahead of time. `BufferId(operands + computed + i)` stands for that at `i` in
-    /// its [`Formula`].
+    /// Returns tensors with known elements, such as values that depend only on a position. Kernels
+    /// compute them ahead of time.
+    ///
+    /// In the [`Formula`], `BufferId(operands + computed + i)` refers to table `i`.
     fn tables(&self) -> Vec<Table> {
         Vec::new()
     }
 }
 
-/// A tensor whose elements are known, row-major.
+/// A one-dimensional tensor whose elements are known.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// A name that is unique in the formula.
+    /// Name, unique in the formula.
     pub name: &'static str,
-    /// Its elements, of one dimension.
+    /// Elements of the table.
     pub elements: Vec<f32>,
 }
 
-/// A tensor that an operator is given.
+/// An operand of an operator.
 #[derive(Clone, Debug)]
 pub struct Tensor {
-    /// A name that is unique among the operands.
+    /// Name, unique among the operands.
     pub name: &'static str,
-    /// Shape, outermost first.
+    /// Shape, outermost dimension first.
     pub shape: Vec<usize>,
     /// True if its elements are the same in every run.
     pub is_constant: bool,
 }
 
-/// `result[index] = Σ value`, over the axes that are reduced, or what another reduction makes of
-/// the values.
+/// `result[index] = Σ value`, summed over the reduction axes, or combined by another reduction.
 #[derive(Clone, Debug)]
 pub struct Formula {
-    /// What is read, in the order in which callers give it.
+    /// Operands in the order in which callers pass them.
     pub operands: Vec<Tensor>,
-    /// What is computed on the way, each before it is read; `BufferId(operands.len() + i)` stands
-    /// for what is computed at `i`.
+    /// Intermediate tensors, each before those that read it. `BufferId(operands.len() + i)` refers
+    /// to tensor `i`.
     pub computed: Vec<Computed>,
-    /// Those of the result first.
+    /// Axes of the result, then reduction axes.
     pub axes: Vec<Axis>,
-    /// What is combined, by the axes; `BufferId(i)` stands for operand `i`. What a sum reads beyond
-    /// an operand is zero; other reductions leave it out.
+    /// Values that are combined. `BufferId(i)` refers to operand `i`. Elements outside an operand
+    /// count as zero in sums, and are ignored by other reductions.
     pub value: Expr,
-    /// By what.
+    /// Operator that combines the values.
     pub reduction: Reduction,
-    /// What each result is multiplied by before anything else is made of it, by the axes of the
-    /// result: one over the number of elements in a mean.
+    /// Factor of each result before anything else is applied, by the axes of the result: for a
+    /// mean, the reciprocal of the number of elements.
     pub share: Option<Expr>,
-    /// Shape of the result, outermost first.
+    /// Shape of the result, outermost dimension first.
     pub shape: Vec<usize>,
-    /// Its element, by the axes.
+    /// Index of the result's element, by the axes.
     pub index: Vec<Affine>,
-    /// The dimension of the result that a bias goes along.
+    /// Dimension of the result that a bias goes along.
     pub channel: usize,
 }
 
-/// A tensor between operands and result, `name[index] = Σ value` as in a [`Formula`], whose every
-/// element is defined.
+/// An intermediate tensor, `name[index] = Σ value` as in a [`Formula`]. Every element is defined.
 #[derive(Clone, Debug)]
 pub struct Computed {
-    /// A name that is unique in the formula.
+    /// Name, unique in the formula.
     pub name: &'static str,
-    /// Those that are not reduced first.
+    /// Axes of the tensor, then reduction axes.
     pub axes: Vec<Axis>,
-    /// What is combined.
+    /// Values that are combined.
     pub value: Expr,
-    /// By what.
+    /// Operator that combines the values.
     pub reduction: Reduction,
-    /// The axes that are the tensor's dimensions, outermost first: all that are not reduced.
+    /// Axes that are the tensor's dimensions, outermost first: all except the reduction axes.
     pub dims: Vec<AxisId>,
 }
 
-/// Axes of a name and an extent each; true for those that are reduced.
+/// Creates axes from names, extents, and true for reduction axes.
 pub fn named_axes(axes: &[(&'static str, usize, bool)]) -> Vec<Axis> {
     axes.iter().map(|&(name, extent, reduce)| Axis { name, extent, reduce }).collect()
 }
 
-/// An element of an operand, or of what is computed on the way, by its number in a [`Formula`].
+/// Returns an element of an operand or intermediate tensor, by its number in a [`Formula`].
 pub fn element(number: usize, index: &[Affine]) -> Expr {
     Expr::Load(Access { buffer: BufferId(number as u32), index: index.to_vec().into() })
 }
 
 impl Formula {
-    /// What a reduction makes of the elements of one operand at an index.
+    /// Creates a reduction of the elements of one operand at an index.
     pub fn reduced(
         axes: &[(&'static str, usize, bool)],
         reduction: Reduction,
@@ -164,7 +163,7 @@ impl Formula {
         }
     }
 
-    /// A sum of products of two operands at an index each.
+    /// Creates a sum of products of two operands at an index each.
     pub fn product(
         axes: &[(&'static str, usize, bool)],
         [data, weight]: [(Tensor, Vec<Affine>); 2],
@@ -185,7 +184,7 @@ impl Formula {
     }
 }
 
-/// Fails where a tensor, or the multiply-adds, are more than can be addressed.
+/// Fails if a tensor or the number of multiply-adds exceeds the supported size.
 pub fn check_elements(
     op: &'static str,
     tensors: &[(&'static str, &[usize])],
@@ -202,7 +201,7 @@ pub fn check_elements(
     }
 }
 
-/// Fails with the first of the fields that is zero.
+/// Fails with the first field that is zero.
 pub fn check_positive(op: &'static str, fields: &[(&'static str, usize)]) -> Result<(), WorkloadError> {
     match fields.iter().find(|(_, v)| *v == 0) {
         Some((field, _)) => Err(WorkloadError::Unfit { op, field, reason: "must be at least 1".into() }),

@@ -1,4 +1,4 @@
-//! Images with something around them.
+//! Padding of images.
 
 use std::fmt;
 
@@ -11,7 +11,6 @@ use super::{
     Fields, Formula, Operator, OperatorKind, Table, Tensor, WorkloadError, check_elements, check_positive, write_each,
 };
 
-/// In the registry.
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "pad",
     fields: "n,c,h,w,p,pt,pb,pl,pr,mode,value",
@@ -19,55 +18,54 @@ pub(super) static KIND: OperatorKind = OperatorKind {
     parse,
 };
 
-/// What is padded: above, below, left and right.
+/// Fields of the sides: above, below, left and right.
 const SIDES: [&str; 4] = ["pt", "pb", "pl", "pr"];
 const MODES: [(&str, PadMode); 3] =
     [("constant", PadMode::Constant), ("reflect", PadMode::Reflect), ("edge", PadMode::Edge)];
 
-/// Most rows or columns of an output: where each is from is in a table.
+/// Maximum number of rows or columns of an output, since a table has the source of each.
 pub(super) const MOST_PLACES: usize = 1 << 14;
 
-/// What is around an image.
+/// Contents of the padding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PadMode {
-    /// A value.
+    /// A constant value.
     #[default]
     Constant,
     /// The image, mirrored at its outermost elements, which are not repeated.
     Reflect,
-    /// The nearest element.
+    /// The nearest element of the image.
     Edge,
 }
 
-/// `output[n, c, y, x] = input[n, c, y - above, x - left]`, images of `NCHW`, and something else
-/// around them.
+/// `output[n, c, y, x] = input[n, c, y - above, x - left]`: `NCHW` images with padding around them.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Pad {
-    /// Batch.
+    /// Number of images in the batch.
     pub n: usize,
-    /// Channels.
+    /// Number of channels.
     pub c: usize,
-    /// Input height.
+    /// Input height in elements.
     pub h: usize,
-    /// Input width.
+    /// Input width in elements.
     pub w: usize,
     /// Rows above and below, columns left and right.
     pub pad: [usize; 4],
-    /// What is there.
+    /// Contents of the padding.
     pub mode: PadMode,
-    /// The value of [`PadMode::Constant`].
+    /// Value of the padding in mode [`PadMode::Constant`].
     pub value: f32,
 }
 
 impl Pad {
-    /// Output height and width; `None` if they are too large numbers.
+    /// Returns the output height and width; `None` if they overflow.
     fn extents(&self) -> Option<[usize; 2]> {
         let [above, below, left, right] = self.pad;
         let sum = |extent: usize, a: usize, b: usize| extent.checked_add(a)?.checked_add(b);
         Some([sum(self.h, above, below)?, sum(self.w, left, right)?])
     }
 
-    /// Where each place along an axis is from, -1 where that is nowhere.
+    /// Returns the input index for each output index along an axis, -1 for a constant.
     fn sources(&self, axis: usize) -> Vec<f32> {
         let (extent, before) = ([self.h, self.w][axis] as i64, self.pad[2 * axis] as i64);
         let source = |place: i64| match self.mode {
@@ -96,7 +94,7 @@ fn parse(fields: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
         w: fields.required("w")?,
         pad: fields.each("p", SIDES, Some(0))?,
         mode,
-        // One zero has one text.
+        // Normalises -0 to 0, so that equal workloads have one text.
         value: value.unwrap_or(0.0) + 0.0,
     }))
 }
@@ -137,7 +135,7 @@ impl Operator for Pad {
         check_elements(op, &[("input", &[n, c, h, w]), ("output", &[n, c, oh, ow])], &[n, c, oh, ow])
     }
 
-    /// Axes `n, c, oh, ow`.
+    /// Axes `n, c, oh, ow`, without a reduction.
     fn formula(&self) -> Formula {
         let Self { n, c, h, w, mode, value, .. } = *self;
         let [oh, ow] = self.extents().unwrap_or_default();

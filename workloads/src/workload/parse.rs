@@ -1,4 +1,4 @@
-//! The text form of workloads, as it is read.
+//! Parser of the text form of workloads.
 
 use std::str::FromStr;
 
@@ -29,7 +29,7 @@ impl FromStr for Workload {
     }
 }
 
-/// The prologue; none where the field is the operator's own.
+/// Reads the prologue; there is none if `pre` is a field of the operator itself.
 fn prologue(fields: &Fields) -> Result<Prologue, WorkloadError> {
     const NAME: &str = "pre";
     match fields.is_own(NAME) {

@@ -1,4 +1,4 @@
-//! Functions of one tensor or several, element by element.
+//! Elementwise functions of one to three tensors.
 
 use std::fmt;
 
@@ -17,7 +17,6 @@ mod broadcast;
 
 pub use broadcast::Broadcast;
 
-/// In the registry.
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "pointwise",
     fields: "b,m,n,shape,pre,op,lhs,rhs,third,channels,to",
@@ -61,98 +60,100 @@ const EXPECTED: &str = "an operation (relu, gelu, gelu_tanh, silu, mish, softplu
                         floor, sign, copy, not, bool, trunc, add, sub, mul, div, max, max_number, min, pow, equal, less, less_equal, \
                         quotient, prelu or where)";
 
-/// Names of the axes of a shape that is no batch of matrices.
+/// Names of the axes, unless the shape is a batch of matrices.
 const NAMES: [&str; 6] = ["d0", "d1", "d2", "d3", "d4", "d5"];
-/// Names of operands, and the fields that say how they are repeated.
+/// Names of operands, and of the fields for their broadcasting.
 const OPERANDS: [(&str, &str); 3] = [("input", "lhs"), ("rhs", "rhs"), ("third", "third")];
 const CHANNELS: [(&str, Channels); 2] = [("row", Channels::Row), ("column", Channels::Column)];
-/// What results are cast to.
+/// Types that results can be cast to.
 const TYPES: [(&str, DType); 3] = [("f32", DType::F32), ("f16", DType::F16), ("bf16", DType::Bf16)];
 const COPY: Function = Function::Activation(Activation::None);
 
 /// A function of one value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Function {
-    /// One that epilogues have, too, but for that with slopes; `None` is a copy.
+    /// One that epilogues have, too, except with slopes; `None` is a copy.
     Activation(Activation),
-    /// An operation that is none of them.
+    /// An operation that is not an activation.
     Op(UnaryOp),
 }
 
-/// What is computed of each element. Truth values are 1 and 0.
+/// Operation on each element. Truth values are 1 and 0.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PointwiseOp {
-    /// A function of it.
+    /// A function of the element.
     Unary(Function),
-    /// 1 where it is 0, else 0.
+    /// 1 if the element is 0, else 0.
     Not,
-    /// 0 where it is 0, else 1.
+    /// 0 if the element is 0, else 1.
     Bool,
-    /// The whole number towards zero; 0 of what is not a number.
+    /// The element, truncated towards zero; 0 for NaN.
     Trunc,
-    /// An operation on it and an element of a second tensor.
+    /// An operation on the element and one of a second tensor.
     Binary(BinaryOp),
-    /// 1 where it compares so with an element of a second tensor, else 0.
+    /// 1 if the comparison with an element of a second tensor holds, else 0.
     Compare(Compare),
-    /// The quotient of whole numbers, rounded towards zero: exact up to 2^24; by zero it is
-    /// infinite or not a number.
+    /// Integer quotient, truncated towards zero: exact up to 2^24. Division by zero results in
+    /// infinity or NaN.
     Quotient,
-    /// The element, below zero times that of a second tensor.
+    /// The element, times that of a second tensor if it is negative.
     Prelu,
-    /// Where it is not 0 the element of a second tensor, else that of a third.
+    /// The element of a second tensor if this one is not 0, else that of a third.
     Where,
 }
 
-/// The dimension that the values of an epilogue go along that channels have one of each.
+/// Dimension of channels, along which the epilogue has one value each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Channels {
-    /// `[n]`, as of images with channels last.
+    /// `[n]`, such as of images with channels last.
     #[default]
     Row,
-    /// `[m]`, as of images with channels before the pixels, `[b, m, n]`, which may be in blocks of
-    /// channels.
+    /// `[m]` of `[b, m, n]`, such as of images with channels before the pixels, possibly in blocks
+    /// of channels.
     Column,
 }
 
-/// `output[b, m, n] = op(pre(input[b, m, n]))`, or `op(pre(input[..]), rhs[..])`, or of a third
-/// tensor, too. Without a batch tensors have two axes, but for images; with four axes or more they
-/// have names by their numbers (`shape=2x3x4x5`).
+/// `output[b, m, n] = op(pre(input[b, m, n]))`, `op(pre(input[..]), rhs[..])`, or with a third
+/// tensor.
+///
+/// Without a batch, tensors have two axes, except images. Axes of tensors with four or more are
+/// named by numbers (`shape=2x3x4x5`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pointwise {
     /// Extents of the result, outermost first: `[m, n]`, `[b, m, n]`, or of up to six axes.
     pub shape: Vec<usize>,
-    /// A function of the first operand that comes before.
+    /// Function that is applied to the first operand before the operation.
     pub pre: Function,
-    /// What is computed.
+    /// The operation itself.
     pub op: PointwiseOp,
-    /// The axes that the first operand has.
+    /// Axes of the first operand.
     pub lhs: Broadcast,
-    /// The axes that the second operand has, if there is one.
+    /// Axes of the second operand, if there is one.
     pub rhs: Broadcast,
-    /// The axes that the third operand has, if there is one.
+    /// Axes of the third operand, if there is one.
     pub third: Broadcast,
-    /// What channels of the epilogue are.
+    /// Dimension of channels in the epilogue.
     pub channels: Channels,
-    /// The type that the result is cast to, if it is not that of the operands.
+    /// Type that the result is cast to, if it differs from that of the operands.
     pub to: Option<DType>,
 }
 
 impl Pointwise {
-    /// Returns a copy of a tensor, whose epilogue may do more to it.
+    /// Returns a copy of a tensor, to which an epilogue can be added.
     pub fn copy(shape: Vec<usize>) -> Self {
         Self { shape, ..Self::new(1, 1, PointwiseOp::Unary(Function::Activation(Activation::None))) }
     }
 
-    /// Most axes.
+    /// Maximum number of axes.
     pub const MOST_AXES: usize = NAMES.len();
 
-    /// An operation on whole matrices without a batch.
+    /// Creates an operation on whole matrices, without a batch.
     pub fn new(m: usize, n: usize, op: PointwiseOp) -> Self {
         let full = Broadcast::FULL;
         Self { shape: vec![m, n], pre: COPY, op, lhs: full, rhs: full, third: full, channels: Channels::Row, to: None }
     }
 
-    /// An operand with its number, and its element at an index of the result.
+    /// Returns operand `number`, and its element at an index of the result.
     fn operand(&self, number: usize, index: &[Affine]) -> (Tensor, Expr) {
         let axes: Vec<usize> = self.broadcasts()[number].axes(index.len()).collect();
         let (shape, at) = match axes[..] {
@@ -166,7 +167,7 @@ impl Pointwise {
         [self.lhs, self.rhs, self.third]
     }
 
-    /// Names of the axes and the fields that have their extents.
+    /// Returns the names of the axes, each with the field for its extent.
     fn names(&self) -> Vec<(&'static str, &'static str)> {
         match (self.shape.len(), self.channels) {
             (2, _) => vec![("m", "m"), ("n", "n")],
@@ -178,7 +179,7 @@ impl Pointwise {
 }
 
 impl PointwiseOp {
-    /// Reads its text form; else what would have been right.
+    /// Reads the text form. Fails with a description of valid texts.
     fn parse(text: &str) -> Result<Self, &'static str> {
         if let Some((_, op)) = OPS.iter().find(|(word, _)| *word == text) {
             return Ok(*op);
@@ -190,18 +191,18 @@ impl PointwiseOp {
         }
     }
 
-    /// Its text form.
+    /// Returns the text form.
     fn text(self) -> String {
         match (self, OPS.iter().find(|(_, op)| *op == self)) {
             (_, Some((word, _))) => word.to_string(),
             (PointwiseOp::Unary(Function::Activation(activation)), None) => activation.to_string(),
             (PointwiseOp::Unary(Function::Op(op)), None) => op.word().into(),
-            // The others have their words in the table.
+            // All other operations are in the table.
             (other, None) => format!("{other:?}"),
         }
     }
 
-    /// How many operands it has.
+    /// Returns the number of operands.
     pub fn operands(self) -> usize {
         match self {
             PointwiseOp::Unary(_) | PointwiseOp::Not | PointwiseOp::Bool | PointwiseOp::Trunc => 1,
@@ -210,7 +211,7 @@ impl PointwiseOp {
         }
     }
 
-    /// What it makes of its operands, those that it does not have not looked at.
+    /// Returns the operation applied to its operands; superfluous ones are ignored.
     fn of(self, [x, y, z]: [Expr; 3]) -> Expr {
         let zero = || Expr::Const(0.0);
         let truth = |compare, pair, [yes, no]: [f32; 2]| Expr::select(compare, pair, Expr::Const(yes), Expr::Const(no));
@@ -232,7 +233,7 @@ impl PointwiseOp {
 }
 
 impl Function {
-    /// The function of a value.
+    /// Returns the function applied to a value.
     fn of(self, x: Expr) -> Expr {
         match self {
             Function::Activation(activation) => activation.of(x, None),
@@ -240,14 +241,14 @@ impl Function {
         }
     }
 
-    /// Returns the function, to be computed of any number in f64, as references do.
+    /// Returns the function for evaluation in f64, as in references.
     pub fn exact(self) -> impl Fn(f64) -> f64 {
         let function = self.of(element(0, &[]));
         move |x| exact(&function, x)
     }
 }
 
-/// An expression of one value.
+/// Evaluates an expression of one value `x`.
 fn exact(expr: &Expr, x: f64) -> f64 {
     match expr {
         Expr::Const(number) => f64::from(*number),
@@ -261,7 +262,7 @@ fn exact(expr: &Expr, x: f64) -> f64 {
     }
 }
 
-/// The whole number towards zero.
+/// Returns a value truncated towards zero.
 fn truncated(x: Expr) -> Expr {
     let floor = |x: Expr| Expr::unary(UnaryOp::Floor, x);
     let negative = Expr::unary(UnaryOp::Neg, floor(Expr::unary(UnaryOp::Neg, x.clone())));
@@ -305,7 +306,7 @@ fn unfit(field: &'static str, reason: impl Into<String>) -> WorkloadError {
     WorkloadError::Unfit { op: KIND.name, field, reason: reason.into() }
 }
 
-/// That an operation has fewer operands.
+/// Returns the error that an operation has fewer operands.
 fn without(field: &'static str, op: PointwiseOp) -> WorkloadError {
     unfit(
         field,
@@ -376,14 +377,14 @@ impl Operator for Pointwise {
         true
     }
 
-    /// Copies, whose epilogues may do more, and what is computed of two tensors without rounding.
+    /// True for copies, and for operations on two tensors that do not round.
     fn moves_bytes(&self) -> bool {
         use BinaryOp::{Add, Max, Min, Mul, Sub};
         let computes = matches!(self.op, PointwiseOp::Binary(Add | Sub | Mul | Max | Min));
         self.pre == COPY && (computes || self.op == PointwiseOp::Unary(COPY)) && self.to.is_none()
     }
 
-    /// Axes `b`, if there is a batch, `m, n`; of images `b, c, n`; of more axes `d0, d1, ..`.
+    /// Axes `m, n`; `b, m, n` with a batch; `b, c, n` for images; `d0, d1, ..` for more axes.
     fn formula(&self) -> Formula {
         let axes: Vec<_> =
             self.names().iter().zip(&self.shape).map(|(&(name, _), &extent)| (name, extent, false)).collect();
@@ -410,7 +411,7 @@ impl Operator for Pointwise {
     }
 }
 
-/// `,field=word`, if it is not the default.
+/// Writes `,field=word`, unless it is the default.
 fn write_word<T: Copy + Default + PartialEq>(
     f: &mut dyn fmt::Write,
     field: &str,

@@ -1,4 +1,4 @@
-//! Two-dimensional pooling.
+//! Two-dimensional pooling: maxima and means over windows of images.
 
 use std::fmt;
 
@@ -9,7 +9,6 @@ use super::operator::element as element_of;
 use super::window::{Window, WindowFields};
 use super::{Fields, Formula, Operator, OperatorKind, Table, Tensor, WorkloadError, check_elements, check_positive};
 
-/// In the registry.
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "pool2d",
     fields: "n,c,h,w,k,kh,kw,s,sh,sw,p,ph,pw,d,dh,dw,global,ceil,exclude_pad,kind",
@@ -21,30 +20,30 @@ const AXES: [WindowFields; 2] = [WindowFields::HEIGHT, WindowFields::WIDTH];
 
 const KINDS: [(&str, PoolKind); 2] = [("max", PoolKind::Max), ("avg", PoolKind::Average)];
 
-/// Most outputs along an axis of which the windows are counted one by one.
+/// Maximum number of outputs along an axis for which tables hold the sizes of windows.
 const MOST_COUNTED: usize = 1 << 14;
 
-/// What is made of a window.
+/// Operator that combines the elements of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PoolKind {
-    /// Its largest element; padding is left out.
+    /// Maximum of the elements; padding is ignored.
     Max,
-    /// The mean of its elements; padding counts as zeros, what is beyond the padding does not.
+    /// Mean of the elements. Padding counts as zeros; elements beyond the padding are ignored.
     Average,
-    /// The mean of its elements inside the image.
+    /// Mean of the elements inside the image.
     InnerAverage,
 }
 
-/// A two-dimensional pooling of `NCHW` images.
+/// Two-dimensional pooling of `NCHW` images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Pool2d {
-    /// Batch.
+    /// Number of images in the batch.
     pub n: usize,
-    /// Channels.
+    /// Number of channels.
     pub c: usize,
-    /// Input height.
+    /// Input height in elements.
     pub h: usize,
-    /// Input width.
+    /// Input width in elements.
     pub w: usize,
     /// Height and width of the window.
     pub kernel: [usize; 2],
@@ -52,21 +51,21 @@ pub struct Pool2d {
     pub stride: [usize; 2],
     /// Padding on both ends of height and width.
     pub pad: [usize; 2],
-    /// Distance between neighbouring elements of the window over height and width.
+    /// Distance between adjacent elements of the window over height and width.
     pub dilation: [usize; 2],
-    /// True if windows that begin inside, but end beyond the padding, count.
+    /// True if windows count that begin inside the padded image but end beyond it.
     pub ceil: bool,
-    /// What is made of a window.
+    /// Operator that combines the elements of a window.
     pub kind: PoolKind,
 }
 
 impl Pool2d {
-    /// Output height and width.
+    /// Returns the output height and width.
     pub fn output_hw(&self) -> [usize; 2] {
         [self.output_extent(0), self.output_extent(1)]
     }
 
-    /// The windows over height and width.
+    /// Returns the windows over height and width.
     fn windows(&self) -> [Window; 2] {
         let extents = [self.h, self.w];
         std::array::from_fn(|axis| Window {
@@ -81,13 +80,13 @@ impl Pool2d {
     fn output_extent(&self, axis: usize) -> usize {
         let window = self.windows()[axis];
         let (whole, rest) = (window.outputs(), (window.padded() - window.reach()) % window.stride);
-        // One window more where the last does not reach the end, unless it would begin in the
-        // padding behind the image.
+        // With `ceil`, one more window covers the rest of the image, unless it would begin in the
+        // padding after the image.
         let more = self.ceil && rest > 0 && whole * window.stride < window.extent + window.pad;
         whole + usize::from(more)
     }
 
-    /// True if a mean leaves out elements of some windows, so that they are counted one by one.
+    /// True if a mean ignores elements of some windows, whose sizes then differ.
     fn counts(&self) -> bool {
         let ends_beyond = || (0..2).any(|axis| self.output_extent(axis) > self.windows()[axis].outputs());
         match self.kind {
@@ -97,7 +96,8 @@ impl Pool2d {
         }
     }
 
-    /// Elements of a window that count: inside the image, or for means that count padding in it.
+    /// Returns the number of elements of a window that count: those inside the image, or inside its
+    /// padding if that counts.
     fn counted(&self, axis: usize, output: i64) -> usize {
         let (extent, pad) = ([self.h, self.w][axis] as i64, self.pad[axis] as i64);
         let (stride, dilation) = (self.stride[axis] as i64, self.dilation[axis] as i64);
@@ -108,13 +108,13 @@ impl Pool2d {
         (behind.min(self.kernel[axis] as i64) - first).max(0) as usize
     }
 
-    /// True if some window has none of its elements that count.
+    /// True if no element of some window counts.
     fn misses(&self, axis: usize) -> bool {
         let (pad, stride, dilation) = (self.pad[axis] as i64, self.stride[axis] as i64, self.dilation[axis]);
         let outputs = self.output_extent(axis) as i64;
         let has_one = |y: i64| self.counted(axis, y) > 0;
-        // Only windows with holes that begin in the padding, or one that ends behind it, may have
-        // none.
+        // Only dilated windows that begin in the padding, or the last window, may have no element
+        // inside the image.
         let outer = if dilation > 1 { (pad / stride + 1).min(outputs) } else { 0 };
         !(0..outer).chain([outputs - 1]).all(has_one)
     }
@@ -242,7 +242,7 @@ impl Operator for Pool2d {
         Formula { share, ..Formula::reduced(&axes, reduction, (input, element), output, 1) }
     }
 
-    /// One over the elements of a window that count along either axis.
+    /// The reciprocal of the number of window elements that count, along either axis.
     fn tables(&self) -> Vec<Table> {
         if !self.counts() {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! What happens to data before it is multiplied or combined.
+//! Prologue: operations on data before it is multiplied or combined.
 
 use std::fmt;
 
@@ -9,21 +9,24 @@ use autotune_ir::{Affine, VarId};
 use super::operator::element;
 use super::{Activation, Computed, Formula, Tensor, activation};
 
-/// What happens to each element of the data of a convolution, a product or a reduction, in this
-/// order: `act(scale * x + bias) * gate`. What is read beyond the data is zero as ever: padding is
-/// of what the prologue makes, not of the data.
+/// Operations on each element of the data of a convolution, matrix product or reduction:
+/// `act(scale * x + bias) * gate`.
 ///
-/// The text form names the parts that there are with `+` between them: `scale+bias+relu`, `gate`,
-/// `gelu`. A reduction has the activation only, and none of what it reads beyond the data.
+/// Elements outside the data are zero after the prologue: padding is applied to its result, not to
+/// the data.
+///
+///
+/// The text form joins the present parts with `+`: `scale+bias+relu`, `gate`, `gelu`. A reduction
+/// can only have an activation, and only if it does not read outside the data.
 #[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Prologue {
-    /// Multiply by one value per input channel (convolutions) or step of the sum (products).
+    /// Multiply by one value per input channel (convolutions) or reduction step (matrix products).
     pub scale: bool,
     /// Add one value per input channel.
     pub bias: bool,
-    /// The function of that; none with slopes.
+    /// Function that is applied to that; not one with slopes.
     pub activation: Activation,
-    /// Multiply what it makes by one value per image and input channel (convolutions only).
+    /// Multiply the result by one value per image and input channel (convolutions only).
     pub gate: bool,
 }
 
@@ -34,12 +37,12 @@ const BIAS: &str = "bias";
 const GATE: &str = "gate";
 
 impl Prologue {
-    /// True if nothing happens.
+    /// True if there are no operations.
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Reads the text form; else what would have been right.
+    /// Reads the text form. Fails with a description of valid texts.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         const EXPECTED: &str = "what happens to data (scale, bias, an activation without slopes, gate; in this order, with + between them)";
         let mut rest = Some(text);
@@ -62,8 +65,10 @@ impl Prologue {
         Ok(Self { scale, bias, activation, gate })
     }
 
-    /// A formula with this in front of it, or why it can have no such thing. What it reads comes
-    /// behind its operands: `pre_scale`, `pre_bias`, `pre_gate`.
+    /// Applies the prologue to the data of a formula. Fails with the reason if the operator cannot
+    /// have it.
+    ///
+    /// The prologue's operands follow those of the formula: `pre_scale`, `pre_bias`, `pre_gate`.
     ///
     /// ```text
     /// sum[n, o, y, x] = Σ input[n, c, y + j, x + k] * weight[o, c, j, k]
@@ -109,7 +114,8 @@ impl Prologue {
         let is_used = |index: &[Affine], axis: AxisId| index.iter().any(|index| index.uses(VarId(axis as u32)));
         let axes_of = |dim: usize| data.index[dim].terms.iter().map(|term| term.0.0 as usize);
 
-        // Channels are summed over, and the weights have them, too; images are theirs alone.
+        // The channel dimension is indexed by reduction axes that the weights have, too. The image
+        // dimension is indexed by neither.
         let is_channel = |dim: &usize| {
             axes_of(*dim).any(|axis| formula.axes[axis].reduce)
                 && axes_of(*dim).all(|axis| is_used(&weight.index, axis))
@@ -153,8 +159,8 @@ impl Prologue {
     }
 }
 
-/// True if a formula adds up products of its first operand, as it is, and its second, which has no
-/// more dimensions than have names.
+/// True if a formula sums products of its first operand, unmodified, and its second, and the number
+/// of dimensions is supported.
 fn is_product(formula: &Formula, data: &Access, weight: &Access) -> bool {
     let product = Expr::product(Expr::Load(data.clone()), Expr::Load(weight.clone()));
     formula.reduction == Reduction::Sum

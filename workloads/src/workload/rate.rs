@@ -1,24 +1,25 @@
-//! How much there is to do for a workload, and how fast it is done.
+//! Work of a workload, and rates of kernels.
 
 use std::fmt;
 
-/// What an algorithm has to do at least for a workload: floating-point operations, two per
-/// multiply-add, and bytes of operands read and output written.
+/// Minimum work of an algorithm for a workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
-    /// Operations.
+    /// Floating-point operations, two per multiply-add.
+    /// Floating-point operations; a multiply-add counts as two.
     pub flops: f64,
-    /// Bytes.
+    /// Bytes of operands read and output written.
     pub bytes: f64,
 }
 
-/// How fast something runs, shown as `85.3 GFLOP/s` or `19.5 GB/s`.
+/// Rate of a kernel, printed as `85.3 GFLOP/s` or `19.5 GB/s`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Rate {
-    /// Operations a second, of a workload that multiplies tensors with each other.
+    /// Floating-point operations per second, for a workload that multiplies tensors with each
+    /// other.
     Operations(f64),
-    /// Bytes of operands read and output written a second, of others: they are done when these are
-    /// moved.
+    /// Bytes of operands read and output written per second, for others, whose time is that of
+    /// memory traffic.
     Bytes(f64),
 }
 

@@ -1,4 +1,4 @@
-//! Elements along some dimensions, combined to one value.
+//! Reductions: elements along some dimensions are combined to one value.
 
 use std::fmt;
 
@@ -9,7 +9,6 @@ use autotune_ir::{Affine, VarId};
 use super::fields::{axes, joined};
 use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
 
-/// In the registry.
 pub(super) static KIND: OperatorKind =
     OperatorKind { name: "reduce", fields: "m,n,k,shape,axes,op", example: "reduce:m=1024,n=4096,op=sum", parse };
 
@@ -20,42 +19,41 @@ const OPS: [(&str, ReduceOp); 5] = [
     ("prod", ReduceOp::Prod),
     ("mean", ReduceOp::Mean),
 ];
-/// Names of dimensions, which are kept and combined in turns; the first three are fields, too.
+/// Names of dimensions, alternately kept and reduced. The first three are fields, too.
 const NAMES: [&str; 6] = ["m", "n", "k", "l", "i", "j"];
 
-/// What elements are combined to.
+/// Operator that combines elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ReduceOp {
-    /// Their sum.
+    /// Sum of the elements.
     Sum,
-    /// The largest.
+    /// Maximum of the elements, or NaN if one is NaN.
     Max,
-    /// The smallest.
+    /// Minimum of the elements, or NaN if one is NaN.
     Min,
-    /// Their product.
+    /// Product of the elements.
     Prod,
-    /// Their mean.
+    /// Mean of the elements.
     Mean,
 }
 
-/// What is made of the elements of a tensor along some of its dimensions; the result has the
-/// others.
+/// A reduction of a tensor along some of its dimensions. The result has the other dimensions.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Reduce {
-    /// Extents of the dimensions, outermost first: one that is kept, one that is combined, and so
-    /// on.
+    /// Extents of the dimensions, outermost first: alternately kept and reduced.
     extents: Vec<usize>,
     op: ReduceOp,
 }
 
 impl Reduce {
-    /// Most dimensions, where those that lie side by side and are all kept or all combined are one.
+    /// Maximum number of dimensions, after adjacent ones that are all kept or all reduced are
+    /// merged.
     pub const MOST_AXES: usize = NAMES.len();
 
-    /// Along some axes of a tensor.
+    /// Creates a reduction along some axes of a tensor.
     ///
-    /// Dimensions of one element are left out, and those that lie side by side and are all kept or
-    /// all combined are one.
+    /// Dimensions of one element are dropped. Adjacent dimensions that are all kept or all reduced
+    /// are merged.
     ///
     /// ```
     /// use autotune_workloads::{Reduce, ReduceOp, Workload};
@@ -67,8 +65,8 @@ impl Reduce {
     /// ```
     ///
     /// # Errors
-    /// Axes that the tensor does not have, or twice; too many that lie apart; extents that
-    /// overflow.
+    /// Fails if an axis does not exist or is given twice, if too many dimensions are left after
+    /// merging, or if extents overflow.
     pub fn new(shape: &[usize], axes: &[AxisId], op: ReduceOp) -> Result<Self, WorkloadError> {
         let mut said = vec![false; shape.len()];
         for &axis in axes {
@@ -79,7 +77,7 @@ impl Reduce {
             }
         }
 
-        // Kept ones are at even places.
+        // Kept dimensions have even positions.
         let mut extents = vec![1usize];
         for (&extent, is_combined) in shape.iter().zip(said).filter(|(extent, _)| **extent != 1) {
             if is_combined == extents.len().is_multiple_of(2) {
@@ -101,31 +99,30 @@ impl Reduce {
         }
     }
 
-    /// Along the rows of `m` by `n` elements.
+    /// Creates a reduction along the rows of `m` by `n` elements.
     pub fn rows(m: usize, n: usize, op: ReduceOp) -> Self {
         Self { extents: vec![m, n], op }
     }
 
-    /// Along the middle of `[m, n, k]`.
+    /// Creates a reduction along the middle dimension of `[m, n, k]`.
     pub fn columns([m, n, k]: [usize; 3], op: ReduceOp) -> Self {
         if k == 1 { Self::rows(m, n, op) } else { Self { extents: vec![m, n, k], op } }
     }
 
-    /// Extents of the dimensions, outermost first: in turns one that is kept, and one that is
-    /// combined.
+    /// Returns the extents of the dimensions, outermost first: alternately kept and reduced.
     pub fn extents(&self) -> &[usize] {
         &self.extents
     }
 
-    /// What is made of the elements.
+    /// Returns the operator that combines elements.
     pub fn op(&self) -> ReduceOp {
         self.op
     }
 
-    /// The dimensions that are kept, or those that are combined.
+    /// Returns the positions of the kept dimensions, or of the reduced ones.
     fn places(&self, combined: bool) -> impl Iterator<Item = usize> {
         let all = (usize::from(combined)..self.extents.len()).step_by(2);
-        // The first is there if it has elements, or is the only one.
+        // A first dimension of one element is only a placeholder, unless it is the only kept one.
         let is_there = self.extents[0] != 1 || self.extents.len() <= 3;
         all.filter(move |&place| place > 0 || is_there)
     }
@@ -183,7 +180,7 @@ impl Operator for Reduce {
         check_elements(KIND.name, &[("input", extents)], extents)
     }
 
-    /// Axes `m | n`, `m, k | n`, `m, k | n, l`, and so on.
+    /// Axes `m | n`, `m, k | n`, `m, k | n, l`, and so on. Reduced axes come last.
     fn formula(&self) -> Formula {
         let Self { extents, op } = self;
         let kept: Vec<usize> = self.places(false).collect();

@@ -1,4 +1,4 @@
-//! The kinds of operators that the parser knows.
+//! Registry of the operators that the parser knows.
 
 use std::sync::{PoisonError, RwLock};
 
@@ -10,7 +10,7 @@ use super::{
     mlp, pad, pointwise, pool2d, reduce, resize, rms_norm, separable_conv2d, softmax, transpose,
 };
 
-/// The kinds of this crate.
+/// Operators of this crate.
 const OWN: &[&OperatorKind] = &[
     &conv2d::KIND,
     &conv1d::KIND,
@@ -36,23 +36,22 @@ const OWN: &[&OperatorKind] = &[
     &pad::KIND,
 ];
 
-/// Kinds of operators of other crates. They belong to the process: texts of workloads are parsed
-/// wherever they come from, files, records, command lines and other processes, by `FromStr`, which
-/// takes nothing but the text.
+/// Operators of other crates. They are global, because texts of workloads in files, records,
+/// command lines and other processes are parsed by `FromStr`, which takes only the text.
 static OTHERS: RwLock<Vec<&OperatorKind>> = RwLock::new(Vec::new());
 
-/// A part from outside whose name is taken.
+/// Error of registering an external part under a name that is taken.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("there is {kind} '{name}' already: choose another name")]
 pub struct AlreadyRegistered {
-    /// What it is, with an article.
+    /// Kind of part, with an article, such as "an operator".
     pub kind: &'static str,
-    /// The name.
+    /// Name that is taken.
     pub name: &'static str,
 }
 
-/// Makes a kind of operators known to the parser of this process, and of worker processes that are
-/// started from the same program: a program registers its operators before anything else.
+/// Registers an operator with the parser of this process, and of worker processes started from the
+/// same program. Programs should register their operators first.
 pub fn register_operator(kind: &'static OperatorKind) -> Result<(), AlreadyRegistered> {
     let mut others = OTHERS.write().unwrap_or_else(PoisonError::into_inner);
     if OWN.iter().chain(&*others).any(|known| known.name == kind.name) {
@@ -62,7 +61,7 @@ pub fn register_operator(kind: &'static OperatorKind) -> Result<(), AlreadyRegis
     Ok(())
 }
 
-/// Every kind of operators that the parser knows.
+/// Returns every operator that the parser knows.
 pub fn operators() -> Vec<&'static OperatorKind> {
     let others = OTHERS.read().unwrap_or_else(PoisonError::into_inner);
     OWN.iter().chain(&*others).copied().collect()

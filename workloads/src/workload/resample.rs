@@ -1,4 +1,4 @@
-//! Images of another size, between whose elements others are made.
+//! Image resizing with interpolation.
 
 use std::fmt;
 
@@ -23,62 +23,63 @@ const ROUNDINGS: [(&str, Rounding); 4] = [
     ("ceil", Rounding::Ceil),
 ];
 
-/// Where in the input an element of the output lies: `y` of `oh` in an input of `h`.
+/// Mapping of output to input coordinates: for element `y` of `oh`, in an input of `h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Coordinates {
-    /// `(y + 1/2) * h/oh - 1/2`: centres of elements.
+    /// `(y + 1/2) * h/oh - 1/2`: aligns the edges of the images.
     #[default]
     HalfPixel,
-    /// `y * (h-1)/(oh-1)`: the outermost centres on each other.
+    /// `y * (h-1)/(oh-1)`: aligns the centres of the outermost elements.
     AlignCorners,
-    /// `y * h/oh`: the upper left corners.
+    /// `y * h/oh`: aligns the upper left elements.
     Asymmetric,
 }
 
-/// Which of two elements a place between them is nearest to.
+/// Rounding of a coordinate between two elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rounding {
-    /// The nearer, in the middle the first.
+    /// To nearest; halfway cases down.
     #[default]
     PreferFloor,
-    /// The nearer, in the middle the second.
+    /// To nearest; halfway cases up.
     PreferCeil,
-    /// The first.
+    /// Down, to the first element.
     Floor,
-    /// The second.
+    /// Up, to the second element.
     Ceil,
 }
 
-/// What is made of the elements around a place.
+/// Interpolation of the elements around a coordinate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Sampling {
-    /// The nearest.
+    /// The nearest element, with a rounding.
     Nearest(Rounding),
-    /// All of them, weighted by how near they are along either axis.
+    /// Bilinear interpolation of the four elements around.
     Linear,
 }
 
-/// `output[n, c, y, x]` from the elements around the place that `y` and `x` have in
-/// `input[n, c, ..]`; a place beyond the outermost elements is there. Coordinates and roundings are
-/// those of ONNX's `Resize`.
+/// Interpolates `output[n, c, y, x]` from the elements around its coordinates in `input[n, c, ..]`.
+/// Coordinates outside the image are clamped. Coordinates and roundings are those of ONNX's
+/// `Resize`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resample {
-    /// Batch.
+    /// Number of images in the batch.
     pub n: usize,
-    /// Channels.
+    /// Number of channels.
     pub c: usize,
     /// Input height and width.
     pub input: [usize; 2],
     /// Output height and width.
     pub output: [usize; 2],
-    /// Where an element of the output lies.
+    /// Mapping of output to input coordinates.
     pub coordinates: Coordinates,
-    /// What is made of the elements around it.
+    /// Interpolation of the elements around a coordinate.
     pub sampling: Sampling,
 }
 
 impl Resample {
-    /// The place of an element along an axis as a fraction.
+    /// Returns the input coordinate of an output element along an axis, as numerator and
+    /// denominator.
     fn place(&self, axis: usize, y: i128) -> [i128; 2] {
         let (from, to) = (self.input[axis] as i128, self.output[axis] as i128);
         match self.coordinates {
@@ -88,8 +89,8 @@ impl Resample {
         }
     }
 
-    /// Where in the input each element of the output along height (0) or width (1) is from: whole
-    /// numbers for the nearest.
+    /// Returns the input coordinate of each output element along height (0) or width (1), clamped,
+    /// and rounded for nearest sampling.
     pub fn places(&self, axis: usize) -> Vec<f64> {
         let last = self.input[axis] as i128 - 1;
         let place = |y: i128| {
@@ -106,8 +107,8 @@ impl Resample {
         (0..self.output[axis] as i128).map(place).collect()
     }
 
-    /// How many times as high and as wide the output is, if all that happens is that elements are
-    /// repeated so often.
+    /// Returns the integral factors between input and output sizes, if the resizing only repeats
+    /// elements.
     pub fn scale(&self) -> Option<[usize; 2]> {
         let repeats = matches!(
             (self.coordinates, self.sampling),
@@ -119,7 +120,7 @@ impl Resample {
     }
 }
 
-/// A resampling that the fields ask for, or by how much elements are repeated, if that is all.
+/// Reads a resizing, with the factors by which elements are repeated, if that is all.
 pub(super) fn parse(fields: &Fields) -> Result<(Resample, Option<[usize; 2]>), WorkloadError> {
     let [h, w] = [fields.required("h")?, fields.required("w")?];
     let own = [fields.number("oh")?, fields.number("ow")?];
@@ -190,7 +191,7 @@ impl Operator for Resample {
         check_elements(op, &[("input", &[n, c, h, w]), ("output", &[n, c, oh, ow])], &[n, c, oh, ow])
     }
 
-    /// Axes `n, c, oh, ow`.
+    /// Axes `n, c, oh, ow`, without a reduction.
     fn formula(&self) -> Formula {
         let Self { n, c, input: [h, w], output: [oh, ow], sampling, .. } = *self;
         let [image, channel, y, x] = axis_vars();
@@ -204,7 +205,7 @@ impl Operator for Resample {
         let one = || Expr::Const(1.0);
         let whole = |place: &Expr| Expr::unary(UnaryOp::Floor, place.clone());
         let next = |place: &Expr| Expr::sum(whole(place), one());
-        // `(1 - f) * a + f * b` for what the place is behind a whole number.
+        // `(1 - f) * a + f * b`, where `f` is the fraction of the coordinate.
         let between = |place: &Expr, a: Expr, b: Expr| {
             let rest = Expr::binary(BinaryOp::Sub, place.clone(), whole(place));
             let before = Expr::binary(BinaryOp::Sub, one(), rest.clone());

@@ -1,4 +1,4 @@
-//! Images of another size: here those whose elements are repeated, others in `resample.rs`.
+//! Image resizing by repetition of elements. Other ways to resize are in `resample.rs`.
 
 use std::fmt;
 
@@ -9,7 +9,6 @@ use super::{
     write_each,
 };
 
-/// In the registry.
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "resize",
     fields: "n,c,h,w,s,sh,sw,oh,ow,mode,coord,round",
@@ -17,29 +16,30 @@ pub(super) static KIND: OperatorKind = OperatorKind {
     parse,
 };
 
-/// What an element that lies between others is made of.
+/// Interpolation between elements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ResizeMode {
-    /// The nearest: with whole scales every element is repeated, whichever way coordinates are
-    /// counted (half-pixel or asymmetric).
+    /// Nearest element. With integral scales, every element is repeated, for half-pixel and
+    /// asymmetric coordinates alike.
     #[default]
     Nearest,
 }
 
-/// `output[n, c, sh*y + i, sw*x + j] = input[n, c, y, x]`, images of `NCHW` by whole scales.
+/// `output[n, c, sh*y + i, sw*x + j] = input[n, c, y, x]`: enlarges `NCHW` images by integral
+/// scales.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Resize {
-    /// Batch.
+    /// Number of images in the batch.
     pub n: usize,
-    /// Channels.
+    /// Number of channels.
     pub c: usize,
-    /// Input height.
+    /// Input height in elements.
     pub h: usize,
-    /// Input width.
+    /// Input width in elements.
     pub w: usize,
-    /// How many times as high and as wide the output is.
+    /// Factors between input and output height and width.
     pub scale: [usize; 2],
-    /// What is made of neighbours.
+    /// Interpolation between elements.
     pub mode: ResizeMode,
 }
 
@@ -75,7 +75,7 @@ impl Operator for Resize {
         check_elements(op, &[("input", &[n, c, h, w]), ("output", &output)], &output)
     }
 
-    /// Axes `n, c, h, vh, w, vw`: element `vh`, `vw` of what `h`, `w` is repeated to.
+    /// Axes `n, c, h, vh, w, vw`: element `vh`, `vw` of the repetitions of element `h`, `w`.
     fn formula(&self) -> Formula {
         let Self { n, c, h, w, scale: [sh, sw], .. } = *self;
         let axes =

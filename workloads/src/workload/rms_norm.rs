@@ -1,4 +1,4 @@
-//! Rows of a matrix with a mean square of 1.
+//! RMS normalisation: rows of a matrix get a mean square of 1.
 
 use std::fmt;
 
@@ -9,7 +9,6 @@ use super::layer_norm::{EPS, write_eps};
 use super::operator::{Computed, element, named_axes};
 use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
 
-/// In the registry.
 pub(super) static KIND: OperatorKind =
     OperatorKind { name: "rms_norm", fields: "m,n,eps", example: "rms_norm:m=512,n=4096", parse };
 
@@ -17,11 +16,11 @@ pub(super) static KIND: OperatorKind =
 /// Mean Square Layer Normalization" (2019).
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct RmsNorm {
-    /// Rows.
+    /// Number of rows.
     pub m: usize,
-    /// Elements of a row.
+    /// Number of elements in a row.
     pub n: usize,
-    /// What is added to the mean of the squares.
+    /// Number that is added to the mean square.
     pub eps: f32,
 }
 
@@ -46,7 +45,8 @@ impl Operator for RmsNorm {
         check_elements(KIND.name, &[("input", &[m, n])], &[m, n])
     }
 
-    /// Axes `m, n`: the `squares`' sum, and `one_over` the root of their mean.
+    /// Axes `m, n`. Computes the sum `squares`, and `one_over`, the reciprocal of the root mean
+    /// square.
     fn formula(&self) -> Formula {
         let Self { m, n, eps } = *self;
         let [row, column] = axis_vars();

@@ -1,4 +1,4 @@
-//! A depthwise convolution and the pointwise one behind it.
+//! A depthwise convolution followed by a pointwise one.
 
 use std::fmt;
 
@@ -8,7 +8,6 @@ use autotune_ir::spec::axis_vars;
 use super::window::{Window, WindowFields};
 use super::{Between, Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
 
-/// In the registry.
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "separable_conv2d",
     fields: "n,c,h,w,o,k,kh,kw,s,sh,sw,p,ph,pw,d,dh,dw,mid,mid_bias",
@@ -16,20 +15,20 @@ pub(super) static KIND: OperatorKind = OperatorKind {
     parse,
 };
 
-/// A convolution of each channel by itself and what an activation makes of it, then sums over the
-/// channels: `NCHW` input, `C1KhKw` depthwise and `OC11` pointwise weights, `NCHW` output. Chollet,
-/// "Xception: Deep Learning with Depthwise Separable Convolutions" (2017).
+/// A depthwise convolution, an activation, and a pointwise convolution: `NCHW` input, `C1KhKw`
+/// depthwise and `OC11` pointwise weights, `NCHW` output (Chollet, "Xception: Deep Learning with
+/// Depthwise Separable Convolutions", 2017).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SeparableConv2d {
-    /// Batch.
+    /// Number of images in the batch.
     pub n: usize,
-    /// Input channels.
+    /// Number of input channels.
     pub c: usize,
-    /// Output channels.
+    /// Number of output channels.
     pub o: usize,
-    /// The depthwise convolution's windows over height and width.
+    /// Windows of the depthwise convolution over height and width.
     pub windows: [Window; 2],
-    /// What is between the convolutions.
+    /// Operations between the convolutions.
     pub between: Between,
 }
 
@@ -79,8 +78,8 @@ impl Operator for SeparableConv2d {
         check_elements(op, &[], &[n, c, oh, ow, o])
     }
 
-    /// Axes `n, c, oh, ow | kh, kw`, then `n, o, oh, ow | c, kh, kw` with a single tap, as a
-    /// convolution has them.
+    /// Axes `n, c, oh, ow | kh, kw`, then `n, o, oh, ow | c, kh, kw` with a single tap, like other
+    /// convolutions.
     fn formula(&self) -> Formula {
         let Self { n, c, o, windows, between } = *self;
         let [oh, ow] = windows.map(|window| window.outputs());

@@ -1,20 +1,22 @@
-//! How alike the shapes of workloads are.
+//! Similarity of the shapes of workloads.
 
 use autotune_ir::Spec;
 
 use super::Epilogue;
 use crate::axes::{Axes, Window, is_pair};
 
-/// What it counts that two workloads differ in stride or dilation by a factor of two along one
-/// axis, that only one is padded there, and that only one has some part of the epilogue. Extents
-/// that differ by a factor of two count 1.
+/// Distance for strides that differ by a factor of two along one axis. Extents that differ by a
+/// factor of two have distance 1.
 const STRIDE_WEIGHT: f32 = 1.0;
+/// Distance for dilations that differ by a factor of two along one axis.
 const DILATION_WEIGHT: f32 = 1.0;
+/// Distance if only one of two workloads is padded along an axis.
 const PADDED_WEIGHT: f32 = 0.5;
+/// Distance if only one of two workloads has a part of the epilogue.
 const EPILOGUE_WEIGHT: f32 = 0.1;
 
-/// The place of a workload among those of its operator: binary logarithms of the extents of its
-/// axes, of strides and dilations, and whether it is padded; of two contractions all of both.
+/// Returns the shape vector of a workload: binary logarithms of the extents, strides and dilations,
+/// and 1 or 0 for padding. For two contractions it covers both.
 pub(super) fn vector(spec: &Spec, epilogue: &Epilogue) -> Vec<f32> {
     let log = |count: i64| (count.max(1) as f32).log2();
     let pair = [&spec.equations[0], spec.equations.get(2).unwrap_or(spec.main())];
@@ -30,8 +32,8 @@ pub(super) fn vector(spec: &Spec, epilogue: &Epilogue) -> Vec<f32> {
     extents.chain(steps).chain(parts).collect()
 }
 
-/// The sum of the differences of two [shape vectors](super::Workload::shape_vector) of one
-/// operator; infinity for those of different lengths.
+/// Returns the L1 distance of two [shape vectors](super::Workload::shape_vector) of one operator;
+/// infinity if their lengths differ.
 pub fn shape_distance(a: &[f32], b: &[f32]) -> f32 {
     match a.len() == b.len() {
         true => a.iter().zip(b).map(|(a, b)| (a - b).abs()).sum(),

@@ -1,4 +1,4 @@
-//! Softmax, and its logarithm.
+//! Softmax and log-softmax.
 
 use std::fmt;
 
@@ -8,14 +8,12 @@ use autotune_ir::spec::{Reduction, axis_vars};
 use super::operator::{Computed, element, named_axes};
 use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
 
-/// In the registry.
 pub(super) static KIND: OperatorKind = OperatorKind {
     name: "softmax",
     fields: FIELDS,
     example: "softmax:m=4096,n=1024",
     parse: |fields| parse(fields, false),
 };
-/// In the registry.
 pub(super) static LOG_KIND: OperatorKind = OperatorKind {
     name: "log_softmax",
     fields: FIELDS,
@@ -24,18 +22,19 @@ pub(super) static LOG_KIND: OperatorKind = OperatorKind {
 };
 const FIELDS: &str = "m,n,k";
 
-/// `output[m, n, k] = exp(input[m, n, k]) / Σ exp(input[m, .., k])`, or its logarithm. The largest
-/// of the inputs is taken from all of them first, so that nothing overflows. Shape `[m, n]` where
+/// `output[m, n, k] = exp(input[m, n, k]) / Σ exp(input[m, .., k])`, or its logarithm.
+///
+/// The maximum is subtracted from all inputs first, to prevent overflow. The shape is `[m, n]` if
 /// `k` is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Softmax {
-    /// Extent of all dimensions before the one that is normalised.
+    /// Extent of all dimensions before the normalised one.
     pub m: usize,
-    /// Extent of the dimension that is normalised.
+    /// Extent of the normalised dimension.
     pub n: usize,
-    /// Extent of all dimensions behind it.
+    /// Extent of all dimensions after the normalised one.
     pub k: usize,
-    /// True for the logarithm.
+    /// True for log-softmax.
     pub log: bool,
 }
 
@@ -60,9 +59,11 @@ impl Operator for Softmax {
         check_elements(op, &[("input", &[m, n, k])], &[m, n, k])
     }
 
-    /// Axes `m, k, n`: `largest`, then `exp` and its `total`, then one over that, so that it is
-    /// done once in a row. For the logarithm sums of `exp` and of ones for the largest elements,
-    /// then the logarithm of both.
+    /// Axes `m, k, n`.
+    ///
+    /// Softmax computes `largest`, `exp`, its `total`, and the reciprocal of that once per row.
+    /// Log-softmax sums `exp` and the number of maxima separately, then takes the logarithm of
+    /// their sum.
     fn formula(&self) -> Formula {
         let Self { m, n, k, log } = *self;
         let [row, behind, column] = axis_vars();
@@ -81,11 +82,11 @@ impl Operator for Softmax {
         let input = element(0, &index);
         let below = Expr::binary(BinaryOp::Sub, input.clone(), of_row(1));
         let exp = Expr::unary(UnaryOp::Exp, below.clone());
-        // What is not a number makes the total none, too.
+        // A NaN input need not propagate through the maximum, since it makes the total NaN.
         let mut computed = vec![combined("largest", Reduction::MaxNumber, input)];
         let value = if log {
-            // The largest are 1 each: the logarithm is that of 1 and what is beside the first,
-            // however little.
+            // Each maximum contributes exactly 1. So `log1p` of the rest is accurate even if the
+            // rest is tiny.
             let of_largest = |yes, no| Expr::select(Compare::Equal, [below.clone(), Expr::Const(0.0)], yes, no);
             let others = of_largest(Expr::Const(0.0), exp);
             computed.push(combined("others", Reduction::Sum, others));

@@ -1,4 +1,4 @@
-//! What workloads mean.
+//! Equations of workloads.
 
 use autotune_ir::program::{Access, BufferId, Expr};
 use autotune_ir::spec::{Equation, Reduction, Source, Spec, Tensor};
@@ -7,15 +7,17 @@ use autotune_ir::{Affine, DType, VarId};
 use super::operator::{Computed, Table};
 use super::{Formula, Operator, Terms};
 
-/// What is computed on the way, `sum = Σ value`, then
-/// `output = act(share * output_scale * sum + bias + residual) * post_scale + post_bias`. The
-/// formula is the operator's, behind the prologue.
+/// Returns the equations of a workload: those of intermediate tensors, `sum = Σ value`, then
+/// `output = act(share * output_scale * sum + bias + residual) * post_scale + post_bias`.
+///
+/// The formula is the operator's, after its prologue has been applied.
 pub(super) fn of(op: &dyn Operator, name: &str, terms: &Terms, formula: Formula) -> Spec {
     let Terms { weights, types, prologue, epilogue, .. } = *terms;
     let Formula { operands, computed, axes, value, reduction, share, shape, index, channel } = formula;
     let mut tensors = Tensors(Vec::new());
     let given = |is_constant| Source::Given { is_constant };
     for (number, operand) in operands.iter().enumerate() {
+        // Indices are integers, of which other types than f32 represent only few.
         let is_index = computed.iter().map(|computed| &computed.value).chain([&value]).any(|of| indexes(number, of));
         let (own, is_constant) = match is_weight(operand) {
             true => (types.weights, weights.unwrap_or(operand.is_constant)),
@@ -27,7 +29,7 @@ pub(super) fn of(op: &dyn Operator, name: &str, terms: &Terms, formula: Formula)
     for Computed { name, axes, value, reduction, dims } in computed {
         let shape: Vec<usize> = dims.iter().map(|&axis| axes[axis].extent).collect();
         let index = dims.iter().map(|&axis| Affine::var(VarId(axis as u32))).collect();
-        // What is multiplied has the data's type.
+        // Operands of a product have the data's type, also after a prologue.
         let dtype = if prologue.is_none() { tensors.dtype_of_sums(&value) } else { types.data };
         let output = Access { buffer: tensors.add(name, &shape, dtype, Source::Computed), index };
         equations.push(Equation { axes, output, value, reduction });
@@ -35,6 +37,7 @@ pub(super) fn of(op: &dyn Operator, name: &str, terms: &Terms, formula: Formula)
     for Table { name, elements } in op.tables() {
         tensors.add(name, &[elements.len()], DType::F32, Source::Known(elements));
     }
+
     let of_channels = &shape[channel..=channel];
     let sums = tensors.dtype_of_sums(&value);
     let mut read =
@@ -45,6 +48,7 @@ pub(super) fn of(op: &dyn Operator, name: &str, terms: &Terms, formula: Formula)
     let slope = read(epilogue.activation.has_slopes(), "slope", of_channels, types.scale);
     let post_scale = read(epilogue.post_scale, "post_scale", of_channels, types.scale);
     let post_bias = read(epilogue.post_bias, "post_bias", of_channels, types.bias);
+
     let sum = tensors.add("sum", &shape, sums, Source::Computed);
     let output = tensors.add("output", &shape, op.result_dtype().unwrap_or(types.out), Source::Computed);
 
@@ -73,7 +77,7 @@ pub(super) fn of(op: &dyn Operator, name: &str, terms: &Terms, formula: Formula)
     Spec { name: name.into(), tensors: tensors.0, equations, main }
 }
 
-/// Tensors of a spec while it is made.
+/// Tensors of a spec under construction.
 struct Tensors(Vec<Tensor>);
 
 impl Tensors {
@@ -82,20 +86,20 @@ impl Tensors {
         BufferId(self.0.len() as u32 - 1)
     }
 
-    /// Returns the type in which values are combined.
+    /// Returns the type in which values are accumulated.
     fn dtype_of_sums(&self, value: &Expr) -> DType {
         let is_integer = |id: BufferId| self.0.get(id.0 as usize).is_some_and(|tensor| tensor.dtype.is_integer());
         if value.is_integer(&is_integer) { DType::I32 } else { DType::F32 }
     }
 }
 
-/// True if an operand is what others are multiplied by, the same in every run or not.
+/// True if an operand is a weight, constant or not.
 pub(super) fn is_weight(operand: &super::Tensor) -> bool {
     operand.is_constant || operand.name == "weight"
 }
 
-/// Whether weights are constant, if that is not as it is with the operator alone. Fails with the
-/// reason if there are no weights.
+/// Returns whether weights are constant, if that differs from the operator's default. Fails with
+/// the reason if there are no weights.
 pub(super) fn unusual_weights(formula: &Formula, is_constant: bool) -> Result<Option<bool>, &'static str> {
     if !formula.operands.iter().any(is_weight) {
         return Err("the operator has none");
@@ -104,14 +108,14 @@ pub(super) fn unusual_weights(formula: &Formula, is_constant: bool) -> Result<Op
     Ok((!is_usual).then_some(is_constant))
 }
 
-/// True if a value finds elements by those of an operand: whole numbers, which other types than f32
-/// have few of.
+/// True if a value uses elements of an operand as indices.
 fn indexes(operand: usize, value: &Expr) -> bool {
     let is_it = |expr: &Expr| matches!(expr, Expr::Load(access) if access.buffer.0 as usize == operand);
     value.any(&|expr| matches!(expr, Expr::Gather(gather) if gather.at.iter().any(|at| at.any(&is_it))))
 }
 
-/// The equation that combines most values, the last of them; the last one if nothing is combined.
+/// Returns the reduction with the most iterations, the last one of several; the last equation if
+/// there is no reduction.
 fn main(equations: &[Equation]) -> usize {
     let iterations = |equation: &Equation| equation.axes.iter().map(|axis| axis.extent as f64).product::<f64>();
     let combining = (0..equations.len()).filter(|&number| equations[number].reduces());

@@ -1,11 +1,11 @@
-//! What a workload says beside its operator.
+//! Parts of a workload besides its operator.
 
 use super::{Epilogue, Prologue, Types};
 
-/// What is said of a workload beside its operator.
+/// Parts of a workload besides its operator.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Terms {
-    /// Whether weights are constant, where that is not as it is with the operator alone.
+    /// True if weights are constant, if that differs from the operator's default.
     pub(super) weights: Option<bool>,
     pub(super) types: Types,
     pub(super) prologue: Prologue,

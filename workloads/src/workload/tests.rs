@@ -1,4 +1,4 @@
-//! Text forms, and errors that name the field.
+//! Tests of text forms, and of errors that name the field.
 
 use super::*;
 

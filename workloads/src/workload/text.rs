@@ -1,9 +1,9 @@
-//! The text form of workloads, as it is printed.
+//! Printer of the text form of workloads.
 
 use super::types::WEIGHTS;
 use super::{Activation, Operator, Terms};
 
-/// The text form of a workload of these parts.
+/// Returns the text form of a workload with these parts.
 pub(super) fn of(op: &dyn Operator, terms: &Terms, has_weights: bool) -> String {
     let Terms { weights, types, prologue, epilogue, exact, cold, within } = terms;
     let mut text = format!("{}:", op.kind().name);

@@ -1,4 +1,4 @@
-//! Tensors with their axes in another order.
+//! Transposes: tensors with their axes in another order.
 
 use std::fmt;
 
@@ -8,13 +8,12 @@ use autotune_ir::{Affine, VarId};
 use super::fields::{axes, joined};
 use super::{Fields, Formula, Operator, OperatorKind, Tensor, WorkloadError, check_elements, check_positive};
 
-/// In the registry.
 pub(super) static KIND: OperatorKind =
     OperatorKind { name: "transpose", fields: "b,m,n,shape,perm", example: "transpose:m=512,n=512", parse };
 
-/// Names of the axes of a tensor of no batch of matrices.
+/// Names of the axes, unless the tensor is a batch of matrices.
 const NAMES: [&str; 5] = ["d0", "d1", "d2", "d3", "d4"];
-/// The permutation of a batch of transposed matrices, which have fields of their own.
+/// Permutation of a batch of transposed matrices, which have their own fields.
 const MATRICES: [AxisId; 3] = [0, 2, 1];
 
 /// A tensor with its axes in another order, such as a batch of transposed matrices
@@ -26,10 +25,11 @@ pub struct Transpose {
 }
 
 impl Transpose {
-    /// Axis `i` of the output is axis `perm[i]` of the input, which has this shape.
+    /// Creates a transpose: axis `i` of the output is axis `perm[i]` of the input, which has shape
+    /// `shape`.
     ///
-    /// Both are written as of the fewest axes: those of one element are left out, those that stay
-    /// neighbours are one. A single matrix is a batch of one.
+    /// Both are reduced to the fewest axes: those of one element are dropped, and those that stay
+    /// adjacent are merged. A single matrix is a batch of one.
     ///
     /// ```
     /// use autotune_workloads::{Transpose, Workload};
@@ -47,7 +47,7 @@ impl Transpose {
             return Err(WorkloadError::Unfit { op: KIND.name, field: "perm", reason });
         }
 
-        // Runs of axes of the input that the output has side by side, in the output's order.
+        // Runs of input axes that stay adjacent in the output, in the output's order.
         let mut runs: Vec<Vec<AxisId>> = Vec::new();
         for &axis in perm.iter().filter(|&&axis| shape[axis] != 1) {
             let follows = |last: AxisId| (last + 1..axis).all(|between| shape[between] == 1) && last < axis;
@@ -70,17 +70,17 @@ impl Transpose {
         })
     }
 
-    /// A batch of `b` matrices of `m` rows and `n` columns.
+    /// Creates a transpose of `b` matrices with `m` rows and `n` columns.
     pub fn matrices(b: usize, m: usize, n: usize) -> Self {
         Self { shape: vec![b, m, n], perm: MATRICES.to_vec() }
     }
 
-    /// Shape of the input, outermost first.
+    /// Returns the shape of the input, outermost first.
     pub fn shape(&self) -> &[usize] {
         &self.shape
     }
 
-    /// By axis of the output: that of the input.
+    /// Returns the input axis for each output axis.
     pub fn perm(&self) -> &[AxisId] {
         &self.perm
     }
@@ -140,7 +140,7 @@ impl Operator for Transpose {
         check_elements(op, &[("input", shape)], shape)
     }
 
-    /// The axes of the output: `b, n, m` of matrices.
+    /// The axes of the output: `b, n, m` for matrices.
     fn formula(&self) -> Formula {
         let names = if self.perm == MATRICES { ["b", "m", "n", "", ""] } else { NAMES };
         let axes: Vec<_> = self.perm.iter().map(|&axis| (names[axis], self.shape[axis], false)).collect();

@@ -6,45 +6,45 @@ use autotune_ir::spec::{Reduction, Spec};
 
 use super::{Epilogue, Fields, WorkloadError};
 
-/// Words that say whether weights are constant.
+/// Words for constant and non-constant weights.
 pub(super) const WEIGHTS: [(&str, bool); 2] = [("constant", true), ("data", false)];
 
-/// What reading a type expects.
+/// Description of valid types in messages.
 const EXPECTED: &str = "an element type (f32, tf32, f16, bf16, i8, u8 or i32)";
 
-/// Element types of a workload's tensors. Indices into other tensors are f32 whatever they say.
+/// Element types of a workload's tensors. Indices into other tensors are always f32.
 ///
 /// | text | meaning |
 /// |---|---|
-/// | `dtype=bf16` | every tensor, as [`Types::of`] says |
-/// | `data=u8,weights=i8` | sums in i32, and with them the result, `bias` and `add`; `scale` in f32 |
-/// | `data=u8,weights=i8,out=u8,bias=f32` | the same but for result and bias |
-/// | `dtype=bf16,out=f32` | bf16 but for the result |
+/// | `dtype=bf16` | all tensors, as in [`Types::of`] |
+/// | `data=u8,weights=i8` | sums in i32, also the result, `bias` and `add`; `scale` in f32 |
+/// | `data=u8,weights=i8,out=u8,bias=f32` | the same, except for result and bias |
+/// | `dtype=bf16,out=f32` | bf16, except for the result |
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Types {
-    /// Operands of the operator that are no weights.
+    /// Operands of the operator that are not weights.
     pub data: DType,
     /// Weights of the operator.
     pub weights: DType,
-    /// The result.
+    /// Result, after the epilogue.
     pub out: DType,
-    /// What is multiplied with sums: `scale`, `post_scale`, slopes.
+    /// Factors of sums: `scale`, `post_scale`, slopes.
     pub scale: DType,
-    /// What is added by channel: `bias`, `post_bias`.
+    /// Values that are added by channel: `bias`, `post_bias`.
     pub bias: DType,
-    /// The residual tensor.
+    /// Residual tensor that is added.
     pub residual: DType,
 }
 
 impl Types {
-    /// Returns the types of `dtype=`: all the same, but for integers sums in i32, to which biases
-    /// and residuals are added, and scales in f32.
+    /// Returns the types for `dtype=`: one type for all tensors. For integers, biases and residuals
+    /// have the sums' type i32, and scales are f32.
     pub fn of(dtype: DType) -> Self {
         let other = if dtype.is_integer() { Self::of_sums(dtype, dtype) } else { Self::all(dtype) };
         Self { out: dtype, ..other }
     }
 
-    /// Returns the types of `data=` and `weights=`: everything else is of the type of sums.
+    /// Returns the types for `data=` and `weights=`: all other tensors have the type of sums.
     pub fn of_sums(data: DType, weights: DType) -> Self {
         let sums = accumulator(data, weights);
         let scale = if sums.is_integer() { DType::F32 } else { sums };
@@ -55,8 +55,8 @@ impl Types {
         Self { data: dtype, weights: dtype, out: dtype, scale: dtype, bias: dtype, residual: dtype }
     }
 
-    /// Returns the types of tensors that there are as they are, and those of others as the text
-    /// form implies them.
+    /// Returns the types with those of absent tensors replaced by the types that the text form
+    /// implies.
     pub(super) fn canonical(self, has_weights: bool, epilogue: &Epilogue) -> Self {
         let is_there = |types: &Self| Self {
             weights: if has_weights { self.weights } else { types.weights },
@@ -70,7 +70,7 @@ impl Types {
         if is_there(&uniform) == uniform { uniform } else { is_there(&Self::of_sums(self.data, weights)) }
     }
 
-    /// True if they are all that `dtype=` says.
+    /// True if `dtype=` alone expresses the types.
     pub fn is_uniform(&self) -> bool {
         *self == Self::of(self.data)
     }
@@ -95,8 +95,8 @@ impl Types {
         Ok(types)
     }
 
-    /// Returns the fields that say types, each after a comma, and whether weights are constant
-    /// where that is unusual.
+    /// Returns the fields for types, each after a comma, and `role`, the word for unusually
+    /// constant or non-constant weights.
     pub(super) fn text(&self, role: Option<&str>, has_weights: bool) -> String {
         let role_field = role.map_or_else(String::new, |role| format!(",weights={role}"));
         if self.is_uniform() {
@@ -108,8 +108,8 @@ impl Types {
         format!(",data={}{weights},out={}", self.data.word(), self.out.word())
     }
 
-    /// Returns `=TYPE` for each tensor of an epilogue whose type is not what [`Types::text`]
-    /// implies.
+    /// Returns `=TYPE` for each tensor of the epilogue whose type differs from the one that
+    /// [`Types::text`] implies.
     pub(super) fn suffixes(&self) -> Suffixes {
         let implied = if self.is_uniform() { Self::of(self.data) } else { Self::of_sums(self.data, self.weights) };
         let suffix = |own: DType, implied| if own == implied { String::new() } else { format!("={}", own.word()) };
@@ -121,19 +121,19 @@ impl Types {
     }
 }
 
-/// What the flags of an epilogue end in.
+/// Suffixes of the flags of an epilogue.
 pub(super) struct Suffixes {
     pub(super) scale: String,
     pub(super) bias: String,
     pub(super) residual: String,
 }
 
-/// Returns the type of a word of workloads.
+/// Returns the type of a word, if workloads support it.
 fn of_text(word: &str) -> Option<DType> {
     DType::of_word(word).filter(|dtype| DType::WORKLOADS.contains(dtype))
 }
 
-/// Reads `weights=`: whether they are constant, their type, or both, as in `data:i8`.
+/// Reads `weights=`: true if they are constant, their type, or both, as in `data:i8`.
 pub(super) fn weights(text: &str) -> Result<(Option<bool>, Option<DType>), &'static str> {
     const EXPECTED: &str = "constant or data, an element type, or both as in data:i8";
     let role = |word: &str| WEIGHTS.iter().find(|(known, _)| *known == word).map(|(_, is_constant)| *is_constant);
@@ -149,7 +149,7 @@ pub(super) fn weights(text: &str) -> Result<(Option<bool>, Option<DType>), &'sta
     }
 }
 
-/// Reads a flag of an epilogue, whose value may be the type of the tensor that it adds.
+/// Reads a flag of an epilogue. Its value may be the type of the tensor that is read.
 pub(super) fn flag(fields: &Fields, field: &str) -> Result<(bool, Option<DType>), WorkloadError> {
     let read = |text: &str| match text {
         "" | "1" | "true" => Ok((true, None)),
@@ -159,12 +159,12 @@ pub(super) fn flag(fields: &Fields, field: &str) -> Result<(bool, Option<DType>)
     Ok(fields.read(field, read)?.unwrap_or_default())
 }
 
-/// Returns the type that sums of products are kept in.
+/// Returns the type in which products are accumulated.
 fn accumulator(a: DType, b: DType) -> DType {
     if a.is_integer() == b.is_integer() { a.accumulator() } else { DType::F32 }
 }
 
-/// Returns why sums of integers may be larger than the type that they are kept in, if they may.
+/// Returns a description if sums of integers may exceed the type in which they are accumulated.
 pub(super) fn overflow(spec: &Spec) -> Option<String> {
     spec.equations.iter().find_map(|equation| {
         let sums = spec.tensor(&equation.output).dtype;
@@ -176,7 +176,7 @@ pub(super) fn overflow(spec: &Spec) -> Option<String> {
     })
 }
 
-/// Returns the largest magnitude of an integer value; `None` if it is no integer.
+/// Returns the largest magnitude of an integer value; `None` if it is not an integer.
 fn largest(spec: &Spec, value: &Expr) -> Option<f64> {
     match value {
         Expr::Const(x) => Some(f64::from(x.abs())),

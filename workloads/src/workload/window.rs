@@ -1,5 +1,4 @@
-//! What slides over an axis of an image: convolutions and poolings of any number of axes have one
-//! of these for each.
+//! Sliding windows of convolutions and poolings: one per spatial axis.
 
 use std::fmt;
 
@@ -7,18 +6,18 @@ use autotune_ir::Affine;
 
 use super::{Fields, WorkloadError, check_positive, write_each};
 
-/// A window along one axis of an image.
+/// A sliding window along one axis of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Window {
-    /// Elements of the image.
+    /// Elements of the image along the axis.
     pub extent: usize,
     /// Elements of the window.
     pub kernel: usize,
-    /// Distance of neighbouring windows, in elements of the image.
+    /// Distance between adjacent windows, in elements of the image.
     pub stride: usize,
     /// Elements of padding at both ends of the image.
     pub pad: usize,
-    /// Distance of neighbouring elements of the window, in elements of the image.
+    /// Distance between adjacent elements of the window, in elements of the image.
     pub dilation: usize,
 }
 
@@ -32,20 +31,20 @@ pub(super) struct WindowFields {
 }
 
 impl WindowFields {
-    /// Fields that mean every axis of an image, where axes have no others of their own.
+    /// Fields that apply to all axes of an image without fields of their own.
     pub(super) const ALL: Self = Self { kernel: "k", stride: "s", pad: "p", dilation: "d" };
     pub(super) const HEIGHT: Self = Self { kernel: "kh", stride: "sh", pad: "ph", dilation: "dh" };
     pub(super) const WIDTH: Self = Self { kernel: "kw", stride: "sw", pad: "pw", dilation: "dw" };
 
-    /// The four names by what they name.
+    /// Returns the four names in a fixed order.
     fn names(&self) -> [&'static str; 4] {
         [self.kernel, self.stride, self.pad, self.dilation]
     }
 }
 
 impl Window {
-    /// Windows over images of these extents, by the fields for all axes and those of each, which
-    /// win.
+    /// Reads windows over images of these extents. The fields of an axis override those for all
+    /// axes.
     pub(super) fn read<const N: usize>(
         fields: &Fields,
         extents: [usize; N],
@@ -64,7 +63,7 @@ impl Window {
         }))
     }
 
-    /// The fields that [`Window::read`] reads, without extents and without a dilation of 1.
+    /// Writes the fields that [`Window::read`] reads, except extents, and dilations of 1.
     pub(super) fn write<const N: usize>(
         f: &mut dyn fmt::Write,
         windows: [Self; N],
@@ -81,7 +80,7 @@ impl Window {
         write(3, |window| window.dilation, Some(1))
     }
 
-    /// Fails with the first field that makes no sense; `what` slides.
+    /// Fails with the first invalid field. `what` describes the window in messages.
     pub(super) fn check(&self, op: &'static str, fields: WindowFields, what: &str) -> Result<(), WorkloadError> {
         let Self { extent, kernel, stride, pad, dilation } = *self;
         check_positive(op, &[(fields.kernel, kernel), (fields.stride, stride), (fields.dilation, dilation)])?;
@@ -100,22 +99,22 @@ impl Window {
         Ok(())
     }
 
-    /// Elements of the image from the first to the last of a window.
+    /// Returns the number of image elements from the first to the last element of a window.
     pub fn reach(&self) -> usize {
         self.dilation * (self.kernel - 1) + 1
     }
 
-    /// Elements of the image and its padding.
+    /// Returns the number of elements of the image and its padding.
     pub fn padded(&self) -> usize {
         self.extent + 2 * self.pad
     }
 
-    /// Number of windows that end within the padding.
+    /// Returns the number of windows inside the padded image.
     pub fn outputs(&self) -> usize {
         (self.padded() - self.reach()) / self.stride + 1
     }
 
-    /// The element of the image that is read at a tap of a window.
+    /// Returns the image element that is read at a tap of a window.
     pub(super) fn at(&self, window: &Affine, tap: &Affine) -> Affine {
         window.clone() * self.stride as i64 + tap.clone() * self.dilation as i64 + -(self.pad as i64)
     }

@@ -1,27 +1,27 @@
-//! The batch of a product, whose operands need not have all of it.
+//! Batch axes of a matrix product. Operands may lack some of them.
 
 use super::super::fields::{joined, some_axes};
 
-/// Names of the axes, where there are several.
+/// Names of the axes if there are several.
 const NAMES: [&str; Batch::MOST_AXES] = ["b0", "b1", "b2", "b3"];
 const EXPECTED: &str = "the axes of the batch that the operand has, by their numbers, such as 0 or 02, or shared";
 
-/// Which of the operands has an axis of the batch.
+/// Operands that have a batch axis.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Sides {
-    /// Both have.
+    /// Both operands have it.
     #[default]
     Both,
-    /// `A` has; all of the axis is multiplied by one `B`.
+    /// Only `A` has it; all its matrices are multiplied by one `B`.
     Left,
-    /// `B` has.
+    /// Only `B` has it; one `A` is multiplied by all its matrices.
     Right,
 }
 
-/// The axes of a batch of products, outermost first.
+/// Batch axes of a matrix product, outermost first.
 ///
-/// Those of one element are left out, and those that lie side by side and are of the same operands
-/// are one; if none is left, it is one of one element.
+/// Axes of one element are dropped, and adjacent axes of the same operands are merged. If none is
+/// left, there is one axis of one element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Batch {
     axes: [(usize, Sides); Batch::MOST_AXES],
@@ -29,17 +29,18 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Most axes.
+    /// Maximum number of axes.
     pub const MOST_AXES: usize = 4;
 
-    /// `extent` matrices of both operands.
+    /// Creates a batch of `extent` matrices for both operands.
     pub fn of(extent: usize) -> Self {
         let mut axes = [(1, Sides::Both); Self::MOST_AXES];
         axes[0].0 = extent;
         Self { axes, len: 1 }
     }
 
-    /// Axes by extent and operands; `None` if they are too many, or overflow.
+    /// Creates a batch of axes with an extent and operands each; `None` if there are too many, or
+    /// extents overflow.
     pub fn new(axes: impl IntoIterator<Item = (usize, Sides)>) -> Option<Self> {
         let mut merged: Vec<(usize, Sides)> = Vec::new();
         for (extent, sides) in axes.into_iter().filter(|(extent, _)| *extent != 1) {
@@ -54,7 +55,7 @@ impl Batch {
         Some(batch)
     }
 
-    /// Extent of each axis, and which operands have it.
+    /// Returns the extent of each axis and the operands that have it.
     pub fn axes(&self) -> &[(usize, Sides)] {
         &self.axes[..self.len]
     }
@@ -64,23 +65,23 @@ impl Batch {
         *self == Self::of(1)
     }
 
-    /// Extents of its axes.
+    /// Returns the extents of the axes.
     pub(super) fn extents(&self) -> Vec<usize> {
         self.axes().iter().map(|axis| axis.0).collect()
     }
 
-    /// A name for each axis.
+    /// Returns a name for each axis.
     pub(super) fn names(&self) -> &'static [&'static str] {
         if self.len == 1 { &["b"] } else { &NAMES[..self.len] }
     }
 
-    /// The axes that an operand has; the `other` side's are those that it has not.
+    /// Returns the axes of one operand: all except those that only the `other` one has.
     pub(super) fn without(&self, other: Sides) -> impl Iterator<Item = usize> {
         (0..self.len).filter(move |&axis| self.axes[axis].1 != other)
     }
 
-    /// What the text form says: the extents, and, where an operand lacks some of them, the axes
-    /// that it has.
+    /// Returns the text form: the extents, and for an operand that lacks some axes, those that it
+    /// has.
     pub(super) fn text(&self) -> String {
         let mut text = format!("b={}", joined(&self.extents()));
         for (field, other) in [("lhs", Sides::Right), ("rhs", Sides::Left)] {
@@ -95,7 +96,7 @@ impl Batch {
     }
 }
 
-/// Reads which axes an operand has: by axis, whether it has it.
+/// Reads the axes of an operand: for each axis, true if the operand has it.
 pub(super) fn parse_axes(text: &str, rank: usize) -> Result<Vec<bool>, &'static str> {
     if text == "shared" { Ok(vec![false; rank]) } else { some_axes(text, rank).ok_or(EXPECTED) }
 }

@@ -1,24 +1,24 @@
-//! Which axes operands have.
+//! Broadcasting of operands.
 
 use super::super::fields::some_axes;
 
-/// Masks of operands of two axes, `m, n`, or of three, `b, m, n`.
+/// Masks with words, for results of two axes `m, n` or three axes `b, m, n`.
 const WORDS: [(&str, Broadcast); 3] =
     [("row", Broadcast::ROW), ("rows", Broadcast::ROWS), ("column", Broadcast::COLUMN)];
 const EXPECTED: &str =
     "a shape of an operand (full, row, rows, column, scalar, or its axes by their numbers, such as 02)";
 
-/// The axes of the result that an operand has, a bit for each, the last axis the lowest; it is
-/// repeated along the others.
+/// The axes of a result that an operand has, as a bit set with the last axis lowest. The operand is
+/// broadcast along the other axes.
 ///
-/// | word | of `[b, m, n]` |
+/// | text | shape for a result `[b, m, n]` |
 /// |---|---|
 /// | `full` | `[b, m, n]` |
 /// | `row` | `[n]`: every row is the same |
 /// | `rows` | `[b, n]`: every row of a batch is the same |
 /// | `column` | `[m]`: every column is the same |
 /// | `scalar` | `[1]` |
-/// | `0`, `01`, `12`, .. | the axes with these numbers, from the outermost on; the only form of most masks and of those of four axes or more |
+/// | `0`, `01`, `12`, .. | axes with these numbers, from the outermost on. It is the only form for other masks, and for results of four axes or more |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Broadcast(u8);
 
@@ -29,18 +29,18 @@ impl Default for Broadcast {
 }
 
 impl Broadcast {
-    /// All axes.
+    /// All axes of the result.
     pub const FULL: Self = Self(u8::MAX);
-    /// `[n]`.
+    /// `[n]`: the last axis only.
     pub const ROW: Self = Self(0b001);
-    /// `[b, n]`.
+    /// `[b, n]`: the first and last of three axes.
     pub const ROWS: Self = Self(0b101);
-    /// `[m]`.
+    /// `[m]`: the second last axis only.
     pub const COLUMN: Self = Self(0b010);
-    /// None.
+    /// No axis: a single element.
     pub const SCALAR: Self = Self(0);
 
-    /// Those of a result's axes, outermost first, that are true.
+    /// Creates a mask of the axes of a result that are true, outermost first.
     ///
     /// ```
     /// use autotune_workloads::Broadcast;
@@ -54,12 +54,12 @@ impl Broadcast {
         }
     }
 
-    /// The axes that it has of those of a tensor of `rank` axes, outermost first.
+    /// Returns the axes of the operand among `rank` axes of the result, outermost first.
     pub(super) fn axes(self, rank: usize) -> impl Iterator<Item = usize> {
         (0..rank).filter(move |axis| self.0 >> (rank - 1 - axis) & 1 == 1)
     }
 
-    /// Reads a text form for `rank` axes; else what would have been right.
+    /// Reads a text form for `rank` axes. Fails with a description of valid texts.
     pub(super) fn parse(text: &str, rank: usize) -> Result<Self, &'static str> {
         let word = WORDS.iter().find(|(word, _)| *word == text && rank <= 3);
         match (text, word) {
@@ -70,7 +70,7 @@ impl Broadcast {
         }
     }
 
-    /// Its text form for `rank` axes.
+    /// Returns the text form for `rank` axes.
     pub(super) fn text(self, rank: usize) -> String {
         match WORDS.iter().find(|(_, known)| *known == self && rank <= 3) {
             Some((word, _)) => word.to_string(),
@@ -80,7 +80,7 @@ impl Broadcast {
         }
     }
 
-    /// Fails with the reason if it is none of `rank` axes.
+    /// Fails with the reason if the mask is invalid for `rank` axes.
     pub(super) fn check(self, rank: usize) -> Result<(), String> {
         if self == Self::FULL || u32::from(self.0) < (1 << rank) - 1 {
             return Ok(());
