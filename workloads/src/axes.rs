@@ -24,7 +24,7 @@ pub struct Window {
     pub extent: usize,
     /// Axis of the result.
     pub row: AxisId,
-    /// Reduction axis.
+    /// Reduction axis that slides within the window.
     pub tap: AxisId,
     /// Distance between the first elements that adjacent results read.
     pub stride: i64,

@@ -1,4 +1,4 @@
-//! Operands of workloads.
+//! Random operands of workloads, and checks of given ones.
 
 use std::borrow::Cow;
 use std::ops::{Deref, DerefMut};
@@ -51,8 +51,8 @@ impl Operands {
     /// vanishes. Terms that are added to sums are scaled to half the sums' typical size, so that
     /// they matter as much. If sums of products are the argument of a function that bends near zero
     /// or saturates, such as a sigmoid, one factor of each product is scaled down by a power of
-    /// two, so that sums are in the interesting range. Indices into other tensors are integers,
-    /// some of them out of range. Arguments of logarithms and roots are positive.
+    /// two, so that sums reach the range where the function bends. Indices into other tensors are
+    /// integers, some of them out of range. Arguments of logarithms and roots are positive.
     ///
     /// Values are representable in the operand's type. Integers use the whole range, and are
     /// positive if the type is unsigned. The same seed gives the same values on every machine and

@@ -77,7 +77,7 @@ pub fn reference(workload: &Workload, operands: &Operands) -> ArrayD<f32> {
 /// ReLU leaves only small outputs, rounding errors are still those of sums of that size. One lost
 /// product, at least 0.01, still exceeds every tolerance by far.
 const LEAST_SUM: f32 = 0.1;
-/// The same fraction for functions with bounded values, such as sigmoid, whose outputs stay small
+/// Like [`LEAST_SUM`], for functions with bounded values, such as sigmoid, whose outputs stay small
 /// even if the sums are large.
 const LEAST_BENT_SUM: f32 = 0.5;
 /// Lower bound of the magnitude as a fraction of the largest function argument.
@@ -108,7 +108,7 @@ pub enum ReferenceError {
     /// The operands do not match the workload.
     #[error(transparent)]
     Operands(#[from] OperandError),
-    /// Memory is lacking.
+    /// There is not enough memory.
     #[error(transparent)]
     Memory(#[from] OutOfMemory),
 }

@@ -1,4 +1,4 @@
-//! The contract of operators, run on ours.
+//! Runs the contract tests on the operators of this crate.
 
 use autotune_workloads::{contract, operators};
 

@@ -1,5 +1,5 @@
-//! Texts that are no workloads, or hardly: none makes the parser panic, and what it takes it prints
-//! in a way that it takes again. One that does is made simpler. `AUTOTUNE_CASES` sets their number.
+//! Fuzz test of the parser with valid and invalid texts: it must not panic, and must be able to
+//! read what it prints. Failing texts are shrunk. `AUTOTUNE_CASES` sets the number of texts.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ use rand::{Rng, RngExt};
 
 const USUAL_CASES: u64 = 100_000;
 
-/// What texts are put together from.
+/// Pieces that random texts are made of.
 const PIECES: [&str; 61] = [
     "conv2d",
     "matmul",
@@ -89,7 +89,7 @@ fn piece<R: Rng>(rng: &mut R) -> String {
     }
 }
 
-/// Types of the text form, or any.
+/// Returns types that the text form implies, or arbitrary ones.
 fn random_types<R: Rng>(rng: &mut R) -> Types {
     let mut dtype = || *DType::WORKLOADS.choose(rng).unwrap();
     let [data, weights, out, scale, bias, residual] = std::array::from_fn(|_| dtype());
@@ -100,8 +100,7 @@ fn random_types<R: Rng>(rng: &mut R) -> Types {
     }
 }
 
-/// Pieces one behind the other, or the text of a workload with some of its characters and fields
-/// changed.
+/// Returns concatenated pieces, or the text of a workload with some random changes.
 fn random_text<R: Rng>(rng: &mut R) -> String {
     if rng.random_ratio(1, 4) {
         return (0..rng.random_range(0..24)).map(|_| piece(rng)).collect();
@@ -128,7 +127,7 @@ fn no_text_makes_the_parser_panic_and_what_it_takes_is_printed_so_that_it_takes_
         let printed = workload.to_string();
         assert_eq!(printed.parse::<Workload>().as_ref(), Ok(&workload), "seed {seed}: {text:?}");
         assert_eq!(printed.parse::<Workload>().unwrap().to_string(), printed, "seed {seed}: {text:?}");
-        // What sizes are asked for are all within what was checked.
+        // All sizes were validated, so these numbers are positive.
         assert!(workload.flops() > 0.0 && workload.work().bytes > 0.0, "seed {seed}: {text:?}");
         assert!(workload.output_shape().iter().all(|&extent| extent > 0), "seed {seed}: {text:?}");
     });

@@ -1,4 +1,4 @@
-//! A random case that fails is told in its simplest form that was found.
+//! Tests that failing random cases are reported in the simplest form found.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,5 +1,5 @@
-//! Texts of workloads: those that docs/workloads.md shows, those of operators that are no
-//! contractions, and what is wrong with others.
+//! Tests of text forms: those in docs/workloads.md, those of operators that are not contractions,
+//! and errors.
 
 #![allow(clippy::unwrap_used)]
 
@@ -57,8 +57,9 @@ fn the_text_forms_are_read_as_they_are_written() {
     ] {
         assert_eq!(text.parse::<Workload>().unwrap().to_string(), text);
     }
+
     for (text, canonical) in [
-        // Axes of one element, and neighbours that stay so.
+        // Axes of one element are dropped, and axes that stay adjacent are merged.
         ("transpose:shape=1x128x12x64,perm=0213", "transpose:shape=128x12x64,perm=102"),
         ("transpose:shape=2x3x1x4,perm=0312", "transpose:b=2,m=3,n=4"),
         ("transpose:shape=3x2x5x7,perm=2301", "transpose:m=6,n=35"),

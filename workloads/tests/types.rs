@@ -1,4 +1,4 @@
-//! Element types of single tensors: their text form, and integers computed exactly.
+//! Tests of element types: their text form, and exact integer arithmetic.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ fn parsed(text: &str) -> Workload {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
-/// Types of the tensors of a workload, by their names.
+/// Returns the types of a workload's tensors, with their names.
 fn dtypes(text: &str) -> Vec<(String, DType)> {
     let tensors = &parsed(text).spec().tensors.clone();
     tensors.iter().map(|tensor| (tensor.name.to_string(), tensor.dtype)).collect()
@@ -97,7 +97,7 @@ fn what_makes_no_sense_names_its_field() {
     }
 }
 
-/// A program that computes equation after equation, element after element, as the spec defines
+/// Returns a program that computes the equations in order, element by element, as the spec defines
 /// them.
 fn by_definition(spec: &Arc<Spec>) -> Program {
     let mut program = Program {
@@ -109,10 +109,12 @@ fn by_definition(spec: &Arc<Spec>) -> Program {
         stages: Vec::new(),
         cold: false,
     };
+
     for (id, tensor) in (0..).zip(&spec.tensors) {
         let (name, role) = (tensor.name.clone(), spec.role(BufferId(id)));
         program.buffers.push(Buffer::plain(name, role, Scope::Global, tensor.shape.clone(), tensor.dtype));
     }
+
     for (number, equation) in spec.equations.iter().enumerate() {
         let neutral = Expr::Const(equation.reduction.neutral());
         let clear = Store { dst: equation.output.clone(), mode: StoreMode::Assign, value: neutral, iteration: None };
@@ -187,7 +189,7 @@ fn sums_beyond_the_bits_of_f32_are_exact() {
     let sum: i64 = terms.sum();
     assert!(sum > 1 << 30 && sum % 64 != 0);
 
-    // What is left of the sum beside a bias that f32 has.
+    // The bias, which f32 represents exactly, leaves a small rest of the sum.
     let bias = -((sum >> 10) << 10) as f32;
     operands[2].fill(bias);
     let wanted = (sum + bias as i64) as f32;

@@ -35,7 +35,7 @@ pub(super) struct Common {
     pub(super) streamed: u32,
 }
 
-/// Emits a block.
+/// Emits the instructions of a block.
 pub(super) fn emit(
     isa: &mut impl Vectors,
     code: leaf::Block,

@@ -46,7 +46,7 @@ pub enum AssembleError {
     /// An element is too far from its pointer for a 32-bit displacement.
     #[error("a displacement of {bytes} bytes exceeds 32 bits")]
     Displacement {
-        /// Displacement in bytes.
+        /// Displacement from the pointer in bytes.
         bytes: i64,
     },
     /// A jump leads to a label that was never defined.

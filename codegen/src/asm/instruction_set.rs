@@ -73,7 +73,6 @@ pub(super) enum Shape {
     Lanes(u8),
     /// Elements at equal distances.
     Strided {
-        /// Number of elements.
         lanes: u8,
         /// Distance between elements in bytes.
         stride: i32,
@@ -115,9 +114,9 @@ pub(super) enum Arithmetic {
     MulPairs,
     /// Multiplies the destination by the first operand and adds the second, rounded once.
     MulThenAdd,
-    /// Bitwise and.
+    /// Bitwise and of the operands.
     And,
-    /// Bitwise or.
+    /// Bitwise or of the operands.
     Or,
     /// Sum of the bits as integers.
     AddBits,
@@ -210,10 +209,10 @@ pub(super) trait Vectors {
     /// Returns the dot product instructions of programs that the set has.
     fn dots(&self) -> Dots;
 
-    /// `v = [at]`.
+    /// Loads a vector, `v = [at]`.
     fn load(&mut self, v: Vector, shape: Shape, at: Address);
 
-    /// `[at] = v`. Overwrites `spare` if [`Vectors::store_needs_register`].
+    /// Stores a vector, `[at] = v`. Overwrites `spare` if [`Vectors::store_needs_register`].
     fn store(&mut self, v: Vector, shape: Shape, at: Address, spare: Vector);
 
     /// True if there is [`ElementType::F16`].
@@ -222,16 +221,16 @@ pub(super) trait Vectors {
     /// True if [`ElementType::Bf16`] can be stored. It can always be loaded.
     fn rounds_to_bf16(&self) -> bool;
 
-    /// `v = [at]`, for elements of less than 32 bits.
+    /// Loads elements of less than 32 bits, `v = [at]`.
     fn load_narrow(&mut self, v: Vector, memory: Memory);
 
-    /// `[at] = v`, for elements of less than 32 bits.
+    /// Stores elements of less than 32 bits, `[at] = v`.
     ///
     /// Whole vectors [bypass the caches](Vectors::stream) if `is_streamed`. Overwrites `spare`,
     /// which is not `v`.
     fn store_narrow(&mut self, v: Vector, memory: Memory, spare: Vector, is_streamed: bool);
 
-    /// `[at] = v`, bypassing the caches. The address is a multiple of the vector's size.
+    /// Stores a vector, `[at] = v`, bypassing the caches. The address is a multiple of the vector's size.
     fn stream(&mut self, v: Vector, at: Address);
 
     /// True if a store of this shape needs a spare register.
@@ -291,7 +290,7 @@ pub(super) trait Vectors {
     /// Sets every lane of `v` to a constant of these bits.
     fn constant(&mut self, v: Vector, bits: u32);
 
-    /// `to = from`.
+    /// Copies a register, `to = from`.
     fn copy(&mut self, to: Vector, from: Vector);
 
     /// Moves lanes down: lane `l` of `to` is set to lane `by + l` of `from` for each `l` below
@@ -301,7 +300,7 @@ pub(super) trait Vectors {
     /// Sets the first `lanes` lanes of `to` to those of `from`.
     fn merge(&mut self, to: Vector, from: Vector, lanes: u8);
 
-    /// `to = a op b`.
+    /// Computes `to = a op b`.
     fn arithmetic(&mut self, op: Arithmetic, to: Vector, a: Vector, b: Operand);
 
     /// Sets `b` to the larger or smaller of `a` and `b`, or to NaN if either is NaN. Overwrites
@@ -311,16 +310,16 @@ pub(super) trait Vectors {
     /// Returns the number of instructions of [`Vectors::bound`], at least two.
     fn bound_instructions(&self) -> usize;
 
-    /// `to = op a`.
+    /// Computes `to = op a`.
     fn unary(&mut self, op: Unary, to: Vector, a: Vector);
 
     /// Sets each lane of `to` to `then` if the comparison of `of` holds, else to `otherwise`. `to`
     /// is none of the operands.
     fn select(&mut self, compare: Compare, to: Vector, of: [Vector; 2], then: Vector, otherwise: Vector);
 
-    /// `slot = v`, for one of [`VECTOR_SLOTS`] slots.
+    /// Stores a register to the stack, `slot = v`, for one of [`VECTOR_SLOTS`] slots.
     fn spill(&mut self, v: Vector, slot: usize);
-    /// `v = slot`.
+    /// Loads a register from the stack, `v = slot`: the inverse of [`Vectors::spill`].
     fn fill(&mut self, v: Vector, slot: usize);
 
     /// Returns a value in memory as an operand of arithmetic, if the instruction set allows it.
@@ -329,7 +328,7 @@ pub(super) trait Vectors {
 
 /// Functions, stack slots, loops and calls.
 pub(super) trait Control {
-    /// The completed code.
+    /// The completed machine code.
     type Code;
 
     /// Returns the number of integer registers, at most [`MAX_REGISTERS`].
@@ -354,22 +353,22 @@ pub(super) trait Control {
     /// Ends a stage's function.
     fn leave(&mut self, slots: usize);
 
-    /// `accumulator = [slot]`.
+    /// Loads the accumulator, `accumulator = [slot]`.
     fn read(&mut self, slot: usize);
 
-    /// `[slot] = accumulator`.
+    /// Stores the accumulator, `[slot] = accumulator`.
     fn write(&mut self, slot: usize);
 
-    /// `[slot] = value`.
+    /// Stores a constant, `[slot] = value`.
     fn set(&mut self, slot: usize, value: i32);
 
-    /// `accumulator += value`.
+    /// Adds a constant, `accumulator += value`.
     fn add(&mut self, value: i64);
 
-    /// `[slot] = accumulator mod by; accumulator = accumulator / by`; neither is negative.
+    /// Divides: `[slot] = accumulator mod by; accumulator = accumulator / by`. Neither is negative.
     fn split(&mut self, by: i64, slot: usize);
 
-    /// `accumulator = limit` if the accumulator is beyond it in this order.
+    /// Sets `accumulator = limit` if the accumulator is beyond it in this order.
     fn clamp(&mut self, beyond: Order, limit: i64);
 
     /// Jumps back to an offset if the accumulator is less.
@@ -389,10 +388,10 @@ pub(super) trait Control {
 
     /// Sets a pointer of the next leaf to the contents of a slot.
     fn point(&mut self, pointer: u8, slot: usize);
-    /// `pointer += [slot] * factor`.
+    /// Adds a product to a pointer, `pointer += [slot] * factor`.
     fn point_behind(&mut self, pointer: u8, slot: usize, factor: i64);
 
-    /// `pointer += bytes`.
+    /// Advances a pointer, `pointer += bytes`.
     fn advance(&mut self, pointer: u8, bytes: i64);
 
     /// Calls a leaf, which may change every register.
@@ -404,7 +403,7 @@ pub(super) trait Control {
     /// vector slots if the leaf computes in steps. Until its end, fewer registers may be available,
     /// but no fewer than it [needs](Leaf::registers).
     fn begin_leaf(&mut self, leaf: &Leaf, has_steps: bool);
-    /// Ends a leaf.
+    /// Ends a leaf and returns to its caller.
     fn end_leaf(&mut self);
 
     /// Sets a loop counter to the number of iterations.

@@ -111,7 +111,7 @@ struct Rewritten {
     /// Source that waits for a second factor.
     half: Option<u32>,
     ops: Vec<Op>,
-    /// Number of maxima.
+    /// Number of maxima in the leaf.
     maxima: usize,
     /// Number of loaded values that go into maxima.
     loads: usize,

@@ -213,7 +213,7 @@ struct Factored<'r> {
     run: &'r Run,
     /// Operand values of each shared combination; nodes come after their operands.
     nodes: Vec<[usize; 2]>,
-    /// By accumulator: the values to combine.
+    /// Values to combine for each accumulator.
     values: Vec<Vec<usize>>,
 }
 
@@ -298,9 +298,9 @@ fn most_shared(masks: &[u32]) -> Option<([usize; 2], u32)> {
 /// State while operations are ordered.
 #[derive(Clone)]
 struct State {
-    /// By node: the register that holds it.
+    /// Register that holds each node.
     made: Vec<Option<u16>>,
-    /// By node: the number of remaining uses.
+    /// Number of remaining uses of each node.
     uses: Vec<usize>,
     free: Vec<u16>,
     /// First register that has not been used yet.

@@ -299,6 +299,7 @@ fn emit_items(
 ) -> Result<(), Failure> {
     // The counter register of each open loop, and the offset of its body.
     let mut open = Vec::new();
+
     for item in &leaf.items {
         match item {
             Item::Block { ops, sources } => block::emit(isa, leaf.block(nest, ops, sources), common, plan)?,

@@ -1,4 +1,4 @@
-//! Prefetch hints.
+//! Prefetches, by a compiler builtin.
 
 use super::writer::Writer;
 use crate::formula;

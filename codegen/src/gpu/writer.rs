@@ -17,7 +17,7 @@ use autotune_ir::program::{
 };
 use autotune_ir::vector::Vector;
 
-/// Writes one kernel.
+/// Writer of one kernel.
 pub(super) struct Writer<'a, D> {
     pub(super) program: &'a Program,
     pub(super) dialect: D,
@@ -106,8 +106,8 @@ impl<'a, D: Dialect> Writer<'a, D> {
 
     /// Writes a number and its digits, the most significant first.
     ///
-    /// `same_for_warp` is written once the two least significant digits are removed, because only the
-    /// digits above them are the same for all lanes of a warp.
+    /// `same_for_warp` is written once the two least significant digits are removed, because only
+    /// the digits above them are the same for all lanes of a warp.
     fn digits(&mut self, name: &str, number: &str, digits: &[(VarId, usize)], same_for_warp: Option<String>) {
         self.line(&format!("int {name} = {number};"));
         for (i, &(var, extent)) in digits.iter().enumerate().rev() {
@@ -338,6 +338,7 @@ impl<'a, D: Dialect> Writer<'a, D> {
                 vec![format!("({sign}{})", D::INFINITY); lanes]
             }
             Expr::Const(value) => vec![format!("{value:?}f"); lanes],
+
             Expr::Load(access) => self.load(access, lanes, None),
             Expr::Gather(gather) => self.gather(gather, lanes),
             Expr::Unary(..) | Expr::Binary(..) | Expr::Select(..) => {

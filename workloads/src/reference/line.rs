@@ -51,7 +51,7 @@ pub(super) fn step(index: &[Affine], axis: AxisId) -> impl Iterator<Item = i64> 
 pub(super) enum Elements<'a> {
     /// Operands, to be rounded to the type before they are multiplied.
     Given(&'a [f32], DType),
-    /// Computed elements.
+    /// Elements computed by an equation.
     Made(Vec<f64>),
 }
 
@@ -212,6 +212,7 @@ impl Line<'_> {
                 let values = gather.at.iter().map(|expr| self.values(expr, load));
                 load(&gather.access, &gather.dims.iter().copied().zip(values).collect::<Vec<_>>())
             }
+
             Expr::Unary(op, of) => self.values(of, load).into_iter().map(|x| op.exact(x)).collect(),
             Expr::Binary(op, of) => {
                 let [left, right] = of.each_ref().map(|expr| self.values(expr, load));
@@ -222,6 +223,7 @@ impl Line<'_> {
                 let choose = |i: usize| if compare.holds(a[i], b[i]) { then[i] } else { otherwise[i] };
                 (0..a.len()).map(choose).collect()
             }
+
             Expr::Guarded { when, value } => {
                 let mut values = self.values(value, load);
                 for (value, &column) in values.iter_mut().zip(self.columns) {

@@ -44,7 +44,7 @@ pub(super) struct Product<'a> {
     axis: AxisId,
     /// Operand that this axis indexes.
     rows: Operand<'a>,
-    /// The other operand.
+    /// Operand without this axis, whose elements are the factors.
     factors: Operand<'a>,
     tile: Tile,
     /// Number of lines whose sums are computed together.

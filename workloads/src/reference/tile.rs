@@ -8,7 +8,7 @@ use super::operand::Operand;
 /// Maximum of a tile's products times the number of sums: the elements that they read stay in a
 /// core's own caches.
 const HELD: usize = 1 << 12;
-/// The same maximum if each sum reads elements of its own.
+/// Like [`HELD`], if each sum reads elements of its own.
 const HELD_APART: usize = 1 << 15;
 
 /// A box of the reduction axes, for sums along another axis.

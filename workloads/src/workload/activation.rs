@@ -28,12 +28,12 @@ use autotune_ir::program::{BinaryOp, Compare, Expr, UnaryOp};
 /// GELU is from D. Hendrycks and K. Gimpel, "Gaussian error linear units" (2016).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Activation {
-    /// The identity function.
+    /// The identity function, `x`.
     #[default]
     None,
-    /// `max(x, 0)`.
+    /// Rectified linear unit, `max(x, 0)`.
     Relu,
-    /// `min(max(x, lo), hi)`.
+    /// Clipping to two bounds, `min(max(x, lo), hi)`.
     #[non_exhaustive]
     Clip {
         /// Lower bound, possibly -∞.
@@ -44,21 +44,21 @@ pub enum Activation {
     /// `x`, below zero `alpha * x`.
     #[non_exhaustive]
     LeakyRelu {
-        /// Slope below zero.
+        /// Slope for negative values.
         alpha: f32,
     },
     /// `x`, below zero `slope * x`, with one slope per channel.
     Prelu,
     /// `1 / (1 + exp(-x))`.
     Sigmoid,
-    /// Hyperbolic tangent, `tanh(x)`.
+    /// The hyperbolic tangent, `tanh(x)`.
     Tanh,
     /// `min(max(alpha * x + beta, 0), 1)`.
     #[non_exhaustive]
     HardSigmoid {
         /// Slope, above 0 and at most 1.
         alpha: f32,
-        /// Value at zero.
+        /// Value at zero, before clipping.
         beta: f32,
     },
     /// `x * min(max(x/6 + 1/2, 0), 1)`.
@@ -69,11 +69,11 @@ pub enum Activation {
         /// Factor of the exponential.
         alpha: f32,
     },
-    /// `log(1 + exp(x))`.
+    /// Softplus, `log(1 + exp(x))`.
     Softplus,
-    /// `x * sigmoid(x)`.
+    /// Sigmoid linear unit, `x * sigmoid(x)`.
     Silu,
-    /// `x * tanh(softplus(x))`.
+    /// Mish, `x * tanh(softplus(x))`.
     Mish,
     /// `x/2 * (1 + erf(x / sqrt(2)))`.
     Gelu,

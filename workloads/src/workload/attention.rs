@@ -30,7 +30,7 @@ const MOST_POSITIONS: usize = 1 << 14;
 /// Shape of the mask that is added to scores. It is broadcast along the dimensions that it lacks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mask {
-    /// No mask.
+    /// Nothing is added to scores.
     #[default]
     None,
     /// `[n]`: the same for every query.
@@ -53,9 +53,9 @@ pub struct Attention {
     pub b: usize,
     /// Number of heads, if the mask has a batch dimension but no heads; else 1.
     pub h: usize,
-    /// Number of queries.
+    /// Number of queries per head.
     pub m: usize,
-    /// Number of keys and values.
+    /// Number of keys and values per head.
     pub n: usize,
     /// Number of elements of a query or key.
     pub k: usize,

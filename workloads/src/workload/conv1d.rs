@@ -1,4 +1,4 @@
-//! One-dimensional convolution.
+//! One-dimensional convolution (cross-correlation).
 
 use std::fmt;
 

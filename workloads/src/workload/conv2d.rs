@@ -1,4 +1,4 @@
-//! Two-dimensional convolution.
+//! Two-dimensional convolution (cross-correlation).
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Three-dimensional convolution.
+//! Three-dimensional convolution (cross-correlation).
 
 use std::fmt;
 

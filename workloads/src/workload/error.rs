@@ -1,4 +1,4 @@
-//! Errors of workloads.
+//! Errors of texts and sizes of workloads.
 
 use thiserror::Error;
 
@@ -8,9 +8,9 @@ pub enum WorkloadError {
     /// The part before `:` is not a known operator.
     #[error("unknown operator '{name}': expected {known}")]
     UnknownOperator {
-        /// The unknown name.
+        /// Name that is not known.
         name: String,
-        /// The known operators.
+        /// List of the known operators.
         known: String,
     },
     /// A field is unknown for the operator.

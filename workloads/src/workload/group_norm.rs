@@ -31,7 +31,7 @@ pub(super) static INSTANCE_KIND: OperatorKind = OperatorKind {
 pub struct GroupNorm {
     /// Number of images in the batch.
     pub n: usize,
-    /// Number of channels.
+    /// Number of channels per image.
     pub c: usize,
     /// Number of channel groups.
     pub groups: usize,

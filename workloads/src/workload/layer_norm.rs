@@ -18,7 +18,7 @@ pub(super) const EPS: f32 = 1e-5;
 /// al., "Layer Normalization" (2016).
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct LayerNorm {
-    /// Number of rows.
+    /// Number of rows, each normalised separately.
     pub m: usize,
     /// Number of elements in a row.
     pub n: usize,

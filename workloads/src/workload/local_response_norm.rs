@@ -29,7 +29,7 @@ const SHIFT: f32 = 1.0;
 pub struct LocalResponseNorm {
     /// Number of images in the batch.
     pub n: usize,
-    /// Number of channels.
+    /// Number of channels per image.
     pub c: usize,
     /// Number of positions of a channel.
     pub s: usize,

@@ -1,4 +1,4 @@
-//! Padding of images.
+//! Padding of images by constants, mirrored or edge elements.
 
 use std::fmt;
 
@@ -29,7 +29,7 @@ pub(super) const MOST_PLACES: usize = 1 << 14;
 /// Contents of the padding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum PadMode {
-    /// A constant value.
+    /// The constant in [`Pad::value`].
     #[default]
     Constant,
     /// The image, mirrored at its outermost elements, which are not repeated.
@@ -43,7 +43,7 @@ pub enum PadMode {
 pub struct Pad {
     /// Number of images in the batch.
     pub n: usize,
-    /// Number of channels.
+    /// Number of channels per image.
     pub c: usize,
     /// Input height in elements.
     pub h: usize,

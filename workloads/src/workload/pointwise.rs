@@ -124,7 +124,7 @@ pub struct Pointwise {
     pub shape: Vec<usize>,
     /// Function that is applied to the first operand before the operation.
     pub pre: Function,
-    /// The operation itself.
+    /// Operation on the elements of the operands.
     pub op: PointwiseOp,
     /// Axes of the first operand.
     pub lhs: Broadcast,

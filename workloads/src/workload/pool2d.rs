@@ -39,7 +39,7 @@ pub enum PoolKind {
 pub struct Pool2d {
     /// Number of images in the batch.
     pub n: usize,
-    /// Number of channels.
+    /// Number of channels per image.
     pub c: usize,
     /// Input height in elements.
     pub h: usize,

@@ -5,7 +5,6 @@ use std::fmt;
 /// Minimum work of an algorithm for a workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Work {
-    /// Floating-point operations, two per multiply-add.
     /// Floating-point operations; a multiply-add counts as two.
     pub flops: f64,
     /// Bytes of operands read and output written.

@@ -65,7 +65,7 @@ pub enum Sampling {
 pub struct Resample {
     /// Number of images in the batch.
     pub n: usize,
-    /// Number of channels.
+    /// Number of channels per image.
     pub c: usize,
     /// Input height and width.
     pub input: [usize; 2],

@@ -16,7 +16,7 @@ pub(super) static KIND: OperatorKind = OperatorKind {
     parse,
 };
 
-/// Interpolation between elements.
+/// Choice of the input element for an output element.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ResizeMode {
     /// Nearest element. With integral scales, every element is repeated, for half-pixel and
@@ -31,7 +31,7 @@ pub enum ResizeMode {
 pub struct Resize {
     /// Number of images in the batch.
     pub n: usize,
-    /// Number of channels.
+    /// Number of channels per image.
     pub c: usize,
     /// Input height in elements.
     pub h: usize,
@@ -39,7 +39,7 @@ pub struct Resize {
     pub w: usize,
     /// Factors between input and output height and width.
     pub scale: [usize; 2],
-    /// Interpolation between elements.
+    /// Choice of the input element for an output element.
     pub mode: ResizeMode,
 }
 

@@ -16,7 +16,7 @@ pub(super) static KIND: OperatorKind =
 /// Mean Square Layer Normalization" (2019).
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct RmsNorm {
-    /// Number of rows.
+    /// Number of rows, each normalised separately.
     pub m: usize,
     /// Number of elements in a row.
     pub n: usize,

@@ -1,4 +1,4 @@
-//! Softmax and log-softmax.
+//! Softmax and log-softmax along one dimension.
 
 use std::fmt;
 
@@ -34,7 +34,7 @@ pub struct Softmax {
     pub n: usize,
     /// Extent of all dimensions after the normalised one.
     pub k: usize,
-    /// True for log-softmax.
+    /// True for log-softmax, false for softmax.
     pub log: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Equations of workloads.
+//! Equations of workloads: operator, prologue and epilogue as one spec.
 
 use autotune_ir::program::{Access, BufferId, Expr};
 use autotune_ir::spec::{Equation, Reduction, Source, Spec, Tensor};

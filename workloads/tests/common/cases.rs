@@ -1,4 +1,4 @@
-//! Random cases that become simpler when they fail, by proptest.
+//! Random test cases that are shrunk by proptest when they fail.
 
 use std::convert::Infallible;
 use std::env;
@@ -13,13 +13,13 @@ use rand::rand_core::TryRng;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Numbers of a case that become smaller while it fails; those that it draws behind them stay.
+/// Number of a case's random values that shrink. Those drawn later stay the same.
 const SIMPLER: usize = 48;
 
-/// Tries to make a failed case simpler.
+/// Maximum number of attempts to shrink a failed case.
 const TRIES: u32 = 400;
 
-/// How many random cases a test runs: `AUTOTUNE_CASES` in the environment, else `usual`.
+/// Returns the number of random cases of a test: `AUTOTUNE_CASES` in the environment, else `usual`.
 pub fn cases(usual: u64) -> u64 {
     match env::var("AUTOTUNE_CASES") {
         Ok(text) => text.parse().unwrap_or_else(|e| panic!("AUTOTUNE_CASES={text}: {e}")),
@@ -27,8 +27,9 @@ pub fn cases(usual: u64) -> u64 {
     }
 }
 
-/// The numbers that generators draw for a case: of the first the highest byte becomes smaller.
-/// Zeros are the first of all choices, the smallest of all sizes, and true.
+/// Random number generator of a case. The highest bytes of its first values shrink.
+///
+/// Generators interpret zeros as the first choice, the smallest size, and true.
 pub struct Choices {
     highest: std::vec::IntoIter<u8>,
     rest: ChaCha8Rng,
@@ -64,13 +65,14 @@ impl TryRng for Choices {
     }
 }
 
-/// Tests a property on so many cases, each with its number as the seed. A case that fails is made
-/// simpler as long as it fails; what it says then is the panic.
+/// Tests a property on cases numbered from 0, each with its number as the seed. A failing case is
+/// shrunk; the panic message shows the smallest one found.
 pub fn for_cases(cases: u64, property: impl Fn(u64, &mut Choices)) {
     tell((0..cases).find_map(|seed| Some((seed, for_case(seed, &property).err()?))));
 }
 
-/// The same by all cores, in any order; of several cases that fail the first is told.
+/// Like [`for_cases`], but on all cores and in any order. Of several failing cases, the first is
+/// reported.
 pub fn for_cases_in_parallel(cases: u64, property: impl Fn(u64, &mut Choices) + Sync) {
     let (next, failed) = (AtomicU64::new(0), Mutex::new(Vec::new()));
     let work = || {

@@ -1,11 +1,11 @@
-//! Random convolutions other than of two axes, and transposed ones.
+//! Random convolutions with one or three spatial axes, and transposed ones.
 
 use autotune_workloads::{Conv1d, Conv3d, ConvTranspose2d, Window, Workload};
 use rand::{Rng, RngExt};
 
 use super::epilogues::random_epilogue;
 
-/// A workload of at most about a million multiply-adds.
+/// Returns a workload with at most about a million multiply-adds.
 pub fn random_convolution<R: Rng>(rng: &mut R) -> Workload {
     loop {
         let workload = match rng.random_range(0..4) {
@@ -25,7 +25,7 @@ fn pick<R: Rng, T: Copy>(rng: &mut R, of: &[T]) -> T {
     of[rng.random_range(0..of.len())]
 }
 
-/// Groups, input and output channels.
+/// Returns numbers of groups, input channels and output channels.
 fn channels<R: Rng>(rng: &mut R) -> [usize; 3] {
     let groups = pick(rng, &[1, 1, 1, 2, 3, 8, 17]);
     let mut of_group = |most: &[usize]| if groups > 3 { 1 } else { pick(rng, most) };
@@ -42,20 +42,20 @@ fn random_window<R: Rng>(rng: &mut R, most: usize) -> Window {
     }
 }
 
-/// A convolution along one axis.
+/// Returns a convolution with one spatial axis.
 pub fn random_line<R: Rng>(rng: &mut R) -> Conv1d {
     let [groups, c, o] = channels(rng);
     Conv1d { n: pick(rng, &[1, 1, 2]), c, o, window: random_window(rng, 60), groups }
 }
 
-/// A convolution along three axes.
+/// Returns a convolution with three spatial axes.
 pub fn random_volume<R: Rng>(rng: &mut R) -> Conv3d {
     let [groups, c, o] = channels(rng);
     let windows = [6, 7, 15].map(|most| random_window(rng, most));
     Conv3d { n: pick(rng, &[1, 1, 2]), c, o, windows, groups }
 }
 
-/// A transposed one of images.
+/// Returns a transposed convolution of images.
 pub fn random_transposed<R: Rng>(rng: &mut R) -> ConvTranspose2d {
     let [groups, c, o] = channels(rng);
     let kernel = [pick(rng, &[1, 2, 3, 4, 4, 5]), pick(rng, &[1, 2, 3, 4, 4, 6])];

@@ -3,7 +3,7 @@
 use autotune_workloads::{Activation, Epilogue, Prologue, Workload};
 use rand::{Rng, RngExt};
 
-/// Every activation, with parameters of several signs and bounds.
+/// All activations, with parameters of different signs and bounds.
 pub const ACTIVATIONS: [&str; 20] = [
     "none",
     "relu",
@@ -27,7 +27,7 @@ pub const ACTIVATIONS: [&str; 20] = [
     "gelu_tanh",
 ];
 
-/// The activation of a text form.
+/// Returns the activation with this text form.
 pub fn activation(text: &str) -> Activation {
     let mut parts = text.split(':');
     let word = parts.next().unwrap();
@@ -35,10 +35,11 @@ pub fn activation(text: &str) -> Activation {
     Activation::new(word, &parameters).unwrap()
 }
 
-/// An activation by its definition, with the slope of the value's channel.
+/// Evaluates an activation by its definition; `slope` is that of the value's channel.
 pub fn activated(activation: Activation, x: f64, slope: f64) -> f64 {
     let unit = (x / 6.0 + 0.5).clamp(0.0, 1.0);
     let leaky = |slope: f64| if x < 0.0 { slope * x } else { x };
+
     match activation {
         Activation::None => x,
         Activation::Relu => x.max(0.0),
@@ -66,7 +67,7 @@ pub fn activated(activation: Activation, x: f64, slope: f64) -> f64 {
     }
 }
 
-/// Now and then with a prologue, where the operator can have one: of any parts that it may have.
+/// Returns the workload, occasionally with a random prologue that its operator supports.
 pub fn with_random_prologue<R: Rng>(workload: Workload, rng: &mut R) -> Workload {
     if rng.random_bool(0.7) {
         return workload;
@@ -81,7 +82,7 @@ pub fn with_random_prologue<R: Rng>(workload: Workload, rng: &mut R) -> Workload
     with.unwrap_or(workload)
 }
 
-/// Each part as often as not, every activation now and then.
+/// Returns an epilogue with random parts and any activation.
 pub fn random_epilogue<R: Rng>(rng: &mut R) -> Epilogue {
     let act = match rng.random_bool(0.5) {
         true => ACTIVATIONS[rng.random_range(0..2)],

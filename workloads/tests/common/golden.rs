@@ -1,10 +1,10 @@
-//! Texts against files under `tests/golden` of the crate that is tested.
+//! Comparison of texts with files under `tests/golden` of the crate under test.
 
 use std::path::Path;
 use std::{env, fs};
 
-/// Asserts that `text` is the content of `tests/golden/{name}`; with `UPDATE_GOLDEN=1` in the
-/// environment the file is written instead.
+/// Asserts that `text` is the content of `tests/golden/{name}`. With `UPDATE_GOLDEN=1` in the
+/// environment, writes the file instead.
 pub fn assert_golden(name: &str, text: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if env::var_os("UPDATE_GOLDEN").is_some_and(|value| value == "1") {

@@ -1,7 +1,7 @@
-//! Random workloads of any size and shape that can be written down: kernels larger than the input,
-//! padding as large as the kernel, taps that are all padding, strides and dilations beyond what
-//! they step over, single elements, primes, depthwise and grouped convolutions, tall and flat
-//! products, rows of any length.
+//! Random workloads of any valid size and shape: kernels larger than the input, padding as large as
+//! the kernel, taps that read only padding, strides and dilations larger than the image, single
+//! elements, primes, depthwise and grouped convolutions, tall and flat products, rows of any
+//! length.
 
 use autotune_workloads::{Conv2d, Matmul, Workload, operators};
 use rand::seq::IndexedRandom;
@@ -12,7 +12,7 @@ use super::operators::random_of;
 use super::pairs::{odd_mlp, odd_separable};
 use super::workloads::random_batch;
 
-/// A workload of any operator on f32 that parses.
+/// Returns a valid workload of any operator on f32.
 pub fn odd_operator<R: Rng>(rng: &mut R) -> Workload {
     odd_of(operators().choose(rng).unwrap().name, rng)
 }
@@ -21,6 +21,7 @@ fn odd_of<R: Rng>(name: &str, rng: &mut R) -> Workload {
     loop {
         let sizes: [usize; 6] = std::array::from_fn(|_| size(rng, 5000));
         let ([a, b, c, d, e, f], n) = (sizes, if rng.random_ratio(1, 4) { sizes[5] } else { 1 });
+
         let made = match name {
             "conv2d" => Workload::new(odd_conv(rng)),
             "matmul" => Workload::new(odd_matmul(rng)),
@@ -57,6 +58,7 @@ fn odd_of<R: Rng>(name: &str, rng: &mut R) -> Workload {
             "pad" => format!("pad:n={n},c={a},h={b},w={c},pt={d},pb={e},pl={f},mode=edge").parse(),
             _ => Ok(random_of(name, rng)),
         };
+
         let epilogue = random_epilogue(rng);
         let is_exact = rng.random();
         if let Ok(workload) = made {
@@ -65,14 +67,14 @@ fn odd_of<R: Rng>(name: &str, rng: &mut R) -> Workload {
     }
 }
 
-/// A kernel along an axis, with stride, padding and dilation.
+/// Returns the fields of a window along an axis: kernel, dilation, padding and stride.
 fn odd_window<R: Rng>(rng: &mut R, axis: &str) -> String {
     let (kernel, dilation) = (rng.random_range(1..20), rng.random_range(1..5));
     let pad = rng.random_range(0..=dilation * (kernel - 1) / 2);
     format!("k{axis}={kernel},d{axis}={dilation},p{axis}={pad},s{axis}={}", rng.random_range(1..9))
 }
 
-/// A convolution or a matrix product of f32 that parses.
+/// Returns a valid convolution or matrix product on f32.
 pub fn odd_workload<R: Rng>(rng: &mut R) -> Workload {
     loop {
         let made = match rng.random_ratio(3, 4) {
@@ -87,7 +89,7 @@ pub fn odd_workload<R: Rng>(rng: &mut R) -> Workload {
     }
 }
 
-/// Mostly small, sometimes 1, a power of two, a prime or huge.
+/// Returns a size that is mostly small, sometimes 1, a power of two, a prime or huge.
 fn size<R: Rng>(rng: &mut R, most: usize) -> usize {
     const PRIMES: [usize; 12] = [3, 5, 7, 13, 17, 31, 41, 53, 97, 127, 257, 1009];
     let size = match rng.random_range(0..10) {
@@ -104,6 +106,7 @@ fn odd_conv<R: Rng>(rng: &mut R) -> Conv2d {
     let groups = if rng.random_ratio(1, 3) { size(rng, 512) } else { 1 };
     let of_group = |rng: &mut R| if groups > 1 && rng.random_ratio(2, 3) { 1 } else { size(rng, 4096) };
     let (c, o) = (groups * of_group(rng), groups * of_group(rng));
+
     let common = rng.random_ratio(1, 3);
     let kernel = |rng: &mut R| match rng.random_range(0..8) {
         _ if common => 3,
@@ -118,6 +121,7 @@ fn odd_conv<R: Rng>(rng: &mut R) -> Conv2d {
         6 => rng.random_range(1..40),
         _ => size(rng, 5000),
     };
+
     let k = [kernel(rng), kernel(rng)];
     let dilation = [step(rng), step(rng)];
     let pad = [0, 1].map(|d| {
@@ -129,6 +133,7 @@ fn odd_conv<R: Rng>(rng: &mut R) -> Conv2d {
             _ => reach,
         }
     });
+
     Conv2d {
         n: if rng.random_ratio(1, 4) { size(rng, 300) } else { 1 },
         c,

@@ -1,5 +1,5 @@
-//! Random workloads of every operator that there is, small enough for the interpreter: extents of 1
-//! and primes, strides, padding, dilation, groups, epilogues.
+//! Random workloads of all operators, small enough for the interpreter: extents of 1 and primes,
+//! strides, padding, dilation, groups, epilogues.
 
 use autotune_workloads::{GroupNorm, LayerNorm, LocalResponseNorm, RmsNorm, Softmax, Workload, operators};
 use rand::seq::IndexedRandom;
@@ -13,16 +13,16 @@ use super::workloads::{
     odd_weights, random_attention, random_conv, random_matmul, random_pool, random_reduce, random_transpose,
 };
 
-/// Operations at most.
+/// Maximum number of floating-point operations of a workload.
 const MOST_FLOPS: f64 = 1e6;
 
-/// A workload of any operator on f32.
+/// Returns a random workload of any operator on f32.
 pub fn random_operator<R: Rng>(rng: &mut R) -> Workload {
     let name = operators().choose(rng).unwrap().name;
     random_of(name, rng)
 }
 
-/// A workload of the operator of a name.
+/// Returns a random workload of the operator with this name.
 pub fn random_of<R: Rng>(name: &str, rng: &mut R) -> Workload {
     loop {
         let (m, n, k) = (extent(rng), rng.random_range(1..=200), extent(rng));
@@ -36,7 +36,7 @@ pub fn random_of<R: Rng>(name: &str, rng: &mut R) -> Workload {
             "pool2d" => Workload::new(random_pool(rng)),
             "reduce" => Workload::new(random_reduce(rng)),
             "softmax" | "log_softmax" => {
-                // Now and then of more elements than one sum has.
+                // Occasionally rows have more elements than one sum accumulates.
                 let n = if rng.random_ratio(1, 8) { 100 * n } else { n };
                 Workload::new(Softmax { m, n, k, log: name == "log_softmax" })
             }
@@ -64,6 +64,7 @@ pub fn random_of<R: Rng>(name: &str, rng: &mut R) -> Workload {
             "pad" => Ok(random_pad(rng)),
             other => panic!("nothing draws workloads of {other}"),
         };
+
         let epilogue = random_epilogue(rng);
         if let Some(workload) = workload.ok().filter(|workload| workload.flops() < MOST_FLOPS) {
             return with_random_prologue(odd_weights(workload, rng), rng).with_epilogue(epilogue);
@@ -71,12 +72,12 @@ pub fn random_of<R: Rng>(name: &str, rng: &mut R) -> Workload {
     }
 }
 
-/// 1, powers of two and primes.
+/// Returns 1, a power of two or a prime.
 fn extent<R: Rng>(rng: &mut R) -> usize {
     *[1, 1, 2, 3, 5, 7, 8, 13, 16, 31, 37].choose(rng).unwrap()
 }
 
-/// An image of another size by any coordinates and rounding.
+/// Returns an image resizing with any coordinates and rounding.
 pub fn random_resample<R: Rng>(rng: &mut R) -> Workload {
     let mut pick = |words: &[&'static str]| words[rng.random_range(0..words.len())];
     let coord = pick(&["half_pixel", "align_corners", "asymmetric"]);
@@ -87,7 +88,7 @@ pub fn random_resample<R: Rng>(rng: &mut R) -> Workload {
     format!("resize:n={n},c={c},h={h},w={w},oh={oh},ow={ow},mode={mode},coord={coord}{epilogue}").parse().unwrap()
 }
 
-/// An image with something of any mode around it.
+/// Returns an image padding with any mode.
 pub fn random_pad<R: Rng>(rng: &mut R) -> Workload {
     loop {
         let mode = ["constant", "constant,value=-1.5", "reflect", "edge"][rng.random_range(0..4)];

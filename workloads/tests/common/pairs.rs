@@ -5,7 +5,7 @@ use super::epilogues::{ACTIVATIONS, random_epilogue};
 use autotune_workloads::Workload;
 use rand::{Rng, RngExt};
 
-/// A depthwise convolution with a pointwise one behind it, or two matrix products.
+/// Returns a depthwise convolution followed by a pointwise one, or two matrix products.
 pub fn random_pair<R: Rng>(rng: &mut R) -> Workload {
     loop {
         let text = if rng.random_bool(0.65) { random_separable(rng) } else { random_mlp(rng) };
@@ -17,7 +17,7 @@ pub fn random_pair<R: Rng>(rng: &mut R) -> Workload {
     }
 }
 
-/// One of any size and shape that can be written down.
+/// Returns such a pair of any valid size and shape.
 pub fn odd_pair<R: Rng>(rng: &mut R) -> Workload {
     loop {
         let text = if rng.random_bool(0.3) { odd_mlp(rng) } else { odd_separable(rng) };
@@ -36,14 +36,13 @@ fn odd_size<R: Rng>(rng: &mut R) -> usize {
     }
 }
 
-/// The text form of two matrix products of any size.
+/// Returns the text of two matrix products of any size.
 pub fn odd_mlp<R: Rng>(rng: &mut R) -> String {
     let [m, n, k, h] = [0; 4].map(|_| odd_size(rng));
     format!("mlp:m={m},n={n},k={k},h={h}") + &random_between(rng)
 }
 
-/// The text form, which need not make sense, of a depthwise convolution with a pointwise one behind
-/// it.
+/// Returns the text, which may be invalid, of a depthwise convolution followed by a pointwise one.
 pub fn odd_separable<R: Rng>(rng: &mut R) -> String {
     let [n, c, o, h, w] = [0; 5].map(|_| odd_size(rng));
     let mut text = format!("separable_conv2d:n={},c={c},o={o},h={h},w={w}", n.min(4));
@@ -59,7 +58,7 @@ fn pick<R: Rng, T: Copy>(rng: &mut R, values: &[T]) -> T {
     values[rng.random_range(0..values.len())]
 }
 
-/// The text form of a depthwise convolution with a pointwise one behind it.
+/// Returns the text of a depthwise convolution followed by a pointwise one.
 pub fn random_separable<R: Rng>(rng: &mut R) -> String {
     let channels = |rng: &mut R| pick(rng, &[1, 2, 3, 8, 13, 16, 16, 24, 32, 32, 48]);
     let mut text = format!("separable_conv2d:n={},c={},o={}", pick(rng, &[1, 1, 2]), channels(rng), channels(rng));
@@ -72,13 +71,13 @@ pub fn random_separable<R: Rng>(rng: &mut R) -> String {
     text + &random_between(rng)
 }
 
-/// The text form of two matrix products.
+/// Returns the text of two matrix products.
 pub fn random_mlp<R: Rng>(rng: &mut R) -> String {
     let mut size = || pick(rng, &[1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 32, 48, 64, 97]);
     format!("mlp:m={},n={},k={},h={}", size(), size(), size(), size()) + &random_between(rng)
 }
 
-/// What is between: every activation now and then, but for that with slopes.
+/// Returns the fields for the operations in between: any activation except the one with slopes.
 fn random_between<R: Rng>(rng: &mut R) -> String {
     let mid = if rng.random_bool(0.5) { "relu" } else { pick(rng, &ACTIVATIONS) };
     let mid = if mid == "prelu" { "none" } else { mid };

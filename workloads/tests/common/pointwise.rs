@@ -1,11 +1,11 @@
-//! Random functions of elements.
+//! Random elementwise operators with broadcasting.
 
 use autotune_workloads::Workload;
 use rand::{Rng, RngExt};
 
 use super::epilogues::random_epilogue;
 
-/// Every operation on one operand, by its word.
+/// Names of all operations with one operand.
 pub const UNARY: [&str; 31] = [
     "relu",
     "gelu",
@@ -40,8 +40,8 @@ pub const UNARY: [&str; 31] = [
     "trunc",
 ];
 
-/// A random operation, of one operand or several, with or without a batch or of more axes, a
-/// function before it, and broadcasting.
+/// Returns a random operation with any number of operands and axes, a function before it, and
+/// broadcasting.
 pub fn random_pointwise<R: Rng>(rng: &mut R) -> Workload {
     let rank = [2, 2, 2, 3, 3, 4, 5][rng.random_range(0..7)];
     let mut pick = |of: &[&'static str]| of[rng.random_range(0..of.len())].to_string();

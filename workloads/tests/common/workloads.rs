@@ -1,5 +1,5 @@
-//! Random workloads that stay small enough for the interpreter: odd, prime and tiny sizes, strides,
-//! padding, dilation, groups, epilogues.
+//! Random workloads small enough for the interpreter: odd, prime and tiny sizes, strides, padding,
+//! dilation, groups, epilogues.
 
 use autotune_workloads::{
     Attention, Batch, Conv2d, GroupNorm, LayerNorm, LocalResponseNorm, Mask, Matmul, Pool2d, PoolKind, Reduce,
@@ -10,7 +10,7 @@ use rand::{Rng, RngExt};
 
 use super::epilogues::{random_epilogue, with_random_prologue};
 
-/// A workload of at most about a million multiply-adds.
+/// Returns a workload with at most about a million multiply-adds.
 pub fn random_workload<R: Rng>(rng: &mut R) -> Workload {
     loop {
         let workload = match rng.random_bool(0.7) {
@@ -27,8 +27,7 @@ pub fn random_workload<R: Rng>(rng: &mut R) -> Workload {
     }
 }
 
-/// Now and then with weights that come with every run where they usually are constant, or the other
-/// way round.
+/// Occasionally makes weights constant that usually are not, or the other way round.
 pub fn odd_weights<R: Rng>(workload: Workload, rng: &mut R) -> Workload {
     match workload.weights().first() {
         Some(&weight) if rng.random_bool(0.15) => {
@@ -39,7 +38,7 @@ pub fn odd_weights<R: Rng>(workload: Workload, rng: &mut R) -> Workload {
     }
 }
 
-/// A map or a reduction of at most about a million elements.
+/// Returns a map or reduction with at most about a million elements.
 pub fn random_map_reduce<R: Rng>(rng: &mut R) -> Workload {
     loop {
         let workload = match rng.random_range(0..9) {
@@ -58,7 +57,7 @@ pub fn random_map_reduce<R: Rng>(rng: &mut R) -> Workload {
     }
 }
 
-/// Attention with any mask.
+/// Returns an attention with any mask.
 pub fn random_attention<R: Rng>(rng: &mut R) -> Attention {
     let (m, n) = (pick(rng, &[1, 2, 5, 12]), pick(rng, &[1, 3, 16, 33]));
     let (k, d) = (pick(rng, &[1, 4, 16, 19]), pick(rng, &[1, 8, 16, 21]));
@@ -68,7 +67,7 @@ pub fn random_attention<R: Rng>(rng: &mut R) -> Attention {
     Attention { h, mask, causal, ..Attention::new(pick(rng, &[1, 2, 3]), [m, n], [k, d]) }
 }
 
-/// What takes several passes over its rows.
+/// Returns an operator that takes several passes over its rows.
 pub fn random_chain<R: Rng>(rng: &mut R) -> Result<Workload, WorkloadError> {
     let (m, n) = (pick(rng, &[1, 2, 3, 16, 37]), rng.random_range(1..=200));
     let k = pick(rng, &[1, 1, 2, 13, 16, 40]);
@@ -90,7 +89,7 @@ pub fn random_chain<R: Rng>(rng: &mut R) -> Result<Workload, WorkloadError> {
     }
 }
 
-/// Windows of any kind.
+/// Returns a pooling of any kind.
 pub fn random_pool<R: Rng>(rng: &mut R) -> Pool2d {
     let kernel = [pick(rng, &[1, 2, 3, 3, 5, 7]), pick(rng, &[1, 2, 3, 3, 4])];
     let dilation = [pick(rng, &[1, 1, 2]), pick(rng, &[1, 1, 1, 3])];
@@ -110,10 +109,10 @@ pub fn random_pool<R: Rng>(rng: &mut R) -> Pool2d {
     }
 }
 
-/// Rows, columns of matrices, or more axes that lie apart; now and then a mean of more elements
-/// than one sum has.
+/// Returns a reduction of rows, of columns, or of several separate axes; occasionally a mean of
+/// more elements than one sum accumulates.
 pub fn random_reduce<R: Rng>(rng: &mut R) -> Reduce {
-    // Products of many elements below 1 vanish.
+    // Products of many elements below 1 underflow.
     let op = pick(rng, &[ReduceOp::Sum, ReduceOp::Max, ReduceOp::Min, ReduceOp::Mean, ReduceOp::Prod]);
     let most = if op == ReduceOp::Prod { 8 } else { 200 };
     if rng.random_ratio(1, 4) {
@@ -132,7 +131,8 @@ pub fn random_reduce<R: Rng>(rng: &mut R) -> Reduce {
     Reduce::columns([pick(rng, &[1, 2, 3, 16, 37]), rng.random_range(1..=most), k], op)
 }
 
-/// Matrices, or a tensor of up to six axes in any order; those that stay neighbours are one.
+/// Returns a transpose of matrices, or a permutation of up to six axes, of which adjacent ones may
+/// be merged.
 pub fn random_transpose<R: Rng>(rng: &mut R) -> Transpose {
     if rng.random_bool(0.5) {
         let mut size = || pick(rng, &[1, 2, 3, 7, 8, 13, 16, 31, 33, 64]);
@@ -148,8 +148,8 @@ pub fn random_transpose<R: Rng>(rng: &mut R) -> Transpose {
     }
 }
 
-/// A workload that the Winograd sketch is for on channel blocks of `block`: of two outputs or more
-/// along both axes.
+/// Returns a workload that the Winograd sketch supports with channel blocks of `block`: with two
+/// outputs or more along both axes.
 pub fn random_winograd<R: Rng>(rng: &mut R, block: usize) -> Workload {
     let plain = (3, 1);
     let (taps, stride) =
@@ -157,7 +157,7 @@ pub fn random_winograd<R: Rng>(rng: &mut R, block: usize) -> Workload {
     random_winograd_of(rng, block, taps, stride)
 }
 
-/// Such a workload with square kernels of so many taps along each axis, and a stride.
+/// Returns such a workload with square kernels of `taps` by `taps` and a stride.
 pub fn random_winograd_of<R: Rng>(rng: &mut R, block: usize, taps: usize, stride: usize) -> Workload {
     let pad = pick(rng, &[0, taps / 2, taps / 2, taps - 1]);
     let conv = Conv2d {
@@ -185,7 +185,7 @@ pub fn pick<R: Rng, T: Copy>(rng: &mut R, values: &[T]) -> T {
     values[rng.random_range(0..values.len())]
 }
 
-/// Groups, padding, strides and dilation now and then.
+/// Returns a convolution, occasionally with groups, padding, strides and dilation.
 pub fn random_conv<R: Rng>(rng: &mut R) -> Conv2d {
     let per_group = |rng: &mut R| pick(rng, &[1, 2, 3, 5, 8, 13, 16, 16, 24, 32, 48]);
     let (mut c, mut o) = (per_group(rng), per_group(rng));
@@ -196,6 +196,7 @@ pub fn random_conv<R: Rng>(rng: &mut R) -> Conv2d {
             (c, o) = (1, 1);
         }
     }
+
     let kh = pick(rng, &[1, 1, 2, 3, 3, 5, 7]);
     let kw = if rng.random_bool(0.8) { kh } else { pick(rng, &[1, 2, 3, 5]) };
     let dilation = [pick(rng, &[1, 1, 1, 2, 3]), pick(rng, &[1, 1, 1, 2])];
@@ -215,7 +216,7 @@ pub fn random_conv<R: Rng>(rng: &mut R) -> Conv2d {
     }
 }
 
-/// Either side transposed now and then.
+/// Returns a matrix product, occasionally with a transposed operand.
 pub fn random_matmul<R: Rng>(rng: &mut R) -> Matmul {
     let mut size = || pick(rng, &[1, 2, 3, 5, 7, 8, 13, 16, 17, 31, 32, 48, 64, 97, 128, 197]);
     let (m, n, k) = (size(), size(), size());
@@ -225,7 +226,7 @@ pub fn random_matmul<R: Rng>(rng: &mut R) -> Matmul {
     Matmul { b, ta, tb, ..plain }
 }
 
-/// Axes of either operand or of both.
+/// Returns a batch whose axes belong to either operand or to both.
 pub fn random_batch<R: Rng>(rng: &mut R, extents: &[usize]) -> Batch {
     let mut axis = || (pick(rng, extents), pick(rng, &[Sides::Both, Sides::Left, Sides::Right]));
     let axes: Vec<_> = (0..Batch::MOST_AXES).map(|_| axis()).collect();

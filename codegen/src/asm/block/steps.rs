@@ -27,11 +27,11 @@ struct Steps {
     root: u32,
     /// Accumulator that the root's value is assigned to.
     goal: Option<Vector>,
-    /// The current step.
+    /// Number of the current step.
     now: u32,
-    /// By value: its location, if it is a step that later steps need.
+    /// Location of each value, if it is a step that later steps need.
     held: Vec<Option<Held>>,
-    /// By value: the last step that needs it.
+    /// Last step that needs each value.
     last_use: Vec<u32>,
     /// Register of the current step's value.
     result: Vector,

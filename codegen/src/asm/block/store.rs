@@ -1,4 +1,4 @@
-//! Stores to memory.
+//! Stores of values to memory.
 
 use super::*;
 

@@ -131,6 +131,7 @@ impl<'p> Resolver<'p> {
                 steps: Steps::new(),
             });
         }
+
         let known = &mut self.pointers[number].steps;
         for step in steps {
             if !known.contains(step) {

@@ -129,6 +129,7 @@ fn run(program: &Program, (code, entries): (&Recorded, &[usize]), operands: &Ope
     };
     let mut memory: Vec<Vec<u8>> = plan.buffers.iter().map(content).collect();
     memory.push(vec![u8::MAX; plan.local_bytes]);
+
     let mut machine = Machine::new(code, memory);
     for when in [When::AheadOfTime, When::EveryRun] {
         for (stage, &entry) in plan.stages.iter().zip(entries).filter(|(stage, _)| stage.when == when) {
@@ -136,6 +137,7 @@ fn run(program: &Program, (code, entries): (&Recorded, &[usize]), operands: &Ope
             [[split, tasks], [split, split], [0, split]].iter().for_each(|&tasks| machine.run(code, entry, tasks));
         }
     }
+
     let output = program.find(Role::Output).unwrap();
     let (layout, dtype) = (program.buffer(output).layout, program.dtype(output));
     let bytes = &machine.memory[output.0 as usize];

@@ -82,7 +82,7 @@ pub(super) struct Recorder {
     has_steps: bool,
 }
 
-/// A recorded program.
+/// A recorded program, ready to run.
 pub(super) struct Recorded {
     set: Set,
     steps: Vec<Step>,
@@ -390,6 +390,7 @@ impl Vectors for Recorder {
         let lanes = self.set.lanes;
         self.record(move |m| {
             let (old, a) = (m.vectors[usize::from(to)], m.vectors[usize::from(a)]);
+
             let b = match b {
                 Operand::Register(b) => m.vectors[usize::from(b)],
                 Operand::Vector(at) => m.load(Shape::Lanes(lanes), at),

@@ -11,7 +11,7 @@ use crate::asm::leaf::Leaf;
 /// accumulator outside leaves and a scratch register inside.
 const INTEGERS: [Integer; 14] = [Rdi, Rsi, Rdx, Rcx, R8, R9, R10, R11, Rbx, Rbp, R12, R13, R14, R15];
 
-/// Callee-saved registers.
+/// Registers that a function must preserve.
 const PRESERVED: [Integer; 6] = [Rbx, Rbp, R12, R13, R14, R15];
 
 /// Returns the register of a pointer or counter.
@@ -216,24 +216,24 @@ impl X86 {
         self.code.short(false, 0x58, register, 0, 0);
     }
 
-    /// `to = pointer + bytes * to`, where `bytes` is a power of two.
+    /// Computes `to = pointer + bytes * to`, where `bytes` is a power of two.
     pub(super) fn point_after(&mut self, to: u8, pointer: u8, bytes: i64) {
         self.code.legacy(true, 0xc1, 4, Place::Register(integer(to) as u8));
         self.code.immediate(bytes.trailing_zeros().into(), 1);
         self.code.legacy(true, 0x03, integer(to) as u8, integer(pointer));
     }
 
-    /// `register = [at]`.
+    /// Loads a register, `register = [at]`.
     fn read_to(&mut self, register: Integer, at: Address) {
         self.code.legacy(true, 0x8b, register as u8, at);
     }
 
-    /// `[at] = register`.
+    /// Stores a register, `[at] = register`.
     fn write_from(&mut self, at: Address, register: Integer) {
         self.code.legacy(true, 0x89, register as u8, at);
     }
 
-    /// `register = value`.
+    /// Sets a register, `register = value`.
     fn set_to(&mut self, register: Integer, value: i64) {
         match i32::try_from(value) {
             Ok(value) => {
@@ -244,12 +244,12 @@ impl X86 {
         }
     }
 
-    /// `eax = value`.
+    /// Sets 32 bits, `eax = value`.
     pub(super) fn set_eax(&mut self, value: u32) {
         self.code.short(false, 0xb8, Rax, u64::from(value), 4);
     }
 
-    /// `register += value`; may overwrite rax.
+    /// Adds a constant, `register += value`; may overwrite rax.
     fn add_to(&mut self, register: Integer, value: i64) {
         if value == 0 {
             return;

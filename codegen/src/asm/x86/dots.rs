@@ -1,4 +1,4 @@
-//! Dot product instructions.
+//! Dot product instructions of x86.
 
 use crate::asm::instruction_set::{Arithmetic, Dots};
 use autotune_ir::instruction::{DOT_BF16, DOT_I16, DOT_U8_I8, DOT_U8_I8_AVX2, Instruction, PAIRS_I16, PAIRS_I16_AVX2};

@@ -97,7 +97,7 @@ pub(super) enum Goal {
     Outside(i64),
     /// A mask of eight words, of which the first ones, this many, have all bits set.
     Mask(u8),
-    /// A 32-bit constant.
+    /// A 32-bit constant in memory.
     Constant(u32),
     /// A vector of lane numbers: the first is `first`, each further one is larger by `step`, modulo
     /// `modulus`.
@@ -183,7 +183,7 @@ impl Code {
         self.put(immediate, len);
     }
 
-    /// Writes bytes unchanged.
+    /// Writes bytes as they are.
     pub(super) fn plain(&mut self, bytes: &[u8]) {
         bytes.iter().for_each(|&byte| self.put(u64::from(byte), 1));
     }

@@ -128,7 +128,7 @@ impl Routine {
         self.code.short(false, 0x58, register, 0, 0);
     }
 
-    /// `to = value`; leaves the flags unchanged.
+    /// Sets a register, `to = value`; leaves the flags unchanged.
     pub fn set(&mut self, to: Integer, value: i64) {
         match (u32::try_from(value), i32::try_from(value)) {
             // A 32-bit move clears the upper half.
@@ -141,48 +141,48 @@ impl Routine {
         }
     }
 
-    /// `to = from`.
+    /// Copies a register, `to = from`.
     pub fn copy(&mut self, to: Integer, from: Integer) {
         self.code.legacy(true, 0x8b, to as u8, from);
     }
 
-    /// `to = [base + disp]`.
+    /// Loads 64 bits, `to = [base + disp]`.
     pub fn load(&mut self, to: Integer, base: Integer, disp: i32) {
         self.code.legacy(true, 0x8b, to as u8, Address { base, disp });
     }
 
-    /// `to = [base + disp]`, 32 bits, zero-extended.
+    /// Loads 32 bits, `to = [base + disp]`, zero-extended.
     pub fn load_half(&mut self, to: Integer, base: Integer, disp: i32) {
         self.code.legacy(false, 0x8b, to as u8, Address { base, disp });
     }
 
-    /// `to = [base + disp]`, 16 bits, zero-extended.
+    /// Loads 16 bits, `to = [base + disp]`, zero-extended.
     pub fn load_quarter(&mut self, to: Integer, base: Integer, disp: i32) {
         self.code.legacy(false, 0x0fb7, to as u8, Address { base, disp });
     }
 
-    /// `to = [base + disp]`, 8 bits, zero-extended.
+    /// Loads 8 bits, `to = [base + disp]`, zero-extended.
     pub fn load_byte(&mut self, to: Integer, base: Integer, disp: i32) {
         self.code.legacy(false, 0x0fb6, to as u8, Address { base, disp });
     }
 
-    /// `[base + disp] = from`.
+    /// Stores 64 bits, `[base + disp] = from`.
     pub fn store(&mut self, base: Integer, disp: i32, from: Integer) {
         self.code.legacy(true, 0x89, from as u8, Address { base, disp });
     }
 
-    /// `[base + disp] = from`, the lowest 32 bits.
+    /// Stores the lowest 32 bits, `[base + disp] = from`.
     pub fn store_half(&mut self, base: Integer, disp: i32, from: Integer) {
         self.code.legacy(false, 0x89, from as u8, Address { base, disp });
     }
 
-    /// `[base + disp] = from`, the lowest 16 bits.
+    /// Stores the lowest 16 bits, `[base + disp] = from`.
     pub fn store_quarter(&mut self, base: Integer, disp: i32, from: Integer) {
         self.code.plain(&[0x66]);
         self.store_half(base, disp, from);
     }
 
-    /// `[base + disp] = from`, the lowest 8 bits.
+    /// Stores the lowest 8 bits, `[base + disp] = from`.
     ///
     /// `from` must be rax, rcx, rdx or rbx: without a REX prefix, other register numbers mean the
     /// second bytes of these.
@@ -202,59 +202,59 @@ impl Routine {
         self.code.plain(&[0xf3, 0xa4]);
     }
 
-    /// `to = base + disp`.
+    /// Computes an address, `to = base + disp`.
     pub fn point(&mut self, to: Integer, base: Integer, disp: i32) {
         self.code.legacy(true, 0x8d, to as u8, Address { base, disp });
     }
 
-    /// `to` = an address outside, given as a distance from the first byte of the code.
+    /// Sets `to` to an address outside the code, given as a distance from the first byte of the code.
     pub fn point_outside(&mut self, to: Integer, distance: i64) {
         self.code.legacy(true, 0x8d, to as u8, Place::Constant);
         self.code.goal(Goal::Outside(distance));
     }
 
-    /// `to` = the address of a label.
+    /// Sets `to` to the address of a label.
     pub fn point_label(&mut self, to: Integer, label: Label) {
         self.code.legacy(true, 0x8d, to as u8, Place::Constant);
         let goal = self.code.goal(Goal::Code(0));
         self.jumps.push((goal, label));
     }
 
-    /// `to += from`.
+    /// Adds a register, `to += from`.
     pub fn add(&mut self, to: Integer, from: Integer) {
         self.code.legacy(true, 0x03, to as u8, from);
     }
 
-    /// `to += value`.
+    /// Adds a constant, `to += value`.
     pub fn add_value(&mut self, to: Integer, value: i32) {
         self.code.legacy(true, 0x81, 0, to);
         self.code.immediate(value.into(), 4);
     }
 
-    /// `[base + disp] += value`.
+    /// Adds a constant to memory, `[base + disp] += value`.
     pub fn add_to(&mut self, base: Integer, disp: i32, value: i32) {
         self.code.legacy(true, 0x81, 0, Address { base, disp });
         self.code.immediate(value.into(), 4);
     }
 
-    /// `to *= from`.
+    /// Multiplies by a register, `to *= from`.
     pub fn multiply(&mut self, to: Integer, from: Integer) {
         self.code.legacy(true, 0x0faf, to as u8, from);
     }
 
-    /// `to *= value`.
+    /// Multiplies by a constant, `to *= value`.
     pub fn multiply_value(&mut self, to: Integer, value: i32) {
         self.code.legacy(true, 0x69, to as u8, to);
         self.code.immediate(value.into(), 4);
     }
 
-    /// `rax /= [base + disp]`, unsigned; the remainder goes to rdx.
+    /// Divides, `rax /= [base + disp]`, unsigned; the remainder goes to rdx.
     pub fn divide(&mut self, base: Integer, disp: i32) {
         self.set(Integer::Rdx, 0);
         self.code.legacy(true, 0xf7, 6, Address { base, disp });
     }
 
-    /// Compares two registers.
+    /// Compares two 64-bit registers.
     pub fn compare(&mut self, left: Integer, right: Integer) {
         self.code.legacy(true, 0x3b, left as u8, right);
     }
@@ -275,7 +275,7 @@ impl Routine {
         self.code.immediate(right.into(), 4);
     }
 
-    /// `register &= bits`, on 32 bits, zero-extended; the condition is `Equal` if no bit remains.
+    /// Masks a register, `register &= bits`, on 32 bits, zero-extended; the condition is `Equal` if no bit remains.
     pub fn and(&mut self, register: Integer, bits: u32) {
         self.code.legacy(false, 0x81, 4, register);
         self.code.immediate(bits.into(), 4);

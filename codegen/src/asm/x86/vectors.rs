@@ -319,6 +319,7 @@ impl Vectors for X86 {
             Arithmetic::MulThenAdd => opcode(2, 1, 0xa8),
             Arithmetic::Scale => opcode(2, 1, 0x2c),
         };
+
         match b {
             Operand::Register(b) => self.whole(op, [to, a], Place::Register(b), VECTOR),
             Operand::Vector(at) => self.whole(op, [to, a], address(at).into(), VECTOR),

@@ -1,4 +1,4 @@
-//! Broadcasting of operands.
+//! Broadcasting of operands along axes that they lack.
 
 use super::super::fields::some_axes;
 
