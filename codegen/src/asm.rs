@@ -72,6 +72,7 @@ use instruction_set::InstructionSet;
 /// ```
 pub fn assemble(program: &Program, target: &Target) -> Result<MachineCode, AssembleError> {
     let cpu = target.cpu().ok_or(AssembleError::Gpu)?;
+    // Lanes of vectors have 32 bits.
     if let Some(buffer) = program.buffers.iter().find(|buffer| buffer.dtype.bytes() > 4) {
         return Err(AssembleError::Type(buffer.dtype));
     }

@@ -52,6 +52,7 @@ pub fn generate(program: &Program, target: &Target) -> String {
 
     let stages: Vec<String> =
         program.stages.iter().zip(&plan.stages).map(|(s, p)| generator.stage(s, &p.symbol)).collect();
+    // Definitions come before uses: types, functions, tiles, stages.
     let mut source = prelude::types(generator.lanes);
 
     if formula::gathers(program) {
@@ -84,6 +85,7 @@ impl Generator<'_> {
             let _ = writeln!(text, "  {element} *const b{i} = ({element} *)(local + {});", place.start);
         }
 
+        // Avoids a warning in stages without thread-private memory.
         text.push_str("  (void)local;\n");
 
         // Tasks are numbered consecutively across the stage's trees. The digits of a tree's task
@@ -122,6 +124,7 @@ impl Generator<'_> {
         let parameter = |(i, it): (usize, &Pointer)| format!("{} *restrict p{i}", element(it));
         let parameters: Vec<String> = leaf.pointers.iter().enumerate().map(parameter).collect();
         let argument = |pointer: &Pointer| {
+            // Unrolled variables have no C variable, so their values are substituted.
             let base = constants
                 .iter()
                 .fold(pointer.base.clone(), |base, (var, value)| base.substitute(*var, &Affine::constant(*value)));
@@ -175,6 +178,7 @@ impl Writer<'_, '_> {
                 let name = self.var_name(l.var);
                 self.line(&format!("for (long {name} = 0; {name} < {}; ++{name}) {{", l.extent));
                 self.depth += 1;
+                // Variables that are declared in the loop's block are out of scope after it.
                 self.loaded.push(HashMap::new());
                 self.nodes(&l.body);
                 self.loaded.pop();
@@ -193,6 +197,8 @@ impl Writer<'_, '_> {
             LoopKind::Vectorized => {
                 let mut start = 0;
                 while start < l.extent {
+                    // The remainder is split into powers of two, since vector types have no other
+                    // sizes.
                     let lanes = (1 << (l.extent - start).ilog2()).min(self.generator.lanes);
                     self.vector = Some(Vector { var: l.var, start, lanes });
                     self.constants.insert(l.var, start as i64);
@@ -261,6 +267,7 @@ impl Writer<'_, '_> {
             return Value { text: format!("of_integer{lanes}({text})"), lanes };
         }
         match expr {
+            // C has no literal for infinity.
             Expr::Const(value) if value.is_infinite() => {
                 let sign = if *value < 0.0 { "-" } else { "" };
                 Value { text: format!("({sign}__builtin_inff())"), lanes: 1 }
@@ -304,6 +311,8 @@ impl Writer<'_, '_> {
         let (pointer, offset, stride) = self.address(access);
         let (load, vector) = narrow::load(buffer);
         let (text, lanes) = match (lanes, stride) {
+            // An element that is the same for all lanes stays a scalar until an operation needs a
+            // vector.
             (1, _) | (_, 0) => (format!("{pointer}[{offset}]"), 1),
             (_, 1) => (format!("{load}{lanes}({pointer} + {offset})"), lanes),
             _ => {

@@ -36,6 +36,7 @@ pub(crate) fn used(program: &Program) -> Option<BTreeMap<&'static str, &'static 
         let Node::Store(store) = node else { continue };
         store.value.for_each(&mut |expr| {
             let Some(formula) = Formula::of(expr) else { return };
+            // Sums and products are C operators, and every source defines max.
             is_plain &= matches!(formula.only(), Some(Primitive::Add | Primitive::Mul | Primitive::Max));
             if formula.only().is_none() {
                 functions.insert(word(expr), formula);
@@ -54,6 +55,7 @@ pub(crate) fn memory_dtype(buffer: &Buffer) -> DType {
 /// function name.
 pub(crate) fn conversions(program: &Program) -> BTreeMap<&'static str, &'static Formula> {
     let mut functions = BTreeMap::new();
+    // Integers are converted in registers, too, where their bits are held.
     for dtype in
         program.buffers.iter().map(|buffer| if buffer.dtype.is_integer() { buffer.dtype } else { memory_dtype(buffer) })
     {

@@ -66,6 +66,7 @@ fn in_dialect<D: Dialect>(program: &Program) -> String {
     }
 
     let (mut functions, mut conversions) = (formula::used(program), formula::conversions(program));
+    // A dialect with conversion instructions needs no formulas for them.
     conversions.retain(|_, _| D::CONVERTS_BY_FORMULAS);
     if !conversions.is_empty() {
         functions.get_or_insert_default().extend(&conversions);

@@ -66,6 +66,7 @@ pub(super) fn emit(
             continue;
         }
         block.at = at as u32;
+        // Groups of copies come first, since they replace several operations.
         let mut together = block.copy_together(&code.ops[i..]);
         if together.is_empty() {
             together = block.fill_words(&code.ops[i..])?;
@@ -170,6 +171,7 @@ impl<S: Vectors> Block<'_, S> {
         // stay in order.
         let is_ordered = by == Arithmetic::DotU8I8;
         let (kept, other) = if !is_ordered && self.memory_operand(a).is_some() { (b, a) } else { (a, b) };
+        // If one operand is in a register, pin it before the other is loaded, which might evict it.
         let resident = self.resident(other).map(Operand::Register);
         let kept = self.source(kept)?;
         let other = resident.map_or_else(|| self.operand(other), Ok)?;
@@ -180,6 +182,7 @@ impl<S: Vectors> Block<'_, S> {
             self.arithmetic(by, Some(acc), kept, other)?;
             return Ok(());
         }
+        // In a partial vector, the accumulator's other lanes must be kept.
         let sum = self.spare()?;
         self.isa.copy(sum, acc);
         self.arithmetic(by, Some(sum), kept, other)?;
@@ -323,6 +326,7 @@ impl<S: Vectors> Block<'_, S> {
         match op {
             Arithmetic::Max => (a, b) = (b, a),
             Arithmetic::Add => match self.scaled(b) {
+                // `a + -1 * b` is a subtraction.
                 Some((factor, other)) if self.source_of(factor) == Source::Constant(f32::to_bits(-1.0)) => {
                     (op, b) = (Arithmetic::Sub, other);
                 }
@@ -464,6 +468,7 @@ impl<S: Vectors> Block<'_, S> {
 
     /// Returns a register to write to, evicting a source if necessary. The caller releases it.
     fn spare(&mut self) -> Result<Vector, Failure> {
+        // A free register is preferred to any eviction.
         let mut farthest = (self.free != 0).then(|| (self.free.trailing_zeros() as Vector, NONE));
         if farthest.is_none() {
             let temps = (self.first..).zip(&self.temps[self.in_use()]);

@@ -67,12 +67,14 @@ impl Expander<'_> {
         let folds = self.leaf.ops.iter_mut().rev().take_while(|op| matches!(op, Op::Fold { .. }));
         let mut folds = folds.filter(|op| matches!(op, Op::Fold { acc: to, .. } if *to == acc));
         match (folds.next(), by) {
+            // An assignment of lane 0 starts a reduction.
             (_, None) if lane == 0 => {
                 let first = known.len() as u32;
                 let rows_at = (first, first + rows.len() as u32);
                 self.leaf.rows.extend(rows);
                 self.leaf.ops.push(Op::Fold { acc, rows: rows_at, lanes: 1, by: None });
             }
+            // The next lane of the same rows continues it.
             (Some(Op::Fold { rows: at, lanes, by: so_far, .. }), Some(by))
                 if *lanes == lane
                     && so_far.is_none_or(|so_far| so_far == by)

@@ -299,6 +299,7 @@ impl Leaf {
         {
             self.strides.push(stride);
         }
+        // Instruction sets may prepare masks for partial vectors.
         if lanes > 1 && lanes != whole && !self.parts.contains(&part) {
             self.parts.push(part);
         }

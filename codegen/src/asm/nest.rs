@@ -247,6 +247,7 @@ impl<'p> Resolver<'p> {
 
     /// Resolves a node within loops over `vars`: its nest, and the pointers to pass to it.
     pub(super) fn resolve(&mut self, vars: &[VarId], node: &'p program::Node) -> Result<(), Failure> {
+        // Every leaf call is resolved, so the memory of the previous nest is reused.
         let Nest { nodes, values, elements, terms, steps, pointers, types, vars: count } = &mut self.nest;
         nodes.clear();
         values.clear();
@@ -378,6 +379,7 @@ impl<'p> Resolver<'p> {
             {
                 Node::MulAdd { acc: end, factors: [end - 2, end - 1], by: Arithmetic::MulAdd }
             }
+            // A plain copy needs no steps.
             (.., Kind::Input(_), _) => {
                 Node::Store { dst: end, mode, value: Tree { root, inputs: (first as u32, end), steps: None } }
             }
@@ -418,6 +420,7 @@ impl<'p> Resolver<'p> {
     fn input(&mut self, element: Element, first: usize) -> u32 {
         let in_register = matches!(element.place, Place::Accumulators(_));
         self.nest.elements.push(element);
+        // An element of memory has to be loaded to a register. An accumulator is in one already.
         self.push_value(Kind::Input((self.nest.elements.len() - 1 - first) as u32), u8::from(!in_register))
     }
 

@@ -9,7 +9,7 @@
 //! ```text
 //! a0 = max(x0, x1); a0 = max(a0, x2); a1 = max(x2, x3)
 //!   →  s0 = 1; s1 = 1; s0 += x0 * x1; a0 = max_number(x0, x1); s1 += x2 * x3; a0 = max_number(a0, x2); a1 = max_number(x2, x3);
-//!      if s0 + s1 is not a number { a0 = max(x0, x1); a0 = max(a0, x2); a1 = max(x2, x3) }
+//!      if s0 + s1 is NaN { a0 = max(x0, x1); a0 = max(a0, x2); a1 = max(x2, x3) }
 //! ```
 //!
 //! Multiply-adds use other execution units than maxima, or take as many slots as the instructions
@@ -53,6 +53,7 @@ impl OfNumbers {
         let (registers, to_fold) = (isa.registers(), isa.fold_registers());
         let spare = spare(all, to_fold);
         let mut leaf = leaf.clone();
+        // Leave registers for the minimum number of sums.
         share(&mut leaf, nest, (registers.saturating_sub(SUMS.start), to_fold));
         let count = registers.saturating_sub(leaf.held() + spare).min(SUMS.end - 1);
         if !SUMS.contains(&count) || !is_repeatable(&leaf, nest) {
@@ -72,6 +73,7 @@ impl OfNumbers {
         if !rewritten.is_worth_it(isa) {
             return None;
         }
+        // The initial value of the sums is a source after those of all blocks.
         leaf.sources.push(Source::Constant(f32::to_bits(1.0)));
         leaf.shared += count;
         (leaf.items, leaf.ops) = (items, rewritten.ops);
@@ -152,6 +154,7 @@ impl Rewritten {
             }
             self.ops.push(op);
         }
+        // A source without a second factor is multiplied by itself.
         if let Some(half) = self.half {
             self.add(half);
         }

@@ -289,6 +289,7 @@ fn most_shared(masks: &[u32]) -> Option<([usize; 2], u32)> {
     let pairs = of_several.iter().enumerate().flat_map(|(at, &b)| of_several[..at].iter().map(move |&a| [a, b]));
     let shared = pairs.map(|pair| (pair, masks[pair[0]] & masks[pair[1]]));
     let most = shared.filter(|(_, both)| both.count_ones() > 1);
+    // Ties are broken by number, so that the code is deterministic.
     most.max_by_key(|&([a, b], both)| {
         let either = (masks[a] | masks[b]).count_ones();
         (both.count_ones(), Reverse(either), Reverse([a, b]))
@@ -315,6 +316,7 @@ impl State {
             self.make(factored, value, ops);
             ops.extend(self.combined(factored, number, place));
         }
+        // Not earlier: the first operation may combine two of these values.
         values.iter().for_each(|&value| self.end_use(factored, value));
     }
 

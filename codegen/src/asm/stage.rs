@@ -60,6 +60,7 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
     /// The code of the first stage does not depend on later stages.
     pub(super) fn stage(&mut self, stage: &'p Stage) -> Result<usize, Failure> {
         let entry = self.isa.here();
+        // The number of slots is needed before the code, so it is an upper bound.
         self.var_slots = stage.body.iter().map(loops_outside).max().unwrap_or(0);
         let local = self.program.local_places(stage);
         let is_global = |buffer: &Buffer| buffer.scope == Scope::Global;
@@ -105,6 +106,7 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         let count: usize = loops.iter().map(|l| l.extent).product();
         self.clamp(BEGIN, TASK, Order::Less, first as i64);
         self.clamp(END, TASKS_END, Order::Greater, (first + count) as i64);
+        // The condition is checked before the first iteration, since the range may be empty.
         let to_check = self.isa.jump();
 
         // The digits of the task number are the values of the parallel loop variables.
@@ -141,6 +143,7 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
     fn nodes(&mut self, nodes: &'p [Node]) -> Result<(), Failure> {
         nodes.iter().try_for_each(|node| match node {
             Node::Alloc { buffer, body } if self.program.buffer(*buffer).scope != Scope::Register => self.nodes(body),
+            // A loop around register tiles stays outside leaves: its iterations call the same leaf.
             Node::Loop(l) if l.body.iter().any(has_alloc) => {
                 let number = VARS + self.vars.len();
                 self.vars.push(l.var);
@@ -195,6 +198,8 @@ impl<'p, I: InstructionSet> Generator<'p, I> {
         let mut plan = Plan::default();
         for nest in &self.leaves[self.offsets.len()..] {
             expander.expand(nest)?;
+            // The fast form is made from the leaf before sharing, because it needs registers of its
+            // own.
             let of_numbers = OfNumbers::of(&expander.leaf, nest, &self.isa);
             share(&mut expander.leaf, nest, (self.isa.registers(), self.isa.fold_registers()));
             self.offsets.push(self.isa.here());
@@ -272,6 +277,7 @@ impl Forms<'_> {
         let Self { nest, leaf, of_numbers } = *self;
         let scratch = self.scratch() as u8;
         let common = |leaf: &Leaf| Common { accumulators: leaf.held(), scratch, streamed };
+        // Both forms share one prologue. It is that of the fast form, which needs more registers.
         isa.begin_leaf(of_numbers.map_or(leaf, |it| &it.leaf), nest.has_steps());
         let mut to_end = None;
         if let Some(OfNumbers { leaf, sum }) = of_numbers {

@@ -53,6 +53,7 @@ impl Block {
         let is_row = |(r, (to, row)): (usize, &(Memory, Memory))| {
             let disp = from.at.disp.checked_add(from.of.bytes() as i32 * r as i32);
             to.shape == Shape::Lanes(lanes)
+                // Within one buffer, a row could overwrite elements that are read later.
                 && code.buffer(*to) != code.buffer(from)
                 && Some(row.at.disp) == disp
                 && (row.at.pointer, row.shape, row.of) == (from.at.pointer, from.shape, from.of)

@@ -33,6 +33,7 @@ impl Weave {
         };
         let Shape::Strided { lanes: groups, stride } = of_groups.shape else { return None };
         let size = GROUPS.into_iter().find(|size| stride == 4 * size)?;
+        // Within one buffer, a row could overwrite elements that are read later.
         if groups != lanes || code.buffer(to) == code.buffer(from) {
             return None;
         }

@@ -12,6 +12,7 @@ use autotune_ir::program::Gather;
 /// values.
 pub(super) fn functions(lanes: usize) -> String {
     let mut text = formula::gathered("static inline", "long");
+    // Values beyond the integer range are masked out first: converting them is undefined in C.
     let mut n = 2;
     while n <= lanes {
         let _ = write!(

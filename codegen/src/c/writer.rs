@@ -49,6 +49,7 @@ pub(super) struct Writer<'g, 'p> {
 
 impl<'g, 'p> Writer<'g, 'p> {
     pub(super) fn new(generator: &'g mut Generator<'p>, leaf: Option<Leaf>) -> Self {
+        // The code of a stage is inside its loop over tasks.
         let depth = if leaf.is_some() { 1 } else { 2 };
         Self {
             generator,

@@ -48,6 +48,7 @@ impl Dialect for Cuda {
 
     fn new(program: &Program, stage: &Stage, grid: &Grid, launch: Launch) -> Self {
         let thread = |from_within: usize| grid.threads.iter().rev().nth(from_within).map(|l| l.var);
+        // The first dimension of a shared buffer for boxes numbers its slots.
         let slots = box_copies(grid.body).iter().map(|copy| program.buffer(copy.to.buffer).shape[0]).max();
         Self {
             lanes: if grid.threads.len() < 2 { [None; 2] } else { [thread(1), thread(0)] },

@@ -99,6 +99,8 @@ impl<'a, D: Dialect> Writer<'a, D> {
         for (i, buffer) in program.buffers.iter().enumerate() {
             let private = matches!(buffer.scope, Scope::Register | Scope::Local);
             if private && allocated.contains(&BufferId(i as u32)) {
+                // Compilers keep these arrays in registers, because unrolling makes all indices
+                // constant.
                 self.line(&format!("float {}[{}];", buffer.name, buffer.len()));
             }
         }
@@ -228,6 +230,7 @@ impl<'a, D: Dialect> Writer<'a, D> {
         if matches!(l.kind, LoopKind::Unrolled | LoopKind::Vectorized) {
             self.line("#pragma unroll");
         } else {
+            // Otherwise compilers unroll further, which costs registers.
             self.line("#pragma unroll 1");
         }
         let name = self.name(l.var);

@@ -224,7 +224,7 @@ impl Operator for Attention {
         }
     }
 
-    /// The position of each key, for the comparison in [`Attention::earlier`].
+    /// The position of each key, with which queries and keys are compared.
     fn tables(&self) -> Vec<Table> {
         let positions = || Table { name: "position", elements: (0..self.n).map(|key| key as f32).collect() };
         if self.causal { vec![positions()] } else { Vec::new() }

@@ -57,6 +57,7 @@ impl<S: Vectors> Block<'_, S> {
         self.inputs = self.code.inputs_of(value);
         let mut steps = self.steps([first, value.root]);
         let lent = self.lend(&steps);
+        // The last step writes to the accumulator itself, unless that is spilled or added to.
         steps.goal = match dst {
             Input::Accumulator(acc) if mode == StoreMode::Assign && (acc as Vector) < self.first => Some(acc as Vector),
             _ => None,
@@ -103,6 +104,7 @@ impl<S: Vectors> Block<'_, S> {
             let register = self.first + slot;
             self.vacate(register);
             self.temps[usize::from(register)] = Temp::FREE;
+            // A register of an accumulator is not available to other values.
             self.free &= !(1 << register);
             self.isa.fill(register, slot.into());
         }
@@ -157,6 +159,7 @@ impl<S: Vectors> Block<'_, S> {
             let kind = self.kind(number);
             let own = match kind {
                 Kind::Input(_) | Kind::Binary(..) => continue,
+                // These need a temporary: for the NaN check, or for the mask of a gather.
                 Kind::Step(Primitive::Maximum | Primitive::Minimum, _) | Kind::Fetch(_) => 2,
                 _ => 1,
             };
@@ -204,6 +207,7 @@ impl<S: Vectors> Block<'_, S> {
                 for (register, &of) in registers.iter_mut().zip(of) {
                     *register = self.step_register(steps, of)?;
                 }
+                // [`Vectors::select`] needs a destination that is none of its operands.
                 let to = self.room(steps)?;
                 let [a, b, then, otherwise] = registers;
                 self.isa.select(compare, to, [a, b], then, otherwise);

@@ -38,6 +38,7 @@ impl Words {
             _ => return None,
         };
         let bytes = to.of.bytes() as i32;
+        // The first operation must store to the lowest place of the words.
         if to.at.disp % WORD != 0 {
             return None;
         }

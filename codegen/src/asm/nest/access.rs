@@ -98,6 +98,7 @@ impl<'p> Resolver<'p> {
         let terms = (first, self.nest.terms.len() as u32);
         if buffer.scope != Scope::Register {
             let pointer = self.pointer((access.buffer, of), constant, &outer, &steps)?;
+            // The rest of the constant becomes the displacement.
             constant -= self.pointers[usize::from(pointer)].base.constant;
             return Ok(Element { place: Place::Memory(pointer), constant, terms });
         }
@@ -117,6 +118,7 @@ impl<'p> Resolver<'p> {
         outer: &[(VarId, i64)],
         steps: &Steps,
     ) -> Result<u8, Failure> {
+        // One pointer serves all accesses that differ by a constant only.
         let fits =
             |p: &Pointer| (p.buffer, p.of) == (buffer, of) && p.base.terms.as_slice() == outer && p.goes_along(steps);
         let found = self.pointers.iter().position(fits);

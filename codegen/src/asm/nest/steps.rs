@@ -94,6 +94,7 @@ impl<'p> Resolver<'p> {
                     operands.for_each(|(number, &of)| *number = numbers[usize::from(of)]);
                     let kind = Kind::Step(primitive, numbers_of);
                     match primitive {
+                        // Sets without the instruction compute it in several steps.
                         Primitive::Scale if !self.offers.scales => self.formula(Formula::scale(), numbers_of, first),
                         _ => self.known_step(kind, first),
                     }

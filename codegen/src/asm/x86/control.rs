@@ -94,6 +94,7 @@ impl Control for X86 {
     }
 
     fn split(&mut self, by: i64, to: usize) {
+        // The dividend of `div` is in rdx and rax, so the upper half is cleared.
         self.code.legacy(false, 0x33, Rdx as u8, Rdx);
         self.set_to(Rcx, by);
         self.code.legacy(true, 0xf7, 6, Rcx);
@@ -107,6 +108,7 @@ impl Control for X86 {
         };
         self.set_to(Rcx, limit);
         self.compare(Rcx);
+        // A conditional move: no branch to predict.
         self.code.legacy(true, 0x0f40 | u16::from(condition), Rax as u8, Rcx);
     }
 
@@ -235,6 +237,7 @@ impl X86 {
 
     /// Sets a register, `register = value`.
     fn set_to(&mut self, register: Integer, value: i64) {
+        // A sign-extended 32-bit immediate has a shorter encoding than a 64-bit one.
         match i32::try_from(value) {
             Ok(value) => {
                 self.code.legacy(true, 0xc7, 0, register);
@@ -254,6 +257,7 @@ impl X86 {
         if value == 0 {
             return;
         }
+        // The shortest encoding that holds the value.
         if let Ok(value) = i8::try_from(value) {
             self.code.legacy(true, 0x83, 0, register);
             self.code.immediate(value.into(), 1);

@@ -155,6 +155,7 @@ impl Code {
     /// Writes an instruction: the first `len` bytes (at most 8) of a number, then operands.
     #[inline]
     fn instruction(&mut self, head: u64, len: usize, (operands, operands_len): (u64, usize)) {
+        // Fixed-size copies are faster; excess bytes are overwritten by the next instruction.
         let room = self.room();
         room[..8].copy_from_slice(&head.to_le_bytes());
         room[len..len + 8].copy_from_slice(&operands.to_le_bytes());
@@ -165,6 +166,7 @@ impl Code {
     /// the first byte highest.
     pub(super) fn legacy(&mut self, wide: bool, opcode: u16, reg: u8, place: impl Into<Place>) {
         let place = place.into();
+        // The bits W, R and B of the REX prefix, which is omitted if all are zero.
         let rex = u8::from(wide) << 3 | reg >> 3 << 2 | place.high_bits();
         let [first, second] = opcode.to_be_bytes();
         let (head, len) = if first == 0 { (u64::from(second), 1) } else { (u64::from(opcode.swap_bytes()), 2) };
@@ -195,6 +197,7 @@ impl Code {
         let rest = u64::from(!second & 15) << 3 | u64::from(is_256) << 2 | u64::from(op.prefix);
         let code = u64::from(op.code);
         let operands = operands(reg, place, 0);
+        // The two-byte prefix has neither the opcode map nor the B bit.
         if op.map == 1 && b == 1 {
             self.instruction(0xc5 | (r << 7 | rest) << 8 | code << 16, 3, operands);
         } else {

@@ -33,6 +33,7 @@ impl X86 {
             free.next();
         }
         let loads = leaf.loads(ElementType::Bf16, self.lanes());
+        // In a loop, the index vector pays off for a single load.
         let takes_halves = loads >= if leaf.depth > 0 { 1 } else { MIN_LOADS };
         let halves = if takes_halves { free.next() } else { None };
         Held { even_numbers, halves }

@@ -48,6 +48,7 @@ impl X86 {
         let rax = Integer::Rax as u8;
         for i in 0..lanes {
             self.code.legacy(false, read, rax, element(from, i));
+            // The prefix selects a 16-bit store.
             if of.bytes() == 2 {
                 self.code.plain(&[OF_16_BITS]);
             }
@@ -260,6 +261,7 @@ impl X86 {
                 let (v, source) = (to + number as u8, of(number, first));
                 let place = Place::Register(from + source as u8);
                 match (source, self.isa == Isa::Avx512) {
+                    // These lanes were copied above.
                     (0, _) => {}
                     (_, true) => self.code.evex(COPY, evex::BITS_512 | 7, [v, 0], place, VECTOR),
                     (_, false) => {

@@ -169,7 +169,7 @@ impl X86 {
         let (mask, own) = (evex::BITS_512 | 7, Place::Register(to));
         self.code.evex(BITS_BY_TABLE, evex::BITS_512, [spare, spare], Place::Register(spare), VECTOR);
         self.code.immediate(ANY, 1);
-        // Index minus one, except for the first element: adds a vector of ones under a mask.
+        // Subtract one from each index except 0, by adding a vector with all bits set.
         self.code.evex(TEST, evex::BITS_512, [7, index], Place::Register(index), VECTOR);
         self.code.evex(ADD_BITS, mask | evex::ZEROING, [spare, index], Place::Register(spare), VECTOR);
         self.code.vex(ALL_OF_MASK, true, [7, 7], Place::Register(7));

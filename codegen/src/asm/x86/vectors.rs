@@ -119,6 +119,7 @@ impl Vectors for X86 {
         match shape {
             Shape::Splat => self.whole(BROADCAST, [v, 0], at.into(), ELEMENT),
             Shape::Lanes(n) => self.transfer(false, v, n, at, v),
+            // VEX-encoded instructions have only 16 registers.
             Shape::Strided { lanes: lanes @ (4 | 8), stride: EVERY_OTHER } if v < 16 => {
                 self.load_every_other(v, lanes, at);
             }
@@ -252,6 +253,7 @@ impl Vectors for X86 {
             self.whole(xor, [v, v], Place::Register(v), VECTOR);
             return;
         }
+        // Loading a constant takes one instruction instead of two or three.
         if self.has_steps {
             self.whole(BROADCAST, [v, 0], Place::Constant, ELEMENT);
             self.code.goal(Goal::Constant(bits));
@@ -413,7 +415,7 @@ impl X86 {
         }
     }
 
-    /// Sets the mask registers of a leaf. Must come first in the leaf, since it overwrites eax.
+    /// Sets the mask registers of a leaf. Must be called before anything else is emitted in the leaf.
     pub(super) fn set_masks(&mut self, lanes: &[u8]) {
         self.masks.clear();
         let most = if self.held.halves.is_some() { UPPER_HALVES - 1 } else { 6 };

@@ -67,6 +67,7 @@ impl Writer<'_, Cuda> {
         let Some((from, when)) = store.copied() else { return false };
         let contiguous = |access: &Access| self.vector.is_none_or(|v| v.lanes == 1 || self.is_contiguous(access, v));
         let bytes = self.vector.map_or(1, |v| v.lanes) * self.dtype(&store.dst).bytes();
+        // `cp.async` exists for these sizes only.
         if ![4, 8, 16].contains(&bytes) || !contiguous(&store.dst) || !contiguous(from) {
             return false;
         }

@@ -25,6 +25,7 @@ pub(super) fn of(program: &Program) -> String {
     let dtype = dtypes.first().copied().unwrap_or_default();
 
     let mut parts = Vec::new();
+    // Copies are either boxes or `cp.async`, never both in a kernel.
     if stages.iter().any(|used| used.copies && !used.calls(&BOX_COPY)) {
         parts.push(include_str!("copies.cu").to_string());
     }

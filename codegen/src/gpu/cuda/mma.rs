@@ -68,6 +68,7 @@ impl Writer<'_, Cuda> {
         let (columns_j, columns_s) = (along(&columns, j.var), along(&columns, s.var));
         let sums = &self.program.buffer(tile.store.dst.buffer).name;
 
+        // A load of four 8×8 matrices gives one fragment of rows, or two of columns.
         let mut lines = vec![
             "{".to_string(),
             format!("  const int lane = threadIdx.x % {WARP_THREADS};"),

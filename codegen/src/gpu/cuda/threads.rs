@@ -6,7 +6,7 @@ use autotune_ir::program::WarpRole;
 
 /// Thread layout and asynchronous copies of the kernel being written.
 pub(in crate::gpu) struct Cuda {
-    /// Variables of the two innermost thread loops, outer first: the lane within a warp.
+    /// Variables of the two innermost thread loops, outer first. They number the lanes of a warp.
     pub(super) lanes: [Option<VarId>; 2],
     /// Variable of the third thread loop from the inside: the warp within its group.
     pub(super) group_warp: Option<VarId>,

@@ -68,6 +68,7 @@ impl Writer<'_, Cuda> {
                 tile.width() / 2
             ),
             "  end_products();".into(),
+            // The last group of products may still run while the next one is prepared.
             "  await_products<1>();".into(),
             "}".into(),
         ];

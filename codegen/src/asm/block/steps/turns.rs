@@ -32,6 +32,7 @@ impl<S: Vectors> Block<'_, S> {
         self.inputs = self.code.inputs_of(a.value);
         let mut all = [a, b].map(|it| (it, self.steps([it.first, it.value.root])));
         let steps = &all[0].1;
+        // While one value's step is computed, the other's results stay in registers.
         if usize::from(self.needed(steps, false)) + steps.most_held() > self.in_use().len() {
             return Ok(false);
         }
