@@ -32,7 +32,6 @@ impl Writer<'_, '_> {
     /// Returns the gather of an element, or of one element per lane.
     ///
     /// Computed indices get names. Indices that are equal for all lanes are added to the offset.
-
     pub(super) fn gather(&mut self, Gather { access, dims, at }: &Gather) -> Value {
         let buffer = self.generator.program.buffer(access.buffer);
         if buffer.dtype.is_integer() {

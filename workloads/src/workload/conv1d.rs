@@ -1,4 +1,4 @@
-//! One-dimensional convolution (cross-correlation).
+//! The operator `conv1d`: one-dimensional convolution.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Two-dimensional convolution (cross-correlation).
+//! The operator `conv2d`: two-dimensional convolution.
 
 use std::fmt;
 

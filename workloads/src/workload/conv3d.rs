@@ -1,4 +1,4 @@
-//! Three-dimensional convolution (cross-correlation).
+//! The operator `conv3d`: three-dimensional convolution.
 
 use std::fmt;
 

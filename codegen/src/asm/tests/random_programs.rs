@@ -301,6 +301,7 @@ fn dot_products_of_integers_agree_with_the_interpreter() {
     ] {
         let features: Vec<String> = features.split_whitespace().map(Into::into).collect();
         let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, features, ..CpuTarget::generic_avx2(1) });
+
         for (number, text) in texts.into_iter().enumerate() {
             agrees(text, &target, number as u64);
         }
