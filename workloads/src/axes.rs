@@ -14,8 +14,8 @@ use autotune_ir::program::{Access, Expr};
 use autotune_ir::spec::{AxisId, Equation, Reduction, Spec};
 use autotune_ir::{Affine, VarId};
 
-/// A dimension of the data that is read at `stride * row + dilation * tap - pad`, possibly shifted
-/// by axes that the weights have, too.
+/// A dimension of the data that is read at `stride * row + dilation * tap - pad`. Axes that the
+/// weights have may shift it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Number of the dimension.

@@ -49,10 +49,10 @@ impl Operands {
     ///
     /// Values are positive or negative, with magnitudes between 0.1 and 1, so that no term
     /// vanishes. Terms that are added to sums are scaled to half the sums' typical size, so that
-    /// they matter as much. If sums of products are the argument of a function that bends near zero
-    /// or saturates, such as a sigmoid, one factor of each product is scaled down by a power of
-    /// two, so that sums reach the range where the function bends. Indices into other tensors are
-    /// integers, some of them out of range. Arguments of logarithms and roots are positive.
+    /// they matter as much. Some functions of sums bend near zero or saturate, such as a sigmoid.
+    /// Then one factor of each product is scaled down by a power of two, so that sums are in the
+    /// range where the function bends. Indices into other tensors are integers, some of them out of
+    /// range. Arguments of logarithms and roots are positive.
     ///
     /// Values are representable in the operand's type. Integers use the whole range, and are
     /// positive if the type is unsigned. The same seed gives the same values on every machine and

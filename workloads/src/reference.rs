@@ -2,10 +2,10 @@
 //!
 //! [`reference()`] evaluates every output element plainly in f64. Its cost grows with the kernel's
 //! own work. Large workloads have a [`Reference`] instead, whose cost is bounded by
-//! [`EXACT_MULTIPLY_ADDS`], a fraction of a second on two cores. An output is divided into *lines*
-//! (a row of pixels of a convolution's image, or one element of a matrix product) of each *channel*
-//! (or column of a matrix product). The channels are divided into blocks of `s`, such that the
-//! multiply-adds divided by `s` are within the bound.
+//! [`EXACT_MULTIPLY_ADDS`], a fraction of a second on two cores. An output is divided into
+//! channels, and each *channel* into *lines*. A line is a row of pixels of a convolution. In a
+//! matrix product, columns are the channels, and a line is one element. The channels are divided
+//! into blocks of `s`, such that the multiply-adds divided by `s` are within the bound.
 //!
 //! | workload | compared | probability that a kernel with `w` wrong lines passes, at most |
 //! |---|---|---|

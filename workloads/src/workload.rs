@@ -200,8 +200,8 @@ impl Workload {
         self.with(Terms { exact, ..self.0.terms })
     }
 
-    /// Returns the workload with weights that are the same in every run, and can be packed ahead of
-    /// time, or with weights that come with every run.
+    /// Returns the workload with constant weights, which can be packed ahead of time, or with
+    /// weights that are passed in every run.
     ///
     /// # Errors
     /// Fails if the operator has no weights.
@@ -340,9 +340,9 @@ impl Workload {
 
     /// Returns the equations.
     ///
-    /// The operands are those of the operator, then of the prologue, `pre_scale`, `pre_bias` and
-    /// `pre_gate`, then of the epilogue, `output_scale`, `bias`, `residual`, `slope` of a PReLU,
-    /// `post_scale` and `post_bias`.
+    /// The operands of the operator come first. Those of the prologue are `pre_scale`, `pre_bias`
+    /// and `pre_gate`. Those of the epilogue are `output_scale`, `bias`, `residual`, `slope` (of a
+    /// PReLU), `post_scale` and `post_bias`.
     pub fn spec(&self) -> &Arc<Spec> {
         &self.0.spec
     }
@@ -385,8 +385,8 @@ impl Workload {
 
     /// Returns the distance between the shapes of two workloads.
     ///
-    /// It is infinite if operators or element types differ, or if the other one is a part of a
-    /// network, whose schedules are known from the standalone workload, too.
+    /// It is infinite if operators or element types differ. It is also infinite if the other one is
+    /// a part of a network, since its schedules are recorded for the standalone workload, too.
     pub fn distance(&self, other: &Self) -> f32 {
         let is_alike = self.operator().kind().name == other.operator().kind().name && self.types() == other.types();
         let is_alike = is_alike && other.network().is_none();

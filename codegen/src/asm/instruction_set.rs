@@ -230,7 +230,8 @@ pub(super) trait Vectors {
     /// which is not `v`.
     fn store_narrow(&mut self, v: Vector, memory: Memory, spare: Vector, is_streamed: bool);
 
-    /// Stores a vector, `[at] = v`, bypassing the caches. The address is a multiple of the vector's size.
+    /// Stores a vector, `[at] = v`, bypassing the caches. The address is a multiple of the vector's
+    /// size.
     fn stream(&mut self, v: Vector, at: Address);
 
     /// True if a store of this shape needs a spare register.
@@ -246,8 +247,8 @@ pub(super) trait Vectors {
     /// registers are distinct.
     fn gather(&mut self, to: Vector, from: (Address, ElementType), index: Vector, spare: (Vector, u8));
 
-    /// Sets the integer register `to` to `pointer + bytes * i`, where `i` is the bits of the first
-    /// lane of `index`, and `bytes` a power of two.
+    /// Sets the integer register `to` to `pointer + bytes * i`. The index `i` is the bits of the
+    /// first lane of `index`; `bytes` is a power of two.
     fn point_at(&mut self, to: u8, pointer: u8, index: Vector, bytes: i64);
 
     /// Copies `lanes` elements between addresses with strides in bytes, in order, without a vector

@@ -18,9 +18,8 @@ use autotune_ir::program::StoreMode;
 /// Bytes that a block reads of each column, unless it is square.
 const COLUMN: usize = 16;
 
-/// A block to transpose. The element in row `r`, lane `l` is read at byte
-/// `from + bytes * r + stride * l` and written to `to[r] + bytes * l`, where `bytes` is the element
-/// size.
+/// A block to transpose. With elements of `bytes` bytes, the one in row `r`, lane `l` is read at
+/// `from + bytes * r + stride * l` and written to `to[r] + bytes * l`.
 pub(super) struct Block {
     to: SmallVec<[Address; 16]>,
     from: Address,

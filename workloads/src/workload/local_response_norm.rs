@@ -22,9 +22,9 @@ const SHIFT: f32 = 1.0;
 
 /// `output[n, c, s] = input[n, c, s] / (shift + alpha / size * Σ input[n, c', s]²) ^ beta`
 ///
-/// The sum is over the `size` channels `c'` around `c`, starting `(size - 1) / 2` before it
-/// (Krizhevsky et al., 2012, section 3.3, as defined by ONNX). All spatial positions are one
-/// dimension `s`.
+/// The sum is over the `size` channels `c'` around `c`, starting `(size - 1) / 2` before it. The
+/// operator is that of Krizhevsky et al. (2012), section 3.3, as defined by ONNX. All spatial
+/// positions are one dimension `s`.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct LocalResponseNorm {
     /// Number of images in the batch.

@@ -1,7 +1,6 @@
 //! Random workloads of any valid size and shape: kernels larger than the input, padding as large as
-//! the kernel, taps that read only padding, strides and dilations larger than the image, single
-//! elements, primes, depthwise and grouped convolutions, tall and flat products, rows of any
-//! length.
+//! the kernel, taps that read only padding. Strides and dilations may exceed the image. Extents are
+//! 1, primes or others; convolutions may be grouped or depthwise, products tall or flat.
 
 use autotune_workloads::{Conv2d, Matmul, Workload, operators};
 use rand::seq::IndexedRandom;
