@@ -127,6 +127,7 @@ fn word(expr: &Expr) -> &'static str {
 /// `head` is the text before the return type, such as `static inline`.
 pub(crate) fn function(head: &str, number: &str, lanes: usize, name: &str, formula: &Formula) -> String {
     let (mut parameters, mut lines) = (Vec::new(), String::new());
+    // Text by which later steps refer to each step.
     let mut names: Vec<String> = Vec::new();
     for (position, step) in formula.steps().iter().enumerate() {
         names.push(match step {

@@ -69,6 +69,7 @@ fn in_dialect<D: Dialect>(program: &Program) -> String {
     // A dialect with conversion instructions needs no formulas for them.
     conversions.retain(|_, _| D::CONVERTS_BY_FORMULAS);
     if !conversions.is_empty() {
+        // Conversions call scalar primitives, which are written only if there are functions.
         functions.get_or_insert_default().extend(&conversions);
     }
     if let Some(functions) = functions {

@@ -133,6 +133,7 @@ impl<'p> Expander<'p> {
                 }
             }
 
+            // A value that reads one lane of each row belongs to a horizontal reduction.
             Node::Store { dst, mode, value } if self.folds(nest, value) => self.fold(nest, (dst, mode, value))?,
             Node::Store { dst, mode, value } => {
                 let value = self.value(nest, value)?;

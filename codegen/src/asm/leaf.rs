@@ -257,6 +257,7 @@ impl Leaf {
             };
             let acc = self.accumulators.iter().position(holds)?;
             let at = (element - self.accumulators[acc].first) as u8;
+            // All rows must be read at the same lane.
             (*lane.get_or_insert(at) == at).then_some(acc as u16)
         };
         let rows = (0..elements.lanes).map(row).collect::<Option<_>>()?;
@@ -268,6 +269,7 @@ impl Leaf {
         let is_vector = |source: &Source| matches!(source, Source::Memory(memory) if (memory.of, memory.shape) == (of, Shape::Lanes(lanes)));
         let of_block = |item: &Item| match item {
             Item::Block { ops, sources } => {
+                // The destination of a store is a source, too, but is not loaded.
                 let is_stored = |number: u32| {
                     let stores = |op: &Op| matches!(op, Op::Store { dst: Input::Source(to), .. } if *to == number);
                     self.ops[ops.clone()].iter().any(stores)
@@ -283,6 +285,7 @@ impl Leaf {
     fn memory(&mut self, element: Lanes, (pointer, of): (u8, ElementType), whole: usize) -> Result<Memory, Failure> {
         let Lanes { first, stride, lanes, .. } = element;
         let (first, stride) = (first * of.bytes(), stride * of.bytes());
+        // Every lane must be reachable by a 32-bit displacement.
         let last = first + stride * (lanes as i64 - 1);
         if let Some(&bytes) = [first, last, stride].iter().find(|&&bytes| i32::try_from(bytes).is_err()) {
             return Err(AssembleError::Displacement { bytes }.into());
@@ -311,6 +314,7 @@ impl Leaf {
     /// Their buffers are streamed, whole vectors are stored, and every offset and step is a
     /// multiple of a vector's size. So the stores are aligned if the pointer is.
     pub(super) fn streamed(&self, nest: &Nest, program: &Program, lanes: usize) -> u32 {
+        // Other steps would misalign the next iterations.
         let is_whole = |elements: i64| elements.rem_euclid(lanes as i64) == 0;
         let goes_along = |pointer: u8| {
             nest.steps.iter().all(|step| step.pointer != pointer || is_whole(step.elements))

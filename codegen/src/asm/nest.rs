@@ -285,6 +285,7 @@ impl<'p> Resolver<'p> {
             }
             program::Node::Call { instruction, body } => match self.offers.of(instruction).zip(Dot::of(body)) {
                 Some((by, dot)) => self.dot(by, &dot),
+                // Without the instruction, its loop nest is expanded.
                 None => body.iter().try_for_each(|node| self.node(node)),
             },
             program::Node::Barrier
@@ -305,6 +306,7 @@ impl<'p> Resolver<'p> {
     fn dot(&mut self, by: Arithmetic, dot: &Dot<'p>) -> Result<(), Failure> {
         let statement = |this: &mut Self| {
             for factor in dot.factors {
+                // The steps of the loop fill one word, which the instruction multiplies at once.
                 let words = Elements { group: dot.steps.extent, of: ElementType::Word };
                 let word = this.access_as(factor, words)?;
                 this.nest.elements.push(word);

@@ -94,6 +94,7 @@ fn is_repeatable(leaf: &Leaf, nest: &Nest) -> bool {
 
         for op in code.ops {
             match *op {
+                // Only maxima may read memory, since only their operands are checked.
                 Op::Store { value, .. } if buffers(code.inputs_of(value)).iter().any(Option::is_some) => return false,
                 Op::Store { dst, .. } => written.extend(buffers(&[dst])),
                 Op::Combine { by: Reduction::Max, of: (a, b), .. } => read.extend(buffers(&[a, b.unwrap_or(a)])),

@@ -49,6 +49,8 @@ pub(super) fn share(leaf: &mut Leaf, nest: &Nest, (registers, to_fold): (usize, 
             let (of_run, behind) = rest.split_at(run.as_ref().map_or(1, |(_, len, _)| *len));
             match run.and_then(|(run, _, kept)| Some((kept, run.shared(first, available)?))) {
                 Some((kept, (shared, registers))) => {
+                    // The run's own accumulators need not be cleared: their first combination
+                    // assigns them.
                     rewritten.extend(kept.into_iter().chain(shared));
                     taken = taken.max(registers);
                 }
@@ -91,6 +93,7 @@ pub(super) fn combination(code: Block, op: &Op) -> Option<(Reduction, u16, u32)>
     let Op::Store { dst: Input::Accumulator(acc), mode, value } = *op else { return None };
     let kind = |value: u32| code.values[value as usize].kind;
     let root = kind(value.root);
+    // Operands that are computed themselves are no sources.
     let is_plain = root.operands().iter().all(|&value| matches!(kind(value), Kind::Input(_)));
     match (combined_by(mode, root).filter(|_| is_plain)?, code.inputs_of(value)) {
         (by @ Reduction::Sum, &[Input::Source(source)]) => Some((by, acc, source)),
@@ -170,6 +173,7 @@ impl Run {
             return false;
         }
         match self.terms.iter_mut().find(|term| term.0 == source) {
+            // A sum may contain a source twice, which a mask cannot express.
             Some((_, mask)) if *mask & 1 << number != 0 => return false,
             Some((_, mask)) => *mask |= 1 << number,
             None => self.terms.push((source, 1 << number)),
@@ -200,6 +204,7 @@ impl Run {
 
     /// Returns the part of the run for some of its accumulators.
     fn part(&self, range: Range<usize>) -> Self {
+        // Computed in 64 bits, since the range may end at bit 32.
         let mask = ((1u64 << range.end) - (1u64 << range.start)) as u32;
         let of_part = |&(source, of): &(u32, u32)| (of & mask != 0).then_some((source, (of & mask) >> range.start));
         let terms = self.terms.iter().filter_map(of_part).collect();
@@ -270,6 +275,7 @@ impl<'r> Factored<'r> {
         }
 
         let mut ops = Vec::new();
+        // Simulates a choice and counts the values that stay live after it.
         let values_behind = |state: &State, number: usize| {
             let mut trial = state.clone();
             trial.finish(self, number, &mut Vec::new());
@@ -285,6 +291,7 @@ impl<'r> Factored<'r> {
 /// Returns the two values that most accumulators combine, at least two, and the mask of these
 /// accumulators.
 fn most_shared(masks: &[u32]) -> Option<([usize; 2], u32)> {
+    // A value that a single accumulator combines is not shared.
     let of_several: Vec<usize> = (0..masks.len()).filter(|&value| masks[value].count_ones() > 1).collect();
     let pairs = of_several.iter().enumerate().flat_map(|(at, &b)| of_several[..at].iter().map(move |&a| [a, b]));
     let shared = pairs.map(|pair| (pair, masks[pair[0]] & masks[pair[1]]));

@@ -39,6 +39,7 @@ impl Block {
             let registers = isa.transpose_registers([rows as u8, lanes], from.of, first)?;
             Some((Self::of_rows(code, ops, rows)?, registers))
         };
+        // Square blocks come first, if columns would compete for cache sets.
         square.into_iter().chain([COLUMN / from.of.bytes() as usize]).find_map(fitting)
     }
 

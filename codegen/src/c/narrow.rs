@@ -98,6 +98,7 @@ pub(super) fn types(program: &Program, lanes: usize) -> String {
         let (Element { name, vector, .. }, suffix) = (element, element.suffix());
         let mut n = 2;
         while n <= lanes {
+            // Vectors are unaligned in memory and alias elements.
             let size = bytes * n;
             let _ = write!(
                 text,
@@ -157,6 +158,7 @@ impl Writer<'_, '_> {
     pub(super) fn stored_integer(&mut self, store: &Store) -> Value {
         let dst = self.generator.program.buffer(store.dst.buffer);
         let (dtype, in_memory) = (dst.dtype, dst.scope != Scope::Register);
+        // Zero has the same bits as an integer.
         let is_integer = self.is_integer(&store.value) || matches!(store.value, Expr::Const(0.0));
         let mut value = if is_integer { self.integer(&store.value) } else { self.expr(&store.value) };
         if !is_integer {

@@ -116,6 +116,8 @@ impl Dialect for Cuda {
         match node {
             Node::CopyGroup { body } => writer.copy_group(body),
             Node::AwaitCopies { but } => writer.await_copies(*but),
+            // If the hardware has no such asynchronous copy, the store is written as a plain one
+            // below.
             Node::Store(store) if writer.dialect.in_group && writer.copy_async(store) => {}
             Node::Specialised { role, body } => writer.role(*role, body),
             Node::Mbarrier(mbarrier) => writer.mbarrier(*mbarrier),

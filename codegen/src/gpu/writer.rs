@@ -66,6 +66,8 @@ impl<'a, D: Dialect> Writer<'a, D> {
     }
 
     fn head(&mut self, stage: &Stage, symbol: &str, grid: &Grid, launch: Launch) {
+        // Buffers that are only read become pointers to constants, which compilers can optimise
+        // better.
         let stored = Used::of(grid.body).stored;
         let global = self.program.buffers.iter().enumerate().filter(|(_, b)| b.scope == Scope::Global);
         let parameter = |(i, b): (usize, &Buffer)| {
@@ -165,6 +167,7 @@ impl<'a, D: Dialect> Writer<'a, D> {
             Node::Loop(l) => self.looped(l),
             Node::Alloc { body, .. } | Node::CopyGroup { body } => self.nodes(body),
             Node::Barrier => self.line(D::BARRIER),
+            // Plain stores need not be awaited, and prefetches are only hints.
             Node::AwaitCopies { .. } | Node::Prefetch { .. } => {}
             Node::Guard { when, body } => match self.conditions(when, 0) {
                 Some(text) => self.block(&format!("if ({text})"), body),

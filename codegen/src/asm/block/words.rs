@@ -49,6 +49,7 @@ impl Words {
             // Copies to other places of the same buffer may come in between.
             let (other, from) = copy(code, op)?;
             let buffer = from.map(|from| code.buffer(from));
+            // All sources must be in one buffer, which is not the destination's.
             let is_other = |buffer| *source.get_or_insert(buffer) != buffer || buffer == code.buffer(to);
             if code.buffer(other) != code.buffer(to) || buffer.is_some_and(is_other) {
                 return None;

@@ -32,9 +32,7 @@ pub(super) struct Set {
     pub(super) scales: bool,
     /// True if there are dot product instructions.
     pub(super) dots: bool,
-    /// True if loads and stores convert f16.
     pub(super) rounds_to_f16: bool,
-    /// True if stores round to bf16.
     pub(super) rounds_to_bf16: bool,
     /// Number of columns of a supported transpose.
     pub(super) transposes: Option<u8>,

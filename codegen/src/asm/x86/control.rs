@@ -48,6 +48,8 @@ impl Control for X86 {
     fn enter(&mut self, slots: usize, begin: usize, end: usize) {
         PRESERVED.iter().for_each(|&r| self.push(r));
         self.add_to(Rsp, -8 * slots as i64);
+        // Arguments: buffers in rdi, thread-private memory in rsi, the range of tasks in rdx and
+        // rcx.
         self.write_from(slot(begin), Rdx);
         self.write_from(slot(end), Rcx);
     }
@@ -125,6 +127,7 @@ impl Control for X86 {
 
     fn jump(&mut self) -> usize {
         self.code.plain(&[0xe9]);
+        // The target is set by `aim`.
         self.code.lead_to(Goal::Code(0))
     }
 

@@ -253,6 +253,7 @@ impl Code {
 
     /// Makes the last four bytes a displacement to a target; returns the displacement's number.
     pub(super) fn goal(&mut self, goal: Goal) -> usize {
+        // A displacement counts from the end of its four bytes.
         self.goals.push((self.here(), goal));
         self.goals.len() - 1
     }
@@ -275,6 +276,7 @@ impl Code {
         // serves all of them.
         bytes.truncate(code_bytes);
         if self.goals.iter().any(|g| matches!(g.1, Goal::Mask(_))) {
+            // Constants start at a cache line; `int3` fills the gap.
             bytes.resize(code_bytes.next_multiple_of(64), 0xcc);
             bytes.extend([[0xff; 32], [0; 32]].concat());
         }

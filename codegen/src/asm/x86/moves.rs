@@ -95,6 +95,7 @@ impl X86 {
                 let [from, other] = [held[a], held[a | 1 << level]];
                 self.merge_two(merge, [free, other], [from, other]);
                 held[a] = free;
+                // Every merge leaves one register free for the next.
                 free = from;
             }
         }
@@ -127,6 +128,7 @@ impl X86 {
         // Order of 64-bit parts: the lower words of both halves, then the upper ones.
         const HALVES: i64 = 0b11_01_10_00;
         self.load_transposed(columns, first);
+        // The upper half of the transpose's registers is free again.
         let (lower, upper) = (first + TRANSPOSED as u8 / 2, first + TRANSPOSED as u8 / 2 + 1);
         for (v, pair) in (first..).zip(rows.chunks_exact(2)) {
             let [low, high] = [pair[0], pair[1]].map(|at| Place::from(address(at)));
@@ -140,6 +142,7 @@ impl X86 {
             }
 
             let is_256 = columns.len() == 8;
+            // A shift left and right clears the upper half of a lane; a shift right extracts it.
             for (direction, to, from) in [(6, lower, v), (2, lower, lower), (2, upper, v)] {
                 self.code.vex(SHIFT, is_256, [direction, to], Place::Register(from));
                 self.code.immediate(16, 1);
@@ -215,6 +218,8 @@ impl X86 {
     pub(super) fn interleave_rows(&mut self, to: At, rows: &[At], first: Vector) {
         let (k, lanes) = (rows.len(), usize::from(self.lanes()));
         let (merged, numbers) = (first + k as u8, first + 2 * k as u8);
+        // Element `l` of row `r` belongs in lane `(r + k * l) % lanes`. So lane `m` takes element
+        // `(m - r) / k` of the row, modulo the number of lanes.
         let step = inverse(k, lanes);
         for (r, &row) in rows.iter().enumerate() {
             self.load_numbers(numbers, (lanes - r) * step, step);
@@ -235,6 +240,7 @@ impl X86 {
             let at = address(from.behind(vector, 4 * lanes as i32));
             self.whole(LOAD, [first + vector as u8, 0], at.into(), VECTOR);
         }
+        // Lane `l` of vector `v` belongs to row `(v * lanes + l) % k`. Solved for `v`:
         let vectors = inverse(lanes % k, k);
         self.merge_lanes([first, merged], k, |row, lane| (row + k - lane % k) * vectors % k);
         for (r, &row) in rows.iter().enumerate() {

@@ -207,7 +207,8 @@ impl Routine {
         self.code.legacy(true, 0x8d, to as u8, Address { base, disp });
     }
 
-    /// Sets `to` to an address outside the code, given as a distance from the first byte of the code.
+    /// Sets `to` to an address outside the code, given as a distance from the first byte of the
+    /// code.
     pub fn point_outside(&mut self, to: Integer, distance: i64) {
         self.code.legacy(true, 0x8d, to as u8, Place::Constant);
         self.code.goal(Goal::Outside(distance));
@@ -275,7 +276,8 @@ impl Routine {
         self.code.immediate(right.into(), 4);
     }
 
-    /// Masks a register, `register &= bits`, on 32 bits, zero-extended; the condition is `Equal` if no bit remains.
+    /// Masks a register, `register &= bits`, on 32 bits, zero-extended; the condition is `Equal` if
+    /// no bit remains.
     pub fn and(&mut self, register: Integer, bits: u32) {
         self.code.legacy(false, 0x81, 4, register);
         self.code.immediate(bits.into(), 4);

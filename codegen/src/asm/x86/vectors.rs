@@ -12,29 +12,24 @@ use autotune_ir::program::Compare;
 use autotune_ir::spec::Reduction;
 use autotune_ir::target::Isa;
 
-/// Scratch memory for strided lanes, below the stack pointer. A leaf calls nothing, so it may use
-/// the red zone.
+/// Scratch memory for strided lanes, in the red zone: a leaf calls nothing.
 pub(super) const LANES_AT: Address = Address { base: Integer::Rsp, disp: -64 };
 
 pub(super) const fn opcode(map: u8, prefix: u8, code: u8) -> Opcode {
     Opcode { map, prefix, code }
 }
 
-/// `vmovups`: loads a whole vector.
+/// `vmovups`, `vmovntps` and `vmovaps`: moves of whole vectors.
 pub(super) const LOAD: Opcode = opcode(1, 0, 0x10);
-/// `vmovups`: stores a whole vector.
 pub(super) const STORE: Opcode = opcode(1, 0, 0x11);
-/// `vmovntps`: stores a whole vector, bypassing the caches.
 pub(super) const STREAM: Opcode = opcode(1, 0, 0x2b);
-/// `vmovaps`: copies a register.
 pub(super) const COPY: Opcode = opcode(1, 0, 0x28);
 /// `vbroadcastss`: broadcasts an element from memory or from a vector's first lane.
 pub(super) const BROADCAST: Opcode = opcode(2, 1, 0x18);
 /// `vpbroadcastd`: broadcasts an integer register.
 const BROADCAST_INTEGER: Opcode = opcode(2, 1, 0x7c);
-/// `vmovd`: moves an integer register to the first lane.
+/// `vmovd`: moves an integer register to the first lane, or back.
 pub(super) const MOVE_INTEGER: Opcode = opcode(1, 1, 0x6e);
-/// `vmovd`: moves the first lane to an integer register.
 pub(super) const MOVE_TO_INTEGER: Opcode = opcode(1, 1, 0x7e);
 /// `vgatherdps`: loads elements at the indices in a vector, for lanes that a mask selects.
 pub(super) const GATHER: Opcode = opcode(2, 1, 0x92);
@@ -71,20 +66,16 @@ pub(super) const PERMUTE_PAIRS: Opcode = opcode(3, 0x80 | 1, 0x01);
 pub(super) const SHUFFLE_QUARTERS: Opcode = opcode(3, 1, 0x23);
 /// `vpermps`: permutes a vector's elements by an index vector, the second operand.
 pub(super) const PERMUTE: Opcode = opcode(2, 1, 0x16);
-/// `vpermt2ps`: permutes the elements of two vectors by an index vector; the first vector is the
-/// destination.
+/// `vpermt2ps`: permutes two vectors by an index vector; the first vector is the destination.
 const PERMUTE_TWO: Opcode = opcode(2, 1, 0x7f);
 /// `vunpckhpd`: interleaves the upper pairs of elements in each 128-bit part.
 pub(super) const UNPACK_HIGH_PAIRS: Opcode = opcode(1, 1, 0x15);
 /// `vmovshdup`: the second element of each pair, twice.
 const SECOND_ELEMENTS: Opcode = opcode(1, 2, 0x16);
-/// `vunpckhpd` with EVEX encoding.
 const UNPACK_HIGH_PAIRS_EVEX: Opcode = opcode(1, 0x80 | 1, 0x15);
-/// `vextractf128`, `vextractf32x4`: extracts 128 bits. The destination is the operand that may be
-/// in memory.
+/// `vextractf128`, `vextractf32x4`: extracts 128 bits to a register or memory.
 pub(super) const EXTRACT_QUARTER: Opcode = opcode(3, 1, 0x19);
-/// `vextractf64x4`: extracts the upper 256 bits. The destination is the operand that may be in
-/// memory.
+/// `vextractf64x4`: extracts the upper 256 bits to a register or memory.
 const EXTRACT_HALF: Opcode = opcode(3, 0x80 | 1, 0x1b);
 /// `vblendps`: takes lanes from the second operand where an immediate has bits.
 pub(super) const BLEND_LANES: Opcode = opcode(3, 1, 0x0c);
@@ -415,7 +406,8 @@ impl X86 {
         }
     }
 
-    /// Sets the mask registers of a leaf. Must be called before anything else is emitted in the leaf.
+    /// Sets the mask registers of a leaf. Must be called before anything else is emitted in the
+    /// leaf.
     pub(super) fn set_masks(&mut self, lanes: &[u8]) {
         self.masks.clear();
         let most = if self.held.halves.is_some() { UPPER_HALVES - 1 } else { 6 };

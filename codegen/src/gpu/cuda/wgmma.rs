@@ -125,6 +125,7 @@ fn product_name(dtype: DType, [width, run]: Shape) -> String {
 fn group_product(dtype: DType, [width, run]: Shape) -> String {
     let (name, word, sums) = (product_name(dtype, [width, run]), dtype.word(), width / 2);
     let list = |text: &dyn Fn(usize) -> String| (0..sums).map(text).collect::<Vec<_>>().join(", ");
+    // Maps a register of the instruction to the position of its sum in memory.
     let place = |register: usize| {
         let (eight, row, column) = (register / 4, register / 2 % 2, register % 2);
         (eight / run * 2 + row) * 2 * run + eight % run * 2 + column

@@ -40,6 +40,7 @@ impl<S: Vectors> Block<'_, S> {
         let at = self.at;
         for number in a.first..=a.value.root {
             for (turn, (stored, steps)) in (at..).zip(&mut all) {
+                // Each value has its own sources, and its own position in the plan.
                 (self.at, self.inputs) = (turn, self.code.inputs_of(stored.value));
                 self.advance(steps, number)?;
             }
