@@ -1,4 +1,4 @@
-//! The direct sketch on a CPU: a register tile inside cache tiles.
+//! The direct sketch for contractions on a CPU: register tiles inside cache tiles.
 //!
 //! ```text
 //! parallel n, g, first loops of `order`             (cache tiles)
@@ -11,7 +11,7 @@
 //!         output = act(acc + bias + residual) or the partial sums
 //! ```
 //!
-//! [`Direct`] is the typed form of a config of this sketch.
+//! [`Direct`] is a config of this sketch, parsed and checked against its rules.
 
 use std::sync::Arc;
 
@@ -49,65 +49,67 @@ pub const SKETCH: &str = "direct";
 /// A loop over tiles of one axis: `tile` elements of the axis each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TileLoop {
-    /// The axis.
+    /// Axis of the contraction.
     pub axis: AxisId,
     /// Elements per iteration; the last may be smaller.
     pub tile: usize,
 }
 
-/// Groups of reduction steps, side by side in copies of both operands.
+/// Reduction steps that one instruction multiplies. They are adjacent in the copies of both
+/// operands.
 #[derive(Clone, Copy, Debug)]
 pub struct Group {
-    /// The axis over the steps of a group.
+    /// Axis over the steps of one group; its extent is the size of the group.
     pub axis: AxisId,
-    /// What multiplies a group.
+    /// Dot-product instruction that multiplies and sums a group.
     pub instruction: &'static Instruction,
 }
 
-/// The typed form of a config.
+/// A config of the sketch, parsed: layouts, tiles and loop orders of one contraction.
 #[derive(Clone, Debug)]
 pub struct Direct {
-    /// The contraction with channel axes split as the layouts need; operands are in their plain
-    /// layouts.
+    /// The contraction, its channel axes split into blocks where a layout needs it. Its operands
+    /// are in plain layouts.
     pub contraction: Arc<Contraction>,
-    /// Data operand as the caller gives it.
+    /// Data operand in the layout of the caller.
     pub input: Arc<Operand>,
-    /// Its layout.
+    /// Layout of the input.
     pub in_layout: Layout,
-    /// Data operand as the compute nest reads it.
+    /// Data operand in the layout that the compute nest reads.
     pub data: Arc<Operand>,
     /// Output operand in its layout.
     pub output: Arc<Operand>,
-    /// Its layout.
+    /// Layout of the output.
     pub out_layout: Layout,
-    /// How the data operand is read.
+    /// Data mode: read in place, or one of several copies.
     pub data_mode: DataMode,
     /// True if weights are copied into the register tile's layout.
     pub packed_weights: bool,
-    /// Groups of reduction steps that an instruction multiplies at once, if there are such.
+    /// Groups of reduction steps for a dot-product instruction; `None` if steps are multiplied one
+    /// by one.
     pub dot: Option<Group>,
-    /// Types of the elements of copies of data and weights.
+    /// Element types of the copies of data and weights.
     pub copied: [DType; 2],
-    /// The vectorised axis.
+    /// Axis of the vector lanes.
     pub vector: AxisId,
-    /// Loops of one element around everything, parallel.
+    /// Parallel outermost loops, one element per iteration.
     pub batch: Vec<AxisId>,
     /// Cache-level loops, outermost first.
     pub cache: Vec<TileLoop>,
-    /// How many of the first cache-level loops are parallel.
+    /// Number of outermost cache-level loops that are parallel.
     pub parallel: usize,
     /// Loops over register tiles within a cache tile, outermost first.
     pub inner: Vec<TileLoop>,
     /// Reduction loops within a register tile, outermost first.
     pub reduce: Vec<AxisId>,
-    /// Most reduction steps in one straight-line body.
+    /// Maximum number of reduction steps in one straight-line body.
     pub unroll: usize,
-    /// Distance in f32 elements at which weights are prefetched, 0 for none.
+    /// Prefetch distance of weights in f32 elements; 0 for no prefetches.
     pub prefetch: usize,
 }
 
-/// Tile sizes of the axes of more than one element: elements, or blocks of a split axis (whose knob
-/// counts elements of the unsplit one).
+/// Tile sizes of the axes with more than one element. A split axis counts in blocks here, although
+/// its knob counts elements.
 struct Tiles {
     cache: Vec<(AxisId, usize)>,
     register: Vec<(AxisId, usize)>,
@@ -119,11 +121,14 @@ impl Tiles {
         let axes = roles.spatial.iter().copied().chain(roles.step);
         for axis in axes.filter(|&axis| roles.extent(axis) > 1) {
             let knob = format!("tile.{}", roles.name(axis));
+
+            // Knobs give sizes in elements, but the loop over a split axis counts blocks or groups.
             let unit = match laid.lane_of(axis) {
                 Some(_) => block,
                 None if roles.step == Some(axis) => laid.group.map_or(1, |group| laid.contraction.axes[group].extent),
                 None => 1,
             };
+
             let (cache, smallest) = if roles.step == Some(axis) {
                 let [chunk] = reader.tile::<1>(&knob)?;
                 (chunk, chunk)
@@ -132,7 +137,8 @@ impl Tiles {
                 tiles.register.push((axis, register / unit));
                 (cache, register)
             };
-            // The last group of all steps may not be whole.
+
+            // A chunk of all steps is rounded up to whole groups: the last group may be incomplete.
             let whole = |size: usize| if size == roles.extent(axis) { size.next_multiple_of(unit) } else { size };
             let is_step = roles.step == Some(axis);
             let [smallest, cache] = [smallest, cache].map(|size| if is_step { whole(size) } else { size });
@@ -141,13 +147,14 @@ impl Tiles {
                     return Err(LowerError::knob(&knob, format!("{size} is no multiple of {of}")));
                 }
             }
+
             tiles.cache.push((axis, cache / unit));
         }
         Ok(tiles)
     }
 }
 
-/// Loops over tiles, in the order of their axes' names.
+/// Returns the loops over tiles, in the given order of axis names.
 fn loops(contraction: &Contraction, order: &[&str], tiles: &[(AxisId, usize)]) -> Vec<TileLoop> {
     let tile_loop = |name: &&str| {
         let axis = contraction.axis(name)?;
@@ -157,21 +164,22 @@ fn loops(contraction: &Contraction, order: &[&str], tiles: &[(AxisId, usize)]) -
     order.iter().filter_map(tile_loop).collect()
 }
 
-/// Elements from a weight to that of the same column in the next cache tile's steps.
+/// Returns the distance in elements between a weight and the one in the same column, one cache tile
+/// of steps later.
 fn next_steps(roles: &Roles, contraction: &Contraction, tiles: &Tiles) -> usize {
     let steps = tiles.cache.iter().find(|tile| roles.step == Some(tile.0));
     steps.map_or(0, |&(step, size)| size * contraction.weight.stride(step).unsigned_abs() as usize)
 }
 
 impl Direct {
-    /// The typed form of `config`, or the first knob that is malformed, does not fit the workload,
-    /// or breaks a limit of the target.
+    /// Parses the knobs of a config. Fails with the first knob that is malformed, does not fit the
+    /// workload, or breaks a limit of the target.
     pub fn new(workload: &Workload, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let roles = Roles::of_workload(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
         Self::with_roles(&roles, target, knobs)
     }
 
-    /// The same for a workload whose roles are known.
+    /// Parses the knobs for a workload whose roles are known.
     fn with_roles(roles: &Roles, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let reader = Reader(knobs);
         let block = block_size(target);
@@ -180,6 +188,8 @@ impl Direct {
         let packed_weights = reader.packs_weights()?;
 
         let dot = roles.dot(target);
+        // A copy in the plain layout can interleave the channels of a group; data read in place
+        // cannot.
         let is_copied = matches!(data_mode, DataMode::Copy | DataMode::Tile) && layouts.data == Layout::Plain;
         let groups = dot.map_or(Groups::NONE, |(_, Factors { steps, .. })| Groups {
             steps,
@@ -215,8 +225,8 @@ impl Direct {
         Ok(direct)
     }
 
-    /// Extent of the register tile along a spatial axis (1 for batch axes, the whole block for
-    /// lanes).
+    /// Extent of the register tile along a spatial axis: 1 for batch axes, the whole block for
+    /// lanes.
     pub fn register_extent(&self, axis: AxisId) -> usize {
         if let Some(l) = self.inner.iter().find(|l| l.axis == axis) {
             return l.tile;
@@ -225,8 +235,8 @@ impl Direct {
         if is_lane { self.contraction.axes[axis].extent } else { 1 }
     }
 
-    /// Spatial axes of the register tile with their extents, outermost first, the vectorised one
-    /// last.
+    /// Spatial axes of the register tile with their extents. The order is outermost first, and the
+    /// vectorised axis is last.
     pub fn register_tile(&self) -> Vec<(AxisId, usize)> {
         let spatial =
             (0..self.contraction.axes.len()).filter(|&a| !self.contraction.axes[a].reduce && a != self.vector);
@@ -235,7 +245,7 @@ impl Direct {
         tile
     }
 
-    /// The loops whose iterations are tasks, outermost first: the batch, then the leading cache
+    /// Loops whose iterations are tasks, outermost first: batch loops, then the leading cache
     /// loops.
     pub fn parallel_loops(&self) -> Vec<TileLoop> {
         let is_spatial = |l: &&TileLoop| !self.contraction.axes[l.axis].reduce;
@@ -243,8 +253,8 @@ impl Direct {
         self.batch.iter().map(|&axis| TileLoop { axis, tile: 1 }).chain(leading).collect()
     }
 
-    /// True if sums between chunks of the reduction need memory of their own, since the output has
-    /// another type.
+    /// True if partial sums between chunks of the reduction need a buffer of their own, because the
+    /// output has another element type than the sums.
     pub(crate) fn keeps_partial_sums(&self) -> bool {
         let spec = &self.contraction.spec;
         let [sums, result] = [self.contraction.number, self.contraction.tail]
@@ -264,8 +274,10 @@ impl Direct {
         self.cache.iter().find(|l| l.axis == axis).map_or(self.contraction.axes[axis].extent, |l| l.tile)
     }
 
-    /// Channels (columns) of outputs that are made of a panel before it is copied anew.
+    /// Number of output channels (columns) that are computed from a panel before the next panel is
+    /// copied.
     fn panel_reuse(&self) -> usize {
+        // The panel is copied just inside the innermost cache loop that its elements depend on.
         let copy = self.cache.iter().rposition(|l| self.data.uses(l.axis)).map_or(0, |last| last + 1);
         let axes = &self.contraction.axes;
         let shares = |&a: &AxisId| !axes[a].reduce && !self.batch.contains(&a) && !self.data.uses(a);
@@ -273,7 +285,7 @@ impl Direct {
         (0..axes.len()).filter(shares).map(extent).product()
     }
 
-    /// Bytes of a panel.
+    /// Size of a panel in bytes, with whole register tiles.
     fn panel_bytes(&self) -> usize {
         let used = (0..self.contraction.axes.len()).filter(|&a| self.data.uses(a));
         let extent = |a: AxisId| match self.contraction.axes[a].reduce {
@@ -283,7 +295,7 @@ impl Direct {
         self.copied[0].bytes() * used.map(extent).product::<usize>()
     }
 
-    /// Shape of the copied data tile: what the largest cache tile reads.
+    /// Shape of the copied data tile: the elements that the largest cache tile reads.
     pub fn tile_shape(&self) -> Vec<usize> {
         self.data
             .index

@@ -1,4 +1,4 @@
-//! How evenly the tasks of a schedule keep the threads busy.
+//! Load balance of a schedule's tasks among the threads.
 
 use autotune_ir::analyse::busiest_thread;
 use smallvec::SmallVec;
@@ -7,20 +7,20 @@ use super::{DataMode, Direct};
 use crate::contraction::AxisId;
 use autotune_ir::target::CpuTarget;
 
-/// Largest share of the work that one thread may have, as a multiple of its fair share, where there
-/// is enough to divide and it can be divided so evenly.
+/// Largest acceptable share of the work for one thread, as a multiple of a fair share. It applies
+/// where a workload is large enough and can be divided that evenly.
 pub(crate) const MAX_SHARE: f64 = 1.12;
-/// Vectors of outputs per thread from which on there is enough to divide.
+/// Minimum number of output vectors per thread for load balance to matter.
 const MANY_VECTORS: usize = 16;
 
-/// A number of consecutive tasks and the outputs of each.
+/// A number of consecutive tasks, and the outputs of each.
 type Run = (usize, usize);
 
 impl Direct {
-    /// The largest share of the work that one of the target's threads has, as a multiple of a fair
-    /// share; 1 where the workload is too small for that to matter.
+    /// Returns the largest share of the work that one of the target's threads has, as a multiple of
+    /// a fair share. Returns 1 where the workload is too small for that to matter.
     ///
-    /// Thread `i` of `t` gets the tasks `tasks*i/t..tasks*(i+1)/t`, and the time of a task is
+    /// Thread `i` of `t` gets the tasks `tasks*i/t..tasks*(i+1)/t`. The time of a task is
     /// proportional to its outputs.
     pub fn largest_share(&self, target: &CpuTarget) -> f64 {
         let axes = self.contraction.axes.iter().enumerate();
@@ -33,7 +33,7 @@ impl Direct {
         if target.threads == 1 || is_small { 1.0 } else { self.share_of(target.threads) }
     }
 
-    /// The same for `threads` threads and any workload.
+    /// Returns the largest share for `threads` threads and a workload of any size.
     fn share_of(&self, threads: usize) -> f64 {
         let mut runs: Vec<Run> = vec![(1, 1)];
         for level in self.parallel_loops() {
@@ -43,16 +43,19 @@ impl Direct {
             };
             runs = runs.iter().flat_map(along).collect();
         }
+
         let outputs: Vec<(f64, f64)> =
             runs.iter().map(|&(count, size)| (count as f64, (count * size) as f64)).collect();
         let total: f64 = outputs.iter().map(|run| run.1).sum();
         busiest_thread(&outputs, threads) * threads as f64 / total.max(1.0)
     }
 
-    /// Numbers and extents of the tiles of a parallel loop, in the order of their tasks.
+    /// Returns runs of equal tiles along a parallel loop, in task order.
     fn runs_along(&self, axis: AxisId, tile: usize) -> SmallVec<[Run; 4]> {
         let extent = self.contraction.axes[axis].extent;
         let (whole, rest) = (extent / tile, extent % tile);
+        // Lowering peels the first and last tiles that touch padding, so that they are tasks of
+        // other loops.
         let peels = self.data_mode != DataMode::Copy && self.padded_taps(axis).is_some();
         let first = usize::from(peels && whole > 1);
         let last = if rest > 0 { 0 } else { first };

@@ -1,4 +1,4 @@
-//! The schedule that is chosen without measuring.
+//! The default schedule of the direct sketch, chosen without measuring.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use autotune_ir::program::{BinaryOp, Expr};
 use autotune_ir::target::CpuTarget;
 use autotune_workloads::axes::{FEW, count};
 
-/// Layouts and data modes in the order in which the default tries them.
+/// Layouts and data modes, in the order in which the default tries them.
 const DEFAULT_DATA: [(&str, &str); 7] = [
     ("blocked", "inplace"),
     ("blocked", "copy"),
@@ -25,24 +25,26 @@ const DEFAULT_DATA: [(&str, &str); 7] = [
     ("plain", "tile"),
     DOT_DATA,
 ];
-/// What only dot products need, whose steps lie apart elsewhere.
+/// Layout and data mode for dot products only, whose reduction steps are not adjacent in the plain
+/// layout.
 const DOT_DATA: (&str, &str) = ("plain", "panel");
 
-/// Numbers of parallel loops in the order in which the default tries them.
+/// Numbers of parallel loops, in the order in which the default tries them.
 const PARALLEL: [&str; 3] = ["2", "1", "3"];
-/// Largest register tile along the width that leaves registers for steps on the sums.
+/// Largest register tile along the width that leaves registers for the epilogue's operands.
 const WIDTH_BESIDE_STEPS: usize = 8;
-/// Share of lanes that vectors along rows use of those that vectors along channels do, from which
-/// on rows are faster.
+/// Ratio of lane utilisation, vectors along rows over vectors along channels, from which on rows
+/// are faster.
 const ROWS_OVER_CHANNELS: f64 = 0.75;
 
-/// Ways of first-level caches, at least.
+/// Lower bound of the associativity (ways) of first-level caches.
 const WAYS: usize = 8;
-/// Rows of data up to which reading a matrix from memory takes longer than multiplying by it.
+/// Maximum number of data rows for which reading a matrix from memory takes longer than multiplying
+/// by it.
 const LIGHT: usize = 4;
 
-/// How a matrix is read in place: steps and columns of a cache tile, most vectors of a register
-/// tile, and whether the next steps are prefetched.
+/// Parameters for reading a matrix in place: steps and columns of a cache tile, maximum vectors of
+/// a register tile, and whether the next steps are prefetched.
 struct Stream {
     steps: usize,
     columns: usize,
@@ -50,39 +52,42 @@ struct Stream {
     prefetches: bool,
 }
 
-/// Whole rows side by side, which hardware prefetching follows.
+/// Several whole rows at once, which hardware prefetching follows.
 const STREAMED: Stream = Stream { steps: 8, columns: usize::MAX, vectors: 4, prefetches: false };
-/// The same from memory, where hardware prefetching stops at the end of each page.
+/// Whole rows from memory with software prefetches, because hardware prefetching stops at page
+/// boundaries.
 const FAR: Stream = Stream { steps: 4, columns: usize::MAX, vectors: 1, prefetches: true };
-/// Parts of the matrix, so that more steps are added up in registers where arithmetic takes as long
-/// as memory: of one within the second-level cache, the third-level cache, and from memory.
+/// Parts of the matrix, so that more steps are summed in registers where arithmetic takes as long
+/// as memory. The three are for a matrix in the second-level cache, in the third-level cache, and
+/// in memory.
 const NEAR_PART: Stream = Stream { steps: 512, columns: 128, vectors: 1, prefetches: false };
 const PART: Stream = Stream { steps: 128, columns: 512, vectors: 1, prefetches: false };
 const FAR_PART: Stream = Stream { steps: 32, columns: 512, vectors: 2, prefetches: true };
 
-/// A fixed rule without measuring: vectors over the output channels (else the width), blocked
-/// layouts where they fit, data read in place, constant weights packed, the largest register tile
-/// of a few vectors by as many columns as the registers hold, tiles of columns and rows in
-/// parallel, the reduction whole, rows of taps outermost in it. Of these the first that divides the
-/// work among the threads evenly enough, else the one that does so most evenly.
+/// Returns the default schedule by a fixed rule without measuring. The rule vectorises over the
+/// output channels (else the width) and uses blocked layouts where they fit. It reads data in place
+/// and packs constant weights. The register tile is the largest one of a few vectors by as many
+/// columns as the registers hold. Tiles of columns and rows are parallel; the reduction is whole,
+/// with rows of taps outermost. The rule takes the first such schedule that divides the work evenly
+/// among the threads, else the most even one.
 ///
-/// The rule is near the least of what the analysis says: of all single knobs at given layouts, the
-/// best change promises 3 % fewer cycles in the mean, and up to 12 %. Measured (AMD EPYC, family
-/// 25, model 17, one thread, 2026-11-22, 28 layers and products of ResNet-18, MobileNet and the
-/// matmul suite, 25 rounds in turns, medians) those choices were 1.003 times as fast, 0.991 to
-/// 1.048, for hundreds of lowerings each; to go on from there as long as it promises 1 % was 1.003,
-/// too, 0.984 to 1.068.
+/// The rule is near the minimum of the analysis: of all changes to a single knob at given layouts,
+/// the best one predicts 3 % fewer cycles on average and 12 % at most. Measured, those changes were
+/// 1.003 times as fast (0.991 to 1.048), for hundreds of lowerings each. Repeating such changes
+/// while they predict a gain of 1 % was 1.003 times as fast, too (0.984 to 1.068). The measurements
+/// are medians of 25 rounds of interleaved timing, for 28 layers and products of ResNet-18,
+/// MobileNet and the matmul suite, on one thread of an AMD EPYC (family 25, model 17), 2026-11-22.
 ///
-/// There is always one that keeps the rules: the last to be tried have a register tile of a single
-/// vector, which fits the registers and the code, and a padded copy of the input, which any padding
-/// can be written out to.
+/// At least one schedule keeps the rules. The last ones to be tried have a register tile of a
+/// single vector, which fits the registers and the code size, and a padded copy of the input, which
+/// supports any padding.
 pub(super) fn default_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
     let streaming = streaming_point(roles, target, space);
     streaming.or_else(|| row_point(roles, target, space)).or_else(|| usual_point(roles, target, space))
 }
 
-/// True for products of a few rows with a matrix that is read as it lies and exceeds the
-/// first-level cache.
+/// True for products of a few rows with a matrix that is read in place and exceeds the first-level
+/// cache.
 pub(super) fn streams(roles: &Roles, target: &CpuTarget) -> bool {
     let Contraction { weight, weight_is_constant, .. } = &roles.contraction;
     let rows = count(roles.contraction.equation(), &roles.axes.rows);
@@ -96,8 +101,9 @@ fn matrix_bytes(roles: &Roles) -> usize {
     roles.factors[1].bytes() * roles.contraction.weight.shape.iter().product::<usize>()
 }
 
-/// A schedule that reads a few rows of the matrix side by side from beginning to end, and adds to
-/// the output. A tile of a few columns and all steps would read a part of a page of every row.
+/// Returns a schedule that reads a few rows of the matrix at once from beginning to end, and adds
+/// to the output. A tile of a few columns and all steps would read only a part of a page from every
+/// row.
 fn streaming_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
     if !streams(roles, target) {
         return None;
@@ -106,6 +112,9 @@ fn streaming_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) ->
     let (columns, registers) = (roles.extent(roles.channel), target.isa.vector_registers());
     let bytes = matrix_bytes(roles);
     let is_far = bytes > target.l3_bytes / 2;
+
+    // Few rows are bound by memory: long contiguous reads matter. More rows are bound by
+    // arithmetic: sums should stay in registers.
     let stream = match rows {
         ..=LIGHT if is_far => FAR,
         1 => STREAMED,
@@ -116,6 +125,8 @@ fn streaming_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) ->
         _ if bytes <= target.l2_bytes => NEAR_PART,
         _ => PART,
     };
+
+    // The sums, and one weight vector per vector of columns, must fit the registers.
     let vectors = (1..=stream.vectors).rev().find(|vectors| (rows + 1) * vectors < registers)?;
     let of_thread = columns.div_ceil(target.threads).next_multiple_of(vectors * target.lanes());
     let most = if target.threads == 1 { stream.columns } else { stream.columns.min(of_thread) };
@@ -157,7 +168,7 @@ fn streaming_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) ->
     Direct::with_roles(roles, target, &point).is_ok().then_some(point)
 }
 
-/// The first order that begins with some axes.
+/// Returns the first order that begins with the given axes.
 fn order_of(knob: &Knob, first: [Option<&str>; 2]) -> Option<usize> {
     let starts = |value: &Value| match value {
         Value::Order(names) => first.iter().flatten().zip(names).all(|(first, name)| first == name),
@@ -166,9 +177,9 @@ fn order_of(knob: &Knob, first: [Option<&str>; 2]) -> Option<usize> {
     knob.values.iter().position(starts)
 }
 
-/// A schedule of dot products of plain images whose vectors go along the rows, where the channels
-/// of the result are no whole vectors. Vectors of channels would have unused lanes, too, and be
-/// stored element by element.
+/// Returns a schedule of dot products of plain images that is vectorised along the rows, for output
+/// channels that are not whole vectors. Vectors along such channels would also have unused lanes,
+/// and they would be stored element by element.
 fn row_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
     let (lanes, (_, Factors { steps, .. })) = (target.lanes(), roles.dot(target)?);
     let width = roles.vectors(target).into_iter().find(|&axis| axis != roles.channel)?;
@@ -181,7 +192,8 @@ fn row_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Optio
         return None;
     }
 
-    // The whole row, or vectors of it, a few if they divide it.
+    // Candidates are the whole row, one or two vectors that divide it, and last two vectors in any
+    // case.
     let row = Some(extent).filter(|&extent| extent <= 4 * lanes);
     let vectors = [2 * lanes, lanes].into_iter().filter(|size| extent.is_multiple_of(*size));
     let tiles = row.into_iter().chain(vectors).chain([2 * lanes]);
@@ -205,12 +217,14 @@ fn row_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Optio
     })
 }
 
+/// Returns the usual schedule: the first that balances the load, else the one that balances it
+/// best.
 fn usual_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
     let lanes = target.lanes();
     let usual: Vec<DefaultRule> =
         roles.vectors(target).into_iter().map(|vector| DefaultRule::of(roles, target, vector)).collect();
-    // Several rows of a tall kernel, each with its taps in the padding written out, may be too much
-    // code.
+    // Fallback: several rows of a tall kernel may be too much code, as each row has its padding
+    // taps written out.
     let flat: Vec<DefaultRule> =
         usual.iter().filter(|rule| rule.height > 1).map(|rule| DefaultRule { height: 1, ..rule.clone() }).collect();
 
@@ -222,7 +236,7 @@ fn usual_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Opt
         {
             for alike in rule.candidates(space, channels) {
                 for point in alike {
-                    // What is wrong with a point is so however many loops are parallel.
+                    // A rule that the point breaks does not depend on the number of parallel loops.
                     let Ok(direct) = Direct::with_roles(roles, target, &point) else { break };
                     let share = direct.largest_share(target);
                     if share <= MAX_SHARE {
@@ -238,21 +252,21 @@ fn usual_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Opt
     best.map(|(_, point)| point)
 }
 
-/// What the default schedule of a workload tries.
+/// Parameters of the usual default schedule of a workload.
 #[derive(Clone)]
 struct DefaultRule<'a> {
     roles: &'a Roles,
     vector: AxisId,
-    /// Most vectors of the register tile along the channels.
+    /// Maximum vectors of the register tile along the channels.
     vectors: usize,
     /// Largest register tile along the width (rows of a matrix product).
     width: usize,
-    /// Register tile along the height.
+    /// Largest register tile along the height.
     height: usize,
-    /// Axis of the outermost loop over tiles.
+    /// Axis of the outermost loop over cache tiles.
     outermost: AxisId,
     unroll: &'static str,
-    /// Elements of a vector register.
+    /// Number of f32 elements in a vector register.
     lanes: usize,
     /// True if an instruction multiplies groups of steps.
     has_dot: bool,
@@ -262,16 +276,17 @@ struct DefaultRule<'a> {
 
 impl<'r> DefaultRule<'r> {
     fn of(roles: &'r Roles, target: &CpuTarget, vector: AxisId) -> Self {
-        // Neighbouring outputs of a depthwise convolution share what they read, those of others the
-        // weights, too.
+        // Adjacent outputs of a depthwise convolution share inputs, so that square tiles pay.
+        // Outputs of other convolutions also share weights, so that long tiles pay.
         let (vectors, width, height, unroll) = if roles.is_product() && target.isa.vector_registers() >= 32 {
             (3, 28, 1, "4")
         } else if roles.is_depthwise && vector == roles.channel {
-            // The lanes of a blocked layout, whole.
+            // A tile along the channels is a whole block of the blocked layout.
             (block_size(target) / target.lanes(), 3, 3, "16")
         } else {
             (2, 28, 1, "4")
         };
+
         let width = if roles.is_product() { width.min(rows_in_ways(roles, target)) } else { width };
         let width = if has_steps_of_bf16(roles, target) { width.min(WIDTH_BESIDE_STEPS) } else { width };
         let outermost = if roles.contraction.weight_is_constant { roles.channel } else { roles.spatial[0] };
@@ -279,13 +294,14 @@ impl<'r> DefaultRule<'r> {
         Self { roles, vector, vectors, width, height, outermost, unroll, lanes, has_dot, widens }
     }
 
-    /// False for `size` elements of an axis that vectors run along without being whole there.
+    /// False if vectors run along `axis` and `size` elements are neither whole vectors nor the
+    /// whole axis.
     fn is_whole(&self, axis: AxisId, size: usize) -> bool {
         axis != self.vector || size.is_multiple_of(self.lanes) || size >= self.roles.contraction.axes[axis].extent
     }
 
-    /// The combinations that the knobs have with a register tile of some channels, the best first;
-    /// together those that differ only by how many loops are parallel.
+    /// Returns the points with a register tile of some channels, the best first. Points that differ
+    /// only in the number of parallel loops are grouped.
     fn candidates<'a>(
         &'a self,
         space: &'a Arc<KnobSpace>,
@@ -294,14 +310,18 @@ impl<'r> DefaultRule<'r> {
         let blocked = Value::Choice("blocked".into());
         let is_blockable = space.knobs.iter().any(|knob| knob.values.contains(&blocked));
         let fits = move |data: &(&str, &str)| is_blockable || data.0 == "plain";
+
         let mut data = DEFAULT_DATA.to_vec();
         data.retain(|data| fits(data) && (self.has_dot || *data != DOT_DATA));
+        // A copy widens each element once, and a tile's copy stays in the cache.
         if self.widens {
             data.sort_by_key(|data| data.1 != "tile");
         }
+        // The sort is stable: copies of the whole input come last.
         if self.has_dot {
             data.sort_by_key(|data| data.1 == "copy");
         }
+
         let is_whole = |width: &usize| self.roles.width.is_none_or(|axis| self.is_whole(axis, *width));
         let widths = data
             .into_iter()
@@ -315,7 +335,7 @@ impl<'r> DefaultRule<'r> {
         })
     }
 
-    /// The combination with the given words and register tile, if the knobs have it.
+    /// Returns the point with the given words and register tile, if the space has it.
     fn candidate(
         &self,
         space: &Arc<KnobSpace>,
@@ -324,20 +344,22 @@ impl<'r> DefaultRule<'r> {
     ) -> Option<Point> {
         let roles = self.roles;
         let outermost_tap = roles.axes.taps().next();
+
         space.point_of(|knob| {
             let position =
                 |word: &str| knob.values.iter().position(|v| matches!(v, Value::Choice(other) if other == word));
             let (group, axis) = knob.name.split_once('.').unwrap_or((&knob.name, ""));
+
             match (group, axis) {
                 ("tile", axis) => self.tile(knob, roles.contraction.axis(axis)?, [channels, width]),
                 ("order", "reduce") => Some(outermost_tap.map_or(0, |tap| starting_with(knob, roles.name(tap)))),
-                // What is copied to be multiplied is for all channels.
+                // A copied tile is reused by all channels if their loop is innermost.
                 ("order", "") if (self.has_dot || self.widens) && words[1].1 != "inplace" => {
                     let last = ending_with(knob, roles.name(roles.channel));
                     last.or_else(|| Some(starting_with(knob, roles.name(self.outermost))))
                 }
                 ("order", "") => Some(starting_with(knob, roles.name(self.outermost))),
-                // Vectors need weights that lie side by side.
+                // Vector loads need weights that are contiguous along the vectorised axis.
                 ("weights", _) if self.has_dot || roles.contraction.weight.stride(self.vector) > 1 => {
                     position("packed")
                 }
@@ -352,7 +374,7 @@ impl<'r> DefaultRule<'r> {
         })
     }
 
-    /// The tile of an axis, if the knob has it.
+    /// Returns the index of an axis's tile among the values of its knob.
     fn tile(&self, knob: &Knob, axis: AxisId, [channels, width]: [usize; 2]) -> Option<usize> {
         let roles = self.roles;
         if axis == roles.channel {
@@ -369,9 +391,9 @@ impl<'r> DefaultRule<'r> {
     }
 }
 
-/// True if a convolution's sums of dot products go through more than sums, products and maxima with
-/// elements of bf16, which are loaded to registers of their own: where few are left, partial sums
-/// would go to the stack and back for each vector that is stored.
+/// True if the epilogue of a convolution by dot products has bf16 operands and operations other
+/// than sum, product and max. Such operands are loaded into registers of their own. With few
+/// registers left, partial sums would be spilled to the stack for each stored vector.
 fn has_steps_of_bf16(roles: &Roles, target: &CpuTarget) -> bool {
     let Contraction { spec, tail, .. } = &roles.contraction;
     let value = &spec.equations[*tail].value;
@@ -385,26 +407,26 @@ fn has_steps_of_bf16(roles: &Roles, target: &CpuTarget) -> bool {
     is_bf16 && !roles.is_product() && roles.dot(target).is_some() && value.any(&takes_steps)
 }
 
-/// Most rows of data that the first-level cache holds a line of each, read in place. Rows whose
-/// distance is a large power of two compete for the same few lines.
+/// Returns the maximum number of data rows of which the first-level cache holds one line each. Rows
+/// whose distance is a multiple of a large power of two compete for the same few lines.
 fn rows_in_ways(roles: &Roles, target: &CpuTarget) -> usize {
     let data = &roles.contraction.data;
     let rows = roles.spatial.iter().filter(|&&axis| axis != roles.channel);
     let distance = rows.map(|&axis| roles.factors[0].bytes() * data.stride(axis).unsigned_abs() as usize).max();
     let way = (target.l1d_bytes / WAYS).max(1);
-    // The power of two in the distance, at most a way.
+    // The largest power of two that divides the distance, at most the size of one way.
     let shared = distance.map_or(1, |bytes| 1 << bytes.trailing_zeros().min(way.ilog2()));
     WAYS * (way / shared)
 }
 
-/// The first order whose outermost axis is `axis`. With `kh` outermost in the reduction the weights
-/// are read in one go even where some rows of taps lie in the padding.
+/// Returns the index of the first order whose outermost axis is `axis`. With `kh` outermost in the
+/// reduction, the weights are read sequentially even where some rows of taps are in the padding.
 fn starting_with(knob: &Knob, axis: &str) -> usize {
     let first = |v: &Value| matches!(v, Value::Order(axes) if axes.first().is_some_and(|a| a == axis));
     knob.values.iter().position(first).unwrap_or(0)
 }
 
-/// The first order whose innermost axis is `axis`.
+/// Returns the index of the first order whose innermost axis is `axis`.
 fn ending_with(knob: &Knob, axis: &str) -> Option<usize> {
     let last = |v: &Value| matches!(v, Value::Order(axes) if axes.last().is_some_and(|a| a == axis));
     knob.values.iter().position(last)
@@ -414,13 +436,13 @@ fn is_register_tile(value: &Value, size: usize) -> bool {
     matches!(value, Value::Tile(t) if t.last() == Some(&size))
 }
 
-/// The value whose register tile is the largest up to `limit` and whose cache tile is no larger.
+/// Returns the index of the largest register tile up to `limit` whose cache tile has the same size.
 fn widest(knob: &Knob, limit: usize) -> Option<usize> {
     let fits = |v: &Value| matches!(v, Value::Tile(t) if t.len() == 2 && t[0] == t[1] && t[1] <= limit);
     knob.values.iter().rposition(fits)
 }
 
-/// The value with the given register tile whose cache tile covers the axis.
+/// Returns the index of the given register tile with the cache tile that covers the axis.
 fn whole(knob: &Knob, register: usize) -> Option<usize> {
     knob.values.iter().rposition(|v| matches!(v, Value::Tile(t) if t.len() == 2 && t[1] == register))
 }

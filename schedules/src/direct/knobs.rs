@@ -1,4 +1,4 @@
-//! What may be chosen in the direct sketch.
+//! Knobs of the direct sketch and their values.
 
 use super::roles::{LoopNames, Roles};
 use super::rules::{MIN_PANEL_CHANNELS, MIN_PANEL_COLUMNS, pads_far};
@@ -7,14 +7,15 @@ use crate::contraction::{AxisId, Contraction};
 use crate::knob_space::Knob;
 use autotune_ir::target::CpuTarget;
 
-/// Register tiles that vectors do not run along: the small ones of any axis, and the others.
+/// Register tiles along axes that are not vectorised: small ones for any axis, large ones for all
+/// but the height of images.
 const SMALL_TILES: std::ops::RangeInclusive<usize> = 1..=8;
 const LARGE_TILES: [usize; 9] = [9, 10, 12, 13, 14, 16, 20, 24, 28];
 
-/// Reduction steps in one straight-line body.
+/// Maximum numbers of reduction steps in one straight-line body.
 pub(crate) const UNROLLS: [&str; 5] = ["1", "2", "4", "8", "16"];
 
-/// Every knob of the sketch with its values, for one workload and target.
+/// Returns every knob of the sketch with its values, for one workload and target.
 pub(super) fn knobs(roles: &Roles, target: &CpuTarget) -> Vec<Knob> {
     let contraction = &roles.contraction;
     let [input_blocks, output_blocks] = roles.blockable(block_size(target));
@@ -22,6 +23,8 @@ pub(super) fn knobs(roles: &Roles, target: &CpuTarget) -> Vec<Knob> {
     let layouts =
         |name: &str, blocks: bool| Knob::choice(name, if blocks { &["plain", "blocked"] } else { &["plain"] });
 
+    // Only vectors along the width read data vectors, so only they gain from another layout of a
+    // copy.
     let copies = vectors.len() > 1;
     let mut knobs = vec![Knob::choice("data", &data_modes(roles, target))];
     if !roles.is_product() {
@@ -37,6 +40,7 @@ pub(super) fn knobs(roles: &Roles, target: &CpuTarget) -> Vec<Knob> {
     knobs.push(Knob::choice("vector", &names));
     for &axis in &roles.spatial {
         let registers = register_tiles(roles, axis, &vectors, target.lanes());
+        // Products that stream a matrix divide its columns among the threads.
         let is_shared = axis == roles.channel && default::streams(roles, target);
         let tiles = spatial_tiles(roles.extent(axis), &registers, if is_shared { target.threads } else { 1 });
         knobs.push(Knob::tile(&format!("tile.{}", roles.name(axis)), tiles));
@@ -56,9 +60,9 @@ pub(super) fn knobs(roles: &Roles, target: &CpuTarget) -> Vec<Knob> {
     knobs
 }
 
-/// Ways of reading the data. Vectors along the channels read single elements of it, for which a
-/// copy is no better, unless a prologue makes what is copied, or it has the steps of dot products
-/// side by side.
+/// Returns the data modes of a workload. With vectors along the channels, each load of data is a
+/// single element, and a copy does not help. It helps if a prologue computes the copied elements,
+/// or if it makes the steps of dot products adjacent.
 pub(crate) fn data_modes(roles: &Roles, target: &CpuTarget) -> Vec<&'static str> {
     let (contraction, copies) = (&roles.contraction, roles.vectors(target).len() > 1);
     let has_dot = roles.dot(target).is_some();
@@ -75,16 +79,16 @@ pub(crate) fn data_modes(roles: &Roles, target: &CpuTarget) -> Vec<&'static str>
     data
 }
 
-/// Ways of reading the weights: constant ones are packed for nothing, and those that are read
-/// beyond their ends have zeros there when they are packed.
+/// Returns the knob for reading weights. Constant weights are packed ahead of time at no cost.
+/// Weights that are read out of bounds must be packed, because packing writes the zeros.
 pub(crate) fn weights(contraction: &Contraction) -> Knob {
     let is_packed = contraction.weight_is_constant || !contraction.axes_beyond_weights().is_empty();
     let ways = if is_packed { &["packed"][..] } else { &["packed", "inplace"][..] };
     Knob::choice("weights", ways)
 }
 
-/// Whether some schedule may have panels: of matrices with many columns, and of strided
-/// convolutions that vectors may run along the width of.
+/// True if some schedule may use panels: products with many columns, and strided convolutions that
+/// may be vectorised along the width.
 fn panels_pay(roles: &Roles, copies: bool) -> bool {
     let is_strided = |axis: AxisId| roles.axes.windows.iter().any(|window| window.row == axis && window.stride > 1);
     match roles.is_product() {
@@ -93,8 +97,8 @@ fn panels_pay(roles: &Roles, copies: bool) -> bool {
     }
 }
 
-/// Register tiles of an axis: whole vectors or the whole axis where the vector may run along it,
-/// single elements where it may run along another.
+/// Returns the register tiles of an axis: whole vectors or the whole axis if vectors may run along
+/// it, small numbers of elements if vectors may run along another axis.
 pub(crate) fn register_tiles(roles: &Roles, axis: AxisId, vectors: &[AxisId], lanes: usize) -> Vec<usize> {
     let extent = roles.extent(axis);
     let mut tiles = Vec::new();
@@ -103,6 +107,8 @@ pub(crate) fn register_tiles(roles: &Roles, axis: AxisId, vectors: &[AxisId], la
         tiles.extend((extent <= 4 * lanes).then_some(extent));
     }
     if vectors != [axis] {
+        // Rows of images are written out with their padding taps, so tall tiles would be too much
+        // code.
         let is_height = roles.axes.is_windowed(axis) && roles.width != Some(axis);
         tiles.extend(SMALL_TILES);
         tiles.extend(LARGE_TILES.into_iter().filter(|_| !is_height));
@@ -113,8 +119,8 @@ pub(crate) fn register_tiles(roles: &Roles, axis: AxisId, vectors: &[AxisId], la
     tiles
 }
 
-/// `[cache tile, register tile]` values: the cache tile is a multiple of the register tile, or
-/// covers the whole axis, or one of `parts` equal parts of it.
+/// Returns pairs `[cache tile, register tile]`. The cache tile is a multiple of the register tile,
+/// and covers the whole axis, one of `parts` equal parts, or less.
 fn spatial_tiles(extent: usize, registers: &[usize], parts: usize) -> Vec<Vec<usize>> {
     let mut tiles = Vec::new();
     for &register in registers {
@@ -128,7 +134,7 @@ fn spatial_tiles(extent: usize, registers: &[usize], parts: usize) -> Vec<Vec<us
     tiles
 }
 
-/// `[chunk]` values of the tiled reduction axis; the last covers it whole.
+/// Returns values `[chunk]` of the tiled reduction axis; the last one covers the whole axis.
 pub(crate) fn reduce_tiles(extent: usize) -> Vec<Vec<usize>> {
     let chunks = [4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048];
     chunks.into_iter().filter(|&c| c < extent).chain([extent]).map(|c| vec![c]).collect()

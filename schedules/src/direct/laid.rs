@@ -1,4 +1,4 @@
-//! A contraction as a config lays out its activations.
+//! A contraction with the layouts that a config chooses for its activations.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::contraction::{AxisId, Contraction, Operand, with_layout};
 use crate::error::LowerError;
 use autotune_ir::program::Layout;
 
-/// Layouts of the activations.
+/// Layouts of the activations: input, data as the compute nest reads it, and output.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Layouts {
     pub(crate) input: Layout,
@@ -33,7 +33,8 @@ impl Layouts {
     }
 }
 
-/// The layout that a knob names, of blocks of `block` channels if these fit.
+/// Returns the layout that a knob names, with blocks of `block` channels. Fails if blocks do not
+/// fit.
 pub(crate) fn layout(reader: &Reader, name: &str, fits: bool, block: usize) -> Result<Layout, LowerError> {
     match reader.layout(name, block)? {
         Layout::ChannelBlocked(_) if !fits => {
@@ -43,27 +44,27 @@ pub(crate) fn layout(reader: &Reader, name: &str, fits: bool, block: usize) -> R
     }
 }
 
-/// The axes of channels split as layouts need, and the operands in these layouts.
+/// A contraction with its channel axes split for the layouts, and the operands in these layouts.
 pub(crate) struct Laid {
-    /// Operands are in their plain layouts.
+    /// The contraction with split axes; its operands are in plain layouts.
     pub(crate) contraction: Arc<Contraction>,
-    /// The axes that are split, each with that over its lanes.
+    /// Split axes, each with the axis over its lanes.
     lanes: SmallVec<[(AxisId, AxisId); 2]>,
     pub(crate) input: Arc<Operand>,
     pub(crate) data: Arc<Operand>,
     pub(crate) output: Arc<Operand>,
     pub(crate) names: LoopNames,
-    /// The axis over the steps of a group, if there are groups.
+    /// Axis over the steps of a group; `None` without groups.
     pub(crate) group: Option<AxisId>,
 }
 
-/// Groups of reduction steps of dot products.
+/// Groups of reduction steps for dot-product instructions.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Groups {
-    /// Steps of a group, one where there are none.
+    /// Steps per group; 1 without groups.
     pub(crate) steps: usize,
-    /// True if data in the plain layout has the steps of a group side by side, as copies of images
-    /// can.
+    /// True if data in the plain layout has the steps of a group adjacent, which copies of images
+    /// can provide.
     pub(crate) in_images: bool,
 }
 
@@ -72,8 +73,8 @@ impl Groups {
 }
 
 impl Roles {
-    /// The contraction in some layouts, whose blocks are of `block` channels, with groups of steps;
-    /// made once.
+    /// Returns the contraction in some layouts, with blocks of `block` channels and groups of
+    /// steps. The result is cached per workload.
     pub(crate) fn laid(&self, layouts: Layouts, block: usize, groups: Groups) -> Arc<Laid> {
         self.laid.get((block, layouts, groups), || Laid::of(self, layouts, block, groups))
     }
@@ -83,12 +84,13 @@ impl Roles {
 const GROUP: &str = "group";
 
 impl Laid {
-    /// Blocks are of `block` channels.
+    /// Splits the axes and lays out the operands, with blocks of `block` channels.
     pub(crate) fn of(roles: &Roles, layouts: Layouts, block: usize, groups: Groups) -> Self {
         let is_blocked = |layout: Layout| layout != Layout::Plain;
         let input = roles.input_channel().filter(|_| is_blocked(layouts.input) || is_blocked(layouts.data));
         let output = is_blocked(layouts.output).then_some(roles.channel);
 
+        // Input and output share the channel axis of a depthwise convolution, which is split once.
         let (mut contraction, mut lanes) = (roles.contraction.clone(), SmallVec::<[(AxisId, AxisId); 2]>::new());
         for axis in [input, output].into_iter().flatten() {
             if lanes.iter().all(|lane| lane.0 != axis) {
@@ -102,7 +104,7 @@ impl Laid {
         let mut data = with_layout(&contraction.data, layouts.data, in_lane);
         let mut output = with_layout(&contraction.output, layouts.output, out_lane);
 
-        // Groups are of neighbouring channels: of a block, if there are blocks.
+        // A group consists of adjacent channels: those of one block if the input is blocked.
         let split = in_lane.filter(|_| !roles.is_depthwise).or(roles.step).filter(|_| groups.steps > 1);
         let group = split.map(|axis| {
             let (group, replacement) = contraction.split_to(axis, groups.steps, GROUP);
@@ -125,7 +127,7 @@ impl Laid {
         }
     }
 
-    /// The axis over the lanes of a split axis.
+    /// Returns the axis over the lanes of a split axis.
     pub(crate) fn lane_of(&self, axis: AxisId) -> Option<AxisId> {
         self.lanes.iter().find(|lane| lane.0 == axis).map(|lane| lane.1)
     }

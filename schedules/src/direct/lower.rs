@@ -1,15 +1,14 @@
-//! Lowering of the direct sketch on a CPU.
+//! Lowering of the direct sketch to loop nests for a CPU.
 //!
-//! Each level of tiles splits an axis that covers `extent` elements from `base`:
+//! Each level of tiles splits an axis, which covers `extent` elements from `base`:
 //!
 //! ```text
 //! for x in 0..50 { body(x) }          →   for t in 0..6 { for i in 0..8 { body(8*t + i) } }
 //!                                         for i in 0..2 { body(48 + i) }
 //! ```
 //!
-//! Remainders are nests of their own. Where data is read in place, the tiles that touch padding are
-//! peeled off the ends in the same way, the kernel loops over them are written out, and taps in the
-//! padding are left out:
+//! Remainders are separate nests. Where data is read in place, tiles that touch padding are also
+//! peeled off the ends. Their kernel loops are written out, and taps in the padding are left out:
 //!
 //! ```text
 //! for x in 0..56 { for k in 0..3 { acc[x] += in[x + k - 1] * w[k] } }       (in: 56 elements, padding 1)
@@ -18,9 +17,9 @@
 //!      acc[55] += in[54] * w[0];  acc[55] += in[55] * w[1]
 //! ```
 //!
-//! A reduction split over cache chunks becomes a first chunk (accumulators start at zero), middle
-//! chunks, and a last chunk (with the epilogue); in between partial sums live in the output buffer,
-//! or beside it if it has another type.
+//! A reduction that is split over cache tiles has a first chunk (accumulators start at zero),
+//! middle chunks, and a last chunk (with the epilogue). Partial sums are stored in the output
+//! buffer in between, or in a buffer of their own if the output has another type.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -44,27 +43,27 @@ mod region;
 pub(crate) use packed::Packed;
 pub(crate) use region::{Region, Span, bases};
 
-/// The loop nests of a config, for vectors of `lanes` lanes.
+/// Lowers a config to loop nests, for vectors of `lanes` f32 lanes.
 pub(crate) fn lower(workload: &Workload, direct: &Direct, lanes: usize) -> Program {
     Lowering::new(workload, direct, lanes).run()
 }
 
-/// What is done in a region.
+/// Callback that emits the nodes of a region.
 pub(crate) type Body<'b, L> = dyn FnMut(&mut L, &mut Region) -> Vec<Node> + 'b;
 
-/// Where register tiles find an operand or leave their sums.
+/// Location of an operand that register tiles read, or of the sums that they write.
 pub(crate) struct Place {
     pub(crate) buffer: BufferId,
-    /// The first indices, which are the same for all elements.
+    /// Leading indices, the same for all elements.
     pub(crate) lead: Vec<Affine>,
-    /// The others, affine in the axes.
+    /// Remaining indices, affine in the axes.
     pub(crate) index: Vec<Affine>,
-    /// Values of the axes at the first element, if that is not where all are zero.
+    /// Values of the axes at the first element of the buffer; `None` if they are all zero.
     pub(crate) origin: Option<Vec<Affine>>,
 }
 
 impl Place {
-    /// The element at an iteration, of which `value` gives the value of an index.
+    /// Returns the index of an element; `value` evaluates one index at the current iteration.
     fn at(&self, value: impl Fn(&Affine) -> Affine) -> Index {
         let element = |index: &Affine| {
             let mut element = value(index);
@@ -77,33 +76,33 @@ impl Place {
     }
 }
 
-/// Of the elements of an axis, those for which `low <= step * element <= high`.
+/// Range of the elements of an axis with `low <= step * element <= high`.
 struct Bounds {
     step: i64,
     low: i64,
     high: i64,
 }
 
-/// Where in the nest a loop over an axis is.
+/// Depth of a loop over an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
-    /// Over cache tiles.
+    /// Loop over cache tiles.
     Cache,
-    /// Over register tiles.
+    /// Loop over register tiles.
     Register,
-    /// Over reduction steps.
+    /// Loop over reduction steps.
     Reduce,
-    /// Over unrolled reduction steps within a serial one.
+    /// Unrolled loop inside a serial loop over reduction steps.
     Unroll,
-    /// Within the register tile.
+    /// Loop within the register tile.
     Tile,
 }
 
-/// What follows the axis in the name of a loop, by level.
+/// Suffix of a loop's name, by level.
 const LEVELS: [&str; 5] = ["0", "1", "r", "u", "t"];
 
-/// Names of the loops over an axis, by level; made while compiling for the axes that
-/// [`crate::contraction`] knows.
+/// Returns the names of the loops over an axis, by level. The names of the axes that
+/// [`crate::contraction`] knows are compile-time constants.
 fn loop_names(axis: &str) -> [VarName; LEVELS.len()] {
     macro_rules! names {
         ($($known:literal)*) => {
@@ -130,15 +129,15 @@ pub(crate) struct Lowering<'a> {
     names: Vec<[VarName; LEVELS.len()]>,
     pub(crate) operands: OperandBuffers,
     packed_weight: Option<Rc<Packed>>,
-    /// The panel that the compute nest reads.
+    /// Panel that the compute nest reads, if there is one.
     panel: Option<Rc<Packed>>,
-    /// What it reads where there is none: the input or a padded copy of it (whole or tile).
+    /// Location of the data without a panel: the input, or a padded copy of all or a tile of it.
     pub(crate) data: Place,
-    /// Where the sums of register tiles go.
+    /// Destination of the sums of register tiles.
     pub(crate) sums: Place,
-    /// Where they are between chunks of the reduction, if not there.
+    /// Location of partial sums between chunks of the reduction, if it is not `sums`.
     partial: Option<Place>,
-    /// True within the copies of a data tile.
+    /// True inside the copy of a data tile, where no other copy is made.
     is_copied: bool,
 }
 
@@ -157,7 +156,7 @@ impl<'a> Lowering<'a> {
         Self::of_part(all, operands, direct, lanes)
     }
 
-    /// The lowering of one of several contractions of a program.
+    /// Creates the lowering of one contraction in a program of several.
     pub(crate) fn of_part(mut all: Nest, operands: OperandBuffers, direct: &'a Direct, lanes: usize) -> Self {
         let axes = direct.contraction.axes.iter();
         let place = |buffer, of: &Operand| Place { buffer, lead: Vec::new(), index: of.index.clone(), origin: None };
@@ -196,7 +195,7 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// The stages that copy operands.
+    /// Returns the stages that copy operands before the compute stage.
     pub(crate) fn copies(&mut self) -> Vec<Stage> {
         let mut stages = Vec::new();
         if self.direct.packed_weights {
@@ -212,43 +211,44 @@ impl<'a> Lowering<'a> {
         stages
     }
 
-    /// The whole iteration space.
+    /// Returns the region of the whole iteration space.
     pub(crate) fn whole_region(&self) -> Region {
         let axes = &self.direct.contraction.axes;
         axes.iter().map(|a| Span { base: Affine::default(), extent: a.extent }).collect()
     }
 
-    /// The name of a loop over an axis.
+    /// Returns the name of a loop over an axis.
     fn axis_name(&self, axis: AxisId, level: Level) -> VarName {
         self.names[axis][level as usize].clone()
     }
 
-    /// The name of a loop over cache tiles of an axis.
+    /// Returns the name of a loop over cache tiles of an axis.
     pub(crate) fn cache_loop(&self, axis: AxisId) -> VarName {
         self.axis_name(axis, Level::Cache)
     }
 
-    /// The variable of one.
+    /// Creates the variable of a loop over an axis.
     fn axis_var(&mut self, axis: AxisId, level: Level, extent: usize) -> VarId {
         let name = self.axis_name(axis, level);
         self.all.var(name, extent)
     }
 
-    /// The stage's trees: one per combination of segments of the parallel loops, each perfectly
-    /// nested.
+    /// Returns the trees of the compute stage. There is one per combination of segments of the
+    /// parallel loops, and its parallel loops are perfectly nested.
     pub(crate) fn compute(&mut self) -> Vec<Node> {
         let (levels, direct) = (self.direct.parallel_loops(), self.direct);
         let serial = &direct.cache[levels.len() - direct.batch.len()..];
         self.trees(&levels, &mut |this, region| this.cache_nest(serial, region))
     }
 
-    /// A tree per combination of segments of parallel loops.
+    /// Returns one tree per combination of segments of the parallel loops.
     pub(crate) fn trees(&mut self, levels: &[TileLoop], body: &mut Body<Self>) -> Vec<Node> {
         let (mut region, mut roots) = (self.whole_region(), Vec::new());
         self.roots(levels, body, &mut region, &mut Vec::new(), &mut roots);
         roots
     }
 
+    /// Appends the trees of the parallel loops `levels`, given the parallel loops around them.
     fn roots(
         &mut self,
         levels: &[TileLoop],
@@ -259,7 +259,8 @@ impl<'a> Lowering<'a> {
     ) {
         let Some((level, rest)) = levels.split_first() else {
             if loops.is_empty() {
-                // A tree of its own, since the nodes within it depend on one another.
+                // Parallel loops separate trees. This one needs such a loop, since nodes within it
+                // depend on each other.
                 loops.push((self.all.var("task", 1), 1));
             }
             let body = body(self, region);
@@ -267,6 +268,7 @@ impl<'a> Lowering<'a> {
             roots.extend(nest(parallel, body));
             return;
         };
+
         let outer = region[level.axis].clone();
         for segment in self.segments(*level, region, self.peels_cache_tiles()) {
             let depth = loops.len();
@@ -283,8 +285,8 @@ impl<'a> Lowering<'a> {
         region[level.axis] = outer;
     }
 
-    /// Serial loops over cache tiles, with the copy of the data tile outside the loops that do not
-    /// concern it.
+    /// Returns the serial loops over cache tiles. The copy of the data tile is outside of the loops
+    /// that do not index the data.
     pub(crate) fn cache_nest(&mut self, levels: &[TileLoop], region: &mut Region) -> Vec<Node> {
         let copies = matches!(self.direct.data_mode, DataMode::Tile | DataMode::Panel);
         if copies && !self.is_copied && !levels.iter().any(|l| self.direct.data.uses(l.axis)) {
@@ -297,8 +299,8 @@ impl<'a> Lowering<'a> {
         self.tiled(*level, region, peel, Level::Cache, &mut |this, inner| this.cache_nest(rest, inner))
     }
 
-    /// Copies of what the region reads, and the loops that read it there. A panel is made of the
-    /// input itself unless it has padding.
+    /// Returns the copies of what a region reads, and the loops that read the copies. A panel is
+    /// packed from the input itself, or from a padded copy if the region touches padding.
     fn copying_nest(&mut self, levels: &[TileLoop], region: &mut Region) -> Vec<Node> {
         let is_panel = self.direct.data_mode == DataMode::Panel;
         let is_interior = (0..self.direct.contraction.data.shape.len()).all(|dim| self.dim_is_interior(region, dim));
@@ -319,6 +321,7 @@ impl<'a> Lowering<'a> {
         self.register_loops(&direct.inner, region)
     }
 
+    /// Returns the loops over register tiles `levels`, around the register tile itself.
     fn register_loops(&mut self, levels: &[TileLoop], region: &mut Region) -> Vec<Node> {
         let Some((level, rest)) = levels.split_first() else {
             return self.leaf(region);
@@ -327,7 +330,7 @@ impl<'a> Lowering<'a> {
         self.tiled(*level, region, peel, Level::Register, &mut |this, inner| this.register_loops(rest, inner))
     }
 
-    /// One level of tiles: a nest per segment.
+    /// Returns one level of tiles: a nest per segment.
     fn tiled(
         &mut self,
         tiles: TileLoop,
@@ -358,9 +361,9 @@ impl<'a> Lowering<'a> {
         self.direct.data_mode != DataMode::Copy
     }
 
-    /// The tiles of an axis, grouped: whole tiles in one loop, the remainder by itself; of a
-    /// reduction axis also the first and the last tile by themselves; if `peel`, also each tile
-    /// that touches padding.
+    /// Returns the tiles of an axis as runs of equal tiles. Whole tiles are one run, and the
+    /// remainder is a run of its own. The first and the last tile of a reduction axis are separate,
+    /// too. With `peel`, so is each tile that touches padding.
     pub(crate) fn segments(&self, level: TileLoop, region: &Region, peel: bool) -> SmallVec<[Segment; 4]> {
         let TileLoop { axis, tile } = level;
         let extent = region[axis].extent;
@@ -370,6 +373,7 @@ impl<'a> Lowering<'a> {
         if !is_reduction && bounds.is_empty() {
             return Segment::tiles(extent, tile).collect();
         }
+
         let each = |t: usize| {
             let size = tile.min(extent - t * tile);
             let (first, last) = ((t * tile) as i64, (t * tile + size - 1) as i64);
@@ -382,8 +386,8 @@ impl<'a> Lowering<'a> {
         runs((0..count).map(each)).map(segment).collect()
     }
 
-    /// What keeps the tiles of a spatial axis out of the padding, for each dimension that the axis
-    /// concerns and where some tile of the region is in it.
+    /// Returns the bounds that keep tiles of a spatial axis out of the padding. There is one for
+    /// each dimension that the axis indexes and in which some tile of the region touches padding.
     fn bounds_along(&self, axis: AxisId, region: &Region) -> SmallVec<[Bounds; 2]> {
         let data = &self.direct.contraction.data;
         let mut bounds = SmallVec::new();
@@ -392,6 +396,8 @@ impl<'a> Lowering<'a> {
             let (low, high) = self.dim_range(region, dim);
             let limit = data.shape[dim] as i64 - 1;
             if step != 0 && (low < 0 || high > limit) {
+                // The bound is on the elements of this axis, whatever the other axes of the region
+                // add to the index.
                 let reach = step * (region[axis].extent as i64 - 1);
                 bounds.push(Bounds { step, low: -low, high: limit - (high - reach) });
             }
@@ -404,7 +410,8 @@ impl<'a> Lowering<'a> {
         low >= 0 && high < self.direct.contraction.data.shape[dim] as i64
     }
 
-    /// Lowest and highest index that a region reads along a dimension of the data operand.
+    /// Returns the lowest and the highest index that a region reads along a dimension of the data
+    /// operand.
     fn dim_range(&self, region: &Region, dim: usize) -> (i64, i64) {
         let index = &self.direct.contraction.data.index[dim];
         let (mut low, mut high) = (index.constant, index.constant);

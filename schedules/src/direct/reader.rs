@@ -1,4 +1,4 @@
-//! Reading the values of knobs.
+//! Access to knob values by name and type.
 
 use std::ops::RangeInclusive;
 
@@ -6,24 +6,24 @@ use crate::config::{KnobValues, Value};
 use crate::error::LowerError;
 use autotune_ir::program::Layout;
 
-/// How the data operand is read.
+/// Source of the data operand in the compute nest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataMode {
-    /// From the input itself; tiles that touch padding are peeled into nests of their own.
+    /// The input itself; tiles that touch padding are peeled into separate nests.
     InPlace,
-    /// From a padded copy of the whole input, made by a stage of its own.
+    /// A padded copy of the whole input, made by a separate stage.
     Copy,
-    /// From a padded copy of what the cache tile needs, made by each thread as it goes.
+    /// A padded copy of the input of one cache tile, made by each thread just before it is used.
     Tile,
-    /// From a copy of what the cache tile needs in the order in which its register tiles read it,
-    /// made by each thread as it goes: reduction steps, and for each step the pixels (rows of a
-    /// matrix product) of the register tile side by side. For a kernel of several taps it is the
-    /// `im2col` of the cache tile; for a matrix product the packed panels of Goto and van de Geijn,
-    /// "Anatomy of high-performance matrix multiplication", 2008.
+    /// A copy of the input of one cache tile in the order in which register tiles read it, made by
+    /// each thread just before it is used. The order is reduction steps, then the pixels (rows of a
+    /// matrix product) of the register tile. For a kernel of several taps, the panel is the
+    /// `im2col` of the cache tile. For a matrix product, it is the packed panel of Goto and van de
+    /// Geijn, "Anatomy of high-performance matrix multiplication", 2008.
     Panel,
 }
 
-/// Reads values of knobs by name and type.
+/// Typed access to the values of knobs.
 pub(crate) struct Reader<'a>(pub(crate) &'a dyn KnobValues);
 
 impl<'a> Reader<'a> {
@@ -42,7 +42,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// One of some words.
+    /// Returns the value of a choice that must be one of `words`.
     pub(crate) fn one_of(&self, name: &str, words: &[&str]) -> Result<&'a str, LowerError> {
         let word = self.choice(name)?;
         let fits = words.contains(&word);
@@ -59,8 +59,8 @@ impl<'a> Reader<'a> {
         number.ok_or_else(|| LowerError::knob(name, format!("'{word}' is not a number from {least} to {most}")))
     }
 
-    /// Distance of prefetches in f32 elements, which the knob gives in bytes; 0 for none, as where
-    /// there is no knob.
+    /// Returns the prefetch distance in f32 elements; the knob is in bytes. Returns 0 if there is
+    /// no knob.
     pub(crate) fn prefetch(&self) -> Result<usize, LowerError> {
         const NAME: &str = "prefetch";
         if !self.has(NAME) {
@@ -73,8 +73,8 @@ impl<'a> Reader<'a> {
         Ok(bytes / 4)
     }
 
-    /// True if the next steps of a matrix that is read in place are prefetched; false where there
-    /// is no knob.
+    /// True if the next steps of a matrix that is read in place are prefetched. False if there is
+    /// no knob.
     pub(crate) fn prefetches_next_steps(&self) -> Result<bool, LowerError> {
         const NAME: &str = "prefetch";
         Ok(self.has(NAME) && self.one_of(NAME, &["0", "1"])? == "1")
@@ -114,7 +114,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A permutation of `expected`; there is no knob for the order of nothing.
+    /// Returns a permutation of `expected`. An empty order has no knob.
     pub(crate) fn order(&self, name: &str, expected: &[&str]) -> Result<Vec<&'a str>, LowerError> {
         if expected.is_empty() && !self.has(name) {
             return Ok(Vec::new());

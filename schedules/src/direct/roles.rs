@@ -1,4 +1,4 @@
-//! What the knobs do with the axes of a workload.
+//! Roles of a contraction's axes in the direct sketch.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use autotune_ir::target::CpuTarget;
 use autotune_workloads::axes::{Axes, count};
 use autotune_workloads::{Once, Workload};
 
-/// The block of channel-blocked layouts: one vector on AVX-512, at least 8.
+/// Returns the block size of channel-blocked layouts, in channels: one vector of f32, at least 8.
 pub(crate) fn block_size(target: &CpuTarget) -> usize {
     target.lanes().max(8)
 }
 
-/// The parts that the axes of a contraction play in the sketch.
+/// Roles of the axes of a contraction.
 ///
-/// | part | matmul | conv2d | depthwise |
+/// | role | matmul | conv2d | depthwise |
 /// |---|---|---|---|
 /// | batch | `b` | `n`, `g` | `n` |
 /// | spatial | `m`, `n` | `o`, `oh`, `ow` | `g`, `oh`, `ow` |
@@ -26,35 +26,35 @@ pub(crate) fn block_size(target: &CpuTarget) -> usize {
 /// | width | | `ow` | `ow` |
 /// | step | `k` | `c` | `c` |
 pub(crate) struct Roles {
-    /// Operands are in their plain layouts.
+    /// The contraction; its operands are in plain layouts.
     pub(crate) contraction: Contraction,
-    /// Which operands use the axes.
+    /// Axes by the operands that use them.
     pub(crate) axes: Axes,
-    /// Axes of the result that are tiled.
+    /// Tiled axes of the result.
     pub(crate) spatial: Vec<AxisId>,
-    /// Those that are not: one element a loop, outermost.
+    /// Axes of the result that are not tiled: outermost loops of one element per iteration.
     pub(crate) batch: Vec<AxisId>,
-    /// The axis of output channels (or columns), which vectors may run along.
+    /// Axis of output channels (or columns). Vectors may run along it.
     pub(crate) channel: AxisId,
-    /// The row along which the output is contiguous, which vectors may run along, too.
+    /// Row axis along which the output is contiguous. Vectors may run along it, too.
     pub(crate) width: Option<AxisId>,
-    /// The axis that is summed over in chunks.
+    /// Reduction axis that is split into chunks.
     pub(crate) step: Option<AxisId>,
-    /// True if no two channels share what they read.
+    /// True for depthwise convolutions: no input element is used by two channels.
     pub(crate) is_depthwise: bool,
-    /// The types of the factors.
+    /// Element types of the factors: data, weights.
     pub(crate) factors: [DType; 2],
-    /// What is made of layouts, their block and the steps of a group, once (`laid.rs`).
+    /// Cache of [`Laid`](super::laid::Laid) by layouts, block size and group size.
     pub(super) laid: Once,
 }
 
 impl Roles {
-    /// Those of a workload, made once.
+    /// Returns the roles of a workload. They are computed once per workload.
     pub(crate) fn of_workload(workload: &Workload) -> Option<Arc<Self>> {
         Option::clone(&workload.once((), || Contraction::of(workload).and_then(Self::of).map(Arc::new)))
     }
 
-    /// `None` if it is no contraction, or has no channels.
+    /// Returns `None` without channels, or for an equation that is not a contraction.
     pub(crate) fn of(contraction: Contraction) -> Option<Self> {
         let main = contraction.equation();
         let axes = Axes::of_equation(&contraction.spec, main)?;
@@ -62,8 +62,9 @@ impl Roles {
         let channels = if is_depthwise { axes.groups() } else { axes.columns.clone() };
         let channel = *channels.last()?;
 
-        // Rows that no window slides along share nothing but the weights; without windows there are
-        // no others. The only column of a depthwise convolution needs no loop.
+        // Tiling an axis pays where its elements share data. In a convolution, rows without a
+        // window share only the weights, so only windowed rows are tiled. In a product, all rows
+        // are tiled. A depthwise convolution has a single column, which needs no loop.
         let is_row = |&axis: &AxisId| axes.rows.contains(&axis) && (axes.windows.is_empty() || axes.is_windowed(axis));
         let is_channel = |axis: &AxisId| *axis == channel || main.axes[*axis].extent > 1 && channels.contains(axis);
         let is_tiled = |axis: &AxisId| is_channel(axis) || is_row(axis);
@@ -83,37 +84,38 @@ impl Roles {
         self.contraction.equation().axes[axis].name
     }
 
-    /// Extent of an axis before it is split.
+    /// Returns the extent of an axis before it is split.
     pub(crate) fn extent(&self, axis: AxisId) -> usize {
         self.contraction.equation().axes[axis].extent
     }
 
-    /// True if the data is widened before it is multiplied, which a copy does once for all vectors
-    /// that read an element. Channels of a depthwise convolution share none, and loads widen whole
-    /// vectors of floating-point numbers.
+    /// True if data is widened before it is multiplied, so that a copy widens each element once for
+    /// all vectors that read it. This does not help depthwise convolutions of floating-point data:
+    /// their channels share no elements, and loads widen whole vectors.
     pub(crate) fn widens(&self, target: &CpuTarget) -> bool {
         let is_shared = !self.is_depthwise || self.factors[0].is_integer();
         self.factors[0].bytes() < 4 && is_shared && self.dot(target).is_none()
     }
 
-    /// The instruction that multiplies groups of reduction steps, and the types and the number of
-    /// these; `None` where there is none for the factors, or there is one step.
+    /// Returns the instruction that multiplies groups of reduction steps, with the element types
+    /// and the size of a group. Returns `None` if no instruction fits the factors, or there is only
+    /// one step.
     pub(crate) fn dot(&self, target: &CpuTarget) -> Option<(&'static Instruction, Factors)> {
         let step = self.step.filter(|&step| self.extent(step) > 1 && !self.is_depthwise)?;
         let fits = |steps: usize| self.extent(step).is_multiple_of(steps) || self.ends_operands(step);
         dot_of(target, self.factors).filter(|(_, factors)| fits(factors.steps))
     }
 
-    /// True if steps beyond the last are beyond both operands, so that they count as zeros: no
-    /// other axis is in their dimensions.
+    /// True if steps after the last are out of bounds in both operands and count as zeros, because
+    /// the dimensions of the step use no other axis.
     fn ends_operands(&self, step: AxisId) -> bool {
         let is_step = |index: &Affine| !index.uses(VarId(step as u32)) || index.terms.len() == 1;
         let Contraction { data, weight, .. } = &self.contraction;
         data.index.iter().chain(&weight.index).all(is_step)
     }
 
-    /// True if the data is images whose channels are the reduction's steps, whole groups of them
-    /// where there are groups of channels.
+    /// True if the data is images whose channels are the reduction steps. In a grouped convolution,
+    /// the channels of each group must be a multiple of `steps`.
     pub(crate) fn has_groups_of_channels(&self, steps: usize) -> bool {
         let is_step = |axis: VarId| self.step == Some(axis.0 as usize);
         let fits = |&(axis, of)| if is_step(axis) { of == 1 } else { of % steps as i64 == 0 };
@@ -121,23 +123,24 @@ impl Roles {
         !self.is_product() && channel.is_some_and(|index| index.constant == 0 && index.terms.iter().all(fits))
     }
 
-    /// The types of copies of data and weights: those that an instruction multiplies, else words.
+    /// Returns the element types of copies of data and weights: those of the dot-product
+    /// instruction, else 32-bit types.
     pub(crate) fn copied(&self, dot: Option<Factors>) -> [DType; 2] {
         let word = |dtype: DType| if dtype.bytes() < 4 { dtype.accumulator() } else { dtype };
         dot.map_or_else(|| self.factors.map(word), |factors| factors.dtypes)
     }
 
-    /// Names of the axes of more than one element, which the order knobs permute.
+    /// Returns the names of the axes with more than one element. The order knobs permute them.
     fn present(&self, axes: impl IntoIterator<Item = AxisId>) -> Vec<&'static str> {
         axes.into_iter().filter(|&axis| self.extent(axis) > 1).map(|axis| self.name(axis)).collect()
     }
 
-    /// True for a row that is tiled.
+    /// True for a row axis that is tiled.
     pub(crate) fn is_row(&self, axis: AxisId) -> bool {
         axis != self.channel && self.axes.rows.contains(&axis) && self.spatial.contains(&axis)
     }
 
-    /// The axis of a name that vectors may run along.
+    /// Returns the axis called `word`. Fails if vectors may not run along it.
     pub(crate) fn vector_of(&self, word: &str) -> Result<AxisId, LowerError> {
         let vector = [Some(self.channel), self.width].into_iter().flatten().find(|&axis| self.name(axis) == word);
         vector.ok_or_else(|| LowerError::knob("vector", format!("'{word}' is not an axis that vectors run along")))
@@ -148,18 +151,18 @@ impl Roles {
         self.axes.windows.is_empty()
     }
 
-    /// Number of columns that a position of the data is for.
+    /// Returns the number of columns that each position of the data contributes to.
     pub(crate) fn columns(&self) -> usize {
         count(self.contraction.equation(), &self.axes.columns)
     }
 
-    /// The input's axis of channels.
+    /// Returns the channel axis of the input.
     pub(crate) fn input_channel(&self) -> Option<AxisId> {
         if self.is_depthwise { Some(self.channel) } else { self.step }
     }
 
-    /// Whether input and output of a convolution can be channel-blocked: blocks of neighbouring
-    /// channels, whole ones.
+    /// True if input and output, in this order, can be channel-blocked: convolutions whose number
+    /// of channels is a multiple of `block`.
     pub(crate) fn blockable(&self, block: usize) -> [bool; 2] {
         let has_blocks = |operand: &Operand, channel: AxisId| {
             let step = operand.index.get(1).map_or(0, |index| index.coefficient(VarId(channel as u32)));
@@ -169,8 +172,8 @@ impl Roles {
         [self.input_channel().is_some_and(|channel| has_blocks(data, channel)), has_blocks(output, self.channel)]
     }
 
-    /// Axes that vectors may run along: the channels; the width, too, where the channels are not
-    /// whole vectors or the input has no lanes that go with them.
+    /// Returns the axes that vectors may run along: the channels, and also the width where the
+    /// channels are not whole vectors, or where a depthwise input is not blocked.
     pub(crate) fn vectors(&self, target: &CpuTarget) -> Vec<AxisId> {
         let whole = self.extent(self.channel).is_multiple_of(target.lanes());
         let lanes_match = !self.is_depthwise || self.blockable(block_size(target))[0];
@@ -179,17 +182,18 @@ impl Roles {
     }
 }
 
-/// The axes that the order knobs permute: those with more than one element.
+/// Axes that the order knobs permute: those with more than one element, by name.
 pub(crate) struct LoopNames {
     pub(crate) spatial: Vec<&'static str>,
-    /// Spatial axes, then the one that is summed over in chunks.
+    /// Spatial axes, then the reduction axis that is split into chunks.
     pub(crate) cache: Vec<&'static str>,
-    /// Loops of the reduction.
+    /// Reduction axes.
     pub(crate) reduce: Vec<&'static str>,
 }
 
 impl LoopNames {
-    /// Those of a workload whose input may have blocks of channels.
+    /// Returns the names for a workload; `input_blocks` says whether the input may be
+    /// channel-blocked.
     pub(crate) fn of(roles: &Roles, input_blocks: bool) -> Self {
         let spatial = roles.present(roles.spatial.iter().copied());
         let mut cache = spatial.clone();
@@ -211,8 +215,8 @@ mod tests {
     use autotune_ir::program::{Access, BufferId, Expr};
     use autotune_ir::spec::{Axis, Equation, Reduction, Source, Tensor};
 
-    /// `result[..] = Σ data[..] * weight[..]`, each index a sum of axes; capital axes are summed
-    /// over.
+    /// Builds `result[..] = Σ data[..] * weight[..]`. Each index is a sum of axes; axes with
+    /// capital letters are reduced.
     fn contraction(axes: &[(&'static str, usize)], accesses: [&[&str]; 3]) -> Roles {
         let axis_of = |name: &str| axes.iter().position(|axis| axis.0 == name).unwrap();
         let index = |sum: &&str| {

@@ -10,29 +10,30 @@ use autotune_ir::program::{Layout, MAX_LOCAL_BYTES};
 use autotune_ir::target::CpuTarget;
 use autotune_workloads::axes::Axes;
 
-/// Straight-line multiply-accumulates of one loop body beyond which compilers are slow and the
-/// instruction cache overflows.
+/// Maximum number of multiply-accumulates in a straight-line loop body. Larger bodies compile
+/// slowly and overflow the instruction cache.
 const MAX_BODY: usize = 1024;
-/// The same of all register tiles together: whole ones, remainders and those that touch padding.
+/// Maximum number of multiply-accumulates in all register tiles together: whole ones, remainders
+/// and those that touch padding.
 const MAX_CODE: usize = 8 * MAX_BODY;
-/// Nests that all register tiles together may become.
+/// Maximum number of nests that all register tiles together are lowered to.
 const MAX_LEAVES: usize = 32;
-/// Fewest channels that share an element of a panel, where it makes a vector of what is strided in
-/// the input.
+/// Minimum number of channels that share an element of a panel, where the panel makes strided input
+/// contiguous.
 pub(super) const MIN_PANEL_CHANNELS: usize = 16;
-/// Fewest columns that share an element of a panel of a matrix product, which saves no instruction,
-/// but conflicts in caches.
+/// Minimum number of columns that share an element of a panel of a matrix product. There the panel
+/// avoids cache conflicts, but saves no instructions.
 pub(super) const MIN_PANEL_COLUMNS: usize = 1024;
-/// Fewest rows of a matrix product in a register tile that a panel serves.
+/// Minimum number of rows in the register tile of a matrix product with a panel.
 const MIN_PANEL_ROWS: usize = 4;
-/// Cache tiles along an axis that may each have a remainder behind their register tiles or unrolled
-/// steps: more such pieces cannot be proven to cover the axis.
+/// Maximum number of cache tiles along an axis that may each have a remainder of register tiles or
+/// unrolled steps. The verifier cannot prove that more pieces cover the axis.
 const MAX_CUT_TILES: usize = 1 << 15;
-/// Tiles that may be peeled off one end of an axis for padding.
+/// Maximum number of tiles that are peeled off one end of an axis for padding.
 const MAX_PEELED: i64 = 4;
 
 impl Direct {
-    /// Rules between knobs and limits of the target.
+    /// Checks the rules between knobs and the limits of the target.
     pub(crate) fn check(&self, axes: &Axes, target: &CpuTarget, data_layout: Layout) -> Result<(), LowerError> {
         let plain_in = self.in_layout == Layout::Plain;
         let plain_data = data_layout == Layout::Plain;
@@ -69,9 +70,10 @@ impl Direct {
         self.check_code(body)
     }
 
-    /// The steps of a group are side by side in what register tiles read.
+    /// Checks that the steps of a group are adjacent in both operands as register tiles read them.
     fn check_dot(&self) -> Result<(), LowerError> {
         let of_group = |operand: &Operand, group: &Group| operand.stride(group.axis);
+
         let spec = &self.contraction.spec;
         if let Some(group) = &self.dot {
             if !self.packed_weights && of_group(&self.contraction.weight, group) != 1 {
@@ -80,11 +82,17 @@ impl Direct {
             if self.data_mode != DataMode::Panel && of_group(&self.data, group) != 1 {
                 return Err(LowerError::knob("data", "the steps of a dot product are not side by side"));
             }
+
+            // A dot product loads whole groups, so that it cannot leave out single steps in the
+            // padding.
             let data = &self.contraction.data;
             let goes_beyond = |dim: usize| data.index[dim].uses(VarId(group.axis as u32)) && self.contraction.pads(dim);
             if self.data_mode == DataMode::InPlace && (0..data.shape.len()).any(goes_beyond) {
                 return Err(LowerError::knob("data", "steps of a dot product are read beyond the operand"));
             }
+
+            // Operands that are not copied keep their type, which must be the one that the
+            // instruction reads.
             let read_in_place = [self.data_mode == DataMode::InPlace, !self.packed_weights];
             for (number, factor) in spec.main().loads().into_iter().enumerate().take(2) {
                 if read_in_place[number] && spec.tensor(factor).dtype != self.copied[number] {
@@ -96,9 +104,10 @@ impl Direct {
         Ok(())
     }
 
-    /// The vector is whole registers or the whole axis. Along it weights must have stride 0 or 1,
-    /// the data operand too unless the vector runs along the width; the output any along packed
-    /// channels, along the width that of its plain layout.
+    /// Checks the vectorised axis. The vector must be whole registers or the whole axis. Along it,
+    /// weights must have stride 0 or 1, and so must the data operand unless the vector runs along
+    /// the width. The output may have any stride along packed channels; along the width it must
+    /// have the stride of its plain layout.
     fn check_vector(&self, target: &CpuTarget) -> Result<(), LowerError> {
         let register = self.register_extent(self.vector);
         if !register.is_multiple_of(target.lanes()) && register < self.contraction.axes[self.vector].extent {
@@ -123,8 +132,8 @@ impl Direct {
         Ok(())
     }
 
-    /// Where cache tiles are very many, whole register tiles and whole groups of unrolled steps
-    /// must fill them.
+    /// Checks that whole register tiles and whole groups of unrolled steps fill the cache tiles,
+    /// where there are very many of these.
     fn check_cuts(&self) -> Result<(), LowerError> {
         let is_cut = |axis: AxisId, piece: usize| {
             let (extent, tile) = (self.contraction.axes[axis].extent, self.cache_extent(axis));
@@ -135,7 +144,7 @@ impl Direct {
             return Err(LowerError::knob("tile", "too many tiles with remainders"));
         }
 
-        // As many steps as the knob says are unrolled, from the innermost loop outwards.
+        // The knob's number of steps is unrolled, from the innermost loop outwards.
         let mut budget = self.unroll;
         for &axis in self.reduce.iter().rev() {
             let tile = self.cache_extent(axis);
@@ -147,19 +156,22 @@ impl Direct {
         Ok(())
     }
 
-    /// Register budget and length of the straight-line body, which is returned.
+    /// Checks the number of registers and the length of the straight-line body. Returns that length
+    /// in multiply-accumulates.
     fn check_registers(&self, target: &CpuTarget) -> Result<usize, LowerError> {
         let pieces = pieces(self.register_extent(self.vector), target.lanes());
         let tile = self.register_tile();
         let product = |uses: &dyn Fn(AxisId) -> bool| -> usize {
             tile.iter().filter(|t| t.0 != self.vector && uses(t.0)).map(|t| t.1).product()
         };
+
         let accumulators = product(&|_| true) * pieces;
         let weights_are_vectors = self.contraction.weight.uses(self.vector);
         let data_are_vectors = self.data.uses(self.vector);
         let weights = product(&|a| self.contraction.weight.uses(a)) * if weights_are_vectors { pieces } else { 1 };
         let data = product(&|a| self.data.uses(a)) * if data_are_vectors { pieces } else { 1 };
         let needed = tile_registers(accumulators, [weights, data]);
+
         let class = self.dot.map_or(Registers::Vector { products: 0 }, |group| group.instruction.registers);
         let registers = class.of_cpu(target);
         if needed > registers {
@@ -173,9 +185,9 @@ impl Direct {
         Ok(accumulators * self.unroll)
     }
 
-    /// The register tiles must not become too much code: along each axis, runs of like tiles in
-    /// runs of like cache tiles are nests of their own. `body` is the length of the straight-line
-    /// body of a whole one.
+    /// Checks the amount of code. Along each axis, runs of equal register tiles in runs of equal
+    /// cache tiles are separate nests. `body` is the length of the straight-line body of a whole
+    /// register tile, in multiply-accumulates.
     fn check_code(&self, body: usize) -> Result<(), LowerError> {
         let (mut leaves, mut code) = (1, body);
         for axis in (0..self.contraction.axes.len()).filter(|a| !self.batch.contains(a)) {
@@ -189,7 +201,8 @@ impl Direct {
         Ok(())
     }
 
-    /// Nests along an axis, and the same where one in which taps are written out counts that often.
+    /// Returns the number of nests along an axis, and that number with each nest counted once per
+    /// tap that it writes out.
     fn leaves_along(&self, axis: AxisId) -> [usize; 2] {
         let extent = self.contraction.axes[axis].extent;
         let tile = self.cache_extent(axis).min(extent);
@@ -199,8 +212,8 @@ impl Direct {
         }
         let register = self.register_extent(axis);
         let taps = if self.data_mode == DataMode::InPlace { self.padded_taps(axis) } else { None };
-        // Of the register tiles in `extent` elements, the remainder or `ends` at the ends of the
-        // axis are by themselves.
+        // Of the register tiles in `extent` elements, the remainder is a separate nest, or the
+        // `ends` tiles at the ends of the axis are.
         let runs = |extent: usize, ends: usize| {
             let tiles = extent.div_ceil(register);
             let leaves = tiles.min(ends.max(usize::from(!extent.is_multiple_of(register))) + 1);
@@ -216,8 +229,8 @@ impl Direct {
         }
     }
 
-    /// Extent of the kernel along the padded dimension that a spatial axis concerns, if there is
-    /// one.
+    /// Returns the extent of the kernel along the padded dimension that a spatial axis indexes;
+    /// `None` without padding there.
     pub(super) fn padded_taps(&self, axis: AxisId) -> Option<usize> {
         let data = &self.contraction.data;
         let concerns = |dim: &usize| data.index[*dim].uses(VarId(axis as u32));
@@ -226,7 +239,7 @@ impl Direct {
         Some(reduced.filter(|a| a.reduce).map(|a| a.extent).product())
     }
 
-    /// Peeling must stay small.
+    /// Checks that few tiles are peeled for padding.
     fn check_peeling(&self) -> Result<(), LowerError> {
         if self.data_mode == DataMode::Copy {
             return Ok(());
@@ -239,8 +252,8 @@ impl Direct {
         }
     }
 
-    /// A copied tile must fit the last-level cache share of a thread, a panel the second-level
-    /// cache, both together what a thread may have.
+    /// Checks the size of copies. A copied tile must fit a thread's share of the last-level cache,
+    /// a panel must fit the second-level cache, and both must fit a thread's local memory.
     fn check_memory(&self, target: &CpuTarget) -> Result<(), LowerError> {
         let is_panel = self.data_mode == DataMode::Panel;
         let copies_tile = self.data_mode == DataMode::Tile || is_panel && self.contraction.is_padded();
@@ -255,11 +268,11 @@ impl Direct {
         Ok(())
     }
 
-    /// A panel must be worth its copy: it serves vectors along a strided axis, or several rows of a
-    /// matrix, and enough outputs are made of each of its elements.
+    /// Checks that a panel pays for its copy. It must serve vectors along a strided axis or several
+    /// rows of a matrix, and enough outputs must use each of its elements.
     fn check_panel(&self, axes: &Axes) -> Result<(), LowerError> {
         let refuse = |reason: &str| Err(LowerError::knob("data", reason));
-        // Dot products may have no other way to read the data.
+        // A panel may be the only way to make the steps of dot products adjacent.
         if self.dot.is_some() {
             return Ok(());
         }
@@ -276,8 +289,7 @@ impl Direct {
     }
 }
 
-/// True if more than [`MAX_PEELED`] tiles of a spatial axis would touch the padding at one of its
-/// ends.
+/// True if more than [`MAX_PEELED`] tiles of a spatial axis touch the padding at one of its ends.
 fn peels_many(contraction: &Contraction, axis: AxisId, tile: usize) -> bool {
     let data = &contraction.data;
     let mut dims = data.index.iter().zip(&data.shape).enumerate();
@@ -290,8 +302,8 @@ fn peels_many(contraction: &Contraction, axis: AxisId, tile: usize) -> bool {
         })
 }
 
-/// True if there is so much padding that tiles of single elements cannot be peeled: some schedules
-/// need a padded copy then.
+/// True if there is so much padding that not even tiles of single elements can be peeled. Some
+/// schedules then need a padded copy.
 pub(super) fn pads_far(contraction: &Contraction) -> bool {
     (0..contraction.axes.len()).any(|axis| peels_many(contraction, axis, 1))
 }

@@ -1,4 +1,4 @@
-//! The convolutions that minimal filtering is for.
+//! Convolutions that minimal filtering applies to.
 
 use super::matrices::Filtering;
 use autotune_ir::program::{Access, Role};
@@ -7,26 +7,28 @@ use autotune_ir::{Affine, VarId};
 use autotune_workloads::Workload;
 use autotune_workloads::axes::{Axes, Window, count};
 
-/// Sizes of output tiles that are offered where there are matrices for them.
+/// Candidate sizes of output tiles; matrices exist for some of them, depending on kernel and
+/// stride.
 const TILE_SIZES: [usize; 4] = [2, 3, 4, 6];
 
-/// The share of the direct way's multiply-adds that tiles may take where channels are padded and
-/// transposed.
+/// Maximum work, as a share of the direct algorithm's multiply-adds, for channels that are padded
+/// and transposed.
 const MAX_FILLED_SHARE: f64 = 0.7;
-/// Tiles of an image that there are at least then: multiply-adds of fewer wait for one another.
+/// Minimum number of tiles per image for such channels: with fewer, multiply-adds wait for each
+/// other.
 const MIN_TILES: usize = 8;
 
-/// Input channels up to which phases are channels.
+/// Maximum number of input channels for which phases become channels.
 const FEW_CHANNELS: usize = 4;
-/// Lanes that phases of few channels take, at most.
+/// Maximum number of lanes for the phases of few channels.
 const MAX_PHASED: usize = 16;
 
-/// A convolution with as many taps and the same stride along both axes, of dilation 1, in one
-/// group, padded by less than a kernel.
+/// A convolution in one group with a square kernel, the same stride along both axes, dilation 1,
+/// and less padding than taps.
 ///
-/// Of few channels it is computed as one of stride 1, whose input channels are the phases of the
-/// strided one: there are more products to add up then, so that fewer sums have to be transformed
-/// back, and more lanes.
+/// With few input channels, a strided convolution is computed as one of stride 1 whose channels are
+/// the phases: input elements a stride apart. Products then have more reduction steps, so fewer
+/// sums are transformed back, and vectors have more lanes.
 ///
 /// ```text
 /// sum[o, oh, ow] = Σ input[c, s*oh + kh, s*ow + kw] * weight[o, c, kh, kw]
@@ -45,16 +47,17 @@ pub struct Conv {
     pub input: [usize; 2],
     /// Rows and columns of an output image.
     pub output: [usize; 2],
-    /// Padding before rows and columns.
+    /// Padding before the first row and before the first column.
     pub pad: [usize; 2],
-    /// Rows and columns of the kernel.
+    /// Rows (and columns) of the kernel.
     pub taps: usize,
-    /// Rows and columns of the input between outputs.
+    /// Stride along both axes.
     pub stride: usize,
 }
 
 impl Conv {
-    /// What a workload's main equation is, if it is one of these and operands may be transformed.
+    /// Returns a workload's main equation as such a convolution. Returns `None` if it is none or
+    /// operands must not be transformed. The result is cached per workload.
     pub fn of(workload: &Workload) -> Option<Self> {
         *workload.once((), || Self::find(workload))
     }
@@ -67,11 +70,12 @@ impl Conv {
             return None;
         }
         let ([h, w], [data, weight]) = (&axes.windows[..], &loads[..]) else { return None };
-        // Filters are transformed ahead of time, from and to f32.
+        // The ahead-of-time stage transforms f32 filters to f32.
         let filters = workload.spec().tensor(weight);
         if !filters.is_constant() || !filters.dtype.is_word() {
             return None;
         }
+
         let images: Vec<AxisId> = axes.rows.iter().copied().filter(|&row| !axes.is_windowed(row)).collect();
         let (&[n], &[c], &[o]) = (&images[..], &axes.steps[..], &axes.columns[..]) else { return None };
 
@@ -81,6 +85,8 @@ impl Conv {
             let taps = extent(tap);
             (taps, stride, dilation) == (extent(h.tap), h.stride, 1) && (0..taps as i64).contains(&pad)
         };
+        // Indices must be plain sums of one axis each, which the transforms read and write
+        // directly.
         let lies = |access: &Access, axes: [AxisId; 4], step: i64| {
             let counts = |(number, (index, axis)): (usize, (&Affine, AxisId))| {
                 index.coefficient(VarId(axis as u32)) == if number < 2 { 1 } else { step }
@@ -104,55 +110,55 @@ impl Conv {
         conv.filter(|conv| conv.tile_sizes().next().is_some())
     }
 
-    /// Phases along each axis that are channels of their own.
+    /// Number of phases along each axis that become channels: the stride, or 1.
     pub fn phases(&self) -> usize {
         let is_phased = self.c <= FEW_CHANNELS && self.stride * self.stride <= MAX_PHASED;
         if is_phased { self.stride } else { 1 }
     }
 
-    /// Channels that products are added up over, `[c, fh, fw]`.
+    /// Number of reduction steps of the products, `[c, fh, fw]`.
     pub fn depth(&self) -> usize {
         self.c * self.phases() * self.phases()
     }
 
-    /// What is computed of a tile of `m` outputs, along each axis.
+    /// Returns the one-dimensional filtering of a tile of `m` outputs.
     pub fn filtering(&self, m: usize) -> Filtering {
         let phases = self.phases();
         Filtering { m, taps: self.taps.div_ceil(phases), stride: self.stride / phases }
     }
 
-    /// Channels of products that are transformed together, `block` of them or those of some input
-    /// channels.
+    /// Number of reduction steps that are transformed together: `block`, or all phases of a few
+    /// input channels.
     pub fn depth_block(&self, block: usize) -> usize {
         let phases = self.phases() * self.phases();
         if phases == 1 { block } else { phases * (MAX_PHASED / phases).min(self.c) }
     }
 
-    /// Sizes of output tiles that there are matrices for.
+    /// Returns the sizes of output tiles for which matrices exist.
     pub fn tile_sizes(&self) -> impl Iterator<Item = usize> {
         TILE_SIZES.into_iter().filter(|&m| self.filtering(m).is_known())
     }
 
-    /// Rows and columns of tiles of `m` outputs of an image.
+    /// Rows and columns of tiles of `m` outputs in one image.
     pub fn grid(&self, m: usize) -> [usize; 2] {
         self.output.map(|extent| extent.div_ceil(m))
     }
 
-    /// Multiply-adds with tiles of `m` outputs over those of the direct way.
+    /// Returns the multiply-adds with tiles of `m` outputs, as a share of the direct algorithm's.
     pub fn work_share(&self, m: usize) -> f64 {
         let product = |extents: [usize; 2]| extents.iter().product::<usize>() as f64;
         let [products, taps] = [self.filtering(m).inputs() * self.phases(), self.taps].map(|size| product([size; 2]));
         product(self.grid(m)) * products / (product(self.output) * taps)
     }
 
-    /// The least of [`Conv::work_share`], of all tiles that there are matrices for.
+    /// Returns the least [`Conv::work_share`] of all tiles for which matrices exist.
     pub fn least_work_share(&self) -> f64 {
         self.tile_sizes().map(|m| self.work_share(m)).fold(f64::INFINITY, f64::min)
     }
 
-    /// True if tiles of `m` outputs are worth offering in blocks of `block` channels: where these
-    /// divide the channels if they save work, else if they save enough of it with the last block of
-    /// outputs filled up, and there are some.
+    /// True if tiles of `m` outputs are worth a trial in blocks of `block` channels. If the block
+    /// divides the channels, they must save work. Otherwise they must save enough, counting the
+    /// padded last block of outputs, and an image must have enough tiles.
     pub fn pays(&self, m: usize, block: usize) -> bool {
         let is_whole = [self.c, self.o].iter().all(|channels| channels.is_multiple_of(block));
         let filled = self.o.next_multiple_of(block) as f64 / self.o as f64;
@@ -160,8 +166,8 @@ impl Conv {
         self.saves_work(m) && (is_whole || saves_enough() && self.grid(m).iter().product::<usize>() >= MIN_TILES)
     }
 
-    /// True if there are matrices for tiles of `m` outputs, and they take fewer multiply-adds than
-    /// the direct way.
+    /// True if matrices for tiles of `m` outputs exist, and they take fewer multiply-adds than the
+    /// direct algorithm.
     pub fn saves_work(&self, m: usize) -> bool {
         self.tile_sizes().any(|size| size == m) && self.work_share(m) < 1.0
     }

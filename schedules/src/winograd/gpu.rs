@@ -1,4 +1,4 @@
-//! The Winograd sketch on a GPU: transforms and a batched matrix product as kernels of their own.
+//! The Winograd sketch on a GPU: separate kernels for the transforms and a batched matrix product.
 //!
 //! ```text
 //! ahead of time    U[xi, c, o] = (G g Gᵀ)[xi]                           a thread per pair of channels
@@ -7,9 +7,9 @@
 //!                  output = act((Aᵀ M A)[valid] + bias + residual)      a thread per tile and output channel
 //! ```
 //!
-//! `t` counts the tiles of all images, and as many tiles of zeros behind them as make it a multiple
-//! of [`VECTOR`], so that rows of `V` and `M` can be copied as vectors. With `split=n` there are
-//! `n` sums of parts of the channels, `M[s, xi, o, t]`, that the last kernel adds up.
+//! `t` counts the tiles of all images. Tiles of zeros follow them to a multiple of [`VECTOR`], so
+//! that rows of `V` and `M` can be copied as vectors. With `split=n`, each product is `n` sums over
+//! parts of the channels, `M[s, xi, o, t]`, which the last kernel adds up.
 
 use std::sync::Arc;
 
@@ -28,30 +28,30 @@ use autotune_workloads::Workload;
 
 pub(crate) mod lower;
 
-/// Sizes of output tiles; larger ones need more registers than a thread has.
+/// Sizes of output tiles. Larger ones need more registers than a thread has.
 const TILE_SIZES: [usize; 2] = [2, 4];
-/// The number of tiles is a multiple of this.
+/// The number of tiles is padded to a multiple of this.
 pub const VECTOR: usize = 4;
 
-/// The typed form of a config.
+/// A config of the Winograd sketch on a GPU, parsed.
 #[derive(Clone, Debug)]
 pub struct GpuWinograd {
-    /// The operator.
+    /// Convolution that is computed.
     pub conv: Conv,
-    /// Rows and columns of an output tile.
+    /// Rows (and columns) of an output tile.
     pub m: usize,
-    /// The matrix products.
+    /// Tiling of the matrix products.
     pub product: Tiling,
 }
 
-/// The convolution, if the sketch has it: of f32, 3x3 taps and stride 1. Tiles of others need more
-/// registers than a thread has, most of them.
+/// Returns the convolution if the sketch applies: f32, 3x3 taps, stride 1. Most others need more
+/// registers for a tile than a thread has.
 fn applies(workload: &Workload) -> Option<Conv> {
     Conv::of(workload).filter(|conv| (workload.dtype(), conv.taps, conv.stride) == (DType::F32, 3, 1))
 }
 
-/// The matrix products, axes `xi, t, o | c`. Filters are not packed, since their transform can
-/// leave them in any order.
+/// Returns the roles of the matrix products, with axes `xi, t, o | c`. Filters are not packed,
+/// since their transform can write them in any order.
 fn product(workload: &Workload, conv: &Conv, m: usize) -> Arc<AxisRoles> {
     workload.once(m, || {
         let multiples = Multiples { tiles: VECTOR, channels: 1 };
@@ -60,13 +60,15 @@ fn product(workload: &Workload, conv: &Conv, m: usize) -> Arc<AxisRoles> {
     })
 }
 
-/// Every knob of the sketch with its values, for one workload and target; none where the sketch
-/// does not apply.
+/// Returns every knob of the sketch with its values, for one workload and target. Returns `None` if
+/// the sketch does not apply.
 pub fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
     let conv = applies(workload)?;
     let sizes: Vec<usize> = TILE_SIZES.into_iter().filter(|&m| conv.saves_work(m)).collect();
     let words: Vec<String> = sizes.iter().map(usize::to_string).collect();
     let mut knobs: Vec<Knob> = Vec::new();
+    // Products of different tile sizes have different extents; knobs offer the union of their
+    // values.
     for &m in &sizes {
         for knob in threads::knobs(&product(workload, &conv, m), target) {
             match knobs.iter_mut().find(|known| known.name == knob.name) {
@@ -84,8 +86,8 @@ pub fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
 }
 
 impl GpuWinograd {
-    /// The typed form of `config`, or the first knob that is malformed, does not fit the workload,
-    /// or breaks a limit of the target.
+    /// Parses the knobs of a config. Fails with the first knob that is malformed, does not fit the
+    /// workload, or breaks a limit of the target.
     pub fn new(workload: &Workload, target: &GpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let conv = applies(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
         let m = Reader(knobs).number(TILE_SIZE_KNOB)?;
@@ -99,18 +101,18 @@ impl GpuWinograd {
         Ok(Self { conv, m, product: product.checked(target)? })
     }
 
-    /// Rows and columns of the transformed tile.
+    /// Rows (and columns) of the transformed tile.
     pub fn a(&self) -> usize {
         self.conv.filtering(self.m).inputs()
     }
 
-    /// Images, and rows and columns of tiles of an image.
+    /// Number of images, and rows and columns of tiles in each.
     pub fn grid(&self) -> [usize; 3] {
         let [rows, columns] = self.conv.grid(self.m);
         [self.conv.n, rows, columns]
     }
 
-    /// Tiles of all images, and those of zeros behind them.
+    /// Number of tiles of all images, with the padding tiles of zeros.
     pub fn tiles(&self) -> usize {
         self.grid().iter().product::<usize>().next_multiple_of(VECTOR)
     }

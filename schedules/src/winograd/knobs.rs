@@ -1,4 +1,4 @@
-//! What may be chosen in the Winograd sketch.
+//! Knobs of the Winograd sketch on a CPU.
 
 use super::conv::Conv;
 use super::{INPUT_KNOB, TILE_SIZE_KNOB};
@@ -7,23 +7,23 @@ use crate::knob_space::Knob;
 use autotune_ir::target::CpuTarget;
 use autotune_workloads::Workload;
 
-/// Numbers of tiles, channel blocks and the like that knobs offer besides the whole.
+/// Numbers of tiles, channel blocks and the like that knobs offer, except for the whole.
 const COUNTS: [usize; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28, 32];
 
-/// Distances of prefetches in bytes. Products of few tiles read each weight once, and what the
-/// hardware prefetches stops at the ends of pages.
+/// Prefetch distances in bytes. Products of few tiles read each weight once, and hardware
+/// prefetching stops at page boundaries.
 const PREFETCHES: [&str; 2] = ["0", "8192"];
-/// Reduction steps in one straight-line body: loops of one step already cost next to nothing beside
-/// its multiply-adds.
+/// Numbers of reduction steps in one straight-line body. Even with one step, the overhead of the
+/// loop is negligible next to its multiply-adds.
 const UNROLLS: [&str; 2] = ["1", "4"];
 
-/// Accumulators below which multiply-adds wait for one another.
+/// Minimum number of accumulators to hide the latency of multiply-adds.
 const MIN_ACCUMULATORS: usize = 8;
-/// Outputs of an image below which there may be too few tiles for that.
+/// Outputs of an image below which it may have too few tiles for that many accumulators.
 const SMALL_IMAGE: usize = 64;
 
-/// Every knob of the sketch with its values, for one workload and target; none where the sketch
-/// does not apply.
+/// Returns every knob of the sketch with its values, for one workload and target. Returns `None` if
+/// the sketch does not apply.
 pub(super) fn knobs(workload: &Workload, target: &CpuTarget) -> Option<Vec<Knob>> {
     let conv = Conv::of(workload)?;
     let block = block_size(target);
@@ -46,12 +46,13 @@ pub(super) fn knobs(workload: &Workload, target: &CpuTarget) -> Option<Vec<Knob>
     ])
 }
 
-/// The offered counts up to `whole`, and `whole`.
+/// Returns the offered counts below `whole`, and `whole`.
 fn counts(whole: usize) -> impl Iterator<Item = usize> {
     COUNTS.into_iter().filter(move |&count| count < whole).chain([whole])
 }
 
-/// Rows or columns of tiles in a block: the offered counts, and all of them for each size of tiles.
+/// Returns the rows or columns of tiles in a block: the offered counts, and all tiles of each tile
+/// size.
 fn tiles(conv: &Conv, extent: usize) -> Vec<Vec<usize>> {
     let mut values: Vec<usize> = conv.tile_sizes().flat_map(|m| counts(extent.div_ceil(m))).collect();
     values.sort_unstable();
@@ -59,8 +60,7 @@ fn tiles(conv: &Conv, extent: usize) -> Vec<Vec<usize>> {
     values.into_iter().map(|count| vec![count]).collect()
 }
 
-/// Register tiles `[positions, channels]` with enough accumulators and no more than there are
-/// registers for.
+/// Returns register tiles `[positions, channels]` with enough accumulators that fit the registers.
 fn registers(target: &CpuTarget, block: usize, o_blocks: usize, positions: usize) -> Vec<Vec<usize>> {
     let budget = target.isa.vector_registers();
     let per_block = (block / target.lanes()).max(1);

@@ -1,9 +1,9 @@
-//! Lowering of the Winograd sketch.
+//! Lowering of the Winograd sketch on a CPU.
 //!
-//! Tiles that touch padding or stick out of the output are peeled off the ends of both axes into
-//! nests of their own, in which taps outside are left out of the sums and outputs outside are not
-//! stored; the tiles between are one loop. Blocks of tiles are grouped likewise: those that are cut
-//! into the same nests are iterations of one parallel loop.
+//! Tiles that touch padding or cross the end of the output are peeled off both ends of an axis into
+//! separate nests. Their transforms leave out inputs in the padding, and do not store outputs out
+//! of bounds. The tiles between are one loop. Blocks of tiles are grouped in the same way: blocks
+//! that divide into the same nests are iterations of one parallel loop.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ mod transform;
 
 use product::{C, C_LANE, O, O_LANE, T, XI};
 
-/// The loop nests of a config.
+/// Lowers a config to loop nests.
 pub(crate) fn lower(workload: &Workload, winograd: &Winograd) -> Program {
     let spec = Arc::clone(workload.spec());
     let multiples = Multiples { tiles: 1, channels: winograd.block };
@@ -40,52 +40,52 @@ pub(crate) fn lower(workload: &Workload, winograd: &Winograd) -> Program {
     Program { spec, algorithm, axes: product.contraction.axes.clone(), vars, buffers, stages, cold: false }
 }
 
-/// What there is of a tile along one axis.
+/// Parts of a tile along one axis that are in bounds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Inside {
     /// Inputs that are not padding.
     inputs: Range<usize>,
     outputs: usize,
-    /// Where phases are channels: those of each input that are not padding, neighbours that are
-    /// alike together. The inputs are all there then, zeros in the padding.
+    /// Phases of each input that are not padding, as runs of equal inputs. Only used if phases are
+    /// channels; then `inputs` are all, and padding is read as zeros.
     phases: Vec<Run<Range<usize>>>,
 }
 
-/// The tiles of a block along one axis, neighbours that are alike together.
+/// Tiles of a block along one axis, as runs of equal tiles.
 type Row<T = Inside> = Vec<Run<T>>;
 
-/// The outputs of each tile, of whatever inputs.
+/// Returns the number of outputs of each tile, as runs of equal numbers.
 fn outputs(row: &Row) -> Row<usize> {
     runs(row.iter().flat_map(|run| std::iter::repeat_n(run.each.outputs, run.count))).collect()
 }
 
-/// Blocks of tiles: one per iteration of the parallel loops of a tree.
+/// A block of tiles, one per iteration of the parallel loops of a tree.
 struct Blocks<'a> {
     image: Affine,
     rows: [&'a Row; 2],
-    /// Number of the block along each axis.
+    /// Block number along each axis.
     number: [Affine; 2],
 }
 
 impl Blocks<'_> {
-    /// Rows and columns of tiles.
+    /// Rows and columns of tiles in the block.
     fn tiles(&self) -> [usize; 2] {
         self.rows.map(|row| row.iter().map(|run| run.count).sum())
     }
 }
 
-/// Blocks of channels, one behind the other.
+/// Adjacent blocks of channels.
 #[derive(Clone)]
 struct Channels {
     first: Affine,
     count: usize,
-    /// Channels of each.
+    /// Channels per block.
     lanes: usize,
 }
 
 impl Channels {
-    /// `channels` channels in blocks, `first` the number of the first block: whole ones, and the
-    /// rest by itself.
+    /// Divides `channels` channels into blocks, counted from `first`: whole blocks, and the
+    /// remainder as a block of its own.
     fn of(first: &Affine, channels: usize, block: usize) -> impl Iterator<Item = Self> {
         let blocks =
             move |s: Segment| Self { first: first.clone() + (s.start / block) as i64, count: s.count, lanes: s.extent };
@@ -93,27 +93,28 @@ impl Channels {
     }
 }
 
-/// Tiles of a row that are alike, of one block of channels.
+/// A run of equal tiles in one row of tiles, for one block of channels.
 struct Strip<'a, T> {
-    /// What each of them is down and across.
+    /// Kind of tile along both axes: down, across.
     each: [&'a T; 2],
     tiles: usize,
-    /// The first output of the first of them.
+    /// First output of the first tile: row, column.
     output: [Affine; 2],
-    /// Its number within the block of tiles.
+    /// Number of the first tile within the block of tiles.
     number: Affine,
-    /// Number of the block of channels.
+    /// Number of the channel block.
     channel: Affine,
-    /// Channels of that.
+    /// Channels of the block.
     lanes: usize,
 }
 
-/// Memory in which rows of tiles of plain images are transposed, where there are such.
+/// Buffers in which rows of tiles are transposed, for tensors in the plain layout.
 #[derive(Clone, Copy)]
 struct Strips {
-    /// [`Winograd::input_strip`].
+    /// Buffer of a row of input tiles, see [`Winograd::input_strip`].
     input: Option<BufferId>,
-    /// [`Winograd::output_strip`], and `[lane, column]` of one of its rows.
+    /// Buffer of a row of output tiles, see [`Winograd::output_strip`], and of one of its rows of
+    /// pixels, `[lane, column]`.
     output: Option<[BufferId; 2]>,
 }
 
@@ -133,19 +134,20 @@ impl Strips {
 struct Lowering<'a> {
     winograd: &'a Winograd,
     transforms: Arc<Transforms>,
-    /// Lowers the products, and has what all stages share.
+    /// Lowering of the products. It owns the buffers and variables of all stages.
     product: direct::Lowering<'a>,
-    /// Transformed inputs: [`Winograd::input_shape`], before it image and block where it is global.
+    /// Transformed inputs, see [`Winograd::input_shape`]. A global buffer has leading dimensions
+    /// for image and block.
     inputs: BufferId,
-    /// [`Winograd::product_shape`].
+    /// Products of a block of tiles, see [`Winograd::product_shape`].
     products: BufferId,
-    /// What each transform keeps to itself.
+    /// Scratch buffers of each transform, by name.
     scratch: Vec<(&'static str, [BufferId; 2])>,
-    /// Where rows of tiles of plain images are transposed.
+    /// Buffers for transposed rows of tiles.
     strips: Strips,
-    /// How tiles are transformed along one axis, by the inputs that are not padding.
+    /// One-dimensional transforms of input tiles, by the inputs that are not padding.
     input_cuts: Vec<(Range<usize>, Rc<Cut>)>,
-    /// The same by the number of outputs.
+    /// One-dimensional transforms of output tiles, by the number of outputs.
     output_cuts: Vec<(usize, Rc<Cut>)>,
 }
 
@@ -178,7 +180,7 @@ impl<'a> Lowering<'a> {
         let mut stages = vec![stage("transform_weight", When::AheadOfTime, self.transform_weight())];
         let rows = [0, 1].map(|dim| self.rows(dim));
         if self.winograd.staged {
-            // Blocks of channels are tasks, too.
+            // A staged transform is also parallel over channel blocks.
             let channels = self.input_channels();
             let body = self.trees(&rows, |this, blocks| {
                 let tasks = |Channels { first, count, lanes }: Channels| {
@@ -190,22 +192,25 @@ impl<'a> Lowering<'a> {
             });
             stages.push(stage("transform_input", When::EveryRun, body));
         }
+
         let body = self.trees(&rows, Self::compute);
         stages.push(stage("compute", When::EveryRun, body));
         stages
     }
 
-    /// The blocks of axis `dim` (0 for rows), neighbours that are alike together.
+    /// Returns the blocks along axis `dim` (0 for rows), as runs of equal blocks.
     fn rows(&self, dim: usize) -> Vec<Run<Row>> {
         let Winograd { conv, m, tiles, .. } = *self.winograd;
         let (extent, output, pad) = (conv.input[dim], conv.output[dim], conv.pad[dim]);
         let (size, count, a) = (tiles[dim], self.winograd.grid()[dim], self.winograd.a());
-        // Of `count` elements, the first of them `first` behind the beginning of the padding, those
-        // that are not padding.
+
+        // Returns, of `count` elements from `first` in the padded input, those that are not
+        // padding.
         let real = |first: usize, count: usize| {
             let before = pad.saturating_sub(first).min(count);
             before..(extent + pad).saturating_sub(first).clamp(before, count)
         };
+
         let phases = conv.phases();
         let inside = |tile: usize| {
             let (first, outputs) = (tile * m * conv.stride, m.min(output - tile * m));
@@ -215,12 +220,13 @@ impl<'a> Lowering<'a> {
             let of_each = (0..a).map(|input| real(first + input * phases, phases));
             Inside { inputs: 0..a, outputs, phases: runs(of_each).collect() }
         };
+
         let row = |number: usize| runs((number * size..count.min((number + 1) * size)).map(inside)).collect();
         runs((0..count.div_ceil(size)).map(row)).collect()
     }
 
-    /// A tree per combination of runs of blocks, its loops over images and blocks parallel. `body`
-    /// may have parallel loops of its own.
+    /// Returns one tree per combination of runs of blocks, with parallel loops over images and
+    /// blocks. `body` may add parallel loops.
     fn trees(
         &mut self,
         rows: &[Vec<Run<Row>>; 2],
@@ -233,8 +239,10 @@ impl<'a> Lowering<'a> {
             let mut open = |name, extent| all.open_some(name, extent, LoopKind::Parallel, &mut loops);
             let image = open("n", self.winograd.conv.n);
             let number = [("th.0", down), ("tw.0", across)].map(|(name, run)| open(name, run.count) + run.first as i64);
+
             if loops.is_empty() {
-                // A tree of its own, since the nodes within it depend on one another.
+                // Parallel loops separate trees. This one needs such a loop, since nodes within it
+                // depend on each other.
                 loops.push((self.all().var("task", 1), 1, LoopKind::Parallel));
             }
             let blocks = Blocks { image, rows: [&down.each, &across.each], number };
@@ -247,7 +255,7 @@ impl<'a> Lowering<'a> {
         Channels::of(&Affine::default(), self.winograd.conv.depth(), self.winograd.depth_block()).collect()
     }
 
-    /// Chunks of output channels: their blocks and channels, neighbours that are alike together.
+    /// Returns the chunks of output channels as `[blocks, channels]`, in runs of equal chunks.
     fn chunks(&self) -> impl Iterator<Item = Run<[usize; 2]>> + use<> {
         let (chunk, block, blocks) = (self.winograd.chunk, self.winograd.block, self.winograd.o_blocks());
         let channels = self.winograd.conv.o;
@@ -258,7 +266,7 @@ impl<'a> Lowering<'a> {
         runs((0..blocks.div_ceil(chunk)).map(size))
     }
 
-    /// One tree per run of chunks of output channels where they are tasks, else one tree.
+    /// Returns one tree per run of chunks of output channels if chunks are tasks, else one tree.
     fn compute(&mut self, blocks: &Blocks) -> Vec<Vec<Node>> {
         let Winograd { chunk, staged, .. } = *self.winograd;
         let kind = if staged { LoopKind::Parallel } else { LoopKind::Serial };
@@ -277,6 +285,8 @@ impl<'a> Lowering<'a> {
         if staged {
             return nests;
         }
+
+        // A fused transform runs once per block of tiles, before all chunks read its result.
         let mut body = Vec::new();
         for channels in self.input_channels() {
             body.extend(self.transform_input(blocks, &channels));
@@ -285,12 +295,11 @@ impl<'a> Lowering<'a> {
         vec![allocated([self.inputs], body)]
     }
 
-    /// The products of a block of tiles and the `size` channel blocks from `chunk` on.
+    /// Returns the products of a block of tiles and the `size` channel blocks from `chunk` on.
     pub(super) fn multiply(&mut self, blocks: &Blocks, chunk: &Affine, size: usize) -> Vec<Node> {
         let Winograd { tiles: [rows, columns], .. } = *self.winograd;
         let ([all_rows, all_columns], [height, width]) = (self.winograd.grid(), blocks.tiles());
-        // Tiles of an image are counted block by block: all blocks of a row of blocks before the
-        // next.
+        // The products number an image's tiles block by block, all blocks of a row of blocks first.
         let above = blocks.image.clone() * all_rows as i64 + &(blocks.number[0].clone() * rows as i64);
         let first = above * all_columns as i64 + &(blocks.number[1].clone() * (height * columns) as i64);
 
@@ -306,7 +315,8 @@ impl<'a> Lowering<'a> {
         self.product.register_nest(&mut region)
     }
 
-    /// Where a block's transformed input is: nowhere particular if it is the task's own.
+    /// Returns the leading indices of a block's transformed input; none if it is a buffer of the
+    /// task.
     fn input_block(&self, blocks: &Blocks) -> Vec<Affine> {
         let block = [&blocks.image, &blocks.number[0], &blocks.number[1]];
         block.into_iter().filter(|_| self.winograd.staged).cloned().collect()

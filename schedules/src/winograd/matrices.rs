@@ -1,33 +1,33 @@
-//! The matrices of minimal filtering, and one-dimensional transforms as sums that share terms.
+//! Matrices of minimal filtering, and one-dimensional transforms as sums with shared terms.
 //!
-//! `F(m, k)` gives `m` outputs of a filter of `k` taps with `a = m + k - 1` products:
+//! `F(m, k)` computes `m` outputs of a filter of `k` taps with `a = m + k - 1` products:
 //! `y = Aᵀ [(G g) ∘ (Bᵀ d)]` is `y[i] = sum over j of g[j] * d[i + j]` (Winograd, "Arithmetic
 //! Complexity of Computations", 1980; for images: Lavin and Gray, "Fast Algorithms for
 //! Convolutional Neural Networks", 2016). The matrices are those of Toom and Cook: polynomials are
 //! multiplied by their values at `a - 1` points and at infinity.
 //!
-//! A filter of stride `s` is `s` filters of stride 1 that are added up: phase `f` has the taps
+//! A filter of stride `s` is the sum of `s` filters of stride 1. Phase `f` has the taps
 //! `f, f + s, ..` and reads the inputs `f, f + s, ..`:
 //!
 //! ```text
 //! y[i] = sum over j of g[j] * d[s*i + j]   →   y[i] = sum over f, j of g[s*j + f] * d[s*(i + j) + f]
 //! ```
 //!
-//! Each phase has products of its own, `a = s*(m - 1) + k` in all: as many as inputs are read. All
-//! have the same points, so that their products can be added before anything else. A phase with one
-//! tap less than others has no product for infinity, where its filter is zero.
+//! Each phase has its own products, `a = s*(m - 1) + k` in all: as many as inputs are read. All
+//! phases use the same points, so that their products can be added before anything else. A phase
+//! with one tap less than others has no product for infinity, where its filter is zero.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use autotune_workloads::Workload;
 
-/// Inputs of a tile along an axis, at most: transforms are straight-line code.
+/// Maximum number of inputs of a tile along an axis, because transforms are straight-line code.
 const MAX_INPUTS: usize = 16;
 
-/// The finite points, by their number. Opposite points let transforms share terms; among points
-/// that f32 holds exactly, these gave the smallest errors of those tried, or such as are near them
-/// and need fewer multiplications.
+/// Finite points, by their number. Opposite points let transforms share terms. f32 represents the
+/// points exactly. Of the points tried, these have the smallest errors, or nearly the smallest with
+/// fewer multiplications.
 const POINTS: [&[f64]; 6] = [
     &[1.0, -1.0],
     &[0.0, 1.0, -1.0],
@@ -37,29 +37,29 @@ const POINTS: [&[f64]; 6] = [
     &[0.0, 0.5, -0.5, 1.0, -1.0, 2.0, -2.0],
 ];
 
-/// What is computed of a tile along one axis: `m` outputs of a filter.
+/// One-dimensional filtering of a tile: `m` outputs of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filtering {
-    /// Outputs.
+    /// Number of outputs.
     pub m: usize,
-    /// Taps of the filter.
+    /// Number of taps of the filter.
     pub taps: usize,
-    /// Inputs between those that neighbouring outputs begin at.
+    /// Distance in inputs between the windows of adjacent outputs.
     pub stride: usize,
 }
 
 impl Filtering {
-    /// Inputs, and as many products.
+    /// Number of inputs, which is also the number of products.
     pub fn inputs(&self) -> usize {
         self.stride * (self.m - 1) + self.taps
     }
 
-    /// Finite points at which polynomials are evaluated.
+    /// Number of finite points at which polynomials are evaluated.
     pub fn points(&self) -> usize {
         (self.m + self.taps.div_ceil(self.stride)).saturating_sub(2)
     }
 
-    /// True if there are matrices for it.
+    /// True if matrices for it exist.
     pub fn is_known(&self) -> bool {
         let are_few = self.m.max(self.taps) <= MAX_INPUTS;
         let saves = are_few && self.m > 1 && self.taps > self.stride && self.stride > 0;
@@ -67,21 +67,21 @@ impl Filtering {
     }
 }
 
-/// A matrix as its rows.
+/// A matrix as a list of rows.
 pub type Matrix = Vec<Vec<f64>>;
 
-/// The matrices of a filtering.
+/// Transform matrices of a filtering.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matrices {
-    /// `Aᵀ`, `m × a`: from products to outputs.
+    /// `Aᵀ`, `m × a`: transforms products to outputs.
     pub output: Matrix,
-    /// `G`, `a × k`: of the filter.
+    /// `G`, `a × k`: transforms the filter.
     pub weight: Matrix,
-    /// `Bᵀ`, `a × a`: of the input.
+    /// `Bᵀ`, `a × a`: transforms the input.
     pub input: Matrix,
 }
 
-/// Coefficients, lowest power first, of the product of `x - point` over `points`.
+/// Returns the coefficients of the product of `x - point` over `points`, lowest power first.
 fn product_of_roots(points: impl Iterator<Item = f64>) -> Vec<f64> {
     points.fold(vec![1.0], |polynomial, point| {
         let mut product = vec![0.0; polynomial.len() + 1];
@@ -93,7 +93,7 @@ fn product_of_roots(points: impl Iterator<Item = f64>) -> Vec<f64> {
     })
 }
 
-/// Zeros, but for some elements `step` apart from `first` on.
+/// Returns a row of zeros, except for the given elements, `step` apart from `first` on.
 fn spread(len: usize, first: usize, step: usize, elements: impl IntoIterator<Item = f64>) -> Vec<f64> {
     let mut row = vec![0.0; len];
     row[first..].iter_mut().step_by(step).zip(elements).for_each(|(place, element)| *place = element);
@@ -105,13 +105,13 @@ fn powers(point: f64, count: usize) -> impl Iterator<Item = f64> {
 }
 
 impl Matrices {
-    /// The matrices of a filtering that [is known](Filtering::is_known).
+    /// Computes the matrices of a filtering that [is known](Filtering::is_known).
     ///
-    /// For point `p` with `q` running over the others: the row of `Bᵀ` has the coefficients of
-    /// `∏ (x - q)`, that of `G` is `(1, p, p², ..) / ∏ (p - q)`, the column of `Aᵀ` is
-    /// `(1, p, .., pᵐ⁻¹)`. For infinity: the coefficients of `∏ (x - p)` over all points,
-    /// `(0, .., 0, 1)`, `(0, .., 0, 1)`. Those of a phase stand at its inputs and taps, one phase
-    /// behind the other.
+    /// For a point `p`, with `q` running over the others, the row of `Bᵀ` has the coefficients of
+    /// `∏ (x - q)`. The row of `G` is `(1, p, p², ..) / ∏ (p - q)`. The column of `Aᵀ` is
+    /// `(1, p, .., pᵐ⁻¹)`. For infinity they are the coefficients of `∏ (x - p)` over all points,
+    /// `(0, .., 0, 1)` and `(0, .., 0, 1)`. Coefficients of a phase are at its inputs and taps. The
+    /// phases follow each other.
     pub fn new(filtering: Filtering) -> Self {
         let Filtering { m, taps, stride } = filtering;
         let points = POINTS.iter().find(|points| points.len() == filtering.points()).copied().unwrap_or_default();
@@ -127,6 +127,8 @@ impl Matrices {
                 weight.push(spread(taps, phase, stride, powers(point, own).map(|x| x / scale)));
                 output.push(powers(point, m).collect());
             }
+            // A phase with fewer taps than others has no leading coefficient, so infinity adds
+            // nothing.
             if own == most {
                 input.push(spread(size, phase, stride, product_of_roots(points.iter().copied())));
                 weight.push(spread(taps, phase + stride * (own - 1), 1, [1.0]));
@@ -137,21 +139,22 @@ impl Matrices {
     }
 }
 
-/// The transforms of tiles, and the matrices that they multiply by.
+/// Transforms of tiles, and the matrices that they multiply by.
 #[derive(Debug)]
 pub struct Transforms {
-    /// The matrices.
+    /// Matrices of the three transforms.
     pub matrices: Matrices,
-    /// By `Aᵀ`.
+    /// Multiplies by `Aᵀ`: products to outputs.
     pub output: Transform,
-    /// By `G`.
+    /// Multiplies by `G`: the filter.
     pub weight: Transform,
-    /// By `Bᵀ`.
+    /// Multiplies by `Bᵀ`: the input.
     pub input: Transform,
 }
 
 impl Transforms {
-    /// Those of a filtering that [is known](Filtering::is_known), made once for a workload.
+    /// Returns the transforms of a filtering that [is known](Filtering::is_known), cached per
+    /// workload.
     pub(crate) fn of(workload: &Workload, filtering: Filtering) -> Arc<Self> {
         workload.once(filtering, || Self::new(filtering))
     }
@@ -167,25 +170,24 @@ impl Transforms {
     }
 }
 
-/// What a sum is made of.
+/// An operand of a sum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// An element of the vector that is transformed.
+    /// Element of the vector that is transformed.
     Input(usize),
-    /// A term that several outputs share.
+    /// Term that several outputs share.
     Term(usize),
 }
 
-/// A sum of sources with factors, none of them zero.
+/// A sum of operands with factors, none of which is zero.
 pub type Sum = Vec<(Source, f64)>;
 
-/// The product of a matrix and a vector, computed as terms first and then outputs made of them and
-/// of the inputs.
+/// Product of a matrix and a vector. Terms are computed first, then outputs from terms and inputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Transform {
-    /// Sums of inputs that several outputs use.
+    /// Sums that several outputs use.
     pub terms: Vec<Sum>,
-    /// One sum per row of the matrix.
+    /// Sums of the outputs, one per row of the matrix.
     pub outputs: Vec<Sum>,
 }
 
@@ -197,13 +199,14 @@ fn transposed(matrix: &Matrix) -> Matrix {
     (0..matrix.first().map_or(0, Vec::len)).map(|k| matrix.iter().map(|row| row[k]).collect()).collect()
 }
 
-/// The matrix as a product of two. Rows that differ in signs only, or not at all, have their common
-/// part and their opposite one as rows of the second, `p = x + y`, `q = x - y`; any other row is
-/// one itself.
+/// Factors the matrix into a product of two. Rows that are equal or differ in signs only are sums
+/// and differences of two rows of the second factor: `p = x + y`, `q = x - y`, where `x` has their
+/// equal and `y` their opposite elements. Any other row is itself a row of the second factor.
 fn factors(matrix: &Matrix) -> [Matrix; 2] {
     let (mut columns, mut rows) = (Matrix::new(), Matrix::new());
     let are_opposite = |a: &[f64], b: &[f64]| a != b && a.iter().zip(b).all(|(a, b)| a.abs() == b.abs());
     let mut is_done = vec![false; matrix.len()];
+
     for (k, row) in matrix.iter().enumerate() {
         if is_done[k] {
             continue;
@@ -228,27 +231,28 @@ fn factors(matrix: &Matrix) -> [Matrix; 2] {
 }
 
 impl Transform {
-    /// Every output by itself.
+    /// Computes every output directly, without terms.
     pub fn plain(matrix: &Matrix) -> Self {
         Self { terms: Vec::new(), outputs: matrix.iter().map(|row| sum_of(row)).collect() }
     }
 
-    /// Rows that differ in signs only share terms. So do the rows of `Bᵀ` for opposite points.
+    /// Shares terms among rows that differ in signs only, such as the rows of `Bᵀ` for opposite
+    /// points.
     pub fn sharing_rows(matrix: &Matrix) -> Self {
         let [outer, inner] = factors(matrix);
         Self::product(&outer, &inner)
     }
 
-    /// Columns that are alike are added first, and such as differ in signs only added and
-    /// subtracted: each output uses one of the two. So are the columns of `Aᵀ` for the phases and
-    /// for opposite points.
+    /// Adds inputs with equal columns first. Inputs whose columns differ in signs only are added
+    /// and subtracted, and each output uses one of the two. The columns of `Aᵀ` have this form for
+    /// phases and for opposite points.
     pub fn sharing_columns(matrix: &Matrix) -> Self {
         let [outer, inner] = factors(&transposed(matrix)).map(|factor| transposed(&factor));
         Self::product(&inner, &outer)
     }
 
-    /// The rows of the second matrix as terms, but for single inputs and what an output consists
-    /// of.
+    /// Makes the rows of the inner matrix terms. A row with a single input stays in place, and so
+    /// does a row that alone is an output.
     fn product(outer: &Matrix, inner: &Matrix) -> Self {
         let mut terms = Vec::new();
         let mut source = |(k, row): (usize, &Vec<f64>)| {
@@ -266,13 +270,14 @@ impl Transform {
         Self { outputs: outer.iter().map(used).collect(), terms }
     }
 
-    /// Says what may be other than zero if the vector is zero outside `inputs`.
+    /// Returns a predicate for operands that may be nonzero, if the vector is zero outside
+    /// `inputs`.
     pub fn live(&self, inputs: &Range<usize>) -> impl Fn(Source) -> bool {
         let is_live = |source: Source, terms: u64| match source {
             Source::Input(k) => inputs.contains(&k),
             Source::Term(k) => terms >> k & 1 == 1,
         };
-        // Terms are sums of what stands before them.
+        // Terms only depend on inputs and on terms before them.
         let any_live = |sum: &Sum, before: u64| sum.iter().any(|part| is_live(part.0, before));
         let add = |before, (k, sum): (usize, &Sum)| before | u64::from(any_live(sum, before)) << k;
         let terms = self.terms.iter().enumerate().fold(0, add);
@@ -288,7 +293,7 @@ mod tests {
         matrix.iter().map(|row| row.iter().zip(vector).map(|(a, b)| a * b).sum()).collect()
     }
 
-    /// Without what is zero for a vector that is zero outside `inputs`.
+    /// Skips the operands that are zero for a vector that is zero outside `inputs`.
     fn apply(transform: &Transform, vector: &[f64], inputs: &Range<usize>) -> Vec<f64> {
         let is_live = transform.live(inputs);
         let value = |sum: &Sum, terms: &[f64]| {

@@ -1,5 +1,5 @@
-//! A tile transformed along both axes, as nests: its columns first, then the rows of what that
-//! gives.
+//! Two-dimensional transform of a tile as loop nests: all columns first, then the rows of the
+//! result.
 //!
 //! ```text
 //! unrolled x { half[.., x] = down(column x of the tile) }
@@ -14,21 +14,22 @@ use crate::lower::{add, assign, load};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, Expr, Index, LoopKind, Node};
 
-/// What transforms a tile along one axis, as far as there is something of it and it is wanted.
+/// A one-dimensional transform, reduced to nonzero inputs and wanted outputs.
 #[derive(Clone, Debug)]
 pub(crate) struct Cut {
     /// Inputs that are not zero.
     inputs: Range<usize>,
-    /// Terms that are used, with their numbers.
+    /// Terms that are used, with their positions.
     terms: Vec<(usize, Sum)>,
     outputs: Vec<Sum>,
 }
 
 impl Cut {
-    /// The first `outputs` of a transform of a vector that is zero outside `inputs`.
+    /// Reduces a transform to the first `outputs` outputs, for a vector that is zero outside
+    /// `inputs`.
     pub(crate) fn new(transform: &Transform, inputs: Range<usize>, outputs: usize) -> Self {
         let (outputs, is_live) = (&transform.outputs[..outputs], transform.live(&inputs));
-        // What is added as it is first, so that what follows are fused multiply-adds.
+        // Operands with factor 1 come first, so that all later ones are fused multiply-adds.
         let live = |sum: &Sum| -> Sum {
             let of = |is_plain: bool| sum.iter().filter(move |part| (part.1 == 1.0) == is_plain);
             of(true).chain(of(false)).filter(|part| is_live(part.0)).copied().collect()
@@ -41,28 +42,28 @@ impl Cut {
         Self { inputs: inputs.clone(), terms, outputs }
     }
 
-    /// All of a transform of a number of inputs.
+    /// Keeps all of a transform with `inputs` inputs.
     pub(crate) fn whole(transform: &Transform, inputs: usize) -> Self {
         Self::new(transform, 0..inputs, transform.outputs.len())
     }
 }
 
-/// The two passes over a tile.
+/// The two passes of a tile's transform.
 pub(crate) struct Passes<'t> {
-    /// Down its columns, then across the rows.
+    /// Transforms down the columns and across the rows.
     pub(crate) cuts: [&'t Cut; 2],
-    /// Tiles side by side, as a vector.
+    /// Number of elements in a vector: tiles or channels that are transformed at once.
     pub(crate) lanes: usize,
-    /// What is between the passes, `[row, column, lane]`.
+    /// Result of the first pass, `[row, column, lane]`.
     pub(crate) half: BufferId,
-    /// Terms that sums share, `[term, lane]`.
+    /// Shared terms, `[term, lane]`.
     pub(crate) terms: BufferId,
 }
 
 impl Passes<'_> {
-    /// The nests. `read` gets column and lane: what is done first, and the elements of the column
-    /// by their rows; `write` gets row and lane: what stores the elements of the row by their
-    /// columns, and what is done behind that.
+    /// Returns the nests. `read` gets column and lane, and returns the nodes to run first and the
+    /// column's elements by row. `write` gets row and lane, and returns the store of the row's
+    /// elements by column and the nodes to run last.
     pub(crate) fn nests<B: Builder, I: Fn(usize) -> Expr, O: Fn(usize, Expr) -> Node>(
         &self,
         builder: &mut B,
@@ -81,6 +82,7 @@ impl Passes<'_> {
                 nodes
             })
         });
+
         nodes.extend(builder.repeat("i", down.outputs.len(), LoopKind::Unrolled, |builder, i| {
             builder.repeat("lane", self.lanes, LoopKind::Vectorized, |builder, lane| {
                 let (output, behind) = write(builder, [i.clone(), lane.clone()]);
@@ -93,7 +95,8 @@ impl Passes<'_> {
         nodes
     }
 
-    /// The stores of a one-dimensional transform: shared terms into registers, then the outputs.
+    /// Returns the stores of a one-dimensional transform: shared terms into registers, then the
+    /// outputs.
     fn pass(
         &self,
         cut: &Cut,
@@ -101,7 +104,7 @@ impl Passes<'_> {
         input: impl Fn(usize) -> Expr,
         output: impl Fn(usize, Expr) -> Node,
     ) -> Vec<Node> {
-        // Each is read several times: the reads share an index.
+        // Each input is read several times; the loads share one index.
         let inputs: Vec<Expr> = cut.inputs.clone().map(input).collect();
         let terms: Vec<Index> =
             (0..cut.terms.last().map_or(0, |(k, _)| k + 1)).map(|k| [constant(k), lane.clone()].into()).collect();
@@ -120,7 +123,7 @@ pub(crate) fn constant(value: usize) -> Affine {
     Affine::constant(value as i64)
 }
 
-/// The sum as an expression.
+/// Returns the sum as an expression.
 fn total(sum: &Sum, value: impl Fn(Source) -> Expr) -> Expr {
     let product = |c: f64, x: Expr| if c == 1.0 { x } else { Expr::product(Expr::Const(c as f32), x) };
     let values = sum.iter().map(|&(source, c)| product(c, value(source)));

@@ -1,4 +1,4 @@
-//! Winograd's algorithm as a rewrite of a convolution's spec.
+//! Winograd's algorithm as a rewritten spec of a convolution.
 //!
 //! ```text
 //! sum[n, o, oh, ow] = Σ input[n, c, s*oh + kh - p, s*ow + kw - p] * weight[o, c, kh, kw]
@@ -8,9 +8,9 @@
 //!      sum[n, o, m*th + i, m*tw + j] = Σ At[i, y] * At[j, x] * M[a*y + x, o, t]
 //! ```
 //!
-//! Where phases are channels ([`Conv`]) `(c, fh, fw)` stands for `c` in the middle, rows of phase
-//! `f` of `G` multiply the taps `f, f + s, ..`, and the inputs are `s*(m*th + y) + fh - p`. What
-//! follows, the epilogue, stays.
+//! If phases are channels ([`Conv`]), the channel axis `c` of `U`, `V` and `M` is `(c, fh, fw)`.
+//! Rows of phase `f` of `G` multiply the taps `f, f + s, ..`, and the inputs are
+//! `s*(m*th + y) + fh - p`. The epilogue's equations stay as they are.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ impl Writer {
     }
 }
 
-/// The rows of `G` for the taps of each phase, one phase behind the other.
+/// Returns the rows of `G` for the taps of each phase. The phases follow each other.
 fn of_phases(weight: &Matrix, conv: &Conv) -> Matrix {
     let spread = |phase: usize, row: &Vec<f64>| {
         (0..conv.taps).map(|k| if k % conv.phases() == phase { row[k / conv.phases()] } else { 0.0 }).collect()
@@ -63,22 +63,21 @@ fn load<const N: usize>(buffer: BufferId, index: [&Affine; N]) -> Expr {
     Expr::Load(Access { buffer, index: index.map(Affine::clone).into() })
 }
 
-/// [`rewrite`] for a workload, made once.
+/// Returns the rewritten spec of a workload, see [`rewrite`]; cached per workload.
 pub(crate) fn rewritten(workload: &Workload, conv: &Conv, m: usize, multiples: Multiples) -> Arc<Spec> {
     workload.once((m, multiples), || rewrite(workload.spec(), conv, m, multiples))
 }
 
-/// What products are padded to, by zeros.
+/// Multiples to which products are padded by zeros.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) struct Multiples {
-    /// The number of tiles is a multiple of this.
+    /// Divisor of the number of tiles.
     pub(crate) tiles: usize,
-    /// That of output channels is one of this.
+    /// Divisor of the number of output channels.
     pub(crate) channels: usize,
 }
 
-/// The same result by products of tiles of `m x m` outputs, padded. The spec is that of the
-/// convolution, which Winograd's algorithm is for.
+/// Rewrites a spec of a convolution to products over tiles of `m x m` outputs, with padded extents.
 fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiples: Multiples) -> Spec {
     let (a, phases) = (conv.filtering(m).inputs(), conv.phases());
     let [rows, columns] = conv.grid(m);
@@ -88,6 +87,7 @@ fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiples: Multiples) -> Spec {
     let (main, tail) = (spec.main(), &spec.equations[spec.main + 1..]);
     let sum = main.output.buffer;
     let [input, weight] = [0, 1].map(|which| main.loads()[which].buffer);
+
     let mut to = Writer { tensors: spec.tensors.clone(), equations: Vec::new() };
     let pair = |i: &Affine, j: &Affine| i.clone() * a as i64 + j;
     let number = |n: &Affine, th: &Affine, tw: &Affine| (n.clone() * rows as i64 + th) * columns as i64 + tw;

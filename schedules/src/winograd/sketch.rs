@@ -15,7 +15,7 @@ use crate::sketch::{self, EXACT_TOLERANCE, Plan, Sketch};
 use autotune_ir::target::Target;
 use autotune_workloads::{Work, Workload};
 
-/// The sketch.
+/// Sketch of Winograd's algorithm for convolutions, on CPUs and GPUs.
 pub(crate) struct WinogradSketch;
 
 impl Sketch for WinogradSketch {
@@ -37,7 +37,8 @@ impl Sketch for WinogradSketch {
         })
     }
 
-    /// On GPUs, where estimates of direct and transformed kernels agree with what they take.
+    /// Chooses by estimated cycles, on GPUs only. There, estimates of direct and of Winograd's
+    /// kernels agree with measurements.
     fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
         target.gpu()?;
         space.least(|point| sketch::cycles(self, workload, target, point))

@@ -1,7 +1,7 @@
-//! Stages and nests that write padding out: the padded input, the padded data tile.
+//! Padded copies of the input: of the whole input by a stage, or of one data tile by each thread.
 //!
-//! The copy of plain images that dot products read has the steps of a group (channels) side by
-//! side, as words, and zeros in the place of steps beyond the channels:
+//! For dot products, the copy of plain images has the steps of a group (channels) adjacent, as one
+//! 32-bit word. Steps after the last channel are zeros:
 //!
 //! ```text
 //! serial d1 in 0..C/2 { serial d2 in 0..H { serial v.0 in 0..W/16 {
@@ -16,20 +16,20 @@ use crate::lower::without_blocks;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{BufferId, Expr, Layout, LoopKind, Node, Role, Scope};
 
-/// A run of one dimension of a copy.
+/// A run of elements along one dimension of a copy: all inside the source, or all padding.
 #[derive(Clone)]
 struct Run {
     start: usize,
     len: usize,
-    /// Source index at `start`; none in the padding.
+    /// Source index at `start`; `None` in the padding.
     source: Option<Affine>,
 }
 
-/// Dimensions over whose elements a stage of copies is parallel.
+/// Maximum number of outer dimensions that a copying stage runs in parallel.
 const PARALLEL_DIMS: usize = 3;
 
 impl Lowering<'_> {
-    /// The whole input with its padding written out:
+    /// Copies the whole input with its padding:
     /// `data_copy[.., h + pad, w + pad, ..] = input[.., h, w, ..]`, zero in the padding.
     pub(super) fn copy_input(&mut self) -> Vec<Node> {
         let region = self.whole_region();
@@ -45,7 +45,8 @@ impl Lowering<'_> {
         self.copy_nests(copy, &runs, true)
     }
 
-    /// A buffer for a copy of the data. What a prologue makes is rounded to its type.
+    /// Adds a buffer for a copy of the data. Its type is the prologue's result type, if there is a
+    /// prologue.
     pub(super) fn data_buffer(&mut self, name: &str, scope: Scope, shape: Vec<usize>) -> BufferId {
         let id = self.all.buffer_named(name, Role::Packed, scope, shape);
         let contraction = &self.direct.contraction;
@@ -54,8 +55,8 @@ impl Lowering<'_> {
         id
     }
 
-    /// A copy of what the cache tile of `region` reads, with its padding written out: the buffer,
-    /// and what fills it.
+    /// Copies the input of one cache tile with its padding. Returns the buffer and the nodes that
+    /// fill it.
     pub(super) fn copy_tile(&mut self, region: &Region) -> (BufferId, Vec<Node>) {
         let tile = self.data_buffer("data_tile", Scope::Local, self.direct.tile_shape());
         let index = self.direct.data.index.clone();
@@ -64,8 +65,8 @@ impl Lowering<'_> {
         (tile, self.copy_nests(tile, &runs, false))
     }
 
-    /// Per dimension of the data operand, what `region` reads: padding before, elements, padding
-    /// behind.
+    /// Returns, for each dimension of the data operand, the runs that `region` reads: padding
+    /// before, elements, and padding after.
     fn runs(&self, region: &Region) -> Vec<Vec<Run>> {
         let data = &self.direct.data;
         let plain = &self.direct.contraction.data;
@@ -84,13 +85,15 @@ impl Lowering<'_> {
             if let Some((steps, _)) =
                 self.copied_groups().filter(|&(_, group)| plain.index[d].uses(VarId(group as u32)))
             {
-                // The last group is by itself, as not all of its steps are channels.
+                // The last group is a separate run, because some of its steps may be after the last
+                // channel.
                 let whole = plain.shape[d] / steps - base.constant as usize;
                 let run = |start: usize, len| Run { start, len, source: Some(base.clone() + start as i64) };
                 dims.push([run(0, whole), run(whole, len - whole)].into_iter().filter(|r| r.len > 0).collect());
                 continue;
             }
             let before = (-base.constant).clamp(0, len as i64) as usize;
+            // The region may begin or end inside the padding, so both bounds are clamped.
             let end = (data.shape[d] as i64 - base.constant).clamp(before as i64, len as i64) as usize;
             let runs = [
                 Run { start: 0, len: before, source: None },
@@ -102,7 +105,8 @@ impl Lowering<'_> {
         dims
     }
 
-    /// Steps of a group and their axis where a copy of plain images has them side by side.
+    /// Returns the size of a group and its axis, if a copy of plain images has the steps of a group
+    /// adjacent.
     fn copied_groups(&self) -> Option<(usize, AxisId)> {
         let Direct { dot, data, contraction, .. } = self.direct;
         let group = dot.map(|group| group.axis)?;
@@ -111,13 +115,16 @@ impl Lowering<'_> {
         is_block.then_some((contraction.axes[group].extent, group))
     }
 
-    /// One perfect nest per combination of runs, the innermost dimension in whole vectors and a
-    /// remainder. Groups of steps are no dimension here: vectors of each step make words.
+    /// Returns a perfect nest per combination of runs. The innermost dimension is split into whole
+    /// vectors and a remainder. The dimension of the group's steps has no loop: one vector per step
+    /// is written, interleaved into words.
     fn copy_nests(&mut self, dst: BufferId, dims: &[Vec<Run>], parallel: bool) -> Vec<Node> {
         let mut nests = Vec::new();
         let dims = if self.copied_groups().is_some() { &dims[..dims.len() - 1] } else { dims };
+
         let total: usize = dims.iter().map(Vec::len).product();
         for mut number in 0..total {
+            // The number of a combination is in mixed radix, with a digit per dimension.
             let mut chosen = Vec::new();
             for dim in dims.iter().rev() {
                 chosen.push(dim[number % dim.len()].clone());
@@ -137,6 +144,7 @@ impl Lowering<'_> {
         nests
     }
 
+    /// Returns the nest that copies one combination of runs, vectorised along the last dimension.
     fn copy_nest(&mut self, dst: BufferId, outer: &[Run], last: &Run, parallel: bool) -> Vec<Node> {
         let mut loops = Vec::new();
         let mut index = Vec::new();
@@ -163,7 +171,7 @@ impl Lowering<'_> {
             add(run, Affine::var(var));
         }
 
-        // The last dimension by vectors, of which several are a loop.
+        // The last dimension is split into vectors, with a loop if there are several.
         let mut offset = Affine::default();
         let vector = last.len.min(self.lanes);
         if last.len > vector {
@@ -179,6 +187,7 @@ impl Lowering<'_> {
             let value = source.map_or(Expr::Const(0.0), |indices| self.datum(indices));
             return nest(loops, of_vector(assign(dst, index, value)));
         };
+
         let step = |step: usize| {
             let with_step = |of: &[Affine]| of.iter().cloned().chain([Affine::constant(step as i64)]).collect();
             let from: Option<Vec<Affine>> = source.as_deref().map(with_step);
@@ -190,15 +199,16 @@ impl Lowering<'_> {
         nest(loops, body)
     }
 
-    /// True if a step of a group, at an index as the compute nest sees it, is no channel.
+    /// True if a step of a group is after the last channel. The index is in the layout of the
+    /// compute nest.
     fn is_beyond_channels(&self, index: &[Affine]) -> bool {
         let channel = &without_blocks(index.to_vec(), self.data_block())[1];
         let (low, _) = channel.range(|var| self.all.extents[var.0 as usize]);
         low >= self.direct.contraction.data.shape[1] as i64
     }
 
-    /// An element of the data for an index as the compute nest sees it: of the input, or what the
-    /// prologue makes of that.
+    /// Returns an element of the data: the input, or the result of the prologue. The index is in
+    /// the layout of the compute nest.
     pub(super) fn datum(&self, index: Vec<Affine>) -> Expr {
         let Some(map) = self.direct.contraction.prologue() else {
             return load(self.operands.input, self.input_index(index));
@@ -207,13 +217,14 @@ impl Lowering<'_> {
         self.operands.mapped(map, &self.input_index(index), &logical)
     }
 
-    /// Channels of a block of the data as the compute nest sees it, if it has blocks.
+    /// Returns the channels per block of the data in the layout of the compute nest, if it is
+    /// blocked.
     fn data_block(&self) -> Option<usize> {
         let (data, plain) = (&self.direct.data.shape, &self.direct.contraction.data.shape);
         data.last().filter(|_| data.len() > plain.len()).copied()
     }
 
-    /// An index of the data operand as the compute nest sees it, in the layout of the input.
+    /// Converts an index from the layout of the compute nest to the layout of the input.
     fn input_index(&self, data_index: Vec<Affine>) -> Vec<Affine> {
         without_blocks(data_index, self.data_block().filter(|_| self.direct.in_layout == Layout::Plain))
     }

@@ -1,4 +1,4 @@
-//! The register tile: start, reduction, final store.
+//! The register tile: initialisation, reduction, and final store.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use crate::lower::nest::Builder;
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{Access, Buffer, BufferId, Expr, Index, LoopKind, Node, Role, Scope, Store, StoreMode};
 
-/// f32 elements of a cache line.
+/// Number of f32 elements in a cache line.
 const LINE: usize = 16;
 
 /// A part of the register tile along one axis: `start..start + len` within the tile.
@@ -22,7 +22,7 @@ struct Part {
     len: usize,
 }
 
-/// One reduction loop of a register tile: `start..start + extent` of its axis.
+/// A reduction loop of a register tile: `start..start + extent` of its axis.
 #[derive(Clone, Copy)]
 struct Reduction {
     axis: AxisId,
@@ -31,30 +31,29 @@ struct Reduction {
     steps: Steps,
 }
 
-/// How a reduction loop is run.
+/// Form of a reduction loop.
 #[derive(Clone, Copy)]
 enum Steps {
-    /// Every value written out as a constant while lowering.
+    /// Written out while lowering: every value is a constant.
     Constants,
-    /// An unrolled loop.
     Unrolled,
-    /// A serial loop.
     Serial,
-    /// A serial loop over unrolled groups of this size, and the remainder unrolled.
+    /// A serial loop over unrolled groups of this size, with an unrolled remainder.
     Groups(usize),
 }
 
-/// The offsets of the axes within the register tile.
+/// Offset of each axis within the register tile.
 type Local = Vec<Affine>;
 
-/// A register tile.
+/// A register tile of the compute nest.
 struct Tile<'r> {
     region: &'r Region,
-    /// Its axes, the vectorised one last (always present).
+    /// Axes of more than one element, and the vectorised axis, which is always the last.
     parts: Vec<Part>,
-    /// Its partial sums.
+    /// Accumulators of the tile's partial sums.
     acc: BufferId,
-    /// Dimensions of the data operand in whose padding, read in place, some of the region is.
+    /// Padded dimensions of the data operand: read in place, and partly out of bounds in the
+    /// region.
     padded: SmallVec<[usize; 2]>,
 }
 
@@ -63,7 +62,7 @@ impl Tile<'_> {
         Access { buffer: self.acc, index: self.parts.iter().map(|p| local[p.axis].clone()).collect() }
     }
 
-    /// An index of an operand at `local`.
+    /// Returns an operand's index at `local`.
     fn at(&self, index: &Affine, local: &Local) -> Affine {
         let mut total = Affine::constant(index.constant);
         for &(axis, c) in &index.terms {
@@ -73,7 +72,7 @@ impl Tile<'_> {
         total
     }
 
-    /// The values of the axes at `local`.
+    /// Returns the values of the axes at `local`.
     fn point(&self, local: &Local) -> Vec<Affine> {
         self.region.iter().zip(local).map(|(span, offset)| span.base.clone() + offset).collect()
     }
@@ -96,27 +95,33 @@ impl Lowering<'_> {
 
         let mut local: Local = vec![Affine::default(); region.len()];
         let mut body = self.over_parts(&tile.parts, &mut local, |this, local| {
+            // Between chunks of the reduction, sums may be in a buffer of another type than the
+            // output.
             let sums = this.partial.as_ref().unwrap_or(&this.sums);
             let partial = || load(sums.buffer, sums.at(|index| tile.at(index, local)));
             let start = if is_first { Expr::Const(0.0) } else { partial() };
             let Access { buffer, index } = tile.acc_access(local);
             vec![assign(buffer, index, start)]
         });
+
         let loops = self.reductions(&tile);
         if loops.iter().all(|l| l.extent > 0) {
             body.extend(self.reduction(&loops, &tile, &mut local));
         }
+
         body.extend(self.over_parts(&tile.parts, &mut local, |this, local| vec![this.finish(&tile, local, is_last)]));
         vec![Node::Alloc { buffer: tile.acc, body }]
     }
 
-    /// The register tile that covers a region.
+    /// Creates the register tile that covers a region.
     fn register_tile<'r>(&mut self, region: &'r Region) -> Tile<'r> {
         let vector = self.direct.vector;
         let whole = |&(axis, _): &(AxisId, usize)| Part { axis, start: 0, len: region[axis].extent };
         let tile = self.direct.register_tile();
         let parts: Vec<Part> = tile.iter().map(whole).filter(|p| p.len > 1 || p.axis == vector).collect();
         let shape: Vec<usize> = parts.iter().map(|p| p.len).collect();
+
+        // Tiles of the same shape share one accumulator buffer.
         let is_it = |b: &Buffer| b.role == Role::Accumulator && b.shape == shape;
         let acc = match self.all.buffers.iter().position(is_it) {
             Some(known) => BufferId(known as u32),
@@ -125,13 +130,15 @@ impl Lowering<'_> {
                 self.all.buffer(format!("acc_{}", words.join("x")), Role::Accumulator, Scope::Register, shape)
             }
         };
+
         let in_place = self.direct.data_mode == DataMode::InPlace;
         let dims = if in_place { 0..self.direct.contraction.data.shape.len() } else { 0..0 };
         let padded = dims.filter(|&dim| !self.dim_is_interior(region, dim)).collect();
         Tile { region, parts, acc, padded }
     }
 
-    /// Unrolled loops over the parts, the last vectorised; `body` gets the offset of every axis.
+    /// Returns unrolled loops over the parts, the last one vectorised. `body` gets the offset of
+    /// every axis.
     fn over_parts(
         &mut self,
         parts: &[Part],
@@ -152,16 +159,17 @@ impl Lowering<'_> {
         nest(vars, body)
     }
 
-    /// The reduction loops, outermost first. They are unrolled from the innermost outwards while
-    /// their product stays within the knob. A kernel loop over a padded dimension is cut to the
-    /// taps that are not padding where the tile is one element wide there, and written out where it
-    /// is wider.
+    /// Returns the reduction loops, outermost first. They are unrolled from the innermost outwards
+    /// while the product of their extents is within the `unroll` knob. A kernel loop over a padded
+    /// dimension is cut to the taps inside, if the tile is one element wide there; otherwise it is
+    /// written out.
     fn reductions(&self, tile: &Tile) -> Vec<Reduction> {
         let data = &self.direct.contraction.data;
         let mut budget = self.direct.unroll;
         let mut loops = Vec::new();
         for &axis in self.direct.reduce.iter().rev() {
             let concerns = |dim: usize, axis: AxisId| data.index[dim].uses(VarId(axis as u32));
+
             let mut taps = 0..tile.region[axis].extent;
             let mut constants = false;
             if let Some(&dim) = tile.padded.iter().find(|&&dim| concerns(dim, axis)) {
@@ -170,6 +178,7 @@ impl Lowering<'_> {
                     taps = self.taps_inside(tile.region, dim, axis);
                 }
             }
+
             let (start, extent) = (taps.start, taps.len());
             let steps = if constants {
                 Steps::Constants
@@ -187,8 +196,8 @@ impl Lowering<'_> {
         loops
     }
 
-    /// The values of a kernel axis whose tap is not padding, for a region of one element along
-    /// dimension `dim`.
+    /// Returns the values of a kernel axis whose taps are inside the data, for a region of one
+    /// element along dimension `dim`.
     fn taps_inside(&self, region: &Region, dim: usize, axis: AxisId) -> Range<usize> {
         let data = &self.direct.contraction.data;
         let step = data.index[dim].coefficient(VarId(axis as u32));
@@ -199,7 +208,7 @@ impl Lowering<'_> {
         low as usize..high.max(low) as usize
     }
 
-    /// The given reduction loops, outermost first, and the multiply-accumulates in them.
+    /// Returns the given reduction loops, outermost first, around the multiply-accumulates.
     fn reduction(&mut self, loops: &[Reduction], tile: &Tile, local: &mut Local) -> Vec<Node> {
         let Some((&Reduction { axis, start, extent, steps }, rest)) = loops.split_first() else {
             return self.multiply_accumulate(tile, local);
@@ -208,6 +217,7 @@ impl Lowering<'_> {
             local[axis] = value + start as i64;
             this.reduction(rest, tile, local)
         };
+
         match steps {
             Steps::Constants => (0..extent).flat_map(|k| go(self, Affine::constant(k as i64))).collect(),
             Steps::Unrolled => self.repeat(self.axis_name(axis, Level::Reduce), extent, LoopKind::Unrolled, go),
@@ -235,7 +245,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// `acc += data * weight` over the part of the register tile whose taps are not padding.
+    /// Returns `acc += data * weight` for the elements of the register tile whose taps are inside
+    /// the data.
     fn multiply_accumulate(&mut self, tile: &Tile, local: &mut Local) -> Vec<Node> {
         let Some(valid) = self.valid_parts(tile, local) else {
             return Vec::new();
@@ -251,7 +262,7 @@ impl Lowering<'_> {
         nodes
     }
 
-    /// `acc += data * weight` for one element of the register tile.
+    /// Returns `acc += data * weight` for one element of the register tile.
     fn product(&self, tile: &Tile, local: &Local) -> Node {
         let point = tile.point(local);
         let data = self.data_access(tile.region, local, &point);
@@ -261,7 +272,8 @@ impl Lowering<'_> {
         Node::Store(Store { dst, mode: StoreMode::Accumulate, value, iteration })
     }
 
-    /// The same for a part of a vector and all steps of a group.
+    /// Returns the call of a dot-product instruction for a part of a vector and all steps of a
+    /// group.
     fn dot(&mut self, Group { axis, instruction }: Group, vector: Part, tile: &Tile, local: &Local) -> Node {
         let mut local = local.clone();
         let steps = self.direct.contraction.axes[axis].extent;
@@ -272,9 +284,10 @@ impl Lowering<'_> {
         Node::Call { instruction, body }
     }
 
-    /// Prefetches as many lines of weights as a step of the reduction reads, at the distance of the
-    /// plan: of packed ones the tile's next steps, then the next tile; of a matrix read in place
-    /// the same columns of the next steps. Nothing reads the last prefetches.
+    /// Prefetches as many cache lines of weights as one reduction step reads, at the plan's
+    /// distance. With packed weights, this reaches the tile's next steps and then the next tile.
+    /// With a matrix read in place, it reaches the same columns of the next steps. The last
+    /// prefetches are never used.
     fn prefetches(&self, tile: &Tile, local: &Local) -> Vec<Node> {
         let ahead @ 1.. = self.direct.prefetch else { return Vec::new() };
         let mut first = local.clone();
@@ -291,13 +304,14 @@ impl Lowering<'_> {
         (0..elements).step_by(LINE).map(line).collect()
     }
 
-    /// The parts without the elements whose taps lie in the padding; none if nothing is left. Where
-    /// a dimension is padded, the bases that concern it are constants, and so are the reduction
-    /// offsets unless they were cut to taps inside.
+    /// Returns the parts without the elements whose taps are in the padding, or `None` if no
+    /// element is left. In a padded dimension, the bases of the region are constants. So are the
+    /// reduction offsets, unless their loops were cut to the taps inside.
     fn valid_parts(&self, tile: &Tile, local: &Local) -> Option<SmallVec<[Part; 4]>> {
         let mut valid: SmallVec<[Part; 4]> = SmallVec::from_slice(&tile.parts);
         let data = &self.direct.contraction.data;
         for &dim in &tile.padded {
+            // An index that is not a constant belongs to a loop that was cut to the taps inside.
             let Some(first) = first_element(&data.index[dim], tile, local) else { continue };
             let limit = data.shape[dim] as i64;
             match valid.iter_mut().find(|p| data.index[dim].uses(VarId(p.axis as u32))) {
@@ -317,7 +331,7 @@ impl Lowering<'_> {
         Some(valid)
     }
 
-    /// What the compute nest reads the data operand from.
+    /// Returns the data operand at an iteration: from the panel, a copy, or the input.
     fn data_access(&self, region: &Region, local: &Local, point: &[Affine]) -> Expr {
         match &self.panel {
             Some(panel) => load(panel.buffer, panel.index(region, local, point)),
@@ -335,6 +349,8 @@ impl Lowering<'_> {
         }
     }
 
+    /// Returns the store of a sum: a partial sum, or the result with its epilogue after the last
+    /// chunk.
     fn finish(&self, tile: &Tile, local: &Local, is_last: bool) -> Node {
         let place = self.partial.as_ref().filter(|_| !is_last).unwrap_or(&self.sums);
         let index = place.at(|index| tile.at(index, local));
@@ -346,7 +362,7 @@ impl Lowering<'_> {
     }
 }
 
-/// The index of the register tile's first element, if it is a constant.
+/// Returns the index of the register tile's first element, if it is a constant.
 fn first_element(index: &Affine, tile: &Tile, local: &Local) -> Option<i64> {
     index.terms.iter().try_fold(index.constant, |sum, &(axis, c)| {
         let axis = axis.0 as usize;
@@ -355,8 +371,8 @@ fn first_element(index: &Affine, tile: &Tile, local: &Local) -> Option<i64> {
     })
 }
 
-/// The range of `i >= 0` with `0 <= first + step * i < limit`, for a positive step; empty if its
-/// end is not beyond its start.
+/// Returns the range of `i >= 0` with `0 <= first + step * i < limit`, for a positive step. The
+/// range is empty if its end is not greater than its start.
 fn inside(first: i64, step: i64, limit: usize) -> (i64, i64) {
     let low = -first.min(0).div_euclid(step);
     let high = (limit as i64 - 1 - first).div_euclid(step) + 1;

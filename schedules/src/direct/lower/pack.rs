@@ -1,5 +1,5 @@
-//! Operands copied into the order in which register tiles read them: the weights by a stage of
-//! their own, panels of the data operand by each thread as it goes.
+//! Packing of operands into the order in which register tiles read them. A separate stage packs the
+//! weights; each thread packs panels of the data operand just before it reads them.
 
 use std::rc::Rc;
 
@@ -12,25 +12,25 @@ use crate::direct::{Group, TileLoop};
 use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{BufferId, Expr, LoopKind, Node, Role, Scope};
 
-/// A combination of whole and remainder tiles.
+/// A combination of whole and remainder register tiles.
 #[derive(Clone)]
 struct Combination {
-    /// The tiles along each axis with several.
+    /// Segment of tiles along each axis with several tiles.
     tiles: SmallVec<[Segment; 2]>,
-    /// What one of them reads.
+    /// Axes that one of these tiles reads.
     inner: Vec<Inner>,
 }
 
-/// What is packed.
+/// Operand that is packed.
 struct Source {
-    /// None for the data where it is given, which may have a prologue.
+    /// Buffer to read; `None` for the input, to which a prologue may apply.
     buffer: Option<BufferId>,
     operand: Operand,
-    /// The first element along every axis.
+    /// First packed element along every axis.
     base: Vec<Affine>,
 }
 
-/// A loop of a copy: `count` times `step` elements of an axis, from `start` on.
+/// A loop of a copy: `count` steps of `step` elements each along an axis, from `start` on.
 #[derive(Clone, Copy)]
 struct Steps {
     axis: AxisId,
@@ -42,20 +42,20 @@ struct Steps {
 }
 
 impl Steps {
-    /// Every element of an axis.
+    /// Returns the loop over every element of an axis.
     fn each(inner: &Inner, kind: LoopKind) -> Self {
         let level = if inner.is_reduced { Level::Reduce } else { Level::Tile };
         Self { axis: inner.axis, start: 0, step: 1, count: inner.extent, level, kind }
     }
 }
 
-/// Copies of a vector that are written out one behind the other.
+/// Maximum number of vector copies that are written out in a row.
 const MAX_COPIES: usize = 16;
-/// Longest run of elements that is written out as vectors.
+/// Maximum number of elements in a run that is written out as vectors.
 const MAX_RUN: usize = 64;
 /// Reduction steps of the blocks in which a panel is transposed.
 const ROWS: usize = 4;
-/// Their pixels; also those of the groups in which a panel takes every other pixel.
+/// Pixels of these blocks; also of the groups in which a panel takes every other pixel.
 const BLOCK: [usize; 2] = [4, 8];
 
 impl Lowering<'_> {
@@ -63,15 +63,18 @@ impl Lowering<'_> {
     /// for each register tile of output channels: for each reduction step: for each channel of the tile
     ///   weight_packed[tile, step, channel] = weight[tile * size + channel, step]
     /// ```
-    /// Channels beyond the last are left undefined. Weights that are read beyond the kernel are
-    /// zeros, in nests of their own.
+    /// Channels after the last are left undefined. Weights that are read out of bounds are zeros,
+    /// which separate nests write.
     pub(super) fn pack_weight(&mut self, name: &str) -> Vec<Node> {
         let packed = self.open_packed_weight(name);
         let region = self.whole_region();
         let operand = self.direct.contraction.weight.clone();
         let source = Source { buffer: Some(self.operands.weight), operand, base: bases(&region) };
+
+        // The elements of a tile are contiguous along its vectorised axis.
         let vector = self.direct.vector;
         let kind = |i: &Inner| if i.axis == vector { LoopKind::Vectorized } else { LoopKind::Serial };
+
         let mut nodes = Vec::new();
         for part in self.combinations(&packed, &region) {
             let (group, inner) = self.without_group(&part.inner);
@@ -85,14 +88,15 @@ impl Lowering<'_> {
         nodes
     }
 
-    /// The index and the extent of the weights' dimension of groups of steps, if there are groups.
+    /// Returns the index and the extent of the weights' dimension that has the steps of a group.
     fn dim_of_groups(&self, group: AxisId) -> Option<(&Affine, usize)> {
         let weight = &self.direct.contraction.weight;
         let mut dims = weight.index.iter().zip(weight.shape.iter().copied());
         dims.find(|(index, _)| index.uses(VarId(group as u32)))
     }
 
-    /// Axes along which weights are read beyond the tensor, other than those of groups of steps.
+    /// Returns the axes along which weights are read out of bounds, except those of groups of
+    /// steps.
     fn axes_beyond(&self) -> Vec<AxisId> {
         let of_groups = self.direct.dot.and_then(|group| self.dim_of_groups(group.axis));
         let mut axes = self.direct.contraction.axes_beyond_weights();
@@ -100,8 +104,8 @@ impl Lowering<'_> {
         axes
     }
 
-    /// The loops over whole groups of steps, and for the last group, if it goes beyond the weights,
-    /// those over each of its steps.
+    /// Returns the loops over whole groups of steps. If the last group is incomplete, each of its
+    /// steps has loops of its own.
     fn whole_groups_or_steps(&self, steps: Vec<Steps>) -> Vec<Vec<Steps>> {
         let Some(group) = self.direct.dot.map(|group| group.axis) else { return vec![steps] };
         let in_group = steps.iter().position(|step| step.axis == group);
@@ -117,6 +121,8 @@ impl Lowering<'_> {
             nests.push(steps.clone());
             nests[0][place].count = whole;
         }
+
+        // Each step of the last group is either inside or out of bounds, and zero there.
         for number in 0..size {
             let mut last = steps.clone();
             (last[in_group].start, last[in_group].count) = (number, 1);
@@ -129,8 +135,8 @@ impl Lowering<'_> {
         nests
     }
 
-    /// A nest for each value of the axes along which weights are read beyond the tensor, so that
-    /// all of it is inside or none.
+    /// Splits loops along the axes in which weights are read out of bounds, one nest per value.
+    /// Each nest is then either entirely in bounds or entirely out of bounds.
     fn inside_or_beyond(
         &self,
         packed: &Packed,
@@ -139,6 +145,8 @@ impl Lowering<'_> {
     ) -> Vec<(SmallVec<[Segment; 2]>, Vec<Steps>)> {
         let beyond = self.axes_beyond();
         let mut nests = vec![(SmallVec::from_slice(tiles), steps)];
+
+        // Indices of tiles come first, then those within a tile.
         for (place, (axis, _)) in packed.tiles.iter().enumerate().filter(|(_, (axis, _))| beyond.contains(axis)) {
             let Segment { start, count, extent } = tiles[place];
             let number = |number: usize| Segment { start: start + number * extent, count: 1, extent };
@@ -167,7 +175,7 @@ impl Lowering<'_> {
         nests
     }
 
-    /// Adds a buffer for packed weights, which register tiles read from then on.
+    /// Adds a buffer for packed weights, and makes register tiles read it.
     pub(crate) fn open_packed_weight(&mut self, name: &str) -> Rc<Packed> {
         let packed = Rc::new(self.packed(name, Scope::Global, &self.direct.contraction.weight, None));
         self.packed_weight = Some(Rc::clone(&packed));
@@ -178,20 +186,22 @@ impl Lowering<'_> {
     /// for each register tile of the cache tile: for each reduction step: for each pixel of the register tile
     ///   data_panel[tile, step, pixel] = input[tile * size * stride + pixel * stride + step]
     /// ```
-    /// Pixels beyond the last are left undefined. `tile`, if there is one, holds what the region
-    /// reads, padding included.
+    /// Pixels after the last are left undefined. `tile` is a copy of what the region reads, with
+    /// its padding; `None` if the region has none.
     pub(super) fn pack_panel(&mut self, region: &Region, tile: Option<BufferId>) -> (BufferId, Vec<Node>) {
         let data = &self.direct.data;
         let packed = self.packed("data_panel", Scope::Local, data, Some(region.clone()));
         let source = match tile {
             None => Source { buffer: None, operand: Operand::clone(data), base: bases(region) },
             Some(buffer) => {
+                // The copy begins at the first element that the region reads.
                 let linear = |index: &Affine| index.clone() + -index.constant;
                 let index = data.index.iter().map(linear).collect();
                 let operand = Operand { shape: self.direct.tile_shape(), index };
                 Source { buffer: Some(buffer), operand, base: vec![Affine::default(); region.len()] }
             }
         };
+
         let mut nodes = Vec::new();
         for part in self.combinations(&packed, region) {
             let (group, inner) = self.without_group(&part.inner);
@@ -205,7 +215,7 @@ impl Lowering<'_> {
         (buffer, nodes)
     }
 
-    /// The loop over the steps of a group, if there are groups, and the other axes.
+    /// Splits the innermost axis off, as a loop over the steps of a group, if there are groups.
     fn without_group<'i>(&self, inner: &'i [Inner]) -> (Option<Steps>, &'i [Inner]) {
         match (inner.split_last(), self.direct.dot) {
             (Some((last, others)), Some(group)) if last.axis == group.axis => {
@@ -215,8 +225,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// A buffer for an operand: all of it, or as much as any cache tile reads if it is to hold a
-    /// region.
+    /// Adds a buffer for an operand. It holds all of the operand, or, for a region, as much as any
+    /// cache tile reads.
     fn packed(&mut self, name: &str, scope: Scope, operand: &Operand, region: Option<Region>) -> Packed {
         let direct = self.direct;
         let axes = &direct.contraction.axes;
@@ -226,11 +236,13 @@ impl Lowering<'_> {
             .map(|a| (a, direct.register_extent(a)))
             .filter(|&(a, tile)| covers(a) > tile)
             .collect();
+
         let reduce = direct.reduce.iter().map(|&axis| Inner { axis, extent: covers(axis), is_reduced: true });
         let registers = direct.register_tile().into_iter();
         let registers = registers.map(|(axis, extent)| Inner { axis, extent, is_reduced: false });
         let group = direct.dot.map(|Group { axis, .. }| Inner { axis, extent: axes[axis].extent, is_reduced: true });
         let inner: Vec<Inner> = reduce.chain(registers).chain(group).filter(|i| operand.uses(i.axis)).collect();
+
         let counts = tiles.iter().map(|&(axis, tile)| covers(axis).div_ceil(tile));
         let shape = counts.chain(inner.iter().map(|i| i.extent)).collect();
         let buffer = match region {
@@ -240,15 +252,15 @@ impl Lowering<'_> {
         Packed { buffer, tiles, inner, region }
     }
 
-    /// A buffer for a copy of weights.
+    /// Adds a buffer for a copy of weights.
     fn weight_buffer(&mut self, name: &str, scope: Scope, shape: Vec<usize>) -> BufferId {
         let id = self.all.buffer_named(name, Role::Packed, scope, shape);
         self.all.buffers[id.0 as usize].dtype = self.direct.copied[1];
         id
     }
 
-    /// Each combination of whole and remainder tiles in `region`, with the extents along the inner
-    /// axes.
+    /// Returns each combination of whole and remainder tiles in `region`, with the extents along
+    /// the inner axes.
     fn combinations(&self, packed: &Packed, region: &Region) -> Vec<Combination> {
         let mut combinations: Vec<Combination> =
             vec![Combination { tiles: SmallVec::new(), inner: packed.inner.clone() }];
@@ -321,16 +333,16 @@ impl Lowering<'_> {
     }
 }
 
-/// Loops with that over the steps of a group around the innermost, along which vectors go: words
-/// are made of a vector of each step.
+/// Inserts the loop over the steps of a group just outside the innermost, vectorised loop. A vector
+/// of each step is written, so that the steps are interleaved into words.
 fn with_group(mut steps: Vec<Steps>, group: Option<Steps>) -> Vec<Steps> {
     let place = steps.len().saturating_sub(1);
     steps.splice(place..place, group);
     steps
 }
 
-/// The nests that copy one register tile of a panel. Where its innermost axis is far strided in the
-/// source, but a reduction axis is not, they transpose blocks of both:
+/// Returns the nests that copy one register tile of a panel. If the innermost axis has a large
+/// stride in the source and a reduction axis has stride 1, they transpose blocks of both:
 ///
 /// ```text
 /// serial m.u in 0..2 { serial k.r in 0..64 { unrolled k.u in 0..4 { vectorized m.t in 0..8 {
@@ -354,7 +366,8 @@ fn panel_nests(source: &Operand, inner: &[Inner], lanes: usize) -> Vec<Vec<Steps
         return runs(last, &BLOCK).iter().flat_map(|c| rows.iter().map(|r| block(*r, *c))).collect();
     }
 
-    // Else the axis by runs, as many copies of one written out as are worth their code.
+    // Otherwise the innermost axis is copied in runs, and outer loops are unrolled while the code
+    // stays small.
     let whole = [if last.extent <= MAX_RUN { last.extent } else { lanes }];
     let mut runs = runs(last, if stride == 2 { &BLOCK } else { &whole });
     let mut copies = 1;
@@ -371,8 +384,8 @@ fn panel_nests(source: &Operand, inner: &[Inner], lanes: usize) -> Vec<Vec<Steps
     runs.iter().map(|run| around.iter().chain(run).copied().collect()).collect()
 }
 
-/// An axis in groups of elements, of the largest of some sizes that fits, and what is left in one
-/// more group, which may overlap them: over groups, then in vectors within one.
+/// Splits an axis into groups of the largest of `sizes` that fits, and one more group for the
+/// remainder, which may overlap the others. Each group is a serial loop over vector loops.
 fn runs(inner: &Inner, sizes: &[usize]) -> SmallVec<[[Steps; 2]; 2]> {
     let Inner { axis, extent, is_reduced } = *inner;
     let levels = if is_reduced { [Level::Reduce, Level::Unroll] } else { [Level::Unroll, Level::Tile] };

@@ -1,19 +1,20 @@
-//! Where elements of packed operands are.
+//! Indices of elements in packed operands.
 
 use super::region::{Region, Span};
 use crate::contraction::{AxisId, divide};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, Index};
 
-/// A packed operand: an element's index is the numbers of its register tile, then its place within.
+/// A packed operand. The index of an element consists of its register tile's number along each
+/// axis, then its position in the tile.
 pub(crate) struct Packed {
     pub(crate) buffer: BufferId,
-    /// Axes with several register tiles, and the extent of those.
+    /// Axes with several register tiles, and the tile's extent along each.
     pub(super) tiles: Vec<(AxisId, usize)>,
-    /// What one register tile reads, in the order in which it lies in memory.
+    /// Axes that one register tile reads, in memory order.
     pub(super) inner: Vec<Inner>,
-    /// What is packed, the whole extent of the reduction in the loops that read it; none for the
-    /// whole operand.
+    /// Region that is packed, with the whole extent of the reduction in the loops that read it;
+    /// `None` for the whole operand.
     pub(super) region: Option<Region>,
 }
 
@@ -26,7 +27,8 @@ pub(super) struct Inner {
 }
 
 impl Packed {
-    /// The index of an element: of the register tile `region`, `local` within it, `point` in all.
+    /// Returns the index of an element: in register tile `region`, at `local` within it, at `point`
+    /// in the iteration space.
     pub(crate) fn index(&self, region: &[Span], local: &[Affine], point: &[Affine]) -> Index {
         let tiles = self.tiles.iter().map(|&(axis, tile)| match &self.region {
             Some(origin) => divide(&(region[axis].base.clone() + origin[axis].base.clone() * -1), tile),
@@ -37,7 +39,7 @@ impl Packed {
         tiles.chain(inner.cloned()).collect()
     }
 
-    /// Elements that a step of the reduction reads.
+    /// Number of elements that a reduction step reads.
     pub(super) fn step_len(&self) -> usize {
         self.inner.iter().filter(|inner| !inner.is_reduced).map(|inner| inner.extent).product()
     }

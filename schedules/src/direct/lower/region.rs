@@ -1,9 +1,9 @@
-//! Parts of the iteration space.
+//! Regions of the iteration space.
 
 use crate::lower::nest::Segment;
 use autotune_ir::affine::Affine;
 
-/// What one axis covers at some depth of the nest: `base..base + extent`.
+/// Range of one axis at some depth of the nest: `base..base + extent`.
 #[derive(Clone, Debug)]
 pub(crate) struct Span {
     pub(crate) base: Affine,
@@ -11,7 +11,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// A segment's tile of number `index`.
+    /// Returns the tile number `index` of a segment.
     pub(crate) fn tile(&self, segment: Segment, index: Affine) -> Self {
         let base = index * segment.extent as i64 + self.base.clone() + segment.start as i64;
         Self { base, extent: segment.extent }
@@ -21,7 +21,7 @@ impl Span {
 /// A span per axis of the contraction.
 pub(crate) type Region = Vec<Span>;
 
-/// The first element of the region along every axis.
+/// Returns the first element of the region along every axis.
 pub(crate) fn bases(region: &Region) -> Vec<Affine> {
     region.iter().map(|span| span.base.clone()).collect()
 }

@@ -1,6 +1,6 @@
-//! The stages of a Winograd program on a GPU around its matrix products.
+//! Stages of a Winograd program on a GPU.
 //!
-//! A thread transforms a tile in registers, column by column and then row by row.
+//! Each thread transforms a tile in registers, first by columns and then by rows.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, Expr, Layout, LoopKind, Node, Program, Role, Scope, Stage, When};
 use autotune_workloads::Workload;
 
-/// Threads of a block that transforms.
+/// Threads per block of the transforming stages.
 const THREADS: usize = 128;
 
-/// The loop nests of a config.
+/// Lowers a config to loop nests.
 pub(crate) fn lower(workload: &Workload, winograd: &GpuWinograd) -> Program {
     let mut all = Nest::new(workload.spec(), workload.dtype());
     let plain = Layout::Plain;
@@ -53,12 +53,12 @@ pub(crate) fn lower(workload: &Workload, winograd: &GpuWinograd) -> Program {
     }
 }
 
-/// An element of a tile by row and column.
+/// Callback for an element of a tile by row and column.
 type Read<'r> = &'r dyn Fn(&Nest, [Affine; 2]) -> Expr;
-/// What stores a row of the result, by its number, from registers.
+/// Callback that stores a row of the result by its number, from a register buffer.
 type Write<'w> = &'w dyn Fn(&mut Nest, Affine, BufferId) -> Vec<Node>;
 
-/// What the stages around the products read and write.
+/// Buffers of the stages around the products.
 struct Stages<'a> {
     winograd: &'a GpuWinograd,
     operands: OperandBuffers,
@@ -68,8 +68,8 @@ struct Stages<'a> {
 }
 
 impl Stages<'_> {
-    /// A thread for each pair, with registers for a tile of `inputs` rows and columns. `tile` gets
-    /// the pair, and what makes the nests that transform a tile.
+    /// Runs one thread per pair of indices, with registers for a tile of `inputs` rows and columns.
+    /// `tile` gets the pair and a callback that makes the nests of a tile's transform.
     fn each_pair(
         &self,
         all: &mut Nest,
@@ -100,7 +100,7 @@ impl Stages<'_> {
         })
     }
 
-    /// The body with the image, row and column of tile `t`.
+    /// Splits tile number `t` into image, row and column, and calls `body` with them.
     fn at_tile(
         &self,
         all: &mut Nest,
@@ -114,7 +114,7 @@ impl Stages<'_> {
         vec![Node::Unflatten { value: t, digits, body: body(all, place) }]
     }
 
-    /// `to[i * a + j, x, y] = row[j]` for each `j`.
+    /// Returns a callback that stores `to[i * a + j, x, y] = row[j]` for each `j`.
     fn write_row(&self, to: BufferId, [x, y]: [Affine; 2]) -> impl Fn(&mut Nest, Affine, BufferId) -> Vec<Node> {
         let a = self.winograd.a();
         move |all, i, row| {
@@ -125,6 +125,7 @@ impl Stages<'_> {
         }
     }
 
+    /// Returns the stage that transforms the filters.
     fn weight(&self, all: &mut Nest, transform: &Transform) -> Vec<Node> {
         let conv = &self.winograd.conv;
         let pairs = ("weight", [("c", conv.c), ("o", conv.o)]);
@@ -134,11 +135,12 @@ impl Stages<'_> {
         })
     }
 
+    /// Returns the stage that transforms the input, zero in its padding and in the padding tiles.
     fn input(&self, all: &mut Nest, transform: &Transform) -> Vec<Node> {
         let GpuWinograd { conv, m, .. } = self.winograd;
         let (a, m, tiles) = (self.winograd.a(), *m as i64, self.winograd.tiles());
         let [images, rows, columns] = self.winograd.grid();
-        // Tiles behind the last are of an image that there is not.
+        // Padding tiles belong to images after the last, which the guards below reject.
         let beyond = (tiles - 1) / (rows * columns) + 1;
         self.each_pair(all, ("input", [("c", conv.c), ("t", tiles)]), (transform, a), |all, [c, t], transformed| {
             self.at_tile(all, t.clone(), beyond, |all, [n, top, left]| {
@@ -154,6 +156,7 @@ impl Stages<'_> {
         })
     }
 
+    /// Returns the stage that transforms products to outputs, and adds the partial sums of a split.
     fn output(&self, all: &mut Nest, transform: &Transform) -> Vec<Node> {
         let GpuWinograd { conv, m, product } = self.winograd;
         let (a, [oh, ow]) = (self.winograd.a(), conv.output);

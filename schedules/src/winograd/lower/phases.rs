@@ -1,9 +1,10 @@
-//! Rows of tiles of an input whose phases are channels, with the padding written out.
+//! Reading of input tiles whose phases are channels, with the padding written as zeros.
 
 use super::*;
 
 impl Lowering<'_> {
-    /// What the tiles of a strip read of the input, in `to`; `p` is the padding, where zeros go.
+    /// Reads what the tiles of a strip need of the input to `to`; `p` is the padding, which is
+    /// zeros.
     ///
     /// ```text
     /// to[y, x, (c, fh, fw)] = input[n, c, s*(top + y) + fh - p, s*(left + x) + fw - p]
@@ -18,8 +19,8 @@ impl Lowering<'_> {
             nodes.extend(self.repeat("y", rows.count, LoopKind::Serial, |this, y| {
                 let y = y + rows.first as i64;
                 let copied = |columns: &Run<Range<usize>>| {
-                    // Tiles that are alike have padding or none of it: one run goes on over all of
-                    // them.
+                    // Equal tiles either all have padding or all have none. A strip of several has
+                    // none, and is one run.
                     debug_assert!(strip.tiles == 1 || across.len() == 1);
                     let count = if strip.tiles > 1 { width } else { columns.count };
                     this.repeat("x", count, LoopKind::Serial, |this, x| {
@@ -33,12 +34,12 @@ impl Lowering<'_> {
         nodes
     }
 
-    /// Columns that the tiles of a strip read.
+    /// Number of input columns that the tiles of a strip read.
     fn phased_width(&self, strip: &Strip<Inside>) -> usize {
         (strip.tiles - 1) * self.winograd.tiles_apart() + self.winograd.a()
     }
 
-    /// Zeros everywhere.
+    /// Zeroes the strip.
     fn clear(&mut self, to: BufferId, strip: &Strip<Inside>, width: usize) -> Vec<Node> {
         self.repeat("y", self.winograd.a(), LoopKind::Serial, |this, y| {
             this.repeat("x", width, LoopKind::Serial, |this, x| {
@@ -49,7 +50,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// The channels of one row and column, and of them the phases that are no padding.
+    /// Reads the channels of one row and column: of each channel, the phases that are not padding.
     fn read_pixel(
         &mut self,
         to: BufferId,

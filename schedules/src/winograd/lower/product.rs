@@ -1,5 +1,5 @@
-//! The matrix products, `M[o, t, xi] = sum over c of V[xi, c, t] * U[xi, o, c]`, in the direct
-//! sketch's register tiles.
+//! Matrix products `M[o, t, xi] = sum over c of V[xi, c, t] * U[xi, o, c]` with the register tiles
+//! of the direct sketch.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use autotune_ir::program::Layout;
 use autotune_ir::spec::Spec;
 use autotune_workloads::Workload;
 
-/// Axes of the products, `xi, t, o, c`, and the lanes of `o` and `c`.
+/// Axes of the products: `xi, t, o, c`, and the lanes of `o` and `c`.
 pub(super) const XI: usize = 0;
 pub(super) const T: usize = 1;
 pub(super) const O: usize = 2;
@@ -19,7 +19,7 @@ pub(super) const C: usize = 3;
 pub(super) const O_LANE: usize = 4;
 pub(super) const C_LANE: usize = 5;
 
-/// The products' axes, `algorithm` being that of tiles of so many outputs.
+/// Returns the products' contraction with blocked channels; `algorithm` is the rewritten spec.
 fn contraction(algorithm: &Arc<Spec>, block: usize, c_lanes: usize) -> Contraction {
     let mut contraction = Contraction::with_unit_axes(algorithm);
     contraction.split(O, block);
@@ -27,7 +27,7 @@ fn contraction(algorithm: &Arc<Spec>, block: usize, c_lanes: usize) -> Contracti
     contraction
 }
 
-/// The products as the direct sketch has them.
+/// Returns the plan of the products in the direct sketch.
 pub(super) fn plan(workload: &Workload, winograd: &Winograd, algorithm: &Arc<Spec>) -> Direct {
     let Winograd { conv, m, block, register: [positions, channels], .. } = *winograd;
     let contraction = workload.once([m, block], || contraction(algorithm, block, winograd.c_lanes()));
@@ -42,6 +42,8 @@ pub(super) fn plan(workload: &Workload, winograd: &Winograd, algorithm: &Arc<Spe
     let input = operand(conv.c, conv.input, in_layout);
     let tile_loop = |axis, tile| TileLoop { axis, tile };
     Direct {
+        // Data is the transformed input, which the lowering sets later. The layouts here only shape
+        // the operands.
         contraction,
         data: Arc::clone(&input),
         input,

@@ -1,5 +1,4 @@
-//! Rows of tiles of plain images, transposed into blocks of channels or back, in memory of the
-//! task.
+//! Rows of tiles of plain images, transposed to or from channel blocks in buffers of the task.
 //!
 //! ```text
 //! strip[y, x, lane] = input[n, c, top + y, left + x]              the tiles are read there
@@ -10,14 +9,14 @@
 
 use super::*;
 
-/// Rows and columns of the blocks in which strips are transposed.
+/// Rows and columns of the blocks in which strips are transposed, in elements.
 const ROWS: [usize; 1] = [4];
 const COLUMNS: [usize; 2] = [4, 8];
-/// Groups that are written out one behind the other.
+/// Maximum number of blocks that are written out in a row.
 const MAX_UNROLLED: usize = 2;
 
 impl Lowering<'_> {
-    /// What the tiles of a strip read of the input, in `to`.
+    /// Reads what the tiles of a strip need of the input to `to`.
     pub(super) fn read_strip(&mut self, to: BufferId, image: &Affine, strip: &Strip<Inside>) -> Vec<Node> {
         let Winograd { m, conv, block, .. } = *self.winograd;
         if conv.phases() > 1 {
@@ -42,8 +41,8 @@ impl Lowering<'_> {
         })
     }
 
-    /// What the tiles of a strip have written to `from`, in the output, a row after the other by
-    /// way of `row`.
+    /// Writes the sums that the tiles of a strip left in `from` to the output. Each row of pixels
+    /// goes through the buffer `row`.
     pub(super) fn write_strip(
         &mut self,
         [from, row]: [BufferId; 2],
@@ -61,7 +60,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// The output, of a row of the sums that it is made of.
+    /// Writes a row of sums to the output, with the epilogue.
     fn finish_row(
         &mut self,
         row: BufferId,
@@ -89,7 +88,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// Copies by blocks whose columns lie far apart in the source; `copy` gets row and column.
+    /// Copies by blocks, because columns are far apart in the source; `copy` gets row and column.
     fn transposed(
         &mut self,
         [(row, rows), (column, columns)]: [(&'static str, usize); 2],
@@ -113,8 +112,8 @@ impl Lowering<'_> {
     }
 }
 
-/// Elements in groups of the largest of some sizes that fits, and what is left in one more group,
-/// which may overlap them.
+/// Splits an extent into segments of the largest of `sizes` that fits, and one more segment for the
+/// remainder, which may overlap the others.
 fn groups(extent: usize, sizes: &'static [usize]) -> impl Iterator<Item = Segment> {
     let fits = move || sizes.iter().copied().filter(move |&size| size <= extent);
     let whole = fits().max().unwrap_or(extent);

@@ -1,10 +1,10 @@
-//! The transforms of filters, inputs and products.
+//! Transforms of filters, inputs and products.
 
 use super::product::{C, C_LANE, O, O_LANE, XI};
 use super::*;
 use crate::winograd::conv::Conv;
 
-/// A column or row of a tile: elements `step` apart along a dimension.
+/// A column or row of a tile: elements `step` apart along dimension `dim`.
 struct Line {
     buffer: BufferId,
     first: Index,
@@ -23,21 +23,22 @@ impl Line {
     }
 }
 
-/// Filters of one block of output channels.
+/// Filters of one block of output channels and one input channel.
 struct Filters<'a> {
     to: &'a Packed,
-    /// Number of the first block of their register tile, and theirs within it.
+    /// Number of the first channel block in their register tile; `o` is the block's number within
+    /// it.
     tile: Affine,
     o: Affine,
-    /// Numbers of the block of input channels and of the channel within it.
+    /// Number of the block of input channels, and of the channel within it.
     c: [Affine; 2],
-    /// Output channels.
+    /// Output channels of the block.
     lanes: usize,
 }
 
 impl Lowering<'_> {
-    /// `U[i * a + j, o, c] = (G g Gᵀ)[i, j]` for each register tile of channels, zero beyond the
-    /// last. Blocks beyond the last are left undefined.
+    /// Transforms filters to `U[i * a + j, o, c] = (G g Gᵀ)[i, j]`, one register tile of channels
+    /// after another. Channels after the last are zeros; blocks after the last are left undefined.
     pub(super) fn transform_weight(&mut self) -> Vec<Node> {
         let Winograd { block, conv, register: [_, channels], .. } = *self.winograd;
         let to = self.product.open_packed_weight("weight_transformed");
@@ -54,12 +55,12 @@ impl Lowering<'_> {
         trees
     }
 
-    /// The same for some register tiles, of the blocks from number `first` on within each, and
-    /// `lanes` channels of a block.
+    /// Transforms the filters of a run of register tiles: in each, the blocks from number `first`
+    /// on, and `lanes` channels of each block.
     fn filters(&mut self, to: &Packed, run: Segment, first: usize, lanes: usize) -> Vec<Node> {
         let Winograd { conv, register: [_, channels], .. } = *self.winograd;
         let (c_lanes, phases) = (self.winograd.c_lanes(), conv.phases());
-        // Of the taps of each phase.
+        // One-dimensional transform of the taps of each phase.
         let cut = |phase: usize| {
             Cut::new(&self.transforms.weight, 0..(conv.taps - phase).div_ceil(phases), self.winograd.a())
         };
@@ -78,7 +79,7 @@ impl Lowering<'_> {
         nest(loops, body)
     }
 
-    /// Those of one phase.
+    /// Transforms the filters of one phase.
     fn filter(&mut self, filters: &Filters, [fh, fw]: [usize; 2], cuts: [&Cut; 2]) -> Vec<Node> {
         let Filters { to, tile, o, c, lanes } = filters;
         let (a, block, phases) = (self.winograd.a(), self.winograd.block, self.winograd.conv.phases());
@@ -104,6 +105,8 @@ impl Lowering<'_> {
             |[i, lane]: [Affine; 2]| Line { buffer: to.buffer, first: element(i * a as i64, lane), dim: 0, step: 1 };
         let mut nodes = self.transformed(("weight", *lanes), cuts, read, write, |value, _| value);
 
+        // Products read all lanes of a block: those after the last channel must not affect the
+        // sums.
         if *lanes < block {
             nodes.extend(self.repeat("xi", a * a, LoopKind::Serial, |this, xi| {
                 this.repeat("lane", block - lanes, LoopKind::Vectorized, |_, lane| {
@@ -114,7 +117,7 @@ impl Lowering<'_> {
         nodes
     }
 
-    /// `V[i * a + j] = (Bᵀ d B)[i, j]` for each tile of a block, of some channels.
+    /// Transforms the tiles of a block to `V[i * a + j] = (Bᵀ d B)[i, j]`, for some channels.
     pub(super) fn transform_input(&mut self, blocks: &Blocks, channels: &Channels) -> Vec<Node> {
         let Conv { pad, stride, .. } = self.winograd.conv;
         let (a, block, apart) = (self.winograd.a(), self.winograd.depth_block(), self.winograd.tiles_apart());
@@ -158,8 +161,8 @@ impl Lowering<'_> {
         })
     }
 
-    /// `output = act((Aᵀ M A)[valid] + ..)` for the tiles of a block, of some channels of the chunk
-    /// whose first block is `chunk`.
+    /// Transforms products to `output = act((Aᵀ M A)[valid] + ..)` for the tiles of a block.
+    /// `channels` are some of the chunk whose first block is `chunk`.
     pub(super) fn transform_output(&mut self, blocks: &Blocks, chunk: &Affine, channels: &Channels) -> Vec<Node> {
         let Winograd { m, block, .. } = *self.winograd;
         let a = self.winograd.a();
@@ -205,9 +208,9 @@ impl Lowering<'_> {
         })
     }
 
-    /// The nests of every strip: for each combination of runs of rows and columns and of the blocks
-    /// of channels, for one row of tiles at a time, so that blocks that differ in the number of
-    /// rows have the same nests.
+    /// Returns the nests of every strip, for each run of rows, run of columns and block of
+    /// channels. A strip is one row of tiles, so that blocks with different numbers of rows have
+    /// the same nests.
     fn over_strips<T>(
         &mut self,
         blocks: &Blocks,
@@ -218,6 +221,7 @@ impl Lowering<'_> {
         let Winograd { m, tiles, .. } = *self.winograd;
         let width = blocks.tiles()[1] as i64;
         let output = |dim: usize, tile: Affine| (blocks.number[dim].clone() * tiles[dim] as i64 + &tile) * m as i64;
+
         let mut nodes = Vec::new();
         for row in down {
             nodes.extend(self.repeat("th.1", row.count, LoopKind::Serial, |this, r| {
@@ -242,14 +246,14 @@ impl Lowering<'_> {
         nodes
     }
 
-    /// The nests of every tile of a strip; `body` gets its number there.
+    /// Returns the loop over the tiles of a strip; `body` gets the tile's number in the strip.
     fn over_tiles<T>(&mut self, strip: &Strip<T>, body: impl FnOnce(&mut Self, &Affine) -> Vec<Node>) -> Vec<Node> {
         self.repeat("tw.1", strip.tiles, LoopKind::Serial, |this, tile| body(this, &tile))
     }
 
-    /// The nests that transform a tile of `lanes` channels, within what they keep to themselves.
-    /// `read` gives the column of a number and lane, `write` where such a row of the result goes,
-    /// after `finish`.
+    /// Returns the nests that transform a tile of `lanes` channels, with their scratch buffers.
+    /// `read` returns a column of the tile, `write` a row of the result, both by number and lane.
+    /// `finish` is applied to each stored value.
     fn transformed(
         &mut self,
         (name, lanes): (&'static str, usize),
@@ -277,8 +281,8 @@ impl Lowering<'_> {
         allocated([half, terms], body)
     }
 
-    /// What a transform keeps to itself: the columns that its first pass has made, and terms that
-    /// sums share.
+    /// Returns the scratch buffers of a transform: the columns that its first pass computes, and
+    /// shared terms.
     fn scratch(&mut self, name: &'static str) -> [BufferId; 2] {
         if let Some(known) = self.scratch.iter().find(|known| known.0 == name) {
             return known.1;
@@ -291,20 +295,20 @@ impl Lowering<'_> {
         [half, terms]
     }
 
-    /// How the input of tiles is transformed along one axis; it is zero outside `inputs`.
+    /// Returns the transform of input tiles along one axis; the input is zero outside `inputs`.
     fn input_cut(&mut self, inputs: &Range<usize>) -> Rc<Cut> {
         let (a, transform) = (self.winograd.a(), &self.transforms.input);
         once(&mut self.input_cuts, inputs, || Cut::new(transform, inputs.clone(), a))
     }
 
-    /// How the first `outputs` outputs of tiles are made along one axis.
+    /// Returns the transform along one axis that computes the first `outputs` outputs of tiles.
     fn output_cut(&mut self, outputs: usize) -> Rc<Cut> {
         let (a, transform) = (self.winograd.a(), &self.transforms.output);
         once(&mut self.output_cuts, &outputs, || Cut::new(transform, 0..a, outputs))
     }
 }
 
-/// What is known of `key`, made the first time.
+/// Returns the cached value of `key`, made on the first call.
 fn once<K: PartialEq + Clone, V>(known: &mut Vec<(K, Rc<V>)>, key: &K, make: impl FnOnce() -> V) -> Rc<V> {
     if let Some((_, value)) = known.iter().find(|(known, _)| known == key) {
         return Rc::clone(value);
