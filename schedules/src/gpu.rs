@@ -1,36 +1,36 @@
-//! The one composition for GPUs of which all their sketches are made: tiles of a contraction by
-//! blocks of threads, both operands staged in shared memory.
+//! Tilings: the plan of all sketches of contractions on GPUs. A block of threads computes a tile of
+//! the output, with both operands staged in shared memory.
 //!
 //! ```text
-//! block loops over parts of the reduction, batch axes, tiles of the other spatial axes      [Tiling::split, blocks]
-//!   thread loops                                                                            [Tiling::threads]
-//!     acc = 0                                                                               [Tiling::sums]
-//!     chunks of the reduction                                                               [Tiling::reduce, Pipeline]
-//!       data_shared, weight_shared = what the block's tile needs of the chunk               [Staged]
-//!       acc += data_shared * weight_shared                                                  [Kernel]
-//!     output = act(acc + bias + residual)                                                   (guarded where the tile sticks out)
+//! block loops over reduction parts, batch axes, spatial tiles         [Tiling::split, blocks]
+//!   thread loops                                                      [Tiling::threads]
+//!     acc = 0                                                         [Tiling::sums]
+//!     chunks of the reduction                                         [Tiling::reduce, Pipeline]
+//!       data_shared, weight_shared = inputs of the chunk              [Staged]
+//!       acc += data_shared * weight_shared                            [Kernel]
+//!     output = act(acc + bias + residual)                             (guarded at the edges)
 //! ```
 //!
-//! | part | file | what it decides |
+//! | part | file | decides |
 //! |---|---|---|
-//! | [`AxisRoles`] | `roles.rs` | which axes play which part, and where an element of an operand is |
-//! | [`Level`] | here | the elements of an axis that blocks, threads and registers have |
-//! | [`Staged`] | `staged.rs`, `lower/copy.rs` | what is copied to shared memory, in which order and vectors; packing ahead of time |
-//! | [`Pipeline`] | `lower/pipeline.rs` | who copies when, and how many chunks are in shared memory |
-//! | [`Kernel`] | `lower/registers.rs`, `lower/matrix.rs` | how a chunk is multiplied |
+//! | [`AxisRoles`] | `roles.rs` | the role of each axis, and the location of elements in memory |
+//! | [`Level`] | here | the elements of an axis per block, thread and register |
+//! | [`Staged`] | `staged.rs`, `lower/copy.rs` | the layout in shared memory; packing |
+//! | [`Pipeline`] | `lower/pipeline.rs` | which threads copy, when, and how far ahead |
+//! | [`Kernel`] | `lower/registers.rs`, `lower/matrix.rs` | the multiplication of a chunk |
 //! | | `lower/output.rs` | epilogue, guards, partial sums |
 //! | | `limits.rs` | rules between the parts, limits of the target |
 //!
-//! A sketch ([`GpuSketch`]) says which axes are tiled and who multiplies. The knobs of threads that
-//! multiply by themselves are those of `threads.rs`, which the matrix products of
-//! [`crate::winograd::gpu`] and both contractions of `fused/gpu.rs` have, too, those of teams those
-//! of `teams.rs`; both are read into a [`Tiling`].
+//! A sketch ([`GpuSketch`]) decides the tiled axes and the threads that multiply together. Its
+//! knobs are read into a [`Tiling`]: those of single threads by `threads.rs`, those of teams by
+//! `teams.rs`. The matrix products of [`crate::winograd::gpu`] and both contractions of
+//! `fused/gpu.rs` use the knobs of single threads, too.
 //!
 //! # Splits
 //!
-//! With `split=n` each of `n` blocks takes a part of the chunks, for outputs too small to fill a
-//! device; partial sums go through global memory, and a stage of its own adds them up, always in
-//! the same order:
+//! With `split=n`, each of `n` blocks computes a part of the chunks, for outputs too small to fill
+//! a device. Partial sums go through global memory. A separate stage adds them up, always in the
+//! same order:
 //!
 //! ```text
 //! for q in 0..Q { acc += .. }; output = act(acc + ..)
@@ -40,9 +40,9 @@
 //!
 //! # Pipelines
 //!
-//! [`Pipeline::Serial`] has one chunk in shared memory, [`Pipeline::Fetched`] two: the next one is
-//! loaded into registers while one is multiplied, and stored behind that, so that one barrier a
-//! chunk is enough:
+//! [`Pipeline::Serial`] has one chunk in shared memory, [`Pipeline::Fetched`] two. The latter loads
+//! the next chunk into registers while one is multiplied, and stores it afterwards, so that one
+//! barrier per chunk is enough:
 //!
 //! ```text
 //! for q in 0..Q { copy q; barrier; multiply q; barrier }
@@ -51,48 +51,52 @@
 //!      multiply slot (Q-1)%2
 //! ```
 //!
-//! With [`Pipeline::Asynchronous`], CUTLASS's multistage kernel for the Ampere generation, copies
-//! are under way while threads multiply:
+//! [`Pipeline::Asynchronous`] is the multistage kernel of CUTLASS for Ampere: copies run while
+//! threads multiply.
 //!
 //! ```text
 //! copy group { chunk 0 to slot 0 }  ..  copy group { chunk ahead-1 to slot ahead-1 }
 //! for q in 0..Q
-//!   await copies but of ahead-1 groups            (chunk q is there)
-//!   barrier                                       (for all threads; and nobody reads the next slot any more)
+//!   await copies but of ahead-1 groups            (chunk q has arrived)
+//!   barrier                                       (for all threads; the next slot is free)
 //!   copy group { chunk q + ahead to its slot, if there is such a chunk }
 //!   multiply slot q % slots
 //! ```
 //!
-//! `ahead` is `slots-1`; instructions of warp groups for a chunk run while the threads wait for the
-//! next one, so that what is overwritten meanwhile is the slot of the chunk before: `slots-2`.
+//! `ahead` is `slots-1` for warps. Instructions of warp groups for a chunk still run while the
+//! threads wait for the next one. The slot that is overwritten meanwhile is that of the chunk
+//! before, so `ahead` is `slots-2`.
 //!
-//! With [`Pipeline::Producer`] a warp group more does the copies, one thread of it, as in CUTLASS's
-//! warp-specialised kernels: nobody waits for all threads, and warp groups of consumers need not be
-//! in step. Registers go from the producer to the consumers ([`WarpRole::registers`]).
+//! With [`Pipeline::Producer`], one thread of an additional warp group does all copies, as in
+//! CUTLASS's warp-specialised kernels. No barrier covers all threads, and consumer warp groups need
+//! not run in step. Registers move from the producer to the consumers ([`WarpRole::registers`]).
 //!
 //! ```text
 //! producer
 //!   for q in 0..Q
-//!     await release but of slots-1 groups         (all consumers have done with chunk q-slots)
+//!     await release but of slots-1 groups         (all consumers have finished chunk q-slots)
 //!     copy group { chunk q to its slot }
 //! consumers
 //!   acc = 0
 //!   for q in 0..Q
-//!     await the next group                        (chunk q is there)
+//!     await the next group                        (chunk q has arrived)
 //!     multiply slot q % slots
 //!     release but 1 group                         (the instructions for chunk q-1 are done)
 //!   output = act(acc + bias + residual)
 //! ```
 //!
-//! On a [`Tiling::persistent`] grid there are only as many blocks as multiprocessors, and each goes
-//! from tile to tile, so that the producer fills the slots for the next tile while the consumers
-//! store the last one:
+//! On a [`Tiling::persistent`] grid there are only as many blocks as multiprocessors, and each
+//! computes tile after tile. The producer then fills the slots for the next tile while the
+//! consumers store the last one:
 //!
 //! ```text
-//! block (m.o, n.b, m.b) in tiles { producer { for q { .. } }; consumers { acc = 0; for q { .. }; output = .. } }
+//! block (m.o, n.b, m.b) in tiles {
+//!   producer { chunks }; consumers { acc = 0; chunks; output = .. } }
 //!   →  block w in 0..W
-//!        producer  { for t in 0..T { unflatten (m.o, n.b, m.b) = W*t + w { for q { .. } } } }      (chunk t*Q + q of all)
-//!        consumers { for t in 0..T { unflatten (m.o, n.b, m.b) = W*t + w { acc = 0; for q { .. }; output = .. } } }
+//!        producer  { for t in 0..T { unflatten (m.o, n.b, m.b) = W*t + w { chunks } } }
+//!        consumers { for t in 0..T { unflatten (m.o, n.b, m.b) = W*t + w {
+//!          acc = 0; chunks; output = .. } } }
+//!                                                    (chunk q of tile t is chunk t*Q + q of all)
 //! ```
 
 use std::sync::Arc;
@@ -123,87 +127,87 @@ pub use roles::{AxisRoles, PIXELS, Pixels};
 pub use sketch::{GpuSketch, IMPLICIT_GEMM, MMA, TILED, WGMMA};
 pub use staged::{Packing, Staged};
 
-/// Rounds of a copy that are written out where registers do not hold what is copied; more are a
-/// loop.
+/// Maximum number of rounds of a copy that are unrolled, if the copied elements are not held in
+/// registers. Longer copies are loops.
 pub(crate) const MAX_UNROLLED_ROUNDS: usize = 8;
 
-/// Elements of an axis that lie `step` apart.
+/// A loop over elements of an axis, `step` apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Level {
-    /// The axis.
+    /// Axis of the contraction.
     pub axis: AxisId,
-    /// The name of its loop; with a dot in front what that has behind the axis.
+    /// Name of the loop; with a leading dot, a suffix to the name of the axis.
     pub name: &'static str,
-    /// How many.
+    /// Number of elements along the level.
     pub extent: usize,
-    /// How far apart.
+    /// Distance between the elements.
     pub step: usize,
 }
 
-/// How threads multiply what is in shared memory.
+/// Multiplication of a chunk in shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kernel {
-    /// Each thread by itself, from registers.
+    /// Each thread multiplies its own tile, from registers.
     Registers {
-        /// Most reduction steps in one straight-line body.
+        /// Maximum number of reduction steps in one straight-line body.
         unroll: usize,
     },
-    /// Teams by matrix instructions.
+    /// Teams of threads multiply by matrix instructions.
     Matrix {
-        /// Who multiplies together.
+        /// Size of a team: warp or warp group.
         by: ThreadGroup,
-        /// Instructions of a team's tile along the rows, and pairs of columns of a lane; for a warp
-        /// group the latter are of one instruction.
+        /// Instructions along the rows of a team's tile, and pairs of columns per lane. For a warp
+        /// group, the pairs are those of a single instruction.
         instructions: [usize; 2],
-        /// Pairs of columns that a lane has one after the other, for which packed weights lie in
-        /// another order ([`Packing::run`]).
+        /// Pairs of adjacent columns per lane, for which packed weights are reordered
+        /// ([`Packing::run`]).
         run: usize,
     },
 }
 
-/// How chunks come to shared memory.
+/// Schedule of the copies of chunks to shared memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pipeline {
-    /// One after the other.
+    /// Each chunk is copied, then multiplied.
     Serial,
-    /// The next one by way of registers.
+    /// The next chunk is loaded into registers while one is multiplied.
     Fetched,
-    /// By copies that run while the threads multiply.
+    /// Asynchronous copies run while the threads multiply.
     Asynchronous,
-    /// By a producer's copies.
+    /// A producer warp group starts the copies.
     Producer,
 }
 
-/// A contraction in tiles.
+/// A plan for GPUs, parsed: a contraction in tiles.
 #[derive(Clone, Debug)]
 pub struct Tiling {
-    /// What is tiled.
+    /// Contraction and the roles of its axes.
     pub roles: Arc<AxisRoles>,
-    /// Type of the operands.
+    /// Element type of the operands.
     pub dtype: DType,
-    /// Spatial axes with the elements of a block.
+    /// Spatial axes, with the extent of a block's tile along each.
     pub spatial: Vec<(AxisId, usize)>,
-    /// Reduction axes with the elements of a chunk, outermost first.
+    /// Reduction axes, with the extent of a chunk along each; outermost first.
     pub reduce: Vec<(AxisId, usize)>,
     /// Block loops over tiles, outermost first.
     pub blocks: Vec<Level>,
-    /// Thread loops, outermost first: all threads, or the consumers.
+    /// Thread loops, outermost first, over all threads that multiply.
     pub threads: Vec<Level>,
-    /// The sums of a thread, in the order of their registers.
+    /// Loops over the sums of a thread, in register order.
     pub sums: Vec<Level>,
-    /// The data operand and the weight operand.
+    /// Staging of the data and of the weights.
     pub staged: [Staged; 2],
-    /// How weights are copied ahead of time, if they are.
+    /// Packing of the weights ahead of time, if they are packed.
     pub packing: Option<Packing>,
-    /// The inner kernel.
+    /// Multiplication of a chunk.
     pub kernel: Kernel,
-    /// Who copies when.
+    /// Schedule of the copies of chunks.
     pub pipeline: Pipeline,
-    /// Chunks in shared memory.
+    /// Number of chunks in shared memory.
     pub slots: usize,
-    /// Blocks that share the reduction of one tile.
+    /// Number of blocks that share the reduction of one tile.
     pub split: usize,
-    /// Blocks that share all tiles, if not each tile has one.
+    /// Number of blocks on a persistent grid, which share all tiles; `None` for a block per tile.
     pub persistent: Option<usize>,
 }
 
@@ -212,12 +216,12 @@ fn product(levels: &[Level]) -> usize {
 }
 
 impl Tiling {
-    /// Elements of an axis that a block works on at a time.
+    /// Elements of an axis that a block processes at a time.
     pub fn tile(&self, axis: AxisId) -> usize {
         self.spatial.iter().chain(&self.reduce).find(|tile| tile.0 == axis).map_or(1, |tile| tile.1)
     }
 
-    /// The same with what a chunk of each operand has.
+    /// Sets the extents of the operands' chunks.
     fn measured(mut self) -> Self {
         let extent = |index: &Affine| {
             let (low, high) = index.range(|axis| self.tile(axis.0 as usize));
@@ -228,59 +232,59 @@ impl Tiling {
         self
     }
 
-    /// Threads of a block that multiply.
+    /// Number of threads in a block that multiply.
     pub fn threads(&self) -> usize {
         product(&self.threads)
     }
 
-    /// Threads of a block, those of a producer included.
+    /// Number of threads in a block, including a producer's.
     pub fn all_threads(&self) -> usize {
         self.threads() + if self.pipeline == Pipeline::Producer { PRODUCER_THREADS } else { 0 }
     }
 
-    /// Tiles of the output, for each part of a split reduction.
+    /// Number of output tiles, counted once per part of a split reduction.
     pub fn all_tiles(&self) -> usize {
         let batch = self.roles.batch.iter().map(|&axis| self.roles.extent(axis));
         self.split * product(&self.blocks) * batch.product::<usize>()
     }
 
-    /// Blocks of the grid of the compute stage.
+    /// Number of blocks in the grid of the compute stage.
     pub fn blocks(&self) -> usize {
         self.persistent.unwrap_or(self.all_tiles())
     }
 
-    /// Sums of a thread.
+    /// Number of sums per thread.
     pub fn sums(&self) -> usize {
         product(&self.sums)
     }
 
-    /// Sums of a thread over the axes that an operand depends on.
+    /// Loops over a thread's sums that an operand depends on, with their positions in `sums`.
     pub(crate) fn sums_of(&self, which: usize) -> impl Iterator<Item = (usize, &Level)> {
         self.sums.iter().enumerate().filter(move |(_, level)| self.staged[which].source.uses(level.axis))
     }
 
-    /// True if the chunks of all reduction axes are counted in one loop; else each axis has its
-    /// own.
+    /// True if one loop counts the chunks of all reduction axes. Otherwise each axis has a loop.
     pub(crate) fn counts_all_chunks(&self) -> bool {
         matches!(self.pipeline, Pipeline::Asynchronous | Pipeline::Producer)
     }
 
-    /// Chunks of each reduction axis.
+    /// Number of chunks along each reduction axis.
     pub(crate) fn chunk_counts(&self) -> impl DoubleEndedIterator<Item = usize> {
         self.reduce.iter().map(|&(axis, chunk)| self.roles.extent(axis).div_ceil(chunk))
     }
 
-    /// Chunks that the blocks of a split share: those of the innermost reduction axis, or all.
+    /// Number of chunks that the blocks of a split share: those of the innermost reduction axis, or
+    /// all.
     pub fn all_chunks(&self) -> usize {
         self.chunk_counts().rev().take(if self.counts_all_chunks() { usize::MAX } else { 1 }).product()
     }
 
-    /// Those that one block takes.
+    /// Number of chunks that one block of a split processes.
     pub fn chunks(&self) -> usize {
         self.all_chunks().div_ceil(self.split)
     }
 
-    /// Chunks whose copies may begin before the first is multiplied, and later while one is.
+    /// Number of chunks whose copies may be in flight before a chunk is multiplied.
     pub fn ahead(&self) -> usize {
         match (self.kernel, self.pipeline) {
             (Kernel::Matrix { by: ThreadGroup::WarpGroup, .. }, Pipeline::Asynchronous) => self.slots - 2,
@@ -288,8 +292,9 @@ impl Tiling {
         }
     }
 
-    /// Shared memory of a block.
+    /// Shared memory of a block in bytes.
     pub fn shared_bytes(&self) -> usize {
+        // Each slot has mbarriers: full and empty with a producer, full only without.
         let words = match (self.kernel, self.pipeline) {
             (Kernel::Matrix { by: ThreadGroup::WarpGroup, .. }, Pipeline::Producer) => 2,
             (Kernel::Matrix { by: ThreadGroup::WarpGroup, .. }, _) => 1,
@@ -300,14 +305,14 @@ impl Tiling {
         buffers + (words * ARRIVAL_BYTES * self.slots).next_multiple_of(16)
     }
 
-    /// Rounds in which the threads copy a chunk of each operand.
+    /// Number of rounds in which the threads copy a chunk, for each operand.
     pub fn rounds(&self) -> [usize; 2] {
         [0, 1].map(|which| self.staged[which].rounds(self.threads()))
     }
 
-    /// Registers that a thread needs, about: sums, what is multiplied, what is on its way to shared
-    /// memory, and addresses and conditions, which compilers keep for every round of a copy that is
-    /// written out. The analysis counts as many in the loop nests.
+    /// Estimated registers per thread: sums, operands of the multiplication, elements in flight to
+    /// shared memory, and addresses and conditions. Compilers keep the latter for every unrolled
+    /// round of a copy. The analysis counts the same number in the loop nests.
     pub fn registers(&self) -> usize {
         let rounds = self.rounds();
         match self.kernel {
@@ -322,7 +327,7 @@ impl Tiling {
                 self.sums() + fragments + copies.sum::<usize>() + THREAD_REGISTERS
             }
             Kernel::Matrix { by: ThreadGroup::Warp, instructions: [rows, columns], .. } => {
-                // Copies of a convolution's data hold a pixel, too.
+                // Copies of a convolution's data also hold the indices of a pixel.
                 let copies = rounds[1] + if self.roles.pixels.is_some() { 2 } else { 1 } * rounds[0];
                 self.sums() + 4 * rows + 2 * columns + ASYNC_COPY_REGISTERS * copies + MMA_THREAD_REGISTERS
             }
@@ -330,17 +335,17 @@ impl Tiling {
         }
     }
 
-    /// Steps of one matrix instruction.
+    /// Number of reduction steps of one matrix instruction.
     pub fn instruction_steps(&self) -> usize {
         instruction::MMA.steps(self.dtype).unwrap_or(1)
     }
 
-    /// Registers that each thread of a block is given at the launch, at most.
+    /// Maximum number of registers per thread at the launch of a block.
     pub fn launched_registers(&self, target: &GpuTarget) -> usize {
         registers_of_block(target, self.all_threads())
     }
 
-    /// Registers that a thread may have which multiplies.
+    /// Maximum number of registers of a thread that multiplies.
     pub fn most_registers(&self, target: &GpuTarget) -> usize {
         match WarpRole::registers(self.threads()).filter(|_| self.pipeline == Pipeline::Producer) {
             Some([_, many]) => many,

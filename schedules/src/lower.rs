@@ -1,4 +1,4 @@
-//! What lowerings share: each sketch has its own.
+//! Parts that lowerings share. Each sketch has a lowering of its own.
 
 use std::iter::{RepeatN, repeat_n};
 use std::sync::Arc;
@@ -18,12 +18,12 @@ pub(crate) mod nest;
 pub(crate) mod partial;
 pub(crate) mod tables;
 
-/// The buffers that the caller gives and gets; of a contraction among several what that one reads
-/// and defines.
+/// Buffers of the caller's operands. For one of several contractions, the buffers that this one
+/// reads and writes.
 #[derive(Clone)]
 pub(crate) struct OperandBuffers {
     spec: Arc<Spec>,
-    /// Position of the equation that is a map of the sums.
+    /// Position of the equation with the epilogue, a map of the sums.
     tail: usize,
     pub(crate) input: BufferId,
     pub(crate) weight: BufferId,
@@ -31,8 +31,9 @@ pub(crate) struct OperandBuffers {
 }
 
 impl OperandBuffers {
-    /// Adds them to a program, first of all buffers: the data and the output, with all operands of
-    /// its shape, of a physical shape and layout, others plain.
+    /// Adds the operands as the first buffers of a program. The data has the shape and layout of
+    /// `input`. The result, and operands of its shape, have those of `output`. Other operands are
+    /// in the plain layout.
     pub(crate) fn new(
         all: &mut Nest,
         workload: &Workload,
@@ -60,25 +61,26 @@ impl OperandBuffers {
         Self { spec: Arc::clone(spec), tail, input: BufferId(0), weight: BufferId(1), output }
     }
 
-    /// Those of one of several contractions, which reads its data from a buffer and defines
-    /// another.
+    /// Returns the buffers for one of several contractions, which reads its data from `input` and
+    /// writes `output`.
     pub(crate) fn part(&self, of: &Contraction, [input, output]: [BufferId; 2]) -> Self {
         let weight = of.equation().loads().get(1).and_then(|access| self.operand(access));
         Self { spec: Arc::clone(&self.spec), tail: of.tail, input, weight: weight.unwrap_or(self.weight), output }
     }
 
-    /// The result behind a sum, by the equation that is a map of the sums:
-    /// `act(sum + bias + residual)`, say. For the element `index` of the output; what has one
-    /// dimension is read at `channel`.
+    /// Returns the result of a sum by the epilogue's equation, such as
+    /// `act(sum + bias + residual)`, for element `index` of the output. Operands with one dimension
+    /// are read at `channel`.
     pub(crate) fn fused(&self, sum: Expr, channel: &Affine, index: &[Affine]) -> Expr {
         let tail = &self.spec.equations[self.tail];
+        // Every load that is not an operand is the sum, which the equation may use several times.
         let mut uses = 0;
         tail.value.for_each_load(&mut |access| uses += usize::from(self.operand(access).is_none()));
         self.map(&tail.value, &mut repeat_n(sum, uses), channel, index)
     }
 
-    /// The value with what buffers hold in the place of operands, and the next of `sums` in the
-    /// place of everything else that is loaded.
+    /// Replaces loads of operands by loads of their buffers, and every other load by the next of
+    /// `sums`.
     fn map(&self, value: &Expr, sums: &mut RepeatN<Expr>, channel: &Affine, index: &[Affine]) -> Expr {
         let Expr::Load(access) = value else { return value.of_others(|of| self.map(of, sums, channel, index)) };
         match self.operand(access) {
@@ -88,8 +90,8 @@ impl OperandBuffers {
         }
     }
 
-    /// What a map in front of a contraction makes of the element of the input at a `physical`
-    /// index, whose index in the plain layout is `logical`.
+    /// Returns the prologue's result for an element of the input; `physical` is its index in
+    /// memory, `logical` its index in the plain layout.
     pub(crate) fn mapped(&self, map: &Equation, physical: &[Affine], logical: &[Affine]) -> Expr {
         let operand = |access: &Access| match self.operand(access) {
             Some(buffer) if buffer == self.input => load(buffer, physical.to_vec()),
@@ -99,7 +101,7 @@ impl OperandBuffers {
         map.value.replaced(&mut { operand })
     }
 
-    /// The buffer of what an equation loads, if that is an operand.
+    /// Returns the buffer that an equation loads from, if it is an operand.
     fn operand(&self, access: &Access) -> Option<BufferId> {
         match self.spec.role(access.buffer) {
             Role::Operand(number) => Some(BufferId(number as u32)),
@@ -108,15 +110,15 @@ impl OperandBuffers {
     }
 }
 
-/// The index with every axis replaced by its value.
+/// Returns an index with every axis replaced by its value.
 pub(crate) fn at(index: &Affine, values: &[Affine]) -> Affine {
     let mut total = Affine::constant(index.constant);
     index.terms.iter().for_each(|&(axis, c)| total.add_scaled(&values[axis.0 as usize], c));
     total
 }
 
-/// The index of an element without blocks of channels: `[n, c, .., lane]` →
-/// `[n, block * c + lane, ..]`; as it is if there is no block.
+/// Converts an index in channel blocks, `[n, c, .., lane]`, to the plain layout,
+/// `[n, block * c + lane, ..]`. Without a block it stays as it is.
 pub(crate) fn without_blocks(mut index: Vec<Affine>, block: Option<usize>) -> Vec<Affine> {
     if let Some((block, lane)) = block.and_then(|block| Some((block, index.pop()?))) {
         index[1] = index[1].clone() * block as i64 + lane;
@@ -124,7 +126,7 @@ pub(crate) fn without_blocks(mut index: Vec<Affine>, block: Option<usize>) -> Ve
     index
 }
 
-/// The body within perfectly nested loops, given outermost first.
+/// Wraps a body in perfectly nested loops, given outermost first.
 pub(crate) fn nest<L>(loops: L, body: Vec<Node>) -> Vec<Node>
 where
     L: IntoIterator<Item = (VarId, usize, LoopKind), IntoIter: DoubleEndedIterator>,

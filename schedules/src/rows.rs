@@ -1,42 +1,46 @@
-//! The sketch for GPUs of what is no contraction: maps, reductions such as poolings, and chains of
-//! both such as a softmax.
+//! The sketch `rows` for GPUs, for anything but contractions: maps, reductions such as poolings,
+//! and chains of both such as a softmax.
 //!
-//! The axes that all equations share are rows (`map_reduce::Chain`). Each row has as many threads
-//! of a block as are asked for. They take turns along the other axes of an equation, and combine
-//! what each of them has found through shared memory, `fan_in` values at a time:
+//! The axes that all equations share are rows (`map_reduce::Chain`). Several threads of a block
+//! compute a row. They iterate along the other axes of an equation in turn. Then they combine their
+//! partial results through shared memory in a tree, `fan_in` values at a time:
 //!
 //! ```text
 //! block b { thread y in 0..rows of a block { thread x in 0..threads of a row {
-//!   acc = neutral;  for n.t { acc = max(acc, in[m, threads*n.t + x]) };  parts[y, x] = acc;  barrier
-//!   if x < threads/4 { parts[y, threads + x] = max of parts[y, x], parts[y, x + threads/4], .. };  barrier
-//!   ..                                                                     the last of them is the row's
-//!   acc = 0;  for n.t { acc += exp(in[m, ..] - the row's) };  ..
-//!   for n.t { out[m, ..] = exp(in[m, ..] - the row's) * the other } } } }
+//!   acc = neutral;  for n.t { acc = max(acc, in[m, threads*n.t + x]) }
+//!   parts[y, x] = acc;  barrier
+//!   if x < threads/4 { parts[y, threads + x] = max of parts[y, x], parts[y, x + threads/4], .. }
+//!   barrier;  ..                                            the last value is the row's maximum
+//!   acc = 0;  for n.t { acc += exp(in[m, ..] - maximum) };  ..
+//!   for n.t { out[m, ..] = exp(in[m, ..] - maximum) * scale } } } }
 //! ```
 //!
-//! With one thread for a row nothing goes through shared memory: a thread for each element of a map
-//! or of a pooling. Neighbouring threads are neighbours along the axis that memory is contiguous
-//! along: of the row, or the rows themselves. What an equation defines for each element of a row is
-//! made anew by those that read it, or kept in shared memory by the first of them.
+//! With one thread per row, such as per element of a map or a pooling, nothing goes through shared
+//! memory. Adjacent threads are adjacent along the axis on which memory is contiguous, which is an
+//! axis of the row or the last row axis. Values that an equation defines for each element of a row
+//! are either recomputed by each equation that reads them, or stored in shared memory by the first
+//! one.
 //!
 //! # Vectors
 //!
-//! With `vector=v` a thread has `v` neighbours at once, which it loads and stores as vectors:
-//! elements of a row, each with an accumulator of its own, or rows, if memory is contiguous along
-//! those.
+//! With `vector=v` a thread loads, computes and stores `v` adjacent elements as a vector. They are
+//! elements of a row, each with an accumulator of its own, or of adjacent rows, if memory is
+//! contiguous along the rows.
 //!
 //! ```text
 //! for n.t { acc = max(acc, in[m, threads*n.t + x]) }
-//!   →  for n.t { vectorized i in 0..v { acc[i] = max(acc[i], in[m, v*(threads*n.t + x) + i]) } };  acc[0] with acc[1], ..
+//!   →  for n.t { vectorized i in 0..v { acc[i] = max(acc[i], in[m, v*(threads*n.t + x) + i]) } }
+//!      max of acc[0], acc[1], ..
 //! for k { acc += in[m, k, n] };  out[m, n] = acc
-//!   →  for k { vectorized i in 0..v { acc[i] += in[m, k, v*n + i] } };  vectorized i in 0..v { out[m, v*n + i] = acc[i] }
+//!   →  for k { vectorized i in 0..v { acc[i] += in[m, k, v*n + i] } }
+//!      vectorized i in 0..v { out[m, v*n + i] = acc[i] }
 //! ```
 //!
 //! # Tiles
 //!
-//! A copy that is contiguous along one axis where it is read and along another where it is stored,
-//! such as a transpose, may go by square tiles through shared memory (`tile=e`), so that both are
-//! by neighbouring threads (`turned.rs`).
+//! A copy such as a transpose reads and stores along different contiguous axes. With `tile=e` it
+//! goes by square tiles through shared memory, so that adjacent threads access adjacent memory on
+//! both sides (`turned.rs`).
 
 use std::sync::Arc;
 
@@ -62,45 +66,45 @@ pub(crate) use sketch::RowsSketch;
 /// Name of the sketch in configs.
 pub const SKETCH: &str = "rows";
 
-/// Type of the values that threads keep and share.
+/// Element type of values in registers and shared memory.
 const KEPT: DType = DType::F32;
 
-/// Blocks of a grid; indices within a kernel are 32 bits wide.
+/// Maximum number of blocks in a grid: kernels use 32-bit indices.
 const MAX_BLOCKS: usize = i32::MAX as usize;
 
-/// What neighbours of a vector are.
+/// Direction of a vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Neighbours {
-    /// Elements of a row.
+    /// Along the elements of a row.
     Elements,
-    /// Rows.
+    /// Along adjacent rows.
     Rows,
 }
 
-/// A schedule: which threads have which part of which rows.
+/// A plan of the sketch, parsed: threads per row, rows per block, vectors and tiles.
 #[derive(Clone, Debug)]
 pub struct Rows {
     pub(crate) chain: Chain,
-    /// Rows of a block, or vectors of neighbouring rows.
+    /// Rows per block, or vectors of adjacent rows per block.
     pub(crate) block_rows: usize,
-    /// What a thread has at once, and how many of them.
+    /// Direction and length of the vectors that a thread computes.
     pub(crate) neighbours: Neighbours,
     pub(crate) lanes: usize,
-    /// Threads of a row, a power of two.
+    /// Threads per row; a power of two.
     pub(crate) row_threads: usize,
-    /// Partial results that a thread combines at once.
+    /// Number of partial results that a thread combines at once.
     pub(crate) fan_in: usize,
-    /// Iterations of loops that are written out.
+    /// Number of unrolled iterations.
     pub(crate) unroll: usize,
-    /// True if what is defined for each element of a row stays in shared memory.
+    /// True if values per element of a row are stored in shared memory rather than recomputed.
     pub(crate) keeps: bool,
-    /// The axes that are turned, and the edge of the tiles in which they are.
+    /// Axes and edge length of tiles for a transposing copy.
     pub(crate) tile: Option<(Turned, usize)>,
 }
 
-/// The chain of a spec that the sketch is for: nothing is done before, each equation has values for
-/// whole rows or for all of their elements, and what it reads beyond a tensor counts for nothing
-/// where that is filled with one number.
+/// Returns the chain of a spec that the sketch applies to. No map comes before the chain. Each
+/// equation has values for whole rows or for all of their elements. Padding either does not occur
+/// or can be filled with one neutral number.
 pub(crate) fn chain_for(spec: &Arc<Spec>) -> Option<Chain> {
     let chain = Chain::of(spec).filter(|chain| chain.numbers.start == 0 && !chain.is_product())?;
     let is_alike = |pass: &Equation| pass.axes[chain.rows..].iter().all(|axis| axis.reduce == pass.reduces());
@@ -110,24 +114,24 @@ pub(crate) fn chain_for(spec: &Arc<Spec>) -> Option<Chain> {
     chain.passes().iter().all(|pass| is_alike(pass) && is_filled(pass)).then_some(chain)
 }
 
-/// The chain of a workload that the sketch is for; only matrix instructions round what they
-/// multiply.
+/// Returns the chain of a workload that the sketch applies to. Tf32 contractions are excluded,
+/// since only matrix instructions round their factors.
 fn chain_of(workload: &Workload) -> Option<Chain> {
     let spec = workload.spec();
     if workload.dtype() == DType::Tf32 && spec.is_contraction() { None } else { chain_for(spec) }
 }
 
-/// Elements of a row in an equation.
+/// Number of elements of a row in an equation.
 pub(crate) fn elements(chain: &Chain, pass: &Equation) -> usize {
     pass.axes[chain.rows..].iter().map(|axis| axis.extent).product()
 }
 
-/// Elements of the longest row.
+/// Number of elements of the longest row.
 fn longest(chain: &Chain) -> usize {
     chain.passes().iter().map(|pass| elements(chain, pass)).max().unwrap_or(1)
 }
 
-/// True if what is read first is contiguous along the elements of a row.
+/// True if the first equation reads an operand that is contiguous along the elements of a row.
 pub(crate) fn is_contiguous_within(chain: &Chain) -> bool {
     let uses_own = |pass: &Equation, access: &Access| {
         let own = |axis: AxisId| access.index.last().is_some_and(|index| index.uses(VarId(axis as u32)));
@@ -139,9 +143,10 @@ pub(crate) fn is_contiguous_within(chain: &Chain) -> bool {
     })
 }
 
-/// Returns what vectors of a chain have beside each other, and a number that their lengths divide:
-/// elements of a row if what is read first is contiguous along them, else rows if an operand and
-/// the result are contiguous along those.
+/// Returns the direction of a chain's vectors, and an extent that their lengths must divide.
+/// Vectors are along the elements of a row if the first equation reads an operand contiguously
+/// along them. Otherwise they are along rows, if an operand and the result are contiguous along
+/// those.
 pub(crate) fn vectors(chain: &Chain) -> Option<(Neighbours, usize)> {
     let within = || {
         let own = chain.passes().iter().filter(|pass| pass.axes.len() > chain.rows);
@@ -159,8 +164,8 @@ pub(crate) fn vectors(chain: &Chain) -> Option<(Neighbours, usize)> {
     rows.map(|axis| (Neighbours::Rows, axis.extent))
 }
 
-/// True if what is read first has the last axis of a row's elements in neighbouring places, and
-/// rows that begin at even ones.
+/// True if the first equation reads an operand contiguously along the last axis of the row's
+/// elements, and its rows begin at even offsets.
 fn reads_vectors_within(chain: &Chain) -> bool {
     let Some(pass) = chain.passes().first().filter(|pass| pass.axes.len() > chain.rows) else { return false };
     let last = pass.axes.len() - 1;
@@ -179,21 +184,22 @@ fn common_divisor(a: usize, b: usize) -> usize {
     if b == 0 { a } else { common_divisor(b, a % b) }
 }
 
-/// The widest vectors that one access takes of the smallest elements of operands and the result.
+/// Returns the widest vector, in elements, that one access can load or store of the smallest
+/// element type.
 pub(crate) fn widest(chain: &Chain) -> usize {
     let all = chain.spec.operands().chain(chain.spec.find(Role::Output));
     MAX_ACCESS_BYTES / all.map(|tensor| tensor.dtype.bytes()).min().unwrap_or(MAX_ACCESS_BYTES)
 }
 
-/// Equations with a value for each element of a row that others read.
+/// Returns the equations that define a value for each element of a row and are read by others.
 pub(crate) fn kept(chain: &Chain) -> impl Iterator<Item = &Equation> {
     let (_, before) = chain.passes().split_last().unwrap_or((chain.last(), &[]));
     before.iter().filter(|pass| pass.axes.len() > chain.rows && !pass.reduces())
 }
 
 impl Rows {
-    /// What values of the knobs ask for, or the first that is malformed, does not fit the workload,
-    /// or breaks a limit of the target.
+    /// Parses the knobs of a config. Fails with the first knob that is malformed, does not fit the
+    /// workload, or breaks a limit of the target.
     pub fn new(workload: &Workload, target: &GpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let chain = chain_of(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
         let reader = Reader(knobs);
@@ -202,7 +208,7 @@ impl Rows {
         let (threads, row_threads) = (threads?, row_threads?);
         let keeps = reader.one_of("keep", &["none", "shared"])? == "shared";
 
-        // Configs from before there were vectors and tiles lack them.
+        // Configs of older versions lack the knobs for vectors and tiles.
         let lanes = if reader.has("vector") { reader.number("vector")? } else { 1 };
         let tile = if reader.has("tile") && reader.choice("tile")? != "none" {
             let turned = Turned::of(&chain).ok_or_else(|| LowerError::knob("tile", "nothing is turned"))?;
@@ -224,12 +230,12 @@ impl Rows {
         Ok(plan)
     }
 
-    /// Elements, or rows, that a thread has at once.
+    /// Number of elements or rows in a thread's vectors along the given direction.
     pub(crate) fn lanes_of(&self, neighbours: Neighbours) -> usize {
         if self.neighbours == neighbours { self.lanes } else { 1 }
     }
 
-    /// Rules between knobs, and limits of the target.
+    /// Checks the rules between knobs and the limits of the target.
     fn check(&self, target: &GpuTarget) -> Result<(), LowerError> {
         let (threads, combines) = (self.block_rows * self.row_threads, self.row_threads > 1);
         require(threads <= target.threads_per_block, "threads", "is more than a block has")?;
@@ -251,16 +257,17 @@ impl Rows {
 
         let bytes = self.shared_bytes();
         let limit = target.shared_bytes_per_block;
+        // The kept values are the larger part of shared memory, if there are any.
         let knob = if self.keeps { "keep" } else { "threads" };
         require(bytes <= limit, knob, &format!("{bytes} bytes of shared memory exceed {limit}"))
     }
 
-    /// Rows of the workload.
+    /// Number of rows of the workload.
     pub(crate) fn rows(&self) -> usize {
         self.chain.row_axes().iter().map(|axis| axis.extent).product()
     }
 
-    /// Blocks of the grid.
+    /// Number of blocks in the grid.
     pub(crate) fn blocks(&self) -> usize {
         if let Some((turned, edge)) = self.tile {
             return turned.blocks(&self.chain, edge).into_iter().product();
@@ -268,13 +275,14 @@ impl Rows {
         (self.rows() / self.lanes_of(Neighbours::Rows)).div_ceil(self.block_rows)
     }
 
-    /// Numbers of partial results of a row, from those of all threads to one.
+    /// Numbers of partial results of a row by level, from one per thread down to one.
     pub(crate) fn levels(&self) -> Vec<usize> {
         let next = |&parts: &usize| (parts > 1).then(|| parts.div_ceil(self.fan_in));
         std::iter::successors(Some(self.row_threads), next).collect()
     }
 
-    /// Values of a row in shared memory that a pass needs: its partial results, or what it defines.
+    /// Number of values per row in shared memory for a pass: partial results, or the values that it
+    /// defines.
     pub(crate) fn shared_values(&self, pass: &Equation) -> usize {
         match pass.reduces() {
             true if self.row_threads > 1 => self.levels().iter().sum(),
@@ -283,7 +291,7 @@ impl Rows {
         }
     }
 
-    /// Shared memory of a block.
+    /// Shared memory of a block in bytes.
     fn shared_bytes(&self) -> usize {
         let reducing = self.chain.passes().iter().filter(|pass| pass.reduces());
         let values = reducing.chain(kept(&self.chain)).map(|pass| {

@@ -25,9 +25,9 @@
 //! compute all lanes of the last block of output channels, for which transformed filters are zeros.
 //!
 //! ```text
-//! ahead of time                                     U[xi, o, c] = (G g Gᵀ)[xi]
-//! parallel n, blocks of th x tw tiles               (and chunks of output channels, with input=stage)
-//!   V[xi, c, t] = (Bᵀ d B)[xi]                      input=fused: for the block's tiles; input=stage: a stage of its own
+//! ahead of time                            U[xi, o, c] = (G g Gᵀ)[xi]
+//! parallel n, blocks of th x tw tiles      (and chunks of output channels, with input=stage)
+//!   V[xi, c, t] = (Bᵀ d B)[xi]             (input=stage: before, by a separate stage)
 //!   chunks of output channels
 //!     xi in 0..a²
 //!       chunk, tiles of the block                    (register tiles)

@@ -11,7 +11,7 @@
 //! peeled off the ends. Their kernel loops are written out, and taps in the padding are left out:
 //!
 //! ```text
-//! for x in 0..56 { for k in 0..3 { acc[x] += in[x + k - 1] * w[k] } }       (in: 56 elements, padding 1)
+//! for x in 0..56 { for k in 0..3 { acc[x] += in[x + k - 1] * w[k] } }    (56 elements, padding 1)
 //!   →  acc[0] += in[0] * w[1];  acc[0] += in[1] * w[2]
 //!      for x in 0..54 { for k in 0..3 { acc[1 + x] += in[x + k] * w[k] } }
 //!      acc[55] += in[54] * w[0];  acc[55] += in[55] * w[1]

@@ -187,7 +187,7 @@ pub(crate) struct LoopNames {
     pub(crate) spatial: Vec<&'static str>,
     /// Spatial axes, then the reduction axis that is split into chunks.
     pub(crate) cache: Vec<&'static str>,
-    /// Reduction axes.
+    /// Reduction axes, outermost first.
     pub(crate) reduce: Vec<&'static str>,
 }
 

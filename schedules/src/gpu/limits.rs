@@ -1,4 +1,4 @@
-//! Rules between the parts of a tiling, and limits of the target, that every one keeps.
+//! Limits that every tiling keeps: rules between its parts, and limits of the target.
 
 use std::fmt::Display;
 
@@ -8,27 +8,27 @@ use crate::error::LowerError;
 use autotune_ir::instruction::ThreadGroup;
 use autotune_ir::target::GpuTarget;
 
-/// Multiply-adds or matrix instructions of one loop body beyond which compilers are slow and the
-/// instruction cache overflows.
+/// Maximum number of multiply-adds or matrix instructions in a loop body. Larger bodies compile
+/// slowly and overflow the instruction cache.
 pub(crate) const MAX_BODY: usize = 4096;
 const MAX_MATRIX_BODY: usize = 512;
-/// Rounds in which the threads of a block copy a chunk, at most: more means too few threads for the
+/// Maximum number of rounds in which a block copies a chunk; more means too few threads for the
 /// tile.
 const MAX_ROUNDS: usize = 32;
 const MAX_MATRIX_ROUNDS: usize = 16;
-/// Registers that an instruction of a warp group takes beside its sums, for NVRTC 13.0.
+/// Registers that an instruction of a warp group needs in addition to its sums (NVRTC 13.0).
 const INSTRUCTION_REGISTERS: usize = 26;
-/// Blocks of a grid and elements of a buffer; indices within a kernel are 32 bits wide.
+/// Maximum number of blocks in a grid and of elements in a buffer: kernels use 32-bit indices.
 const MAX_INDEX: usize = i32::MAX as usize;
-/// Chunks of a reduction with two stages, whose even and odd ones are separate sets of what
-/// [`autotune_ir::verify`] adds up.
+/// Maximum number of chunks with two stages. The even and the odd chunks are two sets of
+/// iterations, which [`autotune_ir::verify`] adds up.
 const MAX_STAGED_CHUNKS: usize = 1 << 17;
-/// Elements of the sums of parts, at most: a gigabyte, which takes longer to write and read than a
-/// split gains.
+/// Maximum number of partial sums of a split: one gigabyte of f32, which takes longer to write and
+/// read than a split saves.
 const MAX_PARTS: usize = 1 << 28;
 
 impl Tiling {
-    /// The tiling itself if it keeps the rules between its parts and the limits of the target.
+    /// Checks the rules between the parts and the limits of the target, and returns the tiling.
     pub(crate) fn checked(self, target: &GpuTarget) -> Result<Self, LowerError> {
         if let Kernel::Registers { .. } = self.kernel {
             let extents = self.spatial.iter().map(|&(axis, _)| self.roles.extent(axis).next_power_of_two());
@@ -41,7 +41,8 @@ impl Tiling {
         self.within_limits(target)
     }
 
-    /// The same where there may be few threads for a tile, because other rules leave no more.
+    /// Checks everything but the number of threads, for tilings whose other rules leave few
+    /// threads.
     pub(crate) fn within_limits(self, target: &GpuTarget) -> Result<Self, LowerError> {
         self.check_chunks()?;
         self.check_block(target)?;
@@ -53,7 +54,7 @@ impl Tiling {
         self.rounds().into_iter().max().unwrap_or(0)
     }
 
-    /// A chunk for every block, and one for every slot.
+    /// Checks that each block of a split and each slot has a chunk.
     fn check_chunks(&self) -> Result<(), LowerError> {
         let (split, slots, chunks, all) = (self.split, self.slots, self.chunks(), self.all_chunks());
         if self.counts_all_chunks() {
@@ -77,7 +78,8 @@ impl Tiling {
                 most("tile", "instructions in a row", rows * columns * steps, MAX_MATRIX_BODY)?;
                 match by {
                     ThreadGroup::Warp => most("tile", "copies of a thread", self.most_rounds(), MAX_MATRIX_ROUNDS),
-                    // The compiler does not count on registers that go from threads to others here.
+                    // The compiler gives an instruction the registers of the launch, before any
+                    // move between roles.
                     ThreadGroup::WarpGroup => {
                         let one = 4 * columns + INSTRUCTION_REGISTERS;
                         most("tile.n", "registers of an instruction", one, self.launched_registers(target))
@@ -98,7 +100,7 @@ impl Tiling {
     }
 }
 
-/// Fails with a knob unless what it needs holds.
+/// Fails with `knob` and `reason` unless `holds`.
 pub(super) fn require(holds: bool, knob: &str, reason: impl Display) -> Result<(), LowerError> {
     if holds { Ok(()) } else { Err(LowerError::knob(knob, reason.to_string())) }
 }

@@ -1,4 +1,4 @@
-//! Lowering of a tiling.
+//! Lowering of tilings to loop nests for a GPU.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) mod pack;
 mod pipeline;
 mod registers;
 
-/// The loop nests of a tiling of a workload.
+/// Lowers a tiling of a workload to loop nests.
 pub(crate) fn lower(workload: &Workload, tiling: &Tiling) -> Program {
     let mut all = Nest::new(workload.spec(), workload.dtype());
     let (own, [input, output]) = (&tiling.roles.own, tiling.roles.in_memory());
@@ -63,8 +63,8 @@ pub(crate) fn lower(workload: &Workload, tiling: &Tiling) -> Program {
     Program { algorithm: Arc::clone(&spec), spec, axes, vars: all.vars, buffers: all.buffers, stages, cold: false }
 }
 
-/// `for every element of the input: mapped[..] = f(input[..])`, a thread each, in the layout of the
-/// input.
+/// Returns the stage that applies a prologue, with one thread per element of the input:
+/// `mapped[..] = f(input[..])`. The result has the layout of the input.
 fn map_input(operands: &OperandBuffers, map: &Equation, mapped: BufferId, layout: Layout, all: &mut Nest) -> Vec<Node> {
     let extents = all.buffers[mapped.0 as usize].shape.clone();
     let shape: Vec<(&str, usize)> = DIMENSIONS.into_iter().zip(extents).collect();
@@ -79,50 +79,50 @@ fn map_input(operands: &OperandBuffers, map: &Equation, mapped: BufferId, layout
     })
 }
 
-/// What a compute stage reads and writes.
+/// Buffers that a compute stage reads and writes.
 pub(crate) struct Outside {
-    /// Data and weights.
+    /// Data and weights, as the compute stage reads them.
     pub(crate) sources: [BufferId; 2],
-    /// Sums of the parts of a split reduction, if they are not the output.
+    /// Partial sums of a split reduction; `None` without a split.
     pub(crate) partial: Option<BufferId>,
     pub(crate) operands: OperandBuffers,
 }
 
-/// The stage that adds up the products of a tiling; its buffers have names that begin with
-/// `prefix`.
+/// Returns the compute stage of a tiling. The names of its buffers begin with `prefix`.
 pub(crate) fn compute(tiling: &Tiling, outside: Outside, prefix: &str, all: &mut Nest) -> Vec<Node> {
     Lowering::new(tiling, outside, prefix, all).compute()
 }
 
-/// A tiling that is being lowered.
+/// State of lowering one tiling.
 pub(crate) struct Lowering<'a> {
     pub(crate) tiling: &'a Tiling,
     pub(crate) outside: Outside,
     pub(crate) all: &'a mut Nest,
     pub(crate) shared: [BufferId; 2],
-    /// What a thread multiplies, of both operands; none where instructions read shared memory.
+    /// Register buffers for the factors of both operands; empty if instructions read shared memory.
     fragments: Vec<BufferId>,
-    /// What is on its way to shared memory in registers, of both operands.
+    /// Register buffers for elements of both operands in flight to shared memory.
     fetched: Vec<BufferId>,
     pub(crate) acc: BufferId,
-    /// Where in what is staged of the data a chunk begins, along a dimension, if not at its first
-    /// element.
+    /// Dimension of the data and offset along it at which a chunk begins in shared memory; `None`
+    /// for the first element.
     pub(crate) data_from: Option<(usize, Affine)>,
-    /// True if there are chunks beyond the reduction.
+    /// True if some chunk may exceed the reduction.
     pub(crate) sticks_out: bool,
-    /// The part of the reduction that the block takes.
+    /// Number of the part of the reduction that the block computes.
     part: Affine,
-    /// First element of the block, per axis.
+    /// First element of the block's tile along each axis.
     pub(crate) block_base: Vec<Affine>,
-    /// Where a block goes from tile to tile: the loop, the number of the tile, and its digits.
+    /// On a persistent grid, the loop over the tiles of a block, the number of a tile, and its
+    /// digits.
     turns: Option<(Loops, Affine, Vec<Digit>)>,
-    /// Linear number of the thread.
+    /// Linear index of the thread in the block.
     pub(crate) thread: Affine,
-    /// First element of the thread within the block's tile, per axis.
+    /// First element of the thread along each axis, within the block's tile.
     pub(crate) thread_base: Vec<Affine>,
 }
 
-/// Values of reduction axes.
+/// Position of a chunk: values of the reduction axes at its first element.
 pub(crate) type Place = Vec<(AxisId, Affine)>;
 
 impl<'a> Lowering<'a> {
@@ -181,12 +181,13 @@ impl<'a> Lowering<'a> {
         nest(loops, allocated(self.buffers(), body))
     }
 
-    /// What a block and a thread have to themselves.
+    /// Returns the buffers that are private to a block or thread.
     pub(crate) fn buffers(&self) -> Vec<BufferId> {
         self.shared.iter().chain(&self.fetched).chain(&self.fragments).chain([&self.acc]).copied().collect()
     }
 
-    /// `acc = 0`, what adds to it, and the end.
+    /// Returns the nodes for a tile: `acc = 0`, the additions of `add`, and the store of the
+    /// output.
     fn tile(&mut self, add: impl FnOnce(&mut Self) -> Vec<Node>) -> Vec<Node> {
         let mut body = self.clear();
         body.extend(add(self));
@@ -194,7 +195,8 @@ impl<'a> Lowering<'a> {
         body
     }
 
-    /// A loop over the elements of a level and its variable; zero and no loop where there is one.
+    /// Opens a loop over the elements of a level and returns its variable; zero without a loop for
+    /// one element.
     fn open(&mut self, level: &Level, kind: LoopKind, loops: &mut Loops) -> Affine {
         if level.extent == 1 {
             return Affine::default();
@@ -206,7 +208,7 @@ impl<'a> Lowering<'a> {
         self.all.open(name, level.extent, kind, loops)
     }
 
-    /// Parts of the reduction, batch, and tiles.
+    /// Opens the block loops over parts of the reduction, batch, and tiles.
     pub(crate) fn open_blocks(&mut self, loops: &mut Loops) {
         let tiling = self.tiling;
         if let Some(&(axis, _)) = tiling.reduce.last() {
@@ -228,7 +230,8 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// `blocks` blocks that go from tile to tile, those of one turn to neighbouring ones.
+    /// Opens a persistent grid. Its blocks iterate over tiles; in each iteration, adjacent blocks
+    /// compute adjacent tiles.
     fn open_turns(&mut self, blocks: usize, tiles: Loops, loops: &mut Loops) {
         let block = self.all.open("w", blocks, LoopKind::Block, loops);
         let mut turns = Vec::new();
@@ -238,7 +241,7 @@ impl<'a> Lowering<'a> {
         self.turns = Some((turns, turn * blocks as i64 + block, digits));
     }
 
-    /// Thread loops, at least one, so that what is within is a thread's.
+    /// Opens the thread loops. There is at least one, as only nodes inside belong to a thread.
     pub(crate) fn open_threads(&mut self, loops: &mut Loops) {
         let around = loops.len();
         for level in &self.tiling.threads {
@@ -251,42 +254,44 @@ impl<'a> Lowering<'a> {
         }
     }
 
-    /// Loops over some of a thread's sums, written out, and the place of each along its level.
+    /// Opens unrolled loops over some of a thread's sums. Returns the index along each level.
     pub(crate) fn open_sums<'l>(&mut self, levels: impl Iterator<Item = &'l Level>) -> (Loops, Vec<Affine>) {
         let mut loops = Vec::new();
         let index = levels.map(|level| self.open(level, LoopKind::Unrolled, &mut loops)).collect();
         (loops, index)
     }
 
-    /// The element of a thread's tile at an index of some of its sums, counted from the first of
-    /// the block's.
+    /// Returns the element of a thread's tile at an index of some of its sums, relative to the
+    /// block's tile.
     pub(crate) fn in_block<'l>(&self, levels: impl Iterator<Item = &'l Level>, index: &[Affine]) -> Vec<Affine> {
         let mut values = self.thread_base.clone();
         levels.zip(index).for_each(|(level, place)| values[level.axis].add_scaled(place, level.step as i64));
         values
     }
 
-    /// Values within a block's tile counted from the first of the tensor, in the chunk at a place.
+    /// Converts values within a block's tile to values in the iteration space, for the chunk at a
+    /// position.
     pub(crate) fn point(&self, mut values: Vec<Affine>, chunk: &Place) -> Vec<Affine> {
         values.iter_mut().zip(&self.block_base).for_each(|(value, base)| value.add_scaled(base, 1));
         chunk.iter().for_each(|(axis, value)| values[*axis].add_scaled(value, 1));
         values
     }
 
-    /// `acc = 0`.
+    /// Returns `acc = 0` for all sums of the thread.
     pub(crate) fn clear(&mut self) -> Vec<Node> {
         let (loops, index) = self.open_sums(self.tiling.sums.iter());
         nest(loops, vec![assign(self.acc, index, Expr::Const(0.0))])
     }
 
-    /// `acc[index] += value`, the product at values within the block's tile.
+    /// Returns `acc[index] += value`; `values` are the axes of the product, relative to the block's
+    /// tile.
     fn accumulate(&self, index: Vec<Affine>, value: Expr, values: Vec<Affine>, chunk: &Place) -> Node {
         let dst = Access { buffer: self.acc, index: index.into() };
         let iteration = self.tiling.roles.own.iteration(self.point(values, chunk));
         Node::Store(Store { dst, mode: StoreMode::Accumulate, value, iteration })
     }
 
-    /// Adds the products of the chunk at a place, which lies in `slot`.
+    /// Adds the products of a chunk, which is in `slot` of shared memory.
     pub(crate) fn multiply(&mut self, slot: &Affine, chunk: &Place) -> Vec<Node> {
         match self.tiling.kernel {
             Kernel::Registers { unroll } => self.multiply_registers(unroll, slot, chunk),

@@ -1,16 +1,18 @@
-//! A contraction as it is tiled: which axes play which part, and where an element of an operand is.
+//! Roles of a contraction's axes in a tiling, and the location of its elements in memory.
 //!
-//! The axes are those of the spec, or, of a convolution, with the pixels of all outputs as one axis
-//! `p`:
+//! The tiled axes are those of the spec, or, for a convolution, with the pixels of all outputs
+//! fused into one axis `p`:
 //!
 //! ```text
-//! for n, o, oh, ow { for c, kh, kw { output[n, o, oh, ow] += input[n, c, oh + kh, ow + kw] * weight[o, c, kh, kw] } }
+//! for n, o, oh, ow { for c, kh, kw {
+//!   output[n, o, oh, ow] += input[n, c, oh + kh, ow + kw] * weight[o, c, kh, kw] } }
 //!   →  for o, p { for c, kh, kw { output[o, p] += columns[c, kh, kw, p] * weight[o, c, kh, kw] } }
 //! ```
 //!
-//! A tile of pixels goes on from row to row and from image to image, so that it fits outputs of any
-//! size. The matrix `columns` is never made: copies to shared memory take `p` apart and read the
-//! input where it is (Chetlur et al., "cuDNN: Efficient Primitives for Deep Learning", 2014).
+//! A tile of pixels continues from row to row and from image to image, so that it fits outputs of
+//! any size. The matrix `columns` is never stored: copies to shared memory split `p` into its
+//! digits and read the input (Chetlur et al., "cuDNN: Efficient Primitives for Deep Learning",
+//! 2014).
 
 use std::mem::take;
 use std::sync::Arc;
@@ -22,52 +24,51 @@ use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{AxisInfo, AxisOf, Layout};
 use autotune_workloads::axes::Axes;
 
-/// Name of the axis over pixels.
+/// Name of the fused axis of pixels.
 pub const PIXELS: &str = "p";
 
-/// Distance between what neighbours along an axis read from which on a block would copy far more
-/// than it reads.
+/// Minimum stride of an axis in the input for which a block would copy far more elements than it
+/// reads.
 const SPARSE: i64 = 5;
 
-/// Axes of the result that only the data has, as one: of a convolution, images, rows and columns of
-/// the output.
+/// Fused axes of the result that only the data uses. For a convolution these are the images, rows
+/// and columns of the output.
 #[derive(Clone, Debug)]
 pub struct Pixels {
-    /// The axis over pixels.
+    /// The fused axis, in the tiled axes.
     pub axis: AxisId,
-    /// Names and extents of what it stands for, outermost first.
+    /// Names and extents of the axes that are fused, outermost first.
     pub digits: Vec<(&'static str, usize)>,
-    /// True if neighbouring pixels of a row are neighbours in memory; else channels are.
+    /// True if adjacent pixels of a row are contiguous in memory, false if channels are.
     pub contiguous: bool,
-    /// Neighbouring pixels that lie together in the input, as far as they are a power of two up
-    /// to 4.
+    /// Number of adjacent pixels that are contiguous in the input: 1, 2 or 4.
     pub vector: usize,
 }
 
-/// A contraction whose axes play parts.
+/// A contraction with a role for each of its axes.
 #[derive(Clone, Debug)]
 pub struct AxisRoles {
-    /// The contraction by the spec's axes, with operands as they lie in memory.
+    /// The contraction in the spec's axes, its operands in their memory layouts.
     pub own: Contraction,
-    /// The axes that are tiled.
+    /// Tiled axes of the contraction, with pixels fused.
     pub axes: Vec<AxisInfo>,
-    /// Data and weights by those. With pixels, the data is `columns`.
+    /// Data and weights in terms of `axes`. With pixels, the data is the matrix `columns`.
     pub operands: [Operand; 2],
-    /// True if the weights are read backwards, as those of a transposed convolution are: they are
-    /// packed with a dimension for each axis.
+    /// True if the weights are read backwards, as in a transposed convolution. They are then packed
+    /// with one dimension per axis.
     pub unfolded: bool,
-    /// What the axis of pixels stands for, if there is one.
+    /// The fused axis of pixels, if there is one.
     pub pixels: Option<Pixels>,
-    /// Spatial axes that are tiled, in the order in which threads are numbered.
+    /// Spatial axes that are tiled, in the order of thread numbers.
     pub spatial: Vec<AxisId>,
-    /// Spatial axes that are not: a block has one element of each.
+    /// Spatial axes that are not tiled: a block has one element of each.
     pub batch: Vec<AxisId>,
-    /// Reduction axes, the one of many elements last.
+    /// Reduction axes; the one with the most elements is the last.
     pub reduce: Vec<AxisId>,
-    /// With pixels, for each of the spec's axes the one that is tiled, or the place behind those of
-    /// its digit of a pixel.
+    /// With pixels, the tiled axis for each axis of the spec, or the number of tiled axes plus the
+    /// number of its digit in a pixel.
     seen_as: Vec<AxisId>,
-    /// True if data and output lie with their second dimension last.
+    /// True if data and output are stored with their second dimension last (`NHWC`).
     channels_last: bool,
 }
 
@@ -75,20 +76,21 @@ fn var(axis: AxisId) -> Affine {
     Affine::var(VarId(axis as u32))
 }
 
-/// True if an operand is read forwards along all axes: what is staged in shared memory begins at
+/// True if an operand is read forwards along all axes, so that a chunk in shared memory begins at
 /// its first element.
 pub(crate) fn is_forward(index: &[Affine]) -> bool {
     index.iter().flat_map(|index| &index.terms).all(|term| term.1 > 0)
 }
 
-/// The axes of a contraction that reads its data forwards; weights that it does not are packed.
+/// Returns the axes of a contraction that reads its data forwards. Weights may be read backwards,
+/// since they can be packed.
 fn forward_axes(spec: &Spec) -> Option<Axes> {
     let [data, _] = spec.main().loads()[..] else { return None };
     is_forward(&data.index).then(|| Axes::of(spec)).flatten()
 }
 
-/// The weights as they are multiplied, and whether they do not lie so: with a dimension for each of
-/// their axes if they are read backwards.
+/// Returns the weights with forward indices, and whether they must be packed for that. Weights that
+/// are read backwards get one dimension per axis.
 fn weights(own: &Contraction) -> (Operand, bool) {
     if is_forward(&own.weight.index) {
         return (own.weight.clone(), false);
@@ -99,7 +101,7 @@ fn weights(own: &Contraction) -> (Operand, bool) {
 }
 
 impl AxisRoles {
-    /// A contraction with these spatial, batch and reduction axes.
+    /// Creates the roles from lists of spatial, batch and reduction axes.
     pub(crate) fn new(own: Contraction, [spatial, batch, reduce]: [Vec<AxisId>; 3]) -> Self {
         let (weight, unfolded) = weights(&own);
         let (axes, operands) = (own.axes.clone(), [own.data.clone(), weight]);
@@ -109,8 +111,8 @@ impl AxisRoles {
         roles.of_used_axes()
     }
 
-    /// The same without spatial axes that no operand uses: those of one element, where they are
-    /// taken as the constant 0.
+    /// Removes spatial and batch axes that no operand uses: those of extent 1, which indices have
+    /// as the constant 0.
     fn of_used_axes(mut self) -> Self {
         let is_used = |axis: &AxisId| self.operands.iter().any(|operand| operand.uses(*axis));
         self.spatial.retain(is_used);
@@ -118,16 +120,18 @@ impl AxisRoles {
         self
     }
 
-    /// By the spec's own axes, those along which the output is contiguous last; none of specs that
-    /// are no contraction.
+    /// Roles of the spec's own axes, with the axes along which the output is contiguous last.
+    /// Returns `None` if the spec is not a contraction.
     pub(crate) fn of_axes(spec: &Arc<Spec>) -> Option<Self> {
         Some(Self::of_parts(forward_axes(spec)?, Contraction::with_unit_axes(spec)))
     }
 
-    /// The same of a contraction that reads forwards, by the parts that its axes play.
+    /// Roles of the own axes of a contraction that reads its data forwards.
     pub(crate) fn of_parts(parts: Axes, own: Contraction) -> Self {
         let is_depthwise = parts.is_depthwise(own.equation());
         let own = own.without_unit_axes();
+
+        // A depthwise convolution has one column per group, so its groups are tiled instead.
         let (batch, beside) = if is_depthwise { (Vec::new(), parts.batch) } else { (parts.batch, Vec::new()) };
         let mut spatial = [parts.rows, parts.columns, beside].concat();
         spatial.sort_unstable();
@@ -135,9 +139,10 @@ impl AxisRoles {
         Self::new(own, [spatial, batch, taps.chain(parts.steps).collect()])
     }
 
-    /// By pixels; none of contractions without windows. Where pixels share no products (depthwise)
-    /// or lie along one axis as it is, there are such roles only if the input is sparse: copies of
-    /// pixels leave out what nobody reads.
+    /// Roles with fused pixels. Returns `None` for contractions without windows. Depthwise
+    /// convolutions share no products among pixels, and outputs with a single spatial axis need no
+    /// fusing. They have these roles only if the input is sparse, because copies of pixels skip the
+    /// elements that are not read.
     pub(crate) fn of_pixels(spec: &Arc<Spec>) -> Option<Self> {
         let (parts, own) = (forward_axes(spec)?, Contraction::with_unit_axes(spec).without_unit_axes());
         let is_depthwise = parts.is_depthwise(spec.main());
@@ -149,20 +154,21 @@ impl AxisRoles {
         is_offered.then(|| Self::fused(own, &parts, true))
     }
 
-    /// As a matrix product, `result[row, column] += data[row, ..] * weight[.., column]`, for each
-    /// of a batch. The data of a convolution has the channels last, so that a row finds what it
-    /// needs at a kernel position in one place; that of a matrix product is as it lies.
+    /// Roles of a batch of matrix products,
+    /// `result[row, column] += data[row, ..] * weight[.., column]`. The data of a convolution has
+    /// the channels last, so that the elements of a row at a kernel position are contiguous. The
+    /// data of a matrix product stays in place.
     ///
     /// | | batch | rows | columns | reduction |
     /// |---|---|---|---|---|
     /// | matmul | `b` | `m` | `n` | `k` |
     /// | conv2d | `g` | `p`: pixels of all images | `o` of a group | `kh`, `kw`, `c` of a group |
-    /// | conv_transpose2d | `g`, phases | `p`: pixels of a phase | `o` of a group | `kh`, `kw`, `c` of a group |
+    /// | conv_transpose2d | `g`, phases | `p`: pixels of a phase | `o` of a group | as conv2d |
     pub(crate) fn of_matrix(spec: &Arc<Spec>) -> Option<Self> {
         let (mut parts, mut own) = (forward_axes(spec)?, Contraction::with_unit_axes(spec));
         let (column, &[.., step]) = (parts.columns.pop()?, &parts.steps[..]) else { return None };
-        // Each of the other columns' values is a product of its own, and of the other rows' where
-        // no window slides along them.
+        // Each value of the other column axes is a separate product. So is each value of the other
+        // row axes, unless a window slides along a row.
         parts.batch.append(&mut parts.columns);
         parts.columns.push(column);
         if parts.windows.is_empty() {
@@ -174,7 +180,7 @@ impl AxisRoles {
         let is_product = parts.windows.is_empty();
         let channels_last = !is_product && !uses(own.data.index.last(), step);
         if channels_last {
-            // Layouts with the channels last are those of pixels along any axes, `[n, c, ..]`.
+            // The channels-last layout is that of images along any number of axes, `[n, c, ..]`.
             let has_channels = |operand: &Operand, axis| operand.shape.len() > 2 && uses(operand.index.get(1), axis);
             let are_images = has_channels(&own.data, step) && has_channels(&own.output, column);
             [&mut own.data, &mut own.output].into_iter().filter(|_| are_images).for_each(second_last);
@@ -192,17 +198,18 @@ impl AxisRoles {
         Some(Self { channels_last, ..roles })
     }
 
-    /// With the rows as one axis of pixels, and `columns` as data, where pixels or steps are
-    /// contiguous.
+    /// Fuses the rows into one axis of pixels, with the matrix `columns` as data. Its last
+    /// dimension is the pixels if `contiguous`, else the steps.
     fn fused(own: Contraction, parts: &Axes, contiguous: bool) -> Self {
-        // Axes of the result, then pixels, then those that are summed over; the rows behind all
-        // that are tiled.
+        // The order is axes of the result, pixels, reduction axes. The fused rows come last and are
+        // not tiled.
         let mut axes = own.axes.clone();
         let digits: Vec<_> = parts.rows.iter().map(|&row| (axes[row].name, axes[row].extent)).collect();
         let extent = digits.iter().map(|digit| digit.1).product();
         axes.push(AxisInfo { name: PIXELS, extent, reduce: false, of: AxisOf::Fused(parts.rows[..].into()) });
         let mut order: Vec<AxisId> = (0..axes.len()).collect();
         order.sort_by_key(|axis| (parts.rows.contains(axis), axes[*axis].reduce));
+
         let mut seen_as = vec![0; axes.len()];
         order.iter().enumerate().for_each(|(place, &axis)| seen_as[axis] = place);
         let axes: Vec<AxisInfo> = order[..order.len() - digits.len()].iter().map(|&id| axes[id].clone()).collect();
@@ -215,12 +222,13 @@ impl AxisRoles {
             true => [&batch[..], &steps, &taps, &[pixel]].concat(),
             false => [&batch[..], &taps, &[pixel], &steps].concat(),
         };
-        // Products of matrices have axes of one element, too.
+        // The dimensions of a matrix product keep their axes of extent 1.
         let place = |&axis: &AxisId| if contiguous && axes[axis].extent == 1 { Affine::default() } else { var(axis) };
         let data = Operand {
             shape: dims.iter().map(|&axis| axes[axis].extent).collect(),
             index: dims.iter().map(place).collect(),
         };
+
         let vars: Vec<Affine> = seen_as.iter().map(|&axis| var(axis)).collect();
         let (Operand { shape, index }, unfolded) = weights(&own);
         let weight = Operand { shape, index: index.iter().map(|index| at(index, &vars)).collect() };
@@ -236,7 +244,7 @@ impl AxisRoles {
         roles.of_used_axes()
     }
 
-    /// Shape and layout of input and output in memory.
+    /// Returns shape and layout in memory of input and output.
     pub(crate) fn in_memory(&self) -> [(&[usize], Layout); 2] {
         [&self.own.data.shape, &self.own.output.shape].map(|shape| match shape.last() {
             Some(&channels) if self.channels_last => (&shape[..], Layout::ChannelBlocked(channels)),
@@ -252,14 +260,15 @@ impl AxisRoles {
         self.axes[axis].extent
     }
 
-    /// The values of the spec's axes by those that are tiled, and by the digits of the pixel.
+    /// Returns the values of the spec's axes, given the values of the tiled axes and the digits of
+    /// a pixel.
     pub(crate) fn own_values(&self, values: &[Affine], pixel: &[Affine]) -> Vec<Affine> {
         let value = |&axis: &AxisId| values.get(axis).unwrap_or_else(|| &pixel[axis - values.len()]).clone();
         self.seen_as[..self.own.axes.len()].iter().map(value).collect()
     }
 
-    /// The element of the weights in memory that stands at a place of those that are multiplied,
-    /// and what must be within `0..extent` for it to be there.
+    /// Returns the index of a weight in memory, given its index in the operand that is multiplied,
+    /// and the bounds `0..extent` that the index must be in.
     pub(crate) fn weight_in_memory(&self, place: Vec<Affine>) -> (Vec<Affine>, Vec<(Affine, usize)>) {
         let Operand { shape, index } = &self.operands[1];
         if !self.unfolded {
@@ -279,10 +288,10 @@ impl AxisRoles {
         (element, bounds)
     }
 
-    /// The element of an operand in memory `offsets` behind that at values of the axes, those that
-    /// are tiled or, with `by_own`, the spec's: its index, and what must be within `0..extent` for
-    /// it to be there. Conditions on `whole`, a tiled axis no chunk of which sticks out, are left
-    /// out.
+    /// Returns the index of an operand's element in memory, and the bounds `0..extent` that it must
+    /// be in. The element is at `values` of the axes, plus `offsets` along each dimension. The axes
+    /// are the tiled ones, or with `by_own` the spec's. There are no bounds for `whole`, a tiled
+    /// axis that no chunk exceeds.
     pub(crate) fn element(
         &self,
         (operand, by_own): (&Operand, bool),
@@ -300,8 +309,8 @@ impl AxisRoles {
         for (dim, index) in operand.index.iter().enumerate() {
             elements.push(behind(at(index, values), dim));
 
-            // The one axis that this dimension counts within a batch ends where the axis does; any
-            // other dimension where the tensor does.
+            // If a dimension counts a single axis apart from the batch, its bound is that axis's
+            // extent. Any other dimension is bounded by the tensor.
             let mut counted = index.terms.iter().filter(|term| !self.batch.contains(&seen(term.0.0 as usize)));
             let only = match (counted.next(), counted.next()) {
                 (Some(&(VarId(axis), 1)), None) if index.constant == 0 => Some(axis as usize),
@@ -313,7 +322,8 @@ impl AxisRoles {
                     bounds.push((behind(values[axis].clone(), dim), axes[axis].extent));
                 }
                 _ => {
-                    // Positions of a kernel that there are not would be within the tensor, too.
+                    // Kernel positions after the last may still be inside the tensor, so they need
+                    // bounds of their own.
                     let reduced = index.terms.iter().map(|term| term.0.0 as usize).filter(|&axis| axes[axis].reduce);
                     let beside = reduced.filter(|_| by_own && only.is_none());
                     bounds.extend(beside.map(|axis| (values[axis].clone(), axes[axis].extent)));
@@ -325,13 +335,13 @@ impl AxisRoles {
     }
 }
 
-/// True if an axis counts between the steps of all others that an index has, as a channel within
+/// True if an axis counts between the strides of all other axes in an index, as a channel within
 /// its group does.
 fn is_digit(index: &Affine, axis: AxisId, extent: usize) -> bool {
     index.terms.iter().all(|&(VarId(other), step)| other as usize == axis || step >= extent as i64)
 }
 
-/// `[n, c, ..]` as `[n, 1, .., c]`.
+/// Converts `[n, c, ..]` to `[n, 1, .., c]`.
 fn second_last(operand: &mut Operand) {
     let (shape, index) = (std::mem::replace(&mut operand.shape[1], 1), take(&mut operand.index[1]));
     operand.shape.push(shape);

@@ -1,4 +1,4 @@
-//! The sketches that fill in a [`Tiling`].
+//! Sketches whose plan is a [`Tiling`].
 
 use std::sync::Arc;
 
@@ -13,49 +13,52 @@ use autotune_ir::target::{GpuTarget, Target};
 use autotune_ir::{DType, Spec};
 use autotune_workloads::Workload;
 
-/// A sketch for GPUs: which axes it tiles, and who multiplies.
+/// A sketch of contractions on GPUs. Sketches differ in the tiled axes and in the threads that
+/// multiply together.
 pub struct GpuSketch {
-    /// As configs call it.
+    /// Name of the sketch in configs.
     pub name: &'static str,
-    /// What is tiled.
+    /// Returns the roles of the axes, if the sketch applies to a spec.
     roles: fn(&Arc<Spec>) -> Option<AxisRoles>,
-    /// Threads that multiply together by matrix instructions; none where each multiplies by itself.
+    /// Threads that share a matrix instruction; `None` if each thread multiplies its own tile.
     by: Option<ThreadGroup>,
 }
 
-/// Tiles of the workload's own axes.
+/// Tiles the workload's own axes; threads multiply.
 pub const TILED: GpuSketch = GpuSketch { name: "tiled", roles: AxisRoles::of_axes, by: None };
-/// The pixels of all images as the rows of one matrix product.
+/// Tiles the pixels of all images as the rows of one matrix product; threads multiply.
 pub const IMPLICIT_GEMM: GpuSketch = GpuSketch { name: "implicit_gemm", roles: AxisRoles::of_pixels, by: None };
-/// Instructions of warps.
+/// Matrix products by matrix instructions of warps.
 pub const MMA: GpuSketch = GpuSketch { name: "mma", roles: AxisRoles::of_matrix, by: Some(ThreadGroup::Warp) };
-/// Instructions of warp groups.
+/// Matrix products by matrix instructions of warp groups.
 pub const WGMMA: GpuSketch = GpuSketch { name: "wgmma", roles: AxisRoles::of_matrix, by: Some(ThreadGroup::WarpGroup) };
 
 impl GpuSketch {
-    /// A spec as it is tiled; none if it is more than a contraction and a map.
+    /// Returns the roles of a spec's axes. Returns `None` for specs with more equations than a
+    /// contraction, its prologue and epilogue.
     fn roles_of(&self, spec: &Arc<Spec>) -> Option<AxisRoles> {
         if spec.is_chain() { None } else { (self.roles)(spec) }
     }
 
-    /// The workload as it is tiled; none if the sketch is not for it, or not on the target.
+    /// Returns the roles of a workload's axes, cached. Returns `None` if the sketch does not apply
+    /// to the workload or the target.
     fn roles(&self, workload: &Workload, target: &GpuTarget) -> Option<Arc<AxisRoles>> {
         let roles = Option::clone(&workload.once(self.name, || self.roles_of(workload.spec()).map(Arc::new)));
         roles.filter(|roles| match self.by {
-            // Only matrix instructions round what they multiply.
+            // Tf32 rounds factors, which only matrix instructions do.
             None => workload.dtype() != DType::Tf32,
             Some(by) => teams::are_for(roles, workload.dtype(), target, by),
         })
     }
 
-    /// True where there are enough columns and steps for tensor cores, and where only they have the
-    /// type.
+    /// True if the product has enough columns and steps to fill tensor cores, or its type needs
+    /// them.
     fn fills_tensor_cores(&self, workload: &Workload) -> bool {
         workload.dtype() == DType::Tf32 || self.roles_of(workload.spec()).is_some_and(|roles| teams::fill(&roles))
     }
 
-    /// What a config asks for, or the first knob that is malformed, does not fit the workload, or
-    /// breaks a limit of the target.
+    /// Parses the knobs of a config. Fails with the first knob that is malformed, does not fit the
+    /// workload, or breaks a limit of the target.
     pub fn tiling(
         &self,
         workload: &Workload,
@@ -90,7 +93,8 @@ impl Sketch for GpuSketch {
         Ok(sketch::plan(workload, self.tiling(workload, gpu, knobs)?, lower::lower))
     }
 
-    /// None where the product leaves tensor cores mostly idle: later tiers are faster there.
+    /// Returns `None` for products that leave tensor cores mostly idle: sketches of later tiers are
+    /// faster there.
     fn default(&self, workload: &Workload, target: &Target, space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
         if self.by.is_some() && !self.fills_tensor_cores(workload) {
             return None;

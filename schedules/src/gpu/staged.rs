@@ -1,31 +1,31 @@
-//! Operands on their way to the threads.
+//! Staging of operands in shared memory, and packing of weights.
 
 use super::AxisRoles;
 use crate::contraction::Operand;
 use autotune_ir::DType;
 use autotune_ir::affine::Affine;
 
-/// One operand on its way to the threads.
+/// Staging of one operand in shared memory.
 #[derive(Clone, Debug)]
 pub struct Staged {
-    /// As it lies in global memory when the compute stage reads it.
+    /// Operand in global memory, as the compute stage reads it.
     pub source: Operand,
-    /// Type of its elements in shared memory.
+    /// Element type in shared memory.
     pub dtype: DType,
-    /// Dimensions of `source` in the order in which they lie in shared memory. A block needs one
-    /// element of any other.
+    /// Dimensions of `source` in the order of shared memory. A block needs only one element along
+    /// any other dimension.
     pub order: Vec<usize>,
-    /// Elements that a block needs of each dimension of `source` for one chunk.
+    /// Extent of a block's chunk along each dimension of `source`.
     pub extents: Vec<usize>,
-    /// Elements that one thread copies at once, along the last dimension of `source` that is in
-    /// `order`.
+    /// Number of elements that one thread copies at once, along the last dimension of `source` that
+    /// is in `order`.
     pub vector: usize,
-    /// Elements more in each row of shared memory, against bank conflicts.
+    /// Padding elements per row of shared memory, which avoid bank conflicts.
     pub pad: usize,
 }
 
 impl Staged {
-    /// Shape in shared memory.
+    /// Shape in shared memory, with padding.
     pub fn shape(&self) -> Vec<usize> {
         let mut shape: Vec<usize> = self.order.iter().map(|&dim| self.extents[dim]).collect();
         if let Some(row) = shape.last_mut() {
@@ -34,37 +34,37 @@ impl Staged {
         shape
     }
 
-    /// The dimension along which vectors are copied.
+    /// Dimension along which vectors are copied.
     pub(crate) fn along(&self) -> usize {
         self.order.iter().copied().max().unwrap_or_default()
     }
 
-    /// Elements of a chunk.
+    /// Number of elements in a chunk.
     pub fn elements(&self) -> usize {
         self.extents.iter().product()
     }
 
-    /// Rounds in which `threads` threads copy a chunk.
+    /// Number of rounds in which `threads` threads copy a chunk.
     pub fn rounds(&self, threads: usize) -> usize {
         (self.elements() / self.vector).div_ceil(threads)
     }
 }
 
-/// How weights are copied ahead of time.
+/// Packing of weights ahead of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Packing {
-    /// Their dimensions in the order in which they are packed. Any other has one element.
+    /// Dimensions of the weights in packed order. The extent of any other is 1.
     pub order: Vec<usize>,
-    /// Pairs of columns that a lane of matrix instructions has one after the other: the packed
-    /// column `8*run*j + 8*p + 2*q + c` is column `8*run*j + 2*run*q + 2*p + c`, so that the pairs
-    /// which instructions deal out to lane `q` are neighbours, and its stores, and its loads of a
-    /// residual, are of 16 bytes and those of four lanes of whole sectors. 1 for the order as it
-    /// is.
+    /// Pairs of columns that a lane of matrix instructions has adjacent in the result; 1 for the
+    /// original order. The packed column `8*run*j + 8*p + 2*q + c` is column
+    /// `8*run*j + 2*run*q + 2*p + c`. The pairs that instructions assign to lane `q` are then
+    /// adjacent. Its stores, and its loads of a residual, are 16 bytes wide, and four lanes access
+    /// whole sectors.
     pub run: usize,
 }
 
 impl Packing {
-    /// The weights as they are packed, with columns of zeros that make whole runs.
+    /// Returns the packed weights, with columns of zeros to complete the last run.
     pub(crate) fn packed(&self, weight: &Operand) -> Operand {
         let mut shape: Vec<usize> = self.order.iter().map(|&dim| weight.shape[dim]).collect();
         if self.run > 1 {
@@ -73,7 +73,7 @@ impl Packing {
         Operand { shape, index: self.order.iter().map(|&dim| weight.index[dim].clone()).collect() }
     }
 
-    /// For `[j, p, q, c]` the column, and the packed column.
+    /// Returns the column and the packed column for digits `[j, p, q, c]`.
     pub(crate) fn columns(&self, digits: &[Affine]) -> [Affine; 2] {
         let run = self.run as i64;
         let sum = |steps: [i64; 4]| {
@@ -84,13 +84,13 @@ impl Packing {
 }
 
 impl AxisRoles {
-    /// Data and weights as the compute stage reads them.
+    /// Returns data and weights as the compute stage reads them.
     pub(crate) fn sources(&self, packing: &Option<Packing>) -> [Operand; 2] {
         let [data, weight] = self.operands.clone();
         [data, packing.as_ref().map_or_else(|| weight.clone(), |packing| packing.packed(&weight))]
     }
 
-    /// Dimensions of the operand, those of the reduction first.
+    /// Returns the dimensions of an operand, those of the reduction first.
     pub(crate) fn reduce_first(&self, operand: &Operand) -> Vec<usize> {
         let reduces = |dim: &usize| {
             let terms = &operand.index[*dim].terms;
@@ -101,8 +101,8 @@ impl AxisRoles {
         order
     }
 
-    /// The order in which the weights' dimensions are packed for threads of their own, if that
-    /// changes where they lie.
+    /// Returns the packing for single threads, which puts reduction dimensions first. Returns
+    /// `None` if packing would not change the order.
     pub(crate) fn packing(&self) -> Option<Packing> {
         let weight = &self.operands[1];
         let order = self.reduce_first(weight);

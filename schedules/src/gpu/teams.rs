@@ -1,40 +1,40 @@
-//! Tensor cores: teams of threads multiply tiles by matrix instructions while the next tiles are
-//! copied to shared memory.
+//! Tilings for tensor cores: teams of threads multiply by matrix instructions while the next chunks
+//! are copied to shared memory.
 //!
 //! ```text
 //! block loops over parts of the reduction, batch, tiles of rows and columns
 //!   thread loops: teams along rows, teams along columns, the 8 and 4 lanes of Fragments
 //!     acc = 0
-//!     for the chunks of kernel positions and channels, with `stages` of them under way or in shared memory
+//!     for chunks of kernel positions and channels, `stages` of them in flight or in shared memory
 //!       mma { acc += data_shared * weight_shared }
 //!     output = act(acc + bias + residual)                      (guarded where the tile sticks out)
 //! ```
 //!
-//! What is multiplied is a matrix product ([`AxisRoles::of_matrix`]): the pixels of a convolution
-//! are the rows, numbered over images, height and width, its output channels the columns, kernel
-//! positions and channels the reduction. Its data has the channels last (`NHWC`), so that what a
-//! row needs at a kernel position lies together, and weights are packed ahead of time in the same
-//! way:
+//! The contraction is a matrix product ([`AxisRoles::of_matrix`]). The rows of a convolution are
+//! its pixels, numbered over images, height and width. The columns are output channels, and the
+//! reduction is over kernel positions and channels. Data has the channels last (`NHWC`), so that
+//! the elements of a row at a kernel position are contiguous. Weights are packed to the same order
+//! ahead of time:
 //!
 //! ```text
 //! for n, o, y, x { for c, kh, kw { out[n,o,y,x] += in[n,c,y+kh,x+kw] * w[o,c,kh,kw] } }
-//!   →  for p in 0..N*OH*OW, o { for kh, kw, c { (n, y, x) = p;  out[n,y,x,o] += in[n,y+kh,x+kw,c] * packed[o,kh,kw,c] } }
+//!   →  for p in 0..N*OH*OW, o { for kh, kw, c {
+//!        (n, y, x) = p;  out[n,y,x,o] += in[n,y+kh,x+kw,c] * packed[o,kh,kw,c] } }
 //! ```
 //!
-//! The data of a chunk is gathered by the copies themselves: each copies some channels of a pixel
-//! at a kernel position, or zeros where that is in the padding. Rows of shared memory are 16 bytes
-//! longer than what they hold, which keeps the eight rows that an `ldmatrix` reads at once in
-//! different banks.
+//! The copies gather the data of a chunk. Each copies some channels of a pixel at a kernel
+//! position, or zeros for padding. Rows of shared memory have 16 bytes of padding, so that the
+//! eight rows that an `ldmatrix` reads at once are in different banks.
 //!
-//! With `raster=n` the blocks that run at the same time share `n` tiles of rows, so that they find
-//! what they read in the second-level cache.
+//! With `raster=n`, blocks that run at the same time share `n` tiles of rows, so that they find
+//! their inputs in the second-level cache.
 //!
-//! Warp groups are for compute capability 9.0, matrix products with packed weights, and types of 16
-//! bits. Four warps multiply by one instruction, which reads both operands from shared memory while
-//! the warps go on; one thread starts the copy of each operand's tile, which the copy engine does
-//! by itself: with `producer=group` one of a warp group that does nothing else, with
-//! `grid=persistent` for tile after tile. Their data has the steps last; that of warps may lie
-//! transposed, too.
+//! Warp groups are for compute capability 9.0, matrix products with packed weights, and 16-bit
+//! types. Four warps share an instruction, which reads both operands from shared memory while the
+//! warps go on. One thread starts the copy of each operand's tile, which the copy engine then does.
+//! With `producer=group`, that thread is in a warp group that only copies; with `grid=persistent`,
+//! it copies tile after tile. Data for warp groups has the reduction steps last. Data for warps may
+//! also be transposed.
 
 use std::sync::{Arc, OnceLock};
 
@@ -49,15 +49,14 @@ use autotune_ir::DType;
 use autotune_ir::instruction::{BOX_ROW_BYTES, LANES, ThreadGroup};
 use autotune_ir::target::{GpuApi, GpuTarget};
 
-/// Bytes of the widest copy, and those by which rows of shared memory are longer than what they
-/// hold.
+/// Bytes of the widest copy, which are also the padding of a row of shared memory.
 const COPY_BYTES: usize = 16;
-/// Rows of a box, and columns of an instruction of a warp group.
+/// Maximum number of rows in a TMA box, and of columns in an instruction of a warp group.
 const MAX_BOX: usize = 256;
-/// Columns of the narrowest tile.
+/// Number of columns of the narrowest tile.
 const LEAST_COLUMNS: usize = 16;
 
-/// Words of the knobs that only warp groups have.
+/// Values of the knobs that only warp groups have.
 const PRODUCER: &[&str] = &["inline", "group"];
 const GRID: &[&str] = &["tiles", "persistent"];
 
@@ -69,6 +68,7 @@ pub(super) fn are_for(roles: &AxisRoles, dtype: DType, target: &GpuTarget, by: T
     let is_plain =
         roles.pixels.is_none() && roles.own.weight_is_constant && steps_last == Some(roles.operands[0].index.len() - 1);
     let batch = roles.batch.iter().map(|&axis| roles.extent(axis)).product::<usize>();
+
     match by {
         ThreadGroup::Warp => {
             let can_pack = roles.own.weight_is_constant || !must_pack(roles, by);
@@ -82,32 +82,34 @@ pub(super) fn are_for(roles: &AxisRoles, dtype: DType, target: &GpuTarget, by: T
     }
 }
 
-/// True if the environment variable `AUTOTUNE_NO_WGMMA` is set: a device on which instructions of
-/// warp groups fail is tuned without.
+/// True if the environment variable `AUTOTUNE_NO_WGMMA` is set. It disables warp groups on devices
+/// on which their instructions fail.
 fn are_groups_off() -> bool {
     static OFF: OnceLock<bool> = OnceLock::new();
     *OFF.get_or_init(|| std::env::var_os("AUTOTUNE_NO_WGMMA").is_some_and(|value| !value.is_empty()))
 }
 
-/// Rows and columns of the product, and steps of its innermost reduction axis.
+/// Returns the numbers of rows and columns of the product, and the extent of its innermost
+/// reduction axis.
 fn sizes(roles: &AxisRoles) -> [usize; 3] {
     [roles.spatial[0], roles.spatial[1], roles.reduce[roles.reduce.len() - 1]].map(|axis| roles.extent(axis))
 }
 
-/// True if half of the columns and of the steps of an instruction are used at least.
+/// True if at least half of an instruction's columns and steps are used.
 pub(super) fn fill(roles: &AxisRoles) -> bool {
     let [_, columns, steps] = sizes(roles);
     columns >= 8 && steps >= 4
 }
 
-/// True if the weights are read as they are packed only: others lie between their steps.
+/// True if the weights can only be read in packed form, because their reduction steps are not
+/// contiguous.
 fn must_pack(roles: &AxisRoles, by: ThreadGroup) -> bool {
     let taps = &roles.reduce[..roles.reduce.len() - 1];
     roles.unfolded || taps.iter().any(|&axis| roles.extent(axis) > 1) || by == ThreadGroup::WarpGroup
 }
 
-/// Where the weights may lie when they are read. Those that are not known ahead of time cannot be
-/// packed, and those with the steps last lie right.
+/// Returns the layouts in which weights may be read. Weights that are not constant cannot be
+/// packed, and weights with the steps last need not be.
 fn weight_words(roles: &AxisRoles, by: ThreadGroup) -> &'static [&'static str] {
     let weight = &roles.operands[1];
     let steps_last = roles.reduce.last().and_then(|&step| weight.dim_of(step)) > weight.dim_of(roles.spatial[1]);
@@ -118,12 +120,12 @@ fn weight_words(roles: &AxisRoles, by: ThreadGroup) -> &'static [&'static str] {
     }
 }
 
-/// Every knob with its values.
+/// Returns every knob of the sketch with its values.
 pub(super) fn knobs(roles: &AxisRoles, dtype: DType, by: ThreadGroup) -> Vec<Knob> {
     let ([rows, columns, steps], bytes) = (sizes(roles), dtype.bytes());
     let [row_tiles, column_tiles, chunks] = match by {
         ThreadGroup::Warp => {
-            // Rows of a chunk of 32, 64 or 128 bytes.
+            // A row of a chunk has 32, 64 or 128 bytes.
             let least = 2 * COPY_BYTES / bytes;
             let chunks = [1, 2, 4].map(|n| n * least).into_iter().filter(|&chunk| chunk < 2 * steps || chunk == least);
             [warp_tiles(rows), warp_tiles(columns), chunks.map(|chunk| vec![chunk]).collect()]
@@ -157,12 +159,13 @@ pub(super) fn knobs(roles: &AxisRoles, dtype: DType, by: ThreadGroup) -> Vec<Kno
     knobs
 }
 
-/// True for blocks that are not half outside, and for the smallest, of one instruction.
+/// True for blocks that are less than half out of bounds, and for the smallest block, of one
+/// instruction.
 fn reaches(block: usize, instruction: usize, extent: usize) -> bool {
     block <= instruction || block < 2 * extent.next_multiple_of(instruction)
 }
 
-/// `[block, warp]` values of one to eight warps.
+/// Returns pairs `[block, warp]` of one to eight warps along an axis.
 fn warp_tiles(extent: usize) -> Vec<Vec<usize>> {
     let blocks = [16, 32, 64, 96, 128, 192, 256].into_iter().filter(|&block| reaches(block, 16, extent));
     let warps = |block: usize| {
@@ -172,7 +175,7 @@ fn warp_tiles(extent: usize) -> Vec<Vec<usize>> {
     blocks.flat_map(warps).collect()
 }
 
-/// What a config asks for, or the first knob that is malformed or does not fit.
+/// Parses the knobs of a config. Fails with the first knob that is malformed or does not fit.
 pub(super) fn tiling(
     roles: Arc<AxisRoles>,
     dtype: DType,
@@ -194,11 +197,13 @@ pub(super) fn tiling(
         require(is_one, "tile", "is not one instruction, or larger than a box")?;
     }
 
-    // Who copies when, and which tile follows which.
+    // Copying threads, split, and order of tiles.
     let is_packed = reader.one_of("weights", weight_words(&roles, by))? == "packed";
     let is_producer = is_group && reader.one_of("producer", PRODUCER)? == "group";
     let is_persistent = is_group && reader.one_of("grid", GRID)? == "persistent";
     let (slots, split) = (reader.number("stages")?, reader.number("split")?);
+    // A warp group's instruction may still read the previous chunk's slot, so copies need a third
+    // one.
     let least = if is_group && !is_producer { 3 } else { 2 };
     require(slots >= least, "stages", "is less than copies and instructions need")?;
     let [row_tiles, column_tiles] =
@@ -207,16 +212,19 @@ pub(super) fn tiling(
     require(row_tiles.is_multiple_of(raster), "raster", "does not divide the tiles of rows")?;
 
     let instructions = [team_rows / by.rows(), team_columns / 8];
+    // A lane has pairs of columns of each instruction. Runs of them make its stores up to 16 bytes
+    // wide.
     let run = match by {
         ThreadGroup::Warp => 1,
         ThreadGroup::WarpGroup if columns.is_multiple_of(32) => 4,
         ThreadGroup::WarpGroup => 2,
     };
+
     let packing = is_packed.then(|| {
         let batch = roles.batch.iter().filter(|&&axis| roles.extent(axis) > 1);
         let axes = batch.chain([&column]).chain(&roles.reduce);
         let mut order: Vec<usize> = axes.filter_map(|&axis| roles.operands[1].dim_of(axis)).collect();
-        // Groups of channels share the dimension of the columns.
+        // In grouped convolutions, the group is in the same dimension as the columns.
         order.dedup();
         Packing { order, run }
     });
@@ -234,7 +242,7 @@ pub(super) fn tiling(
         dtype,
         spatial: vec![(row, rows), (column, columns)],
         reduce: roles.reduce.iter().map(|&axis| (axis, if axis == step { chunk } else { 1 })).collect(),
-        // All columns for some rows before the next rows.
+        // All columns of `raster` tiles of rows come before the next rows.
         blocks: vec![
             level(row, "row.o", row_tiles / raster, raster * rows),
             level(column, "column.b", column_tiles, columns),
@@ -256,13 +264,15 @@ pub(super) fn tiling(
         persistent: is_persistent.then_some(target.multiprocessors),
         roles,
     };
+    // A persistent grid pays only if consumers can store one tile while the next one is copied.
     let has_turns = is_producer && tiling.threads() > by.threads() && split == 1;
     let is_grid = tiling.persistent.is_none_or(|blocks| has_turns && tiling.all_tiles() > blocks);
     require(is_grid, "grid", "has no producer with two warp groups, parts, or few tiles")?;
     Ok(tiling.measured())
 }
 
-/// Whole teams of whole instructions, and no block that is half outside but for the smallest.
+/// Reads a tile of whole teams of whole instructions. A block may not be half out of bounds, unless
+/// it is the smallest.
 fn read_tile(reader: &Reader, knob: &str, instruction: usize, extent: usize) -> Result<[usize; 2], LowerError> {
     let [block, team] = reader.tile(knob)?;
     let is_whole = team.is_multiple_of(instruction) && block.is_multiple_of(team);
@@ -271,8 +281,8 @@ fn read_tile(reader: &Reader, knob: &str, instruction: usize, extent: usize) -> 
     Ok([block, team])
 }
 
-/// The dimensions of an operand along an axis that is tiled and the steps, in copies as wide as
-/// rows allow.
+/// Stages the dimensions of an operand that use the tiled axis and the steps, in copies as wide as
+/// its rows allow.
 fn stage(source: Operand, [tiled, step]: [AxisId; 2], dtype: DType, by: ThreadGroup) -> Staged {
     let mut order: Vec<usize> = [tiled, step].iter().filter_map(|&axis| source.dim_of(axis)).collect();
     order.sort_unstable();
@@ -280,8 +290,8 @@ fn stage(source: Operand, [tiled, step]: [AxisId; 2], dtype: DType, by: ThreadGr
     let fits = |v: &usize| v.is_power_of_two() && source.shape[along].is_multiple_of(*v);
     let vector = (1..=COPY_BYTES / bytes).rev().find(fits).unwrap_or(1);
 
-    // There is no `ldmatrix` that transposes words: four lanes read four rows, eight elements of
-    // each.
+    // `ldmatrix` cannot transpose 32-bit elements. Instead, four lanes read eight elements each
+    // from four rows, and two units of padding avoid bank conflicts.
     let copies = if source.dim_of(step) != Some(along) && dtype == DType::Tf32 { 2 } else { 1 };
     let pad = if by == ThreadGroup::Warp { copies * COPY_BYTES / bytes } else { 0 };
     Staged { source, dtype, order, extents: Vec::new(), vector, pad }

@@ -1,27 +1,28 @@
-//! Register tiles: each thread multiplies by itself what a block has staged in shared memory.
+//! Tilings for single threads: each multiplies its register tile from the block's shared memory.
 //!
 //! ```text
 //! block loops over batch axes and block tiles, in `order`
 //!   thread loops: one per spatial axis
 //!     acc = 0
 //!     serial loops over chunks of the reduction, with `stages` in shared memory
-//!       data_shared, weight_shared = what the block's tile needs of the chunk    (all threads together, `vector.*` wide)
+//!       data_shared, weight_shared = inputs of the block's chunk    (all threads, `vector.*` wide)
 //!       loops over the chunk, unrolled up to `unroll` steps
-//!         data_frag, weight_frag = what the thread's tile needs of the step
+//!         data_frag, weight_frag = inputs of the thread's tile and the step
 //!         acc += data_frag * weight_frag                                         (unrolled)
 //!     output = act(acc + bias + residual)
 //! ```
 //!
-//! A tile `[block, strand, register]` of an axis of elements `0..block` gives thread `t` the
-//! elements `v*strand + t*register + r` with `r` in `0..register`, for each virtual thread `v` in
-//! `0..block/strand`: neighbouring threads stay neighbours in memory however large a thread's tile
-//! is.
+//! A tile `[block, strand, register]` of an axis covers the elements `0..block`. Thread `t`
+//! computes the elements `v*strand + t*register + r` with `r` in `0..register`, for each virtual
+//! thread `v` in `0..block/strand`. Adjacent threads access adjacent memory however large a
+//! thread's tile is.
 //!
-//! What is staged is f32, whatever the type of the operands: 16-bit elements are widened on their
-//! way to shared memory, once for all threads that multiply them, so that the inner loop is
-//! multiply-adds and wide reads only.
+//! Shared memory holds f32 for any type of the operands. 16-bit elements are widened while they are
+//! copied, once for all threads that multiply them, so that the inner loop has only multiply-adds
+//! and wide reads.
 //!
-//! The schedule is the one of Volkov and Demmel (SC 2008) and of AutoTVM's GPU templates.
+//! The schedule is that of Volkov and Demmel, "Benchmarking GPUs to tune dense linear algebra" (SC
+//! 2008), and of AutoTVM's GPU templates.
 
 use std::sync::Arc;
 
@@ -36,11 +37,11 @@ use autotune_ir::DType;
 use autotune_ir::affine::VarId;
 use autotune_ir::target::GpuTarget;
 
-/// Words of the knobs of elements more in each row, and of most steps in a straight line.
+/// Values of the knobs for padding per row of shared memory, and for unrolled steps.
 pub(crate) const PADS: &[&str] = &["0", "2", "4"];
 pub(crate) const UNROLLS: &[&str] = &["1", "2", "4", "8", "16", "32", "64"];
 
-/// Every knob with its values.
+/// Returns every knob of the sketch with its values.
 pub(crate) fn knobs(roles: &AxisRoles, target: &GpuTarget) -> Vec<Knob> {
     let tile = |axis: AxisId, values| Knob::tile(&knob_of(roles, axis), values);
     let spatial = roles.spatial.iter().map(|&axis| tile(axis, spatial_tiles(roles.extent(axis), target)));
@@ -64,7 +65,7 @@ pub(crate) fn knobs(roles: &AxisRoles, target: &GpuTarget) -> Vec<Knob> {
     knobs
 }
 
-/// How operands come to shared memory.
+/// Returns the knobs for staging: packing of weights, vector widths of both copies, and stages.
 pub(crate) fn staging_knobs(roles: &AxisRoles) -> [Knob; 4] {
     let [data, weight] = &roles.operands;
     let packing = roles.packing();
@@ -86,7 +87,7 @@ fn spatial_names(roles: &AxisRoles) -> Vec<&'static str> {
     roles.spatial.iter().map(|&axis| roles.name(axis)).collect()
 }
 
-/// The reduction axes that have chunks.
+/// Returns the reduction axes that have a knob for chunks: those of more than one element.
 fn reduced(roles: &AxisRoles) -> impl Iterator<Item = AxisId> {
     roles.reduce.iter().copied().filter(|&axis| roles.extent(axis) > 1)
 }
@@ -99,7 +100,7 @@ fn weight_words(roles: &AxisRoles, packing: &Option<Packing>) -> &'static [&'sta
     }
 }
 
-/// The widest aligned copy of whole rows.
+/// Returns the widest aligned vector that divides rows, up to 4 elements.
 fn widest(operand: &Operand) -> usize {
     let (Some(index), Some(&row)) = (operand.index.last(), operand.shape.last()) else { return 1 };
     let is_aligned = |w: &usize| row.is_multiple_of(*w) && (index.constant.unsigned_abs() as usize).is_multiple_of(*w);
@@ -111,8 +112,8 @@ fn vectors(widest: usize) -> &'static [&'static str] {
     &VECTORS[..=widest.ilog2() as usize]
 }
 
-/// `[block, strand, register]` values: threads are powers of two or divide the axis, and no block
-/// is wholly outside.
+/// Returns values `[block, strand, register]`. Numbers of threads are powers of two or divide the
+/// axis, and no block is mostly out of bounds.
 pub(crate) fn spatial_tiles(extent: usize, target: &GpuTarget) -> Vec<Vec<usize>> {
     let most_threads = target.threads_per_block.min(extent.next_power_of_two()).min(256);
     let threads = (1..=most_threads).filter(|&t| t.is_power_of_two() || (t <= 64 && extent.is_multiple_of(t)));
@@ -128,7 +129,8 @@ pub(crate) fn spatial_tiles(extent: usize, target: &GpuTarget) -> Vec<Vec<usize>
     tiles
 }
 
-/// `[chunk]` values of a reduction axis: one or all of a short one, many of the long one.
+/// Returns values `[chunk]` of a reduction axis: one element or all of a short axis, up to 64
+/// elements of the last one.
 pub(crate) fn chunks(roles: &AxisRoles, axis: AxisId) -> Vec<Vec<usize>> {
     let (extent, is_long) = (roles.extent(axis), roles.reduce.last() == Some(&axis));
     let some: &[usize] = if is_long { &[1, 2, 4, 8, 16, 32, 64] } else { &[1] };
@@ -136,7 +138,7 @@ pub(crate) fn chunks(roles: &AxisRoles, axis: AxisId) -> Vec<Vec<usize>> {
     some.iter().copied().filter(|&chunk| chunk < extent).chain(whole).map(|chunk| vec![chunk]).collect()
 }
 
-/// What a config asks for, or the first knob that is malformed or does not fit.
+/// Parses the knobs of a config. Fails with the first knob that is malformed or does not fit.
 pub(crate) fn tiling(roles: Arc<AxisRoles>, dtype: DType, knobs: &dyn KnobValues) -> Result<Tiling, LowerError> {
     let reader = Reader(knobs);
     let (mut spatial, mut threads, mut sums) = (Vec::new(), Vec::new(), Vec::new());
@@ -179,11 +181,12 @@ pub(crate) fn tiling(roles: Arc<AxisRoles>, dtype: DType, knobs: &dyn KnobValues
     let pad = reader.number_in("pad", 0..=32)?;
     let stage = |source: Operand, knob: &str| {
         let (order, vector) = (roles.reduce_first(&source), reader.number(knob)?);
-        // Widened once, where it is staged, and not again by each thread that reads it.
+        // Elements are widened once, here, and not again by each thread that reads them.
         Ok(Staged { source, dtype: DType::F32, order, extents: Vec::new(), vector, pad })
     };
     let [data, weight] = roles.sources(&packing);
     let slots = reader.number("stages")?;
+
     let tiling = Tiling {
         dtype,
         spatial,
@@ -205,10 +208,10 @@ pub(crate) fn tiling(roles: Arc<AxisRoles>, dtype: DType, knobs: &dyn KnobValues
     Ok(tiling)
 }
 
-/// Vectors that are aligned and lie within the tensor or outside of it as a whole.
+/// Checks that vectors are aligned, and entirely in bounds or entirely out of bounds.
 fn check_vectors(tiling: &Tiling) -> Result<(), LowerError> {
     let roles = &tiling.roles;
-    // Elements between the chunks that follow each other along an axis.
+    // Returns the distance in elements between consecutive tiles or chunks along an axis.
     let step = |axis: AxisId, c: i64| {
         let is_whole = tiling.tile(axis) >= roles.extent(axis) && !roles.batch.contains(&axis);
         if is_whole { 0 } else { tiling.tile(axis) * c.unsigned_abs() as usize }

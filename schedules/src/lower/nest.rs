@@ -10,11 +10,11 @@ use autotune_ir::{DType, Spec};
 /// Loops, outermost first.
 pub(crate) type Loops = Vec<(VarId, usize, LoopKind)>;
 
-/// What the stages of a program share.
+/// Variables, loop extents and buffers that all stages of a program share.
 pub(crate) struct Nest {
-    /// What is computed.
+    /// Spec that is computed.
     spec: Arc<Spec>,
-    /// Type of copies of operands.
+    /// Element type of copies of operands.
     dtype: DType,
     pub(crate) vars: Vec<VarName>,
     pub(crate) extents: Vec<usize>,
@@ -26,8 +26,8 @@ impl Nest {
         Self { spec: Arc::clone(spec), dtype, vars: Vec::new(), extents: Vec::new(), buffers: Vec::new() }
     }
 
-    /// A buffer of plain layout: operands, result and partial sums of their types, others of that
-    /// of copies.
+    /// Adds a buffer in the plain layout. Operands, result and partial sums have their own types;
+    /// other buffers have the type of copies.
     pub(crate) fn buffer(&mut self, name: impl Into<String>, role: Role, scope: Scope, shape: Vec<usize>) -> BufferId {
         let dtype = match role {
             Role::Operand(_) | Role::Output => self.spec.find(role).map_or(self.dtype, |tensor| tensor.dtype),
@@ -38,7 +38,7 @@ impl Nest {
         BufferId(self.buffers.len() as u32 - 1)
     }
 
-    /// A buffer in memory for partial sums, of their type.
+    /// Adds a buffer in memory for partial sums, with their type.
     pub(crate) fn partial_sums(&mut self, name: &str, scope: Scope, shape: Vec<usize>) -> BufferId {
         let dtype = self.sum_dtype();
         self.buffers.push(Buffer::plain(name, Role::Packed, scope, shape, dtype));
@@ -49,7 +49,7 @@ impl Nest {
         self.spec.tensor(&self.spec.main().output).dtype
     }
 
-    /// The buffer of a name, added if there is none.
+    /// Returns the buffer called `name`. Adds it if it does not exist.
     pub(crate) fn buffer_named(&mut self, name: &str, role: Role, scope: Scope, shape: Vec<usize>) -> BufferId {
         match self.buffers.iter().position(|buffer| buffer.name == name) {
             Some(known) => BufferId(known as u32),
@@ -63,7 +63,7 @@ impl Nest {
         VarId(self.vars.len() as u32 - 1)
     }
 
-    /// A variable with its loop pushed to `loops`.
+    /// Adds a variable, and its loop to the end of `loops`.
     pub(crate) fn open(
         &mut self,
         name: impl Into<VarName>,
@@ -76,7 +76,7 @@ impl Nest {
         Affine::var(var)
     }
 
-    /// The same, but zero and no loop where the extent is 1.
+    /// Like [`Nest::open`], but without a loop and with the value zero for an extent of 1.
     pub(crate) fn open_some(
         &mut self,
         name: impl Into<VarName>,
@@ -87,7 +87,8 @@ impl Nest {
         if extent == 1 { Affine::default() } else { self.open(name, extent, kind, loops) }
     }
 
-    /// Digits of names and extents, the most significant first, and their values.
+    /// Adds digits with names and extents, the most significant first. Returns them and their
+    /// values.
     pub(crate) fn digits<N: Into<VarName>>(
         &mut self,
         digits: impl IntoIterator<Item = (N, usize)>,
@@ -102,7 +103,7 @@ impl Nest {
         index.range(|var| self.extents[var.0 as usize])
     }
 
-    /// The conditions that do not always hold.
+    /// Returns the bounds that the extents of loops do not already imply.
     pub(crate) fn guards(&self, bounds: impl IntoIterator<Item = (Affine, usize)>) -> Vec<InBounds> {
         let leaves = |(index, extent): &(Affine, usize)| {
             let (low, high) = self.range(index);
@@ -111,7 +112,7 @@ impl Nest {
         bounds.into_iter().filter(leaves).map(|(index, extent)| InBounds { index, extent }).collect()
     }
 
-    /// A thread for each element of a shape, with registers of its own:
+    /// Returns one thread per element of a shape, with registers of its own:
     ///
     /// ```text
     /// block b { thread t in 0..threads { unflatten (d0, d1, ..) = b*threads + t { body } } }
@@ -143,7 +144,7 @@ pub(crate) struct Segment {
 }
 
 impl Segment {
-    /// The tiles of an axis: whole ones, and the remainder by itself.
+    /// Divides an axis into tiles: whole tiles as one segment, and the remainder as another.
     pub(crate) fn tiles(extent: usize, tile: usize) -> impl Iterator<Item = Self> {
         let whole = Self { start: 0, count: extent / tile, extent: tile };
         let rest = Self { start: extent / tile * tile, count: 1, extent: extent % tile };
@@ -151,17 +152,17 @@ impl Segment {
     }
 }
 
-/// Neighbours that are alike.
+/// Adjacent items that are equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Run<T> {
-    /// Number of the first.
+    /// Position of the first item.
     pub(crate) first: usize,
     pub(crate) count: usize,
-    /// What each of them is.
+    /// The item that is repeated.
     pub(crate) each: T,
 }
 
-/// The items, neighbours that are alike together.
+/// Groups adjacent items that are equal.
 pub(crate) fn runs<T: PartialEq>(items: impl Iterator<Item = T>) -> impl Iterator<Item = Run<T>> {
     let mut items = items.enumerate().peekable();
     std::iter::from_fn(move || {
@@ -174,12 +175,12 @@ pub(crate) fn runs<T: PartialEq>(items: impl Iterator<Item = T>) -> impl Iterato
     })
 }
 
-/// What builds the stages of a program.
+/// Interface of types that build the stages of a program.
 pub(crate) trait Builder: Sized {
     fn all(&mut self) -> &mut Nest;
 
-    /// `for var in 0..extent { body }`, or the body alone with the constant 0 where the extent is
-    /// 1; nothing around nothing.
+    /// Returns `for var in 0..extent { body }`. For an extent of 1, the body alone with the
+    /// constant 0; for an empty body, nothing.
     fn repeat(
         &mut self,
         name: impl Into<VarName>,
@@ -202,7 +203,7 @@ impl Builder for Nest {
     }
 }
 
-/// The body with buffers, the first outermost.
+/// Wraps a body in allocations of buffers, the first outermost.
 pub(crate) fn allocated<B>(buffers: B, body: Vec<Node>) -> Vec<Node>
 where
     B: IntoIterator<Item = BufferId, IntoIter: DoubleEndedIterator>,
@@ -210,12 +211,12 @@ where
     buffers.into_iter().rev().fold(body, |body, buffer| vec![Node::Alloc { buffer, body }])
 }
 
-/// The body where the conditions hold.
+/// Guards a body with conditions.
 pub(crate) fn guarded(when: Vec<InBounds>, body: Vec<Node>) -> Vec<Node> {
     if when.is_empty() { body } else { vec![Node::Guard { when, body }] }
 }
 
-/// The value where the conditions hold, elsewhere zero.
+/// Returns a value that is zero where the conditions do not hold.
 pub(crate) fn guarded_value(when: Vec<InBounds>, value: Expr) -> Expr {
     if when.is_empty() { value } else { Expr::Guarded { when, value: Box::new(value) } }
 }

@@ -1,17 +1,21 @@
-//! The stage that adds up the sums of the parts of a split reduction, on a GPU.
+//! Stage that adds up the partial sums of a split reduction, on a GPU.
 
 use super::nest::Nest;
 use super::{OperandBuffers, assign, load, nest};
 use autotune_ir::program::{Access, BufferId, Expr, LoopKind, Node, Role, Scope, Store, StoreMode};
 
-/// Threads of a block that packs weights or adds up partial sums.
+/// Number of threads per block in stages that pack weights or add up partial sums.
 pub(crate) const COPY_THREADS: usize = 256;
 
-/// Names of the dimensions of a tensor whose elements threads number.
+/// Names of a tensor's dimensions in stages with one thread per element.
 pub(crate) const DIMENSIONS: [&str; 10] = ["d0", "d1", "d2", "d3", "d4", "d5", "d6", "d7", "d8", "d9"];
 
-/// `for every element: sum = 0; for s in 0..parts { sum += partial[s] }; output = act(sum + bias + residual)`,
-/// a thread per element. The bias goes along dimension `channel` of the output.
+/// Returns the stage, with one thread per element of the output; the bias is indexed by dimension
+/// `channel`:
+///
+/// ```text
+/// sum = 0; for s in 0..parts { sum += partial[s] }; output = act(sum + bias + residual)
+/// ```
 pub(crate) fn add_partial(
     operands: &OperandBuffers,
     (partial, parts): (BufferId, usize),

@@ -1,4 +1,4 @@
-//! The stage that makes what a spec knows.
+//! Stage that stores the tensors that a spec knows ahead of time.
 
 use super::nest::{Loops, Nest};
 use super::{assign, nest};
@@ -6,8 +6,8 @@ use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, Expr, LoopKind, Node, Role, Scope, Stage, When};
 use autotune_ir::spec::{Source, Spec};
 
-/// By tensor of a spec: the buffer of what is known, and the stage that makes all of them ahead of
-/// time within some loops, if there is any.
+/// Returns the buffer of each tensor that is known, by tensor number, and the stage that stores all
+/// of them ahead of time, inside the given loops. Without known tensors there is no stage.
 pub(crate) fn tables(
     spec: &Spec,
     all: &mut Nest,

@@ -1,4 +1,4 @@
-//! Lowering of rows of maps and reductions on a GPU.
+//! Lowering of the sketch `rows` to loop nests for a GPU.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ mod element;
 mod steps;
 mod tile;
 
-/// The loop nests of a plan.
+/// Lowers a plan to loop nests.
 pub(super) fn lower(plan: &Rows) -> Program {
     let spec = &plan.chain.spec;
     let mut all = Nest::new(spec, KEPT);
@@ -63,12 +63,12 @@ fn main(body: Vec<Node>) -> Stage {
     Stage { name: "main".into(), when: When::EveryRun, body }
 }
 
-/// Where threads find what an equation defines.
+/// Location of the values that an equation defines.
 #[derive(Clone)]
 enum Made {
-    /// A value of the row, in a register or, `[y, place]`, in shared memory.
+    /// Value of the whole row: in a register, or at `[y, place]` in shared memory.
     OfRow(BufferId, Vec<Affine>),
-    /// Values of all elements of the row, `[y, element of the row]`.
+    /// Values of all elements of the row, in shared memory: `[y, element of the row]`.
     Kept(BufferId),
 }
 
@@ -76,30 +76,30 @@ struct Lowering<'p> {
     plan: &'p Rows,
     all: Nest,
     output: BufferId,
-    /// By tensor: where what is known lies.
+    /// Buffers of known tensors, by tensor.
     tables: Vec<Option<BufferId>>,
-    /// The number of the thread's row, or of its vector of rows, its place among those of the
-    /// block, and the thread's among those of the row.
+    /// Number of the thread's row or vector of rows in the workload; its number `y` in the block;
+    /// and the number `x` of the thread in the row.
     number: Affine,
     y: Affine,
     x: Affine,
-    /// The place among the neighbours that the thread has at once, in a loop over those.
+    /// Loop variable of the current vector lane; zero outside of loops over lanes.
     lane: Affine,
-    /// By tensor: what is there already. What is not is made by who reads it.
+    /// Values that are already computed, by tensor. Others are computed where they are read.
     made: Vec<Option<Made>>,
-    /// What the pass keeps for others.
+    /// Values that the current pass stores for later passes.
     keeping: Vec<(usize, Made)>,
-    /// By tensor: true if the iterations of its equation are told.
+    /// True, by tensor, if the equation's iterations are already marked for the verifier.
     counted: Vec<bool>,
-    /// What is allocated around everything.
+    /// Buffers that are allocated around the whole body.
     private: Vec<BufferId>,
-    /// The pass that is lowered.
+    /// Position of the pass that is lowered.
     pass: usize,
-    /// Registers that its statement has for what it reads.
+    /// Number of registers for operands in the current statement.
     reads: usize,
 }
 
-/// An equation at an element of a row: the value of each of its axes.
+/// Values of all axes of an equation, at one element of a row.
 type Values = Vec<Affine>;
 
 impl<'p> Lowering<'p> {
@@ -111,12 +111,14 @@ impl<'p> Lowering<'p> {
         self.pass + 1 == self.plan.chain.passes().len()
     }
 
-    /// Loops over blocks and threads, each of which has a row, or a part of one.
+    /// Opens the loops over blocks and threads. Each thread computes a row or a part of one.
     fn open_threads(&mut self) -> Loops {
         let (plan, mut loops) = (self.plan, Loops::new());
         let block = self.all.open_some("b", plan.blocks(), LoopKind::Block, &mut loops);
         self.y = self.all.open("y", plan.block_rows, LoopKind::Thread, &mut loops);
         self.x = self.all.open_some("x", plan.row_threads, LoopKind::Thread, &mut loops);
+        // The innermost thread loop has adjacent threads, so it is over the rows if these are
+        // contiguous.
         if plan.row_threads > 1 && !is_contiguous_within(&plan.chain) {
             let last = loops.len();
             loops.swap(last - 2, last - 1);
@@ -125,7 +127,7 @@ impl<'p> Lowering<'p> {
         loops
     }
 
-    /// Memory around everything; values on the way are f32.
+    /// Adds a buffer that is allocated around the whole body; values between equations are f32.
     fn allocate(&mut self, name: &str, role: Role, scope: Scope, shape: Vec<usize>) -> BufferId {
         let id = self.all.buffer_named(name, role, scope, shape);
         if !self.private.contains(&id) {
@@ -154,8 +156,8 @@ impl<'p> Lowering<'p> {
         nodes
     }
 
-    /// Digits of the values of axes, of the last of them those of vectors if these have such
-    /// neighbours.
+    /// Adds digits for axes and returns their values. If vectors go in the given direction, the
+    /// last digit counts vectors.
     fn starts(&mut self, axes: &[Axis], neighbours: Neighbours) -> (Vec<Digit>, Values) {
         let lanes = self.plan.lanes_of(neighbours);
         let vectors = |number: usize, extent: usize| if number + 1 == axes.len() { extent / lanes } else { extent };
@@ -167,7 +169,7 @@ impl<'p> Lowering<'p> {
         (digits, values)
     }
 
-    /// `body` for each of the neighbours that a thread has at once.
+    /// Runs `body` for each lane of the thread's vectors.
     fn for_lanes(&mut self, body: impl FnOnce(&mut Self) -> Vec<Node>) -> Vec<Node> {
         self.repeat("v", self.plan.lanes, LoopKind::Vectorized, |lowering, lane| {
             lowering.lane = lane;
@@ -177,8 +179,7 @@ impl<'p> Lowering<'p> {
         })
     }
 
-    /// `body` for each row of the thread, of which there are several where those are the
-    /// neighbours.
+    /// Runs `body` for each row of the thread: for each lane if vectors are along rows, else once.
     fn for_rows(&mut self, body: impl FnOnce(&mut Self) -> Vec<Node>) -> Vec<Node> {
         match self.plan.neighbours {
             Neighbours::Rows => self.for_lanes(body),
@@ -186,52 +187,53 @@ impl<'p> Lowering<'p> {
         }
     }
 
-    /// Shape of a register for each lane.
+    /// Shape of registers with one value per lane.
     fn lanes_shape(&self) -> Vec<usize> {
         if self.plan.lanes > 1 { vec![self.plan.lanes] } else { Vec::new() }
     }
 
-    /// Index of that of the lane.
+    /// Index of the current lane in such a register.
     fn of_lane(&self) -> Vec<Affine> {
         if self.plan.lanes > 1 { vec![self.lane.clone()] } else { Vec::new() }
     }
 
-    /// The last dimension of what each of neighbouring rows has, and the index of the lane's.
+    /// Last dimension of values per row, and the current lane's index in it; `None` unless vectors
+    /// are along rows.
     fn of_lane_of_rows(&self) -> Option<(usize, Affine)> {
         let lanes = self.plan.lanes_of(Neighbours::Rows);
         (lanes > 1).then(|| (lanes, self.lane.clone()))
     }
 
-    /// Index of something of a row in shared memory.
+    /// Index of a row's value in shared memory.
     fn in_shared(&self, places: impl IntoIterator<Item = Affine>) -> Vec<Affine> {
         let lane = self.of_lane_of_rows().map(|(_, lane)| lane);
         std::iter::once(self.y.clone()).chain(places).chain(lane).collect()
     }
 
-    /// Index of that of the lane in registers for values of rows.
+    /// Index of the current lane in registers for values of rows.
     fn in_register(&self) -> Vec<Affine> {
         self.of_lane_of_rows().map(|(_, lane)| lane).into_iter().collect()
     }
 
-    /// Shared memory with `values` for each row of the block.
+    /// Adds a buffer in shared memory with `values` per row of the block.
     fn shared(&mut self, name: &str, values: impl IntoIterator<Item = usize>) -> BufferId {
         let lanes = self.of_lane_of_rows().map(|(lanes, _)| lanes);
         let shape = std::iter::once(self.plan.block_rows).chain(values).chain(lanes).collect();
         self.allocate(name, Role::Packed, Scope::Shared, shape)
     }
 
-    /// A register for a value of the row, or of each of neighbouring rows.
+    /// Adds a register for a value of the row, or of each row of a vector.
     fn register_of_row(&mut self, name: &str) -> BufferId {
         let shape = self.of_lane_of_rows().map(|(lanes, _)| lanes).into_iter().collect();
         self.allocate(name, Role::Packed, Scope::Register, shape)
     }
 
-    /// A register for each lane.
+    /// Adds a register for each lane.
     fn register(&mut self, name: &str, role: Role) -> BufferId {
         self.allocate(name, role, Scope::Register, self.lanes_shape())
     }
 
-    /// What the thread's row has to do, if there is such a row.
+    /// Runs `body` with the row axes of the thread's row, if that row exists.
     fn row(&mut self, body: impl FnOnce(&mut Self, Values) -> Vec<Node>) -> Vec<Node> {
         let plan = self.plan;
         let (digits, values) = self.starts(plan.chain.row_axes(), Neighbours::Rows);
@@ -239,7 +241,7 @@ impl<'p> Lowering<'p> {
         vec![Node::Unflatten { value: self.number.clone(), digits, body }]
     }
 
-    /// What one thread of the row does.
+    /// Restricts a body to one thread of the row.
     fn first(&mut self, body: Vec<Node>) -> Vec<Node> {
         if self.plan.row_threads == 1 {
             return body;
@@ -248,8 +250,8 @@ impl<'p> Lowering<'p> {
         vec![Node::Unflatten { value: self.x.clone(), digits, body }]
     }
 
-    /// The values of all axes of a pass with one element a row, of the lane's row where rows are
-    /// neighbours.
+    /// Returns the values of all axes of a pass with one element per row. With vectors along rows,
+    /// the row is the current lane's.
     fn at_row(&self, mut row: Values) -> Values {
         let own = self.equation().axes.len() - self.plan.chain.rows;
         if let (Some((_, lane)), Some(last)) = (self.of_lane_of_rows(), row.last_mut()) {
@@ -258,7 +260,7 @@ impl<'p> Lowering<'p> {
         row.into_iter().chain(std::iter::repeat_n(Affine::default(), own)).collect()
     }
 
-    /// A map of values of the row that others read, made by each thread for itself.
+    /// Returns a map of row values that others read; each thread computes it for itself.
     fn value_of_row(&mut self) -> Vec<Node> {
         let tensor = self.equation().output.buffer;
         let name = self.plan.chain.spec.tensors[tensor.0 as usize].name.to_string();
@@ -275,13 +277,14 @@ impl<'p> Lowering<'p> {
         nodes
     }
 
-    /// The last pass: one element of the result for each row.
+    /// Returns the last pass if it has one element of the result per row.
     fn map_of_row(&mut self) -> Vec<Node> {
         self.row(|lowering, row| {
             let nodes = lowering.for_rows(|lowering| {
                 let values = lowering.at_row(row);
                 let (mut nodes, value) = lowering.value(&values);
-                // Of several threads one makes it: not what the proof counts.
+                // If several threads compute the same element, the verifier must not count each as
+                // an iteration.
                 let iteration = (lowering.plan.row_threads == 1).then(|| lowering.iteration(&values));
                 nodes.push(lowering.stored(value, &values, iteration));
                 nodes
@@ -290,7 +293,7 @@ impl<'p> Lowering<'p> {
         })
     }
 
-    /// The last pass: an element of the result for each of a row.
+    /// Returns the last pass if it has several elements of the result per row.
     fn map(&mut self) -> Vec<Node> {
         self.row(|lowering, row| {
             lowering.steps(row, &mut |lowering, values| {
@@ -302,7 +305,8 @@ impl<'p> Lowering<'p> {
     }
 
     /// ```text
-    /// acc = neutral;  for the thread's elements { acc = combined(acc, value) };  the threads' together;  result = acc, if it is the last pass
+    /// acc = neutral;  for the thread's elements { acc = combined(acc, value) }
+    /// combine the threads' accumulators;  result = acc, if it is the last pass
     /// ```
     fn reduction(&mut self) -> Vec<Node> {
         let tensor = self.equation().output.buffer;
@@ -333,7 +337,7 @@ impl<'p> Lowering<'p> {
         nodes
     }
 
-    /// A value of the row, or of the lane's where rows are neighbours, at a place.
+    /// Returns the value of a row, or of the current lane's row, at a position.
     fn of_row(&self, buffer: BufferId, place: &[Affine]) -> Expr {
         match self.all.buffers[buffer.0 as usize].scope {
             Scope::Register => load(buffer, self.in_register()),
@@ -341,7 +345,8 @@ impl<'p> Lowering<'p> {
         }
     }
 
-    /// What a thread has found of a row: what all lanes have, if these are elements of it.
+    /// Returns a thread's partial result of a row, combined over its lanes if vectors are along
+    /// elements.
     fn found(&self, acc: BufferId) -> Expr {
         let (reduction, lanes) = (self.equation().reduction, self.plan.lanes_of(Neighbours::Elements));
         if lanes == 1 {
@@ -351,8 +356,8 @@ impl<'p> Lowering<'p> {
         all.reduce(|so_far, value| reduction.combined(so_far, value)).unwrap_or(Expr::Const(0.0))
     }
 
-    /// Combines what the threads of a row have, level by level, each in a part of memory of its
-    /// own; and where the result is then.
+    /// Combines the partial results of the threads of a row level by level, each level in its own
+    /// part of shared memory. Returns the location of the result, and the nodes.
     fn combine_threads(&mut self, name: &str, acc: BufferId) -> ((BufferId, Vec<Affine>), Vec<Node>) {
         let levels = self.plan.levels();
         if levels.len() == 1 {
@@ -366,7 +371,9 @@ impl<'p> Lowering<'p> {
         let mut nodes = self
             .for_rows(|lowering| vec![assign(parts, lowering.in_shared([lowering.x.clone()]), lowering.found(acc))]);
         nodes.push(Node::Barrier);
+
         let mut start = 0;
+        // A level reads the part before it, so a barrier separates the two.
         for pair in levels.windows(2) {
             let [before, count] = [pair[0], pair[1]];
             let (digits, values) = self.all.digits([("part", count)]);

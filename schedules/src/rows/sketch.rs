@@ -1,4 +1,4 @@
-//! Rows of maps and reductions as a sketch.
+//! The sketch `rows`: maps, reductions and chains of them, on GPUs.
 
 use std::sync::Arc;
 
@@ -13,18 +13,18 @@ use autotune_ir::program::Program;
 use autotune_ir::target::Target;
 use autotune_workloads::Workload;
 
-/// Threads of a block.
+/// Candidate numbers of threads per block.
 const THREADS: [usize; 6] = [32, 64, 128, 256, 512, 1024];
-/// Threads of a row.
+/// Candidate numbers of threads per row.
 const ROW_THREADS: [usize; 9] = [1, 4, 8, 16, 32, 64, 128, 256, 1024];
-/// Partial results that a thread combines at once.
+/// Candidate numbers of partial results that a thread combines at once.
 const FAN_IN: [usize; 4] = [2, 4, 8, 16];
-/// Edges of the tiles of a transpose.
+/// Candidate edge lengths for the tiles of a transposing copy.
 const TILES: [&str; 3] = ["none", "32", "64"];
-/// Neighbours that a thread has at once.
+/// Candidate vector lengths in elements.
 const VECTORS: [usize; 4] = [1, 2, 4, 8];
 
-/// The sketch.
+/// Sketch for chains of maps and reductions on GPUs.
 pub(crate) struct RowsSketch;
 
 impl Sketch for RowsSketch {

@@ -1,5 +1,4 @@
-//! Copies that are contiguous along one axis where they are read and along another where they are
-//! stored.
+//! Transposing copies: they read along one contiguous axis and store along another.
 //!
 //! ```text
 //! block b, i.b, j.b { thread y { thread x in 0..e {
@@ -7,25 +6,25 @@
 //!   for k { out[b, e*i.b + rows*k + y, e*j.b + x] = tile[x, rows*k + y] } } } }
 //! ```
 //!
-//! Rows of the tile have an element more, so that neither a row nor a column of it is in one bank
-//! of shared memory.
+//! Rows of the tile have one padding element, so that the elements of a row, and those of a column,
+//! are in different banks of shared memory.
 
 use autotune_ir::program::Expr;
 use autotune_ir::spec::AxisId;
 
 use crate::map_reduce::{Chain, axis_of, is_given};
 
-/// The axes that an operand and the result are contiguous along.
+/// Contiguous axes of a transposing copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turned {
-    /// Of the operand.
+    /// Axis along which the operand is contiguous.
     pub(crate) read: AxisId,
-    /// Of the result.
+    /// Axis along which the result is contiguous.
     pub(crate) stored: AxisId,
 }
 
 impl Turned {
-    /// The axes of a chain that is such a copy.
+    /// Returns the axes of a chain that is a transposing copy.
     pub(crate) fn of(chain: &Chain) -> Option<Self> {
         let [pass] = chain.passes() else { return None };
         let Expr::Load(access) = &pass.value else { return None };
@@ -35,19 +34,19 @@ impl Turned {
         (is_copy && read != stored).then_some(Self { read, stored })
     }
 
-    /// Blocks along each axis.
+    /// Number of blocks along each axis, for tiles of `edge * edge` elements.
     pub(crate) fn blocks(self, chain: &Chain, edge: usize) -> Vec<usize> {
         let axes = chain.row_axes().iter().enumerate();
         axes.map(|(axis, of)| if self.is_tiled(axis) { of.extent.div_ceil(edge) } else { of.extent }).collect()
     }
 
-    /// True for the axes of a tile.
+    /// True for the two axes of a tile.
     pub(crate) fn is_tiled(self, axis: AxisId) -> bool {
         [self.read, self.stored].contains(&axis)
     }
 }
 
-/// Shape of a tile in shared memory.
+/// Shape of a tile in shared memory, with padding.
 pub(crate) fn tile_shape(edge: usize) -> [usize; 2] {
     [edge, edge + 1]
 }

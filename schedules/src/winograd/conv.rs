@@ -33,15 +33,16 @@ const MAX_PHASED: usize = 16;
 /// ```text
 /// sum[o, oh, ow] = Σ input[c, s*oh + kh, s*ow + kw] * weight[o, c, kh, kw]
 ///   →  Σ phased[(c, fh, fw), oh + kh, ow + kw] * phased_weight[o, (c, fh, fw), kh, kw]
-///      phased[(c, fh, fw), y, x] = input[c, s*y + fh, s*x + fw], and so are the weights, zero beyond the taps
+///      phased[(c, fh, fw), y, x] = input[c, s*y + fh, s*x + fw]
+///      phased_weight[o, (c, fh, fw), y, x] = weight[o, c, s*y + fh, s*x + fw], zero after the taps
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Conv {
-    /// Images.
+    /// Number of images, `n`.
     pub n: usize,
-    /// Input channels.
+    /// Number of input channels.
     pub c: usize,
-    /// Output channels.
+    /// Number of output channels.
     pub o: usize,
     /// Rows and columns of an input image.
     pub input: [usize; 2],

@@ -1,10 +1,10 @@
 //! The Winograd sketch on a GPU: separate kernels for the transforms and a batched matrix product.
 //!
 //! ```text
-//! ahead of time    U[xi, c, o] = (G g Gᵀ)[xi]                           a thread per pair of channels
-//! every run        V[xi, c, t] = (Bᵀ d B)[xi]                           a thread per tile and input channel
-//!                  M[xi, o, t] = sum over c of U[xi, c, o] * V[xi, c, t]    as in the tiled sketch, a block per xi
-//!                  output = act((Aᵀ M A)[valid] + bias + residual)      a thread per tile and output channel
+//! ahead of time  U[xi, c, o] = (G g Gᵀ)[xi]                     a thread per pair of channels
+//! every run      V[xi, c, t] = (Bᵀ d B)[xi]                     a thread per tile and channel
+//!                M[xi, o, t] = sum over c of U[xi, c, o] * V[xi, c, t]     tiled, a block per xi
+//!                output = act((Aᵀ M A)[valid] + bias + residual)     a thread per tile and channel
 //! ```
 //!
 //! `t` counts the tiles of all images. Tiles of zeros follow them to a multiple of [`VECTOR`], so

@@ -79,7 +79,6 @@ impl Blocks<'_> {
 struct Channels {
     first: Affine,
     count: usize,
-    /// Channels per block.
     lanes: usize,
 }
 

@@ -10,7 +10,8 @@
 //! `f, f + s, ..` and reads the inputs `f, f + s, ..`:
 //!
 //! ```text
-//! y[i] = sum over j of g[j] * d[s*i + j]   →   y[i] = sum over f, j of g[s*j + f] * d[s*(i + j) + f]
+//! y[i] = sum over j of g[j] * d[s*i + j]
+//!   →  y[i] = sum over f, j of g[s*j + f] * d[s*(i + j) + f]
 //! ```
 //!
 //! Each phase has its own products, `a = s*(m - 1) + k` in all: as many as inputs are read. All
@@ -40,7 +41,7 @@ const POINTS: [&[f64]; 6] = [
 /// One-dimensional filtering of a tile: `m` outputs of a filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Filtering {
-    /// Number of outputs.
+    /// Number of outputs, `m`.
     pub m: usize,
     /// Number of taps of the filter.
     pub taps: usize,
@@ -251,8 +252,8 @@ impl Transform {
         Self::product(&inner, &outer)
     }
 
-    /// Makes the rows of the inner matrix terms. A row with a single input stays in place, and so
-    /// does a row that alone is an output.
+    /// Makes the rows of the inner matrix terms, except for rows with a single input and rows that
+    /// are an output by themselves.
     fn product(outer: &Matrix, inner: &Matrix) -> Self {
         let mut terms = Vec::new();
         let mut source = |(k, row): (usize, &Vec<f64>)| {

@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! sum[n, o, oh, ow] = Σ input[n, c, s*oh + kh - p, s*ow + kw - p] * weight[o, c, kh, kw]
-//!   →  U[xi, c, o] = Σ G[i, kh] * G[j, kw] * weight[o, c, kh, kw]                            xi = a*i + j
-//!      V[xi, c, t] = Σ Bt[i, y] * Bt[j, x] * input[n, c, s*m*th + y - p, s*m*tw + x - p]     t = (rows*n + th)*columns + tw
-//!      M[xi, o, t] = Σ V[xi, c, t] * U[xi, c, o]                                             the main equation
+//!   →  U[xi, c, o] = Σ G[i, kh] * G[j, kw] * weight[o, c, kh, kw]
+//!      V[xi, c, t] = Σ Bt[i, y] * Bt[j, x] * input[n, c, s*m*th + y - p, s*m*tw + x - p]
+//!      M[xi, o, t] = Σ V[xi, c, t] * U[xi, c, o]                           the main equation
 //!      sum[n, o, m*th + i, m*tw + j] = Σ At[i, y] * At[j, x] * M[a*y + x, o, t]
 //! ```
 //!
@@ -161,6 +161,7 @@ mod tests {
         ] {
             let workload: Workload = text.parse().unwrap();
             let conv = Conv::of(&workload).unwrap();
+
             let spec = workload.spec();
             let operands = Operands::random(spec, 3);
             let wanted = reference(&workload, &operands);

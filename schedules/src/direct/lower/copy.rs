@@ -5,8 +5,9 @@
 //!
 //! ```text
 //! serial d1 in 0..C/2 { serial d2 in 0..H { serial v.0 in 0..W/16 {
-//!   vectorized v in 0..16 { data_tile[0, d1, d2, 16*v.0 + v, 0] = input[0, 2*d1, d2, 16*v.0 + v] }
-//!   vectorized v in 0..16 { data_tile[0, d1, d2, 16*v.0 + v, 1] = input[0, 2*d1 + 1, d2, 16*v.0 + v] } } } }
+//!   vectorized v in 0..16 { tile[0, d1, d2, 16*v.0 + v, 0] = input[0, 2*d1, d2, 16*v.0 + v] }
+//!   vectorized v in 0..16 { tile[0, d1, d2, 16*v.0 + v, 1] = input[0, 2*d1 + 1, d2, 16*v.0 + v] }
+//! } } }
 //! ```
 
 use super::{Lowering, Place, Region, assign, at, bases, load, nest};
@@ -81,6 +82,7 @@ impl Lowering<'_> {
                 dims.push(vec![Run { start: 0, len, source: Some(base) }]);
                 continue;
             }
+
             debug_assert!(base.as_constant().is_some(), "bases of boundary tiles are constants");
             if let Some((steps, _)) =
                 self.copied_groups().filter(|&(_, group)| plain.index[d].uses(VarId(group as u32)))
@@ -92,6 +94,7 @@ impl Lowering<'_> {
                 dims.push([run(0, whole), run(whole, len - whole)].into_iter().filter(|r| r.len > 0).collect());
                 continue;
             }
+
             let before = (-base.constant).clamp(0, len as i64) as usize;
             // The region may begin or end inside the padding, so both bounds are clamped.
             let end = (data.shape[d] as i64 - base.constant).clamp(before as i64, len as i64) as usize;

@@ -83,7 +83,7 @@ impl Lowering<'_> {
     /// alloc acc
     ///   acc[..] = 0, or the partial sums if this is not the first reduction chunk
     ///   reduction loops: acc[..] += data[..] * weight[..]
-    ///   output[..] = act(acc[..] + bias + residual), or the partial sums if this is not the last chunk
+    ///   output[..] = act(acc[..] + bias + residual), or the partial sums before the last chunk
     /// ```
     pub(super) fn leaf(&mut self, region: &Region) -> Vec<Node> {
         let tile = self.register_tile(region);

@@ -60,7 +60,7 @@ const BLOCK: [usize; 2] = [4, 8];
 
 impl Lowering<'_> {
     /// ```text
-    /// for each register tile of output channels: for each reduction step: for each channel of the tile
+    /// for each register tile: for each reduction step: for each output channel of the tile
     ///   weight_packed[tile, step, channel] = weight[tile * size + channel, step]
     /// ```
     /// Channels after the last are left undefined. Weights that are read out of bounds are zeros,
@@ -183,7 +183,7 @@ impl Lowering<'_> {
     }
 
     /// ```text
-    /// for each register tile of the cache tile: for each reduction step: for each pixel of the register tile
+    /// for each register tile: for each reduction step: for each pixel of the register tile
     ///   data_panel[tile, step, pixel] = input[tile * size * stride + pixel * stride + step]
     /// ```
     /// Pixels after the last are left undefined. `tile` is a copy of what the region reads, with

@@ -1,4 +1,4 @@
-//! Copies of chunks of both operands on their way to shared memory.
+//! Copies of the operands' chunks to shared memory.
 
 use super::{Lowering, Place};
 use crate::gpu::{Kernel, MAX_UNROLLED_ROUNDS};
@@ -8,35 +8,37 @@ use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::instruction::{BOX_COPY, ThreadGroup};
 use autotune_ir::program::{Digit, LoopKind, Node};
 
-/// Names of the places along the dimensions of an operand.
+/// Names of the positions along the dimensions of an operand.
 const PLACES: [&str; 10] = ["x0", "x1", "x2", "x3", "x4", "x5", "x6", "x7", "x8", "x9"];
 
-/// How a chunk is copied.
+/// Source and destination of a copy.
 #[derive(Clone, Copy)]
 pub(crate) enum Way<'a> {
-    /// Into a slot of shared memory.
+    /// From global memory to a slot of shared memory.
     Direct(&'a Affine),
-    /// Into registers.
+    /// From global memory to registers.
     Fetch,
-    /// From there into a slot.
+    /// From registers to a slot of shared memory.
     Put(&'a Affine),
 }
 
 impl Lowering<'_> {
-    /// Copies what the block needs of the chunk at a place of both operands.
+    /// Copies the block's chunk of both operands.
     pub(super) fn copy(&mut self, way: Way, chunk: &Place) -> Vec<Node> {
         (0..2).flat_map(|which| self.copy_operand(which, way, chunk)).collect()
     }
 
     /// ```text
-    /// for i in 0..rounds { unflatten (x0, x1, ..) = i*threads + thread { for v in 0..vector { shared[x] = source[chunk + x] } } }
+    /// for i in 0..rounds { unflatten (x0, x1, ..) = i*threads + thread {
+    ///   for v in 0..vector { shared[x] = source[chunk + x] } } }
     /// ```
     ///
-    /// Where the threads are a multiple of the last extents, `x2 * ..`, a thread's places along
-    /// those are the same in each round:
+    /// If the number of threads is a multiple of the last extents, `x2 * ..`, a thread's positions
+    /// along these dimensions are the same in each round:
     ///
     /// ```text
-    ///   →  for i in 0..rounds { unflatten (y, x2, ..) = thread { unflatten (x0, x1) = i*(threads / (x2 * ..)) + y { .. } } }
+    ///   →  for i in 0..rounds { unflatten (y, x2, ..) = thread {
+    ///        unflatten (x0, x1) = i*(threads / (x2 * ..)) + y { .. } } }
     /// ```
     pub(crate) fn copy_operand(&mut self, which: usize, way: Way, chunk: &Place) -> Vec<Node> {
         let (tiling, staged) = (self.tiling, &self.tiling.staged[which]);
@@ -46,9 +48,11 @@ impl Lowering<'_> {
             Kernel::Registers { .. } => None,
             Kernel::Matrix { by, .. } => Some(by),
         };
+        // Registers cannot be indexed by a loop variable, so copies through registers are unrolled.
         let unroll = rounds <= MAX_UNROLLED_ROUNDS || !matches!(way, Way::Direct(_)) || team.is_some();
         let kind = if unroll { LoopKind::Unrolled } else { LoopKind::Serial };
         let mut loops = Vec::new();
+
         let round = self.all.open_some("i", rounds, kind, &mut loops);
 
         let (mut digits, mut places) = (Vec::new(), vec![Affine::default(); staged.extents.len()]);
@@ -84,7 +88,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Copies the `vector` elements from `places` on, zeros where there are none.
+    /// Copies the `vector` elements from `places` on, with zeros for elements out of bounds.
     fn copy_element(
         &mut self,
         which: usize,
@@ -98,7 +102,7 @@ impl Lowering<'_> {
         let next = vec![round.clone(), lane.clone()];
         let pixels = roles.pixels.as_ref().filter(|_| which == 0);
 
-        // Of `columns`, the pixel is that of the first element.
+        // A vector of the matrix `columns` has the row and image of its first pixel.
         let mut values = self.point(vec![Affine::default(); roles.axes.len()], chunk);
         let contiguous = pixels.is_some_and(|pixels| pixels.contiguous);
         let first = places.clone();
@@ -121,10 +125,12 @@ impl Lowering<'_> {
             let (index, bounds) = roles.element(operand, own, offsets, whole);
             guarded_value(this.all.guards(bounds), load(source, index))
         };
+
         if pixels.is_none() {
             let value = read(self, &values, &places);
             return nest(lanes, vec![store(self, value)]);
         }
+
         let behind = if contiguous { &first } else { &places };
         for (index, place) in staged.source.index.iter().zip(behind) {
             if let [(VarId(axis), 1)] = index.terms[..] {
@@ -139,7 +145,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// The reduction axis that is cut into chunks, if those make up all of it.
+    /// Returns the reduction axis that is divided into chunks, if no chunk exceeds it.
     fn whole_axis(&self) -> Option<usize> {
         let &(axis, chunk) = self.tiling.reduce.last()?;
         let is_whole = !self.sticks_out
@@ -148,8 +154,8 @@ impl Lowering<'_> {
         is_whole.then_some(axis)
     }
 
-    /// Where in a chunk of an operand its element at the values of axes within the block's tile
-    /// lies.
+    /// Returns the position of an operand's element in its chunk; `values` are relative to the
+    /// block's tile.
     pub(crate) fn places(&self, which: usize, values: &[Affine]) -> Vec<Affine> {
         let source = &self.tiling.staged[which].source;
         source.index.iter().map(|index| at(&Affine { constant: 0, terms: index.terms.clone() }, values)).collect()

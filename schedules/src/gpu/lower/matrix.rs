@@ -1,4 +1,4 @@
-//! Multiplying a chunk by matrix instructions.
+//! Multiplication of a chunk by matrix instructions.
 
 use super::{Lowering, Place};
 use crate::contraction::divide;
@@ -8,7 +8,7 @@ use autotune_ir::instruction::ThreadGroup;
 use autotune_ir::program::{Expr, LoopKind, Node};
 
 impl Lowering<'_> {
-    /// `mma { acc += data_shared[slot] * weight_shared[slot] }`, in the form of
+    /// Returns `mma { acc += data_shared[slot] * weight_shared[slot] }` in the form of
     /// [`autotune_ir::instruction::Fragments`].
     pub(super) fn multiply_matrix(
         &mut self,
@@ -33,7 +33,7 @@ impl Lowering<'_> {
         values[axis] = s * steps as i64 + k;
         let data = load(self.shared[0], self.shared_index(0, slot, &self.places(0, &values)));
 
-        // Where the weights of the column lie that the result has here.
+        // Packed weights have runs of a lane's columns in another order than the result.
         let mut packed = values.clone();
         let lane = divide(&self.thread_base[column_axis], run);
         packed[column_axis] = lane + j * (8 * run as i64) + p * 8 + c;

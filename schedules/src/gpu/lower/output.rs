@@ -1,4 +1,4 @@
-//! The end of a tile: sums from registers to the output.
+//! Stores of a tile's sums from registers to the output.
 
 use super::Lowering;
 use crate::contraction::{AxisId, divide};
@@ -8,18 +8,19 @@ use autotune_ir::affine::Affine;
 use autotune_ir::program::{LoopKind, Node};
 
 impl Lowering<'_> {
-    /// `output = act(acc + bias + residual)` or `partial[part] = acc` where the tile does not stick
-    /// out:
+    /// Returns `output = act(acc + bias + residual)`, or `partial[part] = acc` for a split, for the
+    /// elements in bounds:
     ///
     /// ```text
     /// unrolled sums of a row, vectorized the last { if inside { output[..] = .. } }
     /// ```
     ///
-    /// Pixels are found once for all channels; as many neighbours as rows allow are stored at once
-    /// where they are contiguous:
+    /// The index of a pixel is split once for all channels. Where adjacent pixels are contiguous,
+    /// as many as rows allow are stored as a vector:
     ///
     /// ```text
-    /// unrolled sums of p { unflatten (n, oh, ow) = p/w { unrolled other sums { if inside { vectorized lane in 0..w { output[..] = .. } } } } }
+    /// unrolled sums of p { unflatten (n, oh, ow) = p/w { unrolled other sums { if inside {
+    ///   vectorized lane in 0..w { output[..] = .. } } } } }
     /// ```
     pub(crate) fn write_output(&mut self) -> Vec<Node> {
         let tiling = self.tiling;
@@ -27,10 +28,13 @@ impl Lowering<'_> {
         let fused_axis = pixels.map(|pixels| pixels.axis);
         let in_rows = pixels.filter(|pixels| pixels.contiguous).map(|pixels| pixels.digits[pixels.digits.len() - 1].1);
         let neighbours = tiling.sums.iter().rposition(|level| in_rows.is_some() && Some(level.axis) == fused_axis);
+
+        // A vector of pixels must not cross the end of a row.
         let run = |extent: usize, row: usize| {
             (1..=extent).rev().find(|w| extent.is_multiple_of(*w) && row.is_multiple_of(*w)).unwrap_or(1)
         };
-        // Pixels first, then axis by axis.
+
+        // Sums are ordered by pixels first, then by axis.
         let rank = |axis: AxisId| (fused_axis != Some(axis), tiling.spatial.iter().position(|tile| tile.0 == axis));
         let mut order: Vec<usize> = (0..tiling.sums.len()).collect();
         order.sort_by_key(|&i| rank(tiling.sums[i].axis));
@@ -62,6 +66,7 @@ impl Lowering<'_> {
             index[i] = index[i].clone() + &lane;
         }
         let sum = load(self.acc, index);
+
         let edges = tiling.spatial.iter().filter(|tile| Some(tile.0) != fused_axis);
         let when = self.all.guards(edges.map(|&(axis, _)| (values[axis].clone(), tiling.roles.extent(axis))));
         let body = self.at_pixel(&values, (width, &lane), false, |this, own| {
@@ -80,10 +85,10 @@ impl Lowering<'_> {
         nest(outer, body)
     }
 
-    /// The body at the values of the workload's own axes: those that are tiled, or with the image,
-    /// row and column of the pixel `lane` behind a multiple of `width`, which divides the rows.
-    /// With `beyond`, numbers that no pixel has are found in images beyond the last, else the body
-    /// is not run for them.
+    /// Calls `body` with the values of the workload's own axes. These are the tiled axes, or, with
+    /// pixels, the digits of a pixel. The pixel is `lane` after a multiple of `width`, which
+    /// divides the rows. With `beyond`, pixel numbers after the last belong to images after the
+    /// last; otherwise `body` is skipped for them.
     pub(super) fn at_pixel(
         &mut self,
         values: &[Affine],

@@ -1,4 +1,4 @@
-//! Packing of weights ahead of time.
+//! Packing of weights ahead of time, on a GPU.
 
 use crate::gpu::{Packing, Tiling};
 use crate::lower::nest::{Nest, guarded_value};
@@ -7,8 +7,8 @@ use crate::lower::{assign, load};
 use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, Node};
 
-/// `for every element: packed[..] = weight[..]`, a thread each; zero in columns that only make runs
-/// whole.
+/// Packs the weights, with one thread per element: `packed[..] = weight[..]`. Columns that only
+/// complete a run are zero.
 pub(crate) fn pack_weight(
     tiling: &Tiling,
     packing: &Packing,

@@ -1,4 +1,4 @@
-//! Loops over the chunks of the reduction, by each of the pipelines of [`crate::gpu`].
+//! Loops over the chunks of the reduction, for each pipeline of [`crate::gpu`].
 
 use super::copy::Way;
 use super::{Lowering, Place};
@@ -10,7 +10,8 @@ use autotune_ir::affine::Affine;
 use autotune_ir::program::{LoopKind, Mbarrier, Node, WarpRole};
 
 impl Lowering<'_> {
-    /// All chunks of the block's part, by threads that copy and multiply.
+    /// Returns the loops over all chunks of the block's part, for threads that both copy and
+    /// multiply.
     pub(crate) fn chunks(&mut self) -> Vec<Node> {
         match self.tiling.pipeline {
             Pipeline::Asynchronous => self.asynchronous(),
@@ -18,8 +19,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Serial loops over the chunks of each reduction axis from number `depth` on; the last one may
-    /// be pipelined.
+    /// Returns serial loops over the chunks of each reduction axis from position `depth` on; the
+    /// last one may be pipelined.
     fn axis_by_axis(&mut self, depth: usize, chunk: &mut Place) -> Vec<Node> {
         let tiling = self.tiling;
         let Some(&(axis, size)) = tiling.reduce.get(depth) else { return self.one_chunk(chunk) };
@@ -34,6 +35,7 @@ impl Lowering<'_> {
             chunk.pop();
             return nodes;
         }
+
         let mut loops = Vec::new();
         let name = format!("{}.0", tiling.roles.name(axis));
         let q = self.all.open_some(name, count, LoopKind::Serial, &mut loops);
@@ -43,20 +45,21 @@ impl Lowering<'_> {
         nest(loops, body)
     }
 
-    /// `copy; barrier; multiply; barrier`.
+    /// Returns the nodes of a chunk without pipelining: `copy; barrier; multiply; barrier`.
     fn one_chunk(&mut self, chunk: &Place) -> Vec<Node> {
         let zero = Affine::default();
         let mut nodes = self.copy(Way::Direct(&zero), chunk);
         nodes.push(Node::Barrier);
         nodes.extend(self.multiply(&zero, chunk));
+        // Without another chunk, no copy overwrites shared memory.
         if self.tiling.chunks() > 1 || self.repeats_chunks() {
             nodes.push(Node::Barrier);
         }
         nodes
     }
 
-    /// The chunks of the last axis, from `first` on, with the next one on its way in registers. The
-    /// loop runs over pairs of chunks, so that the slot of each is a constant.
+    /// Returns the loop over the chunks of the last axis, from `first` on. The next chunk is in
+    /// flight in registers. Each iteration has two chunks, so that their slots are constants.
     fn fetched_chunks(&mut self, count: usize, (first, size): (Affine, i64), chunk: &mut Place) -> Vec<Node> {
         let slot = |n: usize| Affine::constant(n as i64 % 2);
         let mut nodes = self.copy(Way::Direct(&slot(0)), chunk);
@@ -79,14 +82,14 @@ impl Lowering<'_> {
         }
         set(chunk, at(count - 1));
         nodes.extend(self.multiply(&slot(count - 1), chunk));
-        // The next round begins with a copy to the first slot.
+        // The next iteration of an outer loop begins with a copy to the first slot.
         if self.repeats_chunks() && !count.is_multiple_of(2) {
             nodes.push(Node::Barrier);
         }
         nodes
     }
 
-    /// Multiplies the chunk at `here`, in slot `slot`, while the one at `next` is loaded.
+    /// Multiplies the chunk at `here`, in slot `slot`, while the chunk at `next` is loaded.
     fn step(&mut self, [here, next]: [Affine; 2], slot: i64, chunk: &mut Place) -> Vec<Node> {
         set(chunk, next);
         let mut nodes = self.copy(Way::Fetch, chunk);
@@ -97,12 +100,12 @@ impl Lowering<'_> {
         nodes
     }
 
-    /// True if there are loops around the one over chunks of the innermost reduction axis.
+    /// True if loops around the innermost reduction axis repeat the loop over its chunks.
     fn repeats_chunks(&self) -> bool {
         self.tiling.chunk_counts().rev().skip(1).any(|count| count > 1)
     }
 
-    /// The loop over chunks, with the copies of the next ones under way.
+    /// Returns the loop over chunks, with asynchronous copies of the next chunks in flight.
     fn asynchronous(&mut self) -> Vec<Node> {
         let (ahead, chunks) = (self.tiling.ahead(), self.tiling.chunks());
         let mut first = Vec::new();
@@ -116,13 +119,14 @@ impl Lowering<'_> {
         let copies = self.in_slot(next.clone(), |this, slot| this.copy_chunk(&next, slot));
         let when = self.all.guards([(next, chunks)]);
         let body = if chunks > ahead { guarded(when, copies) } else { Vec::new() };
+        // Even an empty group counts, so that the number of groups in flight stays constant.
         let mut step = vec![Node::AwaitCopies { but: ahead - 1 }, Node::Barrier, Node::CopyGroup { body }];
         step.extend(self.multiply_chunk(&q, q.clone()));
         nodes.extend(nest(loops, step));
         nodes
     }
 
-    /// A producer that copies, and consumers that multiply.
+    /// Returns a producer that copies, and consumers that multiply.
     pub(super) fn roles(&mut self) -> Vec<Node> {
         let producer = self.in_turns(Self::produce);
         let consumers = self.in_turns(|this, first| this.tile(|this| this.consume(first)));
@@ -130,7 +134,7 @@ impl Lowering<'_> {
         vec![role(WarpRole::Producer, producer), role(WarpRole::Consumers, consumers)]
     }
 
-    /// `body` for each tile of the block, with the number of its first chunk.
+    /// Calls `body` for each tile of the block, with the number of the tile's first chunk.
     fn in_turns(&mut self, body: impl FnOnce(&mut Self, Affine) -> Vec<Node>) -> Vec<Node> {
         let Some((loops, value, digits)) = self.turns.clone() else { return body(self, Affine::default()) };
         let turn = Affine::var(loops[0].0);
@@ -138,6 +142,7 @@ impl Lowering<'_> {
         nest(loops, vec![Node::Unflatten { value, digits, body }])
     }
 
+    /// Returns the producer's loop: it waits for an empty slot and copies a chunk to it.
     fn produce(&mut self, first: Affine) -> Vec<Node> {
         let mut loops = Vec::new();
         let q = self.all.open("q", self.tiling.chunks(), LoopKind::Serial, &mut loops);
@@ -146,6 +151,8 @@ impl Lowering<'_> {
         nest(loops, vec![wait, Node::CopyGroup { body: copies }])
     }
 
+    /// Returns the consumers' loop: they wait for a chunk, multiply it, and release the slot
+    /// before.
     fn consume(&mut self, first: Affine) -> Vec<Node> {
         let mut loops = Vec::new();
         let q = self.all.open("q", self.tiling.chunks(), LoopKind::Serial, &mut loops);
@@ -153,6 +160,7 @@ impl Lowering<'_> {
         step.extend(self.multiply_chunk(&q, first + &q));
         step.push(Node::Mbarrier(Mbarrier::ArriveEmpty { but: 1 }));
         let mut nodes = nest(loops, step);
+        // The next tile's chunks need all slots, also the one of the last chunk.
         if self.turns.is_some() {
             nodes.push(Node::Mbarrier(Mbarrier::ArriveEmpty { but: 0 }));
         }
@@ -164,20 +172,20 @@ impl Lowering<'_> {
         self.at_chunk(q, |this, chunk| this.copy(Way::Direct(slot), chunk))
     }
 
-    /// Multiplies chunk `q` of the block's part, which is number `of_all` of those that the block
-    /// copies.
+    /// Multiplies chunk `q` of the block's part. It is number `of_all` of the chunks that the block
+    /// copies, which determines its slot.
     fn multiply_chunk(&mut self, q: &Affine, of_all: Affine) -> Vec<Node> {
         self.in_slot(of_all, |this, slot| this.at_chunk(q, |this, chunk| this.multiply(slot, chunk)))
     }
 
-    /// `body` with the slot of chunk `q`: the remainder of the division by the number of slots.
+    /// Calls `body` with the slot of chunk `q`: `q` modulo the number of slots.
     fn in_slot(&mut self, q: Affine, body: impl FnOnce(&mut Self, &Affine) -> Vec<Node>) -> Vec<Node> {
         let (slots, last) = (self.tiling.slots, self.all.range(&q).1 as usize);
         let (digits, values) = self.all.digits([("round", last / slots + 1), ("slot", slots)]);
         vec![Node::Unflatten { value: q, digits, body: body(self, &values[1]) }]
     }
 
-    /// `body` at the place of chunk `q` of the block's part.
+    /// Calls `body` with the position of chunk `q` of the block's part.
     fn at_chunk(&mut self, q: &Affine, body: impl FnOnce(&mut Self, &Place) -> Vec<Node>) -> Vec<Node> {
         let tiling = self.tiling;
         let value = self.part.clone() * tiling.chunks() as i64 + q;
@@ -185,6 +193,7 @@ impl Lowering<'_> {
         let is_used = |&(tile, count): &(&(AxisId, usize), usize)| count > 1 || Some(tile) == tiling.reduce.last();
         let used: Vec<_> = counted.filter(is_used).collect();
         let place = |(&(&(axis, size), _), value): (&(&(AxisId, usize), usize), Affine)| (axis, value * size as i64);
+
         let chunk = |values: Vec<Affine>| used.iter().zip(values).map(place).collect();
         if used.len() == 1 {
             return body(self, &chunk(vec![value]));
@@ -195,7 +204,7 @@ impl Lowering<'_> {
     }
 }
 
-/// Moves the place along the axis that is being pipelined.
+/// Sets the position along the axis that is pipelined.
 fn set(chunk: &mut Place, value: Affine) {
     if let Some(last) = chunk.last_mut() {
         last.1 = value;

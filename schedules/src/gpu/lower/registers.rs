@@ -1,4 +1,4 @@
-//! Multiplying a chunk by threads of their own.
+//! Multiplication of a chunk by single threads.
 
 use super::{Lowering, Place};
 use crate::lower::nest::Loops;
@@ -8,7 +8,9 @@ use autotune_ir::program::{Expr, Index, LoopKind, Node};
 
 impl Lowering<'_> {
     /// ```text
-    /// for the steps of a chunk { data_frag, weight_frag = what the thread's tile needs of the step; acc += data_frag * weight_frag }
+    /// for the steps of a chunk {
+    ///   data_frag, weight_frag = inputs of the thread's tile and the step
+    ///   acc += data_frag * weight_frag }
     /// ```
     pub(super) fn multiply_registers(&mut self, unroll: usize, slot: &Affine, chunk: &Place) -> Vec<Node> {
         let tiling = self.tiling;
@@ -17,7 +19,7 @@ impl Lowering<'_> {
         for which in 0..2 {
             let levels = || tiling.sums_of(which).map(|(_, level)| level);
             let (mut loops, index) = self.open_sums(levels());
-            // Neighbours in registers are neighbours in shared memory, too.
+            // Adjacent registers are also adjacent in shared memory.
             if let (Some(last), Some(level)) = (loops.last_mut(), levels().last())
                 && level.extent > 1
             {
@@ -36,8 +38,8 @@ impl Lowering<'_> {
         nest(loops, nodes)
     }
 
-    /// Loops over the steps of a chunk, and the step along each axis. The innermost ones are
-    /// written out while that makes `unroll` steps at most; a loop is split if a divisor of its
+    /// Opens loops over the steps of a chunk, and returns the step along each axis. The innermost
+    /// loops are unrolled up to `unroll` steps in all. A loop is split if only a divisor of its
     /// extent fits.
     fn open_steps(&mut self, unroll: usize) -> (Loops, Place) {
         let mut budget = unroll;
@@ -58,7 +60,7 @@ impl Lowering<'_> {
         (loops, steps)
     }
 
-    /// `acc += data_frag * weight_frag` over the tile of the thread.
+    /// Returns `acc += data_frag * weight_frag` over the thread's tile.
     fn multiply_add(&mut self, steps: &Place, chunk: &Place) -> Vec<Node> {
         let tiling = self.tiling;
         let (loops, index) = self.open_sums(tiling.sums.iter());

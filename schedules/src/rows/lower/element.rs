@@ -1,4 +1,4 @@
-//! What an equation reads and what it makes of that.
+//! Evaluation of equations at one element.
 
 use super::{Lowering, Made, Values};
 use crate::lower::nest::{guarded, guarded_value};
@@ -8,19 +8,19 @@ use autotune_ir::affine::Affine;
 use autotune_ir::program::{Access, BufferId, Expr, Iteration, Node, Role, Store, StoreMode};
 use autotune_ir::spec::{Equation, Reduction};
 
-/// Where an equation is evaluated.
+/// A point at which an equation is evaluated.
 #[derive(Clone, Copy)]
 struct At<'v> {
-    /// The equation.
+    /// Position of the equation.
     pass: usize,
-    /// The value of each of its axes.
+    /// Value of each of its axes.
     values: &'v [Affine],
-    /// True if all points of the equation are such, each once.
+    /// True if all points of the equation are evaluated, each once.
     is_whole: bool,
 }
 
 impl Lowering<'_> {
-    /// What the pass combines or stores at some values of its axes, and what is done first.
+    /// Returns the value that the pass combines or stores at a point, and the nodes to run first.
     pub(super) fn value(&mut self, values: &[Affine]) -> (Vec<Node>, Expr) {
         self.reads = 0;
         self.value_at(At { pass: self.pass, values, is_whole: true })
@@ -30,13 +30,13 @@ impl Lowering<'_> {
         Iteration { equation: self.pass, point: values.to_vec() }
     }
 
-    /// `acc = combined(acc, value)`.
+    /// Returns `acc = combined(acc, value)`.
     pub(super) fn combine(&self, acc: BufferId, value: Expr, values: &[Affine]) -> Node {
         let dst = Access { buffer: acc, index: self.of_lane().into() };
         Node::Store(self.equation().reduction.store(dst, value, Some(self.iteration(values))))
     }
 
-    /// `output = what the last equation makes of the value`.
+    /// Returns `output = value`, with the epilogue of the last equation.
     pub(super) fn stored(&self, value: Expr, values: &[Affine], iteration: Option<Iteration>) -> Node {
         let chain = &self.plan.chain;
         let of_tail = |access: &Access| match *access == chain.last().output {
@@ -49,7 +49,7 @@ impl Lowering<'_> {
         Node::Store(Store { dst, mode: StoreMode::Assign, value, iteration })
     }
 
-    /// An element of an operand, or of what is known.
+    /// Returns an element of an operand or of a known tensor.
     pub(super) fn operand(&self, access: &Access, values: &[Affine]) -> Access {
         let known = self.tables[access.buffer.0 as usize];
         let buffer = match self.plan.chain.spec.role(access.buffer) {
@@ -87,13 +87,14 @@ impl Lowering<'_> {
         (nodes, value)
     }
 
-    /// A register for what is read next.
+    /// Adds a register for the next operand of the statement.
     fn register_to_read(&mut self, name: &str) -> BufferId {
         self.reads += 1;
         self.register(&format!("{name}_{}", self.reads), Role::Packed)
     }
 
-    /// An element of an operand in a register, beyond the operand what changes nothing.
+    /// Loads an element of an operand into a register; out of bounds it is the reduction's neutral
+    /// value.
     fn filled(&mut self, reduction: Reduction, access: &Access, place: At, nodes: &mut Vec<Node>) -> Expr {
         let element = self.operand(access, place.values);
         let bounds = self.all.buffers[element.buffer.0 as usize].shape.clone();
@@ -110,8 +111,8 @@ impl Lowering<'_> {
         load(register, self.of_lane())
     }
 
-    /// What an earlier pass defines for an element of the row, in a register; the first time in
-    /// shared memory as well if that is asked for.
+    /// Computes the value of an earlier pass for an element of the row, in a register. If the plan
+    /// says so, the first time stores it in shared memory, too.
     fn made_anew(&mut self, access: &Access, place: At, nodes: &mut Vec<Node>) -> Expr {
         let plan = self.plan;
         let (known, values) = self.defining(access, place);
@@ -137,7 +138,7 @@ impl Lowering<'_> {
         load(register, self.of_lane())
     }
 
-    /// The pass that defines what is read, and the values of its axes there.
+    /// Returns the pass that defines a loaded value, and the values of that pass's axes there.
     fn defining(&self, access: &Access, place: At) -> (usize, Values) {
         let passes = self.plan.chain.passes();
         let known = passes.iter().position(|pass| pass.output.buffer == access.buffer).unwrap_or(place.pass);
@@ -151,7 +152,7 @@ impl Lowering<'_> {
         (known, values)
     }
 
-    /// True if a pass reads every element of what another defines for a row, each once.
+    /// True if a pass reads every element that another defines for a row, each once.
     fn is_whole(&self, access: &Access, pass: usize, known: &Equation) -> bool {
         let rows = self.plan.chain.rows;
         let mut own: Vec<usize> = access.index.iter().filter_map(axis_of).filter(|&axis| axis >= rows).collect();

@@ -1,4 +1,4 @@
-//! The elements of a row that a thread has.
+//! Loops over the elements of a row.
 
 use super::{Lowering, Values, elements};
 use crate::lower::nest::{Builder, Nest};
@@ -6,7 +6,7 @@ use crate::rows::Neighbours;
 use autotune_ir::program::{LoopKind, Node};
 use autotune_ir::spec::AxisId;
 
-/// What is done at the values of all axes.
+/// Callback for the values of all axes at an element.
 type Body<'b, 'p> = &'b mut dyn FnMut(&mut Lowering<'p>, Values) -> Vec<Node>;
 
 impl Builder for Lowering<'_> {
@@ -16,8 +16,8 @@ impl Builder for Lowering<'_> {
 }
 
 impl<'p> Lowering<'p> {
-    /// What is done at each element of a row: by one thread in loops over the axes, by several in
-    /// turns.
+    /// Runs `body` at each element of a row: by one thread in loops over the axes, or by several in
+    /// turn.
     pub(super) fn steps(&mut self, row: Values, body: Body<'_, 'p>) -> Vec<Node> {
         match self.plan.row_threads {
             1 => {
@@ -29,7 +29,8 @@ impl<'p> Lowering<'p> {
     }
 
     /// ```text
-    /// for step.0 { unrolled step.1 { unflatten (n) in N = threads*(unroll*step.0 + step.1) + x { body } } }
+    /// for step.0 { unrolled step.1 {
+    ///   unflatten (n) in N = threads*(unroll*step.0 + step.1) + x { body } } }
     /// ```
     fn turns(&mut self, threads: usize, row: Values, body: Body<'_, 'p>) -> Vec<Node> {
         let plan = self.plan;
@@ -47,8 +48,8 @@ impl<'p> Lowering<'p> {
         })
     }
 
-    /// Nested loops over axes; the innermost are written out as far as the plan says, of one some
-    /// iterations at a time that divide it.
+    /// Returns nested loops over axes. The innermost ones are unrolled within the plan's limit; the
+    /// last of them by a divisor of its extent.
     fn looped(&mut self, axes: &[AxisId], mut values: Values, body: Body<'_, 'p>) -> Vec<Node> {
         let [axis, rest @ ..] = axes else { return self.at_once(values, body) };
         let (name, all) = (self.equation().axes[*axis].name, self.equation().axes.len());
@@ -66,7 +67,7 @@ impl<'p> Lowering<'p> {
         })
     }
 
-    /// The body at the values of all axes and at what lies beside them in a vector.
+    /// Runs `body` for each lane of the vector at the values of all axes.
     fn at_once(&mut self, mut values: Values, body: Body<'_, 'p>) -> Vec<Node> {
         let axis = match self.plan.neighbours {
             Neighbours::Rows => self.plan.chain.rows,

@@ -1,4 +1,4 @@
-//! A copy by tiles through shared memory.
+//! Transposing copies by tiles through shared memory.
 
 use super::{Lowering, Values};
 use crate::lower::nest::{Builder, Loops, guarded, guarded_value};
@@ -8,7 +8,7 @@ use autotune_ir::affine::Affine;
 use autotune_ir::program::{Access, BufferId, Expr, InBounds, LoopKind, Node, Role, Scope, Store, StoreMode};
 
 impl Lowering<'_> {
-    /// Loops over the tiles and the threads, and what a thread does.
+    /// Opens the loops over tiles and threads. Returns them and the body of a thread.
     pub(super) fn tiles(&mut self, turned: Turned, edge: usize) -> (Loops, Vec<Node>) {
         let plan = self.plan;
         let mut loops = Loops::new();
@@ -21,18 +21,20 @@ impl Lowering<'_> {
         if loops.is_empty() {
             self.all.open("b", 1, LoopKind::Block, &mut loops);
         }
+
         let rows = plan.block_rows / edge;
         self.y = self.all.open_some("y", rows, LoopKind::Thread, &mut loops);
         self.x = self.all.open("x", edge, LoopKind::Thread, &mut loops);
 
         let tile = self.allocate("tile", Role::Packed, Scope::Shared, tile_shape(edge).to_vec());
+        // The store below must see the elements that other threads have loaded.
         let mut body = self.rounds(edge, |lowering, row| lowering.fill(turned, tile, &start, row));
         body.push(Node::Barrier);
         body.extend(self.rounds(edge, |lowering, row| lowering.empty(turned, tile, &start, row)));
         (loops, body)
     }
 
-    /// `body` at each row of the tile that the thread has an element of.
+    /// Runs `body` for each row of the tile in which the thread has an element.
     fn rounds(&mut self, edge: usize, body: impl FnOnce(&mut Self, Affine) -> Vec<Node>) -> Vec<Node> {
         let rows = self.plan.block_rows / edge;
         self.repeat("k", edge / rows, LoopKind::Unrolled, |lowering, round| {
@@ -41,7 +43,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// `tile[row, x] = operand[..]`, zero beyond it.
+    /// Returns `tile[row, x] = operand[..]`, zero out of bounds.
     fn fill(&mut self, turned: Turned, tile: BufferId, start: &Values, row: Affine) -> Vec<Node> {
         let mut values = start.clone();
         values[turned.stored].add_scaled(&row, 1);
@@ -52,7 +54,7 @@ impl Lowering<'_> {
         vec![assign(tile, vec![row, self.x.clone()], value)]
     }
 
-    /// `output[..] = tile[x, row]`, where there is such an element.
+    /// Returns `output[..] = tile[x, row]` for elements in bounds.
     fn empty(&mut self, turned: Turned, tile: BufferId, start: &Values, row: Affine) -> Vec<Node> {
         let mut values = start.clone();
         values[turned.read].add_scaled(&row, 1);
@@ -66,7 +68,7 @@ impl Lowering<'_> {
         [vec![read], guarded(self.within(turned, &values), vec![stored])].concat()
     }
 
-    /// The conditions that there is an element.
+    /// Returns the bounds of the element.
     fn within(&self, turned: Turned, values: &Values) -> Vec<InBounds> {
         let axes = self.plan.chain.row_axes();
         self.all.guards([turned.read, turned.stored].map(|axis| (values[axis].clone(), axes[axis].extent)))

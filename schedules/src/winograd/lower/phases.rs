@@ -39,7 +39,7 @@ impl Lowering<'_> {
         (strip.tiles - 1) * self.winograd.tiles_apart() + self.winograd.a()
     }
 
-    /// Zeroes the strip.
+    /// Sets all elements of a strip to zero.
     fn clear(&mut self, to: BufferId, strip: &Strip<Inside>, width: usize) -> Vec<Node> {
         self.repeat("y", self.winograd.a(), LoopKind::Serial, |this, y| {
             this.repeat("x", width, LoopKind::Serial, |this, x| {

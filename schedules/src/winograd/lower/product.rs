@@ -31,6 +31,7 @@ fn contraction(algorithm: &Arc<Spec>, block: usize, c_lanes: usize) -> Contracti
 pub(super) fn plan(workload: &Workload, winograd: &Winograd, algorithm: &Arc<Spec>) -> Direct {
     let Winograd { conv, m, block, register: [positions, channels], .. } = *winograd;
     let contraction = workload.once([m, block], || contraction(algorithm, block, winograd.c_lanes()));
+
     let operand = |channels: usize, [h, w]: [usize; 2], layout: Layout| {
         let shape = match layout {
             Layout::Plain => vec![conv.n, channels, h, w],
@@ -40,11 +41,12 @@ pub(super) fn plan(workload: &Workload, winograd: &Winograd, algorithm: &Arc<Spe
     };
     let [in_layout, out_layout] = winograd.layouts();
     let input = operand(conv.c, conv.input, in_layout);
+
     let tile_loop = |axis, tile| TileLoop { axis, tile };
     Direct {
+        contraction,
         // Data is the transformed input, which the lowering sets later. The layouts here only shape
         // the operands.
-        contraction,
         data: Arc::clone(&input),
         input,
         in_layout,
