@@ -1,5 +1,5 @@
-//! The analysis of loop nests against what happens: elements counted one by one, and what the
-//! assembler makes of register tiles.
+//! The analysis of loop nests against elements counted one by one, and against the assembler's code
+//! for register tiles.
 
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used)]
@@ -22,10 +22,10 @@ fn target(isa: Isa) -> Target {
     Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(1) })
 }
 
-/// The loops around a multiply-accumulate, and the multiply-accumulate.
+/// A multiply-accumulate with the loops around it.
 type Chain<'a> = (Vec<(VarId, usize)>, &'a Store);
 
-/// The multiply-accumulate that runs most often, the first of them.
+/// Returns the multiply-accumulate that runs most often; the first one of several.
 fn dominant(program: &Program) -> Option<Chain<'_>> {
     fn visit<'a>(nodes: &'a [Node], loops: &mut Vec<(VarId, usize)>, best: &mut Option<Chain<'a>>) {
         let trips = |loops: &[(VarId, usize)]| loops.iter().map(|l| l.1).product::<usize>();
@@ -52,7 +52,7 @@ fn dominant(program: &Program) -> Option<Chain<'_>> {
     best
 }
 
-/// Distinct elements of an access while the loops from `level` on run and those outside are at
+/// Counts the distinct elements of an access in the loops from `level` on, with the outer loops at
 /// their first iteration.
 fn count_elements(program: &Program, access: &Access, loops: &[(VarId, usize)], level: usize) -> usize {
     let strides = program.buffer(access.buffer).strides();
@@ -84,7 +84,7 @@ fn footprints_are_the_elements_that_loops_touch() {
         let found = analyse(&program, &target).dominant.unwrap();
         assert_eq!(found.trips, loops.iter().map(|l| l.1 as f64).product::<f64>(), "seed {seed}: {workload}\n{config}");
 
-        // Of a copy of nothing but padding nobody knows whose it is.
+        // A copy of nothing but padding cannot be attributed to an operand.
         if (0..2).any(|operand| found.footprint(operand, 0).elements == 0.0) {
             continue;
         }
@@ -94,7 +94,7 @@ fn footprints_are_the_elements_that_loops_touch() {
         for level in (0..=loops.len()).filter(|&level| loops[level..].iter().map(|l| l.1).product::<usize>() < MOST) {
             for load in &loads {
                 let counted = count_elements(&program, load, &loops, level) as f64;
-                // Which of the two operands it is, the analysis knows.
+                // The analysis knows the operand; here it is the one with the nearest footprint.
                 let footprints = [0, 1].map(|operand| found.footprint(operand, level).elements);
                 let nearest = footprints
                     .into_iter()
@@ -113,14 +113,12 @@ fn footprints_are_the_elements_that_loops_touch() {
     assert!(levels > 1000 && 20 * exact >= 19 * levels, "{exact} of {levels} are exact");
 }
 
-/// Instructions of the assembler in the innermost loop around the only multiply-accumulate of a
-/// program.
+/// Instructions in the innermost loop around the only multiply-accumulate of a program.
 #[derive(Debug, Default, PartialEq)]
 struct Emitted {
     fmas: usize,
-    /// Registers that are added to.
     accumulators: usize,
-    /// Vectors and single elements read from memory.
+    /// Loads of vectors and of single elements.
     reads: usize,
 }
 
@@ -129,7 +127,8 @@ impl Emitted {
         let text = disassemble(&assemble(program, target).unwrap());
         let lines: Vec<&str> = text.lines().collect();
         let is_fma = |line: &&str| line.contains("vfmadd");
-        // The innermost loop: from where the first jump behind the multiply-adds goes back to.
+        // The innermost loop ends at the first jump after the multiply-adds, and begins at its
+        // target.
         let last = lines.iter().rposition(&is_fma).unwrap();
         let jump = lines[last..].iter().find(|line| line.contains("jne near")).unwrap();
         let top = jump.split_whitespace().last().unwrap().trim_end_matches('h');
@@ -148,8 +147,8 @@ impl Emitted {
     }
 }
 
-/// Matrix products whose sizes are whole tiles, so that there is one multiply-accumulate, and
-/// nothing that stays in registers from one step to the next but sums.
+/// Sizes are multiples of the tiles, so that there is one multiply-accumulate. Only sums stay in
+/// registers from one step to the next.
 #[test]
 fn register_tiles_are_what_the_assembler_emits() {
     let mut full = 0;
@@ -165,7 +164,7 @@ fn register_tiles_are_what_the_assembler_emits() {
                 config.knobs.extend(tiles);
                 config.knobs.insert("unroll".into(), Value::Choice("4".into()));
                 config.knobs.insert("data".into(), Value::Choice("inplace".into()));
-                // The rules refuse what needs more registers than there are.
+                // The rules refuse tiles that need too many registers.
                 let Ok(program) = lower(&workload, &target, &config) else { continue };
                 let tile: RegisterTile = analyse(&program, &target).dominant.unwrap().tile;
                 assert!(tile.free_registers >= 0.0, "{config}: {tile:?}");
@@ -184,8 +183,8 @@ fn register_tiles_are_what_the_assembler_emits() {
     assert!(full >= 2, "{full} tiles that fill the registers");
 }
 
-/// What comes from memory of cold constants: each element once, as it lies in memory; nothing of
-/// warm ones.
+/// Uncached constants come from memory once per element in their stored layout; cached constants do
+/// not.
 #[test]
 fn cold_constants_are_counted_as_they_are_stored() {
     let target = target(Isa::Avx512);
@@ -204,10 +203,10 @@ fn cold_constants_are_counted_as_they_are_stored() {
     let (product, weights) = ("matmul:m=6,n=96,k=50", |choice: &str| [("weights", Value::Choice(choice.into()))]);
     assert_eq!(cold_bytes(product, &[]), 0.0);
     assert_eq!(cold_bytes(&format!("{product},cold"), &weights("inplace")), 4.0 * 50.0 * 96.0);
-    // Packed in whole vectors.
+    // Packing pads the columns to whole vectors.
     assert!(cold_bytes(&format!("{product},cold"), &weights("packed")) >= 4.0 * 50.0 * 96.0);
 
-    // The filters of F(m x m, 3 x 3) are of (m + 2)² taps.
+    // The transformed filters of F(m x m, 3 x 3) have (m + 2)² taps.
     let conv: Workload = "conv2d:c=64,h=28,w=28,o=64,k=3,p=1".parse().unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(7);
     for cold in [false, true] {

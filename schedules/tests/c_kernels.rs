@@ -1,4 +1,4 @@
-//! Generated C against the reference, of schedules that are seldom drawn (`operators.rs` has all
+//! Generated C against the reference, for schedules that are rarely drawn (`operators.rs` tests all
 //! others).
 
 #![allow(clippy::unwrap_used)]

@@ -1,5 +1,5 @@
-//! Elements of 16 bits where sums have 32: assembled, in C and OpenCL, and interpreted, bit for bit
-//! what another conversion makes of the values.
+//! 16-bit elements with 32-bit sums: assembled, in C, in OpenCL and interpreted, compared bit for
+//! bit with a conversion of the test's own.
 
 #![cfg(all(target_arch = "x86_64", unix))]
 #![allow(clippy::unwrap_used)]
@@ -23,14 +23,14 @@ use rand_chacha::ChaCha8Rng;
 const ISAS: [Isa; 2] = [Isa::Avx2, Isa::Avx512];
 const TYPES: [(&str, DType); 2] = [("f16", DType::F16), ("bf16", DType::Bf16)];
 
-/// Bits of the significand behind the leading one, the least exponent, and the one that is
-/// infinite.
+/// Returns the bits of the significand after the leading one, the least exponent, and the exponent
+/// of infinity.
 fn format(dtype: DType) -> (i32, i32, i32) {
     if dtype == DType::F16 { (10, -14, 16) } else { (7, -126, 128) }
 }
 
-/// The value of the nearest element, of two that of the even one: by whole numbers of the last
-/// place, in f64, where all is exact.
+/// Returns the value of the nearest element, ties to even. It uses integer multiples of the last
+/// place in f64, which is exact.
 fn nearest(dtype: DType, x: f32) -> f32 {
     let (bits, least, infinite) = format(dtype);
     if x.is_nan() || x == 0.0 || x.is_infinite() {
@@ -47,38 +47,37 @@ fn target(isa: Isa, threads: usize) -> Target {
     Target::Cpu(CpuTarget { isa, l2_bytes: 1 << 10, l3_bytes: 1 << 12, ..CpuTarget::generic_avx2(threads) })
 }
 
-/// A CPU that rounds to bf16 by an instruction.
+/// A CPU that has an instruction for rounding to bf16.
 fn with_bf16(threads: usize) -> Target {
     let Target::Cpu(cpu) = target(Isa::Avx512, threads) else { unreachable!() };
     Target::Cpu(CpuTarget { features: vec!["avx512bf16".into()], ..cpu })
 }
 
-/// True if this machine runs code for a CPU.
+/// True if this machine can run code for a CPU.
 fn runs(target: &Target) -> bool {
     let cpu = target.cpu().unwrap();
     machine::runs(cpu.isa) && cpu.features.iter().all(|feature| machine::has(feature))
 }
 
-/// CPUs of both instruction sets, with and without rounding to bf16.
+/// CPUs of both instruction sets, with and without an instruction for rounding to bf16.
 fn cpus(threads: usize) -> [Target; 3] {
     [target(Isa::Avx2, threads), target(Isa::Avx512, threads), with_bf16(threads)]
 }
 
-/// Values without those that an instruction of a CPU, which takes denormals for zeros, may store as
-/// zeros.
+/// Replaces values that a CPU may flush to zero: its bf16 instruction treats denormals as zeros.
 fn normal(target: &Target, values: ArrayD<f32>) -> ArrayD<f32> {
     let has_denormals = target.cpu().unwrap().features.is_empty();
     values.mapv(|x| if has_denormals || x.abs() > f32::MIN_POSITIVE || x.is_nan() { x } else { 0.0 })
 }
 
-/// Every element, and the middles between neighbours with what is beside them, in an order of no
-/// period.
+/// Returns every element of a type, the midpoints between adjacent ones, and values next to the
+/// midpoints, in an aperiodic order.
 fn every_element(dtype: DType, shape: &[usize]) -> ArrayD<f32> {
     let half_place = if dtype == DType::F16 { 1u32 << 12 } else { 1 << 15 };
     let beside = |bits: u32| [u32::MAX, 0, 1].map(|step| bits.wrapping_add(step));
     let of_element = |element: u32| {
         let bits = dtype.values(&[element], 1)[0].to_bits();
-        // Denormal f16 are not as far apart as their numbers as f32 say.
+        // Adjacent denormals of f16 are not equally far apart as f32 bit patterns.
         let next = dtype.values(&[element + 1], 1)[0];
         let middle = (f32::from_bits(bits) + next) / 2.0;
         [bits, bits.wrapping_add(half_place), middle.to_bits()].into_iter().flat_map(beside).collect::<Vec<_>>()
@@ -91,7 +90,7 @@ fn every_element(dtype: DType, shape: &[usize]) -> ArrayD<f32> {
     ArrayD::from_shape_vec(IxDyn(shape), mixed).unwrap()
 }
 
-/// 9 values of each of 65536 elements; neither is a multiple of 7919.
+/// Shape of 9 values for each of 65536 elements; neither extent is a multiple of 7919.
 const SHAPE: [usize; 2] = [577, 1023];
 
 #[test]
@@ -107,7 +106,7 @@ fn every_element_is_rounded_to() {
         seen.dedup();
         let numbers = seen.iter().filter(|&&bits| !dtype.values(&[bits], 1)[0].is_nan()).count();
         assert_eq!(numbers, 2 * if dtype == DType::F16 { 31 << 10 | 1 } else { 255 << 7 | 1 }, "of {word}");
-        // A sum knows no negative zero.
+        // The sum turns a negative zero into a positive one.
         let is_same = |(found, wanted): (&f32, &f32)| found == wanted || found.is_nan() && wanted.is_nan();
         assert!(reference(&workload, &operands).iter().zip(&wanted).all(is_same), "{workload}");
 
@@ -131,7 +130,7 @@ fn every_element_is_rounded_to() {
     }
 }
 
-/// Vectors of 128 bits, of which no instruction is known.
+/// Vectors of 128 bits, for which the C compiler may assume no particular instructions.
 #[test]
 fn random_results_are_written_in_c_for_any_machine() {
     let target = Target::Cpu(CpuTarget { isa: Isa::Generic, ..CpuTarget::generic_avx2(1) });
@@ -176,7 +175,7 @@ fn every_element_is_rounded_to_in_opencl() {
     }
 }
 
-/// The default config and others, some of which store past the caches.
+/// Returns the default config and others, some of which use streaming stores.
 fn configs(space: &ScheduleSpace, count: u64) -> Vec<Config> {
     let mut all = vec![space.default_config()];
     all.extend((0..count).map(|seed| space.sample(&mut ChaCha8Rng::seed_from_u64(seed)).config().clone()));
@@ -187,8 +186,8 @@ fn configs(space: &ScheduleSpace, count: u64) -> Vec<Config> {
     all
 }
 
-/// Rows of any length, so that tails have any number of lanes; vectors along rows and across them;
-/// blocks of channels.
+/// Draws rows of any length, so that tails have any number of lanes, with vectors along and across
+/// rows, or channel blocks.
 fn random_workload(rng: &mut impl Rng, word: &str) -> Workload {
     let [m, n] = [rng.random_range(1..20), rng.random_range(1..80)];
     let text = match rng.random_range(0..8) {
@@ -244,7 +243,7 @@ fn random_results_agree_bit_for_bit() {
     assert!(streamed.get() > 10, "{streamed:?} programs stream");
 }
 
-/// Every number of lanes, along rows and across them.
+/// Tests every number of lanes, along and across rows.
 #[test]
 fn every_part_of_a_vector_is_stored() {
     for (target, (word, _)) in cpus(1).into_iter().flat_map(|cpu| TYPES.map(|of| (cpu.clone(), of))) {
@@ -268,7 +267,7 @@ fn every_part_of_a_vector_is_stored() {
     }
 }
 
-/// The values of all elements, loaded by every number of lanes and with distances between them.
+/// Tests the values of all elements, loaded with every number of lanes and with strides.
 #[test]
 fn every_element_has_its_value() {
     for (isa, (word, dtype)) in ISAS.into_iter().flat_map(|isa| TYPES.map(|of| (isa, of))) {
@@ -306,7 +305,7 @@ fn every_element_has_its_value() {
     }
 }
 
-/// With AVX512_BF16, whose instruction rounds to the same elements but stores denormals as zeros.
+/// Uses AVX512_BF16, whose instruction rounds in the same way but flushes denormals to zero.
 #[test]
 fn every_element_is_rounded_to_by_an_instruction() {
     let target = with_bf16(1);

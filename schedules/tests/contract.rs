@@ -1,4 +1,4 @@
-//! The contract of sketches, run on ours.
+//! The contract of sketches, run on the built-in ones.
 
 use autotune_ir::{CpuTarget, GpuTarget, Target};
 use autotune_schedules::contract;

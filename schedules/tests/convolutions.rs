@@ -1,5 +1,5 @@
-//! Convolutions of one and three axes, and transposed ones: plain references, random schedules,
-//! text forms.
+//! Convolutions with one and three axes, and transposed convolutions: naive references, random
+//! schedules, text forms.
 
 #![allow(clippy::unwrap_used)]
 
@@ -18,7 +18,7 @@ use ndarray::{ArrayD, Dimension};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// Every tap of every output, padding by a test at each.
+/// Convolves tap by tap, with a bounds check at each tap for the padding.
 fn convolved([n, c, o, groups]: [usize; 4], windows: &[Window], operands: &Operands) -> ArrayD<f64> {
     let outputs = windows.iter().map(|w| (w.extent + 2 * w.pad - w.dilation * (w.kernel - 1) - 1) / w.stride + 1);
     let shape = [n, o].into_iter().chain(outputs).collect::<Vec<_>>();
@@ -41,7 +41,7 @@ fn convolved([n, c, o, groups]: [usize; 4], windows: &[Window], operands: &Opera
     })
 }
 
-/// Every element of the input added to all that it is added to.
+/// Adds every element of the input to all outputs that it contributes to.
 fn transposed(conv: &ConvTranspose2d, operands: &Operands) -> ArrayD<f64> {
     let [oh, ow] = conv.output_hw();
     let (group_c, group_o) = (conv.c / conv.groups, conv.o / conv.groups);
@@ -133,8 +133,8 @@ fn phases_multiply_nothing_that_is_between_elements() {
     assert_eq!(flops("conv_transpose2d:c=8,h=4,w=4,o=3,k=8,s=4,p=2"), used(8 * 16, 3, 64));
 }
 
-/// They are read backwards, and where the stride does not divide the kernel beyond their ends:
-/// packed, in every run.
+/// Transposed convolutions read weights backwards. If the stride does not divide the kernel, they
+/// read weights out of bounds. Such weights are packed, in every run if they are not constant.
 #[test]
 fn weights_of_transposed_convolutions_may_come_with_every_run() {
     let (cpu, gpu) = (CpuTarget::generic_avx2(2), GpuTarget::stated("cuda:sm_80").unwrap());

@@ -1,7 +1,8 @@
-//! Generated CUDA through the compiler, for several generations of GPUs: no GPU is needed.
+//! Generated CUDA through the compiler, for several generations of GPUs. No GPU is needed.
 //!
-//! Where there is no NVRTC, or where it knows a generation no more or not yet, these tests say so
-//! and pass; `AUTOTUNE_REQUIRE=nvrtc,sm_70,sm_80,sm_90,sm_100,sm_103,sm_120` makes that a failure.
+//! Without NVRTC, or for a generation that it no longer or does not yet support, these tests print
+//! a notice and pass; `AUTOTUNE_REQUIRE=nvrtc,sm_70,sm_80,sm_90,sm_100,sm_103,sm_120` makes that a
+//! failure.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
@@ -50,11 +51,11 @@ const FOR_WARP_GROUPS: [&str; 4] = [
 
 /// Volta, Ampere and Hopper: without asynchronous copies, with them, and with warp groups.
 const ARCHITECTURES: [u32; 3] = [70, 80, 90];
-/// Blackwell, whose tensor cores are used as Ampere's.
+/// Blackwell, whose tensor cores are programmed like Ampere's.
 const LATER: [u32; 3] = [100, 103, 120];
 
-/// The compiler and those of some architectures that it knows, the oldest of its own where it knows
-/// nothing as old.
+/// Returns the compiler and those of the wanted architectures that it supports. If it supports none
+/// as old as the first, its own oldest one replaces that.
 fn compiler(wanted: &[u32]) -> Option<(Nvrtc, Vec<u32>)> {
     let nvrtc = Nvrtc::find().map_err(|reason| missing("nvrtc", &reason)).ok()?;
     let (mut architectures, (major, minor)) = (Vec::new(), nvrtc.version);
@@ -73,13 +74,13 @@ fn compiler(wanted: &[u32]) -> Option<(Nvrtc, Vec<u32>)> {
     Some((nvrtc, architectures))
 }
 
-/// Bytes of spills, stores and loads together, that count. The compiler at times spills a few
-/// registers of a kernel far below its limit.
+/// Minimum bytes of spills, stores and loads together, that count as spilling. The compiler at
+/// times spills a few registers of a kernel far below its limit.
 const SPILL_BYTES: usize = 128;
-/// One kernel in this many may spill more, but no default schedule.
+/// One kernel in this many may spill more; no default schedule may.
 const SPILL_ONCE_IN: usize = 50;
-/// Registers beyond the estimate that count: the compiler keeps addresses where it has registers to
-/// spare.
+/// Registers above the estimate that are tolerated: the compiler keeps addresses in registers that
+/// it can spare.
 const SLACK: usize = 40;
 
 fn survey(workloads: &[&str], oldest: u32, configs: usize, seed: u64) -> [usize; 3] {
@@ -87,8 +88,8 @@ fn survey(workloads: &[&str], oldest: u32, configs: usize, seed: u64) -> [usize;
     survey_of(workloads, &architectures, configs, seed, |_| true)
 }
 
-/// The default config and others that are wanted: compiled, spilled, with more registers than
-/// expected.
+/// Compiles the default config and other accepted ones. Returns the numbers of kernels compiled,
+/// spilled, and above the estimated registers.
 fn survey_of(
     workloads: &[&str],
     architectures: &[u32],
@@ -137,8 +138,8 @@ fn survey_of(
                         dealt <= gpu.registers_per_multiprocessor && launch.shared_bytes <= gpu.shared_bytes_per_block;
                     assert!(fits, "{workload}, {config}: {kernel:?} {launch:?}");
                 }
-                // Where registers go from threads to others, the compiler tells of what all begin
-                // with.
+                // With registers moving between roles, the compiler reports the number at the
+                // launch.
                 let moved = source.contains("setmaxnreg");
                 beyond += usize::from(!moved && compute.registers > estimate + SLACK);
             }
@@ -163,7 +164,7 @@ fn kernels_for_tensor_cores_compile_without_spills() {
     assert!(spilled * SPILL_ONCE_IN <= compiled && beyond * 5 <= compiled, "{spilled} and {beyond} of {compiled}");
 }
 
-/// The config is for warp groups.
+/// True for configs of the sketch for warp groups.
 fn is_for_groups(config: &Config) -> bool {
     config.sketch == WGMMA.name
 }
@@ -180,7 +181,7 @@ fn kernels_for_later_generations_compile_without_spills() {
     assert!(spilled * SPILL_ONCE_IN <= compiled && beyond * 5 <= compiled, "{spilled} and {beyond} of {compiled}");
 }
 
-/// The source for a workload with some knobs of the sketch for warp groups.
+/// Returns the source for a workload, with some knobs of the sketch for warp groups.
 fn group_source(text: &str, knobs: &str) -> String {
     let workload: Workload = text.parse().unwrap();
     let target = Target::detect("cuda:sm_90", None).unwrap();
@@ -195,12 +196,13 @@ fn fences_are_where_hardware_wants_them() {
     for knobs in PRODUCERS {
         let source = group_source(FOR_WARP_GROUPS[0], &format!("tile.m=128x64 tile.n=128x128 stages=4 {knobs}"));
         let place = |text: &str| source.find(text).unwrap_or_else(|| panic!("no {text}\n{source}"));
-        // What the copy engine is to see of an arrival, and other threads.
+        // The initial phase must be visible to the copy engine and to other threads.
         let begun =
             ["mbarrier.init", "fence.mbarrier_init.release.cluster", "fence.proxy.async.shared::cta", "__syncthreads"];
         assert!(begun.map(place).is_sorted(), "{source}");
         assert!(place("start % 1024 != 0) __trap()") < place("mbarrier.init"));
-        // Sums are neither written after the first instruction nor read before the last has ended.
+        // Accumulators may not be written after the first instruction, nor read before the last has
+        // completed.
         let compute = &source[place("autotune_compute(")..];
         let place = |text: &str| compute.find(text).unwrap();
         let order = ["= 0.0f", "fence_sums(acc)", "begin_products()", "await_products<0>();\n"];
@@ -238,7 +240,7 @@ fn half_precision_compiles_where_there_are_no_tensor_cores_for_it() {
     assert!(space.sketches().iter().all(|sketch| sketch.name() != MMA.name));
 }
 
-/// What is refused or spilled among many: a minute or two.
+/// Checks many kernels for refusals and spills, which takes a minute or two.
 #[test]
 #[ignore = "minutes of compiling"]
 fn few_kernels_of_many_spill() {
@@ -246,7 +248,7 @@ fn few_kernels_of_many_spill() {
     assert!(spilled * SPILL_ONCE_IN <= compiled, "{spilled} of {compiled}");
 }
 
-/// The same for tensor cores.
+/// Checks many kernels for tensor cores.
 #[test]
 #[ignore = "minutes of compiling"]
 fn few_kernels_for_tensor_cores_of_many_spill() {
@@ -254,7 +256,7 @@ fn few_kernels_for_tensor_cores_of_many_spill() {
     assert!(spilled * SPILL_ONCE_IN <= compiled, "{spilled} of {compiled}");
 }
 
-/// The same for warp groups.
+/// Checks many kernels for warp groups.
 #[test]
 #[ignore = "minutes of compiling"]
 fn no_kernel_for_warp_groups_of_many_spills() {

@@ -1,5 +1,5 @@
-//! Dot products in the lanes of vectors: `vdpbf16ps`, `vpdpbusd` and their like where a CPU has
-//! them, products of widened elements elsewhere.
+//! Dot products in vector lanes: `vdpbf16ps`, `vpdpbusd` and the like where a CPU has them,
+//! products of widened elements elsewhere.
 
 #![allow(clippy::unwrap_used)]
 
@@ -35,7 +35,7 @@ fn without_dots() -> Target {
     Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(1) })
 }
 
-/// The instruction of dot products that a program calls, if it calls one.
+/// Returns the dot-product instruction that a program calls, if any.
 fn dot_in(program: &Program) -> Option<&'static Instruction> {
     let calls = |node: &&Node| matches!(node, Node::Call { .. });
     let mut nodes = program.stages.iter().flat_map(|stage| preorder(&stage.body));
@@ -45,7 +45,7 @@ fn dot_in(program: &Program) -> Option<&'static Instruction> {
     }
 }
 
-/// The name of an instruction in machine code.
+/// Returns the mnemonic of an instruction.
 fn mnemonic(instruction: &Instruction) -> &'static str {
     instruction.name.split('.').next().unwrap_or_default()
 }
@@ -55,7 +55,7 @@ fn default_program(text: &str, target: &Target) -> Program {
     lower(&workload, target, &ScheduleSpace::new(&workload, target).default_config()).unwrap()
 }
 
-/// A convolution or a product with factors and a result of some types.
+/// Returns a convolution or a product with random element types of `all`.
 fn random_workload(rng: &mut ChaCha8Rng, all: &[Types]) -> Workload {
     let types = all[rng.random_range(0..all.len())];
     let plain = match rng.random() {
@@ -69,7 +69,7 @@ fn random_workload(rng: &mut ChaCha8Rng, all: &[Types]) -> Workload {
     plain.with_types(types).unwrap()
 }
 
-/// Checks a program by the verifier, the interpreter and, where this machine has its instructions,
+/// Checks a program by the verifier, the interpreter and, if this machine has the instructions, in
 /// machine code. Returns true if it has dot products.
 fn check(candidate: &Candidate, seed: u64) -> bool {
     let (workload, config, target) = (candidate.workload(), candidate.config(), candidate.target());
@@ -132,7 +132,7 @@ fn random_products_of_integers_agree_with_the_reference() {
     check_all(&targets, &types);
 }
 
-/// A convolution of images of few channels.
+/// Returns a random convolution with few channels.
 fn random_images(rng: &mut ChaCha8Rng) -> Workload {
     loop {
         let mut pick = |of: &[usize]| of[rng.random_range(0..of.len())];
@@ -152,7 +152,7 @@ fn random_images(rng: &mut ChaCha8Rng) -> Workload {
     }
 }
 
-/// Steps of a group and the copy of images that has them side by side, if a program has one.
+/// Returns the number of steps in a group, if the program copies images with these adjacent.
 fn copy_in_groups(program: &Program) -> Option<usize> {
     let dims = program.spec.tensors[0].shape.len();
     let is_copy = |name: &str| name == "data_tile" || name == "data_copy";
@@ -160,7 +160,8 @@ fn copy_in_groups(program: &Program) -> Option<usize> {
     copy.shape.last().copied().filter(|steps| [2, 4].contains(steps))
 }
 
-/// Windows with padding, strides, dilation and groups; channels that are no whole groups of steps.
+/// Windows with padding, strides, dilation and groups; numbers of channels that are not a multiple
+/// of the group.
 #[test]
 fn random_copies_of_images_have_the_steps_of_a_group_side_by_side() {
     let integers = |data, weights| Types { out: DType::F32, ..Types::of_sums(data, weights) };
@@ -186,7 +187,7 @@ fn random_copies_of_images_have_the_steps_of_a_group_side_by_side() {
     assert!(copies as u64 > cases(USUAL_CASES) / 2, "{copies} copies in groups");
 }
 
-/// Vectors go along channels if these are whole vectors, else along rows that nearly are.
+/// Vectors run along channels if these are whole vectors, else along rows that nearly are.
 #[test]
 fn plain_images_are_copied_in_groups() {
     for (text, vector) in [
@@ -205,12 +206,12 @@ fn plain_images_are_copied_in_groups() {
             assert_eq!(config.knobs.get("vector"), Some(&Value::Choice(vector.into())), "{text}\n{config}");
         }
     }
-    // Blocks of channels have the steps side by side already.
+    // Channel-blocked data already has the steps adjacent.
     let blocked = default_program("conv2d:c=16,h=28,w=28,o=16,k=3,p=1,dtype=bf16", &with_dots(1));
     assert!(copy_in_groups(&blocked).is_none() && dot_in(&blocked).is_some());
 }
 
-/// Compilers choose their instructions themselves.
+/// Compilers select their own instructions.
 #[test]
 fn integers_are_computed_alike_in_c() {
     for (number, text) in [
@@ -249,10 +250,10 @@ fn dot_products_are_where_the_processor_and_the_workload_have_them() {
         (product, without_dots(), false),
         ("conv2d:c=16,h=8,w=8,o=32,k=3,p=1,dtype=bf16,out=f32", with_dots(1), true),
         ("conv2d:c=6,h=8,w=8,o=32,k=3,p=1,dtype=bf16", with_dots(1), true),
-        // The last group is not whole.
+        // The last group is incomplete.
         ("conv2d:c=3,h=8,w=8,o=32,k=3,p=1,dtype=bf16", with_dots(1), true),
         ("conv2d:c=5,h=8,w=8,o=32,k=3,p=1,data=u8,weights=i8", with_dots(1), true),
-        // One step is no group.
+        // A single step is not a group.
         ("conv2d:c=1,h=8,w=8,o=32,k=3,p=1,dtype=bf16", with_dots(1), false),
         ("conv2d:c=16,h=8,w=8,o=16,k=3,g=16,dtype=bf16", with_dots(1), false),
         ("matmul:m=8,n=32,k=64", with_dots(1), false),
@@ -262,7 +263,7 @@ fn dot_products_are_where_the_processor_and_the_workload_have_them() {
     }
 }
 
-/// Copies that other instructions multiply are f32, so that only the copy takes conversions.
+/// Copies for other instructions are f32, so that only the copy converts.
 #[test]
 fn elements_are_widened_once() {
     let program = default_program("matmul:m=8,n=32,k=64,dtype=bf16", &without_dots());

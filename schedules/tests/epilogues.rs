@@ -1,4 +1,4 @@
-//! Every activation fused behind every kind of contraction, on every target: proven, interpreted,
+//! Every activation in the epilogue of every contraction, on every target: verified, interpreted,
 //! in C.
 
 #![allow(clippy::unwrap_used)]
@@ -34,7 +34,7 @@ fn gpu(name: &str) -> Target {
     Target::Gpu(GpuTarget::stated(name).unwrap())
 }
 
-/// Each contraction with each activation, and other parts now and then.
+/// Returns each contraction with each activation, some with other parts of an epilogue.
 fn all() -> impl Iterator<Item = (u64, Workload)> {
     let parts = ["", ",scale", ",bias", ",scale,bias,add", ",add"];
     let of = move |(number, text): (usize, &str)| {
@@ -100,14 +100,14 @@ fn in_c_they_agree_with_the_reference() {
     }
 }
 
-/// Where an activation bends, what a sum is matters: a wrong one is told from a right one.
+/// Sums are in the nonlinear range of activations, so that a wrong sum gives a wrong result.
 #[test]
 fn a_lost_product_shows_behind_every_activation() {
     for act in ACTIVATIONS {
         let workload: Workload = format!("matmul:m=24,n=24,k=4096,bias,act={act}").parse().unwrap();
         let mut operands = Operands::random(workload.spec(), 3);
         let right = reference(&workload, &operands);
-        // Of each row one.
+        // One element per row of the data is zeroed.
         (0..24).for_each(|row| operands[0][[0, row, 100 * row]] = 0.0);
         let error = max_rel_error(&reference(&workload, &operands), &right);
         assert!(error > 5e-4, "act={act}: {error}");

@@ -1,5 +1,5 @@
-//! Two contractions in one program: plain references, random schedules, and what the verifier
-//! refuses.
+//! Two contractions in one program: naive references, random schedules, and programs that the
+//! verifier refuses.
 
 #![allow(clippy::unwrap_used)]
 
@@ -22,14 +22,14 @@ fn target(isa: Isa, threads: usize) -> Target {
     Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(threads) })
 }
 
-/// What is between for a sum of a channel.
+/// Applies the map between the contractions to a sum.
 fn between(operands: &Operands, of: Between, sum: f64, channel: usize) -> f64 {
     let bias = operands.named("mid_bias").map(|bias| f64::from(bias[channel]));
     assert_eq!(bias.is_some(), of.bias);
     activated(of.activation, sum + bias.unwrap_or(0.0), f64::NAN)
 }
 
-/// Every tap and every channel by itself.
+/// Computes every tap and every channel separately.
 fn separable(conv: &SeparableConv2d, operands: &Operands) -> ArrayD<f64> {
     let (input, depthwise, pointwise) =
         (&operands[0], operands.named("depthwise").unwrap(), operands.named("pointwise").unwrap());
@@ -59,7 +59,7 @@ fn perceptron(mlp: &Mlp, operands: &Operands) -> ArrayD<f64> {
     ArrayD::from_shape_fn(vec![mlp.m, mlp.n], |i| (0..mlp.h).map(|h| mid[[i[0], h]] * second[[h, i[1]]]).sum())
 }
 
-/// What the epilogue makes of sums.
+/// Applies the epilogue to sums.
 fn finished(workload: &Workload, operands: &Operands, sums: ArrayD<f64>) -> ArrayD<f32> {
     let of_channel = |name: &str, channel: usize| operands.named(name).map(|values| f64::from(values[channel]));
     ArrayD::from_shape_fn(sums.shape(), |i| {
@@ -114,7 +114,7 @@ fn every_pair_has_a_default_and_no_other_sketch() {
     }
 }
 
-/// The default of a workload with other values of some knobs.
+/// Returns the space of a workload, and its default config with other values of some knobs.
 fn changed(text: &str, target: &Target, changes: &[(&str, Value)]) -> (ScheduleSpace, Config) {
     let space = ScheduleSpace::new(&text.parse().unwrap(), target);
     let mut config = space.default_config();
@@ -182,14 +182,14 @@ fn what_cannot_be_is_refused_by_the_knobs_name() {
     refused(CONV, "second.order.inner", Value::Order(vec!["o".into()]));
     refused(MLP, "first.weights", word("loose"));
 
-    // More than the second-level cache between.
+    // The intermediate result exceeds the second-level cache.
     let wide = "mlp:m=512,n=16,k=8,h=8192";
     let (space, config) = changed(wide, &target, &[("tile.m", Value::Tile(vec![96]))]);
     let error = lower(space.workload(), &target, &config).unwrap_err().to_string();
     assert!(error.starts_with("knob 'between': 3151872 bytes between the contractions exceed"), "{error}");
 }
 
-/// The problem that the verifier finds after `change`.
+/// Returns the problem that the verifier finds after `change`.
 fn problem(text: &str, change: impl FnOnce(&mut Program)) -> String {
     let target = target(Isa::Avx2, 1);
     let (space, config) = changed(text, &target, &[]);

@@ -1,7 +1,7 @@
 //! Configs that no space proposes: knobs that are missing, unknown or of the wrong kind, absurd
-//! tiles, huge numbers, sketches of other targets. Whatever is read from JSON is refused with an
-//! error or lowered to loop nests that are proven; nothing panics. One that fails is made simpler.
-//! `AUTOTUNE_CASES` sets the number of configs.
+//! tiles, huge numbers, sketches of other targets. Any JSON is either refused with an error or
+//! lowered to a program that the verifier accepts; nothing panics. A failing config is simplified
+//! before it is reported. `AUTOTUNE_CASES` sets the number of configs.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ use rand::seq::{IndexedRandom, IteratorRandom};
 use rand::{Rng, RngExt};
 
 const USUAL_CASES: u64 = 4000;
-/// Configs of a workload, each of them changed a little more than the one before.
+/// Number of configs per workload, each with one more change than the one before.
 const CHANGES: usize = 12;
 
 fn random_value<R: Rng>(rng: &mut R) -> Value {
@@ -59,8 +59,8 @@ fn random_value<R: Rng>(rng: &mut R) -> Value {
     }
 }
 
-/// One change: of a value to another of the space or to any, of a number in it, of what knobs there
-/// are, of the sketch.
+/// Makes one change: to another value of the space or any value, to a number in a value, to the set
+/// of knobs, or to the sketch.
 fn change<R: Rng>(config: &mut Config, space: &ScheduleSpace, rng: &mut R) {
     const NAMES: [&str; 8] = ["unknown", "", "tile.o", "order", "m", "input", "split", "layout.in"];
     const SKETCHES: [&str; 8] = ["direct", "fused", "winograd", "tiled", "implicit_gemm", "mma", "wgmma", "none"];
@@ -102,7 +102,7 @@ fn change<R: Rng>(config: &mut Config, space: &ScheduleSpace, rng: &mut R) {
     }
 }
 
-/// How many of the changed configs are lowered.
+/// Returns the number of changed configs that are lowered.
 fn check(workload: &Workload, target: &Target, rng: &mut impl Rng) -> usize {
     let space = ScheduleSpace::new(workload, target);
     let mut config = if rng.random() { space.default_config() } else { space.sample(rng).config().clone() };
@@ -128,7 +128,8 @@ fn check(workload: &Workload, target: &Target, rng: &mut impl Rng) -> usize {
     lowered
 }
 
-/// Checks so many of usual configs, on workloads one in four of which are of any size.
+/// Checks `cases` configs of random workloads. One workload in four is drawn by `odd`, and may have
+/// any size.
 fn check_all(
     cases: u64,
     target_of: impl Fn(&mut Choices) -> Target + Sync,

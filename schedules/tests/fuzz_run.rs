@@ -1,5 +1,5 @@
-//! Configs as somebody may have edited their text: what still lowers is proven right, and its
-//! machine code runs and is right. `AUTOTUNE_CASES` sets the number of configs.
+//! Configs with edited text: those that still lower are verified, and their machine code computes
+//! the right result. `AUTOTUNE_CASES` sets the number of configs.
 
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -23,7 +23,7 @@ use serde_json::Value;
 
 const CASES: u64 = 600;
 
-/// The config with some knobs' values changed, as text.
+/// Returns the text of a config with the values of some knobs changed.
 fn edited(config: &Config, space: &ScheduleSpace, rng: &mut impl Rng) -> String {
     let mut json = serde_json::to_value(config).unwrap();
     let other = serde_json::to_value(space.sample(rng).config()).unwrap();
@@ -50,7 +50,7 @@ fn edited(config: &Config, space: &ScheduleSpace, rng: &mut impl Rng) -> String 
     json.to_string()
 }
 
-/// Checks what an edited text becomes; true if it ran.
+/// Checks the program of an edited text. Returns true if it ran.
 fn runs_right(text: &str, workload: &Workload, target: &Target, seed: u64) -> bool {
     let Ok(config) = serde_json::from_str::<Config>(text) else { return false };
     let Ok(program) = lower(workload, target, &config) else { return false };

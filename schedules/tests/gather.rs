@@ -1,5 +1,5 @@
-//! Rows of a table by their numbers: a plain reference, random schedules, numbers that are none,
-//! code, text forms.
+//! Rows of a table by index: a naive reference, random schedules, invalid indices, generated code,
+//! text forms.
 
 #![allow(clippy::unwrap_used)]
 
@@ -46,7 +46,7 @@ fn gpu(name: &str) -> Target {
     Target::Gpu(GpuTarget::stated(name).unwrap())
 }
 
-/// The row of a number, as the operator says.
+/// Returns the row of an index by the operator's definition.
 fn row(number: f32, &Gather { k: rows, from_end, .. }: &Gather) -> usize {
     let number = if from_end && number < 0.0 { number + rows as f32 } else { number };
     if number.is_nan() { 0 } else { number.floor().clamp(0.0, (rows - 1) as f32) as usize }
@@ -56,7 +56,7 @@ fn by_hand(gather: &Gather, operands: &Operands) -> ArrayD<f32> {
     ArrayD::from_shape_fn(vec![gather.m, gather.n], |at| operands[0][[row(operands[1][at[0]], gather), at[1]]])
 }
 
-/// Numbers of every kind.
+/// Puts indices of every kind into the operands: fractional, negative, out of range, NaN.
 fn odd(operands: &mut Operands, rows: usize) {
     let last = rows as f32 - 1.0;
     let kinds = [
@@ -111,7 +111,7 @@ fn random_numbers_are_those_of_rows_and_now_and_then_beyond() {
     assert!((50..300).contains(&count(&|number| number < 0.0)), "{}", count(&|number| number < 0.0));
     assert!((50..300).contains(&count(&|number| number >= 50.0)), "{}", count(&|number| number >= 50.0));
     assert!((0..50).all(|row| count(&|number| number == row as f32) > 20));
-    // A number is 4 bytes whatever the elements are, and a table has more rows than are read.
+    // An index has 4 bytes for any element type, and the table has more rows than are read.
     let halves = workload.with_dtype(DType::F16).unwrap();
     assert_eq!(halves.work().bytes, (50 * 2 * 2 + 4000 * 4 + 4000 * 2 * 2) as f64);
     assert_eq!("gather:m=3,n=8,k=100".parse::<Workload>().unwrap().work().bytes, (4 * (3 * 8 + 3 + 3 * 8)) as f64);
@@ -149,8 +149,7 @@ fn c_agrees_with_the_reference() {
     }
 }
 
-/// Default and random schedules of what finds elements by values, rows and single ones, bit for
-/// bit.
+/// Default and random schedules that gather rows and single elements, compared bit for bit.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn the_assembler_agrees_with_the_interpreter() {

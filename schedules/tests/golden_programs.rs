@@ -1,6 +1,6 @@
-//! Loop nests of a few schedules against files under `tests/golden`, refreshed by
-//! `UPDATE_GOLDEN=1`; for each feature of the code generators one kernel in C, without what stands
-//! before every kernel.
+//! Loop nests of a few schedules against files under `tests/golden`, which `UPDATE_GOLDEN=1`
+//! refreshes. For each feature of the code generators there is one kernel in C, without the text
+//! that precedes every kernel.
 
 #![allow(clippy::unwrap_used)]
 
@@ -16,7 +16,7 @@ fn cpu() -> Target {
     Target::Cpu(CpuTarget::generic_avx2(1))
 }
 
-/// The program of the default with other values of some knobs.
+/// Returns the program of the default with other values of some knobs.
 fn program(workload: &str, target: &Target, changes: &[(&str, Value)]) -> Program {
     let workload: Workload = workload.parse().unwrap();
     let mut config = ScheduleSpace::new(&workload, target).default_config();
@@ -32,7 +32,7 @@ fn golden(name: &str, workload: &str, changes: &[(&str, Value)]) -> Program {
     program
 }
 
-/// The same with the kernels in C.
+/// Compares the program and its kernels in C.
 fn golden_c(name: &str, workload: &str, changes: &[(&str, Value)]) {
     let program = golden(name, workload, changes);
     let (prelude, kernels) = parts(&c::generate(&program, &cpu()));
@@ -43,7 +43,7 @@ fn golden_c(name: &str, workload: &str, changes: &[(&str, Value)]) {
     assert_eq!(missing, None, "in front of {name}, but not in prelude.c");
 }
 
-/// What stands in front of the first kernel, and the kernels.
+/// Splits a source into the text before the first kernel, and the kernels.
 fn parts(source: &str) -> (String, String) {
     let is_kernel = |line: &&str| line.starts_with("LEAF ") || line.starts_with("void ");
     let prelude: String = source.split_inclusive('\n').take_while(|line| !is_kernel(line)).collect();
@@ -51,8 +51,8 @@ fn parts(source: &str) -> (String, String) {
     (prelude, kernels)
 }
 
-/// A program that has functions of elements: all that stands in front of the kernels of others is
-/// in front of its own.
+/// Returns a program that uses functions of elements. The text before its kernels includes that of
+/// the other programs.
 fn with_functions() -> Program {
     program("matmul:m=2,n=8,k=4,ta,weights=data,act=clip:0:6", &cpu(), &[])
 }
@@ -62,7 +62,7 @@ fn what_stands_in_front_of_kernels_in_c() {
     assert_golden("prelude.c", &parts(&c::generate(&with_functions(), &cpu())).0);
 }
 
-/// The loop nest on a GPU.
+/// Compares the loop nest for a GPU.
 fn golden_gpu(name: &str, workload: &str, changes: &[(&str, Value)]) -> Program {
     let program = program(workload, &Target::detect("cuda:sm_80", None).unwrap(), changes);
     assert_golden(&format!("{name}.txt"), &program.to_string());
@@ -73,7 +73,7 @@ fn word(word: &str) -> Value {
     Value::Choice(word.into())
 }
 
-/// Knobs of the fused sketch on GPUs that make kernels short.
+/// Knob values of the fused sketch on GPUs that give short kernels.
 fn plain() -> [(&'static str, Value); 7] {
     [
         ("stages", word("1")),

@@ -1,4 +1,4 @@
-//! Schedules that are chosen without measuring on GPUs, and the estimates behind them.
+//! Default schedules on GPUs, chosen without measurements, and the estimates that choose them.
 #![allow(clippy::unwrap_used)]
 
 use autotune_ir::Target;
@@ -39,7 +39,7 @@ fn products_that_leave_tensor_cores_idle_are_computed_by_threads() {
         let config = default(&format!("conv2d:c=64,h=56,w=56,o=64,k=3,p=1,dtype={dtype}"));
         assert_eq!(config.sketch, "mma");
     }
-    // Only tensor cores have the type.
+    // Only tensor cores support the type.
     assert_eq!(default("conv2d:c=32,h=112,w=112,o=32,k=3,p=1,g=32,dtype=tf32").sketch, "mma");
 }
 
@@ -54,14 +54,14 @@ fn many_threads_share_a_single_long_row() {
 
 #[test]
 fn a_stage_takes_as_long_as_its_busiest_block() {
-    // 16 x 9 tiles for 132 persistent blocks: twelve of them have two tiles.
+    // There are 16 x 9 tiles for 132 persistent blocks: twelve blocks have two tiles.
     let workload = "matmul:m=2048,n=2048,k=2048,dtype=f16";
     let knobs = |tile: &str, grid: &str, stages: usize| {
         wgmma(&format!(r#"{tile},"grid":"{grid}","stages":"{stages}","producer":"group","raster":"1","tile.k":[64]"#))
     };
     let uneven = kernels(workload, &knobs(r#""tile.m":[128,64],"tile.n":[240,240]"#, "persistent", 3));
     assert!((uneven.tail() - 144.0 / 264.0).abs() < 0.01, "{}", uneven.tail());
-    // 11 x 12 tiles, one for each multiprocessor.
+    // There are 11 x 12 tiles, one per multiprocessor.
     let even = kernels(workload, &knobs(r#""tile.m":[192,64],"tile.n":[176,176]"#, "tiles", 4));
     assert_eq!(even.tail(), 1.0);
     assert!(even.cycles < 0.8 * uneven.cycles, "{} {}", even.cycles, uneven.cycles);

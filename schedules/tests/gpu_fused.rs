@@ -1,8 +1,8 @@
-//! Two contractions in one kernel on GPUs, with a map or a softmax between them: proven,
-//! interpreted, compiled for CUDA, and run as CUDA built for the CPU, as OpenCL, and under a
-//! simulator that finds races.
+//! Two contractions in one kernel on GPUs, with a map or a softmax between them: verified,
+//! interpreted, compiled for CUDA, and run as CUDA built for the CPU, as OpenCL, and in a simulator
+//! that detects races.
 //!
-//! Where there is no compiler, no device or no simulator, these tests say so and pass;
+//! Without a compiler, device or simulator, these tests print a notice and pass;
 //! `AUTOTUNE_REQUIRE=g++,nvrtc,opencl` makes that a failure.
 
 #![cfg(unix)]
@@ -33,8 +33,8 @@ use ndarray::ArrayD;
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Several images, strides, dilation, epilogues; masks of every shape, causal, several chunks of
-/// keys; axes of one element.
+/// Several images, strides, dilation, epilogues; masks of every shape, causal masks, several chunks
+/// of keys; axes of one element.
 const WORKLOADS: [&str; 14] = [
     "separable_conv2d:n=2,c=20,h=9,w=11,o=24,k=3,p=1,mid=relu,mid_bias,bias,add,act=relu",
     "separable_conv2d:c=8,h=13,w=10,o=5,k=3,s=2,p=2,d=2,mid=hard_swish",
@@ -73,8 +73,8 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
     }
 }
 
-/// Elements of 16 bits are widened once, where they are staged, so that the same tiles take no
-/// longer in half precision than in single.
+/// 16-bit elements are widened once, when they are staged, so that the same tiles take no longer in
+/// half than in single precision.
 #[test]
 fn half_precision_takes_no_longer_than_single() {
     let target = target("cuda:sm_90");
@@ -117,7 +117,7 @@ fn every_one_has_a_default_and_no_other_sketch() {
     });
 }
 
-/// Queries and keys of any length go by in chunks; the values of a row are all in one block.
+/// Attention processes any number of keys in chunks, but the values of a row must be in one block.
 #[test]
 fn rows_of_many_columns_are_refused_where_a_block_has_no_memory_for_them() {
     let opencl = target("opencl");
@@ -144,7 +144,7 @@ fn opencl_agrees_with_the_reference() {
     assert_opencl_agrees(&WORKLOADS.map(|text| text.parse().unwrap()), 2);
 }
 
-/// Bytes of spills, stores and loads together, that count.
+/// Minimum bytes of spills, stores and loads together, that count as spilling.
 const SPILL_BYTES: usize = 128;
 
 #[test]
@@ -183,7 +183,7 @@ fn cuda_compiles_and_the_default_does_not_spill() {
     }
 }
 
-/// The default with other values of some knobs.
+/// Returns a workload and its default with other values of some knobs.
 fn changed(text: &str, target: &Target, changes: &[(&str, Value)]) -> (Workload, Config) {
     let workload: Workload = text.parse().unwrap();
     let mut config = ScheduleSpace::new(&workload, target).default_config();
@@ -201,7 +201,7 @@ fn tile<const N: usize>(sizes: [usize; N]) -> Value {
     Value::Tile(sizes.to_vec())
 }
 
-/// Small tiles of an attention: three chunks of keys, four threads a row.
+/// Attention for small tiles: three chunks of keys, four threads per row.
 const SMALL: &str = "attention:b=2,m=6,n=22,k=12,d=10,mask=row";
 
 fn small(target: &Target) -> (Workload, Config) {
@@ -256,7 +256,7 @@ fn what_is_between_is_kept_in_shared_memory_or_written_out() {
     }
 }
 
-/// What the sketch says of shared memory, which its limits go by, is what the programs have.
+/// The shared memory that the sketch computes for its limits is that of the programs.
 #[test]
 fn programs_keep_the_limits_of_the_target() {
     for word in ["cuda:sm_90", "opencl"] {
@@ -330,7 +330,7 @@ fn a_barrier_that_is_left_out_is_a_race() {
     assert!(races >= 4, "{races}");
 }
 
-/// An operator that is its formula.
+/// An operator defined by its formula.
 #[derive(Debug)]
 struct Other(Formula);
 
@@ -358,7 +358,7 @@ impl Operator for Other {
     }
 }
 
-/// Attention with some of its equations changed.
+/// Returns attention with some of its equations changed.
 fn other(change: impl FnOnce(&mut [Computed])) -> Workload {
     let attention = Attention { mask: Mask::Row, ..Attention::new(2, [9, 21], [6, 10]) };
     let mut formula = attention.formula();
@@ -366,14 +366,14 @@ fn other(change: impl FnOnce(&mut [Computed])) -> Workload {
     Workload::new(Other(formula)).unwrap()
 }
 
-/// Their positions in attention's formula.
+/// Positions of equations in attention's formula.
 const LARGEST: usize = 2;
 const EXP: usize = 3;
 const TOTAL: usize = 4;
 const SCALE: usize = 5;
 const WEIGHTS: usize = 6;
 
-/// What the largest is taken of, and exponents are of.
+/// Maps the scores in both equations that read them: the maximum and the exponent.
 fn map_scores(computed: &mut [Computed], map: impl Fn(Expr) -> Expr) {
     let score = computed[LARGEST].value.clone();
     computed[LARGEST].value = map(score.clone());
@@ -387,12 +387,12 @@ fn map_scores(computed: &mut [Computed], map: impl Fn(Expr) -> Expr) {
 fn whatever_is_a_softmax_between_products_is_one() {
     let target = target("cuda:sm_80");
     check(&other(|_| {}), &target, 1, 6);
-    // Any function of the total, any factors of scores that keep their order.
+    // Any function of the total and any positive factor of the scores is a softmax.
     check(&other(|all| all[SCALE].value = Expr::unary(UnaryOp::Rsqrt, total(all))), &target, 1, 6);
     check(&other(|all| map_scores(all, |score| Expr::product(score, Expr::Const(0.25)))), &target, 1, 6);
 }
 
-/// The total in the equation that makes a factor of it.
+/// Returns the total in the equation of its reciprocal.
 fn total(all: &[Computed]) -> Expr {
     let Expr::Binary(BinaryOp::Div, of) = &all[SCALE].value else { panic!("no quotient") };
     of[1].clone()
@@ -426,8 +426,7 @@ fn what_is_no_softmax_is_not_taken_for_one() {
     }
 }
 
-/// Operands with what a mask may have: minus infinity for whole chunks of keys, and for all of
-/// them.
+/// Masks with minus infinity for whole chunks of keys, and for all keys.
 #[test]
 fn rows_that_are_masked_in_part_or_wholly_are_those_of_the_definition() {
     let target = target("cuda:sm_90");

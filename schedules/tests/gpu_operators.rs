@@ -1,6 +1,5 @@
-//! The sketches for GPUs on operators that they know nothing of: convolutions of one and of three
-//! dimensions, and a product with two axes of rows. What each sketch offers is proven and agrees
-//! with the meaning of the spec.
+//! The sketches for GPUs on operators that they do not know: convolutions of one and three
+//! dimensions, and a product with two row axes. All schedules are verified and agree with the spec.
 
 #![allow(clippy::unwrap_used)]
 
@@ -21,7 +20,7 @@ fn parse(_: &Fields) -> Result<Box<dyn Operator>, WorkloadError> {
     Err(WorkloadError::UnknownOperator { name: "other".into(), known: String::new() })
 }
 
-/// An operator that is its formula.
+/// An operator defined by its formula.
 #[derive(Debug)]
 struct Other(&'static str, Formula);
 
@@ -56,8 +55,8 @@ fn operands(data: Vec<usize>, weight: Vec<usize>) -> [Tensor; 2] {
     [data, weight]
 }
 
-/// A convolution of images `[n, c, ..]` of as many dimensions as there are extents, padded by 1, of
-/// 3 taps along each.
+/// Returns a convolution of images `[n, c, ..]` with one dimension per extent, padding 1, and 3
+/// taps along each.
 fn convolution(name: &'static str, extents: &[usize], stride: usize) -> Workload {
     const NAMES: [[&str; 2]; 3] = [["y0", "k0"], ["y1", "k1"], ["y2", "k2"]];
     let (n, c, o, dims) = (2, 5, 6, extents.len());
@@ -78,7 +77,7 @@ fn convolution(name: &'static str, extents: &[usize], stride: usize) -> Workload
     Workload::new(Other(name, formula)).unwrap()
 }
 
-/// `result[a, b, n] = Σ data[a, b, k] * weight[k, n]`.
+/// Returns the product `result[a, b, n] = Σ data[a, b, k] * weight[k, n]`.
 fn product() -> Workload {
     let axes = [("a", 3, false), ("b", 7, false), ("n", 24, false), ("k", 40, true)];
     let [data, weight] = operands(vec![3, 7, 40], vec![40, 24]);
@@ -88,7 +87,7 @@ fn product() -> Workload {
     Workload::new(Other("rows", formula)).unwrap()
 }
 
-/// Checks some configs of each sketch; the sketches.
+/// Checks some configs of each sketch and returns the names of the sketches.
 fn check(workload: &Workload, word: &str) -> Vec<&'static str> {
     let target = Target::Gpu(GpuTarget::stated(word).unwrap());
     let space = ScheduleSpace::new(workload, &target);
@@ -131,8 +130,8 @@ fn convolutions_of_any_dimensions_are_tiled() {
     }
 }
 
-/// Phases with as many taps each, those of two halves, some beyond the kernel, and groups of one
-/// channel.
+/// Phases with equal numbers of taps, two groups, phases of which some read taps out of bounds, and
+/// groups of one channel.
 #[test]
 fn transposed_convolutions_are_tiled_by_phases() {
     for text in [
@@ -160,7 +159,8 @@ fn transposed_convolutions_are_tiled_by_phases() {
     }
 }
 
-/// `result[m, n] = Σ data[m, 9 - k] * weight[9 - k, n]`, either operand read backwards or not.
+/// Returns `result[m, n] = Σ data[m, 9 - k] * weight[9 - k, n]`, with each operand read backwards
+/// or not.
 fn backwards(is_backwards: [bool; 2], is_constant: bool) -> Workload {
     let axes = [("m", 7, false), ("n", 12, false), ("k", 10, true)];
     let step = |is_backwards: bool| if is_backwards { var(2) * -1 + 9 } else { var(2) };
@@ -183,7 +183,7 @@ fn only_weights_are_read_backwards() {
     }
 }
 
-/// Weights of a batch that stay are packed with all of it.
+/// Constant weights of a batch are packed for the whole batch.
 #[test]
 fn constant_weights_of_a_batch_are_packed_for_tensor_cores() {
     let workload = "matmul:b=3,m=20,n=24,k=32,weights=constant,dtype=f16".parse().unwrap();

@@ -1,5 +1,5 @@
-//! The sketches for GPUs on random workloads × random configs: the verifier accepts what lowering
-//! makes, the interpreter agrees with the reference and finds no race.
+//! The sketches for GPUs on random workloads and configs: the verifier accepts the lowered
+//! programs, the interpreter agrees with the reference, and it finds no race.
 
 #![allow(clippy::unwrap_used)]
 
@@ -28,7 +28,7 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
     }
 }
 
-/// Convolutions over pixels: images of any size, several of them, strides, padding, dilation and
+/// Convolutions over fused pixels: several images of any size, strides, padding, dilation and
 /// groups.
 #[test]
 fn pixels_of_several_rows_and_images_are_tiled_as_one_axis() {
@@ -63,7 +63,7 @@ fn pixels_of_several_rows_and_images_are_tiled_as_one_axis() {
     }
 }
 
-/// Odd numbers of channels and tiles, several images, padding of any width.
+/// Odd numbers of channels and tiles, several images, and any padding.
 #[test]
 fn winograd_programs_are_proven_and_agree_with_the_reference() {
     let targets = ["cuda:sm_90", "opencl"].map(|word| Target::detect(word, None).unwrap());
@@ -84,7 +84,7 @@ fn winograd_programs_are_proven_and_agree_with_the_reference() {
     }
 }
 
-/// What the sketches say of shared memory, which their limits go by, is what the programs have.
+/// The shared memory that sketches compute for their limits is that of the programs.
 #[test]
 fn shared_memory_is_that_of_the_program() {
     let mut met = BTreeMap::new();
@@ -111,7 +111,7 @@ fn shared_memory_is_that_of_the_program() {
                     let bytes: Vec<usize> = shared.map(bytes_of).collect();
                     let (sum, slack) = (bytes.iter().sum::<usize>(), 16 * bytes.len());
                     assert!(!bytes.is_empty() && sum <= said, "{context}: {said} bytes, of buffers {bytes:?}");
-                    // Box copies have words of their own behind the buffers.
+                    // Box copies have mbarriers after the buffers.
                     assert!(said < sum + slack + 160, "{context}: {said} bytes, of buffers {bytes:?}");
                     let launches = program.stages.iter().filter_map(|stage| Launch::of(&program, stage));
                     assert_eq!(launches.map(|launch| launch.shared_bytes).max(), Some(said), "{context}");
@@ -133,8 +133,7 @@ fn shared_memory_is_that_of_the_program() {
     }
 }
 
-/// Elements of 16 bits are widened once, where they are staged, not at each read of a thread that
-/// multiplies by itself.
+/// Single threads widen 16-bit elements once, when these are staged, not at each read.
 #[test]
 fn threads_of_their_own_multiply_what_is_wide_already() {
     let target = Target::detect("cuda:sm_90", None).unwrap();
@@ -158,7 +157,7 @@ fn threads_of_their_own_multiply_what_is_wide_already() {
     }
 }
 
-/// A transform that leaves out a tile or stores tiles over one another.
+/// Transforms that leave out a tile, or store several tiles to the same place, are found.
 #[test]
 fn wrong_tiles_of_winograd_programs_are_found() {
     let target = Target::detect("cuda:sm_90", None).unwrap();
@@ -169,7 +168,7 @@ fn wrong_tiles_of_winograd_programs_are_found() {
         let program = lower(&workload, &target, &sample_winograd(&space, &mut rng)).unwrap();
         let (output, tiles) = (program.find(Role::Output).unwrap(), "input_transformed");
         let tiles = BufferId(program.buffers.iter().position(|b| b.name == tiles).unwrap() as u32);
-        // Of the digits (o, t) or (c, t), and of (n, th, tw) within: by depth.
+        // Each change applies to digits by depth: (o, t) or (c, t) outside, (n, th, tw) inside.
         type Break = fn(&mut Affine, &mut [Digit]);
         let cases: [(BufferId, usize, Break); 6] = [
             (output, 0, |value, _| *value = value.clone() * 2),
@@ -205,7 +204,7 @@ fn stores_to(node: &Node, buffer: BufferId) -> bool {
         || node.body().iter().any(|node| stores_to(node, buffer))
 }
 
-/// Pixels that are found in the wrong place are stored in the wrong place, or not at all.
+/// Pixels with wrong digits are stored to the wrong place, or not at all.
 #[test]
 fn wrong_digits_of_pixels_are_found() {
     let target = Target::detect("cuda:sm_90", None).unwrap();
@@ -219,7 +218,7 @@ fn wrong_digits_of_pixels_are_found() {
             continue;
         }
         let output = program.find(Role::Output).unwrap();
-        // One column less, and every other pixel taken for its neighbour.
+        // The faults are one column less, and every other pixel mapped to its neighbour.
         for change in 0..2 {
             let mut broken = program.clone();
             for_each_list(compute(&mut broken), &mut |list| {
@@ -246,12 +245,12 @@ fn for_each_list(nodes: &mut Vec<Node>, change: &mut impl FnMut(&mut Vec<Node>))
     nodes.iter_mut().filter_map(Node::body_mut).for_each(|body| for_each_list(body, change));
 }
 
-/// The nodes of the stage that multiplies.
+/// Returns the nodes of the compute stage.
 fn compute(program: &mut Program) -> &mut Vec<Node> {
     &mut program.stages.iter_mut().find(|s| s.name == "compute").unwrap().body
 }
 
-/// A program with some barrier, the `number`th, left out; `None` if there are fewer.
+/// Returns the program without barrier number `number`; `None` if it has fewer barriers.
 fn without_barrier(program: &Program, number: usize) -> Option<Program> {
     let mut program = program.clone();
     let (mut seen, mut removed) = (0, false);
@@ -271,7 +270,7 @@ fn without_barrier(program: &Program, number: usize) -> Option<Program> {
     removed.then_some(program)
 }
 
-/// A barrier left out is a race, and both the interpreter and the verifier say so.
+/// A missing barrier is a race, which both the interpreter and the verifier report.
 #[test]
 fn a_missing_barrier_is_a_race() {
     let target = Target::detect("cuda:sm_80", None).unwrap();
@@ -288,8 +287,8 @@ fn a_missing_barrier_is_a_race() {
             while let Some(broken) = without_barrier(&program, number) {
                 let proof = verify(&broken, &target).unwrap_err();
                 assert!(matches!(proof.problem, Problem::Conflict { .. }), "{config}: {proof}");
-                // A single thread that does not need what others copied is no race, but nothing
-                // that is proven.
+                // A single thread that does not need what others copied does not race, but the
+                // program is still not provable.
                 match interpret(&broken, &operands) {
                     Err(InterpError::Program(ProgramError { problem: Problem::Conflict { buffer, .. }, .. })) => {
                         assert!(buffer.ends_with("_shared"), "{buffer}");
@@ -317,7 +316,7 @@ fn planted_faults_are_found() {
             for_each_list(compute(&mut broken), &mut |list| change(list));
             (broken != program).then(|| verify(&broken, &target).unwrap_err().problem)
         };
-        // The output stored where the tile sticks out.
+        // The output is stored out of bounds.
         let problem = fails(&mut |list| {
             if let [Node::Guard { body, .. }] = &mut list[..] {
                 *list = std::mem::take(body);
@@ -327,7 +326,7 @@ fn planted_faults_are_found() {
             assert!(matches!(problem, Problem::OutOfBounds { .. }), "{problem}\n{program}");
             unguarded += 1;
         }
-        // The product of another step.
+        // The product is that of another step.
         let problem = fails(&mut |list| {
             if let [Node::Store(store)] = &mut list[..]
                 && store.mode == StoreMode::Accumulate
@@ -340,12 +339,12 @@ fn planted_faults_are_found() {
             matches!(problem, Some(Problem::Incomplete { .. } | Problem::Overlap { .. })),
             "{problem:?}\n{program}"
         );
-        // More shared memory than there is.
+        // Shared memory exceeds the limit.
         let mut broken = program.clone();
         let shared = broken.buffers.iter_mut().find(|b| b.scope == Scope::Shared).unwrap();
         shared.shape[1] += 1 << 16;
         assert!(matches!(verify(&broken, &target).unwrap_err().problem, Problem::Memory { .. }));
-        // A condition that is too strict; the way of partial sums is not proven.
+        // A guard is too strict. The stages of partial sums are not verified for this.
         if program.stages.len() > 1 {
             continue;
         }

@@ -1,7 +1,7 @@
-//! Maps, reductions and chains of both on GPUs: proven, interpreted, compiled for CUDA, and run as
-//! CUDA built for the CPU and as OpenCL.
+//! Maps, reductions and chains of both on GPUs: verified, interpreted, compiled for CUDA, and run
+//! as CUDA built for the CPU and as OpenCL.
 //!
-//! Where there is no compiler or no device, these tests say so and pass;
+//! Without a compiler or device, these tests print a notice and pass;
 //! `AUTOTUNE_REQUIRE=cxx,nvrtc,opencl` makes that a failure.
 
 #![cfg(unix)]
@@ -26,9 +26,8 @@ use common::workloads::random_map_reduce;
 use ndarray::ArrayD;
 use rand::RngExt;
 
-/// What each operator has of its own: padding, windows of a whole image, rows along which memory is
-/// not contiguous, values for each element of a row, rows of one element, vectors of elements and
-/// of rows.
+/// Special cases of each operator: padding, windows of a whole image, rows with strided elements,
+/// values per element of a row, rows of one element, vectors of elements and of rows.
 const WORKLOADS: [&str; 30] = [
     "pool2d:n=2,c=3,h=11,w=13,k=3,s=2,p=1,kind=max,bias,act=relu",
     "pool2d:n=2,c=5,h=9,w=9,k=9,kind=avg",
@@ -62,7 +61,7 @@ const WORKLOADS: [&str; 30] = [
     "reduce:shape=5x24x16,axes=1,op=sum,bias",
 ];
 
-/// Results of another type than the operands.
+/// Workloads whose results have another type than the operands.
 const CASTS: [&str; 4] = [
     "pointwise:m=7,n=65,op=copy,to=f16",
     "pointwise:m=9,n=64,op=gelu,to=f32,dtype=f16,bias",
@@ -136,8 +135,8 @@ fn cuda_compiles() {
     }
 }
 
-/// What every default has to keep is near what a GPU does well: rows of a softmax are read by
-/// neighbouring threads, channels by one each.
+/// Defaults have access patterns that suit GPUs: adjacent threads read adjacent elements of a
+/// softmax's rows, or one channel each of adjacent channels.
 #[test]
 fn the_default_reads_neighbours_by_neighbouring_threads() {
     for word in ["cuda:sm_90", "opencl"] {
@@ -165,8 +164,8 @@ fn the_default_reads_neighbours_by_neighbouring_threads() {
     }
 }
 
-/// Loads and stores of four elements at least where rows are whole vectors of them, along whichever
-/// axis memory is contiguous.
+/// Defaults load and store at least four elements at once where rows are whole vectors, along any
+/// contiguous axis.
 #[test]
 fn the_default_accesses_whole_vectors() {
     let target = target("cuda:sm_90");
@@ -190,7 +189,7 @@ fn the_default_accesses_whole_vectors() {
     }
 }
 
-/// Transposes go through shared memory, so that neighbouring threads read and write neighbours.
+/// Transposes go through shared memory, so that adjacent threads read and write adjacent elements.
 #[test]
 fn the_default_of_transposes_reads_and_writes_neighbours() {
     for word in ["cuda:sm_90", "opencl"] {
@@ -209,7 +208,7 @@ fn the_default_of_transposes_reads_and_writes_neighbours() {
     }
 }
 
-/// What is loaded as one vector of narrow elements is stored as two of wide ones.
+/// A vector of narrow elements is loaded at once and stored as two vectors of wide elements.
 #[test]
 fn vectors_of_two_types_are_accessed_in_parts() {
     let (workload, target) = (CASTS[1].parse::<Workload>().unwrap(), target("cuda:sm_90"));
@@ -219,7 +218,7 @@ fn vectors_of_two_types_are_accessed_in_parts() {
     assert_eq!((count("= *(const uint4 *)(input"), count("*(float4 *)(output")), (1, 2), "{source}");
 }
 
-/// Configs from before there were vectors mean what they did.
+/// Configs of versions without vectors keep their meaning.
 #[test]
 fn configs_without_vectors_are_of_single_elements() {
     let (workload, target) = ("softmax:m=6,n=64".parse::<Workload>().unwrap(), target("cuda:sm_90"));
@@ -231,7 +230,7 @@ fn configs_without_vectors_are_of_single_elements() {
     assert_eq!(new, old);
 }
 
-/// Some config with vectors of a number of elements.
+/// Returns a config with vectors of `lanes` elements.
 fn with_vector(workload: &Workload, target: &Target, lanes: &str) -> Config {
     let space = ScheduleSpace::new(workload, target);
     let is_wanted = |config: &Config| config.knobs["vector"] == Value::Choice(lanes.into());
@@ -255,7 +254,7 @@ fn every_choice_of_some_workloads_is_proven() {
     }
 }
 
-/// The program of a softmax whose rows have several threads each.
+/// Returns the program of a softmax with several threads per row.
 fn softmax() -> (Program, Target) {
     let target = target("opencl");
     let (workload, text) =
@@ -332,7 +331,7 @@ fn elements_that_no_thread_or_two_threads_have_are_found() {
     }
 }
 
-/// What is stored along a diagonal under a condition on its one variable does not fill the matrix.
+/// A store to the diagonal, under a condition on its only variable, does not cover the matrix.
 #[test]
 fn a_diagonal_is_not_the_whole_result() {
     let (workload, target) = ("softmax:m=32,n=32".parse::<Workload>().unwrap(), target("opencl"));
@@ -363,8 +362,8 @@ fn stores_to(node: &Node, buffer: BufferId) -> bool {
         || node.body().iter().any(|node| stores_to(node, buffer))
 }
 
-/// Operands with infinities and with what is not a number among the first rows, and a row of
-/// nothing but the least.
+/// Returns operands with infinities and NaN in the first rows, and a row with nothing but the least
+/// value.
 fn special_operands(workload: &Workload) -> Operands {
     let mut operands = Operands::random(workload.spec(), 5);
     let row = operands[0].len() / 6;

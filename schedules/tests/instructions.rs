@@ -1,8 +1,7 @@
-//! Each instruction that generated CUDA takes assembly for, by itself: the shim's on the CPU, and
-//! the compiler's words about the same texts. On a device they run with the tests of
-//! `autotune-measure`.
+//! Each PTX instruction of generated CUDA: the shim's version on the CPU, and the compiler's
+//! acceptance of the same text. On a device, they run with the tests of `autotune-measure`.
 //!
-//! Where there is no C++ compiler or no NVRTC, the tests say so and pass;
+//! Without a C++ compiler or NVRTC, the tests print a notice and pass;
 //! `AUTOTUNE_REQUIRE=g++,nvrtc,sm_90` makes that a failure.
 
 #![cfg(unix)]
@@ -27,7 +26,7 @@ fn built(all: &[Instruction]) -> Result<Shim, String> {
 }
 
 fn found(shim: &Shim, number: usize, one: &Instruction) -> Vec<u32> {
-    // Copies of 16 bytes are aligned.
+    // Copies of 16 bytes need 16-byte alignment.
     let mut given: Vec<[u32; 4]> =
         one.given.chunks(4).map(|c| std::array::from_fn(|i| c.get(i).copied().unwrap_or(0))).collect();
     let mut found = vec![u32::MAX; one.expected.len()];
@@ -35,7 +34,7 @@ fn found(shim: &Shim, number: usize, one: &Instruction) -> Vec<u32> {
     let mut map = one.map.map(|[matrix, of]| Map::new(base, matrix, of));
     let mut arguments = vec![base, found.as_mut_ptr().cast()];
     arguments.extend(map.as_mut().map(|map| std::ptr::from_mut(map).cast::<c_void>()));
-    // SAFETY: the kernel's arguments, and as many words as it writes.
+    // SAFETY: the arguments are the kernel's, and the output has as many words as it writes.
     let ended = unsafe { shim.run((number, "try_it"), &mut arguments, [1, one.threads], number % 2 == 1) };
     ended.unwrap_or_else(|wrong| panic!("{}: {wrong}", one.name));
     found
@@ -45,7 +44,7 @@ fn found(shim: &Shim, number: usize, one: &Instruction) -> Vec<u32> {
 fn the_shim_does_what_each_instruction_does_and_wrong_layouts_are_read_off() {
     let mut all = instructions::all();
     let right = all.len();
-    // Sums of the wrong lane, registers in another order, another swizzle.
+    // The faults are sums of the wrong lane, registers in another order, and another swizzle.
     let faults = [
         ("mma m16n8k16 f16", "thread) + i] =", "(thread ^ 1)) + i] =", "row 0 column 2, not row 0 column 0"),
         ("wgmma m64n64k16 f16", "] = __float_as_uint(sums[i])", "] = __float_as_uint(sums[i ^ 8])", "row 8 column 0"),

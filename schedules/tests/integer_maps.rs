@@ -1,5 +1,5 @@
-//! What moves integers, and rounds to them: assembled, in C and interpreted, in several schedules
-//! each.
+//! Operators that move integers or round to them: assembled, in C and interpreted, with several
+//! schedules each.
 
 #![cfg(all(target_arch = "x86_64", unix))]
 #![allow(clippy::unwrap_used)]
@@ -16,7 +16,7 @@ use ndarray::ArrayD;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// Conversions with scales and zero points by channel, sums of two, and what moves bytes.
+/// Conversions with scales and zero points per channel, sums of two operands, and copies of bytes.
 const WORKLOADS: [&str; 18] = [
     "pointwise:b=2,m=19,n=37,op=copy,channels=column,scale,bias,data=f32,out=u8",
     "pointwise:m=19,n=37,op=copy,scale,bias,data=f32,out=i8",
@@ -38,7 +38,7 @@ const WORKLOADS: [&str; 18] = [
     "transpose:shape=5x12x32,perm=102,dtype=i8",
 ];
 
-/// Fails unless what a program computes is near the reference.
+/// Asserts that a program's output is near the reference.
 fn check(found: &ArrayD<f32>, reference: &Reference, tolerance: f64, context: &str) {
     let exact = reference.exact().unwrap();
     let worst = found.iter().zip(exact).map(|(a, b)| f64::from((a - b).abs())).fold(0.0, f64::max);

@@ -1,4 +1,4 @@
-//! The interpreter against the reference, and the mistakes it must not let pass.
+//! The interpreter against the reference, and programs that it must reject.
 
 #![allow(clippy::unwrap_used)]
 
@@ -38,7 +38,7 @@ fn conv() -> Program {
     nests::peeled_conv("conv2d:c=4,h=5,w=6,o=8,k=3,p=1,bias,add,act=relu")
 }
 
-/// The body of the only loop, `depth` loops down, first branch each.
+/// Returns the body `depth` loops down, following the first branch of each loop.
 fn body_at(nodes: &mut Vec<Node>, depth: usize) -> &mut Vec<Node> {
     if depth == 0 {
         return nodes;
@@ -83,8 +83,8 @@ fn undefined_memory_reaches_the_output_through_the_activation() {
 
 #[test]
 fn an_allocation_forgets_what_the_last_one_held() {
-    // Only an allocation that is left at once is cleared; were the buffer kept, the tiles would
-    // start from what it holds.
+    // The allocation must clear the buffer each time. Otherwise tiles would start from the sums of
+    // the tile before.
     let mut program = nests::peeled_conv("conv2d:c=2,h=3,w=3,o=4,k=1");
     let tile = body_at(&mut program.stages[0].body, 4);
     let clear = tile.remove(0);
@@ -165,7 +165,7 @@ fn malformed_trees_are_errors() {
 
 #[test]
 fn tasks_that_share_an_element_race() {
-    // Rows are split among tasks, but each stores the rows of its neighbour, too.
+    // Rows are divided among tasks, but each task also stores a row of the next task.
     let overlapping = |mode: StoreMode| {
         let mut program = nests::padded_conv("conv2d:c=2,h=3,w=3,o=4,k=1");
         let output = program.find(Role::Output).unwrap();
@@ -186,7 +186,7 @@ fn tasks_that_share_an_element_race() {
         assert!(
             matches!(&error.problem, Problem::Conflict { buffer, what } if buffer == "output" && what.ends_with("element 0"))
         );
-        // The same nest is no race where one task runs it all.
+        // The same nest does not race if a single task runs it.
         let mut serial = program;
         let Node::Loop(tasks) = &mut serial.stages[1].body[0] else { unreachable!() };
         tasks.kind = LoopKind::Serial;
@@ -202,7 +202,7 @@ fn trees_of_a_stage_are_tasks_of_their_own() {
     program.stages[1].body = tasks.body.iter().map(|node| serial(vec![node.clone()])).collect();
     let error = failure_of(&program);
     assert!(matches!(error.problem, Problem::Conflict { .. }), "{error}");
-    // A barrier between them makes it right.
+    // As two stages, with a barrier between them, the program is right.
     let stage = program.stages.pop().unwrap();
     for (i, tree) in stage.body.iter().enumerate() {
         let mut own = stage.clone();

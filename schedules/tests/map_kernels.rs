@@ -1,5 +1,5 @@
-//! Maps on every backend against the interpreter, bit for bit: every operation, and random values
-//! of them on x86; on operands that are special, of any exponent, or usual.
+//! Maps on every backend against the interpreter, bit for bit. Every operation, and on x86 random
+//! expressions, on special operands, operands of any exponent, and usual ones.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
@@ -112,7 +112,7 @@ fn every_operation_is_written_in_opencl() {
     assert_eq!(difference(&output, &interpret(&program, &operands).unwrap()), None, "{program}");
 }
 
-/// An operation on a sum's magnitude, times the sum.
+/// Returns an operation on a sum's magnitude, times the sum.
 fn map(op: UnaryOp, sum: &Expr) -> Expr {
     Expr::product(Expr::unary(op, Expr::unary(UnaryOp::Abs, sum.clone())), sum.clone())
 }
@@ -122,9 +122,9 @@ fn map(op: UnaryOp, sum: &Expr) -> Expr {
 fn what_is_behind_a_register_tile_may_be_any_map() {
     use autotune_workloads::{Operands, max_rel_error};
     use common::{machine, nests};
-    // Of 16 registers, tiles leave 2 and more.
+    // Tiles leave two registers or more of 16.
     for (rows, lanes) in [(2, 8), (3, 11), (6, 16), (7, 16)] {
-        // What is nearly whole may be either of two whole numbers.
+        // A sum near an integer may round to either side, so `Floor` is left out.
         for op in UnaryOp::ALL.into_iter().filter(|op| *op != UnaryOp::Floor) {
             let mut program =
                 nests::tiled_matmul(&format!("matmul:m=9,n={},k=5,bias", 2 * lanes + 3), [rows, lanes, 5]);

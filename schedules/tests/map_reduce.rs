@@ -1,4 +1,4 @@
-//! Maps and reductions: plain references, random schedules, and what the verifier refuses.
+//! Maps and reductions: naive references, random schedules, and programs that the verifier refuses.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ use ndarray::{ArrayD, Axis, s};
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// Every window element by element.
+/// Pools each window element by element.
 fn pooled(pool: &Pool2d, input: &ArrayD<f32>) -> ArrayD<f64> {
     let [oh, ow] = pool.output_hw();
     ArrayD::from_shape_fn(vec![pool.n, pool.c, oh, ow], |i| {
@@ -64,7 +64,7 @@ fn transposed(transpose: &Transpose, input: &ArrayD<f32>) -> ArrayD<f64> {
     input.view().permuted_axes(transpose.perm()).mapv(f64::from)
 }
 
-/// Query by query.
+/// Computes attention query by query.
 fn attended(attention: &Attention, operands: &Operands) -> ArrayD<f64> {
     let Attention { b, h, m, n, k, d, mask, causal } = *attention;
     let [query, key, value] = [(0, m, k), (1, n, k), (2, n, d)]
@@ -90,7 +90,7 @@ fn attended(attention: &Attention, operands: &Operands) -> ArrayD<f64> {
     output.into_shape_with_order(shape).unwrap()
 }
 
-/// Row by row, by the definitions of the papers.
+/// Normalises row by row, by the definitions of the papers.
 fn normalised(workload: &Workload, operands: &Operands) -> Option<ArrayD<f64>> {
     let input = operands[0].mapv(f64::from);
     if let Some(softmax) = workload.sizes::<Softmax>() {
@@ -202,7 +202,7 @@ fn random_attention_is_proven_and_agrees_with_the_reference() {
     assert!(kinds.borrow().len() > 12, "{kinds:?}");
 }
 
-/// What a mask of minus infinity leaves out, and what is left of a row of which all but one key is.
+/// Keys masked by minus infinity, and rows in which all keys but one are.
 #[test]
 fn masked_keys_have_no_weight() {
     let workload: Workload = "attention:b=2,m=3,n=5,k=4,mask=rows".parse().unwrap();
@@ -254,13 +254,13 @@ fn images_of_whole_blocks_are_in_blocks_of_channels_by_default() {
     let channels = layouts("pointwise:m=16,n=9,op=copy,channels=column,scale,add");
     let images = [("input", blocked), ("output_scale", plain), ("residual", blocked), ("output", blocked)];
     assert_eq!(channels, named(&images));
-    // What is found at places that tables say.
+    // The sampled positions come from tables.
     let resampled = layouts("resize:c=16,h=3,w=3,oh=5,ow=5,mode=linear");
     assert_eq!(resampled, named(&[("input", plain), ("output", plain)]));
     assert_eq!(layouts("transpose:b=16,m=16,n=16"), named(&[("input", plain), ("output", plain)]));
 }
 
-/// Which sketches there are for poolings, the default's first.
+/// Sketches of poolings, the default's first.
 #[test]
 fn overlapping_windows_of_plain_images_are_combined_down_and_then_across() {
     let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(1) });
@@ -268,12 +268,12 @@ fn overlapping_windows_of_plain_images_are_combined_down_and_then_across() {
         ("c=24,h=56,w=56,k=3,s=2,p=1,kind=max", &["separable"][..]),
         ("c=3,h=40,w=40,k=5,p=2,exclude_pad,kind=avg,bias,act=relu", &["separable"]),
         ("c=24,h=28,w=28,k=3,d=2,p=2,kind=avg", &["separable"]),
-        // Two rows or columns, or long strides, may be as fast at once.
+        // Windows of two rows or columns, or with long strides, may be as fast in one pass.
         ("c=24,h=56,w=56,k=2,s=1,kind=max", &["separable", "map_reduce"]),
         ("c=24,h=60,w=60,k=5,s=4,kind=max", &["separable", "map_reduce"]),
-        // Blocks of channels.
+        // Channel-blocked images.
         ("c=64,h=56,w=56,k=3,s=2,p=1,kind=max", &["map_reduce", "separable"]),
-        // Nothing is shared between windows.
+        // Windows that do not overlap.
         ("c=24,h=56,w=56,k=2,s=2,kind=max", &["map_reduce"]),
         ("c=24,h=7,w=7,global,kind=avg", &["map_reduce"]),
         ("c=24,h=56,w=56,kh=1,kw=3,kind=max", &["map_reduce"]),
@@ -338,14 +338,15 @@ fn windows_that_end_beyond_the_image_count_where_that_is_asked_for() {
     assert_eq!(shape("pool2d:c=1,h=5,w=5,k=2,s=3,p=1,ceil"), [1, 1, 2, 2]);
 }
 
-/// The program of the default schedule.
+/// Returns the program of the default schedule, and its target.
 fn program(text: &str) -> (Program, Target) {
     let (workload, target) = (text.parse().unwrap(), Target::Cpu(CpuTarget::generic_avx2(1)));
     let config = ScheduleSpace::new(&workload, &target).default_config();
     (lower(&workload, &target, &config).unwrap(), target)
 }
 
-/// The program with its statements changed is refused with a problem of these words.
+/// Asserts that the verifier refuses the program with changed statements, with a problem that
+/// contains `wanted`.
 fn assert_refused(text: &str, wanted: &str, change: impl Fn(&mut Store)) {
     let (mut program, target) = program(text);
     assert_eq!(verify(&program, &target), Ok(()));
@@ -430,7 +431,7 @@ fn iterations_that_are_left_out_are_missed() {
     assert!(verify(&program, &target).unwrap_err().to_string().contains("iterations are covered"));
 }
 
-/// Whichever operand lies transposed, with what an epilogue does behind the sums.
+/// Products with either operand transposed, and with epilogues.
 #[test]
 fn products_with_few_vectors_are_reductions_too() {
     let vectors = [
@@ -440,7 +441,7 @@ fn products_with_few_vectors_are_reductions_too() {
         ("b=7,m=1,n=1,k=90", ""),
         ("m=1,n=45,k=19", ",ta"),
     ];
-    // Those with several vectors go along the steps, as they lie or turned first.
+    // Products with several vectors reduce along the steps, in place or after a transpose.
     let several = [("m=23,n=3,k=70", ""), ("m=5,n=8,k=33", ""), ("m=4,n=31,k=40", ",tb"), ("m=7,n=19,k=65", ",ta,tb")];
     for (number, (sizes, lies)) in vectors.into_iter().chain(several).enumerate() {
         for rest in ["", ",bias,act=relu", ",weights=data,scale,add"] {
@@ -453,7 +454,7 @@ fn products_with_few_vectors_are_reductions_too() {
     }
 }
 
-/// One f32 to which 0.1 is added a million times is off by one percent.
+/// Adding 0.1 a million times to one f32 gives an error of one percent.
 #[test]
 fn long_sums_keep_their_precision() {
     for isa in [Isa::Avx2, Isa::Avx512] {

@@ -1,4 +1,4 @@
-//! What maps and reductions have for a schedule where nothing is measured and no model is asked.
+//! Default schedules of maps and reductions, without measurements or models.
 
 #![allow(clippy::unwrap_used)]
 
@@ -9,7 +9,7 @@ use autotune_workloads::Workload;
 #[test]
 fn every_thread_has_work_by_default() {
     let few = CpuTarget::generic_avx2(2);
-    // There are fewer blocks of channels than threads.
+    // The image has fewer channel blocks than the target has threads.
     let many = CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(16) };
     for (text, cpu) in [
         ("pool2d:c=1,h=64,w=64,k=3,s=2,p=1,kind=max", &few),
@@ -59,7 +59,7 @@ fn vectors_go_along_what_is_contiguous_by_default() {
     }
 }
 
-/// A matrix that is not packed is read in order: row by row, or by a few rows side by side.
+/// A matrix that is not packed is read in order: row by row, or a few rows at once.
 #[test]
 fn products_of_few_rows_or_a_column_read_the_matrix_in_order() {
     let space = |text: &str, threads| {
@@ -93,7 +93,7 @@ fn products_of_few_rows_or_a_column_read_the_matrix_in_order() {
     }
 }
 
-/// Blocks, and what goes around them, where no model is asked.
+/// Transposes have square blocks and a fixed order of the loops around them, without a model.
 #[test]
 fn transposes_have_square_blocks_by_default() {
     let target = |isa, threads| Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(threads) });
@@ -135,7 +135,8 @@ fn rows_between_what_is_combined_are_added_up_in_the_cache_by_default() {
     }
 }
 
-/// Few operands beside a matrix are read again and again: prefetching those would gain nothing.
+/// The few other operands of the product are read repeatedly, so that prefetching them gains
+/// nothing.
 #[test]
 fn the_matrix_of_a_product_from_memory_is_prefetched() {
     let cpu = CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(1) };
@@ -160,7 +161,7 @@ fn the_matrix_of_a_product_from_memory_is_prefetched() {
     assert_eq!(small.knobs["prefetch"], Value::Choice("0".into()), "{small}");
 }
 
-/// Rows that lie a power of two apart share the lines of a few ways of the first-level cache.
+/// Rows with a power-of-two stride share few ways of the first-level cache.
 #[test]
 fn tiles_have_no_more_rows_than_the_cache_holds_lines_of() {
     let target = Target::Cpu(CpuTarget { isa: Isa::Avx512, ..CpuTarget::generic_avx2(1) });

@@ -1,6 +1,6 @@
-//! CUDA C for tensor cores, run on the CPU by `common/cuda_shim.h`.
+//! CUDA C for tensor cores, run on the CPU with `common/cuda_shim.h`.
 //!
-//! Where there is no C++ compiler (`CXX` or `g++`), the test says so and passes;
+//! Without a C++ compiler (`CXX` or `g++`), the test prints a notice and passes;
 //! `AUTOTUNE_REQUIRE=g++` makes that a failure.
 
 #![cfg(unix)]
@@ -15,7 +15,7 @@ use common::cuda_on_cpu::OnCpu;
 use common::missing;
 use common::pipelines::{config, faults, group_config, small_target};
 
-/// Workloads with the knobs of small blocks of several warps, and the rest as it comes.
+/// Workloads with knobs for small blocks of several warps; other knobs have their defaults.
 const CASES: [(&str, &str); 15] = [
     ("matmul:m=40,n=34,k=72,dtype=f16,bias,act=relu", "tile.m=32x16 tile.n=32x16 tile.k=16 stages=3 weights=packed"),
     ("matmul:b=2,m=33,n=24,k=40,dtype=bf16,add", "tile.m=32x32 tile.n=32x16 tile.k=16 stages=2 weights=inplace"),
@@ -37,7 +37,7 @@ const CASES: [(&str, &str); 15] = [
     ("matmul:b=2,m=33,n=24,k=40,weights=constant,dtype=bf16", "tile.m=32x16 tile.n=16x16 tile.k=16 stages=3"),
 ];
 
-/// The same for warp groups.
+/// Workloads with knobs for warp groups.
 const GROUP_CASES: [(&str, &str); 8] = [
     ("matmul:m=130,n=40,k=392,dtype=f16,bias,act=relu", "tile.m=128x64 tile.n=32x32 stages=4"),
     ("matmul:m=128,n=48,k=192,dtype=bf16,add", "tile.m=128x128 tile.n=48x48 stages=3 split=3"),
@@ -49,17 +49,17 @@ const GROUP_CASES: [(&str, &str); 8] = [
     ("matmul:m=60,n=16,k=328,tb,dtype=f16,scale,bias,act=tanh", "tile.m=64x64 tile.n=16x16 stages=5"),
 ];
 
-/// The first case with a producer.
+/// Position of the first case with a producer.
 const WITH_PRODUCER: usize = CASES.len() + 3;
 
-/// Phases that are counted wrongly, in the text of that case.
+/// Replacements that count phases wrongly, in the text of that case.
 const WRONG_PHASES: [[&str; 2]; 2] = [
     ["int awaited = 0, released = 0;", "int awaited = 4, released = 4;"],
     ["int issued = 0, released = 0;", "int issued = 0, released = 4;"],
 ];
 
-/// The cases and faults in some of them, with the programs of both: the number of the case and what
-/// is wrong.
+/// Programs of the cases, and of faults in some of them, with the number of the case and a
+/// description.
 struct Kernels {
     cases: Vec<(Workload, Config)>,
     faults: Vec<(usize, &'static str)>,
@@ -89,7 +89,7 @@ impl Kernels {
         Self { cases, faults: planted, programs }
     }
 
-    /// The text of a program, the last ones with wrong phases.
+    /// Edits the text of a program: the last programs get wrong phases.
     fn edit(number: usize, programs: usize, text: String) -> String {
         let Some(fault) = (number + WRONG_PHASES.len()).checked_sub(programs) else { return text };
         let [right, wrong] = WRONG_PHASES[fault];

@@ -1,6 +1,5 @@
-//! The sketch for tensor cores on random workloads × random configs: the verifier accepts what
-//! lowering makes, the interpreter agrees with the reference and finds no race; neither misses a
-//! planted fault.
+//! The sketches for tensor cores on random workloads and configs: the verifier accepts the lowered
+//! programs, the interpreter agrees with the reference and finds no race. Both find planted faults.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +23,7 @@ use rand_chacha::ChaCha8Rng;
 
 const TYPES: [DType; 3] = [DType::F16, DType::Bf16, DType::Tf32];
 
-/// A workload of few products and a type.
+/// Draws a workload of few products and a 16-bit type.
 fn random_half<R: Rng>(rng: &mut R) -> Workload {
     loop {
         let workload = {
@@ -37,7 +36,7 @@ fn random_half<R: Rng>(rng: &mut R) -> Workload {
     }
 }
 
-/// A config of the sketch whose blocks are small enough for the interpreter.
+/// Draws a config whose blocks are small enough for the interpreter.
 fn sample<R: Rng>(space: &ScheduleSpace, rng: &mut R) -> Option<Candidate> {
     let gpu = space.target().gpu().unwrap();
     let is_small = |config: &Config| {
@@ -56,7 +55,7 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
         let workload = random_half(choices);
         let space = ScheduleSpace::new(&workload, &target);
         let default = space.default_config();
-        // Weights of a convolution that come with every run cannot be packed.
+        // Weights of a convolution that are not constant cannot be packed.
         let is_packed =
             workload.sizes::<Matmul>().is_some() || workload.spec().operands().nth(1).unwrap().is_constant();
         let is_offered = space.sketches().iter().any(|sketch| sketch.name() == MMA.name);
@@ -104,19 +103,19 @@ fn planted_faults_are_found() {
                 _ => panic!("{what}: {proof}"),
             }
             match interpret(&broken, &operands) {
-                // Producer and consumers wait for each other.
+                // Without a release or a wait, producer and consumers deadlock.
                 Err(InterpError::Program(error)) => match error.problem {
                     Problem::Nesting(_) if ["no release", "no wait for a group"].contains(&what) => {}
                     problem => assert!(matches!(problem, Problem::Conflict { .. }), "{what}: {problem}"),
                 },
                 Err(other) => panic!("{what}: {other}"),
-                // The instructions of warp groups go on reading, which the interpreter does not
-                // know.
+                // Instructions of warp groups still read the slot after they are issued, which the
+                // interpreter does not model.
                 Ok(_) if ["a busy slot", "an early release"].contains(&what) && config.sketch == WGMMA.name => {}
                 Ok(output) => assert!(max_rel_error(&output, &expected) > tolerance(&workload, &config), "{what}"),
             }
         }
-        // What the instructions do not do: sums of other lanes, operands dealt out in another way.
+        // The instructions do not support sums of other lanes or other fragments of the operands.
         for dim in 0..3 {
             let broken = broken(&program, |list| {
                 for node in list.iter_mut() {
@@ -172,7 +171,7 @@ fn copies_that_no_instruction_does_are_found() {
                 }
                 common::pipelines::for_each_number(body, &mut |number| number.constant += i64::from(fault == 0));
                 common::nests::for_each_store(body, &mut |store| match fault {
-                    // A row too few, another box for every lane, more than the slot.
+                    // The faults are one row less, another box per lane, and more than the slot.
                     1 => store.dst.index[0] = store.dst.index[0].clone() + Affine::var(VarId(lane as u32)),
                     2 => store.dst.index.swap(1, 2),
                     3 => store.dst.index[1] = store.dst.index[1].clone() + 8,

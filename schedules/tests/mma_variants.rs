@@ -1,10 +1,10 @@
-//! Every variant of the sketches for tensor cores, small, but with more chunks than stages, so that
-//! phases wrap around, twice unless there are many parts, and on a persistent grid with more tiles
-//! than blocks: interpreted, and as CUDA C on the CPU.
+//! Every variant of the sketches for tensor cores, in small sizes: interpreted, and as CUDA C on
+//! the CPU. There are more chunks than stages, so that phases wrap around twice, or once with many
+//! splits. Persistent grids have more tiles than blocks.
 //!
-//! What neither shows is a missing fence: both run threads one after the other on one memory.
+//! Neither detects a missing fence, since both run threads one after the other on one memory.
 //!
-//! Where there is no C++ compiler, the second test says so and passes; `AUTOTUNE_REQUIRE=g++` makes
+//! Without a C++ compiler, the second test prints a notice and passes; `AUTOTUNE_REQUIRE=g++` makes
 //! that a failure.
 
 #![cfg(unix)]
@@ -23,11 +23,11 @@ use common::missing;
 use common::pipelines::{group_config, small_target};
 use common::variants::{self, Variant};
 
-/// Of a shape that has each variant.
+/// Workload for which the sketches have each variant.
 const NOMINAL: &str = "matmul:m=4096,n=4096,k=6144";
 
-/// Convolutions with padding, strides, several taps, groups and a single tap, and products with a
-/// batch, for so many parts of so many chunks.
+/// Convolutions with padding, strides, several taps, groups and a single tap, and batched products,
+/// for given numbers of splits and chunks.
 const OTHERS: [fn(usize, usize) -> String; 6] = [
     |parts, chunks| format!("conv2d:n=2,c={},h=5,w=6,o=20,k=3,p=1,bias,add", 16 * parts * chunks.div_ceil(9)),
     |parts, chunks| format!("conv2d:c={},h=9,w=7,o=24,k=3,s=2,p=1,g=2,act=relu", 32 * parts * chunks.div_ceil(9)),
@@ -47,30 +47,30 @@ fn number(variant: &Variant, name: &str) -> usize {
     variant[name].parse().unwrap()
 }
 
-/// Chunks of each part: phases wrap around twice, or once where there are many parts.
+/// Returns the chunks per split. Phases wrap around twice, or once with many splits.
 fn chunks(stages: usize, split: usize) -> usize {
     if split > 2 { stages + 1 } else { 2 * stages + 1 }
 }
 
-/// A matrix product with a few tiles.
+/// Returns a matrix product with a few tiles.
 fn product(sketch: &str, dtype: DType, variant: &Variant) -> Workload {
     let (stages, split) = (number(variant, "stages"), number(variant, "split"));
     let whole = split * chunks(stages, split);
     let (m, n, whole) = match variant.get("grid").map(String::as_str) {
-        // Each block has two tiles at least.
+        // Each block has at least two tiles.
         Some("persistent") => (400, 24, whole.div_ceil(2)),
         Some(_) if split > 2 || variant["producer"] == "inline" => (60, 12, whole),
         Some(_) => (100, 12, whole),
         None => (40, 24, whole),
     };
     let bytes = if sketch == WGMMA.name { 128 } else { 32 };
-    // The last chunk is not whole.
+    // The last chunk is incomplete.
     let k = (bytes * whole - 16) / dtype.bytes();
     format!("matmul:m={m},n={n},k={k},dtype={},bias,act=relu", dtype.word()).parse().unwrap()
 }
 
-/// Phases wrap around, and blocks of a persistent grid have several tiles, some one more than
-/// others.
+/// True if phases wrap around, and blocks of a persistent grid have several tiles, some one more
+/// than others.
 fn is_long(tiling: &Tiling) -> bool {
     let (tiles, persistent) = (tiling.all_tiles(), tiling.persistent);
     let turns = persistent.map_or(1, |blocks| tiles / blocks);
@@ -78,19 +78,19 @@ fn is_long(tiling: &Tiling) -> bool {
     turns * tiling.chunks() >= chunks(tiling.slots, tiling.split) && uneven
 }
 
-/// The words of a sketch's knobs that none of the variants has.
+/// Returns the choices of a sketch's knobs that no found variant has.
 fn without_case(combinations: &[Variant], found: &[Variant]) -> BTreeSet<(String, String)> {
     let words = |variants: &[Variant]| variants.iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
     let (all, found): (BTreeSet<_>, BTreeSet<_>) = (words(combinations), words(found));
     all.difference(&found).cloned().collect()
 }
 
-/// Types of a sketch.
+/// Element types of each sketch.
 const TYPES: [(&str, &[DType]); 2] =
     [(MMA.name, &[DType::F16, DType::Bf16, DType::Tf32]), (WGMMA.name, &[DType::F16, DType::Bf16])];
 
-/// Each variant of products and of the other workloads with one type after the other; or, of
-/// products for warps, with each type.
+/// Returns each variant of products and of other workloads, with the types in turn. With
+/// `every_type`, returns each variant of products for warps with each type.
 fn cases(gpu: &GpuTarget, every_type: bool) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     for (sketch, types) in TYPES {
@@ -108,8 +108,7 @@ fn cases(gpu: &GpuTarget, every_type: bool) -> Vec<Case> {
     cases
 }
 
-/// Adds the variants that a sketch has for a workload, each for some types, and says how many there
-/// are.
+/// Adds the variants of a sketch for a workload, each for some types. Returns their number.
 fn add(
     cases: &mut Vec<Case>,
     gpu: &GpuTarget,
@@ -146,14 +145,14 @@ fn the_interpreter_agrees_with_the_reference() {
     }
 }
 
-/// What goes wrong only once phases have wrapped around twice, by the wait that is left out then.
+/// Faults that only show once phases have wrapped around twice, because they skip a later wait.
 const LATE_FAULTS: [(&str, &str); 3] = [
     ("await_boxes(arrivals, 4, awaited, awaited + 1);", "if (awaited < 8) { } else ++awaited;"),
     ("await_boxes(releases, 4, released, issued - 3);", "if (issued < 11) { } else ++released;"),
     ("release_boxes(releases, 4, released, awaited - 1);", "if (released < 8) { } else ++released;"),
 ];
 
-/// A product whose phases wrap around three times, one tile a block, with four stages.
+/// Returns a product whose phases wrap around three times, with one tile per block and four stages.
 fn for_faults() -> (Workload, Config) {
     let workload = "matmul:m=100,n=12,k=840,dtype=f16".parse().unwrap();
     let config = group_config(&workload, "tile.m=128x64 tile.n=16x16 stages=4 producer=group");

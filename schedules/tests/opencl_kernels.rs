@@ -1,7 +1,7 @@
-//! Generated OpenCL against the reference, on random workloads and random configs, and under a
-//! simulator that finds races.
+//! Generated OpenCL against the reference, for random workloads and configs, and in a simulator
+//! that detects races.
 //!
-//! Where there is no OpenCL device or no simulator, these tests say so and pass;
+//! Without an OpenCL device or a simulator, these tests print a notice and pass;
 //! `AUTOTUNE_REQUIRE=opencl,oclgrind` makes that a failure.
 
 #![cfg(unix)]
@@ -24,9 +24,10 @@ use common::workloads::random_workload;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// Where Debian has the simulator.
+/// Path of the simulator in Debian.
 const OCLGRIND: &str = "/usr/lib/oclgrind/liboclgrind-rt.so";
-/// What the simulated process runs: `all`, or `racing` for a kernel whose barriers are left out.
+/// Environment variable that tells the simulated process what to run: `all`, or `racing` for a
+/// kernel without its barriers.
 const SIMULATED: &str = "AUTOTUNE_SIMULATED";
 
 fn check(device: &OpenCl, workload: &Workload, seed: u64, configs: usize) {
@@ -51,8 +52,8 @@ fn kernels_agree_with_the_reference() {
     if env::var_os(SIMULATED).is_some() {
         return;
     }
-    // SAFETY: no other thread of this process reads the environment yet: the other test only starts
-    // a child.
+    // SAFETY: no other thread of this process reads the environment yet; the other test only starts
+    // a child process.
     unsafe { env::set_var("POCL_KERNEL_CACHE", "0") };
     let device = match OpenCl::find() {
         Ok(device) => device,
@@ -81,7 +82,7 @@ fn without_barriers(nodes: &mut Vec<Node>) {
     nodes.iter_mut().filter_map(Node::body_mut).for_each(without_barriers);
 }
 
-/// Runs in a process of its own that has the simulator for its OpenCL.
+/// Runs in a child process that has the simulator as its OpenCL.
 #[test]
 fn in_the_simulator() {
     let Some(what) = env::var_os(SIMULATED) else {
@@ -115,7 +116,7 @@ fn in_the_simulator() {
     device.run(&program, &Operands::random(workload.spec(), 0)).unwrap();
 }
 
-/// What the simulator writes of the kernels.
+/// Returns the simulator's output for the kernels.
 fn simulate(what: &str) -> String {
     let output = Command::new(env::current_exe().unwrap())
         .args(["--exact", "in_the_simulator", "--nocapture"])

@@ -1,9 +1,8 @@
-//! Random workloads of every operator, in every way that there is to run them: interpreted,
-//! assembled, in C, as CUDA that is built for the CPU and as OpenCL. `AUTOTUNE_CASES` sets the
-//! number of workloads of each.
+//! Random workloads of every operator on every backend: interpreted, assembled, in C, as CUDA built
+//! for the CPU, and as OpenCL. `AUTOTUNE_CASES` sets the number of workloads per test.
 //!
-//! Where there is no compiler or no device, these tests say so and pass;
-//! `AUTOTUNE_REQUIRE=g++,opencl` makes that a failure.
+//! Without a compiler or device, these tests print a notice and pass; `AUTOTUNE_REQUIRE=g++,opencl`
+//! makes that a failure.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -26,17 +25,16 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
-/// Workloads in an ordinary run.
+/// Default numbers of workloads.
 const INTERPRETED: u64 = 440;
 const ASSEMBLED: u64 = 880;
 const IN_C: u64 = 132;
 const AS_CUDA: u64 = 66;
 const AS_OPENCL: u64 = 66;
-/// Those that are built as one library.
+/// Number of programs that are built as one library.
 const OF_LIBRARY: usize = 11;
 
-/// A random workload, of each operator in turns, with some of its schedules, on the target that a
-/// seed has.
+/// A random workload with some of its schedules, for the operator and target that a seed chooses.
 struct Case {
     seed: u64,
     workload: Workload,
@@ -50,7 +48,7 @@ impl Case {
         let kinds = operators();
         let plain = random_of(kinds[seed as usize % kinds.len()].name, rng);
         let typed = random_typed(&plain, target, rng);
-        // Only packed weights of a convolution are multiplied as tf32.
+        // Tf32 has kernels only for contractions with packed, constant weights.
         let is_multiplied =
             typed.dtype() == DType::Tf32 && typed.spec().is_contraction() && !typed.weights().is_empty();
         let packed = Some(&typed).filter(|_| is_multiplied).and_then(|typed| typed.with_constant_weights(true).ok());
@@ -68,7 +66,7 @@ impl Case {
         self.reference.exact().expect("small workloads are compared in full")
     }
 
-    /// Fails unless what a schedule's program computes is near the reference.
+    /// Asserts that a program's output is near the reference.
     fn check(&self, candidate: &Candidate, program: &Program, output: Result<ArrayD<f32>, String>) {
         let (config, target) = (candidate.config(), candidate.target());
         let context = format!("seed {}: {} on {target}\n{config}\n{program}", self.seed, self.workload);
@@ -81,7 +79,7 @@ impl Case {
         assert!(error <= tolerance(&self.workload, config), "{context}\nerror {error}");
     }
 
-    /// The same for all schedules.
+    /// Runs and checks all schedules.
     fn check_all(&self, run: impl Fn(&Program, &Target, &Operands) -> Result<ArrayD<f32>, String>) {
         for candidate in &self.candidates {
             let program = candidate.lower().unwrap();
@@ -90,7 +88,7 @@ impl Case {
     }
 }
 
-/// A workload on elements of types that the target has kernels for.
+/// Returns the workload with random element types that the target has kernels for.
 fn random_typed(plain: &Workload, target: &Target, rng: &mut impl Rng) -> Workload {
     let uniform = DType::ALL.map(Types::of);
     let out = Types { out: DType::F32, ..Types::of(DType::Bf16) };
@@ -153,7 +151,7 @@ fn programs_are_written_in_c() {
     });
 }
 
-/// With their threads in either order.
+/// Runs the threads in both orders.
 #[test]
 fn programs_are_written_in_cuda() {
     let (target, seeds) = (stated("cuda:sm_90"), (0..cases(AS_CUDA)).collect::<Vec<u64>>());
@@ -178,8 +176,8 @@ fn programs_are_written_in_cuda() {
 
 #[test]
 fn programs_are_written_in_opencl() {
-    // SAFETY: other tests of this process read the environment by the standard library alone, which
-    // keeps them apart.
+    // SAFETY: other tests of this process read the environment only through the standard library,
+    // which synchronises these reads with this write.
     unsafe { std::env::set_var("POCL_KERNEL_CACHE", "0") };
     let device = match OpenCl::find() {
         Ok(device) => device,

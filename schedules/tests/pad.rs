@@ -1,4 +1,4 @@
-//! Images with something around them: a plain reference, random schedules, code, text forms.
+//! Padding of images: a naive reference, random schedules, code, text forms.
 
 #![allow(clippy::unwrap_used)]
 
@@ -19,7 +19,7 @@ fn by_hand(pad: &Pad, input: &ArrayD<f32>) -> ArrayD<f32> {
     let [above, below, left, right] = pad.pad.map(|pad| pad as i64);
     let (h, w) = (pad.h as i64, pad.w as i64);
     let shape = vec![pad.n, pad.c, (h + above + below) as usize, (w + left + right) as usize];
-    // Step by step, there and back.
+    // Reflects at both ends until the position is inside.
     let mirrored = |mut place: i64, extent: i64| {
         while !(0..extent).contains(&place) {
             place = if place < 0 { -place } else { 2 * (extent - 1) - place };

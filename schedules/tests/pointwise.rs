@@ -1,4 +1,4 @@
-//! Functions of elements: plain references, random schedules, text forms.
+//! Functions of elements: naive references, random schedules, text forms.
 
 #![allow(clippy::unwrap_used)]
 
@@ -43,7 +43,7 @@ fn by_hand(pointwise: &Pointwise, operands: &Operands) -> ArrayD<f32> {
     let all = (1u32 << shape.len()) - 1;
     ArrayD::from_shape_fn(&shape[..], |i| {
         let of = |operand: usize, broadcast: &Broadcast| {
-            // The mask of its axes, by the text form.
+            // Returns the axes that an operand broadcasts along, as the text form has them.
             let text = match *broadcast {
                 Broadcast::FULL => all,
                 Broadcast::ROW => 1,
@@ -104,13 +104,13 @@ fn of_mask(mask: u32, rank: usize) -> Broadcast {
     Broadcast::of(&has)
 }
 
-/// Operands over more than the range that the functions bend in.
+/// Returns operands that cover more than the nonlinear range of the functions.
 fn operands(workload: &Workload, seed: u64) -> Operands {
     let mut operands = Operands::random(workload.spec(), seed);
     operands[0].mapv_inplace(|x| 5.0 * x);
     let pointwise: &Pointwise = workload.sizes().unwrap();
     if let PointwiseOp::Compare(_) | PointwiseOp::Quotient | PointwiseOp::Not | PointwiseOp::Where = pointwise.op {
-        // Whole numbers, of which some are the same; not zero where they divide.
+        // Comparisons are tested on integers, some of which are equal. Divisors are not zero.
         operands[0].mapv_inplace(f32::round);
         if pointwise.op.operands() == 2 {
             operands[1].mapv_inplace(|x| (3.0 * x).abs().round() + 1.0);
@@ -119,7 +119,7 @@ fn operands(workload: &Workload, seed: u64) -> Operands {
     operands
 }
 
-/// What is not a number, infinite or zero is compared and chosen by as such.
+/// NaN, infinities and zeros are compared and selected according to IEEE 754.
 #[test]
 fn special_values_are_what_each_operation_says() {
     let special = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 0.0, -0.0, 1.0, -2.5, f32::MIN_POSITIVE / 4.0];
@@ -166,7 +166,7 @@ fn references_are_what_each_operation_says() {
     });
 }
 
-/// The epilogue by hand, of the sums that the same workload has without it.
+/// Applies the epilogue by hand to the sums of the same workload without one.
 #[test]
 fn epilogues_are_what_each_part_says() {
     for (seed, (act, text)) in (0..).zip(ACTIVATIONS.iter().flat_map(|act| {
@@ -195,7 +195,7 @@ fn epilogues_are_what_each_part_says() {
     }
 }
 
-/// Channels before the pixels have a scale, a bias and a slope each.
+/// Channels before the pixels have a scale, a bias and a slope per channel.
 #[test]
 fn channels_may_be_columns() {
     let text = "pointwise:b=2,m=3,n=5,op=copy,channels=column,scale,bias,act=prelu";

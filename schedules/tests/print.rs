@@ -1,4 +1,4 @@
-//! The text of a loop nest.
+//! Text form of loop nests.
 
 #![allow(clippy::unwrap_used)]
 

@@ -1,4 +1,4 @@
-//! Prologues: what happens to data before it is multiplied.
+//! Prologues: maps of the data before it is multiplied.
 
 #![allow(clippy::unwrap_used)]
 
@@ -15,7 +15,8 @@ fn workload(text: &str) -> Workload {
     text.parse().unwrap()
 }
 
-/// What is in front of a workload, done to its data before it runs without.
+/// Applies a workload's prologue to the data by hand. Returns the results with the prologue and
+/// without it on that data.
 fn by_hand(with: &Workload, without: &Workload, act: impl Fn(f32) -> f32) -> [ArrayD<f32>; 2] {
     let operands = Operands::random(with.spec(), 3);
     let named = |name: &str, at: &[usize], neutral| operands.named(name).map_or(neutral, |t| t[IxDyn(at)]);
@@ -47,7 +48,7 @@ fn padding_is_of_what_a_prologue_makes() {
         assert!(max_rel_error(&found, &wanted) < 1e-6, "{with}");
     }
 
-    // Beyond the image there is no half, of which there would be one in every corner of a sum.
+    // Padding stays zero: it is not `sigmoid(0) = 0.5`, which would show in every sum at a corner.
     let (with, without) =
         (workload("conv2d:c=2,h=3,w=3,o=2,k=3,p=1,pre=sigmoid"), workload("conv2d:c=2,h=3,w=3,o=2,k=3,p=1"));
     let [found, wanted] = by_hand(&with, &without, |x| 1.0 / (1.0 + (-x).exp()));

@@ -1,5 +1,5 @@
-//! Random workloads × random configs: the verifier accepts what lowering makes, and the interpreter
-//! agrees with the reference. A case that fails is made simpler before it is told.
+//! Random workloads and configs: the verifier accepts the lowered programs, and the interpreter
+//! agrees with the reference. A failing case is simplified before it is reported.
 
 #![allow(clippy::unwrap_used)]
 
@@ -54,7 +54,7 @@ fn defaults_can_be_proposed() {
     }
 }
 
-/// Multiply-adds of a node.
+/// Returns the number of multiply-adds in a node.
 fn products(node: &Node) -> f64 {
     let within = node.body().iter().map(products).sum::<f64>();
     match node {

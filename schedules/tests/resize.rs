@@ -1,4 +1,4 @@
-//! Images of another size: a plain reference, random schedules, text forms.
+//! Resampled images: a naive reference, random schedules, text forms.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,8 +34,8 @@ fn every_element_is_repeated() {
     }
 }
 
-/// Of the documentation of ONNX's `Resize` (operator set 19), with the coordinates and roundings
-/// that it names there.
+/// Examples from the documentation of ONNX's `Resize` (operator set 19), with the coordinates and
+/// roundings that it names.
 #[test]
 fn images_of_two_by_two_are_what_the_documentation_of_onnx_says() {
     let half = [1.0, 1.25, 1.75, 2.0, 1.5, 1.75, 2.25, 2.5, 2.5, 2.75, 3.25, 3.5, 3.0, 3.25, 3.75, 4.0];
@@ -62,7 +62,7 @@ fn images_of_two_by_two_are_what_the_documentation_of_onnx_says() {
     }
 }
 
-/// The place of an element along an axis, in floating point.
+/// Returns the input position of an output element along an axis, in floating point.
 fn place(coordinates: Coordinates, y: usize, from: usize, to: usize) -> f64 {
     let (y, from, to) = (y as f64, from as f64, to as f64);
     match coordinates {
@@ -73,12 +73,12 @@ fn place(coordinates: Coordinates, y: usize, from: usize, to: usize) -> f64 {
     }
 }
 
-/// The elements that one of the output is made of along an axis, with their weights.
+/// Returns the input elements of an output element along an axis, with their weights.
 fn parts(resample: &Resample, axis: usize, y: usize) -> Vec<(usize, f64)> {
     let (from, to) = (resample.input[axis], resample.output[axis]);
     let (place, last) = (place(resample.coordinates, y, from, to), (from - 1) as f64);
     let at = |place: f64| place.clamp(0.0, last) as usize;
-    // A hair less than half, so that a middle that is not met exactly is one.
+    // Slightly less than half, so that a middle with rounding errors counts as one.
     let hair = 1e-9;
     match resample.sampling {
         Sampling::Nearest(Rounding::Floor) => vec![(at((place + hair).floor()), 1.0)],

@@ -1,5 +1,5 @@
-//! What sketches make of a workload once serves every config and thread as what they make of a
-//! fresh one.
+//! Values that sketches cache per workload are the same for every config and thread as those of a
+//! fresh workload.
 
 #![allow(clippy::unwrap_used)]
 
@@ -23,7 +23,7 @@ fn targets() -> Vec<Target> {
     vec![cpu(Isa::Avx2), cpu(Isa::Avx512), gpu("cuda:sm_90"), gpu("opencl")]
 }
 
-/// Configs of a workload on all targets, those of different targets and sketches mixed.
+/// Returns configs of a workload on all targets, with targets and sketches mixed.
 fn mixed(text: &str, targets: &[Target], seed: u64) -> Vec<(usize, Config)> {
     let workload: Workload = text.parse().unwrap();
     let spaces: Vec<ScheduleSpace> = targets.iter().map(|target| ScheduleSpace::new(&workload, target)).collect();
@@ -42,7 +42,8 @@ fn threads_that_share_a_workload_make_the_programs_of_fresh_ones() {
         };
         let wanted: Vec<Program> = configs.iter().map(|config| made(&text.parse().unwrap(), config)).collect();
 
-        // Each begins elsewhere, so that they ask for the same at once and in different orders.
+        // Threads begin at different configs, so that they request the same values at once and in
+        // different orders.
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let (shared, configs, wanted, made) = (&shared, &configs, &wanted, &made);

@@ -1,5 +1,5 @@
-//! Functions of every exponent, in the interpreter, in machine code and in C: how many units of the
-//! last place they are off, denormal results too.
+//! Error in ulps of functions over all exponents, including denormal results: interpreted, in
+//! machine code and in C.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used)]
@@ -17,13 +17,13 @@ use ndarray::{ArrayD, Axis};
 use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Exponents with a sign, and mantissas of each.
+/// Exponents with both signs, and mantissas per exponent.
 const EXTENTS: [usize; 2] = [512, 24];
 
-/// A name, an expression, what it is exactly, and the most ulps that it is off.
+/// Name, expression, exact function, and maximum error in ulps.
 type Function = (String, Expr, Box<dyn Fn(f64) -> f64>, f64);
 
-/// Every function of one value.
+/// Returns every function of one value.
 fn functions() -> Vec<Function> {
     let casts = |op: &UnaryOp| matches!(op, UnaryOp::Cast(_));
     let operations = UnaryOp::ALL.into_iter().filter(|op| !casts(op));
@@ -33,7 +33,7 @@ fn functions() -> Vec<Function> {
         all.push((op.word().into(), Expr::unary(op, operand(0)), Box::new(exact), Formula::largest_error(op)));
     }
 
-    // What activations are made of that have no formula of their own.
+    // Expressions that activations without a formula of their own consist of.
     let below = Expr::product(Expr::unary(UnaryOp::Expm1, operand(0)), Expr::Const(0.75));
     let elu = Expr::select(Compare::Less, [operand(0), Expr::Const(0.0)], below, operand(0));
     all.push(("elu".into(), elu, Box::new(|x| if x < 0.0 { 0.75 * x.exp_m1() } else { x }), 3.0));
@@ -44,8 +44,8 @@ fn functions() -> Vec<Function> {
     all
 }
 
-/// Operands of which the first has every exponent of both signs, the least and the greatest
-/// mantissa of each, and others drawn.
+/// Returns operands of which the first has every exponent with both signs, each with the least, the
+/// greatest and random mantissas.
 fn every_exponent(program: &Program) -> Operands {
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     let mut operands = Operands::random(&program.spec, 1);
@@ -61,7 +61,8 @@ fn every_exponent(program: &Program) -> Operands {
     operands
 }
 
-/// Asserts that every function of the operands is near the exact one; outputs have a row for each.
+/// Asserts that every function of the operands is near the exact one; the output has a row per
+/// function.
 fn check(found: &ArrayD<f32>, operands: &Operands, backend: &str) {
     let rows = found.axis_chunks_iter(Axis(found.ndim() - 2), 1);
     for (row, (name, _, exact, most)) in rows.zip(functions()) {

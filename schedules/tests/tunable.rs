@@ -1,6 +1,5 @@
-//! Every workload that parses can be tuned on every target: its default schedule can be proposed,
-//! is proven and becomes code, and so does whatever else is drawn from its space. `AUTOTUNE_CASES`
-//! sets the number of workloads.
+//! Every workload that parses can be tuned on every target. Its default schedule and others drawn
+//! from its space are verified and compiled. `AUTOTUNE_CASES` sets the number of workloads.
 
 #![allow(clippy::unwrap_used)]
 
@@ -20,15 +19,16 @@ use rand::seq::IndexedRandom;
 use rand_chacha::ChaCha8Rng;
 use rayon::prelude::*;
 
-/// Workloads in an ordinary run. Defaults on GPUs take longer to choose.
+/// Default numbers of workloads; GPU defaults take longer to choose.
 const CPU_CASES: u64 = 1200;
 const GPU_CASES: u64 = 250;
-/// One in so many workloads has configs drawn, too, which takes longer than all the rest.
+/// One workload in this many also has random configs drawn, which takes longer than everything
+/// else.
 const SAMPLED_ONE_IN: u64 = 8;
-/// Of which so many.
+/// Number of random configs for such a workload.
 const SAMPLES: usize = 4;
 
-/// Runs `case` for each seed and fails with the first of what fails.
+/// Runs `case` for each seed, and fails with the first failure.
 fn for_all_seeds(usual: u64, case: impl Fn(u64) -> Result<(), String> + Sync) {
     let failures: Vec<String> = (0..cases(usual))
         .into_par_iter()
@@ -38,7 +38,7 @@ fn for_all_seeds(usual: u64, case: impl Fn(u64) -> Result<(), String> + Sync) {
     assert!(failures.is_empty(), "{} fail, among them\n{}", failures.len(), first.join("\n"));
 }
 
-/// The default, and now and then others, are proven and become code.
+/// Verifies and compiles the default, and for some seeds random configs.
 fn check(workload: &Workload, target: &Target, seed: u64) -> Result<(), String> {
     let space = ScheduleSpace::new(workload, target);
     let context = |config: &Config, problem: String| format!("{workload} on {target}\n  {config}\n  {problem}");
@@ -77,7 +77,8 @@ fn check(workload: &Workload, target: &Target, seed: u64) -> Result<(), String> 
     Ok(())
 }
 
-/// One in three a convolution of images or a matrix product, of a type that the target has.
+/// Draws a workload of a type that the target supports. One in three is a convolution of images or
+/// a matrix product.
 fn odd(seed: u64, target: &Target, rng: &mut ChaCha8Rng) -> Workload {
     let workload = if seed.is_multiple_of(3) { odd_workload(rng) } else { odd_operator(rng) };
     let dtypes: Vec<DType> = DType::ALL.into_iter().filter(|&d| target.supports(d)).collect();
@@ -119,7 +120,7 @@ fn every_operator_has_kernels_of_every_type() {
     }
 }
 
-/// Where a fallback is what makes a workload tunable, its kernels compute the right thing, too.
+/// The fallbacks that make unusual workloads tunable compute the right result.
 #[test]
 fn what_makes_odd_workloads_tunable_agrees_with_the_reference() {
     let cpu = |isa, threads| Target::Cpu(CpuTarget { isa, ..CpuTarget::generic_avx2(threads) });
@@ -147,8 +148,7 @@ fn what_makes_odd_workloads_tunable_agrees_with_the_reference() {
     }
 }
 
-/// Workloads of whose configs next to none are valid, or so large that sums of parts do not fit
-/// into memory.
+/// Workloads with hardly any valid configs, or so large that partial sums do not fit in memory.
 #[test]
 fn large_workloads_that_leave_little_choice_have_a_default() {
     for (text, word) in [
@@ -161,7 +161,7 @@ fn large_workloads_that_leave_little_choice_have_a_default() {
         ),
         ("conv2d:n=1,c=4096,h=128,w=17,o=65024,kh=16,kw=6,s=1,ph=0,pw=3,g=512,dtype=f16,add,exact", "cuda:sm_89"),
     ] {
-        // Configs are drawn, too.
+        // This seed also draws random configs.
         check(&text.parse().unwrap(), &Target::Gpu(GpuTarget::stated(word).unwrap()), 0).unwrap();
     }
 }

@@ -1,4 +1,4 @@
-//! The Winograd sketch: random workloads that it applies to, every size of tiles, both ways of
+//! The Winograd sketch: random workloads that it applies to, every tile size, and both ways of
 //! transforming the input.
 
 #![allow(clippy::unwrap_used)]
@@ -58,7 +58,7 @@ fn small() -> (Workload, Target, Config) {
     (workload, target, config)
 }
 
-/// The problem that the verifier finds after `change`.
+/// Returns the problem that the verifier finds after `change`.
 fn problem(change: impl FnOnce(&mut Program)) -> Problem {
     let (workload, target, config) = small();
     let mut program = lower(&workload, &target, &config).unwrap();

@@ -1,5 +1,5 @@
-//! Assembled kernels against the reference, of schedules that are seldom drawn (`operators.rs` has
-//! all others), and what is refused.
+//! Assembled kernels against the reference, for schedules that are rarely drawn (`operators.rs`
+//! tests all others), and programs that the assembler refuses.
 
 #![cfg(target_arch = "x86_64")]
 #![allow(clippy::unwrap_used)]
@@ -35,7 +35,7 @@ fn check_program(program: &Program, target: &Target, seed: u64, tolerance: f64, 
     assert!(error <= tolerance, "{context}\nerror {error}\n{program}");
 }
 
-/// Scores of minus infinity, and sums that overflow beside them, in kernels as in the reference.
+/// Masks with scores of minus infinity, and sums that overflow in other rows.
 #[test]
 fn keys_that_a_mask_leaves_out_have_no_weight() {
     for isa in ISAS.into_iter().filter(|&isa| machine::runs(isa)) {
@@ -121,7 +121,7 @@ fn panels_are_copied_by_shuffles() {
     assert!(conv.contains("vshufps") && conv.contains("vpermpd"), "{conv}");
 }
 
-/// Tiles of whole vectors, of several, and what is left over of them.
+/// Copies of whole vectors, of several, and of a remainder.
 #[test]
 fn transposes_are_copied_by_permutations() {
     let code = |isa, text: &str, [m, n]: [usize; 2], vector: &str| {
@@ -149,8 +149,8 @@ fn transposes_are_copied_by_permutations() {
             assert!(block.contains("vunpcklpd"), "{block}");
         }
 
-        // Columns that evict each other from the first-level cache are read whole, past all rows of
-        // a vector's lanes.
+        // With a power-of-two stride, the elements of a column share few lines of the first-level
+        // cache. The copy then transposes square blocks.
         let (lanes, word) = (isa.vector_bytes() / 4, if isa == Isa::Avx512 { "vshuff32x4" } else { "vperm2f128" });
         for (n, is_square) in [(1024, true), (2048, true), (1040, false)] {
             let blocks = code(isa, &format!("transpose:m=37,n={n}"), [lanes, lanes], "m");
@@ -159,8 +159,8 @@ fn transposes_are_copied_by_permutations() {
     }
 }
 
-/// Windows that overlap, in tiles of one register of each result and more: each element is combined
-/// with as few others as needed, and what is not a number is passed on from wherever it is.
+/// Overlapping windows, in tiles of one register per result and of several. Each element is
+/// combined as few times as possible, and a NaN is propagated from any position.
 #[test]
 fn windows_share_what_they_combine() {
     let pools =
@@ -202,9 +202,9 @@ fn windows_share_what_they_combine() {
     }
 }
 
-/// Maxima are those of numbers first, and are found once more where something is none: from
-/// whichever place that is, and where infinities of both signs, or sums that are infinite, only
-/// look like it.
+/// Max is computed with the instruction that ignores NaN, and again with NaN propagation if some
+/// input is NaN. The NaN may be at any position. Infinities of both signs, and sums that overflow,
+/// look like NaN to the check.
 #[test]
 fn maxima_pass_on_what_is_not_a_number_from_every_place() {
     let tile = |names: [&str; 2], tile: [usize; 2]| {
@@ -259,8 +259,8 @@ fn maxima_pass_on_what_is_not_a_number_from_every_place() {
     }
 }
 
-/// A tile of two by four windows of three by three is 32 operations, or a few more where registers
-/// hold something else, where each window by itself would be 64.
+/// A tile of two by four windows of three by three takes 32 operations, or a few more where
+/// registers run out. Computing each window separately takes 64.
 #[test]
 fn a_tile_of_windows_takes_half_of_the_operations() {
     let count = |isa: Isa, text: &str| {
@@ -276,8 +276,8 @@ fn a_tile_of_windows_takes_half_of_the_operations() {
     for isa in ISAS {
         let c = isa.vector_bytes() / 4;
         let pool = |kind: &str, rest: &str| count(isa, &format!("pool2d:c={c},{rest},kind={kind}"));
-        // Maxima once for numbers, in fewer registers, with sums that tell whether all are, and
-        // once more; with AVX-512 where that is faster.
+        // Max is computed once ignoring NaN, in fewer registers, with sums that detect NaN, and a
+        // second time if there is one. With AVX-512 this is used only where it is faster.
         let (beside, apart) = match isa {
             Isa::Avx512 => ([32 + 32, 3], [8 * 8, 0]),
             _ => ([36 + 32, 1], [2 * 8 * 8, 3]),
@@ -289,8 +289,8 @@ fn a_tile_of_windows_takes_half_of_the_operations() {
     }
 }
 
-/// Rows beside each other whose lanes are combined together, as many as registers have lanes at
-/// most and more, and what is left over.
+/// Adjacent rows whose lanes are reduced together: up to as many rows as a register has lanes,
+/// more, and a remainder.
 #[test]
 fn lanes_of_rows_are_folded_together() {
     let operators = ["op=sum", "op=max", "op=min", "op=prod", "op=mean"].map(|op| format!("reduce:m=23,n=49,{op}"));
@@ -325,7 +325,7 @@ fn lanes_of_rows_are_folded_together() {
     }
 }
 
-/// Every number of lanes that lie two elements apart, in tiles of one vector and of several.
+/// Every number of lanes with a stride of two elements, in tiles of one vector and of several.
 #[test]
 fn every_other_element_is_loaded_by_numbers() {
     for (isa, columns) in ISAS.into_iter().flat_map(|isa| (1..=33).map(move |columns| (isa, columns))) {
@@ -345,7 +345,8 @@ fn every_other_element_is_loaded_by_numbers() {
     }
 }
 
-/// Results in any way to memory, beside each other in one tile and not.
+/// Results that are stored normally, prefetched, and stored with streaming stores; tiles of part of
+/// a vector and of a whole one.
 #[test]
 fn results_are_stored_past_caches_where_they_are_aligned() {
     let isas = ISAS.into_iter().filter(|&isa| machine::runs(isa));

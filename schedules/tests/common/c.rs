@@ -1,4 +1,4 @@
-//! Runs kernels in C in this process.
+//! Runs generated C kernels in this process.
 
 use std::process::Command;
 use std::{env, fs};
@@ -14,8 +14,8 @@ use super::{elements, words};
 
 type Entry = unsafe extern "C" fn(*const *mut f32, *mut u8, i64, i64);
 
-/// Builds the program with the C compiler, runs every stage split at an odd place, and returns the
-/// output; or says why there is no compiler.
+/// Builds the program with the C compiler, runs every stage split at an odd task, and returns the
+/// output. Fails with the reason if there is no compiler.
 pub fn run(program: &Program, target: &Target, operands: &Operands) -> Result<ArrayD<f32>, String> {
     let dir = tempfile::tempdir().unwrap();
     let (source, library) = (dir.path().join("k.c"), dir.path().join("k.so"));
@@ -40,7 +40,7 @@ pub fn run(program: &Program, target: &Target, operands: &Operands) -> Result<Ar
     let pointers: Vec<*mut f32> = buffers.iter_mut().map(|b| b.as_mut_ptr()).collect();
     let mut local = vec![0u8; plan.local_bytes + 64];
     let local = local.as_mut_ptr().wrapping_add(local.as_ptr().align_offset(64));
-    // SAFETY: the library was just built from a program that keeps within the buffers of its plan.
+    // SAFETY: the library was just built from a program that stays within the buffers of its plan.
     unsafe {
         let library = libloading::Library::new(&library).unwrap();
         for when in [When::AheadOfTime, When::EveryRun] {

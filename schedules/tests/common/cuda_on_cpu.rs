@@ -1,4 +1,4 @@
-//! Generated programs, built by [`super::shim`] and run on the CPU.
+//! Generated CUDA programs, built by [`super::shim`] and run on the CPU.
 
 use std::ffi::c_void;
 
@@ -13,18 +13,18 @@ use ndarray::ArrayD;
 use super::contents;
 use super::shim::{Map, Shim, Text};
 
-/// Programs built together.
+/// Programs that are built as one library.
 pub struct OnCpu {
     shim: Shim,
     plans: Vec<(KernelPlan, Program)>,
 }
 
-/// Elements behind each buffer that must not change.
+/// Pattern after the end of each buffer, which kernels must not change.
 const GUARD: u32 = 0xffc0_dead;
 
 impl OnCpu {
-    /// Builds the programs' kernels, each text as `edit` returns it; or says why there is no
-    /// compiler.
+    /// Builds the programs' kernels after `edit` has changed each text. Fails with the reason if
+    /// there is no compiler.
     pub fn build(programs: Vec<Program>, edit: impl Fn(usize, String) -> String) -> Result<Self, String> {
         let plans: Vec<_> = programs.into_iter().map(|program| (KernelPlan::of(&program), program)).collect();
         let texts = plans.iter().enumerate().map(|(number, (plan, program))| Text {
@@ -36,12 +36,12 @@ impl OnCpu {
         Ok(Self { shim, plans })
     }
 
-    /// The output of program `number`, its warps one after the other or the last one first; or what
-    /// goes wrong.
+    /// Returns the output of program `number`, or the error. The warps run in order, or with the
+    /// last one first.
     pub fn run(&self, number: usize, operands: &Operands, backwards: bool) -> Result<ArrayD<f32>, String> {
         let (plan, program) = &self.plans[number];
         let global: Vec<_> = plan.buffers.iter().filter(|b| b.is_global()).collect();
-        // Aligned like memory of a device.
+        // The alignment is that of device memory.
         let mut memory: Vec<Vec<[u32; 4]>> = Vec::new();
         for buffer in &global {
             let mut words = buffer.dtype.words(&contents(buffer, operands));
@@ -63,7 +63,7 @@ impl OnCpu {
                 let mut arguments = pointers.clone();
                 arguments.extend(maps.iter_mut().map(|map| std::ptr::from_mut(map).cast::<c_void>()));
                 let grid = [launch.blocks, launch.threads];
-                // SAFETY: the buffers and maps are the plan's.
+                // SAFETY: the arguments are the plan's buffers and tensor maps.
                 unsafe { self.shim.run((number, &stage.symbol), &mut arguments, grid, backwards) }?;
             }
         }

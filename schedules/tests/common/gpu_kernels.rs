@@ -1,4 +1,4 @@
-//! Kernels for GPUs beside the reference: as CUDA built for the CPU, and as OpenCL.
+//! GPU kernels against the reference: as CUDA built for the CPU, and as OpenCL.
 
 use autotune_ir::{Program, Target};
 use autotune_schedules::{Config, ScheduleSpace, lower, tolerance};
@@ -11,7 +11,7 @@ use super::cuda_on_cpu::OnCpu;
 use super::missing;
 use super::opencl::OpenCl;
 
-/// The default schedule and others of a workload, each with its program.
+/// Returns the default schedule and others of a workload, each with its program.
 pub fn programs(workload: &Workload, target: &Target, count: usize, seed: u64) -> Vec<(Config, Program)> {
     let space = ScheduleSpace::new(workload, target);
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -20,14 +20,14 @@ pub fn programs(workload: &Workload, target: &Target, count: usize, seed: u64) -
     configs.into_iter().map(|config| (config.clone(), lower(workload, target, &config).unwrap())).collect()
 }
 
-/// Fails unless the output is near the reference.
+/// Asserts that the output is near the reference.
 fn assert_right(output: &ArrayD<f32>, expected: &ArrayD<f32>, workload: &Workload, config: &Config, context: &str) {
     let error = max_rel_error(output, expected);
     assert!(error <= tolerance(workload, config), "{context}: {workload}\n{config}\nerror {error}");
 }
 
-/// Fails unless a number of programs of each workload compute the reference as CUDA, with their
-/// threads in either order.
+/// Asserts that `count` programs of each workload compute the reference as CUDA, with their threads
+/// in both orders.
 pub fn assert_cuda_agrees(workloads: &[Workload], count: usize) {
     let target = Target::detect("cuda:sm_90", None).unwrap();
     let mut all: Vec<(&Workload, Config, Program)> = Vec::new();
@@ -50,9 +50,10 @@ pub fn assert_cuda_agrees(workloads: &[Workload], count: usize) {
     }
 }
 
-/// The same as OpenCL, on the machine's device.
+/// Asserts that `count` programs of each workload compute the reference as OpenCL on this machine's
+/// device.
 pub fn assert_opencl_agrees(workloads: &[Workload], count: usize) {
-    // SAFETY: no other thread of this process reads this variable before the device is found.
+    // SAFETY: no other thread of this process reads this variable before the device is opened.
     unsafe { std::env::set_var("POCL_KERNEL_CACHE", "0") };
     let device = match OpenCl::find() {
         Ok(device) => device,

@@ -1,34 +1,34 @@
-//! Each instruction that generated CUDA takes assembly for, by itself, in small kernels around the
-//! generator's own functions. Every number of a result tells where it comes from, so that a wrong
-//! layout can be read off.
+//! Small kernels that each test one PTX instruction of generated CUDA, through the generator's own
+//! functions. Every number in a result encodes its origin, so that a wrong layout can be read off.
 
 use std::fmt::Write;
 
 use autotune_codegen::gpu::device_functions;
 use autotune_ir::DType;
 
-/// A kernel `try_it(const unsigned *given, unsigned *found)`, one block, and what it is to find.
+/// A kernel `try_it(const unsigned *given, unsigned *found)` of one block, and its expected output.
 pub struct Instruction {
     pub name: String,
     pub source: String,
-    /// The one compute capability, times ten, that has it, if not each from 8.0 on does.
+    /// The only compute capability (times ten) that has the instruction; `None` for 8.0 and later.
     pub only: Option<u32>,
     pub threads: usize,
     pub shared_bytes: usize,
     pub given: Vec<u32>,
-    /// A tensor map, the kernel's third parameter: rows and columns of the 16-bit matrix that is
-    /// given, and of the box.
+    /// Tensor map, the kernel's third parameter: rows and columns of the 16-bit input matrix, and
+    /// of a box.
     pub map: Option<[[usize; 2]; 2]>,
     pub expected: Vec<u32>,
-    /// What holds a word of the result, and what the word says.
+    /// Describes the position of a word in the result.
     place: fn(usize, usize) -> String,
+    /// Describes the origin that a word encodes.
     says: fn(u32) -> String,
-    /// Words of a thread, or whatever else numbers places.
+    /// Number of words per thread, or another unit of positions.
     unit: usize,
 }
 
 impl Instruction {
-    /// The map of what was found where it is not what was expected.
+    /// Compares the output with the expected one. Fails with a map of the wrong words.
     pub fn check(&self, found: &[u32]) -> Result<(), String> {
         assert_eq!(found.len(), self.expected.len());
         let wrong = (0..found.len()).filter(|&at| found[at] != self.expected[at]);
@@ -45,10 +45,10 @@ impl Instruction {
     }
 }
 
-/// Lines of a map: a warp's registers.
+/// Maximum number of lines in a map: a warp's registers.
 const MOST_LINES: usize = 256;
 
-/// All of them.
+/// Returns the kernels of all instructions.
 pub fn all() -> Vec<Instruction> {
     let mut all = vec![load_matrices("load_matrices", false), load_matrices("load_matrices_transposed", true)];
     all.extend([DType::F16, DType::Bf16, DType::Tf32].map(warp_product));
@@ -113,8 +113,8 @@ fn load_matrices(name: &str, transposed: bool) -> Instruction {
     }
 }
 
-/// Rows of `A` are their number at one step and 1 at the next, columns of `B` [`ROW`] and their
-/// number.
+/// Rows of `A` have their number at one step and 1 at the next. Columns of `B` have [`ROW`] and
+/// their number at these steps.
 fn a(row: usize, k: usize, step: usize, steps: usize) -> f32 {
     if k == step { (row + 1) as f32 } else { f32::from(k == (step + 1) % steps) }
 }
@@ -123,7 +123,8 @@ fn b(column: usize, k: usize, step: usize, steps: usize) -> f32 {
     if k == step { ROW } else { if k == (step + 1) % steps { (column + 1) as f32 } else { 0.0 } }
 }
 
-/// The product of row and column is `ROW * (row + 1) + column + 1`, in any precision.
+/// Factor of the row: the product of a row and a column is `ROW * (row + 1) + column + 1`, exact in
+/// any precision.
 const ROW: f32 = 512.0;
 
 fn sum(row: usize, column: usize) -> u32 {
@@ -140,8 +141,8 @@ fn says_sum(word: u32) -> String {
     }
 }
 
-/// `mma` for each step of one instruction; operands as PTX ISA, "Matrix Fragments for mma.m16n8k16"
-/// and "for mma.m16n8k8", deals them out.
+/// `mma` for each step of one instruction. Fragments are those of the PTX ISA, "Matrix Fragments
+/// for mma.m16n8k16" and "for mma.m16n8k8".
 fn warp_product(dtype: DType) -> Instruction {
     let per_word = 4 / dtype.bytes();
     let steps = 8 * per_word;
@@ -179,7 +180,7 @@ fn warp_product(dtype: DType) -> Instruction {
     }
 }
 
-/// Rounding, ties among it.
+/// Rounding conversions, including ties.
 fn conversion(dtype: DType) -> Instruction {
     let values: Vec<f32> = (0..512u32).map(|i| f32::from_bits(0x3f80_0000 + i * 0x0800 + i % 3)).collect();
     let signed: Vec<f32> = values.iter().enumerate().map(|(i, v)| if i % 2 == 0 { *v } else { -v }).collect();
@@ -210,7 +211,8 @@ fn conversion(dtype: DType) -> Instruction {
     }
 }
 
-/// Two groups of copies, the second of zeros for every third thread, over memory that is not zero.
+/// Two groups of asynchronous copies to memory that is not zero; the second copies zeros for every
+/// third thread.
 fn copy_async(bytes: usize) -> Instruction {
     let words = bytes / 4;
     let body = format!(
@@ -239,12 +241,12 @@ fn copy_async(bytes: usize) -> Instruction {
     }
 }
 
-/// Steps of a chunk of 128 bytes, and how many of them are tried: every step of an instruction, in
-/// each of the four.
+/// Steps in a chunk of 128 bytes, and the number of steps tested: every step of an instruction, in
+/// each of the four instructions of a chunk.
 const CHUNK: usize = 64;
 const TRIED: usize = 16;
 
-/// `wgmma` of 64 rows on operands in the swizzle of 128 bytes, for steps here and there in a chunk.
+/// `wgmma` with 64 rows on operands in the 128-byte swizzle, for several steps of a chunk.
 fn group_product(dtype: DType, [width, run]: [usize; 2]) -> Instruction {
     let (word, sums) = (dtype.word(), width / 2);
     let place = "const int line = i / 64, k = i % 64, at = 128 * line + 2 * k;\n    \
@@ -264,7 +266,7 @@ fn group_product(dtype: DType, [width, run]: [usize; 2]) -> Instruction {
          for (int i = 0; i < {sums}; ++i) found[(128 * n + thread) * {sums} + i] = __float_as_uint(sums[i]);\n  \
          __syncthreads();\n}}",
     );
-    // The sums of a row of `run` times 8 columns lie together.
+    // The sums of a row of `run` times 8 columns are contiguous.
     let held = |at: usize| {
         let (thread, place) = (at / sums % 128, at % sums);
         let (eights, row, column) = (place / (4 * run), place / (2 * run) % 2, place % (2 * run));
@@ -289,18 +291,18 @@ fn group_product(dtype: DType, [width, run]: [usize; 2]) -> Instruction {
     }
 }
 
-/// Rows and columns of the matrix of which boxes are copied, and of a box; turns, each with the
-/// next of two slots.
+/// Rows and columns of the matrix, and of the boxes that are copied from it; number of copies,
+/// which alternate between two slots.
 const MATRIX: [usize; 2] = [80, 72];
 const BOX: [usize; 2] = [64, 64];
 const TURNS: usize = 5;
 
-/// Rows and columns from one box to the next. An H200 refuses boxes that begin at no multiple of 16
-/// bytes in their row as an illegal instruction.
+/// Offset in rows and columns from one box to the next. An H200 rejects boxes that do not begin at
+/// a multiple of 16 bytes in a row, as an illegal instruction.
 const BOX_STEP: [usize; 2] = [9, 8];
 
-/// Boxes as they lie in shared memory, some partly beyond the matrix, phases of their arrivals
-/// running over twice. Element `c` of row `r` is `72*r + c + 1`.
+/// Copies boxes to shared memory, some partly out of bounds. The phases of their mbarriers wrap
+/// around twice. Element `c` of row `r` is `72*r + c + 1`.
 fn copy_box() -> Instruction {
     let [[rows, columns], [box_rows, box_columns], [row_step, column_step]] = [MATRIX, BOX, BOX_STEP];
     let bytes = 2 * box_rows * box_columns;

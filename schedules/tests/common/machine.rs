@@ -11,7 +11,7 @@ use ndarray::ArrayD;
 
 pub type Entry = unsafe extern "C" fn(*const *mut f32, *mut u8, i64, i64);
 
-/// True if this machine runs code for the instruction set; says so where it does not.
+/// True if this machine supports the instruction set; prints a notice if not.
 pub fn runs(isa: Isa) -> bool {
     let runs = match isa {
         Isa::Avx512 => is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vl"),
@@ -26,7 +26,7 @@ pub fn runs(isa: Isa) -> bool {
     runs
 }
 
-/// True if this machine has a feature of [`autotune_ir::CpuTarget`]; says so where it does not.
+/// True if this machine has a feature of [`autotune_ir::CpuTarget`]; prints a notice if not.
 pub fn has(feature: &str) -> bool {
     let has = Target::detect("cpu", Some(1)).unwrap().cpu().unwrap().features.iter().any(|own| own == feature);
     if !has {
@@ -35,7 +35,7 @@ pub fn has(feature: &str) -> bool {
     has
 }
 
-/// Code in executable memory.
+/// Machine code in executable memory.
 pub struct Executable {
     base: *mut libc::c_void,
     len: usize,
@@ -45,7 +45,8 @@ pub struct Executable {
 impl Executable {
     pub fn new(code: &MachineCode) -> Self {
         let len = code.bytes.len();
-        // SAFETY: a fresh anonymous mapping of `len` bytes, written before it becomes executable.
+        // SAFETY: this is a fresh anonymous mapping of `len` bytes, which is written before it
+        // becomes executable.
         let base = unsafe {
             let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
             let base = libc::mmap(ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
@@ -58,23 +59,24 @@ impl Executable {
     }
 
     pub fn entry(&self, stage: usize) -> Entry {
-        // SAFETY: every entry is the offset of a function of this type.
+        // SAFETY: every entry is the offset of a function of type `Entry` in the mapping.
         unsafe { std::mem::transmute::<*mut u8, Entry>(self.base.cast::<u8>().add(self.entries[stage])) }
     }
 }
 
 impl Drop for Executable {
     fn drop(&mut self) {
-        // SAFETY: the mapping that `new` made.
+        // SAFETY: `base` and `len` are those of the mapping that `new` made; callers use no entry
+        // afterwards.
         unsafe { libc::munmap(self.base, self.len) };
     }
 }
 
-/// Floats on either side of every buffer that no kernel may read or write.
+/// Number of floats on either side of every buffer that no kernel may read or write.
 const GUARD: usize = 64;
 const CANARY: u32 = 0x7fc0_beef;
 
-/// Memory between canaries, 64-byte aligned.
+/// A buffer between guards, aligned to 64 bytes.
 pub struct Guarded {
     memory: Vec<f32>,
     start: usize,
@@ -86,7 +88,7 @@ impl Guarded {
         Self::behind(content, 0)
     }
 
-    /// The content `elements` elements behind a place that is aligned.
+    /// Copies the content to `elements` elements after an aligned address.
     fn behind(content: &[f32], elements: usize) -> Self {
         let len = content.len();
         let mut memory = vec![f32::from_bits(CANARY); len + 2 * GUARD + 32];
@@ -103,25 +105,25 @@ impl Guarded {
         self.memory[self.start..].as_mut_ptr()
     }
 
-    /// True if nothing outside was written.
+    /// True if both guards are unchanged.
     pub fn is_intact(&self) -> bool {
         let guards = [&self.memory[..self.start], &self.memory[self.start + self.len..]];
         guards.iter().all(|g| g.iter().all(|x| x.to_bits() == CANARY))
     }
 }
 
-/// The buffers of a plan `elements` elements behind places that are aligned, filled with operands,
-/// or with NaN where there is none.
+/// Returns the buffers of a plan, each `elements` elements after an aligned address. Operands are
+/// filled in; other buffers are NaN.
 fn buffers(plan: &KernelPlan, operands: &Operands, elements: usize) -> Vec<Guarded> {
     plan.buffers.iter().map(|b| Guarded::behind(&super::words(b, operands), elements)).collect()
 }
 
-/// Calls an entry point and checks that it preserves the registers that a function must.
+/// Calls an entry point and checks that it preserves callee-saved registers.
 pub fn call(entry: Entry, buffers: &[*mut f32], local: *mut u8, begin: i64, end: i64) {
     let wanted = [1u64, 2, 3, 4];
     let mut seen = [0u64; 4];
-    // SAFETY: the kernel keeps within the buffers of its plan; rbx and rbp are saved here since
-    // they cannot be operands.
+    // SAFETY: the kernel stays within the buffers of its plan. The assembly saves rbx and rbp
+    // itself, since they cannot be operands.
     unsafe {
         std::arch::asm!(
             "push rbx", "push rbp", "mov rbx, rax", "sub rsp, 8", "mov rbp, rsp",
@@ -143,11 +145,12 @@ pub fn call(entry: Entry, buffers: &[*mut f32], local: *mut u8, begin: i64, end:
     assert_eq!(seen, [77, wanted[1], wanted[2], wanted[3]], "a register was not preserved");
 }
 
-/// Elements of the least alignment of buffers.
+/// Minimum alignment of buffers, in elements.
 const ALIGNED: usize = 4;
 
-/// Runs every stage, split at an odd place and backwards, and returns the output. A program that
-/// streams is run twice, with its buffers aligned more than they must be, and no more.
+/// Runs every stage, split at an odd task and in reverse order, and returns the output. A program
+/// with streaming stores runs twice: with buffers aligned more than required, and with the minimum
+/// alignment.
 pub fn run(program: &Program, code: &MachineCode, operands: &Operands) -> ArrayD<f32> {
     let output = run_behind(program, code, operands, 0);
     if program.buffers.iter().any(|buffer| buffer.streamed) {

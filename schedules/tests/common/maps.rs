@@ -1,4 +1,4 @@
-//! Programs that map operands: every operation, and random values made of them.
+//! Programs that map operands: every operation, and random expressions.
 
 use autotune_ir::program::{
     Access, BinaryOp, Compare, Expr, Loop, LoopKind, Node, Role, Store, StoreMode, UnaryOp, When,
@@ -9,11 +9,10 @@ use autotune_workloads::Operands;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// Operands that a map may read.
+/// Number of operands that a map may read.
 pub const READ: usize = 3;
 
-/// The number of operand `number` where a map is evaluated: weights, then both rows of what is
-/// added.
+/// Returns the load of operand `number`: weights, then the two rows of the added operand.
 fn load(program: &Program, number: usize, x: &Affine) -> Expr {
     match number {
         0 => Expr::Load(access(program, Role::Operand(1), 0, x)),
@@ -30,8 +29,8 @@ fn access(program: &Program, role: Role, row: usize, x: &Affine) -> Access {
     Access { buffer, index: index.into() }
 }
 
-/// Row by row of the output, maps of [`READ`] operands: `outer` times `inner` elements in loops of
-/// these kinds.
+/// Returns a program with one output row per map of [`READ`] operands. Each row has `outer` times
+/// `inner` elements in two loops of the given kinds.
 pub fn mapped(target: &Target, maps: &[Expr], [outer, inner]: [usize; 2], kinds: [LoopKind; 2]) -> Program {
     let (rows, elements) = (maps.len().max(2), outer * inner);
     let workload = format!("matmul:m={rows},n={elements},k=1,add").parse().unwrap();
@@ -55,7 +54,7 @@ pub fn mapped(target: &Target, maps: &[Expr], [outer, inner]: [usize; 2], kinds:
     program
 }
 
-/// Replaces what stands for operands, see [`operand`].
+/// Replaces placeholders by loads, see [`operand`].
 fn set_loads(value: &mut Expr, load: &dyn Fn(usize) -> Expr) {
     match value {
         Expr::Load(access) => *value = load(access.buffer.0 as usize),
@@ -63,12 +62,12 @@ fn set_loads(value: &mut Expr, load: &dyn Fn(usize) -> Expr) {
     }
 }
 
-/// Stands for an operand of a map.
+/// Placeholder for an operand of a map.
 pub fn operand(number: usize) -> Expr {
     Expr::Load(Access { buffer: autotune_ir::program::BufferId(number as u32), index: [].into() })
 }
 
-/// Every operation once.
+/// Returns an expression for every operation.
 pub fn every_operation() -> Vec<Expr> {
     let unary = UnaryOp::ALL.map(|op| Expr::unary(op, operand(0)));
     let binary = BinaryOp::ALL.map(|op| Expr::binary(op, operand(0), operand(1)));
@@ -78,7 +77,7 @@ pub fn every_operation() -> Vec<Expr> {
     unary.into_iter().chain(binary).chain(bounds).chain(selects).collect()
 }
 
-/// A random value of operations within each other so deep.
+/// Returns a random expression of the given depth.
 pub fn random_value(rng: &mut impl Rng, depth: usize) -> Expr {
     let next = |rng: &mut _| random_value(rng, depth - 1);
     match if depth == 0 { rng.random_range(0..4) } else { rng.random_range(4..10) } {
@@ -97,7 +96,7 @@ pub fn random_value(rng: &mut impl Rng, depth: usize) -> Expr {
     }
 }
 
-/// Operands of which some are special, some of any exponent, and the others of usual size.
+/// Returns operands with special values, values of any exponent, and values of usual size.
 pub fn operands(program: &Program, seed: u64) -> Operands {
     let mut operands = Operands::random(&program.spec, seed);
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
@@ -130,7 +129,7 @@ pub fn operands(program: &Program, seed: u64) -> Operands {
     operands
 }
 
-/// The first element in which outputs differ, but for which NaN it is.
+/// Describes the first element in which outputs differ bit by bit; any two NaN are equal.
 pub fn difference(found: &ndarray::ArrayD<f32>, wanted: &ndarray::ArrayD<f32>) -> Option<String> {
     let same = |a: f32, b: f32| a.to_bits() == b.to_bits() || a.is_nan() && b.is_nan();
     let mut elements = found.indexed_iter().zip(wanted);

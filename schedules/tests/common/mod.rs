@@ -1,4 +1,4 @@
-//! What the integration tests share. Each test binary uses its own part of it.
+//! Shared parts of the integration tests. Each test binary uses some of them.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used)]
 
 pub mod c;
@@ -50,27 +50,27 @@ use autotune_ir::plan::PlanBuffer;
 use autotune_workloads::Operands;
 pub use tiling::tiling;
 
-/// Says that a test cannot run here; a failure if `AUTOTUNE_REQUIRE` lists the tool.
+/// Prints that a test cannot run here. Panics if `AUTOTUNE_REQUIRE` lists the tool.
 pub fn missing(tool: &str, reason: &str) {
     let required = env::var("AUTOTUNE_REQUIRE").unwrap_or_default();
     assert!(required.split(',').all(|name| name != tool), "{tool} is required: {reason}");
-    // Tests that pass are silent unless they write there themselves.
+    // The test harness captures `eprintln!` of tests that pass, so this writes to stderr directly.
     let _ = writeln!(io::stderr(), "skipped, {tool} is missing: {reason}");
 }
 
-/// What a buffer holds before a kernel runs: its operand, or NaN where there is none.
+/// Returns the initial content of a buffer: its operand, or NaN.
 pub fn contents(buffer: &PlanBuffer, operands: &Operands) -> Vec<f32> {
     let values = operands.find(buffer.role).map(|tensor| to_layout(tensor, buffer.layout).unwrap());
     values.unwrap_or_else(|| vec![f32::NAN; buffer.shape.iter().product()])
 }
 
-/// The same in memory, whole words of it.
+/// Returns the initial content as 32-bit words in memory.
 pub fn words(buffer: &PlanBuffer, operands: &Operands) -> Vec<f32> {
     let words = buffer.dtype.words(&contents(buffer, operands));
     words.into_iter().map(f32::from_bits).collect()
 }
 
-/// The elements of words in which a kernel has written nothing behind the last.
+/// Returns the elements of a buffer. Asserts that the padding after the last element is unchanged.
 pub fn elements(buffer: &PlanBuffer, words: &[f32]) -> Vec<f32> {
     let words: Vec<u32> = words.iter().map(|word| word.to_bits()).collect();
     let len = buffer.elements().unwrap();

@@ -1,4 +1,4 @@
-//! Programs made by hand, so that oracle and verifier are tested without the lowering.
+//! Hand-written programs, so that tests of interpreter and verifier do not depend on the lowering.
 
 use std::sync::Arc;
 
@@ -10,11 +10,12 @@ use autotune_ir::program::{
 use autotune_ir::{Affine, DType, Program, VarId};
 use autotune_workloads::{Activation, Conv2d, Matmul, Workload};
 
-/// A program in the making.
+/// Builds a program step by step.
 pub struct Builder(pub Program, Workload);
 
 impl Builder {
-    /// A program with the workload's own buffers; input, output and residual lie in `data` layout.
+    /// Creates a program with the workload's operands; input, output and residual have the layouts
+    /// `data`.
     pub fn new(workload: &Workload, axes: &[(&'static str, usize, bool)], data: [Layout; 2]) -> Self {
         let spec = workload.spec();
         let part = |&(name, extent, reduce): &(&'static str, usize, bool)| {
@@ -48,7 +49,7 @@ impl Builder {
         self.0.buffers.push(Buffer { layout, ..plain });
     }
 
-    /// Another buffer.
+    /// Adds a buffer that is not an operand.
     pub fn buffer(&mut self, name: &str, role: Role, scope: Scope, shape: &[usize]) -> BufferId {
         let dtype = if role == Role::Accumulator { DType::F32 } else { self.1.dtype() };
         self.0.buffers.push(Buffer::plain(name, role, scope, shape.to_vec(), dtype));
@@ -68,7 +69,7 @@ impl Builder {
         self.0.stages.push(Stage { name: name.into(), when, body });
     }
 
-    /// `act(sum + bias[channel] + residual[at])`.
+    /// Returns `act(sum + bias[channel] + residual[at])`.
     fn epilogue(&self, sum: Expr, channel: Affine, at: &[Affine]) -> Expr {
         let operand = |name| self.0.spec.operand(name).map(|number| self.role(Role::Operand(number)));
         let mut value = sum;
@@ -140,17 +141,16 @@ pub fn for_each_store(nodes: &mut [Node], change: &mut impl FnMut(&mut Store)) {
     }
 }
 
-/// `extent` cut into tiles of `tile`: `(start, tiles, size)` of the whole tiles and of the
-/// remainder.
+/// Divides `extent` into tiles: `(start, tiles, size)` of the whole tiles and of the remainder.
 fn pieces(extent: usize, tile: usize) -> Vec<(usize, usize, usize)> {
     let whole = extent / tile;
     let cut = [(0, whole, tile), (whole * tile, 1, extent % tile)];
     cut.into_iter().filter(|&(_, tiles, size)| tiles > 0 && size > 0).collect()
 }
 
-/// `matmul` (`b=1`) on register tiles of `rows` by `lanes`, the weight packed ahead of time into
-/// panels of `lanes` columns, the reduction in chunks of `depth` whose partial sums go through the
-/// output. Nothing needs to divide.
+/// Returns a `matmul` (`b=1`) with register tiles of `rows` by `lanes`. The weights are packed
+/// ahead of time into panels of `lanes` columns. The reduction has chunks of `depth`, whose partial
+/// sums are stored in the output. No size needs to divide another.
 pub fn tiled_matmul(text: &str, [rows, lanes, depth]: [usize; 3]) -> Program {
     use LoopKind::{Parallel, Serial, Unrolled, Vectorized};
     let workload: Workload = text.parse().unwrap();
@@ -217,7 +217,8 @@ pub fn tiled_matmul(text: &str, [rows, lanes, depth]: [usize; 3]) -> Program {
     p.0
 }
 
-/// Output positions of one axis that see the same taps: `(first, count, first tap, taps)`.
+/// Returns runs of output positions along an axis that read the same taps:
+/// `(first, count, first tap, taps)`.
 fn peel(extent: usize, outputs: usize, taps: usize, stride: usize, pad: usize) -> Vec<[usize; 4]> {
     let mut runs: Vec<[usize; 4]> = Vec::new();
     for out in 0..outputs {
@@ -245,9 +246,9 @@ fn conv_axes(workload: &Workload) -> Vec<(&'static str, usize, bool)> {
     ]
 }
 
-/// A `conv2d` (`n=1`, one group, no dilation, every output sees the input) that reads its input in
-/// place from channel blocks of 2 and writes channel blocks of 4; the padding is peeled: rows and
-/// columns that see fewer taps have nests of their own.
+/// Returns a `conv2d` (`n=1`, one group, no dilation, every output reads some input) that reads its
+/// input in place from channel blocks of 2 and writes channel blocks of 4. Rows and columns that
+/// read fewer taps because of padding are peeled into separate nests.
 pub fn peeled_conv(text: &str) -> Program {
     use LoopKind::{Parallel, Serial, Vectorized};
     let workload: Workload = text.parse().unwrap();
@@ -294,8 +295,8 @@ pub fn peeled_conv(text: &str) -> Program {
     p.0
 }
 
-/// A `conv2d` (`n=1`, one group, no dilation) that first copies its input into a zero-padded one
-/// and sums in the output.
+/// Returns a `conv2d` (`n=1`, one group, no dilation) that first copies its input to a zero-padded
+/// buffer, and accumulates in the output.
 pub fn padded_conv(text: &str) -> Program {
     use LoopKind::{Parallel, Serial};
     let workload: Workload = text.parse().unwrap();

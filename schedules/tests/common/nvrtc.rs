@@ -1,6 +1,6 @@
-//! Generated CUDA through NVRTC, which needs no GPU. `AUTOTUNE_NVRTC` names the folder of
-//! `libnvrtc.so.*` (in the Python package `nvidia-cuda-nvrtc-cu12`: `nvidia/cuda_nvrtc/lib`);
-//! without it the loader's own folders are searched.
+//! Compiles generated CUDA with NVRTC, which needs no GPU. `AUTOTUNE_NVRTC` names the folder of
+//! `libnvrtc.so.*` (in the Python package `nvidia-cuda-nvrtc-cu12`: `nvidia/cuda_nvrtc/lib`).
+//! Without it, the loader's search path applies.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -12,26 +12,26 @@ use libloading::os::unix::{Library as UnixLibrary, RTLD_GLOBAL, RTLD_NOW};
 /// The runtime compiler of CUDA.
 pub struct Nvrtc {
     library: Library,
-    /// Kept open: the compiler looks for its built-in functions by name.
+    /// Keeps the library open: the compiler looks up its built-in functions by name.
     _builtins: Option<UnixLibrary>,
     pub version: (i32, i32),
-    /// Compute capabilities times ten, ascending.
+    /// Supported compute capabilities times ten, ascending.
     pub architectures: Vec<u32>,
 }
 
-/// What the compiler says of one kernel.
+/// The compiler's report on one kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Usage {
     pub symbol: String,
     pub registers: usize,
-    /// Bytes of registers that are stored to memory and loaded again.
+    /// Bytes of spill stores and spill loads.
     pub spill_bytes: usize,
 }
 
 type Handle = *mut c_void;
 
 impl Nvrtc {
-    /// The compiler, or why there is none.
+    /// Loads the compiler. Fails with the reason if there is none.
     pub fn find() -> Result<Self, String> {
         let folder = env::var_os("AUTOTUNE_NVRTC").map(PathBuf::from);
         let library = |prefix: &str| folder.as_deref().and_then(|f| file_in(f, prefix));
@@ -41,7 +41,7 @@ impl Nvrtc {
             (Some(folder), None) => return Err(format!("no libnvrtc.so.* in {}", folder.display())),
             (None, None) => ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"].map(PathBuf::from).to_vec(),
         };
-        // SAFETY: these libraries may be loaded by any program.
+        // SAFETY: any program may load these libraries; their initialisers have no preconditions.
         unsafe {
             let builtins = builtins.and_then(|path| UnixLibrary::open(Some(path), RTLD_NOW | RTLD_GLOBAL).ok());
             let library = names.iter().find_map(|name| Library::new(name).ok());
@@ -57,7 +57,8 @@ impl Nvrtc {
     /// The library must be NVRTC.
     unsafe fn ask(&mut self) -> Result<(), String> {
         let (mut major, mut minor, mut count) = (0, 0, 0);
-        // SAFETY: signatures as in nvrtc.h; every pointer is to enough memory.
+        // SAFETY: the signatures are those of nvrtc.h, and every pointer is to memory of the size
+        // that is written.
         unsafe {
             let version: unsafe extern "C" fn(*mut c_int, *mut c_int) -> c_int = self.function(b"nvrtcVersion")?;
             version(&mut major, &mut minor);
@@ -77,11 +78,12 @@ impl Nvrtc {
     ///
     /// `F` must be the type of the function.
     unsafe fn function<F: Copy>(&self, name: &[u8]) -> Result<F, String> {
-        // SAFETY: as the caller has promised.
+        // SAFETY: the caller guarantees that `F` is the type of the function.
         unsafe { self.library.get::<F>(name) }.map(|f| *f).map_err(|e| e.to_string())
     }
 
-    /// Compiles CUDA C to machine code of `sm`; what each kernel uses, or the compiler's words.
+    /// Compiles CUDA C to machine code of `sm`. Returns the usage of each kernel, or the compiler's
+    /// messages.
     pub fn compile(&self, source: &str, sm: u32) -> Result<Vec<Usage>, String> {
         let architecture = autotune_codegen::gpu::architecture(source, sm);
         let source = CString::new(source).map_err(|e| e.to_string())?;
@@ -99,8 +101,8 @@ impl Nvrtc {
         type Compile = unsafe extern "C" fn(Handle, c_int, *const *const c_char) -> c_int;
         type Size = unsafe extern "C" fn(Handle, *mut usize) -> c_int;
         type Text = unsafe extern "C" fn(Handle, *mut c_char) -> c_int;
-        // SAFETY: signatures as in nvrtc.h; every pointer is to enough memory, and strings end in
-        // NUL.
+        // SAFETY: the signatures are those of nvrtc.h, every pointer is to memory of the size that
+        // is written, and strings end in NUL.
         let (status, log) = unsafe {
             let mut program: Handle = ptr::null_mut();
             let create: Create = self.function(b"nvrtcCreateProgram")?;
@@ -121,19 +123,19 @@ impl Nvrtc {
     }
 }
 
-/// The first file of a folder whose name starts with `prefix`.
+/// Returns the first file in a folder whose name starts with `prefix`.
 fn file_in(folder: &Path, prefix: &str) -> Option<PathBuf> {
     let mut files: Vec<PathBuf> = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path()).collect();
     files.sort();
     files.into_iter().find(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(prefix)))
 }
 
-/// Numbers of what the compiler says where it does not do what a kernel asks for: registers that go
-/// from threads to others, and instructions of warp groups that run at once.
+/// Codes of warnings that the compiler ignored a request of the kernel: registers that move between
+/// roles, and warp-group instructions that overlap.
 const NOT_DONE: [&str; 2] = ["(C7508)", "(C7510)"];
 
-/// Reads what `ptxas -v` says: a line `.. Function properties for f`, one with the spills, one with
-/// the registers.
+/// Parses the output of `ptxas -v`: per function a line `.. Function properties for f`, one with
+/// spills, and one with registers.
 fn usage(log: &str) -> Result<Vec<Usage>, String> {
     if log.lines().any(|line| NOT_DONE.iter().any(|number| line.contains(number))) {
         return Err(log.to_string());

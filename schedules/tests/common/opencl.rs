@@ -1,4 +1,4 @@
-//! Generated OpenCL on the machine's first device (on most machines PoCL's, which is the CPU).
+//! Runs generated OpenCL on the machine's first device, which on most machines is PoCL on the CPU.
 
 use std::ptr;
 
@@ -17,7 +17,7 @@ use opencl3::types::CL_BLOCKING;
 
 use super::{elements, words};
 
-/// A device and its queue.
+/// A device with its queue.
 pub struct OpenCl {
     context: Context,
     queue: CommandQueue,
@@ -25,17 +25,17 @@ pub struct OpenCl {
 }
 
 impl OpenCl {
-    /// The first device, or why there is none.
+    /// Opens the first device. Fails with the reason if there is none.
     pub fn find() -> Result<Self, String> {
         let devices = get_all_devices(CL_DEVICE_TYPE_ALL).map_err(|e| format!("no OpenCL: {e}"))?;
         let device = Device::new(*devices.first().ok_or("no OpenCL device")?);
         let context = Context::from_device(&device).map_err(|e| e.to_string())?;
-        // SAFETY: the device is the context's.
+        // SAFETY: the device belongs to the context.
         let queue = unsafe { CommandQueue::create(&context, device.id(), 0) }.map_err(|e| e.to_string())?;
         Ok(Self { context, queue, name: device.name().map_err(|e| e.to_string())? })
     }
 
-    /// The output of the program's kernels.
+    /// Runs the program's kernels and returns the output.
     pub fn run(&self, program: &Program, operands: &Operands) -> Result<ArrayD<f32>, String> {
         let source = codegen::gpu::generate(program, GpuApi::OpenCl);
         let built = opencl3::program::Program::create_and_build_from_source(&self.context, &source, "")?;
@@ -53,8 +53,8 @@ impl OpenCl {
                 let launch = stage.launch.ok_or("a stage without a launch")?;
                 let kernel = Kernel::create(&built, &stage.symbol).map_err(|e| e.to_string())?;
                 let mut call = ExecuteKernel::new(&kernel);
-                // SAFETY: the parameters of a kernel are the global buffers, in order, which it
-                // stays within.
+                // SAFETY: the parameters of a kernel are the global buffers in order, and the
+                // kernel stays within them.
                 let done = unsafe {
                     buffers.iter().for_each(|buffer| {
                         call.set_arg(buffer);
@@ -69,7 +69,7 @@ impl OpenCl {
         }
         let (number, buffer) = output.ok_or("no output")?;
         let mut values = words(buffer, operands);
-        // SAFETY: the buffer has as many words.
+        // SAFETY: the buffer has as many words as are read.
         unsafe { self.queue.enqueue_read_buffer(&buffers[number], CL_BLOCKING, 0, &mut values, &[]) }
             .map_err(|e| e.to_string())?;
         let values = elements(buffer, &values);

@@ -1,4 +1,4 @@
-//! Programs of the sketch for tensor cores with stated knobs, and faults in their pipelines.
+//! Programs of the sketches for tensor cores with given knobs, and faults in their pipelines.
 
 use autotune_ir::affine::Affine;
 use autotune_ir::analyse::analyse;
@@ -12,28 +12,28 @@ pub fn target() -> Target {
     Target::detect("cuda:sm_80", None).unwrap()
 }
 
-/// The target of [`group_config`], with so few multiprocessors that a persistent block goes to
-/// several tiles.
+/// The target of [`group_config`] with few multiprocessors, so that a persistent block has several
+/// tiles.
 pub fn small_target() -> Target {
     let gpu = GpuTarget::stated("cuda:sm_90").unwrap();
     Target::Gpu(GpuTarget { multiprocessors: 3, ..gpu })
 }
 
-/// A config of the sketch for warp groups: `tile.m=128x64 tile.n=32x32 stages=3`, without a
-/// producer unless the knobs say so.
+/// Returns a config of the sketch for warp groups. The defaults of `knobs` are
+/// `tile.m=128x64 tile.n=32x32 stages=3`, without a producer.
 pub fn group_config(workload: &Workload, knobs: &str) -> Config {
     let target = Target::detect("cuda:sm_90", None).unwrap();
     with_knobs(least(WGMMA.name, workload, &target), &format!("producer=inline grid=tiles {knobs}"))
 }
 
-/// A config of the sketch for warps with some knobs changed: `tile.m=32x16 stages=3`, unsplit
-/// unless they say so.
+/// Returns a config of the sketch for warps. The defaults of `knobs` are `tile.m=32x16 stages=3`,
+/// without a split.
 pub fn config(workload: &Workload, knobs: &str) -> Config {
     with_knobs(least(MMA.name, workload, &target()), knobs)
 }
 
-/// The config of a sketch that takes least by the analysis: small products have a default of
-/// another sketch.
+/// Returns a sketch's config with the least cycles by the analysis. The default of a small product
+/// may be of another sketch.
 fn least(sketch: &str, workload: &Workload, target: &Target) -> Config {
     let space = ScheduleSpace::new(workload, target);
     let own = space.sketches().iter().find(|own| own.name() == sketch).unwrap();
@@ -61,7 +61,7 @@ fn for_each_list(nodes: &mut Vec<Node>, change: &mut impl FnMut(&mut Vec<Node>))
     nodes.iter_mut().filter_map(Node::body_mut).for_each(|body| for_each_list(body, change));
 }
 
-/// The program with each list of nodes of its compute stage changed.
+/// Returns the program with each list of nodes in its compute stage changed.
 pub fn broken(program: &Program, mut change: impl FnMut(&mut Vec<Node>)) -> Program {
     let mut broken = program.clone();
     let compute = broken.stages.iter_mut().find(|stage| stage.name == "compute").unwrap();
@@ -70,7 +70,7 @@ pub fn broken(program: &Program, mut change: impl FnMut(&mut Vec<Node>)) -> Prog
     broken
 }
 
-/// The program with each mbarrier operation changed, or without it.
+/// Returns the program with each mbarrier operation changed or removed.
 fn with_mbarriers(program: &Program, change: impl Fn(Mbarrier) -> Option<Mbarrier>) -> Program {
     broken(program, |list| {
         let changed = |node: Node| match node {
@@ -81,8 +81,8 @@ fn with_mbarriers(program: &Program, change: impl Fn(Mbarrier) -> Option<Mbarrie
     })
 }
 
-/// The program of specialised warps without each kind of mbarrier operation, and with those that
-/// come one group early.
+/// Returns programs of specialised warps with a kind of mbarrier operation removed, or one group
+/// early.
 fn side_faults(program: &Program) -> Vec<(&'static str, Program)> {
     let early = |mbarrier: Mbarrier| match mbarrier {
         Mbarrier::WaitEmpty { but } => Mbarrier::WaitEmpty { but: but + 1 },
@@ -102,9 +102,9 @@ fn side_faults(program: &Program) -> Vec<(&'static str, Program)> {
     ]
 }
 
-/// The program without its barrier, waiting for one group of copies less, multiplying the next
-/// slot, and copying to the slot that is multiplied; where warps are specialised, with faulty
-/// mbarriers.
+/// Returns faulty programs: without the barrier, waiting for one copy group too few, multiplying
+/// the next slot, and copying to the slot that is multiplied. With specialised warps, also programs
+/// with faulty mbarriers.
 pub fn faults(program: &Program) -> Vec<(&'static str, Program)> {
     let stages = program.buffers.iter().find(|buffer| buffer.scope == Scope::Shared).unwrap().shape[0];
     let moved = |by: i64, wanted: bool| {
@@ -155,7 +155,7 @@ pub fn for_each_factor(store: &mut Store, change: &mut impl FnMut(&mut Access)) 
     }
 }
 
-/// Calls `change` on every number that is taken apart.
+/// Calls `change` on every number that is split into digits.
 pub fn for_each_number(nodes: &mut Vec<Node>, change: &mut impl FnMut(&mut Affine)) {
     for_each_list(nodes, &mut |list| {
         for node in list {

@@ -1,4 +1,4 @@
-//! Random configs of a workload, proven and interpreted.
+//! Random configs of a workload, verified and interpreted.
 
 use autotune_ir::{Target, interpret, verify};
 use autotune_schedules::{Config, ScheduleSpace, lower, tolerance};
@@ -6,20 +6,20 @@ use autotune_workloads::{Operands, Workload, max_rel_error, reference};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-/// The default and random configs of all sketches.
+/// Checks the default and random configs of all sketches.
 pub fn check(workload: &Workload, target: &Target, seed: u64, configs: usize) {
     check_drawn(workload, target, seed, configs, &mut ChaCha8Rng::seed_from_u64(seed));
 }
 
-/// The same with configs that are drawn from these numbers.
+/// Checks the default and configs drawn from `rng`.
 pub fn check_drawn(workload: &Workload, target: &Target, seed: u64, configs: usize, rng: &mut impl Rng) {
     let space = ScheduleSpace::new(workload, target);
     let drawn = (1..configs).map(|_| space.sample(rng).config().clone());
     check_configs(&space, seed, std::iter::once(space.default_config()).chain(drawn));
 }
 
-/// The configs are in the space and survive serialisation, the verifier accepts their programs, and
-/// the interpreter agrees with the reference.
+/// Asserts that configs are in the space and survive serialisation, that the verifier accepts their
+/// programs, and that the interpreter agrees with the reference.
 pub fn check_configs(space: &ScheduleSpace, seed: u64, configs: impl IntoIterator<Item = Config>) {
     let (workload, target) = (space.workload(), space.target());
     let operands = Operands::random(workload.spec(), seed);

@@ -9,20 +9,20 @@ use std::{env, fs};
 use libloading::Library;
 use tempfile::TempDir;
 
-/// A source, its kernels, and the most shared memory that a block of any of them has.
+/// A source, its kernels, and the largest shared memory of their blocks in bytes.
 pub struct Text {
     pub source: String,
     pub symbols: Vec<String>,
     pub shared_bytes: usize,
 }
 
-/// Kernels of sources that are built together.
+/// Kernels of sources that are built as one library.
 pub struct Shim {
     library: Library,
     _folder: TempDir,
 }
 
-/// The shim's `TensorMap`.
+/// Layout of the shim's `TensorMap`.
 #[repr(C)]
 pub struct Map {
     base: *mut c_void,
@@ -31,7 +31,7 @@ pub struct Map {
 }
 
 impl Map {
-    /// The map of a matrix with so many rows and columns, for boxes of so many.
+    /// Creates the map of a matrix, for boxes; both sizes are rows and columns.
     pub fn new(base: *mut c_void, matrix: [usize; 2], of: [usize; 2]) -> Self {
         let ints = |sizes: [usize; 2]| sizes.map(|size| size as c_int);
         Self { base, rows_columns: ints(matrix), box_rows_columns: ints(of) }
@@ -41,7 +41,7 @@ impl Map {
 type Run = unsafe extern "C" fn(*mut *mut c_void, c_uint, c_uint, c_int) -> *const c_char;
 
 impl Shim {
-    /// Builds the sources; or says why there is no compiler.
+    /// Builds the sources. Fails with the reason if there is no compiler.
     pub fn build(texts: &[Text]) -> Result<Self, String> {
         let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
         let (source, library) = (folder.path().join("kernels.cpp"), folder.path().join("kernels.so"));
@@ -56,13 +56,13 @@ impl Shim {
             .output()
             .map_err(|e| format!("{compiler}: {e}"))?;
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        // SAFETY: the library has no initialisers but those of the shim's own variables.
+        // SAFETY: the library's only initialisers are those of the shim's variables.
         let library = unsafe { Library::new(&library) }.map_err(|e| e.to_string())?;
         Ok(Self { library, _folder: folder })
     }
 
-    /// Runs a kernel of source `number` with as many blocks and threads, its warps one after the
-    /// other or the last one first; or says what goes wrong.
+    /// Runs a kernel of source `number` with the given numbers of blocks and threads. The warps run
+    /// in order, or with the last one first. Fails with the shim's message.
     ///
     /// # Safety
     ///
@@ -74,7 +74,8 @@ impl Shim {
         [blocks, threads]: [usize; 2],
         backwards: bool,
     ) -> Result<(), String> {
-        // SAFETY: the function was generated with this type; its arguments are right.
+        // SAFETY: the function was generated with this type, and the caller guarantees its
+        // arguments.
         let wrong = unsafe {
             let run =
                 self.library.get::<Run>(format!("run_{number}_{symbol}").as_bytes()).map_err(|e| e.to_string())?;
@@ -85,7 +86,7 @@ impl Shim {
     }
 }
 
-/// One source: each in a namespace of its own, with a function for each kernel.
+/// Returns one source with a namespace for each text, and a function for each kernel.
 fn whole(texts: &[Text]) -> String {
     let mut whole = "#include \"cuda_shim.h\"\n".to_string();
     for (number, Text { source, symbols, shared_bytes }) in texts.iter().enumerate() {

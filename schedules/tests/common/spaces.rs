@@ -1,4 +1,4 @@
-//! Random schedules, and random workloads with some of a kind.
+//! Random schedules, and random workloads that have schedules of some kind.
 
 use autotune_ir::Target;
 use autotune_schedules::{Candidate, Config, ScheduleSpace, Value, winograd};
@@ -8,7 +8,7 @@ use rand::{Rng, RngExt};
 use super::epilogues::{random_epilogue, with_random_prologue};
 use super::workloads::{pick, random_conv, random_matmul, random_pool};
 
-/// Some schedules of a space: the default one, then one of each sketch in turns.
+/// Returns some schedules of a space: the default, then one of each sketch in turn.
 pub fn some<R: Rng>(space: &ScheduleSpace, count: usize, rng: &mut R) -> Vec<Candidate> {
     let mut all = vec![space.default_candidate().clone()];
     for number in 1..count {
@@ -20,19 +20,19 @@ pub fn some<R: Rng>(space: &ScheduleSpace, count: usize, rng: &mut R) -> Vec<Can
     all
 }
 
-/// A config of the Winograd sketch.
+/// Draws a config of the Winograd sketch.
 pub fn sample_winograd<R: Rng>(space: &ScheduleSpace, rng: &mut R) -> Config {
     sample_sketch(space, winograd::SKETCH, rng)
 }
 
-/// A config of a sketch that the space has.
+/// Draws a config of a sketch in the space.
 pub fn sample_sketch<R: Rng>(space: &ScheduleSpace, sketch: &str, rng: &mut R) -> Config {
     let drawn = (0..200).map(|_| space.sample(rng).config().clone()).find(|config| config.sketch == sketch);
     drawn.unwrap_or_else(|| panic!("no {sketch} config of {}", space.workload()))
 }
 
-/// A map or a reduction of images, with a config that has one of them or both in blocks of
-/// channels.
+/// Draws a map or reduction of images, with a config in which input, output or both are
+/// channel-blocked.
 pub fn random_blocked<R: Rng>(target: &Target, rng: &mut R) -> (Workload, Config) {
     loop {
         let (n, c) = (pick(rng, &[1, 1, 2]), 8 * pick(rng, &[1, 2, 2, 3, 4, 6, 10]));
@@ -60,8 +60,8 @@ pub fn random_blocked<R: Rng>(target: &Target, rng: &mut R) -> (Workload, Config
     }
 }
 
-/// A workload that the Winograd sketch is for on a target's CPU, of numbers of channels that blocks
-/// do not divide, of both or of one side.
+/// Draws a workload that the Winograd sketch applies to on a CPU, with a number of input or output
+/// channels, or both, that is not a multiple of the block.
 pub fn random_odd_winograd<R: Rng>(rng: &mut R, target: &Target) -> Workload {
     let block = target.cpu().unwrap().lanes().max(8);
     let odd = [1, 2, 3, 3, 4, 5, 7, 12, 17, 20, 24, 29, 58];
@@ -83,7 +83,7 @@ pub fn random_odd_winograd<R: Rng>(rng: &mut R, target: &Target) -> Workload {
         dilation: [1, 1],
         groups: 1,
     };
-    // Not every kernel fits every image.
+    // Some kernels do not fit the image.
     let Ok(workload) = Workload::new(conv) else { return random_odd_winograd(rng, target) };
     let workload = workload.with_epilogue(random_epilogue(rng));
 
@@ -94,9 +94,9 @@ pub fn random_odd_winograd<R: Rng>(rng: &mut R, target: &Target) -> Workload {
     }
 }
 
-/// A workload that panels of the data operand may pay for: a matrix product of many columns, or a
-/// convolution that is strided along the width and has channels that are no whole vectors. With it
-/// a config that has them.
+/// Draws a workload for which panels of the data operand may pay, and a config with panels. It is a
+/// matrix product with many columns, or a convolution with a stride along the width whose channels
+/// are not whole vectors.
 pub fn random_panel<R: Rng>(target: &Target, rng: &mut R) -> (Workload, Config) {
     loop {
         let workload = if rng.random_bool(0.7) {

@@ -1,10 +1,10 @@
-//! Random targets.
+//! Random targets for tests.
 
 use autotune_ir::{CpuTarget, GpuTarget, Isa, Target};
 use rand::Rng;
 use rand::seq::IndexedRandom;
 
-/// A CPU of any instruction set, with few or many cores, small or large caches.
+/// Draws a CPU with any instruction set, few or many cores, and small or large caches.
 pub fn random_cpu<R: Rng>(rng: &mut R) -> Target {
     const CACHES: [[usize; 3]; 3] =
         [[32 << 10, 512 << 10, 32 << 20], [48 << 10, 2 << 20, 480 << 20], [8 << 10, 64 << 10, 256 << 10]];
@@ -15,7 +15,7 @@ pub fn random_cpu<R: Rng>(rng: &mut R) -> Target {
     Target::Cpu(CpuTarget { isa, l1d_bytes, l2_bytes, l3_bytes, ..CpuTarget::generic_avx2(threads) })
 }
 
-/// One of the GPUs that can be stated.
+/// Draws one of the GPUs that can be named without being present.
 pub fn random_gpu<R: Rng>(rng: &mut R) -> Target {
     let words: Vec<String> = GpuTarget::stated_words().collect();
     Target::Gpu(GpuTarget::stated(words.choose(rng).unwrap()).unwrap())

@@ -1,6 +1,5 @@
-//! The variants of the sketches for tensor cores, as their spaces have them: who copies, on which
-//! grid, how many stages, how many parts, where weights are. A value that a knob gets is covered
-//! from then on.
+//! The variants of the sketches for tensor cores: producer, grid, stages, splits and weights. They
+//! are derived from the spaces, so that new values of a knob are covered.
 
 use std::collections::BTreeMap;
 
@@ -10,13 +9,13 @@ use autotune_schedules::gpu::{MMA, Tiling, WGMMA};
 use autotune_schedules::{Config, ScheduleSpace, Value};
 use autotune_workloads::Workload;
 
-/// Values of the knobs that make a variant.
+/// Values of the knobs that define a variant.
 pub type Variant = BTreeMap<String, String>;
 
-/// Knobs of words that do not make one.
+/// Choice knobs that do not define a variant.
 const OTHERS: [&str; 1] = ["raster"];
 
-/// Every combination of the words that a sketch has for a workload, valid or not.
+/// Returns every combination of the choices that a sketch has for a workload, valid or not.
 pub fn combinations(workload: &Workload, target: &Target, sketch: &str) -> Vec<Variant> {
     let space = ScheduleSpace::new(workload, target);
     let Some(sketch) = space.sketches().iter().find(|one| one.name() == sketch) else { return Vec::new() };
@@ -43,8 +42,8 @@ fn word(value: &Value) -> Option<&String> {
     }
 }
 
-/// A valid config of the variant that is wanted; others of the tiles and orders from place `turn`
-/// on among all that there are.
+/// Returns a valid config of a variant. `turn` selects its tiles and orders among all that there
+/// are.
 pub fn config(
     workload: &Workload,
     gpu: &GpuTarget,
@@ -62,7 +61,7 @@ pub fn config(
     }
     let count: usize = free.iter().map(|knob| knob.values.len()).product();
     (0..count).find_map(|i| {
-        // An odd step goes to places far from each other, and to all of them in the end if it
+        // A large prime step spreads the tries, and reaches all positions eventually, since it
         // shares no factor with their number.
         let mut place = (turn + i) * STEP % count;
         for knob in &free {
@@ -73,10 +72,10 @@ pub fn config(
     })
 }
 
-/// A prime that no number of places is a multiple of.
+/// Prime step; numbers of positions are smaller, hence not multiples of it.
 const STEP: usize = 7919;
 
-/// The combinations but for the splits, each with two of them, all in turn.
+/// Returns the combinations with two splits each, so that all splits occur.
 pub fn spread(combinations: Vec<Variant>) -> Vec<Variant> {
     let mut splits: Vec<String> = combinations.iter().map(|one| one["split"].clone()).collect();
     splits.sort_by_key(|split| split.parse::<usize>().unwrap());
@@ -93,7 +92,7 @@ pub fn spread(combinations: Vec<Variant>) -> Vec<Variant> {
         let persistent = variant.get("grid").is_some_and(|grid| grid == "persistent");
         let turns = [2 * place, 2 * place + 1].map(|turn| turn % splits.len());
         let split = number(&variant["split"]);
-        // There are no parts on a persistent grid.
+        // A persistent grid does not support splits.
         if if persistent { split == 0 } else { turns.contains(&split) } {
             kept.push(variant);
         }
@@ -101,5 +100,5 @@ pub fn spread(combinations: Vec<Variant>) -> Vec<Variant> {
     kept
 }
 
-/// The sketches.
+/// Names of the sketches for tensor cores.
 pub const SKETCHES: [&str; 2] = [MMA.name, WGMMA.name];

@@ -1,4 +1,4 @@
-//! The verifier on right programs, and on every way of breaking them that is listed here.
+//! The verifier on correct programs and on known kinds of faults.
 #![allow(clippy::unwrap_used)]
 
 #[path = "../common/mod.rs"]
@@ -30,7 +30,7 @@ fn padded() -> Program {
     nests::padded_conv("conv2d:c=2,h=4,w=5,o=3,k=3,p=1,bias")
 }
 
-/// The problem of `program` after `change`.
+/// Returns the problem of `program` after `change`.
 fn problem(mut program: Program, change: impl FnOnce(&mut Program)) -> Problem {
     assert_eq!(verify(&program, &target()), Ok(()));
     change(&mut program);
@@ -110,13 +110,13 @@ fn a_lost_remainder_is_incomplete() {
     for tree in 0..4 {
         assert_problem!(lost(tree), Problem::Incomplete { .. });
     }
-    // A chunk of the reduction: the output is assigned all the same.
+    // A chunk of the reduction is lost; the output is still assigned.
     let chunk = problem(matmul(), |p| {
         let rows = the_loop(&mut the_loop(&mut p.stages[1].body[0]).body[0]);
         rows.body.remove(1);
     });
     assert_problem!(chunk, Problem::Incomplete { .. });
-    // A boundary column of the convolution.
+    // A boundary column of the convolution is lost.
     let column = problem(conv(), |p| drop(the_loop(&mut p.stages[0].body[0]).body.remove(2)));
     assert_problem!(column, Problem::Incomplete { covered, required } if required > covered);
 }
@@ -142,7 +142,7 @@ fn a_loop_too_short_or_too_long_is_found() {
 
 #[test]
 fn iterations_that_run_twice_are_found() {
-    // A leaf twice.
+    // A leaf runs twice.
     let twice = problem(conv(), |p| {
         let kw = var(p, "kw");
         nests::for_each_loop(&mut p.stages[0].body, &mut |l| {
@@ -152,13 +152,13 @@ fn iterations_that_run_twice_are_found() {
         });
     });
     assert_problem!(twice, Problem::Overlap { .. });
-    // A tree twice: two tasks store to the same output.
+    // A tree runs twice: two tasks store to the same output.
     let tree = problem(matmul(), |p| {
         let again = p.stages[1].body[3].clone();
         p.stages[1].body.push(again);
     });
     assert_problem!(tree, Problem::Conflict { .. });
-    // A loop around it all that no axis knows.
+    // An outer loop repeats everything, with a variable that no axis uses.
     let repeated = problem(padded(), |p| {
         p.vars.push("again".into());
         let again = VarId(p.vars.len() as u32 - 1);
@@ -166,7 +166,7 @@ fn iterations_that_run_twice_are_found() {
         *body = vec![nests::repeat(LoopKind::Serial, again, 2, std::mem::take(body))];
     });
     assert_problem!(repeated, Problem::Point(_));
-    // Tiles that overlap instead of lying side by side.
+    // Tiles overlap instead of being adjacent.
     let overlapping = problem(matmul(), |p| {
         let [no, v] = ["no", "v"].map(|name| Affine::var(var(p, name)));
         change_products(p, |store| {
@@ -180,7 +180,8 @@ fn iterations_that_run_twice_are_found() {
 
 #[test]
 fn tiles_that_are_shifted_are_found() {
-    // The second row of tiles starts one too early: twice there, never at the end.
+    // The second row of tiles starts one element early: that row is computed twice, and the last
+    // one is missing.
     let shifted = problem(matmul(), |p| {
         change_products(p, |store| {
             if point(store)[1].constant == 4 {
@@ -379,7 +380,7 @@ fn lanes_and_tasks_store_to_elements_of_their_own() {
         change_products(p, |store| store.dst.index[1] = nests::number(0));
     });
     assert_problem!(lanes, Problem::Conflict { buffer, .. } if buffer == "acc");
-    // The reduction over input channels split among tasks.
+    // The reduction over input channels is divided among tasks.
     let tasks = problem(padded(), |p| {
         let tree = the_loop(&mut p.stages[1].body[0]);
         let (o, extent) = (tree.var, tree.extent);
@@ -413,7 +414,7 @@ fn stages_touch_what_they_may() {
     for role in (0..4).map(Role::Operand) {
         assert_problem!(store_to(role), Problem::Forbidden { access: "written", .. });
     }
-    // What was packed ahead of time is there for every run.
+    // Buffers that are packed ahead of time must not be written in a run.
     assert_problem!(store_to(Role::Packed), Problem::Forbidden { access: "written", .. });
     let early = problem(padded(), |p| p.stages[0].when = When::AheadOfTime);
     assert_problem!(early, Problem::Forbidden { buffer, access: "read" } if buffer == "input");

@@ -1,5 +1,5 @@
-//! The verifier on random programs: right ones, and ones that were changed at random, which the
-//! interpreter runs if they are proven.
+//! The verifier on random programs: correct ones, and randomly changed ones, which the interpreter
+//! runs if the verifier accepts them.
 
 use std::cell::Cell;
 
@@ -33,7 +33,7 @@ fn right_programs_are_proven() {
     }
 }
 
-/// A random small change of an index, an extent, a kind, or the list of nodes.
+/// Makes a random small change to an index, an extent, a loop kind, or a list of nodes.
 fn mutate(program: &mut Program, rng: &mut impl Rng) {
     let stage = rng.random_range(0..program.stages.len());
     let pick = rng.random_range(0..200usize);
@@ -91,7 +91,8 @@ fn what_is_proven_runs() {
         let proof = verify(&program, &target());
         match (&proof, &result) {
             (Ok(()), Ok(_)) => count(&proven),
-            // Tasks that read what others write are left to the interpreter.
+            // The verifier does not check that tasks read what other tasks write; the interpreter
+            // does.
             (Ok(()), Err(InterpError::Program(ProgramError { problem: Problem::Conflict { .. }, .. }))) => {}
             (Ok(()), Err(e)) => panic!("proven, but {e}\n{program}"),
             (Err(_), _) => count(&refuted),
