@@ -279,11 +279,13 @@ fn every_element_has_its_value() {
             let (workload, target): (Workload, _) = (text.parse().unwrap(), target(isa, 1));
             let mut config = ScheduleSpace::new(&workload, &target).default_config();
             config.knobs.insert("vector".into(), Value::Choice(vector.into()));
+
             let tiles = [("m", if vector == "m" { 27 } else { 2 }), ("n", if vector == "m" { 1 } else { columns })]
                 .map(|(axis, tile)| (format!("tile.{axis}"), tile));
             for (knob, tile) in tiles {
                 config.knobs.entry(knob).and_modify(|value| *value = Value::Tile(vec![tile]));
             }
+
             let program = lower(&workload, &target, &config).unwrap();
             let context = format!("{isa}: {workload}\n{config}");
             let mut operands = Operands::random(workload.spec(), 0);
@@ -291,6 +293,7 @@ fn every_element_has_its_value() {
             let mut next = elements.iter();
             operands[0].mapv_inplace(|_| *next.next().unwrap());
             let wanted = operands[0].mapv(|x| x + 0.0);
+
             if machine::runs(isa) {
                 let output = machine::run(&program, &assemble(&program, &target).unwrap(), &operands);
                 assert_eq!(difference(&output, &wanted), None, "{context}");

@@ -100,6 +100,7 @@ fn survey_of(
     let Some((nvrtc, architectures)) = compiler(architectures) else {
         return [0; 3];
     };
+
     let (mut compiled, mut spilled, mut beyond) = (0, 0, 0);
     for &sm in &architectures {
         let target = Target::detect(&format!("cuda:sm_{sm}"), None).unwrap();
@@ -118,6 +119,7 @@ fn survey_of(
                         (0..1000).map(next).find(|config| is_wanted(config)).unwrap()
                     }
                 };
+
                 let estimate = tiling(&workload, gpu, &config).unwrap().registers();
                 let program = lower(&workload, &target, &config).unwrap();
                 let source = codegen::gpu::generate(&program, GpuApi::Cuda { sm });
@@ -129,6 +131,7 @@ fn survey_of(
                     eprintln!("sm_{sm}, {workload}, {config}: {usage:?}, estimate {estimate}");
                     assert!(i > 0, "the default schedule spills");
                 }
+
                 for stage in &program.stages {
                     let launch = Launch::of(&program, stage).unwrap();
                     let symbol = format!("autotune_{}", stage.name);
@@ -145,6 +148,7 @@ fn survey_of(
             }
         }
     }
+
     eprintln!(
         "NVRTC {:?}, sm {architectures:?}: {compiled} compiled, {spilled} spill, {beyond} beyond the estimate",
         nvrtc.version

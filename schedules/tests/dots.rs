@@ -236,6 +236,7 @@ fn integers_are_computed_alike_in_c() {
                 Ok(output) => output,
                 Err(reason) => return eprintln!("no C compiler, so that nothing is tested: {reason}"),
             };
+
             let error = max_rel_error(&output, &wanted);
             assert!(error <= tolerance(&workload, &config), "{text} on {target}: error {error}\n{program}");
         }

@@ -235,6 +235,7 @@ fn inputs_and_iterations_that_do_not_fit_each_other_are_found() {
         });
         assert!(!moved.is_empty());
     }
+
     let swapped = problem(MLP, |program| {
         let input = program.find(Role::Operand(0)).unwrap();
         for_each_store(compute(program), &mut |store| {
@@ -248,6 +249,7 @@ fn inputs_and_iterations_that_do_not_fit_each_other_are_found() {
         });
     });
     assert!(swapped.contains("another index"), "{swapped}");
+
     let foreign = problem(CONV, |program| {
         let residual = program.buffers.iter().position(|buffer| buffer.name == "residual").unwrap();
         let output = program.find(Role::Output).unwrap();

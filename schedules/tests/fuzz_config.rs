@@ -46,12 +46,14 @@ fn random_value<R: Rng>(rng: &mut R) -> Value {
         "blocked",
     ];
     const AXES: [&str; 9] = ["o", "oh", "ow", "c", "kh", "n", "m", "k", "none"];
+
     let size = |rng: &mut R| match rng.random_range(0..6) {
         0 => 0,
         1 => 1usize << rng.random_range(0..64),
         2 => usize::MAX - rng.random_range(0..3),
         _ => rng.random_range(0..300),
     };
+
     match rng.random_range(0..4) {
         0 => Value::Choice(WORDS.choose(rng).unwrap().to_string()),
         1 => Value::Order((0..rng.random_range(0..5)).map(|_| AXES.choose(rng).unwrap().to_string()).collect()),
@@ -68,6 +70,7 @@ fn change<R: Rng>(config: &mut Config, space: &ScheduleSpace, rng: &mut R) {
     let Some(name) = config.knobs.keys().choose(rng).cloned() else {
         return;
     };
+
     match rng.random_range(0..16) {
         0 => {
             config.knobs.remove(&name);

@@ -163,6 +163,7 @@ fn the_assembler_agrees_with_the_interpreter() {
         "pad:c=3,h=5,w=29,p=2,mode=reflect,dtype=bf16",
         "resize:c=2,h=9,w=21,oh=4,ow=5,mode=nearest,round=ceil,dtype=bf16",
     ];
+
     let rounding = CpuTarget { isa: Isa::Avx512, features: vec!["avx512bf16".into()], ..CpuTarget::generic_avx2(2) };
     for target in [cpu(Isa::Avx2), cpu(Isa::Avx512), Target::Cpu(rounding)] {
         let cpu = target.cpu().unwrap();
@@ -175,6 +176,7 @@ fn the_assembler_agrees_with_the_interpreter() {
             if let Some(gather) = workload.sizes::<Gather>() {
                 odd(&mut operands, gather.k);
             }
+
             let drawn = (0..8).map(|_| space.sample(&mut rng).config().clone());
             for config in std::iter::once(space.default_config()).chain(drawn) {
                 let program = lower(&workload, &target, &config).unwrap();
@@ -207,6 +209,7 @@ fn elements_found_by_values_are_those_of_operands_along_dimensions_that_there_ar
         }
         verify(&program, &target).unwrap_err().problem
     };
+
     for found in [
         problem(&|gather| gather.access.buffer = output),
         problem(&|gather| gather.dims = vec![2]),

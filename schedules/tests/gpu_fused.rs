@@ -153,6 +153,7 @@ fn cuda_compiles_and_the_default_does_not_spill() {
         Ok(nvrtc) => nvrtc,
         Err(reason) => return missing("nvrtc", &reason),
     };
+
     for sm in [70, 80, 90] {
         if !nvrtc.architectures.contains(&sm) {
             missing(&format!("sm_{sm}"), "NVRTC does not know it");
@@ -306,11 +307,13 @@ fn a_barrier_that_is_left_out_is_a_race() {
     let (workload, config) = small(&target);
     let program = lower(&workload, &target, &config).unwrap();
     let operands = Operands::random(workload.spec(), 1);
+
     let mut barriers = 0;
     for_each_list(&mut program.stages[0].body.clone(), &mut |nodes| {
         barriers += nodes.iter().filter(|node| **node == Node::Barrier).count();
     });
     assert_eq!(barriers, 5, "{program}");
+
     let mut races = 0;
     for left_out in 0..barriers {
         let (mut broken, mut number) = (program.clone(), 0);
@@ -320,6 +323,7 @@ fn a_barrier_that_is_left_out_is_a_race() {
                 *node != Node::Barrier || number != left_out + 1
             });
         });
+
         let problem = verify(&broken, &target).unwrap_err().to_string();
         assert!(problem.contains("without a barrier between"), "{left_out}: {problem}");
         let result = interpret(&broken, &operands);

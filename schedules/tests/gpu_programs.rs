@@ -51,6 +51,7 @@ fn pixels_of_several_rows_and_images_are_tiled_as_one_axis() {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         check_configs(&space, seed, (0..12).map(|_| sample_sketch(&space, IMPLICIT_GEMM.name, &mut rng)));
     }
+
     for text in [
         "matmul:m=9,n=8,k=7",
         "conv2d:c=8,h=9,w=9,o=8,k=3,g=8",
@@ -103,6 +104,7 @@ fn shared_memory_is_that_of_the_program() {
                 let space = ScheduleSpace::new(&workload, &target);
                 for config in (0..3).map(|_| space.sample(&mut rng)) {
                     let context = format!("seed {seed}: {workload} on {word}\n{config}");
+
                     let said = tiling(&workload, gpu, &config).unwrap().shared_bytes();
                     let program = lower(&workload, &target, &config).unwrap();
                     let ids = (0..program.buffers.len() as u32).map(BufferId);
@@ -120,6 +122,7 @@ fn shared_memory_is_that_of_the_program() {
             }
         }
     }
+
     for (sketch, dtypes) in [
         (TILED.name, &[DType::F32, DType::F16, DType::Bf16][..]),
         (IMPLICIT_GEMM.name, &[DType::F32, DType::F16, DType::Bf16]),
@@ -168,6 +171,7 @@ fn wrong_tiles_of_winograd_programs_are_found() {
         let program = lower(&workload, &target, &sample_winograd(&space, &mut rng)).unwrap();
         let (output, tiles) = (program.find(Role::Output).unwrap(), "input_transformed");
         let tiles = BufferId(program.buffers.iter().position(|b| b.name == tiles).unwrap() as u32);
+
         // Each change applies to digits by depth: (o, t) or (c, t) outside, (n, th, tw) inside.
         type Break = fn(&mut Affine, &mut [Digit]);
         let cases: [(BufferId, usize, Break); 6] = [
@@ -178,6 +182,7 @@ fn wrong_tiles_of_winograd_programs_are_found() {
             (tiles, 0, |value, _| value.terms[0].1 -= 1),
             (tiles, 1, |_, digits| digits[0].extent -= 1),
         ];
+
         for (case, (buffer, wanted, change)) in cases.into_iter().enumerate() {
             let mut broken = program.clone();
             for stage in &mut broken.stages {
@@ -217,6 +222,7 @@ fn wrong_digits_of_pixels_are_found() {
         if program.stages.iter().any(|stage| stage.name == "add_partial") {
             continue;
         }
+
         let output = program.find(Role::Output).unwrap();
         // The faults are one column less, and every other pixel mapped to its neighbour.
         for change in 0..2 {
@@ -283,6 +289,7 @@ fn a_missing_barrier_is_a_race() {
         while planted < 12 {
             let config = space.sample(&mut rng);
             let program = lower(&workload, &target, &config).unwrap();
+
             let mut number = 0;
             while let Some(broken) = without_barrier(&program, number) {
                 let proof = verify(&broken, &target).unwrap_err();
@@ -316,6 +323,7 @@ fn planted_faults_are_found() {
             for_each_list(compute(&mut broken), &mut |list| change(list));
             (broken != program).then(|| verify(&broken, &target).unwrap_err().problem)
         };
+
         // The output is stored out of bounds.
         let problem = fails(&mut |list| {
             if let [Node::Guard { body, .. }] = &mut list[..] {
@@ -326,6 +334,7 @@ fn planted_faults_are_found() {
             assert!(matches!(problem, Problem::OutOfBounds { .. }), "{problem}\n{program}");
             unguarded += 1;
         }
+
         // The product is that of another step.
         let problem = fails(&mut |list| {
             if let [Node::Store(store)] = &mut list[..]
@@ -339,11 +348,13 @@ fn planted_faults_are_found() {
             matches!(problem, Some(Problem::Incomplete { .. } | Problem::Overlap { .. })),
             "{problem:?}\n{program}"
         );
+
         // Shared memory exceeds the limit.
         let mut broken = program.clone();
         let shared = broken.buffers.iter_mut().find(|b| b.scope == Scope::Shared).unwrap();
         shared.shape[1] += 1 << 16;
         assert!(matches!(verify(&broken, &target).unwrap_err().problem, Problem::Memory { .. }));
+
         // A guard is too strict. The stages of partial sums are not verified for this.
         if program.stages.len() > 1 {
             continue;

@@ -323,6 +323,7 @@ fn elements_that_no_thread_or_two_threads_have_are_found() {
             }
         },
     ];
+
     for (case, change) in cases.into_iter().enumerate() {
         let mut broken = program.clone();
         for_each_list(&mut broken.stages[0].body, &mut |nodes| nodes.iter_mut().for_each(change));

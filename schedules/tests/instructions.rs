@@ -52,6 +52,7 @@ fn the_shim_does_what_each_instruction_does_and_wrong_layouts_are_read_off() {
         ("copy of boxes", "[i];", "[i ^ 4];", "row 0 column 8 and row 0 column 9, not row 0 column 0"),
         ("load_matrices", "load_matrices(to", "load_matrices_transposed(to", "matrix 0 row 1 column 0"),
     ];
+
     for (name, text, other, _) in faults {
         let mut faulty = instructions::all().into_iter().find(|one| one.name == name).unwrap();
         let at = faulty.source.rfind("try_it").unwrap();
@@ -60,6 +61,7 @@ fn the_shim_does_what_each_instruction_does_and_wrong_layouts_are_read_off() {
         faulty.source = format!("{functions}{}", kernel.replace(text, other));
         all.push(faulty);
     }
+
     let shim = match built(&all) {
         Ok(shim) => shim,
         Err(reason) => return missing("g++", &reason),

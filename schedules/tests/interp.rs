@@ -180,6 +180,7 @@ fn tasks_that_share_an_element_race() {
         tasks.body.push(stray);
         program
     };
+
     for mode in [StoreMode::Assign, StoreMode::Accumulate] {
         let program = overlapping(mode);
         let error = failure_of(&program);

@@ -122,6 +122,7 @@ fn map(op: UnaryOp, sum: &Expr) -> Expr {
 fn what_is_behind_a_register_tile_may_be_any_map() {
     use autotune_workloads::{Operands, max_rel_error};
     use common::{machine, nests};
+
     // Tiles leave two registers or more of 16.
     for (rows, lanes) in [(2, 8), (3, 11), (6, 16), (7, 16)] {
         // A sum near an integer may round to either side, so `Floor` is left out.
@@ -139,6 +140,7 @@ fn what_is_behind_a_register_tile_may_be_any_map() {
                 });
             }
             assert_eq!(last, Some(()));
+
             let code =
                 assemble(&program, &target(Isa::Avx2)).unwrap_or_else(|e| panic!("{rows} x {lanes}, {op:?}: {e}"));
             if machine::runs(Isa::Avx2) {

@@ -241,19 +241,23 @@ fn images_of_whole_blocks_are_in_blocks_of_channels_by_default() {
         let buffers = program.buffers.iter().filter(|buffer| matches!(buffer.role, Role::Operand(_) | Role::Output));
         buffers.map(|buffer| (buffer.name.clone(), buffer.layout)).collect::<Vec<_>>()
     };
+
     let (blocked, plain) = (Layout::ChannelBlocked(16), Layout::Plain);
     let named =
         |all: &[(&str, Layout)]| all.iter().map(|&(name, layout)| (name.to_string(), layout)).collect::<Vec<_>>();
+
     for kind in ["max", "avg", "avg,exclude_pad"] {
         let pool = |c: usize| layouts(&format!("pool2d:c={c},h=9,w=9,k=3,s=2,p=1,kind={kind},bias,add"));
         let with = |layout| named(&[("input", layout), ("bias", plain), ("residual", layout), ("output", layout)]);
         assert_eq!(pool(48), with(blocked));
         assert_eq!(pool(40), with(plain));
     }
+
     assert_eq!(layouts("resize:c=16,h=3,w=3,s=2,mode=nearest"), named(&[("input", blocked), ("output", blocked)]));
     let channels = layouts("pointwise:m=16,n=9,op=copy,channels=column,scale,add");
     let images = [("input", blocked), ("output_scale", plain), ("residual", blocked), ("output", blocked)];
     assert_eq!(channels, named(&images));
+
     // The sampled positions come from tables.
     let resampled = layouts("resize:c=16,h=3,w=3,oh=5,ow=5,mode=linear");
     assert_eq!(resampled, named(&[("input", plain), ("output", plain)]));

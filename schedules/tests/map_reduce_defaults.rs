@@ -65,6 +65,7 @@ fn products_of_few_rows_or_a_column_read_the_matrix_in_order() {
     let space = |text: &str, threads| {
         ScheduleSpace::new(&text.parse().unwrap(), &Target::Cpu(CpuTarget::generic_avx2(threads)))
     };
+
     for (text, sketch, is_settled) in [
         ("matmul:m=64,n=1,k=4096", "map_reduce", true),
         ("matmul:m=1,n=1,k=1000,weights=data", "map_reduce", true),
@@ -86,6 +87,7 @@ fn products_of_few_rows_or_a_column_read_the_matrix_in_order() {
         let space = space(text, 1);
         assert_eq!((&*space.default_config().sketch, space.is_settled()), (sketch, is_settled), "{text}");
     }
+
     for (threads, most) in [(1, 5024), (2, 2528)] {
         let config = space("matmul:m=1,n=5000,k=768,weights=data", threads).default_config();
         assert_eq!(config.knobs["tile.n"], Value::Tile(vec![most, 32]), "{config}");

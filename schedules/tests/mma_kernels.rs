@@ -111,12 +111,14 @@ fn kernels_agree_with_the_reference_and_faults_show() {
         let output = kernels.run(number, &operands, backwards);
         output.map(|output| max_rel_error(&output, &reference(workload, &operands)))
     };
+
     for (number, (workload, config)) in cases.iter().enumerate() {
         for backwards in [false, true] {
             let error = error(number, workload, backwards).unwrap_or_else(|e| panic!("{workload} {config}: {e}"));
             assert!(error <= tolerance(workload, config), "{workload} {config}: error {error}");
         }
     }
+
     for (number, (case, what)) in faults.iter().enumerate() {
         let (workload, config) = &cases[*case];
         let shows = |backwards: bool| match error(cases.len() + number, workload, backwards) {

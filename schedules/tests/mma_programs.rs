@@ -58,6 +58,7 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
         // Weights of a convolution that are not constant cannot be packed.
         let is_packed =
             workload.sizes::<Matmul>().is_some() || workload.spec().operands().nth(1).unwrap().is_constant();
+
         let is_offered = space.sketches().iter().any(|sketch| sketch.name() == MMA.name);
         if space.sketches().is_empty() {
             assert!(!is_packed && workload.dtype() == DType::Tf32, "{workload}");
@@ -65,6 +66,7 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
         }
         assert!((is_offered || !is_packed) && space.contains(&default), "{workload} {default}");
         verify(&lower(&workload, &target, &default).unwrap(), &target).unwrap();
+
         let Some(config) = sample(&space, choices) else { return };
         let context = format!("{workload}\n{config}");
         let program = lower(&workload, &target, &config).unwrap();
@@ -115,6 +117,7 @@ fn planted_faults_are_found() {
                 Ok(output) => assert!(max_rel_error(&output, &expected) > tolerance(&workload, &config), "{what}"),
             }
         }
+
         // The instructions do not support sums of other lanes or other fragments of the operands.
         for dim in 0..3 {
             let broken = broken(&program, |list| {
@@ -208,6 +211,7 @@ fn programs_of_warp_groups_are_proven_and_agree_with_the_reference() {
         let error = max_rel_error(&interpret(&program, &operands).unwrap(), &reference(&workload, &operands));
         assert!(error <= tolerance(&workload, &config), "{workload} {config}: {error}");
     }
+
     let target = Target::detect("cuda:sm_90", None).unwrap();
     let mut rng = ChaCha8Rng::seed_from_u64(3);
     for text in ["matmul:m=2048,n=1000,k=1024,dtype=f16", "matmul:m=65,n=17,k=40,dtype=bf16,bias"] {

@@ -167,6 +167,7 @@ fn kernels_agree_with_the_reference_and_late_faults_show() {
     let all = cases.iter().map(|case| (&case.workload, &case.config));
     let all = all.chain(LATE_FAULTS.iter().map(|_| (&workload, &config)));
     let programs: Vec<Program> = all.map(|(workload, config)| lower(workload, &target, config).unwrap()).collect();
+
     let kernels = OnCpu::build(programs, |number, text| match number.checked_sub(cases.len()) {
         None => text,
         Some(fault) => {
@@ -179,6 +180,7 @@ fn kernels_agree_with_the_reference_and_late_faults_show() {
         Ok(kernels) => kernels,
         Err(reason) => return missing("g++", &reason),
     };
+
     for (number, Case { workload, config, .. }) in cases.iter().enumerate() {
         let operands = Operands::random(workload.spec(), number as u64);
         let output =
@@ -186,6 +188,7 @@ fn kernels_agree_with_the_reference_and_late_faults_show() {
         let error = max_rel_error(&output, &reference(workload, &operands));
         assert!(error <= tolerance(workload, config), "{workload} {config}: error {error}");
     }
+
     let operands = Operands::random(workload.spec(), 1);
     let expected = reference(&workload, &operands);
     for (fault, (wait, _)) in LATE_FAULTS.iter().enumerate() {

@@ -59,6 +59,7 @@ fn kernels_agree_with_the_reference() {
         Ok(device) => device,
         Err(reason) => return missing("opencl", &reason),
     };
+
     for seed in 0..10 {
         check(&device, &random_workload(&mut ChaCha8Rng::seed_from_u64(seed)), seed, 2);
     }
@@ -108,6 +109,7 @@ fn in_the_simulator() {
         }
         return;
     }
+
     let workload: Workload = "matmul:m=16,n=16,k=32".parse().unwrap();
     let target = Target::detect("opencl", None).unwrap();
     let config = ScheduleSpace::new(&workload, &target).default_config();

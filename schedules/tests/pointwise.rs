@@ -43,7 +43,7 @@ fn by_hand(pointwise: &Pointwise, operands: &Operands) -> ArrayD<f32> {
     let all = (1u32 << shape.len()) - 1;
     ArrayD::from_shape_fn(&shape[..], |i| {
         let of = |operand: usize, broadcast: &Broadcast| {
-            // Returns the axes that an operand broadcasts along, as the text form has them.
+            // Bit mask of the operand's axes, as in the text form.
             let text = match *broadcast {
                 Broadcast::FULL => all,
                 Broadcast::ROW => 1,
@@ -56,8 +56,10 @@ fn by_hand(pointwise: &Pointwise, operands: &Operands) -> ArrayD<f32> {
             let at: Vec<usize> = (0..shape.len()).filter(has).map(|axis| i[axis]).collect();
             f64::from(operands[operand][if at.is_empty() { &[0] } else { &at[..] }])
         };
+
         let (x, y, z) = (function(*pre, of(0, lhs)), || of(1, rhs), || of(2, third));
         let truth = |is_true: bool| f64::from(u8::from(is_true));
+
         let value = match *op {
             PointwiseOp::Unary(of) => function(of, x),
             PointwiseOp::Binary(BinaryOp::Add) => x + y(),
@@ -241,8 +243,10 @@ fn the_text_forms_are_read_as_they_are_written() {
     ] {
         assert_eq!(text.parse::<Workload>().unwrap().to_string(), text);
     }
+
     let defaults = "pointwise:b=1,m=3,n=5,pre=copy,op=add,lhs=full,rhs=full,channels=row";
     assert_eq!(defaults.parse::<Workload>().unwrap().to_string(), "pointwise:m=3,n=5,op=add");
+
     for (text, canonical) in [
         ("pointwise:shape=3x5,op=add,rhs=1,lhs=01", "pointwise:m=3,n=5,op=add,rhs=row"),
         ("pointwise:shape=2x3x5,op=add,rhs=02", "pointwise:b=2,m=3,n=5,op=add,rhs=rows"),

@@ -48,6 +48,7 @@ fn check(workload: &Workload, target: &Target, seed: u64) -> Result<(), String> 
         configs.extend((0..SAMPLES).map(|_| space.sample(&mut rng)));
         configs.push(space.neighbor(&configs[0], &mut rng));
     }
+
     for config in configs {
         let program = match (space.checked(&config), space.refusal()) {
             (Ok(candidate), None) => candidate.lower().unwrap(),
@@ -59,6 +60,7 @@ fn check(workload: &Workload, target: &Target, seed: u64) -> Result<(), String> 
                 return Err(context(&config, format!("{:?}, {refusal:?}", result.map(|_| "a program"))));
             }
         };
+
         let code = match target {
             Target::Gpu(device) => gpu::generate(&program, device.api),
             Target::Cpu(_) => match assemble(&program, target) {

@@ -34,6 +34,7 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
             let space = ScheduleSpace::new(&workload, &target);
             let operands = Operands::random(workload.spec(), seed);
             let expected = reference(&workload, &operands);
+
             for _ in 0..3 {
                 let config = sample_winograd(&space, choices);
                 let context = format!("seed {seed}, {isa}: {workload}\n{config}");
@@ -41,6 +42,7 @@ fn random_programs_are_proven_and_agree_with_the_reference() {
                 assert!(!ScheduleSpace::new(&workload.with_exact(true), &target).contains(&config), "{context}");
                 let json = serde_json::to_string(&config).unwrap();
                 assert_eq!(serde_json::from_str::<Config>(&json).unwrap(), config, "{context}");
+
                 let program = lower(&workload, &target, &config).unwrap();
                 verify(&program, &target).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));
                 let output = interpret(&program, &operands).unwrap_or_else(|e| panic!("{context}\n{e}\n{program}"));

@@ -296,6 +296,7 @@ fn lanes_of_rows_are_folded_together() {
     let operators = ["op=sum", "op=max", "op=min", "op=prod", "op=mean"].map(|op| format!("reduce:m=23,n=49,{op}"));
     let chains = ["softmax:m=23,n=49", "layer_norm:m=23,n=49", "pool2d:n=3,c=23,h=2,w=49,kh=2,kw=49,kind=max"];
     let workloads = operators.into_iter().chain(chains.map(String::from)).map(|text| text.parse::<Workload>().unwrap());
+
     for (isa, workload) in workloads.flat_map(|workload| ISAS.map(|isa| (isa, workload.clone()))) {
         let target = target(isa, 1);
         for (rows, width) in [(2, "1"), (3, "2"), (4, "2"), (8, "1"), (12, "1"), (20, "1"), (23, "1")] {
@@ -310,6 +311,7 @@ fn lanes_of_rows_are_folded_together() {
                     _ => {}
                 }
             }
+
             let context = format!("{isa}: {workload}\n{config}");
             let program = match lower(&workload, &target, &config) {
                 Ok(program) => program,
@@ -318,6 +320,7 @@ fn lanes_of_rows_are_folded_together() {
                     continue;
                 }
             };
+
             check_program(&program, &target, rows as u64, tolerance(&workload, &config), &context);
             let is_folded = disassemble(&assemble(&program, &target).unwrap()).contains("vunpckhps");
             assert!(is_folded || rows > 8 || isa == Isa::Avx2 && rows > 2, "{context}\n{program}");
@@ -352,6 +355,7 @@ fn results_are_stored_past_caches_where_they_are_aligned() {
     let isas = ISAS.into_iter().filter(|&isa| machine::runs(isa));
     for (isa, width) in isas.flat_map(|isa| [1000usize, 1024].map(|width| (isa, width))) {
         let target = Target::Cpu(CpuTarget { isa, l2_bytes: 1 << 10, ..CpuTarget::generic_avx2(2) });
+
         let transpose: Workload = format!("transpose:m={width},n=7").parse().unwrap();
         for (tile, is_whole) in [(4, false), (isa.vector_bytes() / 4, true)] {
             let mut config = ScheduleSpace::new(&transpose, &target).default_config();
@@ -364,6 +368,7 @@ fn results_are_stored_past_caches_where_they_are_aligned() {
             let is_aligned = (4 * width).is_multiple_of(isa.vector_bytes());
             assert_eq!(code.contains("vmovntps"), is_whole && is_aligned, "{code}");
         }
+
         for operator in ["softmax", "layer_norm", "log_softmax"] {
             let workload: Workload = format!("{operator}:m=7,n={width}").parse().unwrap();
             let mut config = ScheduleSpace::new(&workload, &target).default_config();

@@ -32,9 +32,11 @@ pub fn run(program: &Program, target: &Target, operands: &Operands) -> Result<Ar
         "-Wno-psabi",
         "-Wno-array-bounds",
     ];
+
     let output = Command::new(&compiler).args(flags).arg("-o").arg(&library).arg(&source).arg("-lm").output();
     let output = output.map_err(|e| format!("{compiler}: {e}"))?;
     assert!(output.status.success(), "{}\n{program}", String::from_utf8_lossy(&output.stderr));
+
     let plan = KernelPlan::of(program);
     let mut buffers: Vec<Vec<f32>> = plan.buffers.iter().map(|b| words(b, operands)).collect();
     let pointers: Vec<*mut f32> = buffers.iter_mut().map(|b| b.as_mut_ptr()).collect();
@@ -52,6 +54,7 @@ pub fn run(program: &Program, target: &Target, operands: &Operands) -> Result<Ar
             }
         }
     }
+
     let output = program.find(Role::Output).unwrap();
     let layout = program.buffer(output).layout;
     let content = elements(&plan.buffers[output.0 as usize], &buffers[output.0 as usize]);

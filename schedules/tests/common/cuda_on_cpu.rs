@@ -49,6 +49,7 @@ impl OnCpu {
             memory.push(words.chunks(4).map(|c| std::array::from_fn(|i| c.get(i).copied().unwrap_or(GUARD))).collect());
         }
         let pointers: Vec<*mut c_void> = memory.iter_mut().map(|m| m.as_mut_ptr().cast()).collect();
+
         for when in [When::AheadOfTime, When::EveryRun] {
             for stage in plan.stages.iter().filter(|s| s.when == when) {
                 let launch = stage.launch.ok_or("a stage without a launch")?;
@@ -67,6 +68,7 @@ impl OnCpu {
                 unsafe { self.shim.run((number, &stage.symbol), &mut arguments, grid, backwards) }?;
             }
         }
+
         let mut output = None;
         for (buffer, memory) in global.iter().zip(&memory) {
             let len: usize = buffer.shape.iter().product();

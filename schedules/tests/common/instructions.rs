@@ -84,6 +84,7 @@ fn load_matrices(name: &str, transposed: bool) -> Instruction {
          unsigned to[4];\n{name}(to, shared + 16 * thread);\n\
          for (int i = 0; i < 4; ++i) found[4 * thread + i] = to[i];"
     );
+
     let held = |at: usize| {
         let (lane, matrix) = (at / 4, at % 4);
         let element = |along: usize| {
@@ -92,6 +93,7 @@ fn load_matrices(name: &str, transposed: bool) -> Instruction {
         };
         pair(element(lane % 4 * 2), element(lane % 4 * 2 + 1))
     };
+
     Instruction {
         name: name.into(),
         source: kernel(DType::F16, &[], 32, "", &body),
@@ -147,6 +149,7 @@ fn warp_product(dtype: DType) -> Instruction {
     let per_word = 4 / dtype.bytes();
     let steps = 8 * per_word;
     let word = |values: Vec<f32>| dtype.words(&values)[0];
+
     let mut given = Vec::new();
     for step in 0..steps {
         for lane in 0..32 {
@@ -156,6 +159,7 @@ fn warp_product(dtype: DType) -> Instruction {
             given.extend((0..2).map(|i| values(&|c| b(lane / 4, k(i, c), step, steps))));
         }
     }
+
     let body = format!(
         "for (int step = 0; step < {steps}; ++step) {{\n  const unsigned *own = given + 6 * (32 * step + thread);\n  \
          unsigned a[4], b[2];\n  float sums[4] = {{0, 0, 0, 0}};\n  \
@@ -164,6 +168,7 @@ fn warp_product(dtype: DType) -> Instruction {
          for (int i = 0; i < 4; ++i) found[4 * (32 * step + thread) + i] = __float_as_uint(sums[i]);\n}}",
         dtype.word()
     );
+
     let held = |at: usize| sum(at / 4 % 32 / 4 + at % 4 / 2 * 8, at / 4 % 4 * 2 + at % 2);
     Instruction {
         name: format!("mma m16n8k{steps} {}", dtype.word()),
@@ -185,6 +190,7 @@ fn conversion(dtype: DType) -> Instruction {
     let values: Vec<f32> = (0..512u32).map(|i| f32::from_bits(0x3f80_0000 + i * 0x0800 + i % 3)).collect();
     let signed: Vec<f32> = values.iter().enumerate().map(|(i, v)| if i % 2 == 0 { *v } else { -v }).collect();
     let word = dtype.word();
+
     let (rounded, expected): (String, Vec<u32>) = match dtype {
         DType::Tf32 => {
             let nearest = |value: &f32| (value.to_bits() + 0x1000) & !0x1fff;
@@ -196,6 +202,7 @@ fn conversion(dtype: DType) -> Instruction {
             (text, rounded.iter().map(|value| value.to_bits()).collect())
         }
     };
+
     Instruction {
         name: format!("rounding to {word}"),
         source: kernel(dtype, &[], 32, "", &format!("for (int i = thread; i < 512; i += 32) found[i] = {rounded};")),
@@ -224,8 +231,10 @@ fn copy_async(bytes: usize) -> Instruction {
          await_copies<0>();\nfor (int i = 0; i < {words}; ++i) found[{slot} + {words} * thread + i] = to[{slot} + i];",
         slot = 32 * words,
     );
+
     let given: Vec<u32> = (1..=64 * words as u32).collect();
     let there = |at: usize| at < 32 * words || !(at / words % 32).is_multiple_of(3);
+
     Instruction {
         name: format!("cp.async of {bytes} bytes"),
         source: kernel(DType::Tf32, &[], 32, "", &body),
@@ -273,6 +282,7 @@ fn group_product(dtype: DType, [width, run]: [usize; 2]) -> Instruction {
         let row = thread / 32 * 16 + thread % 32 / 4 + 8 * row;
         sum(row, 8 * (eights * run + column / 2) + thread % 4 * 2 + column % 2)
     };
+
     Instruction {
         name: format!("wgmma m64n{width}k16 {word}"),
         source: kernel(dtype, &[[width, run]], 128, "", &body),
@@ -318,6 +328,7 @@ fn copy_box() -> Instruction {
          __syncthreads();\n}}",
         2 * bytes,
     );
+
     let element = |row: usize, column: usize| {
         if row < rows && column < columns { row * columns + column + 1 } else { 0 }
     };
@@ -327,6 +338,7 @@ fn copy_box() -> Instruction {
         let (row, column) = (row + logical / 128, column + logical % 128 / 2);
         pair(element(row, column), element(row, column + 1))
     };
+
     let numbers: Vec<usize> = (1..=rows * columns).collect();
     Instruction {
         name: "copy of boxes".into(),

@@ -119,6 +119,7 @@ pub fn operands(program: &Program, seed: u64) -> Operands {
         65520.0,
         2.5,
     ];
+
     for x in operands.iter_mut().flat_map(|tensor| tensor.iter_mut()) {
         *x = match rng.random_range(0..4) {
             0 => special[rng.random_range(0..special.len())],

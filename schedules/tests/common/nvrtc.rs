@@ -90,6 +90,7 @@ impl Nvrtc {
         let options = [format!("--gpu-architecture={architecture}"), "--ptxas-options=-v".into()];
         let options: Vec<CString> = options.into_iter().map(|o| CString::new(o).unwrap()).collect();
         let options: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();
+
         type Create = unsafe extern "C" fn(
             *mut Handle,
             *const c_char,
@@ -101,6 +102,7 @@ impl Nvrtc {
         type Compile = unsafe extern "C" fn(Handle, c_int, *const *const c_char) -> c_int;
         type Size = unsafe extern "C" fn(Handle, *mut usize) -> c_int;
         type Text = unsafe extern "C" fn(Handle, *mut c_char) -> c_int;
+
         // SAFETY: the signatures are those of nvrtc.h, every pointer is to memory of the size that
         // is written, and strings end in NUL.
         let (status, log) = unsafe {

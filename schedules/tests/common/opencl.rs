@@ -39,6 +39,7 @@ impl OpenCl {
     pub fn run(&self, program: &Program, operands: &Operands) -> Result<ArrayD<f32>, String> {
         let source = codegen::gpu::generate(program, GpuApi::OpenCl);
         let built = opencl3::program::Program::create_and_build_from_source(&self.context, &source, "")?;
+
         let plan = KernelPlan::of(program);
         let (mut buffers, mut output) = (Vec::new(), None);
         for buffer in plan.buffers.iter().filter(|b| b.is_global()) {
@@ -48,6 +49,7 @@ impl OpenCl {
             }
             buffers.push(self.upload(&values)?);
         }
+
         for when in [When::AheadOfTime, When::EveryRun] {
             for stage in plan.stages.iter().filter(|s| s.when == when) {
                 let launch = stage.launch.ok_or("a stage without a launch")?;
@@ -67,6 +69,7 @@ impl OpenCl {
                 self.queue.finish().map_err(|e| e.to_string())?;
             }
         }
+
         let (number, buffer) = output.ok_or("no output")?;
         let mut values = words(buffer, operands);
         // SAFETY: the buffer has as many words as are read.

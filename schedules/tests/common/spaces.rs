@@ -109,10 +109,12 @@ pub fn random_panel<R: Rng>(target: &Target, rng: &mut R) -> (Workload, Config) 
             matmul.n = pick(rng, &[1024, 1031, 1100]);
             Workload::new(matmul)
         };
+
         let epilogue = random_epilogue(rng);
         let Ok(workload) = workload.map(|workload| with_random_prologue(workload, rng).with_epilogue(epilogue)) else {
             continue;
         };
+
         let space = ScheduleSpace::new(&workload, target);
         for _ in 0..if workload.flops() < 2e6 { 50 } else { 0 } {
             let mut config = space.sample(rng).config().clone();

@@ -54,11 +54,13 @@ pub fn config(
     let space = ScheduleSpace::new(workload, &Target::Gpu(gpu.clone()));
     let sketch = space.sketches().iter().find(|one| one.name() == sketch)?;
     let (fixed, free): (Vec<_>, Vec<_>) = sketch.knobs.iter().partition(|knob| variant.contains_key(&knob.name));
+
     let mut config = Config { sketch: sketch.name().into(), knobs: Default::default() };
     for knob in fixed {
         let value = Value::Choice(variant[&knob.name].clone());
         config.knobs.insert(knob.name.clone(), knob.values.contains(&value).then_some(value)?);
     }
+
     let count: usize = free.iter().map(|knob| knob.values.len()).product();
     (0..count).find_map(|i| {
         // A large prime step spreads the tries, and reaches all positions eventually, since it

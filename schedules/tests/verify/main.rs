@@ -152,12 +152,14 @@ fn iterations_that_run_twice_are_found() {
         });
     });
     assert_problem!(twice, Problem::Overlap { .. });
+
     // A tree runs twice: two tasks store to the same output.
     let tree = problem(matmul(), |p| {
         let again = p.stages[1].body[3].clone();
         p.stages[1].body.push(again);
     });
     assert_problem!(tree, Problem::Conflict { .. });
+
     // An outer loop repeats everything, with a variable that no axis uses.
     let repeated = problem(padded(), |p| {
         p.vars.push("again".into());
@@ -166,6 +168,7 @@ fn iterations_that_run_twice_are_found() {
         *body = vec![nests::repeat(LoopKind::Serial, again, 2, std::mem::take(body))];
     });
     assert_problem!(repeated, Problem::Point(_));
+
     // Tiles overlap instead of being adjacent.
     let overlapping = problem(matmul(), |p| {
         let [no, v] = ["no", "v"].map(|name| Affine::var(var(p, name)));
@@ -251,6 +254,7 @@ fn prefetches_are_checked_like_loads() {
             }
         })
     };
+
     assert_problem!(with(&|_, a| a.index[1].constant += 1), Problem::OutOfBounds { dim: 1, .. });
     assert_problem!(with(&|_, a| a.index = a.index[..2].to_vec().into()), Problem::Nesting(_));
     assert_problem!(with(&|p, a| a.index[0] = Affine::var(var(p, "v"))), Problem::OutOfScope(name) if name == "v");
@@ -260,6 +264,7 @@ fn prefetches_are_checked_like_loads() {
         *a = Access { buffer, index: [nests::number(0), nests::number(0)].into() };
     });
     assert_problem!(registers, Problem::Nesting(_));
+
     let in_vector = changed(&|_, body| {
         let prefetch = body.pop().unwrap();
         nests::for_each_loop(body, &mut |l| {

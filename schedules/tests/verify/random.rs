@@ -43,12 +43,14 @@ fn mutate(program: &mut Program, rng: &mut impl Rng) {
     let other_var = Affine::var(VarId(rng.random_range(0..vars)));
     let other_buffer = BufferId(rng.random_range(0..buffers));
     let kind = rng.random_range(0..9);
+
     let (mut loops, mut stores) = (0, 0);
     nests::for_each_loop(&mut program.stages[stage].body, &mut |_| loops += 1);
     nests::for_each_store(&mut program.stages[stage].body, &mut |_| stores += 1);
     let store =
         |program: &mut Program, change: &dyn Fn(&mut Store)| change_store(program, stage, pick % stores, change);
     let at = |index: &[Affine]| pick / 7 % index.len().max(1);
+
     match kind {
         0 => change_loop(program, stage, pick % loops, |l| l.extent = l.extent.saturating_add_signed(delta as isize)),
         1 => change_loop(program, stage, pick % loops, |l| l.kind = LoopKind::Serial),
