@@ -212,6 +212,7 @@ impl Direct {
             packed_weights,
             dot: laid.group.zip(dot).map(|(axis, (instruction, _))| Group { axis, instruction }),
             copied: roles.copied(dot.map(|(_, factors)| factors)),
+            // In a blocked layout, vectors run along the lanes of a block.
             vector: laid.lane_of(vector).unwrap_or(vector),
             cache: loops(contraction, &reader.order("order", &names.cache)?, &tiles.cache),
             parallel: reader.number("parallel")?,
@@ -231,6 +232,8 @@ impl Direct {
         if let Some(l) = self.inner.iter().find(|l| l.axis == axis) {
             return l.tile;
         }
+        // An axis without a loop over register tiles is in the tile as a whole, unless it is a
+        // batch or reduction axis.
         let is_lane = !self.batch.contains(&axis) && !self.contraction.axes[axis].reduce;
         if is_lane { self.contraction.axes[axis].extent } else { 1 }
     }
@@ -249,6 +252,8 @@ impl Direct {
     /// loops.
     pub fn parallel_loops(&self) -> Vec<TileLoop> {
         let is_spatial = |l: &&TileLoop| !self.contraction.axes[l.axis].reduce;
+        // Parallel iterations of a reduction loop would race on the sums, so parallel loops end
+        // before it.
         let leading = self.cache.iter().take_while(is_spatial).take(self.parallel).copied();
         self.batch.iter().map(|&axis| TileLoop { axis, tile: 1 }).chain(leading).collect()
     }
@@ -288,6 +293,7 @@ impl Direct {
     /// Size of a panel in bytes, with whole register tiles.
     fn panel_bytes(&self) -> usize {
         let used = (0..self.contraction.axes.len()).filter(|&a| self.data.uses(a));
+        // The last register tile of a panel is padded to a whole one.
         let extent = |a: AxisId| match self.contraction.axes[a].reduce {
             true => self.cache_extent(a),
             false => self.cache_extent(a).next_multiple_of(self.register_extent(a)),
@@ -301,6 +307,7 @@ impl Direct {
             .index
             .iter()
             .map(|index| {
+                // Overlapping windows share elements, so the shape is the range of the index.
                 let (low, high) = index.range(|v| self.cache_extent(v.0 as usize));
                 (high - low + 1) as usize
             })

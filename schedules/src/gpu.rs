@@ -348,6 +348,7 @@ impl Tiling {
     /// Maximum number of registers of a thread that multiplies.
     pub fn most_registers(&self, target: &GpuTarget) -> usize {
         match WarpRole::registers(self.threads()).filter(|_| self.pipeline == Pipeline::Producer) {
+            // Consumers also have the registers that the producer gives up.
             Some([_, many]) => many,
             None => self.launched_registers(target),
         }

@@ -58,6 +58,7 @@ impl OperandBuffers {
         }
         let output = add("output", Role::Output, output);
         let tail = spec.equations.len() - 1;
+        // Data and weights are the first two operands.
         Self { spec: Arc::clone(spec), tail, input: BufferId(0), weight: BufferId(1), output }
     }
 

@@ -236,6 +236,7 @@ impl Winograd {
         if channels > self.chunk || self.chunk > self.o_blocks() {
             return refuse("tile.o", "less than a register tile or more than there is".into());
         }
+        // Weights are packed by register tiles, so each chunk must begin with a whole one.
         if self.chunk < self.o_blocks() && !self.chunk.is_multiple_of(channels) {
             return refuse("tile.o", "no multiple of the register tile".into());
         }
@@ -248,6 +249,7 @@ impl Winograd {
         if needed > registers {
             return refuse("tile.register", format!("needs {needed} vector registers of {registers}"));
         }
+        // Unrolled steps must not cross the end of a channel block.
         if !self.block.is_multiple_of(self.unroll) || positions * vectors * self.unroll > MAX_BODY {
             return refuse("unroll", format!("no divisor of {}, or too long a body", self.block));
         }

@@ -58,6 +58,7 @@ impl Direct {
         // other loops.
         let peels = self.data_mode != DataMode::Copy && self.padded_taps(axis).is_some();
         let first = usize::from(peels && whole > 1);
+        // With a remainder, no whole tile touches the padding at the end.
         let last = if rest > 0 { 0 } else { first };
         let sizes = [(first, tile), (whole - first - last, tile), (last, tile), (1, rest)];
         sizes.into_iter().filter(|s| s.0 * s.1 > 0).collect()

@@ -200,6 +200,7 @@ fn row_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Optio
 
     let rule = DefaultRule::of(roles, target, width);
     let of_rows = tiles.flat_map(|row| {
+        // The tile has a row of sums in registers for each channel.
         let most = target.isa.vector_registers() / pieces(row, lanes);
         (1..=most).rev().flat_map(move |channels| PARALLEL.map(|parallel| (parallel, [channels, row])))
     });
@@ -229,6 +230,7 @@ fn usual_point(roles: &Roles, target: &CpuTarget, space: &Arc<KnobSpace>) -> Opt
         usual.iter().filter(|rule| rule.height > 1).map(|rule| DefaultRule { height: 1, ..rule.clone() }).collect();
 
     let mut best: Option<(f64, Point)> = None;
+    // Wide register tiles reuse data best; a single channel always fits.
     let sizes = || [3 * lanes, 2 * lanes, lanes, 4, 2, 1].into_iter();
     for (rules, channels) in sizes().map(|size| (&usual, size)).chain(sizes().map(|size| (&flat, size))) {
         for rule in

@@ -24,6 +24,7 @@ impl Layouts {
         [input_blocks, output_blocks]: [bool; 2],
         block: usize,
     ) -> Result<Self, LowerError> {
+        // Schedules without copies in another layout have no knob for the data.
         let data = if reader.has("layout.data") { "layout.data" } else { "layout.in" };
         Ok(Self {
             input: layout(reader, "layout.in", input_blocks, block)?,

@@ -289,6 +289,8 @@ impl<'a> Lowering<'a> {
     /// that do not index the data.
     pub(crate) fn cache_nest(&mut self, levels: &[TileLoop], region: &mut Region) -> Vec<Node> {
         let copies = matches!(self.direct.data_mode, DataMode::Tile | DataMode::Panel);
+        // The copy is just inside the last loop that indexes the data, so that all loops within
+        // reuse it.
         if copies && !self.is_copied && !levels.iter().any(|l| self.direct.data.uses(l.axis)) {
             return self.copying_nest(levels, region);
         }
@@ -309,6 +311,7 @@ impl<'a> Lowering<'a> {
         self.is_copied = true;
         let nest = self.cache_nest(levels, region);
         self.is_copied = false;
+        // A panel is packed from the copied tile, so the tile is outside.
         [panel, tile].into_iter().flatten().fold(nest, |nest, (buffer, mut body)| {
             body.extend(nest);
             vec![Node::Alloc { buffer, body }]
@@ -326,6 +329,7 @@ impl<'a> Lowering<'a> {
         let Some((level, rest)) = levels.split_first() else {
             return self.leaf(region);
         };
+        // Copies contain the padding, so only data that is read in place needs peeling.
         let peel = self.direct.data_mode == DataMode::InPlace;
         self.tiled(*level, region, peel, Level::Register, &mut |this, inner| this.register_loops(rest, inner))
     }
@@ -378,6 +382,7 @@ impl<'a> Lowering<'a> {
             let size = tile.min(extent - t * tile);
             let (first, last) = ((t * tile) as i64, (t * tile + size - 1) as i64);
             let is_inside = |b: &Bounds| b.step * first >= b.low && b.step * last <= b.high;
+            // The first chunk starts from zero, and the last one applies the epilogue.
             let is_end = is_reduction && (t == 0 || t + 1 == count);
             let is_single = size < tile || is_end || !bounds.iter().all(is_inside);
             (is_single.then_some(t), size)

@@ -126,6 +126,7 @@ impl Roles {
     /// Returns the element types of copies of data and weights: those of the dot-product
     /// instruction, else 32-bit types.
     pub(crate) fn copied(&self, dot: Option<Factors>) -> [DType; 2] {
+        // Narrow elements are widened by the copy, once for all their uses.
         let word = |dtype: DType| if dtype.bytes() < 4 { dtype.accumulator() } else { dtype };
         dot.map_or_else(|| self.factors.map(word), |factors| factors.dtypes)
     }

@@ -172,6 +172,7 @@ impl Direct {
         let data = product(&|a| self.data.uses(a)) * if data_are_vectors { pieces } else { 1 };
         let needed = tile_registers(accumulators, [weights, data]);
 
+        // A dot-product instruction may need other registers than multiply-adds do.
         let class = self.dot.map_or(Registers::Vector { products: 0 }, |group| group.instruction.registers);
         let registers = class.of_cpu(target);
         if needed > registers {
@@ -207,6 +208,7 @@ impl Direct {
         let extent = self.contraction.axes[axis].extent;
         let tile = self.cache_extent(axis).min(extent);
         let count = extent.div_ceil(tile);
+        // The first, middle and last chunks of a reduction are separate nests.
         if self.contraction.axes[axis].reduce {
             return [count.min(3); 2];
         }
@@ -221,6 +223,7 @@ impl Direct {
             [leaves, leaves + ends.min(tiles) * written_out]
         };
         let sum = |a: [usize; 2], b: [usize; 2]| [a[0] + b[0], a[1] + b[1]];
+        // The padded ends of the axis are in a single cache tile, or in the first and the last one.
         match (taps, count) {
             (None, _) => sum(runs(tile, 0), if count > 1 { runs(extent % tile, 0) } else { [0; 2] }),
             (Some(_), 1) => runs(extent, 2),
@@ -259,6 +262,7 @@ impl Direct {
         let copies_tile = self.data_mode == DataMode::Tile || is_panel && self.contraction.is_padded();
         let tile = if copies_tile { self.tile_shape().iter().product::<usize>() * self.copied[0].bytes() } else { 0 };
         let panel = if is_panel { self.panel_bytes() } else { 0 };
+        // A thread's share of the last-level cache, but at least its own second-level cache.
         let tile_limit = (target.l3_bytes / target.cores).max(target.l2_bytes);
         for (bytes, limit) in [(tile, tile_limit), (panel, target.l2_bytes), (tile + panel, MAX_LOCAL_BYTES)] {
             if bytes > limit {

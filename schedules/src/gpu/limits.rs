@@ -57,6 +57,7 @@ impl Tiling {
     /// Checks that each block of a split and each slot has a chunk.
     fn check_chunks(&self) -> Result<(), LowerError> {
         let (split, slots, chunks, all) = (self.split, self.slots, self.chunks(), self.all_chunks());
+        // Blocks that count all chunks in one loop need the same number of them.
         if self.counts_all_chunks() {
             require(all.is_multiple_of(split), "split", "does not divide the chunks")?;
             return require(self.ahead() <= chunks, "stages", "is more than chunks need");

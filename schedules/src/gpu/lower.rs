@@ -53,6 +53,7 @@ pub(crate) fn lower(workload: &Workload, tiling: &Tiling) -> Program {
     let outside = Outside { sources: [data, weight], partial, operands: operands.clone() };
     add("compute", When::EveryRun, compute(tiling, outside, "", &mut all));
     if let Some(partial) = partial {
+        // The bias is indexed by the output's channel dimension.
         let channel = own.output.index.iter().position(|index| *index == own.bias).unwrap_or(0);
         let body = add_partial(&operands, (partial, tiling.split), channel, &mut all);
         add("add_partial", When::EveryRun, body);

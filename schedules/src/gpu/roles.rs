@@ -194,6 +194,7 @@ impl AxisRoles {
             (&[row], []) => Self::new(own, [vec![column, row], parts.batch, parts.steps]),
             _ => Self::fused(own, &parts, false),
         };
+        // Teams expect the row axis before the column axis.
         roles.spatial.reverse();
         Some(Self { channels_last, ..roles })
     }
@@ -233,6 +234,8 @@ impl AxisRoles {
         let (Operand { shape, index }, unfolded) = weights(&own);
         let weight = Operand { shape, index: index.iter().map(|index| at(index, &vars)).collect() };
 
+        // Pixels of a row are adjacent in memory if the innermost index is the row axis, with
+        // stride 1.
         let in_rows = contiguous && own.data.index.last() == parts.rows.last().map(|&row| var(row)).as_ref();
         let width = digits.last().map_or(1, |digit| digit.1);
         let vector = [4, 2].into_iter().find(|&v| in_rows && width.is_multiple_of(v)).unwrap_or(1);

@@ -231,6 +231,7 @@ pub(super) fn tiling(
     let step = roles.reduce[roles.reduce.len() - 1];
     let [data, weight] = roles.sources(&packing);
     let level = |axis: AxisId, name, extent, step| Level { axis, name, extent, step };
+    // A warp group is four warps along the rows, with 16 rows each.
     let group = is_group.then(|| level(row, "row.g", 4, 16));
     let warps = [
         level(row, "row.w", rows / team_rows, team_rows),

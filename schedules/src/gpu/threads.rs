@@ -159,6 +159,7 @@ pub(crate) fn tiling(roles: Arc<AxisRoles>, dtype: DType, knobs: &dyn KnobValues
     for axis in reduced(&roles) {
         let (knob, whole) = (knob_of(&roles, axis), roles.extent(axis));
         let [chunk] = reader.tile::<1>(&knob)?;
+        // Only the innermost reduction axis may have an incomplete chunk.
         let fits = match roles.reduce.last() {
             Some(&last) if last == axis => chunk < 2 * whole,
             _ => whole.is_multiple_of(chunk),

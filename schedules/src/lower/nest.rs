@@ -129,6 +129,7 @@ impl Nest {
         let block = self.open_some("b", blocks, LoopKind::Block, &mut loops);
         let value = block * threads as i64 + self.open("t", threads, LoopKind::Thread, &mut loops);
 
+        // Splitting the number into digits skips threads after the last element.
         let (digits, index) = self.digits(shape.iter().copied());
         let body = vec![Node::Unflatten { value, digits, body: body(self, index) }];
         nest(loops, allocated(registers.iter().copied(), body))

@@ -19,6 +19,7 @@ pub(crate) fn tables(
         let buffer = all.buffer(tensor.name.to_string(), Role::Packed, Scope::Global, tensor.shape.clone());
         all.buffers[buffer.0 as usize].dtype = tensor.dtype;
         made[number] = Some(buffer);
+        // Tables are small, so each element is a store of a constant.
         let store = |(at, &value)| assign(buffer, vec![Affine::constant(at as i64)], Expr::Const(value));
         stores.extend(elements.iter().enumerate().map(store));
     }

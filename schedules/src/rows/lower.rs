@@ -146,6 +146,7 @@ impl<'p> Lowering<'p> {
                 (true, _) => self.reduction(),
                 (false, true) if has_own && has_elements => self.map(),
                 (false, true) => self.map_of_row(),
+                // Readers compute a map of a row's elements where they need it.
                 (false, false) if has_own => Vec::new(),
                 (false, false) => self.value_of_row(),
             });
@@ -385,6 +386,7 @@ impl<'p> Lowering<'p> {
                 vec![assign(parts, lowering.in_shared(place(start + before)), value)]
             });
             start += before;
+            // Splitting the thread's number skips the threads from `count` on.
             nodes.push(Node::Unflatten { value: self.x.clone(), digits, body });
             nodes.push(Node::Barrier);
         }

@@ -36,6 +36,7 @@ impl Sketch for RowsSketch {
         let (chain, gpu) = (chain_of(workload)?, target.gpu()?);
 
         let longest = longest(&chain).next_power_of_two();
+        // A map needs one thread per element, and no others in its row.
         let most = if chain.passes().iter().any(|pass| pass.reduces()) { longest } else { 1 };
         let choice = |name: &str, numbers: &[usize], most: usize| {
             let words: Vec<String> = numbers.iter().filter(|&&number| number <= most).map(usize::to_string).collect();

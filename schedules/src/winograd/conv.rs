@@ -81,6 +81,7 @@ impl Conv {
         let (&[n], &[c], &[o]) = (&images[..], &axes.steps[..], &axes.columns[..]) else { return None };
 
         let extent = |axis: AxisId| main.axes[axis].extent;
+        // Both axes need the same kernel and stride, no dilation, and less padding than a kernel.
         let slides = |window: &Window| {
             let Window { tap, stride, dilation, pad, .. } = *window;
             let taps = extent(tap);

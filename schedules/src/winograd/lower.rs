@@ -268,6 +268,7 @@ impl<'a> Lowering<'a> {
     /// Returns one tree per run of chunks of output channels if chunks are tasks, else one tree.
     fn compute(&mut self, blocks: &Blocks) -> Vec<Vec<Node>> {
         let Winograd { chunk, staged, .. } = *self.winograd;
+        // A fused transform belongs to a task, so the chunks that read it are in the same task.
         let kind = if staged { LoopKind::Parallel } else { LoopKind::Serial };
         let mut nests = Vec::new();
         for run in self.chunks() {

@@ -62,6 +62,7 @@ impl Filtering {
 
     /// True if matrices for it exist.
     pub fn is_known(&self) -> bool {
+        // Bounded sizes keep the arithmetic below from overflowing.
         let are_few = self.m.max(self.taps) <= MAX_INPUTS;
         let saves = are_few && self.m > 1 && self.taps > self.stride && self.stride > 0;
         saves && POINTS.iter().any(|points| points.len() == self.points()) && self.inputs() <= MAX_INPUTS
@@ -125,6 +126,8 @@ impl Matrices {
             for (k, &point) in points.iter().enumerate() {
                 let scale: f64 = others(k).map(|q| point - q).product();
                 input.push(spread(size, phase, stride, product_of_roots(others(k))));
+                // The factor of the interpolation goes to the filter, which is transformed ahead of
+                // time.
                 weight.push(spread(taps, phase, stride, powers(point, own).map(|x| x / scale)));
                 output.push(powers(point, m).collect());
             }
@@ -215,6 +218,7 @@ fn factors(matrix: &Matrix) -> [Matrix; 2] {
         let opposite = matrix[k..].iter().find(|other| are_opposite(row, other));
         let uses: Vec<f64> =
             matrix.iter().map(|other| f64::from(i8::from(other == row) - i8::from(Some(other) == opposite))).collect();
+        // All rows that equal this one or its opposite are done with it.
         is_done.iter_mut().zip(&uses).for_each(|(done, uses)| *done |= *uses != 0.0);
 
         let Some(opposite) = opposite else {
@@ -274,6 +278,7 @@ impl Transform {
     /// Returns a predicate for operands that may be nonzero, if the vector is zero outside
     /// `inputs`.
     pub fn live(&self, inputs: &Range<usize>) -> impl Fn(Source) -> bool {
+        // Bit `k` stands for term `k`; there are at most `MAX_INPUTS` terms.
         let is_live = |source: Source, terms: u64| match source {
             Source::Input(k) => inputs.contains(&k),
             Source::Term(k) => terms >> k & 1 == 1,

@@ -94,6 +94,7 @@ fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiples: Multiples) -> Spec {
     let phased = |c: &Affine, fh: &Affine, fw: &Affine| (c.clone() * phases as i64 + fh) * phases as i64 + fw;
     let depth = [("c", conv.c, false), ("fh", phases, false), ("fw", phases, false)];
 
+    // U: transformed filters.
     let matrices = Matrices::new(conv.filtering(m));
     let g = to.matrix("G", &of_phases(&matrices.weight, conv));
     let filters = to.tensor("U", vec![xis, conv.depth(), channels], dtype, Source::Computed);
@@ -106,6 +107,7 @@ fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiples: Multiples) -> Spec {
     let element = vec![pair(&i, &j), phased(&c, &fh, &fw), o];
     to.equation(&[&axes[..], &depth, &taps].concat(), (filters, element), value);
 
+    // V: transformed input.
     let bt = to.matrix("Bt", &matrices.input);
     let inputs = to.tensor("V", vec![xis, conv.depth(), tiles], dtype, Source::Computed);
     let [n, th, tw, i, j, c, fh, fw, y, x] = axis_vars();
@@ -120,12 +122,14 @@ fn rewrite(spec: &Spec, conv: &Conv, m: usize, multiples: Multiples) -> Spec {
     let element = vec![pair(&i, &j), phased(&c, &fh, &fw), number(&n, &th, &tw)];
     to.equation(&[&grid[..], &tile, &depth, &inner].concat(), (inputs, element), value);
 
+    // M: products, summed over the channels.
     let products = to.tensor("M", vec![xis, channels, tiles], dtype, Source::Computed);
     let axes = [("xi", xis, false), ("t", tiles, false), ("o", channels, false), ("c", conv.depth(), true)];
     let [xi, t, o, c] = axis_vars();
     let value = Expr::product(load(inputs, [&xi, &c, &t]), load(filters, [&xi, &c, &o]));
     to.equation(&axes, (products, vec![xi, o, t]), value);
 
+    // The sum: products transformed back.
     let matrix = to.matrix("At", &matrices.output);
     let [n, th, tw, i, j, o, y, x] = axis_vars();
     let product = load(products, [&pair(&y, &x), &o, &number(&n, &th, &tw)]);

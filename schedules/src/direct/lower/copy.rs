@@ -154,6 +154,7 @@ impl Lowering<'_> {
         let mut source = Some(Vec::new());
         let mut add = |run: &Run, offset: Affine| {
             index.push(offset.clone() + run.start as i64);
+            // A run that is padding in one dimension is zero as a whole.
             source = match (source.take(), &run.source) {
                 (Some(mut indices), Some(base)) => {
                     indices.push(base.clone() + offset);
@@ -165,6 +166,7 @@ impl Lowering<'_> {
 
         for (d, run) in outer.iter().enumerate() {
             let kind = if parallel && d < PARALLEL_DIMS { LoopKind::Parallel } else { LoopKind::Serial };
+            // A parallel loop stays even with one iteration, so that each nest is a task.
             if run.len == 1 && kind == LoopKind::Serial {
                 add(run, Affine::default());
                 continue;

@@ -105,6 +105,7 @@ impl Lowering<'_> {
         });
 
         let loops = self.reductions(&tile);
+        // A tile with all its taps in the padding keeps zeros.
         if loops.iter().all(|l| l.extent > 0) {
             body.extend(self.reduction(&loops, &tile, &mut local));
         }
@@ -258,6 +259,7 @@ impl Lowering<'_> {
             }
             _ => self.over_parts(&valid, local, |this, local| vec![this.product(tile, local)]),
         };
+        // Prefetches come first, so that they overlap with the multiply-adds.
         nodes.splice(0..0, prefetches);
         nodes
     }
@@ -355,6 +357,8 @@ impl Lowering<'_> {
         let place = self.partial.as_ref().filter(|_| !is_last).unwrap_or(&self.sums);
         let index = place.at(|index| tile.at(index, local));
         let sum = Expr::Load(tile.acc_access(local));
+        // In a fused program, the first contraction's sums go to another buffer, without an
+        // epilogue.
         let is_result = is_last && place.buffer == self.operands.output;
         let channel = || tile.at(&self.direct.contraction.bias, local);
         let value = if is_result { self.operands.fused(sum, &channel(), &index) } else { sum };

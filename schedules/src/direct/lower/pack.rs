@@ -234,6 +234,7 @@ impl Lowering<'_> {
         let tiles: Vec<(AxisId, usize)> = (0..axes.len())
             .filter(|&a| !axes[a].reduce && operand.uses(a))
             .map(|a| (a, direct.register_extent(a)))
+            // An axis with a single tile needs no dimension for the tile's number.
             .filter(|&(a, tile)| covers(a) > tile)
             .collect();
 
@@ -274,6 +275,7 @@ impl Lowering<'_> {
             };
             combinations = combinations.iter().flat_map(|p| segments.iter().map(move |s| with(p, s))).collect();
         }
+        // The last chunk of a reduction axis may be smaller than the others.
         let cut = |i: &mut Inner| i.extent = i.extent.min(region[i.axis].extent);
         combinations.iter_mut().for_each(|p| p.inner.iter_mut().for_each(cut));
         combinations
@@ -301,6 +303,7 @@ impl Lowering<'_> {
             value[axis].add_scaled(&number, tile as i64);
             index.push(number);
         }
+        // Each tree of a parallel stage needs a parallel loop.
         if loops.is_empty() && kind == LoopKind::Parallel {
             loops.push((self.all.var("task", 1), 1, kind));
         }
@@ -320,6 +323,7 @@ impl Lowering<'_> {
         }
 
         let from: Vec<Affine> = source.operand.index.iter().map(|i| at(i, &value)).collect();
+        // Nests are split such that each is in bounds or out of bounds as a whole.
         let is_beyond = |(index, extent): (&Affine, &usize)| {
             let (low, high) = index.range(|var| self.all.extents[var.0 as usize]);
             high < 0 || low >= *extent as i64

@@ -131,6 +131,7 @@ impl Lowering<'_> {
             return nest(lanes, vec![store(self, value)]);
         }
 
+        // Contiguous pixels are located by the first one of their vector.
         let behind = if contiguous { &first } else { &places };
         for (index, place) in staged.source.index.iter().zip(behind) {
             if let [(VarId(axis), 1)] = index.terms[..] {

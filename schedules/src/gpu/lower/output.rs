@@ -67,6 +67,8 @@ impl Lowering<'_> {
         }
         let sum = load(self.acc, index);
 
+        // Splitting a pixel into digits skips numbers out of bounds, so only other axes need
+        // guards.
         let edges = tiling.spatial.iter().filter(|tile| Some(tile.0) != fused_axis);
         let when = self.all.guards(edges.map(|&(axis, _)| (values[axis].clone(), tiling.roles.extent(axis))));
         let body = self.at_pixel(&values, (width, &lane), false, |this, own| {

@@ -64,6 +64,7 @@ impl Lowering<'_> {
         let slot = |n: usize| Affine::constant(n as i64 % 2);
         let mut nodes = self.copy(Way::Direct(&slot(0)), chunk);
         nodes.push(Node::Barrier);
+        // The last chunk is multiplied after the loop, since no copy runs next to it.
         let pairs = (count - 1) / 2;
         if pairs > 0 {
             let mut loops = Vec::new();
@@ -92,6 +93,7 @@ impl Lowering<'_> {
     /// Multiplies the chunk at `here`, in slot `slot`, while the chunk at `next` is loaded.
     fn step(&mut self, [here, next]: [Affine; 2], slot: i64, chunk: &mut Place) -> Vec<Node> {
         set(chunk, next);
+        // The multiplication hides the latency of the loads. The other slot is free when it ends.
         let mut nodes = self.copy(Way::Fetch, chunk);
         set(chunk, here);
         nodes.extend(self.multiply(&Affine::constant(slot), chunk));
@@ -109,6 +111,7 @@ impl Lowering<'_> {
     fn asynchronous(&mut self) -> Vec<Node> {
         let (ahead, chunks) = (self.tiling.ahead(), self.tiling.chunks());
         let mut first = Vec::new();
+        // The prologue starts the copies of the first chunks.
         let s = self.all.open("s", ahead, LoopKind::Unrolled, &mut first);
         let copies = self.copy_chunk(&s, &s);
         let mut nodes = nest(first, vec![Node::CopyGroup { body: copies }]);

@@ -66,6 +66,7 @@ impl Lowering<'_> {
         let is_filled = chain.spec.reads_beyond(equation);
         let (mut nodes, mut read): (Vec<Node>, Vec<(&Access, Expr)>) = (Vec::new(), Vec::new());
         for access in equation.loads() {
+            // Loads of the same element share a value.
             if read.iter().any(|(known, _)| *known == access) {
                 continue;
             }
@@ -123,6 +124,7 @@ impl Lowering<'_> {
         let (tensor, rows) = (access.buffer.0 as usize, plan.chain.rows);
         let name = plan.chain.spec.tensors[tensor].name.to_string();
         let register = self.register_to_read(&name);
+        // The verifier counts each iteration once, so only the first evaluation states it.
         let is_first = is_whole && !self.counted[tensor];
         self.counted[tensor] |= is_first;
         let iteration = is_first.then(|| Iteration { equation: known, point: values.clone() });

@@ -14,6 +14,7 @@ impl Lowering<'_> {
         let [down, across] = strip.each.map(|inside| &inside.phases);
         let is_padded = [down, across].iter().any(|runs| runs.iter().any(|run| run.each != (0..phases)));
 
+        // Padding is not read, so it is zeroed first.
         let mut nodes = if is_padded { self.clear(to, strip, width) } else { Vec::new() };
         for rows in down.iter().filter(|rows| !rows.each.is_empty()) {
             nodes.extend(self.repeat("y", rows.count, LoopKind::Serial, |this, y| {

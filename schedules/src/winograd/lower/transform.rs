@@ -47,6 +47,7 @@ impl Lowering<'_> {
             trees.extend(self.filters(&to, run, 0, block));
         }
 
+        // An incomplete block has fewer lanes, so it has trees of its own.
         let (last, rest) = (conv.o / block, conv.o % block);
         if rest > 0 {
             let run = Segment { start: last / channels * channels, count: 1, extent: 1 };
@@ -175,6 +176,7 @@ impl Lowering<'_> {
                 let [top, left] = strip.output.clone();
                 let first = tile.clone() * m as i64;
                 let read = |[x, lane]: [Affine; 2]| {
+                    // Products are indexed by the position in their chunk.
                     let channel = strip.channel.clone() + &(chunk.clone() * -1);
                     Line {
                         buffer: from,
