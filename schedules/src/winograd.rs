@@ -96,7 +96,7 @@ pub struct Winograd {
 }
 
 /// Returns the work with tiles of `m` outputs, without the transforms; `None` if the algorithm does
-/// not apply. Bytes are those of the transformed filters.
+/// not apply. The bytes include the transformed filters instead of the filters.
 pub(crate) fn work(workload: &Workload, m: usize) -> Option<Work> {
     let conv = Conv::of(workload).filter(|conv| conv.filtering(m).is_known())?;
     let direct = workload.work();

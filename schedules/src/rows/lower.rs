@@ -305,6 +305,8 @@ impl<'p> Lowering<'p> {
         })
     }
 
+    /// Returns a pass that reduces a row:
+    ///
     /// ```text
     /// acc = neutral;  for the thread's elements { acc = combined(acc, value) }
     /// combine the threads' accumulators;  result = acc, if it is the last pass

@@ -8,9 +8,10 @@
 //!      sum[n, o, m*th + i, m*tw + j] = Σ At[i, y] * At[j, x] * M[a*y + x, o, t]
 //! ```
 //!
-//! If phases are channels ([`Conv`]), the channel axis `c` of `U`, `V` and `M` is `(c, fh, fw)`.
-//! Rows of phase `f` of `G` multiply the taps `f, f + s, ..`, and the inputs are
-//! `s*(m*th + y) + fh - p`. The epilogue's equations stay as they are.
+//! Here `xi = a*i + j` and `t = (rows*n + th)*columns + tw`. If phases are channels ([`Conv`]), the
+//! channel axis `c` of `U`, `V` and `M` is `(c, fh, fw)`. Rows of phase `f` of `G` multiply the
+//! taps `f, f + s, ..`, and the inputs are `s*(m*th + y) + fh - p`. The epilogue's equations stay
+//! as they are.
 
 use std::sync::Arc;
 

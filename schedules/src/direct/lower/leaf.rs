@@ -79,6 +79,8 @@ impl Tile<'_> {
 }
 
 impl Lowering<'_> {
+    /// Returns the nodes of a register tile:
+    ///
     /// ```text
     /// alloc acc
     ///   acc[..] = 0, or the partial sums if this is not the first reduction chunk

@@ -59,6 +59,8 @@ const ROWS: usize = 4;
 const BLOCK: [usize; 2] = [4, 8];
 
 impl Lowering<'_> {
+    /// Packs the weights:
+    ///
     /// ```text
     /// for each register tile: for each reduction step: for each output channel of the tile
     ///   weight_packed[tile, step, channel] = weight[tile * size + channel, step]
@@ -182,6 +184,8 @@ impl Lowering<'_> {
         packed
     }
 
+    /// Packs a panel of the data that a region reads:
+    ///
     /// ```text
     /// for each register tile: for each reduction step: for each pixel of the register tile
     ///   data_panel[tile, step, pixel] = input[tile * size * stride + pixel * stride + step]

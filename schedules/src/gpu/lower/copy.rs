@@ -28,6 +28,8 @@ impl Lowering<'_> {
         (0..2).flat_map(|which| self.copy_operand(which, way, chunk)).collect()
     }
 
+    /// Copies the chunk of one operand:
+    ///
     /// ```text
     /// for i in 0..rounds { unflatten (x0, x1, ..) = i*threads + thread {
     ///   for v in 0..vector { shared[x] = source[chunk + x] } } }

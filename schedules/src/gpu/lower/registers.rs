@@ -7,6 +7,8 @@ use autotune_ir::affine::Affine;
 use autotune_ir::program::{Expr, Index, LoopKind, Node};
 
 impl Lowering<'_> {
+    /// Multiplies a chunk, which is in `slot` of shared memory:
+    ///
     /// ```text
     /// for the steps of a chunk {
     ///   data_frag, weight_frag = inputs of the thread's tile and the step

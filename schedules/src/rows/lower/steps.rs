@@ -28,6 +28,8 @@ impl<'p> Lowering<'p> {
         }
     }
 
+    /// Returns the loops of several threads over the elements of a row:
+    ///
     /// ```text
     /// for step.0 { unrolled step.1 {
     ///   unflatten (n) in N = threads*(unroll*step.0 + step.1) + x { body } } }
