@@ -45,6 +45,7 @@ impl OperandBuffers {
             all.buffers[id.0 as usize].layout = layout;
             id
         };
+
         let spec = workload.spec();
         let result = spec.find(Role::Output).map(|tensor| &tensor.shape);
         for (number, tensor) in spec.operands().enumerate() {
@@ -56,6 +57,7 @@ impl OperandBuffers {
             };
             add(&tensor.name, Role::Operand(number), (shape, layout));
         }
+
         let output = add("output", Role::Output, output);
         let tail = spec.equations.len() - 1;
         // Data and weights are the first two operands.

@@ -77,7 +77,7 @@ const MAX_BLOCKS: usize = i32::MAX as usize;
 pub(crate) enum Neighbours {
     /// Along the elements of a row.
     Elements,
-    /// Along adjacent rows.
+    /// Along the last row axis.
     Rows,
 }
 

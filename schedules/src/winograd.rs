@@ -118,6 +118,7 @@ impl Winograd {
         let [columns] = reader.tile::<1>("tile.tw")?;
         let [positions, channels] = reader.tile::<2>("tile.register")?;
         let [chunk] = reader.tile::<1>("tile.o")?;
+        // Knobs count channels, but the plan counts blocks.
         for (name, size) in [("tile.register", channels), ("tile.o", chunk)] {
             if !size.is_multiple_of(block) {
                 return Err(LowerError::knob(name, format!("{size} is no multiple of {block}")));

@@ -357,6 +357,7 @@ impl<'a> Lowering<'a> {
                 },
             ));
         }
+        // All levels share the region, so each restores its axis.
         region[tiles.axis] = outer;
         nodes
     }

@@ -41,6 +41,7 @@ impl Direct {
             return Err(LowerError::knob("layout.data", "a blocked input is not copied to a plain layout"));
         }
 
+        // Only copies of the input or of tiles change the layout.
         match self.data_mode {
             DataMode::InPlace | DataMode::Panel if plain_in != plain_data => {
                 return Err(LowerError::knob("layout.data", "differs from layout.in though no copy has it"));
@@ -113,6 +114,7 @@ impl Direct {
         if !register.is_multiple_of(target.lanes()) && register < self.contraction.axes[self.vector].extent {
             return Err(LowerError::knob("tile", format!("{register} elements are no whole vectors")));
         }
+        // A single element is not a vector, so strides along it do not matter.
         if register == 1 {
             return Ok(());
         }
@@ -223,6 +225,7 @@ impl Direct {
             [leaves, leaves + ends.min(tiles) * written_out]
         };
         let sum = |a: [usize; 2], b: [usize; 2]| [a[0] + b[0], a[1] + b[1]];
+
         // The padded ends of the axis are in a single cache tile, or in the first and the last one.
         match (taps, count) {
             (None, _) => sum(runs(tile, 0), if count > 1 { runs(extent % tile, 0) } else { [0; 2] }),

@@ -223,6 +223,7 @@ impl<'a> Lowering<'a> {
         let mut tiles = Vec::new();
         for level in &tiling.blocks {
             let block = self.open(level, LoopKind::Block, &mut tiles);
+            // Several loops may number the tiles of one axis, and their offsets add up.
             self.block_base[level.axis].add_scaled(&block, level.step as i64);
         }
         match tiling.persistent {

@@ -71,6 +71,7 @@ pub(super) fn are_for(roles: &AxisRoles, dtype: DType, target: &GpuTarget, by: T
 
     match by {
         ThreadGroup::Warp => {
+            // Teams pack only constant weights.
             let can_pack = roles.own.weight_is_constant || !must_pack(roles, by);
             by.instruction().feature.is_of_gpu(target) && can_pack && by.instruction().steps(dtype).is_some()
         }

@@ -7,7 +7,7 @@ use autotune_ir::affine::{Affine, VarId};
 use autotune_ir::program::{Buffer, BufferId, Digit, Expr, InBounds, Loop, LoopKind, Node, Role, Scope, VarName};
 use autotune_ir::{DType, Spec};
 
-/// Loops, outermost first.
+/// Loop variables, extents and kinds, outermost first.
 pub(crate) type Loops = Vec<(VarId, usize, LoopKind)>;
 
 /// Variables, loop extents and buffers that all stages of a program share.

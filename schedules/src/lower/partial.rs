@@ -27,6 +27,7 @@ pub(crate) fn add_partial(
     let sum = all.buffer("sum", Role::Accumulator, Scope::Register, Vec::new());
     all.each(COPY_THREADS, &shape, &[sum], |all, index| {
         let mut loops = Vec::new();
+        // The order of the sum is fixed, so that results are reproducible.
         let part = all.open("s", parts, LoopKind::Unrolled, &mut loops);
         let add = Node::Store(Store {
             dst: Access { buffer: sum, index: [].into() },

@@ -329,6 +329,7 @@ impl<'p> Lowering<'p> {
         nodes.extend(combining);
         if self.is_last() {
             nodes.extend(self.row(|lowering, row| {
+                // All threads have the result, but one of them stores it.
                 let stored = lowering.for_rows(|lowering| {
                     let value = lowering.of_row(made.0, &made.1);
                     vec![lowering.stored(value, &lowering.at_row(row), None)]

@@ -72,6 +72,7 @@ impl Passes<'_> {
     ) -> Vec<Node> {
         let [down, across] = self.cuts;
 
+        // Columns that are zero need no transform.
         let columns = across.inputs.clone();
         let mut nodes = builder.repeat("x", columns.len(), LoopKind::Unrolled, |builder, x| {
             let x = x + columns.start as i64;

@@ -176,6 +176,8 @@ impl Lowering<'_> {
             let mut taps = 0..tile.region[axis].extent;
             let mut constants = false;
             if let Some(&dim) = tile.padded.iter().find(|&&dim| concerns(dim, axis)) {
+                // In a tile of several elements, each has other taps inside, so the taps are
+                // lowered one by one.
                 constants = tile.parts.iter().any(|p| p.len > 1 && concerns(dim, p.axis));
                 if !constants {
                     taps = self.taps_inside(tile.region, dim, axis);

@@ -101,6 +101,7 @@ impl Lowering<'_> {
         let Some(pixels) = &self.tiling.roles.pixels else { return body(self, values) };
         let value = divide(&values[pixels.axis], width);
         let (mut digits, last) = (pixels.digits.clone(), pixels.digits.len() - 1);
+        // The last digit counts vectors of pixels.
         digits[last].1 /= width;
         if beyond {
             let image: usize = digits[1..].iter().map(|digit| digit.1).product();

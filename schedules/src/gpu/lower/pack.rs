@@ -16,6 +16,7 @@ pub(crate) fn pack_weight(
     all: &mut Nest,
 ) -> Vec<Node> {
     let (dims, shape) = (tiling.roles.operands[1].shape.len(), &tiling.staged[1].source.shape);
+    // Columns in runs are split into digits, so that their order can change.
     let columns = match packing.run {
         1 => vec![("d0", shape[0])],
         run => vec![("j", shape[0] / (8 * run)), ("p", run), ("q", 4), ("c", 2)],

@@ -25,6 +25,7 @@ impl Lowering<'_> {
         let tiling = self.tiling;
         let Some(&(axis, size)) = tiling.reduce.get(depth) else { return self.one_chunk(chunk) };
         let is_last = depth + 1 == tiling.reduce.len();
+        // A split divides only the chunks of the innermost axis.
         let (count, first) = match is_last {
             true => (tiling.chunks(), self.part.clone() * (tiling.chunks() * size) as i64),
             false => (tiling.roles.extent(axis).div_ceil(size), Affine::default()),

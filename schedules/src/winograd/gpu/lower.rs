@@ -31,6 +31,7 @@ pub(crate) fn lower(workload: &Workload, winograd: &GpuWinograd) -> Program {
     let tiles = packed("input_transformed", product.data.shape.clone());
     let products = packed("products", [&[winograd.product.split], &product.output.shape[..]].concat());
 
+    // Products are stored like partial sums of a split: without an epilogue.
     let outside = Outside { sources: [tiles, weights], partial: Some(products), operands: operands.clone() };
     let stages = Stages { winograd, operands, weights, tiles, products };
     let transforms = Transforms::of(workload, winograd.conv.filtering(winograd.m));

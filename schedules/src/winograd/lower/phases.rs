@@ -62,6 +62,7 @@ impl Lowering<'_> {
     ) -> Vec<Node> {
         let conv = self.winograd.conv;
         let (phases, from) = (conv.phases(), self.product.operands.input);
+        // Each phase of a channel has a lane, so a block has fewer channels than lanes.
         let [per_block, count] = [self.winograd.depth_block(), strip.lanes].map(|lanes| lanes / (phases * phases));
         let pixel = [0, 1].map(|dim| {
             let output = strip.output[dim].clone() + &place[dim];

@@ -24,6 +24,7 @@ impl Lowering<'_> {
         }
         let from = self.product.operands.input;
         let [rows, columns] = strip.each.map(|inside| inside.inputs.clone());
+        // Tiles that are padding as a whole read nothing.
         if rows.is_empty() || columns.is_empty() {
             return Vec::new();
         }
