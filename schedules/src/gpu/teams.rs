@@ -109,8 +109,8 @@ fn must_pack(roles: &AxisRoles, by: ThreadGroup) -> bool {
     roles.unfolded || taps.iter().any(|&axis| roles.extent(axis) > 1) || by == ThreadGroup::WarpGroup
 }
 
-/// Returns the layouts in which weights may be read. Weights that are not constant cannot be
-/// packed, and weights with the steps last need not be.
+/// Returns the layouts in which weights may be read. Teams pack only constant weights, and
+/// weights with the steps last need no packing.
 fn weight_words(roles: &AxisRoles, by: ThreadGroup) -> &'static [&'static str] {
     let weight = &roles.operands[1];
     let steps_last = roles.reduce.last().and_then(|&step| weight.dim_of(step)) > weight.dim_of(roles.spatial[1]);
