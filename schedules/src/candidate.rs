@@ -14,11 +14,10 @@ use crate::point::Point;
 use crate::registry::{self, find_anywhere};
 use crate::sketch::Plan;
 
-/// A schedule for a workload on a target: what searchers propose and measurers build, check and
-/// time.
+/// A schedule of a workload for a target: searchers propose it; measurers build, check and time it.
 ///
-/// It reads as its [`Config`]. Config, hash and plan are made once, when they are first wanted, and
-/// clones share them. Loop nests are not kept: each call of [`Candidate::lower`] makes them anew.
+/// It dereferences to its [`Config`]. Config, hash and plan are computed on first use and shared by
+/// clones. Loop nests are not cached: each call of [`Candidate::lower`] builds them anew.
 #[derive(Clone)]
 pub struct Candidate(Arc<Shared>);
 
@@ -30,16 +29,16 @@ struct Shared {
     plan: OnceLock<Result<Box<dyn Plan>, LowerError>>,
 }
 
-/// What it was made from.
+/// Source of the knob values.
 enum Origin {
-    /// A point of a space, whose config is made when it is wanted.
+    /// A point of a space, and its config once it was asked for.
     Point(Point, OnceLock<Config>),
     Config(Config),
 }
 
 impl Candidate {
-    /// Of a config of whatever origin; a space has its own by
-    /// [`ScheduleSpace::candidate`](crate::ScheduleSpace::candidate).
+    /// Returns the candidate of a config that need not come from a schedule space. Use
+    /// [`ScheduleSpace::candidate`](crate::ScheduleSpace::candidate) where a space is at hand.
     pub fn new(workload: &Workload, target: &Target, config: Config) -> Self {
         Self::of_config(workload, &Arc::new(target.clone()), config)
     }
@@ -48,7 +47,7 @@ impl Candidate {
         Self::at(workload, target, Origin::Config(config), OnceLock::new())
     }
 
-    /// Of a point of a space, with its plan where it has been read.
+    /// Returns the candidate of a point of a space, with its plan if that was made already.
     pub(crate) fn of_point(
         workload: &Workload,
         target: &Arc<Target>,
@@ -69,22 +68,22 @@ impl Candidate {
         Self(Arc::new(Shared { workload, target, origin, stable_hash: OnceLock::new(), plan }))
     }
 
-    /// What it computes.
+    /// Returns the workload that the schedule computes.
     pub fn workload(&self) -> &Workload {
         &self.0.workload
     }
 
-    /// The machine it is made for.
+    /// Returns the machine that the schedule is for.
     pub fn target(&self) -> &Target {
         &self.0.target
     }
 
-    /// Name of its sketch.
+    /// Returns the name of its sketch.
     pub fn sketch(&self) -> &str {
         self.values().sketch()
     }
 
-    /// The schedule as text.
+    /// Returns the schedule in text form.
     pub fn config(&self) -> &Config {
         match &self.0.origin {
             Origin::Point(point, config) => config.get_or_init(|| point.to_config()),
@@ -92,19 +91,19 @@ impl Candidate {
         }
     }
 
-    /// [`Config::stable_hash`].
+    /// Returns [`Config::stable_hash`] of the schedule, computed once.
     pub fn stable_hash(&self) -> u64 {
         *self.0.stable_hash.get_or_init(|| stable_hash(self.sketch(), self.knobs()))
     }
 
-    /// Its loop nests.
+    /// Lowers the schedule to loop nests.
     pub fn lower(&self) -> Result<Program, LowerError> {
         let read = || registry::plan(self.workload(), self.target(), self.values());
         let plan = self.0.plan.get_or_init(read).as_ref();
         plan.map(|plan| registry::lowered(self.workload(), &**plan)).map_err(LowerError::clone)
     }
 
-    /// Where it is in the space that it is from, if it is from one.
+    /// Returns the point of its space; `None` for a candidate that was made from a config.
     pub(crate) fn point(&self) -> Option<&Point> {
         match &self.0.origin {
             Origin::Point(point, _) => Some(point),
@@ -119,7 +118,7 @@ impl Candidate {
         }
     }
 
-    /// Names and values of its knobs, in the order of the names.
+    /// Returns names and values of the knobs, sorted by name.
     pub fn knobs(&self) -> impl Iterator<Item = (&str, &Value)> {
         let (point, config) = match &self.0.origin {
             Origin::Point(point, _) => (Some(point.knobs()), None),
@@ -128,8 +127,9 @@ impl Candidate {
         point.into_iter().flatten().chain(config.into_iter().flatten())
     }
 
-    /// What its kernels compute and in which stages, tiles and loops apart: its sketch, and the
-    /// values of knobs that decide on more.
+    /// Returns the algorithm of the kernel: the name of the sketch, and the values of its
+    /// [`Sketch::algorithm_knobs`](crate::sketch::Sketch::algorithm_knobs). Candidates with equal
+    /// algorithms differ in tiles and loops alone.
     pub fn algorithm(&self) -> (&str, Vec<Option<&Value>>) {
         let values = self.values();
         let knobs = find_anywhere(self.sketch()).map_or(&[][..], |sketch| sketch.algorithm_knobs());

@@ -1,19 +1,19 @@
-//! A schedule as text: knob names and their values.
+//! Text form of a schedule: knob names and their values.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 
 use serde::{Deserialize, Serialize};
 
-/// The value of one knob.
+/// Value of one knob.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Value {
-    /// Tile sizes of one axis, outermost level first; each is a number of elements of the axis.
+    /// Tile sizes of one axis in elements, outermost level first.
     Tile(Vec<usize>),
-    /// Loop axes, outermost first.
+    /// Names of loop axes, outermost first.
     Order(Vec<String>),
-    /// One of a closed set of words.
+    /// One word of a closed set.
     Choice(String),
 }
 
@@ -34,31 +34,31 @@ fn write_joined<T: fmt::Display>(f: &mut fmt::Formatter<'_>, items: &[T], separa
     Ok(())
 }
 
-/// The values of a sketch's knobs: those of a [`Config`], or of a [`Point`](crate::point::Point) of
-/// a space.
+/// Access to the values of a sketch's knobs, in a [`Config`] or in a [`Point`](crate::point::Point)
+/// of a space.
 pub trait KnobValues {
-    /// Name of the sketch.
+    /// Returns the name of the sketch.
     fn sketch(&self) -> &str;
 
-    /// The value of the knob of a name, if it has one.
+    /// Returns the value of a knob by its name; `None` if there is no such knob.
     fn value(&self, knob: &str) -> Option<&Value>;
 }
 
-/// A schedule as databases, logs and users have it: the sketch it belongs to and a value for each
-/// of the sketch's knobs.
+/// Schedule as stored in databases and logs and written by users: the name of a sketch, and a value
+/// for each of its knobs.
 ///
-/// Self-describing, so that it outlives changes of the space that proposed it.
+/// It is self-describing, so that it stays readable when the space that proposed it changes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Config {
     /// Name of the sketch.
     pub sketch: String,
-    /// Knob name to value.
+    /// Values by the names of their knobs.
     pub knobs: BTreeMap<String, Value>,
 }
 
 impl Config {
-    /// A hash of the canonical text that is the same on every machine and in every version (FNV-1a,
-    /// 64 bits).
+    /// Returns a hash of the canonical text (FNV-1a, 64 bits), the same on every machine and in
+    /// every version.
     pub fn stable_hash(&self) -> u64 {
         stable_hash(&self.sketch, self.knobs())
     }
@@ -78,14 +78,14 @@ impl KnobValues for Config {
     }
 }
 
-/// `direct; order=o>oh>ow; tile.o=32x16; ...`, knobs in the order of their names.
+/// Writes `direct; order=o>oh>ow; tile.o=32x16; ...`, with knobs sorted by name.
 impl fmt::Display for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write_text(f, &self.sketch, self.knobs())
     }
 }
 
-/// The canonical text of knobs that are in the order of their names.
+/// Writes the canonical text; `knobs` must be sorted by name.
 fn write_text<'a>(
     out: &mut impl Write,
     sketch: &str,
@@ -95,33 +95,34 @@ fn write_text<'a>(
     knobs.try_for_each(|(name, value)| write!(out, "; {name}={value}"))
 }
 
-/// [`Config::stable_hash`] of knobs that are in the order of their names.
+/// Returns [`Config::stable_hash`]; `knobs` must be sorted by name.
 pub(crate) fn stable_hash<'a>(sketch: &str, knobs: impl Iterator<Item = (&'a str, &'a Value)>) -> u64 {
     let mut hash = Fnv1a::default();
-    // A hash takes whatever is written.
+    // Writing into a hash cannot fail.
     let _ = write_text(&mut hash, sketch, knobs);
     hash.0
 }
 
-/// FNV-1a over bytes, 64 bits: <http://www.isthe.com/chongo/tech/comp/fnv/>. Only for hashes that
-/// are kept from version to version: of configs, which decide on what models are tested, of models'
-/// bases and columns, of held tasks, and of databases' files of earlier versions. All others are by
-/// XXH3.
+/// Hashes bytes by FNV-1a, 64 bits: <http://www.isthe.com/chongo/tech/comp/fnv/>.
+///
+/// It is used only where hashes must stay the same from version to version: of configs (they select
+/// the held-out schedules of models), of bases and columns of models, of locked tasks, and of
+/// database files of earlier versions. All other hashes are XXH3.
 pub fn fnv1a(bytes: &[u8]) -> u64 {
     let mut hash = Fnv1a::default();
     hash.take_in(bytes);
     hash.0
 }
 
-/// The same of a text, which is not put together.
+/// Hashes formatted text like [`fnv1a`], without allocating it.
 pub fn fnv1a_of(text: fmt::Arguments<'_>) -> u64 {
     let mut hash = Fnv1a::default();
-    // A hash takes whatever is written.
+    // Writing into a hash cannot fail.
     let _ = hash.write_fmt(text);
     hash.0
 }
 
-/// The hash of what was written so far.
+/// FNV-1a hash of the bytes written so far.
 struct Fnv1a(u64);
 
 impl Default for Fnv1a {

@@ -1,4 +1,4 @@
-//! Tests for sketches, those from outside and ours.
+//! Contract tests for sketches, from this crate or others.
 
 use autotune_ir::interp::interpret;
 use autotune_ir::{Target, verify};
@@ -8,15 +8,15 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::{Candidate, ScheduleSpace, tolerance};
 
-/// Most multiply-adds of a workload that is interpreted.
+/// Workloads with more operations than this are not interpreted.
 const MAX_FLOPS: f64 = 4e6;
-/// Configs that are drawn for each workload.
+/// Number of configs drawn for each workload.
 const CONFIGS: usize = 24;
 
-/// Tests a sketch of a target on workloads that it is for, and on others: what is drawn of its
-/// knobs is lowered to programs that the verifier passes and that compute the same as the reference
-/// by the interpreter. Workloads should be small: beyond a few million multiply-adds they are not
-/// interpreted.
+/// Tests a sketch on those of `workloads` that it applies to. Random configs of the sketch and its
+/// default are lowered; the verifier must accept each program, and the interpreter's output must
+/// match the reference. Workloads should be small: beyond four million operations they are
+/// verified, but not interpreted.
 ///
 /// # Panics
 ///

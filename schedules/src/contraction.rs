@@ -1,7 +1,7 @@
-//! The one description that every operator is lowered from: named axes, an affine access per
-//! operand, padding and epilogue.
+//! The form in which every contraction is lowered: named axes, one affine access per operand,
+//! padding and epilogue.
 //!
-//! `output[spatial axes] = act(sum over reduce axes of data[..] * weight[..] + bias + residual)`.
+//! `output[spatial axes] = act(sum over reduction axes of data[..] * weight[..] + bias + residual)`.
 
 use std::sync::Arc;
 
@@ -11,31 +11,31 @@ use autotune_ir::spec::{Equation, Spec};
 use autotune_workloads::Workload;
 use autotune_workloads::axes::Axes;
 
-/// An axis of the contraction, by its position in [`Contraction::axes`]. In [`Affine`]s of an
-/// operand, `VarId(axis)` stands for the axis.
+/// Position of an axis in [`Contraction::axes`]. In an operand's [`Affine`] indices, `VarId(axis)`
+/// stands for the axis.
 pub type AxisId = usize;
 
-/// How one operand is accessed.
+/// Access to one operand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Operand {
     /// Physical shape, outermost first.
     pub shape: Vec<usize>,
-    /// Index per physical dimension, affine in the axes.
+    /// Index of each physical dimension, affine in the axes.
     pub index: Vec<Affine>,
 }
 
 impl Operand {
-    /// Row-major stride of `axis` in elements.
+    /// Returns the row-major stride of `axis` in elements.
     pub fn stride(&self, axis: AxisId) -> i64 {
         stride(&self.index, &self.shape, axis)
     }
 
-    /// The first dimension that `axis` indexes.
+    /// Returns the first dimension whose index depends on `axis`.
     pub fn dim_of(&self, axis: AxisId) -> Option<usize> {
         self.index.iter().position(|i| i.uses(VarId(axis as u32)))
     }
 
-    /// Puts a value in the place of an axis.
+    /// Replaces `axis` in all indices by an affine value.
     pub fn substitute(&mut self, axis: AxisId, replacement: &Affine) {
         let id = VarId(axis as u32);
         for index in self.index.iter_mut().filter(|index| index.uses(id)) {
@@ -43,13 +43,14 @@ impl Operand {
         }
     }
 
-    /// True if the element read depends on `axis`.
+    /// True if the accessed element depends on `axis`.
     pub fn uses(&self, axis: AxisId) -> bool {
         self.dim_of(axis).is_some()
     }
 }
 
-/// Row-major stride of `axis` in elements, of a tensor of a shape by its index.
+/// Returns the row-major stride of `axis`, in elements, of an access by `index` to a tensor of
+/// `shape`.
 pub(crate) fn stride(index: &[Affine], shape: &[usize], axis: AxisId) -> i64 {
     let (mut total, mut of_dim) = (0, 1);
     for (index, &extent) in index.iter().zip(shape).rev() {
@@ -59,26 +60,26 @@ pub(crate) fn stride(index: &[Affine], shape: &[usize], axis: AxisId) -> i64 {
     total
 }
 
-/// An equation as an affine contraction.
+/// An equation of a spec as an affine contraction.
 #[derive(Clone, Debug)]
 pub struct Contraction {
-    /// What it is of.
+    /// Spec that the equation belongs to.
     pub spec: Arc<Spec>,
-    /// Position of its equation.
+    /// Position of the equation in the spec.
     pub number: usize,
-    /// Position of the equation that is a map of its sums.
+    /// Position of the equation that maps the sums to the output (epilogue).
     pub tail: usize,
-    /// Iteration space.
+    /// Axes of the iteration space.
     pub axes: Vec<AxisInfo>,
-    /// The data operand; indices beyond its shape read zero (padding).
+    /// Access to the data operand; elements outside its shape read as zero (padding).
     pub data: Operand,
-    /// The weight operand.
+    /// Access to the weight operand.
     pub weight: Operand,
-    /// The result (and the residual).
+    /// Access to the output, and to the residual, which has the same layout.
     pub output: Operand,
-    /// Index into the bias.
+    /// Index of the bias element.
     pub bias: Affine,
-    /// True if the weight operand is known ahead of time.
+    /// True if the weight operand is known ahead of time, so that it can be packed once.
     pub weight_is_constant: bool,
 }
 
@@ -87,22 +88,22 @@ fn var(axis: AxisId) -> Affine {
 }
 
 impl Contraction {
-    /// The main equation of a workload's spec with every operand in its plain layout, and axes of
-    /// extent 1 as the constant 0; `None` if it is no sum of products of two tensors, or not all
-    /// there is but for a prologue and a map of the sums.
+    /// Returns the main equation of a workload's spec, with every operand in its plain layout and
+    /// axes of extent 1 replaced by the constant 0. `None` if the equation is not a sum of products
+    /// of two tensors, or if the spec has other equations than a prologue and a map of the sums.
     pub fn of(workload: &Workload) -> Option<Self> {
         let spec = workload.spec();
         let axes = Axes::of(spec).filter(|_| !spec.is_chain());
         axes.map(|_| Self::with_unit_axes(spec).without_unit_axes())
     }
 
-    /// The same of a spec that is one, with every axis in the accesses.
+    /// Returns the main equation of a spec that is a contraction, with all axes in the accesses.
     pub fn with_unit_axes(spec: &Arc<Spec>) -> Self {
         Self::of_equation(spec, spec.main, spec.equations.len() - 1)
     }
 
-    /// The equation at position `number`, which multiplies two tensors, and a map of its sums, with
-    /// every axis in the accesses.
+    /// Returns the equation at position `number`, which multiplies two tensors, with the map at
+    /// position `tail` as its epilogue. Accesses keep all axes.
     pub fn of_equation(spec: &Arc<Spec>, number: usize, tail: usize) -> Self {
         let own = &spec.equations[number];
         let operand =
@@ -122,24 +123,23 @@ impl Contraction {
         }
     }
 
-    /// Its equation.
+    /// Returns the contraction's equation.
     pub fn equation(&self) -> &Equation {
         &self.spec.equations[self.number]
     }
 
-    /// The map that makes its data, if there is one.
+    /// Returns the map that computes the data operand from the workload's input, if there is one.
     pub fn prologue(&self) -> Option<&Equation> {
         self.spec.prologue().filter(|_| self.number == self.spec.main)
     }
 
-    /// The iteration of its equation at a point of its axes.
+    /// Returns the iteration of the equation at a point of [`Contraction::axes`].
     pub fn iteration(&self, point: Vec<Affine>) -> Option<Iteration> {
         if self.number == self.spec.main {
             return self.spec.iteration(point);
         }
 
-        // The axes of a program are those of the main equation; a point of another one is by its
-        // own.
+        // Iterations name a point in the equation's own axes, which `axes` may have split.
         let mut own = vec![Affine::default(); self.equation().axes.len()];
         for (axis, value) in self.axes.iter().zip(&point) {
             if let AxisOf::Part { axis, step } = axis.of {
@@ -149,7 +149,7 @@ impl Contraction {
         Some(Iteration { equation: self.number, point: own })
     }
 
-    /// Every axis of extent 1 taken as the constant 0 in the accesses (the axis itself stays).
+    /// Replaces every axis of extent 1 by the constant 0 in the accesses; the axis itself stays.
     pub fn without_unit_axes(mut self) -> Self {
         for id in 0..self.axes.len() {
             if self.axes[id].extent == 1 {
@@ -166,21 +166,22 @@ impl Contraction {
         self.bias = self.bias.substitute(VarId(axis as u32), replacement);
     }
 
-    /// The axis called `name`.
+    /// Returns the axis called `name`.
     pub fn axis(&self, name: &str) -> Option<AxisId> {
         self.axes.iter().position(|a| a.name == name)
     }
 
-    /// Splits a channel axis (extent a multiple of `block`) into itself, now counting blocks, and a
-    /// new innermost axis of extent `block`, whose id is returned: `for o in 0..64` →
+    /// Splits a channel axis (extent a multiple of `block`) into blocks, which keep the axis id,
+    /// and a new innermost axis of extent `block`, whose id is returned: `for o in 0..64` →
     /// `for o in 0..4 { for oi in 0..16 }`.
     pub fn split(&mut self, axis: AxisId, block: usize) -> AxisId {
         let name = lane_name(self.axes[axis].name).unwrap_or(self.axes[axis].name);
         self.split_to(axis, block, name).0
     }
 
-    /// The same with a name for the new axis; says what replaces the old one in accesses. The last
-    /// block of a reduction axis may go beyond its end, where operands read zero.
+    /// Splits an axis like [`Contraction::split`], with a name for the new axis. Also returns the
+    /// value that replaces the old axis in accesses. The last block of a reduction axis may extend
+    /// past its end, where operands read as zero.
     pub fn split_to(&mut self, axis: AxisId, block: usize, name: &'static str) -> (AxisId, Affine) {
         let inner = self.axes.len();
         let info = &mut self.axes[axis];
@@ -190,6 +191,7 @@ impl Contraction {
             info.of = AxisOf::Part { axis, step: step * block };
             lanes.of = AxisOf::Part { axis, step };
         }
+        // A single block needs no term: its axis is always 0.
         let blocks = if info.extent == 1 { Affine::default() } else { var(axis) * block as i64 };
         self.axes.push(lanes);
         let replacement = blocks + var(inner);
@@ -197,42 +199,43 @@ impl Contraction {
         (inner, replacement)
     }
 
-    /// Lowest and highest value of an index over the whole iteration space.
+    /// Returns the lowest and highest value of an index over the whole iteration space.
     fn range(&self, index: &Affine) -> (i64, i64) {
         index.range(|axis| self.axes[axis.0 as usize].extent)
     }
 
-    /// Lowest and highest value of `data.index[dim]` over the whole iteration space.
+    /// Returns the lowest and highest value of `data.index[dim]` over the whole iteration space.
     pub fn data_range(&self, dim: usize) -> (i64, i64) {
         self.range(&self.data.index[dim])
     }
 
-    /// True if some index of a dimension lies outside of its `extent`.
+    /// True if an index reaches outside `0..extent` somewhere in the iteration space.
     fn is_beyond(&self, index: &Affine, extent: usize) -> bool {
         let (low, high) = self.range(index);
         low < 0 || high >= extent as i64
     }
 
-    /// True if some tap lies in the padding of dimension `dim` of the data operand.
+    /// True if some access reads padding in dimension `dim` of the data operand.
     pub fn pads(&self, dim: usize) -> bool {
         self.is_beyond(&self.data.index[dim], self.data.shape[dim])
     }
 
-    /// The axes of those dimensions of the weights that are read beyond the tensor, where they
-    /// count as zero.
+    /// Returns the axes that index those weight dimensions which are read past their end, where
+    /// weights count as zero.
     pub fn axes_beyond_weights(&self) -> Vec<AxisId> {
         let dims = self.weight.index.iter().zip(&self.weight.shape);
         let beyond = dims.filter(|&(index, &extent)| self.is_beyond(index, extent));
         beyond.flat_map(|(index, _)| index.terms.iter().map(|term| term.0.0 as usize)).collect()
     }
 
-    /// True if some tap lies in the padding.
+    /// True if some access reads padding in any dimension of the data operand.
     pub fn is_padded(&self) -> bool {
         (0..self.data.shape.len()).any(|dim| self.pads(dim))
     }
 }
 
-/// Name of the axis over the lanes of a block of channel axis `name`; none for other axes.
+/// Returns the name of the axis over the channels of one block of channel axis `name`; `None` for
+/// other axes.
 pub fn lane_name(name: &str) -> Option<&'static str> {
     match name {
         "o" => Some("oi"),
@@ -242,8 +245,8 @@ pub fn lane_name(name: &str) -> Option<&'static str> {
     }
 }
 
-/// The operand of logical `[n, c, h, w]` seen as `[n, c/block, h, w, block]`, whose last block may
-/// not be whole. `lane` is the axis that runs over the block.
+/// Converts an operand with logical shape `[n, c, h, w]` to `[n, c/block, h, w, block]`, where the
+/// last block may be partly filled. `lane` is the axis that runs over the block.
 pub fn blocked(operand: &Operand, lane: AxisId, block: usize) -> Operand {
     let mut blocked = operand.clone();
     blocked.shape[1] = blocked.shape[1].div_ceil(block);
@@ -255,14 +258,14 @@ pub fn blocked(operand: &Operand, lane: AxisId, block: usize) -> Operand {
     blocked
 }
 
-/// `affine / divisor` where every coefficient and the constant are multiples of it.
+/// Returns `affine / divisor`; all coefficients and the constant must be multiples of it.
 pub fn divide(affine: &Affine, divisor: usize) -> Affine {
     let divisor = divisor as i64;
     debug_assert!(affine.constant % divisor == 0 && affine.terms.iter().all(|t| t.1 % divisor == 0));
     Affine { constant: affine.constant / divisor, terms: affine.terms.iter().map(|&(v, c)| (v, c / divisor)).collect() }
 }
 
-/// The operand in `layout`, whose block (if any) runs over `lane`.
+/// Returns the operand in `layout`, whose channel block, if it has one, runs over `lane`.
 pub fn with_layout(operand: &Operand, layout: Layout, lane: Option<AxisId>) -> Operand {
     match (layout, lane) {
         (Layout::ChannelBlocked(block), Some(lane)) => blocked(operand, lane, block),

@@ -1,80 +1,80 @@
-//! Why there are no loop nests.
+//! Errors of lowering a config to loop nests.
 
 use autotune_ir::DType;
 use autotune_workloads::Workload;
 use thiserror::Error;
 
-/// Why a config cannot be lowered.
+/// Reason why a config cannot be lowered.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum LowerError {
-    /// The config belongs to no known sketch of the target.
+    /// The config names a sketch that is not registered for the target.
     #[error("unknown sketch '{0}'")]
     UnknownSketch(String),
-    /// The target has no kernels for elements of a type that the workload has.
+    /// The target has no kernels for the element type of one of the workload's tensors.
     #[error("field '{field}': no kernels with {field}={} on {target}", dtype.word())]
     DType {
-        /// The target's key.
+        /// Key of the target.
         target: String,
-        /// The field that says the type.
+        /// Field of the workload text that states the type.
         field: &'static str,
-        /// The type.
+        /// Unsupported element type.
         dtype: DType,
     },
-    /// An operand has more elements than indices of kernels on the target can tell apart.
+    /// An operand has more elements than kernels on the target can index.
     #[error("{elements} elements of the {operand} exceed {limit} on {target}")]
     TooLarge {
-        /// The target's key.
+        /// Key of the target.
         target: String,
-        /// The operand.
+        /// Name of the tensor in the workload's spec.
         operand: String,
-        /// Its elements.
+        /// Number of elements of the operand.
         elements: usize,
-        /// Most elements.
+        /// Largest number of elements that kernels can index.
         limit: usize,
     },
-    /// The sketch is not for such workloads.
+    /// The sketch does not apply to the workload.
     #[error("no sketch '{sketch}' of {workload}")]
     Unfit {
-        /// The sketch.
+        /// Name of the sketch.
         sketch: String,
-        /// The workload.
+        /// Text form of the workload.
         workload: String,
     },
-    /// There is no sketch at all for such workloads.
+    /// No sketch of the target applies to the workload.
     #[error("no sketch for {operator} of such sizes on {target}: register one that is for it")]
     NoSketch {
-        /// The operator's name.
+        /// Name of the operator.
         operator: &'static str,
-        /// The target's key.
+        /// Key of the target.
         target: String,
     },
-    /// A row is longer than a block of the target holds.
+    /// A row has more values than one block of the target can process.
     #[error("field '{field}': {extent} values of a row are more than a block holds on {target}")]
     Size {
-        /// The axis, named as the operator's field for its size.
+        /// Axis of the row, named by the operator's field that states its size.
         field: &'static str,
-        /// The size.
+        /// Number of values of a row.
         extent: usize,
-        /// The target's key.
+        /// Key of the target.
         target: String,
     },
     /// A knob is malformed, does not fit the workload, or breaks a limit of the target.
     #[error("knob '{name}': {reason}")]
     Knob {
-        /// The knob.
+        /// Name of the knob.
         name: String,
-        /// What is wrong.
+        /// Reason, as the end of a sentence about the knob.
         reason: String,
     },
 }
 
 impl LowerError {
-    /// [`LowerError::Unfit`].
+    /// Builds a [`LowerError::Unfit`] of a sketch and a workload.
     pub fn unfit(sketch: &str, workload: &Workload) -> Self {
         Self::Unfit { sketch: sketch.into(), workload: workload.to_string() }
     }
 
-    /// [`LowerError::Knob`].
+    /// Builds a [`LowerError::Knob`] of a knob's name and the reason.
     pub fn knob(name: &str, reason: impl Into<String>) -> Self {
         Self::Knob { name: name.to_string(), reason: reason.into() }
     }

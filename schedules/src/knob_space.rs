@@ -1,4 +1,4 @@
-//! What a sketch offers for one workload on one target: a product of knobs.
+//! The choices that a sketch offers for one workload on one target: a product of knobs.
 
 use std::sync::Arc;
 
@@ -9,29 +9,30 @@ use crate::config::{Config, Value};
 use crate::point::Point;
 use crate::sketch::Sketch;
 
-/// A named choice among values.
+/// A named choice from a list of values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Knob {
-    /// Name in configs.
+    /// Name of the knob in configs.
     pub name: String,
-    /// What it may be, at least one value, without repetition.
+    /// Allowed values: at least one, without repetition.
     pub values: Vec<Value>,
-    /// True if configs from before there was the knob, which lack it, have its first value.
+    /// True if a config may omit the knob, which then has its first value. Configs that were
+    /// written before the knob existed omit it.
     pub is_optional: bool,
 }
 
 impl Knob {
-    /// One of some words.
+    /// Returns a knob that chooses one of `words`.
     pub fn choice(name: &str, words: &[&str]) -> Self {
         Self::of(name, words.iter().map(|w| Value::Choice(w.to_string())).collect())
     }
 
-    /// One of some tiles.
+    /// Returns a knob that chooses one of `tiles`.
     pub fn tile(name: &str, tiles: Vec<Vec<usize>>) -> Self {
         Self::of(name, tiles.into_iter().map(Value::Tile).collect())
     }
 
-    /// Any order of some loops.
+    /// Returns a knob that chooses any order of the loops over `axes`.
     pub fn order(name: &str, axes: &[&str]) -> Self {
         let mut values = Vec::new();
         permutations(axes, &mut Vec::with_capacity(axes.len()), &mut values);
@@ -42,12 +43,13 @@ impl Knob {
         Self { name: name.into(), values, is_optional: false }
     }
 
-    /// The same, which configs may lack that have its first value.
+    /// Returns the knob with [`Knob::is_optional`] set.
     pub fn optional(self) -> Self {
         Self { is_optional: true, ..self }
     }
 
-    /// The position of a config's value, which may lack if that is optional.
+    /// Returns the position of a config's value among the allowed ones. A missing value of an
+    /// optional knob has position 0.
     pub(crate) fn position(&self, value: Option<&Value>) -> Option<usize> {
         match value {
             Some(value) => self.values.iter().position(|offered| offered == value),
@@ -56,7 +58,7 @@ impl Knob {
     }
 }
 
-/// Every order of the axes that begins with those chosen.
+/// Collects every order of `axes` that begins with `chosen`.
 fn permutations<'a>(axes: &[&'a str], chosen: &mut Vec<&'a str>, all: &mut Vec<Value>) {
     if chosen.len() == axes.len() {
         all.push(Value::Order(chosen.iter().map(|axis| axis.to_string()).collect()));
@@ -71,17 +73,18 @@ fn permutations<'a>(axes: &[&'a str], chosen: &mut Vec<&'a str>, all: &mut Vec<V
     }
 }
 
-/// The knobs of a sketch: structurally similar programs, of which the valid combinations can be
-/// proposed.
+/// The knobs of one sketch for one workload on one target. The space is the product of their
+/// values; only valid combinations are proposed.
 #[derive(Clone, Debug)]
 pub struct KnobSpace {
-    /// Whose knobs they are.
+    /// Sketch that the knobs belong to.
     pub sketch: &'static dyn Sketch,
-    /// Its place: the default schedule is that of a sketch of the first tier that has one.
+    /// Tier of the sketch. The default schedule comes from the first tier in which some sketch has
+    /// one.
     pub tier: usize,
-    /// What may be chosen.
+    /// Knobs in the order of the sketch.
     pub knobs: Vec<Knob>,
-    /// The positions of the knobs in the order of their names.
+    /// Positions of the knobs, sorted by name.
     pub(crate) by_name: Vec<usize>,
 }
 
@@ -92,42 +95,43 @@ impl KnobSpace {
         Self { sketch, tier, knobs, by_name }
     }
 
-    /// The sketch's name, as configs have it.
+    /// Returns the sketch's name, as written in configs.
     pub fn name(&self) -> &'static str {
         self.sketch.name()
     }
 
-    /// Number of combinations, invalid ones included.
+    /// Returns the number of combinations, invalid ones included.
     pub fn len(&self) -> u128 {
         self.knobs.iter().map(|k| k.values.len() as u128).product()
     }
 
-    /// Never true: every knob has a value.
+    /// Returns false: every knob has at least one value.
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// The combination of picked values, each by its position.
+    /// Returns the combination in which each knob has the value at the position that `pick`
+    /// returns.
     pub(crate) fn point(self: &Arc<Self>, pick: impl FnMut(&Knob) -> usize) -> Point {
         Point::new(self, self.knobs.iter().map(pick))
     }
 
-    /// The combination that `wanted` names by the position of each knob's value; none if it names
-    /// none for some knob.
+    /// Returns the combination in which each knob has the value at the position that `wanted`
+    /// returns; `None` if that is no position of some knob.
     pub fn point_of(self: &Arc<Self>, wanted: impl Fn(&Knob) -> Option<usize>) -> Option<Point> {
         let offered = |knob: &Knob| wanted(knob).filter(|&position| position < knob.values.len());
         let positions: Option<Vec<usize>> = self.knobs.iter().map(offered).collect();
         Some(Point::new(self, positions?.into_iter()))
     }
 
-    /// The combination that a config is; none if it has other knobs or values.
+    /// Returns the point of a config; `None` if the config has other knobs or values.
     pub fn locate(self: &Arc<Self>, config: &Config) -> Option<Point> {
         let known = self.knobs.iter().filter(|knob| config.knobs.contains_key(&knob.name)).count();
         let is_alike = config.sketch == self.name() && config.knobs.len() == known;
         self.point_of(|knob| knob.position(config.knobs.get(&knob.name))).filter(|_| is_alike)
     }
 
-    /// Combination number `index` in mixed radix, the last knob fastest.
+    /// Returns combination number `index`: a mixed-radix number whose last knob varies fastest.
     pub(crate) fn nth(self: &Arc<Self>, mut index: u128) -> Point {
         let mut digits = vec![0; self.knobs.len()];
         for (digit, knob) in digits.iter_mut().zip(&self.knobs).rev() {
@@ -138,25 +142,29 @@ impl KnobSpace {
     }
 }
 
-/// Valid combinations that a search for the least cost starts from, and draws to find them in.
+/// Random sampling stops after this many valid combinations.
 const STARTS: usize = 24;
+/// Random sampling stops after this many draws.
 const START_DRAWS: usize = 20_000;
-/// The search ends when all knobs together improve the cost by less than a hundredth.
+/// The search ends when a pass over all knobs improves the cost by less than 1 %.
 const STANDSTILL: f64 = 0.99;
-/// Where none is found, as many draws are made again in which one knob in this number has any
-/// value, and the others have their least.
+/// If no draw was valid, sparse draws follow: a knob has a random value with probability one in
+/// this number, and else its first value.
 const DRAWN_ONE_IN: u32 = 4;
 
 impl KnobSpace {
-    /// A combination of little `cost`, which is `None` for invalid ones: the best of some random
-    /// combinations, improved knob by knob until no other value of a single knob is much better;
-    /// with its cost. The same every time; `None` if no combination is found.
+    /// Searches a combination of low `cost` and returns it with its cost. `cost` returns `None` for
+    /// invalid combinations. The search starts from the best of some random combinations and then
+    /// runs coordinate descent: it improves one knob after the other until a pass over all knobs
+    /// gains less than 1 %. The seed is fixed, so that the result is deterministic; it is `None` if
+    /// no valid combination is found.
     pub fn least(self: &Arc<Self>, cost: impl Fn(&Point) -> Option<f64>) -> Option<(f64, Point)> {
         let mut rng = ChaCha8Rng::seed_from_u64(0);
         let mut best: Option<(f64, Point)> = None;
         let mut valid = 0;
         for draw in 0..2 * START_DRAWS {
             let is_sparse = draw >= START_DRAWS;
+            // Sparse draws are only needed if uniform ones met no valid combination.
             if draw == START_DRAWS && valid > 0 {
                 break;
             }
@@ -175,6 +183,7 @@ impl KnobSpace {
             }
         }
 
+        // Coordinate descent: one knob at a time, to the best value given all others.
         let (mut least, mut point) = best?;
         loop {
             let before = least;

@@ -1,20 +1,21 @@
-//! Schedule spaces, and lowering: from a workload and a config to loop nests.
+//! Schedule spaces, and lowering of a workload and a config to loop nests.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`contraction`] | the main equation of a workload's spec, as it is scheduled |
-//! | [`sketch`] | kinds of schedules, behind one trait; a registry has those of each kind of target |
-//! | [`space`], [`Candidate`], [`config`] | every schedule of a workload on a target; one of them; its text |
-//! | [`direct`] | the sketch for CPUs: knobs, their rules, typed form |
-//! | [`fused`] | the sketch for CPUs of two contractions, what is between them in cache |
-//! | [`map_reduce`] | the sketch for CPUs of maps, and of reductions that are no contraction |
-//! | [`gpu`] | the one composition for GPUs: tiles, stagings, pipelines, inner kernels, limits; its sketches |
-//! | [`rows`] | the sketch for GPUs of maps, reductions that are no contraction, and chains of both |
-//! | [`winograd`] | the Winograd sketches for CPUs and GPUs: their knobs, their rules, their matrices |
-//! | [`lower()`] | from a config to loop nests |
-//! | [`contract`] | tests for sketches from outside |
+//! | [`contraction`] | the main equation of a workload's spec, in the form that is scheduled |
+//! | [`sketch`] | the trait of a kind of schedule; a registry lists the sketches of each target kind |
+//! | [`space`] | all schedules of a workload on a target |
+//! | [`Candidate`], [`config`] | one schedule; its text form |
+//! | [`direct`] | CPU sketch of contractions: knobs, their rules, typed form |
+//! | [`fused`] | sketches of two fused contractions whose intermediate tensor stays in cache |
+//! | [`map_reduce`] | CPU sketch of maps, and of reductions that are not contractions |
+//! | [`gpu`] | GPU contractions: tiles, staging, pipelines, inner kernels, limits, sketches |
+//! | [`rows`] | GPU sketch of maps, of reductions that are not contractions, and of chains of both |
+//! | [`winograd`] | Winograd sketch for CPUs and GPUs: knobs, rules, transform matrices |
+//! | [`lower()`] | lowers a config to loop nests |
+//! | [`contract`] | tests for sketches from other crates |
 //!
-//! From a workload to C source:
+//! Example that lowers a workload to C source:
 //!
 //! ```
 //! use autotune_codegen::c;

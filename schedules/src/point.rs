@@ -1,4 +1,4 @@
-//! One combination of a sketch's knobs.
+//! One combination of the values of a sketch's knobs.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use smallvec::SmallVec;
 use crate::config::{Config, KnobValues, Value};
 use crate::knob_space::KnobSpace;
 
-/// A combination of a sketch's knobs, valid or not, by the positions of their values: what a
-/// [`Config`] is inside its space.
+/// One combination of a sketch's knob values, valid or not, stored as the position of each value in
+/// its knob. A point is the form that a [`Config`] has inside its schedule space.
 #[derive(Clone, Debug)]
 pub struct Point {
     space: Arc<KnobSpace>,
@@ -26,7 +26,7 @@ impl Point {
         &self.space
     }
 
-    /// Names and values of the knobs, in the order of the names.
+    /// Returns names and values of the knobs, sorted by name.
     pub(crate) fn knobs(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.space.by_name.iter().map(|&knob| (self.space.knobs[knob].name.as_str(), self.value_at(knob)))
     }
@@ -40,7 +40,8 @@ impl Point {
         Config { sketch: self.space.name().into(), knobs }
     }
 
-    /// The same with another value of a knob; `None` if it has that value.
+    /// Returns a copy in which `knob` has the value at `position`; `None` if it has that value
+    /// already.
     pub(crate) fn moved(&self, knob: usize, position: usize) -> Option<Self> {
         (self.positions[knob] as usize != position).then(|| {
             let mut other = self.clone();
@@ -49,14 +50,14 @@ impl Point {
         })
     }
 
-    /// The combinations that differ from this one in one knob.
+    /// Yields all combinations that differ from this one in exactly one knob.
     pub(crate) fn single_moves(&self) -> impl Iterator<Item = Self> {
         let knobs = self.space.knobs.iter().enumerate();
         knobs.flat_map(move |(knob, it)| (0..it.values.len()).filter_map(move |position| self.moved(knob, position)))
     }
 
-    /// This one with a knob set at random, or with more, each one more with a quarter of the
-    /// probability.
+    /// Returns a copy in which one random knob has a random value. With probability 1/4 one more
+    /// knob changes, and so on.
     pub(crate) fn random_move<R: Rng + ?Sized>(&self, rng: &mut R) -> Self {
         let mut other = self.clone();
         loop {
@@ -68,8 +69,10 @@ impl Point {
         }
     }
 
-    /// A combination of the same sketch with each knob from either of the two.
+    /// Returns a combination of the same sketch in which each knob's value comes from one of the
+    /// two parents at random.
     pub(crate) fn crossed<R: Rng + ?Sized>(&self, with: &Self, rng: &mut R) -> Self {
+        // Knobs are visited by name, so that the same seed gives the same child in every version.
         let mut child = self.clone();
         for &knob in &self.space.by_name {
             if rng.random_bool(0.5) {
@@ -91,7 +94,7 @@ impl KnobValues for Point {
     }
 }
 
-/// Points of one space are the same if their sketches and positions are.
+/// Two points of one space are equal if their sketches and positions are equal.
 impl PartialEq for Point {
     fn eq(&self, other: &Self) -> bool {
         self.space.name() == other.space.name() && self.positions == other.positions

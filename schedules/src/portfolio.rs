@@ -1,4 +1,4 @@
-//! Schedules that are known to be good for some workload, to be carried over to others.
+//! Schedules known to be good for some workload, to be transferred to others.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::LazyLock;
@@ -11,37 +11,39 @@ use crate::candidate::Candidate;
 use crate::config::Config;
 use crate::space::ScheduleSpace;
 
-/// The share of the direct algorithm's operations that another may take to be chosen without
-/// measuring. What it saves must pay for transforms and for reading larger filters. Of 3x3
-/// convolutions of stride 2 (one thread, AVX-512, disturbed) those with a share of 0.56 run 1.53
-/// times as fast as the direct one, of 0.69 1.29 times, of 0.74 0.6 to 1.18 times, of 0.91 0.94
-/// times.
+/// Largest share of the direct algorithm's operations that another algorithm may need to be chosen
+/// without measuring. Its savings must pay for the transforms and for reading larger filters.
+/// Measured on 3x3 convolutions of stride 2 (one thread, AVX-512, on a disturbed machine), the
+/// speed over the direct algorithm by share of operations was: 0.56 → 1.53, 0.69 → 1.29, 0.74 → 0.6
+/// to 1.18, 0.91 → 0.94.
 const MAX_WORK_SHARE: f64 = 0.7;
 
-/// A few schedules that together come near the best of many workloads, once carried over to them.
+/// A few schedules which, transferred to other workloads, together come near the best of many of
+/// them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Portfolio {
-    /// The first cover the most.
+    /// Entries, ordered so that the first cover the most workloads.
     pub entries: Vec<Entry>,
 }
 
-/// A schedule and the workload that it is known from.
+/// A schedule and the workload that it was measured on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
-    /// Where it is known from.
+    /// Workload that the schedule was measured on.
     pub workload: Workload,
-    /// The schedule.
+    /// The schedule in text form.
     pub config: Config,
 }
 
-/// What ships: a portfolio for each family of instruction sets, made by the example `pretrain`.
+/// Portfolio that ships for CPUs with AVX2; the example `pretrain` makes it.
 static AVX2: LazyLock<Option<Portfolio>> =
     LazyLock::new(|| Portfolio::parse(include_str!("../portfolio/avx2.jsonl")).ok());
+/// Portfolio that ships for CPUs with AVX-512; the example `pretrain` makes it.
 static AVX512: LazyLock<Option<Portfolio>> =
     LazyLock::new(|| Portfolio::parse(include_str!("../portfolio/avx512.jsonl")).ok());
 
 impl Portfolio {
-    /// The portfolio that ships for a target, if one does.
+    /// Returns the portfolio that ships for the target's instruction set; `None` if none ships.
     pub fn for_target(target: &Target) -> Option<&'static Self> {
         match target.cpu()?.isa {
             Isa::Avx2 => AVX2.as_ref(),
@@ -50,19 +52,19 @@ impl Portfolio {
         }
     }
 
-    /// Reads JSON Lines, one entry a line.
+    /// Parses JSON Lines, one entry per line.
     pub fn parse(text: &str) -> Result<Self, serde_json::Error> {
         Ok(Self { entries: text.lines().map(serde_json::from_str).collect::<Result<_, _>>()? })
     }
 
-    /// The entries as JSON Lines.
+    /// Returns the entries as JSON Lines.
     pub fn to_text(&self) -> Result<String, serde_json::Error> {
         let lines: Vec<String> = self.entries.iter().map(serde_json::to_string).collect::<Result<_, _>>()?;
         Ok(lines.into_iter().map(|line| line + "\n").collect())
     }
 
-    /// The fastest schedule of each workload and sketch, of schedules and their run times in
-    /// seconds: what a history has to be carried over.
+    /// Returns the fastest schedule of each workload and sketch. `measured` yields workloads,
+    /// schedules and run times in seconds.
     pub fn of_fastest<'a>(measured: impl IntoIterator<Item = (&'a Workload, &'a Config, f64)>) -> Self {
         let mut fastest: BTreeMap<(&Workload, &str), (f64, &Config)> = BTreeMap::new();
         for (workload, config, run_secs) in measured {
@@ -78,20 +80,21 @@ impl Portfolio {
         Self { entries: fastest.into_iter().map(entry).collect() }
     }
 
-    /// [`nearest`] of its entries.
+    /// Returns [`nearest`] of the portfolio's entries.
     pub fn nearest(&self, workload: &Workload, n: usize) -> Vec<&Entry> {
         nearest(&self.entries, workload, n)
     }
 }
 
-/// The entries that are known from the `n` workloads of a workload's operator and element type
-/// whose shapes are the nearest to its own ([`Workload::distance`]), the nearest first.
+/// Returns the entries of the `n` workloads that are nearest to `workload` by
+/// [`Workload::distance`], nearest first. Only workloads of the same operator and element type
+/// count.
 pub fn nearest<'a>(entries: impl IntoIterator<Item = &'a Entry>, workload: &Workload, n: usize) -> Vec<&'a Entry> {
     nearest_to(entries, |other| workload.distance(other), n)
 }
 
-/// Returns the entries that are known from the `n` nearest workloads by a distance, the nearest
-/// first; those at infinity are left out.
+/// Returns the entries of the `n` workloads with the least `distance`, nearest first. Workloads at
+/// infinite distance are left out.
 pub fn nearest_to<'a>(
     entries: impl IntoIterator<Item = &'a Entry>,
     distance: impl Fn(&Workload) -> f32,
@@ -100,12 +103,14 @@ pub fn nearest_to<'a>(
     let with_distance = entries.into_iter().map(|entry| (distance(&entry.workload), entry));
     let mut alike: Vec<(f32, &Entry)> = with_distance.filter(|(distance, _)| distance.is_finite()).collect();
     alike.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.workload.cmp(&b.1.workload)));
+    // The order of workloads breaks ties, so that the result does not depend on the order of
+    // entries.
     let of_workloads = alike.chunk_by(|a, b| a.1.workload == b.1.workload);
     of_workloads.take(n).flatten().map(|(_, entry)| *entry).collect()
 }
 
-/// Schedules carried over to a space, each within a number of tries
-/// ([`ScheduleSpace::adapt_within`]), in the order of the entries, each once.
+/// Transfers entries to a space, each with at most `tries` combinations
+/// ([`ScheduleSpace::adapt_within`]). The result has the order of the entries, without duplicates.
 pub fn carried_over<'a>(
     space: &ScheduleSpace,
     entries: impl IntoIterator<Item = &'a Entry>,
@@ -116,20 +121,20 @@ pub fn carried_over<'a>(
     carried.filter(|candidate| met.insert(candidate.stable_hash())).collect()
 }
 
-/// Operations of a candidate's algorithm over those of the direct one.
+/// Returns the operations of a candidate's algorithm, as a multiple of the direct algorithm's.
 fn work_share(candidate: &Candidate) -> f64 {
     let workload = candidate.workload();
     candidate.config().work(workload).flops / workload.work().flops
 }
 
-/// True if a schedule may be chosen without measuring: it computes by the direct algorithm, or by
-/// one that takes far fewer operations.
+/// True if a schedule may be chosen without measuring: it uses the direct algorithm, or one that
+/// needs at most 70 % of the direct algorithm's operations.
 pub fn is_promising(candidate: &Candidate) -> bool {
     candidate.config().is_exact() || work_share(candidate) <= MAX_WORK_SHARE
 }
 
-/// What a miss is answered from: the [promising](is_promising) among the entries [carried
-/// over](carried_over), and the default schedule.
+/// Returns the candidates for a workload without a tuned schedule: the [promising](is_promising)
+/// ones among the [transferred](carried_over) entries, and the default schedule.
 pub fn offered<'a>(
     space: &ScheduleSpace,
     entries: impl IntoIterator<Item = &'a Entry>,
@@ -160,8 +165,8 @@ mod tests {
             let portfolio = Portfolio::for_target(&target).expect("the example `pretrain` makes it");
             assert!(!portfolio.entries.is_empty());
             for Entry { workload, config } in &portfolio.entries {
-                // Limits that depend on the machine's caches may rule it out there, but not all
-                // that is near it.
+                // Limits that depend on cache sizes may exclude the schedule itself on this target,
+                // but not all schedules near it.
                 let space = ScheduleSpace::new(workload, &target);
                 assert!(space.adapt(config, workload).is_some(), "{workload}: {config}");
             }

@@ -1,4 +1,4 @@
-//! The sketches of each kind of target, in one place: nothing else knows them by name.
+//! The sketches of each kind of target. Only this module knows them by name.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -19,12 +19,13 @@ use crate::sketch::{Plan, Sketch};
 use crate::winograd::WinogradSketch;
 
 impl Config {
-    /// [`Sketch::work`]; that of the direct algorithm for a sketch that is not known.
+    /// Returns [`Sketch::work`] of the config; the direct algorithm's work if its sketch is
+    /// unknown.
     pub fn work(&self, workload: &Workload) -> Work {
         find_anywhere(&self.sketch).map_or_else(|| workload.work(), |sketch| sketch.work(workload, self))
     }
 
-    /// [`Sketch::is_exact`].
+    /// Returns [`Sketch::is_exact`] of the config's sketch; true if the sketch is unknown.
     pub fn is_exact(&self) -> bool {
         find_anywhere(&self.sketch).is_none_or(|sketch| sketch.is_exact())
     }
@@ -35,16 +36,17 @@ type Tiers = &'static [&'static [&'static dyn Sketch]];
 const CPU: Tiers = &[&[&FusedSketch], &[&SeparableSketch], &[&DirectSketch, &MapReduceSketch], &[&WinogradSketch]];
 const GPU: Tiers = &[&[&FusedSketch], &[&WGMMA], &[&MMA], &[&TILED, &IMPLICIT_GEMM, &WinogradSketch], &[&RowsSketch]];
 
-/// Those from outside, for any target. Of the process: configs name their sketch, and are read from
-/// files, records and other processes where no schedule space is at hand.
+/// Sketches registered by other crates, for any target. They are global to the process, since
+/// configs that are read from files, records and other processes name their sketch where no
+/// schedule space is at hand.
 static OTHERS: RwLock<Vec<&dyn Sketch>> = RwLock::new(Vec::new());
 
 fn others() -> Vec<&'static dyn Sketch> {
     OTHERS.read().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Adds a sketch to the spaces that this process makes from now on, and worker processes that are
-/// started from the same program: a program registers its sketches before anything else.
+/// Adds a sketch to the spaces that this process creates from now on. Worker processes run the same
+/// program and need the sketch, too: register sketches at the start of `main`.
 pub fn register_sketch(sketch: &'static dyn Sketch) -> Result<(), AlreadyRegistered> {
     let name = sketch.name();
     let mut others = OTHERS.write().unwrap_or_else(PoisonError::into_inner);
@@ -63,9 +65,9 @@ fn own(target: &Target) -> Tiers {
     }
 }
 
-/// The sketches that a target's spaces have for a workload, with their tiers: those from outside
-/// are a tier of their own behind ours. The default schedule is that of the first tier that has
-/// one, the cheapest of its sketches.
+/// Returns the knob spaces of all sketches that apply to a workload on a target, with their tiers.
+/// Registered sketches form the last tier. The default schedule is the cheapest of the first tier
+/// that has one.
 pub(crate) fn offered(workload: &Workload, target: &Target) -> Vec<Arc<KnobSpace>> {
     let offer = |tier, sketch: &'static dyn Sketch| {
         check_types(workload, sketch).ok()?;
@@ -84,19 +86,20 @@ pub(crate) fn offered(workload: &Workload, target: &Target) -> Vec<Arc<KnobSpace
     spaces
 }
 
-/// The knobs that the sketch of a name has for a workload on a target, whatever other sketches
-/// there are for them.
+/// Returns the knobs of one sketch for a workload on a target, even if other sketches would replace
+/// it there.
 pub(crate) fn knobs_of(name: &str, workload: &Workload, target: &Target) -> Option<KnobSpace> {
     let sketch = find(name, target)?;
     Some(KnobSpace::new(sketch, 0, sketch.knobs(workload, target)?))
 }
 
-/// The sketch of a name for a target.
+/// Returns the sketch called `name` for a target.
 pub(crate) fn find(name: &str, target: &Target) -> Option<&'static dyn Sketch> {
     named(own(target), name).or_else(|| find_other(name))
 }
 
-/// The sketch of a name for any target: those of one name compute alike on all.
+/// Returns the sketch called `name` of any target: sketches of one name use the same algorithm on
+/// all targets.
 pub(crate) fn find_anywhere(name: &str) -> Option<&'static dyn Sketch> {
     named(CPU, name).or_else(|| named(GPU, name)).or_else(|| find_other(name))
 }
@@ -109,14 +112,14 @@ fn find_other(name: &str) -> Option<&'static dyn Sketch> {
     others().into_iter().find(|sketch| sketch.name() == name)
 }
 
-/// Version of the code that configs become. It grows when the same config is lowered to other loop
-/// nests or other instructions, so that its run times are no longer those that were measured.
+/// Version of the lowering. It grows when some config is lowered to other loop nests or
+/// instructions, so that earlier measurements of it no longer apply.
 pub const LOWERING_VERSION: u32 = 5;
 
-/// Elements of an operand on a GPU; indices within a kernel are 32 bits wide.
+/// Largest number of elements of an operand on a GPU, where kernels index with 32 bits.
 const MAX_GPU_ELEMENTS: usize = i32::MAX as usize;
 
-/// Fails where the target has no kernels at all for a workload, whatever the config.
+/// Fails if the target has no kernels for the workload with any config.
 pub(crate) fn check_target(workload: &Workload, target: &Target) -> Result<(), LowerError> {
     if let Some((field, dtype)) = workload.unsupported_dtype(target) {
         return Err(LowerError::DType { target: target.key(), field, dtype });
@@ -133,7 +136,7 @@ pub(crate) fn check_target(workload: &Workload, target: &Target) -> Result<(), L
     Ok(())
 }
 
-/// Fails where a sketch has no kernels for the types of a workload's tensors.
+/// Fails if the workload has integer tensors and the sketch has no kernels for those.
 fn check_types(workload: &Workload, sketch: &dyn Sketch) -> Result<(), LowerError> {
     let has_integers = || workload.spec().tensors.iter().any(|tensor| tensor.dtype.is_integer());
     if sketch.has_integers(workload) || !has_integers() {
@@ -143,9 +146,10 @@ fn check_types(workload: &Workload, sketch: &dyn Sketch) -> Result<(), LowerErro
     }
 }
 
-/// Why no sketch is for a workload of a type that the target has.
+/// Returns the reason why no sketch applies to a workload although the target has its element type.
 pub(crate) fn no_sketch(workload: &Workload, target: &Target) -> LowerError {
     let dtype = workload.dtype();
+    // The element type is the reason if the workload would have a sketch in f32.
     let as_f32 = workload.with_dtype(DType::F32);
     if dtype != DType::F32 && as_f32.is_ok_and(|as_f32| !offered(&as_f32, target).is_empty()) {
         return LowerError::DType { target: target.key(), field: "dtype", dtype };
@@ -156,7 +160,7 @@ pub(crate) fn no_sketch(workload: &Workload, target: &Target) -> LowerError {
     reason.unwrap_or_else(|| LowerError::NoSketch { operator, target: target.key() })
 }
 
-/// What values of knobs ask for.
+/// Reads knob values into a plan of their sketch.
 pub(crate) fn plan(workload: &Workload, target: &Target, knobs: &dyn KnobValues) -> Result<Box<dyn Plan>, LowerError> {
     check_target(workload, target)?;
     let sketch = find(knobs.sketch(), target).ok_or_else(|| LowerError::UnknownSketch(knobs.sketch().into()))?;
@@ -164,12 +168,12 @@ pub(crate) fn plan(workload: &Workload, target: &Target, knobs: &dyn KnobValues)
     sketch.plan(workload, target, knobs)
 }
 
-/// The loop nests of a config.
+/// Lowers a config to loop nests.
 pub fn lower(workload: &Workload, target: &Target, config: &Config) -> Result<Program, LowerError> {
     Ok(lowered(workload, &*plan(workload, target, config)?))
 }
 
-/// The loop nests of a plan, which know where a run finds its constants.
+/// Lowers a plan to loop nests, and marks in them if constants are uncached in every run.
 pub(crate) fn lowered(workload: &Workload, plan: &dyn Plan) -> Program {
     Program { cold: workload.is_cold(), ..plan.lower() }
 }

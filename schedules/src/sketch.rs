@@ -1,4 +1,4 @@
-//! Sketches: kinds of schedules, each with its rules.
+//! Sketches: kinds of schedules, each with its knobs and rules.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,79 +12,83 @@ use autotune_ir::program::Program;
 use autotune_ir::target::{GpuTarget, Target};
 use autotune_workloads::{Work, Workload};
 
-/// The error that sums of a workload's own products in f32, in any order, may have, over the
-/// largest magnitude, and still be right.
+/// Largest allowed error of sums of a workload's own products in f32, in any order, relative to the
+/// largest magnitude of the output.
 ///
-/// The rounding errors of a sum of `k` products of random signs grow with `sqrt(k)` like the sum
-/// itself, so that the error relative to the largest output stays near the f32 unit roundoff
-/// (6e-8), a thousand times below, whereas one missing or doubled product shows: it is about
-/// `1/sqrt(k)` of an output.
+/// The rounding error of a sum of `k` products of random signs grows with `sqrt(k)`, as the sum
+/// itself does. The error relative to the largest output therefore stays near the unit roundoff of
+/// f32 (6e-8), a thousand times below this limit. One missing or doubled product changes an output
+/// by about `1/sqrt(k)` and is detected.
 pub const EXACT_TOLERANCE: f64 = 1e-4;
 
-/// A kind of schedule: which workloads and targets it is for, what may be chosen, and what becomes
-/// of the choice.
+/// A kind of schedule: the workloads and targets that it applies to, its knobs, and the plan that
+/// it makes of their values.
 pub trait Sketch: Sync {
-    /// As configs call it.
+    /// Returns the sketch's name, as written in configs.
     fn name(&self) -> &'static str;
 
-    /// What may be chosen for a workload on a target; `None` if the sketch is not for them.
+    /// Returns the knobs for a workload on a target; `None` if the sketch does not apply to them.
     fn knobs(&self, workload: &Workload, target: &Target) -> Option<Vec<Knob>>;
 
-    /// Why it is not for a workload that it would be for but for one size, if that is so.
+    /// Returns the reason if the sketch would apply to the workload but for one size.
     fn refusal(&self, _workload: &Workload, _target: &Target) -> Option<LowerError> {
         None
     }
 
-    /// What values of its knobs ask for. Fails with the first knob that is malformed, does not fit
-    /// the workload, or breaks a limit of the target.
+    /// Reads the values of the knobs into a plan. Fails with the first knob that is malformed, does
+    /// not fit the workload, or breaks a limit of the target.
     fn plan(&self, workload: &Workload, target: &Target, knobs: &dyn KnobValues) -> Result<Box<dyn Plan>, LowerError>;
 
-    /// What is chosen without measuring, the same on every machine, and its cost by an estimate
-    /// that sketches of a tier share; `None` if the sketch does not choose.
+    /// Returns the schedule that is chosen without measuring, and its cost in an estimate that all
+    /// sketches of a tier share. The choice depends on workload and target alone. `None` if the
+    /// sketch chooses no schedule.
     fn default(&self, _workload: &Workload, _target: &Target, _space: &Arc<KnobSpace>) -> Option<(f64, Point)> {
         None
     }
 
-    /// True if what it chooses without measuring comes nearer to the best than what models rank
-    /// first.
+    /// True if the sketch's default schedule is closer to the best than a cost model's top pick, so
+    /// that models are not consulted.
     fn is_settled(&self, _workload: &Workload, _target: &Target) -> bool {
         false
     }
 
-    /// True if no sketch of a later tier comes near this one for a workload that it is for.
+    /// True if the sketch beats all sketches of later tiers on this workload, so that those are not
+    /// offered.
     fn outdoes_later_tiers(&self, _workload: &Workload, _target: &Target) -> bool {
         false
     }
 
-    /// What the algorithm of a config has to do.
+    /// Returns the operations and bytes of the algorithm that a config uses.
     fn work(&self, workload: &Workload, _config: &Config) -> Work {
         workload.work()
     }
 
-    /// What its algorithms have to do where that is not what the direct one has to.
+    /// Returns the work of each of the sketch's algorithms whose work differs from the direct
+    /// one's.
     fn works(&self, _workload: &Workload, _knobs: &KnobSpace) -> Vec<Work> {
         Vec::new()
     }
 
-    /// Knobs whose values decide what is computed and in which stages, not only in which tiles and
-    /// loops.
+    /// Returns the names of knobs that change what is computed and in which stages, and not only
+    /// the tiling and the loops.
     fn algorithm_knobs(&self) -> &'static [&'static str] {
         &[]
     }
 
-    /// The error that sums of a config's kernels in f32 may have, over the largest magnitude.
+    /// Returns the largest allowed error of a config's sums in f32, relative to the largest
+    /// magnitude.
     fn tolerance(&self, _workload: &Workload, _config: &Config) -> f64 {
         EXACT_TOLERANCE
     }
 
-    /// True if it has kernels for a workload of such an operator with tensors of integers.
+    /// True if the sketch has kernels for integer tensors of the workload's operator.
     fn has_integers(&self, workload: &Workload) -> bool {
         let _ = workload;
         false
     }
 
-    /// True if its kernels add up the workload's own products, in whatever order; false if they
-    /// transform operands first, at the cost of larger rounding errors.
+    /// True if its kernels sum the workload's own products, in any order; false if they transform
+    /// the operands first, which costs larger rounding errors.
     fn is_exact(&self) -> bool {
         true
     }
@@ -96,19 +100,18 @@ impl fmt::Debug for dyn Sketch {
     }
 }
 
-/// Values of knobs that keep the rules of their sketch, read.
+/// Typed knob values that satisfy all rules of their sketch.
 pub trait Plan: Send + Sync {
-    /// Its loop nests.
+    /// Lowers the plan to loop nests.
     fn lower(&self) -> Program;
 
-    /// The largest share of the work that one of the target's threads has, as a multiple of a fair
-    /// share.
+    /// Returns the work of the busiest thread of the target, as a multiple of an equal share.
     fn largest_share(&self) -> f64 {
         1.0
     }
 }
 
-/// A plan without more to it than how it is lowered.
+/// A plan that consists of typed knob values and the function that lowers them.
 struct Lowering<P> {
     workload: Workload,
     params: P,
@@ -121,7 +124,7 @@ impl<P: Send + Sync> Plan for Lowering<P> {
     }
 }
 
-/// The plan of a sketch's typed form, which a function lowers.
+/// Returns a plan of the typed knob values `params`, which `lower` turns into loop nests.
 pub(crate) fn plan<P: Send + Sync + 'static>(
     workload: &Workload,
     params: P,
@@ -130,12 +133,13 @@ pub(crate) fn plan<P: Send + Sync + 'static>(
     Box::new(Lowering { workload: workload.clone(), params, lower })
 }
 
-/// Cycles of a point's kernel by the analysis of its loop nests; `None` if it breaks a rule.
+/// Returns the estimated cycles of a point's kernel, from the analysis of its loop nests; `None` if
+/// the point breaks a rule.
 pub(crate) fn cycles(sketch: &dyn Sketch, workload: &Workload, target: &Target, point: &Point) -> Option<f64> {
     Some(run_cycles(&sketch.plan(workload, target, point).ok()?.lower(), target))
 }
 
-/// The GPU that a target is; elsewhere the sketch is not for the workload.
+/// Returns the GPU of a target, or an error that the sketch does not apply if the target is a CPU.
 pub(crate) fn gpu_of<'a>(
     sketch: &dyn Sketch,
     workload: &Workload,

@@ -1,5 +1,5 @@
-//! Schedule spaces: every schedule of one workload on one target, as a union of sketches, each a
-//! product of knobs.
+//! Schedule spaces: all schedules of one workload on one target, as a union of sketches, each of
+//! which is a product of knobs.
 
 use std::ops::Range;
 use std::ptr;
@@ -45,25 +45,26 @@ pub struct ScheduleSpace {
     target: Arc<Target>,
     sketches: Vec<Arc<KnobSpace>>,
     refusal: Option<LowerError>,
-    /// The default, if not the one of the rule.
+    /// Default schedule chosen by [`ScheduleSpace::with_default`], instead of the fixed rule's.
     default: Option<Candidate>,
-    /// What has been found out about the space, once.
+    /// Schedule that the fixed rule picks, computed once.
     rule: OnceLock<Candidate>,
+    /// Share of the busiest thread in the rule's schedule ([`Plan::largest_share`]), computed once.
     least_share: OnceLock<f64>,
-    /// Set for the sketches of which a draw has failed.
+    /// Known valid points of each sketch, computed after random draws failed to find one.
     few: Vec<OnceLock<Few>>,
-    /// Of each sketch which values of its knobs cover their axes.
+    /// For each sketch and knob, the values that cover their axis (see `adapt`), computed once.
     covering: Vec<OnceLock<Vec<Vec<bool>>>>,
 }
 
-/// Draws after which next to no combination of a sketch counts as valid.
+/// Random draws per sample. If all fail, the sketch counts as one with few valid combinations.
 const MAX_DRAWS: usize = 10_000;
-/// One neighbour in this number is of another sketch where there are several.
+/// One neighbour in this number is drawn from any sketch, if there are several.
 const SKETCH_CHANGE: u32 = 32;
 
 impl ScheduleSpace {
-    /// The space of `workload` on `target`. Nothing in it is valid where there is a
-    /// [`ScheduleSpace::refusal`]; elsewhere there is a valid config for every workload.
+    /// Returns the space of `workload` on `target`. If there is a [`ScheduleSpace::refusal`], no
+    /// config is valid; otherwise at least one is, for every workload.
     pub fn new(workload: &Workload, target: &Target) -> Self {
         let sketches = registry::offered(workload, target);
         let few = sketches.iter().map(|_| OnceLock::new()).collect();
@@ -84,45 +85,45 @@ impl ScheduleSpace {
         }
     }
 
-    /// Why the target has no kernels for the workload, whatever the config: elements of another
-    /// type ([`Target::supports`]), too many of them, or no sketch.
+    /// Returns the reason why the target has no kernels for the workload with any config: an
+    /// element type that it does not [support](Target::supports), too many elements, or no sketch.
     pub fn refusal(&self) -> Option<&LowerError> {
         self.refusal.as_ref()
     }
 
-    /// The workload.
+    /// Returns the workload.
     pub fn workload(&self) -> &Workload {
         &self.workload
     }
 
-    /// The target.
+    /// Returns the target.
     pub fn target(&self) -> &Target {
         &self.target
     }
 
-    /// The sketches with their knobs.
+    /// Returns the sketches with their knobs, in the order of their tiers.
     pub fn sketches(&self) -> &[Arc<KnobSpace>] {
         &self.sketches
     }
 
-    /// What each algorithm that there is a sketch for has to do, the direct one first.
+    /// Returns the work of each algorithm that some sketch offers, the direct algorithm's first.
     pub fn works(&self) -> Vec<Work> {
         let others = self.sketches.iter().flat_map(|space| space.sketch.works(&self.workload, space));
         std::iter::once(self.workload.work()).chain(others).collect()
     }
 
-    /// Number of knob combinations, invalid ones included.
+    /// Returns the number of knob combinations, invalid ones included.
     pub fn len(&self) -> u128 {
         self.sketches.iter().map(|space| space.len()).sum()
     }
 
-    /// Never true.
+    /// Returns false, even if no sketch applies; callers check [`ScheduleSpace::refusal`].
     pub fn is_empty(&self) -> bool {
         false
     }
 
-    /// The candidate of a point that keeps the rules between knobs and the limits of the target,
-    /// and keeps every thread busy.
+    /// Returns the candidate of a point if it satisfies the sketch's rules and the target's limits
+    /// and divides its work evenly among threads.
     fn admit(&self, point: Point) -> Option<Candidate> {
         let plan = self.plan(&point).filter(|plan| self.is_balanced(plan.largest_share()))?;
         Some(Candidate::of_point(&self.workload, &self.target, point, Some(plan)))
@@ -133,8 +134,9 @@ impl ScheduleSpace {
         (!is_refused).then(|| point.space().sketch.plan(&self.workload, &self.target, point).ok()).flatten()
     }
 
-    /// True if no thread has much more than its share of the work, or no more than with the rule's
-    /// schedule, which divides it as evenly as any that it is chosen from.
+    /// True if no thread has much more than an equal share of the work. Small workloads cannot
+    /// always be divided evenly: a share up to that of the rule's schedule, which divides the work
+    /// about as evenly as possible, is accepted, too.
     fn is_balanced(&self, largest_share: f64) -> bool {
         largest_share <= MAX_SHARE || largest_share <= *self.least_share.get_or_init(|| self.share_of_rule())
     }
@@ -144,7 +146,7 @@ impl ScheduleSpace {
         plan.map_or(MAX_SHARE, |plan| plan.largest_share())
     }
 
-    /// The candidate of a config of whatever origin, which need not be in the space.
+    /// Returns the candidate of a config, which need not be in the space.
     pub fn candidate(&self, config: &Config) -> Candidate {
         match self.locate(config) {
             Some(point) => Candidate::of_point(&self.workload, &self.target, point, None),
@@ -156,27 +158,29 @@ impl ScheduleSpace {
         self.sketches.iter().find_map(|space| space.locate(config))
     }
 
-    /// The same space with another untuned schedule, which is one of its candidates.
+    /// Returns the space with another default schedule, which must be one of its candidates.
     pub fn with_default(self, default: Candidate) -> Self {
         Self { default: Some(default), ..self }
     }
 
-    /// The untuned schedule: what a fixed rule picks without measuring, unless [another was
-    /// chosen](ScheduleSpace::with_default).
+    /// Returns the schedule that is used without tuning: the fixed rule's, unless [another one was
+    /// set](ScheduleSpace::with_default).
     pub fn default_config(&self) -> Config {
         self.default_candidate().config().clone()
     }
 
-    /// The candidate of [`ScheduleSpace::default_config`].
+    /// Returns the candidate of [`ScheduleSpace::default_config`].
     pub fn default_candidate(&self) -> &Candidate {
         self.default.as_ref().unwrap_or_else(|| self.rule())
     }
 
-    /// [`Sketch::is_settled`](crate::sketch::Sketch::is_settled), of one of its sketches.
+    /// True if [`Sketch::is_settled`](crate::sketch::Sketch::is_settled) holds for one of the
+    /// space's sketches.
     pub fn is_settled(&self) -> bool {
         self.sketches.iter().any(|space| space.sketch.is_settled(&self.workload, &self.target))
     }
 
+    // Within a tier the sketches' cost estimates are comparable; across tiers they are not.
     fn rule(&self) -> &Candidate {
         self.rule.get_or_init(|| {
             let of_tier = |tier: &[Arc<KnobSpace>]| {
@@ -190,9 +194,9 @@ impl ScheduleSpace {
         })
     }
 
-    /// A valid candidate: a sketch is drawn, then knobs uniformly, and invalid combinations are
-    /// rejected. Where next to none are valid, one of the few that are known, the default among
-    /// them.
+    /// Returns a random valid candidate: draws a sketch, then each knob uniformly, and rejects
+    /// invalid combinations. For a sketch in which next to no combination is valid, it returns one
+    /// of the few known valid points, and without those the default schedule.
     pub fn sample<R: Rng + ?Sized>(&self, rng: &mut R) -> Candidate {
         let drawn = match self.sketches.len() {
             0 => None,
@@ -201,11 +205,12 @@ impl ScheduleSpace {
         drawn.unwrap_or_else(|| self.default_candidate().clone())
     }
 
-    /// A valid candidate of a sketch, by its number; `None` if none is known.
+    /// Draws a valid candidate of the sketch at position `number`; `None` if no valid one is known.
     fn draw<R: Rng + ?Sized>(&self, number: usize, rng: &mut R) -> Option<Candidate> {
         let (sketch, few) = (&self.sketches[number], &self.few[number]);
         if self.refusal.is_some() {
             return None;
+        // A sketch without known points has not failed yet: rejection sampling is cheap in most.
         }
         if few.get().is_none() {
             let mut draws = (0..MAX_DRAWS).map(|_| sketch.point(|k| rng.random_range(0..k.values.len())));
@@ -219,11 +224,12 @@ impl ScheduleSpace {
         few.get_or_init(find).pick(admit, rng)
     }
 
-    /// A valid candidate that differs from another in one knob, or in more, each one more with a
-    /// quarter of the probability: good ones can be apart by knobs that must change together, a
-    /// tile and the registers for it, say. A fresh sample if none is found, and now and then where
-    /// there are several sketches.
+    /// Returns a valid candidate that differs from `candidate` in one knob. With probability 1/4
+    /// one more knob changes, and so on, since good schedules may differ in knobs that must change
+    /// together, such as a tile and its registers. If no valid neighbour is found, and with a small
+    /// probability if there are several sketches, the result is a fresh sample.
     pub fn neighbor<R: Rng + ?Sized>(&self, candidate: &Candidate, rng: &mut R) -> Candidate {
+        // A sketch whose few valid points are all known has no further neighbours to search.
         let moves_on = self.sketches.len() > 1 && rng.random_ratio(1, SKETCH_CHANGE);
         let number = |point: &&Point| self.sketches.iter().position(|space| space.name() == point.space().name());
         let has_others = |point: &&Point| {
@@ -238,28 +244,29 @@ impl ScheduleSpace {
         self.sample(rng)
     }
 
-    /// A valid candidate with each knob from one of the parents; the first parent if none is found.
+    /// Returns a valid candidate in which each knob's value comes from one of the parents; the
+    /// first parent if none is found.
     pub fn crossover<R: Rng + ?Sized>(&self, a: &Candidate, b: &Candidate, rng: &mut R) -> Candidate {
-        // Positions mean the same only among the same knobs.
+        // Positions have the same meaning only in spaces with equal knobs.
         let is_alike = |a: &KnobSpace, b: &KnobSpace| ptr::eq(a, b) || a.name() == b.name() && a.knobs == b.knobs;
         let parents = a.point().zip(b.point()).filter(|(a, b)| is_alike(a.space(), b.space()));
         let child = parents.and_then(|(a, b)| (0..64).find_map(|_| self.admit(a.crossed(b, rng))));
         child.unwrap_or_else(|| a.clone())
     }
 
-    /// Every valid candidate, in a fixed order.
+    /// Yields all valid candidates, in a fixed order.
     pub fn iter(&self) -> impl Iterator<Item = Candidate> + '_ {
         self.valid_among(0..self.len()).map(|(_, candidate)| candidate)
     }
 
-    /// The valid ones among the combinations of these numbers, in a fixed order, with their
-    /// numbers.
+    /// Yields the valid candidates among the combinations with these numbers, in ascending order,
+    /// each with its number.
     pub fn valid_among(&self, numbers: Range<u128>) -> impl Iterator<Item = (u128, Candidate)> + '_ {
         let end = if self.refusal.is_some() { 0 } else { numbers.end.min(self.len()) };
         (numbers.start..end).filter_map(|number| Some((number, self.admit(self.nth(number)?)?)))
     }
 
-    /// Combination of a number, that of the sketches one behind the other.
+    /// Returns the combination of a number; the sketches' combinations are numbered consecutively.
     fn nth(&self, mut number: u128) -> Option<Point> {
         for sketch in &self.sketches {
             match number.checked_sub(sketch.len()) {
@@ -270,13 +277,13 @@ impl ScheduleSpace {
         None
     }
 
-    /// Returns the candidate of a config that can be proposed: its sketch and every knob known,
-    /// every value allowed, and the whole valid. It keeps its plan.
+    /// Returns the candidate of a config if the space contains it: known sketch and knobs, allowed
+    /// values, and a valid combination. The candidate keeps its plan.
     pub fn admitted(&self, config: &Config) -> Option<Candidate> {
         self.locate(config).and_then(|point| self.admit(point))
     }
 
-    /// True if the config can be proposed ([`ScheduleSpace::admitted`]).
+    /// True if the space contains the config as a valid combination ([`ScheduleSpace::admitted`]).
     pub fn contains(&self, config: &Config) -> bool {
         self.admitted(config).is_some()
     }
@@ -291,8 +298,8 @@ mod tests {
     use crate::config::Value;
     use autotune_ir::target::{CpuTarget, GpuTarget};
 
-    /// The space of a workload with words in front of each knob's default value that mean nothing
-    /// to it.
+    /// Returns a space in which every knob has `words` meaningless values in front of its default
+    /// value, and the default config.
     fn hidden(text: &str, words: usize) -> (ScheduleSpace, Config) {
         let mut space = ScheduleSpace::new(&text.parse().unwrap(), &Target::Cpu(CpuTarget::generic_avx2(1)));
         let default = space.default_config();
@@ -361,7 +368,7 @@ mod tests {
             space.checked(&config).unwrap_err()
         };
         assert!(matches!(with("unroll", "none"), UnfitError::Lower(_)));
-        // Such code can be made, but is never proposed.
+        // The lowering accepts such a config, but the space never proposes it.
         assert_eq!(with("unroll", "3"), UnfitError::NotOffered);
         assert_eq!(with("unknown", "1"), UnfitError::NotOffered);
     }

@@ -1,4 +1,4 @@
-//! How far a kernel's output may be from the reference.
+//! Allowed difference between a kernel's output and the reference.
 
 use autotune_ir::program::BufferId;
 use autotune_ir::{DType, Spec};
@@ -8,17 +8,20 @@ use crate::config::Config;
 use crate::registry::find_anywhere;
 use crate::sketch::EXACT_TOLERANCE;
 
-/// Returns the [`max_rel_error`](autotune_workloads::max_rel_error) that a kernel made from
-/// `config` may have and still be right: [`Sketch::tolerance`](crate::sketch::Sketch::tolerance),
-/// and more for two reasons.
+/// Returns the largest [`max_rel_error`](autotune_workloads::max_rel_error) that a correct kernel
+/// of `config` may have: [`Sketch::tolerance`](crate::sketch::Sketch::tolerance), plus three
+/// allowances.
 ///
-/// An output that is rounded to 16 bits may be the neighbour of the reference's, where the sums lie
-/// on either side of the middle between them: twice [`DType::unit_roundoff`]. One of 8 bits may be
-/// one off, which is compared with the end of its range; where integers alone are computed nothing
-/// is rounded, and kernels are exact. A matrix instruction cuts off what does not fit into the f32
-/// sum that it adds to, instead of rounding: an error of up to 2^-23 of the sum, always towards
-/// zero, for each instruction of 8 steps. And it cuts off what a prologue makes to `tf32`, as
-/// whatever it finds in memory: up to 2^-10 of every factor.
+/// - Rounding of the output: if kernel and reference lie on either side of a rounding boundary, an
+///   output of 16 bits differs by twice [`DType::unit_roundoff`]. An output of 8 bits differs by
+///   one, relative to the end of its range.
+/// - Truncation in matrix instructions: they cut off the bits that do not fit into the f32 sum,
+///   instead of rounding. Each instruction of 8 reduction steps errs by up to 2^-23 of the sum,
+///   always towards zero.
+/// - Truncation to `tf32`: the instruction cuts off low bits of the values that a prologue wrote,
+///   up to 2^-10 of every factor.
+///
+/// Workloads that compute with integers alone do not round; their kernels must be exact.
 pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
     if computes_integers(workload.spec()) {
         return 0.0;
@@ -39,7 +42,7 @@ pub fn tolerance(workload: &Workload, config: &Config) -> f64 {
     sums + rounded + cut_off + mapped
 }
 
-/// True if integers are combined to integers alone, so that every kernel computes the same.
+/// True if every equation combines integers to integers, so that all correct kernels agree exactly.
 fn computes_integers(spec: &Spec) -> bool {
     let is_integer = |id: BufferId| spec.tensors[id.0 as usize].dtype.is_integer();
     spec.equations.iter().all(|equation| equation.value.is_integer(&is_integer))

@@ -1,4 +1,4 @@
-//! Carrying a schedule over from one workload to another.
+//! Transfer of a schedule from one workload to another.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -14,38 +14,44 @@ use crate::config::{Config, Value};
 use crate::knob_space::{Knob, KnobSpace};
 use crate::registry;
 
-/// Combinations that are tried until one is valid, where nothing says otherwise: as good as all
-/// that are near.
+/// Default number of combinations to try before the search for a valid one gives up; in practice
+/// enough for all that are close to the schedule.
 pub const MAX_TRIED: usize = 4_000;
-/// What it costs to have another register tile, cache tile, number, order of two loops, and word.
+/// Cost of halving or doubling a register tile.
 const REGISTER_COST: f64 = 2.0;
+/// Cost of halving or doubling a cache tile.
 const TILE_COST: f64 = 1.0;
+/// Cost of halving or doubling a numeric choice.
 const NUMBER_COST: f64 = 0.5;
+/// Cost of swapping two loops.
 const SWAP_COST: f64 = 0.5;
+/// Cost of another word.
 const WORD_COST: f64 = 3.0;
-/// The same for a knob that decides on the algorithm.
+/// Cost of another word for a knob that changes the algorithm.
 const ALGORITHM_COST: f64 = 12.0;
 
 impl ScheduleSpace {
-    /// The valid candidate of this space that is the nearest to a config of another workload, its
-    /// `origin`, on the same target: tiles are alike by the ratios of their sizes, one that covered
-    /// its axis covers it again, loops keep their order, words stay. A knob that the origin lacks,
-    /// or the config where it may, has the default's value. `None` if the config is not of its
-    /// origin, its sketch is not offered here, or nothing near it is valid.
+    /// Returns the valid candidate of this space that is nearest to a config of another workload,
+    /// `origin`, on the same target. Tiles are compared by the ratios of their sizes; a tile that
+    /// covers its whole axis covers it again; loops keep their order; words stay. A knob that the
+    /// origin's sketch lacks, or that the config omits although optional, has the default's value.
+    /// `None` if the config is not valid text for the origin, its sketch is not offered here, or no
+    /// near combination is valid.
     ///
     /// `direct; tile.oh=14x1` of 14 rows → `direct; tile.oh=56x1` of 56 rows.
     pub fn adapt(&self, config: &Config, origin: &Workload) -> Option<Candidate> {
         self.adapt_within(config, origin, MAX_TRIED)
     }
 
-    /// The same of a number of combinations that are tried, the nearest first. A try takes some
-    /// microseconds. Of schedules that were carried over to other workloads for the same CPU one
-    /// half were valid at once and three in five within 20 tries; one in six was not within all.
+    /// Transfers a schedule like [`ScheduleSpace::adapt`], trying at most `tries` combinations,
+    /// nearest first. One try takes a few microseconds. In a test of schedules transferred to other
+    /// workloads on the same CPU, one half were valid at once, three in five within 20 tries, and
+    /// one in six not within all tries.
     pub fn adapt_within(&self, config: &Config, origin: &Workload, tries: usize) -> Option<Candidate> {
         let number = self.sketches.iter().position(|space| space.name() == config.sketch)?;
         let space = &self.sketches[number];
-        // The origin keeps its knobs, as portfolios and near workloads are asked for again and
-        // again: making them takes longer than carrying a schedule over.
+        // The origin caches its knobs: portfolio entries are asked for again and again, and making
+        // the knobs takes longer than transferring a schedule.
         let of_origin = (config.sketch.clone(), Arc::clone(&self.target));
         let known = origin.once(of_origin, || registry::knobs_of(&config.sketch, origin, &self.target));
         let known = Option::as_ref(&known)?;
@@ -53,8 +59,8 @@ impl ScheduleSpace {
         let ranked = |(knob, covering): (&Knob, &Vec<bool>)| self.ranked((knob, covering), known, config, space, tries);
         let ranked: Vec<Vec<Ranked>> = space.knobs.iter().zip(covering).map(ranked).collect::<Option<_>>()?;
 
-        // The least sum of costs first; each combination is reached by one way, on which the number
-        // of the knob that moves never falls.
+        // Best-first search over combinations, by the sum of their costs. Knobs move in ascending
+        // order only, so that each combination is reached in one way.
         let mut heap = BinaryHeap::from([Step { cost: 0.0, ranks: smallvec![0; ranked.len()], moving: 0 }]);
         for _ in 0..tries {
             let Step { cost, ranks, moving } = heap.pop()?;
@@ -76,8 +82,8 @@ impl ScheduleSpace {
         None
     }
 
-    /// The values of a knob, the nearest to what the config has first: as many as the tries can
-    /// come to.
+    /// Returns a knob's values with their costs, nearest to the config's value first; at most as
+    /// many as `tries` can reach. `None` if the config lacks a knob that is not optional.
     fn ranked(
         &self,
         (knob, covering): (&Knob, &[bool]),
@@ -108,7 +114,7 @@ impl ScheduleSpace {
         let ranked = costs.into_iter().enumerate().map(|(position, cost)| Ranked { position, cost });
         let mut ranked: Vec<Ranked> = ranked.collect();
         let by_cost = |a: &Ranked, b: &Ranked| a.cost.total_cmp(&b.cost).then(a.position.cmp(&b.position));
-        // Each try moves one knob by one value.
+        // Each try advances one knob by one value, so that farther values are out of reach.
         if tries < ranked.len() {
             ranked.select_nth_unstable_by(tries, by_cost);
             ranked.truncate(tries + 1);
@@ -119,7 +125,7 @@ impl ScheduleSpace {
 }
 
 impl KnobSpace {
-    /// How far two values of a knob are from each other: what [`ScheduleSpace::adapt`] keeps small.
+    /// Returns the distance between two values of a knob, which [`ScheduleSpace::adapt`] minimises.
     pub fn distance(&self, knob: &Knob, a: &Value, b: &Value) -> f64 {
         distance((a, covers(knob, a)), (b, covers(knob, b)), self.word_cost(knob))
     }
@@ -132,21 +138,21 @@ impl KnobSpace {
     }
 }
 
-/// A value of a knob, and how far it is from what is wanted.
+/// A value of a knob, and its distance from the wanted one.
 struct Ranked {
     position: usize,
     cost: f64,
 }
 
-/// A combination on the way from the nearest to farther ones: how far down each knob is in its
-/// ranking.
+/// A combination in the search queue: the rank of each knob's value, and the first knob that may
+/// still move.
 struct Step {
     cost: f64,
     ranks: SmallVec<[u32; 16]>,
     moving: usize,
 }
 
-/// The least cost is the greatest; of equals the earlier ranks.
+/// The heap pops its maximum, so that a lower cost is greater. Ties are broken by ranks.
 impl Ord for Step {
     fn cmp(&self, other: &Self) -> Ordering {
         other.cost.total_cmp(&self.cost).then_with(|| other.ranks.cmp(&self.ranks))
@@ -167,21 +173,21 @@ impl PartialEq for Step {
 
 impl Eq for Step {}
 
-/// The outermost size of a tile, and the inner ones.
+/// Splits a tile into its outermost size and the inner ones.
 fn split(value: &Value) -> Option<(usize, &[usize])> {
     let Value::Tile(tile) = value else { return None };
     tile.split_first().map(|(&outermost, inner)| (outermost, inner))
 }
 
-/// True for a tile that covers its axis: its outermost tile is the largest of all with the same
-/// inner ones.
+/// True for a tile that covers its axis: no tile with the same inner sizes has a larger outermost
+/// size.
 fn covers(knob: &Knob, value: &Value) -> bool {
     let is_larger =
         |(outermost, inner)| knob.values.iter().filter_map(split).any(|other| other.1 == inner && other.0 > outermost);
     split(value).is_some_and(|tile| !is_larger(tile))
 }
 
-/// The same of each value of a knob.
+/// Returns [`covers`] of each value of a knob, in linear time.
 fn covering(knob: &Knob) -> Vec<bool> {
     let mut largest: FxHashMap<&[usize], usize> = FxHashMap::default();
     for (outermost, inner) in knob.values.iter().filter_map(split) {
@@ -192,11 +198,13 @@ fn covering(knob: &Knob) -> Vec<bool> {
     knob.values.iter().map(|value| split(value).is_some_and(covers)).collect()
 }
 
-/// How far a value of a knob is from the one that is wanted, each with whether it covers its axis.
+/// Returns the distance of `value` from `wanted`; each comes with a flag that is true if it covers
+/// its axis.
 fn distance((wanted, wanted_covers): (&Value, bool), (value, covers): (&Value, bool), word_cost: f64) -> f64 {
     match (wanted, value) {
         (Value::Tile(wanted), Value::Tile(tile)) if wanted.len() == tile.len() => {
             let last = tile.len().saturating_sub(1);
+            // Two covering tiles are alike, whatever the extents of their axes.
             let level = |level: usize| match level == 0 && wanted_covers {
                 true if covers => 0.0,
                 covered => ratio(wanted[level] as f64, tile[level] as f64) + f64::from(covered),
@@ -206,6 +214,8 @@ fn distance((wanted, wanted_covers): (&Value, bool), (value, covers): (&Value, b
         (Value::Order(wanted), Value::Order(order)) => SWAP_COST * swaps(wanted, order) as f64,
         (Value::Choice(wanted), Value::Choice(word)) if wanted == word => 0.0,
         (Value::Choice(wanted), Value::Choice(word)) => match (wanted.parse::<f64>(), word.parse::<f64>()) {
+            // A number that selects the algorithm, such as the size of a Winograd tile, has no near
+            // values.
             (Ok(wanted), Ok(number)) if word_cost < ALGORITHM_COST => NUMBER_COST * ratio(1.0 + wanted, 1.0 + number),
             _ => word_cost,
         },
@@ -213,12 +223,12 @@ fn distance((wanted, wanted_covers): (&Value, bool), (value, covers): (&Value, b
     }
 }
 
-/// How many times two sizes differ by two.
+/// Returns the distance of two sizes in doublings.
 fn ratio(a: f64, b: f64) -> f64 {
     (a / b).log2().abs()
 }
 
-/// Pairs of loops that are in both orders, and not in the same one.
+/// Counts the pairs of loops that both orders have, in opposite order.
 fn swaps(wanted: &[String], order: &[String]) -> usize {
     let places: Vec<usize> = order.iter().filter_map(|axis| wanted.iter().position(|it| it == axis)).collect();
     (0..places.len()).map(|i| places[i + 1..].iter().filter(|&&later| later < places[i]).count()).sum()

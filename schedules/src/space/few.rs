@@ -1,4 +1,4 @@
-//! The valid points of sketches that have next to none.
+//! Known valid points of sketches in which next to no combination is valid.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,25 +9,26 @@ use crate::candidate::Candidate;
 use crate::knob_space::KnobSpace;
 use crate::point::Point;
 
-/// Combinations that are looked at: all of a sketch, if it has no more, else those around the
-/// default.
+/// Number of combinations that are tested: all of a small sketch, otherwise those around the
+/// default schedule.
 const MAX_TESTED: usize = 20_000;
-/// Valid points that are kept.
+/// Number of valid points that are stored.
 const MAX_KEPT: usize = 256;
-/// Moves tried from one of them to one that is not among them.
+/// Random moves tried from a stored point to find one that is not stored.
 const MOVES: usize = 64;
 
-/// What is known of a sketch of which a draw has failed.
+/// Known valid points of a sketch in which random draws failed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Few {
     points: Vec<Point>,
-    /// True if moves of single knobs lead to no others.
+    /// True if no other valid point can be reached by changing one knob at a time.
     pub(super) is_closed: bool,
 }
 
 impl Few {
-    /// All of a small sketch; of others the default and what single knobs lead to from it, and so
-    /// on: none if the default is of another sketch. The same every time.
+    /// Collects valid points. Of a small sketch it tests all combinations. Of others it explores,
+    /// breadth first and changing one knob at a time, from the default schedule; it finds nothing
+    /// if the default belongs to another sketch. Deterministic.
     pub(super) fn find(sketch: &Arc<KnobSpace>, default: Option<&Point>, is_valid: impl Fn(&Point) -> bool) -> Self {
         if sketch.len() <= MAX_TESTED as u128 {
             let all = (0..sketch.len()).map(|number| sketch.nth(number));
@@ -54,8 +55,8 @@ impl Few {
         Self { points, is_closed: true }
     }
 
-    /// One of them, or one that a random move leads to where there are others; `admit` makes
-    /// candidates of valid points.
+    /// Returns one of the points, or a valid point that a random move from it reaches if there may
+    /// be others. `admit` turns valid points into candidates.
     pub(super) fn pick<R: Rng + ?Sized>(
         &self,
         admit: impl Fn(Point) -> Option<Candidate>,

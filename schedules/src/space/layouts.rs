@@ -1,19 +1,18 @@
-//! The same schedule on tensors that lie otherwise.
+//! Variants of a schedule for tensors in other layouts.
 
 use super::ScheduleSpace;
 use crate::candidate::Candidate;
 use crate::config::{Config, Value};
 use crate::knob_space::Knob;
 
-/// The knobs that say how a kernel's data and its output lie.
+/// Names of the knobs for the layouts of a kernel's data and output.
 pub const LAYOUT_KNOBS: [&str; 2] = ["layout.in", "layout.out"];
 
 impl ScheduleSpace {
-    /// The valid candidates that are the nearest to a config of this space in every other layout of
-    /// data and output: none where the sketch has one layout only.
+    /// Returns, for every other combination of layouts of data and output, the nearest valid
+    /// candidate to a config of this space. Empty if the sketch has no choice of layouts.
     ///
-    /// `direct; layout.in=plain layout.out=plain` → the same with plain and blocked, blocked and
-    /// plain, blocked and blocked.
+    /// `direct; layout.in=plain layout.out=plain` → blocked output, blocked data, and both blocked.
     pub fn in_other_layouts(&self, config: &Config) -> Vec<Candidate> {
         let Some(sketch) = self.sketches.iter().find(|sketch| sketch.name() == config.sketch) else {
             return Vec::new();
@@ -29,6 +28,7 @@ impl ScheduleSpace {
             wanted = wanted.iter().flat_map(|config| values.iter().map(move |value| with(config, value))).collect();
         }
 
+        // Only candidates with exactly the wanted layouts are returned: `adapt` may change them.
         let lies_as = |a: &Config, b: &Config| LAYOUT_KNOBS.iter().all(|name| a.knobs.get(*name) == b.knobs.get(*name));
         wanted.retain(|other| !lies_as(other, config));
         let adapted = wanted.iter().filter_map(|wanted| Some((wanted, self.adapt(wanted, self.workload())?)));
@@ -51,10 +51,10 @@ mod tests {
         let mut rng = ChaCha8Rng::seed_from_u64(3);
         for (text, layouts) in [
             ("conv2d:c=64,h=14,w=14,o=64,k=1", 4),
-            // No block divides the channels of the output.
+            // No block size divides the channels of the output.
             ("conv2d:c=64,h=14,w=14,o=7,k=1", 2),
-            // Windows of plain images have lanes of pixels, others of channels: nothing near is
-            // valid.
+            // Pooling of plain images has lanes of pixels, of blocked images lanes of channels. One
+            // combination has no valid schedule nearby.
             ("pool2d:c=64,h=14,w=14,k=3,s=2,p=1,kind=max", 3),
             ("matmul:m=8,n=16,k=8", 1),
         ] {
