@@ -1,27 +1,41 @@
-//! The sketch for CPUs of what is no contraction: maps, reductions such as poolings, and chains of
-//! both such as a softmax.
+//! CPU sketch of everything but contractions: maps, reductions such as pooling, and chains of both
+//! such as a softmax.
 //!
-//! Loops over the axes that all equations share, the rows, go by tiles. For each tile the equations
-//! are done one after the other; what one computes for the next is kept beside it, in memory of the
-//! thread; a map is done with the reduction that combines its values. The values that an equation
-//! combines stay in registers, or, where several rows within what is combined are read in order, in
-//! the cache; a long sum is added up in parts. The innermost loop is a vector along a row, or along
-//! an axis of the equation's own: where that is reduced, what is left over goes to the first lanes,
-//! and lanes are combined at the end.
+//! The equations share their leading axes, called rows. Loops over rows are tiled; for each tile
+//! the equations (passes) run one after the other. Intermediate results of a tile are stored in
+//! thread-private memory; a map whose only consumer is the next reduction is fused with it.
+//! Accumulators are in registers, or in cache if the reduction runs outside of a long row which is
+//! read in order. Long sums are split into partial sums. The innermost loop is a vector, along a
+//! row or along an axis of the pass's own. If that axis is reduced, a remainder goes to the first
+//! lanes, and lanes are combined at the end.
 //!
 //! ```text
-//! for y { for x.t { acc[0..16] = neutral; for ky { for kx { acc[i] = max(acc[i], in[y + ky, 16*x.t + i + kx]) } }; out[y, ..] = acc } }
-//! for m { acc[0..16] = neutral; for n.t { acc[i] += in[m, 16*n.t + i] }; acc[0..r] += rest; acc[0..8] += acc[8..16]; ..; out[m] = acc[0] }
-//! for m { .. max = max in[m, ..]; for n.t { e[16*n.t + i] = exp(..); sum[i] += e[16*n.t + i] }; ..; for n.t { out[m, ..] = e[..] / sum } }
+//! for y { for x.t {
+//!   acc[0..16] = neutral;
+//!   for ky { for kx { acc[i] = max(acc[i], in[y + ky, 16*x.t + i + kx]) } };
+//!   out[y, ..] = acc
+//! } }
+//!
+//! for m {
+//!   acc[0..16] = neutral; for n.t { acc[i] += in[m, 16*n.t + i] }; acc[0..r] += rest;
+//!   acc[0..8] += acc[8..16]; ..; out[m] = acc[0]
+//! }
+//!
+//! for m {
+//!   .. max = max in[m, ..];
+//!   for n.t { e[16*n.t + i] = exp(..); sum[i] += e[16*n.t + i] }; ..;
+//!   for n.t { out[m, ..] = e[..] / sum }
+//! }
 //! ```
 //!
-//! What the next tile reads may be asked for meanwhile (`prefetch`), where this one has all it
-//! needs in the cache. A result that caches do not hold may go past them, or its lines be asked for
-//! before they are stored to (`result`).
+//! A pass that finds its operands in cache can prefetch the next tile (knob `prefetch`). A result
+//! that exceeds the caches can bypass them, or its lines can be prefetched before the stores (knob
+//! `result`).
 //!
-//! Of images whose channels are whole blocks, a config may have either in blocks of channels:
-//! vectors go along the lanes of a block then. What a window reads beyond a tensor is left out:
-//! tiles that touch padding are single positions with shorter loops over the window.
+//! If the channels of images are a multiple of a block, a config may choose channel-blocked layouts
+//! for input and output; vectors then go along the channels of a block. Window elements outside a
+//! tensor are skipped: next to padding, tiles are single positions with shorter loops over the
+//! window.
 
 use std::sync::Arc;
 
@@ -64,28 +78,29 @@ use window::{Window, whole, windows};
 /// Name of the sketch in configs.
 pub const SKETCH: &str = "map_reduce";
 
-/// Loop nests that all tiles together may become; more where tiles of one element become half as
-/// many, as wide windows beside padding do.
+/// Largest number of innermost loop nests over all tiles. Workloads with wide windows next to
+/// padding may have up to twice as many as with tiles of one element.
 const MAX_LEAVES: usize = 1 << 10;
-/// Loop nests that tiles of one element may become.
+/// Largest number of innermost loop nests with tiles of one element.
 const MAX_LEAST_LEAVES: usize = 1 << 12;
-/// Statements of all tiles together that are written out.
+/// Largest number of unrolled statements over all tiles.
 const MAX_CODE: usize = 1 << 13;
-/// Vector registers that hold no results.
+/// Vector registers that are kept free of accumulators.
 const SPARE_REGISTERS: usize = 4;
-/// Vector registers that rows are folded in, besides those of the rows and one for each time that
-/// the lanes of a register are halved.
+/// Vector registers needed to reduce the lanes of several rows together, besides the rows' own and
+/// one per halving of a register's lanes.
 const FOLDING_REGISTERS: usize = 4;
-/// Results that a tile has in memory.
+/// Largest number of accumulators of a tile in cache.
 const MOST_IN_CACHE: usize = 1 << 15;
-/// Values that a tile keeps for later equations; more where a single row has more.
+/// Largest number of intermediate values that a tile stores for later passes; a single row may have
+/// more.
 const MAX_KEPT: usize = 1 << 22;
 
-/// Vector registers.
+/// Vector registers of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VectorUnit {
     pub(crate) registers: usize,
-    /// Elements of each.
+    /// Elements (f32) per register.
     pub(crate) lanes: usize,
 }
 
@@ -95,36 +110,37 @@ impl VectorUnit {
     }
 }
 
-/// A schedule: tiles, and the order of loops over them.
+/// A schedule in typed form: tiles, the order of loops over them, and how results are stored.
 #[derive(Clone, Debug)]
 pub struct MapReduce {
     pub(crate) chain: Chain,
-    /// How images lie that are in blocks of channels, over which the chain is.
+    /// Layouts of images in channel blocks, if there are any; `chain` is then over the blocked
+    /// shapes.
     pub(crate) laid: Option<Laid>,
-    /// By pass: the axis along which vectors go.
+    /// Vector axis of each pass.
     pub(crate) vectors: Vec<AxisId>,
-    /// Elements of the vectors along an axis that is no row.
+    /// Elements of a vector along an axis that is not a row.
     pub(crate) lanes: usize,
-    /// The vector registers of the target.
+    /// Vector registers of the target.
     pub(crate) unit: VectorUnit,
-    /// By row: positions of a tile.
+    /// Positions per tile along each row axis.
     pub(crate) tiles: Vec<usize>,
-    /// Rows by their loops, outermost first.
+    /// Row axes in the order of their loops, outermost first.
     pub(crate) order: Vec<AxisId>,
-    /// The number of the outermost loops that are parallel; one that is 0 leaves all to one thread.
+    /// Number of outermost loops that are parallel; 0 means that one thread does all the work.
     pub(crate) parallel: usize,
-    /// Iterations of other loops, written out.
+    /// Unroll factor of the loops inside a tile.
     pub(crate) unroll: usize,
-    /// True if what the next tile reads is asked for while this one is computed.
+    /// True if the next tile's operand is prefetched while this tile is computed.
     pub(crate) prefetch: bool,
     pub(crate) storing: Storing,
     windows: Vec<Window>,
-    /// What is done before.
+    /// Maps that run in stages of their own before this one.
     pub(crate) before: Vec<Self>,
 }
 
-/// The chain of a spec that the sketch is for: with so little padding that the least schedule is
-/// not too long.
+/// Returns the chain of a spec; `None` if the sketch does not apply, or if padding makes even the
+/// shortest schedule too long.
 fn chain_for(spec: &Arc<Spec>) -> Option<Chain> {
     let chain = Chain::of(spec)?;
     let windows = windows(&chain)?;
@@ -133,8 +149,8 @@ fn chain_for(spec: &Arc<Spec>) -> Option<Chain> {
 }
 
 impl MapReduce {
-    /// What values of the knobs ask for, or `None` where there is no chain for them; or the first
-    /// that is malformed, does not fit the chain, or breaks a limit of the target.
+    /// Reads the values of the knobs. Returns `None` if the spec is not a chain, and an error for
+    /// the first knob that is malformed, does not fit the chain, or breaks a limit of the target.
     fn new(spec: &Arc<Spec>, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Option<Self>, LowerError> {
         let Some(chain) = Chain::of(spec) else { return Ok(None) };
         let laid = Laid::read(&chain, block_size(target), &Reader(knobs))?;
@@ -157,6 +173,8 @@ impl MapReduce {
         let (lanes, mut order) = (width * target.lanes(), order(&chain, knobs)?);
         let before = chain.before().map(|chain| Self::transposing(chain, target)).collect();
 
+        // Blocked layouts add the axis over a block's channels: the last row, its vector axis and
+        // innermost loop.
         let mut chain = chain;
         if let Some(laid) = &laid {
             chain = laid.chain(&chain);
@@ -185,7 +203,8 @@ impl MapReduce {
         Ok(Some(plan))
     }
 
-    /// A tile for each position, rows in their order; which way vectors go is left open.
+    /// Returns a schedule with tiles of one position and rows in their order; vector axes are not
+    /// set.
     fn least(chain: Chain, windows: Vec<Window>, unit: VectorUnit) -> Self {
         Self {
             laid: None,
@@ -204,7 +223,8 @@ impl MapReduce {
         }
     }
 
-    /// A map that is done before, in square blocks of a vector's lanes.
+    /// Returns the schedule of a map that runs in a stage before: square blocks of `lanes` by
+    /// `lanes` elements, which vector shuffles can transpose.
     fn transposing(chain: Chain, target: &CpuTarget) -> Self {
         let map = chain.last();
         let contiguous = |index: Option<&Affine>| index.and_then(axis_of);
@@ -216,7 +236,7 @@ impl MapReduce {
         Self { vectors: vec![vector], tiles, parallel, ..Self::least(chain, Vec::new(), VectorUnit::of(target)) }
     }
 
-    /// Registers, memory, and length of the code.
+    /// Checks the limits of registers, memory and code length.
     fn check(&self) -> Result<(), LowerError> {
         let passes = self.chain.passes().len();
         let vectors = |pass: usize| match self.adds_up_in_cache(pass) {
@@ -228,10 +248,12 @@ impl MapReduce {
         if most + SPARE_REGISTERS > registers {
             return Err(LowerError::knob("tile", format!("{most} vectors of results exceed {registers} registers")));
         }
+
         let results = self.tiles.iter().product::<usize>();
         if results > MOST_IN_CACHE && (0..passes).any(|pass| self.adds_up_in_cache(pass)) {
             return Err(LowerError::knob("tile", format!("{results} results exceed {MOST_IN_CACHE}")));
         }
+        // A single row may exceed the limit: no smaller tile exists.
         let kept = self.kept_values();
         let most_kept = || MAX_KEPT.max(self.single().kept_values());
         if kept > MAX_KEPT && kept > most_kept() {
@@ -253,30 +275,31 @@ impl MapReduce {
         Ok(())
     }
 
-    /// The same with tiles of one row.
+    /// Returns the schedule with tiles of one position.
     fn single(&self) -> Self {
         Self { tiles: vec![1; self.tiles.len()], ..self.clone() }
     }
 
-    /// What is computed, as the workload says it.
+    /// Returns the spec of the workload, in its logical shapes.
     pub(crate) fn spec(&self) -> &Arc<Spec> {
         self.laid.as_ref().map_or(&self.chain.spec, Laid::spec)
     }
 
-    /// Elements of the vectors of a pass, along a row those of a whole tile.
+    /// Returns the length of a pass's vectors in elements; along a row it is the extent of the
+    /// tile.
     pub(crate) fn width(&self, pass: usize) -> usize {
         let axis = self.vectors[pass];
         self.tiles.get(axis).copied().unwrap_or_else(|| self.lanes.min(self.chain.passes()[pass].axes[axis].extent))
     }
 
-    /// Vectors of the results of a tile.
+    /// Returns the number of vector registers that the accumulators of a tile fill.
     fn vectors_of_tile(&self, pass: usize) -> usize {
         let row_tiles = self.tiles.iter().enumerate();
         let beside: usize = row_tiles.filter(|(axis, _)| *axis != self.vectors[pass]).map(|(_, tile)| tile).product();
         beside * pieces(self.width(pass), self.unit.lanes)
     }
 
-    /// Values that a tile keeps for later passes.
+    /// Returns the number of intermediate values that a tile stores for later passes.
     fn kept_values(&self) -> usize {
         let (before, _) = self.chain.passes().split_at(self.chain.passes().len() - 1);
         let kept = before.iter().map(|pass| {
@@ -286,7 +309,8 @@ impl MapReduce {
         kept.fold(0, usize::saturating_add)
     }
 
-    /// Nests that all tiles become; `None` if too many are single positions beside padding.
+    /// Returns the number of innermost nests over all tiles; `None` if too many are single
+    /// positions next to padding.
     fn leaves(&self) -> Option<usize> {
         let of_rows = self.order.iter().map(|&axis| Some(self.pieces(axis)?.len()));
         let own = self.windows.iter().filter(|window| window.spatial >= self.chain.rows);
@@ -294,14 +318,14 @@ impl MapReduce {
         of_rows.chain(of_own).try_fold(1, |leaves: usize, pieces| Some(leaves.saturating_mul(pieces?)))
     }
 
-    /// True if the vectors of a pass go along an axis that is reduced.
+    /// True if the vectors of a pass go along a reduced axis, so that their lanes must be combined.
     pub(crate) fn reduces_lanes(&self, pass: usize) -> bool {
         self.chain.passes()[pass].axes[self.vectors[pass]].reduce
     }
 
-    /// True if the lanes of results that lie beside each other, `along` of them one behind the
-    /// other, are combined together: where each has whole registers of `lanes` lanes, and there are
-    /// registers for that.
+    /// True if the lanes of neighbouring results, `along` of them consecutive, are reduced together
+    /// by transposing them. This needs whole registers of lanes for each result and enough free
+    /// registers.
     pub(crate) fn folds(&self, results: usize, along: usize, lanes: usize) -> bool {
         let VectorUnit { registers, lanes: of_register } = self.unit;
         let totals = results / along * along.div_ceil(of_register);
@@ -309,8 +333,8 @@ impl MapReduce {
         lanes.is_multiple_of(of_register) && needed <= registers
     }
 
-    /// True for a map of which the next pass combines each value as it is, along the same vectors:
-    /// both are done at once.
+    /// True for a map whose values the next pass combines unchanged, along the same vectors: the
+    /// two passes are fused.
     pub(crate) fn goes_with_next(&self, number: usize) -> bool {
         let [map, next] = match self.chain.passes().get(number..) {
             Some([map, next, ..]) => [map, next],
@@ -325,9 +349,10 @@ impl MapReduce {
             && self.reduces_lanes(number + 1)
     }
 
-    /// Returns the operand of a pass whose part for the next tile is prefetched, and the distance
-    /// to that in elements. The next tile is the next one of the innermost loop over several.
+    /// Returns the operand of a pass that is prefetched for the next tile, and the distance to that
+    /// tile in elements. The next tile is along the innermost loop with more than one tile.
     pub(crate) fn next_tile(&self, number: usize) -> Option<(&Access, usize)> {
+        // Prefetching whole lines needs an operand that is contiguous along the pass's vectors.
         let (at, access) = self.chain.reads_at_rest().filter(|_| self.prefetch)?;
         let last = self.chain.passes()[at].axes.get(self.vectors[at])?;
         let is_along = axis_of(access.index.last()?) == Some(self.vectors[at]) && last.extent > 1;
@@ -340,13 +365,14 @@ impl MapReduce {
         (at == number && is_along && ahead > 0).then_some((access, ahead))
     }
 
-    /// Where this tile's result goes, by the axes of a pass which asks for it.
+    /// Returns the result's elements, indexed by the axes of pass `number`, if that pass prefetches
+    /// the lines that the last pass stores to.
     pub(crate) fn stored_to(&self, number: usize) -> Option<Access> {
         let (at, access) = (self.storing == Storing::Fetched).then(|| self.chain.result_beside())??;
         (at == number).then_some(access)
     }
 
-    /// The tiles of a row; `None` if too many are single positions beside padding.
+    /// Returns the tiles along a row; `None` if too many are single positions next to padding.
     pub(crate) fn pieces(&self, axis: AxisId) -> Option<SmallVec<[Piece; 4]>> {
         match self.windows.iter().find(|window| window.spatial == axis) {
             Some(window) => window.pieces(&self.chain.passes()[window.pass], self.tiles[axis]),
@@ -354,8 +380,8 @@ impl MapReduce {
         }
     }
 
-    /// The axis of a pass's own that a window moves along beyond a tensor, and its tiles of one
-    /// position; `None` if there is none, or too many touch padding.
+    /// Returns the non-row axis along which a window of the pass reads past a tensor, and its tiles
+    /// of one position. `None` if there is no such axis or too many positions touch padding.
     pub(crate) fn own_pieces(&self, number: usize) -> Option<(AxisId, SmallVec<[Piece; 4]>)> {
         let is_own = |window: &&Window| window.pass == number && window.spatial >= self.chain.rows;
         let window = self.windows.iter().find(is_own)?;
@@ -363,7 +389,7 @@ impl MapReduce {
     }
 }
 
-/// By pass: the axis along which vectors go where the knob has this name.
+/// Returns the vector axis of each pass for a value of the knob `vector`.
 fn vectors(chain: &Chain, laid: Option<&Laid>, name: &str) -> Result<Vec<AxisId>, LowerError> {
     let refused = |reason: String| Err(LowerError::knob("vector", reason));
     if !chain.passes().iter().any(|pass| pass.axes.iter().any(|axis| axis.name == name)) {
@@ -379,7 +405,8 @@ fn vectors(chain: &Chain, laid: Option<&Laid>, name: &str) -> Result<Vec<AxisId>
     }
 }
 
-/// The rows whose order is not chosen, then the others as the knob has them.
+/// Returns the order of the row loops: first the rows whose order is fixed, then the others in the
+/// order of the knob.
 fn order(chain: &Chain, knobs: &dyn KnobValues) -> Result<Vec<AxisId>, LowerError> {
     let names = match knobs.value("order") {
         Some(Value::Order(names)) => names.as_slice(),

@@ -72,8 +72,8 @@ impl Point {
     /// Returns a combination of the same sketch in which each knob's value comes from one of the
     /// two parents at random.
     pub(crate) fn crossed<R: Rng + ?Sized>(&self, with: &Self, rng: &mut R) -> Self {
-        // Knobs are visited by name, so that the same seed gives the same child in every version.
         let mut child = self.clone();
+        // In the order of names, so that the child of a seed does not depend on the order of knobs.
         for &knob in &self.space.by_name {
             if rng.random_bool(0.5) {
                 child.positions[knob] = with.positions[knob];

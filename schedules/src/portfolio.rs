@@ -102,9 +102,8 @@ pub fn nearest_to<'a>(
 ) -> Vec<&'a Entry> {
     let with_distance = entries.into_iter().map(|entry| (distance(&entry.workload), entry));
     let mut alike: Vec<(f32, &Entry)> = with_distance.filter(|(distance, _)| distance.is_finite()).collect();
+    // Ties are broken by workload, so that the result does not depend on the order of entries.
     alike.sort_by(|a, b| a.0.total_cmp(&b.0).then_with(|| a.1.workload.cmp(&b.1.workload)));
-    // The order of workloads breaks ties, so that the result does not depend on the order of
-    // entries.
     let of_workloads = alike.chunk_by(|a, b| a.1.workload == b.1.workload);
     of_workloads.take(n).flatten().map(|(_, entry)| *entry).collect()
 }

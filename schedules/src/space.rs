@@ -180,9 +180,9 @@ impl ScheduleSpace {
         self.sketches.iter().any(|space| space.sketch.is_settled(&self.workload, &self.target))
     }
 
-    // Within a tier the sketches' cost estimates are comparable; across tiers they are not.
     fn rule(&self) -> &Candidate {
         self.rule.get_or_init(|| {
+            // Cost estimates of one tier's sketches are comparable, those of different tiers are not.
             let of_tier = |tier: &[Arc<KnobSpace>]| {
                 let default = |space: &Arc<KnobSpace>| space.sketch.default(&self.workload, &self.target, space);
                 tier.iter().filter_map(default).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, point)| point)
@@ -210,8 +210,8 @@ impl ScheduleSpace {
         let (sketch, few) = (&self.sketches[number], &self.few[number]);
         if self.refusal.is_some() {
             return None;
-        // A sketch without known points has not failed yet: rejection sampling is cheap in most.
         }
+        // As long as no sample of the sketch has failed, rejection sampling is the cheap way.
         if few.get().is_none() {
             let mut draws = (0..MAX_DRAWS).map(|_| sketch.point(|k| rng.random_range(0..k.values.len())));
             let drawn = draws.find_map(|point| self.admit(point));
@@ -229,9 +229,9 @@ impl ScheduleSpace {
     /// together, such as a tile and its registers. If no valid neighbour is found, and with a small
     /// probability if there are several sketches, the result is a fresh sample.
     pub fn neighbor<R: Rng + ?Sized>(&self, candidate: &Candidate, rng: &mut R) -> Candidate {
-        // A sketch whose few valid points are all known has no further neighbours to search.
         let moves_on = self.sketches.len() > 1 && rng.random_ratio(1, SKETCH_CHANGE);
         let number = |point: &&Point| self.sketches.iter().position(|space| space.name() == point.space().name());
+        // A sketch whose few valid points are all known has no further neighbours to search.
         let has_others = |point: &&Point| {
             number(point).is_some_and(|number| !self.few[number].get().is_some_and(|few| few.is_closed))
         };

@@ -1,4 +1,4 @@
-//! A spec as passes over the same rows.
+//! View of a spec as passes over the same rows.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -9,28 +9,31 @@ use autotune_ir::spec::{Axis, AxisId, Equation, Source, Spec};
 use autotune_ir::{Affine, VarId};
 use autotune_workloads::axes::Axes;
 
-/// Equations with the same first axes, the *rows*: all of them are done for a tile of rows before
-/// the next begins, so that what they compute for each other need not leave the cache. Each but the
-/// last, which is a map of what the one before it defines, is a *pass*.
+/// Equations that share their leading axes, the *rows*. All of them run for a tile of rows before
+/// the next tile begins, so that intermediate results stay in cache. All but the last are *passes*;
+/// the last, the *tail*, is a map of the last pass's output.
 ///
 /// ```text
-/// max[m] = max input[m, n];  sum[m] = Σ exp(input[m, n] - max[m]);  output[m, n] = exp(input[m, n] - max[m]) / sum[m]     rows: m
+/// max[m] = max input[m, n];
+/// sum[m] = Σ exp(input[m, n] - max[m]);
+/// output[m, n] = exp(input[m, n] - max[m]) / sum[m]     rows: m
 /// ```
 ///
-/// Maps of operands that come first and share fewer rows, such as one that transposes an operand,
-/// are no passes but a chain of their own each, done before.
+/// Leading maps of operands that share fewer rows, such as a transpose of an operand, are not
+/// passes. Each is a chain of its own that runs before.
 #[derive(Clone, Debug)]
 pub(crate) struct Chain {
     pub(crate) spec: Arc<Spec>,
-    /// The equations that are passes.
+    /// Positions of the equations that are passes.
     pub(crate) numbers: Range<usize>,
-    /// Number of axes that are rows.
+    /// Number of leading axes that are rows.
     pub(crate) rows: usize,
 }
 
 impl Chain {
-    /// The spec as a chain; `None` if it is none, or a contraction other than a product with a
-    /// vector, or with a few along which both operands lie.
+    /// Returns the spec as a chain. `None` if it is none, or if it is a contraction, which register
+    /// tiles serve better. Excepted are products with one vector, or with a few that are contiguous
+    /// along the reduction axis.
     pub(crate) fn of(spec: &Arc<Spec>) -> Option<Self> {
         let [passes @ .., tail] = &spec.equations[..] else { return None };
         let last = passes.last()?;
@@ -43,7 +46,8 @@ impl Chain {
             return None;
         }
 
-        // What is done before: as long as it shares fewer rows with the last pass than any other.
+        // Leading maps run before the chain as long as each shares fewer rows with the last pass
+        // than all later ones do.
         let shared = |pass: &Equation| {
             let is_row = |(own, last): &(&Axis, &Axis)| own == last && !own.reduce;
             pass.axes.iter().zip(&last.axes).take_while(is_row).count()
@@ -59,6 +63,8 @@ impl Chain {
         let first = (0..passes.len()).take_while(is_before).count();
         let chain = Self { spec: Arc::clone(spec), numbers: first..passes.len(), rows: rows_from(first) };
 
+        // Every pass must find its operands in tensors, or in what earlier passes stored for the
+        // same rows.
         let known = |number: usize| {
             let pass = &spec.equations[number];
             let is_known = |access| chain.is_at_hand(access) || chain.reads_kept(number, pass, access);
@@ -67,7 +73,7 @@ impl Chain {
         chain.numbers.clone().all(known).then_some(chain)
     }
 
-    /// Each map that is done before as a chain of its own: all of its axes are rows.
+    /// Returns each map that runs before as a chain of its own, in which all axes are rows.
     pub(super) fn before(&self) -> impl Iterator<Item = Self> {
         let alone = |number: usize| {
             let rows = self.spec.equations[number].axes.len();
@@ -76,47 +82,47 @@ impl Chain {
         (0..self.numbers.start).filter(|_| self.tail().is_some()).map(alone)
     }
 
-    /// True for a product with a vector, or a few.
+    /// True for a product of a matrix with one vector or a few.
     pub(crate) fn is_product(&self) -> bool {
         let is_main = self.numbers == (self.spec.main..self.spec.main + 1);
         is_main && Axes::of(&self.spec).is_some_and(|axes| is_of_few(&self.spec, &axes))
     }
 
-    /// The equations that are done for each tile of rows.
+    /// Returns the equations that run for each tile of rows.
     pub(crate) fn passes(&self) -> &[Equation] {
         &self.spec.equations[self.numbers.clone()]
     }
 
-    /// The pass that makes the result, but for the tail.
+    /// Returns the pass that computes the result, before the tail.
     pub(crate) fn last(&self) -> &Equation {
         &self.spec.equations[self.numbers.end - 1]
     }
 
-    /// The map of what the last pass defines; none of what is done before.
+    /// Returns the map of the last pass's output; `None` for a chain that runs before another.
     pub(crate) fn tail(&self) -> Option<&Equation> {
         let is_end = self.numbers.end + 1 == self.spec.equations.len();
         self.spec.equations.last().filter(|_| is_end)
     }
 
-    /// The axes that all passes have.
+    /// Returns the axes that all passes share.
     pub(crate) fn row_axes(&self) -> &[Axis] {
         &self.last().axes[..self.rows]
     }
 
-    /// True for an access to an operand, to what is known, or to what was computed before.
+    /// True for an access to an operand, a known table, or the output of a map that ran before.
     pub(super) fn is_at_hand(&self, access: &Access) -> bool {
         let before = &self.spec.equations[..self.numbers.start];
         is_not_computed(&self.spec, access) || before.iter().any(|known| known.output.buffer == access.buffer)
     }
 
-    /// True if any pass combines values.
+    /// True if any pass is a reduction.
     pub(super) fn reduces(&self) -> bool {
         self.passes().iter().any(Equation::reduces)
     }
 
-    /// The pass that reads an operand along an axis of its own while memory has the least to do,
-    /// and how it does: the first to which an earlier one has brought the operand, or the only one.
-    /// Of several operands, the largest.
+    /// Returns the pass during which memory is the least busy and the operand access that can be
+    /// prefetched then. It is the only pass, or the first one whose operand an earlier pass has
+    /// loaded into cache. Of several operands, the largest.
     pub(crate) fn reads_at_rest(&self) -> Option<(usize, &Access)> {
         let passes = self.passes();
         let is_axis = |index: &Affine, is_own: bool| axis_of(index).is_some_and(|axis| (axis >= self.rows) == is_own);
@@ -134,7 +140,7 @@ impl Chain {
         })
     }
 
-    /// True for an access of a pass to what an earlier one defines for the same rows.
+    /// True for an access to what an earlier pass computed for the same rows.
     fn reads_kept(&self, number: usize, pass: &Equation, access: &Access) -> bool {
         let before = &self.spec.equations[self.numbers.start..number];
         let Some(known) = before.iter().find(|known| known.output.buffer == access.buffer) else { return false };
@@ -147,7 +153,8 @@ impl Chain {
         access.index.iter().zip(&known.output.index).all(is_alike)
     }
 
-    /// True if an index is that of a window which moves along an axis of the pass's own.
+    /// True if an index is a window that moves along an axis of the pass's own: one reduced axis
+    /// plus one other.
     fn is_window(&self, pass: &Equation, index: &Affine) -> bool {
         let [(VarId(a), _), (VarId(b), _)] = index.terms[..] else { return false };
         let [a, b] = [a as usize, b as usize];
@@ -155,13 +162,13 @@ impl Chain {
     }
 }
 
-/// True for a product with a vector, or with a few along which both operands lie.
+/// True for a product with one vector, or with a few along which both operands are contiguous.
 fn is_of_few(spec: &Spec, axes: &Axes) -> bool {
     let main = spec.main();
     axes.is_of_vector(main) || axes.few(main).is_some() && axes.go_along_step(main) && spec.prologue().is_none()
 }
 
-/// The axis that an index is.
+/// Returns the axis that an index consists of; `None` for other indices.
 pub(crate) fn axis_of(index: &Affine) -> Option<AxisId> {
     match index.terms[..] {
         [(VarId(axis), 1)] if index.constant == 0 => Some(axis as usize),
@@ -169,12 +176,12 @@ pub(crate) fn axis_of(index: &Affine) -> Option<AxisId> {
     }
 }
 
-/// True for an access to an operand.
+/// True for an access to an operand of the workload.
 pub(crate) fn is_given(spec: &Spec, access: &Access) -> bool {
     matches!(spec.tensor(access).source, Source::Given { .. })
 }
 
-/// True for an access to an operand, or to what is known.
+/// True for an access to an operand or a known table.
 pub(crate) fn is_not_computed(spec: &Spec, access: &Access) -> bool {
     spec.tensor(access).source != Source::Computed
 }

@@ -1,4 +1,4 @@
-//! The schedule that is chosen without measuring.
+//! Schedule that is chosen without measuring.
 
 use std::sync::Arc;
 
@@ -18,35 +18,40 @@ use autotune_workloads::axes::{Axes, FEW};
 
 /// Results of a tile along the last row of plain tensors.
 const RESULTS: usize = 4;
-/// Results of a tile of images in blocks of channels, along channels, rows and columns: where
-/// registers hold them, or fewer.
+/// Results of a tile of channel-blocked images, as blocks of channels, rows and columns; the first
+/// that fits into registers is chosen.
 const NEIGHBOURS: [[usize; 3]; 3] = [[2, 2, 4], [1, 2, 4], [1, 2, 2]];
-/// Iterations of other loops that are written out; of images in blocks of channels, all of a window
-/// or the most.
+/// Unroll factors of loops inside a tile. For channel-blocked images the first that covers the
+/// window is chosen, or the largest.
 const UNROLLED: [usize; 3] = [4, 8, 16];
-/// Elements along which square blocks go one after the other.
+/// Extent from which on loops go over square blocks along the written axis first.
 const LEAST_SQUARE: usize = 8;
-/// Rows that are woven together by permutations.
+/// Numbers of rows that permutations interleave.
 const WOVEN: [usize; 3] = [3, 5, 7];
-/// Elements of a page, where hardware prefetching ends.
+/// f32 elements of a memory page, at whose end hardware prefetching stops.
 const PAGE: usize = 1 << 10;
-/// Results of a tile that is added up in the cache.
+/// Accumulators of a tile in cache.
 const IN_CACHE: usize = 1 << 13;
-/// Steps of a product with several vectors from which on adding up lanes does not count.
+/// Reduction steps of a product with several vectors from which on the final reduction of lanes no
+/// longer matters.
 const LEAST_STEPS: usize = 64;
-/// Rows of a matrix that are read side by side by several vectors in the first-level cache.
+/// Rows of a matrix that are read concurrently if several vectors are in the first-level cache.
 const STREAMS: usize = 3;
 
-/// Images whose channels are whole blocks are in blocks of channels, and a tile is two by four
-/// results of two blocks, whose windows share most of what they combine. Else vectors go along the
-/// result where what is read is contiguous there, too, in tiles of up to two vectors, beyond the
-/// cache of whole rows where columns are added up, and of several of them where more is combined
-/// around them; along what is reduced where only that is contiguous, for four results at a time,
-/// beyond the cache for one unless rows are short; rows of a window that are no whole vectors are
-/// one vector as wide as the row, not several and what is left over. What is contiguous along
-/// different axes is done in square blocks of a vector's lanes. As many loops are parallel as it
-/// takes to have work for every thread, none where there is little work. What does not fit the
-/// second-level cache is asked for a tile ahead.
+/// Returns the default schedule of a chain: the first valid one of these rules.
+///
+/// - Images whose channels are a multiple of a block have blocked layouts. A tile is two by four
+///   results of two blocks, whose windows share most elements.
+/// - A transpose has square blocks of a vector's lanes.
+/// - Vectors go along the result's contiguous axis if an operand is contiguous there, too, in tiles
+///   of up to two vectors. Column sums larger than the cache have tiles of whole rows, and of
+///   several rows if the reduction has further axes around them.
+/// - Otherwise vectors go along a reduced axis, for four results at a time; larger than the cache
+///   for one, unless rows are short. A window row that is not a multiple of a vector is one wide
+///   vector.
+///
+/// As many loops are parallel as keep every thread busy, none if there is little work. Operands
+/// that exceed the second-level cache are prefetched a tile ahead.
 pub(super) fn default_point(spec: &Arc<Spec>, cpu: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
     let chain = Chain::of(spec)?;
     let blocked = laid::blockable(&chain, block_size(cpu)).into_iter();
@@ -63,10 +68,10 @@ pub(super) fn is_transpose(spec: &Arc<Spec>) -> bool {
     Chain::of(spec).is_some_and(|chain| transposed(&chain).is_some())
 }
 
-/// True for products with a few vectors that take longer by register tiles: those with a column,
-/// for which a register tile has one lane; with columns that fill no register, or with a matrix
-/// that is not packed ahead of time, both along what is summed over, where that is long enough to
-/// outweigh adding up lanes.
+/// True for products with a few vectors that are slower with the register tiles of the direct
+/// sketch. These are products with a single column, for which a register tile has one lane, and
+/// products along a long reduction axis whose columns fill no register or whose matrix is not
+/// packed ahead of time.
 pub(super) fn prefers(spec: &Arc<Spec>, cpu: &CpuTarget) -> bool {
     let Some(chain) = Chain::of(spec).filter(Chain::is_product) else { return false };
     let (Some(axes), [_, weight]) = (Axes::of(spec), &chain.last().loads()[..]) else { return false };
@@ -76,16 +81,18 @@ pub(super) fn prefers(spec: &Arc<Spec>, cpu: &CpuTarget) -> bool {
     if is_of_columns && is_of_vector {
         return true;
     }
+    // Vectors along a row need no reduction of lanes; register tiles do as well there.
     let goes_along_row = chain.row_axes().iter().any(|axis| axis.name == vector_of(&chain));
     let is_long = is_of_vector || main.reduction_len() >= LEAST_STEPS;
-    // Turned columns beyond the second-level cache would be read again for every few rows.
+    // Transposed columns that exceed the second-level cache would be loaded again for every few
+    // rows.
     let weight = spec.tensor(weight);
     let bytes = weight.bytes();
     let is_far = weight.source == Source::Computed && bytes > cpu.l2_bytes;
     !goes_along_row && is_long && !is_far && (is_of_columns || !weight.is_constant())
 }
 
-/// The rows that a copy writes and reads along, if these are two.
+/// Returns the rows along which a copy writes and reads, if they differ.
 fn transposed(chain: &Chain) -> Option<[AxisId; 2]> {
     let is_copy = matches!(chain.passes(), [pass] if !pass.reduces() && matches!(pass.value, Expr::Load(_)));
     let named = |name: &str| chain.row_axes().iter().position(|axis| axis.name == name);
@@ -98,8 +105,8 @@ fn is_valid(spec: &Arc<Spec>, cpu: &CpuTarget, point: &Point) -> bool {
     matches!(MapReduce::new(spec, cpu, point), Ok(Some(_)))
 }
 
-/// Tiles of these numbers of positions along the last two rows, and vectors of `width` registers;
-/// what [`default_point`] has where that is not valid.
+/// Returns the point with tiles of `positions` along the last two rows and vectors of `width`
+/// registers; [`default_point`] if that is not valid.
 pub(super) fn point_of_rows(
     spec: &Arc<Spec>,
     cpu: &CpuTarget,
@@ -117,25 +124,27 @@ pub(super) fn point_of_rows(
     point.or_else(|| default_point(spec, cpu, space))
 }
 
-/// What a default schedule is to be.
+/// Wanted values of the knobs of a default schedule.
 struct Rule {
     vector: &'static str,
     layout: &'static str,
-    /// The row of the outermost loop whose place is chosen, if not the first.
+    /// Row of the outermost loop among those whose order is a knob; `None` keeps the first.
     outermost: Option<AxisId>,
-    /// By row: most positions of a tile.
+    /// Largest number of positions of a tile along each row.
     tiles: Vec<usize>,
     parallel: usize,
-    /// Registers of a vector along what is reduced.
+    /// Registers of a vector along a reduced axis.
     width: usize,
     unroll: usize,
-    /// True if the next tile is asked for.
+    /// True if the next tile is prefetched.
     prefetches: bool,
 }
 
 impl Rule {
-    /// Tiles have neighbours along the channels and the last two rows. Where blocks are few for the
-    /// threads, rows of pixels are the outermost loop: padding would make them several in another.
+    /// Returns the rule for channel-blocked images: tiles of neighbouring results along the
+    /// channels and the last two rows. If there are too few blocks for the threads, the loop over
+    /// image rows is outermost: anywhere else, padding would split it into several loops, which
+    /// cannot be parallel together.
     fn of_blocks(chain: &Chain, channel: AxisId, [blocks, above, beside]: [usize; 3], cpu: &CpuTarget) -> Self {
         let (rows, block) = (chain.row_axes(), block_size(cpu));
         let pixels: Vec<AxisId> = knobs::tiled(chain).filter(|&axis| axis > channel).collect();
@@ -165,7 +174,8 @@ impl Rule {
         let last = knobs::tiled(chain).last().map(|axis| rows[axis].name);
         let reads_whole_rows = is_beyond_cache && reads_whole_rows(chain, vector, cpu);
         let is_scattered = of_rows && !reads_along(chain, vector);
-        // Rows one after the other are read in order; those of a few vectors are added up together.
+        // Consecutive rows are read in order; for a few vectors the sums of several rows share one
+        // reduction of lanes.
         let is_short = row_elements(chain) <= RESULTS * cpu.lanes();
         let most = |(number, axis): (AxisId, &'static str)| match axis == vector {
             true if is_scattered => cpu.lanes(),
@@ -179,17 +189,17 @@ impl Rule {
         let tiles = rows.iter().map(|axis| axis.name).enumerate().map(most).collect();
         let parallel = parallel_loops(chain, rows.iter().map(|axis| axis.extent), cpu);
         let width = width(chain, vector, cpu.lanes());
-        // A single pass over long rows is what hardware prefetching is for.
+        // Hardware prefetching serves a single pass over long rows already.
         let is_one_pass = matches!(chain.passes(), [pass] if pass.reduces());
         let prefetches = is_beyond_cache && (of_rows || !is_one_pass || row_elements(chain) <= PAGE);
         let unroll = UNROLLED[0];
         Self { vector, layout: "plain", outermost: None, tiles, parallel, width, unroll, prefetches }
     }
 
-    /// A product with a few vectors. Along what is summed over, a tile has all of the few, and of
-    /// the rows of the matrix as many as registers hold sums for. Rows of a matrix from memory lie
-    /// on pages of their own, where hardware prefetching begins anew: the next tile's are
-    /// prefetched. Shorter rows are read one after the other.
+    /// Returns the rule for a product with a few vectors. With vectors along the reduction axis, a
+    /// tile has all vectors and as many rows of the matrix as registers hold sums for. Long rows
+    /// from memory each start on a page of their own, where hardware prefetching starts anew, so
+    /// that the next tile's rows are prefetched. Shorter rows are read in sequence.
     fn of_product(chain: &Chain, cpu: &CpuTarget) -> Self {
         let mut rule = Self { prefetches: false, ..Self::plain(chain, cpu) };
         let rows = chain.row_axes();
@@ -208,7 +218,7 @@ impl Rule {
         let is_far = bytes > cpu.l3_bytes / 2;
         let is_short = chain.last().reduction_len() < PAGE;
         let registers = cpu.isa.vector_registers();
-        // Results of a tile, and rows of it.
+        // Largest numbers of results and of matrix rows of a tile.
         let (results, most) = match few {
             _ if is_far && is_short => (few, 1),
             1 if is_far => (FEW, FEW),
@@ -225,9 +235,9 @@ impl Rule {
         rule
     }
 
-    /// Square blocks of a vector's lanes, those beside each other in the result one after the
-    /// other; of fewer elements as many as shuffles transpose, and rows of elements that are woven
-    /// whole.
+    /// Returns the rule for a transpose: square blocks of a vector's lanes, with neighbouring
+    /// blocks of the result in sequence. Fewer elements than lanes are transposed as a power of
+    /// two, and 3, 5 or 7 rows are interleaved whole.
     fn of_transpose(chain: &Chain, [written, read]: [AxisId; 2], cpu: &CpuTarget) -> Self {
         let (rows, lanes) = (chain.row_axes(), cpu.lanes());
         let extent = rows[written].extent;
@@ -238,10 +248,11 @@ impl Rule {
         let mut tiles = vec![1; chain.rows];
         (tiles[written], tiles[read]) = (of_written, of_read);
 
-        // A loop over a single tile counts, too.
+        // A loop with a single tile still counts as a loop with two iterations, unless the axis has
+        // one.
         let tiles_along = |(axis, tile): (&Axis, &usize)| axis.extent.div_ceil(*tile).max(2).min(axis.extent);
         let parallel = parallel_loops(chain, rows.iter().zip(&tiles).map(tiles_along), cpu);
-        // One thread does all blocks beside few elements in one loop.
+        // On one thread, all blocks next to a narrow axis form one loop.
         let is_narrow = extent == of_written || extent < LEAST_SQUARE;
         let first = if is_narrow && (cpu.threads == 1 || parallel == 0) { written } else { read };
         let outermost = Some(first).filter(|_| knobs::tiled(chain).count() == 2);
@@ -249,7 +260,8 @@ impl Rule {
         Self { vector, layout: "plain", outermost, tiles, parallel, width: 1, unroll, prefetches }
     }
 
-    /// The combination that it asks for, with the largest tiles that the knobs have.
+    /// Returns the point of the rule, with the largest offered tiles that are not larger than its
+    /// own.
     fn point(&self, chain: &Chain, cpu: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
         space.point_of(|knob| {
             let word = match knob.name.as_str() {
@@ -275,7 +287,7 @@ impl Rule {
     }
 }
 
-/// True if columns are added up along an axis, and there are other rows for all threads.
+/// True if vectors along the axis sum up columns, and the other rows are enough for all threads.
 fn reads_whole_rows(chain: &Chain, vector: &str, cpu: &CpuTarget) -> bool {
     let rows = chain.row_axes();
     let axis = rows.iter().position(|axis| axis.name == vector).filter(|&axis| knobs::is_inside(chain, axis));
@@ -284,8 +296,8 @@ fn reads_whole_rows(chain: &Chain, vector: &str, cpu: &CpuTarget) -> bool {
     axis.is_some_and(|axis| cpu.threads == 1 || others(axis) >= cpu.threads)
 }
 
-/// Positions of a row beside vectors that are added up in the cache together, as long as there are
-/// tiles for all threads.
+/// Returns the positions per tile, along rows other than the vector axis, whose accumulators share
+/// the cache; fewer if there would not be a tile for each thread.
 fn rows_of_tile(chain: &Chain, vector: &str, cpu: &CpuTarget) -> usize {
     let rows = chain.row_axes();
     let row = rows.iter().find(|axis| axis.name == vector).map_or(cpu.lanes(), |axis| axis.extent);
@@ -293,28 +305,29 @@ fn rows_of_tile(chain: &Chain, vector: &str, cpu: &CpuTarget) -> usize {
     (IN_CACHE / row).min(beside / cpu.threads).max(1)
 }
 
-/// Elements of a row of an operand.
+/// Returns the number of elements of an operand per position of the rows.
 fn row_elements(chain: &Chain) -> usize {
     let own = |pass: &Equation| pass.axes[chain.rows..].iter().map(|axis| axis.extent).product();
     chain.passes().iter().map(own).max().unwrap_or(1)
 }
 
-/// True if operands and result are larger than the second-level cache.
+/// True if operands and result together exceed the second-level cache.
 fn is_beyond_cache(chain: &Chain, cpu: &CpuTarget) -> bool {
     let given = chain.spec.tensors.iter().filter(|tensor| tensor.is_given());
     let all = given.chain([storing::result(chain)]);
     all.map(|tensor| tensor.dtype.bytes() * tensor.shape.iter().product::<usize>()).sum::<usize>() > cpu.l2_bytes
 }
 
-/// The first order whose outermost loop is of this name.
+/// Returns the position of the first order whose outermost loop is over axis `name`.
 fn starting_with(knob: &Knob, name: &str) -> usize {
     let starts =
         |value: &Value| matches!(value, Value::Order(names) if names.first().is_some_and(|first| first == name));
     knob.values.iter().position(starts).unwrap_or(0)
 }
 
-/// The row of pairs; else that along which the result is contiguous if operands are so along it, or
-/// nothing is combined; else the axis along which most accesses are.
+/// Returns the vector axis. The row of pairs comes first. Next is the axis along which the result
+/// is contiguous, if an operand is, too, or if nothing is reduced. Otherwise it is the axis along
+/// which most accesses are contiguous.
 fn vector_of(chain: &Chain) -> &'static str {
     let vectors = knobs::vectors(chain);
     let is_of_result = |name: &&'static str| {
@@ -326,8 +339,8 @@ fn vector_of(chain: &Chain) -> &'static str {
     knobs::row_of_pairs(chain).or(best).unwrap_or_else(|| knobs::most_contiguous(chain))
 }
 
-/// Registers that hold the whole of an axis where that is a row of a window, and neither whole
-/// vectors nor more than knobs have; else one.
+/// Returns the number of registers that hold a whole row of a window, if the row is no multiple of
+/// a vector and the knob offers as many; otherwise 1.
 fn width(chain: &Chain, vector: &str, lanes: usize) -> usize {
     let [pass] = chain.passes() else { return 1 };
     let reduced: Vec<&Axis> = pass.axes.iter().filter(|axis| axis.reduce && axis.extent > 1).collect();
@@ -336,7 +349,7 @@ fn width(chain: &Chain, vector: &str, lanes: usize) -> usize {
     [1, 2, 4].into_iter().find(|width| !is_whole && width * lanes >= row.extent).unwrap_or(1)
 }
 
-/// True if the last dimension of some operand goes along an axis.
+/// True if the last dimension of some operand depends on axis `name`.
 fn reads_along(chain: &Chain, name: &str) -> bool {
     chain.passes().iter().any(|pass| {
         let axis = pass.axes.iter().position(|axis| axis.name == name);

@@ -1,4 +1,4 @@
-//! What may be chosen.
+//! Knobs of maps and reductions.
 
 use std::sync::LazyLock;
 
@@ -14,52 +14,53 @@ use super::storing::Storing;
 use crate::direct::block_size;
 use crate::knob_space::Knob;
 
-/// Loops whose order is chosen, the innermost ones.
+/// Number of innermost loops whose order is a knob.
 const ORDERED: usize = 4;
-/// Blocks of channels of a tile.
+/// Channel blocks per tile.
 const BLOCKS: [usize; 3] = [1, 2, 4];
-/// Tiles that vectors do not run along, of one pass, and of several or of products with a few
-/// vectors.
+/// Tile sizes along rows other than the vector axis, for a single pass.
 const TILES: [usize; 4] = [1, 2, 4, 8];
+/// The same sizes for several passes, and for products with a few vectors.
 const TILES_OF_CHAINS: [usize; 7] = [1, 2, 3, 4, 6, 8, 12];
 
-/// Vectors of a tile whose columns are added up in the cache, most elements of a whole row that is,
-/// and rows beside vectors.
+/// Vectors per tile for column sums in cache.
 const ROWS: [usize; 3] = [32, 64, 128];
+/// Largest whole row, in elements, that is offered as a tile of column sums.
 const MOST_OF_ROW: usize = 1 << 14;
+/// Tile sizes along the other rows of column sums.
 const BESIDE: [usize; 4] = [16, 32, 64, 128];
 
-/// Iterations up to which one thread alone may be faster than several: to start those and to wait
-/// for them takes about as long.
+/// Largest number of iterations for which a single thread may be faster than several: starting and
+/// joining threads takes about as long.
 const FEW_ITERATIONS: usize = 1 << 16;
 
-/// True if a row lies within what the only pass combines, so that columns of several positions are
-/// added up together.
+/// True if a row is inside the reduced axes of the only pass (a column sum), so that accumulators
+/// of several positions are updated together.
 pub(super) fn is_inside(chain: &Chain, axis: AxisId) -> bool {
     let [pass] = chain.passes() else { return false };
     pass.reduces() && chain.is_inside(pass, axis) && !chain.spec.reads_beyond(pass)
 }
 
-/// Iterations of all passes.
+/// Returns the number of iterations of all passes.
 pub(super) fn iterations(chain: &Chain) -> usize {
     let of_pass = |pass: &Equation| pass.axes.iter().fold(1, |all: usize, axis| all.saturating_mul(axis.extent));
     chain.passes().iter().map(of_pass).fold(0, usize::saturating_add)
 }
 
-/// Rows that have tiles.
+/// Returns the rows that have tiles: those of more than one position.
 pub(super) fn tiled(chain: &Chain) -> impl Iterator<Item = AxisId> {
     (0..chain.rows).filter(|&axis| chain.row_axes()[axis].extent > 1)
 }
 
-/// Rows whose order is chosen, or those around them.
+/// Returns the rows whose loop order is chosen by a knob, or the other ones.
 pub(super) fn ordered(chain: &Chain, is_chosen: bool) -> Vec<AxisId> {
     let mut chosen: Vec<AxisId> = tiled(chain).collect();
     chosen.drain(..chosen.len().saturating_sub(ORDERED));
     (0..chain.rows).filter(|axis| chosen.contains(axis) == is_chosen).collect()
 }
 
-/// How many accesses of a pass to what is read, or to the result, are contiguous along an axis of
-/// its.
+/// Counts the accesses of a pass, to operands or the result, that are contiguous along one of its
+/// axes.
 fn contiguous(chain: &Chain, pass: &Equation, axis: AxisId) -> usize {
     let along = |index: Option<&Affine>| index.is_some_and(|index| index.coefficient(VarId(axis as u32)) == 1);
     let is_read_along = |access: &&Access| chain.is_at_hand(access) && along(access.index.last());
@@ -73,7 +74,7 @@ fn is_contiguous(chain: &Chain, pass: &Equation, axis: AxisId) -> bool {
     contiguous(chain, pass, axis) > 0
 }
 
-/// The name of the axes along which most accesses are contiguous, the last of several.
+/// Returns the name of the axes along which most accesses are contiguous; of several the last.
 pub(super) fn most_contiguous(chain: &Chain) -> &'static str {
     let accesses = |name: &&'static str| {
         let of_pass = |pass: &Equation| {
@@ -85,8 +86,8 @@ pub(super) fn most_contiguous(chain: &Chain) -> &'static str {
     vectors(chain).into_iter().max_by_key(accesses).unwrap_or_default()
 }
 
-/// Names of axes that vectors may run along: those along which something is contiguous, of more
-/// than one position, rows first; and that of pairs.
+/// Returns the names of possible vector axes: axes of more than one position along which some
+/// access is contiguous, rows first, and the row of pairs.
 pub(super) fn vectors(chain: &Chain) -> Vec<&'static str> {
     let mut vectors: Vec<&'static str> = Vec::new();
     for is_row in [true, false] {
@@ -103,8 +104,8 @@ pub(super) fn vectors(chain: &Chain) -> Vec<&'static str> {
     }
     vectors.extend(row_of_pairs(chain).filter(|name| !vectors.contains(name)));
     if vectors.is_empty() {
-        // Of one position, or of what is scattered; along channels vectors go in blocks of them
-        // only.
+        // Only one position, or no contiguous access: any row may be the vector axis. Channels
+        // cannot, as vectors go along them in blocked layouts only.
         let channel = laid::channel(chain);
         let plain = tiled(chain).filter(|&axis| Some(axis) != channel).last();
         let axis = plain.unwrap_or(usize::from(channel == Some(0)));
@@ -113,7 +114,7 @@ pub(super) fn vectors(chain: &Chain) -> Vec<&'static str> {
     vectors
 }
 
-/// The last row where what lies behind it are two elements each: vectors along it read and write
+/// Returns the last row if the trailing dimensions hold two elements: vectors along that row access
 /// every other element.
 pub(super) fn row_of_pairs(chain: &Chain) -> Option<&'static str> {
     let elements = |pass: &Equation| pass.axes[chain.rows..].iter().map(|axis| axis.extent).product::<usize>();
@@ -121,9 +122,9 @@ pub(super) fn row_of_pairs(chain: &Chain) -> Option<&'static str> {
     tiled(chain).last().filter(|_| is_of_pairs).map(|axis| chain.row_axes()[axis].name)
 }
 
-/// The axis of a pass along which vectors run: that of the name; of a pass without one the last of
-/// its own that something is contiguous along, one of its result rather than one that is reduced,
-/// or the last of all.
+/// Returns the vector axis of a pass: the axis called `name`. A pass without it has its last own
+/// axis along which some access is contiguous, preferring axes of the result over reduced ones, or
+/// else its last axis.
 pub(super) fn vector_of(chain: &Chain, pass: &Equation, name: &str) -> AxisId {
     let named = pass.axes.iter().position(|axis| axis.name == name);
     let own = |reduce: bool| {
@@ -133,10 +134,10 @@ pub(super) fn vector_of(chain: &Chain, pass: &Equation, name: &str) -> AxisId {
     named.or_else(|| own(false)).or_else(|| own(true)).unwrap_or(pass.axes.len() - 1)
 }
 
-/// Whether what the next tile reads is asked for.
+/// Knob that turns prefetching of the next tile on.
 pub(super) static PREFETCH: LazyLock<Knob> = LazyLock::new(|| Knob::choice("prefetch", &["0", "1"]).optional());
 
-/// Every knob with its values.
+/// Returns all knobs with their values.
 pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
     let (rows, lanes) = (chain.row_axes(), target.lanes());
     let vectors = vectors(chain);
@@ -146,6 +147,7 @@ pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
     let layouts = ["layout.in", "layout.out"].map(|name| Knob::choice(name, &["plain", "blocked"]));
     knobs.extend(layouts.into_iter().filter(|_| channel.is_some()));
     let is_product = chain.is_product();
+
     for axis in tiled(chain) {
         let extent = rows[axis].extent;
         let is_alone = chain.passes().len() == 1 && !is_product;
@@ -182,6 +184,7 @@ pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
     knobs.extend(is_wide.then(|| Knob::choice("width", &["1", "2", "4"])));
     knobs.extend(chain.reads_at_rest().is_some().then(|| PREFETCH.clone()));
     let storing = Storing::of(chain, target);
+
     knobs.extend((storing.len() > 1).then(|| Storing::knob(&storing)));
     let parallel: &[&str] = match target.threads {
         1 => &["1"],

@@ -1,13 +1,13 @@
-//! Images in blocks of channels: what the chain becomes where a config wants them so.
+//! Chains over images in channel-blocked layouts.
 //!
 //! ```text
-//! output[n, c, y, x] = max input[n, c, y + kh, x + kw]                                       c in 0..64
-//!   →  output[n, c, y, x, ci] = max input[n, c, y + kh, x + kw, ci]                          c in 0..4, ci in 0..16
+//! output[n, c, y, x] = max input[n, c, y + kh, x + kw]              c in 0..64
+//!   →  output[n, c, y, x, ci] = max input[n, c, y + kh, x + kw, ci]  c in 0..4, ci in 0..16
 //! ```
 //!
-//! The axis over the lanes of a block is the last row, and vectors go along it: what they read and
-//! write is contiguous whatever the stride of a window. An image that stays plain is read or
-//! written at `16 * c + ci`.
+//! The axis over the channels of a block becomes the last row and the vector axis: accesses along
+//! it are contiguous whatever the stride of a window. An image that stays plain is accessed at
+//! channel `16 * c + ci`.
 
 use std::sync::Arc;
 
@@ -22,20 +22,21 @@ use crate::contraction::lane_name;
 use crate::direct::reader::Reader;
 use crate::error::LowerError;
 
-/// How the images of a chain lie, and its axis of channels.
+/// Layouts of a chain's images and its channel axis.
 #[derive(Clone, Debug)]
 pub(crate) struct Laid {
-    /// The spec of the workload, whose channels are one axis.
+    /// Spec of the workload, in which channels are one axis.
     spec: Arc<Spec>,
-    /// By tensor.
+    /// Layout of each tensor of the spec.
     layouts: Vec<Layout>,
     channel: AxisId,
     lane: AxisId,
     block: usize,
 }
 
-/// The row that is the channel of images `[n, c, ..]`, where one is all that a single pass reads
-/// beside tables, none of them at places that values say, and one is the result.
+/// Returns the row that is the channel axis of images `[n, c, ..]`. The chain must have a single
+/// pass that reads one image, and otherwise only tables that do not depend on the channel; gathered
+/// indices are not allowed; and its result must be an image, too.
 pub(super) fn channel(chain: &Chain) -> Option<AxisId> {
     let ([pass], 0) = (chain.passes(), chain.numbers.start) else { return None };
     let loads = pass.loads();
@@ -53,13 +54,13 @@ pub(super) fn channel(chain: &Chain) -> Option<AxisId> {
     (!is_plain && is_image(input) && is_image(&pass.output)).then_some(channel)
 }
 
-/// The channel where blocks of `block` divide it.
+/// Returns the channel axis if its extent is a multiple of `block`.
 pub(super) fn blockable(chain: &Chain, block: usize) -> Option<AxisId> {
     channel(chain).filter(|&axis| chain.row_axes()[axis].extent.is_multiple_of(block))
 }
 
 impl Laid {
-    /// As the knobs have it; `None` where all images are plain.
+    /// Reads the layouts from the knobs; `None` if all images are plain.
     pub(super) fn read(chain: &Chain, block: usize, reader: &Reader) -> Result<Option<Self>, LowerError> {
         let [input, output] = ["layout.in", "layout.out"].map(|name| Ok((name, reader.layout(name, block)?)));
         let layouts = [input?, output?];
@@ -73,20 +74,23 @@ impl Laid {
     fn of(chain: &Chain, (channel, block): (AxisId, usize), [input, output]: [Layout; 2]) -> Self {
         let mut layouts = vec![Layout::Plain; chain.spec.tensors.len()];
         let mut set = |access: &Access, layout| layouts[access.buffer.0 as usize] = layout;
+
         let last = chain.last();
         let given = last.loads().into_iter().filter(|access| is_given(&chain.spec, access));
         given.for_each(|access| set(access, input));
+        // Tensors that the tail reads at the result's index, such as a residual, have the result's
+        // layout.
         let behind = chain.tail().into_iter().flat_map(|tail| tail.loads().into_iter().chain([&tail.output]));
         let of_result = behind.filter(|access| access.index == last.output.index);
         of_result.chain([&last.output]).for_each(|access| set(access, output));
         Self { spec: Arc::clone(&chain.spec), layouts, channel, lane: chain.rows, block }
     }
 
-    /// The chain with channels as blocks and lanes, over images as they lie.
+    /// Returns the chain with the channel axis split into blocks and lanes, over physical shapes.
     pub(super) fn chain(&self, chain: &Chain) -> Chain {
         let mut spec = Spec::clone(&self.spec);
         for (tensor, &layout) in spec.tensors.iter_mut().zip(&self.layouts) {
-            // A layout that does not fit is none that was read.
+            // Layouts were checked when they were read, so that the default is never used.
             tensor.shape = physical_shape(&tensor.shape, layout).unwrap_or_default();
         }
         for equation in &mut spec.equations {
@@ -126,7 +130,8 @@ impl Laid {
         Access { buffer: access.buffer, index: index.into() }
     }
 
-    /// The tiles of rows by those of the workload's, which count channels: whole blocks of them.
+    /// Converts tile sizes of the workload's rows, where channels count, to those of the split
+    /// rows: whole blocks of channels.
     pub(super) fn tiles(&self, mut tiles: Vec<usize>) -> Result<Vec<usize>, LowerError> {
         let channels = tiles[self.channel];
         if !channels.is_multiple_of(self.block) {
@@ -138,7 +143,7 @@ impl Laid {
         Ok(tiles)
     }
 
-    /// The axis over the lanes of a block.
+    /// Returns the axis over the channels of a block.
     pub(super) fn lane(&self) -> AxisId {
         self.lane
     }
@@ -151,7 +156,7 @@ impl Laid {
         self.layouts[tensor.0 as usize]
     }
 
-    /// A point of an equation of the workload's, by one of the chain's.
+    /// Converts a point of an equation of the chain to the point of the workload's equation.
     pub(crate) fn point(&self, mut point: Vec<Affine>) -> Vec<Affine> {
         let lane = point.remove(self.lane);
         point[self.channel] = point[self.channel].clone() * self.block as i64 + lane;

@@ -1,5 +1,5 @@
-//! Lowering of maps and reductions on a CPU: loops over tiles of rows, each tile the passes one
-//! after the other.
+//! Lowering of maps and reductions for CPUs: loops over tiles of rows, and in each tile the passes
+//! in sequence.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use autotune_ir::spec::{Equation, Tensor};
 mod pass;
 mod reduction;
 
-/// The loop nests of a plan.
+/// Lowers a plan to loop nests.
 pub(crate) fn lower(plan: &MapReduce) -> Program {
     let (spec, mut all) = (plan.spec(), Nest::new(plan.spec(), DType::F32));
     let output = operands(plan, &mut all);
@@ -22,6 +22,8 @@ pub(crate) fn lower(plan: &MapReduce) -> Program {
 
     let (mut made, tables) = tables(spec, &mut all, &[("task", LoopKind::Parallel)]);
     let mut stages: Vec<Stage> = tables.into_iter().collect();
+    // Tables and maps that run before have stages of their own; those of constants run ahead of
+    // time.
     let mut add = |name: &str, when, body| stages.push(Stage { name: name.into(), when, body });
     for before in &plan.before {
         let tensor = before.chain.last().output.buffer;
@@ -44,7 +46,7 @@ pub(crate) fn lower(plan: &MapReduce) -> Program {
     }
 }
 
-/// Adds the operands and then the result, as they lie in memory; says which buffer is the result.
+/// Adds buffers for the operands and the result, in their layouts; returns the result's.
 fn operands(plan: &MapReduce, all: &mut Nest) -> BufferId {
     let spec = &plan.chain.spec;
     let mut add = |name: String, role, tensor: BufferId| {
@@ -59,8 +61,8 @@ fn operands(plan: &MapReduce, all: &mut Nest) -> BufferId {
     add("output".into(), Role::Output, spec.result().unwrap_or(plan.chain.last().output.buffer))
 }
 
-/// The nests of one chain, whose result goes to `output`; of each tensor where what was done before
-/// has stored it.
+/// Lowers one chain, which stores its result to `output`. `made` has, by tensor, the buffers that
+/// earlier stages have stored.
 fn stage(plan: &MapReduce, all: &mut Nest, made: &[Option<BufferId>], output: BufferId) -> Vec<Node> {
     let rows = plan.chain.row_axes().iter().map(|axis| Span { base: Affine::default(), extent: axis.extent }).collect();
     let mut lowering = Lowering { plan, all, output, made, kept: vec![None; made.len()], number: 0 };
@@ -68,26 +70,26 @@ fn stage(plan: &MapReduce, all: &mut Nest, made: &[Option<BufferId>], output: Bu
     lowering.level(0, &whole, Enclosed { by_nothing: true, alone: true })
 }
 
-/// What one axis covers at some depth of the nest: `base..base + extent`.
+/// Range of an axis at some depth of the nest: `base..base + extent`.
 #[derive(Clone)]
 struct Span {
     base: Affine,
     extent: usize,
 }
 
-/// What a tile covers: of the rows, and of windows that are not whole there.
+/// Range of a tile: its rows, and the taps of windows that touch padding there.
 #[derive(Clone)]
 struct Region {
     rows: Vec<Span>,
     taps: Vec<Taps>,
 }
 
-/// What is around a loop.
+/// Loops around the loop that is lowered.
 #[derive(Clone, Copy)]
 struct Enclosed {
-    /// No loop: what stands beside it is a tree of its own.
+    /// True if there is no enclosing loop, so that neighbouring loops are trees of their own.
     by_nothing: bool,
-    /// Parallel loops only, in each of which the next one stands alone.
+    /// True if all enclosing loops are parallel and perfectly nested.
     alone: bool,
 }
 
@@ -95,11 +97,11 @@ struct Lowering<'p> {
     plan: &'p MapReduce,
     all: &'p mut Nest,
     output: BufferId,
-    /// By tensor: where all of it lies.
+    /// Buffers of whole tensors, by tensor.
     made: &'p [Option<BufferId>],
-    /// By tensor: where the tile keeps what a pass has computed.
+    /// Buffers in which the tile stores what passes have computed, by tensor.
     kept: Vec<Option<BufferId>>,
-    /// The pass that is lowered.
+    /// Position of the pass that is lowered.
     number: usize,
 }
 
@@ -110,11 +112,12 @@ impl Builder for Lowering<'_> {
 }
 
 impl Lowering<'_> {
-    /// The loops from number `depth` of the order on. Only the outermost are parallel, as long as
-    /// one stands alone in the other.
+    /// Builds the loops from position `depth` of the order on. Outermost loops are parallel only as
+    /// long as they are perfectly nested.
     fn level(&mut self, depth: usize, region: &Region, enclosed: Enclosed) -> Vec<Node> {
         let Some(&axis) = self.plan.order.get(depth) else { return self.tile(region) };
         let (pieces, rows) = (self.plan.pieces(axis).unwrap_or_default(), self.plan.chain.row_axes());
+        // Loops of one iteration do not count towards the number of parallel loops.
         let before = self.plan.order[..depth].iter().filter(|&&axis| rows[axis].extent > 1).count();
         let is_parallel = enclosed.alone && before < self.plan.parallel;
         let kind = if is_parallel { LoopKind::Parallel } else { LoopKind::Serial };
@@ -136,7 +139,7 @@ impl Lowering<'_> {
         nodes
     }
 
-    /// `alloc kept .. { pass 0; pass 1; .. }`.
+    /// Builds the passes of a tile: `alloc kept .. { pass 0; pass 1; .. }`.
     fn tile(&mut self, region: &Region) -> Vec<Node> {
         let passes = self.plan.chain.passes();
         let (mut nodes, mut kept) = (Vec::new(), Vec::new());
@@ -148,6 +151,7 @@ impl Lowering<'_> {
                 self.kept[pass.output.buffer.0 as usize] = Some(buffer);
                 kept.push(buffer);
             }
+            // A map that is fused with the next pass has no loops of its own.
             if !self.plan.goes_with_next(number) {
                 nodes.extend(self.pass(spans));
             }
@@ -155,7 +159,7 @@ impl Lowering<'_> {
         allocated(kept, nodes)
     }
 
-    /// Memory for what a pass computes of a tile, vectors contiguous.
+    /// Adds the buffer for a pass's output within a tile, contiguous along the pass's vectors.
     fn keep(&mut self, pass: &Equation, spans: &[Span]) -> BufferId {
         let shape: Vec<usize> = self.kept_dims(pass.output.buffer).iter().map(|dim| spans[dim.axis].extent).collect();
         let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
@@ -164,8 +168,8 @@ impl Lowering<'_> {
     }
 }
 
-/// What a pass covers: the tile of rows, and all of its other axes but for what is beyond the
-/// tensor of a window.
+/// Returns the range of each axis of a pass: the tile's rows, and its own axes in full, without
+/// taps that are outside the tensor.
 fn spans(pass: &Equation, number: usize, region: &Region) -> Vec<Span> {
     let own = pass.axes[region.rows.len()..].iter().map(|axis| Span { base: Affine::default(), extent: axis.extent });
     let mut spans: Vec<Span> = region.rows.iter().cloned().chain(own).collect();

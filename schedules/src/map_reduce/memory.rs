@@ -1,4 +1,4 @@
-//! Which results are combined in memory of the thread, and in which order.
+//! Accumulators in thread-private memory, and the order of steps that combine into them.
 
 use smallvec::SmallVec;
 
@@ -8,13 +8,14 @@ use super::chain::Chain;
 use super::{MapReduce, SPARE_REGISTERS};
 use crate::contraction::stride;
 
-/// Values that are added up one after the other. Longer sums are added up in parts: an f32 that has
-/// grown loses more of each value than rounding errors of either sign make up for (N. J. Higham,
-/// "The accuracy of floating point summation", 1993).
+/// Largest number of values that are added up in sequence. Longer sums are split into partial sums:
+/// a large f32 accumulator loses more of each added value than random rounding errors cancel (N. J.
+/// Higham, "The accuracy of floating point summation", 1993).
 pub(crate) const LONGEST_SUM: usize = 1 << 11;
 
 impl MapReduce {
-    /// True if the results of a tile stay in memory of the thread while they are combined.
+    /// True if the accumulators of a tile are in thread-private memory: if registers cannot hold
+    /// them, or if sums are long, so that partial sums are added to memory.
     pub(crate) fn combines_in_memory(&self, pass: usize) -> bool {
         let equation = &self.chain.passes()[pass];
         let lanes = if self.reduces_lanes(pass) { self.width(pass) } else { 1 };
@@ -22,8 +23,9 @@ impl MapReduce {
         is_long || self.adds_up_in_cache(pass)
     }
 
-    /// True if that is so because registers do not hold them: of the only pass, those of whole rows
-    /// that lie within what is combined, so that the operand can be read in order.
+    /// True if the accumulators of a tile are in cache because registers cannot hold them. It
+    /// applies to a single pass whose tiled rows are inside the reduced axes in the operand's
+    /// layout, so that the operand is read in order.
     pub(crate) fn adds_up_in_cache(&self, pass: usize) -> bool {
         let [only] = self.chain.passes() else { return false };
         let is_inside = |(axis, &tile): (AxisId, &usize)| tile == 1 || self.chain.is_inside(only, axis);
@@ -33,14 +35,15 @@ impl MapReduce {
             && self.tiles.iter().enumerate().all(is_inside)
     }
 
-    /// Lanes of a row that registers hold, a power of two of vectors.
+    /// Returns the number of a row's lanes that registers can hold: a power of two of vectors.
     pub(crate) fn lanes_in_registers(&self) -> usize {
         let vectors = self.unit.registers.saturating_sub(SPARE_REGISTERS).max(1);
         self.unit.lanes << vectors.ilog2()
     }
 
-    /// The axes that a pass goes over to combine the values of a tile, outermost first; of a tile
-    /// that is added up in the cache with its rows beside vectors, as the operand has them.
+    /// Returns the axes of the loops that combine the values of a tile, outermost first. If
+    /// accumulators are in cache, these include the tile's rows, and all loops go in the order of
+    /// the operand's layout, so that it is read in order.
     pub(crate) fn steps(&self, pass: usize) -> SmallVec<[AxisId; 8]> {
         let equation = &self.chain.passes()[pass];
         let adds_up_in_cache = self.adds_up_in_cache(pass);
@@ -57,15 +60,15 @@ impl MapReduce {
 }
 
 impl Chain {
-    /// True if something that a pass combines lies around the positions of a row in the operand:
-    /// each is read in several places.
+    /// True if a reduced axis has a larger stride in the operand than `row`: values of one result
+    /// are then far apart, and neighbouring rows are between them.
     pub(super) fn is_inside(&self, pass: &Equation, row: AxisId) -> bool {
         let own = self.distance(pass, row);
         (0..pass.axes.len())
             .any(|axis| pass.axes[axis].reduce && pass.axes[axis].extent > 1 && self.distance(pass, axis) > own)
     }
 
-    /// Elements from one position of an axis to the next in what a pass reads first.
+    /// Returns the stride of an axis, in elements, in the first operand that a pass reads.
     fn distance(&self, pass: &Equation, axis: AxisId) -> i64 {
         let Some(access) = pass.loads().into_iter().find(|access| self.is_at_hand(access)) else { return 0 };
         stride(&access.index, &self.spec.tensor(access).shape, axis)

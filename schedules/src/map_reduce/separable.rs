@@ -1,13 +1,14 @@
-//! Reductions over windows of two axes, along one after the other: a sketch for CPUs, by a rewrite
-//! of the spec.
+//! CPU sketch of reductions over two-dimensional windows, by a rewrite of the spec: the window is
+//! reduced down the columns first, then across them.
 //!
 //! ```text
 //! output[n, c, y, x] = max input[n, c, 2*y + kh - 1, 2*x + kw - 1]
-//!   →  columns[n, c, y, w] = max input[n, c, 2*y + kh - 1, w];  output[n, c, y, x] = max columns[n, c, y, 2*x + kw - 1]
+//!   →  columns[n, c, y, w] = max input[n, c, 2*y + kh - 1, w];
+//!      output[n, c, y, x] = max columns[n, c, y, 2*x + kw - 1]
 //! ```
 //!
-//! Both are passes over rows `n, c, y`. Of a plain image, the first reads whole vectors side by
-//! side, and each window of `3 x 3` takes three elements with a stride where it took nine.
+//! Both equations are passes over rows `n, c, y`. In a plain image, the first pass reads contiguous
+//! vectors. A window of `3 x 3` then needs three strided elements instead of nine.
 
 use std::sync::Arc;
 
@@ -30,13 +31,14 @@ use crate::sketch::{Plan, Sketch};
 /// Name of the sketch in configs.
 const SKETCH: &str = "separable";
 
-/// The name of the axis along which columns lie.
+/// Name of the axis over the columns of the intermediate tensor.
 const COLUMN: &str = "w";
 
-/// Channels and rows of a tile that nobody has measured, and registers of a vector.
+/// Default schedule, not tuned by measurements: channels and rows of a tile, and registers of a
+/// vector.
 const DEFAULT: ([usize; 2], usize) = ([4, 2], 2);
 
-/// The sketch.
+/// Sketch of windows that are reduced in two one-dimensional passes.
 pub(crate) struct SeparableSketch;
 
 impl Sketch for SeparableSketch {
@@ -69,45 +71,45 @@ impl Sketch for SeparableSketch {
         works(workload)
     }
 
-    /// Of plain images: windows of three by three elements and more that share most of them with
-    /// their neighbours. In windows of two rows there is nothing to be saved, and long strides cost
-    /// as much where the rows of a window were combined.
+    /// True for windows of at least 3 x 3 elements in plain images with a stride of at most two,
+    /// which share most elements with their neighbours. Windows of two rows save nothing. With long
+    /// strides, combining whole rows of columns costs as much as it saves.
     fn outdoes_later_tiers(&self, workload: &Workload, target: &Target) -> bool {
         let windows = workload.spec().equations.first().and_then(Windows::of);
         is_plain(workload, target) && windows.is_some_and(|windows| windows.taps >= 3 && windows.stride <= 2)
     }
 }
 
-/// True if no blocks of channels divide an image: where they do, one pass over blocks reads what
-/// two would store between them.
+/// True if the image's channels are not a multiple of a block. Blocked images need one pass only,
+/// which reads what two passes would store and load again.
 fn is_plain(workload: &Workload, target: &Target) -> bool {
     let block = target.cpu().map(block_size);
     let chain = Chain::of(workload.spec());
     block.zip(chain).is_some_and(|(block, chain)| laid::blockable(&chain, block).is_none())
 }
 
-/// [`separated`] for a workload, made once.
+/// Returns [`separated`] of a workload's spec, computed once.
 fn rewritten(workload: &Workload) -> Option<Arc<Spec>> {
     let made = workload.once(SKETCH, || separated(workload.spec()).map(Arc::new));
     Option::clone(&made)
 }
 
-/// Of a reduction over windows of two axes: how many rows it has, the last two of which windows
-/// move along, and where the windows are.
+/// Windows of a reduction over two axes: the number of rows, the last two of which the windows move
+/// along, and the windows' indices.
 struct Windows<'a> {
     rows: usize,
     input: &'a Access,
     across: &'a Affine,
-    /// Elements along the shorter side.
+    /// Taps along the shorter side of the window.
     taps: usize,
-    /// Elements from one window to the next, along the side where these are more.
+    /// Distance between windows in elements, along the axis where it is larger.
     stride: usize,
 }
 
 impl<'a> Windows<'a> {
-    /// `None` unless the pass combines windows that overlap in either direction, along the last two
-    /// dimensions of all that it reads and along its last two rows, behind which its other two axes
-    /// are the taps.
+    /// Returns the windows of a pass that reduces nothing else. `None` unless windows overlap in
+    /// both directions, move along the last two rows, and index the last two dimensions of the
+    /// input; the two reduced axes must follow the rows.
     fn of(pass: &'a Equation) -> Option<Self> {
         let rows = pass.axes.len().checked_sub(2).filter(|&rows| rows >= 2)?;
         let (own, tap_axes) = pass.axes.split_at(rows);
@@ -132,22 +134,22 @@ impl<'a> Windows<'a> {
     }
 }
 
-/// What is to be done for windows that share what they combine: no more than to combine them down
-/// the columns, and then across them.
+/// Returns the work of a workload with windows reduced down the columns first, if that is less than
+/// the direct algorithm's.
 pub(super) fn work(workload: &Workload) -> Work {
     let direct = workload.work();
     let flops = rewritten(workload).map_or(direct.flops, |separated| separated.flops().min(direct.flops));
     Work { flops, ..direct }
 }
 
-/// The same if that is less than each window by itself takes.
+/// Returns [`work`] if it is less than the work of reducing every window separately.
 pub(super) fn works(workload: &Workload) -> Vec<Work> {
     let work = work(workload);
     (work.flops < workload.flops()).then_some(work).into_iter().collect()
 }
 
-/// The same result down the columns of an image, and then across them; `None` if the only pass
-/// combines no [`Windows`].
+/// Rewrites the spec into a reduction down the columns of an image and one across them; `None` if
+/// its only pass has no [`Windows`].
 fn separated(spec: &Spec) -> Option<Spec> {
     let [pass, tail] = &spec.equations[..] else { return None };
     let Windows { rows, input, across, .. } = Windows::of(pass)?;
@@ -155,8 +157,8 @@ fn separated(spec: &Spec) -> Option<Spec> {
     let given = Some(spec.tensor(input)).filter(|tensor| tensor.is_given())?;
     let own = Axis { name: COLUMN, extent: *given.shape.last()?, reduce: false };
 
-    // The axis over columns stands where the row across them stood, and one of the taps where both
-    // stood: all others keep their numbers.
+    // The column axis takes the position of the row across columns, and one tap axis that of both,
+    // so that all other axes keep their positions.
     let columns = BufferId(spec.tensors.len() as u32);
     let column = Affine::var(VarId(x as u32));
     let at = |last: &Affine| Access {

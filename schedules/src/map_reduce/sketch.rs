@@ -1,4 +1,4 @@
-//! Maps and reductions as a sketch.
+//! Maps and reductions as a [`Sketch`].
 
 use std::sync::Arc;
 
@@ -16,10 +16,11 @@ use autotune_ir::spec::Spec;
 use autotune_ir::target::Target;
 use autotune_workloads::{Work, Workload};
 
-/// The sketch.
+/// Sketch of maps, reductions and chains of both.
 pub(crate) struct MapReduceSketch;
 
-/// A schedule of a workload, whose spec may be another than that of its passes.
+/// A schedule of a workload, with the workload's own spec: the passes may be those of a rewritten
+/// one.
 pub(super) struct Planned {
     pub(super) spec: Arc<Spec>,
     pub(super) plan: MapReduce,
@@ -48,9 +49,10 @@ impl Sketch for MapReduceSketch {
         Some((cost, default_point(&spec, cpu, space)?))
     }
 
-    /// Transposes: of 19 shapes (AMD EPYC 25/17, AVX-512 and AVX2, 40 trials) the rule's schedule
-    /// takes 1.06 and 1.11 times the best found, what models rank first 1.3 and 1.25 times.
-    /// Products with a few vectors, of which no model knows such schedules.
+    /// True for transposes: on 19 shapes (AMD EPYC 25/17, AVX-512 and AVX2, 40 trials) the default
+    /// schedule takes 1.06 and 1.11 times as long as the best found, and the model's top pick 1.3
+    /// and 1.25 times. Also true for products with a few vectors, for which no model was trained on
+    /// schedules of this sketch.
     fn is_settled(&self, workload: &Workload, target: &Target) -> bool {
         let spec = spec_of(workload);
         default::is_transpose(&spec) || target.cpu().is_some_and(|cpu| default::prefers(&spec, cpu))
@@ -60,7 +62,8 @@ impl Sketch for MapReduceSketch {
         workload.operator().moves_bytes()
     }
 
-    /// Where windows overlap, the generated code combines once what several of them share.
+    /// Overlapping windows count as in the separable algorithm: the generated code combines once
+    /// what several windows share.
     fn work(&self, workload: &Workload, _config: &Config) -> Work {
         separable::work(workload)
     }

@@ -1,4 +1,4 @@
-//! How a result goes to memory.
+//! Ways to store a result to memory.
 
 use std::sync::LazyLock;
 
@@ -12,26 +12,26 @@ use crate::config::KnobValues;
 use crate::error::LowerError;
 use crate::knob_space::Knob;
 
-/// The knob.
+/// Name of the knob.
 pub(super) const KNOB: &str = "result";
 
-/// How a result goes to memory, by its word. A store to a line that is in no cache waits till the
-/// line was read, unless that was asked for early enough, or the whole line is written past the
-/// caches.
+/// Way to store a result. A plain store to a line that is in no cache waits until the line was
+/// read, unless it was prefetched early enough. Stores of whole lines that bypass the caches do not
+/// wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Storing {
-    /// As it comes.
+    /// Plain stores.
     Cached,
-    /// An earlier pass over the tile, which computes more than the last does, asks for the lines
-    /// that the last one stores to.
+    /// An earlier pass over the tile, which computes more than the last one, prefetches the lines
+    /// that the last pass stores to.
     Fetched,
-    /// Whole vectors past the caches.
+    /// Whole vectors that bypass the caches.
     Streamed,
 }
 
 const ALL: [Storing; 3] = [Storing::Cached, Storing::Fetched, Storing::Streamed];
 
-/// The knob with all of them.
+/// Knob with all values, to read configs with.
 static WHOLE_KNOB: LazyLock<Knob> = LazyLock::new(|| Storing::knob(&ALL));
 
 impl Storing {
@@ -43,15 +43,15 @@ impl Storing {
         }
     }
 
-    /// The knob with these values.
+    /// Returns a knob that offers these values.
     pub(super) fn knob(offered: &[Self]) -> Knob {
         let words: Vec<&str> = offered.iter().map(|storing| storing.word()).collect();
         Knob::choice(KNOB, &words).optional()
     }
 
-    /// What a chain may have: only results larger than the second-level cache anything but the
-    /// first. What is much smaller than the last-level cache does not go past it: whoever reads it
-    /// next would wait, which no measurement of the chain alone shows.
+    /// Returns the values that a chain's knob offers. Results smaller than the second-level cache
+    /// offer plain stores only. Results much smaller than the last-level cache never bypass it: the
+    /// next reader would have to wait, which a measurement of the chain alone does not show.
     pub(super) fn of(chain: &Chain, cpu: &CpuTarget) -> Vec<Self> {
         let bytes = result_bytes(chain);
         let is_offered = |storing: &Self| match storing {
@@ -62,8 +62,8 @@ impl Storing {
         ALL.into_iter().filter(is_offered).collect()
     }
 
-    /// What is chosen without measuring: past the caches only what whoever reads it next would not
-    /// find there anyway.
+    /// Returns the default way: stores bypass the caches only if the next reader would not find the
+    /// result there anyway.
     pub(super) fn unmeasured(chain: &Chain, cpu: &CpuTarget) -> Self {
         let offered = Self::of(chain, cpu);
         match result_bytes(chain) > cpu.l3_bytes / 2 {
@@ -72,7 +72,7 @@ impl Storing {
         }
     }
 
-    /// As the knobs have it.
+    /// Reads the value of the knob.
     pub(super) fn read(chain: &Chain, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let position = WHOLE_KNOB.position(knobs.value(KNOB));
         let storing = ALL[position.ok_or_else(|| LowerError::knob(KNOB, "is no way to store"))?];
@@ -83,7 +83,7 @@ impl Storing {
     }
 }
 
-/// The tensor that is stored: of the shape that the last pass has, and a type of its own.
+/// Returns the tensor of the result, whose element type may differ from that of the last pass.
 pub(super) fn result(chain: &Chain) -> &Tensor {
     let id = chain.spec.result().unwrap_or(chain.last().output.buffer);
     &chain.spec.tensors[id.0 as usize]
@@ -95,8 +95,8 @@ fn result_bytes(chain: &Chain) -> usize {
 }
 
 impl Chain {
-    /// The last pass before the one that makes the result which goes along the same axis of its
-    /// own, and the result's elements by its axes.
+    /// Returns the last pass before the final one that goes along the same own axis as the result,
+    /// and the result's element indexed by that pass's axes.
     pub(super) fn result_beside(&self) -> Option<(usize, Access)> {
         let ([before @ .., last], output) = (self.passes(), &self.last().output) else { return None };
         let along = output.index.last().and_then(axis_of).filter(|&axis| axis >= self.rows)?;

@@ -1,16 +1,16 @@
-//! How many loops are parallel.
+//! Number of parallel loops.
 
 use super::chain::Chain;
 use super::knobs;
 use autotune_ir::target::CpuTarget;
 
-/// Tasks for each thread.
+/// Tasks per thread to aim at, so that threads finish at about the same time.
 pub(super) const TASKS: usize = 4;
-/// Iterations that are not worth a second thread.
+/// Largest number of iterations that are not worth starting a second thread.
 const LEAST_SHARED: usize = 1 << 13;
 
-/// The number of the outermost loops, of which the extents are given, that together make work for
-/// every thread; none of them if there is little to do.
+/// Returns the number of outermost loops, at most three, that together have enough iterations to
+/// keep every thread busy; 0 if there is little work. `loops` yields the extents, outermost first.
 pub(super) fn parallel_loops(chain: &Chain, loops: impl Iterator<Item = usize>, cpu: &CpuTarget) -> usize {
     if cpu.threads == 1 {
         return 1;

@@ -1,5 +1,5 @@
-//! Products of a matrix with few vectors that lie side by side: these are brought one behind the
-//! other first.
+//! Products of a matrix with a few vectors that are interleaved in memory: a map first makes each
+//! vector contiguous.
 
 use std::sync::Arc;
 
@@ -11,18 +11,20 @@ use autotune_workloads::axes::Axes;
 
 use super::chain::axis_of;
 
-/// Elements of a cache line, and from one that goes to a set of the first-level cache to the next.
+/// f32 elements of a cache line.
 const LINE_ELEMENTS: usize = 16;
+/// Distance, in f32 elements, of addresses that map to the same set of the first-level cache.
 const SET_ELEMENTS: usize = 1 << 10;
 
-/// What the passes of a workload are of: its own spec, or one that turns an operand first.
+/// Returns the spec whose equations become passes: the workload's own, or one that transposes an
+/// operand first. Computed once.
 pub(super) fn spec_of(workload: &Workload) -> Arc<Spec> {
     let made = workload.once("turned", || turned(workload.spec()).map(Arc::new));
     Option::clone(&made).unwrap_or_else(|| Arc::clone(workload.spec()))
 }
 
-/// The same product after a map of the operand with few rows or columns, if that does not lie along
-/// what is summed over and the other operand does.
+/// Rewrites a product so that a map first transposes the operand with few rows or columns. `None`
+/// unless that operand is not contiguous along the reduction axis and the other operand is.
 ///
 /// ```text
 /// turned[n, k] = weight[k, n];  sum[m, n] = Σ input[m, k] * turned[n, k];  output[m, n] = ..
@@ -39,7 +41,7 @@ fn turned(spec: &Spec) -> Option<Spec> {
         return None;
     }
 
-    // The map's axes are the line and the step, in this order.
+    // The axes of the map are the operand's contiguous axis and the reduction axis, in this order.
     let var = |axis: usize| Affine::var(VarId(axis as u32));
     let turn = |index: &Affine| match axis_of(index) {
         Some(axis) if axis == line => Some(var(0)),
@@ -66,8 +68,8 @@ fn turned(spec: &Spec) -> Option<Spec> {
     Some(Spec { name: spec.name.clone(), tensors, equations: vec![map, product, tail.clone()], main: 1 })
 }
 
-/// Elements from one line to the next, so that what lines have at a step goes to different sets of
-/// the first-level cache.
+/// Returns the distance between vectors in elements. It is padded if the vectors' elements at the
+/// same step would map to the same set of the first-level cache.
 fn apart(extent: usize) -> usize {
     if extent.is_multiple_of(SET_ELEMENTS) { extent + LINE_ELEMENTS } else { extent }
 }

@@ -1,4 +1,4 @@
-//! Windows that read beyond a tensor: the tiles of an axis along which one moves.
+//! Tiles of an axis along which a window reads past a tensor (padding).
 
 use smallvec::SmallVec;
 
@@ -7,16 +7,16 @@ use autotune_ir::{Affine, VarId};
 
 use super::chain::Chain;
 
-/// Single positions beside the padding at either end of an axis.
+/// Largest number of single positions next to the padding at either end of an axis.
 const MAX_EDGE: usize = 1 << 10;
 
-/// A dimension of an operand that is read at `stride * spatial + dilation * tap - pad`, some of it
-/// beyond the tensor.
+/// A dimension of an operand that is read at `stride * spatial + dilation * tap - pad`, partly
+/// outside the tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Window {
     pub(super) pass: usize,
     extent: i64,
-    /// The axis of the pass that the window moves along: a row, or one of the pass's own.
+    /// Axis of the pass along which the window moves: a row, or an axis of the pass's own.
     pub(super) spatial: AxisId,
     stride: i64,
     tap: AxisId,
@@ -24,34 +24,35 @@ pub(super) struct Window {
     constant: i64,
 }
 
-/// Neighbouring tiles of an axis.
+/// Consecutive tiles of equal size along an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
-    /// The first position.
+    /// First position of the first tile.
     pub(crate) start: usize,
     /// Number of tiles.
     pub(crate) count: usize,
-    /// Positions of each.
+    /// Positions per tile.
     pub(crate) tile: usize,
-    /// The part of the window along it that is inside, where that is not all.
+    /// Taps that are inside the tensor, if these are not all taps of the window.
     pub(crate) taps: Option<Taps>,
 }
 
-/// A part of a window.
+/// Range of taps of a window that are inside the tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Taps {
-    /// The pass that reads it.
+    /// Pass that reads the window.
     pub(crate) pass: usize,
-    /// The axis of the pass that goes along it.
+    /// Axis of the pass over the taps.
     pub(crate) axis: AxisId,
-    /// The first position of the part.
+    /// First tap inside the tensor.
     pub(crate) first: usize,
-    /// Behind its last position.
+    /// End of the range, exclusive.
     pub(crate) behind: usize,
 }
 
-/// The dimensions of tensors that are read beyond; `None` if one is not of a window along an axis
-/// of the result, if windows share an axis, or if a pass has several along axes of its own.
+/// Returns the windows that read past a tensor. `None` if such an index is not a window along an
+/// axis of the result, if two windows share an axis, or if a pass has several windows along axes of
+/// its own.
 pub(super) fn windows(chain: &Chain) -> Option<Vec<Window>> {
     let mut windows: Vec<Window> = Vec::new();
     for (number, pass) in chain.passes().iter().enumerate() {
@@ -92,7 +93,8 @@ fn window((number, pass): (usize, &Equation), index: &Affine, extent: i64) -> Op
 }
 
 impl Window {
-    /// The positions of the window at a position of the result that are inside, of `taps` ones.
+    /// Returns the range of taps, out of `taps`, that are inside the tensor for a position of the
+    /// result.
     fn inside(&self, position: usize, taps: usize) -> (usize, usize) {
         let at = self.stride * position as i64 + self.constant;
         let first = (-at).max(0).unsigned_abs().div_ceil(self.dilation.unsigned_abs()) as usize;
@@ -101,8 +103,9 @@ impl Window {
         (first.min(behind), behind)
     }
 
-    /// The tiles of the axis that it moves along, of which those at either end are single positions
-    /// up to the first window that is whole; `None` if too many are.
+    /// Returns the tiles along the window's axis: single positions at either end, as long as their
+    /// window touches padding, and tiles of `tile` positions between. `None` if too many positions
+    /// touch padding.
     pub(super) fn pieces(&self, pass: &Equation, tile: usize) -> Option<SmallVec<[Piece; 4]>> {
         let [extent, taps] = [self.spatial, self.tap].map(|axis| pass.axes[axis].extent);
         let edge = |position: usize| {
@@ -123,7 +126,7 @@ impl Window {
     }
 }
 
-/// Whole tiles, and the rest.
+/// Returns the whole tiles of a range, and the remainder as one smaller tile.
 pub(super) fn whole(start: usize, end: usize, tile: usize) -> impl Iterator<Item = Piece> {
     let (count, rest) = ((end - start) / tile, (end - start) % tile);
     let pieces = [(start, count, tile), (end - rest, 1, rest)];

@@ -1,4 +1,4 @@
-//! One pass over a tile of rows.
+//! Lowering of one pass over a tile of rows.
 
 use super::{Lowering, Span};
 use crate::lower::nest::{Builder, Loops};
@@ -8,25 +8,25 @@ use autotune_ir::affine::Affine;
 use autotune_ir::program::{Access, BufferId, Expr, Index, Iteration, LoopKind, Node, Role, Store, StoreMode};
 use autotune_ir::spec::{AxisId, Equation};
 
-/// Elements of a cache line.
+/// f32 elements of a cache line.
 const LINE: usize = 16;
 
-/// A dimension of what a tile keeps.
+/// A dimension of a buffer for a tile's intermediate values.
 pub(super) struct Dim {
-    /// The axis of the pass that computes it.
+    /// Axis of the pass that computes the tensor.
     pub(super) axis: AxisId,
-    /// The dimension of the tensor.
+    /// Dimension of the tensor.
     of: usize,
 }
 
-/// Loops of a tile that are written out, and the values of all axes within.
+/// Unrolled loops over a tile, and the values of all axes inside them.
 pub(super) struct Tile {
     pub(super) loops: Loops,
-    /// By axis of the pass.
+    /// Value of each axis of the pass.
     pub(super) values: Vec<Affine>,
-    /// By row: the position in the tile.
+    /// Position within the tile along each row.
     rows: Vec<Affine>,
-    /// Where in the buffer of results.
+    /// Index into the buffer of accumulators.
     pub(super) place: Vec<Affine>,
 }
 
@@ -43,21 +43,21 @@ impl Lowering<'_> {
         self.number + 1 == self.plan.chain.passes().len()
     }
 
-    /// Rows beside the one that vectors go along.
+    /// Returns the rows other than the vector axis.
     pub(super) fn beside(&self) -> Vec<AxisId> {
         (0..self.plan.chain.rows).filter(|&axis| axis != self.vector()).collect()
     }
 
-    /// Loops over the axes of the result that are no rows, around what is done at each place; the
-    /// vector innermost.
+    /// Builds the loops over the result's axes that are not rows, around the code of each position;
+    /// the vector loop is innermost.
     pub(super) fn pass(&mut self, spans: Vec<Span>) -> Vec<Node> {
         let (rows, vector) = (self.plan.chain.rows, self.vector());
         let is_own = |axis: &AxisId| !self.equation().axes[*axis].reduce && *axis != vector;
         let own: Vec<AxisId> = (rows..spans.len()).filter(is_own).collect();
         let Some((axis, pieces)) = self.plan.own_pieces(self.number) else { return self.places(spans, &own) };
 
-        // A window that moves along an axis of the pass's own: where it is whole, and each position
-        // where it is not.
+        // A window along an axis of the pass's own touches padding: one loop covers its whole
+        // positions, and each other position is lowered separately.
         let mut nodes = Vec::new();
         for Piece { start, count, tile, taps } in pieces {
             let mut spans = spans.clone();
@@ -80,8 +80,8 @@ impl Lowering<'_> {
         })
     }
 
-    /// A loop over the vectors along an axis of the result that is no row, some iterations written
-    /// out, and what is left over.
+    /// Builds the loop over vectors along an axis of the result that is not a row, unrolled, and
+    /// the remainder.
     fn vectors(&mut self, spans: Vec<Span>) -> Vec<Node> {
         let vector = self.vector();
         if vector < self.plan.chain.rows || self.equation().axes[vector].reduce {
@@ -91,9 +91,8 @@ impl Lowering<'_> {
         self.by_parts(vector, &spans, [width, unroll], |lowering, spans, _| lowering.place(spans))
     }
 
-    /// A loop over parts of `width` positions along an axis, `unroll` iterations at a time written
-    /// out, and what is left over; `body` makes the nodes of one by what it covers and where it
-    /// begins in the whole.
+    /// Builds a loop over parts of `width` positions along an axis, unrolled by `unroll`, and the
+    /// remainder. `body` builds one part from its ranges and its offset along the axis.
     pub(super) fn by_parts(
         &mut self,
         axis: AxisId,
@@ -117,7 +116,7 @@ impl Lowering<'_> {
         nodes
     }
 
-    /// `for number in 0..count { body }`, `unroll` iterations at a time written out.
+    /// Builds `for number in 0..count { body }`, unrolled by `unroll`, and the remainder.
     pub(super) fn unrolled(
         &mut self,
         name: &'static str,
@@ -148,8 +147,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// Loops over the positions of a tile, the vector last; it is `lanes` wide where it goes along
-    /// an axis that is reduced.
+    /// Opens the loops over the positions of a tile, the vector loop innermost. Along a reduced
+    /// axis the vector has `lanes` elements.
     pub(super) fn open_tile(&mut self, spans: &[Span], lanes: Option<usize>) -> Tile {
         let mut tile = self.open_beside(spans, None);
 
@@ -164,8 +163,8 @@ impl Lowering<'_> {
         tile
     }
 
-    /// Loops over the rows of a tile [beside](Self::beside) its vectors, one of them a vector
-    /// itself if it is named; the axis of the pass's vectors has one position.
+    /// Opens the loops over the rows of a tile other than its vector axis. The loop over `along`,
+    /// if given, is vectorised. The vector axis has one position.
     pub(super) fn open_beside(&mut self, spans: &[Span], along: Option<AxisId>) -> Tile {
         let mut tile = Tile {
             loops: Loops::new(),
@@ -183,7 +182,7 @@ impl Lowering<'_> {
         tile
     }
 
-    /// `result = value`, at once.
+    /// Builds a map: `result = value` in one statement.
     fn map(&mut self, spans: &[Span]) -> Vec<Node> {
         let mut nodes = self.prefetches(spans, spans[self.vector()].extent);
         let tile = self.open_tile(spans, None);
@@ -194,8 +193,8 @@ impl Lowering<'_> {
         nodes
     }
 
-    /// Asks, a line at a time, for what the next tile reads at the places of `lanes` lanes, and for
-    /// what this one stores to there.
+    /// Builds prefetches, one per cache line, of the next tile's operand at the position of `lanes`
+    /// lanes, and of the result's lines there.
     pub(super) fn prefetches(&mut self, spans: &[Span], lanes: usize) -> Vec<Node> {
         let next = self.plan.next_tile(self.number).map(|(access, ahead)| (access.clone(), ahead));
         let stored_to = self.plan.stored_to(self.number).map(|access| (access, 0));
@@ -209,7 +208,8 @@ impl Lowering<'_> {
         nodes
     }
 
-    /// What the pass combines, where that is a map that is done with it: stored where it is kept.
+    /// Builds the preceding map that is fused with this pass, if there is one; it stores its value
+    /// for later passes, too.
     pub(super) fn mapped(&mut self, spans: &[Span], lanes: usize) -> Vec<Node> {
         let Some(before) = self.number.checked_sub(1).filter(|&before| self.plan.goes_with_next(before)) else {
             return Vec::new();
@@ -218,6 +218,7 @@ impl Lowering<'_> {
         let mut spans = spans.to_vec();
         spans[self.vector()].extent = lanes;
         let nodes = self.map(&spans);
+
         self.number = number;
         nodes
     }
@@ -230,12 +231,12 @@ impl Lowering<'_> {
         Some(Iteration { equation: self.plan.chain.numbers.start + self.number, point })
     }
 
-    /// What the pass combines.
+    /// Returns the value that the pass combines or stores.
     pub(super) fn value(&self, tile: &Tile) -> Expr {
         self.equation().value.replaced(&mut |access| self.element(access, tile))
     }
 
-    /// What is stored of what was combined: for the last pass what the last equation makes of it.
+    /// Returns the value to store for a combined one: in the last pass the tail is applied to it.
     pub(super) fn result(&self, combined: Expr, tile: &Tile) -> Expr {
         let chain = &self.plan.chain;
         let Some(tail) = chain.tail().filter(|_| self.is_last()) else { return combined };
@@ -245,7 +246,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// Where the result goes.
+    /// Returns the element that the pass stores to.
     pub(super) fn destination(&self, tile: &Tile) -> Access {
         let output = &self.equation().output;
         match self.is_last() {
@@ -254,8 +255,8 @@ impl Lowering<'_> {
         }
     }
 
-    /// An element of an operand, of the result, or of what was computed before; the axes of the
-    /// last equation are the first of the last pass.
+    /// Returns an element of an operand, of the result, or of an earlier pass's output. Accesses of
+    /// the tail can use the last pass's axes, since the tail's axes are the first of those.
     fn element(&self, access: &Access, tile: &Tile) -> Expr {
         let whole = match self.plan.chain.spec.role(access.buffer) {
             Role::Operand(number) => Some(BufferId(number as u32)),
@@ -271,7 +272,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// Where the tile keeps an element.
+    /// Returns an element of the buffer in which the tile stores a pass's output.
     fn kept_element(&self, access: &Access, tile: &Tile) -> Access {
         let index = self.kept_dims(access.buffer).into_iter().map(|dim| match tile.rows.get(dim.axis) {
             Some(row) => row.clone(),
@@ -281,8 +282,8 @@ impl Lowering<'_> {
         Access { buffer, index: index.collect() }
     }
 
-    /// The dimensions of what a tile keeps of a tensor: those of the tensor, that along which it is
-    /// computed by vectors last.
+    /// Returns the dimensions of a tile's buffer for a tensor: those of the tensor, with the vector
+    /// axis of its pass last.
     pub(super) fn kept_dims(&self, tensor: BufferId) -> Vec<Dim> {
         let chain = &self.plan.chain;
         let Some(number) = chain.passes().iter().position(|pass| pass.output.buffer == tensor) else {

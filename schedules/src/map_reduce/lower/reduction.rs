@@ -1,5 +1,5 @@
-//! What a pass combines: in registers, or in memory of the thread where registers do not hold a
-//! tile or a sum is too long for one f32.
+//! Lowering of reductions: accumulators in registers, or in thread-private memory if registers
+//! cannot hold a tile or a sum is too long for one f32.
 
 use super::pass::Tile;
 use super::{Lowering, Span};
@@ -11,21 +11,21 @@ use autotune_ir::spec::AxisId;
 
 use crate::map_reduce::LONGEST_SUM;
 
-/// Elements that lie near each other, so that they may be read in any order: those of four pages.
+/// Number of elements close enough to be read in any order: four pages.
 const NEAR: usize = 1 << 12;
 
-/// Where the results of a tile are combined: a buffer by the rows of a tile beside its vectors, and
-/// by lanes.
+/// Accumulators of a tile: a buffer with a dimension for each row other than the vector axis, and
+/// one for the lanes.
 #[derive(Clone)]
 struct Results {
     buffer: BufferId,
     scope: Scope,
-    /// By dimension: where what is lowered begins.
+    /// Index at which the part that is lowered begins, by dimension.
     first: Vec<Affine>,
 }
 
 impl Results {
-    /// Those from a place on.
+    /// Returns the accumulators from `place` on.
     fn from(&self, place: &[Affine]) -> Self {
         Self { first: self.first.iter().zip(place).map(|(first, at)| first.clone() + at.clone()).collect(), ..*self }
     }
@@ -35,27 +35,37 @@ impl Results {
     }
 }
 
-/// Steps that are left to do.
+/// Remaining loops of a reduction.
 #[derive(Clone, Copy)]
 struct Steps<'a> {
-    /// How many elements one combines where vectors go along what is combined.
+    /// Elements that one step combines, if vectors go along a reduced axis.
     lanes: Option<usize>,
-    /// The axes to go over: those that are combined, and rows between them.
+    /// Axes to loop over: reduced ones, and rows between them.
     axes: &'a [AxisId],
 }
 
 impl Lowering<'_> {
+    /// Builds a reduction whose vectors go along a row or another axis of the result:
+    ///
     /// ```text
-    /// alloc acc { acc[..] = neutral; for taps { acc[..] = combined(acc[..], value) }; result[..] = acc[..] }
+    /// alloc acc {
+    ///   acc[..] = neutral;
+    ///   for taps { acc[..] = combined(acc[..], value) };
+    ///   result[..] = acc[..]
+    /// }
     /// ```
     ///
-    /// In memory, rows are gone over in the order in which the operand has them, and the innermost
-    /// steps are done in registers:
+    /// With accumulators in memory, loops go over rows in the operand's order, and the innermost
+    /// steps use registers:
     ///
     /// ```text
     /// alloc acc {
     ///   for k { for v { acc[k, v..] = neutral } }
-    ///   for n { for k { alloc part { part[..] = neutral; for l { part[..] = combined(part[..], value) }; acc[k, ..] = combined(acc[k, ..], part[..]) } } }
+    ///   for n { for k { alloc part {
+    ///     part[..] = neutral;
+    ///     for l { part[..] = combined(part[..], value) };
+    ///     acc[k, ..] = combined(acc[k, ..], part[..])
+    ///   } } }
     ///   for k { for v { result[k, v..] = acc[k, v..] } }
     /// }
     /// ```
@@ -69,15 +79,21 @@ impl Lowering<'_> {
         allocated([acc.buffer], body)
     }
 
+    /// Builds a reduction whose vectors go along a reduced axis:
+    ///
     /// ```text
     /// alloc acc {
-    ///   acc[..] = neutral; for steps { acc[..] = combined(acc[..], value) }; acc[0..rest] = combined(acc[0..rest], value);
-    ///   acc[0..8] = combined(acc[0..8], acc[8..16]); acc[0..4] = combined(acc[0..4], acc[4..8]); ..
+    ///   acc[..] = neutral;
+    ///   for steps { acc[..] = combined(acc[..], value) };
+    ///   acc[0..rest] = combined(acc[0..rest], value);
+    ///   acc[0..8] = combined(acc[0..8], acc[8..16]);
+    ///   acc[0..4] = combined(acc[0..4], acc[4..8]); ..
     ///   result = acc[0]
     /// }
     /// ```
     ///
-    /// What is in memory is brought to registers, row by row, before its lanes are combined.
+    /// Accumulators in memory are loaded into registers, row by row, before their lanes are
+    /// combined.
     pub(super) fn reduction_of_lanes(&mut self, spans: &[Span]) -> Vec<Node> {
         let vector = self.vector();
         let extent = spans[vector].extent;
@@ -107,7 +123,7 @@ impl Lowering<'_> {
         allocated([acc.buffer], body)
     }
 
-    /// Where the results of a tile are combined.
+    /// Returns the memory of the tile's accumulators.
     fn scope(&self) -> Scope {
         if self.plan.combines_in_memory(self.number) { Scope::Local } else { Scope::Register }
     }
@@ -118,7 +134,8 @@ impl Lowering<'_> {
         Results { buffer, scope, first: self.origin() }
     }
 
-    /// A buffer by the rows of a tile beside its vectors, and by lanes if there are some.
+    /// Returns a buffer with a dimension for each row of a tile other than the vector axis, and one
+    /// for lanes if given.
     fn buffer_of(&mut self, name: &str, spans: &[Span], lanes: Option<usize>, scope: Scope) -> BufferId {
         let shape: Vec<usize> = self.beside().into_iter().map(|axis| spans[axis].extent).chain(lanes).collect();
         let sizes: Vec<String> = shape.iter().map(usize::to_string).collect();
@@ -126,14 +143,14 @@ impl Lowering<'_> {
         self.all.buffer_named(&name, Role::Accumulator, scope, shape)
     }
 
-    /// The place where a tile begins in its results.
+    /// Returns the index at which a tile begins in its accumulators.
     fn origin(&self) -> Vec<Affine> {
         vec![Affine::default(); self.beside().len() + 1]
     }
 
-    /// All of a tile at once where registers hold its results; else row by row, and along a row
-    /// vector by vector, some of these written out. `body` makes the nodes by the place in the
-    /// results and what is covered.
+    /// Calls `body` once if registers hold the accumulators of the tile; otherwise in loops over
+    /// rows and, along a row, over unrolled vectors. `body` builds nodes from the index into the
+    /// accumulators and the ranges of the axes.
     fn each_vector(
         &mut self,
         scope: Scope,
@@ -164,7 +181,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// A position of a row beside vectors.
+    /// Returns the index and ranges at position `at` of a row that is not the vector axis.
     fn at_row(&self, place: &[Affine], spans: &[Span], axis: AxisId, at: Affine) -> (Vec<Affine>, Vec<Span>) {
         let (mut place, mut spans) = (place.to_vec(), spans.to_vec());
         if let Some(dim) = self.beside().iter().position(|&beside| beside == axis) {
@@ -174,8 +191,8 @@ impl Lowering<'_> {
         (place, spans)
     }
 
-    /// One row by `lanes` lanes at a time, `unroll` iterations of that written out; lanes that are
-    /// combined are all done at once, and so is what registers hold.
+    /// Builds a loop along one row, `lanes` lanes at a time and unrolled by `unroll`. Lanes of a
+    /// reduced axis, and rows that registers hold, are processed in one piece.
     fn by_lanes(
         &mut self,
         place: &[Affine],
@@ -195,7 +212,7 @@ impl Lowering<'_> {
         })
     }
 
-    /// `results = neutral`.
+    /// Builds `results = neutral`.
     fn clear(&mut self, results: &Results, spans: &[Span], lanes: Option<usize>) -> Vec<Node> {
         let neutral = self.equation().reduction.neutral();
         self.each_vector(results.scope, spans, |lowering, at, spans| {
@@ -205,14 +222,14 @@ impl Lowering<'_> {
         })
     }
 
-    /// `to = from`.
+    /// Builds `to = from`.
     fn copy(&mut self, from: &Results, to: &Results, spans: &[Span], lanes: usize) -> Vec<Node> {
         let Tile { loops, place, .. } = self.open_tile(spans, Some(lanes));
         let Access { buffer, index } = to.access(&place);
         nest(loops, vec![assign(buffer, index, Expr::Load(from.access(&place)))])
     }
 
-    /// `result = acc`.
+    /// Builds `result = acc`, with the tail applied.
     fn finish(&mut self, acc: &Results, spans: &[Span], lanes: Option<usize>) -> Vec<Node> {
         let tile = self.open_tile(spans, lanes);
         let combined = acc.access(&tile.place);
@@ -225,7 +242,8 @@ impl Lowering<'_> {
         nest(tile.loops, vec![assign(buffer, index, value)])
     }
 
-    /// The lanes of results in registers combined, and what is stored of them.
+    /// Builds the reduction of the lanes of accumulators in registers, and the stores of the
+    /// results.
     fn combine_rows(&mut self, acc: &Results, spans: &[Span], lanes: usize) -> Vec<Node> {
         let beside: Vec<AxisId> = self.beside().into_iter().filter(|&axis| spans[axis].extent > 1).collect();
         let results = beside.iter().map(|&axis| spans[axis].extent).product();
@@ -243,11 +261,15 @@ impl Lowering<'_> {
         }
     }
 
-    /// The lanes of the results that lie beside each other combined, of all results at once, and
-    /// what is stored of them: vectors go along the results.
+    /// Builds the joint reduction of the lanes of neighbouring results, and their stores. Vectors
+    /// go along the results, so that lanes are combined by vector operations after a transpose.
     ///
     /// ```text
-    /// alloc folded { folded[0..8] = acc[0..8, 0]; for lane in 1.. { folded[0..8] = combined(folded[0..8], acc[0..8, lane]) }; result[0..8] = folded }
+    /// alloc folded {
+    ///   folded[0..8] = acc[0..8, 0];
+    ///   for lane in 1.. { folded[0..8] = combined(folded[0..8], acc[0..8, lane]) };
+    ///   result[0..8] = folded
+    /// }
     /// ```
     fn fold(&mut self, acc: BufferId, spans: &[Span], along: AxisId) -> Vec<Node> {
         let folded = self.buffer_of("folded", spans, None, Scope::Register);
@@ -271,8 +293,8 @@ impl Lowering<'_> {
         allocated([folded], body)
     }
 
-    /// The first `count` lanes combined into the first `wanted`, a power of two: those behind the
-    /// largest power of two with the first ones, again and again.
+    /// Builds the reduction of the first `count` lanes to the first `wanted`, a power of two. Each
+    /// step combines the lanes from the largest smaller power of two on with the first ones.
     fn combine_lanes(&mut self, acc: BufferId, spans: &[Span], [count, wanted]: [usize; 2]) -> Vec<Node> {
         let (mut nodes, mut left) = (Vec::new(), count);
         while left > wanted {
@@ -290,7 +312,7 @@ impl Lowering<'_> {
         nodes
     }
 
-    /// Loops over what is combined, and over the rows between.
+    /// Builds the loops over the reduced axes, and over the rows between them.
     fn steps(&mut self, results: &Results, spans: &[Span], lanes: Option<usize>) -> Vec<Node> {
         let axes = self.plan.steps(self.number);
         self.step(results, spans, Steps { lanes, axes: &axes })
@@ -306,10 +328,13 @@ impl Lowering<'_> {
         let (axis, next) = (*axis, Steps { axes: rest, ..steps });
         let (is_long, within) = (self.terms(spans, steps) > LONGEST_SUM, self.terms(spans, next));
         let is_memory = results.scope != Scope::Register;
+        // A sum that is too long for one accumulator: split this loop into parts with partial sums.
         if is_memory && is_long && within <= LONGEST_SUM {
             let most = LONGEST_SUM / within.max(1) * self.width(axis, lanes);
             return self.by_parts(axis, spans, [most, 1], |lowering, spans, _| lowering.part(results, spans, steps));
         }
+        // What is left is close together in memory: combine it in registers and add it to memory
+        // once.
         if is_memory && !is_long && self.are_near(spans, steps) {
             let most = self.plan.lanes_in_registers();
             return self.by_lanes(&self.origin(), spans, [most, 1], &mut |lowering: &mut Self, at, spans| {
@@ -324,7 +349,7 @@ impl Lowering<'_> {
                 lowering.step(&results.from(&place), &spans, next)
             });
         }
-        // What is within is written out already, and so are vectors of a row in memory.
+        // The inner steps are unrolled already, and so are vectors of a row in memory.
         let written_out: usize = rest.iter().map(|&axis| spans[axis].extent).product();
         let unroll = if is_memory { 1 } else { self.plan.unroll / written_out.max(1) };
         let width = self.width(axis, lanes);
@@ -335,37 +360,38 @@ impl Lowering<'_> {
         })
     }
 
-    /// Elements along an axis that a step combines.
+    /// Returns the number of elements along an axis that one step combines.
     fn width(&self, axis: AxisId, lanes: Option<usize>) -> usize {
         if axis == self.vector() { lanes.unwrap_or(1) } else { 1 }
     }
 
-    /// Steps that are left for each result.
+    /// Returns the number of steps that are left for each result.
     fn terms(&self, spans: &[Span], Steps { lanes, axes }: Steps) -> usize {
         let combined = axes.iter().filter(|&&axis| self.equation().axes[axis].reduce);
         combined.map(|&axis| spans[axis].extent / self.width(axis, lanes)).product()
     }
 
-    /// True if only steps of one row are left.
+    /// True if all remaining loops are over reduced axes.
     fn are_rows_done(&self, axes: &[AxisId]) -> bool {
         axes.iter().all(|&axis| self.equation().axes[axis].reduce)
     }
 
-    /// True if registers hold what a step combines of a row.
+    /// True if registers hold the part of a row that one step combines.
     fn is_short(&self, spans: &[Span], lanes: Option<usize>) -> bool {
         lanes.is_some() || spans[self.vector()].extent <= self.plan.lanes_in_registers()
     }
 
-    /// True if only steps of one row are left, and registers hold the row or all that is read lies
-    /// near.
+    /// True if all remaining loops are over reduced axes, and either registers hold the row or
+    /// everything that is read is close together in memory.
     fn are_near(&self, spans: &[Span], Steps { lanes, axes }: Steps) -> bool {
         let row = spans[self.vector()].extent;
         let elements = axes.iter().map(|&axis| spans[axis].extent).fold(row, usize::saturating_mul);
         self.are_rows_done(axes) && (self.is_short(spans, lanes) || elements <= NEAR)
     }
 
-    /// `alloc part { part[..] = neutral; steps; results[..] = combined(results[..], part[..]) }`,
-    /// in registers if these hold the row that is left.
+    /// Builds the remaining steps with a partial sum:
+    /// `alloc part { part[..] = neutral; steps; results[..] = combined(results[..], part[..]) }`.
+    /// It is in registers if these hold the rest of the row.
     fn part(&mut self, results: &Results, spans: &[Span], steps: Steps) -> Vec<Node> {
         let lanes = steps.lanes;
         let is_row_held = self.are_rows_done(steps.axes) && self.is_short(spans, lanes);
