@@ -1,18 +1,19 @@
-//! The sketch of two contractions in one program, such as a depthwise convolution and the pointwise
-//! one behind it, or two matrix products with a function of elements between them. On GPUs
-//! (`gpu.rs`), where a softmax may be between them, too, it has knobs of its own. On CPUs:
+//! Sketch of two fused contractions, such as a depthwise convolution and the pointwise convolution
+//! after it, or two matrix products with a map between them. On GPUs (`gpu.rs`) it has other knobs,
+//! and a softmax may be between the contractions. On CPUs:
 //!
 //! ```text
-//! parallel batch, tiles of rows                       (cache tiles, `order`)
-//!   chunks of the channels between                    (`tile.` of the axis that the second sums over)
-//!     first:  register tiles: acc = Σ data * weight;  mid = map of acc              between=tile: beside the tile, in cache
-//!     second: register tiles: acc (+)= Σ mid * weight;  output = act(acc + bias + residual), or partial sums
+//! parallel batch, tiles of rows         (cache tiles, `order`)
+//!   chunks of intermediate channels     (`tile.` of the second's reduction axis)
+//!     first:  register tiles: acc = Σ data * weight;  mid = map of acc
+//!     second: register tiles: acc (+)= Σ mid * weight;
+//!             output = act(acc + bias + residual), or partial sums
 //! ```
 //!
-//! With `between=whole` what is between is written out: each contraction is a stage of its own, in
-//! the same tiles of rows. Either one's register tiles, and the copies that they read from, are
-//! those of the direct sketch; its own knobs have the names of that sketch, behind `first.` and
-//! `second.`.
+//! With `between=tile` the intermediate `mid` of a tile stays in cache. With `between=whole` it is
+//! a whole tensor: each contraction is a stage of its own, in the same tiles of rows. Register
+//! tiles and packed copies of both contractions are those of the direct sketch; the contractions'
+//! own knobs have that sketch's names, prefixed by `first.` and `second.`.
 
 use std::sync::Arc;
 
@@ -45,20 +46,21 @@ pub const SKETCH: &str = "fused";
 /// f32 elements of a cache line.
 const LINE: usize = 16;
 
-/// The typed form of a config.
+/// A config in typed form.
 pub(crate) struct Fused {
     pub(crate) pair: Arc<Pair>,
     pub(crate) first: Direct,
     pub(crate) second: Direct,
-    /// True if what is between is written out whole.
+    /// True if the intermediate tensor is stored whole between two stages.
     pub(crate) is_whole: bool,
-    /// Channels that a step counts of the axes between, in the first and in the second.
+    /// Channels per step of the intermediate's axis, in the first and in the second contraction: a
+    /// block in blocked layouts, else 1.
     pub(crate) units: [usize; 2],
 }
 
 impl Fused {
-    /// What values of the knobs ask for, or the first that is malformed, does not fit the workload,
-    /// or breaks a limit of the target.
+    /// Reads the values of the knobs, or fails with the first that is malformed, does not fit the
+    /// workload, or breaks a limit of the target.
     pub(crate) fn new(workload: &Workload, target: &CpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let pair = Pair::of(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
         Self::of_pair(&pair, target, knobs)
@@ -86,7 +88,7 @@ impl Fused {
         let first = part(&of_first, pair.first.channel, units[0])?;
         let second = part(&of_second, pair.step, units[1])?;
 
-        // Packed weights are numbered by register tiles.
+        // Packed weights are stored by register tile, so that a chunk must start at one.
         if tiles.chunk < pair.first.extent(pair.first.channel) {
             is_multiple(first.register_extent(pair.first.channel) * units[0])?;
         }
@@ -95,8 +97,9 @@ impl Fused {
         Ok(fused)
     }
 
-    /// Shape of what is kept beside a tile. Rows are an odd number of cache lines apart, and the
-    /// dimensions around lanes are odd: neither rows nor channels fall on the same cache sets.
+    /// Returns the shape of a tile's intermediate buffer. Rows are padded to an odd number of cache
+    /// lines, and the middle dimensions of blocked layouts to odd extents, so that rows and
+    /// channels do not map to the same cache sets.
     pub(crate) fn kept_shape(&self) -> Vec<usize> {
         let mut shape = self.second.tile_shape();
         let is_blocked = self.second.in_layout != Layout::Plain;
@@ -110,7 +113,7 @@ impl Fused {
         shape
     }
 
-    /// What is kept beside a tile must stay in the second-level cache.
+    /// Checks that a tile's intermediate values fit into the second-level cache.
     fn check_memory(&self, target: &CpuTarget) -> Result<(), LowerError> {
         let bytes = self.kept_shape().into_iter().fold(self.pair.dtype.bytes(), usize::saturating_mul);
         if !self.is_whole && bytes > target.l2_bytes {
@@ -120,18 +123,18 @@ impl Fused {
         Ok(())
     }
 
-    /// The loops around both contractions, by axes of the first, outermost first.
+    /// Returns the loops around both contractions, by axes of the first, outermost first.
     pub(crate) fn shared_loops(&self) -> Vec<TileLoop> {
         let batch = self.first.batch.iter().map(|&axis| TileLoop { axis, tile: 1 });
         batch.chain(self.first.cache[..self.first.parallel].iter().copied()).collect()
     }
 }
 
-/// Tiles that both contractions have alike, in elements.
+/// Tile sizes in elements, common to both contractions.
 struct Tiles<'a> {
-    /// Of rows, in the order of their loops.
+    /// Rows in the order of their loops, as axes of both contractions, with their tile sizes.
     rows: Vec<(&'a [AxisId; 2], usize)>,
-    /// Channels between.
+    /// Intermediate channels per chunk.
     chunk: usize,
 }
 
@@ -151,7 +154,7 @@ impl<'a> Tiles<'a> {
     }
 }
 
-/// The layouts of either contraction: what is between has one for both.
+/// Reads the layouts of both contractions; they share the layout of the intermediate tensor.
 fn layouts(reader: &Reader, pair: &Pair, block: usize) -> Result<[Layouts; 2], LowerError> {
     let [in_blocks, between_blocks, out_blocks] = pair.blockable(block);
     let read = |name: &str, blocks| layout(reader, name, blocks, block);

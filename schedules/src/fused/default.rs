@@ -1,4 +1,4 @@
-//! The schedule of two contractions that is chosen without measuring.
+//! Default schedule of two fused contractions on CPUs.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::direct::{MAX_SHARE, block_size};
 use crate::knob_space::{Knob, KnobSpace};
 use crate::point::Point;
 
-/// Layouts and data modes in the order in which the default tries them.
+/// Layouts and data modes of the first contraction, in the order in which the default tries them.
 const DATA: [(&str, &str); 6] = [
     ("blocked", "inplace"),
     ("blocked", "copy"),
@@ -25,23 +25,25 @@ const DATA: [(&str, &str); 6] = [
 ];
 /// Largest register tile along a row.
 const WIDEST: usize = 28;
-/// Register tiles of a depthwise convolution, width and height: neighbouring results share what
-/// they read. The first was the fastest of a dozen tried for 32 and 64 channels of 112 x 112 (AMD
-/// EPYC, family 25, model 17, one thread of a loaded machine, least of 50 runs in turns).
+/// Register tiles of a depthwise convolution, as width and height: neighbouring results share
+/// inputs. The first was the fastest of a dozen for 32 and 64 channels of 112 x 112 (AMD EPYC,
+/// family 25, model 17, one thread of a loaded machine, minimum of 50 runs with interleaved
+/// timing).
 const SHARED_READS: [[usize; 2]; 3] = [[4, 2], [3, 3], [3, 1]];
-/// What is between takes so much of the second-level cache at first, half as much with every try
-/// that follows.
+/// The intermediate tile gets this fraction of the second-level cache at first, and half as much
+/// with each further try.
 const CACHE_SHARE: usize = 4;
+/// Number of cache budgets that are tried.
 const TRIES: usize = 16;
 
-/// Elements of a register tile at most: channels, the row that vectors may run along, other rows.
+/// Largest register tile: channels, the row along which vectors may go, other rows.
 type Registers = [usize; 3];
 
-/// A fixed rule without measuring: what is between is kept beside tiles, all its channels at once,
-/// of as many rows as have room in a quarter of the second-level cache. Either contraction has the
-/// largest register tile that fits the registers, as the direct sketch's default has. Of these the
-/// first that divides the work among the threads evenly enough, else the one that does so most
-/// evenly.
+/// Returns the default point by a fixed rule. Intermediate values are stored per tile, with all
+/// channels and as many rows as fit into a quarter of the second-level cache. Both contractions
+/// have the largest register tile that fits, like the direct sketch's default. If that divides the
+/// work unevenly among threads, smaller cache budgets are tried; without an even one, the least
+/// uneven is returned.
 pub(super) fn default_point(pair: &Arc<Pair>, target: &CpuTarget, space: &Arc<KnobSpace>) -> Option<Point> {
     let mut best: Option<(f64, Point)> = None;
     for budget in (0..TRIES).map(|tries| (target.l2_bytes / CACHE_SHARE) >> tries) {
@@ -57,21 +59,21 @@ pub(super) fn default_point(pair: &Arc<Pair>, target: &CpuTarget, space: &Arc<Kn
     best.map(|(_, point)| point)
 }
 
-/// What the default schedule tries.
+/// Wanted values of the knobs of a default schedule.
 #[derive(Clone)]
 struct Rule<'a> {
     pair: &'a Pair,
-    /// Layouts, and how the first reads its data.
+    /// Layout of all tensors, and data mode of the first contraction.
     words: (&'static str, &'static str),
     vectors: [AxisId; 2],
     registers: [Registers; 2],
-    /// Bytes of what is between.
+    /// Bytes available for the intermediate tile.
     budget: usize,
 }
 
 impl<'a> Rule<'a> {
-    /// The best rule that is valid: with small register tiles of the second one that suits the
-    /// first, then one that suits the second.
+    /// Returns the first valid rule. It looks for register tiles of the first contraction with the
+    /// smallest ones of the second, and then for those of the second.
     fn find(pair: &'a Arc<Pair>, target: &CpuTarget, space: &Arc<KnobSpace>, budget: usize) -> Option<(Point, Fused)> {
         let valid = |rule: &Self| {
             let point = rule.point(space)?;
@@ -102,7 +104,7 @@ impl<'a> Rule<'a> {
         seconds.find_map(|rule| valid(&rule)).or_else(|| valid(&first))
     }
 
-    /// The combination that the knobs have of it.
+    /// Returns the point with the values of the rule, as far as the knobs offer them.
     fn point(&self, space: &Arc<KnobSpace>) -> Option<Point> {
         space.point_of(|knob| {
             let position = |word: &str| knob.values.iter().position(|v| *v == Value::Choice(word.into()));
@@ -127,7 +129,8 @@ impl<'a> Rule<'a> {
         if part == 0 { &self.pair.first } else { &self.pair.second }
     }
 
-    /// The largest register tile along an axis within the limit; all steps of a reduction.
+    /// Returns the position of the largest register tile along an axis within the limit; of a
+    /// reduction axis that of all steps.
     fn register(&self, part: usize, knob: &Knob, axis: &str) -> Option<usize> {
         let (roles, [channels, width, height]) = (self.roles(part), self.registers[part]);
         let axis = roles.contraction.axis(axis)?;
@@ -139,8 +142,8 @@ impl<'a> Rule<'a> {
         }
     }
 
-    /// The tile of a row, or of the channels between: these whole, of rows as many as there is room
-    /// for, the innermost first.
+    /// Returns the position of a cache tile: all intermediate channels, or as many positions of a
+    /// row as the budget allows. Inner rows are filled first.
     fn tile(&self, knob: &Knob, name: &str) -> usize {
         let (pair, last) = (self.pair, knob.values.len() - 1);
         let mut room = self.budget / (pair.dtype.bytes() * pair.second.extent(pair.step));
@@ -159,8 +162,7 @@ impl<'a> Rule<'a> {
     }
 }
 
-/// Axes of vectors with register tiles of a contraction, the best first. The last have a single
-/// element.
+/// Yields pairs of vector axis and register tile, best first. The last tiles have a single element.
 fn of_part<'a>(roles: &'a Roles, target: &CpuTarget) -> impl Iterator<Item = (AxisId, Registers)> + 'a {
     let (lanes, block) = (target.lanes(), block_size(target));
     let vectors = roles.vectors(target);
@@ -172,8 +174,8 @@ fn of_part<'a>(roles: &'a Roles, target: &CpuTarget) -> impl Iterator<Item = (Ax
     shared.chain(tiles.flat_map(move |registers| vectors.clone().into_iter().map(move |vector| (vector, registers))))
 }
 
-/// The largest tile up to a limit, of those that are multiples of a number if there are any; the
-/// least if none is.
+/// Returns the position of the largest tile up to `limit`, preferably a multiple of `of`; 0 if none
+/// is small enough.
 fn largest(knob: &Knob, limit: usize, of: usize) -> usize {
     let fits = |value: &Value, of: usize| matches!(value, Value::Tile(t) if t[0] <= limit && t[0].is_multiple_of(of));
     let find = |of| knob.values.iter().rposition(|value| fits(value, of));

@@ -1,26 +1,27 @@
-//! Two contractions in one kernel on a GPU: those of a [`Pair`](super::Pair), or scores and what is
-//! summed with the weights that a softmax makes of them (attention).
+//! Two fused contractions in one GPU kernel: those of a [`Pair`](super::Pair), or attention, where
+//! a softmax turns the first one's scores into weights of the second.
 //!
 //! ```text
 //! block loops over batch axes and tiles of rows
 //!   thread loops
 //!     acc = 0
-//!     tiles of the channels between                                     (`tile.` of the axis that the second sums over)
-//!       first:   first_acc = Σ data * weight                            as the `tiled` sketch has it, chunk by chunk
-//!       between: data_shared = map of first_acc                         barrier
-//!       second:  acc += data_shared * weight_shared                     in chunks of its own (`second.tile.`)
+//!     tiles of intermediate channels   (`tile.` of the second's reduction axis)
+//!       first:   first_acc = Σ data * weight         like the `tiled` sketch, by chunks
+//!       between: data_shared = map of first_acc      barrier
+//!       second:  acc += data_shared * weight_shared  in chunks of its own (`second.tile.`)
 //!     output = act(acc + bias + residual)
 //! ```
 //!
-//! A block has all columns of the second, so that nothing is computed twice. Where that leaves too
-//! few blocks, or what is between is too large, `between=whole` writes it out: each contraction is
-//! a kernel of its own, in the same tiles.
+//! A block computes all columns of the second contraction, so that no intermediate value is
+//! computed twice. If that leaves too few blocks, or the intermediate tile is too large,
+//! `between=whole` stores the intermediate tensor in global memory: each contraction is a kernel of
+//! its own, in the same tiles.
 //!
 //! # Softmax
 //!
-//! The scores of a row go by in chunks of keys. What was added up with respect to the largest score
-//! so far is scaled when a larger one comes (Milakov and Gimelshein, "Online normalizer calculation
-//! for softmax", 2018; Dao et al., "FlashAttention", 2022):
+//! The scores of a row are processed in chunks of keys. Sums are relative to the largest score so
+//! far; they are rescaled when a larger score comes (Milakov and Gimelshein, "Online normalizer
+//! calculation for softmax", 2018; Dao et al., "FlashAttention", 2022):
 //!
 //! ```text
 //! largest[m] = max scores[m, n];  total[m] = Σ exp(scores[m, n] - largest[m])
@@ -56,27 +57,28 @@ mod pair;
 mod parts;
 mod softmax;
 
-/// Type of the values that a softmax between the contractions keeps.
+/// Type of the values that the online softmax stores.
 const KEPT: DType = DType::F32;
 
-/// Elements of what is between that are copied at once where it was written out.
+/// Elements per copy of the intermediate tensor if it is in global memory, widest first.
 const VECTORS: [usize; 3] = [4, 2, 1];
 
-/// Chunks of the second contraction at most that what is between makes: they are written out.
+/// Largest number of the second contraction's chunks per tile of the intermediate: their code is
+/// unrolled.
 const MAX_CHUNKS: usize = 8;
 
-/// The typed form of a config.
+/// A config in typed form.
 pub(super) struct GpuFused {
     pair: Arc<GpuPair>,
     first: Tiling,
     second: Tiling,
-    /// True if what is between is written out whole.
+    /// True if the intermediate tensor is stored whole in global memory.
     is_whole: bool,
 }
 
 impl GpuFused {
-    /// What values of the knobs ask for, or the first that is malformed, does not fit the workload,
-    /// or breaks a limit of the target.
+    /// Reads the values of the knobs, or fails with the first that is malformed, does not fit the
+    /// workload, or breaks a limit of the target.
     pub(super) fn new(workload: &Workload, target: &GpuTarget, knobs: &dyn KnobValues) -> Result<Self, LowerError> {
         let pair = GpuPair::of(workload).ok_or_else(|| LowerError::unfit(SKETCH, workload))?;
         let words = between_words(&pair);
@@ -98,19 +100,19 @@ impl GpuFused {
         Ok(fused)
     }
 
-    /// Chunks of the second contraction that what is between of one of the first makes.
+    /// Returns the number of the second contraction's chunks per tile of the intermediate.
     fn chunks(&self) -> usize {
         let tiles = self.pair.channel.map(|[channel, step]| self.first.tile(channel) / self.second.tile(step));
         tiles.unwrap_or(1)
     }
 
-    /// What both need at once.
+    /// Checks the limits that both contractions together must satisfy.
     fn check(&self, target: &GpuTarget) -> Result<(), LowerError> {
         let (bytes, limit) = (self.shared_bytes(), target.shared_bytes_per_block);
         if bytes > limit {
             return Err(LowerError::knob("tile", format!("{bytes} bytes of shared memory exceed {limit}")));
         }
-        // The chunks of the second are written out.
+        // The chunks of the second contraction are unrolled.
         let body = self.second.sums() * self.chunks();
         if let Kernel::Registers { unroll } = self.second.kernel
             && !self.is_whole
@@ -126,7 +128,7 @@ impl GpuFused {
         Ok(())
     }
 
-    /// Shared memory of a block.
+    /// Returns the bytes of shared memory that a block needs.
     pub(super) fn shared_bytes(&self) -> usize {
         let [first, second] = [&self.first, &self.second].map(Tiling::shared_bytes);
         match self.pair.between {
@@ -139,8 +141,8 @@ impl GpuFused {
         }
     }
 
-    /// Registers that a thread needs, about: those of the second are in use while the first
-    /// multiplies.
+    /// Estimates the registers of a thread: the accumulators of the second contraction are live
+    /// while the first one runs.
     fn registers(&self) -> usize {
         let both = self.first.registers() + self.second.sums();
         match self.pair.between {
@@ -149,13 +151,14 @@ impl GpuFused {
         }
     }
 
-    /// Shape of what the threads of each row have found: rows of a block, and threads.
+    /// Returns the shape of the buffer in which the threads of each row exchange values: rows of a
+    /// block, and threads.
     fn parts_shape(&self) -> Vec<usize> {
         let rows = self.pair.rows.iter().map(|row| self.first.tile(row[0]));
         rows.chain([self.row_threads()]).collect()
     }
 
-    /// Threads of a row.
+    /// Returns the number of threads that share a row.
     fn row_threads(&self) -> usize {
         let channel = self.pair.channel.map(|channel| channel[0]);
         let level = self.first.threads.iter().find(|level| Some(level.axis) == channel);
@@ -163,8 +166,8 @@ impl GpuFused {
     }
 }
 
-/// Has a tiling find a tile of what is between in shared memory: `tile` elements along an axis that
-/// it sums over, in several chunks.
+/// Makes the second contraction read the intermediate tile from shared memory: `tile` elements
+/// along its reduction axis `step`, in several chunks.
 fn keep_between(second: &mut Tiling, step: AxisId, tile: usize) -> Result<(), LowerError> {
     let chunk = second.tile(step);
     let knob = format!("{}.tile.{}", PARTS[1], second.roles.name(step));
@@ -180,15 +183,15 @@ fn keep_between(second: &mut Tiling, step: AxisId, tile: usize) -> Result<(), Lo
     Ok(())
 }
 
-/// The columns of the result, all of which a block has, of a pair of which nothing else can be too
-/// large for it: by name and extent.
+/// Returns the columns of an attention's result, as name and extent: a block computes all of them,
+/// and nothing else of an attention can exceed the limits of a block.
 pub(super) fn widest(workload: &Workload) -> Option<(&'static str, usize)> {
     let pair = GpuPair::of(workload).filter(|pair| matches!(pair.between, Between::Softmax(_)))?;
     let (column, second) = (pair.column?, pair.part(1));
     Some((second.name(column), second.extent(column)))
 }
 
-/// Words of the knob that says where what is between is.
+/// Returns the words of the knob for the place of the intermediate tensor.
 fn between_words(pair: &GpuPair) -> &'static [&'static str] {
     match pair.between {
         Between::Map => &["shared", "whole"],

@@ -1,4 +1,4 @@
-//! What may be chosen in the sketch of two contractions.
+//! Knobs of two fused contractions on CPUs.
 
 use autotune_ir::target::CpuTarget;
 
@@ -9,10 +9,10 @@ use crate::direct::knobs::{UNROLLS, data_modes, reduce_tiles, register_tiles, we
 use crate::direct::roles::Roles;
 use crate::knob_space::Knob;
 
-/// Positions of a row in a tile that knobs offer besides the whole row.
+/// Tile sizes of rows that are offered besides the whole row.
 const ROW_TILES: [usize; 22] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 16, 20, 24, 28, 32, 42, 48, 56, 64, 96];
 
-/// Every knob of the sketch with its values, for one workload and target.
+/// Returns all knobs with their values, for one workload and target.
 pub(super) fn knobs(pair: &Pair, target: &CpuTarget) -> Vec<Knob> {
     let Pair { first, second, rows, step, .. } = pair;
     let mut knobs = vec![Knob::choice("between", &["tile", "whole"])];
@@ -44,7 +44,7 @@ pub(super) fn knobs(pair: &Pair, target: &CpuTarget) -> Vec<Knob> {
     knobs
 }
 
-/// What either contraction has.
+/// Returns the knobs that either contraction has.
 fn of_part(roles: &Roles, target: &CpuTarget) -> Vec<Knob> {
     let vectors = roles.vectors(target);
     let names: Vec<&str> = vectors.iter().map(|&axis| roles.name(axis)).collect();

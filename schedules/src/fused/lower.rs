@@ -1,5 +1,5 @@
-//! Lowering of two contractions on a CPU: each by the direct sketch's register tiles, in the same
-//! tiles of rows.
+//! Lowering of two fused contractions for CPUs: each uses the direct sketch's register tiles, in
+//! the same tiles of rows.
 
 use std::mem::swap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use autotune_ir::affine::Affine;
 use autotune_ir::program::{BufferId, LoopKind, Node, Program, Role, Scope, Stage, When};
 use autotune_workloads::Workload;
 
-/// The loop nests of a config, for vectors of `lanes` lanes.
+/// Lowers a config to loop nests, for vectors of `lanes` elements.
 pub(crate) fn lower(workload: &Workload, fused: &Fused, lanes: usize) -> Program {
     let Fused { first, second, is_whole, .. } = fused;
     let spec = workload.spec();
@@ -31,7 +31,8 @@ pub(crate) fn lower(workload: &Workload, fused: &Fused, lanes: usize) -> Program
     all.buffers[between.0 as usize].dtype = fused.pair.dtype;
     let of_first = operands.part(&first.contraction, [operands.input, between]);
     let of_second = operands.part(&second.contraction, [between, operands.output]);
-    // The second may need memory for partial sums.
+    // Two lowerings share one nest. It is built by the second first, which may add a buffer for
+    // partial sums, and then moved to the first.
     let mut second_nests = Lowering::of_part(all, of_second, second, lanes);
     let all = std::mem::replace(&mut second_nests.all, Nest::new(workload.spec(), workload.dtype()));
     let mut first_nests = Lowering::of_part(all, of_first, first, lanes);
@@ -57,7 +58,7 @@ pub(crate) fn lower(workload: &Workload, fused: &Fused, lanes: usize) -> Program
     Program { spec: Arc::clone(spec), algorithm: Arc::clone(spec), axes, vars, buffers, stages, cold: false }
 }
 
-/// What another lowering makes for the program of this one.
+/// Calls `make` on another lowering, which builds into the nest of this one meanwhile.
 fn lent<'a, T>(of: &mut Lowering<'_>, other: &mut Lowering<'a>, make: impl FnOnce(&mut Lowering<'a>) -> T) -> T {
     swap(&mut of.all, &mut other.all);
     let made = make(other);
@@ -65,7 +66,7 @@ fn lent<'a, T>(of: &mut Lowering<'_>, other: &mut Lowering<'a>, make: impl FnOnc
     made
 }
 
-/// Both contractions for a tile of rows, one chunk of the channels between after the other:
+/// Builds both contractions for a tile of rows, one chunk of intermediate channels after the other:
 ///
 /// ```text
 /// for c.0 { alloc mid { mid[..] = map of Σ data * weight;  output[..] (+)= Σ mid[..] * weight } }
@@ -91,6 +92,8 @@ fn both(
         let name = second.cache_loop(pair.step);
         nodes.extend(first.repeat(name, segment.count, LoopKind::Serial, |first, index| {
             let chunk = whole.tile(segment, index);
+            // The chunk counts in steps of the second contraction; the first may count in other
+            // units.
             let channel = &mut region[pair.first.channel];
             channel.base = divide(&(chunk.base.clone() * read as i64), made);
             channel.extent = chunk.extent * read / made;
@@ -106,13 +109,13 @@ fn both(
     nodes
 }
 
-/// The loops of the first contraction over chunks of its own reduction.
+/// Returns the loops of the first contraction over its own reduction axis.
 fn own_steps(first: &Direct) -> Vec<TileLoop> {
     let is_step = |loops: &&TileLoop| first.contraction.axes[loops.axis].reduce;
     first.cache.iter().filter(is_step).copied().collect()
 }
 
-/// What is between, beside the tile of a region.
+/// Returns the location of the intermediate tile that belongs to a region.
 fn beside(buffer: BufferId, index: &[Affine], region: &Region) -> Place {
     Place { buffer, lead: Vec::new(), index: index.to_vec(), origin: Some(bases(region)) }
 }

@@ -1,4 +1,4 @@
-//! Two contractions of which the second reads what the first defines.
+//! Two contractions of which the second reads the output of the first.
 
 use std::sync::Arc;
 
@@ -12,38 +12,43 @@ use crate::contraction::{Contraction, Operand};
 use crate::direct::roles::Roles;
 use crate::map_reduce::axis_of;
 
-/// A spec of four equations: a contraction of operands, a map of its sums, a contraction of what
-/// that defines with another operand, a map of those sums.
+/// A spec of four equations: a contraction, a map of its sums (the intermediate tensor `mid`), a
+/// contraction of that with another operand, and a map of those sums.
 ///
 /// ```text
-/// sum_1[n, c, y, x] = Σ input[n, c, y + j, x + k] * w_1[c, j, k];   mid[n, c, y, x]    = max(sum_1[n, c, y, x] + b_1[c], 0)
-/// sum_2[n, o, y, x] = Σ mid[n, c, y, x] * w_2[o, c];                output[n, o, y, x] = sum_2[n, o, y, x]
+/// sum_1[n, c, y, x]  = Σ input[n, c, y + j, x + k] * w_1[c, j, k]
+/// mid[n, c, y, x]    = max(sum_1[n, c, y, x] + b_1[c], 0)
+/// sum_2[n, o, y, x]  = Σ mid[n, c, y, x] * w_2[o, c]
+/// output[n, o, y, x] = sum_2[n, o, y, x]
 /// ```
 ///
-/// The second reads one element of each *row* (`n`, `y`, `x`) and sums over the channels of the
-/// first: a tile of rows of the result needs the same rows of what is between, and no others.
+/// The second contraction reads one element of each *row* (`n`, `y`, `x`) and sums over the
+/// channels of the first: a tile of rows of the result needs exactly the same rows of `mid`.
 pub(crate) struct Pair {
     pub(crate) first: Roles,
     pub(crate) second: Roles,
-    /// The axes of more than one element that both have as rows: of the first, and of the second in
-    /// whose order they are.
+    /// Row axes of more than one element, as axes of the first and of the second contraction, in
+    /// the second's order.
     pub(crate) rows: Vec<[AxisId; 2]>,
-    /// The same of those that neither tiles.
+    /// Batch axes of both contractions, which are never tiled.
     pub(crate) batch: Vec<[AxisId; 2]>,
-    /// The axis that the second sums over.
+    /// Reduction axis of the second contraction: the channels of the intermediate tensor.
     pub(crate) step: AxisId,
-    /// Type of what is between in memory.
+    /// Element type of the intermediate tensor in memory.
     pub(crate) dtype: DType,
 }
 
-/// Equations of a pair.
+/// Position of the first contraction in the spec.
 const FIRST: usize = 0;
+/// Position of the map of its sums.
 const MAP: usize = 1;
+/// Position of the second contraction.
 const SECOND: usize = 2;
+/// Position of the map of those sums.
 const TAIL: usize = 3;
 
 impl Pair {
-    /// What a workload is, if it is a pair; found once.
+    /// Returns the workload as a pair; `None` if it is not one. Computed once per workload.
     pub(crate) fn of(workload: &Workload) -> Option<Arc<Self>> {
         Option::clone(&workload.once((), || Self::find(workload).map(Arc::new)))
     }
@@ -58,7 +63,7 @@ impl Pair {
         let &[step] = &second.axes.steps[..] else { return None };
         let slides = second.axes.taps().any(|tap| second.extent(tap) > 1);
 
-        // Each dimension of what is between is an axis of either.
+        // Each dimension of the intermediate tensor must be an axis of both contractions.
         let (made, read) = (&first.contraction.output, &second.contraction.data);
         let (mut rows, mut batch, mut is_fit) = (Vec::new(), Vec::new(), !slides);
         for (a, b) in axes_of(made)?.into_iter().zip(axes_of(read)?) {
@@ -75,15 +80,16 @@ impl Pair {
         is_fit.then_some(Self { first, second, rows, batch, step, dtype })
     }
 
-    /// Whether the input, what is between, and the output can be channel-blocked.
+    /// Returns whether the input, the intermediate tensor and the output can have channel-blocked
+    /// layouts.
     pub(super) fn blockable(&self, block: usize) -> [bool; 3] {
         let ([input, made], [read, output]) = (self.first.blockable(block), self.second.blockable(block));
         [input, made && read, output]
     }
 }
 
-/// The axis that each dimension is, none of those of one element; `None` if some dimension is no
-/// axis.
+/// Returns the axis of each dimension, `None` for dimensions of one element; `None` altogether if
+/// an index is not a plain axis.
 pub(super) fn axes_of(operand: &Operand) -> Option<Vec<Option<AxisId>>> {
     let axis = |index: &Affine| if index.as_constant() == Some(0) { Some(None) } else { axis_of(index).map(Some) };
     operand.index.iter().map(axis).collect()

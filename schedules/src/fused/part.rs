@@ -1,4 +1,4 @@
-//! Either of two contractions, by its own knobs.
+//! One of two fused contractions, as a plan of the direct sketch.
 
 use std::sync::Arc;
 
@@ -13,10 +13,10 @@ use crate::direct::roles::Roles;
 use crate::direct::{DataMode, Direct, TileLoop};
 use crate::error::LowerError;
 
-/// Prefixes of the knobs of either contraction.
+/// Prefixes of the knobs of the first and the second contraction.
 pub(super) const PARTS: [&str; 2] = ["first", "second"];
 
-/// One of the contractions, laid out.
+/// One of the contractions in its layouts.
 pub(super) struct Part<'a> {
     pub(super) number: usize,
     roles: &'a Roles,
@@ -31,13 +31,14 @@ impl<'a> Part<'a> {
         Self { number, roles, laid: roles.laid(layouts, block, Groups::NONE), layouts, block }
     }
 
-    /// Elements of an axis that one step counts: those of a block where it is split.
+    /// Returns the elements per step of an axis: a block if the axis is split, otherwise 1.
     pub(super) fn unit(&self, axis: AxisId) -> usize {
         if self.laid.lane_of(axis).is_some() { self.block } else { 1 }
     }
 
-    /// As the direct sketch has it, in cache tiles that are known but for that of its own
-    /// reduction; the loops over the first `parallel` of them are parallel.
+    /// Reads the direct sketch's plan of this contraction. `cache` has the tiles of shared loops,
+    /// outermost first; the tile of the contraction's own reduction is read here. The first
+    /// `parallel` loops are parallel.
     pub(super) fn direct(
         &self,
         target: &CpuTarget,
@@ -72,7 +73,7 @@ impl<'a> Part<'a> {
             data: Arc::clone(&laid.data),
             output: Arc::clone(&laid.output),
             out_layout: layouts.output,
-            // What is between lies as the second reads it.
+            // The intermediate tensor has the layout that the second reads already.
             data_mode: if self.number == 0 { reader.data_mode()? } else { DataMode::InPlace },
             packed_weights: reader.packs_weights()?,
             dot: None,
@@ -88,7 +89,7 @@ impl<'a> Part<'a> {
         })
     }
 
-    /// The tile of an axis, in steps.
+    /// Reads the tile of an axis, in steps.
     fn tile(&self, reader: &Reader, axis: AxisId) -> Result<usize, LowerError> {
         let (knob, unit) = (format!("tile.{}", self.roles.name(axis)), self.unit(axis));
         match reader.tile::<1>(&knob)? {
@@ -98,14 +99,14 @@ impl<'a> Part<'a> {
     }
 }
 
-/// The values of the knobs of one contraction, by their names in the direct sketch.
+/// Values of one contraction's knobs, by their names in the direct sketch.
 struct Own<'a> {
     name: &'static str,
     all: &'a dyn KnobValues,
 }
 
 impl Own<'_> {
-    /// An error with the name that a knob has in this sketch.
+    /// Returns an error with the prefixed name that the knob has in this sketch.
     fn named(&self, error: LowerError) -> LowerError {
         match error {
             LowerError::Knob { name, reason } => LowerError::Knob { name: format!("{}.{name}", self.name), reason },

@@ -1,4 +1,4 @@
-//! Two contractions in one program as a sketch.
+//! Two fused contractions as a [`Sketch`].
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::knob_space::{Knob, KnobSpace};
 use crate::point::Point;
 use crate::sketch::{self, Plan, Sketch};
 
-/// The sketch.
+/// Sketch of two fused contractions.
 pub(crate) struct FusedSketch;
 
 struct Planned {
@@ -72,7 +72,8 @@ impl Sketch for FusedSketch {
         }
     }
 
-    /// Whatever else there may be for two contractions, it multiplies without register tiles.
+    /// Always true: any other sketch that can compute two contractions multiplies without register
+    /// tiles.
     fn outdoes_later_tiers(&self, _workload: &Workload, _target: &Target) -> bool {
         true
     }

@@ -1,4 +1,4 @@
-//! What may be chosen.
+//! Knobs of two fused contractions on GPUs.
 
 use autotune_ir::target::GpuTarget;
 use autotune_workloads::Workload;
@@ -11,14 +11,15 @@ use crate::fused::part::PARTS;
 use crate::gpu::threads;
 use crate::knob_space::Knob;
 
-/// Threads that share a row.
+/// Numbers of threads that share a row.
 const ROW_THREADS: [&str; 8] = ["1", "2", "4", "8", "16", "32", "64", "128"];
-/// Columns of a thread that lie together, and such runs that it has.
+/// Contiguous columns of a thread.
 const REGISTERS: [usize; 4] = [1, 2, 4, 8];
+/// Numbers of such runs of columns per thread.
 const RUNS: [usize; 3] = [1, 2, 4];
 
-/// Every knob of the sketch with its values, for one workload and target; none if it is not for
-/// them.
+/// Returns all knobs with their values, for one workload and target; `None` if the sketch does not
+/// apply to them.
 pub(in crate::fused) fn knobs(workload: &Workload, target: &GpuTarget) -> Option<Vec<Knob>> {
     let pair = GpuPair::of(workload)?;
     let mut knobs: Vec<Knob> = Vec::new();
@@ -55,10 +56,11 @@ pub(in crate::fused) fn knobs(workload: &Workload, target: &GpuTarget) -> Option
     smallest(workload, target, &knobs).map(|_| knobs)
 }
 
-/// A config of small tiles that keeps the limits of the target, if there is one: all columns of a
-/// row may be too many for the memory of a block.
+/// Returns a config of small tiles within the limits of the target. `None` if there is none: all
+/// columns of a row may need more memory than a block has.
 pub(in crate::fused) fn smallest(workload: &Workload, target: &GpuTarget, knobs: &[Knob]) -> Option<Config> {
-    // The least of everything but what shares the columns among threads and loops.
+    // All knobs have their least value, except those that divide the columns among threads and
+    // loops.
     let shares = |knob: &Knob| {
         knob.name == "between"
             || knob.name == parts::ROW_THREADS
@@ -77,7 +79,8 @@ pub(in crate::fused) fn smallest(workload: &Workload, target: &GpuTarget, knobs:
     (0..count).rev().map(small).find(|config| GpuFused::new(workload, target, config).is_ok())
 }
 
-/// `[of a thread, register]` values of the channels between.
+/// Returns the values `[columns of a thread, contiguous columns]` of the knob for intermediate
+/// channels.
 fn channels(extent: usize) -> Vec<Vec<usize>> {
     let tiles = REGISTERS.into_iter().flat_map(|register| RUNS.map(|runs| vec![runs * register, register]));
     tiles.filter(|tile| tile[0] < 2 * extent).collect()

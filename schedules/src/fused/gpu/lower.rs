@@ -1,4 +1,4 @@
-//! Lowering of two contractions on a GPU: each as the `tiled` sketch has it, in the same tiles of
+//! Lowering of two fused contractions for GPUs: each like the `tiled` sketch, in the same tiles of
 //! rows.
 
 use std::mem::swap;
@@ -24,10 +24,10 @@ use online::Online;
 mod online;
 mod weigh;
 
-/// What buffers of the first contraction have in front of their names.
+/// Prefix of the names of the first contraction's buffers.
 const FIRST: &str = "first_";
 
-/// The loop nests of a config.
+/// Lowers a config to loop nests.
 pub(in crate::fused) fn lower(workload: &Workload, fused: &GpuFused) -> Program {
     let (spec, pair) = (workload.spec(), &fused.pair);
     let mut all = Nest::new(workload.spec(), workload.dtype());
@@ -48,7 +48,8 @@ pub(in crate::fused) fn lower(workload: &Workload, fused: &GpuFused) -> Program 
         packed
     });
 
-    // Where the first leaves what it makes, and the second finds it, if that is in global memory.
+    // Buffer of the intermediate tensor if it is in global memory, else a placeholder that no code
+    // accesses.
     let read = &pair.part(1).own.data;
     let name = spec.tensor(spec.equations[fused.second.roles.own.number].loads()[0]).name.to_string();
     let between = if fused.is_whole {
@@ -80,11 +81,10 @@ pub(in crate::fused) fn lower(workload: &Workload, fused: &GpuFused) -> Program 
     Program { algorithm: Arc::clone(&spec), spec, axes, vars: all.vars, buffers: all.buffers, stages, cold: false }
 }
 
-/// Both contractions in one kernel.
+/// Lowering of both contractions in one kernel.
 struct Both<'a> {
     fused: &'a GpuFused,
-    /// The nest that is lowered is the first one's, but while it is [lent](Both::lent) to the
-    /// second.
+    /// Owns the nest that is being built, except while it is [lent](Both::lent) to the second.
     first: Lowering<'a>,
     second: Lowering<'a>,
     online: Option<Online>,
@@ -108,7 +108,8 @@ impl<'a> Both<'a> {
         Self { fused, first, second, online }
     }
 
-    /// What the second makes for the nest.
+    /// Calls `make` on the second contraction's lowering, which builds into the common nest
+    /// meanwhile.
     fn lent<T>(&mut self, make: impl FnOnce(&mut Lowering<'a>) -> T) -> T {
         swap(self.first.all, self.second.all);
         let made = make(&mut self.second);
@@ -126,7 +127,7 @@ impl<'a> Both<'a> {
 
         let mut body = self.lent(|second| second.clear());
         body.extend(self.begin_rows());
-        // What every tile of channels needs is copied once.
+        // If no tile of channels needs other data, it is copied once before all of them.
         let (tiling, channel) = (self.first.tiling, self.fused.pair.channel);
         let is_alike = channel.is_none_or(|[channel, _]| !tiling.staged[0].source.uses(channel));
         let is_copied_once = is_alike && tiling.slots == 1 && tiling.chunk_counts().all(|count| count == 1);
@@ -153,8 +154,8 @@ impl<'a> Both<'a> {
         nest(loops, allocated(buffers, body))
     }
 
-    /// The block and the thread of the second are those of the first: the same rows, and columns in
-    /// place of channels.
+    /// Derives the first contraction's block and thread indices from the second's: both have the
+    /// same rows, and the first has channels in place of columns.
     fn place_first(&mut self) {
         let (pair, [first, second]) = (&self.fused.pair, [&self.fused.first, &self.fused.second]);
         for &[a, b] in pair.rows.iter().chain(&pair.batch) {
@@ -168,15 +169,17 @@ impl<'a> Both<'a> {
         }
     }
 
-    /// A tile of the channels between:
+    /// Builds a tile of intermediate channels:
     ///
     /// ```text
-    /// first_acc = 0;  first_acc += ..;  data_shared = what is made of it
-    /// for the chunks of the second { weight_shared = ..;  barrier;  acc += data_shared * weight_shared;  barrier, if there are several }
+    /// first_acc = 0;  first_acc += ..;  data_shared = map or softmax weights of first_acc
+    /// for the chunks of the second {
+    ///   weight_shared = ..;  barrier;  acc += data_shared * weight_shared;  barrier, if several
+    /// }
     /// ```
     ///
-    /// What is stored to shared memory was read before a barrier: the first contraction comes by
-    /// one at least.
+    /// No barrier is needed before the stores to shared memory: the first contraction contains at
+    /// least one, after the last reads of the tile before.
     fn chunk(&mut self, number: Affine, is_copied_once: bool) -> Vec<Node> {
         let mut first = Affine::default();
         if let Some([channel, _]) = self.fused.pair.channel {
@@ -194,7 +197,8 @@ impl<'a> Both<'a> {
         nodes
     }
 
-    /// The second contraction's chunks of a tile of the channels between that begins at `first`.
+    /// Builds the second contraction's chunks of a tile of intermediate channels that begins at
+    /// `first`.
     fn multiply_second(&mut self, first: Affine) -> Vec<Node> {
         let (fused, zero, count) = (self.fused, Affine::default(), self.fused.chunks());
         self.lent(|second| {
@@ -220,7 +224,7 @@ impl<'a> Both<'a> {
         })
     }
 
-    /// The one chunk of the first contraction, whose data is there.
+    /// Builds the first contraction's only chunk, whose data was copied before.
     fn copied_chunk(&mut self) -> Vec<Node> {
         let (zero, place) = (Affine::default(), Vec::new());
         let mut nodes = self.first.copy_operand(1, Way::Direct(&zero), &place);
@@ -229,7 +233,7 @@ impl<'a> Both<'a> {
         nodes
     }
 
-    /// `data_shared = map of first_acc`, zero beyond the channels.
+    /// Builds `data_shared = map of first_acc`, with zeros past the last channel.
     fn map(&mut self) -> Vec<Node> {
         let tiling = self.first.tiling;
         let (loops, index) = self.first.open_sums(tiling.sums.iter());
@@ -246,7 +250,8 @@ impl<'a> Both<'a> {
         nest(loops, vec![store])
     }
 
-    /// Where what is between of the first one's values within the block lies.
+    /// Returns the index in shared memory of an intermediate value, by the first contraction's axis
+    /// values within the block.
     fn between(&self, values: &[Affine]) -> Vec<Affine> {
         let pair = &self.fused.pair;
         let mut of_second = vec![Affine::default(); self.second.thread_base.len()];
@@ -257,7 +262,7 @@ impl<'a> Both<'a> {
     }
 }
 
-/// How far apart the first elements of neighbouring threads are along an axis.
+/// Returns the distance of the first elements of neighbouring threads along an axis.
 fn step(tiling: &Tiling, axis: AxisId) -> usize {
     tiling.threads.iter().find(|level| level.axis == axis).map_or(1, |level| level.step)
 }

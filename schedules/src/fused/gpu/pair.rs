@@ -1,5 +1,5 @@
-//! Two contractions of which the second reads what is made of the first one's sums, as a GPU tiles
-//! them.
+//! Two contractions for a fused GPU kernel, of which the second reads a map or softmax of the first
+//! one's sums.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::gpu::{AxisRoles, is_forward};
 use crate::lower::at;
 use crate::map_reduce::{axis_of, is_given};
 
-/// What is between.
+/// Computation between the two contractions.
 pub(super) enum Between {
     /// A function of each element.
     Map,
@@ -24,26 +24,28 @@ pub(super) enum Between {
     Softmax(Softmax),
 }
 
-/// Both contractions, and which axes of them are the same.
+/// Both contractions, and the correspondence of their axes.
 pub(super) struct GpuPair {
     parts: [Arc<AxisRoles>; 2],
-    /// The data of the first, and the weights of either.
+    /// Data operand of the first contraction.
     pub(super) data: BufferId,
+    /// Weight operands of the first and the second contraction.
     pub(super) weights: [BufferId; 2],
-    /// The axes of more than one element that both have as rows: of the first, and of the second in
-    /// whose order they are.
+    /// Row axes of more than one element, as axes of the first and of the second contraction, in
+    /// the second's order.
     pub(super) rows: Vec<[AxisId; 2]>,
-    /// The same of those that neither tiles.
+    /// Batch axes of both contractions, which are never tiled.
     pub(super) batch: Vec<[AxisId; 2]>,
-    /// The axis of the first that the second sums over, if it has several elements.
+    /// Channels of the intermediate: an axis of the first, and the reduction axis of the second.
+    /// `None` if there is only one channel.
     pub(super) channel: Option<[AxisId; 2]>,
-    /// The axis that only the result has, if it has several elements.
+    /// Axis of the result that the intermediate lacks; `None` if it has one element.
     pub(super) column: Option<AxisId>,
     pub(super) between: Between,
 }
 
 impl GpuPair {
-    /// What a workload is, if it is one of these; found once.
+    /// Returns the workload as such a pair; `None` if it is not one. Computed once per workload.
     pub(super) fn of(workload: &Workload) -> Option<Arc<Self>> {
         Option::clone(&workload.once((), || Self::find(workload.spec()).map(Arc::new)))
     }
@@ -65,7 +67,7 @@ impl GpuPair {
         let (first, first_weights) = part(spec, first, map)?;
         let (second, second_weights) = part(spec, tail - 1, tail)?;
 
-        // Each dimension of what is between is an axis of either.
+        // Each dimension of the intermediate tensor must be an axis of both contractions.
         let (made, read) = (axes_of(&first.own.output)?, axes_of(&second.operands[0])?);
         let (mut rows, mut batch, mut channel) = (Vec::new(), Vec::new(), None);
         for (a, b) in made.into_iter().zip(read) {
@@ -98,8 +100,8 @@ impl GpuPair {
     }
 }
 
-/// A contraction of a spec, and the operand that is its weights: itself, or what a map before it
-/// does nothing but lay out anew.
+/// Returns a contraction of a spec and the operand that holds its weights. If the weights are a map
+/// of an operand that only transposes it, the contraction reads the operand directly.
 fn part(spec: &Arc<Spec>, number: usize, tail: usize) -> Option<(AxisRoles, BufferId)> {
     let equation = &spec.equations[number];
     let parts = Axes::of_equation(spec, equation)?;
@@ -112,7 +114,7 @@ fn part(spec: &Arc<Spec>, number: usize, tail: usize) -> Option<(AxisRoles, Buff
     is_forward.then(|| Some((AxisRoles::of_parts(parts, own), operand(spec, &given)?))).flatten()
 }
 
-/// The buffer of an operand: they come first, in their order.
+/// Returns the buffer of an operand; operands have the first buffers, in their order.
 fn operand(spec: &Spec, access: &Access) -> Option<BufferId> {
     match spec.role(access.buffer) {
         Role::Operand(number) => Some(BufferId(number as u32)),
@@ -120,7 +122,8 @@ fn operand(spec: &Spec, access: &Access) -> Option<BufferId> {
     }
 }
 
-/// The operand's element that an access finds, by itself or through a map that is a copy.
+/// Returns the operand's element behind an access: the access itself, or the source of a map that
+/// is a copy.
 fn given(spec: &Spec, access: &Access) -> Option<Access> {
     if is_given(spec, access) {
         return Some(access.clone());

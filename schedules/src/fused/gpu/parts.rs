@@ -1,4 +1,4 @@
-//! The knobs of both contractions as those that the `tiled` sketch has for either.
+//! Translation of this sketch's knobs to those of the `tiled` sketch, for each contraction.
 
 use super::pair::GpuPair;
 use crate::config::{Config, KnobValues, Value};
@@ -8,11 +8,11 @@ use crate::error::LowerError;
 use crate::fused::part::PARTS;
 use crate::gpu::AxisRoles;
 
-/// Name of the knob of the threads that share a row.
+/// Name of the knob for the number of threads that share a row.
 pub(super) const ROW_THREADS: &str = "threads.row";
 
-/// The values of the tiled sketch's knobs for the first or the second contraction, which copies so
-/// many elements of what is between at once where that is written out.
+/// Returns the values of the `tiled` sketch's knobs for contraction `number`. `written_out` is the
+/// number of elements per copy of the intermediate tensor, if that is in global memory.
 pub(super) fn values(
     pair: &GpuPair,
     number: usize,
@@ -30,7 +30,7 @@ pub(super) fn values(
         let tile = reader.tile::<3>(&tile_knob(pair, row[1]))?;
         set(&name(row[number]), Value::Tile(tile.to_vec()));
     }
-    // As many threads for the columns of either.
+    // Both contractions use the same number of threads along columns.
     let threads = if has_row_threads(pair) { reader.number(ROW_THREADS)? } else { 1 };
     if let Some(channel) = pair.channel {
         let [each, register] = reader.tile::<2>(&tile_knob(pair, channel[1]))?;
@@ -58,7 +58,7 @@ pub(super) fn values(
         0 => set("vector.data", word(reader.choice("first.vector.data")?)),
         _ => set("vector.data", word(&written_out.unwrap_or(1).to_string())),
     }
-    // What is in shared memory already is not copied ahead.
+    // Data that is in shared memory already needs no copy pipeline.
     let is_copied = number == 0 || written_out.is_some();
     set("stages", word(if is_copied { reader.choice("stages")? } else { "1" }));
     for knob in ["pad", "unroll"] {
@@ -68,22 +68,22 @@ pub(super) fn values(
     Ok(all)
 }
 
-/// The reduction axes that have chunks.
+/// Yields the reduction axes that are split into chunks.
 pub(super) fn steps(roles: &AxisRoles) -> impl Iterator<Item = AxisId> {
     roles.reduce.iter().copied().filter(|&axis| roles.extent(axis) > 1)
 }
 
-/// True if threads of a block may be neighbours along columns.
+/// True if neighbouring threads of a block may share a row.
 pub(super) fn has_row_threads(pair: &GpuPair) -> bool {
     pair.channel.is_some() && pair.column.is_some()
 }
 
-/// The knob of the tile of an axis of the second contraction.
+/// Returns the name of the knob for the tile of an axis of the second contraction.
 pub(super) fn tile_knob(pair: &GpuPair, axis: AxisId) -> String {
     format!("tile.{}", pair.part(1).name(axis))
 }
 
-/// An error of either contraction with the name that a knob has here.
+/// Returns an error with the prefixed name that the knob has in this sketch.
 pub(super) fn named(error: LowerError, number: usize, knobs: &dyn KnobValues) -> LowerError {
     match error {
         LowerError::Knob { name, reason } if name.contains('.') && knobs.value(&name).is_none() => {

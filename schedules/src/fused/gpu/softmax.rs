@@ -1,32 +1,34 @@
-//! A softmax between two contractions: which equations of a spec it is, and what a chunk of keys
-//! makes of it.
+//! Recognition of a softmax between two contractions.
 
 use autotune_ir::program::{Access, BinaryOp, Expr, UnaryOp};
 use autotune_ir::spec::{Equation, Reduction, Source, Spec};
 use autotune_workloads::axes::Axes;
 
-/// The equations of a softmax of scores, by their positions, in this order:
+/// Positions of the equations of a softmax of scores, which follow each other in this order:
 ///
 /// ```text
 /// scores[m, n]  = Σ query[m, k] * keys[k, n]
-/// largest[m]    = max masked(scores[m, n]);     exp[m, n]     = exp(masked(scores[m, n]) - largest[m])
-/// total[m]      = Σ exp[m, n];                  scale[m]      = 1 / total[m]
-/// weights[m, n] = exp[m, n] * scale[m];         sum[m, d]     = Σ weights[m, n] * value[n, d]
+/// largest[m]    = max masked(scores[m, n])
+/// exp[m, n]     = exp(masked(scores[m, n]) - largest[m])
+/// total[m]      = Σ exp[m, n]
+/// scale[m]      = 1 / total[m]
+/// weights[m, n] = exp[m, n] * scale[m]
+/// sum[m, d]     = Σ weights[m, n] * value[n, d]
 /// ```
 ///
-/// The exponent may have a factor.
+/// The exponent may have a constant factor.
 #[derive(Clone, Debug)]
 pub(super) struct Softmax {
     pub(super) scores: usize,
     pub(super) largest: usize,
     pub(super) total: usize,
     pub(super) scale: usize,
-    /// What a difference of scores is multiplied by.
+    /// Factor of the exponent: `exp((score - largest) * factor)`.
     factor: Option<f32>,
 }
 
 impl Softmax {
-    /// That of a spec, if it ends in these equations and a map of the last sums.
+    /// Returns the softmax of a spec that ends in these equations and a map of the last sums.
     pub(super) fn of(spec: &Spec) -> Option<Self> {
         let scores = spec.equations.len().checked_sub(8)?;
         let [of_scores, largest, exp, total, scale, weights, sum, _] = &spec.equations[scores..] else { return None };
@@ -39,7 +41,7 @@ impl Softmax {
         let of_row = |equation: &Equation| !equation.reduces() && equation.axes.len() + 1 == largest.axes.len();
         let is_weight = weights.value == Expr::product(load(exp), load(scale)) && !weights.reduces();
 
-        // The same axes in all of them, the keys last, behind the rows.
+        // All equations must share the rows and, as their last axis, the keys.
         let keys = largest.axes.len().checked_sub(1)?;
         let are_alike = [exp, total, weights, of_scores].into_iter().all(|equation| {
             let axes = equation.axes.get(..=keys);
@@ -60,7 +62,7 @@ impl Softmax {
         is_fit.then_some(Self { scores, largest: scores + 1, total: scores + 3, scale: scores + 4, factor })
     }
 
-    /// `exp((score - largest) * factor)`.
+    /// Returns `exp((score - largest) * factor)`.
     pub(super) fn exp(&self, score: Expr, largest: Expr) -> Expr {
         exp(score, largest, self.factor)
     }
@@ -71,8 +73,8 @@ fn exp(score: Expr, largest: Expr, factor: Option<f32>) -> Expr {
     Expr::unary(UnaryOp::Exp, factor.into_iter().map(Expr::Const).fold(below, Expr::product))
 }
 
-/// The factor of an exponent, which may have none; `None` if an equation is no exponential of what
-/// another takes the largest of.
+/// Returns the factor of an exponential, which may have none. `None` altogether if the equation is
+/// not the exponential of the difference between what `largest` reduces and its maximum.
 fn factor(largest: &Equation, of: &Equation) -> Option<Option<f32>> {
     let factor = match &of.value {
         Expr::Unary(UnaryOp::Exp, exponent) => match &**exponent {
@@ -88,8 +90,8 @@ fn factor(largest: &Equation, of: &Equation) -> Option<Option<f32>> {
     (is_it && !of.reduces()).then_some(factor)
 }
 
-/// True if a score of minus infinity is left as it is, or is made the least number: that is how
-/// keys count for nothing which there are not.
+/// True if the map of a score keeps minus infinity, or turns it into the least number. Keys past
+/// the end get a score of minus infinity, which must not count.
 fn leaves_least(value: &Expr, scores: &Access) -> bool {
     let has_score = |value: &Expr| value.any(&|of| matches!(of, Expr::Load(access) if access == scores));
     match value {

@@ -1,4 +1,4 @@
-//! A softmax that goes on from chunk to chunk of keys.
+//! State of a softmax that is computed chunk by chunk of keys.
 
 use super::GpuFused;
 use crate::contraction::AxisId;
@@ -9,25 +9,30 @@ use crate::lower::nest::Nest;
 use autotune_ir::program::{Access, BufferId, Role, Scope};
 use autotune_ir::spec::Spec;
 
-/// What a thread knows of each of its rows, all but `total` the same in all threads of a row.
+/// Buffers of a thread's rows. All but `total` have equal values in all threads of a row.
 pub(super) struct Online {
     pub(super) softmax: Softmax,
-    /// By tensor: where what is known lies.
+    /// Buffers of known tables, by tensor.
     pub(super) tables: Vec<Option<BufferId>>,
-    /// The largest score so far, that before the chunk, and what sums up to then are multiplied by.
+    /// Largest score so far.
     pub(super) largest: BufferId,
+    /// Largest score before the current chunk.
     pub(super) before: BufferId,
+    /// Factor that rescales earlier sums to the new largest score.
     pub(super) rescale: BufferId,
-    /// The sum of the thread's weights, and one over that of all.
+    /// Sum of the thread's own weights.
     pub(super) total: BufferId,
+    /// Reciprocal of the sum of all weights of the row.
     pub(super) scale: BufferId,
-    /// Scores of the thread, minus infinity beyond the keys.
+    /// Masked scores of the thread; minus infinity past the last key.
     pub(super) masked: BufferId,
-    /// One score, one weight, and what is read beside the scores.
+    /// A single score.
     pub(super) score: BufferId,
+    /// A single weight.
     pub(super) weight: BufferId,
+    /// One element of each other tensor that masking reads.
     pub(super) read: Vec<BufferId>,
-    /// What each thread of a row has found, `[row, thread]`.
+    /// Values that the threads of a row exchange, as `[row, thread]`.
     pub(super) parts: Option<BufferId>,
 }
 
@@ -59,13 +64,13 @@ impl Online {
     }
 }
 
-/// The sums of a thread along rows.
+/// Returns the levels of a thread's accumulators that are rows.
 pub(super) fn rows(fused: &GpuFused) -> impl Iterator<Item = &Level> {
     let is_row = |axis: AxisId| fused.pair.rows.iter().any(|row| row[0] == axis);
     fused.first.sums.iter().filter(move |level| is_row(level.axis))
 }
 
-/// What is read beside the scores: a mask, positions.
+/// Returns the accesses that masking needs besides the scores, such as a mask or positions.
 pub(super) fn others(spec: &Spec, softmax: &Softmax) -> Vec<Access> {
     let mut others: Vec<Access> = Vec::new();
     for access in spec.equations[softmax.largest].loads() {

@@ -1,4 +1,4 @@
-//! The scores of a chunk become weights.
+//! Softmax weights of a chunk of scores.
 
 use super::Both;
 use super::online::{Online, others, rows};
@@ -10,7 +10,7 @@ use autotune_ir::affine::Affine;
 use autotune_ir::program::{Access, BufferId, Expr, InBounds, Iteration, LoopKind, Node, Role, Store, StoreMode};
 use autotune_ir::spec::{Reduction, Spec};
 
-/// Parts up to which combining them is written out.
+/// Largest number of threads per row for which the loop that combines their values is unrolled.
 const MAX_UNROLLED_PARTS: usize = 16;
 
 impl Both<'_> {
@@ -18,25 +18,25 @@ impl Both<'_> {
         &self.fused.first.roles.own.spec
     }
 
-    /// Loops over a thread's rows, and the place of each.
+    /// Opens loops over a thread's rows; also returns the index of a row.
     fn open_rows(&mut self) -> (Loops, Vec<Affine>) {
         let fused = self.fused;
         self.first.open_sums(rows(fused))
     }
 
-    /// `largest = the least number; total = 0`.
+    /// Builds `largest = the least number; total = 0`.
     pub(super) fn begin_rows(&mut self) -> Vec<Node> {
         let Some(online) = &self.online else { return Vec::new() };
         let (largest, total) = (online.largest, online.total);
         let (loops, row) = self.open_rows();
-        // Of nothing but scores of minus infinity, such as a mask has, exponents are of minus
-        // infinity, too, and of nothing else.
+        // Not minus infinity: in a fully masked row, whose scores are all minus infinity, the
+        // exponents `score - largest` are then minus infinity instead of NaN.
         let least = assign(largest, row.clone(), Expr::Const(f32::MIN));
         nest(loops, vec![least, assign(total, row, Expr::Const(0.0))])
     }
 
-    /// What becomes of the scores of a chunk: weights in shared memory, and what is known of each
-    /// row.
+    /// Builds the update for a chunk's scores: rescales earlier sums, and stores the weights in
+    /// shared memory.
     pub(super) fn weigh(&mut self) -> Vec<Node> {
         let Some(online) = &self.online else { return Vec::new() };
         let (largest, before) = (online.largest, online.before);
@@ -50,9 +50,11 @@ impl Both<'_> {
         nodes
     }
 
+    /// Builds the masking of scores and the update of the largest one:
+    ///
     /// ```text
     /// for the thread's scores
-    ///   score = if there is such a key then first_acc else -infinity
+    ///   score = if the key exists then first_acc else -infinity
     ///   largest = max(masked(score), largest);  masked = masked(score)
     /// ```
     fn mask(&mut self) -> Vec<Node> {
@@ -84,7 +86,8 @@ impl Both<'_> {
         nest(loops, nodes)
     }
 
-    /// Loops over a thread's scores: the place of each among them, of its row, and its point.
+    /// Opens loops over a thread's scores. Also returns the index of a score, the index of its row,
+    /// and its point in the axes of the first contraction.
     fn open_scores(&mut self) -> (Loops, Vec<Affine>, Vec<Affine>, Vec<Affine>) {
         let sums = &self.first.tiling.sums;
         let (loops, index) = self.first.open_sums(sums.iter());
@@ -95,14 +98,14 @@ impl Both<'_> {
         (loops, index, row, point)
     }
 
-    /// The condition that there is such a key.
+    /// Returns the condition that a score's key exists.
     fn keys(&self, point: &[Affine]) -> Vec<InBounds> {
         let roles = &self.first.tiling.roles;
         let key = self.fused.pair.channel.map(|[channel, _]| (point[channel].clone(), roles.extent(channel)));
         self.first.all.guards(key)
     }
 
-    /// What is read beside the scores; zero where that is beyond them.
+    /// Returns an element that masking reads; zero past the end of its tensor.
     fn read(&self, access: &Access, point: &[Affine], tables: &[Option<BufferId>]) -> Expr {
         let spec = self.spec();
         let buffer = match spec.role(access.buffer) {
@@ -114,7 +117,7 @@ impl Both<'_> {
         guarded_value(self.first.all.guards(bounds), load(buffer, index))
     }
 
-    /// What all threads of a row have, in each of them:
+    /// Builds the reduction of a value over the threads of a row, with the result in all of them:
     /// `parts[row, x] = value; barrier; value = parts[row, 0] + parts[row, 1] + ..`
     fn combine(&mut self, value: BufferId, reduction: Reduction) -> Vec<Node> {
         let Some(parts) = self.online.as_ref().and_then(|online| online.parts) else { return Vec::new() };
@@ -144,8 +147,8 @@ impl Both<'_> {
         nodes
     }
 
-    /// What was added up with respect to the largest score before the chunk, with respect to that
-    /// so far.
+    /// Builds the rescaling of earlier sums, from the largest score before the chunk to the current
+    /// one.
     fn rescale(&mut self) -> Vec<Node> {
         let Some(online) = &self.online else { return Vec::new() };
         let (softmax, [largest, before, rescale, total]) =
@@ -158,13 +161,13 @@ impl Both<'_> {
         nodes
     }
 
-    /// `acc *= factor`, the row's.
+    /// Builds `acc *= factor`, with one factor per row.
     fn scale_sums(&mut self, factor: BufferId) -> Vec<Node> {
         let fused = self.fused;
         self.lent(|second| {
             let sums = &second.tiling.sums;
             let (loops, index) = second.open_sums(sums.iter());
-            // The rows of a thread are the same in both, maybe in another order.
+            // The second contraction may list the same rows in another order.
             let place = |level: &Level| {
                 let axis = fused.pair.rows.iter().find(|row| row[0] == level.axis).map(|row| row[1]);
                 let alike = sums.iter().position(|own| Some(own.axis) == axis && own.name == level.name);
@@ -176,7 +179,7 @@ impl Both<'_> {
         })
     }
 
-    /// `data_shared = exp(masked - largest); total += data_shared`.
+    /// Builds `data_shared = exp(masked - largest); total += data_shared`.
     fn exponentials(&mut self) -> Vec<Node> {
         let Some(online) = &self.online else { return Vec::new() };
         let Online { softmax, largest, masked, weight, total, .. } = online;
@@ -197,7 +200,7 @@ impl Both<'_> {
         nest(loops, vec![assign(weight, Vec::new(), exp), Node::Store(added), kept])
     }
 
-    /// `acc *= 1 / total`, the total of all threads of the row.
+    /// Builds `acc *= 1 / total`, with the total over all threads of the row.
     pub(super) fn end_rows(&mut self) -> Vec<Node> {
         let Some(online) = &self.online else { return Vec::new() };
         let (softmax, total, scale) = (online.softmax.clone(), online.total, online.scale);
