@@ -1,5 +1,5 @@
-//! XGBoost behind a safe interface: matrices and boosters that free themselves, errors that carry
-//! XGBoost's text.
+//! Safe interface to XGBoost: matrices and boosters free themselves, and errors carry XGBoost's
+//! message.
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::ptr;
@@ -7,32 +7,32 @@ use std::ptr;
 use autotune_xgboost_sys as sys;
 use thiserror::Error;
 
-/// A call into XGBoost that failed.
+/// Failed call into XGBoost.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error("XGBoost: {message} (in {function})")]
 pub struct BoosterError {
-    /// The function of XGBoost's C API.
+    /// Name of the function in XGBoost's C API.
     pub function: &'static str,
-    /// What XGBoost says about it.
+    /// Message of XGBoost, without time and source line.
     pub message: String,
 }
 
 type Result<T> = std::result::Result<T, BoosterError>;
 
-/// The rows to train on, copied into XGBoost.
+/// Training rows, copied into XGBoost.
 pub(crate) struct Matrix {
     handle: sys::DMatrixHandle,
     row_count: usize,
 }
 
 impl Matrix {
-    /// Copies `values`, row-major with `columns` values per row. NaN is a missing value; infinities
+    /// Copies row-major `values` with `columns` values per row. NaN is a missing value; infinities
     /// are an error.
     pub(crate) fn new(values: &[f32], columns: usize) -> Result<Self> {
         let data = matrix_interface(values, columns)?;
         let mut handle = ptr::null_mut();
-        // SAFETY: both texts end in NUL and outlive the call; `data` describes memory of `values`,
-        // which is only read.
+        // SAFETY: both texts end in NUL and outlive the call; `data` describes the memory of
+        // `values`, which XGBoost only reads.
         check("XGDMatrixCreateFromDense", unsafe {
             sys::XGDMatrixCreateFromDense(data.as_ptr(), DENSE_CONFIG.as_ptr(), &mut handle)
         })?;
@@ -44,18 +44,18 @@ impl Matrix {
         self.set(c"label", labels, "<f4")
     }
 
-    /// Sets the prediction for each row that the trees are added to.
+    /// Sets the initial prediction of each row, to which trees are added.
     pub(crate) fn set_margins(&mut self, margins: &[f32]) -> Result<()> {
         self.set(c"base_margin", margins, "<f4")
     }
 
-    /// Sets the ranking group of each row; rows of a group must be adjacent and the numbers must
+    /// Sets the ranking group of each row. Rows of a group must be adjacent, and the numbers must
     /// not decrease.
     pub(crate) fn set_groups(&mut self, groups: &[u32]) -> Result<()> {
         self.set(c"qid", groups, "<u4")
     }
 
-    /// `element` is numpy's name of `T`.
+    /// Sets a column of values per row; `element` is numpy's name of the type `T`.
     fn set<T>(&mut self, field: &CStr, values: &[T], element: &str) -> Result<()> {
         const FUNCTION: &str = "XGDMatrixSetInfoFromInterface";
         if values.len() != self.row_count {
@@ -63,25 +63,25 @@ impl Matrix {
         }
         let data = interface(values.as_ptr(), &values.len().to_string(), element)?;
         // SAFETY: the handle is valid until drop; both texts end in NUL and outlive the call;
-        // `data` describes memory of `values`, which is only read.
+        // `data` describes the memory of `values`, which XGBoost only reads.
         check(FUNCTION, unsafe { sys::XGDMatrixSetInfoFromInterface(self.handle, field.as_ptr(), data.as_ptr()) })
     }
 }
 
 impl Drop for Matrix {
     fn drop(&mut self) {
-        // SAFETY: the handle is valid and never used again. A failure leaves nothing to be done.
+        // SAFETY: the handle is valid and not used again. A failure needs no handling.
         unsafe { sys::XGDMatrixFree(self.handle) };
     }
 }
 
-/// A gradient-boosted model.
+/// A gradient-boosted model under training.
 pub(crate) struct Booster {
     handle: sys::BoosterHandle,
 }
 
 impl Booster {
-    /// Trains `rounds` trees. XGBoost ignores parameters it does not know.
+    /// Trains `rounds` trees. XGBoost ignores unknown parameters.
     pub(crate) fn train(matrix: &Matrix, params: &[(&str, String)], rounds: u32) -> Result<Self> {
         let mut booster = Self::new(&[matrix.handle])?;
         for (name, value) in params {
@@ -90,7 +90,7 @@ impl Booster {
         for round in 0..rounds {
             let round = c_int::try_from(round)
                 .map_err(|_| error("XGBoosterUpdateOneIter", format!("{rounds} rounds are too many")))?;
-            // SAFETY: both handles are valid; the booster is not shared with any other thread.
+            // SAFETY: both handles are valid; no other thread uses the booster.
             check("XGBoosterUpdateOneIter", unsafe {
                 sys::XGBoosterUpdateOneIter(booster.handle, round, matrix.handle)
             })?;
@@ -98,11 +98,11 @@ impl Booster {
         Ok(booster)
     }
 
-    /// The model in XGBoost's JSON format.
+    /// Returns the model in XGBoost's JSON format.
     pub(crate) fn to_json(&self) -> Result<Vec<u8>> {
         let mut len = 0;
         let mut bytes = ptr::null();
-        // SAFETY: the handle is valid, the text ends in NUL, the results are written to live
+        // SAFETY: the handle is valid, the text ends in NUL, and results are written to live
         // variables.
         check("XGBoosterSaveModelToBuffer", unsafe {
             sys::XGBoosterSaveModelToBuffer(self.handle, c"{\"format\": \"json\"}".as_ptr(), &mut len, &mut bytes)
@@ -112,19 +112,19 @@ impl Booster {
         Ok(unsafe { copied(bytes.cast::<u8>(), len) })
     }
 
-    /// Reads a model written by [`Booster::to_json`]. XGBoost aborts the process on some texts that
-    /// are no model: use it for texts of its own only.
+    /// Reads a model written by [`Booster::to_json`]. XGBoost aborts the process on some malformed
+    /// texts, so that this must only be called with XGBoost's own output.
     #[cfg(test)]
     pub(crate) fn from_json(json: &[u8]) -> Result<Self> {
         let booster = Self::new(&[])?;
-        // SAFETY: the pointer and the length are those of a slice that outlives the call.
+        // SAFETY: pointer and length are those of a slice that outlives the call.
         check("XGBoosterLoadModelFromBuffer", unsafe {
             sys::XGBoosterLoadModelFromBuffer(booster.handle, json.as_ptr().cast(), json.len() as u64)
         })?;
         Ok(booster)
     }
 
-    /// Predicts row-major `values` with `columns` values per row, as XGBoost itself does it.
+    /// Predicts row-major `values` with `columns` values per row by XGBoost itself.
     #[cfg(test)]
     pub(crate) fn predict(&self, values: &[f32], columns: usize) -> Result<Vec<f32>> {
         let data = matrix_interface(values, columns)?;
@@ -133,9 +133,9 @@ impl Booster {
         let mut shape = ptr::null();
         let mut dimensions = 0;
         let mut predictions = ptr::null();
-        // SAFETY: the handle is valid, the texts end in NUL, `data` describes memory of `values`,
-        // which is only read, and the results are written to live variables. A null matrix is
-        // allowed.
+        // SAFETY: the handle is valid, the texts end in NUL, `data` describes the memory of
+        // `values`, which XGBoost only reads, and results are written to live variables. A null
+        // matrix is allowed.
         check("XGBoosterPredictFromDense", unsafe {
             sys::XGBoosterPredictFromDense(
                 self.handle,
@@ -147,19 +147,21 @@ impl Booster {
                 &mut predictions,
             )
         })?;
+
         // SAFETY: after success `shape` points to `dimensions` lengths that stay valid until the
         // next call.
         let len = unsafe { copied(shape, dimensions) }.iter().product();
-        // SAFETY: the predictions are as many as the shape says, and as long-lived.
+        // SAFETY: XGBoost returned as many predictions as the shape says; they stay valid as long
+        // as it.
         Ok(unsafe { copied(predictions, len) })
     }
 
-    /// All parameters in effect, as JSON.
+    /// Returns all parameters in effect, as JSON.
     #[cfg(test)]
     pub(crate) fn config(&self) -> Result<String> {
         let mut len = 0;
         let mut text = ptr::null();
-        // SAFETY: the handle is valid, the results are written to live variables.
+        // SAFETY: the handle is valid, and results are written to live variables.
         check("XGBoosterSaveJsonConfig", unsafe { sys::XGBoosterSaveJsonConfig(self.handle, &mut len, &mut text) })?;
         // SAFETY: after success `text` points to `len` bytes that stay valid until the next call
         // with this handle.
@@ -167,12 +169,12 @@ impl Booster {
     }
 
     fn new(matrices: &[sys::DMatrixHandle]) -> Result<Self> {
-        // Errors are returned; warnings are of no use to the caller of a library. The setting is
-        // the thread's own. SAFETY: the text ends in NUL.
+        // Silences warnings, which a library must not print; errors are returned. The setting is
+        // thread-local. SAFETY: the text ends in NUL.
         check("XGBSetGlobalConfig", unsafe { sys::XGBSetGlobalConfig(c"{\"verbosity\": 0}".as_ptr()) })?;
         let mut handle = ptr::null_mut();
-        // SAFETY: the pointer and the length are those of a slice of valid handles; the booster
-        // keeps what it needs.
+        // SAFETY: pointer and length are those of a slice of valid handles; the booster shares
+        // ownership of the matrices.
         check("XGBoosterCreate", unsafe {
             sys::XGBoosterCreate(matrices.as_ptr(), matrices.len() as u64, &mut handle)
         })?;
@@ -196,7 +198,7 @@ impl Drop for Booster {
 
 const DENSE_CONFIG: &CStr = c"{\"missing\": NaN, \"nthread\": 1}";
 
-/// The description of a row-major matrix that XGBoost takes.
+/// Returns XGBoost's description of a row-major matrix.
 fn matrix_interface(values: &[f32], columns: usize) -> Result<CString> {
     const FUNCTION: &str = "XGDMatrixCreateFromDense";
     if columns == 0 || values.is_empty() || !values.len().is_multiple_of(columns) {
@@ -205,8 +207,7 @@ fn matrix_interface(values: &[f32], columns: usize) -> Result<CString> {
     interface(values.as_ptr(), &format!("{}, {columns}", values.len() / columns), "<f4")
 }
 
-/// The description of an array that XGBoost takes. XGBoost reads the memory through the address in
-/// the text.
+/// Returns XGBoost's description of an array. XGBoost reads the memory at the address in the text.
 fn interface<T>(values: *const T, shape: &str, element: &str) -> Result<CString> {
     let address = values.expose_provenance();
     let json =
@@ -214,15 +215,17 @@ fn interface<T>(values: *const T, shape: &str, element: &str) -> Result<CString>
     text("XGDMatrixCreateFromDense", &json)
 }
 
+/// Copies values that XGBoost owns.
+///
 /// # Safety
 ///
-/// Unless `len` is 0, `values` must point to `len` initialised values that nobody changes during
-/// the call.
+/// Unless `len` is 0, `values` must point to `len` initialised values that no other thread changes
+/// during the call.
 unsafe fn copied<T: Copy>(values: *const T, len: u64) -> Vec<T> {
     if len == 0 || values.is_null() {
         return Vec::new();
     }
-    // SAFETY: the caller vouches for the memory; it exists, so its length fits a usize.
+    // SAFETY: the caller guarantees the memory; since it exists, its length fits a usize.
     unsafe { std::slice::from_raw_parts(values, len as usize) }.to_vec()
 }
 
@@ -238,15 +241,15 @@ fn check(function: &'static str, code: c_int) -> Result<()> {
     if code == 0 {
         return Ok(());
     }
-    // SAFETY: XGBoost returns a text that ends in NUL and stays valid until the next call on this
+    // SAFETY: XGBoost returns a NUL-terminated text that stays valid until the next call on this
     // thread.
     let message: *const c_char = unsafe { sys::XGBGetLastError() };
-    // SAFETY: as above; it is never null.
+    // SAFETY: as above; XGBoost never returns null here.
     let message = unsafe { CStr::from_ptr(message) }.to_string_lossy();
     Err(error(function, plain(&message)))
 }
 
-/// The message on one line, without the time and the source line that XGBoost puts before it.
+/// Returns XGBoost's message on one line, without the leading time and source line.
 fn plain(message: &str) -> String {
     let text = match message.find(".cc:").or_else(|| message.find(".h:")) {
         Some(at) if message.starts_with('[') => message[at..].split_once(": ").map_or(message, |(_, rest)| rest),

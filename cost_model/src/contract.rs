@@ -1,16 +1,16 @@
-//! The tests that every [`CostModel`] must pass, for those who bring one: [`cost_model`] panics
-//! with what is wrong.
+//! Contract tests that every [`CostModel`] must pass, for models from other crates.
 
 use ndarray::{Array2, s};
 
 use crate::model::CostModel;
 use crate::sample::Sample;
 
-/// Rows and columns of the made-up features.
+/// Number of rows and columns of the generated features.
 const SHAPE: (usize, usize) = (60, 12);
 
-/// What the tuner relies on: models are as good as new after no samples at all, learn the same from
-/// the same, take missing features, and give every row a score. How good those are is not asked.
+/// Tests the behaviour that the tuner relies on; panics with the failed requirement. A fit with no
+/// samples resets the model, equal samples give equal models, features may be missing, and every
+/// row gets a finite score. The quality of scores is not tested.
 pub fn cost_model<M: CostModel>(new: impl Fn() -> M) {
     let samples = samples();
     let rows = Array2::from_shape_fn(SHAPE, |(row, column)| samples[row].features[column]);
@@ -28,7 +28,7 @@ pub fn cost_model<M: CostModel>(new: impl Fn() -> M) {
     check_scores(&model.predict(rows.slice(s![..0, ..])), 0);
     assert_eq!(taught[..5], model.predict(rows.slice(s![..5, ..])), "predict: a row's score is the row's alone");
 
-    // A second fit replaces the first, and leaves no trace of it.
+    // A second fit must replace the first one without a trace.
     let mut again = new();
     fit(&mut again, &samples[..20]);
     fit(&mut again, &samples);
@@ -50,7 +50,8 @@ fn check_scores(scores: &[f32], rows: usize) {
     assert!(scores.iter().all(|score| score.is_finite()), "predict: a score is not finite: {scores:?}");
 }
 
-/// Samples of three groups, the last of a single one that failed; some features are missing.
+/// Returns samples of three groups, the last of which has a single, failed candidate. Some features
+/// are missing.
 fn samples() -> Vec<Sample> {
     let feature = |row: usize, column: usize| match (row * SHAPE.1 + column) % 41 {
         7 => f32::NAN,

@@ -1,12 +1,12 @@
-//! Ranking schedules that are not lowered yet, by their knobs and the shape of their workload: a
-//! draft of what loop nests would tell.
+//! Cheap ranking model: it ranks schedules that are not lowered yet by their knobs and the shape of
+//! their workload.
 //!
 //! Lowering a schedule and analysing its loop nests takes some hundred microseconds, describing it
-//! by its knobs some microseconds. Of schedules that were carried over from other workloads, which
-//! are all good for something, knobs tell nearly as well which is the fastest (docs/learning.md).
-//! To draft by a cheap model and to verify by a better one is what Pruner does ("Pruner: A
+//! by its knobs a few. Among schedules transferred from other workloads, all of which are
+//! reasonable, knobs predict the fastest nearly as well (docs/learning.md). The method of drafting
+//! with a cheap model and verifying with a better one is that of Pruner ("Pruner: A
 //! Draft-then-Verify Exploration Mechanism to Accelerate Tensor Program Tuning", 2024), whose
-//! drafts are by an analytic model.
+//! drafts come from an analytic model.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,22 +20,23 @@ use crate::trees::Trees;
 
 pub(crate) const MAGIC: &[u8; 16] = b"autotune-draft-1";
 
-/// Tells what is known of a schedule before it is lowered, each value with the name of its column:
-/// of the workload the shape and the work, of the schedule its sketch and what its knobs say, sizes
-/// by their binary logarithms. Each column is told once at most; what is not told is missing.
+/// Describes a schedule before it is lowered: calls `tell` with the name of a column and its value,
+/// at most once per column. Columns that are not told are missing. Sizes are binary logarithms.
 ///
-/// | column | value |
-/// |---|---|
-/// | `OPERATOR.0`, .. | the workload's shape vector |
-/// | `flops`, `cold`, `work_share` | operations; 1 if constants are cold; operations of the schedule's algorithm over those of the direct one |
-/// | `SKETCH` | 1 |
-/// | `SKETCH.KNOB.0`, .. | sizes of a tile, outermost first |
-/// | `SKETCH.KNOB.product` | all of them |
-/// | `SKETCH.KNOB.tiles` | outermost tiles along the axis of that name |
-/// | `SKETCH.KNOB.filled`, `.filled.inner` | the share of the outermost, of the innermost tiles that lies within the axis |
-/// | `SKETCH.KNOB.AXIS` | the place of an axis in an order |
-/// | `SKETCH.KNOB`, `SKETCH.KNOB=WORD` | 1 more than a number that is chosen; 1 for the word that is |
-/// | `innermost` | product of the innermost tiles |
+/// - `OPERATOR.0`, ..: shape vector of the workload
+/// - `flops`: operations of the workload
+/// - `cold`: 1 if constants are uncached in every run
+/// - `work_share`: operations of the schedule's algorithm over the direct one's
+/// - `SKETCH`: 1
+/// - `SKETCH.KNOB.0`, ..: sizes of a tile, outermost first
+/// - `SKETCH.KNOB.product`: product of these sizes
+/// - `SKETCH.KNOB.tiles`: number of outermost tiles along the axis that the knob names
+/// - `SKETCH.KNOB.filled`, `.filled.inner`: share of the outermost and of the innermost tiles that
+///   is within the axis
+/// - `SKETCH.KNOB.AXIS`: position of an axis in an order
+/// - `SKETCH.KNOB`: 1 plus a numeric choice
+/// - `SKETCH.KNOB=WORD`: 1 for the chosen word
+/// - `innermost`: product of the innermost tiles
 pub fn describe(candidate: &Candidate, tell: &mut dyn FnMut(fmt::Arguments<'_>, f32)) {
     let (workload, sketch) = (candidate.workload(), candidate.sketch());
     let operator = workload.operator().kind().name;
@@ -71,8 +72,8 @@ pub fn describe(candidate: &Candidate, tell: &mut dyn FnMut(fmt::Arguments<'_>, 
     tell(format_args!("innermost"), innermost);
 }
 
-/// Writes what [`describe`] tells into a row of columns; what it does not tell stays as it is.
-/// `column` gives the number of a name's column, if it has one.
+/// Writes the values of [`describe`] into a row of columns; other columns keep their values.
+/// `column` returns the position of a column by its name, if there is one.
 pub fn fill_row(row: &mut [f32], candidate: &Candidate, column: impl Fn(fmt::Arguments<'_>) -> Option<usize>) {
     describe(candidate, &mut |name, value| {
         if let Some(column) = column(name) {
@@ -81,7 +82,8 @@ pub fn fill_row(row: &mut [f32], candidate: &Candidate, column: impl Fn(fmt::Arg
     });
 }
 
-/// Tells of the sizes of a tile, of an axis of `extent` elements if there is one of its name.
+/// Describes a tile by its sizes, and by the axis of the knob's name, if there is one of `extent`
+/// elements.
 fn describe_tile(
     sketch: &str,
     knob: &str,
@@ -108,17 +110,18 @@ fn log(size: usize) -> f32 {
     (size.max(1) as f32).log2()
 }
 
-/// Trees over what [`describe`] tells.
+/// Trees over the columns of [`describe`].
 #[derive(Clone, Debug)]
 pub struct DraftModel {
-    /// By the hashes of their names.
+    /// Positions of columns by the hashes of their names.
     columns: HashMap<u64, usize>,
     trees: Trees,
     expected_loss: f32,
 }
 
-/// What ships: a model for each family of instruction sets, made by the example `pretrain`.
+/// Model that ships for CPUs with AVX2; the example `pretrain` makes it.
 static AVX2: LazyLock<Option<Arc<DraftModel>>> = LazyLock::new(|| shipped(include_bytes!("../pretrained/avx2.drafts")));
+/// Model that ships for CPUs with AVX-512; the example `pretrain` makes it.
 static AVX512: LazyLock<Option<Arc<DraftModel>>> =
     LazyLock::new(|| shipped(include_bytes!("../pretrained/avx512.drafts")));
 
@@ -127,7 +130,7 @@ fn shipped(bytes: &[u8]) -> Option<Arc<DraftModel>> {
 }
 
 impl DraftModel {
-    /// The model that ships for a target, if one does.
+    /// Returns the model that ships for the target's instruction set; `None` if none ships.
     pub fn for_target(target: &Target) -> Option<Arc<Self>> {
         match target.cpu()?.isa {
             Isa::Avx2 => AVX2.clone(),
@@ -136,7 +139,7 @@ impl DraftModel {
         }
     }
 
-    /// Reads what `DraftModel::encode` wrote; `None` if it is something else.
+    /// Reads bytes that `DraftModel::encode` wrote; `None` for other bytes.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let rest = bytes.strip_prefix(MAGIC)?;
         let (loss, rest) = rest.split_first_chunk()?;
@@ -150,14 +153,15 @@ impl DraftModel {
         Some(Self { columns, trees, expected_loss: f32::from_le_bytes(*loss) })
     }
 
-    /// How many times the best recorded time the schedule takes that such a model puts first among
-    /// those carried over to a workload that it was not trained on: geometric mean.
+    /// Returns the expected loss of the model's top pick: its run time over the best recorded one,
+    /// as the geometric mean over workloads that were not used for training, among schedules
+    /// transferred to them.
     pub fn expected_loss(&self) -> f32 {
         self.expected_loss
     }
 
-    /// The score of each schedule, higher is better among those of one workload. What the model has
-    /// no column for counts nothing.
+    /// Returns the score of each schedule; among those of one workload higher is better. Columns
+    /// that the model does not have are ignored.
     pub fn scores(&self, candidates: &[Candidate]) -> Vec<f32> {
         let width = self.trees.columns();
         let mut rows = vec![f32::NAN; candidates.len() * width];

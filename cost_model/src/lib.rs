@@ -1,23 +1,23 @@
-//! The cost model of the autotuner: from features of a candidate to a score that says how fast it
-//! will be, learnt from candidates that were measured.
+//! Cost models of the autotuner: they predict a score of a candidate from its features, trained on
+//! measured candidates.
 //!
-//! | module | what it owns |
+//! | module | contents |
 //! |---|---|
 //! | [`features`] | named columns that describe a lowered schedule |
-//! | [`sample`] | [`Sample`]: what is learnt from |
-//! | [`score`] | [`relative_throughputs`]: from measured times to scores |
-//! | [`model`] | [`CostModel`], what all models do |
-//! | [`xgb`] | [`XgbModel`], gradient-boosted trees, and the [`Prior`] that they start from |
+//! | [`sample`] | [`Sample`]: one measured candidate |
+//! | [`score`] | [`relative_throughputs`]: scores of measured times |
+//! | [`model`] | [`CostModel`]: the trait of all models |
+//! | [`xgb`] | [`XgbModel`]: gradient-boosted trees, and the [`Prior`] that they start from |
 //! | [`pretrained`] | [`Pretrained`]: models that ship with this crate |
-//! | [`draft`] | [`DraftModel`]: ranks schedules by their knobs alone; ships, too |
-//! | [`registers`] | [`RegisterModel`]: what a compiler will make of a GPU kernel, learnt from those that it has compiled |
-//! | [`metrics`] | how well predictions rank candidates |
-//! | [`contract`] | the tests that every model must pass, for those who bring one |
+//! | [`draft`] | [`DraftModel`]: a shipped model that ranks schedules by their knobs alone |
+//! | [`registers`] | [`RegisterModel`]: predicted registers and spills of GPU kernels |
+//! | [`metrics`] | quality of a predicted ranking |
+//! | [`contract`] | contract tests for models from other crates |
 //!
-//! XGBoost trains the trees (`booster`); predicting is done here (`trees`), with the same results
-//! and much less time per call. Without the feature `train`, which is a default one, there is no
-//! XGBoost, and the models that ship predict. Neither databases nor devices are known to this
-//! crate.
+//! XGBoost trains the trees (`booster`); this crate predicts with them (`trees`), with equal
+//! results in much less time per call. Without the feature `train`, which is on by default, XGBoost
+//! is not linked, and the shipped models still predict. This crate knows no databases and no
+//! devices.
 //!
 //! ```
 //! use autotune_cost_model::{CostModel, Sample, XgbModel, metrics, relative_throughputs};

@@ -1,13 +1,14 @@
-//! How well predicted scores rank candidates.
+//! Metrics of how well predicted scores rank candidates.
 //!
-//! Everywhere higher scores are better, whatever their sign, and only their order counts. A metric
-//! is `None` where it is not defined: slices that differ in length, NaN, or nothing to compare.
-//! Candidates of different groups are not comparable: measure each group by itself.
+//! Higher scores are better, with any sign; only their order counts. A metric is `None` where it is
+//! not defined: slices of different lengths, NaN, or nothing to compare. Candidates of different
+//! groups are not comparable: compute the metrics of each group separately.
 
-/// The share of pairs that are predicted in the right order, from 0 to 1; guessing gives 0.5.
+/// Returns the share of pairs that are predicted in the right order, from 0 to 1; guessing gives
+/// 0.5.
 ///
-/// Pairs that are truly tied do not count; a pair that is predicted to be tied counts one half.
-/// Takes time proportional to the square of the number of candidates.
+/// Pairs with equal actual scores do not count; a pair with equal predictions counts one half.
+/// Takes time quadratic in the number of candidates.
 ///
 /// ```
 /// use autotune_cost_model::metrics::pairwise_accuracy;
@@ -35,12 +36,12 @@ pub fn pairwise_accuracy(predicted: &[f32], actual: &[f32]) -> Option<f64> {
     (pairs > 0).then(|| half_hits as f64 / (2 * pairs) as f64)
 }
 
-/// The share of the truly best `k` candidates among the `k` predicted to be best, from 0 to 1;
+/// Returns the share of the actual best `k` candidates among the predicted best `k`, from 0 to 1;
 /// guessing gives `k / n`.
 ///
-/// A candidate that is truly tied with the `k`-th best counts as one of the best. Where predictions
-/// are tied at the `k`-th place, the result is the average over all ways to break the tie. `k` is
-/// at most the number of candidates, and 0 is not defined.
+/// A candidate whose actual score equals that of the `k`-th best counts as one of the best. If
+/// predictions are tied at the `k`-th place, the result is the mean over all ways to break the tie.
+/// `k` is limited to the number of candidates; the metric is not defined for 0.
 ///
 /// ```
 /// use autotune_cost_model::metrics::top_k_recall;
@@ -58,8 +59,8 @@ pub fn top_k_recall(predicted: &[f32], actual: &[f32], k: usize) -> Option<f64> 
         sorted.get(k.checked_sub(1)?).copied()
     };
     let (predicted_kth, actual_kth) = (kth(predicted)?, kth(actual)?);
-    // Candidates predicted above the k-th place, and those tied at it; how many of each are truly
-    // best.
+    // Counts of candidates predicted above the k-th place and of those tied with it, and how many
+    // of each are among the actual best.
     let (mut above, mut above_hits, mut tied, mut tied_hits) = (0_usize, 0_usize, 0_usize, 0_usize);
     for (&predicted, &actual) in predicted.iter().zip(actual) {
         let hit = usize::from(actual >= actual_kth);
@@ -75,8 +76,8 @@ pub fn top_k_recall(predicted: &[f32], actual: &[f32], k: usize) -> Option<f64> 
     Some(hits / k as f64)
 }
 
-/// Spearman's rank correlation, from -1 to 1; guessing gives 0. Ties share the mean of their ranks.
-/// Not defined where all predictions or all true scores are the same.
+/// Returns Spearman's rank correlation, from -1 to 1; guessing gives 0. Ties share the mean of
+/// their ranks. Not defined if all predictions or all actual scores are equal.
 ///
 /// ```
 /// use autotune_cost_model::metrics::spearman;
@@ -87,7 +88,7 @@ pub fn top_k_recall(predicted: &[f32], actual: &[f32], k: usize) -> Option<f64> 
 pub fn spearman(predicted: &[f32], actual: &[f32]) -> Option<f64> {
     let len = comparable(predicted, actual)?;
     let (predicted, actual) = (ranks(predicted), ranks(actual));
-    // Ranks always have this mean.
+    // Ranks with shared ties have this mean, too.
     let mean = (len as f64 - 1.0) / 2.0;
     let (mut covariance, mut predicted_variance, mut actual_variance) = (0.0, 0.0, 0.0);
     for (predicted, actual) in predicted.iter().zip(&actual) {
@@ -99,7 +100,7 @@ pub fn spearman(predicted: &[f32], actual: &[f32]) -> Option<f64> {
     (scale > 0.0).then(|| covariance / scale)
 }
 
-/// The rank of each value, from 0; ties share the mean of their ranks.
+/// Returns the rank of each value, from 0; ties share the mean of their ranks.
 fn ranks(values: &[f32]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_unstable_by(|&a, &b| values[a].total_cmp(&values[b]));
@@ -160,18 +161,19 @@ mod tests {
 
     #[test]
     fn ties() {
-        // Of the pairs (0,1) (0,2) (1,2) the last is truly tied; (0,1) is predicted tied, (0,2)
-        // right.
+        // Of the pairs (0,1) (0,2) (1,2), the last has equal actual scores, (0,1) equal
+        // predictions, and (0,2) is right.
         assert_eq!(pairwise_accuracy(&[1.0, 1.0, 2.0], &[0.0, 1.0, 1.0]), Some(0.75));
-        // Three candidates are as good as the best two.
+        // Three candidates have the actual score of the best two.
         assert_eq!(top_k_recall(&[4.0, 3.0, 2.0, 1.0], &[0.0, 7.0, 7.0, 7.0], 2), Some(0.5));
-        // The second place is shared by three, one of which is truly among the best two.
+        // Three candidates share the second predicted place; one of them is among the actual best
+        // two.
         let recall = top_k_recall(&[9.0, 5.0, 5.0, 5.0], &[4.0, 3.0, 2.0, 1.0], 2);
         assert!((recall.unwrap() - (1.0 + 1.0 / 3.0) / 2.0).abs() < 1e-12, "{recall:?}");
-        // Ranks 0.5 0.5 2 against 0 1.5 1.5.
+        // Ranks 0.5 0.5 2 compared with 0 1.5 1.5.
         let correlation = spearman(&[1.0, 1.0, 2.0], &[0.0, 1.0, 1.0]).unwrap();
         assert!((correlation - 0.5).abs() < 1e-12, "{correlation}");
-        // Zero has no sign.
+        // Zeros of either sign are equal.
         assert_eq!(ranks(&[0.0, -0.0, 1.0]), [0.5, 0.5, 2.0]);
     }
 
@@ -180,7 +182,7 @@ mod tests {
         for seed in 0..50_u64 {
             let mut random = ChaCha8Rng::seed_from_u64(seed);
             let len = random.random_range(2..60);
-            // Few values, so that there are ties.
+            // Few different values, so that there are ties.
             let mut scores = || -> Vec<f32> { (0..len).map(|_| random.random_range(-8..8) as f32).collect() };
             let (predicted, actual) = (scores(), scores());
             let warp =

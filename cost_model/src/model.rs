@@ -1,4 +1,4 @@
-//! What every cost model does: learn from samples, predict which candidates are fast.
+//! The trait of cost models: they learn from samples and predict which candidates are fast.
 
 use std::error;
 
@@ -7,57 +7,58 @@ use thiserror::Error;
 
 use crate::sample::Sample;
 
-/// Predicts how good candidates are from their features.
+/// Model that predicts the quality of candidates from their features.
 ///
-/// Only the order of predictions means something: higher is better, of any sign and scale. Before
-/// the first successful [`CostModel::fit`] they are what the model takes for granted, 0 for all
-/// candidates if that is nothing.
+/// Only the order of predictions has a meaning: higher is better, with any sign and scale. Before
+/// the first successful [`CostModel::fit`], predictions come from the model's prior or pretraining;
+/// without these they are 0 for all candidates.
 pub trait CostModel: Send {
-    /// Replaces what was learnt by what `samples` teach; after an error, what was learnt before is
-    /// kept.
+    /// Replaces what earlier calls of `fit` learned by what `samples` teach. After an error the
+    /// model is unchanged.
     ///
-    /// No samples at all take the model back to its beginning. Equal samples and equal parameters
-    /// give equal models.
+    /// An empty slice resets the model to its state before the first fit. Equal samples and equal
+    /// parameters must give equal models.
     fn fit(&mut self, samples: &[Sample]) -> Result<(), ModelError>;
 
-    /// Learns from samples of earlier runs what it takes for granted from now on: a fit learns the
-    /// difference to that, and no samples at all take the model back to it. `false`, and nothing is
-    /// learnt, if it makes no such difference: those samples are then to be among those of every
-    /// fit.
+    /// Trains a base model on samples of earlier runs. Later calls of [`CostModel::fit`] learn the
+    /// difference from it, and a reset returns to it. Returns false, without learning, if the model
+    /// does not support this: callers then add these samples to those of every fit.
     fn pretrain(&mut self, _samples: &[Sample]) -> Result<bool, ModelError> {
         Ok(false)
     }
 
-    /// The score of each row: `features` has one column per feature, NaN where a value is missing.
+    /// Returns the score of each row. `features` has one column per feature; NaN stands for a
+    /// missing value.
     ///
     /// # Panics
     ///
-    /// It may, if the model is fitted and the number of columns is not
+    /// May panic if the model is fitted and the number of columns differs from
     /// [`CostModel::feature_count`].
     fn predict(&self, features: ArrayView2<f32>) -> Vec<f32>;
 
-    /// True if what it takes for granted was learnt from many workloads, not only estimated: it is
-    /// believed before the first fit.
+    /// True if the model starts from one that was trained on many workloads, so that its
+    /// predictions are useful before the first fit. False if it starts from an analytic estimate or
+    /// nothing.
     fn is_pretrained(&self) -> bool {
         false
     }
 
-    /// The number of feature columns of the samples learnt from, or `None` before the first fit.
+    /// Returns the number of feature columns of the training samples; `None` before the first fit.
     fn feature_count(&self) -> Option<usize>;
 }
 
-/// Why a model did not learn, or was not loaded.
+/// Reason why a model could not be trained or loaded.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 #[allow(missing_docs)]
 pub enum ModelError {
-    /// A sample has more or fewer features than the first.
+    /// A sample's number of features differs from the first sample's.
     #[error("sample {sample} has {found} features, the first has {expected}")]
     FeatureCount { sample: usize, expected: usize, found: usize },
     /// The samples have no features.
     #[error("the samples have no features")]
     NoFeatures,
-    /// A feature is infinite. (NaN is allowed: the value is missing.)
+    /// A feature is infinite. NaN is allowed and stands for a missing value.
     #[error("feature {column} of sample {sample} is infinite")]
     InfiniteFeature { sample: usize, column: usize },
     /// A score is NaN or infinite.
@@ -66,27 +67,27 @@ pub enum ModelError {
     /// A parameter is out of its range.
     #[error("the parameter {name} is {value}; it must be {range}")]
     Parameter {
-        /// A field of `XgbParams`.
+        /// Name of the field of `XgbParams`.
         name: &'static str,
         value: f64,
-        /// In words, such as `1 to 16`.
+        /// Allowed range in words, such as `1 to 16`.
         range: &'static str,
     },
-    /// Training ended in numbers that are not finite.
+    /// Training produced numbers that are not finite.
     #[error("training diverged: the scores are too large for f32 arithmetic")]
     Diverged,
-    /// XGBoost refused.
+    /// A call into XGBoost failed.
     #[cfg(feature = "train")]
     #[error(transparent)]
     Booster(#[from] crate::booster::BoosterError),
-    /// XGBoost's model is not one that this crate trains.
+    /// XGBoost returned a model that this crate cannot read.
     #[cfg(feature = "train")]
     #[error(transparent)]
     Trees(#[from] crate::trees::TreesError),
-    /// The bytes to load were not written by `XgbModel::save`, or by another version of it.
+    /// The bytes to load were not written by this version of `XgbModel::save`.
     #[error("not a saved cost model: {0}")]
     Format(String),
-    /// A model that is not of this crate failed.
+    /// Error of a model from another crate.
     #[error(transparent)]
     Other(Box<dyn error::Error + Send + Sync>),
 }

@@ -1,4 +1,4 @@
-//! Models that were trained before, on the recorded test bed, and ship with this crate.
+//! Models trained on the recorded test bed, which ship with this crate.
 
 use std::sync::{Arc, LazyLock};
 
@@ -11,11 +11,9 @@ use crate::trees::Trees;
 
 const MAGIC: &[u8; 16] = b"autotune-trees-2";
 
-/// Ranks schedules of any workload before anything was measured of it: trees alone, without what
-/// trains them.
+/// Model that ranks schedules of any workload before anything was measured of it. It only predicts.
 ///
-/// Predictions are differences of ranks, higher is better, as those of a model that is fitted with
-/// `Objective::RankPairwise`.
+/// Predictions are differences of ranks, higher is better, as with `Objective::RankPairwise`.
 #[derive(Clone, Debug)]
 pub struct Pretrained {
     trees: Trees,
@@ -23,8 +21,9 @@ pub struct Pretrained {
     hash: u64,
 }
 
-/// What ships: a model for each family of instruction sets, made by the example `pretrain`.
+/// Model that ships for CPUs with AVX2; the example `pretrain` makes it.
 static AVX2: LazyLock<Option<Arc<Pretrained>>> = LazyLock::new(|| shipped(include_bytes!("../pretrained/avx2.trees")));
+/// Model that ships for CPUs with AVX-512; the example `pretrain` makes it.
 static AVX512: LazyLock<Option<Arc<Pretrained>>> =
     LazyLock::new(|| shipped(include_bytes!("../pretrained/avx512.trees")));
 
@@ -33,7 +32,7 @@ fn shipped(bytes: &[u8]) -> Option<Arc<Pretrained>> {
 }
 
 impl Pretrained {
-    /// The model that ships for a target, if one does.
+    /// Returns the model that ships for the target's instruction set; `None` if none ships.
     pub fn for_target(target: &Target) -> Option<Arc<Self>> {
         match target.cpu()?.isa {
             Isa::Avx2 => AVX2.clone(),
@@ -42,14 +41,14 @@ impl Pretrained {
         }
     }
 
-    /// How many times the best recorded time the schedule takes that such a model puts first among
-    /// those recorded of a workload that it was not trained on: geometric mean.
+    /// Returns the expected loss of the model's top pick: its run time over the best recorded one,
+    /// as the geometric mean over workloads that were not used for training.
     pub fn expected_loss(&self) -> f32 {
         self.expected_loss
     }
 
-    /// Reads what [`Pretrained::to_bytes`] wrote; `None` if it is something else, or of other
-    /// features than today's.
+    /// Reads bytes of [`Pretrained::to_bytes`]; `None` for other bytes and for another version of
+    /// the features.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let rest = bytes.strip_prefix(MAGIC)?;
         let (version, rest) = rest.split_first_chunk()?;
@@ -59,18 +58,19 @@ impl Pretrained {
         Some(Self { trees, expected_loss, hash: fnv1a(bytes) })
     }
 
-    /// The written form: six bytes for each node of a tree.
+    /// Returns the model as bytes: six per node of a tree.
     pub fn to_bytes(&self) -> Vec<u8> {
         encode(&self.trees, self.expected_loss).unwrap_or_default()
     }
 
-    /// The score of each row; `rows` has one column per feature.
+    /// Returns the score of each row; `rows` has one column per feature.
     pub fn predict(&self, rows: ArrayView2<f32>) -> Vec<f32> {
         let values = rows.as_standard_layout();
         self.scores(values.as_slice().unwrap_or_default(), rows.ncols())
     }
 
-    /// The score of each row of row-major values; 0 for rows that are no rows of today's features.
+    /// Returns the score of each row of row-major values; 0 for rows with another number of
+    /// columns.
     pub(crate) fn scores(&self, values: &[f32], columns: usize) -> Vec<f32> {
         match columns == self.trees.columns() {
             true => self.trees.predict(values),
@@ -78,7 +78,7 @@ impl Pretrained {
         }
     }
 
-    /// Returns a hash of the written form, which tells models apart.
+    /// Returns a hash of the model's bytes, which identifies the model.
     pub fn hash(&self) -> u64 {
         self.hash
     }

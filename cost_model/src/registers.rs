@@ -1,4 +1,4 @@
-//! What a compiler makes of GPU kernels, learnt from those that it has compiled.
+//! Prediction of registers and spills of GPU kernels, trained on compiled kernels.
 
 use autotune_ir::GpuTarget;
 use ndarray::ArrayView2;
@@ -8,15 +8,15 @@ use crate::model::{CostModel, ModelError};
 use crate::sample::Sample;
 use crate::xgb::{Objective, XgbModel, XgbParams};
 
-/// Bytes of a register that is stored once and loaded once.
+/// Bytes of traffic per spilled register: one store and one load.
 const SPILL_BYTES: f32 = 8.0;
 
-/// Predicts the registers and spills of kernels that are not compiled yet, from their features.
+/// Predicts registers and spills of kernels that are not compiled yet, from their features.
 ///
-/// A compiler gives a thread the registers that it demands, up to what the device has for each of
-/// the block, and spills the rest. Gradient-boosted trees learn the demand, as the difference from
-/// that which is estimated among the features; so spills are foreseen from kernels that come near
-/// the limit, long before many have spilled.
+/// A compiler gives a thread the registers that it demands, up to the device's limit for the block,
+/// and spills the rest. Gradient-boosted trees learn the demand, as the difference from the
+/// estimate among the features. Spills are thus predicted from kernels near the limit, long before
+/// many have spilled.
 #[derive(Clone, Debug)]
 pub struct RegisterModel(XgbModel);
 
@@ -27,12 +27,12 @@ impl Default for RegisterModel {
 }
 
 impl RegisterModel {
-    /// Replaces what was learnt by what these kernels of a device teach: the features of each, as
-    /// [`features::extract`] makes them, and what its compiler tells. After an error, what was
-    /// learnt before is kept.
+    /// Replaces what earlier fits learned by what these kernels of one device teach. Each kernel
+    /// has a row of [`features::extract`] and its compiler's report. After an error the model is
+    /// unchanged.
     pub fn fit(&mut self, kernels: &[(&[f32], RegisterUse)], gpu: &GpuTarget) -> Result<(), ModelError> {
         let sample = |&(row, used): &(&[f32], RegisterUse)| {
-            // Another stage, of smaller blocks, can take more registers without spilling.
+            // Another stage with smaller blocks may take more registers without spilling.
             let registers = used.registers.min(features::register_limit(row, gpu));
             let demand = registers + used.spill_bytes / SPILL_BYTES;
             Sample { features: row.to_vec(), score: demand - features::estimated_registers(row), group: 0 }
@@ -40,8 +40,8 @@ impl RegisterModel {
         self.0.fit(&kernels.iter().map(sample).collect::<Vec<_>>())
     }
 
-    /// What each kernel will take of the device, one row of features each, as [`features::extract`]
-    /// makes them; `None` before the first fit.
+    /// Predicts the registers and spills of each kernel from its row of [`features::extract`];
+    /// `None` before the first fit.
     ///
     /// # Panics
     ///
@@ -68,8 +68,7 @@ mod tests {
 
     use super::*;
 
-    /// A compiler that makes do with three quarters of the estimate, but takes 100 registers more
-    /// for loads on their way.
+    /// Reports three quarters of the estimated registers, and 100 more for prefetched loads.
     fn compile(row: &[f32], gpu: &GpuTarget) -> RegisterUse {
         let prefetched = features::names().iter().position(|name| name == "gpu.prefetched.flag").unwrap();
         let demand = (0.75 * features::estimated_registers(row) + 100.0 * row[prefetched]).round();

@@ -1,18 +1,18 @@
-//! What a cost model learns from.
+//! Training samples of cost models.
 
 use serde::{Deserialize, Serialize};
 
 /// One measured candidate.
 ///
-/// Scores compare candidates of the same group only, so their scale may differ from group to group.
-/// A failed candidate is a sample too: give it the lowest score of its group, as
-/// [`crate::relative_throughputs`] does.
+/// Scores are comparable within a group only, so that each group may have its own scale. A failed
+/// candidate is a sample, too, with the lowest score of its group, as
+/// [`crate::relative_throughputs`] gives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// One value per feature column; NaN stands for a value that is missing.
+    /// One value per feature column; NaN is a missing value.
     pub features: Vec<f32>,
-    /// How good the candidate is: higher is better, any sign, finite.
+    /// Quality of the candidate: higher is better, any sign, finite.
     pub score: f32,
-    /// The tuning task (workload and target) the candidate belongs to. Any number will do.
+    /// Number of the tuning task (workload and target) that the candidate belongs to.
     pub group: u32,
 }

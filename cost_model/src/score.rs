@@ -1,10 +1,10 @@
-//! From measured times to scores.
+//! Scores of measured times.
 
-/// The throughput of each candidate relative to the fastest, for the candidates of one group.
+/// Returns the throughput of each candidate of one group, relative to the fastest.
 ///
-/// The fastest has 1, one that takes twice as long 0.5. A candidate without a time (it failed), or
-/// with a time that is not a positive number, has 0: below every candidate that ran, and without
-/// influence on the scores of the others.
+/// The fastest has 1, a candidate that takes twice as long 0.5. A candidate without a time (it
+/// failed), or with a time that is not a positive number, has 0: it ranks below every candidate
+/// that ran and does not influence other scores.
 ///
 /// ```
 /// let run_secs = [Some(0.004), None, Some(0.001), Some(0.002)];
@@ -16,7 +16,7 @@ pub fn relative_throughputs(run_secs: &[Option<f64>]) -> Vec<f32> {
     run_secs
         .iter()
         .map(|secs| match secs.filter(valid) {
-            // Never down to 0, however slow: a candidate that ran beats one that failed.
+            // Never rounded down to 0, so that a slow candidate still ranks above a failed one.
             Some(secs) => ((best_secs / secs) as f32).max(f32::MIN_POSITIVE),
             None => 0.0,
         })

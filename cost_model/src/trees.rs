@@ -1,4 +1,4 @@
-//! The trees of a trained model, laid out for fast prediction.
+//! Regression trees of a trained model, in a layout for fast prediction.
 
 #[cfg(feature = "train")]
 use rayon::prelude::*;
@@ -10,41 +10,41 @@ mod json;
 #[cfg(feature = "train")]
 pub use json::TreesError;
 
-/// Set in [`Node::split`] when a missing value goes to the right child.
+/// Flag in [`Node::split`]: a missing value goes to the right child.
 const MISSING_RIGHT: u32 = 1 << 31;
-/// Rows that walk down a tree in step, or trees that a row walks down, so that their loads overlap.
+/// Number of rows that walk down a tree together, or of trees that a row walks down together, so
+/// that their loads overlap.
 const LANES: usize = 8;
-/// Rows that one thread predicts at a time.
+/// Rows per parallel task.
 #[cfg(feature = "train")]
 const ROWS_PER_TASK: usize = 512;
-/// Batches with less work than this (rows times trees) are predicted on the calling thread.
+/// Smallest batch, in rows times trees, that is predicted in parallel.
 #[cfg(feature = "train")]
 const STEPS_PER_BATCH_MIN: usize = 100_000;
 
-/// A node. Inner nodes send a row to `child` (left) or to the node after it (right). A leaf sends
-/// every row to itself, so that rows at different depths can walk in step: nothing compares to its
-/// threshold, NaN.
+/// Node of a tree. An inner node sends a row to `child` (left) or to the node after it (right). A
+/// leaf sends every row to itself, so that rows at different depths can walk together: its
+/// threshold is NaN, to which every comparison is false.
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    /// Rows whose feature is not below it go right.
+    /// Rows whose feature is at least the threshold go right.
     threshold: f32,
-    /// The feature's column, and [`MISSING_RIGHT`].
+    /// Column of the feature, combined with the flag [`MISSING_RIGHT`].
     split: u32,
-    /// The left child.
+    /// Index of the left child; a leaf's own index.
     child: u32,
-    /// What a leaf adds to the prediction.
+    /// Value that a leaf adds to the prediction.
     value: f32,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Root {
     node: u32,
-    /// Inner nodes on the longest way to a leaf.
+    /// Number of inner nodes on the longest path to a leaf.
     depth: u32,
 }
 
-/// Regression trees: a prediction is the sum of one leaf per tree. Bit for bit what XGBoost
-/// predicts.
+/// Regression trees: a prediction is the sum of one leaf per tree, bit for bit equal to XGBoost's.
 #[derive(Clone, Debug)]
 pub(crate) struct Trees {
     columns: usize,
@@ -54,12 +54,12 @@ pub(crate) struct Trees {
 }
 
 impl Trees {
-    /// Feature columns of the rows it was trained on.
+    /// Returns the number of feature columns of the training rows.
     pub(crate) fn columns(&self) -> usize {
         self.columns
     }
 
-    /// Predicts row-major `values` of [`Trees::columns`] values per row. NaN is a missing value.
+    /// Predicts row-major `values` with [`Trees::columns`] values per row. NaN is a missing value.
     pub(crate) fn predict(&self, values: &[f32]) -> Vec<f32> {
         let columns = self.columns;
         let mut predictions = vec![self.base; values.len() / columns];
@@ -76,7 +76,8 @@ impl Trees {
         predictions
     }
 
-    /// Adds the leaves of all trees, in the order of the trees: sums of floats depend on it.
+    /// Adds the leaves of all trees in the order of the trees, since a sum of floats depends on its
+    /// order.
     fn add(&self, values: &[f32], predictions: &mut [f32]) {
         let (columns, done) = (self.columns, predictions.len() / LANES * LANES);
         let (many, few) = predictions.split_at_mut(done);
@@ -86,7 +87,7 @@ impl Trees {
         }
     }
 
-    /// The same of a multiple of [`LANES`] rows, [`LANES`] side by side.
+    /// Adds the leaves for a multiple of [`LANES`] rows; [`LANES`] rows walk down a tree together.
     fn add_lanes(&self, values: &[f32], predictions: &mut [f32]) {
         let columns = self.columns;
         for root in &self.roots {
@@ -106,8 +107,9 @@ impl Trees {
         }
     }
 
-    /// The same of one row, [`LANES`] trees side by side.
+    /// Adds the leaves for one row, which walks down [`LANES`] trees together.
     fn add_row(&self, row: &[f32], prediction: &mut f32) {
+        // Shallow trees wait in their leaves until the deepest of the group is done.
         for roots in self.roots.chunks(LANES) {
             let depth = roots.iter().map(|root| root.depth).max().unwrap_or(0);
             let mut at = [0; LANES];

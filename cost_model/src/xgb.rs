@@ -13,72 +13,71 @@ use crate::pretrained::Pretrained;
 use crate::sample::Sample;
 use crate::trees::{Trees, TreesError};
 
-/// What training minimises.
+/// Loss that training minimises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Objective {
-    /// Pairs of candidates of the same group in the wrong order. Predictions are ranks without a
-    /// scale.
+    /// Pairwise ranking loss: pairs of candidates of one group in the wrong order. Predictions are
+    /// ranks without a scale.
     #[default]
     RankPairwise,
-    /// The squared difference from the score. Groups are ignored: their scores must be on one
-    /// scale.
+    /// Squared difference from the score; the scores of all groups must share one scale.
     SquaredError,
 }
 
-/// What a model takes for granted before it has learnt anything, and learns the difference to: a
-/// column of the features is the less the better, such as the logarithm of an estimate of the time.
-/// It ranks candidates unlike any that were measured, and fades where samples contradict it.
+/// Prior of a model, which learns the difference from it: a feature column of which less is better,
+/// such as the logarithm of an estimated time. It ranks candidates that are unlike any measured
+/// one; its influence fades where samples contradict it.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Prior {
-    /// Position of the column.
+    /// Position of the feature column.
     pub column: usize,
-    /// By how much the score falls when the column rises by 1.
+    /// Decrease of the score if the column rises by 1.
     pub weight: f32,
 }
 
-/// Of two candidates of which one is estimated to be twice as fast, it is, as a rule.
+/// Large enough that a candidate with half the estimated time of another almost always ranks first.
 const ESTIMATE_WEIGHT: f32 = 4.0;
 
 impl Prior {
-    /// The analytic estimate of the time for a target: [`features::estimate_column`].
+    /// Returns the prior of a target's analytic time estimate: [`features::estimate_column`].
     pub fn estimate(target: &Target) -> Self {
         Self { column: features::estimate_column(target), weight: ESTIMATE_WEIGHT }
     }
 
-    /// The score of a row of features; 0 where the value is missing.
+    /// Returns the score of a row of features; 0 if the value is missing.
     fn score(&self, row: &[f32]) -> f32 {
         row.get(self.column).filter(|value| value.is_finite()).map_or(0.0, |value| -self.weight * value)
     }
 }
 
-/// How [`XgbModel`] learns. The defaults suit some hundred to some thousand samples.
+/// Training parameters of [`XgbModel`]. The defaults suit some hundred to some thousand samples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct XgbParams {
-    /// What training minimises.
+    /// Loss that training minimises.
     pub objective: Objective,
-    /// Trees to train: at least 1.
+    /// Number of trees: at least 1.
     pub rounds: u32,
-    /// Splits on the longest way from a tree's root to a leaf: 1 to 16.
+    /// Largest depth of a tree, in splits: 1 to 16.
     pub depth: u32,
-    /// Weight of each tree: over 0, at most 1.
+    /// Weight of each tree (learning rate): over 0, at most 1.
     pub eta: f32,
-    /// Ranges of each feature's values that training tells apart: 2 to 65,536.
+    /// Number of histogram bins per feature: 2 to 65,536.
     pub max_bin: u32,
-    /// Least curvature (about: samples or pairs) in a leaf: not negative.
+    /// Least sum of second derivatives (about: samples or pairs) in a leaf: not negative.
     pub min_child_weight: f32,
-    /// Share of the samples that each tree sees: over 0, at most 1.
+    /// Share of the samples per tree: over 0, at most 1.
     pub subsample: f32,
-    /// Share of the features that each tree sees: over 0, at most 1. Neighbouring loops have much
-    /// the same features: half of them teach as much in half the time.
+    /// Share of the features per tree: over 0, at most 1. Features of neighbouring loops are much
+    /// alike, so that half of them teach as much in half the time.
     pub feature_share: f32,
-    /// Pairs drawn for each sample, with [`Objective::RankPairwise`]: 1 to 1,024.
+    /// Pairs drawn per sample for [`Objective::RankPairwise`]: 1 to 1,024.
     pub pairs_per_sample: u32,
-    /// Chooses the samples and features of each tree.
+    /// Seed of the choice of samples and features per tree.
     pub seed: u32,
-    /// What is taken for granted.
+    /// Prior that the model starts from, if any.
     pub prior: Option<Prior>,
 }
 
@@ -101,24 +100,22 @@ impl Default for XgbParams {
 }
 
 impl XgbParams {
-    /// How a model learns that goes on from a pretrained one: the difference is smaller and
-    /// smoother than the whole. On the recorded test bed half the trees, a quarter of the features
-    /// for each and wider ranges rank other schedules of a workload better, from 24 samples of it
-    /// (pairs in order 0.822 for 0.813) to 1,200 of eight workloads (0.847 for 0.844), and take a
-    /// third of the time.
+    /// Returns the parameters of a model that corrects a pretrained one: the difference is
+    /// smoother. On the recorded test bed these rank other schedules of a workload better, with a
+    /// pairwise accuracy of 0.822 instead of 0.813 for 24 samples of it, and of 0.847 instead of
+    /// 0.844 for 1,200 of eight workloads, in a third of the time.
     pub fn correction() -> Self {
         Self { rounds: 60, max_bin: 16, feature_share: 0.25, ..Self::default() }
     }
 
-    /// The same, with no more trees, features and ranges than a [correction](Self::correction)
-    /// takes.
+    /// Limits trees, features and bins to those of a [correction](Self::correction).
     fn corrected(self) -> Self {
         let least = Self::correction();
         let feature_share = self.feature_share.min(least.feature_share);
         Self { rounds: self.rounds.min(least.rounds), max_bin: self.max_bin.min(least.max_bin), feature_share, ..self }
     }
 
-    /// XGBoost refuses some values in words of its own, and trains nonsense with others.
+    /// Checks the ranges: XGBoost reports some bad values obscurely and accepts others.
     fn check(&self) -> Result<(), ModelError> {
         const SHARE: &str = "over 0, at most 1";
         let share = |value: f32| value > 0.0 && value <= 1.0;
@@ -147,7 +144,7 @@ impl XgbParams {
         Ok(())
     }
 
-    /// In XGBoost's words, of a model that takes something for granted or not.
+    /// Returns the parameters by their XGBoost names; `has_margins` if rows have prior scores.
     fn to_xgboost(&self, has_margins: bool) -> Vec<(&'static str, String)> {
         let mut params = vec![
             ("tree_method", "hist".to_owned()),
@@ -163,15 +160,15 @@ impl XgbParams {
         ];
 
         if has_margins {
-            // What is taken for granted stands in its place.
+            // The prior scores take the place of XGBoost's constant base score.
             params.push(("base_score", "0".to_owned()));
         }
 
         match self.objective {
             Objective::RankPairwise => params.extend([
                 ("objective", "rank:pairwise".to_owned()),
-                // The defaults of XGBoost only look at the top of each group and damp their
-                // gradients, which ranks candidates much worse.
+                // XGBoost's defaults rank candidates much worse: they look at the top of each group
+                // only and damp the gradients.
                 ("lambdarank_pair_method", "mean".to_owned()),
                 ("lambdarank_num_pair_per_sample", self.pairs_per_sample.to_string()),
                 ("lambdarank_score_normalization", "false".to_owned()),
@@ -184,12 +181,12 @@ impl XgbParams {
 
 /// Gradient-boosted trees, trained by XGBoost on the calling thread.
 ///
-/// Training 1,000 samples of 120 features takes about 0.1 s and predicting as many about 0.5 ms;
-/// large batches are predicted by all threads of rayon's pool.
+/// Training with 1,000 samples of 120 features takes about 0.1 s, predicting as many about 0.5 ms.
+/// Large batches are predicted on rayon's thread pool.
 #[derive(Clone, Debug, Default)]
 pub struct XgbModel {
     params: XgbParams,
-    /// What its trees correct: the sum of what these predict, each times its weight.
+    /// Models whose weighted sum of predictions the trees correct.
     bases: Vec<(Arc<Pretrained>, f32)>,
     fitted: Option<Fitted>,
 }
@@ -197,20 +194,19 @@ pub struct XgbModel {
 #[derive(Clone, Debug)]
 struct Fitted {
     trees: Trees,
-    /// What the sum of the bases is multiplied by.
+    /// Factor of the bases' sum, from 0 to 1 ([`trust`]).
     trust: f32,
-    /// The same in XGBoost's own format.
+    /// The trees in XGBoost's JSON format.
     json: Vec<u8>,
 }
 
-/// The first line of a saved model. The model follows in XGBoost's JSON format, if it is fitted.
+/// First line of a saved model. If the model is fitted, XGBoost's JSON follows.
 #[derive(Serialize, Deserialize)]
 struct Header {
     format: String,
     fitted: bool,
-    /// Hashes of the models that it goes on from, and their weights.
+    /// Hashes of the base models, with their weights.
     bases: Vec<(u64, f32)>,
-    /// What their sum is multiplied by.
     trust: f32,
     params: XgbParams,
 }
@@ -218,18 +214,17 @@ struct Header {
 const FORMAT: &str = "autotune-xgb-2";
 
 impl XgbModel {
-    /// A model that has learnt nothing yet. Parameters are checked when it is fitted.
+    /// Returns a model that has learned nothing yet. Parameters are checked by the first fit.
     pub fn new(params: XgbParams) -> Self {
         Self { params, bases: Vec::new(), fitted: None }
     }
 
-    /// A model that goes on from a pretrained one: it learns the difference to what that predicts.
+    /// Returns a model that learns the difference from a pretrained one.
     pub fn continuing(base: Arc<Pretrained>, params: XgbParams) -> Self {
         Self { params, bases: vec![(base, 1.0)], fitted: None }
     }
 
-    /// A model for a target that goes on from the one that ships for it; where there is none, from
-    /// the analytic estimate of the time.
+    /// Returns a model that corrects a target's shipped model, or else the analytic estimate.
     pub fn for_target(target: &Target) -> Self {
         match Pretrained::for_target(target) {
             Some(base) => Self::continuing(base, XgbParams::correction()),
@@ -237,17 +232,17 @@ impl XgbModel {
         }
     }
 
-    /// A model that starts from the analytic estimate of the time for a target.
+    /// Returns a model that starts from the analytic time estimate for a target.
     pub fn from_estimate(target: &Target) -> Self {
         Self::new(XgbParams { prior: Some(Prior::estimate(target)), ..XgbParams::default() })
     }
 
-    /// What was learnt, as trees.
+    /// Returns the fitted trees; `None` before the first fit.
     pub(crate) fn trees(&self) -> Option<&Trees> {
         self.fitted.as_ref().map(|fitted| &fitted.trees)
     }
 
-    /// What is taken for granted of each row of row-major values; `None` if that is nothing.
+    /// Returns the prior and base scores of row-major values; `None` if the model has neither.
     fn margins(&self, values: &[f32], columns: usize, trust: f32) -> Option<Vec<f32>> {
         let of_prior = |prior: Prior| values.chunks(columns.max(1)).map(|row| prior.score(row)).collect::<Vec<_>>();
         let estimated = self.params.prior.map(of_prior);
@@ -257,7 +252,7 @@ impl XgbModel {
         Some(scores)
     }
 
-    /// What the bases predict of each row; `None` if there are none.
+    /// Returns the weighted sum of the bases' predictions for each row; `None` without bases.
     fn learnt_before(&self, values: &[f32], columns: usize) -> Option<Vec<f32>> {
         let weighted = |(base, weight): &(Arc<Pretrained>, f32)| {
             let mut scores = base.scores(values, columns);
@@ -270,29 +265,29 @@ impl XgbModel {
         })
     }
 
-    /// What tells the bases apart from others.
+    /// Returns hashes and weights of the bases, which identify them.
     fn base_hashes(&self) -> Vec<(u64, f32)> {
         self.bases.iter().map(|(base, weight)| (base.hash(), *weight)).collect()
     }
 
-    /// What the predictions of the bases are multiplied by.
+    /// Returns the factor of the bases' predictions.
     fn trust(&self) -> f32 {
         self.fitted.as_ref().map_or(1.0, |fitted| fitted.trust)
     }
 
-    /// How it learns.
+    /// Returns the training parameters.
     pub fn params(&self) -> &XgbParams {
         &self.params
     }
 
-    /// A model read from what [`XgbModel::save`] wrote of one that does not go on from another.
+    /// Reads a model without bases from bytes of [`XgbModel::save`].
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, ModelError> {
         let mut model = Self::default();
         model.load(bytes)?;
         Ok(model)
     }
 
-    /// What was learnt, and with which parameters, as bytes for [`XgbModel::load`].
+    /// Returns the parameters and the fitted trees as bytes for [`XgbModel::load`].
     pub fn save(&self) -> Result<Vec<u8>, ModelError> {
         let header = Header {
             format: FORMAT.to_owned(),
@@ -309,11 +304,9 @@ impl XgbModel {
         Ok(bytes)
     }
 
-    /// Replaces the whole model by a saved one, which must go on from the same pretrained model;
-    /// after an error, it is as it was before.
+    /// Replaces the model by a saved one with equal bases; after an error it is unchanged.
     ///
-    /// It may stem from other features: compare [`CostModel::feature_count`] before the first
-    /// prediction.
+    /// The saved model may have other features: compare [`CostModel::feature_count`] first.
     pub fn load(&mut self, bytes: &[u8]) -> Result<(), ModelError> {
         let line = bytes.iter().position(|&byte| byte == b'\n');
         let (header, json) = bytes.split_at(line.map_or(bytes.len(), |at| at + 1));
@@ -324,7 +317,7 @@ impl XgbModel {
         if header.bases != self.base_hashes() {
             return Err(ModelError::Format("it goes on from another pretrained model".to_owned()));
         }
-        // Read without XGBoost, which takes bytes that are no model badly.
+        // Not parsed by XGBoost, which may abort the process on malformed bytes.
         let read = || -> Result<Fitted, TreesError> {
             Ok(Fitted { trees: Trees::from_json(json)?, trust: header.trust, json: json.to_vec() })
         };
@@ -344,8 +337,7 @@ impl CostModel for XgbModel {
         self.params.check()?;
         check(samples, columns)?;
 
-        // Rows of a group must be adjacent. The sort is stable: the order of the samples is part of
-        // the input.
+        // XGBoost needs the rows of a group adjacent; the stable sort stays deterministic.
         let mut rows: Vec<&Sample> = samples.iter().collect();
         rows.sort_by_key(|sample| sample.group);
         let values: Vec<f32> = rows.iter().flat_map(|sample| &sample.features).copied().collect();
@@ -366,7 +358,7 @@ impl CostModel for XgbModel {
         let booster = Booster::train(&matrix, &self.params.to_xgboost(margins.is_some()), self.params.rounds)?;
         let json = booster.to_json()?;
         let trees = Trees::from_json(&json).map_err(|error| match error {
-            // What is not finite is no JSON.
+            // Numbers that are not finite make invalid JSON.
             TreesError::Json(_) => ModelError::Diverged,
             error => error.into(),
         })?;
@@ -377,7 +369,7 @@ impl CostModel for XgbModel {
     fn pretrain(&mut self, samples: &[Sample]) -> Result<bool, ModelError> {
         let mut general = Self { fitted: None, ..self.clone() };
         general.fit(samples)?;
-        // Nothing is said of how far its picks are from the best.
+        // The loss of its top picks is unknown.
         let Some(base) = Pretrained::of(&general, f32::NAN) else { return Ok(false) };
 
         let trust = general.trust();
@@ -413,13 +405,13 @@ impl CostModel for XgbModel {
     }
 }
 
-/// Share of the pairs in order, each by how far its scores are apart, from which on what was learnt
-/// before is believed in full: half of them are in order by chance. Samples of a search are the
-/// best-scored ones, which are harder to order than others.
+/// Weighted share of pairs in order from which on the bases are trusted in full; by chance it is
+/// 0.5. A search samples the best-scored candidates, which are harder to order than others.
 const BELIEVED: f32 = 0.7;
 
-/// How far what was learnt before is believed, by the order of its scores for samples, sorted by
-/// group, that are labelled now: 0 to 1. With few samples it is given the benefit of the doubt.
+/// Returns how far the bases are trusted, from 0 to 1: by the share of pairs that `scores` order
+/// like `labels`, weighted by the labels' difference. Rows are sorted by group. The share is raised
+/// by its uncertainty, so that few samples do not discredit the bases.
 fn trust(scores: &[f32], labels: &[f32], groups: &[u32]) -> f32 {
     let (mut in_order, mut all) = (0.0, 0.0);
     for i in 0..labels.len() {
@@ -435,7 +427,7 @@ fn trust(scores: &[f32], labels: &[f32], groups: &[u32]) -> f32 {
         return 1.0;
     }
 
-    // About the standard error of such a share.
+    // About the standard error of the share.
     let doubt = 1.0 / (3.0 * (labels.len() as f32).sqrt());
     ((in_order / all + doubt - 0.5) / (BELIEVED - 0.5)).clamp(0.0, 1.0)
 }
@@ -462,8 +454,7 @@ fn check(samples: &[Sample], columns: usize) -> Result<(), ModelError> {
 mod tests {
     use super::*;
 
-    /// XGBoost accepts names of parameters that do not exist: what it says is in effect must be
-    /// what was asked for.
+    /// XGBoost accepts unknown parameters: checks the values that it reports to be in effect.
     #[test]
     fn parameters_are_in_effect() {
         let mut matrix = Matrix::new(&[1.0, 2.0, 3.0], 1).unwrap();

@@ -3,14 +3,14 @@
 //! | module | contents |
 //! |---|---|
 //! | [`contraction`] | the main equation of a workload's spec, in the form that is scheduled |
-//! | [`sketch`] | the trait of a kind of schedule; a registry lists the sketches of each target kind |
+//! | [`sketch`] | the trait of a kind of schedule, which a registry lists per target kind |
 //! | [`space`] | all schedules of a workload on a target |
 //! | [`Candidate`], [`config`] | one schedule; its text form |
 //! | [`direct`] | CPU sketch of contractions: knobs, their rules, typed form |
 //! | [`fused`] | sketches of two fused contractions whose intermediate tensor stays in cache |
 //! | [`map_reduce`] | CPU sketch of maps, and of reductions that are not contractions |
 //! | [`gpu`] | GPU contractions: tiles, staging, pipelines, inner kernels, limits, sketches |
-//! | [`rows`] | GPU sketch of maps, of reductions that are not contractions, and of chains of both |
+//! | [`rows`] | GPU sketch of maps, non-contraction reductions, and chains of both |
 //! | [`winograd`] | Winograd sketch for CPUs and GPUs: knobs, rules, transform matrices |
 //! | [`lower()`] | lowers a config to loop nests |
 //! | [`contract`] | tests for sketches from other crates |

@@ -1,4 +1,4 @@
-//! The type of the column tables, and the columns of the whole program.
+//! Type of the column tables, and the table of whole programs.
 
 use std::sync::Arc;
 
@@ -9,22 +9,22 @@ use autotune_ir::spec::Spec;
 
 use super::window::Window;
 
-/// How a value is compressed. A name says `log2_` before its unit for the logarithms.
+/// Compression of a value. All but `Linear` put `log2_` in front of the column's unit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scale {
-    /// As it is.
+    /// The value as it is.
     Linear,
-    /// `log2(1 + x)` of a size or count.
+    /// `log2(1 + x)`, for sizes and counts.
     Log2,
-    /// `log2(x)` of a ratio that is never 0.
+    /// `log2(x)`, for ratios that are never 0.
     Ratio,
     /// `log2(1 + |x|)` with the sign of `x`.
     SignedLog2,
 }
 
-/// A family of columns, one for each of `parts`, computed by `value` from the position of the part.
+/// A family of columns, one per part; `value` computes a column from the part's position.
 pub(super) struct Columns<T: ?Sized> {
-    /// The name, with `*` where the part goes.
+    /// Name of the family, in which the part replaces `*`.
     name: &'static str,
     unit: &'static str,
     parts: &'static [&'static str],
@@ -34,7 +34,7 @@ pub(super) struct Columns<T: ?Sized> {
 
 const SINGLE: &[&str] = &[""];
 
-/// One column.
+/// Returns a family of a single column.
 pub(super) const fn one<T>(
     name: &'static str,
     unit: &'static str,
@@ -44,7 +44,7 @@ pub(super) const fn one<T>(
     Columns { name, unit, parts: SINGLE, scale, value }
 }
 
-/// One column for each part.
+/// Returns a family with one column per part.
 pub(super) const fn each<T>(
     name: &'static str,
     unit: &'static str,
@@ -73,7 +73,7 @@ impl<T> Columns<T> {
     }
 }
 
-/// Number of columns of a table.
+/// Returns the number of columns of a table.
 pub(super) const fn width<T>(table: &[Columns<T>]) -> usize {
     let (mut i, mut sum) = (0, 0);
     while i < table.len() {
@@ -83,8 +83,8 @@ pub(super) const fn width<T>(table: &[Columns<T>]) -> usize {
     sum
 }
 
-/// The position in a table of the first column of the family called `name`. As a constant it does
-/// not compile for a name that is not there.
+/// Returns the position of the first column of the family called `name`. Evaluated as a constant,
+/// an unknown name is a compile-time error.
 pub(super) const fn position<T>(table: &[Columns<T>], name: &str) -> usize {
     let (mut i, mut sum) = (0, 0);
     while !is_equal(table[i].name, name) {
@@ -94,7 +94,7 @@ pub(super) const fn position<T>(table: &[Columns<T>], name: &str) -> usize {
     sum
 }
 
-/// `a == b`, for constants.
+/// Compares strings in constants, where `==` is not available.
 const fn is_equal(a: &str, b: &str) -> bool {
     let (a, b) = (a.as_bytes(), b.as_bytes());
     let mut i = 0;
@@ -104,7 +104,8 @@ const fn is_equal(a: &str, b: &str) -> bool {
     i == a.len() && i == b.len()
 }
 
-/// Writes the values of a table to the front of `row` and returns the rest of it; zeros for `None`.
+/// Writes the values of a table to the front of `row`, zeros for `None`; returns the rest of the
+/// row.
 pub(super) fn write<'r, T>(table: &[Columns<T>], of: Option<&T>, row: &'r mut [f32]) -> &'r mut [f32] {
     let (mine, rest) = row.split_at_mut(width(table));
     let values = table.iter().flat_map(|family| (0..family.parts.len()).map(move |part| (family, part)));
@@ -114,7 +115,7 @@ pub(super) fn write<'r, T>(table: &[Columns<T>], of: Option<&T>, row: &'r mut [f
     rest
 }
 
-/// What the columns of the whole program are computed from.
+/// Data that the columns of a whole program are computed from.
 pub(super) struct Whole {
     pub(super) spec: Arc<Spec>,
     pub(super) window: Window,
@@ -122,7 +123,7 @@ pub(super) struct Whole {
     pub(super) elements: Elements,
 }
 
-/// Elements of the operands and the output.
+/// Number of elements of each operand and of the output.
 #[derive(Clone, Copy)]
 pub(super) struct Elements {
     pub(super) data: f64,
@@ -150,7 +151,7 @@ impl Whole {
         self.analysis.flops
     }
 
-    /// Cycles for each operation over those that multiply-adds take at the peak of a core.
+    /// Returns cycles per operation over those that multiply-adds take at the peak of a core.
     fn per_peak(&self, cycles_per_flop: f64) -> f64 {
         cycles_per_flop * peak_flops_per_cycle(self.core().lanes)
     }
@@ -162,7 +163,7 @@ impl Whole {
 
 use Scale::{Linear, Log2, Ratio};
 
-/// The columns of the whole program.
+/// Columns of the whole program.
 pub(super) const WHOLE: &[Columns<Whole>] = &[
     // The workload.
     one("workload.work", "flop", Log2, |w, _| w.flops()),

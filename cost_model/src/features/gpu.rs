@@ -1,4 +1,4 @@
-//! The columns of GPU programs.
+//! Columns of GPU programs.
 
 use autotune_ir::analyse::gpu::{BOUNDS, Kernels, LIMITS, Requests};
 
@@ -12,23 +12,25 @@ pub use compiled::{RegisterUse, estimated_registers, register_limit, set_registe
 const OPERANDS: &[&str] = &["data", "weight", "output"];
 const SHARED: &[&str] = &["data.load", "weight.load", "data.store", "weight.store"];
 
-/// Cycles over those of the workload's multiply-adds alone on all multiprocessors, by tensor cores
-/// where there are some.
+/// Returns cycles over those of the workload's multiply-adds alone on all multiprocessors, on
+/// tensor cores if there are any.
 fn slowdown(k: &Kernels, cycles: f64) -> f64 {
     cycles * 2.0 * k.multiprocessor.peak_fmas() * k.multiprocessor.count / k.flops
 }
 
-/// Requests of the main stage to shared memory by [`SHARED`].
+/// Returns the main stage's requests to shared memory for one of [`SHARED`].
 fn shared(k: &Kernels, part: usize) -> &Requests {
     if part < 2 { &k.main.shared.loads[part] } else { &k.main.shared.stores[part - 2] }
 }
 
-/// Requests of the main stage to global memory by operand: loads, and stores of the output.
+/// Returns the main stage's requests to global memory for an operand: loads, or stores of the
+/// output.
 fn global(k: &Kernels, operand: usize) -> &Requests {
     if operand < 2 { &k.main.global.loads[operand] } else { &k.main.global.stores[operand] }
 }
 
-/// Multiply-adds of the main stage's warps for each of `count` things of a block.
+/// Returns the multiply-adds of a block's warps in the main stage, per one of `count` events of the
+/// block.
 fn fmas_per(k: &Kernels, count: f64) -> f64 {
     k.main.fmas * k.main.working_warps / count
 }
@@ -37,7 +39,7 @@ fn shared_loads(k: &Kernels, what: fn(&Requests) -> f64) -> f64 {
     k.main.shared.loads.iter().map(what).sum()
 }
 
-/// The columns of a GPU program; zero for programs of CPUs.
+/// Columns of a GPU program; zeros for CPU programs.
 pub(super) const GPU: &[Columns<Kernels>] = &[
     // How the main stage fills the device.
     one("gpu.threads", "count", Log2, |k, _| k.main.threads),
@@ -51,7 +53,7 @@ pub(super) const GPU: &[Columns<Kernels>] = &[
     one("gpu.occupancy", "ratio", Linear, |k, _| k.multiprocessor.occupancy(k.resident(), k.main.warps)),
     one("gpu.waves", "count", Log2, |k, _| k.waves()),
     one("gpu.tail", "ratio", Linear, |k, _| k.tail()),
-    // How its warps meet memory.
+    // Memory accesses of its warps.
     each("gpu.coalescing.*", "ratio", OPERANDS, Linear, |k, i| global(k, i).coalescing()),
     each("gpu.sectors.*", "per_request", OPERANDS, Linear, |k, i| global(k, i).units / global(k, i).count),
     each("gpu.global_width.*", "elements", OPERANDS, Linear, |k, i| global(k, i).mean_width()),
@@ -69,7 +71,7 @@ pub(super) const GPU: &[Columns<Kernels>] = &[
     one("gpu.estimate.run", "per_peak", Log2, |k, _| slowdown(k, k.cycles)),
     one("gpu.estimate.sum", "per_peak", Log2, |k, _| slowdown(k, k.bounds.iter().sum())),
     one("gpu.estimate.main", "share", Linear, |k, _| k.main_cycles / k.cycles),
-    // What a compiler tells of all stages, the most of each: [`set_register_use`].
+    // The compiler's report, as the maximum over all stages; estimates until [`set_register_use`].
     one("gpu.compiled.registers", "count", Linear, |k, _| k.main.registers),
     one("gpu.compiled.spills", "bytes", Log2, |_, _| 0.0),
     one("gpu.compiled.room", "blocks", Log2, |k, _| k.multiprocessor.room(&k.main)[1]),

@@ -1,20 +1,20 @@
-//! How the main equation of a spec goes over its data.
+//! Window that the main equation of a spec moves over its data.
 
 use autotune_ir::VarId;
 use autotune_ir::program::Access;
 use autotune_ir::spec::{AxisId, Spec};
 
-/// The window of a convolution; of any other equation one of a single tap. What concerns several
-/// dimensions is multiplied.
+/// The window of a convolution; other equations have a window of one tap. Values of several
+/// dimensions are multiplied.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Window {
-    /// True if an axis of the result and one of the reduction go along the same dimension of the
+    /// True if an axis of the result and a reduction axis move along the same dimension of the
     /// data.
     pub(super) slides: bool,
     taps: usize,
     stride: i64,
     dilation: i64,
-    /// Iterations of the axes of the result that both operands have.
+    /// Iterations of the result's axes that both operands have.
     batch: usize,
 }
 
@@ -45,7 +45,7 @@ impl Window {
         window
     }
 
-    /// Taps, stride, dilation, batch.
+    /// Returns the counts of taps, stride, dilation and batch.
     pub(super) fn counts(&self) -> [f64; 4] {
         [self.taps as f64, self.stride as f64, self.dilation as f64, self.batch as f64]
     }

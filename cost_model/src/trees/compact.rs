@@ -1,9 +1,10 @@
-//! Trees as few bytes: six for each node.
+//! Compact binary form of trees: six bytes per node.
 //!
-//! All numbers little-endian. `columns: u32`, `base: f32`, `trees: u32`; of each tree `nodes: u32`
-//! and its nodes breadth first, so that where a node's two children are follows from those before
-//! it: `split: u16` (the column, [`LEAF`] for a leaf, the highest bit set where a missing value
-//! goes right), `number: f32` (the threshold, of a leaf its value).
+//! All numbers are little-endian. The header is `columns: u32`, `base: f32`, `trees: u32`. Each
+//! tree has `nodes: u32`, followed by its nodes breadth first, so that the position of a node's two
+//! children follows from the nodes before. A node is `split: u16` (the column, or [`LEAF`]; the
+//! highest bit is set if a missing value goes right) and `number: f32` (the threshold, or a leaf's
+//! value).
 
 use super::{MISSING_RIGHT, Node, Root, Trees};
 
@@ -11,7 +12,7 @@ const LEAF: u16 = 0x7fff;
 const RIGHT: u16 = 0x8000;
 
 impl Trees {
-    /// The bytes; `None` if there are more columns than the form has numbers for.
+    /// Encodes the trees; `None` if there are more columns than the form can number.
     pub(crate) fn to_bytes(&self) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         bytes.extend(u32::try_from(self.columns).ok().filter(|_| self.columns <= usize::from(LEAF))?.to_le_bytes());
@@ -33,7 +34,7 @@ impl Trees {
         Some(bytes)
     }
 
-    /// The trees of such bytes; `None` if they are no trees.
+    /// Decodes trees; `None` for bytes that are no valid trees.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let mut bytes = Reader(bytes);
         let (columns, base) = (bytes.u32()? as usize, f32::from_bits(bytes.u32()?));
@@ -48,7 +49,7 @@ impl Trees {
     fn read_tree(&mut self, bytes: &mut Reader<'_>) -> Option<()> {
         let root = u32::try_from(self.nodes.len()).ok()?;
         let count = bytes.u32()?;
-        // Breadth first, so that a node's depth is known before its children come.
+        // Breadth first, so that a node's depth is known before its children are read.
         let mut depths = vec![0];
         for at in 0..count {
             let (split, number) = (bytes.u16()?, f32::from_bits(bytes.u32()?));
@@ -73,7 +74,7 @@ impl Trees {
     }
 }
 
-/// Numbers from the front of bytes.
+/// Reader of little-endian numbers.
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {

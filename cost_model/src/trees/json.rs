@@ -1,34 +1,34 @@
-//! Trees as XGBoost saves them.
+//! Trees in XGBoost's JSON format.
 
 use serde::Deserialize;
 use thiserror::Error;
 
 use super::{MISSING_RIGHT, Node, Root, Trees};
 
-/// More feature columns than any model here has.
+/// Upper limit of feature columns, well above any model of this crate.
 const MAX_COLUMNS: usize = 1 << 16;
 
-/// A model that is no set of regression trees.
+/// Reason why JSON is not a set of regression trees that this crate can use.
 #[derive(Debug, Error)]
 pub enum TreesError {
-    /// The text is no JSON, or not that of an XGBoost model.
+    /// The text is not JSON, or not that of an XGBoost model.
     #[error("not an XGBoost model: {0}")]
     Json(#[from] serde_json::Error),
-    /// The model is one, but these trees cannot stand for it.
+    /// One tree of the model cannot be used.
     #[error("tree {tree} of the model is unusable: {reason}")]
     Tree {
-        /// Its number, from 0.
+        /// Position of the tree, from 0.
         tree: usize,
-        /// What is wrong with it.
+        /// Reason why it cannot be used, in words.
         reason: &'static str,
     },
-    /// The model does something to the sum of its trees that is not done here.
+    /// The model transforms the sum of its trees in a way that this crate does not implement.
     #[error("the model is unusable: {0}")]
     Model(String),
 }
 
 impl Trees {
-    /// Reads a model that XGBoost saved as JSON.
+    /// Parses a model that XGBoost saved as JSON.
     pub(crate) fn from_json(json: &[u8]) -> Result<Self, TreesError> {
         let model: ModelJson = serde_json::from_slice(json)?;
         let learner = model.learner;
@@ -38,7 +38,7 @@ impl Trees {
         let base = base_score(&param.base_score)
             .ok_or_else(|| TreesError::Model(format!("base score {:?}", param.base_score)))?;
 
-        // The objectives in use predict the sum itself; others would transform it.
+        // These objectives predict the plain sum; others transform it.
         let objective = learner.objective.name;
         if !matches!(objective.as_str(), "rank:pairwise" | "reg:squarederror") {
             return Err(TreesError::Model(format!("objective {objective:?}")));
@@ -51,7 +51,7 @@ impl Trees {
         Ok(trees)
     }
 
-    /// Appends a tree breadth first, which puts siblings beside each other.
+    /// Appends a tree breadth first, so that siblings are adjacent.
     fn push(&mut self, tree: &TreeJson) -> Result<(), &'static str> {
         let len = tree.left_children.len();
         if len == 0 {
@@ -67,7 +67,7 @@ impl Trees {
         }
 
         let first = self.nodes.len();
-        // Number of the node in the JSON, and its depth, in the order of the layout.
+        // Index of each node in the JSON and its depth, in breadth-first order.
         let mut queue = vec![(0_usize, 0_u32)];
         let mut depth_max = 0;
         let mut visited = 0;
@@ -108,7 +108,7 @@ impl Trees {
     }
 }
 
-/// One number, or an array of one.
+/// Parses one number, or an array of one.
 fn base_score(text: &str) -> Option<f32> {
     text.trim_start_matches('[').trim_end_matches(']').parse().ok().filter(|base: &f32| base.is_finite())
 }
@@ -151,7 +151,7 @@ struct TreeJson {
     left_children: Vec<i32>,
     right_children: Vec<i32>,
     split_indices: Vec<u32>,
-    /// The threshold of an inner node, the value of a leaf.
+    /// Threshold of an inner node, value of a leaf.
     split_conditions: Vec<f32>,
     split_type: Vec<u8>,
     default_left: Vec<u8>,
@@ -165,7 +165,8 @@ mod tests {
     use rand::{Rng, RngExt, SeedableRng};
     use rand_chacha::ChaCha8Rng;
 
-    /// Values that often meet a threshold exactly, are often missing and sometimes infinite.
+    /// Returns rows whose values often equal a threshold, are often missing, and sometimes
+    /// infinite.
     fn rows(random: &mut impl Rng, len: usize, infinities: bool) -> Vec<f32> {
         let mut value = |_| match random.random_range(0..12) {
             0 | 1 => f32::NAN,
@@ -248,7 +249,7 @@ mod tests {
         assert!(trees(&train(random, 3, 2, "reg:squarederror")).predict(&[]).is_empty());
     }
 
-    /// A model of one tree over two columns.
+    /// Returns a model of one tree over two columns.
     fn model(tree: &str, objective: &str, base_score: &str) -> String {
         format!(
             r#"{{"learner": {{"gradient_booster": {{"model": {{"trees": [{tree}]}}}},

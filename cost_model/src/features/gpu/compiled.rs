@@ -1,4 +1,4 @@
-//! The columns that a compiler knows better.
+//! Columns of registers and spills, estimated at first and replaced by the compiler's report.
 
 use autotune_ir::analyse::gpu::{LIMITS, Multiprocessor};
 use autotune_ir::machine::gpu::registers_of_block;
@@ -11,45 +11,45 @@ use crate::features::leaf::LEAF;
 /// Registers and spills of a GPU kernel's threads.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RegisterUse {
-    /// 32-bit registers of a thread, the most of any stage.
+    /// 32-bit registers per thread, as the maximum over all stages.
     pub registers: f32,
-    /// Bytes of a thread's registers that are stored to and loaded from memory for want of
-    /// registers.
+    /// Bytes per thread that are stored to and loaded from memory because registers are missing.
     pub spill_bytes: f32,
 }
 
-/// Position of the columns of a GPU program in a row.
+/// Returns the position of a GPU column in a row.
 const fn place(name: &str) -> usize {
     width(WHOLE) + width(LEAF) + position(GPU, name)
 }
 
-// Those that are written, and those that are read.
+// Columns that are written first, then those that are read.
 const REGISTERS: usize = place("gpu.compiled.registers");
 const SPILLS: usize = place("gpu.compiled.spills");
 const ROOM: usize = place("gpu.compiled.room");
 const OCCUPANCY: usize = place("gpu.compiled.occupancy");
 const ESTIMATED_REGISTERS: usize = place("gpu.registers");
 const THREADS: usize = place("gpu.threads");
-/// By each of [`LIMITS`].
+/// First of the columns of blocks per multiprocessor, one for each of [`LIMITS`].
 const ROOMS: usize = place("gpu.room.*");
 
-/// The number that a column of logarithms stands for.
+/// Returns the number behind a logarithmic column.
 fn count(row: &[f32], column: usize) -> f64 {
     (f64::from(row[column]).exp2() - 1.0).round()
 }
 
-/// The registers that a thread of the main stage needs by the estimate in a row of features.
+/// Returns the estimated registers of a thread of the main stage, from its row of features.
 pub fn estimated_registers(row: &[f32]) -> f32 {
     row[ESTIMATED_REGISTERS]
 }
 
-/// The most registers that a device can give to each thread of a block of the main stage.
+/// Returns the largest number of registers that a device can give to each thread of a block of the
+/// main stage.
 pub fn register_limit(row: &[f32], gpu: &GpuTarget) -> f32 {
     registers_of_block(gpu, count(row, THREADS) as usize).max(1) as f32
 }
 
-/// Puts the registers that a kernel takes, or is expected to take, into the columns
-/// `gpu.compiled.*` of its row. [`crate::features::extract`] puts the estimate there, and no
+/// Writes the measured or predicted registers and spills of a kernel into the columns
+/// `gpu.compiled.*` of its row. [`crate::features::extract`] fills them with the estimate and no
 /// spills.
 pub fn set_register_use(row: &mut [f32], gpu: &GpuTarget, used: RegisterUse) {
     let log2 = |count: f64| (1.0 + count.max(0.0)).log2() as f32;
