@@ -1,4 +1,4 @@
-//! Bars.
+//! Bar charts of ratios.
 
 use crate::chart::{centred, grid_line, picture};
 use crate::element::Element;
@@ -6,42 +6,47 @@ use crate::mark::{Anchor, write_text};
 use crate::scale::Scale;
 use crate::style::Colour;
 
-/// Pixels: a character, about; a bar, the space between rows, room for the text behind a bar, the
-/// width without names; above and below.
+/// Approximate width of a character, in pixels.
 const CHARACTER: f64 = 6.6;
+/// Height of a bar, in pixels.
 const BAR: f64 = 13.0;
+/// Space between rows, in pixels.
 const GAP: f64 = 7.0;
+/// Space for the text after a bar, in pixels.
 const TEXT: f64 = 56.0;
+/// Width of the whole chart, in pixels.
 const WIDTH: f64 = 520.0;
+/// Space above the rows, in pixels.
 const TOP: f64 = 8.0;
+/// Height of the legend, in pixels.
 const LEGEND: f64 = 20.0;
+/// Height of the axis below the rows, in pixels.
 const BOTTOM: f64 = 38.0;
 
-/// The bars of one name.
+/// The bars of one name, one below another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// What they are of.
+    /// Name to the left of the bars.
     pub name: String,
-    /// One for each series; `None` leaves a bar out.
+    /// Value of each series; `None` leaves a bar out.
     pub values: Vec<Option<f64>>,
 }
 
-/// Horizontal bars, one below another, that show how many times more or less than 1 something is:
-/// on a logarithmic axis they begin at 1.
+/// Horizontal bars of ratios: on a logarithmic axis, they extend from 1 to the ratio.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bars {
-    /// For those who cannot see it.
+    /// Title for screen readers.
     pub title: String,
     /// Title of the axis.
     pub axis: String,
-    /// Names of the series; empty if there is one only.
+    /// Names of the series, for the legend; empty if there is only one.
     pub series: Vec<String>,
-    /// From top to bottom.
+    /// Rows from top to bottom.
     pub rows: Vec<Row>,
 }
 
 impl Bars {
-    /// The chart as an `svg` element.
+    /// Draws the chart as an `svg` element.
     pub fn draw(&self) -> Element {
         let values = || self.rows.iter().flat_map(|row| &row.values).flatten().copied();
         let scale = Scale::log(values().chain([1.0]));
@@ -49,7 +54,7 @@ impl Bars {
         let left = 12.0 + CHARACTER * longest as f64;
         let x = |value: f64| scale.place(value).map(|place| left + place * (WIDTH - left - TEXT));
 
-        // Names end where the first bar may begin.
+        // Bars below 1 extend to the left: names end where the first of them may begin.
         let names = x(values().fold(1.0, f64::min)).unwrap_or(left) - 6.0;
 
         let top = if self.series.is_empty() { TOP } else { TOP + LEGEND };
@@ -76,7 +81,7 @@ impl Bars {
         svg.child(centred(&self.axis, [(left + WIDTH - TEXT) / 2.0, bottom + 31.0], Colour::Ink))
     }
 
-    /// The names of the series, each in its colour.
+    /// Draws the names of the series, each in its colour.
     fn legend(&self, left: f64) -> Vec<Element> {
         let mut x = left;
         let mut entry = |(number, name): (usize, &String)| {
@@ -88,7 +93,7 @@ impl Bars {
     }
 }
 
-/// The bars of a row from `y` on, and behind each how much it is.
+/// Draws the bars of a row from `y` down, each followed by its value as text.
 fn bars(row: &Row, y: f64, x: &dyn Fn(f64) -> Option<f64>) -> Vec<Element> {
     let bar = |(number, value): (usize, &Option<f64>)| {
         let (value, y) = ((*value)?, y + BAR * number as f64);
@@ -102,7 +107,7 @@ fn bars(row: &Row, y: f64, x: &dyn Fn(f64) -> Option<f64>) -> Vec<Element> {
     row.values.iter().enumerate().filter_map(bar).flatten().collect()
 }
 
-/// `1.04x`, `12.3x`, `1e9x`.
+/// Formats a ratio: `1.04x`, `12.3x`, `1.0e9x`.
 fn times(ratio: f64) -> String {
     match ratio {
         0.01..10.0 => format!("{ratio:.2}x"),

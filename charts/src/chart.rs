@@ -1,18 +1,20 @@
-//! Two axes and what stands between them.
+//! Charts with two axes.
 
 use crate::element::Element;
 use crate::mark::{Anchor, Mark, write_text};
 use crate::scale::Scale;
 use crate::style::Colour;
 
-/// Pixels around the frame: the numbers of the vertical axis, its title above, the last number of
-/// the horizontal axis, its numbers and title.
+/// Pixels left of the frame, for the numbers of the vertical axis.
 const LEFT: f64 = 48.0;
+/// Pixels above the frame, for the title of the vertical axis.
 const TOP: f64 = 24.0;
+/// Pixels right of the frame, for half of the horizontal axis's last number.
 const RIGHT: f64 = 14.0;
+/// Pixels below the frame, for numbers and title of the horizontal axis.
 const BOTTOM: f64 = 38.0;
 
-/// An axis.
+/// Axis with a title and a scale.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
     title: String,
@@ -20,13 +22,13 @@ pub struct Axis {
 }
 
 impl Axis {
-    /// An axis of a title, which names the unit.
+    /// Creates an axis. The title should name the unit.
     pub fn new(title: impl Into<String>, scale: Scale) -> Self {
         Self { title: title.into(), scale }
     }
 }
 
-/// A chart with two axes.
+/// Chart with two axes and marks between them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chart {
     title: String,
@@ -37,24 +39,24 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// An empty chart; its size in pixels, width first. The title is for those who cannot see it.
+    /// Creates an empty chart of a size in pixels, width first. The title is for screen readers.
     pub fn new(title: impl Into<String>, size: [f64; 2], axes: [Axis; 2]) -> Self {
         Self { title: title.into(), size, axes, marks: Vec::new(), legend: Vec::new() }
     }
 
-    /// With something more between the axes, over what is there.
+    /// Adds a mark on top of earlier ones.
     pub fn mark(mut self, mark: Mark) -> Self {
         self.marks.push(mark);
         self
     }
 
-    /// With a name of what has a colour, below those that are there, in the upper right corner.
+    /// Adds a name in a colour to the legend in the upper right corner, below earlier ones.
     pub fn legend(mut self, name: impl Into<String>, colour: Colour) -> Self {
         self.legend.push((name.into(), colour));
         self
     }
 
-    /// The chart as an `svg` element.
+    /// Draws the chart as an `svg` element.
     pub fn draw(&self) -> Element {
         let [width, height] = self.size;
         let frame = [width - LEFT - RIGHT, height - TOP - BOTTOM];
@@ -62,7 +64,7 @@ impl Chart {
         let place =
             |[x_value, y_value]: [f64; 2]| Some([x.place(x_value)? * frame[0], (1.0 - y.place(y_value)?) * frame[1]]);
 
-        // What is beyond the frame is cut off by an inner picture's edge.
+        // The inner `svg` element clips marks at the frame.
         let inner = Element::new("svg").set("x", LEFT).set("y", TOP).set("width", frame[0]).set("height", frame[1]);
         let marks = self.marks.iter().flat_map(|mark| mark.draw(&place, frame));
         let names = self.legend.iter().enumerate().map(|(number, (name, colour))| {
@@ -72,7 +74,7 @@ impl Chart {
         picture(&self.title, self.size).children(self.grid(frame)).child(inner.children(marks)).children(names)
     }
 
-    /// Lines at the ticks, their numbers, and the titles.
+    /// Draws grid lines at the ticks, their numbers, and the titles of the axes.
     fn grid(&self, [width, height]: [f64; 2]) -> Vec<Element> {
         let (bottom, right) = (TOP + height, LEFT + width);
         let [x_axis, y_axis] = &self.axes;
@@ -96,7 +98,8 @@ impl Chart {
     }
 }
 
-/// An empty picture; its size in pixels, which is as wide as the page allows.
+/// Returns an empty `svg` element with a background. It is as wide as the page allows; `width` and
+/// `height` set its aspect ratio and its pixel coordinates.
 pub(crate) fn picture(title: &str, [width, height]: [f64; 2]) -> Element {
     let svg = Element::new("svg").set("class", "chart").set("viewBox", format!("0 0 {width} {height}"));
     let ground = Element::new("rect").set("width", "100%").set("height", "100%");
@@ -117,7 +120,7 @@ pub(crate) fn centred(text: &str, [x, y]: [f64; 2], colour: Colour) -> Element {
 mod tests {
     use super::*;
 
-    /// Whatever is drawn, it can be read, and no coordinate is missing.
+    /// Draws the chart, and checks that the result is valid XML without invalid coordinates.
     fn read(chart: &Chart) -> String {
         let written = chart.draw().to_string();
         assert!(roxmltree::Document::parse(&written).is_ok(), "{written}");

@@ -1,9 +1,9 @@
-//! HTML and XML as data.
+//! HTML and XML elements as data.
 
 use std::fmt::{self, Display, Formatter, Write};
 
-/// An element with its attributes and its content. Texts and attributes are escaped when they are
-/// written: whatever they hold, none of it becomes markup. What is written is HTML and XML alike.
+/// An element with attributes and content. Texts and attribute values are escaped when they are
+/// written, so that no text becomes markup. The output is valid as HTML and as XML.
 ///
 /// ```
 /// use autotune_charts::Element;
@@ -25,30 +25,30 @@ enum Content {
 }
 
 impl Element {
-    /// An empty element.
+    /// Creates an empty element.
     pub fn new(name: &'static str) -> Self {
         Self { name, attributes: Vec::new(), content: Vec::new() }
     }
 
-    /// With an attribute, which it must not have yet.
+    /// Adds an attribute, which must not be set yet.
     pub fn set(mut self, attribute: &'static str, value: impl Display) -> Self {
         self.attributes.push((attribute, value.to_string()));
         self
     }
 
-    /// With a text at its end.
+    /// Appends a text.
     pub fn text(mut self, text: impl Display) -> Self {
         self.content.push(Content::Text(text.to_string()));
         self
     }
 
-    /// With an element at its end.
+    /// Appends an element.
     pub fn child(mut self, child: Self) -> Self {
         self.content.push(Content::Element(child));
         self
     }
 
-    /// With elements at its end.
+    /// Appends several elements.
     pub fn children(mut self, children: impl IntoIterator<Item = Self>) -> Self {
         self.content.extend(children.into_iter().map(Content::Element));
         self
@@ -61,7 +61,7 @@ impl Display for Element {
         for (name, value) in &self.attributes {
             write!(f, " {name}=\"{}\"", Escaped(value))?;
         }
-        // In HTML it has no end. All others have one, be they empty or not.
+        // HTML allows no end tag for `meta`. All other elements in use need one, even if empty.
         if self.name == "meta" {
             return f.write_str("/>");
         }
@@ -77,8 +77,8 @@ impl Display for Element {
     }
 }
 
-/// A text in which nothing is markup. Characters that XML cannot have, controls but for tabs and
-/// line ends, are replaced.
+/// Text to be written with its markup characters escaped. Characters that XML does not allow
+/// (control characters except tab and line feed) are replaced by U+FFFD.
 struct Escaped<'a>(&'a str);
 
 impl Display for Escaped<'_> {
@@ -110,7 +110,7 @@ mod tests {
             let root = read.root_element();
             assert_eq!(root.text(), Some(text));
             assert_eq!(root.children().filter(|node| node.is_element()).count(), 1, "{written}");
-            // Readers of XML make line ends of attributes spaces.
+            // XML parsers turn line ends in attribute values into spaces.
             assert_eq!(root.attribute("title"), Some(text.replace(['\n', '\t'], " ").as_str()));
         }
     }

@@ -1,18 +1,18 @@
-//! Charts as SVG, drawn by few lines and without dependencies: for the HTML page that
-//! `autotune report` writes and for the pictures of the examples.
+//! Small SVG charts without dependencies, for the HTML page of `autotune report` and the pictures
+//! of the examples.
 //!
-//! | file | what it owns |
+//! | file | contents |
 //! |---|---|
-//! | `element` | [`Element`]: HTML and XML as data, every text escaped |
-//! | `scale` | [`Scale`]: from values to places on an axis; the numbers beside an axis |
-//! | `style` | [`STYLE`], the colours, light and dark; [`Colour`] |
+//! | `element` | [`Element`]: HTML and XML as data, with every text escaped |
+//! | `scale` | [`Scale`]: positions of values on an axis, and ticks |
+//! | `style` | [`STYLE`]: colours for light and dark pages; [`Colour`] |
 //! | `mark` | [`Mark`]: lines, steps, bands, dots, names |
-//! | `names` | where names stand beside their dots without hiding one another |
+//! | `names` | placement of names next to dots without overlap |
 //! | `chart` | [`Chart`]: axes and the marks between them |
-//! | `bars` | [`Bars`]: one or several bars for each of some names |
+//! | `bars` | [`Bars`]: rows of one or several horizontal bars |
 //!
-//! An [`Element`] in a page takes its colours from the page, which has [`STYLE`] in its head;
-//! [`standalone`] makes a file of one.
+//! An [`Element`] within a page takes its colours from [`STYLE`], which the page must have in its
+//! head; [`standalone`] makes a file of its own of a chart.
 //!
 //! ```
 //! use autotune_charts::{Axis, Chart, Colour, Mark, Scale};
@@ -23,7 +23,8 @@
 //!     Axis::new("best run time so far, ms", Scale::log(points.iter().map(|p| p[1]))),
 //! ];
 //! let steps = Mark::Steps { points, colour: Colour::Series(0) };
-//! let svg = autotune_charts::standalone(Chart::new("A search", [480.0, 300.0], axes).mark(steps).draw());
+//! let chart = Chart::new("A search", [480.0, 300.0], axes).mark(steps);
+//! let svg = autotune_charts::standalone(chart.draw());
 //! assert!(svg.starts_with("<svg"));
 //! ```
 

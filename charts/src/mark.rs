@@ -1,4 +1,4 @@
-//! What stands between the axes.
+//! Marks between the axes of a chart.
 
 use std::fmt::Write;
 
@@ -6,69 +6,69 @@ use crate::element::Element;
 use crate::names::{Named, place_names};
 use crate::style::Colour;
 
-/// Something between the axes, in the values of the axes. What an axis cannot show is left out.
+/// A mark, in the values of the axes. Points that an axis cannot show are left out.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Mark {
-    /// A line from point to point.
+    /// Straight lines from point to point.
     Line {
-        /// `x` and `y` of each.
+        /// `x` and `y` of each point.
         points: Vec<[f64; 2]>,
-        /// Its colour.
+        /// Colour of the line.
         colour: Colour,
-        /// True for a dashed one: what is compared with.
+        /// True for a dashed line, for reference values.
         dashed: bool,
-        /// What stands along its beginning, above it; empty for nothing.
+        /// Text above the beginning of the line; empty for none.
         name: String,
     },
-    /// A line that keeps its height until the next point.
+    /// A step line: each value holds until the next point.
     Steps {
-        /// `x` and `y` of each, `x` rising.
+        /// `x` and `y` of each point, with rising `x`.
         points: Vec<[f64; 2]>,
-        /// Its colour.
+        /// Colour of the line.
         colour: Colour,
     },
-    /// What lies between two lines that keep their heights.
+    /// The area between two step lines.
     Band {
-        /// `x`, the lower and the upper `y` of each, `x` rising.
+        /// `x`, lower `y` and upper `y` of each point, with rising `x`.
         points: Vec<[f64; 3]>,
-        /// Its colour, thinned.
+        /// Colour of the area, drawn translucent.
         colour: Colour,
     },
-    /// Many points.
+    /// Many unnamed points.
     Dots {
-        /// `x` and `y` of each.
+        /// `x` and `y` of each point.
         points: Vec<[f64; 2]>,
-        /// Their colour, thinned where they are not over one another.
+        /// Colour of the points, drawn translucent so that overlaps are darker.
         colour: Colour,
     },
-    /// A few points with names beside them.
+    /// A few points with names next to them.
     Named {
-        /// The points.
+        /// Points with names.
         points: Vec<Named>,
-        /// Their colour.
+        /// Colour of the points.
         colour: Colour,
     },
     /// A text.
     Label {
-        /// `x` and `y`.
+        /// Position, as `x` and `y`.
         at: [f64; 2],
-        /// What it says.
+        /// Content of the text.
         text: String,
-        /// Its colour.
+        /// Colour of the text.
         colour: Colour,
-        /// Which part of it stands there.
+        /// End of the text that is at the position.
         anchor: Anchor,
-        /// Pixels by which it is lower.
+        /// Offset downwards, in pixels.
         lower: f64,
     },
 }
 
-/// Which part of a text stands at its place.
+/// End of a text that is at its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Anchor {
-    /// Its first character.
+    /// The text begins at the position.
     Start,
-    /// Its last character.
+    /// The text ends at the position.
     End,
 }
 
@@ -81,13 +81,14 @@ impl Anchor {
     }
 }
 
-/// From values to pixels within the frame.
+/// Function from values to pixels within the frame; `None` for values that the axes cannot show.
 pub(crate) type Place<'a> = &'a dyn Fn([f64; 2]) -> Option<[f64; 2]>;
 
 impl Mark {
-    /// Draws it, within a frame of that many pixels.
+    /// Draws the mark within a frame of `size` pixels.
     pub(crate) fn draw(&self, place: Place<'_>, size: [f64; 2]) -> Vec<Element> {
         let pixels = |points: &[[f64; 2]]| points.iter().filter_map(|&point| place(point)).collect::<Vec<_>>();
+
         match self {
             Mark::Line { points, colour, dashed, name } => {
                 let pixels = pixels(points);
@@ -102,7 +103,7 @@ impl Mark {
             }
             Mark::Band { points, colour } => vec![band(points, place, *colour)],
             Mark::Dots { points, colour } => {
-                // A line of no length with a round cap is a dot.
+                // A line of length zero with a round cap is a dot.
                 let path = pixels(points).into_iter().map(|[x, y]| format!("M{x:.1} {y:.1}h0")).collect();
                 let dots = stroke(path, *colour).set("stroke-linecap", "round");
                 vec![dots.set("stroke-width", 5.5).set("stroke-opacity", 0.7)]
@@ -116,13 +117,13 @@ impl Mark {
     }
 }
 
-/// A text in a colour at a place.
+/// Returns a text element in a colour at a position in pixels.
 pub(crate) fn write_text(text: &str, [x, y]: [f64; 2], anchor: Anchor, colour: Colour) -> Element {
     let element = Element::new("text").set("x", format!("{x:.1}")).set("y", format!("{y:.1}"));
     element.set("text-anchor", anchor.word()).set("class", colour.class()).text(text)
 }
 
-/// A text that follows the beginning of a line.
+/// Returns a text that follows the beginning of a line.
 fn along(pixels: &[[f64; 2]], text: &str, colour: Colour) -> Option<Element> {
     let ([x0, y0], [x1, y1]) = (*pixels.first()?, *pixels.get(1)?);
     let angle = (y1 - y0).atan2(x1 - x0);
@@ -152,7 +153,7 @@ fn steps(points: &[[f64; 2]]) -> String {
     path
 }
 
-/// Along the lower line and back along the upper one.
+/// Draws the area of a band: along its lower line and back along its upper one.
 fn band(points: &[[f64; 3]], place: Place<'_>, colour: Colour) -> Element {
     let both = |&[x, low, high]: &[f64; 3]| Some((place([x, low])?, place([x, high])?));
     let (lows, highs): (Vec<_>, Vec<_>) = points.iter().filter_map(both).unzip();

@@ -1,4 +1,4 @@
-//! Where names stand beside their dots without hiding one another.
+//! Placement of names next to dots without overlap.
 
 use crate::element::Element;
 use crate::mark::{Anchor, Place, write_text};
@@ -7,32 +7,34 @@ use crate::style::Colour;
 /// A point with a name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Named {
-    /// `x` and `y`.
+    /// Position, as `x` and `y`.
     pub at: [f64; 2],
-    /// What stands beside it, short.
+    /// Short name next to the point.
     pub name: String,
-    /// What is told of it where it is pointed at.
+    /// Tooltip of the point.
     pub more: String,
-    /// Where it comes from, as a thin line that ends at the point.
+    /// Origin of a thin line that ends at the point, if there is one.
     pub from: Option<[f64; 2]>,
 }
 
-/// Pixels: a dot's radius, and of a name the height, the width of a character, about, and the
-/// distance from its dot.
+/// Radius of a dot, in pixels.
 const RADIUS: f64 = 3.5;
+/// Height of a name, in pixels.
 const LINE: f64 = 12.0;
+/// Approximate width of a character, in pixels.
 const CHARACTER: f64 = 6.6;
+/// Distance of a name from its dot, in pixels.
 const GAP: f64 = 3.0;
 
-/// A rectangle: left, top, right, bottom.
+/// Rectangle in pixels: left, top, right, bottom.
 type Area = [f64; 4];
 
 fn overlap(a: &Area, b: &Area) -> bool {
     a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3]
 }
 
-/// Dots, where they come from, and their names: each at the first side of its dot where it hides
-/// nothing that is there already, and on the right if there is none.
+/// Draws dots, lines to them, and names. Each name takes the first side of its dot where it
+/// overlaps neither dots nor earlier names; without such a side it is on the right.
 pub(crate) fn place_names(points: &[Named], place: Place<'_>, size: [f64; 2], colour: Colour) -> Vec<Element> {
     let placed: Vec<(&Named, [f64; 2])> = points.iter().filter_map(|point| Some((point, place(point.at)?))).collect();
     let mut taken: Vec<Area> = placed.iter().map(|(_, at)| around(*at)).collect();
@@ -59,7 +61,8 @@ fn around([x, y]: [f64; 2]) -> Area {
     [x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS]
 }
 
-/// Where a name of a width may stand: right, left, above, below, and at the four corners.
+/// Returns the possible areas of a name of `width` pixels: right, left, above, below, and the four
+/// corners.
 fn sides([x, y]: [f64; 2], width: f64) -> [(Area, Anchor); 8] {
     let near = RADIUS + GAP;
     let right = |top: f64, left: f64| ([left, top, left + width, top + LINE], Anchor::Start);

@@ -1,42 +1,43 @@
-//! From values to places on an axis.
+//! Positions of values on an axis.
 
 use std::f64::consts::LN_10;
 
-/// Numbers beside an axis, about.
+/// Approximate number of intervals between ticks.
 const INTERVALS: f64 = 5.0;
-/// Part of an axis that is left free beyond the values at either end.
+/// Margin at either end of an axis, as a share of its length.
 const ROOM: f64 = 0.04;
-/// Values beyond are shown at the end: differences between them would not be numbers.
+/// Limit of values, beyond which their differences would overflow.
 const LARGEST: f64 = 1e300;
-/// On a logarithmic axis, the ratio of the ends up to which numbers are as on a linear one, and up
-/// to which they are 1, 2, 5, 10, 20, ...; within a decade there is a 3, too.
+/// Largest ratio of a logarithmic axis's ends for which ticks are those of a linear axis.
 const FEW_TIMES: f64 = 4.0;
+/// Largest number of decades of a logarithmic axis for which ticks are 1, 2, 5, 10, 20, ...; within
+/// a single decade 3 is added.
 const FEW_DECADES: f64 = 2.6;
 
 /// A linear or logarithmic axis from a lowest to a highest value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scale {
     is_log: bool,
-    /// The ends: on a logarithmic axis natural logarithms.
+    /// Ends of the axis; of a logarithmic one as natural logarithms.
     low: f64,
     high: f64,
 }
 
 impl Scale {
-    /// A linear axis for values, with a little room at the ends. What is not finite does not count;
-    /// without values it is from 0 to 1.
+    /// Returns a linear axis for values, with a small margin at both ends. Values that are not
+    /// finite are ignored; without values it is from 0 to 1.
     pub fn linear(values: impl IntoIterator<Item = f64>) -> Self {
         Self::over(values.into_iter().filter(|value| value.is_finite()), false)
     }
 
-    /// A logarithmic axis for values, with a little room at the ends. What is not finite and
-    /// positive does not count; without values it is from 1 to e.
+    /// Returns a logarithmic axis for values, with a small margin at both ends. Values that are not
+    /// finite and positive are ignored; without values it is from 1 to e.
     pub fn log(values: impl IntoIterator<Item = f64>) -> Self {
         Self::over(values.into_iter().filter(|value| value.is_finite() && *value > 0.0).map(f64::ln), true)
     }
 
-    /// The same, widened so that its ends are at least `times` times apart: what differs by less
-    /// looks alike. On a linear axis nothing changes.
+    /// Widens a logarithmic axis so that the ratio of its ends is at least `times`, which keeps
+    /// small differences small. A linear axis is unchanged.
     pub fn at_least(self, times: f64) -> Self {
         let lacking = (times.ln() - (self.high - self.low)) / 2.0;
         let room = if self.is_log && lacking > 0.0 { lacking } else { 0.0 };
@@ -50,7 +51,7 @@ impl Scale {
             Some([low, high]) => Some([low.min(value), high.max(value)]),
         });
         let [low, high] = ends.unwrap_or([0.0, 1.0]);
-        // One value alone stands in the middle.
+        // A single value is put in the middle.
         let least = match high.abs() {
             _ if is_log => 0.2,
             0.0 => 1.0,
@@ -60,21 +61,21 @@ impl Scale {
         Self { is_log, low: low - room, high: high + room }
     }
 
-    /// Where a value stands: 0 at the low end, 1 at the high one; `None` for what the axis cannot
-    /// show.
+    /// Returns the position of a value: 0 at the low end, 1 at the high end. `None` for values that
+    /// the axis cannot show.
     pub fn place(&self, value: f64) -> Option<f64> {
         let value = if self.is_log { value.ln() } else { value };
         let place = (value - self.low) / (self.high - self.low);
         place.is_finite().then_some(place)
     }
 
-    /// The values at the ends.
+    /// Returns the values at the ends.
     pub fn ends(&self) -> [f64; 2] {
         let value = |end: f64| if self.is_log { end.exp() } else { end };
         [value(self.low), value(self.high)]
     }
 
-    /// Round values from end to end, and how they are written.
+    /// Returns round values between the ends, with their text.
     pub fn ticks(&self) -> Vec<(f64, String)> {
         let [low, high] = self.ends();
         let span = self.high - self.low;
@@ -91,16 +92,16 @@ impl Scale {
     }
 }
 
-/// Powers of ten from one below the low end to the high end, given as natural logarithms.
+/// Yields powers of ten that cover the range, given as natural logarithms.
 fn decades(low: f64, high: f64, step: usize) -> impl Iterator<Item = f64> {
-    // Multiples of the step, so that 1 is among them if it is between the ends.
+    // Exponents are multiples of the step, so that 1 is among the ticks if it is in the range.
     let step = step.max(1) as i32;
     let first = ((low / LN_10).floor() as i32).div_euclid(step);
     let last = ((high / LN_10).ceil() as i32).div_euclid(step);
     (first..=last).map(move |multiple| 10f64.powi(multiple * step))
 }
 
-/// Multiples of 1, 2 or 5 times a power of ten, with as many decimals as tell them apart.
+/// Returns multiples of 1, 2 or 5 times a power of ten, with as many decimals as they need.
 fn linear_ticks(low: f64, high: f64) -> Vec<(f64, String)> {
     let raw = (high - low) / INTERVALS;
     let power = 10f64.powf(raw.log10().floor());
@@ -117,7 +118,8 @@ fn linear_ticks(low: f64, high: f64) -> Vec<(f64, String)> {
     values.map(|value| (value, text(value))).collect()
 }
 
-/// A number with up to three digits that count: `0.25`, `1500`, `2e-7`.
+/// Formats a number with three significant digits, or all its digits before the point: `0.25`,
+/// `1500`, `2e-7`.
 fn short(value: f64) -> String {
     let magnitude = value.abs().log10().floor();
     if (-4.0..6.0).contains(&magnitude) {

@@ -1,21 +1,21 @@
-//! Colours and strokes.
+//! Colours and the style sheet.
 
 use crate::element::Element;
 
-/// What an element is drawn in. Series are told apart by the colour-blind, too: the colours are
-/// Okabe and Ito's, lightened on dark ground.
+/// Colour of an element. Series have the palette of Okabe and Ito, which colour-blind readers can
+/// tell apart, lightened on a dark background.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Colour {
-    /// One of the things that are compared, by its number; from the sixth on they begin again.
+    /// One of several compared series, by its number; colours repeat after six.
     Series(usize),
-    /// What the eye should find first, if there is nothing to compare: text.
+    /// Foreground colour, for text and for a single series.
     Ink,
-    /// What is there to compare with.
+    /// Subdued colour, for reference values.
     Quiet,
 }
 
 impl Colour {
-    /// The class that [`STYLE`] gives the colour, for `currentColor`.
+    /// Returns the CSS class that sets `currentColor` in [`STYLE`].
     pub(crate) fn class(self) -> &'static str {
         const SERIES: [&str; 6] = ["s0", "s1", "s2", "s3", "s4", "s5"];
         match self {
@@ -26,7 +26,7 @@ impl Colour {
     }
 }
 
-/// The style sheet of charts: dark where the reader prefers it and never in print. It has no
+/// Style sheet of charts, dark if the reader prefers that, but never in print. It contains no
 /// character that HTML or XML would escape.
 pub const STYLE: &str = "\
 .chart{font-family:system-ui,sans-serif;font-size:12px}
@@ -39,7 +39,7 @@ pub const STYLE: &str = "\
 }
 ";
 
-/// A drawn chart as a file of its own.
+/// Returns a drawn chart as the text of an SVG file.
 pub fn standalone(chart: Element) -> String {
     let svg = chart.set("xmlns", "http://www.w3.org/2000/svg");
     svg.child(Element::new("style").text(STYLE)).to_string() + "\n"

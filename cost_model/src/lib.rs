@@ -24,7 +24,8 @@
 //! use ndarray::Array2;
 //!
 //! // Candidates of one tuning task: two features each, and the time each took (the fourth failed).
-//! let features = Array2::from_shape_fn((32, 2), |(row, column)| ((row * [5, 3][column]) % [32, 7][column]) as f32);
+//! let feature = |(row, column): (usize, usize)| ((row * [5, 3][column]) % [32, 7][column]) as f32;
+//! let features = Array2::from_shape_fn((32, 2), feature);
 //! let run_secs: Vec<Option<f64>> = (features.rows().into_iter().enumerate())
 //!     .map(|(row, features)| (row != 3).then(|| 1e-3 + 1e-4 * f64::from(features[0])))
 //!     .collect();

@@ -183,6 +183,7 @@ mod tests {
             let mut random = ChaCha8Rng::seed_from_u64(seed);
             let len = random.random_range(2..60);
             // Few different values, so that there are ties.
+
             let mut scores = || -> Vec<f32> { (0..len).map(|_| random.random_range(-8..8) as f32).collect() };
             let (predicted, actual) = (scores(), scores());
             let warp =

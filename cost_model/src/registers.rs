@@ -90,6 +90,7 @@ mod tests {
                 rows.push(features::extract(&lower(&workload, &target, &config).unwrap(), &target));
             }
         }
+
         let matrix = Array2::from_shape_fn((rows.len(), rows[0].len()), |(row, column)| rows[row][column]);
         let told: Vec<RegisterUse> = rows.iter().map(|row| compile(row, gpu)).collect();
         let known = |i: usize| i.is_multiple_of(3);
@@ -98,12 +99,14 @@ mod tests {
         let mut model = RegisterModel::default();
         assert!(model.predict(matrix.view(), gpu).is_none());
         model.fit(&kernels, gpu).unwrap();
+
         let expected = model.predict(matrix.view(), gpu).unwrap();
         let rest = || (0..rows.len()).filter(|&i| !known(i));
         let mean = |error: &dyn Fn(usize) -> f32| rest().map(error).sum::<f32>() / rest().count() as f32;
         let learnt = mean(&|i| (expected[i].registers - told[i].registers).abs());
         let estimated = mean(&|i| (features::estimated_registers(&rows[i]) - told[i].registers).abs());
         assert!(learnt < 4.0 && learnt < 0.3 * estimated, "{learnt}, {estimated}");
+
         let heavy = |used: RegisterUse, bytes: f32| used.spill_bytes > bytes;
         let spilling = rest().filter(|&i| heavy(told[i], 200.0)).count();
         let found = rest().filter(|&i| heavy(told[i], 200.0) && heavy(expected[i], 100.0)).count();

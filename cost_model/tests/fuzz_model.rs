@@ -1,5 +1,5 @@
-//! Saved models with random damage: loading one is an error, or a model that predicts; never a
-//! panic. `AUTOTUNE_CASES` sets the number of damaged models.
+//! Fuzz test of loading saved models with random damage: it must return an error or a model that
+//! predicts, and must not panic. `AUTOTUNE_CASES` sets the number of damaged models.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -27,7 +27,7 @@ fn saved() -> Vec<u8> {
     model.save().unwrap()
 }
 
-/// Bytes changed, removed, doubled.
+/// Changes, removes or inserts a few bytes, or truncates.
 fn damage_bytes(bytes: &mut Vec<u8>, random: &mut impl Rng) {
     for _ in 0..random.random_range(1..5) {
         let at = random.random_range(0..bytes.len().max(1)).min(bytes.len().saturating_sub(1));
@@ -40,7 +40,7 @@ fn damage_bytes(bytes: &mut Vec<u8>, random: &mut impl Rng) {
     }
 }
 
-/// One value of a JSON text, chosen at random, replaced by another.
+/// Replaces one random value of a JSON text.
 fn damage_value(value: &mut Value, random: &mut impl Rng) {
     let children: Vec<&mut Value> = match value {
         Value::Array(items) => items.iter_mut().collect(),
@@ -68,7 +68,7 @@ fn damage_value(value: &mut Value, random: &mut impl Rng) {
     };
 }
 
-/// The model with a damaged header, or a damaged forest.
+/// Returns the model with damaged bytes, or with damaged values in its header or its trees.
 fn damaged(whole: &[u8], random: &mut impl Rng) -> Vec<u8> {
     let mut bytes = whole.to_vec();
     if random.random_range(0..3) == 0 {

@@ -1,4 +1,4 @@
-//! The contract of the cost model.
+//! Tests of the cost model's contract.
 
 mod synthetic;
 
@@ -30,7 +30,7 @@ fn small(objective: Objective) -> XgbModel {
     XgbModel::new(XgbParams { objective, rounds: 20, ..XgbParams::default() })
 }
 
-/// What code that takes any model relies on, with a model that is as simple as can be.
+/// The simplest model that satisfies the contract: it predicts the mean score.
 struct MeanModel(Option<(usize, f32)>);
 
 impl CostModel for MeanModel {
@@ -58,14 +58,14 @@ fn every_model_keeps_the_contract() {
     contract::cost_model(|| XgbModel::new(XgbParams { prior, ..XgbParams::default() }));
 }
 
-/// What is wrong with a model by the contract.
+/// Returns the contract violation that the tests report for a model.
 fn breach<M: CostModel>(new: impl Fn() -> M) -> String {
     let caught = panic::catch_unwind(AssertUnwindSafe(|| contract::cost_model(new)));
     let Err(message) = caught else { return "nothing".into() };
     message.downcast_ref::<String>().cloned().unwrap_or_default()
 }
 
-/// A model that keeps the contract but for one thing, if it is told to.
+/// A model that satisfies the contract except for one fault, by name.
 struct Broken {
     columns: Option<usize>,
     fits: f32,
@@ -120,7 +120,7 @@ fn a_saved_model_is_the_same_and_a_blank_one_blank() {
     }
 }
 
-/// The tuner's use: learn from some hundred candidates, rank thousands that were never measured.
+/// The tuner's use: train on some hundred candidates and rank thousands that were never measured.
 #[test]
 fn ranks_candidates_it_has_not_seen() {
     let seed = 11;
@@ -145,12 +145,12 @@ fn ranks_candidates_it_has_not_seen() {
     }
 }
 
-/// A prior ranks what was not measured, and what it is wrong about is learnt.
+/// A prior ranks candidates without any measurement, and training corrects it where it is wrong.
 #[test]
 fn a_prior_is_believed_until_samples_contradict() {
     let seed = 23;
     let mut random = ChaCha8Rng::seed_from_u64(seed);
-    // The last column foretells the score, roughly; the smaller, the better.
+    // The last column predicts the score roughly: smaller is better.
     let told = |samples: Vec<Sample>| -> Vec<Sample> {
         let tell = |(i, mut sample): (usize, Sample)| {
             sample.features.push(-sample.score + [0.0, 0.2][i % 2]);
@@ -158,11 +158,13 @@ fn a_prior_is_believed_until_samples_contradict() {
         };
         samples.into_iter().enumerate().map(tell).collect()
     };
+
     let few = told(synthetic::samples(&mut random, 16, 0));
     let many = told(synthetic::samples(&mut random, 1500, 0));
     let test = told(synthetic::samples(&mut random, 1000, 0));
     let (features, actual) = (matrix(&test), scores(&test));
     let column = few[0].features.len() - 1;
+
     for objective in OBJECTIVES {
         let quality = |weight: Option<f32>, train: &[Sample]| {
             let prior = weight.map(|weight| Prior { column, weight });
@@ -175,7 +177,7 @@ fn a_prior_is_believed_until_samples_contradict() {
         };
         let untrained = quality(Some(8.0), &[]);
         assert!(untrained > 0.7, "seed {seed}: {untrained}");
-        // Its scale is that of ranks only.
+        // The prior has the scale of ranks, so that it may not help the squared error.
         let (with, without) = (quality(Some(8.0), &few), quality(None, &few));
         let helps = objective == Objective::SquaredError || with > without + 0.05;
         assert!(helps, "seed {seed}: {with} with the prior, {without} without");
@@ -188,15 +190,15 @@ fn a_prior_is_believed_until_samples_contradict() {
     model.fit(&[one]).unwrap();
 }
 
-/// Tasks of different sizes: ranks within a group are learnt although scores of different groups
-/// are not comparable.
+/// Tasks differ in size: ranks within a group are learned although scores of different groups are
+/// not comparable.
 #[test]
 fn groups_keep_their_own_scale() {
     let seed = 5;
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut train = Vec::new();
     for group in [7, 2, 900_000_000] {
-        // Negative scores, and a scale a thousand times that of the others.
+        // Negative scores, on a scale a thousand times that of the other groups.
         let scale = if group == 2 { 1000.0 } else { 1.0 };
         train.extend(
             synthetic::samples(&mut random, 400, group)
@@ -214,7 +216,7 @@ fn groups_keep_their_own_scale() {
     }
 }
 
-/// Ranking takes nothing from a score but its order.
+/// Ranking depends on the order of scores only.
 #[test]
 fn ranking_ignores_the_scale_of_scores() {
     for seed in 0..5 {
@@ -242,7 +244,7 @@ fn equal_inputs_give_equal_models() {
             let mut model = XgbModel::new(params.clone());
             model.fit(&samples).unwrap();
             let (saved, predicted) = (model.save().unwrap(), model.predict(features.view()));
-            // The same again, a fresh model, and one on another thread.
+            // The same model fitted again, and a new model fitted on another thread.
             model.fit(&samples).unwrap();
             assert_eq!(model.save().unwrap(), saved, "seed {seed}, {objective:?}");
             let elsewhere = std::thread::scope(|scope| {
@@ -253,7 +255,8 @@ fn equal_inputs_give_equal_models() {
                 fit.join().unwrap().unwrap()
             });
             assert_eq!(elsewhere.save().unwrap(), saved, "seed {seed}, {objective:?}");
-            // Another seed is another model.
+
+            // Another seed gives another model.
             let mut other = XgbModel::new(XgbParams { seed: 1, ..params });
             other.fit(&samples).unwrap();
             assert_ne!(other.predict(features.view()), predicted, "seed {seed}, {objective:?}");
@@ -310,7 +313,7 @@ fn little_to_learn_from_is_no_error() {
         let blank: Vec<Sample> = (0..20).map(|i| sample(&[f32::NAN, 3.0], i as f32, 0)).collect();
         same(&blank, "features that tell nothing");
     }
-    // Each sample a group of its own: there is nothing to rank.
+    // With one sample per group there is nothing to rank.
     let alone: Vec<Sample> = (0..20).map(|i| sample(&[i as f32], i as f32, i)).collect();
     let mut model = small(Objective::RankPairwise);
     model.fit(&alone).unwrap();
@@ -381,6 +384,7 @@ fn bad_parameters_are_errors_that_name_them() {
         let error = XgbModel::new(params).fit(&samples).unwrap_err();
         assert!(matches!(error, ModelError::Parameter { name, .. } if name == expected), "{expected}: {error}");
     }
+
     let extreme = XgbParams { depth: 16, eta: 1.0, max_bin: 65_536, pairs_per_sample: 1024, ..params() };
     for (subsample, feature_share) in [(1e-6, 1.0), (1.0, 1e-6), (1.0, 1.0)] {
         for (min_child_weight, objective) in [(0.0, OBJECTIVES[0]), (1e30, OBJECTIVES[1]), (0.0, OBJECTIVES[1])] {
@@ -437,7 +441,7 @@ fn damaged_bytes_are_errors_and_change_nothing() {
         assert!(model.load(&bytes[..end]).is_err(), "{end} bytes of {}", bytes.len());
         assert_eq!(model.predict(features.view()), predicted);
     }
-    // Other digits may be another model, but never a crash.
+    // Changed bytes may give another model, but must not crash.
     for _ in 0..200 {
         let mut other = bytes.clone();
         for _ in 0..random.random_range(1..4) {
@@ -451,7 +455,8 @@ fn damaged_bytes_are_errors_and_change_nothing() {
     }
 }
 
-/// Training and predicting at the same time, on many threads, does not mix anything up.
+/// Concurrent training and prediction on several threads give the same results as one after the
+/// other.
 #[test]
 fn models_on_several_threads_are_independent() {
     let fit = |seed: u64| {

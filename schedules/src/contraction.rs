@@ -1,7 +1,7 @@
 //! The form in which every contraction is lowered: named axes, one affine access per operand,
 //! padding and epilogue.
 //!
-//! `output[spatial axes] = act(sum over reduction axes of data[..] * weight[..] + bias + residual)`.
+//! `output[..] = act(Σ data[..] * weight[..] + bias + residual)`, with the sum over reduction axes.
 
 use std::sync::Arc;
 

@@ -33,7 +33,8 @@
 //!
 //! let operands = Operands::random(workload.spec(), 0);
 //! let output = interpret(&program, &operands)?;
-//! assert!(max_rel_error(&output, &reference(&workload, &operands)) <= tolerance(&workload, &config));
+//! let error = max_rel_error(&output, &reference(&workload, &operands));
+//! assert!(error <= tolerance(&workload, &config));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

@@ -182,7 +182,7 @@ impl ScheduleSpace {
 
     fn rule(&self) -> &Candidate {
         self.rule.get_or_init(|| {
-            // Cost estimates of one tier's sketches are comparable, those of different tiers are not.
+            // Cost estimates are comparable within a tier, but not across tiers.
             let of_tier = |tier: &[Arc<KnobSpace>]| {
                 let default = |space: &Arc<KnobSpace>| space.sketch.default(&self.workload, &self.target, space);
                 tier.iter().filter_map(default).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, point)| point)

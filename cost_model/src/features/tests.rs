@@ -1,4 +1,4 @@
-//! Columns computed by hand.
+//! Features compared with values computed by hand.
 
 mod any_program;
 pub(super) mod programs;
@@ -62,7 +62,7 @@ fn register_tile_of_a_packed_matmul() {
 #[test]
 fn footprints_of_a_packed_matmul() {
     let row = extract(&gemm(SMALL), &target(1));
-    // Lines of 16 elements; rows of A are one line, rows of C two.
+    // A line has 16 elements; a row of A fills one line, a row of C two.
     for (point, lines, reuse) in [
         ("data.body", 6, 96.0 / 6.0),
         ("weight.body", 1, 96.0 / 16.0),
@@ -141,11 +141,11 @@ fn copies_and_memory_accumulators_are_seen() {
     close(column(&row, "vector.class.code"), 2.0, "rows of the data are vectorised");
     close(column(&row, "vector.lane_use.ratio"), 14.0 / 24.0, "8, 4 and 2 of 8");
     close(count(&row, "register.unrolled.log2_steps"), 9.0, "3x3");
-    // One step of c touches 3 rows of 16 elements of the padded data, 9 weights and one row of the
-    // output.
+    // One step of `c` reads 3 rows of 16 elements of the padded data and 9 weights, and updates one
+    // row of the output.
     close(count(&row, "reuse.data.body.log2_fmas_per_element"), 9.0 * 14.0 / 48.0, "data");
     close(count(&row, "reuse.weight.body.log2_fmas_per_element"), 14.0, "weight");
-    // The padded buffer is the data operand, though its role is only packed.
+    // The padded buffer counts as the data operand, although its role is `Packed`.
     close(count(&row, "footprint.data.task.log2_bytes"), 4.0 * 8.0 * 256.0, "one task reads all of it");
 }
 

@@ -1,13 +1,13 @@
-//! Samples that look like measurements: throughput over the tiling of a matrix product, with noise
-//! and failures.
+//! Synthetic samples that resemble measurements: throughput of a matrix product by its tiling, with
+//! noise and failures.
 
 use autotune_cost_model::{Sample, relative_throughputs};
 use rand::{Rng, RngExt};
 
-/// Features per sample.
+/// Number of features per sample.
 pub(crate) const COLUMNS: usize = 120;
 
-/// `len` candidates of the task `group`; tasks differ in size. One in twenty fails.
+/// Returns `len` candidates of task `group`; tasks differ in size. One candidate in twenty fails.
 pub(crate) fn samples(random: &mut impl Rng, len: usize, group: u32) -> Vec<Sample> {
     let mut features = Vec::with_capacity(len);
     let mut run_secs = Vec::with_capacity(len);
@@ -44,12 +44,12 @@ fn candidate(random: &mut impl Rng, group: u32) -> (Vec<f32>, f64) {
     let mut row: Vec<f32> = knobs.iter().map(|knob| knob.log2() as f32).collect();
     let derived = [registers, inner_bytes, cm * rm, cn * rn, tasks, 4.0 * rm * rn, 4.0 * cm * rm * cn * rn, m * n * k];
     row.extend(derived.iter().map(|value| (1.0 + value).log2() as f32));
-    // Products of pairs, as the footprints and strides of loops are.
+    // Products of pairs are correlated like the footprints and strides of loops.
     for (i, a) in knobs.iter().enumerate() {
         row.extend(knobs[i + 1..].iter().map(|b| (a * b).log2() as f32));
         row.extend(knobs[i + 1..].iter().map(|b| (a / b) as f32));
     }
-    // A loop that is not there has no features.
+    // Features of a loop that does not exist are missing.
     row.extend((0..8).map(|i| if unroll > 4.0 { (unroll * f64::from(i + 1)) as f32 } else { f32::NAN }));
     row.resize_with(COLUMNS, || random.random_range(0.0..1.0));
     (row, secs)

@@ -1,8 +1,8 @@
 //! Compiles XGBoost's C++ sources into one static library.
 //!
-//! Needs a C++17 compiler and, for the first build on a machine, whatever cargo needs to download a
-//! package. The sources are found by [`source`], grouped into a few translation units by [`unit`],
-//! compiled with optimisation in every cargo profile, and kept for the other profiles by [`store`].
+//! Needs a C++17 compiler and, for the first build on a machine, cargo's access to its registry.
+//! [`source`] finds the sources, [`unit`] groups them into a few translation units, and [`store`]
+//! caches the objects for other cargo profiles. All profiles compile with optimisation.
 
 mod source;
 mod store;
@@ -40,8 +40,7 @@ fn build() -> Result<(), String> {
     let units = unit::write(&source.dir, &native_dir, &out_dir.join("units"))?;
     let store = if source.immutable { Store::open(&out_dir) } else { None };
 
-    // Two compilations side by side; the job server shared with cargo keeps the number of compilers
-    // within its limit.
+    // Two compilations run concurrently; cargo's job server limits the number of compilers.
     let compile = |optimization: Optimization| {
         let units = units.iter().filter(|unit| unit.optimization == optimization);
         compile(units, &compiler(&source.dir, optimization), store.as_ref())
@@ -52,8 +51,8 @@ fn build() -> Result<(), String> {
     });
     let cold = cold.map_err(|_| "the thread compiling XGBoost's cold units panicked".to_owned())?;
 
-    // Objectives, tree builders and predictors enter their registries from static initialisers, to
-    // which nothing refers: the whole archive must be linked.
+    // Objectives, tree builders and predictors register themselves in static initialisers that
+    // nothing refers to, so that the linker must keep the whole archive.
     compiler(&source.dir, Optimization::Hot)
         .link_lib_modifier("+whole-archive")
         .objects(hot?)
@@ -62,7 +61,7 @@ fn build() -> Result<(), String> {
         .map_err(explain)
 }
 
-/// The object files of `units`: those in the store, and those that have to be compiled.
+/// Returns the object files of `units`, cached or newly compiled.
 fn compile<'a>(
     units: impl Iterator<Item = &'a Unit>,
     compiler: &cc::Build,
@@ -77,9 +76,11 @@ fn compile<'a>(
             kept => missing.push((unit, kept)),
         }
     }
+
     if missing.is_empty() {
         return Ok(objects);
     }
+
     let files = missing.iter().map(|(unit, _)| &unit.path);
     let compiled = compiler.clone().files(files).try_compile_intermediates().map_err(explain)?;
     for ((_, kept), object) in missing.iter().zip(&compiled) {
@@ -102,7 +103,7 @@ fn compiler(source_dir: &Path, optimization: Optimization) -> cc::Build {
         .flag_if_supported("-w")
         .flag_if_supported("-fvisibility=hidden")
         .define("NDEBUG", None)
-        // Log lines go to XGBoost's own logger; error messages carry no stack trace.
+        // Log lines go to XGBoost's own logger; error messages have no stack trace.
         .define("DMLC_LOG_CUSTOMIZE", "1")
         .define("DMLC_LOG_STACK_TRACE", "0")
         .include(source_dir.join("include"))

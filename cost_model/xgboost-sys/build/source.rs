@@ -1,9 +1,9 @@
-//! Where XGBoost's C++ sources lie.
+//! Location of XGBoost's C++ sources.
 //!
-//! By default they are those contained in a crates.io package, which cargo itself downloads into
-//! its own cache: the manifest in `source/` names the package, its lock file pins the checksum.
-//! `XGBOOST_SOURCE_DIR` replaces them with a source tree of XGBoost, named by an absolute path,
-//! that has its submodule `dmlc-core` checked out.
+//! By default they are those of a crates.io package, which cargo downloads into its own cache: the
+//! manifest in `source/` names the package, and its lock file pins the checksum. The environment
+//! variable `XGBOOST_SOURCE_DIR` replaces them with an XGBoost source tree at an absolute path,
+//! which must have its submodule `dmlc-core` checked out.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -11,13 +11,13 @@ use std::process::{Command, Output};
 
 const OVERRIDE: &str = "XGBOOST_SOURCE_DIR";
 const PACKAGE: &str = "xgboost_lib-sys";
-/// Major and minor version of the C++ sources that `unit` knows the files of.
+/// Major and minor version of the C++ sources whose files `unit` lists.
 const VERSION: (&str, &str) = ("3", "4");
 
 pub(crate) struct Source {
-    /// The root of a source tree: it holds `include/`, `src/` and `dmlc-core/`.
+    /// Root of the source tree, with `include/`, `src/` and `dmlc-core/`.
     pub(crate) dir: PathBuf,
-    /// Whether nobody edits it: another version would lie in another folder.
+    /// True if the files at this path never change, since another version has another path.
     pub(crate) immutable: bool,
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn locate(crate_dir: &Path) -> Result<Source, String> {
     Ok(Source { dir, immutable: true })
 }
 
-/// Has cargo download the package, unless it already lies in cargo's cache.
+/// Makes cargo download the package if it is not in cargo's cache.
 fn downloaded(manifest: &Path, crate_dir: &Path) -> Result<PathBuf, String> {
     let mut output = metadata(manifest, crate_dir, true)?;
     if !output.status.success() {
@@ -65,8 +65,8 @@ fn downloaded(manifest: &Path, crate_dir: &Path) -> Result<PathBuf, String> {
         .ok_or_else(|| format!("cargo metadata of {} does not list {PACKAGE}", manifest.display()))
 }
 
-/// The manifest of the package in cargo's JSON. Looks for one kind of string only: a parser of JSON
-/// would be one more dependency whose updates have all of XGBoost compiled again.
+/// Returns the path of the package's manifest from cargo's JSON. It searches for one kind of
+/// string: a JSON parser would be a dependency whose updates recompile all of XGBoost.
 fn manifest_path(json: &str) -> Option<PathBuf> {
     json.split("\"manifest_path\":\"").skip(1).find_map(|rest| {
         let mut path = String::new();
@@ -79,8 +79,8 @@ fn manifest_path(json: &str) -> Option<PathBuf> {
             }
         }
         let path = PathBuf::from(path);
-        // The folder bears the package's name, with the version in cargo's cache, without where it
-        // is vendored.
+        // The folder is named after the package: with the version in cargo's cache, without it if
+        // vendored.
         let folder = path.parent()?.file_name()?.to_str()?;
         folder.starts_with(PACKAGE).then_some(path)
     })
@@ -93,7 +93,7 @@ fn metadata(manifest: &Path, crate_dir: &Path, offline: bool) -> Result<Output, 
         .args(["metadata", "--locked", "--format-version", "1", "--manifest-path"])
         .arg(manifest)
         .current_dir(crate_dir)
-        // Wrappers that the outer build runs rustc through are no concern of this query.
+        // This query must not run through the rustc wrappers of the outer build.
         .env_remove("RUSTC_WRAPPER")
         .env_remove("RUSTC_WORKSPACE_WRAPPER");
     if offline {
@@ -102,7 +102,7 @@ fn metadata(manifest: &Path, crate_dir: &Path, offline: bool) -> Result<Output, 
     command.output().map_err(|error| format!("cannot run {}: {error}", Path::new(&cargo).display()))
 }
 
-/// Whether `dir` holds the sources that the units are made of.
+/// Checks that `dir` is a source tree of the required version.
 fn check(dir: &Path) -> Result<(), String> {
     let header = dir.join("include/xgboost/version_config.h");
     let text = std::fs::read_to_string(&header)

@@ -1,7 +1,7 @@
-//! Compiled units, shared by the builds of one target folder.
+//! Cache of compiled units, shared by all builds of one target folder.
 //!
-//! Cargo runs this build script once for each profile, and once more for clippy, with the same
-//! result each time. A unit is compiled by the first of them and found here by the others.
+//! Cargo runs this build script once per profile, and again for clippy, with the same result each
+//! time. The first run compiles a unit, and the others find it here.
 
 use std::ffi::OsString;
 use std::fs;
@@ -15,7 +15,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// A store in the target folder around `out_dir`, or none where cargo marks no such folder.
+    /// Opens the cache in the target folder around `out_dir`; `None` if there is no such folder.
     pub(crate) fn open(out_dir: &Path) -> Option<Self> {
         let target_dir = out_dir.ancestors().find(|dir| dir.join("CACHEDIR.TAG").is_file())?;
         let dir = target_dir.join("autotune-xgboost");
@@ -23,8 +23,8 @@ impl Store {
         Some(Self { dir })
     }
 
-    /// Where the object of `unit`, compiled by `compiler`, lies or should lie; none if that cannot
-    /// be told.
+    /// Returns the path of the object of `unit` compiled by `compiler`, whether it exists or not;
+    /// `None` if the compiler cannot be identified or a file cannot be read.
     pub(crate) fn path(&self, unit: &Unit, compiler: &cc::Build) -> Option<PathBuf> {
         let tool = compiler.try_get_compiler().ok()?;
         let version = tool.to_command().arg("--version").output().ok()?;
@@ -38,8 +38,8 @@ impl Store {
         Some(self.dir.join(format!("{stem}-{:016x}.o", hasher.finish())))
     }
 
-    /// Keeps a copy of `object` at `path`. Others see either all of it or nothing. A failure costs
-    /// time later on.
+    /// Copies `object` to `path` atomically, so that other processes see the whole file or none.
+    /// Errors are ignored: the unit is then compiled again.
     pub(crate) fn keep(&self, object: &Path, path: &Path) {
         let mut partial = OsString::from(path);
         partial.push(format!(".{}", std::process::id()));

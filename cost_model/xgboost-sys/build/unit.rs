@@ -1,20 +1,20 @@
-//! The translation units: which files of XGBoost are compiled, and which of them together.
+//! Translation units: the XGBoost files to compile, in groups.
 //!
-//! Most of the time to compile one file goes into headers that all of them share, so a few files
-//! that include many compile several times faster than the many. Left out is all that training and
-//! predicting on one machine with tree boosters do not reach; `native/absent.cc` stands in for what
-//! is referred to nevertheless.
+//! Most of the time to compile a file is spent on headers that all files share, so that a few units
+//! which include many files compile several times faster. Files that training and prediction of
+//! tree boosters on one machine do not need are left out; `native/absent.cc` defines the symbols of
+//! theirs that others refer to.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// How much is spent on compiling a unit.
+/// Optimisation level of a unit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Optimization {
-    /// Most of the time of training is spent here.
+    /// Code in which training spends most of its time.
     Hot,
-    /// Little time is spent here.
+    /// Code in which training spends little time.
     Cold,
 }
 
@@ -27,7 +27,7 @@ impl Optimization {
     }
 }
 
-/// One file to compile.
+/// A file to compile.
 pub(crate) struct Unit {
     pub(crate) path: PathBuf,
     /// Files of this crate that it includes.
@@ -38,17 +38,18 @@ pub(crate) struct Unit {
 struct Group {
     name: &'static str,
     optimization: Optimization,
-    /// Of this crate, relative to `native/`, included after [`PRELUDE`] and before the rest.
+    /// Files of this crate, relative to `native/`, that are included after [`PRELUDE`] and before
+    /// `files`.
     native: &'static [&'static str],
-    /// Of XGBoost, relative to `src/`, without the ending `.cc`. A file that opens a registry comes
-    /// before those that use it.
+    /// Files of XGBoost, relative to `src/`, without the extension `.cc`. A file that defines a
+    /// registry precedes those that use it.
     files: &'static [&'static str],
 }
 
-/// Of this crate, relative to `native/`, included at the head of every unit.
+/// File of this crate, relative to `native/`, that every unit includes first.
 const PRELUDE: &str = "serial.h";
 
-/// The slowest to compile come first, which keeps the machine's cores busy to the end.
+/// Groups, the slowest to compile first, which keeps all cores busy until the end.
 const GROUPS: &[Group] = &[
     Group {
         name: "objective",
@@ -155,7 +156,7 @@ const GROUPS: &[Group] = &[
     },
 ];
 
-/// Writes the units into `unit_dir`.
+/// Writes the source files of the units into `unit_dir`.
 pub(crate) fn write(source_dir: &Path, native_dir: &Path, unit_dir: &Path) -> Result<Vec<Unit>, String> {
     fs::create_dir_all(unit_dir).map_err(|error| format!("cannot create {}: {error}", unit_dir.display()))?;
     let mut units = Vec::with_capacity(GROUPS.len());
@@ -167,11 +168,11 @@ pub(crate) fn write(source_dir: &Path, native_dir: &Path, unit_dir: &Path) -> Re
             if !file.is_file() {
                 return Err(format!("the source file {} is missing", file.display()));
             }
-            // Forward slashes are understood everywhere, and a backslash would be an escape.
+            // All platforms accept forward slashes; a backslash would start an escape sequence.
             let file = file.display().to_string().replace('\\', "/");
             writeln!(text, "#include \"{file}\"").map_err(|error| error.to_string())?;
         }
-        // A name that no header of XGBoost bears.
+        // No header of XGBoost has such a name.
         let path = unit_dir.join(format!("unit_{}.cc", group.name));
         fs::write(&path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
         units.push(Unit { path, native, optimization: group.optimization });

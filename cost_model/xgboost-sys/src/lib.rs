@@ -1,10 +1,10 @@
-//! The part of XGBoost's C API that the autotuner uses (XGBoost 3.4, CPU, one thread), linked
-//! statically.
+//! Bindings to the part of XGBoost's C API that the autotuner uses (XGBoost 3.4, CPU, one thread),
+//! linked statically.
 //!
-//! Contract shared by all functions that return [`c_int`]: 0 means success; anything else is a
-//! failure, described by [`XGBGetLastError`] on the same thread. Booster handles must not be used
-//! by two threads at once; different handles are independent. Text arguments are NUL-terminated
-//! UTF-8; `config` arguments are JSON objects. Pointers handed out stay the library's, and stay
+//! All functions that return [`c_int`] share a contract: 0 means success, any other value a
+//! failure, whose message [`XGBGetLastError`] returns on the same thread. Two threads must not use
+//! the same booster at once; different handles are independent. Text arguments are NUL-terminated
+//! UTF-8; `config` arguments are JSON objects. Returned pointers belong to the library and are
 //! valid until the next call with the same handle.
 //!
 //! Matrices are described as JSON in the form of numpy's array interface, for example
@@ -12,15 +12,15 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-/// A matrix with labels and groups, or null.
+/// Handle of a matrix with labels and groups, or null.
 pub type DMatrixHandle = *mut c_void;
-/// A model in training or in use, or null.
+/// Handle of a model, or null.
 pub type BoosterHandle = *mut c_void;
-/// Lengths and counts (`bst_ulong`).
+/// Type of lengths and counts (`bst_ulong`).
 pub type BstUlong = u64;
 
 unsafe extern "C" {
-    /// What went wrong in the last failed call on this thread. Never null; valid until the next
+    /// Returns the message of the last failed call on this thread. Never null; valid until the next
     /// call on this thread.
     pub fn XGBGetLastError() -> *const c_char;
 
@@ -31,41 +31,40 @@ unsafe extern "C" {
     pub fn XGBSetGlobalConfig(config: *const c_char) -> c_int;
 
     /// Copies a row-major matrix described by `data` (array interface). `config` has the keys
-    /// `missing` (the value that stands for "missing", `NaN` for instance; NaN itself is always
-    /// missing) and `nthread`.
+    /// `missing` (the value that stands for a missing one; NaN always does) and `nthread`.
     pub fn XGDMatrixCreateFromDense(data: *const c_char, config: *const c_char, out: *mut DMatrixHandle) -> c_int;
 
-    /// Frees a matrix; boosters that were given it keep what they need.
+    /// Frees a matrix. Boosters that were created with it share its data and stay valid.
     pub fn XGDMatrixFree(handle: DMatrixHandle) -> c_int;
 
     /// Copies a vector described by `data` (array interface) into the field `label`, `weight`,
     /// `base_margin` (f32) or `qid` (u32, not decreasing: the ranking group of each row).
     pub fn XGDMatrixSetInfoFromInterface(handle: DMatrixHandle, field: *const c_char, data: *const c_char) -> c_int;
 
-    /// Writes the number of rows.
+    /// Writes the number of rows of a matrix.
     pub fn XGDMatrixNumRow(handle: DMatrixHandle, out: *mut BstUlong) -> c_int;
 
-    /// Writes the number of columns.
+    /// Writes the number of feature columns of a matrix.
     pub fn XGDMatrixNumCol(handle: DMatrixHandle, out: *mut BstUlong) -> c_int;
 
-    /// Creates a booster that caches predictions for the `len` matrices, which must outlive no call
-    /// but this one.
+    /// Creates a booster that caches predictions for `len` matrices, which may be freed after this
+    /// call.
     pub fn XGBoosterCreate(dmats: *const DMatrixHandle, len: BstUlong, out: *mut BoosterHandle) -> c_int;
 
-    /// Frees a booster.
+    /// Frees a booster, which must not be used again.
     pub fn XGBoosterFree(handle: BoosterHandle) -> c_int;
 
-    /// Sets one training parameter. Names that do not exist are accepted silently; values are
-    /// checked by the first round of training.
+    /// Sets one training parameter. Unknown names are accepted silently; the first round of
+    /// training checks the values.
     pub fn XGBoosterSetParam(handle: BoosterHandle, name: *const c_char, value: *const c_char) -> c_int;
 
-    /// Trains one round: round numbers start at 0.
+    /// Trains one round; rounds are numbered from 0.
     pub fn XGBoosterUpdateOneIter(handle: BoosterHandle, iter: c_int, dtrain: DMatrixHandle) -> c_int;
 
-    /// Writes the number of rounds trained.
+    /// Writes the number of trained rounds.
     pub fn XGBoosterBoostedRounds(handle: BoosterHandle, out: *mut c_int) -> c_int;
 
-    /// Writes the number of feature columns.
+    /// Writes the number of feature columns of a booster.
     pub fn XGBoosterGetNumFeature(handle: BoosterHandle, out: *mut BstUlong) -> c_int;
 
     /// Predicts the rows of a matrix. `config` has the keys `type` (0: transformed by the
@@ -109,8 +108,7 @@ unsafe extern "C" {
     pub fn XGBoosterSaveJsonConfig(handle: BoosterHandle, out_len: *mut BstUlong, out_str: *mut *const c_char)
     -> c_int;
 
-    /// Writes the number of names or types set through [`XGBoosterSetStrFeatureInfo`], and the
-    /// strings.
+    /// Writes the names or types that [`XGBoosterSetStrFeatureInfo`] has set, and their number.
     pub fn XGBoosterGetStrFeatureInfo(
         handle: BoosterHandle,
         field: *const c_char,
@@ -118,7 +116,7 @@ unsafe extern "C" {
         out_features: *mut *const *const c_char,
     ) -> c_int;
 
-    /// Stores `feature_name` or `feature_type` for each column with the model.
+    /// Sets `feature_name` or `feature_type` of each column, which are stored with the model.
     pub fn XGBoosterSetStrFeatureInfo(
         handle: BoosterHandle,
         field: *const c_char,
@@ -134,7 +132,7 @@ mod tests {
     #[test]
     fn is_the_version_the_declarations_describe() {
         let (mut major, mut minor, mut patch) = (0, 0, 0);
-        // SAFETY: the three pointers are to integers that live through the call.
+        // SAFETY: the three pointers are to integers that outlive the call.
         unsafe { XGBoostVersion(&mut major, &mut minor, &mut patch) };
         assert_eq!((major, minor), (3, 4), "patch {patch}");
     }

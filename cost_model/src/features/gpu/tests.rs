@@ -1,4 +1,4 @@
-//! Columns of GPU programs, computed by hand.
+//! Features of GPU programs compared with values computed by hand.
 
 use std::slice::from_ref;
 
@@ -26,8 +26,8 @@ fn row(program: &Program) -> Vec<f32> {
     extract(program, &sm_90())
 }
 
-/// A copy of a matrix by 8 blocks of 64 threads: `index` says what thread `t` of block `b` reads,
-/// and stores.
+/// Returns a copy of a matrix by 8 blocks of 64 threads; `index` returns the elements that thread
+/// `t` of block `b` reads and stores.
 fn copy(vector: usize, index: impl Fn(Affine, Affine, Affine) -> [Affine; 2]) -> Program {
     let mut b = Builder::new("matmul:m=512,n=512,k=1", &[]);
     let input = b.buffer(Role::Operand(0), Scope::Global, &[512 * 512]);
@@ -80,6 +80,7 @@ fn vectors_are_as_wide_as_alignment_and_conditions_allow() {
         close(column(&row, "gpu.global_width.data.elements"), width, &format!("offset {offset}"));
         close(column(&row, "gpu.sectors.data.per_request"), sectors, &format!("offset {offset}"));
     }
+
     let guarded = |extent: usize| {
         let mut program = wide(0);
         fn guard(nodes: &mut [Node], extent: usize) {
@@ -97,6 +98,7 @@ fn vectors_are_as_wide_as_alignment_and_conditions_allow() {
         guard(&mut program.stages[0].body, extent);
         program
     };
+
     close(column(&row(&guarded(2000)), "gpu.global_width.data.elements"), 4.0, "all or none");
     close(column(&row(&guarded(1999)), "gpu.global_width.data.elements"), 1.0, "some of a vector");
     let bytes = |program: &Program| column(&row(program), "gpu.l2.bytes_per_flop");
@@ -104,14 +106,15 @@ fn vectors_are_as_wide_as_alignment_and_conditions_allow() {
     close(bytes(&guarded(1024)) / all, 0.75, "half of the loads do not happen");
 }
 
-/// Threads `x`, `y` of a block of `extents` read the element of shared memory that `index` says, in
-/// the multiply-add.
+/// Returns a program in which threads `x`, `y` of a block of `extents` read the element `index` of
+/// shared memory for a multiply-add.
 fn shared(extents: [usize; 2], vector: usize, index: impl Fn(Affine, Affine, Affine) -> Affine) -> Program {
     let mut b = Builder::new("matmul:m=32,n=32,k=8", &[("k", 8, true)]);
     let input = b.buffer(Role::Operand(0), Scope::Global, &[4096]);
     let tile = b.buffer(Role::Packed, Scope::Shared, &[4096]);
     let fragment = b.buffer(Role::Packed, Scope::Register, &[4]);
     let acc = b.buffer(Role::Accumulator, Scope::Register, &[]);
+
     let body = b.each(Block, 1, |b, _| {
         b.each(Thread, extents[0], |b, x| {
             b.each(Thread, extents[1], |b, y| {
@@ -147,6 +150,7 @@ fn different_elements_of_a_bank_conflict() {
         ([1, 32], 4, 1.0, |_, y, v| y * 4 + v),
         ([1, 32], 4, 4.0, |_, y, v| y * 16 + v),
     ];
+
     for (i, (extents, vector, ways, index)) in cases.into_iter().enumerate() {
         let ways = if i == 4 { 2.0 } else { ways };
         let row = row(&shared(extents, vector, index));
@@ -154,6 +158,7 @@ fn different_elements_of_a_bank_conflict() {
         close(column(&row, "gpu.shared_width.data.load.elements"), vector as f64, &format!("case {i}"));
         close(column(&row, "gpu.conflicts.data.store.ways"), 1.0, "stored one after the other");
     }
+
     let row = row(&shared([8, 16], 1, |_, y, _| y));
     close(count(&row, "gpu.shared_load.log2_fmas_per_request"), 1.0, "a load for each multiply-add");
     close(count(&row, "gpu.barrier.log2_fmas_per_barrier"), 8.0, "one barrier");
@@ -182,8 +187,8 @@ fn digits_that_no_thread_has_touch_nothing() {
     let row = row(&b.program);
     close(column(&row, "gpu.sectors.data.per_request"), 3.0, "3 rows of 8 elements");
     close(column(&row, "gpu.coalescing.data.ratio"), 1.0, "whole sectors");
-    // 24 of 64 threads work, in two blocks: 24/64 of two warps, for a load and a store of 3
-    // sectors.
+    // 24 of 64 threads work in each of two blocks: 24/64 of two warps, for a load and a store of 3
+    // sectors each.
     let bytes = 2.0 * (24.0 / 64.0 * 2.0) * 2.0 * 3.0 * 32.0;
     close(column(&row, "gpu.l2.bytes_per_flop"), bytes / (2.0 * 32.0 * 32.0 * 8.0), "of those that work");
 }
@@ -193,7 +198,7 @@ fn tiled(workload: &str, knobs: &str) -> (Workload, Config) {
     (workload.parse().unwrap(), serde_json::from_str(&config).unwrap())
 }
 
-/// A product of 2048 cubed with `tile` of both spatial axes.
+/// Returns a product of 2048 cubed with `tile` along both spatial axes.
 fn square(tile: [usize; 3], chunk: usize, stages: usize) -> Program {
     let (workload, config) = tiled(
         "matmul:m=2048,n=2048,k=2048",
@@ -207,7 +212,7 @@ fn square(tile: [usize; 3], chunk: usize, stages: usize) -> Program {
 
 #[test]
 fn occupancy_is_that_of_the_scarcest_resource() {
-    // 256 threads of 64 partial sums and 2 x 8 elements: 24 + 64 + 16 + 2 copies of one round.
+    // 256 threads with 64 partial sums and 2 x 8 elements: 24 + 64 + 16, and 2 copies of one round.
     let row = row(&square([128, 64, 4], 8, 1));
     close(column(&row, "gpu.registers.count"), 24.0 + 64.0 + 16.0 + 2.0 * 4.0, "registers");
     close(count(&row, "gpu.accumulators.log2_count"), 64.0, "8 x 8");
@@ -244,8 +249,7 @@ fn larger_tiles_are_estimated_faster() {
     assert!((1.0..2.5).contains(&times[3]), "{times:?}");
 }
 
-/// The untuned schedule, which the sketches choose by their own estimate, is near the best of
-/// random ones by the columns.
+/// The default schedule is close to the best of random ones, by the feature that estimates time.
 #[test]
 fn untuned_schedules_are_estimated_well() {
     let target = sm_90();
@@ -272,7 +276,7 @@ fn untuned_schedules_are_estimated_well() {
     }
 }
 
-/// The registers that are read off the tree are those that the sketches count for their rules.
+/// The registers in the features equal those that the sketches count for their rules.
 #[test]
 fn registers_are_those_of_the_sketch() {
     let target = sm_90();
@@ -296,14 +300,15 @@ fn registers_are_those_of_the_sketch() {
             let sketches = [&TILED, &IMPLICIT_GEMM, &MMA, &WGMMA];
             let sketch = sketches.into_iter().find(|sketch| sketch.name == config.sketch).unwrap();
             let own = sketch.tiling(&workload, gpu, config.config()).unwrap().registers();
+
             let row = row(&lower(&workload, &target, &config).unwrap());
             close(column(&row, "gpu.registers.count"), own as f64, &format!("{text} {config}"));
         }
     }
 }
 
-/// Matrix instructions by hand, for a product of 4096 cubed with 4 x 2 warps of 32 x 64: a warp's
-/// tile is 2 x 8 instructions.
+/// Features of matrix instructions, computed by hand for a product of 4096 cubed with 4 x 2 warps
+/// of 32 x 64: a warp's tile is 2 x 8 instructions.
 #[test]
 fn matrix_instructions_are_counted_at_their_rate() {
     let config = r#"{"sketch":"mma","knobs":{"tile.m":[128,32],"tile.n":[128,64],"tile.k":[CHUNK],"weights":"inplace",
@@ -314,12 +319,13 @@ fn matrix_instructions_are_counted_at_their_rate() {
         let config: Config = serde_json::from_str(&config.replace("CHUNK", &chunk.to_string())).unwrap();
         let mma = MMA.tiling(&workload, target.gpu().unwrap(), &config).unwrap();
         let row = extract(&lower(&workload, &target, &config).unwrap(), &target);
+
         let multiprocessors = target.gpu().unwrap().multiprocessors as f64;
         let blocks = 32.0 * 32.0;
         let tail = (blocks / multiprocessors).ceil() * multiprocessors / blocks;
         let share = tensor_share(target.gpu().unwrap().api, ThreadGroup::Warp);
         close(count(&row, "gpu.estimate.compute.log2_per_peak"), tail / share, "nothing but multiply-adds");
-        // 64 sums of a thread for each of two steps of the chunk; 2 reads of rows, 4 of columns.
+        // Each thread has 64 sums for each of two steps of a chunk, and reads 2 rows and 4 columns.
         let steps = chunk as f64 / mma.instruction_steps() as f64;
         close(count(&row, "gpu.accumulators.log2_count"), 64.0, "2 x 8 instructions of 4");
         let fmas = 64.0 * mma.instruction_steps() as f64 * steps;
@@ -333,8 +339,8 @@ fn matrix_instructions_are_counted_at_their_rate() {
     }
 }
 
-/// Every sketch of every type has columns that are numbers, and none is estimated faster than the
-/// device.
+/// All features of every sketch and element type are finite, and no estimate beats the device's
+/// peak.
 #[test]
 fn every_sketch_of_every_type_has_estimates() {
     for (seed, (target, text)) in [
@@ -355,7 +361,7 @@ fn every_sketch_of_every_type_has_estimates() {
             let row = extract(&lower(&workload, &target, &config).unwrap(), &target);
             assert!(row.iter().all(|value| value.is_finite()), "{text} {config}");
             let most = count(&row, "gpu.estimate.run.log2_per_peak");
-            // Winograd takes fewer multiply-adds.
+            // Winograd's algorithm needs fewer multiply-adds.
             assert!(most >= if config.is_exact() { 0.999 } else { 0.25 }, "{text} {config}: {most}");
         }
     }
@@ -365,7 +371,7 @@ fn every_sketch_of_every_type_has_estimates() {
 fn what_a_compiler_tells_replaces_the_estimate() {
     let target = sm_90();
     let gpu = target.gpu().unwrap();
-    // 256 threads, for which 112 registers are estimated.
+    // 256 threads, with an estimate of 112 registers.
     let estimated = row(&square([128, 64, 4], 8, 1));
     assert_eq!((estimated_registers(&estimated), register_limit(&estimated, gpu)), (112.0, 255.0));
     assert_eq!(register_limit(&row(&square([128, 128, 4], 8, 1)), gpu), 64.0, "1024 threads");

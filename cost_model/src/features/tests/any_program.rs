@@ -1,4 +1,4 @@
-//! What holds for every program.
+//! Properties of the features of every program.
 
 use autotune_ir::program::{Expr, Node};
 use autotune_ir::{Affine, Program, Rates, Target, VarId};
@@ -57,12 +57,12 @@ fn a_panel_is_the_data_operand_side_by_side() {
         "taps",
     );
     close(count(&row, "iterations.cache.row.log2_count"), 5.0, "register tiles of a cache tile");
-    // A register tile reads 54 steps of 16 pixels, a cache tile five of them.
+    // A register tile reads 16 pixels in each of 54 steps; a cache tile consists of five of them.
     close(count(&row, "footprint.data.tile.log2_bytes"), 4.0 * 54.0 * 16.0, "one register tile");
     close(count(&row, "footprint.data.task.log2_bytes"), 4.0 * 54.0 * 16.0 * 5.0, "all");
 }
 
-/// The same program with variable `v` called `renamed[v]`.
+/// Returns a copy of a program in which variable `v` is called `renamed[v]`.
 fn renumber(program: &Program, renamed: &[u32]) -> Program {
     fn affine(a: &mut Affine, renamed: &[u32]) {
         for term in &mut a.terms {
@@ -81,6 +81,7 @@ fn renumber(program: &Program, renamed: &[u32]) -> Program {
             _ => e.operands_mut().iter_mut().for_each(|e| value(e, renamed)),
         }
     }
+
     fn nodes(body: &mut [Node], renamed: &[u32]) {
         for node in body {
             match node {
@@ -98,6 +99,7 @@ fn renumber(program: &Program, renamed: &[u32]) -> Program {
             }
         }
     }
+
     let mut program = program.clone();
     program.stages.iter_mut().for_each(|s| nodes(&mut s.body, renamed));
     program
@@ -152,6 +154,7 @@ fn every_config_of_every_workload_gives_a_row_of_its_own() {
         let mut rng = ChaCha8Rng::seed_from_u64(number as u64);
         let mut configs: Vec<Config> = (0..24).map(|_| space.sample(&mut rng).config().clone()).collect();
         configs.push(space.default_config());
+
         let mut programs: Vec<Program> = Vec::new();
         for config in &configs {
             let program = lower(&workload, &target, config).unwrap();
@@ -159,6 +162,7 @@ fn every_config_of_every_workload_gives_a_row_of_its_own() {
                 programs.push(program);
             }
         }
+
         let mut distinct = Vec::new();
         for row in programs.iter().map(|program| extract(program, &target)) {
             for (name, value) in names().iter().zip(&row) {
@@ -168,11 +172,11 @@ fn every_config_of_every_workload_gives_a_row_of_its_own() {
                 let value = column(&row, name);
                 assert!((low..=high).contains(&value), "{workload}: {name} is {value}");
             };
-            // Winograd programs multiply 64 times for 36 outputs of 9 taps, at best.
+            // At best, Winograd's algorithm multiplies 64 times for 36 outputs of 9 taps.
             is("total.fmas.per_direct_fma", 0.19, 1.0);
             is("total.stores.per_output", 1.0, 1e6);
             is("total.lane_use.ratio", 0.124, 1.0);
-            // Columns of long rows are added up in the cache.
+            // Column sums of long rows have their accumulators in cache.
             let adds_in_cache = configs.iter().any(|config| config.sketch == "map_reduce");
             is("register.in_memory.flag", 0.0, f64::from(u8::from(adds_in_cache)));
             is("estimate.roofline.per_peak", 0.19, 32e3);
@@ -180,7 +184,7 @@ fn every_config_of_every_workload_gives_a_row_of_its_own() {
                 distinct.push(row);
             }
         }
-        // Of the smallest workloads, programs differ in the order of equal loops only.
+        // Programs of the smallest workloads differ only in the order of equal loops.
         let (distinct, all) = (distinct.len(), programs.len());
         assert!(
             workload.flops() < 1e3 || 5 * distinct >= 4 * all,
@@ -189,7 +193,7 @@ fn every_config_of_every_workload_gives_a_row_of_its_own() {
     }
 }
 
-/// Columns that say what the rates are, and those that follow from them.
+/// True for the columns of the rates, and for those that depend on them.
 fn follows_from_rates(name: &str) -> bool {
     name.starts_with("estimate.") || name.contains("_reads.") || name == "target.fork_join.log2_cycles"
 }
@@ -229,7 +233,7 @@ fn slower_caches_memory_and_threads_never_make_an_estimate_smaller() {
     assert!(slowed.iter().all(|&columns| columns > 0), "estimates that each rate slowed down: {slowed:?}");
 }
 
-/// A larger cache never lets more in, and no cache lets in less than every operand once.
+/// A larger cache never has more traffic, and every cache loads each operand at least once.
 #[test]
 fn traffic_falls_with_capacity() {
     for seed in 0..50 {

@@ -13,7 +13,7 @@ use autotune_workloads::Workload;
 
 use crate::features::names;
 
-/// Writes programs node by node.
+/// Builds programs node by node.
 pub(in crate::features) struct Builder {
     pub(in crate::features) program: Program,
 }
@@ -49,7 +49,7 @@ impl Builder {
         VarId(self.program.vars.len() as u32 - 1)
     }
 
-    /// A loop around the body that is made from its variable.
+    /// Returns a loop; `body` builds its body from the loop variable.
     pub(in crate::features) fn each(
         &mut self,
         kind: LoopKind,
@@ -93,8 +93,8 @@ pub(in crate::features) fn zero() -> Affine {
     Affine::constant(0)
 }
 
-/// Sizes of a packed matrix product: register tiles of `rows` x `columns`, rows divided into the
-/// largest multiple of `rows` and a remainder tree.
+/// Sizes of a packed matrix product with register tiles of `rows` x `columns`. Rows are split into
+/// the largest multiple of `rows` and a remainder tree.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::features) struct Gemm {
     pub(in crate::features) m: usize,
@@ -135,6 +135,7 @@ fn gemm_tree(b: &mut Builder, g: Gemm, [a, p, c]: [BufferId; 3], rows: usize, ti
         b.each(Serial, g.n / g.columns, |b, jo| {
             let row = |r: Affine| io.clone() * rows as i64 + r + first as i64;
             let column = |v: Affine| jo.clone() * g.columns as i64 + v;
+
             let mut body = b.each(Unrolled, rows, |b, r| {
                 b.each(Vectorized, g.columns, |_, v| vec![store(at(acc, &[r, v]), Expr::Const(0.0))])
             });
@@ -159,8 +160,8 @@ fn gemm_tree(b: &mut Builder, g: Gemm, [a, p, c]: [BufferId; 3], rows: usize, ti
     })
 }
 
-/// A 3x3 convolution of stride 1 that copies its input into a padded buffer first, vectorised along
-/// the width; writes its partial sums to memory.
+/// Returns a 3x3 convolution of stride 1, vectorised along the width. It copies its input into a
+/// padded buffer first, and its partial sums are in memory.
 pub(in crate::features) fn padded_conv(c: usize, hw: usize, o: usize) -> Program {
     let axes =
         [("n", 1, false), ("o", o, false), ("oh", hw, false), ("ow", hw, false), ("c", c, true), ("kh", 3, true)];
@@ -180,6 +181,7 @@ pub(in crate::features) fn padded_conv(c: usize, hw: usize, o: usize) -> Program
             })
         })
     });
+
     b.stage(When::EveryRun, copy);
     let compute = b.each(Parallel, o, |b, o| {
         b.each(Serial, hw, |b, oh| {
@@ -210,7 +212,7 @@ pub(in crate::features) fn column(row: &[f32], name: &str) -> f64 {
     f64::from(row[position])
 }
 
-/// Undoes `log2(1 + x)`.
+/// Inverts `log2(1 + x)`.
 pub(in crate::features) fn count(row: &[f32], name: &str) -> f64 {
     column(row, name).exp2() - 1.0
 }
