@@ -160,6 +160,7 @@ impl fmt::Debug for Candidate {
 impl PartialEq for Candidate {
     fn eq(&self, other: &Self) -> bool {
         let is_alike = || self.workload() == other.workload() && self.target() == other.target();
+        // Clones share their data, so that texts need not be compared.
         Arc::ptr_eq(&self.0, &other.0) || is_alike() && self.config() == other.config()
     }
 }

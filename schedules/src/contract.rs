@@ -29,6 +29,7 @@ pub fn sketch(name: &str, target: &Target, workloads: &[Workload]) {
         let Some(knobs) = offered.iter().find(|knobs| knobs.name() == name) else { continue };
         let is_of_sketch = |candidate: &Candidate| candidate.sketch() == name;
         let mut rng = ChaCha8Rng::seed_from_u64(seed as u64);
+        // The space may have other sketches, so that not every draw is one of this sketch.
         let draws = (0..CONFIGS * 8).map(|_| space.sample(&mut rng)).filter(is_of_sketch).take(CONFIGS);
         let default = knobs.sketch.default(workload, target, knobs);
         let default = default.map(|(_, point)| space.candidate(&point.to_config()));

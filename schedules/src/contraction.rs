@@ -109,6 +109,7 @@ impl Contraction {
         let operand =
             |access: &Access| Operand { shape: spec.tensor(access).shape.clone(), index: access.index.to_vec() };
         let [data, weight] = own.loads()[..] else { unreachable!("a contraction multiplies two tensors") };
+        // All one-dimensional operands of the tail (bias, scale) have the same index: the channel.
         let bias = spec.equations[tail].loads().into_iter().find(|access| access.index.len() == 1);
         Self {
             axes: own.axes.iter().enumerate().map(|(id, axis)| AxisInfo::whole(id, axis)).collect(),
@@ -187,6 +188,7 @@ impl Contraction {
         let info = &mut self.axes[axis];
         info.extent = info.extent.div_ceil(block);
         let mut lanes = AxisInfo { name, extent: block, ..info.clone() };
+        // Both new axes count in steps of the equation's axis: a block is `block` of them.
         if let AxisOf::Part { axis, step } = info.of {
             info.of = AxisOf::Part { axis, step: step * block };
             lanes.of = AxisOf::Part { axis, step };

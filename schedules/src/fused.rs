@@ -79,6 +79,7 @@ impl Fused {
             true => Ok(()),
             false => Err(LowerError::knob(&chunk, format!("{} is no multiple of {of}", tiles.chunk))),
         };
+        // Blocked axes count blocks: a chunk must be whole blocks in both contractions.
         units.into_iter().try_for_each(is_multiple)?;
 
         let part = |of: &Part, channels: AxisId, unit: usize| {

@@ -126,6 +126,7 @@ impl KnobSpace {
 
     /// Returns the point of a config; `None` if the config has other knobs or values.
     pub fn locate(self: &Arc<Self>, config: &Config) -> Option<Point> {
+        // Optional knobs may be missing, but a config must not have unknown ones.
         let known = self.knobs.iter().filter(|knob| config.knobs.contains_key(&knob.name)).count();
         let is_alike = config.sketch == self.name() && config.knobs.len() == known;
         self.point_of(|knob| knob.position(config.knobs.get(&knob.name))).filter(|_| is_alike)

@@ -166,11 +166,13 @@ impl MapReduce {
             number.ok_or_else(|| LowerError::knob(knob, format!("is no number from {least} to 64")))
         };
         let (parallel, unroll) = (number("parallel", 0)?, number("unroll", 1)?);
+        // Workloads whose vectors go along rows only lack this knob.
         let width = if knobs.value("width").is_some() { number("width", 1)? } else { 1 };
         let prefetches = knobs::PREFETCH.position(knobs.value("prefetch"));
         let prefetch = prefetches.ok_or_else(|| LowerError::knob("prefetch", "is neither 0 nor 1"))? == 1;
         let storing = Storing::read(&chain, knobs)?;
         let (lanes, mut order) = (width * target.lanes(), order(&chain, knobs)?);
+        // These maps have a fixed schedule, without knobs.
         let before = chain.before().map(|chain| Self::transposing(chain, target)).collect();
 
         // Blocked layouts add the axis over a block's channels: the last row, its vector axis and
@@ -243,6 +245,7 @@ impl MapReduce {
             true => self.lanes_in_registers() / self.unit.lanes,
             false => self.vectors_of_tile(pass),
         };
+        // Accumulators of different passes are never live together.
         let most = (0..passes).map(vectors).max().unwrap_or(1);
         let registers = self.unit.registers;
         if most + SPARE_REGISTERS > registers {
@@ -267,6 +270,7 @@ impl MapReduce {
             let has_loops = self.chain.passes()[pass].axes.len() > self.chain.rows;
             vectors(pass).saturating_mul(if has_loops { self.unroll } else { 1 })
         };
+        // Every nest has its own copy of the unrolled code.
         let code = leaves.saturating_mul((0..passes).map(written_out).sum());
         let is_too_long = || self.single().leaves().is_none_or(|least| leaves > 2 * least);
         if (leaves > MAX_LEAVES && is_too_long()) || code > MAX_CODE.max(4 * leaves) {
@@ -312,6 +316,7 @@ impl MapReduce {
     /// Returns the number of innermost nests over all tiles; `None` if too many are single
     /// positions next to padding.
     fn leaves(&self) -> Option<usize> {
+        // Each axis is split into pieces (edges and interior); nests are all their combinations.
         let of_rows = self.order.iter().map(|&axis| Some(self.pieces(axis)?.len()));
         let own = self.windows.iter().filter(|window| window.spatial >= self.chain.rows);
         let of_own = own.map(|window| Some(self.own_pieces(window.pass)?.1.len()));
@@ -341,6 +346,7 @@ impl MapReduce {
             _ => return false,
         };
         let is_alike = |(own, other): (&Axis, &Axis)| (own.name, own.extent) == (other.name, other.extent);
+        // Equal axes and vectors let both passes run in one loop.
         !map.reduces()
             && next.value == Expr::Load(map.output.clone())
             && map.axes.len() == next.axes.len()

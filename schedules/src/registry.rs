@@ -77,6 +77,7 @@ pub(crate) fn offered(workload: &Workload, target: &Target) -> Vec<Arc<KnobSpace
     let mut spaces: Vec<Arc<KnobSpace>> = Vec::new();
     for (tier, sketches) in own(target).iter().enumerate() {
         spaces.extend(sketches.iter().filter_map(|&sketch| offer(tier, sketch)));
+        // Sketches of later tiers would only enlarge the search.
         if spaces.iter().any(|space| space.tier == tier && space.sketch.outdoes_later_tiers(workload, target)) {
             break;
         }

@@ -87,6 +87,7 @@ impl<'a> Rule<'a> {
             registers: [[block_size(target), 1, 1]; 2],
             budget,
         };
+        // One register tile after the other, since all pairs of tiles would be too many.
         let firsts = DATA.into_iter().flat_map(|words| of_part(&pair.first, target).map(move |own| (words, own)));
         let mut firsts = firsts.map(|(words, (vector, registers))| Self {
             words,
@@ -112,6 +113,7 @@ impl<'a> Rule<'a> {
                 Some((part, name)) if PARTS.contains(&part) => (PARTS.iter().position(|own| *own == part), name),
                 _ => (None, knob.name.as_str()),
             };
+            // A depthwise step has few multiply-adds, so that more steps are unrolled.
             let is_depthwise = part == Some(0) && self.pair.first.is_depthwise;
             match (part, name.split_once('.').unwrap_or((name, ""))) {
                 (Some(part), ("tile", axis)) => self.register(part, knob, axis),
@@ -146,9 +148,11 @@ impl<'a> Rule<'a> {
     /// row as the budget allows. Inner rows are filled first.
     fn tile(&self, knob: &Knob, name: &str) -> usize {
         let (pair, last) = (self.pair, knob.values.len() - 1);
+        // Positions of the rows for which the budget has room, with all intermediate channels.
         let mut room = self.budget / (pair.dtype.bytes() * pair.second.extent(pair.step));
         for &[_, row] in pair.rows.iter().rev() {
             let is_width = pair.second.width == Some(row) || pair.second.is_product();
+            // Multiples of the register tile avoid a remainder in every cache tile.
             let register = self.registers[1][if is_width { 1 } else { 2 }];
             let extent = pair.second.extent(row);
             let size =

@@ -90,6 +90,7 @@ impl GpuFused {
             tiling.and_then(|tiling| tiling.within_limits(target)).map_err(|error| parts::named(error, number, knobs))
         };
         let first = part(0, None)?;
+        // The widest copy of the intermediate tensor that the tiling allows.
         let widest = || VECTORS.into_iter().find(|&vector| part(1, Some(vector)).is_ok()).unwrap_or(1);
         let mut second = part(1, is_whole.then(widest))?;
         if let Some([channel, step]) = pair.channel.filter(|_| !is_whole) {

@@ -37,6 +37,7 @@ impl Chain {
     pub(crate) fn of(spec: &Arc<Spec>) -> Option<Self> {
         let [passes @ .., tail] = &spec.equations[..] else { return None };
         let last = passes.last()?;
+        // The tail must read the last pass's output element by element.
         let is_map_of_last = last.axes.iter().filter(|axis| !axis.reduce).eq(&tail.axes)
             && last.axes.starts_with(&tail.axes)
             && last.output.index == tail.output.index
@@ -144,6 +145,8 @@ impl Chain {
     fn reads_kept(&self, number: usize, pass: &Equation, access: &Access) -> bool {
         let before = &self.spec.equations[self.numbers.start..number];
         let Some(known) = before.iter().find(|known| known.output.buffer == access.buffer) else { return false };
+        // Windows may slide over a stored tensor's own axes, but not over rows: only the tile's
+        // positions of these are stored.
         let is_alike = |(index, own): (&Affine, &Affine)| match (axis_of(index), axis_of(own)) {
             (Some(axis), Some(own)) if own < self.rows => axis == own,
             (Some(axis), Some(own)) => axis >= self.rows && pass.axes[axis].extent == known.axes[own].extent,

@@ -186,6 +186,7 @@ impl Rule {
             false if !of_rows && last == Some(axis) && (!is_beyond_cache || is_short) => RESULTS,
             false => 1,
         };
+
         let tiles = rows.iter().map(|axis| axis.name).enumerate().map(most).collect();
         let parallel = parallel_loops(chain, rows.iter().map(|axis| axis.extent), cpu);
         let width = width(chain, vector, cpu.lanes());

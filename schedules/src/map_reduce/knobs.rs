@@ -153,6 +153,7 @@ pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
         let is_alone = chain.passes().len() == 1 && !is_product;
         let mut tiles = if is_alone { TILES.to_vec() } else { TILES_OF_CHAINS.to_vec() };
         if vectors.contains(&rows[axis].name) {
+            // Whole vectors; rows shorter than a vector are one tile, below.
             tiles.extend([1, 2, 4, 8, 16].map(|vectors| vectors * lanes));
             if is_inside(chain, axis) {
                 tiles.extend(ROWS.map(|vectors| vectors * lanes));
@@ -162,9 +163,11 @@ pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
         } else if is_inside(chain, axis) {
             tiles.extend(BESIDE);
         }
+        // A tile of all vectors loads each matrix element once.
         if is_product && extent <= FEW {
             tiles.push(extent);
         }
+        // Blocked layouts need tiles of whole blocks.
         if channel == Some(axis) {
             tiles.extend(BLOCKS.map(|blocks| blocks * block_size(target)));
         }
@@ -180,6 +183,7 @@ pub(super) fn knobs(chain: &Chain, target: &CpuTarget) -> Vec<Knob> {
     let has_loops = chain.passes().iter().any(|pass| pass.axes.len() > chain.rows);
     let unroll: &[&str] = if has_loops { &["1", "2", "4", "8", "16"] } else { &["1"] };
     knobs.push(Knob::choice("unroll", unroll));
+    // Along a row the tile is the vector's width; other vector axes need a knob for it.
     let is_wide = chain.passes().len() > 1 || vectors.iter().any(|name| rows.iter().all(|axis| axis.name != *name));
     knobs.extend(is_wide.then(|| Knob::choice("width", &["1", "2", "4"])));
     knobs.extend(chain.reads_at_rest().is_some().then(|| PREFETCH.clone()));

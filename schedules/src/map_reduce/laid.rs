@@ -50,6 +50,7 @@ pub(super) fn channel(chain: &Chain) -> Option<AxisId> {
         access.index.len() > 2 && access.index[1] == input.index[1] && access.index.iter().filter(uses).count() == 1
     };
     let is_of_channels = |access: &Access| access.index.iter().any(|index| index.uses(VarId(channel as u32)));
+    // Tables over channels and gathered indices have no blocked form.
     let is_plain = gathers || tables.into_iter().any(is_of_channels);
     (!is_plain && is_image(input) && is_image(&pass.output)).then_some(channel)
 }

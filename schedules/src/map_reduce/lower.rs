@@ -124,6 +124,7 @@ impl Lowering<'_> {
         let name = rows[axis].name;
 
         let next = self.plan.order.get(depth + 1).and_then(|&next| self.plan.pieces(next));
+        // Several pieces of the next loop are separate nests, which cannot share one parallel loop.
         let is_single = next.is_none_or(|pieces| pieces.len() == 1);
         let mut nodes = Vec::new();
         for Piece { start, count, tile, taps } in pieces {
@@ -146,6 +147,7 @@ impl Lowering<'_> {
         for (number, pass) in passes.iter().enumerate() {
             self.number = number;
             let spans = spans(pass, number, region);
+            // The last pass stores to the output, all others to buffers of the tile.
             if number + 1 < passes.len() {
                 let buffer = self.keep(pass, &spans);
                 self.kept[pass.output.buffer.0 as usize] = Some(buffer);

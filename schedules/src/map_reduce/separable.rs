@@ -118,6 +118,8 @@ impl<'a> Windows<'a> {
         let uses =
             |index: &Affine, axes: &[AxisId]| index.terms.iter().all(|(axis, _)| axes.contains(&(axis.0 as usize)));
         let outer: Vec<AxisId> = (0..rows - 2).collect();
+        // Each dimension must depend on one row and one tap axis only: then the reduction splits
+        // into two passes.
         let is_separate = uses(down, &[rows - 2, rows]) && uses(across, &[rows - 1, rows + 1]);
         let is_apart = others.iter().all(|index| uses(index, &outer));
         let reduces = own.iter().all(|axis| !axis.reduce) && tap_axes.iter().all(|axis| axis.reduce);
@@ -127,6 +129,7 @@ impl<'a> Windows<'a> {
 
         let stride = |index: &Affine, row: AxisId| usize::try_from(index.coefficient(VarId(row as u32))).ok();
         let strides = [stride(down, rows - 2)?, stride(across, rows - 1)?];
+        // Without overlap, two passes would combine as many elements and store more.
         let overlap = tap_axes.iter().zip(strides).all(|(taps, stride)| taps.extent > stride.max(1));
         let has_neighbours = own[rows - 2..].iter().all(|axis| axis.extent > 1);
         let taps = tap_axes.iter().map(|axis| axis.extent).min()?;

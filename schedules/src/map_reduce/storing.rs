@@ -106,6 +106,8 @@ impl Chain {
         };
         (0..before.len()).rev().find_map(|number| {
             let own = |axis: AxisId| (0..before[number].axes.len()).find(|&own| is_alike(number, own, axis));
+            // The pass must go along the result's contiguous axis, or its prefetches would miss
+            // lines.
             own(along)?;
             let by_own = |index: &Affine| match axis_of(index) {
                 Some(axis) => Some(Affine::var(VarId(own(axis)? as u32))),

@@ -62,10 +62,12 @@ pub(super) fn windows(chain: &Chain) -> Option<Vec<Window>> {
                     continue;
                 }
                 let window = window((number, pass), index, extent as i64)?;
+                // Several loads may have the same window.
                 if windows.contains(&window) {
                     continue;
                 }
 
+                // Every axis can have the edges of one window only.
                 let shares = |known: &Window| {
                     let is_row = |window: &Window| window.spatial < chain.rows;
                     let is_along_same = known.spatial == window.spatial && is_row(known);
@@ -97,7 +99,9 @@ impl Window {
     /// result.
     fn inside(&self, position: usize, taps: usize) -> (usize, usize) {
         let at = self.stride * position as i64 + self.constant;
+        // The least tap with `at + dilation * tap >= 0`.
         let first = (-at).max(0).unsigned_abs().div_ceil(self.dilation.unsigned_abs()) as usize;
+        // One past the largest tap with `at + dilation * tap < extent`.
         let behind = (self.extent - 1 - at).div_euclid(self.dilation) + 1;
         let behind = behind.clamp(0, taps as i64) as usize;
         (first.min(behind), behind)

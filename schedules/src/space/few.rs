@@ -38,6 +38,7 @@ impl Few {
             return Self { points: Vec::new(), is_closed: true };
         };
 
+        // Breadth first: if there are too many points, those nearest to the default are stored.
         let mut met: HashSet<Point> = HashSet::from([default.clone()]);
         let mut points = vec![default.clone()];
         let mut next = 0;

@@ -101,6 +101,7 @@ impl<'a> Both<'a> {
             Between::Softmax(softmax) => Some(Online::new(softmax.clone(), fused, tables, all)),
             Between::Map => None,
         };
+        // Both lowerings add their buffers to the common nest, one after the other.
         let first = Lowering::new(&fused.first, of_first, FIRST, all);
         swap(first.all, spare);
         let second = Lowering::new(&fused.second, of_second, "", spare);

@@ -90,6 +90,7 @@ impl GpuPair {
             [column] => Some(column),
             _ => return None,
         };
+        // Every axis must have a role in the fused kernel: row, batch, channel or column.
         let is_whole = first.spatial.len() == rows.len() + usize::from(channel.is_some())
             && [&first.batch, &second.batch].iter().all(|axes| axes.len() == batch.len())
             && second.reduce.iter().all(|&axis| second.extent(axis) == 1 || channel.is_some_and(|it| it[1] == axis));

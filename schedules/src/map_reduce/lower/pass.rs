@@ -126,6 +126,7 @@ impl Lowering<'_> {
     ) -> Vec<Node> {
         let unroll = unroll.clamp(1, count.max(1));
         let mut nodes = Vec::new();
+        // Whole groups of `unroll` iterations, then one smaller group for the remainder.
         for (start, count, tile) in [(0, count / unroll, unroll), (count / unroll * unroll, 1, count % unroll)] {
             if count * tile == 0 {
                 continue;
@@ -156,6 +157,7 @@ impl Lowering<'_> {
         let (name, extent) = (self.equation().axes[vector].name, lanes.unwrap_or(spans[vector].extent));
         let at = self.all.open_some(name, extent, LoopKind::Vectorized, &mut tile.loops);
         tile.values[vector].add_scaled(&at, 1);
+        // An axis of the pass's own has no position among the tile's rows.
         if let Some(row) = tile.rows.get_mut(vector) {
             *row = at.clone();
         }
@@ -200,6 +202,7 @@ impl Lowering<'_> {
         let stored_to = self.plan.stored_to(self.number).map(|access| (access, 0));
         let mut nodes = Vec::new();
         for (access, ahead) in next.into_iter().chain(stored_to) {
+            // One lane per row: the statements below enumerate the lines along it.
             let tile = self.open_tile(spans, Some(1));
             let Expr::Load(access) = self.element(&access, &tile) else { continue };
             let line = |line: usize| Node::Prefetch { access: access.clone(), ahead: ahead + line };
@@ -214,6 +217,7 @@ impl Lowering<'_> {
         let Some(before) = self.number.checked_sub(1).filter(|&before| self.plan.goes_with_next(before)) else {
             return Vec::new();
         };
+        // Everything below refers to the pass `self.number`: the earlier one for a moment.
         let number = std::mem::replace(&mut self.number, before);
         let mut spans = spans.to_vec();
         spans[self.vector()].extent = lanes;
@@ -291,6 +295,7 @@ impl Lowering<'_> {
         };
         let index = chain.passes()[number].output.index.iter().enumerate();
         let mut dims: Vec<Dim> = index.map(|(of, index)| Dim { axis: axis_of(index).unwrap_or(0), of }).collect();
+        // Stable: only the vector axis moves, so that vectors are contiguous.
         dims.sort_by_key(|dim| dim.axis == self.plan.vectors[number]);
         dims
     }

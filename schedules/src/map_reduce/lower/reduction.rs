@@ -103,6 +103,7 @@ impl Lowering<'_> {
             part[vector] = Span { base: spans[vector].base.clone() + start as i64, extent };
             part
         };
+        // The remainder updates the first lanes only, so that no lane reads past the row.
         let (whole, rest) = (extent / lanes * lanes, extent % lanes);
 
         let acc = self.results("acc", spans, Some(lanes), self.scope());
@@ -129,6 +130,7 @@ impl Lowering<'_> {
     }
 
     fn results(&mut self, name: &str, spans: &[Span], lanes: Option<usize>, scope: Scope) -> Results {
+        // Buffers are shared by name, so that names differ by scope, and below by shape.
         let name = if scope == Scope::Register { name.to_string() } else { format!("{name}_sums") };
         let buffer = self.buffer_of(&name, spans, Some(lanes.unwrap_or(spans[self.vector()].extent)), scope);
         Results { buffer, scope, first: self.origin() }
