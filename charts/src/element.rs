@@ -36,19 +36,19 @@ impl Element {
         self
     }
 
-    /// Appends a text.
+    /// Appends a text to the content.
     pub fn text(mut self, text: impl Display) -> Self {
         self.content.push(Content::Text(text.to_string()));
         self
     }
 
-    /// Appends an element.
+    /// Appends an element to the content.
     pub fn child(mut self, child: Self) -> Self {
         self.content.push(Content::Element(child));
         self
     }
 
-    /// Appends several elements.
+    /// Appends several elements to the content.
     pub fn children(mut self, children: impl IntoIterator<Item = Self>) -> Self {
         self.content.extend(children.into_iter().map(Content::Element));
         self

@@ -34,7 +34,7 @@ pub enum Mark {
         /// Colour of the area, drawn translucent.
         colour: Colour,
     },
-    /// Many unnamed points.
+    /// Many points without names.
     Dots {
         /// `x` and `y` of each point.
         points: Vec<[f64; 2]>,
@@ -43,12 +43,12 @@ pub enum Mark {
     },
     /// A few points with names next to them.
     Named {
-        /// Points with names.
+        /// Points with their names.
         points: Vec<Named>,
         /// Colour of the points.
         colour: Colour,
     },
-    /// A text.
+    /// A text at a position.
     Label {
         /// Position, as `x` and `y`.
         at: [f64; 2],

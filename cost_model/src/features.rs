@@ -91,7 +91,7 @@ use window::Window;
 /// valid for the version that they were fitted on only.
 pub const VERSION: u32 = 9;
 
-/// Number of columns.
+/// Number of feature columns of a row.
 pub const FEATURE_COUNT: usize = width(WHOLE) + width(LEAF) + width(GPU);
 
 static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {

@@ -17,7 +17,7 @@ pub enum LowerError {
         target: String,
         /// Field of the workload text that states the type.
         field: &'static str,
-        /// Unsupported element type.
+        /// Element type that the target does not support.
         dtype: DType,
     },
     /// An operand has more elements than kernels on the target can index.

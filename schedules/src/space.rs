@@ -91,12 +91,12 @@ impl ScheduleSpace {
         self.refusal.as_ref()
     }
 
-    /// Returns the workload.
+    /// Returns the workload that the schedules compute.
     pub fn workload(&self) -> &Workload {
         &self.workload
     }
 
-    /// Returns the target.
+    /// Returns the target that the schedules are for.
     pub fn target(&self) -> &Target {
         &self.target
     }

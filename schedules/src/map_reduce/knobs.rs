@@ -20,7 +20,7 @@ const ORDERED: usize = 4;
 const BLOCKS: [usize; 3] = [1, 2, 4];
 /// Tile sizes along rows other than the vector axis, for a single pass.
 const TILES: [usize; 4] = [1, 2, 4, 8];
-/// The same sizes for several passes, and for products with a few vectors.
+/// Tile sizes along such rows, for several passes and for products with a few vectors.
 const TILES_OF_CHAINS: [usize; 7] = [1, 2, 3, 4, 6, 8, 12];
 
 /// Vectors per tile for column sums in cache.

@@ -20,7 +20,7 @@ pub(super) const KNOB: &str = "result";
 /// wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Storing {
-    /// Plain stores.
+    /// Plain stores through the caches.
     Cached,
     /// An earlier pass over the tile, which computes more than the last one, prefetches the lines
     /// that the last pass stores to.

@@ -29,9 +29,9 @@ pub(super) struct Window {
 pub(crate) struct Piece {
     /// First position of the first tile.
     pub(crate) start: usize,
-    /// Number of tiles.
+    /// Number of tiles in sequence.
     pub(crate) count: usize,
-    /// Positions per tile.
+    /// Positions of each tile.
     pub(crate) tile: usize,
     /// Taps that are inside the tensor, if these are not all taps of the window.
     pub(crate) taps: Option<Taps>,

@@ -26,9 +26,7 @@ pub(super) struct Online {
     pub(super) scale: BufferId,
     /// Masked scores of the thread; minus infinity past the last key.
     pub(super) masked: BufferId,
-    /// A single score.
     pub(super) score: BufferId,
-    /// A single weight.
     pub(super) weight: BufferId,
     /// One element of each other tensor that masking reads.
     pub(super) read: Vec<BufferId>,
