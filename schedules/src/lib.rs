@@ -8,7 +8,7 @@
 //! | [`Candidate`], [`config`] | one schedule; its text form |
 //! | [`direct`] | CPU sketch of contractions: knobs, their rules, typed form |
 //! | [`fused`] | sketches of two fused contractions whose intermediate tensor stays in cache |
-//! | [`map_reduce`] | CPU sketch of maps, and of reductions that are not contractions |
+//! | [`map_reduce`] | CPU sketch of maps, non-contraction reductions, and chains of both |
 //! | [`gpu`] | GPU contractions: tiles, staging, pipelines, inner kernels, limits, sketches |
 //! | [`rows`] | GPU sketch of maps, non-contraction reductions, and chains of both |
 //! | [`winograd`] | Winograd sketch for CPUs and GPUs: knobs, rules, transform matrices |

@@ -1,5 +1,5 @@
-//! CPU sketch of everything but contractions: maps, reductions such as pooling, and chains of both
-//! such as a softmax.
+//! CPU sketch of maps, of reductions such as pooling, of chains of both such as a softmax, and of
+//! products of a matrix with a few vectors.
 //!
 //! The equations share their leading axes, called rows. Loops over rows are tiled; for each tile
 //! the equations (passes) run one after the other. Intermediate results of a tile are stored in

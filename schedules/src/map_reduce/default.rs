@@ -24,7 +24,8 @@ const NEIGHBOURS: [[usize; 3]; 3] = [[2, 2, 4], [1, 2, 4], [1, 2, 2]];
 /// Unroll factors of loops inside a tile. For channel-blocked images the first that covers the
 /// window is chosen, or the largest.
 const UNROLLED: [usize; 3] = [4, 8, 16];
-/// Extent from which on loops go over square blocks along the written axis first.
+/// Least extent of the written axis for which the inner loop goes over blocks that are adjacent in
+/// the result.
 const LEAST_SQUARE: usize = 8;
 /// Numbers of rows that permutations interleave.
 const WOVEN: [usize; 3] = [3, 5, 7];
@@ -81,7 +82,7 @@ pub(super) fn prefers(spec: &Arc<Spec>, cpu: &CpuTarget) -> bool {
     if is_of_columns && is_of_vector {
         return true;
     }
-    // Vectors along a row need no reduction of lanes; register tiles do as well there.
+    // Only vectors along the reduction axis outdo register tiles.
     let goes_along_row = chain.row_axes().iter().any(|axis| axis.name == vector_of(&chain));
     let is_long = is_of_vector || main.reduction_len() >= LEAST_STEPS;
     // Transposed columns that exceed the second-level cache would be loaded again for every few
