@@ -34,8 +34,7 @@ const SKETCH: &str = "separable";
 /// Name of the axis over the columns of the intermediate tensor.
 const COLUMN: &str = "w";
 
-/// Default schedule, not tuned by measurements: channels and rows of a tile, and registers of a
-/// vector.
+/// Default schedule: channels and rows of a tile, and registers of a vector.
 const DEFAULT: ([usize; 2], usize) = ([4, 2], 2);
 
 /// Sketch of windows that are reduced in two one-dimensional passes.
