@@ -1,68 +1,70 @@
-//! Why a candidate has no run time.
+//! Reasons for which a candidate has no run time.
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// Why a candidate has no run time. A failed candidate is data.
+/// Reason for which a candidate has no run time. A failed candidate is a result, not an error of
+/// the measurer.
 #[derive(Clone, Debug, PartialEq, Error, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum CandidateError {
     /// The config cannot be lowered for this workload and target.
     #[error("cannot be lowered: {message}")]
     Lower {
-        /// Why.
+        /// Reason given by the lowering.
         message: String,
     },
     /// The compiler refused the generated code, or the assembler cannot express it and there is no
     /// compiler.
     #[error("build failed: {message}")]
     Build {
-        /// Their own words.
+        /// Message of the compiler or assembler.
         message: String,
     },
-    /// Building took too long.
+    /// Building took longer than the limit.
     #[error("build timed out after {limit_secs} s")]
     BuildTimeout {
-        /// The limit.
+        /// Wall-clock limit in seconds.
         limit_secs: f64,
     },
-    /// The output differs from the reference.
+    /// The output differs from the reference by more than the tolerance.
     #[error("wrong result: relative error {max_rel_error:.3e} exceeds {tolerance:.1e}")]
     WrongResult {
-        /// Largest deviation over the reference's largest magnitude (infinite if not a number).
+        /// Largest deviation over the reference's largest magnitude. Infinite if an element is not
+        /// finite where the reference is.
         #[serde(with = "infinite_as_null")]
         max_rel_error: f64,
-        /// What is allowed.
+        /// Largest relative error allowed.
         tolerance: f64,
     },
-    /// The worker died while running it.
+    /// The worker process died while it ran the kernel.
     #[error("crashed: {message}")]
     Crash {
         /// Signal or exit status.
         message: String,
     },
-    /// It ran too long; its process group was killed.
+    /// The kernel ran too long, and its process group was killed.
     #[error("timed out after {limit_secs} s")]
     Timeout {
-        /// The limit.
+        /// Wall-clock limit in seconds.
         limit_secs: f64,
     },
-    /// It wrote where it must not: outside its buffers or into an operand.
+    /// The kernel wrote to memory that it must not change: outside its buffers or into an operand.
     #[error("stray write: {message}")]
     StrayWrite {
-        /// Which memory was changed.
+        /// Memory that was changed.
         message: String,
     },
-    /// It needed more memory than allowed.
+    /// The kernel needed more memory than allowed.
     #[error("out of memory: {message}")]
     OutOfMemory {
-        /// What was asked for.
+        /// Size and purpose of the failed allocation.
         message: String,
     },
 }
 
 impl CandidateError {
-    /// The word for this kind of failure, the `kind` of its JSON form.
+    /// Returns the name of this kind of failure: the `kind` field of its JSON form.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Lower { .. } => "lower",
@@ -92,7 +94,7 @@ impl From<autotune_runtime::DeviceError> for CandidateError {
     }
 }
 
-/// JSON has no infinity: it is written as null.
+/// Writes an infinite number as null, because JSON has no infinity.
 mod infinite_as_null {
     use serde::{Deserialize, Deserializer, Serializer};
 

@@ -1,12 +1,12 @@
-//! What measuring a candidate yields: the words that measurers, databases and logs share. Nothing
-//! is measured here.
+//! Results of measuring a candidate: the types that measurers, databases and logs share. This crate
+//! measures nothing itself.
 //!
-//! | type | what it is |
+//! | type | contents |
 //! |---|---|
-//! | [`Measurement`] | the outcome, and what building and measuring took |
-//! | [`RunSecs`] | times of a candidate that ran and was right |
-//! | [`CandidateError`] | why a candidate has no time: data, not a fault of the measurer |
-//! | [`Backend`], [`Toolchain`], [`Resources`] | what made its code, and what that takes of a GPU |
+//! | [`Measurement`] | the outcome, and the time that building and measuring took |
+//! | [`RunSecs`] | times of a candidate that ran and gave a correct result |
+//! | [`CandidateError`] | why a candidate has no time: a result, not an error of the measurer |
+//! | [`Backend`], [`Toolchain`], [`Resources`] | how the code was made, and the GPU resources it uses |
 //!
 //! ```
 //! use autotune_measurement::{CandidateError, Measurement, RunSecs};

@@ -1,15 +1,15 @@
-//! Times of a candidate, and all else that measuring it yields.
+//! Times of a candidate and other results of measuring it.
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::CandidateError;
 use crate::toolchain::Toolchain;
 
-/// Run time of one checked candidate. Times are of one run of every stage that is not ahead of
-/// time.
+/// Run times of one candidate whose output was checked. One run executes every stage except those
+/// that run ahead of time, such as packing weights.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunSecs {
-    /// The figure candidates are ranked by: a low quantile of the repeats, which is steadier than
+    /// Time by which candidates are ranked: a low quantile of the repeats, which is steadier than
     /// their median.
     pub run_secs: f64,
     /// Median of the repeats.
@@ -22,19 +22,19 @@ pub struct RunSecs {
     pub stopped_early: bool,
     /// Largest deviation from the reference over the reference's largest magnitude.
     pub max_rel_error: f64,
-    /// Times slower than when it is quiet that the machine was while this was timed, by a kernel
-    /// that was timed just before and after: the other times are those measured divided by this. 1
-    /// in races, whose times are as measured.
+    /// Ratio of the machine's speed when quiet to its speed during this measurement, estimated from
+    /// a reference kernel timed just before and after. The other times are already divided by it. 1
+    /// in races, whose times are not corrected.
     #[serde(default = "undisturbed")]
     pub slowdown: f64,
-    /// Seconds of all the kernel runs that this took: checks (not on GPUs), warm-up, every timed
-    /// run, and those of the kernel it was timed beside; what runs ahead of time is none. 0 where
-    /// that is not known.
+    /// Total time of all kernel runs for this measurement: checks (except on GPUs), warm-up, timed
+    /// runs, and runs of the reference kernel. Stages that run ahead of time are not included. 0 if
+    /// unknown.
     #[serde(default)]
     pub kernel_secs: f64,
-    /// Runs in each CUDA graph whose replays were timed; 0 where every run was started alone: on
-    /// CPUs, through OpenCL, and where CUDA captured no graph, which makes kernels of a few
-    /// microseconds look slower than they are.
+    /// Runs in each CUDA graph whose replays were timed. 0 if every run was launched alone: on
+    /// CPUs, through OpenCL, and where CUDA could not capture a graph. Launching alone makes
+    /// kernels of a few microseconds look slower than they are.
     #[serde(default)]
     pub graph_runs: usize,
 }
@@ -44,7 +44,7 @@ fn undisturbed() -> f64 {
 }
 
 impl RunSecs {
-    /// Times that nobody measured: one repeat, not disturbed, of a kernel without error.
+    /// Returns times that were not measured: one repeat, no slowdown and no error.
     pub fn made_up(run_secs: f64) -> Self {
         Self {
             run_secs,
@@ -59,8 +59,8 @@ impl RunSecs {
         }
     }
 
-    /// The times that were to be expected had the machine not been `slowdown` times slower than
-    /// usual, but not below `least_secs` if they were not measured below it.
+    /// Returns the times divided by `slowdown`: an estimate for a quiet machine. A time that was
+    /// not measured below `least_secs` is not corrected to below it.
     pub fn undisturbed(self, slowdown: f64, least_secs: f64) -> Self {
         let slowdown = slowdown.min((self.run_secs / least_secs).max(1.0));
         let (run_secs, median_secs) = (self.run_secs / slowdown, self.median_secs / slowdown);
@@ -68,21 +68,20 @@ impl RunSecs {
     }
 }
 
-/// What a thread and a block of a GPU kernel take, as its compiler tells: of each the most that any
-/// stage takes.
+/// Resources that a GPU kernel uses, as its compiler reports them: for each, the maximum over the
+/// stages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resources {
-    /// 32-bit registers of a thread.
+    /// 32-bit registers per thread.
     pub registers: usize,
-    /// Bytes of a thread's registers that are stored to and loaded from memory for want of
-    /// registers.
+    /// Bytes of spill stores and spill loads per thread.
     pub spill_bytes: usize,
-    /// Bytes of a thread's memory on the stack, spilled registers included.
+    /// Bytes of stack per thread, including spilled registers.
     pub stack_bytes: usize,
-    /// Bytes of a block's shared memory, static and dynamic.
+    /// Bytes of shared memory per block, static and dynamic.
     pub shared_bytes: usize,
-    /// True if the compiler lets matrix instructions of warp groups wait for one another, or does
-    /// not hand their registers over: such a kernel is slower than it was meant to be.
+    /// True if the compiler serialised the warp-group matrix instructions, or could not reassign
+    /// registers between producer and consumer warps. Such a kernel is slower than intended.
     #[serde(default)]
     pub is_serialized: bool,
 }
@@ -90,20 +89,21 @@ pub struct Resources {
 /// The outcome of measuring one candidate.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measurement {
-    /// Run time, or why there is none.
+    /// Run times, or the reason that there are none.
     pub outcome: Result<RunSecs, CandidateError>,
-    /// What made its code; `None` where that is not known, and in records, whose provenance has it.
+    /// Compiler or assembler that made the code. `None` if unknown, and in database records, which
+    /// have it in their provenance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub toolchain: Option<Toolchain>,
-    /// What the kernel takes of a GPU; `None` where no compiler tells.
+    /// GPU resources that the kernel uses; `None` if the compiler reports none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
     /// Wall-clock seconds spent lowering and building.
     pub build_secs: f64,
     /// Wall-clock seconds spent in the worker.
     pub measure_secs: f64,
-    /// Share of the threads' time that other programs and guests took meanwhile
-    /// ; 0 where that is not known.
+    /// Share of the threads' CPU time that other programs and other guests of the host used during
+    /// the measurement. 0 if unknown.
     #[serde(default, skip_serializing_if = "is_nothing")]
     pub taken: f64,
 }
@@ -113,12 +113,12 @@ fn is_nothing(taken: &f64) -> bool {
 }
 
 impl Measurement {
-    /// An outcome of which nothing else is known.
+    /// Returns a measurement with this outcome and nothing else known.
     pub fn of(outcome: Result<RunSecs, CandidateError>) -> Self {
         Self { outcome, toolchain: None, resources: None, build_secs: 0.0, measure_secs: 0.0, taken: 0.0 }
     }
 
-    /// The ranking time of a candidate that ran.
+    /// Returns the time by which candidates are ranked; `None` if the candidate failed.
     pub fn run_secs(&self) -> Option<f64> {
         self.outcome.as_ref().ok().map(|r| r.run_secs)
     }

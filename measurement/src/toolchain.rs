@@ -1,4 +1,4 @@
-//! What makes a candidate's code.
+//! Backends and toolchains: how a candidate's code is made.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,21 +7,21 @@ use autotune_ir::Isa;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// How candidates are turned into code.
+/// Method by which CPU candidates are turned into code.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Backend {
-    /// In this process (`asm`), `autotune_codegen::asm`: microseconds a candidate. What it cannot
-    /// express, and everything for instruction sets that it does not know, is left to the C
-    /// compiler.
+    /// Assembled in this process (`asm`) by `autotune_codegen::asm`, in microseconds per candidate.
+    /// The C compiler builds what the assembler cannot express, and everything for instruction sets
+    /// that it does not support.
     #[default]
     Assembler,
-    /// By a C compiler found at run time (`c`).
+    /// Compiled by a C compiler found at run time (`c`).
     C,
 }
 
 impl Backend {
-    /// What candidates for an instruction set are built with unless C is asked for.
+    /// Returns the backend used for an instruction set if no backend was asked for.
     pub fn default_for(isa: Isa) -> Self {
         match isa {
             Isa::Avx2 | Isa::Avx512 => Self::Assembler,
@@ -39,7 +39,7 @@ impl fmt::Display for Backend {
     }
 }
 
-/// No backend of that name.
+/// Error for an unknown name of a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("unknown backend '{0}': expected asm or c")]
 pub struct UnknownBackend(pub String);
@@ -56,13 +56,13 @@ impl FromStr for Backend {
     }
 }
 
-/// What made a candidate's code.
+/// Assembler or compiler that made a candidate's code.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Toolchain {
-    /// The kind of it, of a CPU's.
+    /// Backend of a CPU candidate; `None` for GPUs.
     pub backend: Option<Backend>,
-    /// Assembler or compiler and its version.
+    /// Name and version of the assembler or compiler.
     pub compiler: String,
-    /// Its flags.
+    /// Compiler flags, separated by spaces.
     pub flags: String,
 }
